@@ -1,0 +1,22 @@
+//! The audited memory of Tarn: the only safe way to bytes that the kernel, another core or a
+//! peer's I/O may also touch.
+//!
+//! * [`Pool`] and [`Buffer`]: memory of one core for data in flight, bounded, handed out whole.
+//! * [`Mapping`]: memory shared by all cores, only ever touched by raw copies.
+//! * [`Payload`]: data of one command, wherever it lies; [`Message`]: what one send gathers.
+//!
+//! This crate knows nothing of SCSI, iSCSI, files or rings. All addresses it gives out stay valid
+//! for as long as the owning value lives, so whoever lends memory to the kernel keeps the value
+//! in a table until the kernel is done (see crate `reactor`).
+#![warn(missing_docs)]
+
+mod mapping;
+mod message;
+mod payload;
+mod pool;
+mod region;
+
+pub use mapping::{CoreMapping, MappedRange, Mapping};
+pub use message::{Message, PayloadIndex};
+pub use payload::Payload;
+pub use pool::{BUFFER_BYTES_MAX, Buffer, PIECE_BYTES, Pool, PoolFull};

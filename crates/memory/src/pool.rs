@@ -1,0 +1,378 @@
+//! The memory of one core for data in flight.
+//!
+//! A buddy allocator over one region: buffers are contiguous, sized in powers of two from
+//! [`PIECE_BYTES`] to [`BUFFER_BYTES_MAX`], and merge again when they come back. A small stack of
+//! recently freed buffers per size keeps the common sizes from being split and merged for every
+//! I/O; it is given up as soon as a larger buffer would otherwise be refused.
+//!
+//! Contiguous buffers rather than scatter lists: one address and one length for the ring, for
+//! digests, for comparison and for direct I/O. A request that does not fit now waits in a queue
+//! of its owner; as everything in flight comes back, everything merges, so it is served in the end.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::slice;
+
+use rustix::mm::ProtFlags;
+
+use crate::region::Region;
+
+/// The smallest buffer and the unit of accounting, in bytes; also the alignment of every buffer.
+pub const PIECE_BYTES: usize = 4 * 1024;
+
+/// The largest buffer, in bytes. Larger transfers must be split by the caller.
+pub const BUFFER_BYTES_MAX: usize = PIECE_BYTES << ORDER_MAX;
+
+const ORDER_MAX: u8 = 12;
+const ORDERS: usize = ORDER_MAX as usize + 1;
+/// Buffers up to this order (64 KiB) go through the stacks of recently freed ones.
+const RECENT_ORDER_MAX: u8 = 4;
+/// How many recently freed buffers of one order are kept unmerged.
+const RECENT_MAX: usize = 256;
+const NONE: u32 = u32::MAX;
+/// In `order_of_free`: this piece does not start a free buffer.
+const NOT_FREE: u8 = u8::MAX;
+
+const _: () = assert!(BUFFER_BYTES_MAX == 16 * 1024 * 1024);
+
+/// The pool has no buffer of that size now; one may come back any time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PoolFull;
+
+/// A bounded supply of buffers that belongs to one core. Clones share the supply.
+#[derive(Clone)]
+pub struct Pool(Rc<Shared>);
+
+struct Shared {
+    region: Region,
+    free_bytes: Cell<usize>,
+    table: RefCell<Table>,
+}
+
+/// Which buffers are free. Indices count pieces.
+struct Table {
+    heads: [u32; ORDERS],
+    links: Vec<Link>,
+    recent: [Vec<u32>; RECENT_ORDER_MAX as usize + 1],
+}
+
+#[derive(Clone, Copy)]
+struct Link {
+    previous: u32,
+    next: u32,
+    order_of_free: u8,
+}
+
+impl Pool {
+    /// Reserves address space for `limit_bytes` of buffers, rounded down to whole
+    /// [`BUFFER_BYTES_MAX`] but at least one. Memory is taken when it is first used.
+    pub fn new(limit_bytes: usize) -> io::Result<Self> {
+        let count = (limit_bytes / BUFFER_BYTES_MAX).clamp(1, (NONE as usize - 1) >> ORDER_MAX);
+        let region =
+            Region::anonymous(count * BUFFER_BYTES_MAX, ProtFlags::READ | ProtFlags::WRITE)?;
+        let unused = Link {
+            previous: NONE,
+            next: NONE,
+            order_of_free: NOT_FREE,
+        };
+        let mut table = Table {
+            heads: [NONE; ORDERS],
+            links: vec![unused; count << ORDER_MAX],
+            recent: Default::default(),
+        };
+        for index in (0..table.links.len()).step_by(1 << ORDER_MAX).rev() {
+            table.insert(u32::try_from(index).map_err(io::Error::other)?, ORDER_MAX);
+        }
+        let free_bytes = Cell::new(region.len());
+        Ok(Self(Rc::new(Shared {
+            region,
+            free_bytes,
+            table: RefCell::new(table),
+        })))
+    }
+
+    /// The size of the whole supply in bytes.
+    pub fn capacity_bytes(&self) -> usize {
+        self.0.region.len()
+    }
+
+    /// How many bytes are not handed out. Fragmentation may keep a large buffer from being made
+    /// of them until others come back.
+    pub fn free_bytes(&self) -> usize {
+        self.0.free_bytes.get()
+    }
+
+    /// A buffer of `len` bytes whose contents are unspecified, but never another process's.
+    ///
+    /// # Panics
+    ///
+    /// When `len` exceeds [`BUFFER_BYTES_MAX`]: limits announced to peers keep it below.
+    pub fn allocate(&self, len: usize) -> Result<Buffer, PoolFull> {
+        assert!(
+            len <= BUFFER_BYTES_MAX,
+            "a buffer of {len} bytes, the largest is {BUFFER_BYTES_MAX}"
+        );
+        let order = order_of(len);
+        let index = self.0.table.borrow_mut().take(order).ok_or(PoolFull)?;
+        let capacity = PIECE_BYTES << order;
+        self.0.free_bytes.set(self.0.free_bytes.get() - capacity);
+        let start = self
+            .0
+            .region
+            .address(index as usize * PIECE_BYTES, capacity);
+        Ok(Buffer {
+            start,
+            len,
+            index,
+            order,
+            pool: Rc::clone(&self.0),
+        })
+    }
+}
+
+/// The smallest order whose buffers hold `len` bytes.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the logarithm of a usize fits"
+)]
+const fn order_of(len: usize) -> u8 {
+    len.div_ceil(PIECE_BYTES)
+        .next_power_of_two()
+        .trailing_zeros() as u8
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("capacity_bytes", &self.capacity_bytes())
+            .field("free_bytes", &self.free_bytes())
+            .finish()
+    }
+}
+
+impl Table {
+    fn take(&mut self, order: u8) -> Option<u32> {
+        if let Some(index) = self.recent.get_mut(order as usize).and_then(Vec::pop) {
+            return Some(index);
+        }
+        self.split(order).or_else(|| {
+            self.merge_recent();
+            self.split(order)
+        })
+    }
+
+    fn give(&mut self, index: u32, order: u8) {
+        match self.recent.get_mut(order as usize) {
+            Some(recent) if recent.len() < RECENT_MAX => recent.push(index),
+            Some(_) | None => self.merge(index, order),
+        }
+    }
+
+    /// Takes the smallest free buffer that is large enough and puts the rest back in halves.
+    fn split(&mut self, order: u8) -> Option<u32> {
+        let mut found = (order..=ORDER_MAX).find(|&o| self.heads[o as usize] != NONE)?;
+        let index = self.heads[found as usize];
+        self.remove(index, found);
+        while found > order {
+            found -= 1;
+            self.insert(index + (1 << found), found);
+        }
+        Some(index)
+    }
+
+    /// Puts a buffer back, joined with its other half for as long as that is free too.
+    fn merge(&mut self, mut index: u32, mut order: u8) {
+        while order < ORDER_MAX {
+            let other = index ^ (1 << order);
+            if self.links[other as usize].order_of_free != order {
+                break;
+            }
+            self.remove(other, order);
+            index &= !(1 << order);
+            order += 1;
+        }
+        self.insert(index, order);
+    }
+
+    fn merge_recent(&mut self) {
+        for order in 0..=RECENT_ORDER_MAX {
+            for index in std::mem::take(&mut self.recent[order as usize]) {
+                self.merge(index, order);
+            }
+        }
+    }
+
+    fn insert(&mut self, index: u32, order: u8) {
+        let next = self.heads[order as usize];
+        self.links[index as usize] = Link {
+            previous: NONE,
+            next,
+            order_of_free: order,
+        };
+        if next != NONE {
+            self.links[next as usize].previous = index;
+        }
+        self.heads[order as usize] = index;
+    }
+
+    fn remove(&mut self, index: u32, order: u8) {
+        let Link { previous, next, .. } = self.links[index as usize];
+        if previous == NONE {
+            self.heads[order as usize] = next;
+        } else {
+            self.links[previous as usize].next = next;
+        }
+        if next != NONE {
+            self.links[next as usize].previous = previous;
+        }
+        self.links[index as usize].order_of_free = NOT_FREE;
+    }
+}
+
+/// Exclusively owned bytes of a [`Pool`]; they go back on drop.
+///
+/// The address is aligned to [`PIECE_BYTES`] and does not change while the buffer lives, also
+/// when the `Buffer` value itself moves.
+pub struct Buffer {
+    start: NonNull<u8>,
+    len: usize,
+    index: u32,
+    order: u8,
+    pool: Rc<Shared>,
+}
+
+impl Buffer {
+    /// How many bytes the buffer could hold.
+    pub const fn capacity(&self) -> usize {
+        PIECE_BYTES << self.order
+    }
+
+    /// Sets the length, growing or shrinking within the capacity. Bytes gained are unspecified.
+    ///
+    /// # Panics
+    ///
+    /// When `len` exceeds the capacity.
+    pub fn set_len(&mut self, len: usize) {
+        assert!(
+            len <= self.capacity(),
+            "length {len}, capacity {}",
+            self.capacity()
+        );
+        self.len = len;
+    }
+
+    /// Where the bytes lie, for lending them to the kernel. The borrow rules end here: whoever
+    /// uses the address keeps this value, and uses no slice of it, until the kernel is done.
+    pub const fn address(&self) -> NonNull<u8> {
+        self.start
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the pool gave this range to this buffer alone; it was zeroed by the kernel at
+        // first, so every byte is initialised, and a shared borrow of `self` keeps writers out.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`, and the borrow of `self` is unique.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("len", &self.len)
+            .field("capacity", &self.capacity())
+            .finish()
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.pool
+            .free_bytes
+            .set(self.pool.free_bytes.get() + self.capacity());
+        self.pool.table.borrow_mut().give(self.index, self.order);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_whole_pool_can_be_handed_out_in_any_mix_and_merges_again() {
+        let pool = Pool::new(2 * BUFFER_BYTES_MAX).unwrap();
+        for size in [
+            PIECE_BYTES,
+            3 * PIECE_BYTES,
+            64 * 1024,
+            1 << 20,
+            BUFFER_BYTES_MAX,
+        ] {
+            let mut held = Vec::new();
+            while let Ok(buffer) = pool.allocate(size) {
+                held.push(buffer);
+            }
+            let rounded = size.next_power_of_two();
+            assert_eq!(
+                held.len(),
+                pool.capacity_bytes() / rounded,
+                "buffers of {size}"
+            );
+            assert_eq!(pool.free_bytes(), 0);
+            drop(held);
+            assert_eq!(pool.free_bytes(), pool.capacity_bytes());
+        }
+    }
+
+    #[test]
+    fn a_large_buffer_is_found_when_all_small_ones_came_back() {
+        let pool = Pool::new(BUFFER_BYTES_MAX).unwrap();
+        let small: Vec<_> = (0..100).map(|_| pool.allocate(512).unwrap()).collect();
+        assert_eq!(pool.allocate(BUFFER_BYTES_MAX).unwrap_err(), PoolFull);
+        drop(small);
+        assert_eq!(
+            pool.allocate(BUFFER_BYTES_MAX).unwrap().len(),
+            BUFFER_BYTES_MAX
+        );
+    }
+
+    #[test]
+    fn buffers_do_not_overlap_and_are_aligned() {
+        let pool = Pool::new(BUFFER_BYTES_MAX).unwrap();
+        let mut held: Vec<_> = (1..60usize)
+            .map(|n| pool.allocate(n * 1500).unwrap())
+            .collect();
+        for (n, buffer) in held.iter_mut().enumerate() {
+            assert_eq!(buffer.address().as_ptr().addr() % PIECE_BYTES, 0);
+            buffer.fill(u8::try_from(n).unwrap());
+        }
+        for (n, buffer) in held.iter().enumerate() {
+            assert!(
+                buffer.iter().all(|&byte| usize::from(byte) == n),
+                "buffer {n} was overwritten"
+            );
+        }
+    }
+
+    #[test]
+    fn length_changes_stay_within_the_capacity() {
+        let pool = Pool::new(0).unwrap();
+        let mut buffer = pool.allocate(5000).unwrap();
+        assert_eq!(buffer.capacity(), 8192);
+        buffer.set_len(8192);
+        assert_eq!(buffer.len(), 8192);
+    }
+}
