@@ -1,0 +1,23 @@
+//! iSCSI (RFC 7143) as sans-I/O state machines, target and initiator role.
+//!
+//! The crate owns everything between a byte stream and a SCSI task: PDU layout, digests, text
+//! negotiation, authentication, login, discovery and the full-feature phase. It knows no socket,
+//! thread, clock or random source: bytes, time (`Duration` since start) and random numbers come
+//! in as arguments, bytes and events go out.
+//!
+//! | Module | Owns |
+//! | --- | --- |
+//! | [`pdu`] | the wire: header views, code tables, additional header segments |
+//! | [`digest`] | CRC32C of headers and data |
+//! | [`serial`] | sequence numbers that wrap |
+//! | [`limits`] | every bound the crate puts on a peer |
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod digest;
+pub mod limits;
+pub mod pdu;
+pub mod serial;
+
+pub use serial::SerialNumber;
