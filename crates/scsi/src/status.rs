@@ -1,0 +1,25 @@
+//! How a command ended.
+
+/// Status codes.
+///
+/// Spec: SAM-6, Status codes.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(u8)]
+pub enum Status {
+    /// It went well.
+    Good = 0x00,
+    /// Look at the sense data.
+    CheckCondition = 0x02,
+    /// The condition asked for holds (PRE-FETCH).
+    ConditionMet = 0x04,
+    /// Not now.
+    Busy = 0x08,
+    /// Another I_T nexus holds a reservation.
+    ReservationConflict = 0x18,
+    /// No room for another task.
+    TaskSetFull = 0x28,
+    /// An auto contingent allegiance is in the way.
+    AcaActive = 0x30,
+    /// Another I_T nexus aborted it.
+    TaskAborted = 0x40,
+}
