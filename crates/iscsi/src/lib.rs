@@ -10,6 +10,8 @@
 //! | [`pdu`] | the wire: header views, code tables, additional header segments |
 //! | [`digest`] | CRC32C of headers and data |
 //! | [`serial`] | sequence numbers that wrap |
+//! | [`text`] | `key=value` segments |
+//! | [`names`] | iSCSI names |
 //! | [`limits`] | every bound the crate puts on a peer |
 
 #![forbid(unsafe_code)]
@@ -17,7 +19,9 @@
 
 pub mod digest;
 pub mod limits;
+pub mod names;
 pub mod pdu;
 pub mod serial;
+pub mod text;
 
 pub use serial::SerialNumber;

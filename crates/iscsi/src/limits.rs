@@ -3,10 +3,48 @@
 //! Relations between limits are checked at compile time. What happens at a limit is written at
 //! the limit.
 
+use std::time::Duration;
+
 /// Longest data segment a 24-bit length field can announce, in bytes.
 pub const DATA_SEGMENT_MAX_BYTES: u32 = (1 << 24) - 1;
 
 /// Longest chain of additional header segments: the length field counts 4-byte words in 8 bits.
 pub const AHS_MAX_BYTES: usize = 255 * 4;
 
+/// Longest data segment of a login PDU, either way: the default of MaxRecvDataSegmentLength, as
+/// no declaration is in force yet. A longer one fails the login.
+pub const LOGIN_SEGMENT_MAX_BYTES: usize = 8192;
+
+/// All text of one negotiation sequence, over as many PDUs as the C bit ties together. More fails
+/// the login, or rejects the text request.
+pub const TEXT_MAX_BYTES: usize = 64 * 1024;
+
+/// Keys in one negotiation sequence. More fails the login, or rejects the text request.
+pub const TEXT_KEYS_MAX: usize = 512;
+
+/// Longest name of a key, in bytes.
+pub const KEY_NAME_MAX_BYTES: usize = 63;
+
+/// Longest value of a key that carries no binary value, in bytes.
+pub const VALUE_MAX_BYTES: usize = 255;
+
+/// Longest binary value (CHAP challenge and response), decoded.
+pub const BINARY_VALUE_MAX_BYTES: usize = 1024;
+
+/// Longest binary value as text: hexadecimal takes two digits a byte and has a two-letter prefix.
+pub const BINARY_TEXT_MAX_BYTES: usize = 2 + 2 * BINARY_VALUE_MAX_BYTES;
+
+/// Longest iSCSI name, in bytes.
+pub const NAME_MAX_BYTES: usize = 223;
+
+/// Login requests on one connection. One more fails the login.
+pub const LOGIN_REQUESTS_MAX: u32 = 64;
+
+/// Time from the first byte to the full-feature phase. At the deadline the connection is closed.
+pub const LOGIN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(15);
+
 const _: () = assert!(DATA_SEGMENT_MAX_BYTES == 0x00ff_ffff);
+const _: () = assert!(LOGIN_SEGMENT_MAX_BYTES <= TEXT_MAX_BYTES);
+const _: () = assert!(NAME_MAX_BYTES <= VALUE_MAX_BYTES);
+// The longest legal sequence must fit the number of requests a login may take.
+const _: () = assert!(TEXT_MAX_BYTES / LOGIN_SEGMENT_MAX_BYTES < 64);

@@ -1,0 +1,164 @@
+//! What an initiator may do wrong in the full-feature phase, and the one table of consequences.
+
+use crate::pdu::{AhsError, RejectReason};
+
+/// Something the initiator did that the standard does not allow.
+///
+/// One variant per rule, so that a test, a counter and a log line can name it. What the target
+/// does about it is decided in one place, [`Violation::verdict`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Violation {
+    /// The stream cannot be trusted any more.
+    #[error("data segment of {got_bytes} bytes, the declared limit is {limit_bytes}")]
+    DataSegmentTooLong {
+        /// As the header says.
+        got_bytes: usize,
+        /// Our MaxRecvDataSegmentLength.
+        limit_bytes: usize,
+    },
+    /// Spec: RFC 7143 section 7.8.
+    #[error("header digest error")]
+    HeaderDigest,
+    /// Spec: RFC 7143 section 7.8.
+    #[error("data digest error in a PDU with opcode {opcode:#04x}")]
+    DataDigest {
+        /// Of the damaged PDU.
+        opcode: u8,
+    },
+    /// A number outside the window; such requests are dropped without an answer.
+    #[error("CmdSN {got} is outside the window {first}..={last}")]
+    CmdSnOutsideWindow {
+        /// As sent.
+        got: u32,
+        /// ExpCmdSN.
+        first: u32,
+        /// MaxCmdSN.
+        last: u32,
+    },
+    /// A number that waits for its turn already.
+    #[error("CmdSN {got} came twice")]
+    CmdSnRepeated {
+        /// As sent.
+        got: u32,
+    },
+    /// Spec: RFC 7143 section 11.17.
+    #[error("opcode {opcode:#04x} is not one of a target in this phase")]
+    OpcodeNotSupported {
+        /// Without the immediate bit.
+        opcode: u8,
+    },
+    /// Spec: RFC 7143 section 11.2.2.
+    #[error("additional header segments: {0}")]
+    AdditionalHeaders(AhsError),
+    /// A field that has no meaning here.
+    #[error("field at byte {byte} of a PDU with opcode {opcode:#04x}")]
+    InvalidField {
+        /// Of the PDU.
+        opcode: u8,
+        /// Offset in the basic header segment.
+        byte: u8,
+    },
+    /// The tag names a task that has not ended.
+    #[error("initiator task tag {initiator_task_tag:#010x} is in use")]
+    TaskTagInUse {
+        /// As sent.
+        initiator_task_tag: u32,
+    },
+    /// More immediate commands than the target takes at a time.
+    #[error("more than {limit} immediate commands at a time")]
+    TooManyImmediate {
+        /// How many are taken.
+        limit: usize,
+    },
+    /// A session for discovery carries no SCSI.
+    #[error("a PDU with opcode {opcode:#04x} in a discovery session")]
+    NotInDiscovery {
+        /// Of the PDU.
+        opcode: u8,
+    },
+    /// Data for a task that is not, or not any more, in need of it.
+    #[error("Data-Out for task {initiator_task_tag:#010x}, which is unknown")]
+    DataOutForUnknownTask {
+        /// As sent.
+        initiator_task_tag: u32,
+    },
+    /// Spec: RFC 7143 section 11.7.5. At ErrorRecoveryLevel 0 a lost PDU cannot be asked for again.
+    #[error("DataSN {got} where {expected} was due")]
+    DataSnOutOfOrder {
+        /// As sent.
+        got: u32,
+        /// What the sequence is at.
+        expected: u32,
+    },
+    /// DataPDUInOrder and DataSequenceInOrder are Yes in every session of ours.
+    #[error("data at offset {got} where {expected} was due")]
+    DataOutOfOrder {
+        /// As sent.
+        got: u32,
+        /// What the sequence is at.
+        expected: u32,
+    },
+    /// More than an R2T asked for, or more than FirstBurstLength unsolicited.
+    #[error("{got} bytes in a burst of {limit}")]
+    BurstTooLong {
+        /// So far in the burst, this PDU included.
+        got: u32,
+        /// As negotiated or as asked for.
+        limit: u32,
+    },
+    /// SNACK needs ErrorRecoveryLevel 1.
+    #[error("SNACK at ErrorRecoveryLevel 0")]
+    Snack,
+    /// A text exchange that breaks the rules of negotiation.
+    #[error("text request refused")]
+    Text,
+    /// A ping with a tag that was not ours.
+    #[error("NOP-Out answers ping {target_transfer_tag:#010x}, which is not outstanding")]
+    UnknownPing {
+        /// As sent.
+        target_transfer_tag: u32,
+    },
+}
+
+/// What the session does next.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Verdict {
+    /// Drop the PDU and say nothing.
+    Ignore,
+    /// Send a Reject PDU with this reason; the connection goes on.
+    Reject(RejectReason),
+    /// Close the connection, and with it, at ErrorRecoveryLevel 0, the session.
+    DropConnection,
+}
+
+impl Violation {
+    /// The one table that maps a rule to its consequence at ErrorRecoveryLevel 0.
+    #[must_use]
+    pub const fn verdict(self) -> Verdict {
+        match self {
+            // Where the next PDU starts is unknown once a length or a header is damaged.
+            Self::DataSegmentTooLong { .. } | Self::HeaderDigest => Verdict::DropConnection,
+            // Without recovery within the connection, damaged or missing data means the end.
+            Self::DataSnOutOfOrder { .. }
+            | Self::DataOutOfOrder { .. }
+            | Self::BurstTooLong { .. } => Verdict::DropConnection,
+            // Spec: RFC 7143 section 4.2.2.1.
+            Self::CmdSnOutsideWindow { .. } | Self::CmdSnRepeated { .. } => Verdict::Ignore,
+            Self::UnknownPing { .. } => Verdict::Ignore,
+            Self::DataDigest { .. } => Verdict::Reject(RejectReason::DataDigestError),
+            Self::OpcodeNotSupported { .. } => Verdict::Reject(RejectReason::CommandNotSupported),
+            Self::AdditionalHeaders(_) | Self::InvalidField { .. } => {
+                Verdict::Reject(RejectReason::InvalidPduField)
+            }
+            Self::TaskTagInUse { .. } => Verdict::Reject(RejectReason::TaskInProgress),
+            Self::TooManyImmediate { .. } => {
+                Verdict::Reject(RejectReason::ImmediateCommandReject)
+            }
+            Self::NotInDiscovery { .. }
+            | Self::DataOutForUnknownTask { .. }
+            | Self::Text => Verdict::Reject(RejectReason::ProtocolError),
+            Self::Snack => Verdict::Reject(RejectReason::SnackReject),
+        }
+    }
+}
