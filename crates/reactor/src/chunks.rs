@@ -1,0 +1,204 @@
+//! Buffers that the kernel picks from when data arrives ("provided buffers").
+//!
+//! A connection that waits for data takes no memory this way; a chunk is bound only when there is
+//! something to put into it. Each chunk has a number in the ring that the kernel reads; while it
+//! is with the kernel nobody here touches its bytes.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use io_uring::types::BufRingEntry;
+use memory::{Buffer, Pool};
+
+/// The group number of the chunks; there is one group per ring.
+pub(crate) const GROUP: u16 = 0;
+
+/// The largest ring of provided buffers that the kernel takes.
+pub(crate) const CHUNKS_MAX: usize = 1 << 15;
+
+/// The chunks of one core and where each of them is.
+#[derive(Debug)]
+pub(crate) struct Chunks {
+    pool: Pool,
+    /// The ring shared with the kernel: `entries` of 16 bytes. A pool buffer is aligned to pages,
+    /// as the kernel asks, and stays where it is.
+    ring: Buffer,
+    entries: u16,
+    tail: u16,
+    chunk_bytes: usize,
+    places: Vec<Place>,
+    /// The numbers of the chunks that are not with the kernel.
+    out: Vec<u16>,
+    /// For a receive that needed no chunk.
+    empty: Rc<Buffer>,
+}
+
+#[derive(Debug)]
+struct Place {
+    chunk: Rc<Buffer>,
+    with_kernel: bool,
+}
+
+impl Chunks {
+    /// Takes `count` chunks from the pool and provides them all. The caller registers
+    /// [`Chunks::ring_address`] with [`Chunks::ring_entries`] under [`GROUP`].
+    pub(crate) fn new(pool: &Pool, count: usize, chunk_bytes: usize) -> io::Result<Self> {
+        let out_of_memory = |_| io::Error::from(io::ErrorKind::OutOfMemory);
+        let count = count.clamp(1, CHUNKS_MAX);
+        let entries = count.next_power_of_two();
+        let mut ring = pool
+            .allocate(entries * size_of::<BufRingEntry>())
+            .map_err(out_of_memory)?;
+        ring.fill(0);
+        let places = (0..count)
+            .map(|_| {
+                let chunk = pool.allocate(chunk_bytes)?;
+                Ok(Place {
+                    chunk: Rc::new(chunk),
+                    with_kernel: false,
+                })
+            })
+            .collect::<Result<_, _>>()
+            .map_err(out_of_memory)?;
+        let number = |n: usize| u16::try_from(n).map_err(io::Error::other);
+        let mut chunks = Self {
+            pool: pool.clone(),
+            ring,
+            entries: number(entries)?,
+            tail: 0,
+            chunk_bytes,
+            places,
+            out: (0..number(count)?).collect(),
+            empty: Rc::new(pool.allocate(0).map_err(out_of_memory)?),
+        };
+        chunks.restock();
+        Ok(chunks)
+    }
+
+    pub(crate) fn ring_address(&self) -> u64 {
+        self.ring.address().as_ptr().expose_provenance() as u64
+    }
+
+    pub(crate) const fn ring_entries(&self) -> u16 {
+        self.entries
+    }
+
+    /// How many chunks the kernel could fill now.
+    pub(crate) const fn ready(&self) -> usize {
+        self.places.len() - self.out.len()
+    }
+
+    /// The kernel used the chunk `number` and put `len` bytes into it.
+    pub(crate) fn take(&mut self, number: u16, len: usize) -> Option<Rc<Buffer>> {
+        let place = self.places.get_mut(usize::from(number))?;
+        debug_assert!(place.with_kernel, "chunk {number} was not with the kernel");
+        place.with_kernel = false;
+        self.out.push(number);
+        // Unique: a chunk goes to the kernel only while nobody else holds it.
+        let chunk = Rc::get_mut(&mut place.chunk)?;
+        chunk.set_len(len.min(chunk.capacity()));
+        Some(Rc::clone(&place.chunk))
+    }
+
+    /// A chunk of no bytes.
+    pub(crate) fn empty(&self) -> Rc<Buffer> {
+        Rc::clone(&self.empty)
+    }
+
+    /// Keeps the memory of all chunks from ever being used again.
+    pub(crate) fn leak(&self) {
+        for place in &self.places {
+            let _leaked = ManuallyDrop::new(Rc::clone(&place.chunk));
+        }
+    }
+
+    /// Provides again every chunk that came back, and replaces chunks that are still held by
+    /// fresh ones from the pool while fewer than half are ready.
+    pub(crate) fn restock(&mut self) {
+        let mut n = 0;
+        while let Some(&number) = self.out.get(n) {
+            let low = self.ready() < self.places.len().div_ceil(2);
+            let Some(place) = self.places.get_mut(usize::from(number)) else {
+                return;
+            };
+            if Rc::strong_count(&place.chunk) > 1 {
+                let fresh = low.then(|| self.pool.allocate(self.chunk_bytes).ok());
+                let Some(fresh) = fresh.flatten() else {
+                    n += 1;
+                    continue;
+                };
+                place.chunk = Rc::new(fresh);
+            }
+            self.out.swap_remove(n);
+            self.provide(number);
+        }
+    }
+
+    fn provide(&mut self, number: u16) {
+        let Some(place) = self.places.get_mut(usize::from(number)) else {
+            return;
+        };
+        place.with_kernel = true;
+        let chunk = place.chunk.address().as_ptr().expose_provenance() as u64;
+        let index = self.tail & (self.entries - 1);
+        let base = self.ring.address().as_ptr().cast::<BufRingEntry>();
+        let slot = base.wrapping_add(usize::from(index));
+        // SAFETY: the index is below `entries`, for which the ring buffer was made; it is aligned
+        // to a page and was filled with zeros, which is a valid entry. The kernel reads entries
+        // only up to the tail, so this one is ours until the store below.
+        let entry = unsafe { &mut *slot };
+        entry.set_addr(chunk);
+        entry.set_len(u32::try_from(self.chunk_bytes).unwrap_or(u32::MAX));
+        entry.set_bid(number);
+        self.tail = self.tail.wrapping_add(1);
+        // SAFETY: `base` is the address of the first entry, which is initialised.
+        let tail = unsafe { BufRingEntry::tail(base) };
+        // SAFETY: the tail lies inside the first entry, in bytes that no entry uses, aligned to
+        // two; from here on only this store and the kernel's loads touch it.
+        let tail = unsafe { AtomicU16::from_ptr(tail.cast_mut()) };
+        tail.store(self.tail, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_come_back_when_dropped_and_are_replaced_while_held() {
+        let pool = Pool::new(0).unwrap();
+        let mut chunks = Chunks::new(&pool, 4, 8192).unwrap();
+        assert_eq!(chunks.ready(), 4);
+        let used = pool.free_bytes();
+
+        let held: Vec<_> = (0..3).map(|n| chunks.take(n, 10).unwrap()).collect();
+        assert_eq!(held[0].len(), 10);
+        assert_eq!(chunks.ready(), 1);
+        chunks.restock();
+        assert_eq!(chunks.ready(), 2, "replaced up to one half");
+        assert_eq!(pool.free_bytes(), used - 8192);
+
+        drop(held);
+        chunks.restock();
+        assert_eq!(chunks.ready(), 4);
+        assert_eq!(pool.free_bytes(), used);
+    }
+
+    #[test]
+    fn without_room_in_the_pool_held_chunks_are_waited_for() {
+        let pool = Pool::new(0).unwrap();
+        let mut chunks = Chunks::new(&pool, 1, 4096).unwrap();
+        let mut all = Vec::new();
+        while let Ok(buffer) = pool.allocate(4096) {
+            all.push(buffer);
+        }
+        let held = chunks.take(0, 1).unwrap();
+        chunks.restock();
+        assert_eq!(chunks.ready(), 0);
+        drop(held);
+        chunks.restock();
+        assert_eq!(chunks.ready(), 1);
+    }
+}

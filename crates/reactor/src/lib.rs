@@ -1,0 +1,32 @@
+//! One io_uring per core: sockets, files, helper work and mail, run to completion on one thread.
+//!
+//! A [`Reactor`] belongs to the thread that made it. Its owner queues operations, each with a
+//! [`Token`] of its choice, and calls [`Reactor::turn`]: that submits everything queued with one
+//! system call, waits if asked to, and answers with [`Event`]s. Every operation ends in exactly
+//! one event, also when it was cancelled; until then the reactor owns the memory, the messages
+//! and the descriptors that the kernel works on.
+//!
+//! The reactor knows nothing of iSCSI or SCSI, and of stores only their
+//! [`store::RingOperation`]s and [`store::HelperOperation`]s.
+#![warn(missing_docs)]
+
+mod chunks;
+pub mod cores;
+mod event;
+mod helper;
+mod in_flight;
+pub mod mail;
+pub mod net;
+mod operation;
+mod reactor;
+mod ring;
+mod settings;
+mod socket;
+
+pub use event::{Event, OperationId, Received, Token, Wait};
+pub use net::Listener;
+pub use reactor::Reactor;
+/// The error numbers of the kernel, as events report them.
+pub use rustix::io::Errno;
+pub use settings::{Settings, SetupError, TurnError};
+pub use socket::Socket;

@@ -1,0 +1,219 @@
+//! Listening, and the options of TCP sockets.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, sockopt};
+
+/// A socket that accepts connections. Clones name the same socket; it may move between threads
+/// until [`crate::Reactor::accept`] is called for it.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    fd: Arc<OwnedFd>,
+    local_address: SocketAddr,
+}
+
+/// Why an address cannot be listened on. Each message names the address and the remedy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// `EADDRINUSE`.
+    #[error("{address} is in use by another program: stop it or listen on another port")]
+    InUse {
+        /// What was asked for.
+        address: SocketAddr,
+    },
+    /// `EACCES`.
+    #[error(
+        "{address} is not allowed to this user: take a port from 1024 on, or grant \
+         CAP_NET_BIND_SERVICE"
+    )]
+    Denied {
+        /// What was asked for.
+        address: SocketAddr,
+    },
+    /// `EADDRNOTAVAIL`.
+    #[error(
+        "{address} is not an address of this host: take one of its own, or the wildcard address"
+    )]
+    NotAvailable {
+        /// What was asked for.
+        address: SocketAddr,
+    },
+    /// Anything else.
+    #[error("cannot listen on {address}")]
+    Other {
+        /// What was asked for.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl BindError {
+    fn new(address: SocketAddr, errno: Errno) -> Self {
+        if errno == Errno::ADDRINUSE {
+            Self::InUse { address }
+        } else if errno == Errno::ACCESS {
+            Self::Denied { address }
+        } else if errno == Errno::ADDRNOTAVAIL {
+            Self::NotAvailable { address }
+        } else {
+            Self::Other {
+                address,
+                source: errno.into(),
+            }
+        }
+    }
+}
+
+impl Listener {
+    /// Listens on `address`. Port 0 takes a free one, see [`Listener::local_address`].
+    ///
+    /// An IPv6 wildcard takes no IPv4 connections, so both can be listened on side by side.
+    /// `backlog` is how many connections may wait to be accepted; the system limits it further.
+    pub fn bind(address: SocketAddr, backlog: i32) -> Result<Self, BindError> {
+        Self::try_bind(address, backlog).map_err(|errno| BindError::new(address, errno))
+    }
+
+    fn try_bind(address: SocketAddr, backlog: i32) -> Result<Self, Errno> {
+        let family = match address {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::CLOEXEC;
+        let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        // Connections of a program that just ended must not keep its successor out.
+        sockopt::set_socket_reuseaddr(&fd, true)?;
+        if address.is_ipv6() {
+            sockopt::set_ipv6_v6only(&fd, true)?;
+        }
+        rustix::net::bind(&fd, &address)?;
+        rustix::net::listen(&fd, backlog)?;
+        let local_address = SocketAddr::try_from(rustix::net::getsockname(&fd)?)?;
+        Ok(Self {
+            fd: Arc::new(fd),
+            local_address,
+        })
+    }
+
+    /// Where it listens, with the port the system chose if it was asked to.
+    pub const fn local_address(&self) -> SocketAddr {
+        self.local_address
+    }
+
+    pub(crate) fn raw(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl TryFrom<TcpListener> for Listener {
+    type Error = io::Error;
+
+    /// Takes over a socket that listens already, say one a service manager passed on.
+    fn try_from(listener: TcpListener) -> io::Result<Self> {
+        listener.set_nonblocking(false)?;
+        Ok(Self {
+            local_address: listener.local_addr()?,
+            fd: Arc::new(listener.into()),
+        })
+    }
+}
+
+/// How to find out that a silent peer is gone.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct KeepAlive {
+    /// Silence before the first probe.
+    pub idle: Duration,
+    /// Time between probes.
+    pub interval: Duration,
+    /// How many probes may stay unanswered.
+    pub probes_max: u32,
+}
+
+/// Sets what every connection of a storage target wants: no delay of small segments, and probes
+/// of a silent peer.
+pub fn set_options(socket: impl AsFd, keep_alive: Option<KeepAlive>) -> io::Result<()> {
+    let fd = socket.as_fd();
+    sockopt::set_tcp_nodelay(fd, true)?;
+    if let Some(keep_alive) = keep_alive {
+        sockopt::set_tcp_keepidle(fd, keep_alive.idle)?;
+        sockopt::set_tcp_keepintvl(fd, keep_alive.interval)?;
+        sockopt::set_tcp_keepcnt(fd, keep_alive.probes_max)?;
+        sockopt::set_socket_keepalive(fd, true)?;
+    }
+    Ok(())
+}
+
+/// The address of the other end of a connection.
+pub fn peer_address(socket: impl AsFd) -> io::Result<SocketAddr> {
+    let address: Option<SocketAddrAny> = rustix::net::getpeername(socket)?;
+    let address = address.ok_or(io::ErrorKind::NotConnected)?;
+    Ok(SocketAddr::try_from(address)?)
+}
+
+/// The address of this end of a connection.
+pub fn local_address(socket: impl AsFd) -> io::Result<SocketAddr> {
+    Ok(SocketAddr::try_from(rustix::net::getsockname(socket)?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    fn any_port(host: &str) -> SocketAddr {
+        SocketAddr::new(host.parse().unwrap(), 0)
+    }
+
+    #[test]
+    fn a_port_in_use_is_said_to_be_so_and_names_the_address() {
+        let first = Listener::bind(any_port("127.0.0.1"), 1).unwrap();
+        let error = Listener::bind(first.local_address(), 1).unwrap_err();
+        assert!(matches!(error, BindError::InUse { .. }), "{error:?}");
+        assert!(
+            error
+                .to_string()
+                .contains(&first.local_address().to_string())
+        );
+    }
+
+    #[test]
+    fn a_foreign_address_is_said_to_be_so() {
+        // A documentation address (RFC 5737): no host has it.
+        let error = Listener::bind(any_port("192.0.2.1"), 1).unwrap_err();
+        assert!(matches!(error, BindError::NotAvailable { .. }), "{error:?}");
+    }
+
+    #[test]
+    fn both_wildcards_share_a_port() {
+        let Ok(v6) = Listener::bind(any_port("::"), 1) else {
+            return; // a host without IPv6
+        };
+        let v4 = SocketAddr::new("0.0.0.0".parse().unwrap(), v6.local_address().port());
+        Listener::bind(v4, 1).unwrap();
+    }
+
+    #[test]
+    fn options_are_set() {
+        let listener = Listener::bind(any_port("127.0.0.1"), 1).unwrap();
+        let stream = TcpStream::connect(listener.local_address()).unwrap();
+        let keep_alive = KeepAlive {
+            idle: Duration::from_secs(7),
+            interval: Duration::from_secs(3),
+            probes_max: 2,
+        };
+        set_options(&stream, Some(keep_alive)).unwrap();
+        assert!(stream.nodelay().unwrap());
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), keep_alive.idle);
+        assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), 2);
+        assert_eq!(peer_address(&stream).unwrap(), listener.local_address());
+    }
+}

@@ -1,0 +1,266 @@
+//! One operation: what it owns, how the kernel is told of it, and what its results mean.
+
+use std::fmt;
+use std::ops::Range;
+use std::ptr;
+
+use io_uring::opcode;
+use io_uring::squeue::{Entry, Flags};
+use io_uring::types::{Fd, FsyncFlags};
+use memory::{Buffer, Message};
+use rustix::io::Errno;
+use store::{AllocateMode, FileHandle, RingOperation};
+
+use crate::chunks;
+use crate::{Listener, Socket, Token};
+
+/// The kernel takes no more parts in one call (`UIO_MAXIOV`).
+const PARTS_MAX: usize = 1024;
+/// The kernel moves no more in one call (`MAX_RW_COUNT` is a little more).
+const CALL_BYTES_MAX: usize = 1 << 30;
+/// `IORING_RECVSEND_POLL_FIRST`: do not try first, there is nothing yet.
+const POLL_FIRST: u16 = 1 << 0;
+
+/// An operation under way. It owns all that the kernel works on.
+#[derive(Debug)]
+pub(crate) enum Operation {
+    Accept {
+        token: Token,
+        listener: Listener,
+    },
+    Receive {
+        token: Token,
+        socket: Socket,
+    },
+    ReceiveExact {
+        token: Token,
+        socket: Socket,
+        buffer: Buffer,
+        range: Range<usize>,
+        done: usize,
+    },
+    Send {
+        token: Token,
+        socket: Socket,
+        message: Message,
+        header: Box<SendHeader>,
+        done: usize,
+    },
+    Store {
+        token: Token,
+        operation: RingOperation,
+    },
+    /// Runs on a helper thread, not on the ring.
+    Helper {
+        token: Token,
+    },
+    /// Waits for the wake-up of a mailbox.
+    Mail {
+        index: usize,
+        fd: i32,
+        count: Box<u64>,
+    },
+}
+
+/// What is to be done after a completion.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Step {
+    /// Go on with the rest, or try once more.
+    Again,
+    /// Wait until there are chunks.
+    Starve,
+    /// Over, with this result for the event.
+    Finish(i32),
+}
+
+/// The kernel's description of a send, at an address of its own.
+pub(crate) struct SendHeader {
+    header: libc::msghdr,
+    parts: Vec<libc::iovec>,
+}
+
+impl SendHeader {
+    pub(crate) fn new() -> Box<Self> {
+        // SAFETY: all zeros is a valid `msghdr`: no address, no control data, no parts.
+        let header = unsafe { std::mem::zeroed() };
+        Box::new(Self {
+            header,
+            parts: Vec::new(),
+        })
+    }
+
+    /// Describes the message from byte `done` on and gives the address of the description.
+    fn describe(&mut self, message: &Message, done: usize) -> *const libc::msghdr {
+        self.parts.clear();
+        let parts = message.parts(done).take(PARTS_MAX);
+        self.parts.extend(parts.map(|(start, len)| libc::iovec {
+            iov_base: start.as_ptr().cast(),
+            iov_len: len,
+        }));
+        self.header.msg_iov = self.parts.as_mut_ptr();
+        self.header.msg_iovlen = self.parts.len();
+        &raw const self.header
+    }
+}
+
+impl fmt::Debug for SendHeader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendHeader")
+            .field("parts", &self.parts.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Operation {
+    /// The entry for the submission queue; `None` for what does not run on the ring. What it
+    /// points to belongs to `self` and stays put while `self` is in its slot.
+    pub(crate) fn entry(&mut self) -> Option<Entry> {
+        Some(match self {
+            Self::Accept { listener, .. } => {
+                // The peer's address is asked for later, which needs no memory here.
+                opcode::Accept::new(Fd(listener.raw()), ptr::null_mut(), ptr::null_mut())
+                    .flags(libc::SOCK_CLOEXEC)
+                    .build()
+            }
+            Self::Receive { socket, .. } => opcode::Recv::new(Fd(socket.raw()), ptr::null_mut(), 0)
+                .ioprio(poll_first(socket))
+                .buf_group(chunks::GROUP)
+                .build()
+                .flags(Flags::BUFFER_SELECT),
+            Self::ReceiveExact {
+                socket,
+                buffer,
+                range,
+                done,
+                ..
+            } => {
+                let start = buffer.address().as_ptr().wrapping_add(range.start + *done);
+                let len = call_len(range.len() - *done);
+                opcode::Recv::new(Fd(socket.raw()), start, len)
+                    .ioprio(poll_first(socket))
+                    .flags(libc::MSG_WAITALL)
+                    .build()
+            }
+            Self::Send {
+                socket,
+                message,
+                header,
+                done,
+                ..
+            } => {
+                let header = header.describe(message, *done);
+                let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
+                opcode::SendMsg::new(Fd(socket.raw()), header)
+                    .flags(flags)
+                    .build()
+            }
+            Self::Store { operation, .. } => store_entry(operation),
+            Self::Helper { .. } => return None,
+            Self::Mail { fd, count, .. } => {
+                opcode::Read::new(Fd(*fd), (&raw mut **count).cast(), 8).build()
+            }
+        })
+    }
+
+    /// Takes note of a completion and says what comes next. `cancelled` operations do not go on
+    /// with a rest.
+    pub(crate) fn advance(&mut self, result: i32, cancelled: bool) -> Step {
+        let errno = result.min(0).wrapping_neg();
+        if matches!(errno, libc::EINTR | libc::EAGAIN) {
+            if cancelled {
+                return Step::Finish(-libc::ECANCELED);
+            }
+            if let Self::Receive { socket, .. } | Self::ReceiveExact { socket, .. } = self {
+                // Whatever there was is gone, so the next attempt waits first.
+                socket.note_drained(true);
+            }
+            return Step::Again;
+        }
+        let moved = usize::try_from(result).unwrap_or(0);
+        let (done, whole) = match self {
+            Self::Receive { socket, .. } if errno == libc::ENOBUFS && !cancelled => {
+                // There is something to receive, only nowhere to put it.
+                socket.note_drained(false);
+                return Step::Starve;
+            }
+            Self::ReceiveExact { range, done, .. } => (done, range.len()),
+            Self::Send { message, done, .. } => (done, message.len()),
+            Self::Receive { .. }
+            | Self::Accept { .. }
+            | Self::Store { .. }
+            | Self::Helper { .. }
+            | Self::Mail { .. } => return Step::Finish(result),
+        };
+        *done += moved;
+        debug_assert!(*done <= whole, "{done} bytes of {whole}");
+        if result <= 0 || *done >= whole {
+            Step::Finish(result)
+        } else if cancelled {
+            Step::Finish(-libc::ECANCELED)
+        } else {
+            Step::Again
+        }
+    }
+}
+
+/// Turns the kernel's result into ours.
+pub(crate) fn check(result: i32) -> Result<usize, Errno> {
+    usize::try_from(result).map_err(|_| Errno::from_raw_os_error(result.wrapping_neg()))
+}
+
+fn poll_first(socket: &Socket) -> u16 {
+    if socket.is_drained() { POLL_FIRST } else { 0 }
+}
+
+fn call_len(len: usize) -> u32 {
+    u32::try_from(len.min(CALL_BYTES_MAX)).unwrap_or(0)
+}
+
+fn store_entry(operation: &RingOperation) -> Entry {
+    match operation {
+        RingOperation::Read {
+            file,
+            offset,
+            buffer,
+            done,
+        } => {
+            let start = buffer.address().as_ptr().wrapping_add(*done);
+            let len = call_len(buffer.len().saturating_sub(*done));
+            opcode::Read::new(fd(file), start, len)
+                .offset(offset + *done as u64)
+                .build()
+        }
+        RingOperation::Write {
+            file,
+            offset,
+            data,
+            done,
+            durable,
+        } => {
+            let start = data.address().as_ptr().wrapping_add(*done);
+            let len = call_len(data.len().saturating_sub(*done));
+            opcode::Write::new(fd(file), start, len)
+                .offset(offset + *done as u64)
+                .rw_flags(if *durable { libc::RWF_DSYNC } else { 0 })
+                .build()
+        }
+        RingOperation::Sync { file } => opcode::Fsync::new(fd(file))
+            .flags(FsyncFlags::DATASYNC)
+            .build(),
+        RingOperation::Allocate { file, mode, range } => {
+            let mode = match mode {
+                AllocateMode::PunchHole => libc::FALLOC_FL_PUNCH_HOLE,
+                AllocateMode::ZeroRange => libc::FALLOC_FL_ZERO_RANGE,
+            };
+            opcode::Fallocate::new(fd(file), range.end - range.start)
+                .offset(range.start)
+                .mode(mode | libc::FALLOC_FL_KEEP_SIZE)
+                .build()
+        }
+    }
+}
+
+fn fd(file: &FileHandle) -> Fd {
+    use std::os::fd::AsRawFd;
+    Fd(file.as_raw_fd())
+}

@@ -1,0 +1,546 @@
+//! The reactor of one core.
+
+use std::mem::{self, ManuallyDrop};
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use io_uring::types::CancelBuilder;
+use io_uring::{cqueue, opcode};
+use memory::{Buffer, Message, Pool};
+use rustix::io::Errno;
+use store::{HelperOperation, HelperResult, IoFailure, RingOperation};
+
+use crate::chunks::Chunks;
+use crate::event::{Event, OperationId, Received, Token, Wait};
+use crate::helper::Helpers;
+use crate::in_flight::{InFlight, Key, NO_KEY};
+use crate::mail::{Mailbox, Waker};
+use crate::operation::{Operation, SendHeader, Step, check};
+use crate::ring::{Completion, Ring, Sleep};
+use crate::settings::{Settings, SetupError, TurnError};
+use crate::{Listener, Socket, net};
+
+/// How long a reactor that is dropped waits for the kernel to give everything back.
+const DRAIN_TIME: Duration = Duration::from_secs(5);
+
+/// One core's ring, memory and mail. It belongs to the thread that made it.
+///
+/// All functions but [`Reactor::turn`] return at once. Each operation ends in exactly one event
+/// with its token. Operations may be queued in any number; those beyond
+/// [`Settings::in_flight_max`] make room for themselves.
+#[derive(Debug)]
+pub struct Reactor {
+    // Dropped in this order: the kernel lets go of the chunks before they are freed.
+    ring: Ring,
+    in_flight: InFlight<Slot>,
+    chunks: Chunks,
+    pool: Pool,
+    helpers: Helpers,
+    watched: Vec<Watched>,
+    /// Receives that found no chunk, oldest first.
+    starved: Vec<Key>,
+    /// Events of operations that ended without the kernel.
+    ready: Vec<Event>,
+    completions: Vec<Completion>,
+    #[expect(
+        clippy::vec_box,
+        reason = "the boxes go into the table, which may move"
+    )]
+    spare_headers: Vec<Box<SendHeader>>,
+    /// How many operations of the table the kernel has.
+    with_kernel: usize,
+    busy_poll: Duration,
+    start: Instant,
+    now: Duration,
+    last_work: Duration,
+    /// Being dropped: nothing goes on any more.
+    closing: bool,
+}
+
+#[derive(Debug)]
+struct Slot {
+    operation: Operation,
+    cancelled: bool,
+}
+
+#[derive(Debug)]
+struct Watched {
+    waker: Arc<Waker>,
+    purpose: Purpose,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Purpose {
+    Owner(Token),
+    Helpers,
+}
+
+impl Reactor {
+    /// A reactor for the calling thread.
+    pub fn new(settings: &Settings) -> Result<Self, SetupError> {
+        let system = |action| move |source| SetupError::System { action, source };
+        let pool = Pool::new(settings.pool_bytes).map_err(system("reserve memory for buffers"))?;
+        let ring = Ring::new(settings)?;
+        let (count, bytes) = (settings.receive_chunks, settings.receive_chunk_bytes);
+        let chunks = Chunks::new(&pool, count, bytes).map_err(|_| SetupError::PoolTooSmall {
+            chunks: count,
+            chunk_bytes: bytes,
+            pool_bytes: pool.capacity_bytes(),
+        })?;
+        ring.register_chunks(&chunks)?;
+        let helpers = Helpers::new(settings.helper_threads_max)
+            .map_err(system("make an eventfd for helper work"))?;
+        let waker = Arc::clone(helpers.answers.waker());
+        let mut reactor = Self {
+            ring,
+            in_flight: InFlight::with_capacity(settings.in_flight_max),
+            chunks,
+            pool,
+            helpers,
+            watched: Vec::new(),
+            starved: Vec::new(),
+            ready: Vec::new(),
+            completions: Vec::with_capacity(settings.in_flight_max),
+            spare_headers: Vec::new(),
+            with_kernel: 0,
+            busy_poll: settings.busy_poll,
+            start: Instant::now(),
+            now: Duration::ZERO,
+            last_work: Duration::ZERO,
+            closing: false,
+        };
+        reactor.watch_waker(waker, Purpose::Helpers);
+        Ok(reactor)
+    }
+
+    /// The memory of this core for data in flight.
+    pub const fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Time since the reactor was made, as read at the end of the last turn's sleep.
+    pub const fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// How many operations of the owner are under way.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len().saturating_sub(self.watched.len())
+    }
+
+    /// Waits for one connection ([`Event::Accepted`]).
+    pub fn accept(&mut self, listener: &Listener, token: Token) -> OperationId {
+        let listener = listener.clone();
+        self.start(Operation::Accept { token, listener })
+    }
+
+    /// Waits for data and receives what there is, at most one chunk of it
+    /// ([`Event::Received`]). While no chunk is free the data waits in the socket.
+    pub fn receive(&mut self, socket: &Socket, token: Token) -> OperationId {
+        let socket = socket.clone();
+        self.start(Operation::Receive { token, socket })
+    }
+
+    /// Receives exactly `range` of the buffer, straight into it ([`Event::ReceivedExact`]); fewer
+    /// bytes come only when the stream ends.
+    ///
+    /// # Panics
+    ///
+    /// When the range is not inside the buffer.
+    pub fn receive_exact(
+        &mut self,
+        socket: &Socket,
+        token: Token,
+        buffer: Buffer,
+        range: Range<usize>,
+    ) -> OperationId {
+        assert!(
+            range.start <= range.end && range.end <= buffer.len(),
+            "bytes {range:?} of a buffer of {}",
+            buffer.len()
+        );
+        if range.is_empty() {
+            let result = Ok(0);
+            return self.finished(Event::ReceivedExact {
+                token,
+                buffer,
+                result,
+            });
+        }
+        self.start(Operation::ReceiveExact {
+            token,
+            socket: socket.clone(),
+            buffer,
+            range,
+            done: 0,
+        })
+    }
+
+    /// Sends the whole message ([`Event::Sent`]). Have one send under way per socket: the parts
+    /// of two would mix.
+    pub fn send(&mut self, socket: &Socket, token: Token, message: Message) -> OperationId {
+        if message.is_empty() {
+            let result = Ok(());
+            return self.finished(Event::Sent {
+                token,
+                message,
+                result,
+            });
+        }
+        let header = self.spare_headers.pop().unwrap_or_else(SendHeader::new);
+        self.start(Operation::Send {
+            token,
+            socket: socket.clone(),
+            message,
+            header,
+            done: 0,
+        })
+    }
+
+    /// Does one step for a store ([`Event::Store`]). Short transfers are the store's to go on
+    /// with.
+    pub fn submit_store(&mut self, token: Token, operation: RingOperation) -> OperationId {
+        self.start(Operation::Store { token, operation })
+    }
+
+    /// Runs blocking work for a store on a helper thread ([`Event::Helper`]).
+    pub fn submit_helper(&mut self, token: Token, operation: HelperOperation) -> OperationId {
+        let name = operation.name;
+        let key = self.in_flight.insert(Slot {
+            operation: Operation::Helper { token },
+            cancelled: false,
+        });
+        if let Err(error) = self.helpers.submit(key, operation) {
+            tracing::error!(name, %error, "no thread for helper work");
+            let errno = error.raw_os_error().unwrap_or(0);
+            self.finish_helper(key, Err(IoFailure::Hardware { errno }));
+        }
+        OperationId(key)
+    }
+
+    /// Asks for the end of an operation. Its event still comes, with `ECANCELED` or
+    /// [`IoFailure::Cancelled`] when the request came in time, and with its own result when not;
+    /// helper work that has begun is not disturbed. Does nothing for an operation that is over.
+    pub fn cancel(&mut self, id: OperationId) {
+        let Some(slot) = self.in_flight.find(id.0) else {
+            return;
+        };
+        if mem::replace(&mut slot.cancelled, true) {
+            return;
+        }
+        if matches!(slot.operation, Operation::Helper { .. }) {
+            if self.helpers.cancel(id.0) {
+                self.finish_helper(id.0, Err(IoFailure::Cancelled));
+            }
+        } else if let Some(n) = self.starved.iter().position(|&key| key == id.0) {
+            self.starved.remove(n);
+            self.finish(id.0, -libc::ECANCELED, 0, None);
+        } else {
+            self.push_cancel(CancelBuilder::user_data(id.0));
+        }
+    }
+
+    /// Yields [`Event::Mail`] with this token whenever the mailbox holds something new, from now
+    /// on for as long as the reactor lives.
+    pub fn watch<T>(&mut self, mailbox: &Mailbox<T>, token: Token) {
+        self.watch_waker(Arc::clone(mailbox.waker()), Purpose::Owner(token));
+    }
+
+    /// Submits everything queued, sleeps as `wait` says until something has happened, and appends
+    /// what has to `events`. May come back with nothing.
+    pub fn turn(&mut self, wait: Wait, events: &mut Vec<Event>) -> Result<(), TurnError> {
+        let before = events.len();
+        self.restock();
+        self.collect_mail();
+        let idle = self.ready.is_empty();
+        events.append(&mut self.ready);
+
+        let entered = match wait {
+            Wait::Poll => self.ring.enter(Sleep::No),
+            Wait::Until(_) | Wait::Forever if !idle => self.ring.enter(Sleep::No),
+            Wait::Until(deadline) => self.spin_then_sleep(Some(deadline)),
+            Wait::Forever => self.spin_then_sleep(None),
+        };
+        entered.map_err(TurnError)?;
+        self.now = self.start.elapsed();
+        self.reap().map_err(TurnError)?;
+        self.collect_mail();
+        events.append(&mut self.ready);
+        if events.len() > before {
+            self.last_work = self.now;
+        }
+        Ok(())
+    }
+
+    fn spin_then_sleep(&mut self, deadline: Option<Duration>) -> std::io::Result<()> {
+        if !self.busy_poll.is_zero() {
+            let end = self.last_work.saturating_add(self.busy_poll);
+            let end = deadline.map_or(end, |deadline| end.min(deadline));
+            while self.start.elapsed() < end {
+                self.ring.enter(Sleep::No)?;
+                let posted = self.watched.iter().any(|watched| watched.waker.is_posted());
+                if posted || self.ring.has_completions() {
+                    return Ok(());
+                }
+                std::hint::spin_loop();
+            }
+        }
+        let sleep = match deadline {
+            None => Sleep::Forever,
+            Some(deadline) => match deadline.checked_sub(self.start.elapsed()) {
+                None | Some(Duration::ZERO) => Sleep::No,
+                Some(time) => Sleep::AtMost(time),
+            },
+        };
+        // All are told, also after one had mail: `awake` below undoes them all.
+        let with_mail = |watched: &&Watched| !watched.waker.may_sleep();
+        let sleep = match self.watched.iter().filter(with_mail).count() {
+            0 => sleep,
+            _ => Sleep::No,
+        };
+        let entered = self.ring.enter(sleep);
+        for watched in &self.watched {
+            watched.waker.awake();
+        }
+        entered
+    }
+
+    /// Parks an operation and queues it for the kernel.
+    fn start(&mut self, operation: Operation) -> OperationId {
+        let cancelled = false;
+        let key = self.in_flight.insert(Slot {
+            operation,
+            cancelled,
+        });
+        self.submit(key);
+        OperationId(key)
+    }
+
+    /// An operation that is over before it began; its id finds nothing.
+    fn finished(&mut self, event: Event) -> OperationId {
+        self.ready.push(event);
+        OperationId(NO_KEY)
+    }
+
+    fn submit(&mut self, key: Key) {
+        let entry = self.in_flight.find(key).and_then(|s| s.operation.entry());
+        let Some(entry) = entry else {
+            debug_assert!(false, "operation {key:#x} cannot be submitted");
+            return;
+        };
+        self.with_kernel += 1;
+        // SAFETY: the entry points to what the operation in the slot owns, and the slot is
+        // emptied only when its completion has come.
+        let pushed = unsafe { self.ring.push(entry.user_data(key)) };
+        // The entry is queued in any case; what is wrong with the ring shows in the next turn.
+        if let Err(error) = pushed {
+            tracing::error!(%error, "submission failed");
+        }
+    }
+
+    fn push_cancel(&mut self, what: CancelBuilder) {
+        let entry = opcode::AsyncCancel2::new(what).build().user_data(NO_KEY);
+        // SAFETY: a cancel names no memory.
+        let pushed = unsafe { self.ring.push(entry) };
+        if let Err(error) = pushed {
+            tracing::error!(%error, "submission failed");
+        }
+    }
+
+    fn watch_waker(&mut self, waker: Arc<Waker>, purpose: Purpose) {
+        let operation = Operation::Mail {
+            index: self.watched.len(),
+            fd: waker.raw(),
+            count: Box::new(0),
+        };
+        self.watched.push(Watched { waker, purpose });
+        self.start(operation);
+    }
+
+    /// Gives free chunks to the kernel, and as many receives that wait for one.
+    fn restock(&mut self) {
+        self.chunks.restock();
+        let count = self.chunks.ready().min(self.starved.len());
+        if count > 0 {
+            let keys: Vec<Key> = self.starved.drain(..count).collect();
+            for key in keys {
+                self.submit(key);
+            }
+        }
+    }
+
+    fn collect_mail(&mut self) {
+        let mut answers = None;
+        for watched in &self.watched {
+            if watched.waker.take_posted() {
+                match watched.purpose {
+                    Purpose::Owner(token) => self.ready.push(Event::Mail { token }),
+                    Purpose::Helpers => answers = Some(self.helpers.answers.take()),
+                }
+            }
+        }
+        for (key, result) in answers.into_iter().flatten() {
+            self.finish_helper(key, result);
+        }
+    }
+
+    fn reap(&mut self) -> std::io::Result<()> {
+        let mut completions = mem::take(&mut self.completions);
+        let reaped = self.ring.reap(&mut completions);
+        for completion in completions.drain(..) {
+            if completion.user_data != NO_KEY {
+                self.handle_completion(completion);
+            }
+        }
+        self.completions = completions;
+        reaped
+    }
+
+    fn handle_completion(&mut self, completion: Completion) {
+        let Completion {
+            user_data: key,
+            result,
+            flags,
+        } = completion;
+        // A chunk may have been used up even when the receive failed.
+        let chunk = cqueue::buffer_select(flags).and_then(|number| {
+            self.chunks
+                .take(number, usize::try_from(result).unwrap_or(0))
+        });
+        let Some(slot) = self.in_flight.find(key) else {
+            debug_assert!(false, "a completion for {key:#x}, which is not under way");
+            return;
+        };
+        self.with_kernel -= 1;
+        match slot.operation.advance(result, slot.cancelled) {
+            Step::Again | Step::Starve if self.closing => {
+                self.in_flight.remove(key);
+            }
+            Step::Again => self.submit(key),
+            Step::Starve => self.starved.push(key),
+            Step::Finish(result) => self.finish(key, result, flags, chunk),
+        }
+    }
+
+    /// Empties a slot and makes its event.
+    fn finish(&mut self, key: Key, result: i32, flags: u32, chunk: Option<Rc<Buffer>>) {
+        let Some(slot) = self.in_flight.remove(key) else {
+            return;
+        };
+        let event = match slot.operation {
+            Operation::Accept { token, .. } => Event::Accepted {
+                token,
+                result: check(result).and_then(|_| accepted(result)),
+            },
+            Operation::Receive { token, socket } => {
+                let more = cqueue::sock_nonempty(flags);
+                socket.note_drained(result > 0 && !more);
+                let result = check(result).map(|len| Received {
+                    // The end of the stream may come without a chunk.
+                    chunk: chunk.unwrap_or_else(|| self.chunks.empty()),
+                    len,
+                    more,
+                });
+                Event::Received { token, result }
+            }
+            Operation::ReceiveExact {
+                token,
+                socket,
+                buffer,
+                done,
+                ..
+            } => {
+                socket.note_drained(result > 0 && !cqueue::sock_nonempty(flags));
+                Event::ReceivedExact {
+                    token,
+                    buffer,
+                    result: check(result).map(|_| done),
+                }
+            }
+            Operation::Send {
+                token,
+                message,
+                header,
+                ..
+            } => {
+                self.spare_headers.push(header);
+                // A send of something that moves nothing has no way to go on.
+                let result =
+                    check(result).and_then(|n| if n == 0 { Err(Errno::PIPE) } else { Ok(()) });
+                Event::Sent {
+                    token,
+                    message,
+                    result,
+                }
+            }
+            Operation::Store { token, operation } => Event::Store {
+                token,
+                operation,
+                result,
+            },
+            Operation::Helper { .. } => {
+                debug_assert!(false, "helper work has no completion");
+                return;
+            }
+            Operation::Mail { index, fd, count } => {
+                if !self.closing {
+                    self.start(Operation::Mail { index, fd, count });
+                }
+                return;
+            }
+        };
+        self.ready.push(event);
+    }
+
+    fn finish_helper(&mut self, key: Key, result: HelperResult) {
+        let Some(slot) = self.in_flight.remove(key) else {
+            return;
+        };
+        if let Operation::Helper { token } = slot.operation {
+            self.ready.push(Event::Helper { token, result });
+        }
+    }
+}
+
+/// Takes over what an accept brought.
+fn accepted(result: i32) -> Result<(OwnedFd, SocketAddr), Errno> {
+    // SAFETY: a successful accept gives a new descriptor, which nobody else knows of.
+    let fd = unsafe { OwnedFd::from_raw_fd(result) };
+    // Fails when the peer has left again.
+    let address = net::peer_address(&fd)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOTCONN))?;
+    Ok((fd, address))
+}
+
+impl Drop for Reactor {
+    /// Takes everything back from the kernel, for a bounded time. What it does not give back by
+    /// then is leaked: freed memory that a late write lands in would be worse.
+    fn drop(&mut self) {
+        self.closing = true;
+        self.push_cancel(CancelBuilder::any());
+        let deadline = self.start.elapsed().saturating_add(DRAIN_TIME);
+        while self.with_kernel > 0 {
+            let left = deadline.saturating_sub(self.start.elapsed());
+            if left.is_zero() || self.ring.enter(Sleep::AtMost(left)).is_err() {
+                break;
+            }
+            if self.reap().is_err() {
+                break;
+            }
+            self.ready.clear();
+        }
+        if self.with_kernel > 0 {
+            tracing::warn!(
+                operations = self.with_kernel,
+                "the kernel did not end all operations; their memory is given up"
+            );
+            let in_flight = mem::replace(&mut self.in_flight, InFlight::with_capacity(0));
+            let _leaked = ManuallyDrop::new(in_flight);
+            self.chunks.leak();
+        }
+    }
+}

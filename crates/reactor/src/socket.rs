@@ -1,0 +1,116 @@
+//! A connected socket, held by its owner and by all operations under way on it.
+
+use std::cell::Cell;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::rc::Rc;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::net::Shutdown;
+
+use crate::net;
+
+/// A connected stream socket of one core. Clones name the same socket; it is closed when the last
+/// is dropped and the last operation on it has ended.
+#[derive(Clone, Debug)]
+pub struct Socket(Rc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    fd: OwnedFd,
+    /// The last receive left nothing behind.
+    drained: Cell<bool>,
+}
+
+impl Socket {
+    /// Takes over a connected socket.
+    ///
+    /// It is made blocking, which costs nobody any waiting: on a ring it means that operations
+    /// wait for data inside the kernel instead of failing with `EAGAIN`.
+    pub fn new(fd: OwnedFd) -> io::Result<Self> {
+        let flags = fcntl_getfl(&fd)?;
+        if flags.contains(OFlags::NONBLOCK) {
+            fcntl_setfl(&fd, flags - OFlags::NONBLOCK)?;
+        }
+        let drained = Cell::new(false);
+        Ok(Self(Rc::new(Shared { fd, drained })))
+    }
+
+    /// Ends the connection both ways. Operations under way end soon, with the end of the stream
+    /// or an error.
+    pub fn shutdown(&self) {
+        self.end(Shutdown::Both);
+    }
+
+    /// Ends the sending direction: the peer reads what was sent, then the end of the stream.
+    pub fn shutdown_send(&self) {
+        self.end(Shutdown::Write);
+    }
+
+    fn end(&self, direction: Shutdown) {
+        if let Err(error) = rustix::net::shutdown(&self.0.fd, direction) {
+            // The peer was first, which is as good.
+            tracing::trace!(%error, "shutdown of an ended connection");
+        }
+    }
+
+    /// The descriptor, to be moved to another core. Gives the socket back while clones of it
+    /// live or operations are under way.
+    pub fn into_fd(self) -> Result<OwnedFd, Self> {
+        Rc::try_unwrap(self.0).map(|shared| shared.fd).map_err(Self)
+    }
+
+    /// The address of the other end.
+    pub fn peer_address(&self) -> io::Result<SocketAddr> {
+        net::peer_address(&self.0.fd)
+    }
+
+    /// The address of this end.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        net::local_address(&self.0.fd)
+    }
+
+    pub(crate) fn raw(&self) -> RawFd {
+        self.0.fd.as_raw_fd()
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        self.0.drained.get()
+    }
+
+    pub(crate) fn note_drained(&self, drained: bool) {
+        self.0.drained.set(drained);
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_descriptor_leaves_only_when_it_is_held_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let socket = Socket::new(stream.into()).unwrap();
+        assert!(!fcntl_getfl(&socket).unwrap().contains(OFlags::NONBLOCK));
+        assert_eq!(
+            socket.peer_address().unwrap(),
+            listener.local_addr().unwrap()
+        );
+
+        let clone = socket.clone();
+        let socket = socket.into_fd().unwrap_err();
+        drop(clone);
+        assert!(socket.into_fd().is_ok());
+    }
+}
