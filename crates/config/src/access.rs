@@ -1,0 +1,373 @@
+//! Who may log in to what, and what they see there. Pure functions of the model.
+
+use std::net::IpAddr;
+
+use crate::{
+    Group, InitiatorMatch, LunNumber, Model, Target, TargetIndex, TargetLun, UnitIndex, UserIndex,
+};
+
+/// What is known of an initiator.
+#[derive(Clone, Copy, Debug)]
+pub struct Initiator<'a> {
+    /// InitiatorName, as it was sent.
+    pub name: &'a str,
+    /// Where its connection comes from.
+    pub address: IpAddr,
+    /// The user it proved to be by CHAP.
+    pub user: Option<UserIndex>,
+}
+
+/// Why an initiator may not log in.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Denial {
+    /// The target wants CHAP and there was none.
+    #[error("target needs CHAP and the initiator did not authenticate")]
+    NotAuthenticated,
+    /// The user is proved and may still not log in to this target.
+    #[error("the CHAP user is not listed in auth of the target")]
+    UserNotListed,
+    /// None of the target's units is for this initiator.
+    #[error("no LUN of the target is for this initiator")]
+    NothingToSee,
+}
+
+/// Whether a login uses CHAP, and who may prove to be whom.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Authentication {
+    /// AuthMethod is None: no user could make a difference.
+    None,
+    /// An initiator may authenticate as one of these and then sees more: units are shown to
+    /// groups that name users, and the target takes everyone.
+    Optional(Vec<UserIndex>),
+    /// An initiator must authenticate as one of these.
+    Required(Vec<UserIndex>),
+}
+
+/// The units that one initiator sees in one target.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct LunMap {
+    /// In the order of their numbers.
+    entries: Vec<LunEntry>,
+}
+
+/// A unit that an initiator sees.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct LunEntry {
+    /// Its number.
+    pub lun: LunNumber,
+    /// The unit.
+    pub unit: UnitIndex,
+    /// Writes are refused.
+    pub read_only: bool,
+}
+
+impl LunMap {
+    /// All entries, in the order of their numbers.
+    pub fn entries(&self) -> &[LunEntry] {
+        &self.entries
+    }
+
+    /// The entry with this number.
+    pub fn find(&self, lun: LunNumber) -> Option<&LunEntry> {
+        let position = self
+            .entries
+            .binary_search_by_key(&lun, |entry| entry.lun)
+            .ok()?;
+        self.entries.get(position)
+    }
+}
+
+impl Model {
+    /// Whether the initiator may log in to the target, and which units it sees.
+    ///
+    /// A target with `auth` takes only those users. A unit with `groups` is seen by members of
+    /// one of them, a unit without by everyone who may log in. An initiator that would see none
+    /// of a target's units may not log in; a target without any units takes everyone, so that it can be
+    /// filled later.
+    ///
+    /// # Errors
+    ///
+    /// Why not. An index of another model is denied as well.
+    pub fn login(&self, target: TargetIndex, initiator: &Initiator<'_>) -> Result<LunMap, Denial> {
+        let target = self.targets.get(target.0).ok_or(Denial::NothingToSee)?;
+        match initiator.user {
+            None if !target.auth.is_empty() => return Err(Denial::NotAuthenticated),
+            Some(user) if !target.auth.is_empty() && !target.auth.contains(&user) => {
+                return Err(Denial::UserNotListed);
+            }
+            Some(_) | None => {}
+        }
+        let entries: Vec<_> = target
+            .luns
+            .iter()
+            .filter(|entry| self.shows(entry, initiator))
+            .map(|entry| LunEntry {
+                lun: entry.lun,
+                unit: entry.unit,
+                read_only: entry.read_only,
+            })
+            .collect();
+        if entries.is_empty() && !target.luns.is_empty() {
+            return Err(Denial::NothingToSee);
+        }
+        Ok(LunMap { entries })
+    }
+
+    /// Whether a login to the target uses CHAP.
+    pub fn authentication(&self, target: TargetIndex) -> Authentication {
+        let Some(target) = self.targets.get(target.0) else {
+            return Authentication::None;
+        };
+        if !target.auth.is_empty() {
+            return Authentication::Required(target.auth.clone());
+        }
+        let groups = target.luns.iter().flat_map(|entry| &entry.groups);
+        let mut users: Vec<_> = groups
+            .filter_map(|group| self.groups.get(group.0))
+            .flat_map(Group::users)
+            .collect();
+        users.sort_unstable();
+        users.dedup();
+        if users.is_empty() {
+            Authentication::None
+        } else {
+            Authentication::Optional(users)
+        }
+    }
+
+    /// Whether a discovery session uses CHAP. All algorithms are accepted there.
+    pub fn discovery_authentication(&self) -> Authentication {
+        if self.server.discovery_auth.is_empty() {
+            Authentication::None
+        } else {
+            Authentication::Required(self.server.discovery_auth.clone())
+        }
+    }
+
+    /// Whether discovery lists the target to the initiator: exactly if it could log in.
+    ///
+    /// An initiator that did not authenticate for its discovery session still may for a login.
+    /// So for one without a user every user that a login takes is tried.
+    pub fn discovers(&self, target: TargetIndex, initiator: &Initiator<'_>) -> bool {
+        let could_be = |user| {
+            let initiator = Initiator { user, ..*initiator };
+            self.login(target, &initiator).is_ok()
+        };
+        let could_become = match self.authentication(target) {
+            Authentication::None => Vec::new(),
+            Authentication::Optional(users) | Authentication::Required(users) => users,
+        };
+        could_be(initiator.user)
+            || (initiator.user.is_none()
+                && could_become.into_iter().any(|user| could_be(Some(user))))
+    }
+
+    fn shows(&self, entry: &TargetLun, initiator: &Initiator<'_>) -> bool {
+        let is_member = |group: &Group| group.has(initiator);
+        entry.groups.is_empty()
+            || entry
+                .groups
+                .iter()
+                .filter_map(|group| self.groups.get(group.0))
+                .any(is_member)
+    }
+}
+
+impl Group {
+    /// Whether the initiator belongs to the group.
+    pub fn has(&self, initiator: &Initiator<'_>) -> bool {
+        self.initiators.iter().any(|entry| match entry {
+            InitiatorMatch::Name(pattern) => pattern.matches(initiator.name),
+            InitiatorMatch::Address(network) => network.contains(initiator.address),
+            InitiatorMatch::User(user) => initiator.user == Some(*user),
+        })
+    }
+
+    /// The users that belong to the group by being themselves.
+    pub(crate) fn users(&self) -> impl Iterator<Item = UserIndex> + '_ {
+        self.initiators.iter().filter_map(|entry| match entry {
+            InitiatorMatch::User(user) => Some(*user),
+            InitiatorMatch::Name(_) | InitiatorMatch::Address(_) => None,
+        })
+    }
+}
+
+impl Target {
+    /// Whether anybody who reaches the target sees one of its units unasked.
+    pub(crate) fn is_open(&self) -> bool {
+        self.auth.is_empty() && self.luns.iter().any(|entry| entry.groups.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const FILE: &str = r#"
+        lun = [
+            { id = "open", store = "mem:1M" },
+            { id = "lab", store = "mem:1M?readonly" },
+            { id = "net", store = "mem:1M" },
+            { id = "hers", store = "mem:1M" },
+        ]
+        user = [
+            { name = "alice", secret_file = "a" },
+            { name = "bob", secret_file = "b" },
+            { name = "eve", secret_file = "e" },
+        ]
+        group = [
+            { id = "lab", initiators = ["iqn.2001-01.example.lab:*"] },
+            { id = "net", initiators = ["192.0.2.0/24", "2001:db8::/32"] },
+            { id = "hers", initiators = ["alice"] },
+        ]
+
+        [[target]]
+        name = "iqn.2026-11.example.tarn:mixed"
+        luns = [
+            { lun = 7, id = "hers", groups = ["hers"] },
+            { lun = 0, id = "open" },
+            { lun = 2, id = "net", groups = ["net", "lab"], readonly = true },
+            { lun = 1, id = "lab", groups = ["lab"] },
+        ]
+
+        [[target]]
+        name = "iqn.2026-11.example.tarn:closed"
+        auth = ["alice", "bob"]
+        luns = [{ lun = 0, id = "hers", groups = ["hers"] }]
+
+        [[target]]
+        name = "iqn.2026-11.example.tarn:empty"
+    "#;
+
+    fn model() -> Model {
+        Model::from_toml(FILE, Path::new("tarn.toml")).unwrap()
+    }
+
+    fn initiator<'a>(model: &Model, name: &'a str, address: &str, user: &str) -> Initiator<'a> {
+        Initiator {
+            name,
+            address: address.parse().unwrap(),
+            user: model.user_by_name(user),
+        }
+    }
+
+    const STRANGER: &str = "iqn.2001-01.example.other:x";
+    const LAB: &str = "iqn.2001-01.Example.LAB:x";
+
+    #[test]
+    fn each_initiator_sees_what_its_groups_allow_and_no_more() {
+        let model = model();
+        let target = model
+            .target_by_name("iqn.2026-11.example.tarn:mixed")
+            .unwrap();
+        for (name, address, user, luns) in [
+            (STRANGER, "198.51.100.1", "", &[0][..]),
+            (LAB, "198.51.100.1", "", &[0, 1, 2]),
+            (STRANGER, "192.0.2.9", "", &[0, 2]),
+            (STRANGER, "::ffff:192.0.2.9", "", &[0, 2]),
+            (STRANGER, "2001:db8::9", "", &[0, 2]),
+            (STRANGER, "198.51.100.1", "alice", &[0, 7]),
+            (STRANGER, "198.51.100.1", "bob", &[0]),
+            (LAB, "192.0.2.9", "alice", &[0, 1, 2, 7]),
+        ] {
+            let map = model
+                .login(target, &initiator(&model, name, address, user))
+                .unwrap();
+            let seen: Vec<_> = map
+                .entries()
+                .iter()
+                .map(|entry| entry.lun.value())
+                .collect();
+            assert_eq!(seen, luns, "{name} {address} {user}");
+            assert_eq!(map.find(LunNumber(3)), None);
+        }
+    }
+
+    #[test]
+    fn writes_are_refused_by_the_store_or_by_the_entry() {
+        let model = model();
+        let target = model
+            .target_by_name("iqn.2026-11.example.tarn:mixed")
+            .unwrap();
+        let map = model
+            .login(target, &initiator(&model, LAB, "192.0.2.9", "alice"))
+            .unwrap();
+        let read_only: Vec<_> = map.entries().iter().map(|entry| entry.read_only).collect();
+        assert_eq!(read_only, [false, true, true, false]);
+        let entry = map.find(LunNumber(7)).unwrap();
+        assert_eq!(
+            model.units()[entry.unit.position()].id.as_deref(),
+            Some("hers")
+        );
+    }
+
+    #[test]
+    fn a_target_with_users_takes_only_those_and_only_if_they_see_something() {
+        let model = model();
+        let target = model
+            .target_by_name("iqn.2026-11.example.tarn:closed")
+            .unwrap();
+        for (user, expected) in [
+            ("", Err(Denial::NotAuthenticated)),
+            ("eve", Err(Denial::UserNotListed)),
+            ("bob", Err(Denial::NothingToSee)),
+            ("alice", Ok(1)),
+        ] {
+            let got = model
+                .login(target, &initiator(&model, LAB, "192.0.2.9", user))
+                .map(|map| map.entries().len());
+            assert_eq!(got, expected, "{user}");
+        }
+    }
+
+    #[test]
+    fn chap_is_required_optional_or_pointless() {
+        let model = model();
+        let user = |name| model.user_by_name(name).unwrap();
+        for (target, expected) in [
+            ("mixed", Authentication::Optional(vec![user("alice")])),
+            (
+                "closed",
+                Authentication::Required(vec![user("alice"), user("bob")]),
+            ),
+            ("empty", Authentication::None),
+        ] {
+            let name = format!("iqn.2026-11.example.tarn:{target}");
+            let target = model.target_by_name(&name).unwrap();
+            assert_eq!(model.authentication(target), expected, "{name}");
+        }
+        assert_eq!(model.discovery_authentication(), Authentication::None);
+    }
+
+    #[test]
+    fn a_target_without_units_takes_everyone() {
+        let model = model();
+        let target = model
+            .target_by_name("iqn.2026-11.example.tarn:empty")
+            .unwrap();
+        let map = model.login(target, &initiator(&model, STRANGER, "::1", ""));
+        assert_eq!(map, Ok(LunMap::default()));
+    }
+
+    #[test]
+    fn discovery_lists_what_a_login_could_reach() {
+        let model = model();
+        for (name, user, listed) in [
+            (STRANGER, "", &["mixed", "closed", "empty"][..]),
+            (STRANGER, "alice", &["mixed", "closed", "empty"]),
+            (STRANGER, "bob", &["mixed", "empty"]),
+            (STRANGER, "eve", &["mixed", "empty"]),
+        ] {
+            let initiator = initiator(&model, name, "198.51.100.1", user);
+            let got: Vec<_> = model
+                .target_indices()
+                .filter(|&target| model.discovers(target, &initiator))
+                .map(|target| model.targets()[target.position()].name.as_str())
+                .map(|name| name.trim_start_matches("iqn.2026-11.example.tarn:"))
+                .collect();
+            assert_eq!(got, listed, "{user}");
+        }
+    }
+}

@@ -1,0 +1,482 @@
+//! What an administrator can have written wrongly. One variant per rule, each with its remedy.
+
+use crate::Place;
+
+/// A broken rule and the place where it is broken.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{place}: {rule}")]
+pub struct ConfigError {
+    /// Where it stands.
+    pub place: Place,
+    /// What is wrong with it. Boxed, to keep the good path of every function narrow.
+    pub rule: Box<Rule>,
+}
+
+/// A rule of the configuration that was broken, with what was found and what would be right.
+///
+/// A rule knows no place: the functions that check single words return a rule, and
+/// the reader of the file or of the command line adds the place.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Rule {
+    // The form of the file.
+    /// The file is not TOML.
+    #[error("not valid TOML: {message}")]
+    Syntax {
+        /// The parser's words, one line.
+        message: String,
+    },
+    /// A key that nothing reads; most often a slip of the finger.
+    #[error("unknown key {key:?}; {hint}")]
+    UnknownKey {
+        /// The key as written.
+        key: String,
+        /// The nearest known key, or all of them.
+        hint: String,
+    },
+    /// A key that must be there.
+    #[error("key {key:?} is missing; {section} needs it")]
+    MissingKey {
+        /// The missing key.
+        key: &'static str,
+        /// The section that lacks it.
+        section: &'static str,
+    },
+    /// A value of another type than the key takes.
+    #[error("{got} found where {wanted} is needed")]
+    WrongType {
+        /// What the key takes.
+        wanted: &'static str,
+        /// What is there.
+        got: &'static str,
+    },
+    /// A number outside its range.
+    #[error("{got} is outside {min}..={max}; choose a number in that range")]
+    OutOfRange {
+        /// The number as written.
+        got: String,
+        /// Smallest legal value.
+        min: u64,
+        /// Largest legal value.
+        max: u64,
+    },
+    /// A word that is not one of a fixed list.
+    #[error("{got:?} is not known; use {wanted}")]
+    NotOneOf {
+        /// The word as written.
+        got: String,
+        /// The words that are known.
+        wanted: &'static str,
+    },
+    /// A list that must have at least one entry.
+    #[error("the list is empty; {remedy}")]
+    EmptyList {
+        /// What to write instead.
+        remedy: &'static str,
+    },
+
+    // Sizes.
+    /// No digits where a size is needed.
+    #[error("size {text:?}: no number; write it as 512, 64k, 1M, 2G or 1T")]
+    SizeNotANumber {
+        /// The size as written.
+        text: String,
+    },
+    /// A suffix other than k, M, G and T.
+    #[error("size {text:?}: unknown suffix {suffix:?}; use k, M, G or T")]
+    SizeSuffixUnknown {
+        /// The size as written.
+        text: String,
+        /// What stands behind the digits.
+        suffix: String,
+    },
+    /// More bytes than a file can have.
+    #[error("size {text:?} is too large; the largest is {max_bytes} bytes")]
+    SizeTooLarge {
+        /// The size as written.
+        text: String,
+        /// The largest size in bytes.
+        max_bytes: u64,
+    },
+    /// A size of nothing.
+    #[error("size {text:?} is 0 bytes; give at least one block")]
+    SizeZero {
+        /// The size as written.
+        text: String,
+    },
+    /// A size that leaves part of a block over.
+    #[error(
+        "size {size_bytes} is not a multiple of blocksize {block_size_bytes}; the next that fits is {next_bytes}"
+    )]
+    SizeNotWholeBlocks {
+        /// The size that was asked for.
+        size_bytes: u64,
+        /// The block size that was asked for.
+        block_size_bytes: u64,
+        /// The next larger size that fits.
+        next_bytes: u64,
+    },
+
+    // Stores.
+    /// A word before the colon that names no kind of store.
+    #[error(
+        "store kind {kind:?} is not known; use file, block, mem or null (a file of that very name: {remedy:?})"
+    )]
+    StoreKindUnknown {
+        /// What stands before the colon.
+        kind: String,
+        /// How to name a file with a colon.
+        remedy: String,
+    },
+    /// A store without a path.
+    #[error(
+        "store {text:?} names no path; write PATH, file:PATH, block:PATH, mem:SIZE or null:SIZE"
+    )]
+    StorePathMissing {
+        /// The store as written.
+        text: String,
+    },
+    /// A path with a NUL, which no file can have.
+    #[error("store {text:?} has a NUL character in its path; remove it")]
+    StorePathHasNul {
+        /// The store as written.
+        text: String,
+    },
+    /// An option that no store has.
+    #[error(
+        "store option {option:?} is not known; the options are size, blocksize, readonly, cache, thin, serial and format (a question mark in a file name is written %3F)"
+    )]
+    StoreOptionUnknown {
+        /// The option as written.
+        option: String,
+    },
+    /// An option that was given more than once.
+    #[error("store option {option:?} is given twice; keep one")]
+    StoreOptionTwice {
+        /// The option.
+        option: &'static str,
+    },
+    /// An option with a value it does not take.
+    #[error("store option {option}={value:?} is not known; use {wanted}")]
+    StoreOptionValue {
+        /// The option.
+        option: &'static str,
+        /// Its value as written.
+        value: String,
+        /// The values it takes.
+        wanted: &'static str,
+    },
+    /// An option that makes no sense for this kind of store.
+    #[error("store option {option:?} is not for {kind} stores; {remedy}")]
+    StoreOptionNotForKind {
+        /// The option.
+        option: &'static str,
+        /// The kind of store.
+        kind: &'static str,
+        /// What to do instead.
+        remedy: &'static str,
+    },
+    /// Two units on one file or device, which would give one medium two states.
+    #[error(
+        "store {path:?} is already used at {first}; keep one, and show its unit under several LUN numbers or targets instead"
+    )]
+    StoreTwice {
+        /// The path both units name.
+        path: String,
+        /// Where it was used first.
+        first: Place,
+    },
+
+    // Names and identities.
+    /// An iSCSI name of a form that the standard does not have.
+    ///
+    /// Spec: RFC 7143 section 4.2.7.
+    #[error(
+        "iSCSI name {name:?} {problem}; write it as iqn.2026-11.com.example:disk, eui. with 16 or naa. with 16 or 32 hex digits"
+    )]
+    IscsiName {
+        /// The name as written.
+        name: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// An initiator pattern that is neither name, address nor user.
+    #[error(
+        "initiator {pattern:?} is neither an iSCSI name pattern (iqn.*, eui.*, naa.* or *), nor an address or network (10.0.0.0/24), nor the name of a [[user]]"
+    )]
+    InitiatorUnknown {
+        /// The entry as written.
+        pattern: String,
+    },
+    /// A name pattern with a character that no iSCSI name can have.
+    #[error(
+        "initiator pattern {pattern:?} has the character {character:?}, which no iSCSI name has; remove it"
+    )]
+    PatternCharacter {
+        /// The pattern as written.
+        pattern: String,
+        /// The offender.
+        character: char,
+    },
+    /// A name that is too long for the wire or for a file name.
+    #[error("{what} of {got_bytes} bytes is too long; the limit is {max_bytes} bytes")]
+    TooLong {
+        /// What is too long.
+        what: &'static str,
+        /// Its length.
+        got_bytes: usize,
+        /// The limit.
+        max_bytes: usize,
+    },
+    /// A name of nothing.
+    #[error("{what} is empty; give it at least one character")]
+    EmptyName {
+        /// What is empty.
+        what: &'static str,
+    },
+    /// A character that the name cannot carry.
+    #[error("{what} {text:?} has the character {character:?}; use {allowed}")]
+    Character {
+        /// What has it.
+        what: &'static str,
+        /// The text as written.
+        text: String,
+        /// The offender.
+        character: char,
+        /// The characters that are allowed.
+        allowed: &'static str,
+    },
+    /// A serial number both in the store and beside it.
+    #[error("serial is given twice, as {store:?} in the store and as {key:?} here; keep one")]
+    SerialTwice {
+        /// The one in the STORE.
+        store: String,
+        /// The one of the key.
+        key: String,
+    },
+    /// Two units that would tell initiators they are the same.
+    #[error("{what} {value:?} is already that of the unit at {first}; give each unit its own")]
+    IdentityTwice {
+        /// Serial number or NAA designator.
+        what: &'static str,
+        /// The value both have.
+        value: String,
+        /// Where it was given first.
+        first: Place,
+    },
+    /// Something that is no NAA designator.
+    ///
+    /// Spec: SPC, NAA designator format.
+    #[error(
+        "naa {text:?} {problem}; write 16 hex digits that begin with 2, 3 or 5, or 32 that begin with 6"
+    )]
+    Naa {
+        /// The designator as written.
+        text: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+
+    // Addresses.
+    /// Something that is no address with port.
+    #[error(
+        "portal {text:?} is not an address; write 192.0.2.1:3260 or [2001:db8::1]:3260, and [::]:3260 or 0.0.0.0:3260 for all addresses"
+    )]
+    PortalAddress {
+        /// The address as written.
+        text: String,
+    },
+    /// A port that is no number from 1 to 65535.
+    #[error("{text:?}: the port is not a number from {min} to 65535")]
+    Port {
+        /// The address as written.
+        text: String,
+        /// Smallest legal port at this place.
+        min: u16,
+    },
+    /// Something that is no host name with port.
+    #[error(
+        "advertised address {text:?} is not a host; write san.example:3260, 192.0.2.1:3260 or [2001:db8::1]:3260"
+    )]
+    AdvertisedAddress {
+        /// The address as written.
+        text: String,
+    },
+    /// An advertised address that nobody can connect to.
+    #[error(
+        "advertised address {text:?} stands for all addresses; give one that initiators can reach"
+    )]
+    AdvertisedUnspecified {
+        /// The address as written.
+        text: String,
+    },
+    /// A network prefix that is too long for its address.
+    #[error("network {text:?}: prefix length {got} is more than {max}")]
+    PrefixTooLong {
+        /// The network as written.
+        text: String,
+        /// The prefix length as written.
+        got: String,
+        /// The longest prefix of this family.
+        max: u8,
+    },
+    /// A network with bits set behind its prefix; half of these are slips.
+    #[error(
+        "network {text:?} has bits set behind its prefix; write {network} for the network or {host} for the one address"
+    )]
+    HostBitsSet {
+        /// The network as written.
+        text: String,
+        /// What the whole network would be.
+        network: String,
+        /// What the single address would be.
+        host: String,
+    },
+
+    // References between the parts.
+    /// Two things of one kind with one name.
+    #[error("{what} {name:?} is already used at {first}; give each its own")]
+    Twice {
+        /// What the name belongs to.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// Where it was used first.
+        first: Place,
+    },
+    /// A name that leads nowhere.
+    #[error("{what} {name:?} does not exist; {hint}")]
+    Unknown {
+        /// What was looked for.
+        what: &'static str,
+        /// The name as written.
+        name: String,
+        /// The nearest name that exists, or how to make one.
+        hint: String,
+    },
+    /// Two portals of which one would take the other's address.
+    #[error(
+        "portal {this} overlaps {other} at {first}; keep the one for all addresses or name each address"
+    )]
+    PortalsOverlap {
+        /// This portal.
+        this: String,
+        /// The other one.
+        other: String,
+        /// Where the other one stands.
+        first: Place,
+    },
+    /// Two limits that cannot both hold.
+    #[error(
+        "{small} {small_value} exceeds {large} {large_value}; lower the first or raise the second"
+    )]
+    LimitsCross {
+        /// The one that must be smaller.
+        small: &'static str,
+        /// Its value.
+        small_value: u64,
+        /// The one that must be larger.
+        large: &'static str,
+        /// Its value.
+        large_value: u64,
+    },
+    /// A configuration that serves nothing.
+    #[error("nothing to serve; {remedy}")]
+    NothingToServe {
+        /// What to write.
+        remedy: &'static str,
+    },
+}
+
+impl Rule {
+    /// The error that this rule is at `place`.
+    pub fn at(self, place: Place) -> ConfigError {
+        ConfigError {
+            place,
+            rule: Box::new(self),
+        }
+    }
+}
+
+/// Adds the place to the outcome of a check that knows none.
+pub(crate) trait At<T> {
+    /// Maps the broken rule to an error at the place that `place` gives.
+    fn at(self, place: impl FnOnce() -> Place) -> Result<T, ConfigError>;
+}
+
+impl<T> At<T> for Result<T, Rule> {
+    fn at(self, place: impl FnOnce() -> Place) -> Result<T, ConfigError> {
+        self.map_err(|rule| rule.at(place()))
+    }
+}
+
+/// The hint for a name that is not in `known`: the nearest one, or `otherwise`.
+pub(crate) fn nearest_hint<'a>(
+    name: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    otherwise: impl FnOnce() -> String,
+) -> String {
+    let nearest = known
+        .into_iter()
+        .map(|candidate| (distance(name, candidate), candidate))
+        .min();
+    match nearest {
+        // Half of the letters wrong is still a slip (two that changed places count twice); more
+        // is another word.
+        Some((distance, candidate)) if distance * 2 <= candidate.chars().count().max(3) => {
+            format!("did you mean {candidate:?}?")
+        }
+        Some(_) | None => otherwise(),
+    }
+}
+
+/// How many single letters must be added, dropped or changed to make one word the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (cell, to) in row.iter_mut().skip(1).zip(&b) {
+            let above = *cell;
+            let changed = diagonal + usize::from(from != *to);
+            diagonal = above;
+            left = changed.min(above + 1).min(left + 1);
+            *cell = left;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distance_counts_single_letter_slips() {
+        for (a, b, expected) in [
+            ("", "", 0),
+            ("store", "store", 0),
+            ("", "lun", 3),
+            ("lun", "", 3),
+            ("stroe", "store", 2),
+            ("stor", "store", 1),
+            ("sttore", "store", 1),
+            ("kitten", "sitting", 3),
+        ] {
+            assert_eq!(distance(a, b), expected, "{a:?} to {b:?}");
+        }
+    }
+
+    #[test]
+    fn a_slip_is_recognised_and_another_word_is_not() {
+        let hint = |name| nearest_hint(name, ["store", "serial"], || "no".to_owned());
+        assert_eq!(hint("stor"), "did you mean \"store\"?");
+        assert_eq!(hint("stroe"), "did you mean \"store\"?");
+        assert_eq!(hint("admin"), "no");
+        assert_eq!(nearest_hint("x", [], || "none".to_owned()), "none");
+    }
+}

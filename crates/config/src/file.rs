@@ -1,0 +1,524 @@
+//! From the text of a configuration file to a [`Model`]: one function per section.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU16;
+use std::path::Path;
+
+use crate::error::{At as _, nearest_hint};
+use crate::keys::{
+    SECTION_GROUP, SECTION_LIMITS, SECTION_LUN, SECTION_MUTUAL, SECTION_PORTAL, SECTION_SERVER,
+    SECTION_TARGET, SECTION_TARGET_LUN, SECTION_TOP, SECTION_USER,
+};
+use crate::limits::NUMBERS;
+use crate::reader::{Field, Section, Source};
+use crate::{
+    ChapAlgorithm, Cidr, ConfigError, DigestPolicy, Group, GroupIndex, HostPort, InitiatorMatch,
+    IscsiName, Limits, LogLevel, LunNumber, Model, Mutual, Naa, NamePattern, Place, Portal, Rule,
+    SecretFile, Serial, Server, StoreSpec, Target, TargetIndex, TargetLun, Unit, UnitIndex, User,
+    UserIndex, address, shorthand,
+};
+
+/// Longest `id` of a unit or group in bytes.
+const ID_BYTES_MAX: usize = 64;
+
+/// Longest text value of the protocol in bytes.
+///
+/// Spec: RFC 7143 section 6.1.
+const TEXT_BYTES_MAX: usize = 255;
+
+impl Model {
+    /// Reads the text of a configuration file.
+    ///
+    /// `file` is named in errors, and relative paths of the text are taken from its directory.
+    ///
+    /// # Errors
+    ///
+    /// The first broken rule, with its line.
+    pub fn from_toml(text: &str, file: &Path) -> Result<Self, ConfigError> {
+        let file_name = file.display().to_string();
+        let source = Source::new(&file_name, text);
+        let root = source.parse()?;
+        let top = Section::top(&source, &root, SECTION_TOP)?;
+        let directory = file.parent().unwrap_or_else(|| Path::new(""));
+
+        let users = read_users(&top, directory)?;
+        let user_names = Names::of("user", users.iter().map(|user| user.name.as_str()));
+        let groups = read_groups(&top, &user_names)?;
+        let group_names = Names::of("group", groups.iter().map(|group| group.id.as_str()));
+        let units = read_units(&top, directory)?;
+        let unit_names = Names::of("lun", units.iter().filter_map(|unit| unit.id.as_deref()));
+        let names = AllNames {
+            users: &user_names,
+            groups: &group_names,
+            units: &unit_names,
+        };
+        let (targets, target_names) = read_targets(&top, &names, &units)?;
+        let model = Self {
+            server: read_server(&top, directory, &user_names)?,
+            limits: read_limits(&top)?,
+            units,
+            users,
+            groups,
+            targets,
+            target_names,
+        };
+        if model.targets.is_empty() {
+            let remedy = "add a [[target]] with luns";
+            return Err(Rule::NothingToServe { remedy }.at(top.place()));
+        }
+        model.seal()
+    }
+}
+
+/// The names that references of one kind may lead to, by position.
+struct Names<'a> {
+    what: &'static str,
+    positions: BTreeMap<&'a str, usize>,
+}
+
+impl<'a> Names<'a> {
+    fn of(what: &'static str, names: impl Iterator<Item = &'a str>) -> Self {
+        Self {
+            what,
+            positions: names.zip(0..).collect(),
+        }
+    }
+
+    /// The position of the name, or the error that it does not exist.
+    fn find(&self, name: &str) -> Result<usize, Rule> {
+        self.positions.get(name).copied().ok_or_else(|| {
+            let what = self.what;
+            Rule::Unknown {
+                what,
+                name: name.to_owned(),
+                hint: nearest_hint(name, self.positions.keys().copied(), || {
+                    format!("add a [[{what}]] of that name")
+                }),
+            }
+        })
+    }
+
+    fn find_all<T>(
+        &self,
+        field: Option<Field<'_>>,
+        index: fn(usize) -> T,
+    ) -> Result<Vec<T>, ConfigError> {
+        let Some(field) = field else {
+            return Ok(Vec::new());
+        };
+        let mut seen = FirstUse::new(self.what);
+        let mut found = Vec::new();
+        for entry in field.entries()? {
+            let name = entry.text()?;
+            found.push(index(self.find(name).at(|| entry.place())?));
+            seen.insert(name, entry.place())?;
+        }
+        Ok(found)
+    }
+}
+
+struct AllNames<'a> {
+    users: &'a Names<'a>,
+    groups: &'a Names<'a>,
+    units: &'a Names<'a>,
+}
+
+/// Refuses the second use of a name and tells where the first was.
+struct FirstUse {
+    what: &'static str,
+    places: BTreeMap<String, Place>,
+}
+
+impl FirstUse {
+    fn new(what: &'static str) -> Self {
+        Self {
+            what,
+            places: BTreeMap::new(),
+        }
+    }
+
+    fn insert(&mut self, name: impl Into<String>, place: Place) -> Result<(), ConfigError> {
+        let name = name.into();
+        match self.places.insert(name.clone(), place.clone()) {
+            None => Ok(()),
+            Some(first) => Err(Rule::Twice {
+                what: self.what,
+                name,
+                first,
+            }
+            .at(place)),
+        }
+    }
+}
+
+fn read_users(top: &Section<'_>, directory: &Path) -> Result<Vec<User>, ConfigError> {
+    let mut names = FirstUse::new("user");
+    let mut users = Vec::new();
+    for entry in top.entries("user")? {
+        let section = entry.section(SECTION_USER)?;
+        let name = section.required("name")?;
+        let user = User {
+            name: read_text("user name", &name)?,
+            secret: read_secret(&section, directory)?,
+            mutual: match section.section("mutual", SECTION_MUTUAL)? {
+                None => None,
+                Some(mutual) => Some(Mutual {
+                    name: read_text("mutual name", &mutual.required("name")?)?,
+                    secret: read_secret(&mutual, directory)?,
+                }),
+            },
+        };
+        names.insert(&user.name, name.place())?;
+        users.push(user);
+    }
+    Ok(users)
+}
+
+fn read_secret(section: &Section<'_>, directory: &Path) -> Result<SecretFile, ConfigError> {
+    let field = section.required("secret_file")?;
+    let path = field.text()?;
+    if path.is_empty() {
+        let what = "path of the secret";
+        return Err(Rule::EmptyName { what }.at(field.place()));
+    }
+    Ok(SecretFile {
+        path: directory.join(path),
+        place: field.place(),
+    })
+}
+
+fn read_groups(top: &Section<'_>, users: &Names<'_>) -> Result<Vec<Group>, ConfigError> {
+    let mut ids = FirstUse::new("group");
+    let mut groups = Vec::new();
+    for entry in top.entries("group")? {
+        let section = entry.section(SECTION_GROUP)?;
+        let id = section.required("id")?;
+        let group = Group {
+            id: read_id(&id)?,
+            initiators: read_initiators(&section.required("initiators")?, users)?,
+        };
+        ids.insert(&group.id, id.place())?;
+        groups.push(group);
+    }
+    Ok(groups)
+}
+
+fn read_initiators(
+    field: &Field<'_>,
+    users: &Names<'_>,
+) -> Result<Vec<InitiatorMatch>, ConfigError> {
+    let initiators = field
+        .entries()?
+        .iter()
+        .map(|entry| read_initiator(entry.text()?, users).at(|| entry.place()))
+        .collect::<Result<Vec<_>, _>>()?;
+    if initiators.is_empty() {
+        let remedy = "name an initiator, or write \"*\" for all";
+        return Err(Rule::EmptyList { remedy }.at(field.place()));
+    }
+    Ok(initiators)
+}
+
+/// A name pattern, an address or network, or a user; `user:` says the last beyond doubt, for
+/// users whose names look like one of the others.
+fn read_initiator(text: &str, users: &Names<'_>) -> Result<InitiatorMatch, Rule> {
+    if let Some(user) = text.strip_prefix("user:") {
+        users.find(user).map(UserIndex).map(InitiatorMatch::User)
+    } else if NamePattern::looks_like(text) {
+        NamePattern::parse(text).map(InitiatorMatch::Name)
+    } else if Cidr::looks_like(text) {
+        Cidr::parse(text).map(InitiatorMatch::Address)
+    } else {
+        let unknown = |_| Rule::InitiatorUnknown {
+            pattern: text.to_owned(),
+        };
+        users
+            .find(text)
+            .map(UserIndex)
+            .map(InitiatorMatch::User)
+            .map_err(unknown)
+    }
+}
+
+fn read_units(top: &Section<'_>, directory: &Path) -> Result<Vec<Unit>, ConfigError> {
+    let mut ids = FirstUse::new("lun");
+    let mut units = Vec::new();
+    for entry in top.entries("lun")? {
+        let section = entry.section(SECTION_LUN)?;
+        let id_field = section.required("id")?;
+        let id = read_id(&id_field)?;
+        ids.insert(&id, id_field.place())?;
+        let store_field = section.required("store")?;
+        let store = StoreSpec::parse(store_field.text()?).at(|| store_field.place())?;
+        let naa = match section.field("naa") {
+            Some(field) => Some(Naa::parse(field.text()?).at(|| field.place())?),
+            None => None,
+        };
+        units.push(Unit {
+            id: Some(id),
+            serial: read_serial(section.field("serial"), &store)?,
+            naa,
+            store: store.below(directory),
+            place: store_field.place(),
+        });
+    }
+    Ok(units)
+}
+
+fn read_serial(field: Option<Field<'_>>, store: &StoreSpec) -> Result<Option<Serial>, ConfigError> {
+    let Some(field) = field else {
+        return Ok(store.serial.clone());
+    };
+    let serial = Serial::parse(field.text()?).at(|| field.place())?;
+    match &store.serial {
+        None => Ok(Some(serial)),
+        Some(other) => Err(Rule::SerialTwice {
+            store: other.to_string(),
+            key: serial.to_string(),
+        }
+        .at(field.place())),
+    }
+}
+
+type Targets = (Vec<Target>, BTreeMap<String, TargetIndex>);
+
+fn read_targets(
+    top: &Section<'_>,
+    names: &AllNames<'_>,
+    units: &[Unit],
+) -> Result<Targets, ConfigError> {
+    let mut target_names = FirstUse::new("target");
+    let mut by_name = BTreeMap::new();
+    let mut targets = Vec::new();
+    for (position, entry) in top.entries("target")?.iter().enumerate() {
+        let section = entry.section(SECTION_TARGET)?;
+        let name_field = section.required("name")?;
+        let target = Target {
+            name: IscsiName::parse(name_field.text()?).at(|| name_field.place())?,
+            alias: match section.field("alias") {
+                Some(field) => Some(read_text("alias", &field)?),
+                None => None,
+            },
+            portals: read_portals(&section)?,
+            auth: names.users.find_all(section.field("auth"), UserIndex)?,
+            chap_algorithms: read_chap_algorithms(section.field("chap_algorithms"))?,
+            luns: read_target_luns(&section, names, units)?,
+            place: name_field.place(),
+        };
+        target_names.insert(target.name.as_str(), name_field.place())?;
+        by_name.insert(target.name.to_string(), TargetIndex(position));
+        targets.push(target);
+    }
+    Ok((targets, by_name))
+}
+
+fn read_portals(target: &Section<'_>) -> Result<Vec<Portal>, ConfigError> {
+    let Some(field) = target.field("portals") else {
+        return Ok(vec![shorthand::default_portal(target.place())]);
+    };
+    let mut binds = FirstUse::new("portal");
+    let mut portals = Vec::new();
+    for entry in field.entries()? {
+        let portal = read_portal(&entry)?;
+        binds.insert(portal.bind.to_string(), portal.place.clone())?;
+        portals.push(portal);
+    }
+    if portals.is_empty() {
+        let remedy = "name an address, or remove the key to listen on 127.0.0.1:3260";
+        return Err(Rule::EmptyList { remedy }.at(field.place()));
+    }
+    Ok(portals)
+}
+
+fn read_portal(entry: &Field<'_>) -> Result<Portal, ConfigError> {
+    if let Some(text) = entry.text_or_none() {
+        return Ok(Portal {
+            bind: address::parse_bind(text).at(|| entry.place())?,
+            advertise: None,
+            group_tag: shorthand::GROUP_TAG_DEFAULT,
+            place: entry.place(),
+        });
+    }
+    let section = entry.section(SECTION_PORTAL)?;
+    let bind = section.required("bind")?;
+    Ok(Portal {
+        bind: address::parse_bind(bind.text()?).at(|| bind.place())?,
+        advertise: match section.field("advertise") {
+            Some(field) => Some(HostPort::parse(field.text()?).at(|| field.place())?),
+            None => None,
+        },
+        group_tag: match section.field("group") {
+            Some(field) => read_u16(&field, 1, u16::MAX)?,
+            None => shorthand::GROUP_TAG_DEFAULT,
+        },
+        place: bind.place(),
+    })
+}
+
+fn read_chap_algorithms(field: Option<Field<'_>>) -> Result<Vec<ChapAlgorithm>, ConfigError> {
+    let Some(field) = field else {
+        return Ok(ChapAlgorithm::ALL.to_vec());
+    };
+    let mut seen = FirstUse::new("algorithm");
+    let mut algorithms = Vec::new();
+    for entry in field.entries()? {
+        let text = entry.text()?;
+        algorithms.push(ChapAlgorithm::parse(text).at(|| entry.place())?);
+        seen.insert(text, entry.place())?;
+    }
+    if algorithms.is_empty() {
+        let remedy = "name an algorithm, or remove the key to accept all";
+        return Err(Rule::EmptyList { remedy }.at(field.place()));
+    }
+    Ok(algorithms)
+}
+
+fn read_target_luns(
+    target: &Section<'_>,
+    names: &AllNames<'_>,
+    units: &[Unit],
+) -> Result<Vec<TargetLun>, ConfigError> {
+    let mut numbers = FirstUse::new("lun");
+    let mut luns = Vec::new();
+    for entry in target.entries("luns")? {
+        let section = entry.section(SECTION_TARGET_LUN)?;
+        let lun_field = section.required("lun")?;
+        let lun = LunNumber(read_u16(&lun_field, 0, LunNumber::MAX)?);
+        numbers.insert(lun.to_string(), lun_field.place())?;
+        let id_field = section.required("id")?;
+        let position = names.units.find(id_field.text()?).at(|| id_field.place())?;
+        let is_read_only_here = section
+            .field("readonly")
+            .map_or(Ok(false), |field| field.flag())?;
+        luns.push(TargetLun {
+            lun,
+            unit: UnitIndex(position),
+            groups: names.groups.find_all(section.field("groups"), GroupIndex)?,
+            read_only: is_read_only_here
+                || units.get(position).is_some_and(|unit| unit.store.read_only),
+        });
+    }
+    Ok(luns)
+}
+
+fn read_server(
+    top: &Section<'_>,
+    directory: &Path,
+    users: &Names<'_>,
+) -> Result<Server, ConfigError> {
+    let Some(section) = top.section("server", SECTION_SERVER)? else {
+        return Ok(Server::default());
+    };
+    Ok(Server {
+        state: match section.field("state") {
+            Some(field) => Some(directory.join(field.text()?)),
+            None => None,
+        },
+        cores: match section.field("cores") {
+            Some(field) => NonZeroU16::new(read_u16(&field, 1, 1024)?),
+            None => None,
+        },
+        busy_poll_us: match section.field("busy_poll_us") {
+            Some(field) => u32::from(read_u16(&field, 0, 10_000)?),
+            None => 0,
+        },
+        log: match section.field("log") {
+            Some(field) => Some(LogLevel::parse(field.text()?).at(|| field.place())?),
+            None => None,
+        },
+        discovery_auth: users.find_all(section.field("discovery_auth"), UserIndex)?,
+    })
+}
+
+fn read_limits(top: &Section<'_>) -> Result<Limits, ConfigError> {
+    let mut limits = Limits::default();
+    let Some(section) = top.section("limits", SECTION_LIMITS)? else {
+        return Ok(limits);
+    };
+    for number in NUMBERS {
+        if let Some(field) = section.field(number.name) {
+            let value = if number.is_bytes {
+                field.bytes(number.min, number.max)?
+            } else {
+                field.number(number.min, number.max)?
+            };
+            (number.set)(&mut limits, value);
+        }
+    }
+    for (name, flag) in [
+        ("initial_r2t", &mut limits.initial_r2t),
+        ("immediate_data", &mut limits.immediate_data),
+    ] {
+        if let Some(field) = section.field(name) {
+            *flag = field.flag()?;
+        }
+    }
+    for (name, policy) in [
+        ("header_digest", &mut limits.header_digest),
+        ("data_digest", &mut limits.data_digest),
+    ] {
+        if let Some(field) = section.field(name) {
+            *policy = DigestPolicy::parse(field.text()?).at(|| field.place())?;
+        }
+    }
+    limits.check().at(|| section.place())?;
+    Ok(limits)
+}
+
+fn read_u16(field: &Field<'_>, min: u16, max: u16) -> Result<u16, ConfigError> {
+    let number = field.number(u64::from(min), u64::from(max))?;
+    // The range has just been checked.
+    Ok(u16::try_from(number).unwrap_or(max))
+}
+
+/// A name that is also used in file names and in other programs' output.
+fn read_id(field: &Field<'_>) -> Result<String, ConfigError> {
+    let text = field.text()?;
+    let is_allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let rule = if text.is_empty() {
+        Rule::EmptyName { what: "id" }
+    } else if text.len() > ID_BYTES_MAX {
+        Rule::TooLong {
+            what: "id",
+            got_bytes: text.len(),
+            max_bytes: ID_BYTES_MAX,
+        }
+    } else if let Some(character) = text.chars().find(|c| !is_allowed(c)) {
+        Rule::Character {
+            what: "id",
+            text: text.to_owned(),
+            character,
+            allowed: "letters, digits, - _ and .",
+        }
+    } else {
+        return Ok(text.to_owned());
+    };
+    Err(rule.at(field.place()))
+}
+
+/// A text that goes over the wire as the value of a key.
+fn read_text(what: &'static str, field: &Field<'_>) -> Result<String, ConfigError> {
+    let text = field.text()?;
+    let rule = if text.is_empty() {
+        Rule::EmptyName { what }
+    } else if text.len() > TEXT_BYTES_MAX {
+        Rule::TooLong {
+            what,
+            got_bytes: text.len(),
+            max_bytes: TEXT_BYTES_MAX,
+        }
+    } else if let Some(character) = text.chars().find(|c| c.is_control()) {
+        Rule::Character {
+            what,
+            text: text.to_owned(),
+            character,
+            allowed: "characters that can be printed",
+        }
+    } else {
+        return Ok(text.to_owned());
+    };
+    Err(rule.at(field.place()))
+}
+
+#[cfg(test)]
+mod tests;

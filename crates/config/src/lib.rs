@@ -1,0 +1,45 @@
+//! Configuration of Tarn: text in, checked model out.
+//!
+//! The text is a TOML file ([`Model::from_toml`]) or the STOREs of a command line
+//! ([`Model::from_stores`]); both give the same [`Model`]. Whoever holds a model need not ask
+//! again: names have the form of the standard, sizes fit, every reference leads somewhere.
+//! What is legal but unwise comes from [`Model::warnings`], who may see what from
+//! [`Model::login`].
+//!
+//! This crate is pure. It opens no file, resolves no name, reads no environment: that a path
+//! exists, is a block device or holds a good secret is for the binary to find out, and it can
+//! name the [`Place`] when it does.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod access;
+mod address;
+mod error;
+mod file;
+pub mod keys;
+mod limits;
+mod model;
+mod name;
+mod place;
+mod reader;
+mod shorthand;
+mod size;
+mod store;
+mod unit;
+mod warning;
+
+pub use access::{Authentication, Denial, Initiator, LunEntry, LunMap};
+pub use address::{Cidr, HostPort, ISCSI_PORT};
+pub use error::{ConfigError, Rule};
+pub use limits::{DigestPolicy, Limits};
+pub use model::{
+    ChapAlgorithm, Group, GroupIndex, InitiatorMatch, Listener, LogLevel, LunNumber, Model, Mutual,
+    Portal, SecretFile, Server, Target, TargetIndex, TargetLun, Unit, UnitIndex, User, UserIndex,
+};
+pub use name::{IscsiName, NamePattern, default_target_name};
+pub use place::Place;
+pub use shorthand::PORTAL_DEFAULT;
+pub use size::{SIZE_BYTES_MAX, parse_size};
+pub use store::{BlockSize, CacheMode, StoreKind, StoreSpec};
+pub use unit::{Naa, Serial};
+pub use warning::Warning;

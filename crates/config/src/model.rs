@@ -1,0 +1,470 @@
+//! The checked model: what Tarn is to serve, with every reference resolved.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+
+use crate::{
+    Cidr, ConfigError, HostPort, IscsiName, Limits, Naa, NamePattern, Place, Rule, Serial,
+    StoreSpec,
+};
+
+/// What Tarn is to serve. Checked: only [`Model::from_toml`] and [`Model::from_stores`] make one.
+#[derive(Clone, Debug)]
+pub struct Model {
+    pub(crate) server: Server,
+    pub(crate) limits: Limits,
+    pub(crate) units: Vec<Unit>,
+    pub(crate) users: Vec<User>,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) targets: Vec<Target>,
+    /// From the folded name to the target.
+    pub(crate) target_names: BTreeMap<String, TargetIndex>,
+}
+
+/// Gives a list of the model an index type of its own, so that no index reaches another list.
+macro_rules! index {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        pub struct $name(pub(crate) usize);
+
+        impl $name {
+            /// Position in the list of the model, counted from zero.
+            pub const fn position(self) -> usize {
+                self.0
+            }
+        }
+    };
+}
+
+index! {
+    /// Names a [`Unit`] of one model.
+    UnitIndex
+}
+index! {
+    /// Names a [`User`] of one model.
+    UserIndex
+}
+index! {
+    /// Names a [`Group`] of one model.
+    GroupIndex
+}
+index! {
+    /// Names a [`Target`] of one model.
+    TargetIndex
+}
+
+/// The process itself.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Server {
+    /// State directory; `None` leaves it to the binary, which knows the user.
+    pub state: Option<PathBuf>,
+    /// Cores to work on; `None` is as many as the process may use.
+    pub cores: Option<NonZeroU16>,
+    /// Microseconds a core looks for more work before it sleeps.
+    pub busy_poll_us: u32,
+    /// How much to log; `None` leaves it to the binary.
+    pub log: Option<LogLevel>,
+    /// The users that may open discovery sessions; empty: all, without CHAP.
+    pub discovery_auth: Vec<UserIndex>,
+}
+
+/// How much to log.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum LogLevel {
+    /// Nothing.
+    Off,
+    /// Someone's request did not happen.
+    Error,
+    /// Odd things too.
+    Warn,
+    /// Rare changes of state too.
+    Info,
+    /// Commands too.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl LogLevel {
+    /// Reads the word.
+    ///
+    /// # Errors
+    ///
+    /// [`Rule::NotOneOf`].
+    pub fn parse(text: &str) -> Result<Self, Rule> {
+        match text {
+            "off" => Ok(Self::Off),
+            "error" => Ok(Self::Error),
+            "warn" => Ok(Self::Warn),
+            "info" => Ok(Self::Info),
+            "debug" => Ok(Self::Debug),
+            "trace" => Ok(Self::Trace),
+            _ => Err(Rule::NotOneOf {
+                got: text.to_owned(),
+                wanted: "off, error, warn, info, debug or trace",
+            }),
+        }
+    }
+
+    /// The word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+/// A logical unit.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Unit {
+    /// The `id` of the file. `None` on the command line, where the store itself is the identity.
+    pub id: Option<String>,
+    /// Where its data lives.
+    pub store: StoreSpec,
+    /// Serial number, if the administrator wants a certain one.
+    pub serial: Option<Serial>,
+    /// NAA designator, if the administrator wants a certain one.
+    pub naa: Option<Naa>,
+    /// Where the store is given, for errors that only opening it shows.
+    pub place: Place,
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.id.as_ref().unwrap_or(&self.store.text))
+    }
+}
+
+/// A CHAP user.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct User {
+    /// What the initiator sends as CHAP_N.
+    pub name: String,
+    /// Where its secret is.
+    pub secret: SecretFile,
+    /// With what the target proves itself, if it does.
+    pub mutual: Option<Mutual>,
+}
+
+/// The target's side of mutual CHAP.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Mutual {
+    /// What the target sends as CHAP_N.
+    pub name: String,
+    /// Where its secret is.
+    pub secret: SecretFile,
+}
+
+/// A file that holds a secret. The model never sees the secret.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SecretFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Where it is named, for errors that only reading it shows.
+    pub place: Place,
+}
+
+/// A group of initiators.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Group {
+    /// The `id` of the file.
+    pub id: String,
+    /// An initiator that one of these matches belongs to the group.
+    pub initiators: Vec<InitiatorMatch>,
+}
+
+/// What makes an initiator belong to a group.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum InitiatorMatch {
+    /// The name it claims.
+    Name(NamePattern),
+    /// The address it comes from.
+    Address(Cidr),
+    /// The CHAP user it proved to be.
+    User(UserIndex),
+}
+
+/// An iSCSI target.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Target {
+    /// TargetName.
+    pub name: IscsiName,
+    /// TargetAlias.
+    pub alias: Option<String>,
+    /// Where it is reached; at least one.
+    pub portals: Vec<Portal>,
+    /// The users that may log in; empty: everyone, without CHAP.
+    pub auth: Vec<UserIndex>,
+    /// What CHAP may use; at least one, in the order of the administrator.
+    pub chap_algorithms: Vec<ChapAlgorithm>,
+    /// The units it shows, in the order of their numbers.
+    pub luns: Vec<TargetLun>,
+    /// Where the target is given.
+    pub place: Place,
+}
+
+/// An address of a target.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Portal {
+    /// Where to listen; port 0 is any free port.
+    pub bind: SocketAddr,
+    /// What discovery tells, if not the bound address.
+    pub advertise: Option<HostPort>,
+    /// Target portal group tag.
+    pub group_tag: u16,
+    /// Where the portal is given, for errors that only binding it shows.
+    pub place: Place,
+}
+
+/// A unit that a target shows.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TargetLun {
+    /// Its number in this target.
+    pub lun: LunNumber,
+    /// The unit.
+    pub unit: UnitIndex,
+    /// Who sees it; empty: everyone who may log in.
+    pub groups: Vec<GroupIndex>,
+    /// Writes are refused here or in the store.
+    pub read_only: bool,
+}
+
+/// A logical unit number that fits the flat addressing method.
+///
+/// Spec: SAM, flat space addressing.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct LunNumber(pub(crate) u16);
+
+impl LunNumber {
+    /// Largest number.
+    pub const MAX: u16 = (1 << 14) - 1;
+
+    /// A number up to [`Self::MAX`].
+    pub const fn new(number: u16) -> Option<Self> {
+        if number <= Self::MAX {
+            Some(Self(number))
+        } else {
+            None
+        }
+    }
+
+    /// The number.
+    pub const fn value(self) -> u16 {
+        self.0
+    }
+}
+
+impl fmt::Display for LunNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// An algorithm of CHAP. The numbers of CHAP_A are the data plane's business.
+///
+/// Spec: RFC 7143 section 12.1.3 and the IANA registry of PPP authentication algorithms.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ChapAlgorithm {
+    /// The one every initiator has.
+    Md5,
+    /// SHA-1.
+    Sha1,
+    /// SHA-256.
+    Sha256,
+    /// SHA3-256.
+    Sha3_256,
+}
+
+impl ChapAlgorithm {
+    /// All of them, the strongest first.
+    pub const ALL: [Self; 4] = [Self::Sha3_256, Self::Sha256, Self::Sha1, Self::Md5];
+
+    pub(crate) fn parse(text: &str) -> Result<Self, Rule> {
+        match text {
+            "md5" => Ok(Self::Md5),
+            "sha1" => Ok(Self::Sha1),
+            "sha256" => Ok(Self::Sha256),
+            "sha3-256" => Ok(Self::Sha3_256),
+            _ => Err(Rule::NotOneOf {
+                got: text.to_owned(),
+                wanted: "md5, sha1, sha256 or sha3-256",
+            }),
+        }
+    }
+
+    /// The word of the file.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Md5 => "md5",
+            Self::Sha1 => "sha1",
+            Self::Sha256 => "sha256",
+            Self::Sha3_256 => "sha3-256",
+        }
+    }
+}
+
+/// An address to listen on and the portals of targets that are reached there.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Listener {
+    /// Where to listen.
+    pub bind: SocketAddr,
+    /// Each target reached here, with the position of the portal in [`Target::portals`].
+    pub portals: Vec<(TargetIndex, usize)>,
+    /// Where the address is given first.
+    pub place: Place,
+}
+
+impl Model {
+    /// The process itself.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Replaces the settings of the process, as flags of the command line do. No other part of
+    /// the model depends on them.
+    pub fn set_server(&mut self, server: Server) {
+        self.server = server;
+    }
+
+    /// Limits and parameters.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// All units, by the position of their index.
+    pub fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    /// All users, by the position of their index.
+    pub fn users(&self) -> &[User] {
+        &self.users
+    }
+
+    /// All groups, by the position of their index.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// All targets, by the position of their index.
+    pub fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    /// The target with this name, in any case of letters.
+    pub fn target_by_name(&self, name: &str) -> Option<TargetIndex> {
+        self.target_names.get(&name.to_ascii_lowercase()).copied()
+    }
+
+    /// The user with exactly this name.
+    pub fn user_by_name(&self, name: &str) -> Option<UserIndex> {
+        self.users
+            .iter()
+            .position(|user| user.name == name)
+            .map(UserIndex)
+    }
+
+    /// The index of every target.
+    pub fn target_indices(&self) -> impl Iterator<Item = TargetIndex> + use<> {
+        (0..self.targets.len()).map(TargetIndex)
+    }
+
+    /// Each address to listen on once, with the portals that are reached there, in the order of
+    /// the file.
+    pub fn listeners(&self) -> Vec<Listener> {
+        let mut listeners: Vec<Listener> = Vec::new();
+        for (target_position, target) in self.targets.iter().enumerate() {
+            for (portal_position, portal) in target.portals.iter().enumerate() {
+                let entry = (TargetIndex(target_position), portal_position);
+                match listeners
+                    .iter_mut()
+                    .find(|listener| listener.bind == portal.bind)
+                {
+                    Some(listener) => listener.portals.push(entry),
+                    None => listeners.push(Listener {
+                        bind: portal.bind,
+                        portals: vec![entry],
+                        place: portal.place.clone(),
+                    }),
+                }
+            }
+        }
+        listeners
+    }
+
+    /// Checks what no single entry can know of itself, and sorts the LUNs of each target.
+    pub(crate) fn seal(mut self) -> Result<Self, ConfigError> {
+        self.check_stores()?;
+        self.check_identities()?;
+        self.check_portals()?;
+        for target in &mut self.targets {
+            target.luns.sort_by_key(|entry| entry.lun);
+        }
+        Ok(self)
+    }
+
+    /// One medium, one unit: two units on one file would not know of each other's reservations.
+    fn check_stores(&self) -> Result<(), ConfigError> {
+        let mut first_use = BTreeMap::new();
+        for unit in &self.units {
+            let Some(path) = unit.store.kind.path() else {
+                continue;
+            };
+            if let Some(first) = first_use.insert(path, unit.place.clone()) {
+                let path = path.display().to_string();
+                return Err(Rule::StoreTwice { path, first }.at(unit.place.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_identities(&self) -> Result<(), ConfigError> {
+        let mut first_use = BTreeMap::new();
+        for unit in &self.units {
+            let serial = unit
+                .serial
+                .as_ref()
+                .map(|serial| ("serial", serial.to_string()));
+            let naa = unit.naa.map(|naa| ("naa", naa.to_string()));
+            for (what, value) in serial.into_iter().chain(naa) {
+                let key = (what, value.clone());
+                if let Some(first) = first_use.insert(key, unit.place.clone()) {
+                    return Err(Rule::IdentityTwice { what, value, first }.at(unit.place.clone()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An address for all takes the port of every single one of its family.
+    fn check_portals(&self) -> Result<(), ConfigError> {
+        let listeners = self.listeners();
+        for (position, listener) in listeners.iter().enumerate() {
+            let overlaps = |earlier: &&Listener| {
+                let (a, b) = (earlier.bind, listener.bind);
+                a.port() == b.port()
+                    && a.port() != 0
+                    && a.is_ipv4() == b.is_ipv4()
+                    && (a.ip().is_unspecified() || b.ip().is_unspecified())
+            };
+            if let Some(earlier) = listeners.iter().take(position).find(overlaps) {
+                return Err(Rule::PortalsOverlap {
+                    this: listener.bind.to_string(),
+                    other: earlier.bind.to_string(),
+                    first: earlier.place.clone(),
+                }
+                .at(listener.place.clone()));
+            }
+        }
+        Ok(())
+    }
+}

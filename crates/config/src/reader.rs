@@ -1,0 +1,266 @@
+//! Reads a TOML tree with the place of everything at hand. Knows the form, not the meaning.
+//!
+//! A [`Section`] refuses unknown keys when it is opened, before anything in it is looked at; a
+//! [`Field`] gives its value as the type asked for, or the error that names its line.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::error::{At as _, nearest_hint};
+use crate::keys::SectionKeys;
+use crate::{ConfigError, Place, Rule, parse_size};
+
+/// The text of a configuration file and its name, from which places are made.
+#[derive(Debug)]
+pub(crate) struct Source<'a> {
+    file: &'a str,
+    text: &'a str,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn new(file: &'a str, text: &'a str) -> Self {
+        Self { file, text }
+    }
+
+    /// Parses the text; the tree borrows from it.
+    pub(crate) fn parse(&self) -> Result<Spanned<DeTable<'a>>, ConfigError> {
+        DeTable::parse(self.text).map_err(|error| {
+            let message = error.message().split_whitespace().collect::<Vec<_>>();
+            Rule::Syntax {
+                message: message.join(" "),
+            }
+            .at(self.place(error.span().unwrap_or_default(), String::new()))
+        })
+    }
+
+    fn place(&self, span: Range<usize>, key: String) -> Place {
+        let before = self.text.as_bytes().get(..span.start).unwrap_or_default();
+        Place::File {
+            file: self.file.to_owned(),
+            line: 1 + before.iter().filter(|&&byte| byte == b'\n').count(),
+            key,
+        }
+    }
+}
+
+/// A table of the file whose keys are all known.
+#[derive(Clone, Debug)]
+pub(crate) struct Section<'a> {
+    source: &'a Source<'a>,
+    table: &'a DeTable<'a>,
+    span: Range<usize>,
+    path: String,
+    known: SectionKeys,
+}
+
+impl<'a> Section<'a> {
+    /// The file as a whole.
+    pub(crate) fn top(
+        source: &'a Source<'a>,
+        root: &'a Spanned<DeTable<'a>>,
+        known: SectionKeys,
+    ) -> Result<Self, ConfigError> {
+        // The span of the whole document would blame its first line, which is as good as any.
+        Self::open(source, root.get_ref(), 0..0, String::new(), known)
+    }
+
+    fn open(
+        source: &'a Source<'a>,
+        table: &'a DeTable<'a>,
+        span: Range<usize>,
+        path: String,
+        known: SectionKeys,
+    ) -> Result<Self, ConfigError> {
+        let unknown = table
+            .keys()
+            .filter(|name| {
+                known
+                    .keys
+                    .iter()
+                    .all(|key| key.name != name.get_ref().as_ref())
+            })
+            .min_by_key(|name| name.span().start);
+        if let Some(name) = unknown {
+            let names = || known.keys.iter().map(|key| key.name);
+            let key = name.get_ref().to_string();
+            let hint = nearest_hint(&key, names(), || {
+                format!("known here: {}", names().collect::<Vec<_>>().join(", "))
+            });
+            return Err(Rule::UnknownKey { key, hint }.at(source.place(name.span(), path)));
+        }
+        Ok(Self {
+            source,
+            table,
+            span,
+            path,
+            known,
+        })
+    }
+
+    /// The value of a key, if the file has it.
+    pub(crate) fn field(&self, name: &'static str) -> Option<Field<'a>> {
+        debug_assert!(
+            self.known.keys.iter().any(|key| key.name == name),
+            "{name} is read and not listed in {}",
+            self.known.heading
+        );
+        let (_, value) = self
+            .table
+            .iter()
+            .find(|(key, _)| key.get_ref().as_ref() == name)?;
+        let path = if self.path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{}.{name}", self.path)
+        };
+        Some(Field {
+            source: self.source,
+            value,
+            path,
+        })
+    }
+
+    /// The value of a key that must be there.
+    pub(crate) fn required(&self, name: &'static str) -> Result<Field<'a>, ConfigError> {
+        self.field(name).ok_or_else(|| {
+            Rule::MissingKey {
+                key: name,
+                section: self.known.heading,
+            }
+            .at(self.place())
+        })
+    }
+
+    /// The entries of an array key; none if the file does not have it.
+    pub(crate) fn entries(&self, name: &'static str) -> Result<Vec<Field<'a>>, ConfigError> {
+        self.field(name)
+            .map_or_else(|| Ok(Vec::new()), |field| field.entries())
+    }
+
+    /// A section below this one.
+    pub(crate) fn section(
+        &self,
+        name: &'static str,
+        known: SectionKeys,
+    ) -> Result<Option<Self>, ConfigError> {
+        self.field(name)
+            .map(|field| field.section(known))
+            .transpose()
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        self.source.place(self.span.clone(), self.path.clone())
+    }
+}
+
+/// A value of the file.
+#[derive(Clone, Debug)]
+pub(crate) struct Field<'a> {
+    source: &'a Source<'a>,
+    value: &'a Spanned<DeValue<'a>>,
+    path: String,
+}
+
+impl<'a> Field<'a> {
+    pub(crate) fn place(&self) -> Place {
+        self.source.place(self.value.span(), self.path.clone())
+    }
+
+    pub(crate) fn text(&self) -> Result<&'a str, ConfigError> {
+        self.value
+            .get_ref()
+            .as_str()
+            .ok_or_else(|| self.wrong_type("a string"))
+    }
+
+    /// The text, if it is one, without an error if it is not.
+    pub(crate) fn text_or_none(&self) -> Option<&'a str> {
+        self.value.get_ref().as_str()
+    }
+
+    pub(crate) fn flag(&self) -> Result<bool, ConfigError> {
+        self.value
+            .get_ref()
+            .as_bool()
+            .ok_or_else(|| self.wrong_type("true or false"))
+    }
+
+    /// A number from `min` to `max`.
+    pub(crate) fn number(&self, min: u64, max: u64) -> Result<u64, ConfigError> {
+        let integer = self
+            .value
+            .get_ref()
+            .as_integer()
+            .ok_or_else(|| self.wrong_type("a number"))?;
+        let out_of_range = || Rule::OutOfRange {
+            got: integer.to_string(),
+            min,
+            max,
+        };
+        u64::from_str_radix(integer.as_str(), integer.radix())
+            .ok()
+            .filter(|number| (min..=max).contains(number))
+            .ok_or_else(out_of_range)
+            .at(|| self.place())
+    }
+
+    /// A number of bytes from `min` to `max`, as a number or as a size.
+    pub(crate) fn bytes(&self, min: u64, max: u64) -> Result<u64, ConfigError> {
+        let Some(text) = self.text_or_none() else {
+            return self.number(min, max);
+        };
+        let bytes = parse_size(text).at(|| self.place())?;
+        if !(min..=max).contains(&bytes) {
+            let got = text.to_owned();
+            return Err(Rule::OutOfRange { got, min, max }.at(self.place()));
+        }
+        Ok(bytes)
+    }
+
+    pub(crate) fn entries(&self) -> Result<Vec<Self>, ConfigError> {
+        let array = self
+            .value
+            .get_ref()
+            .as_array()
+            .ok_or_else(|| self.wrong_type("a list"))?;
+        Ok(array
+            .iter()
+            .enumerate()
+            .map(|(index, value)| Self {
+                source: self.source,
+                value,
+                path: format!("{}[{index}]", self.path),
+            })
+            .collect())
+    }
+
+    pub(crate) fn section(&self, known: SectionKeys) -> Result<Section<'a>, ConfigError> {
+        let table = self
+            .value
+            .get_ref()
+            .as_table()
+            .ok_or_else(|| self.wrong_type("a table"))?;
+        Section::open(
+            self.source,
+            table,
+            self.value.span(),
+            self.path.clone(),
+            known,
+        )
+    }
+
+    fn wrong_type(&self, wanted: &'static str) -> ConfigError {
+        let got = match self.value.get_ref() {
+            DeValue::String(_) => "a string",
+            DeValue::Integer(_) => "a number",
+            DeValue::Float(_) => "a number with a fraction",
+            DeValue::Boolean(_) => "true or false",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "a list",
+            DeValue::Table(_) => "a table",
+        };
+        Rule::WrongType { wanted, got }.at(self.place())
+    }
+}

@@ -1,0 +1,227 @@
+//! From the STOREs of a command line to a [`Model`]: a short way to say what a file would.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use crate::error::At as _;
+use crate::{
+    ChapAlgorithm, ConfigError, ISCSI_PORT, IscsiName, Limits, LunNumber, Model, Place, Portal,
+    Rule, Server, StoreSpec, Target, TargetIndex, TargetLun, Unit, UnitIndex, address,
+};
+
+/// Where a target is reached that nobody gave a portal.
+pub const PORTAL_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), ISCSI_PORT);
+
+/// The portal group tag of portals that nobody gave one.
+pub(crate) const GROUP_TAG_DEFAULT: u16 = 1;
+
+/// The one portal of a target that nobody gave any.
+pub(crate) fn default_portal(place: Place) -> Portal {
+    Portal {
+        bind: PORTAL_DEFAULT,
+        advertise: None,
+        group_tag: GROUP_TAG_DEFAULT,
+        place,
+    }
+}
+
+impl Model {
+    /// The model of a command line: one target with the stores as LUN 0, 1, 2 and so on, open to
+    /// everyone who can reach it.
+    ///
+    /// `listens` are the values of `--listen`; without any the target listens on
+    /// [`PORTAL_DEFAULT`].
+    ///
+    /// # Errors
+    ///
+    /// The first broken rule, with the argument it is in.
+    pub fn from_stores(
+        stores: &[String],
+        target_name: IscsiName,
+        listens: &[String],
+    ) -> Result<Self, ConfigError> {
+        if stores.is_empty() {
+            let remedy = "name a STORE such as disk.img?size=1G or mem:256M, or give --config FILE";
+            return Err(Rule::NothingToServe { remedy }.at(Place::argument("STORE")));
+        }
+        let mut units = Vec::new();
+        let mut luns = Vec::new();
+        for (position, text) in stores.iter().enumerate() {
+            let place = Place::argument(format!("STORE {text:?}"));
+            let store = StoreSpec::parse(text).at(|| place.clone())?;
+            let lun = u16::try_from(position).ok().and_then(LunNumber::new);
+            luns.push(TargetLun {
+                lun: lun.ok_or_else(|| {
+                    Rule::OutOfRange {
+                        got: position.to_string(),
+                        min: 0,
+                        max: u64::from(LunNumber::MAX),
+                    }
+                    .at(place.clone())
+                })?,
+                unit: UnitIndex(position),
+                groups: Vec::new(),
+                read_only: store.read_only,
+            });
+            units.push(Unit {
+                id: None,
+                serial: store.serial.clone(),
+                naa: None,
+                store,
+                place,
+            });
+        }
+        let target = Target {
+            name: target_name,
+            alias: None,
+            portals: read_listens(listens)?,
+            auth: Vec::new(),
+            chap_algorithms: ChapAlgorithm::ALL.to_vec(),
+            luns,
+            place: Place::argument("--target"),
+        };
+        let model = Self {
+            server: Server::default(),
+            limits: Limits::default(),
+            units,
+            users: Vec::new(),
+            groups: Vec::new(),
+            target_names: BTreeMap::from([(target.name.to_string(), TargetIndex(0))]),
+            targets: vec![target],
+        };
+        model.seal()
+    }
+}
+
+fn read_listens(listens: &[String]) -> Result<Vec<Portal>, ConfigError> {
+    let mut portals: Vec<Portal> = Vec::new();
+    for text in listens {
+        let place = Place::argument(format!("--listen {text}"));
+        let bind = address::parse_bind(text).at(|| place.clone())?;
+        if let Some(first) = portals.iter().find(|portal| portal.bind == bind) {
+            return Err(Rule::Twice {
+                what: "portal",
+                name: bind.to_string(),
+                first: first.place.clone(),
+            }
+            .at(place));
+        }
+        portals.push(Portal {
+            bind,
+            advertise: None,
+            group_tag: GROUP_TAG_DEFAULT,
+            place,
+        });
+    }
+    if portals.is_empty() {
+        portals.push(default_portal(Place::argument("--listen")));
+    }
+    Ok(portals)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::StoreKind;
+
+    fn model(stores: &[&str], listens: &[&str]) -> Result<Model, ConfigError> {
+        let owned = |texts: &[&str]| {
+            texts
+                .iter()
+                .map(|&text| text.to_owned())
+                .collect::<Vec<_>>()
+        };
+        let name = IscsiName::parse("iqn.2026-11.example.tarn:test").unwrap();
+        Model::from_stores(&owned(stores), name, &owned(listens))
+    }
+
+    #[test]
+    fn stores_become_luns_in_their_order_on_loopback() {
+        let model = model(&["mem:1M", "disk.img?readonly"], &[]).unwrap();
+        let [target] = model.targets() else {
+            panic!("one target");
+        };
+        assert_eq!(target.portals[0].bind.to_string(), "127.0.0.1:3260");
+        let luns: Vec<_> = target
+            .luns
+            .iter()
+            .map(|entry| (entry.lun.value(), entry.unit.position(), entry.read_only))
+            .collect();
+        assert_eq!(luns, [(0, 0, false), (1, 1, true)]);
+        assert_eq!(
+            model.units()[1].store.kind,
+            StoreKind::Auto {
+                path: "disk.img".into()
+            }
+        );
+        assert_eq!(
+            model.target_by_name("IQN.2026-11.example.tarn:test"),
+            Some(TargetIndex(0))
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_names_the_argument() {
+        for (stores, listens, message) in [
+            (
+                &[][..],
+                &[][..],
+                "STORE: nothing to serve; name a STORE such as disk.img?size=1G or mem:256M, or give --config FILE",
+            ),
+            (
+                &["mem:10X"],
+                &[],
+                "STORE \"mem:10X\": size \"10X\": unknown suffix \"X\"; use k, M, G or T",
+            ),
+            (
+                &["a", "a?readonly"],
+                &[],
+                "STORE \"a?readonly\": store \"a\" is already used at STORE \"a\"; keep one, and show its unit under several LUN numbers or targets instead",
+            ),
+            (
+                &["mem:1M?serial=x", "mem:1M?serial=x"],
+                &[],
+                "STORE \"mem:1M?serial=x\": serial \"x\" is already that of the unit at STORE \"mem:1M?serial=x\"; give each unit its own",
+            ),
+            (
+                &["mem:1M"],
+                &["127.0.0.1", "127.0.0.1:3260"],
+                "--listen 127.0.0.1:3260: portal \"127.0.0.1:3260\" is already used at --listen 127.0.0.1; give each its own",
+            ),
+            (
+                &["mem:1M"],
+                &["127.0.0.1:3260", "0.0.0.0:3260"],
+                "--listen 0.0.0.0:3260: portal 0.0.0.0:3260 overlaps 127.0.0.1:3260 at --listen 127.0.0.1:3260; keep the one for all addresses or name each address",
+            ),
+        ] {
+            assert_eq!(model(stores, listens).unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
+    fn addresses_that_do_not_overlap_may_stand_side_by_side() {
+        for listens in [
+            ["127.0.0.1:3260", "0.0.0.0:3261"],
+            ["127.0.0.1:3260", "[::]:3260"],
+            ["127.0.0.1:0", "0.0.0.0:0"],
+            ["127.0.0.1:3260", "127.0.0.2:3260"],
+        ] {
+            assert_eq!(model(&["mem:1M"], &listens).unwrap().listeners().len(), 2);
+        }
+    }
+
+    #[test]
+    fn the_last_lun_number_is_used_and_the_one_after_it_refused() {
+        let stores = vec!["mem:512"; 1 << 14];
+        assert!(model(&stores, &[]).is_ok());
+        let stores = vec!["mem:512"; (1 << 14) + 1];
+        assert_eq!(
+            *model(&stores, &[]).unwrap_err().rule,
+            Rule::OutOfRange {
+                got: "16384".to_owned(),
+                min: 0,
+                max: 16_383
+            }
+        );
+    }
+}

@@ -1,0 +1,218 @@
+//! What is legal and most likely not meant.
+
+use std::net::IpAddr;
+
+use crate::{ChapAlgorithm, Group, Model, Place, Target};
+
+/// Something legal that an administrator should know of.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Warning {
+    /// Everyone who reaches the address can read and write.
+    #[error(
+        "{place}: target {target} is open to everyone who reaches {portal}; set auth or groups, or listen on 127.0.0.1"
+    )]
+    OpenOffLoopback {
+        /// The portal.
+        place: Place,
+        /// The target.
+        target: String,
+        /// The address.
+        portal: String,
+    },
+    /// Only the weakest algorithm is allowed.
+    #[error(
+        "{place}: target {target} accepts CHAP with md5 only, which a listener can attack offline; add sha256 or sha3-256"
+    )]
+    Md5Only {
+        /// The target.
+        place: Place,
+        /// The target.
+        target: String,
+    },
+    /// A target that shows nothing.
+    #[error("{place}: target {target} has no luns; initiators will see an empty target")]
+    NoLuns {
+        /// The target.
+        place: Place,
+        /// The target.
+        target: String,
+    },
+    /// A unit that no target shows.
+    #[error("{place}: lun {id:?} is in no target; nobody will see it")]
+    UnitUnused {
+        /// The store of the unit.
+        place: Place,
+        /// The unit.
+        id: String,
+    },
+    /// A user that nothing refers to.
+    #[error("{place}: user {name:?} is in no auth, discovery_auth or group; nobody can use it")]
+    UserUnused {
+        /// The secret of the user.
+        place: Place,
+        /// The user.
+        name: String,
+    },
+}
+
+impl Model {
+    /// Everything that is legal and most likely not meant, in the order of the file.
+    pub fn warnings(&self) -> Vec<Warning> {
+        let of_targets = self.targets.iter().flat_map(Target::warnings);
+        of_targets
+            .chain(self.unused_units())
+            .chain(self.unused_users())
+            .collect()
+    }
+
+    fn unused_units(&self) -> impl Iterator<Item = Warning> + '_ {
+        let is_used = |position: usize| {
+            let mut entries = self.targets.iter().flat_map(|target| &target.luns);
+            entries.any(|entry| entry.unit.position() == position)
+        };
+        self.units
+            .iter()
+            .enumerate()
+            .filter(move |(position, _)| !is_used(*position))
+            .map(|(_, unit)| Warning::UnitUnused {
+                place: unit.place.clone(),
+                id: unit.to_string(),
+            })
+    }
+
+    fn unused_users(&self) -> impl Iterator<Item = Warning> + '_ {
+        let is_used = |position: usize| {
+            let auth = self.targets.iter().flat_map(|target| &target.auth);
+            let users = auth.chain(&self.server.discovery_auth).copied();
+            users
+                .chain(self.groups.iter().flat_map(Group::users))
+                .any(|user| user.position() == position)
+        };
+        self.users
+            .iter()
+            .enumerate()
+            .filter(move |(position, _)| !is_used(*position))
+            .map(|(_, user)| Warning::UserUnused {
+                place: user.secret.place.clone(),
+                name: user.name.clone(),
+            })
+    }
+}
+
+impl Target {
+    fn warnings(&self) -> Vec<Warning> {
+        let target = self.name.to_string();
+        let mut warnings = Vec::new();
+        if self.is_open() {
+            let off_loopback = |ip: IpAddr| !ip.to_canonical().is_loopback();
+            for portal in self
+                .portals
+                .iter()
+                .filter(|portal| off_loopback(portal.bind.ip()))
+            {
+                warnings.push(Warning::OpenOffLoopback {
+                    place: portal.place.clone(),
+                    target: target.clone(),
+                    portal: portal.bind.to_string(),
+                });
+            }
+        }
+        if !self.auth.is_empty() && self.chap_algorithms == [ChapAlgorithm::Md5] {
+            warnings.push(Warning::Md5Only {
+                place: self.place.clone(),
+                target: target.clone(),
+            });
+        }
+        if self.luns.is_empty() {
+            warnings.push(Warning::NoLuns {
+                place: self.place.clone(),
+                target,
+            });
+        }
+        warnings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn warnings(rest: &str) -> Vec<String> {
+        let text = format!(
+            "lun = [{{ id = \"a\", store = \"mem:1M\" }}]\n\
+             user = [{{ name = \"alice\", secret_file = \"s\" }}]\n\
+             group = [{{ id = \"g\", initiators = [\"alice\"] }}]\n\
+             [[target]]\n\
+             name = \"iqn.2026-11.example.tarn:t\"\n\
+             {rest}\n"
+        );
+        let model = Model::from_toml(&text, Path::new("t.toml")).unwrap();
+        model.warnings().iter().map(Warning::to_string).collect()
+    }
+
+    const OPEN: &str = "luns = [{ lun = 0, id = \"a\" }]";
+    const GROUPED: &str = "luns = [{ lun = 0, id = \"a\", groups = [\"g\"] }]";
+
+    #[test]
+    fn a_portal_off_loopback_warns_unless_someone_guards_it() {
+        let message = |portal: &str| {
+            vec![format!(
+                "t.toml:6: target[0].portals[0]: target iqn.2026-11.example.tarn:t is open to everyone who reaches {portal}; set auth or groups, or listen on 127.0.0.1"
+            )]
+        };
+        for (portal, more, expected) in [
+            ("127.0.0.1:3260", OPEN, vec![]),
+            ("127.9.9.9:3260", OPEN, vec![]),
+            ("[::1]:3260", OPEN, vec![]),
+            ("[::ffff:127.0.0.1]:3260", OPEN, vec![]),
+            ("0.0.0.0:3260", OPEN, message("0.0.0.0:3260")),
+            ("[::]:3260", OPEN, message("[::]:3260")),
+            ("192.0.2.1:3260", OPEN, message("192.0.2.1:3260")),
+            ("192.0.2.1:3260", GROUPED, vec![]),
+            (
+                "192.0.2.1:3260",
+                &format!("auth = [\"alice\"]\n{OPEN}"),
+                vec![],
+            ),
+        ] {
+            let got = warnings(&format!("portals = [\"{portal}\"]\n{more}"));
+            assert_eq!(got, expected, "{portal} {more}");
+        }
+    }
+
+    #[test]
+    fn md5_alone_warns_and_md5_among_others_does_not() {
+        let with = |algorithms: &str| {
+            warnings(&format!(
+                "auth = [\"alice\"]\nchap_algorithms = [{algorithms}]\n{OPEN}"
+            ))
+        };
+        assert_eq!(with("\"md5\", \"sha256\""), Vec::<String>::new());
+        assert_eq!(
+            with("\"md5\""),
+            [
+                "t.toml:5: target[0].name: target iqn.2026-11.example.tarn:t accepts CHAP with md5 only, which a listener can attack offline; add sha256 or sha3-256"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_nothing_refers_to_warns() {
+        let text = "lun = [{ id = \"a\", store = \"mem:1M\" }]\n\
+                    user = [{ name = \"alice\", secret_file = \"s\" }]\n\
+                    target = [{ name = \"iqn.2026-11.example.tarn:t\" }]\n";
+        let model = Model::from_toml(text, Path::new("t.toml")).unwrap();
+        let got: Vec<_> = model.warnings().iter().map(Warning::to_string).collect();
+        assert_eq!(
+            got,
+            [
+                "t.toml:3: target[0].name: target iqn.2026-11.example.tarn:t has no luns; initiators will see an empty target",
+                "t.toml:1: lun[0].store: lun \"a\" is in no target; nobody will see it",
+                "t.toml:2: user[0].secret_file: user \"alice\" is in no auth, discovery_auth or group; nobody can use it",
+            ]
+        );
+    }
+}
