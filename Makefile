@@ -1,0 +1,34 @@
+# The two front doors. Everything else is cargo and tests/run.
+#
+#   make serve                   build, make a demo disk, serve it on 127.0.0.1:3260
+#   make serve DISK=my.img PORT=3261
+#   make test                    every test; installs what the tests need (Debian packages)
+#   make test STAGE="unit cli"   some stages; tests/run --list names them
+
+DISK ?= demo.img
+PORT ?= 3260
+STAGE ?=
+DEMO_SIZE := 1G
+IQN := iqn.2026-11.example.tarn:demo
+
+.PHONY: serve test build
+
+serve: build $(DISK)
+	@[ "$$(id -u)" -ne 0 ] || echo "serve: running as root; an ordinary user is enough"
+	@echo "Reach $(DISK) from another terminal (^C ends serving):"
+	@echo "  open-iscsi  sudo iscsiadm -m discovery -t sendtargets -p 127.0.0.1:$(PORT) && sudo iscsiadm -m node -T $(IQN) -p 127.0.0.1:$(PORT) --login"
+	@echo "  QEMU        qemu-img info iscsi://127.0.0.1:$(PORT)/$(IQN)/0"
+	@echo "  libiscsi    iscsi-inq iscsi://127.0.0.1:$(PORT)/$(IQN)/0"
+	@exec target/release/tarn serve --listen 127.0.0.1:$(PORT) --target $(IQN) $(DISK)
+
+# Sparse: takes room only as it is written to.
+$(DISK):
+	truncate -s $(DEMO_SIZE) $@
+
+build:
+	@tools/need cc=build-essential
+	cargo build --release --package tarn
+
+test:
+	@tools/need cc=build-essential python3=python3
+	@tests/run $(STAGE)

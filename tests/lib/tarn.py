@@ -1,0 +1,164 @@
+"""Runs the tarn program for a test: on free ports, in a directory of its own, watched until its end."""
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+import harness
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARY = pathlib.Path(os.environ.get("TARN_BIN") or ROOT / "target/release/tarn")
+IQN = "iqn.2026-11.example.tarn:test"
+START_LIMIT_S = 20
+STOP_LIMIT_S = 15
+
+
+def free_port():
+    """A TCP port of the loopback address that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def listens(port, host="127.0.0.1"):
+    try:
+        socket.create_connection((host, port), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
+def run(*arguments, limit_s=20, cwd=None):
+    """Runs tarn to its end: for errors at the start. Returns the finished process with its output as text."""
+    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=limit_s, cwd=cwd,
+                          stdin=subprocess.DEVNULL)
+
+
+class Tarn:
+    """One tarn process.
+
+    Either `stores` become LUN 0, 1, ... of the target IQN, or `config` is the text of a configuration file, in which
+    {port}, {port2} and {dir} are filled in. As a context manager it starts, and at the end must stop with exit code 0.
+    """
+
+    def __init__(self, *stores, config=None, arguments=(), prefix=(), check_exit=True):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="tarn-test."))
+        self.port, self.port2 = free_port(), free_port()
+        self.stores, self.config = stores, config
+        self.arguments, self.prefix = list(arguments), list(prefix)
+        self.check_exit = check_exit
+        self.process = None
+        self.log_path = self.dir / "log"
+        self.out_path = self.dir / "out"
+
+    def command(self):
+        state = ["--state", str(self.dir / "state")]
+        if self.config is not None:
+            text = self.config.replace("{port}", str(self.port)).replace("{port2}", str(self.port2))
+            (self.dir / "tarn.toml").write_text(text.replace("{dir}", str(self.dir)))
+            return [str(BINARY), "serve", "--config", str(self.dir / "tarn.toml"), *state, *self.arguments]
+        stores = [str(s).replace("{dir}", str(self.dir)) for s in self.stores]
+        return [str(BINARY), "serve", "--listen", f"127.0.0.1:{self.port}", "--target", IQN, *state,
+                *self.arguments, *stores]
+
+    def secret(self, name, text):
+        """Puts a secret into the directory of the configuration, readable by its owner alone."""
+        path = self.dir / name
+        path.touch(mode=0o600)
+        path.write_text(text + "\n")
+
+    def start(self):
+        """Starts the process and returns when it accepts connections."""
+        with open(self.log_path, "ab") as log, open(self.out_path, "ab") as out:
+            self.process = subprocess.Popen([*self.prefix, *self.command()], stdin=subprocess.DEVNULL, stdout=out,
+                                            stderr=log, cwd=self.dir)
+        end = time.monotonic() + START_LIMIT_S
+        while not listens(self.port):
+            if self.process.poll() is not None:
+                raise harness.Failure(f"tarn ended with {self.process.returncode} at its start:\n{self.log_tail()}")
+            if time.monotonic() > end:
+                self.kill()
+                raise harness.Failure(f"tarn does not serve within {START_LIMIT_S} s:\n{self.log_tail()}")
+            time.sleep(0.02)
+        return self
+
+    def alive(self):
+        return self.process is not None and self.process.poll() is None
+
+    def terminate(self, limit_s=STOP_LIMIT_S):
+        """Asks it to end (SIGTERM); returns the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise harness.Failure(f"tarn does not end within {limit_s} s of SIGTERM:\n{self.log_tail()}") from None
+
+    def kill(self):
+        """Ends it as a crash would."""
+        if self.alive():
+            self.process.kill()
+            self.process.wait()
+
+    def close(self):
+        self.kill()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def __enter__(self):
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, kind, _value, _trace):
+        try:
+            if kind is not None:
+                print(f"         log of tarn ends with:\n{self.log_tail(15)}", flush=True)
+            elif self.check_exit:
+                harness.check(self.alive(), f"tarn ended by itself:\n{self.log_tail()}")
+                harness.equal(self.terminate(), 0, "exit code after SIGTERM")
+                self.check_log()
+        finally:
+            self.close()
+
+    # What it says and what it uses.
+
+    def log(self):
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def out(self):
+        return self.out_path.read_text(errors="replace") if self.out_path.exists() else ""
+
+    def log_tail(self, lines=30):
+        return "\n".join(f"           {line}" for line in self.log().splitlines()[-lines:])
+
+    def check_log(self):
+        for line in self.log().splitlines():
+            harness.check("panicked at" not in line, f"tarn panicked: {line}")
+
+    def url(self, lun=0, iqn=IQN, port=None, user=""):
+        """The libiscsi address of a LUN; `user` is "name%secret"."""
+        return f"iscsi://{user + '@' if user else ''}127.0.0.1:{port or self.port}/{iqn}/{lun}"
+
+    def _proc(self, name):
+        return pathlib.Path(f"/proc/{self.process.pid}/{name}").read_text()
+
+    def rss_bytes(self):
+        """Resident memory, without mapped files and shared memory (a `mem:` store is shared memory)."""
+        line = next(l for l in self._proc("status").splitlines() if l.startswith("RssAnon:"))
+        return int(line.split()[1]) * 1024
+
+    def cpu_seconds(self):
+        fields = self._proc("stat").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def threads(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/task"))
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
