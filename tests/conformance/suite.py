@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Runs libiscsi's iscsi-test-cu over every configuration of a LUN it has tests for, and keeps the score.
+
+A test counts as failed if it fails, hangs or crashes in any configuration meant for it; as passed if it passed in one of
+them and failed in none; else as skipped. Skips are allowed only where ALLOWED_SKIPS says so.
+
+    suite.py [--json OUT] [--write] [CONFIGURATION...]
+
+--write puts the table into docs/CONFORMANCE.md; without it the run fails if the table there is not what was measured.
+"""
+import argparse
+import fnmatch
+import json
+import pathlib
+import re
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+import score
+import harness
+from tarn import IQN, ROOT, Tarn
+
+DOC = ROOT / "docs/CONFORMANCE.md"
+PEERS = pathlib.Path(__file__).with_name("peers.json")
+CHAP_USER, CHAP_SECRET = "tester", "tester-secret-0123"
+LIMIT_S = 60
+
+CHAP_CONFIG = f"""
+[[lun]]
+id = "disk"
+store = "file:{{dir}}/disk.img?size=256M"
+[[user]]
+name = "{CHAP_USER}"
+secret_file = "{{dir}}/secret"
+[[target]]
+name = "{IQN}"
+portals = ["127.0.0.1:{{port}}", "127.0.0.1:{{port2}}"]
+auth = ["{CHAP_USER}"]
+luns = [{{ lun = 0, id = "disk" }}]
+"""
+
+READING = ["Inquiry", "Mandatory", "Prefetch*", "Read*", "TestUnitReady"]
+
+
+class Configuration:
+    """A LUN, how it is reached, and the suites meant for it."""
+
+    def __init__(self, name, about, *stores, config=None, paths=1, user="", suites=("*",), but=("ReadOnly",)):
+        self.name, self.about = name, about
+        self.stores, self.config = stores, config
+        self.paths, self.user = paths, user
+        self.suites, self.but = suites, but
+
+    def tests(self, names):
+        def matches(name, patterns):
+            return any(fnmatch.fnmatch(name.split(".")[1], p) for p in patterns)
+        return [n for n in names if matches(n, self.suites) and not matches(n, self.but)]
+
+    def run(self, names):
+        tarn = Tarn(*self.stores, config=self.config)
+        if self.config:
+            tarn.secret("secret", CHAP_SECRET)
+        with tarn:
+            ports = [tarn.port, tarn.port2 if self.config else tarn.port][:self.paths]
+            urls = [tarn.url(port=port, user=self.user) for port in ports]
+            return score.score(self.tests(names), urls, limit_s=LIMIT_S, progress=progress)
+
+
+CONFIGURATIONS = [
+    Configuration("thin", "thin file, 512-byte blocks, two paths", "file:{dir}/disk.img?size=256M", paths=2),
+    Configuration("thick", "file without thin provisioning", "file:{dir}/disk.img?size=256M&thin=false"),
+    Configuration("mem-4k", "memory, 4096-byte blocks, two paths", "mem:256M?blocksize=4096", paths=2),
+    Configuration("chap", "CHAP, two portals", config=CHAP_CONFIG, paths=2, user=f"{CHAP_USER}%{CHAP_SECRET}"),
+    Configuration("readonly", "read-only", "mem:256M?readonly", suites=READING, but=()),
+]
+
+# What may be skipped in every configuration, and why.
+ALLOWED_SKIPS = {
+    "ExtendedCopy.*": "EXTENDED COPY is not there",
+    "ReceiveCopyResults.*": "EXTENDED COPY is not there",
+    "Sanitize.*": "SANITIZE is not there",
+    "WriteAtomic16.*": "WRITE ATOMIC is not there",
+    "PreventAllow.*": "no removable medium",
+    "NoMedia.*": "no removable medium",
+    "StartStopUnit.*": "no removable medium",
+}
+
+
+def progress(result):
+    if result["state"] not in ("PASS", "SKIP"):
+        print(f"  {result['state']} {result['test']} ({result['seconds']} s) {result['reason']}", flush=True)
+        if result["state"] != "TOOL-BUG":
+            print("    " + result["tail"].strip()[-1200:].replace("\n", "\n    "), flush=True)
+
+
+def union(per_configuration):
+    """The state of each test over all configurations it ran in."""
+    states = {}
+    for results in per_configuration.values():
+        for r in results:
+            states.setdefault(r["test"], []).append(r["state"])
+
+    def one(seen):
+        for state in (*score.BAD, "TOOL-BUG", "PASS"):
+            if state in seen:
+                return state
+        return "SKIP"
+    return {test: one(seen) for test, seen in states.items()}
+
+
+def skip_is_allowed(test):
+    return any(fnmatch.fnmatch(test.split(".", 1)[1], pattern) for pattern in ALLOWED_SKIPS)
+
+
+def cell(states):
+    """passed / skipped / failed, as the tables have it; the tool's own defect counts as failed there."""
+    states = list(states)
+    passed, skipped = states.count("PASS"), states.count("SKIP")
+    return [passed, skipped, len(states) - passed - skipped]
+
+
+def table(per_configuration, total):
+    """The Markdown table: a row for each suite of the tool, Tarn beside its peers."""
+    peers = json.loads(PEERS.read_text(encoding="utf-8"))
+    names = list(dict.fromkeys(test.split(".")[1] for test in total))
+    out = ["| suite | Tarn | " + " | ".join(peers) + " |", "|---" * (len(peers) + 2) + "|"]
+
+    def row(name, cells):
+        out.append("| " + " | ".join([name] + [" / ".join(map(str, c)) if c else "" for c in cells]) + " |")
+    for name in names:
+        ours = cell(state for test, state in total.items() if test.split(".")[1] == name)
+        row(name, [ours] + [peer["suites"].get(name) for peer in peers.values()])
+    row("**total**", [cell(total.values())] + [peer["total"] for peer in peers.values()])
+    out += ["", "| configuration of Tarn | passed / skipped / failed |", "|---|---|"]
+    for configuration in CONFIGURATIONS:
+        results = per_configuration[configuration.name]
+        row(f"{configuration.name}: {configuration.about}", [cell(r["state"] for r in results)])
+    skipped = [test.removeprefix("ALL.") for test, state in total.items() if state == "SKIP"]
+    out += ["", "Skipped: " + (", ".join(skipped) or "none") + "."]
+    return "\n".join(out)
+
+
+def put_into_doc(text, write):
+    """Writes the table between its markers; returns whether it was current."""
+    begin, end = "<!-- score: begin (tests/conformance/suite.py --write) -->", "<!-- score: end -->"
+    doc = DOC.read_text(encoding="utf-8")
+    new = re.sub(re.escape(begin) + ".*" + re.escape(end), lambda _: f"{begin}\n{text}\n{end}", doc, flags=re.DOTALL)
+    if write:
+        DOC.write_text(new, encoding="utf-8")
+    return new == doc
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", help="write all results there")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/CONFORMANCE.md")
+    parser.add_argument("names", nargs="*", metavar="CONFIGURATION", help=", ".join(c.name for c in CONFIGURATIONS))
+    arguments = parser.parse_args()
+    chosen = [c for c in CONFIGURATIONS if not arguments.names or c.name in arguments.names]
+    names = score.listing()
+    if not chosen or not names:
+        parser.error("no such configuration" if names else "iscsi-test-cu lists no tests")
+    start = time.monotonic()
+    per_configuration = {}
+    for configuration in chosen:
+        at = time.monotonic()
+        per_configuration[configuration.name] = results = configuration.run(names)
+        counts = score.count(results)
+        print(f"{configuration.name:9} {' '.join(f'{s.lower()} {counts[s]}' for s in score.STATES)} of {len(results)}"
+              f" ({time.monotonic() - at:.1f} s): {configuration.about}", flush=True)
+    if arguments.json:
+        pathlib.Path(arguments.json).write_text(json.dumps(per_configuration, indent=1), encoding="utf-8")
+
+    total = union(per_configuration)
+    failed = [test for test, state in total.items() if state in score.BAD]
+    for test in failed:
+        print(f"FAILED   {test}")
+    for test, state in total.items():
+        if state == "SKIP" and not skip_is_allowed(test):
+            reason = next(r["reason"] for rs in per_configuration.values() for r in rs if r["test"] == test)
+            print(f"FAILED   {test}: skipped, which is not allowed: {reason}")
+            failed.append(test)
+    if len(chosen) == len(CONFIGURATIONS) and not put_into_doc(table(per_configuration, total), arguments.write):
+        if not arguments.write:
+            print("FAILED   docs/CONFORMANCE.md does not show this score; run tests/conformance/suite.py --write")
+            failed.append("the table in docs/CONFORMANCE.md")
+    passed = sum(state == "PASS" for state in total.values())
+    skipped = sum(test not in failed for test in total) - passed
+    harness.summary(passed, len(failed), skipped, time.monotonic() - start)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
