@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""A real Linux initiator and a firmware initiator against Tarn: the scenarios of tests/rig in one guest, then iPXE.
+
+    suite.py [SCENARIO...]      by the beginning of their names, such as 02 or ipxe; all without one
+"""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "lib"))
+import harness
+from tarn import IQN, Tarn
+
+CACHE = os.environ.get("XDG_CACHE_HOME") or str(pathlib.Path.home() / ".cache")
+
+
+def build_image():
+    """Makes the guest's image if it is not in the cache; that alone needs root."""
+    sudo = [] if os.geteuid() == 0 else ["sudo", "env", f"XDG_CACHE_HOME={CACHE}"]
+    return subprocess.run([*sudo, HERE / "vmrig", "build"], check=False).returncode == 0
+
+
+def scenarios(names):
+    """Runs them in one guest. Returns (passed, failed, skipped)."""
+    process = subprocess.Popen([HERE / "check", "-v", "-k", HERE / "targets/tarn.sh", *names], stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True, errors="replace",
+                               env={**os.environ, "T_ALL_COMMANDS": "1"})
+    words = []
+    for line in process.stdout:
+        print(line, end="", flush=True)
+        words += re.findall(r"^(PASS|FAIL|SKIP|NOT RUN)\b.*\.sh$", line)
+    status = process.wait()
+    if len(names) == 1 and not words:        # with one script there is no table
+        words = ["PASS" if status == 0 else "SKIP" if status == 77 else "FAIL"]
+    if not words:
+        return 0, 1, 0
+    passed, skipped = words.count("PASS"), words.count("SKIP")
+    return passed, len(words) - passed - skipped, skipped
+
+
+CHAP_USER, CHAP_SECRET = "firmware", "firmware-secret-01"
+IPXE_CONFIG = f"""
+[[lun]]
+id = "disk"
+store = "mem:64M"
+[[user]]
+name = "{CHAP_USER}"
+secret_file = "{{dir}}/secret"
+[[target]]
+name = "{IQN}"
+portals = ["127.0.0.1:{{port}}"]
+luns = [{{ lun = 0, id = "disk" }}]
+[[target]]
+name = "{IQN}:chap"
+portals = ["127.0.0.1:{{port}}"]
+auth = ["{CHAP_USER}"]
+luns = [{{ lun = 0, id = "disk" }}]
+"""
+
+
+def ipxe():
+    """The iPXE firmware logs in and opens the unit, without and with CHAP. Returns (passed, failed)."""
+    tarn = Tarn(config=IPXE_CONFIG)
+    tarn.secret("secret", CHAP_SECRET)
+    with tarn:
+        cases = ([tarn.port, IQN, 0], [tarn.port, f"{IQN}:chap", 0, CHAP_USER, CHAP_SECRET])
+        passed = 0
+        for case in cases:
+            ok = subprocess.run([HERE / "ipxe-check", *map(str, case)], check=False).returncode == 0
+            print(f"{'ok' if ok else 'FAILED':8} ipxe {'with CHAP' if len(case) > 3 else 'without CHAP'}", flush=True)
+            passed += ok
+    return passed, len(cases) - passed
+
+
+def main():
+    wanted = sys.argv[1:]
+    start = time.monotonic()
+    names = [p.name for p in sorted((HERE / "scenarios").glob("[0-9]*.sh"))]
+    names = [n for n in names if not wanted or any(n.startswith(w) for w in wanted)]
+    passed = failed = skipped = 0
+    if names:
+        if not build_image():
+            print("FAILED   the guest's image cannot be built")
+            harness.summary(0, 1, 0, time.monotonic() - start)
+            return 1
+        passed, failed, skipped = scenarios([n.removesuffix(".sh") for n in names])
+    if not wanted or "ipxe" in wanted:
+        ok, bad = ipxe()
+        passed, failed = passed + ok, failed + bad
+    harness.summary(passed, failed, skipped, time.monotonic() - start)
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
