@@ -12,14 +12,18 @@
 //! | [`serial`] | sequence numbers that wrap |
 //! | [`text`] | `key=value` segments |
 //! | [`names`] | iSCSI names |
+//! | [`negotiate`] | the table of keys, and how two sides agree |
+//! | [`chap`] | authentication |
 //! | [`limits`] | every bound the crate puts on a peer |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod chap;
 pub mod digest;
 pub mod limits;
 pub mod names;
+pub mod negotiate;
 pub mod pdu;
 pub mod serial;
 pub mod text;

@@ -43,6 +43,21 @@ pub const LOGIN_REQUESTS_MAX: u32 = 64;
 /// Time from the first byte to the full-feature phase. At the deadline the connection is closed.
 pub const LOGIN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(15);
 
+/// SCSI commands marked immediate that a session takes at a time, besides its window. One more is
+/// rejected.
+pub const IMMEDIATE_COMMANDS_MAX: usize = 8;
+
+/// Task management requests that may wait for the commands numbered before them. One more is
+/// rejected.
+pub const IMMEDIATE_MANAGEMENT_MAX: usize = 8;
+
+/// R2Ts open at once in one task, whatever was negotiated.
+pub const R2T_OUTSTANDING_MAX: usize = 8;
+
+/// How many of the last target transfer tags are known as ours when late data comes for them.
+/// Data for older ones is a protocol error.
+pub const TRANSFER_TAGS_REMEMBERED: u32 = 1 << 16;
+
 const _: () = assert!(DATA_SEGMENT_MAX_BYTES == 0x00ff_ffff);
 const _: () = assert!(LOGIN_SEGMENT_MAX_BYTES <= TEXT_MAX_BYTES);
 const _: () = assert!(NAME_MAX_BYTES <= VALUE_MAX_BYTES);

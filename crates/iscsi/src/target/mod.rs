@@ -16,7 +16,11 @@
 //! ends the session. Levels 1 and 2 would keep answers until ExpStatSN acknowledges them
 //! (in the transmitter) and let a task change its connection (a field of the task).
 
+mod answer;
+mod command;
+mod data_out;
 mod receive;
+mod request;
 mod session;
 mod task;
 mod transmit;

@@ -1,0 +1,198 @@
+//! Outcomes of tasks: Data-In, status, sense, residual.
+
+#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
+
+use memory::Payload;
+
+use super::session::Session;
+use super::task::Phase;
+use super::transmit::{COPY_MAX_BYTES, Segment, Transmitter};
+use super::{Response, TaskId};
+use crate::SerialNumber;
+use crate::pdu::{Bhs, DataInBhs, IscsiResponse, RESERVED_TAG, ScsiResponseBhs, flags};
+
+impl Session {
+    /// Answers a task: Data-In, status, sense and residual.
+    ///
+    /// Data that others may write ([`Payload::Mapped`]) must not be given when
+    /// [`Session::needs_stable_data`] is true for the task.
+    pub fn respond(&mut self, id: TaskId, response: Response<'_>) {
+        let tag = self.tag_of(id);
+        let Some(task) = self.task_mut(id) else { return };
+        let (connection, read_length) = (task.connection, task.read_length);
+        let (lun, write_length) = (task.lun, task.write_length);
+        let moved = if write_length > 0 || response.data.is_empty() {
+            task.transfer_length
+        } else {
+            response.data.len() as u64
+        };
+        let residual = Residual::of(moved, u64::from(write_length.max(read_length)));
+        self.end_task(id);
+        self.open_window();
+        let (exp, max) = self.window();
+        let Some(Some(state)) = self.connections.get_mut(connection) else { return };
+        let transmitter = &mut state.transmitter;
+        let length = response.data.len().min(read_length as usize);
+        let burst_max = self.config.parameters.max_burst_length_bytes as usize;
+        let with_status = response.status == 0 && response.sense.is_empty() && length > 0;
+        let mut data_sn: u32 = 0;
+        if length > 0 {
+            let mut header = DataInBhs::new();
+            header.lun = lun.into();
+            header.initiator_task_tag = tag.into();
+            header.target_transfer_tag = RESERVED_TAG.into();
+            let mut sending = DataIn { transmitter, header, data_sn: 0, exp, max };
+            let last = with_status.then_some((response.status, residual));
+            sending.send(response.data, length, burst_max, last);
+            data_sn = sending.data_sn;
+        }
+        if with_status {
+            return;
+        }
+        let mut header = ScsiResponseBhs::new();
+        header.flags |= residual.flags();
+        header.response = IscsiResponse::CommandCompleted.code();
+        header.status = response.status;
+        header.initiator_task_tag = tag.into();
+        header.exp_data_sn = data_sn.into();
+        header.residual_count = residual.count.into();
+        let Some(Some(state)) = self.connections.get_mut(connection) else { return };
+        let transmitter = &mut state.transmitter;
+        header.stamp(transmitter.next_stat_sn(), exp, max);
+        if response.sense.is_empty() {
+            transmitter.push(&header);
+            return;
+        }
+        // Spec: RFC 7143 section 11.4.7.2; the length comes before the sense data.
+        let mut segment = Vec::with_capacity(response.sense.len().saturating_add(2));
+        let length = u16::try_from(response.sense.len()).unwrap_or(u16::MAX);
+        segment.extend_from_slice(&length.to_be_bytes());
+        segment.extend_from_slice(response.sense);
+        transmitter.push_with_data(&header, Segment::Bytes(&segment));
+    }
+
+    /// True when data for this task is digested, so that it must not change under way.
+    #[must_use]
+    pub fn needs_stable_data(&self, id: TaskId) -> bool {
+        let connection = self.tasks.get(id.index as usize).map(|task| task.connection);
+        connection
+            .and_then(|index| self.connections.get(index))
+            .and_then(Option::as_ref)
+            .is_some_and(|state| state.transmitter.data_digest())
+    }
+
+    /// Ends a task without an answer: it was aborted, or its connection is gone.
+    pub fn abandon(&mut self, id: TaskId) {
+        self.end_task(id);
+        self.open_window();
+    }
+
+    pub(super) fn end_task(&mut self, id: TaskId) {
+        let Some(task) = self.task_mut(id) else { return };
+        if task.phase == Phase::Running {
+            task.phase = Phase::Draining;
+            let (immediate, unsolicited) =
+                (task.immediate, task.data_out.is_unsolicited_open());
+            task.data_out.drop_data();
+            if immediate {
+                self.immediate = self.immediate.saturating_sub(1);
+            } else {
+                self.running = self.running.saturating_sub(1);
+            }
+            if !unsolicited {
+                self.close_task(id);
+            }
+        }
+        self.starving.retain(|other| *other != id);
+    }
+}
+
+/// How much more or less than expected a command moved.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Residual {
+    overflow: bool,
+    count: u32,
+}
+
+impl Residual {
+    pub(super) fn of(moved: u64, expected: u64) -> Self {
+        let count = u32::try_from(moved.abs_diff(expected)).unwrap_or(u32::MAX);
+        Self { overflow: moved > expected, count }
+    }
+
+    pub(super) const fn flags(self) -> u8 {
+        match (self.count, self.overflow) {
+            (0, _) => 0,
+            (_, true) => flags::RESIDUAL_OVERFLOW,
+            (_, false) => flags::RESIDUAL_UNDERFLOW,
+        }
+    }
+}
+
+/// A read on its way out.
+struct DataIn<'a> {
+    transmitter: &'a mut Transmitter,
+    header: DataInBhs,
+    data_sn: u32,
+    exp: SerialNumber,
+    max: SerialNumber,
+}
+
+impl DataIn<'_> {
+    /// Sends `length` bytes as Data-In PDUs; the last one carries the status if `last` says so.
+    pub(super) fn send(
+        &mut self,
+        data: Payload,
+        length: usize,
+        burst_max: usize,
+        last: Option<(u8, Residual)>,
+    ) {
+        if length <= COPY_MAX_BYTES.min(self.transmitter.data_segment_max_bytes) {
+            let header = self.next_header(0, true, last);
+            self.transmitter.push_with_data(&header, Segment::Copy { payload: &data, len: length });
+            return;
+        }
+        let index = self.transmitter.keep(data);
+        let mut offset: usize = 0;
+        let mut burst_left = burst_max;
+        while offset < length {
+            let left = length.saturating_sub(offset);
+            let len = left.min(self.transmitter.data_segment_max_bytes).min(burst_left);
+            burst_left = burst_left.saturating_sub(len);
+            let is_last = len == left;
+            let header = self.next_header(offset, is_last || burst_left == 0, last.filter(|_| is_last));
+            self.transmitter.push_with_data(&header, Segment::Part { index, start: offset, len });
+            offset = offset.saturating_add(len);
+            if burst_left == 0 {
+                burst_left = burst_max;
+            }
+        }
+    }
+
+    pub(super) fn next_header(
+        &mut self,
+        offset: usize,
+        is_final: bool,
+        last: Option<(u8, Residual)>,
+    ) -> DataInBhs {
+        let mut header = self.header;
+        header.data_sn = self.data_sn.into();
+        self.data_sn = self.data_sn.wrapping_add(1);
+        header.buffer_offset = u32::try_from(offset).unwrap_or(u32::MAX).into();
+        if is_final {
+            header.flags |= flags::FINAL;
+        }
+        let stat_sn = match last {
+            Some((status, residual)) => {
+                header.flags |= flags::STATUS | residual.flags();
+                header.status = status;
+                header.residual_count = residual.count.into();
+                self.transmitter.next_stat_sn()
+            }
+            // Reserved without status; zero by convention.
+            None => SerialNumber(0),
+        };
+        header.stamp(stat_sn, self.exp, self.max);
+        header
+    }
+}

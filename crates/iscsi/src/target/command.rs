@@ -1,0 +1,278 @@
+//! SCSI Command PDUs: from a header to a task that its owner knows.
+
+#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use memory::{Buffer, Payload, Pool};
+
+use super::receive::Header;
+use super::session::{Held, Session};
+use super::task::{DataOut, Phase, Task};
+use super::{Command, DataFault, Event, Incoming, TaskId, Violation};
+use crate::limits;
+use crate::pdu::{AdditionalHeaders, Bhs, RESERVED_TAG, ScsiCommandBhs, TaskAttribute, flags};
+
+impl Session {
+    pub(super) fn handle_command(
+        &mut self,
+        connection: usize,
+        header: &Header,
+        data: Option<(&Rc<Buffer>, Range<usize>)>,
+        pool: &Pool,
+    ) -> Result<(), Violation> {
+        let id = self.open_task(connection, header)?;
+        let is_due = self.is_due(header);
+        if let Some((chunk, range)) = data
+            && !range.is_empty()
+        {
+            self.take_immediate(id, chunk, range, is_due, pool);
+        }
+        self.admit(connection, id, header, is_due, pool)
+    }
+
+    pub(super) fn is_due(&self, header: &Header) -> bool {
+        let bhs = ScsiCommandBhs::view(&header.bhs);
+        bhs.is_immediate() || bhs.cmd_sn() == self.exp_cmd_sn
+    }
+
+    /// Immediate data that lies whole in a chunk stays there, unless the command must wait for
+    /// others: then it would keep the chunk from being received into.
+    pub(super) fn take_immediate(
+        &mut self,
+        id: TaskId,
+        chunk: &Rc<Buffer>,
+        range: Range<usize>,
+        is_due: bool,
+        pool: &Pool,
+    ) {
+        let len = range.len();
+        let Some(task) = self.task_mut(id) else { return };
+        if task.data_out.fault.is_some() {
+            return;
+        }
+        let length = u32::try_from(len).unwrap_or(u32::MAX);
+        if is_due && !task.data_out.is_unsolicited_open() {
+            let payload =
+                Payload::Received { chunk: Rc::clone(chunk), offset: range.start, len };
+            task.data_out.set_immediate(payload);
+        } else if task.data_out.ensure_room(length, pool).is_ok() {
+            task.data_out.place(0, chunk.get(range).unwrap_or(&[]));
+            task.data_out.received = length;
+        } else {
+            task.data_out.fault = Some(DataFault::NoMemory);
+        }
+    }
+
+    pub(super) fn begin_command(
+        &mut self,
+        connection: usize,
+        header: &Header,
+        pool: &Pool,
+    ) -> Result<Incoming, Violation> {
+        let id = self.open_task(connection, header)?;
+        let len = header.data_bytes();
+        if len > 0
+            && let Some(task) = self.task_mut(id)
+            && task.data_out.fault.is_none()
+            && task.data_out.ensure_room(u32::try_from(len).unwrap_or(u32::MAX), pool).is_err()
+        {
+            task.data_out.fault = Some(DataFault::NoMemory);
+        }
+        Ok(Incoming::Data { task: id, offset: 0, header: header.clone() })
+    }
+
+    /// Checks a SCSI Command PDU and makes its task, which nobody knows yet.
+    pub(super) fn open_task(&mut self, connection: usize, header: &Header) -> Result<TaskId, Violation> {
+        let bhs = ScsiCommandBhs::view(&header.bhs);
+        let opcode = header.opcode_bits();
+        if self.config.is_discovery {
+            return Err(Violation::NotInDiscovery { opcode });
+        }
+        let immediate = bhs.is_immediate();
+        self.check_cmd_sn(bhs.cmd_sn(), immediate)?;
+        let tag = bhs.itt();
+        if tag.is_reserved() {
+            return Err(Violation::InvalidField { opcode, byte: 16 });
+        }
+        if immediate && self.immediate >= limits::IMMEDIATE_COMMANDS_MAX {
+            return Err(Violation::TooManyImmediate { limit: limits::IMMEDIATE_COMMANDS_MAX });
+        }
+        let additional = if header.ahs.is_empty() {
+            AdditionalHeaders::default()
+        } else {
+            AdditionalHeaders::parse(&header.ahs).map_err(Violation::AdditionalHeaders)?
+        };
+        match self.find_tag(tag.0) {
+            Some(old) if self.task_mut(old).is_some_and(|task| task.phase == Phase::Draining) => {
+                self.close_task(old);
+            }
+            Some(_) => return Err(Violation::TaskTagInUse { initiator_task_tag: tag.0 }),
+            None => {}
+        }
+        let expected = bhs.expected_data_transfer_length.get();
+        let (write_length, read_length) = match (bhs.is_write(), bhs.is_read()) {
+            (true, true) => (expected, additional.expected_read_length.unwrap_or(0)),
+            (true, false) => (expected, 0),
+            (false, true) => (0, expected),
+            (false, false) => (0, 0),
+        };
+        let fault = self.immediate_fault(bhs, header.data_bytes(), write_length);
+        let unsolicited = write_length > 0
+            && flags::FINAL & bhs.flags == 0
+            && !self.config.parameters.initial_r2t;
+        let id = self.new_task(tag.0, unsolicited);
+        if let Some(task) = self.task_mut(id) {
+            task.connection = connection;
+            task.lun = bhs.lun.get();
+            task.cmd_sn = bhs.cmd_sn.get();
+            task.immediate = immediate;
+            task.write_length = write_length;
+            task.read_length = read_length;
+            task.transfer_length = 0;
+            task.phase = Phase::Held;
+            task.data_out.fault = fault;
+        }
+        Ok(id)
+    }
+
+    /// Immediate data that was not negotiated fails the command, not the connection.
+    pub(super) fn immediate_fault(
+        &self,
+        bhs: &ScsiCommandBhs,
+        len: usize,
+        write_length: u32,
+    ) -> Option<DataFault> {
+        let parameters = &self.config.parameters;
+        if len == 0 && (flags::FINAL & bhs.flags != 0 || !bhs.is_write()) {
+            return None;
+        }
+        let limit = parameters.first_burst_length_bytes.min(write_length) as usize;
+        let is_allowed = if len > 0 { parameters.immediate_data && len <= limit } else { true };
+        let more_announced = flags::FINAL & bhs.flags == 0;
+        if !is_allowed || (more_announced && parameters.initial_r2t) {
+            return Some(DataFault::UnexpectedUnsolicited);
+        }
+        None
+    }
+
+    pub(super) fn new_task(&mut self, tag: u32, unsolicited: bool) -> TaskId {
+        self.next_serial = self.next_serial.wrapping_add(1);
+        let serial = self.next_serial;
+        if let Some(index) = self.free.pop()
+            && let (Some(task), Some(slot)) =
+                (self.tasks.get_mut(index as usize), self.tags.get_mut(index as usize))
+        {
+            task.serial = serial;
+            task.data_out.reset(unsolicited);
+            *slot = tag;
+            return TaskId { index, serial };
+        }
+        let index = u32::try_from(self.tasks.len()).unwrap_or(u32::MAX);
+        self.tasks.push(Task {
+            serial,
+            connection: 0,
+            lun: 0,
+            cmd_sn: 0,
+            immediate: false,
+            write_length: 0,
+            read_length: 0,
+            transfer_length: 0,
+            phase: Phase::Held,
+            data_out: DataOut::new(unsolicited),
+        });
+        self.tags.push(tag);
+        TaskId { index, serial }
+    }
+
+    pub(super) fn find_tag(&self, tag: u32) -> Option<TaskId> {
+        let index = self.tags.iter().position(|&other| other == tag)?;
+        let serial = self.tasks.get(index)?.serial;
+        Some(TaskId { index: u32::try_from(index).ok()?, serial })
+    }
+
+    pub(super) fn task_mut(&mut self, id: TaskId) -> Option<&mut Task> {
+        let is_used = self.tags.get(id.index as usize).is_some_and(|&tag| tag != RESERVED_TAG);
+        self.tasks.get_mut(id.index as usize).filter(|task| is_used && task.serial == id.serial)
+    }
+
+    /// Frees the place of a task.
+    pub(super) fn close_task(&mut self, id: TaskId) {
+        if let Some(task) = self.task_mut(id) {
+            task.data_out.drop_data();
+            if let Some(tag) = self.tags.get_mut(id.index as usize) {
+                *tag = RESERVED_TAG;
+                self.free.push(id.index);
+            }
+        }
+    }
+
+    /// A command is there with its immediate data: now, or when its turn comes, it is delivered.
+    pub(super) fn admit(
+        &mut self,
+        connection: usize,
+        id: TaskId,
+        header: &Header,
+        is_due: bool,
+        pool: &Pool,
+    ) -> Result<(), Violation> {
+        let bhs = ScsiCommandBhs::view(&header.bhs);
+        if !is_due {
+            self.hold(Held {
+                cmd_sn: bhs.cmd_sn(),
+                connection,
+                header: header.clone(),
+                data: Vec::new(),
+                task: Some(id),
+            });
+            return Ok(());
+        }
+        self.count_cmd_sn(bhs.is_immediate());
+        self.deliver(id, header)?;
+        if !self.held.is_empty() || !self.held_management.is_empty() {
+            self.release_held(pool);
+        }
+        Ok(())
+    }
+
+    pub(super) fn deliver(&mut self, id: TaskId, header: &Header) -> Result<(), Violation> {
+        let bhs = ScsiCommandBhs::view(&header.bhs);
+        let Some(task) = self.task_mut(id) else { return Ok(()) };
+        task.phase = Phase::Running;
+        let (immediate, fault) = (task.immediate, task.data_out.fault);
+        let (data_out_length, data_in_length) = (task.write_length, task.read_length);
+        if immediate {
+            self.immediate = self.immediate.saturating_add(1);
+        } else {
+            self.running = self.running.saturating_add(1);
+        }
+        if let Some(fault) = fault {
+            self.events.push_back(Event::DataFault(id, fault));
+            return Ok(());
+        }
+        let extended_cdb = if header.ahs.is_empty() {
+            Vec::new()
+        } else {
+            AdditionalHeaders::parse(&header.ahs)
+                .map_err(Violation::AdditionalHeaders)?
+                .extended_cdb
+                .to_vec()
+        };
+        // A reserved attribute is treated as SIMPLE, the weakest promise.
+        let attribute = TaskAttribute::from_code(bhs.flags & flags::ATTRIBUTE_MASK)
+            .unwrap_or(TaskAttribute::Simple);
+        self.events.push_back(Event::Command(
+            id,
+            Command {
+                lun: bhs.lun.get(),
+                cdb: bhs.cdb,
+                extended_cdb,
+                attribute,
+                data_out_length,
+                data_in_length,
+            },
+        ));
+        Ok(())
+    }
+}

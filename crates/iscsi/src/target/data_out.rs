@@ -1,0 +1,229 @@
+//! Data to the target: unsolicited, or asked for by R2T.
+
+#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
+
+use memory::{Payload, Pool};
+
+use super::receive::Header;
+use super::session::Session;
+use super::task::{Phase, Progress};
+use super::{DataFault, Event, Incoming, TaskId, Violation};
+use crate::limits;
+use crate::pdu::{Bhs, DataOutBhs, Opcode, R2tBhs, RESERVED_TAG, ScsiCommandBhs};
+
+impl Session {
+    pub(super) fn begin_data_out(
+        &mut self,
+        connection: usize,
+        header: &Header,
+        pool: &Pool,
+    ) -> Result<Incoming, Violation> {
+        let bhs = DataOutBhs::view(&header.bhs);
+        let tag = bhs.initiator_task_tag.get();
+        let transfer = transfer_tag(bhs);
+        let unknown = Violation::DataOutForUnknownTask { initiator_task_tag: tag };
+        let Some(id) = self.find_tag(tag) else {
+            // Data for a burst that was asked for before its task was aborted.
+            let was_asked = transfer.is_some_and(|t| self.was_issued(t));
+            return if was_asked { Ok(Incoming::Dropped) } else { Err(unknown) };
+        };
+        let first_burst = self.config.parameters.first_burst_length_bytes;
+        let length = u32::try_from(header.data_bytes()).unwrap_or(u32::MAX);
+        let was_asked = transfer.is_some_and(|t| self.was_issued(t));
+        let Some(task) = self.task_mut(id) else { return Err(unknown) };
+        if task.connection != connection {
+            return Err(unknown);
+        }
+        match transfer {
+            None if !task.data_out.is_unsolicited_open() => return Err(unknown),
+            Some(t) if task.data_out.r2ts.front().map(|r2t| r2t.target_transfer_tag) != Some(t) => {
+                return if was_asked && task.data_out.is_dropping() {
+                    Ok(Incoming::Dropped)
+                } else {
+                    Err(unknown)
+                };
+            }
+            None | Some(_) => {}
+        }
+        let limit = first_burst.min(task.write_length);
+        let offset = bhs.buffer_offset.get();
+        task.data_out.check(transfer, bhs.data_sn.get(), offset, length, limit)?;
+        if !task.data_out.is_dropping() {
+            // The whole of it at once, so that unsolicited data is not copied from buffer to
+            // buffer: up to what the command takes, or what may come unasked.
+            let room = task.data_out.wanted.unwrap_or(limit).max(offset.saturating_add(length));
+            if task.data_out.ensure_room(room, pool).is_err() {
+                self.fail_data(id, DataFault::NoMemory);
+            }
+        }
+        Ok(Incoming::Data { task: id, offset: offset as usize, header: header.clone() })
+    }
+
+    /// True when a tag like this was given out not too long ago.
+    pub(super) const fn was_issued(&self, target_transfer_tag: u32) -> bool {
+        let age = self.next_transfer.wrapping_sub(target_transfer_tag);
+        age != 0 && age <= limits::TRANSFER_TAGS_REMEMBERED
+    }
+
+    pub(super) fn end_data(
+        &mut self,
+        connection: usize,
+        id: TaskId,
+        header: &Header,
+        intact: bool,
+        pool: &Pool,
+    ) {
+        let opcode = header.opcode_bits();
+        if !intact {
+            let violation = Violation::DataDigest { opcode };
+            // Never drops the connection: see the table.
+            let disposed = self.dispose(connection, Some(header), violation);
+            debug_assert!(disposed.is_ok(), "{disposed:?}");
+        }
+        if opcode == Opcode::ScsiCommand.code() {
+            if !intact {
+                // The command is discarded as if it had never come.
+                self.close_task(id);
+                return;
+            }
+            let is_due = self.is_due(header);
+            if let Some(task) = self.task_mut(id)
+                && task.data_out.fault.is_none()
+            {
+                task.data_out.received = u32::try_from(header.data_bytes()).unwrap_or(u32::MAX);
+            }
+            // Another connection may have used the number up meanwhile.
+            let bhs = ScsiCommandBhs::view(&header.bhs);
+            let outcome = match self.check_cmd_sn(bhs.cmd_sn(), bhs.is_immediate()) {
+                Ok(_) => self.admit(connection, id, header, is_due, pool),
+                Err(violation) => {
+                    self.close_task(id);
+                    Err(violation)
+                }
+            };
+            if let Err(violation) = outcome {
+                let disposed = self.dispose(connection, Some(header), violation);
+                debug_assert!(disposed.is_ok(), "{disposed:?}");
+            }
+            return;
+        }
+        let bhs = DataOutBhs::view(&header.bhs);
+        let length = u32::try_from(header.data_bytes()).unwrap_or(u32::MAX);
+        let Some(task) = self.task_mut(id) else { return };
+        task.data_out.advance(transfer_tag(bhs), length, bhs.is_final());
+        if task.phase == Phase::Draining {
+            if !task.data_out.is_unsolicited_open() {
+                self.close_task(id);
+            }
+            return;
+        }
+        let fault = if intact { task.data_out.fault } else { Some(DataFault::DigestError) };
+        match fault {
+            Some(fault) => self.fail_data(id, fault),
+            None => self.continue_data(id, pool),
+        }
+    }
+
+    /// Tells the owner, once, that a task's data will not be complete.
+    pub(super) fn fail_data(&mut self, id: TaskId, fault: DataFault) {
+        let Some(task) = self.task_mut(id) else { return };
+        let is_new = !task.data_out.is_dropping() || task.data_out.fault == Some(fault);
+        task.data_out.fault = Some(fault);
+        let is_known = task.phase == Phase::Running && is_new;
+        let unsolicited = task.data_out.is_unsolicited_open();
+        task.data_out.drop_data();
+        if !unsolicited {
+            task.data_out.close_unsolicited();
+        }
+        if is_known {
+            self.events.push_back(Event::DataFault(id, fault));
+        }
+    }
+
+    pub(super) fn continue_data(&mut self, id: TaskId, pool: &Pool) {
+        let Some(task) = self.task_mut(id) else { return };
+        match task.data_out.progress() {
+            Progress::Waiting => {}
+            Progress::Complete => {
+                let payload = task.data_out.collect();
+                self.events.push_back(Event::DataOut(id, payload));
+            }
+            Progress::AskMore => {
+                if !self.ask_for_data(id, pool) {
+                    self.starving.push_back(id);
+                }
+            }
+        }
+    }
+
+    /// The command takes `length` bytes of Data-Out (more than the initiator will send is fine:
+    /// it is counted as residual). Gives them at once if they are there; else
+    /// [`Event::DataOut`] comes.
+    pub fn request_data(&mut self, id: TaskId, length: u32, pool: &Pool) -> Option<Payload> {
+        let task = self.task_mut(id)?;
+        task.transfer_length = u64::from(length);
+        let wanted = length.min(task.write_length);
+        task.data_out.wanted = Some(wanted);
+        if wanted == 0 {
+            return Some(task.data_out.collect());
+        }
+        match task.data_out.progress() {
+            Progress::Complete => Some(task.data_out.collect()),
+            Progress::Waiting | Progress::AskMore => {
+                self.continue_data(id, pool);
+                None
+            }
+        }
+    }
+
+    /// Sends as many R2Ts as may be outstanding. False when there is no memory for the data.
+    pub(super) fn ask_for_data(&mut self, id: TaskId, pool: &Pool) -> bool {
+        let outstanding_max = usize::from(self.config.parameters.max_outstanding_r2t)
+            .min(limits::R2T_OUTSTANDING_MAX);
+        let burst_max = self.config.parameters.max_burst_length_bytes;
+        loop {
+            let transfer = self.next_transfer;
+            let Some(task) = self.task_mut(id) else { return true };
+            let Some(wanted) = task.data_out.wanted else { return true };
+            if task.data_out.is_dropping() || task.data_out.r2ts.len() >= outstanding_max {
+                return true;
+            }
+            if task.data_out.ensure_room(wanted, pool).is_err() {
+                return false;
+            }
+            let Some((offset, length)) = task.data_out.ask(burst_max, transfer) else {
+                return true;
+            };
+            let mut r2t = R2tBhs::new();
+            r2t.lun = task.lun.into();
+            r2t.target_transfer_tag = transfer.into();
+            r2t.r2t_sn = task.data_out.r2t_sn.into();
+            r2t.buffer_offset = offset.into();
+            r2t.desired_data_transfer_length = length.into();
+            task.data_out.r2t_sn = task.data_out.r2t_sn.wrapping_add(1);
+            let connection = task.connection;
+            r2t.initiator_task_tag = self.tag_of(id).into();
+            self.next_transfer = match transfer.wrapping_add(1) {
+                RESERVED_TAG => 0,
+                next => next,
+            };
+            let (exp, max) = self.window();
+            if let Some(Some(state)) = self.connections.get_mut(connection) {
+                // Carries the number of the next status without using it.
+                r2t.stamp(state.transmitter.stat_sn, exp, max);
+                state.transmitter.push(&r2t);
+            }
+        }
+    }
+
+    pub(super) fn tag_of(&self, id: TaskId) -> u32 {
+        self.tags.get(id.index as usize).copied().unwrap_or(RESERVED_TAG)
+    }
+}
+
+
+/// The transfer a Data-Out belongs to; none for unsolicited data.
+fn transfer_tag(bhs: &DataOutBhs) -> Option<u32> {
+    let tag = bhs.target_transfer_tag.get();
+    (tag != RESERVED_TAG).then_some(tag)
+}

@@ -1,0 +1,294 @@
+//! Requests that are not SCSI commands: ping, task management, text, logout; and what the target
+//! says unasked.
+
+#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
+
+use memory::Pool;
+
+use super::receive::Header;
+use super::session::{Held, Session};
+use super::task::Phase;
+use super::transmit::Segment;
+use super::{Event, LogoutEvent, ManagementEvent, ManagementId, TaskId, Violation};
+use crate::SerialNumber;
+use crate::discovery::TextReply;
+use crate::limits;
+use crate::pdu::{
+    AsyncEvent, AsyncMessageBhs, Bhs, Cid, LogoutReason, LogoutRequestBhs, LogoutResponseBhs,
+    LogoutResponseCode, NopInBhs, NopOutBhs, Opcode, RESERVED_TAG, RejectBhs, RejectReason,
+    TaskManagementFunction, TaskManagementRequestBhs, TaskManagementResponse,
+    TaskManagementResponseBhs, TextRequestBhs, TextResponseBhs,
+};
+
+impl Session {
+    pub(super) fn handle_request(
+        &mut self,
+        connection: usize,
+        header: &Header,
+        data: Vec<u8>,
+        pool: &Pool,
+    ) -> Result<(), Violation> {
+        let opcode = header.opcode_bits();
+        if opcode == Opcode::Snack.code() {
+            return Err(Violation::Snack);
+        }
+        let common = header.common();
+        let (cmd_sn, immediate) = (common.cmd_sn(), common.is_immediate());
+        if !self.check_cmd_sn(cmd_sn, immediate)? {
+            self.hold(Held { cmd_sn, connection, header: header.clone(), data, task: None });
+            return Ok(());
+        }
+        self.count_cmd_sn(immediate);
+        let outcome = match Opcode::from_code(opcode) {
+            Some(Opcode::NopOut) => self.handle_nop_out(connection, header, &data),
+            Some(Opcode::TaskManagementRequest) => self.handle_management(connection, header),
+            Some(Opcode::TextRequest) => self.handle_text(connection, header, &data),
+            Some(Opcode::LogoutRequest) => self.handle_logout(connection, header),
+            _ => Err(Violation::OpcodeNotSupported { opcode }),
+        };
+        if !self.held.is_empty() || !self.held_management.is_empty() {
+            self.release_held(pool);
+        }
+        outcome
+    }
+
+    pub(super) fn handle_nop_out(
+        &mut self,
+        connection: usize,
+        header: &Header,
+        data: &[u8],
+    ) -> Result<(), Violation> {
+        let bhs = NopOutBhs::view(&header.bhs);
+        let transfer = bhs.target_transfer_tag.get();
+        let (exp, max) = self.window();
+        let Some(Some(state)) = self.connections.get_mut(connection) else { return Ok(()) };
+        if transfer != RESERVED_TAG {
+            return match state.ping {
+                Some((tag, _)) if tag == transfer => {
+                    state.ping = None;
+                    Ok(())
+                }
+                Some(_) | None => Err(Violation::UnknownPing { target_transfer_tag: transfer }),
+            };
+        }
+        if bhs.itt().is_reserved() {
+            // Spec: RFC 7143 section 11.18; it only confirms ExpStatSN.
+            return Ok(());
+        }
+        let mut answer = NopInBhs::new();
+        answer.initiator_task_tag = bhs.initiator_task_tag;
+        answer.target_transfer_tag = RESERVED_TAG.into();
+        let transmitter = &mut state.transmitter;
+        answer.stamp(transmitter.next_stat_sn(), exp, max);
+        let length = data.len().min(transmitter.data_segment_max_bytes);
+        transmitter.push_with_data(&answer, Segment::Bytes(data.get(..length).unwrap_or(&[])));
+        Ok(())
+    }
+
+    pub(super) fn handle_management(&mut self, connection: usize, header: &Header) -> Result<(), Violation> {
+        let bhs = TaskManagementRequestBhs::view(&header.bhs);
+        let opcode = header.opcode_bits();
+        if self.config.is_discovery {
+            return Err(Violation::NotInDiscovery { opcode });
+        }
+        let id = ManagementId { connection, initiator_task_tag: bhs.initiator_task_tag.get() };
+        let Some(function) = TaskManagementFunction::from_code(bhs.function_bits()) else {
+            self.respond_management(id, TaskManagementResponse::NotSupported);
+            return Ok(());
+        };
+        let referenced = bhs.referenced_task_tag.get();
+        let task = match function {
+            TaskManagementFunction::AbortTask => {
+                match self.find_tag(referenced) {
+                    // The task set of a task is that of its unit.
+                    Some(task) if self.is_running_on(task, bhs.lun.get()) => Some(task),
+                    Some(task) if self.cancel_held(task) => {
+                        self.respond_management(id, TaskManagementResponse::Complete);
+                        return Ok(());
+                    }
+                    Some(_) | None => {
+                        self.respond_management(id, self.judge_missing(bhs));
+                        return Ok(());
+                    }
+                }
+            }
+            TaskManagementFunction::TaskReassign => {
+                let response = TaskManagementResponse::ReassignmentNotSupported;
+                self.respond_management(id, response);
+                return Ok(());
+            }
+            TaskManagementFunction::AbortTaskSet
+            | TaskManagementFunction::ClearTaskSet
+            | TaskManagementFunction::LogicalUnitReset
+            | TaskManagementFunction::TargetWarmReset
+            | TaskManagementFunction::TargetColdReset => None,
+            // ACA is not supported, and the rest needs iSCSIProtocolLevel 2.
+            TaskManagementFunction::ClearAca
+            | TaskManagementFunction::QueryTask
+            | TaskManagementFunction::QueryTaskSet
+            | TaskManagementFunction::ItNexusReset
+            | TaskManagementFunction::QueryAsynchronousEvent => {
+                self.respond_management(id, TaskManagementResponse::NotSupported);
+                return Ok(());
+            }
+        };
+        let cmd_sn = bhs.cmd_sn();
+        let event = ManagementEvent { id, function, lun: bhs.lun.get(), task, cmd_sn };
+        // Spec: RFC 7143 section 4.2.3.3; it acts on all commands numbered before it, so they
+        // must have come.
+        if task.is_none() && self.exp_cmd_sn.is_before(cmd_sn) {
+            if self.held_management.len() >= limits::IMMEDIATE_MANAGEMENT_MAX {
+                let limit = limits::IMMEDIATE_MANAGEMENT_MAX;
+                return Err(Violation::TooManyImmediate { limit });
+            }
+            self.held_management.push(event);
+        } else {
+            self.events.push_back(Event::TaskManagement(event));
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_running_on(&mut self, id: TaskId, lun: u64) -> bool {
+        self.task_mut(id).is_some_and(|task| task.phase == Phase::Running && task.lun == lun)
+    }
+
+    /// Ends a command that waits for its turn; its number still counts.
+    pub(super) fn cancel_held(&mut self, id: TaskId) -> bool {
+        let Some(task) = self.task_mut(id) else { return false };
+        if task.phase != Phase::Held {
+            return false;
+        }
+        self.close_task(id);
+        true
+    }
+
+    /// What ABORT TASK says of a task that is not there.
+    ///
+    /// Spec: RFC 7143 section 11.6.1: if its number was within the window and came before the
+    /// request, the task counts as received and ended.
+    pub(super) fn judge_missing(&self, bhs: &TaskManagementRequestBhs) -> TaskManagementResponse {
+        let referenced = SerialNumber(bhs.ref_cmd_sn.get());
+        let is_due = !referenced.is_before(self.exp_cmd_sn);
+        let is_in_window = referenced.is_within(self.exp_cmd_sn, self.max_cmd_sn);
+        if is_due && is_in_window && referenced.is_before(bhs.cmd_sn()) {
+            TaskManagementResponse::Complete
+        } else {
+            TaskManagementResponse::TaskDoesNotExist
+        }
+    }
+
+    /// Answers a task management request.
+    pub fn respond_management(&mut self, id: ManagementId, response: TaskManagementResponse) {
+        let (exp, max) = self.window();
+        let Some(Some(state)) = self.connections.get_mut(id.connection) else { return };
+        let mut header = TaskManagementResponseBhs::new();
+        header.response = response.code();
+        header.initiator_task_tag = id.initiator_task_tag.into();
+        header.stamp(state.transmitter.next_stat_sn(), exp, max);
+        state.transmitter.push(&header);
+    }
+
+    pub(super) fn handle_text(
+        &mut self,
+        connection: usize,
+        header: &Header,
+        data: &[u8],
+    ) -> Result<(), Violation> {
+        let bhs = TextRequestBhs::view(&header.bhs);
+        let (exp, max) = self.window();
+        let Some(Some(state)) = self.connections.get_mut(connection) else { return Ok(()) };
+        let limit = state.transmitter.data_segment_max_bytes;
+        let mut exchange = std::mem::take(&mut state.text);
+        let reply = exchange.handle_request(bhs, data, &self.config.text, limit);
+        state.text = exchange;
+        let TextReply { header: mut answer, data, remote_max_recv_data_segment_length } =
+            reply.map_err(|_| Violation::Text)?;
+        if let Some(bytes) = remote_max_recv_data_segment_length {
+            state.transmitter.data_segment_max_bytes = bytes as usize;
+        }
+        TextResponseBhs::stamp(&mut answer, state.transmitter.next_stat_sn(), exp, max);
+        state.transmitter.push_with_data(&answer, Segment::Bytes(&data));
+        Ok(())
+    }
+
+    pub(super) fn handle_logout(&mut self, connection: usize, header: &Header) -> Result<(), Violation> {
+        let bhs = LogoutRequestBhs::view(&header.bhs);
+        let opcode = header.opcode_bits();
+        let Some(reason) = LogoutReason::from_code(bhs.reason_bits()) else {
+            return Err(Violation::InvalidField { opcode, byte: 1 });
+        };
+        if self.config.is_discovery && reason != LogoutReason::CloseSession {
+            return Err(Violation::NotInDiscovery { opcode });
+        }
+        let id = ManagementId { connection, initiator_task_tag: bhs.initiator_task_tag.get() };
+        let cid = Cid(bhs.cid.get());
+        let event = match reason {
+            LogoutReason::CloseSession => LogoutEvent { id, closing: None },
+            LogoutReason::CloseConnection => match self.connection_by_cid(cid) {
+                Some(closing) => LogoutEvent { id, closing: Some(closing) },
+                None => {
+                    self.respond_logout(id, LogoutResponseCode::CidNotFound);
+                    return Ok(());
+                }
+            },
+            LogoutReason::RemoveConnectionForRecovery => {
+                let code = if self.connection_by_cid(cid).is_some() {
+                    LogoutResponseCode::RecoveryNotSupported
+                } else {
+                    LogoutResponseCode::CidNotFound
+                };
+                self.respond_logout(id, code);
+                return Ok(());
+            }
+        };
+        self.events.push_back(Event::Logout(event));
+        Ok(())
+    }
+
+    /// Answers a logout request, after the tasks it concerns have ended.
+    pub fn respond_logout(&mut self, id: ManagementId, code: LogoutResponseCode) {
+        let (exp, max) = self.window();
+        let parameters = &self.config.parameters;
+        let (wait, retain) = (parameters.default_time2wait_s, parameters.default_time2retain_s);
+        let Some(Some(state)) = self.connections.get_mut(id.connection) else { return };
+        let mut header = LogoutResponseBhs::new();
+        header.response = code.code();
+        header.initiator_task_tag = id.initiator_task_tag.into();
+        header.time2wait_s = wait.into();
+        header.time2retain_s = retain.into();
+        header.stamp(state.transmitter.next_stat_sn(), exp, max);
+        state.transmitter.push(&header);
+    }
+
+    pub(super) fn reject(&mut self, connection: usize, bad: Option<&Header>, reason: RejectReason) {
+        let (exp, max) = self.window();
+        let Some(Some(state)) = self.connections.get_mut(connection) else { return };
+        let mut header = RejectBhs::new();
+        header.reason = reason.code();
+        header.initiator_task_tag = RESERVED_TAG.into();
+        header.stamp(state.transmitter.next_stat_sn(), exp, max);
+        let mut copy = Vec::new();
+        if let Some(bad) = bad {
+            copy.extend_from_slice(&bad.bhs);
+            copy.extend_from_slice(&bad.ahs);
+        }
+        state.transmitter.push_with_data(&header, Segment::Bytes(&copy));
+    }
+
+    /// Asks the initiator to log out within `seconds`, on every connection.
+    pub fn request_logout(&mut self, seconds: u16) {
+        self.push_async(AsyncEvent::LogoutRequest, seconds);
+    }
+
+    pub(super) fn push_async(&mut self, event: AsyncEvent, parameter3: u16) {
+        let (exp, max) = self.window();
+        for state in self.connections.iter_mut().flatten() {
+            let mut header = AsyncMessageBhs::new();
+            header.initiator_task_tag = RESERVED_TAG.into();
+            header.async_event = event.code();
+            header.parameter3 = parameter3.into();
+            header.stamp(state.transmitter.next_stat_sn(), exp, max);
+            state.transmitter.push(&header);
+        }
+    }
+}
