@@ -8,6 +8,7 @@
 pub mod access;
 pub mod attention;
 pub mod nexus;
+pub mod reservation;
 pub mod sense;
 pub mod status;
 

@@ -1,0 +1,328 @@
+//! Reservations of one logical unit: persistent ones and those of RESERVE and RELEASE.
+//!
+//! This module owns who is registered with which key, who holds the unit, and which access
+//! classes are therefore shut to whom. It knows the layout of the two PERSISTENT RESERVE commands
+//! and of TransportIDs. It does not know sessions, cores, files or other commands: what follows
+//! from a change (unit attentions, tasks to abort, state to keep) is handed back as [`Effects`].
+//!
+//! A change is made whole or not at all: a refused command leaves the state as it was.
+//!
+//! Spec: SPC-4, Reservations, PERSISTENT RESERVE IN, PERSISTENT RESERVE OUT; SPC-2, RESERVE and
+//! RELEASE.
+#![warn(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic
+)]
+
+mod kept;
+mod list;
+mod out;
+mod report;
+mod transport_id;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use crate::access::Blocked;
+use crate::attention::UnitAttention;
+use crate::nexus::{NexusId, PortName};
+use crate::sense::{Sense, SenseCode, SenseKey};
+
+pub use kept::KeptError;
+pub use transport_id::{TRANSPORT_ID_BYTES_MAX, canonical_transport_id};
+
+/// How many I_T nexuses can be registered with one unit. One more is refused with INSUFFICIENT
+/// REGISTRATION RESOURCES.
+pub const REGISTRATIONS_MAX: usize = 256;
+
+/// The longest parameter list of PERSISTENT RESERVE OUT that can make sense, in bytes: a
+/// TransportID for every registration there is room for. A longer one needs not be fetched.
+pub const PARAMETER_LIST_BYTES_MAX: usize = 28 + REGISTRATIONS_MAX * TRANSPORT_ID_BYTES_MAX;
+
+/// PERSISTENT RESERVATION INFORMATION LOST, of sense key DATA PROTECT.
+const INFORMATION_LOST: Sense = Sense::new(
+    SenseKey::DataProtect,
+    SenseCode {
+        asc: 0x44,
+        ascq: 0x01,
+    },
+);
+
+/// The type of a persistent reservation.
+///
+/// Spec: SPC-4, Persistent reservation type codes.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(u8)]
+pub enum ReservationType {
+    /// One holder writes, all others read.
+    WriteExclusive = 0x1,
+    /// One holder reads and writes.
+    ExclusiveAccess = 0x3,
+    /// One holder; who is registered writes, all others read.
+    WriteExclusiveRegistrantsOnly = 0x5,
+    /// One holder; who is registered reads and writes.
+    ExclusiveAccessRegistrantsOnly = 0x6,
+    /// Who is registered is a holder and writes, all others read.
+    WriteExclusiveAllRegistrants = 0x7,
+    /// Who is registered is a holder, reads and writes.
+    ExclusiveAccessAllRegistrants = 0x8,
+}
+
+impl ReservationType {
+    /// Every type, in the order of the codes.
+    pub const ALL: [Self; 6] = [
+        Self::WriteExclusive,
+        Self::ExclusiveAccess,
+        Self::WriteExclusiveRegistrantsOnly,
+        Self::ExclusiveAccessRegistrantsOnly,
+        Self::WriteExclusiveAllRegistrants,
+        Self::ExclusiveAccessAllRegistrants,
+    ];
+
+    fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u8 == code)
+    }
+
+    /// Every registered I_T nexus is a holder.
+    pub const fn is_all_registrants(self) -> bool {
+        match self {
+            Self::WriteExclusiveAllRegistrants | Self::ExclusiveAccessAllRegistrants => true,
+            Self::WriteExclusive
+            | Self::ExclusiveAccess
+            | Self::WriteExclusiveRegistrantsOnly
+            | Self::ExclusiveAccessRegistrantsOnly => false,
+        }
+    }
+
+    /// To be registered is enough for access.
+    const fn admits_registrants(self) -> bool {
+        match self {
+            Self::WriteExclusive | Self::ExclusiveAccess => false,
+            Self::WriteExclusiveRegistrantsOnly
+            | Self::ExclusiveAccessRegistrantsOnly
+            | Self::WriteExclusiveAllRegistrants
+            | Self::ExclusiveAccessAllRegistrants => true,
+        }
+    }
+
+    /// What is shut to those whom the reservation does not admit.
+    const fn shuts(self) -> Blocked {
+        match self {
+            Self::WriteExclusive
+            | Self::WriteExclusiveRegistrantsOnly
+            | Self::WriteExclusiveAllRegistrants => Blocked::WRITE,
+            Self::ExclusiveAccess
+            | Self::ExclusiveAccessRegistrantsOnly
+            | Self::ExclusiveAccessAllRegistrants => Blocked::READ_AND_WRITE,
+        }
+    }
+}
+
+/// One registered I_T nexus.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Registration {
+    port: PortName,
+    /// Never zero.
+    key: u64,
+}
+
+/// The persistent reservation. Its scope is always the logical unit.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Held {
+    kind: ReservationType,
+    /// The holder, always registered; `None` exactly for the all registrants types.
+    by: Option<PortName>,
+}
+
+impl Held {
+    fn new(kind: ReservationType, by: &PortName) -> Self {
+        Self {
+            kind,
+            by: (!kind.is_all_registrants()).then(|| by.clone()),
+        }
+    }
+}
+
+/// What the command needs to know of the surroundings of the unit.
+#[derive(Clone, Copy, Debug)]
+pub struct Surroundings<'a> {
+    /// The relative identifiers of all target ports through which the unit can be reached.
+    pub target_ports: &'a [u16],
+    /// The TransportIDs of the initiator ports that are logged in, in the form of
+    /// [`canonical_transport_id`]. Needed where a TransportID names a device instead of a port.
+    pub initiator_ports: &'a [Arc<[u8]>],
+    /// There is a place to keep [`Reservations::encode`] over a restart.
+    pub can_persist: bool,
+}
+
+/// What a command that went well leaves to do, all of it before the command is answered.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Effects {
+    /// Unit attentions to establish. Never for the nexus that sent the command.
+    pub attentions: Vec<(PortName, UnitAttention)>,
+    /// Nexuses whose tasks end (PREEMPT AND ABORT). The sender's own name may be among them; its
+    /// PERSISTENT RESERVE OUT itself goes on.
+    pub abort_tasks_of: Vec<PortName>,
+    /// [`Reservations::encode`] has changed and must be on stable storage.
+    pub persist: bool,
+}
+
+/// Why a command was not carried out.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Refusal {
+    /// RESERVATION CONFLICT.
+    Conflict,
+    /// CHECK CONDITION with this sense data.
+    Check(Sense),
+}
+
+impl From<Sense> for Refusal {
+    fn from(sense: Sense) -> Self {
+        Self::Check(sense)
+    }
+}
+
+/// All reservations of one logical unit.
+///
+/// Invariants: a nexus is registered once and with a key that is not zero; the holder of a
+/// persistent reservation is registered, and one of an all registrants type has a registration;
+/// an SPC-2 reservation and registrations exclude each other.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Reservations {
+    /// In the order of registration.
+    registrations: Vec<Registration>,
+    held: Option<Held>,
+    /// PRgeneration.
+    generation: u32,
+    /// The last APTPL bit: registrations and reservation outlive a restart.
+    is_kept: bool,
+    /// The kept state could not be read; only REPLACE LOST RESERVATION helps.
+    is_lost: bool,
+    /// Holder of the SPC-2 reservation.
+    reserved_by: Option<NexusId>,
+}
+
+impl Reservations {
+    /// The state of a unit whose kept reservations are known to have existed and cannot be read.
+    ///
+    /// Until a REPLACE LOST RESERVATION the unit must end every command with
+    /// [`Reservations::lost_sense`], except that one, INQUIRY, LOG SENSE, READ BUFFER, REPORT LUNS,
+    /// REPORT TARGET PORT GROUPS, REQUEST SENSE, START STOP UNIT (START) and WRITE BUFFER.
+    ///
+    /// Spec: SPC-4, Recoverable loss of persistent reservation information.
+    pub fn lost() -> Self {
+        Self {
+            is_lost: true,
+            ..Self::default()
+        }
+    }
+
+    /// What to end a command with while the kept reservations are lost.
+    pub fn lost_sense(&self) -> Option<Sense> {
+        self.is_lost.then_some(INFORMATION_LOST)
+    }
+
+    /// The access classes that this nexus may not use now.
+    ///
+    /// Spec: SPC-4, table of commands that are allowed in the presence of various reservations.
+    pub fn blocked(&self, nexus: NexusId, port: &PortName) -> Blocked {
+        if self.reserved_by.is_some_and(|holder| holder != nexus) {
+            return Blocked::ALL;
+        }
+        match &self.held {
+            Some(held) if !self.is_admitted(port) => held.kind.shuts(),
+            Some(_) | None => Blocked::NONE,
+        }
+    }
+
+    /// RESERVE (6) and (10) of a whole unit for the sender.
+    ///
+    /// Spec: SPC-2, RESERVE; SPC-4, Exceptions to SPC-2 RESERVE and RELEASE behavior.
+    pub fn reserve(&mut self, nexus: NexusId, port: &PortName) -> Result<(), Refusal> {
+        if !self.yields_to_persistent(port)? {
+            match self.reserved_by {
+                Some(holder) if holder != nexus => return Err(Refusal::Conflict),
+                Some(_) | None => self.reserved_by = Some(nexus),
+            }
+        }
+        Ok(())
+    }
+
+    /// RELEASE (6) and (10) of a whole unit. From any other than the holder it does nothing, and
+    /// does that well.
+    ///
+    /// Spec: as for [`Reservations::reserve`].
+    pub fn release(&mut self, nexus: NexusId, port: &PortName) -> Result<(), Refusal> {
+        if !self.yields_to_persistent(port)? {
+            self.nexus_lost(nexus);
+        }
+        Ok(())
+    }
+
+    /// The nexus is no more: its SPC-2 reservation goes, persistent ones stay.
+    pub fn nexus_lost(&mut self, nexus: NexusId) {
+        self.reserved_by = self.reserved_by.filter(|&holder| holder != nexus);
+    }
+
+    /// A hard or logical unit reset: an SPC-2 reservation goes, persistent ones stay.
+    pub fn reset(&mut self) {
+        self.reserved_by = None;
+    }
+
+    /// The type of the persistent reservation, if there is one.
+    pub fn held_type(&self) -> Option<ReservationType> {
+        self.held.as_ref().map(|held| held.kind)
+    }
+
+    /// How many nexuses are registered.
+    pub fn registration_count(&self) -> usize {
+        self.registrations.len()
+    }
+
+    /// True when RESERVE and RELEASE end well without an effect, because the persistent
+    /// reservation already gives the sender what it wants.
+    fn yields_to_persistent(&self, port: &PortName) -> Result<bool, Refusal> {
+        if let Some(sense) = self.lost_sense() {
+            return Err(sense.into());
+        }
+        if self.held.is_some() && self.is_admitted(port) {
+            return Ok(true);
+        }
+        // SPC-2 (Reservations overview): one registration is enough to shut the old commands out.
+        if self.registrations.is_empty() {
+            Ok(false)
+        } else {
+            Err(Refusal::Conflict)
+        }
+    }
+
+    /// The persistent reservation, if any, stands in no way of this nexus.
+    fn is_admitted(&self, port: &PortName) -> bool {
+        let registrants_too = self
+            .held
+            .as_ref()
+            .is_some_and(|held| held.kind.admits_registrants());
+        self.is_holder(port) || registrants_too && self.key_of(port).is_some()
+    }
+
+    /// Spec: SPC-4, Persistent reservation holder.
+    fn is_holder(&self, port: &PortName) -> bool {
+        match &self.held {
+            Some(held) => match &held.by {
+                Some(holder) => holder == port,
+                None => self.key_of(port).is_some(),
+            },
+            None => false,
+        }
+    }
+
+    fn key_of(&self, port: &PortName) -> Option<u64> {
+        self.registrations
+            .iter()
+            .find(|registration| registration.port == *port)
+            .map(|registration| registration.key)
+    }
+}

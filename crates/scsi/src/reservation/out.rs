@@ -1,0 +1,449 @@
+//! PERSISTENT RESERVE OUT.
+
+use std::sync::Arc;
+
+use super::list::{self, Basic, Details, Move, Request, ServiceAction, field};
+use super::transport_id::Named;
+use super::{
+    Effects, Held, REGISTRATIONS_MAX, Refusal, Registration, ReservationType, Reservations,
+    Surroundings,
+};
+use crate::attention::UnitAttention;
+use crate::nexus::PortName;
+use crate::sense::{Sense, SenseCode};
+
+impl Reservations {
+    /// Carries a PERSISTENT RESERVE OUT out.
+    ///
+    /// `parameters` is what the initiator sent, at least as much as the PARAMETER LIST LENGTH of
+    /// the CDB; at most [`super::PARAMETER_LIST_BYTES_MAX`] bytes of it are ever looked at with
+    /// success. Bits of the CDB outside the fields of the command are the command table's.
+    ///
+    /// Spec: SPC-4, PERSISTENT RESERVE OUT.
+    pub fn persistent_reserve_out(
+        &mut self,
+        from: &PortName,
+        cdb: &[u8],
+        parameters: &[u8],
+        surroundings: &Surroundings<'_>,
+    ) -> Result<Effects, Refusal> {
+        // SPC-2, Reservations overview: an SPC-2 reservation shuts the persistent commands out,
+        // for its holder too.
+        if self.reserved_by.is_some() {
+            return Err(Refusal::Conflict);
+        }
+        let request = Request::parse(cdb, parameters, &from.transport_id)?;
+        let mut next = self.clone();
+        let mut effects = Change {
+            state: &mut next,
+            from,
+            surroundings,
+            effects: Effects::default(),
+        }
+        .execute(&request)?;
+        effects.persist = self.is_lost || self.encode() != next.encode();
+        *self = next;
+        Ok(effects)
+    }
+}
+
+/// One command at work on a copy of the state.
+struct Change<'a> {
+    state: &'a mut Reservations,
+    from: &'a PortName,
+    surroundings: &'a Surroundings<'a>,
+    effects: Effects,
+}
+
+impl Change<'_> {
+    fn execute(mut self, request: &Request) -> Result<Effects, Refusal> {
+        if let Some(sense) = self.state.lost_sense()
+            && request.action != ServiceAction::ReplaceLostReservation
+        {
+            return Err(sense.into());
+        }
+        match (&request.details, request.action) {
+            (Details::Move(details), _) => self.register_and_move(request, details)?,
+            (Details::Basic(basic), ServiceAction::Register) => {
+                self.register(request, basic, Some(request.key))?;
+            }
+            (Details::Basic(basic), ServiceAction::RegisterAndIgnoreExistingKey) => {
+                self.register(request, basic, None)?;
+            }
+            (Details::Basic(_), ServiceAction::Reserve) => self.reserve(request)?,
+            (Details::Basic(_), ServiceAction::Release) => self.release(request)?,
+            (Details::Basic(_), ServiceAction::Clear) => self.clear(request)?,
+            (Details::Basic(_), ServiceAction::Preempt | ServiceAction::PreemptAndAbort) => {
+                self.preempt(request)?;
+            }
+            (Details::Basic(basic), ServiceAction::ReplaceLostReservation) => {
+                self.replace_lost(request, basic)?;
+            }
+            // The parser makes no such pair.
+            (Details::Basic(_), ServiceAction::RegisterAndMove) => {
+                return Err(field::SERVICE_ACTION.into());
+            }
+        }
+        Ok(self.effects)
+    }
+
+    /// REGISTER, and REGISTER AND IGNORE EXISTING KEY, which gives no key to compare with.
+    ///
+    /// Spec: SPC-4, Registering.
+    fn register(
+        &mut self,
+        request: &Request,
+        basic: &Basic,
+        key: Option<u64>,
+    ) -> Result<(), Refusal> {
+        let registered = self.state.key_of(self.from);
+        if key.is_some_and(|key| key != registered.unwrap_or(0)) {
+            return Err(Refusal::Conflict);
+        }
+        if registered.is_some() && basic.spec_i_pt {
+            return Err(field::SPEC_I_PT.into());
+        }
+        if basic.aptpl && !self.surroundings.can_persist {
+            return Err(field::APTPL.into());
+        }
+        if registered.is_none() && request.action_key == 0 {
+            return Ok(());
+        }
+        let own = self.at_target_ports(&self.from.transport_id, basic);
+        // As if the command had come through each target port: one wrong key spoils it.
+        let is_foreign = |port: &PortName| {
+            let there = self.state.key_of(port);
+            key.is_some_and(|key| there.is_some_and(|there| there != key))
+        };
+        if own.iter().any(is_foreign) {
+            return Err(Refusal::Conflict);
+        }
+        if request.action_key == 0 {
+            self.unregister(&own);
+        } else {
+            let others = self.specified(basic)?;
+            for port in own.iter().chain(&others) {
+                self.set_key(port, request.action_key)?;
+            }
+        }
+        self.state.is_kept = basic.aptpl;
+        self.count_generation();
+        Ok(())
+    }
+
+    /// RESERVE. Spec: SPC-4, Reserving.
+    fn reserve(&mut self, request: &Request) -> Result<(), Refusal> {
+        self.check_key(request)?;
+        let kind = scope_and_type(request)?;
+        match &self.state.held {
+            None => self.state.held = Some(Held::new(kind, self.from)),
+            Some(held) if held.kind == kind && self.state.is_holder(self.from) => {}
+            Some(_) => return Err(Refusal::Conflict),
+        }
+        Ok(())
+    }
+
+    /// RELEASE. Spec: SPC-4, Releasing.
+    fn release(&mut self, request: &Request) -> Result<(), Refusal> {
+        self.check_key(request)?;
+        let kind = scope_and_type(request)?;
+        let Some(held) = self.state.held_type() else {
+            return Ok(());
+        };
+        if !self.state.is_holder(self.from) {
+            return Ok(());
+        }
+        if held != kind {
+            return Err(invalid_release().into());
+        }
+        self.state.held = None;
+        if kind.admits_registrants() {
+            self.tell_registered(UnitAttention::ReservationsReleased);
+        }
+        Ok(())
+    }
+
+    /// CLEAR. Spec: SPC-4, Clearing.
+    fn clear(&mut self, request: &Request) -> Result<(), Refusal> {
+        self.check_key(request)?;
+        self.tell_registered(UnitAttention::ReservationsPreempted);
+        self.state.held = None;
+        self.state.registrations.clear();
+        self.count_generation();
+        Ok(())
+    }
+
+    /// PREEMPT and PREEMPT AND ABORT.
+    ///
+    /// Spec: SPC-4, Preempting, Removing registrations, Preempting and aborting.
+    fn preempt(&mut self, request: &Request) -> Result<(), Refusal> {
+        self.check_key(request)?;
+        let victim = request.action_key;
+        match self.state.held.clone() {
+            Some(held) => match held.by.and_then(|holder| self.state.key_of(&holder)) {
+                // A single holder.
+                Some(_) if victim == 0 => return Err(field::ACTION_KEY.into()),
+                Some(key) if key == victim => self.take_over(request, held.kind)?,
+                Some(_) => self.remove(request)?,
+                // All registrants hold it.
+                None if victim == 0 => self.take_over(request, held.kind)?,
+                None => self.remove(request)?,
+            },
+            None => self.remove(request)?,
+        }
+        self.count_generation();
+        Ok(())
+    }
+
+    /// The part of a preemption that replaces the reservation, whose type is `old`.
+    fn take_over(&mut self, request: &Request, old: ReservationType) -> Result<(), Refusal> {
+        let kind = scope_and_type(request)?;
+        self.preempt_registrations(request, |registration, from| {
+            registration.port != *from
+                && (request.action_key == 0 || registration.key == request.action_key)
+        });
+        self.state.held = Some(Held::new(kind, self.from));
+        if kind != old {
+            self.tell_registered(UnitAttention::ReservationsReleased);
+        }
+        Ok(())
+    }
+
+    /// The part of a preemption that only removes registrations; the sender's own may be one.
+    fn remove(&mut self, request: &Request) -> Result<(), Refusal> {
+        let is_victim = |registration: &Registration| registration.key == request.action_key;
+        if !self.state.registrations.iter().any(is_victim) {
+            return Err(Refusal::Conflict);
+        }
+        self.preempt_registrations(request, |registration, _| is_victim(registration));
+        if self.state.registrations.is_empty() {
+            self.state.held = None;
+        }
+        Ok(())
+    }
+
+    /// Removes the registrations that `is_removed` picks and tells their nexuses.
+    fn preempt_registrations(
+        &mut self,
+        request: &Request,
+        is_removed: impl Fn(&Registration, &PortName) -> bool,
+    ) {
+        let registrations = std::mem::take(&mut self.state.registrations);
+        if request.action == ServiceAction::PreemptAndAbort {
+            // Also the sender, if it carries the key: its other tasks end as well.
+            let is_hit =
+                |one: &&Registration| request.action_key == 0 || one.key == request.action_key;
+            let hit = registrations.iter().filter(is_hit);
+            self.effects.abort_tasks_of = hit.map(|one| one.port.clone()).collect();
+        }
+        for registration in registrations {
+            if is_removed(&registration, self.from) {
+                self.tell(registration.port, UnitAttention::RegistrationsPreempted);
+            } else {
+                self.state.registrations.push(registration);
+            }
+        }
+    }
+
+    /// REGISTER AND MOVE. Spec: SPC-4, Registering and moving the reservation.
+    fn register_and_move(&mut self, request: &Request, details: &Move) -> Result<(), Refusal> {
+        self.check_key(request)?;
+        let Some(kind) = self.state.held_type() else {
+            return Err(field::SERVICE_ACTION.into());
+        };
+        if kind.is_all_registrants() || !self.state.is_holder(self.from) {
+            return Err(Refusal::Conflict);
+        }
+        if request.action_key == 0 {
+            return Err(field::ACTION_KEY.into());
+        }
+        if details.aptpl && !self.surroundings.can_persist {
+            return Err(field::MOVE_APTPL.into());
+        }
+        if !self
+            .surroundings
+            .target_ports
+            .contains(&details.target_port)
+        {
+            return Err(field::TARGET_PORT.into());
+        }
+        let mut known = self.known_ports(&details.to);
+        // A device with several ports does not say which of them shall hold the unit.
+        let transport_id = match (known.pop(), known.is_empty()) {
+            (Some(one), true) if one != self.from.transport_id => one,
+            (Some(_) | None, _) => return Err(field::MOVE_TRANSPORT_ID.into()),
+        };
+        let to = PortName {
+            transport_id,
+            target_port: details.target_port,
+        };
+        self.set_key(&to, request.action_key)?;
+        self.state.held = Some(Held::new(kind, &to));
+        if details.unregister {
+            self.unregister(std::slice::from_ref(self.from));
+        }
+        self.state.is_kept = details.aptpl;
+        self.count_generation();
+        Ok(())
+    }
+
+    /// REPLACE LOST RESERVATION. Spec: SPC-4, Replacing lost reservations.
+    fn replace_lost(&mut self, request: &Request, basic: &Basic) -> Result<(), Refusal> {
+        if self.state.lost_sense().is_none() {
+            return Err(invalid_release().into());
+        }
+        if request.key != 0 {
+            return Err(field::KEY.into());
+        }
+        if request.action_key == 0 {
+            return Err(field::ACTION_KEY.into());
+        }
+        if basic.all_target_ports {
+            return Err(field::ALL_TG_PT.into());
+        }
+        if basic.aptpl && !self.surroundings.can_persist {
+            return Err(field::APTPL.into());
+        }
+        let kind = scope_and_type(request)?;
+        *self.state = Reservations {
+            held: Some(Held::new(kind, self.from)),
+            is_kept: basic.aptpl,
+            ..Reservations::default()
+        };
+        self.set_key(self.from, request.action_key)
+    }
+
+    /// The sender must be registered with the key it gives, whatever else the command says.
+    fn check_key(&self, request: &Request) -> Result<(), Refusal> {
+        if self.state.key_of(self.from) == Some(request.key) {
+            Ok(())
+        } else {
+            Err(Refusal::Conflict)
+        }
+    }
+
+    /// The nexuses of an initiator port that a registration concerns.
+    fn at_target_ports(&self, initiator: &Arc<[u8]>, basic: &Basic) -> Vec<PortName> {
+        let here = self.from.target_port;
+        let all = self.surroundings.target_ports.iter().copied();
+        std::iter::once(here)
+            .chain(all.filter(|&port| basic.all_target_ports && port != here))
+            .map(|target_port| PortName {
+                transport_id: Arc::clone(initiator),
+                target_port,
+            })
+            .collect()
+    }
+
+    /// The nexuses of SPEC_I_PT; none may be registered yet.
+    fn specified(&self, basic: &Basic) -> Result<Vec<PortName>, Refusal> {
+        let mut specified = Vec::new();
+        for named in &basic.initiators {
+            let known = self.known_ports(named);
+            if known.is_empty() {
+                return Err(field::SPEC_I_PT.into());
+            }
+            for initiator in known {
+                // Only once each, so that the list stays bounded.
+                let ports = self.at_target_ports(&initiator, basic);
+                for port in ports {
+                    if self.state.key_of(&port).is_some() {
+                        return Err(field::SPEC_I_PT.into());
+                    }
+                    if specified.contains(&port) {
+                        continue;
+                    }
+                    if specified.len() == REGISTRATIONS_MAX {
+                        return Err(list::no_room().into());
+                    }
+                    specified.push(port);
+                }
+            }
+        }
+        Ok(specified)
+    }
+
+    /// The initiator ports that a TransportID stands for: itself, or those of the device that are
+    /// logged in or registered.
+    fn known_ports(&self, named: &Named) -> Vec<Arc<[u8]>> {
+        if let Named::Port(port) = named {
+            return vec![Arc::clone(port)];
+        }
+        let registered = self.state.registrations.iter();
+        let mut known = Vec::new();
+        for id in registered
+            .map(|registration| &registration.port.transport_id)
+            .chain(self.surroundings.initiator_ports)
+        {
+            if named.includes(id) && !known.contains(id) {
+                known.push(Arc::clone(id));
+            }
+        }
+        known
+    }
+
+    fn set_key(&mut self, port: &PortName, key: u64) -> Result<(), Refusal> {
+        let registrations = &mut self.state.registrations;
+        if let Some(known) = registrations.iter_mut().find(|one| one.port == *port) {
+            known.key = key;
+        } else if registrations.len() < REGISTRATIONS_MAX {
+            let port = port.clone();
+            registrations.push(Registration { port, key });
+        } else {
+            return Err(list::no_room().into());
+        }
+        Ok(())
+    }
+
+    /// Takes registrations away, and with the last one that holds it the reservation.
+    ///
+    /// Spec: SPC-4, Unregistering.
+    fn unregister(&mut self, ports: &[PortName]) {
+        let was_holder = ports.iter().any(|port| self.state.is_holder(port));
+        self.state
+            .registrations
+            .retain(|one| !ports.contains(&one.port));
+        let Some(kind) = self.state.held_type().filter(|_| was_holder) else {
+            return;
+        };
+        if kind.is_all_registrants() && !self.state.registrations.is_empty() {
+            return;
+        }
+        self.state.held = None;
+        if kind.admits_registrants() {
+            self.tell_registered(UnitAttention::ReservationsReleased);
+        }
+    }
+
+    fn count_generation(&mut self) {
+        self.state.generation = self.state.generation.wrapping_add(1);
+    }
+
+    /// Tells everyone who is registered now, except the sender.
+    fn tell_registered(&mut self, attention: UnitAttention) {
+        for registration in &self.state.registrations {
+            if registration.port != *self.from {
+                let port = registration.port.clone();
+                self.effects.attentions.push((port, attention));
+            }
+        }
+    }
+
+    fn tell(&mut self, port: PortName, attention: UnitAttention) {
+        if port != *self.from {
+            self.effects.attentions.push((port, attention));
+        }
+    }
+}
+
+fn scope_and_type(request: &Request) -> Result<ReservationType, Refusal> {
+    const LU_SCOPE: u8 = 0x0;
+    if request.scope != LU_SCOPE {
+        return Err(field::SCOPE.into());
+    }
+    Ok(ReservationType::from_code(request.type_code).ok_or(field::TYPE)?)
+}
+
+const fn invalid_release() -> Sense {
+    Sense::illegal_request(SenseCode::INVALID_RELEASE_OF_PERSISTENT_RESERVATION)
+}
