@@ -437,7 +437,8 @@ impl Reactor {
                 result: check(result).and_then(|_| accepted(result)),
             },
             Operation::Receive { token, socket } => {
-                let more = cqueue::sock_nonempty(flags);
+                // At the end of the stream the kernel counts that end as something left.
+                let more = result > 0 && cqueue::sock_nonempty(flags);
                 socket.note_drained(result > 0 && !more);
                 let result = check(result).map(|len| Received {
                     // The end of the stream may come without a chunk.

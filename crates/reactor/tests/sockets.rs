@@ -1,0 +1,443 @@
+//! Connections: accepting, receiving, sending, cancelling, and running out of chunks.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test may"
+)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use common::{event, events, expect_quiet, pattern, reactor, settings};
+use memory::{Message, PIECE_BYTES, Payload};
+use reactor::{Errno, Event, Listener, Reactor, Received, Settings, Socket, Wait};
+
+/// A connection over the loopback: our end, and the peer's.
+fn connection() -> (Socket, TcpStream) {
+    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (ours, _) = listener.accept().unwrap();
+    (Socket::new(ours.into()).unwrap(), peer)
+}
+
+fn received(event: Event) -> Received {
+    match event {
+        Event::Received { result, .. } => result.unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn message(bytes: &[u8]) -> Message {
+    let mut message = Message::default();
+    message.push_bytes(bytes);
+    message
+}
+
+#[test]
+fn a_connection_is_accepted_with_its_peer_and_the_listener_can_be_armed_again() {
+    let mut reactor = reactor();
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let listener = Listener::bind(any, 8).unwrap();
+    for token in [5, 6] {
+        reactor.accept(&listener, token);
+        let peer = TcpStream::connect(listener.local_address()).unwrap();
+        match event(&mut reactor) {
+            Event::Accepted { token: t, result } => {
+                let (fd, address) = result.unwrap();
+                assert_eq!((t, address), (token, peer.local_addr().unwrap()));
+                let socket = Socket::new(fd).unwrap();
+                assert_eq!(socket.local_address().unwrap(), listener.local_address());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The peer sends more than any socket buffer holds before it reads, so sends come up short and
+/// receives come in pieces.
+#[test]
+fn a_long_stream_is_echoed_unchanged() {
+    const LEN: usize = 24 << 20;
+    for busy_poll in [Duration::ZERO, Duration::from_millis(2)] {
+        let mut reactor = Reactor::new(&Settings {
+            busy_poll,
+            ..settings()
+        })
+        .unwrap();
+        let (socket, mut peer) = connection();
+        let mut writer = peer.try_clone().unwrap();
+        let write = thread::spawn(move || writer.write_all(&pattern(LEN)).unwrap());
+        let mut echoed = 0;
+        let mut back = Message::default();
+        let (all_received, go) = mpsc::channel();
+        let read = thread::spawn(move || {
+            let mut bytes = vec![0; LEN];
+            go.recv().unwrap();
+            peer.read_exact(&mut bytes).unwrap();
+            assert!(bytes == pattern(LEN), "the echo differs");
+        });
+        while echoed < LEN {
+            reactor.receive(&socket, 1);
+            let Received { chunk, len, .. } = received(event(&mut reactor));
+            assert!(len > 0 && len == chunk.len());
+            // Some parts are referred to and some copied; the chunks run short on the way.
+            if echoed % 2 == 0 {
+                let payload = back.push_payload(Payload::Received {
+                    chunk,
+                    offset: 0,
+                    len,
+                });
+                back.push_part(payload, 0, len);
+            } else {
+                back.push_bytes(&chunk);
+            }
+            echoed += len;
+            if back.len() > 6 << 20 {
+                reactor.send(&socket, 2, std::mem::take(&mut back));
+                all_received.send(()).unwrap();
+                assert!(matches!(
+                    event(&mut reactor),
+                    Event::Sent {
+                        token: 2,
+                        result: Ok(()),
+                        ..
+                    }
+                ));
+            }
+        }
+        reactor.send(&socket, 2, back);
+        all_received.send(()).unwrap();
+        assert!(matches!(
+            event(&mut reactor),
+            Event::Sent { result: Ok(()), .. }
+        ));
+        write.join().unwrap();
+        read.join().unwrap();
+        assert_eq!(reactor.in_flight(), 0);
+    }
+}
+
+#[test]
+fn a_message_of_more_parts_than_one_call_takes_arrives_in_order() {
+    let mut reactor = reactor();
+    let (socket, mut peer) = connection();
+    let mut long = Message::default();
+    let data = long.push_payload(pattern(10_000).into());
+    for n in 0..2_500 {
+        long.push_bytes(&[0xee]);
+        long.push_part(data, n * 4, 3);
+    }
+    assert_eq!(long.part_count(), 5_000);
+    let expected = long.to_vec();
+    reactor.send(&socket, 7, long);
+    match event(&mut reactor) {
+        Event::Sent {
+            token: 7,
+            message,
+            result,
+        } => {
+            result.unwrap();
+            assert_eq!(message.to_vec(), expected, "the message comes back whole");
+        }
+        other => panic!("{other:?}"),
+    }
+    let mut got = vec![0; expected.len()];
+    peer.read_exact(&mut got).unwrap();
+    assert!(got == expected);
+}
+
+#[test]
+fn receive_exact_fills_its_range_and_nothing_else() {
+    let mut reactor = reactor();
+    let (socket, mut peer) = connection();
+    let mut buffer = reactor.pool().allocate(100).unwrap();
+    buffer.fill(0xff);
+    reactor.receive_exact(&socket, 3, buffer, 10..20);
+    peer.write_all(b"01234").unwrap();
+    expect_quiet(&mut reactor);
+    peer.write_all(b"56789next").unwrap();
+    match event(&mut reactor) {
+        Event::ReceivedExact {
+            token: 3,
+            buffer,
+            result: Ok(10),
+        } => {
+            assert_eq!(&buffer[10..20], b"0123456789");
+            assert!(buffer[..10].iter().chain(&buffer[20..]).all(|&b| b == 0xff));
+        }
+        other => panic!("{other:?}"),
+    }
+    reactor.receive(&socket, 4);
+    assert_eq!(&received(event(&mut reactor)).chunk[..], b"next");
+}
+
+#[test]
+fn receive_exact_is_short_when_the_stream_ends_and_at_once_when_nothing_is_asked() {
+    let mut reactor = reactor();
+    let (socket, mut peer) = connection();
+    for (range, came) in [(0..0, 0), (0..10, 3)] {
+        let buffer = reactor.pool().allocate(10).unwrap();
+        reactor.receive_exact(&socket, 3, buffer, range);
+        if came > 0 {
+            peer.write_all(b"abc").unwrap();
+            peer.shutdown(std::net::Shutdown::Write).unwrap();
+        }
+        match event(&mut reactor) {
+            Event::ReceivedExact { result, .. } => assert_eq!(result, Ok(came)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_end_of_the_stream_is_a_receive_of_nothing() {
+    let mut reactor = reactor();
+    let (socket, mut peer) = connection();
+    reactor.receive(&socket, 1);
+    peer.write_all(b"last words").unwrap();
+    drop(peer);
+    assert_eq!(&received(event(&mut reactor)).chunk[..], b"last words");
+    for _ in 0..20 {
+        reactor.receive(&socket, 1);
+        let Received { chunk, len, more } = received(event(&mut reactor));
+        assert_eq!((len, chunk.len(), more), (0, 0, false));
+    }
+}
+
+#[test]
+fn a_reset_is_an_error_of_receive_and_of_send() {
+    let mut reactor = reactor();
+    let (socket, peer) = connection();
+    // Closing with unread data resets the connection.
+    reactor.send(&socket, 1, message(b"unread"));
+    assert!(matches!(
+        event(&mut reactor),
+        Event::Sent { result: Ok(()), .. }
+    ));
+    reactor.receive(&socket, 2);
+    expect_quiet(&mut reactor);
+    drop(peer);
+    match event(&mut reactor) {
+        Event::Received { result, .. } => assert_eq!(result.unwrap_err(), Errno::CONNRESET),
+        other => panic!("{other:?}"),
+    }
+    reactor.send(&socket, 3, message(b"too late"));
+    match event(&mut reactor) {
+        Event::Sent {
+            message, result, ..
+        } => {
+            assert_eq!(result, Err(Errno::PIPE));
+            assert_eq!(message.to_vec(), b"too late");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn more_is_said_when_a_chunk_left_something_behind() {
+    let mut reactor = Reactor::new(&Settings {
+        receive_chunk_bytes: 8192,
+        ..settings()
+    })
+    .unwrap();
+    let (socket, mut peer) = connection();
+    peer.write_all(&pattern(8193)).unwrap();
+    let mut got = Vec::new();
+    // The loopback delivers in one piece or in two; either way the last says there is no more.
+    loop {
+        reactor.receive(&socket, 1);
+        let Received { chunk, more, .. } = received(event(&mut reactor));
+        got.extend_from_slice(&chunk);
+        if got.len() == 8193 {
+            assert!(!more);
+            break;
+        }
+        assert!(got.len() < 8192 || more);
+    }
+    assert_eq!(got, pattern(8193));
+    // Armed on an empty socket that said so, and data comes later.
+    reactor.receive(&socket, 2);
+    expect_quiet(&mut reactor);
+    peer.write_all(b"x").unwrap();
+    assert_eq!(received(event(&mut reactor)).len, 1);
+}
+
+#[test]
+fn a_cancelled_receive_ends_and_loses_nothing() {
+    let mut reactor = reactor();
+    let (socket, mut peer) = connection();
+    let id = reactor.receive(&socket, 9);
+    expect_quiet(&mut reactor);
+    reactor.cancel(id);
+    reactor.cancel(id);
+    match event(&mut reactor) {
+        Event::Received { token: 9, result } => {
+            assert_eq!(result.unwrap_err(), Errno::CANCELED);
+        }
+        other => panic!("{other:?}"),
+    }
+    reactor.cancel(id);
+    expect_quiet(&mut reactor);
+
+    peer.write_all(b"after").unwrap();
+    reactor.receive(&socket, 10);
+    assert_eq!(&received(event(&mut reactor)).chunk[..], b"after");
+    assert!(socket.into_fd().is_ok(), "the reactor has let go of it");
+}
+
+#[test]
+fn a_cancelled_receive_exact_and_send_give_their_memory_back() {
+    let mut reactor = reactor();
+    let (socket, mut peer) = connection();
+    let free = reactor.pool().free_bytes();
+    let buffer = reactor.pool().allocate(1 << 20).unwrap();
+    let receive = reactor.receive_exact(&socket, 1, buffer, 0..1 << 20);
+    peer.write_all(b"some").unwrap();
+    let mut long = Message::default();
+    long.push_zeros(64 << 20);
+    let send = reactor.send(&socket, 2, long);
+    expect_quiet(&mut reactor);
+    reactor.cancel(receive);
+    reactor.cancel(send);
+    let mut ended = 0;
+    while ended < 2 {
+        for event in events(&mut reactor) {
+            match event {
+                Event::ReceivedExact { result, .. } => {
+                    // The kernel may tell of the bytes that came, or of the cancel.
+                    assert!(matches!(result, Ok(4) | Err(Errno::CANCELED)), "{result:?}");
+                }
+                Event::Sent {
+                    result, message, ..
+                } => {
+                    assert_eq!(result, Err(Errno::CANCELED));
+                    assert_eq!(message.len(), 64 << 20);
+                }
+                other => panic!("{other:?}"),
+            }
+            ended += 1;
+        }
+    }
+    assert_eq!(reactor.pool().free_bytes(), free);
+}
+
+#[test]
+fn shutdown_ends_what_is_under_way() {
+    let mut reactor = reactor();
+    let (socket, _peer) = connection();
+    reactor.receive(&socket, 1);
+    expect_quiet(&mut reactor);
+    socket.shutdown();
+    assert_eq!(received(event(&mut reactor)).len, 0);
+}
+
+/// With every chunk held and the pool empty, data waits in the socket, no event and no spinning;
+/// one chunk dropped brings it.
+#[test]
+fn receives_without_a_chunk_wait_for_one_and_can_be_cancelled_meanwhile() {
+    let mut reactor = reactor();
+    let (socket, mut peer) = connection();
+    let (other, mut other_peer) = connection();
+    let mut rest = Vec::new();
+    while let Ok(buffer) = reactor.pool().allocate(PIECE_BYTES) {
+        rest.push(buffer);
+    }
+    let mut held = Vec::new();
+    for n in 0..4u8 {
+        peer.write_all(&[n]).unwrap();
+        reactor.receive(&socket, 1);
+        held.push(received(event(&mut reactor)).chunk);
+    }
+    peer.write_all(b"waits").unwrap();
+    other_peer.write_all(b"waits too").unwrap();
+    reactor.receive(&socket, 2);
+    let second = reactor.receive(&other, 3);
+    expect_quiet(&mut reactor);
+    assert_eq!(reactor.in_flight(), 2);
+    assert!(held.iter().zip(0..).all(|(chunk, n)| chunk[..] == [n]));
+
+    reactor.cancel(second);
+    match event(&mut reactor) {
+        Event::Received { token: 3, result } => {
+            assert_eq!(result.unwrap_err(), Errno::CANCELED);
+        }
+        other => panic!("{other:?}"),
+    }
+    held.pop();
+    assert_eq!(&received(event(&mut reactor)).chunk[..], b"waits");
+
+    // Or room in the pool brings it, while chunks are still held.
+    rest.clear();
+    reactor.receive(&other, 4);
+    assert_eq!(&received(event(&mut reactor)).chunk[..], b"waits too");
+}
+
+#[test]
+fn far_more_operations_than_the_ring_holds_all_end() {
+    let mut reactor = reactor();
+    let mut connections: Vec<_> = (0..200).map(|_| connection()).collect();
+    for (token, (socket, _)) in (0..).zip(&connections) {
+        reactor.receive(socket, token);
+    }
+    expect_quiet(&mut reactor);
+    for (_, peer) in &mut connections {
+        peer.write_all(b"!").unwrap();
+    }
+    let mut seen = vec![false; connections.len()];
+    while seen.contains(&false) {
+        for event in events(&mut reactor) {
+            match event {
+                Event::Received { token, result } => {
+                    assert_eq!(result.unwrap().len, 1);
+                    let first =
+                        !std::mem::replace(&mut seen[usize::try_from(token).unwrap()], true);
+                    assert!(first, "{token} came twice");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(reactor.in_flight(), 0);
+}
+
+#[test]
+fn dropping_the_reactor_takes_all_memory_back_from_the_kernel() {
+    let mut reactor = reactor();
+    let pool = reactor.pool().clone();
+    let (socket, mut peer) = connection();
+    reactor.receive(&socket, 1);
+    let (exact, _peer) = connection();
+    let buffer = pool.allocate(1 << 20).unwrap();
+    reactor.receive_exact(&exact, 2, buffer, 0..1 << 20);
+    expect_quiet(&mut reactor);
+    reactor.receive(&socket, 3); // not even submitted yet
+    drop(reactor);
+    assert_eq!(pool.free_bytes(), pool.capacity_bytes());
+
+    // The socket is still its owner's.
+    assert!(socket.into_fd().is_ok());
+    assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0);
+}
+
+#[test]
+fn a_turn_comes_back_at_its_deadline_and_not_before() {
+    let mut reactor = reactor();
+    let (socket, _peer) = connection();
+    reactor.receive(&socket, 1);
+    let mut events = Vec::new();
+    reactor
+        .turn(Wait::Until(Duration::ZERO), &mut events)
+        .unwrap();
+    let deadline = reactor.now() + Duration::from_millis(20);
+    // Early returns without an event are allowed, so ask until the time has come.
+    while reactor.now() < deadline {
+        reactor.turn(Wait::Until(deadline), &mut events).unwrap();
+    }
+    assert!(events.is_empty(), "{events:?}");
+}
