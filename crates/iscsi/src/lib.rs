@@ -14,6 +14,7 @@
 //! | [`names`] | iSCSI names |
 //! | [`negotiate`] | the table of keys, and how two sides agree |
 //! | [`chap`] | authentication |
+//! | [`discovery`] | text exchanges and SendTargets |
 //! | [`limits`] | every bound the crate puts on a peer |
 
 #![forbid(unsafe_code)]
@@ -21,6 +22,7 @@
 
 pub mod chap;
 pub mod digest;
+pub mod discovery;
 pub mod limits;
 pub mod names;
 pub mod negotiate;

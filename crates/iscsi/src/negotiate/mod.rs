@@ -115,8 +115,8 @@ pub struct Negotiation {
     settled: KeySet,
     /// Offers of this side that the peer has not answered yet.
     outstanding: KeySet,
-    /// MaxRecvDataSegmentLength that the peer declared, in bytes.
-    peer_segment_length: u32,
+    /// MaxRecvDataSegmentLength that the peer declared, in bytes, if it did.
+    peer_segment_length: Option<u32>,
     /// MaxRecvDataSegmentLength that this side declared, in bytes.
     own_segment_length: u32,
 }
@@ -144,7 +144,7 @@ impl Negotiation {
             heard: KeySet::default(),
             settled: KeySet::default(),
             outstanding: KeySet::default(),
-            peer_segment_length: segment_default,
+            peer_segment_length: None,
             own_segment_length: segment_default,
         }
     }
@@ -166,6 +166,12 @@ impl Negotiation {
     pub fn begin_exchange(&mut self) {
         self.heard = KeySet::default();
         self.outstanding = KeySet::default();
+    }
+
+    /// MaxRecvDataSegmentLength as the peer last declared it, in bytes.
+    #[must_use]
+    pub const fn declared_segment_length(&self) -> Option<u32> {
+        self.peer_segment_length
     }
 
     /// True while an offer of this side has no answer yet.
@@ -310,7 +316,7 @@ impl Negotiation {
         let spec = key.spec();
         if spec.result == ResultFunction::Declarative {
             match self.parse_in_range(key, value) {
-                Some((low, high)) if low == high => self.peer_segment_length = low,
+                Some((low, high)) if low == high => self.peer_segment_length = Some(low),
                 Some(_) | None => answers.push(key.name(), ReservedAnswer::Reject.text()),
             }
             return Ok(());

@@ -317,7 +317,9 @@ impl Negotiation {
             header_digest: self.agreed(Key::HeaderDigest) != 0,
             data_digest: self.agreed(Key::DataDigest) != 0,
             max_recv_data_segment_length_bytes: self.own_segment_length,
-            peer_max_recv_data_segment_length_bytes: self.peer_segment_length,
+            peer_max_recv_data_segment_length_bytes: self
+                .declared_segment_length()
+                .unwrap_or(Key::MaxRecvDataSegmentLength.spec().default),
         }
     }
 }
