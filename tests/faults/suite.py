@@ -1,0 +1,381 @@
+#!/usr/bin/env python3
+"""Stores that fail, fill up, delay, hang, shrink and grow under a Tarn that serves them.
+
+After each the initiator has been told the truth, the session is alive, and the process ends when asked. Faults come from a
+FUSE file system (tests/lib/faultfs.py), a small tmpfs, and changes of the file behind Tarn's back.
+
+    suite.py [--list] [PATTERN...]
+"""
+import contextlib
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+import harness
+import iscsi
+import scsi
+from faultfs import FaultFs
+from harness import check, equal, measured, skip, test, wait_for
+from tarn import IQN, Tarn
+
+MIB = 1 << 20
+SIZE = 64 * MIB
+BLOCK = 512
+FUA = 0x08
+TASK_DEADLINE_S = 2
+SHUTDOWN_S = 3
+
+CONFIG = f"""
+[[lun]]
+id = "faulty"
+store = "file:STORE"
+[[lun]]
+id = "sound"
+store = "mem:16M"
+[[target]]
+name = "{IQN}"
+portals = ["127.0.0.1:{{port}}"]
+luns = [{{ lun = 0, id = "faulty" }}, {{ lun = 1, id = "sound" }}]
+[limits]
+task_deadline_seconds = {TASK_DEADLINE_S}
+shutdown_timeout_seconds = {SHUTDOWN_S}
+"""
+
+
+def serve(path, options=""):
+    return Tarn(config=CONFIG.replace("STORE", f"{path}{options}"))
+
+
+@contextlib.contextmanager
+def served(options=""):
+    """The faulty file system, a Tarn on it and a session."""
+    with FaultFs(SIZE) as fs:
+        with serve(fs.path, options) as tarn, iscsi.Session(tarn.port, IQN) as session:
+            session.clear_unit_attentions(0)
+            session.clear_unit_attentions(1)
+            yield fs, tarn, session
+            fs.heal()
+            fs.release()
+
+
+def sense(outcome, key, code, what):
+    """The command ended in CHECK CONDITION with this sense."""
+    equal(outcome.status, scsi.CHECK_CONDITION, f"status of {what} ({outcome})")
+    equal((outcome.sense.key, outcome.sense.code), (key, code), f"sense of {what} ({outcome})")
+
+
+def good(outcome, what):
+    check(outcome.good, f"{what}: {outcome}")
+    return outcome
+
+
+def alive(session):
+    """The session answers, and its other unit works."""
+    equal(session.nop(b"alive"), b"alive", "answer to a ping")
+    good(session.command(scsi.write16(0, 8), write=b"\xa5" * 4096, lun=1), "write to the sound unit")
+    equal(good(session.command(scsi.read16(0, 8), read=4096, lun=1), "read of the sound unit").data, b"\xa5" * 4096, "data")
+
+
+READ_ERROR, WRITE_ERROR = (0x11, 0x00), (0x0C, 0x00)
+
+
+@test
+def a_read_error_tells_the_lba():
+    """EIO in the middle of a READ: MEDIUM ERROR, INFORMATION holds the very block, the blocks before it read well."""
+    with served() as (fs, _, session):
+        data = os.urandom(64 * 1024)
+        good(session.command(scsi.write16(1000, 128), write=data), "write")
+        good(session.command(scsi.synchronize_cache16()), "SYNCHRONIZE CACHE")
+        fs.bad_reads = [(1040 * BLOCK, BLOCK)]
+        outcome = session.command(scsi.read16(1000, 128), read=len(data))
+        sense(outcome, scsi.MEDIUM_ERROR, READ_ERROR, "READ over a bad block")
+        equal(outcome.sense.information, 1040, "LBA in INFORMATION")
+        equal(good(session.command(scsi.read16(1000, 40), read=40 * BLOCK), "READ before it").data, data[:40 * BLOCK], "data")
+        equal(good(session.command(scsi.read16(1041, 87), read=87 * BLOCK), "READ behind it").data, data[41 * BLOCK:], "data")
+        sense(session.command(scsi.verify16(1000, 128)), scsi.MEDIUM_ERROR, READ_ERROR, "VERIFY over it")
+        alive(session)
+        fs.heal()
+        equal(good(session.command(scsi.read16(1000, 128), read=len(data)), "READ when healed").data, data, "data")
+
+
+@test
+def a_read_that_fails_whole_is_a_medium_error_too():
+    """Some file systems fail the whole request: the LBA is then within it, and exact for a single block."""
+    with served() as (fs, _, session):
+        fs.bad_reads, fs.whole_reads_fail = [(2040 * BLOCK, BLOCK)], True
+        outcome = session.command(scsi.read16(2000, 128), read=128 * BLOCK)
+        sense(outcome, scsi.MEDIUM_ERROR, READ_ERROR, "READ over a bad block")
+        check(outcome.sense.information in range(2000, 2041), f"INFORMATION {outcome.sense.information}")
+        outcome = session.command(scsi.read16(2040, 1), read=BLOCK)
+        equal(outcome.sense.information, 2040, "LBA in INFORMATION")
+        alive(session)
+        measured(f"INFORMATION for 2000+128 with 2040 bad: {outcome.sense.information}")
+
+
+@test
+def a_write_error_tells_the_lba():
+    """EIO in the middle of a WRITE with FUA: MEDIUM ERROR with the block."""
+    with served("?cache=writethrough") as (fs, _, session):
+        fs.bad_writes = [(3010 * BLOCK, BLOCK)]
+        outcome = session.command(scsi.write16(3000, 64), write=bytes(64 * BLOCK))
+        sense(outcome, scsi.MEDIUM_ERROR, WRITE_ERROR, "WRITE over a bad block")
+        equal(outcome.sense.information, 3010, "LBA in INFORMATION")
+        alive(session)
+        fs.heal()
+        good(session.command(scsi.write16(3000, 64), write=bytes(64 * BLOCK)), "WRITE when healed")
+
+
+@test
+def errors_in_many_commands_at_once_all_arrive():
+    """32 READs under way, every other one over a bad block: 16 good, 16 MEDIUM ERROR with their own LBA."""
+    with served() as (fs, _, session):
+        fs.bad_reads = [(n * 1000 * BLOCK, BLOCK) for n in range(0, 32, 2)]
+        tasks = [(n, session.start(scsi.read16(n * 1000, 8), read=4096)) for n in range(32)]
+        for n, task in tasks:
+            outcome = session.finish(task)
+            if n % 2:
+                good(outcome, f"READ {n}")
+            else:
+                sense(outcome, scsi.MEDIUM_ERROR, READ_ERROR, f"READ {n}")
+                equal(outcome.sense.information, n * 1000, "LBA in INFORMATION")
+        alive(session)
+
+
+@test
+def a_full_file_system_is_the_thin_provisioning_sense():
+    """ENOSPC: DATA PROTECT 27/07; room again: the same WRITE succeeds."""
+    with served() as (fs, _, session):
+        fs.full = True
+        sense(session.command(scsi.write16(0, 64), write=bytes([1]) * 64 * BLOCK), scsi.DATA_PROTECT,
+              scsi.SPACE_ALLOCATION_FAILED, "WRITE without room")
+        good(session.command(scsi.read16(0, 64), read=64 * BLOCK), "READ meanwhile")
+        alive(session)
+        fs.full = False
+        good(session.command(scsi.write16(0, 64), write=bytes([1]) * 64 * BLOCK), "WRITE with room")
+
+
+@test
+def a_full_tmpfs_recovers_after_unmap():
+    """A LUN larger than its file system: 27/07 when it is full, UNMAP gives room back, nothing written before is lost."""
+    if os.geteuid() != 0:
+        skip("mounting a tmpfs needs root")
+    with tempfile.TemporaryDirectory() as directory:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8M", "tmpfs", directory], check=True)
+        try:
+            with serve(f"{directory}/disk.img", "?size=64M") as tarn, iscsi.Session(tarn.port, IQN) as session:
+                session.clear_unit_attentions()
+                chunk, written = 128, 0
+                while True:
+                    outcome = session.command(scsi.write16(written * chunk, chunk), write=bytes([written % 255 + 1]) * chunk * BLOCK)
+                    if not outcome.good:
+                        break
+                    written += 1
+                    check(written * chunk * BLOCK <= 8 * MIB, "more was written than there is room for")
+                sense(outcome, scsi.DATA_PROTECT, scsi.SPACE_ALLOCATION_FAILED, f"WRITE {written}")
+                measured(f"{written * chunk * BLOCK // 1024} KiB of 8192 KiB written")
+                check(written * chunk * BLOCK > 6 * MIB, "too early")
+                parameters = scsi.unmap_parameters((0, 32 * chunk))
+                good(session.command(scsi.unmap(len(parameters)), write=parameters), "UNMAP")
+                good(session.command(scsi.write16(written * chunk, chunk), write=b"\xee" * chunk * BLOCK), "WRITE after UNMAP")
+                equal(session.command(scsi.read16(0, 1), read=BLOCK).data, bytes(BLOCK), "an unmapped block")
+                for n in (32, written - 1):
+                    equal(session.command(scsi.read16(n * chunk, chunk), read=chunk * BLOCK).data,
+                          bytes([n % 255 + 1]) * chunk * BLOCK, f"chunk {n}")
+                session.logout()
+        finally:
+            subprocess.run(["umount", "-l", directory], check=True)
+
+
+@test
+def a_failed_fsync_latches():
+    """The kernel tells of lost writes once, so Tarn goes on telling: SYNCHRONIZE CACHE and FUA fail from then on, also for
+    another initiator, as deferred errors without INFORMATION. Reads go on, and the other unit is not touched."""
+    with served() as (fs, tarn, session):
+        good(session.command(scsi.write16(0, 8), write=b"\x11" * 4096), "WRITE")
+        fs.fsync_failures = 1
+        outcome = session.command(scsi.synchronize_cache16())
+        equal(outcome.status, scsi.CHECK_CONDITION, "status of the first SYNCHRONIZE CACHE")
+        equal((outcome.sense.key, outcome.sense.code), (scsi.MEDIUM_ERROR, WRITE_ERROR), f"its sense ({outcome})")
+        with iscsi.Session(tarn.port, IQN, initiator="iqn.2026-11.example.tarn:other") as other:
+            other.clear_unit_attentions()
+            for who, a_session in (("same", session), ("other", other)):
+                for n in range(2):
+                    outcome = a_session.command(scsi.synchronize_cache16())
+                    sense(outcome, scsi.MEDIUM_ERROR, WRITE_ERROR, f"SYNCHRONIZE CACHE {n} of the {who} initiator")
+                    check(outcome.sense.deferred and outcome.sense.information is None, f"a deferred error: {outcome.sense}")
+                outcome = a_session.command(scsi.write16(16, 8, FUA), write=bytes(4096))
+                sense(outcome, scsi.MEDIUM_ERROR, WRITE_ERROR, f"WRITE with FUA of the {who} initiator")
+                good(a_session.command(scsi.read16(0, 8), read=4096), f"READ of the {who} initiator")
+        good(session.command(scsi.synchronize_cache16(), lun=1), "SYNCHRONIZE CACHE of the sound unit")
+        alive(session)
+
+
+@test
+def delays_overlap():
+    """32 READs of 100 ms each do not take 3.2 s, and the data is right."""
+    with served() as (fs, _, session):
+        for n in range(32):
+            good(session.command(scsi.write16(n * 256, 8), write=bytes([n]) * 4096), "WRITE")
+        fs.delay_s = 0.1
+        start = time.monotonic()
+        tasks = [session.start(scsi.read16(n * 256, 8), read=4096) for n in range(32)]
+        for n, task in enumerate(tasks):
+            equal(session.finish(task).data, bytes([n]) * 4096, f"data of READ {n}")
+        seconds = time.monotonic() - start
+        measured(f"{seconds:.2f} s for 32 READs of 0.1 s")
+        check(seconds < 1.6, f"{seconds:.2f} s")
+
+
+def hang(fs, session, kind):
+    """Starts a command that hangs in the store; returns its task."""
+    fs.hang = (kind,)
+    cdb = scsi.read16(0, 8) if kind == "read" else scsi.write16(0, 8, FUA)
+    task = session.start(cdb, **({"read": 4096} if kind == "read" else {"write": b"\x77" * 4096}))
+    wait_for(fs.hung, 5, f"the {kind} reaches the store")
+    return task
+
+
+def aborts(function, name):
+    def case(kind):
+        def run():
+            with served() as (fs, _, session):
+                task = hang(fs, session, kind)
+                alive(session)
+                start = time.monotonic()
+                response = session.tmf(function, task=task if function == iscsi.ABORT_TASK else None, timeout_s=TASK_DEADLINE_S + 5)
+                seconds = time.monotonic() - start
+                measured(f"response {response} after {seconds:.2f} s")
+                if kind == "write":     # it may still reach the medium, so nobody may say that it is over
+                    equal(response, iscsi.TMF_REJECTED, "response")
+                    outcome = session.command(scsi.read16(64, 8), read=4096)
+                    equal((outcome.sense.key, outcome.sense.code[:1]), (scsi.NOT_READY, (0x04,)), f"access meanwhile ({outcome})")
+                else:
+                    check(response in (iscsi.TMF_COMPLETE, iscsi.TMF_REJECTED), f"response {response}")
+                check(seconds < TASK_DEADLINE_S + 2, f"{seconds:.1f} s")
+                alive(session)
+                fs.release()
+                wait_for(lambda: session.command(scsi.read16(64, 8), read=4096).good, 10, "the unit works again")
+                good(session.command(scsi.write16(64, 8), write=b"\x12" * 4096), "WRITE afterwards")
+                equal(session.command(scsi.read16(64, 8), read=4096).data, b"\x12" * 4096, "data")
+        run.__doc__ = f"{name} with a {kind} that hangs in the store is answered in time; the session and the other unit go on."
+        harness.add(f"{name.lower().replace(' ', '_')}_of_a_hanging_{kind}_is_answered", run)
+    case("read")
+    case("write")
+
+
+aborts(iscsi.ABORT_TASK, "ABORT TASK")
+aborts(iscsi.ABORT_TASK_SET, "ABORT TASK SET")
+aborts(iscsi.LU_RESET, "LOGICAL UNIT RESET")
+
+
+def session_ends(name, end):
+    def run():
+        with served() as (fs, tarn, session):
+            second = iscsi.Session(tarn.port, IQN)
+            second.clear_unit_attentions()
+            fs.hang = ("read",)
+            second.start(scsi.read16(0, 8), read=4096)
+            wait_for(fs.hung, 5, "the read reaches the store")
+            end(second, tarn)
+            alive(session)
+            with iscsi.Session(tarn.port, IQN) as third:
+                third.clear_unit_attentions(1)
+                third.logout()
+            fs.release()
+            wait_for(lambda: session.command(scsi.read16(64, 8), read=4096).good, 10, "the unit works")
+    run.__doc__ = f"A session that ends ({name}) while its READ hangs does not hold up others, nor a new login."
+    harness.add(f"{name}_with_a_hanging_read", run)
+
+
+session_ends("cut", lambda second, _: second.connection.reset())
+session_ends("logout", lambda second, _: check(second.logout() == 0, "logout is answered"))
+session_ends("reinstatement", lambda second, tarn: iscsi.Session(tarn.port, IQN, isid=second.isid).close())
+
+
+def ends(kind):
+    def run():
+        with FaultFs(SIZE) as fs:
+            tarn = serve(fs.path)
+            try:
+                tarn.start()
+                with iscsi.Session(tarn.port, IQN) as session:
+                    session.clear_unit_attentions()
+                    hang(fs, session, kind)
+                    start = time.monotonic()
+                    status = tarn.terminate(limit_s=SHUTDOWN_S + TASK_DEADLINE_S + 5)
+                    measured(f"exit code {status} after {time.monotonic() - start:.1f} s")
+                    tarn.check_log()
+            finally:
+                fs.release()
+                tarn.close()
+    run.__doc__ = f"SIGTERM while a {kind} hangs ends the process in bounded time."
+    harness.add(f"the_process_ends_while_a_{kind}_hangs", run)
+
+
+ends("read")
+ends("write")
+
+
+@test
+def a_truncated_file_is_an_error_and_not_zeros():
+    """Blocks behind the new end: MEDIUM ERROR with the LBA; the blocks before it are still there."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = f"{directory}/disk.img"
+        with serve(path, f"?size={SIZE}") as tarn, iscsi.Session(tarn.port, IQN) as session:
+            session.clear_unit_attentions()
+            good(session.command(scsi.write16(0, 8), write=b"\x42" * 4096), "WRITE")
+            os.truncate(path, SIZE // 2)
+            outcome = session.command(scsi.read16(SIZE // 2 // BLOCK - 8, 16), read=8192)
+            check(not outcome.good, f"READ across the new end: {outcome}")
+            if outcome.sense.key == scsi.MEDIUM_ERROR:
+                equal(outcome.sense.information, SIZE // 2 // BLOCK, "LBA in INFORMATION")
+            measured(f"READ across the new end: {outcome.sense}")
+            session.clear_unit_attentions()
+            outcome = session.command(scsi.read16(SIZE // BLOCK - 8, 8), read=4096)
+            check(not outcome.good, f"READ behind the new end: {outcome}")
+            equal(good(session.command(scsi.read16(0, 8), read=4096), "READ before it").data, b"\x42" * 4096, "data")
+            session.clear_unit_attentions(1)
+            alive(session)
+
+
+@test
+def a_grown_file_is_reported():
+    """A larger file: unit attention CAPACITY DATA HAS CHANGED, then READ CAPACITY tells the new size."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = f"{directory}/disk.img"
+        with serve(path, f"?size={SIZE}") as tarn, iscsi.Session(tarn.port, IQN) as session:
+            session.clear_unit_attentions()
+            equal(scsi.capacity(session)[0], SIZE // BLOCK, "blocks before")
+            os.truncate(path, 2 * SIZE)
+            start = time.monotonic()
+
+            def attention():
+                outcome = session.command(scsi.test_unit_ready())
+                return outcome.sense.key == scsi.UNIT_ATTENTION and outcome.sense.code == (0x2A, 0x09)
+            wait_for(attention, 15, "CAPACITY DATA HAS CHANGED", step_s=0.2)
+            measured(f"seen after {time.monotonic() - start:.1f} s")
+            equal(scsi.capacity(session)[0], 2 * SIZE // BLOCK, "blocks after")
+            good(session.command(scsi.write16(2 * SIZE // BLOCK - 8, 8), write=bytes(4096)), "WRITE to the new part")
+
+
+@test
+def buffered_pages_do_not_hide_a_failed_write_back():
+    """Through the page cache: what the file system refuses later shows at SYNCHRONIZE CACHE and not as GOOD."""
+    with FaultFs(SIZE, direct_io=False) as fs:
+        with serve(fs.path) as tarn, iscsi.Session(tarn.port, IQN) as session:
+            session.clear_unit_attentions()
+            fs.bad_writes = [(0, SIZE)]
+            first = session.command(scsi.write16(0, 64), write=bytes([9]) * 64 * BLOCK)
+            second = session.command(scsi.synchronize_cache16())
+            check(not (first.good and second.good), "a lost write was answered GOOD twice")
+            measured(f"WRITE {first}, SYNCHRONIZE CACHE {second}")
+            equal(session.nop(b"alive"), b"alive", "answer to a ping")
+            fs.heal()
+
+
+if __name__ == "__main__":
+    harness.main()
