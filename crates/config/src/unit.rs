@@ -44,6 +44,14 @@ impl Serial {
         Ok(Self(text.to_owned()))
     }
 
+    /// The serial number that goes with a made designator: its digits without the first, which
+    /// only tells the type, so that people see that the two belong together.
+    pub fn of_naa(naa: Naa) -> Self {
+        let mut digits = naa.to_string();
+        digits.remove(0);
+        Self(digits)
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -139,6 +147,14 @@ mod tests {
         ] {
             let got = Serial::parse(&text).unwrap_err().to_string();
             assert!(got.contains(message), "{got}");
+        }
+    }
+
+    #[test]
+    fn the_serial_number_of_a_designator_is_one() {
+        for naa in ["3123456789abcdef", "600a0b8000c0ffee0123456789abcdef"] {
+            let serial = Serial::of_naa(Naa::parse(naa).unwrap());
+            assert_eq!(Serial::parse(&naa[1..]), Ok(serial));
         }
     }
 

@@ -1,0 +1,271 @@
+//! What is said to a person once Tarn listens: what is served, where, and how to reach it.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
+
+use config::{HostPort, Model, Naa, Serial, Target, TargetIndex};
+
+/// A unit as it is served, by the position of its index.
+#[derive(Clone, Debug)]
+pub struct ServedUnit {
+    /// Size of the open store in bytes.
+    pub size_bytes: u64,
+    /// Serial number.
+    pub serial: Serial,
+    /// NAA designator.
+    pub naa: Naa,
+}
+
+/// A portal of a target as it was bound.
+#[derive(Clone, Debug)]
+pub struct BoundPortal {
+    /// The target that is reached there.
+    pub target: TargetIndex,
+    /// Where it listens; never port 0.
+    pub address: SocketAddr,
+    /// What discovery tells instead.
+    pub advertise: Option<HostPort>,
+}
+
+/// The text for the standard output: each target with its units and portals, then how the usual
+/// initiators reach the first one. Every line ends with a newline.
+pub fn banner(model: &Model, units: &[ServedUnit], portals: &[BoundPortal]) -> String {
+    let mut text = String::new();
+    let mut example = None;
+    for (index, target) in model.target_indices().zip(model.targets()) {
+        let addresses: Vec<String> = portals
+            .iter()
+            .filter(|portal| portal.target == index)
+            .map(reachable_at)
+            .collect();
+        write_target(&mut text, target, units, model, &addresses);
+        if let (None, Some(address)) = (&example, addresses.into_iter().next()) {
+            example = Some((target, address));
+        }
+    }
+    if let Some((target, address)) = example {
+        write_example(&mut text, model, target, &address);
+    }
+    text
+}
+
+fn write_target(
+    text: &mut String,
+    target: &Target,
+    units: &[ServedUnit],
+    model: &Model,
+    addresses: &[String],
+) {
+    // Writing to a String cannot fail, here and below.
+    let _infallible = writeln!(text, "target {}", target.name);
+    let _infallible = writeln!(text, "  at {}", addresses.join(", "));
+    for entry in &target.luns {
+        let position = entry.unit.position();
+        let (Some(unit), Some(served)) = (model.units().get(position), units.get(position)) else {
+            continue;
+        };
+        let _infallible = writeln!(
+            text,
+            "  LUN {:<3} {:>10}  {}{}  serial {}  naa.{}",
+            entry.lun.value(),
+            size_text(served.size_bytes),
+            unit.store,
+            if entry.read_only { " (read-only)" } else { "" },
+            served.serial,
+            served.naa,
+        );
+    }
+    if let Some(users) = users_text(model, target) {
+        let _infallible = writeln!(text, "  CHAP users: {users}");
+    }
+    text.push('\n');
+}
+
+fn write_example(text: &mut String, model: &Model, target: &Target, address: &str) {
+    let name = &target.name;
+    let lun = target.luns.first().map_or(0, |entry| entry.lun.value());
+    let user = target
+        .auth
+        .first()
+        .and_then(|user| model.users().get(user.position()));
+    let login = user.map_or_else(String::new, |user| format!("{}%SECRET@", user.name));
+    let node = format!("iscsiadm -m node -T {name} -p {address}");
+    let set = "-o update -n node.session.auth";
+    let _infallible = writeln!(
+        text,
+        "Linux      iscsiadm -m discovery -t sendtargets -p {address}"
+    );
+    if let Some(user) = user {
+        for (key, value) in [
+            ("authmethod", "CHAP"),
+            ("username", user.name.as_str()),
+            ("password", "SECRET"),
+        ] {
+            let _infallible = writeln!(text, "           {node} {set}.{key} -v {value}");
+        }
+    }
+    let _infallible = writeln!(
+        text,
+        "           {node} --login\n\
+         QEMU       qemu-system-x86_64 -drive file=iscsi://{login}{address}/{name}/{lun},format=raw\n\
+         libiscsi   iscsi-inq iscsi://{login}{address}/{name}/{lun}\n\
+         \n\
+         Ctrl-C ends it."
+    );
+}
+
+/// What an initiator is to be given: the advertised address, or the bound one. An address that
+/// stands for all is shown as that of this machine itself, which is where the reader sits.
+fn reachable_at(portal: &BoundPortal) -> String {
+    if let Some(advertise) = &portal.advertise {
+        return advertise.to_string();
+    }
+    let mut address = portal.address;
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip([127, 0, 0, 1].into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => {
+            address.set_ip(std::net::Ipv6Addr::LOCALHOST.into());
+        }
+        IpAddr::V4(_) | IpAddr::V6(_) => {}
+    }
+    address.to_string()
+}
+
+fn users_text(model: &Model, target: &Target) -> Option<String> {
+    let users: Vec<_> = target
+        .auth
+        .iter()
+        .filter_map(|user| model.users().get(user.position()))
+        .map(|user| user.name.as_str())
+        .collect();
+    (!users.is_empty()).then(|| users.join(", "))
+}
+
+/// A size for people: the largest unit that leaves a number of at least one, with one digit
+/// behind the point where the number is not whole.
+fn size_text(bytes: u64) -> String {
+    let (suffix, shift) = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)]
+        .into_iter()
+        .find(|(_, shift)| bytes >> shift != 0)
+        .unwrap_or(("B", 0));
+    let whole = bytes >> shift;
+    let rest = bytes - (whole << shift);
+    // Tenths, rounded down: a disk is not to look larger than it is.
+    match (rest, (u128::from(rest) * 10) >> shift) {
+        (0, _) => format!("{whole} {suffix}"),
+        (_, tenths) => format!("{whole}.{tenths} {suffix}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn served(size_bytes: u64, naa: &str) -> ServedUnit {
+        let naa = Naa::parse(naa).unwrap();
+        ServedUnit {
+            size_bytes,
+            serial: Serial::of_naa(naa),
+            naa,
+        }
+    }
+
+    fn bound(model: &Model, addresses: &[&str]) -> Vec<BoundPortal> {
+        let portals = model
+            .target_indices()
+            .zip(model.targets())
+            .flat_map(|(target, checked)| checked.portals.iter().map(move |p| (target, p)));
+        portals
+            .zip(addresses)
+            .map(|((target, portal), address)| BoundPortal {
+                target,
+                address: address.parse().unwrap(),
+                advertise: portal.advertise.clone(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_first_minute_is_told_in_full() {
+        let stores = ["mem:256M".to_owned(), "disk.img?readonly".to_owned()];
+        let model = Model::from_stores(&stores, config::default_target_name("box"), &[]).unwrap();
+        let units = [
+            served(256 << 20, "3000000000000001"),
+            served(3 << 29, "3000000000000002"),
+        ];
+        let expected = "\
+target iqn.2026-11.example.tarn:box
+  at 127.0.0.1:3260
+  LUN 0      256 MiB  mem:256M  serial 000000000000001  naa.3000000000000001
+  LUN 1      1.5 GiB  disk.img?readonly (read-only)  serial 000000000000002  naa.3000000000000002
+
+Linux      iscsiadm -m discovery -t sendtargets -p 127.0.0.1:3260
+           iscsiadm -m node -T iqn.2026-11.example.tarn:box -p 127.0.0.1:3260 --login
+QEMU       qemu-system-x86_64 -drive file=iscsi://127.0.0.1:3260/iqn.2026-11.example.tarn:box/0,format=raw
+libiscsi   iscsi-inq iscsi://127.0.0.1:3260/iqn.2026-11.example.tarn:box/0
+
+Ctrl-C ends it.
+";
+        let portals = bound(&model, &["127.0.0.1:3260"]);
+        assert_eq!(banner(&model, &units, &portals), expected);
+    }
+
+    #[test]
+    fn users_portals_and_advertised_addresses_are_told() {
+        let text = r#"
+            [[lun]]
+            id = "a"
+            store = "mem:1M"
+            [[user]]
+            name = "alice"
+            secret_file = "s"
+            [[target]]
+            name = "iqn.2026-11.example.tarn:a"
+            auth = ["alice"]
+            portals = [{ bind = "[::]:0", advertise = "san.example:9" }, "0.0.0.0:0", "[::1]:0"]
+            luns = [{ lun = 7, id = "a" }]
+            [[target]]
+            name = "iqn.2026-11.example.tarn:b"
+        "#;
+        let model = Model::from_toml(text, Path::new("t.toml")).unwrap();
+        let addresses = ["[::]:1", "0.0.0.0:2", "[::1]:3", "127.0.0.1:4"];
+        let units = [served(1 << 20, "3000000000000001")];
+        let expected = "\
+target iqn.2026-11.example.tarn:a
+  at san.example:9, 127.0.0.1:2, [::1]:3
+  LUN 7        1 MiB  mem:1M  serial 000000000000001  naa.3000000000000001
+  CHAP users: alice
+
+target iqn.2026-11.example.tarn:b
+  at 127.0.0.1:4
+
+Linux      iscsiadm -m discovery -t sendtargets -p san.example:9
+           iscsiadm -m node -T iqn.2026-11.example.tarn:a -p san.example:9 -o update -n node.session.auth.authmethod -v CHAP
+           iscsiadm -m node -T iqn.2026-11.example.tarn:a -p san.example:9 -o update -n node.session.auth.username -v alice
+           iscsiadm -m node -T iqn.2026-11.example.tarn:a -p san.example:9 -o update -n node.session.auth.password -v SECRET
+           iscsiadm -m node -T iqn.2026-11.example.tarn:a -p san.example:9 --login
+QEMU       qemu-system-x86_64 -drive file=iscsi://alice%SECRET@san.example:9/iqn.2026-11.example.tarn:a/7,format=raw
+libiscsi   iscsi-inq iscsi://alice%SECRET@san.example:9/iqn.2026-11.example.tarn:a/7
+
+Ctrl-C ends it.
+";
+        assert_eq!(banner(&model, &units, &bound(&model, &addresses)), expected);
+    }
+
+    #[test]
+    fn sizes_are_short_and_never_too_large() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (512, "512 B"),
+            (1 << 10, "1 KiB"),
+            ((1 << 20) - 1, "1023.9 KiB"),
+            (3 << 29, "1.5 GiB"),
+            (1 << 40, "1 TiB"),
+            (u64::MAX, "16777215.9 TiB"),
+        ] {
+            assert_eq!(size_text(bytes), text);
+        }
+    }
+}

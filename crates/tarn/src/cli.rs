@@ -1,0 +1,174 @@
+//! The command line: flags and their help. Knows no file and no environment.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use config::LogLevel;
+
+/// A SAN in one program: serves files, block devices and memory as iSCSI disks.
+#[derive(Debug, Parser)]
+#[command(name = "tarn", version, about, disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve disks until told to stop.
+    Serve(ServeArgs),
+    /// Check a configuration file, its secrets and its stores; serve nothing.
+    Check(CheckArgs),
+}
+
+const SERVE_HELP: &str = "\
+STORE is where the data of a disk lives:
+  PATH            a file or a block device, whichever is there
+  file:PATH       a file
+  block:PATH      a block device
+  mem:SIZE        memory, gone at the end
+  null:SIZE       nothing: writes are dropped, reads are zeros
+Options follow after '?', joined by '&':
+  size=SIZE       make a missing file of this size, grow a smaller one
+  blocksize=N     512 (default) or 4096
+  readonly        refuse writes
+  cache=MODE      writeback (default), writethrough or direct
+  thin=false      keep the space of unmapped blocks
+  serial=TEXT     instead of one that is made once and kept
+  format=raw      take the bytes as the disk, even if they look like an image
+SIZE is a number of bytes or of k, M, G or T, all powers of 1024.
+
+Examples:
+  tarn serve mem:256M
+  tarn serve 'disk.img?size=10G' block:/dev/vg/data
+  tarn serve --config /etc/tarn/tarn.toml";
+
+/// `tarn serve`.
+#[derive(Args, Debug, Default)]
+#[command(after_help = SERVE_HELP)]
+pub struct ServeArgs {
+    /// Disks to serve, as LUN 0, 1, 2 and so on of one target.
+    #[arg(value_name = "STORE", conflicts_with = "config")]
+    pub stores: Vec<String>,
+
+    /// Configuration file: several targets, CHAP users, groups, limits. For everything beyond one
+    /// open target; see docs/CONFIG.md.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "target"])]
+    pub config: Option<PathBuf>,
+
+    /// Address to listen on, once for each; IPv6 in brackets. For who serves other machines.
+    /// [default: 127.0.0.1:3260]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Vec<String>,
+
+    /// iSCSI name of the target. For who has several, or wants the name to outlive the host's.
+    /// [default: iqn.2026-11.example.tarn:HOST]
+    #[arg(long, value_name = "IQN")]
+    pub target: Option<String>,
+
+    /// Directory for what must survive a restart: identities, reservations, saved mode pages.
+    /// For containers and services. [default: /var/lib/tarn for root, else
+    /// $XDG_STATE_HOME/tarn or ~/.local/state/tarn]
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+
+    /// How much to log: off, error, warn, info, debug or trace. For who looks for a fault; the
+    /// variable TARN_LOG does the same. [default: info]
+    #[arg(long, value_name = "LEVEL", value_parser = parse_log_level)]
+    pub log: Option<LogLevel>,
+
+    /// Processor cores to work on. For who shares the machine with other work. [default: as many
+    /// as the process may use]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub cores: Option<u16>,
+
+    /// Microseconds a core looks for more work before it sleeps. For who has cores to spare and
+    /// wants the lowest latency. [default: 0]
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub busy_poll: Option<u32>,
+}
+
+/// `tarn check`.
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    /// The configuration file.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+fn parse_log_level(text: &str) -> Result<LogLevel, config::Rule> {
+    LogLevel::parse(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(arguments)
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_arrives() {
+        let cli = parse(&[
+            "tarn",
+            "serve",
+            "--listen",
+            "127.0.0.1:1",
+            "--listen",
+            "[::1]:2",
+            "--target",
+            "iqn.x",
+            "--state",
+            "s",
+            "--log",
+            "debug",
+            "--cores",
+            "3",
+            "--busy-poll",
+            "40",
+            "a",
+            "b",
+        ])
+        .unwrap();
+        let Command::Serve(args) = cli.command else {
+            panic!("serve was asked for");
+        };
+        assert_eq!(args.stores, ["a", "b"]);
+        assert_eq!(args.listen, ["127.0.0.1:1", "[::1]:2"]);
+        assert_eq!(args.target.as_deref(), Some("iqn.x"));
+        assert_eq!(args.state, Some("s".into()));
+        assert_eq!(args.log, Some(LogLevel::Debug));
+        assert_eq!(args.cores, Some(3));
+        assert_eq!(args.busy_poll, Some(40));
+        assert_eq!(args.config, None);
+    }
+
+    #[test]
+    fn a_file_and_its_shorthand_exclude_each_other() {
+        for more in [&["disk.img"][..], &["--listen", "::1"], &["--target", "x"]] {
+            let arguments = [&["tarn", "serve", "--config", "f"], more].concat();
+            assert!(parse(&arguments).is_err(), "{more:?}");
+        }
+        assert!(parse(&["tarn", "serve", "--config", "f", "--cores", "1"]).is_ok());
+    }
+
+    #[test]
+    fn every_flag_says_who_needs_it() {
+        let command = Cli::command();
+        let serve = command.find_subcommand("serve").unwrap();
+        for argument in serve.get_arguments().filter(|a| !a.is_positional()) {
+            let help = argument.get_help().unwrap().to_string();
+            assert!(help.contains("For "), "{}: {help}", argument.get_id());
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What the process takes from its surroundings, read once.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::StartError;
+
+/// What the process takes from its surroundings. No other code reads the environment.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    /// Effective user.
+    pub uid: u32,
+    /// `HOME`.
+    pub home: Option<PathBuf>,
+    /// `XDG_STATE_HOME`.
+    pub xdg_state_home: Option<PathBuf>,
+    /// `TARN_LOG`.
+    pub log: Option<String>,
+    /// The host name.
+    pub host: String,
+}
+
+impl Environment {
+    /// Reads it from the process.
+    pub fn of_process() -> Self {
+        let path = |name| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                // The rule of the XDG base directories: a relative path is to be ignored.
+                .filter(|path| path.is_absolute())
+        };
+        Self {
+            uid: rustix::process::geteuid().as_raw(),
+            home: path("HOME"),
+            xdg_state_home: path("XDG_STATE_HOME"),
+            log: std::env::var_os("TARN_LOG").map(|text| text.to_string_lossy().into_owned()),
+            // Only a name to show; without one the target is called localhost.
+            host: fs::read_to_string("/proc/sys/kernel/hostname")
+                .map(|name| name.trim().to_owned())
+                .unwrap_or_default(),
+        }
+    }
+
+    /// Where the state lives when nobody says.
+    ///
+    /// # Errors
+    ///
+    /// The user has no home.
+    pub fn state_directory(&self) -> Result<PathBuf, StartError> {
+        const ROOT: u32 = 0;
+        if self.uid == ROOT {
+            return Ok(PathBuf::from("/var/lib/tarn"));
+        }
+        let of_home = || self.home.as_ref().map(|home| home.join(".local/state"));
+        self.xdg_state_home
+            .clone()
+            .or_else(of_home)
+            .map(|directory| directory.join("tarn"))
+            .ok_or(StartError::NoHome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_directory_is_the_system_s_or_the_user_s() {
+        let environment = |uid, xdg: Option<&str>, home: Option<&str>| Environment {
+            uid,
+            xdg_state_home: xdg.map(PathBuf::from),
+            home: home.map(PathBuf::from),
+            ..Environment::default()
+        };
+        for (environment, expected) in [
+            (
+                environment(0, Some("/x"), Some("/root")),
+                Some("/var/lib/tarn"),
+            ),
+            (
+                environment(1000, Some("/x"), Some("/home/a")),
+                Some("/x/tarn"),
+            ),
+            (
+                environment(1000, None, Some("/home/a")),
+                Some("/home/a/.local/state/tarn"),
+            ),
+            (environment(1000, None, None), None),
+        ] {
+            let got = environment.state_directory().ok();
+            assert_eq!(got, expected.map(PathBuf::from), "{environment:?}");
+        }
+    }
+}

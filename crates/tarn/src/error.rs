@@ -1,0 +1,256 @@
+//! What can keep Tarn from starting, and how errors are put into one line.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::PathBuf;
+
+use config::{ConfigError, Place};
+
+/// Something an administrator can put right, found before anything was started. One variant per
+/// rule, each with its remedy; the program ends with exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The text of the configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// There is no such configuration file, or it cannot be read.
+    #[error("cannot read configuration file {}, name one that exists and is readable", path.display())]
+    ConfigUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The logging filter of the environment is wrong.
+    #[error("TARN_LOG={text:?} is no log filter, use off, error, warn, info, debug or trace")]
+    LogFilter {
+        /// The value.
+        text: String,
+        /// What the filter's parser says.
+        source: tracing_subscriber::filter::ParseError,
+    },
+
+    // Secrets.
+    /// There is no such secret file, or it cannot be read.
+    #[error(
+        "{place}: cannot read secret file {}, make it with 12 to 128 bytes and chmod 600",
+        path.display()
+    )]
+    SecretUnreadable {
+        /// Where it is named.
+        place: Place,
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Something other than a file, such as a directory or a pipe.
+    #[error("{place}: secret {} is not a regular file; name one", path.display())]
+    SecretNoFile {
+        /// Where it is named.
+        place: Place,
+        /// The file.
+        path: PathBuf,
+    },
+    /// Others have rights to the secret.
+    #[error(
+        "{place}: secret file {path} has mode {mode:04o}, which lets others at it; run chmod 600 {path}",
+        path = path.display()
+    )]
+    SecretExposed {
+        /// Where it is named.
+        place: Place,
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The secret belongs to somebody else, who could change it.
+    #[error(
+        "{place}: secret file {path} belongs to user {owner}; it must belong to root or to user {uid}, run chown {uid} {path}",
+        path = path.display()
+    )]
+    SecretForeign {
+        /// Where it is named.
+        place: Place,
+        /// The file.
+        path: PathBuf,
+        /// Who owns it.
+        owner: u32,
+        /// Who runs this process.
+        uid: u32,
+    },
+    /// The secret is too short to be safe or too long for the protocol.
+    #[error(
+        "{place}: secret in {} has {got} bytes; it must have {min} to {max}",
+        path.display()
+    )]
+    SecretLength {
+        /// Where it is named.
+        place: Place,
+        /// The file.
+        path: PathBuf,
+        /// How long it is, or the limit plus one.
+        got: String,
+        /// Shortest legal length.
+        min: usize,
+        /// Longest legal length.
+        max: usize,
+    },
+    /// The target would prove itself with what initiators know as their own.
+    #[error("{place}: the secret is the same as that of {other}; give each direction its own")]
+    SecretReflected {
+        /// Where the mutual secret is named.
+        place: Place,
+        /// Where the other one is named.
+        other: Place,
+    },
+
+    // Stores.
+    /// The file or device of a unit is not there.
+    #[error("{place}: {} does not exist; create it, or add the option size= to have it made", path.display())]
+    StoreMissing {
+        /// Where it is named.
+        place: Place,
+        /// The path.
+        path: PathBuf,
+    },
+    /// The file or device of a unit cannot be looked at.
+    #[error("{place}: cannot look at {}, check the permissions of its directories", path.display())]
+    StoreUnreachable {
+        /// Where it is named.
+        place: Place,
+        /// The path.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+
+    // State.
+    /// There is no default for this user.
+    #[error("no place for the state directory, as HOME is not set; give --state DIR")]
+    NoHome,
+    /// The state directory cannot be used.
+    #[error("cannot use state directory {}, make it writable or give --state DIR", path.display())]
+    StateUnusable {
+        /// The directory, or the file in it.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Others could change the state.
+    #[error(
+        "state directory {path} has mode {mode:04o}, which lets others write to it; run chmod 700 {path} or give --state DIR",
+        path = path.display()
+    )]
+    StateExposed {
+        /// The directory.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// A file of the state directory is not what this program writes.
+    #[error(
+        "{path} is not what this program writes ({problem}); restore it from a backup, or move it away to have new identities made",
+        path = path.display()
+    )]
+    StateForeign {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, one line.
+        problem: String,
+    },
+    /// A file of the state directory is of another version.
+    #[error(
+        "{path} has version {got}, this program knows version {known}; use the program that wrote it",
+        path = path.display()
+    )]
+    StateVersion {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        got: u32,
+        /// The version this program reads and writes.
+        known: u32,
+    },
+    /// Another process serves the unit.
+    #[error(
+        "{place}: {unit} is already served by another tarn, which holds {lock}; stop that one first",
+        lock = lock.display()
+    )]
+    UnitBusy {
+        /// Where the unit is named.
+        place: Place,
+        /// The unit.
+        unit: String,
+        /// The lock the other one holds.
+        lock: PathBuf,
+    },
+    /// Two units of this very process came out with one identity.
+    #[error("{place}: {unit} has the identity of another unit; set naa to one of its own")]
+    IdentityShared {
+        /// Where the unit is named.
+        place: Place,
+        /// The unit.
+        unit: String,
+    },
+    /// The system gives no random bytes.
+    #[error("cannot get random bytes from the system for a new identity, check /dev/urandom")]
+    Random {
+        /// What the system says.
+        source: getrandom::Error,
+    },
+}
+
+/// An error and its causes in exactly one line, with the name of the program.
+pub fn one_line(error: &anyhow::Error) -> String {
+    plain(&format!("tarn: {error:#}"))
+}
+
+/// What clap says about a wrong command line, in exactly one line.
+pub fn usage_line(text: &str) -> String {
+    let message = text.split("\n\n").next().unwrap_or_default();
+    let message = message.trim().trim_start_matches("error: ");
+    let words: Vec<_> = message.split_whitespace().collect();
+    plain(&format!("tarn: {}; see tarn serve --help", words.join(" ")))
+}
+
+/// Escapes control characters, so that no file name can break the line or colour the terminal.
+fn plain(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() {
+            // Writing to a String cannot fail.
+            let _infallible = write!(line, "{}", character.escape_default());
+        } else {
+            line.push(character);
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_follow_in_the_same_line() {
+        let error = StartError::ConfigUnreadable {
+            path: "a\nb\u{1b}.toml".into(),
+            source: io::Error::other("broken"),
+        };
+        assert_eq!(
+            one_line(&error.into()),
+            "tarn: cannot read configuration file a\\nb\\u{1b}.toml, name one that exists and is readable: broken"
+        );
+    }
+
+    #[test]
+    fn usage_errors_are_one_line_too() {
+        assert_eq!(
+            usage_line("error: unexpected argument '--x' found\n\n  tip: ...\n\nUsage: tarn\n"),
+            "tarn: unexpected argument '--x' found; see tarn serve --help"
+        );
+    }
+}

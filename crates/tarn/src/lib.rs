@@ -1,0 +1,102 @@
+//! The program around the data plane: command line, configuration, secrets, state directory,
+//! logs, and what is said to people.
+//!
+//! Everything that the process takes from its surroundings (arguments, environment, files other
+//! than the stores) is taken here and nowhere below. [`prepare()`] does it in one go, so that
+//! nothing starts half: either it gives [`Prepared`], all that is needed to serve, or one
+//! [`StartError`].
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod banner;
+pub mod cli;
+pub mod environment;
+pub mod error;
+pub mod locate;
+pub mod logging;
+pub mod prepare;
+#[cfg(test)]
+mod scratch;
+pub mod secret;
+pub mod state;
+
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use clap::error::ErrorKind;
+
+pub use cli::{CheckArgs, Cli, Command, ServeArgs};
+pub use environment::Environment;
+pub use error::StartError;
+pub use prepare::{Prepared, prepare};
+
+/// The command line or the configuration is wrong; nothing was started.
+const EXIT_WRONG: u8 = 2;
+
+/// Runs the program with these arguments and says how it ended: 0 for a clean end, 2 for what an
+/// administrator can put right before anything starts, 1 for everything else.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => return report_usage(&error),
+    };
+    let environment = Environment::of_process();
+    let outcome = match &cli.command {
+        Command::Serve(args) => serve(args, &environment),
+        Command::Check(args) => check(args, &environment),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(
+                io::stderr().lock(),
+                &format!("{}\n", error::one_line(&error)),
+            );
+            if error.is::<StartError>() {
+                ExitCode::from(EXIT_WRONG)
+            } else {
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+fn serve(args: &ServeArgs, environment: &Environment) -> anyhow::Result<()> {
+    let prepared = prepare(args, environment)?;
+    logging::start(&prepared.log)?;
+    for warning in &prepared.warnings {
+        tracing::warn!("{warning}");
+    }
+    anyhow::bail!("the data plane is not part of this build")
+}
+
+fn check(args: &CheckArgs, environment: &Environment) -> anyhow::Result<()> {
+    let text = prepare::check(args, environment)?;
+    say(io::stdout().lock(), &text);
+    Ok(())
+}
+
+/// Prints what clap has to say: help in full, errors in one line as all others.
+fn report_usage(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    if !error.use_stderr() {
+        say(io::stdout().lock(), &text);
+        return ExitCode::SUCCESS;
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        say(io::stderr().lock(), &text);
+    } else {
+        let line = error::usage_line(&text);
+        say(io::stderr().lock(), &format!("{line}\n"));
+    }
+    ExitCode::from(EXIT_WRONG)
+}
+
+/// Writes to a stream of the process. When nobody reads it any more there is nobody to tell.
+fn say(mut stream: impl io::Write, text: &str) {
+    let _unread = stream
+        .write_all(text.as_bytes())
+        .and_then(|()| stream.flush());
+}

@@ -1,0 +1,134 @@
+//! Logs: events of `tracing` to the standard error output.
+
+use std::io;
+
+use config::LogLevel;
+use tracing_subscriber::EnvFilter;
+
+use crate::{Environment, StartError};
+
+/// Which events are logged. Checked: it is a filter.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LogFilter {
+    directives: String,
+    shows_targets: bool,
+}
+
+impl LogFilter {
+    /// Chooses among the flag, the variable, the file and the default, in this order.
+    ///
+    /// The variable takes the words of the flag, or the directives of `tracing`, such as
+    /// `info,iscsi=trace`.
+    ///
+    /// # Errors
+    ///
+    /// The variable is no filter.
+    pub fn choose(
+        flag: Option<LogLevel>,
+        environment: &Environment,
+        file: Option<LogLevel>,
+    ) -> Result<Self, StartError> {
+        let variable = environment.log.as_deref().filter(|text| !text.is_empty());
+        match (flag, variable) {
+            (None, Some(text)) => {
+                let _checked =
+                    EnvFilter::try_new(text).map_err(|source| StartError::LogFilter {
+                        text: text.to_owned(),
+                        source,
+                    })?;
+                Ok(Self {
+                    directives: text.to_owned(),
+                    shows_targets: text.contains("debug") || text.contains("trace"),
+                })
+            }
+            (flag, _) => Ok(Self::of_level(flag.or(file).unwrap_or(LogLevel::Info))),
+        }
+    }
+
+    fn of_level(level: LogLevel) -> Self {
+        Self {
+            directives: level.as_str().to_owned(),
+            shows_targets: level >= LogLevel::Debug,
+        }
+    }
+}
+
+/// Starts logging for the whole process.
+///
+/// # Errors
+///
+/// Logging was started before.
+pub fn start(filter: &LogFilter) -> anyhow::Result<()> {
+    tracing_subscriber::fmt()
+        .compact()
+        .with_writer(io::stderr)
+        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
+        .with_target(filter.shows_targets)
+        .with_env_filter(EnvFilter::try_new(&filter.directives)?)
+        .try_init()
+        .map_err(|error| anyhow::anyhow!("cannot start logging: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choose(
+        flag: Option<LogLevel>,
+        variable: Option<&str>,
+        file: Option<LogLevel>,
+    ) -> Result<LogFilter, StartError> {
+        let environment = Environment {
+            log: variable.map(str::to_owned),
+            ..Environment::default()
+        };
+        LogFilter::choose(flag, &environment, file)
+    }
+
+    #[test]
+    fn the_flag_wins_over_the_variable_and_that_over_the_file() {
+        for (flag, variable, file, directives) in [
+            (None, None, None, "info"),
+            (None, None, Some(LogLevel::Warn), "warn"),
+            (None, Some(""), Some(LogLevel::Warn), "warn"),
+            (
+                None,
+                Some("info,iscsi=trace"),
+                Some(LogLevel::Warn),
+                "info,iscsi=trace",
+            ),
+            (
+                Some(LogLevel::Error),
+                Some("debug"),
+                Some(LogLevel::Warn),
+                "error",
+            ),
+        ] {
+            let filter = choose(flag, variable, file).unwrap();
+            assert_eq!(filter.directives, directives);
+        }
+    }
+
+    #[test]
+    fn modules_are_named_from_debug_on() {
+        for (level, expected) in [
+            (LogLevel::Off, false),
+            (LogLevel::Info, false),
+            (LogLevel::Debug, true),
+            (LogLevel::Trace, true),
+        ] {
+            assert_eq!(
+                choose(Some(level), None, None).unwrap().shows_targets,
+                expected
+            );
+        }
+    }
+
+    #[test]
+    fn a_variable_that_is_no_filter_is_refused() {
+        assert!(matches!(
+            choose(None, Some("iscsi=loud"), None),
+            Err(StartError::LogFilter { .. })
+        ));
+    }
+}

@@ -1,0 +1,7 @@
+//! The program `tarn`. What it does is in the library of the same name.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tarn::run(std::env::args_os())
+}

@@ -1,0 +1,244 @@
+//! From the command line to all that is needed to serve, without touching a store or a socket.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::num::NonZeroU16;
+use std::path::Path;
+
+use config::{IscsiName, Model, Place, Warning, default_target_name};
+
+use crate::locate::{Location, locate_all};
+use crate::logging::LogFilter;
+use crate::secret::Secrets;
+use crate::state::{State, UnitIdentity};
+use crate::{CheckArgs, Environment, ServeArgs, StartError};
+
+/// All that is needed to serve. The state of every unit is locked for this process as long as
+/// this lives.
+#[expect(
+    missing_debug_implementations,
+    reason = "secrets are not to reach a log"
+)]
+pub struct Prepared {
+    /// What to serve, with the flags of the command line worked in.
+    pub model: Model,
+    /// The secrets of its users.
+    pub secrets: Secrets,
+    /// The identity and the state of each unit, by the position of its index.
+    pub identities: Vec<UnitIdentity>,
+    /// The state directory.
+    pub state: State,
+    /// What is legal and most likely not meant, to be logged.
+    pub warnings: Vec<Warning>,
+    /// Which events to log.
+    pub log: LogFilter,
+}
+
+/// Reads and checks everything that serving needs.
+///
+/// # Errors
+///
+/// The first thing that is wrong. Nothing was started, and nothing was made but the state
+/// directory and identities in it.
+pub fn prepare(args: &ServeArgs, environment: &Environment) -> Result<Prepared, StartError> {
+    let model = read_model(args, environment)?;
+    let log = LogFilter::choose(args.log, environment, model.server().log)?;
+    let secrets = Secrets::read(&model, environment.uid)?;
+    let locations = locate_all(&model)?;
+    let directory = match &model.server().state {
+        Some(directory) => directory.clone(),
+        None => environment.state_directory()?,
+    };
+    let state = State::open(directory)?;
+    let identities = state.identities(&model, &locations)?;
+    Ok(Prepared {
+        warnings: model.warnings(),
+        model,
+        secrets,
+        identities,
+        state,
+        log,
+    })
+}
+
+impl Prepared {
+    /// Notes the files that opening the stores has made, so that they are known again when they
+    /// are moved. To be called when all stores are open.
+    ///
+    /// # Errors
+    ///
+    /// A store is gone again, or the state directory cannot be used.
+    pub fn note_files(&self) -> Result<(), StartError> {
+        let locations = locate_all(&self.model)?;
+        self.state.note_files(&self.model, &locations)
+    }
+}
+
+fn read_model(args: &ServeArgs, environment: &Environment) -> Result<Model, StartError> {
+    let mut model = match &args.config {
+        Some(path) => read_file(path)?,
+        None => {
+            let name = match &args.target {
+                Some(name) => {
+                    IscsiName::parse(name).map_err(|rule| rule.at(Place::argument("--target")))?
+                }
+                None => default_target_name(&environment.host),
+            };
+            Model::from_stores(&args.stores, name, &args.listen)?
+        }
+    };
+    let mut server = model.server().clone();
+    server.state = args.state.clone().or(server.state);
+    server.log = args.log.or(server.log);
+    server.cores = args.cores.and_then(NonZeroU16::new).or(server.cores);
+    server.busy_poll_us = args.busy_poll.unwrap_or(server.busy_poll_us);
+    model.set_server(server);
+    Ok(model)
+}
+
+fn read_file(path: &Path) -> Result<Model, StartError> {
+    let text = fs::read_to_string(path).map_err(|source| StartError::ConfigUnreadable {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(Model::from_toml(&text, path)?)
+}
+
+/// Checks a configuration file with its secrets and stores, and tells what it found. Makes
+/// nothing.
+///
+/// # Errors
+///
+/// What would keep `serve` from starting, as far as it can be seen without starting.
+pub fn check(args: &CheckArgs, environment: &Environment) -> Result<String, StartError> {
+    let model = read_file(&args.file)?;
+    Secrets::read(&model, environment.uid)?;
+    let locations = locate_all(&model)?;
+    Ok(report(&args.file, &model, &locations))
+}
+
+fn report(file: &Path, model: &Model, locations: &[Option<Location>]) -> String {
+    let mut text = String::new();
+    for warning in model.warnings() {
+        // Writing to a String cannot fail.
+        let _infallible = writeln!(text, "warning: {warning}");
+    }
+    let to_make = locations
+        .iter()
+        .flatten()
+        .filter(|location| !location.exists);
+    for location in to_make {
+        let _infallible = writeln!(text, "note: {} will be made", location.path.display());
+    }
+    let count = |number: usize, what: &str| match number {
+        1 => format!("1 {what}"),
+        _ => format!("{number} {what}s"),
+    };
+    let _infallible = writeln!(
+        text,
+        "{}: good: {}, {}, {}, {}",
+        file.display(),
+        count(model.targets().len(), "target"),
+        count(model.units().len(), "lun"),
+        count(model.users().len(), "user"),
+        count(model.groups().len(), "group"),
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use config::LogLevel;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    fn environment(scratch: &Scratch) -> Environment {
+        Environment {
+            uid: rustix::process::geteuid().as_raw(),
+            xdg_state_home: Some(scratch.path().to_owned()),
+            host: "Box".to_owned(),
+            ..Environment::default()
+        }
+    }
+
+    fn args(scratch: &Scratch, stores: &[&str]) -> ServeArgs {
+        ServeArgs {
+            stores: stores.iter().map(|&store| store.to_owned()).collect(),
+            state: Some(scratch.path().join("state")),
+            ..ServeArgs::default()
+        }
+    }
+
+    #[test]
+    fn a_memory_disk_needs_nothing_else() {
+        let scratch = Scratch::new();
+        let prepared = prepare(&args(&scratch, &["mem:256M"]), &environment(&scratch))
+            .ok()
+            .unwrap();
+        let target = &prepared.model.targets()[0];
+        assert_eq!(target.name.as_str(), "iqn.2026-11.example.tarn:box");
+        assert_eq!(prepared.identities.len(), 1);
+        assert_eq!(prepared.warnings, []);
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_the_defaults() {
+        let scratch = Scratch::new();
+        let file = scratch.path().join("t.toml");
+        let text = "[server]\ncores = 2\nbusy_poll_us = 5\nlog = \"warn\"\nstate = \"kept\"\n[[target]]\nname = \"iqn.2026-11.a:t\"\n";
+        fs::write(&file, text).unwrap();
+        let plain = ServeArgs {
+            config: Some(file.clone()),
+            ..ServeArgs::default()
+        };
+        let prepared = prepare(&plain, &environment(&scratch)).ok().unwrap();
+        let server = prepared.model.server();
+        assert_eq!(server.cores, NonZeroU16::new(2));
+        assert_eq!(server.busy_poll_us, 5);
+        assert_eq!(server.log, Some(LogLevel::Warn));
+        assert_eq!(prepared.state.directory(), scratch.path().join("kept"));
+
+        let flags = ServeArgs {
+            config: Some(file),
+            cores: Some(3),
+            busy_poll: Some(0),
+            log: Some(LogLevel::Error),
+            state: Some(scratch.path().join("other")),
+            ..ServeArgs::default()
+        };
+        let prepared = prepare(&flags, &environment(&scratch)).ok().unwrap();
+        let server = prepared.model.server();
+        assert_eq!(server.cores, NonZeroU16::new(3));
+        assert_eq!(server.busy_poll_us, 0);
+        assert_eq!(server.log, Some(LogLevel::Error));
+        assert_eq!(prepared.state.directory(), scratch.path().join("other"));
+    }
+
+    #[test]
+    fn nothing_is_made_when_something_is_wrong() {
+        let scratch = Scratch::new();
+        for stores in [&["mem:10X"][..], &["mem:1M", "/nowhere/disk.img"], &[]] {
+            assert!(prepare(&args(&scratch, stores), &environment(&scratch)).is_err());
+        }
+        assert!(!scratch.path().join("state").exists());
+    }
+
+    #[test]
+    fn a_check_tells_what_it_found_and_makes_nothing() {
+        let scratch = Scratch::new();
+        let file = scratch.path().join("t.toml");
+        let text = "[[lun]]\nid = \"a\"\nstore = \"new.img?size=1M\"\n[[target]]\nname = \"iqn.2026-11.a:t\"\nportals = [\"0.0.0.0\"]\nluns = [{ lun = 0, id = \"a\" }]\n";
+        fs::write(&file, text).unwrap();
+        let args = CheckArgs { file };
+        let told = check(&args, &environment(&scratch)).unwrap();
+        let told = told.replace(scratch.path().to_str().unwrap(), "D");
+        assert_eq!(
+            told,
+            "warning: D/t.toml:6: target[0].portals[0]: target iqn.2026-11.a:t is open to everyone who reaches 0.0.0.0:3260; set auth or groups, or listen on 127.0.0.1\n\
+             note: D/new.img will be made\n\
+             D/t.toml: good: 1 target, 1 lun, 0 users, 0 groups\n"
+        );
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
+    }
+}

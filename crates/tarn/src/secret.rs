@@ -1,0 +1,338 @@
+//! CHAP secrets: read from private files, wiped from memory, never shown.
+
+use std::fs::OpenOptions;
+use std::io::Read as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+
+use config::{Model, SecretFile, UserIndex};
+use zeroize::Zeroizing;
+
+use crate::StartError;
+
+/// Shortest secret in bytes: 96 bits, as the standard asks where nothing else protects the wire.
+///
+/// Spec: RFC 7143 section 9.2.1.
+pub const SECRET_BYTES_MIN: usize = 12;
+
+/// Longest secret in bytes.
+pub const SECRET_BYTES_MAX: usize = 128;
+
+/// A secret. Has no `Debug` and no `Display`; its memory is wiped when it is dropped.
+#[derive(Clone, Eq, PartialEq)]
+#[expect(
+    missing_debug_implementations,
+    reason = "secrets are not to reach a log"
+)]
+pub struct Secret(Zeroizing<Vec<u8>>);
+
+impl Secret {
+    /// The bytes, for the digest.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// The secrets of one user.
+#[expect(
+    missing_debug_implementations,
+    reason = "secrets are not to reach a log"
+)]
+pub struct UserSecrets {
+    /// With which the initiator proves itself.
+    pub forward: Secret,
+    /// With which the target proves itself, if it does.
+    pub mutual: Option<Secret>,
+}
+
+/// The secrets of all users of a model.
+#[expect(
+    missing_debug_implementations,
+    reason = "secrets are not to reach a log"
+)]
+pub struct Secrets {
+    users: Vec<UserSecrets>,
+}
+
+impl Secrets {
+    /// Reads the secret files of all users. `uid` is the user this process runs as.
+    ///
+    /// # Errors
+    ///
+    /// A file that is missing, not private, of a wrong length, or a mutual secret that some
+    /// initiator has as well.
+    pub fn read(model: &Model, uid: u32) -> Result<Self, StartError> {
+        let mut users = Vec::new();
+        for user in model.users() {
+            let mutual = user.mutual.as_ref();
+            users.push(UserSecrets {
+                forward: read(&user.secret, uid)?,
+                mutual: mutual.map(|mutual| read(&mutual.secret, uid)).transpose()?,
+            });
+        }
+        let secrets = Self { users };
+        secrets.check_directions(model)?;
+        Ok(secrets)
+    }
+
+    /// The secrets of a user of the model this was read for.
+    pub fn of(&self, user: UserIndex) -> Option<&UserSecrets> {
+        self.users.get(user.position())
+    }
+
+    /// An initiator that knows the target's secret could pass for the target.
+    ///
+    /// Spec: RFC 7143 section 9.2.1, secrets of the two directions must differ.
+    fn check_directions(&self, model: &Model) -> Result<(), StartError> {
+        for (secrets, user) in self.users.iter().zip(model.users()) {
+            let (Some(secret), Some(mutual)) = (&secrets.mutual, &user.mutual) else {
+                continue;
+            };
+            let other = self.users.iter().position(|other| other.forward == *secret);
+            if let Some(other) = other.and_then(|position| model.users().get(position)) {
+                return Err(StartError::SecretReflected {
+                    place: mutual.secret.place.clone(),
+                    other: other.secret.place.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read(file: &SecretFile, uid: u32) -> Result<Secret, StartError> {
+    let SecretFile { path, place } = file;
+    let unreadable = |source| StartError::SecretUnreadable {
+        place: place.clone(),
+        path: path.clone(),
+        source,
+    };
+    // Not to block on the pipe that somebody may have put there; a file does not mind.
+    let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(nonblock)
+        .open(path)
+        .map_err(unreadable)?;
+    // Asked of the open file, so that nobody can swap it in between.
+    let metadata = file.metadata().map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(StartError::SecretNoFile {
+            place: place.clone(),
+            path: path.clone(),
+        });
+    }
+    let mode = metadata.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(StartError::SecretExposed {
+            place: place.clone(),
+            path: path.clone(),
+            mode,
+        });
+    }
+    if metadata.uid() != uid && metadata.uid() != 0 {
+        return Err(StartError::SecretForeign {
+            place: place.clone(),
+            path: path.clone(),
+            owner: metadata.uid(),
+            uid,
+        });
+    }
+    // Room for a line end of two bytes and one byte that is too many. Its full size at once: a
+    // vector that grows would leave copies behind.
+    let room = SECRET_BYTES_MAX + 3;
+    let mut bytes = Zeroizing::new(Vec::with_capacity(room));
+    file.take(room as u64)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    strip_line_end(&mut bytes);
+    if !(SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&bytes.len()) {
+        return Err(StartError::SecretLength {
+            place: place.clone(),
+            path: path.clone(),
+            got: if bytes.len() > SECRET_BYTES_MAX {
+                format!("more than {SECRET_BYTES_MAX}")
+            } else {
+                bytes.len().to_string()
+            },
+            min: SECRET_BYTES_MIN,
+            max: SECRET_BYTES_MAX,
+        });
+    }
+    Ok(Secret(bytes))
+}
+
+fn strip_line_end(bytes: &mut Vec<u8>) {
+    if bytes.ends_with(b"\n") {
+        bytes.pop();
+        if bytes.ends_with(b"\r") {
+            bytes.pop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    fn model(directory: &Path, users: &[(&str, Option<&str>)]) -> Model {
+        let users: String = users
+            .iter()
+            .map(|(secret, mutual)| {
+                let mutual = mutual.map_or_else(String::new, |mutual| {
+                    format!("mutual = {{ name = \"t\", secret_file = \"{mutual}\" }}\n")
+                });
+                format!("[[user]]\nname = \"{secret}\"\nsecret_file = \"{secret}\"\n{mutual}")
+            })
+            .collect();
+        let text = format!("{users}[[target]]\nname = \"iqn.2026-11.example.tarn:t\"\n");
+        Model::from_toml(&text, &directory.join("t.toml")).unwrap()
+    }
+
+    fn put(directory: &Path, name: &str, bytes: &[u8], mode: u32) {
+        let path = directory.join(name);
+        fs::write(&path, bytes).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn uid() -> u32 {
+        rustix::process::geteuid().as_raw()
+    }
+
+    fn read_all(
+        directory: &Path,
+        users: &[(&str, Option<&str>)],
+        uid: u32,
+    ) -> Result<Secrets, String> {
+        Secrets::read(&model(directory, users), uid)
+            .map_err(|error| error.to_string().replace(directory.to_str().unwrap(), "D"))
+    }
+
+    #[test]
+    fn a_line_end_does_not_count_and_everything_else_does() {
+        let scratch = Scratch::new();
+        for (bytes, secret) in [
+            (&b"twelve bytes"[..], &b"twelve bytes"[..]),
+            (b"twelve bytes\n", b"twelve bytes"),
+            (b"twelve bytes\r\n", b"twelve bytes"),
+            (b" twelve bytes \n\n", b" twelve bytes \n"),
+            (b"twelve byte\r", b"twelve byte\r"),
+            (&[b'x'; 128], &[b'x'; 128]),
+        ] {
+            put(scratch.path(), "a", bytes, 0o600);
+            let secrets = read_all(scratch.path(), &[("a", None)], uid()).unwrap();
+            let user = model(scratch.path(), &[("a", None)])
+                .user_by_name("a")
+                .unwrap();
+            assert_eq!(secrets.of(user).unwrap().forward.as_bytes(), secret);
+        }
+    }
+
+    #[test]
+    fn a_secret_is_neither_short_nor_long() {
+        let scratch = Scratch::new();
+        for (bytes, got) in [
+            (&b""[..], "0"),
+            (b"eleven byte\n", "11"),
+            (&[b'x'; 129], "more than 128"),
+            (&[b'x'; 4096], "more than 128"),
+        ] {
+            put(scratch.path(), "a", bytes, 0o600);
+            let error = read_all(scratch.path(), &[("a", None)], uid())
+                .err()
+                .unwrap();
+            assert_eq!(
+                error,
+                format!(
+                    "D/t.toml:3: user[0].secret_file: secret in D/a has {got} bytes; it must have 12 to 128"
+                )
+            );
+        }
+    }
+
+    #[test]
+    fn a_secret_that_others_can_reach_is_refused_with_the_command_that_helps() {
+        let scratch = Scratch::new();
+        for mode in [0o640, 0o604, 0o610, 0o601, 0o620, 0o602] {
+            put(scratch.path(), "a", b"twelve bytes", mode);
+            let error = read_all(scratch.path(), &[("a", None)], uid())
+                .err()
+                .unwrap();
+            assert_eq!(
+                error,
+                format!(
+                    "D/t.toml:3: user[0].secret_file: secret file D/a has mode {mode:04o}, which lets others at it; run chmod 600 D/a"
+                )
+            );
+        }
+        put(scratch.path(), "a", b"twelve bytes", 0o400);
+        assert!(read_all(scratch.path(), &[("a", None)], uid()).is_ok());
+    }
+
+    #[test]
+    fn a_secret_of_a_third_user_is_refused() {
+        let scratch = Scratch::new();
+        put(scratch.path(), "a", b"twelve bytes", 0o600);
+        if uid() == 0 {
+            // What belongs to root is as good as one's own.
+            assert!(read_all(scratch.path(), &[("a", None)], 1000).is_ok());
+            std::os::unix::fs::chown(scratch.path().join("a"), Some(4711), None).unwrap();
+        }
+        let error = read_all(scratch.path(), &[("a", None)], uid() + 1)
+            .err()
+            .unwrap();
+        assert!(
+            error.contains("; it must belong to root or to user"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_without_waiting_for_it() {
+        let scratch = Scratch::new();
+        fs::create_dir(scratch.path().join("a")).unwrap();
+        let error = read_all(scratch.path(), &[("a", None)], uid())
+            .err()
+            .unwrap();
+        assert!(error.contains("is not a regular file"), "{error}");
+        let error = read_all(scratch.path(), &[("b", None)], uid())
+            .err()
+            .unwrap();
+        assert!(error.contains("cannot read secret file D/b"), "{error}");
+        let fifo = scratch.path().join("c");
+        let private = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &fifo,
+            rustix::fs::FileType::Fifo,
+            private,
+            0,
+        )
+        .unwrap();
+        let error = read_all(scratch.path(), &[("c", None)], uid())
+            .err()
+            .unwrap();
+        assert!(error.contains("is not a regular file"), "{error}");
+    }
+
+    #[test]
+    fn the_target_must_not_share_a_secret_with_any_initiator() {
+        let scratch = Scratch::new();
+        put(scratch.path(), "a", b"secret of alice", 0o600);
+        put(scratch.path(), "b", b"secret of bob  ", 0o600);
+        put(scratch.path(), "t", b"secret of tarn", 0o600);
+        put(scratch.path(), "u", b"secret of bob  \n", 0o600);
+        assert!(read_all(scratch.path(), &[("a", Some("t")), ("b", Some("t"))], uid()).is_ok());
+        let error = read_all(scratch.path(), &[("a", Some("u")), ("b", None)], uid())
+            .err()
+            .unwrap();
+        assert_eq!(
+            error,
+            "D/t.toml:4: user[0].mutual.secret_file: the secret is the same as that of D/t.toml:7: user[1].secret_file; give each direction its own"
+        );
+    }
+}

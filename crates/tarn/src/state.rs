@@ -1,0 +1,201 @@
+//! The state directory: what must survive a restart.
+//!
+//! ```text
+//! identities.toml            serial number and NAA designator of each unit, made once
+//! lock                       held while identities.toml is read, changed and written
+//! units/NAA/lock             held as long as a process serves the unit
+//! units/NAA/registrations    persistent reservations with APTPL, in the device server's form
+//! units/NAA/mode-pages       saved mode pages, in the device server's form
+//! ```
+//!
+//! Several processes may share a directory: `identities.toml` is read again under the lock before
+//! each change, and a unit has one owner at a time. Every file is replaced as a whole, so that a
+//! reader finds the old content or the new, also after a power cut.
+
+mod atomic;
+mod identity;
+mod unit;
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use config::{Model, Naa, Serial};
+
+use crate::StartError;
+use crate::locate::Location;
+use identity::Ledger;
+pub use unit::{Saved, UnitState};
+
+/// The state directory of this process.
+#[derive(Clone, Debug)]
+pub struct State {
+    directory: PathBuf,
+}
+
+/// What a unit is known by, and where its state is kept.
+#[derive(Clone, Debug)]
+pub struct UnitIdentity {
+    /// Serial number (VPD page 80h).
+    pub serial: Serial,
+    /// NAA designator (VPD page 83h).
+    pub naa: Naa,
+    /// What is kept of the unit across restarts; to be shared with whoever saves it.
+    pub state: Arc<UnitState>,
+}
+
+impl State {
+    /// Opens the directory and makes it, for the owner alone, if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be made or used, or others may write to it.
+    pub fn open(directory: PathBuf) -> Result<Self, StartError> {
+        let unusable = |source| StartError::StateUnusable {
+            path: directory.clone(),
+            source,
+        };
+        make_private_directory(&directory).map_err(unusable)?;
+        let mode = fs::metadata(&directory).map_err(unusable)?.mode() & 0o7777;
+        if mode & 0o022 != 0 {
+            return Err(StartError::StateExposed {
+                path: directory,
+                mode,
+            });
+        }
+        Ok(Self { directory })
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The identity of every unit, by the position of its index, with its state locked for this
+    /// process. What was never seen before gets an identity now.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be used, or another process serves one of the units.
+    pub fn identities(
+        &self,
+        model: &Model,
+        locations: &[Option<Location>],
+    ) -> Result<Vec<UnitIdentity>, StartError> {
+        let made = self.change_ledger(|ledger| {
+            let units = model.units().iter().zip(locations);
+            units
+                .map(|(unit, location)| ledger.identity(unit, location.as_ref(), random_bytes))
+                .collect::<Result<Vec<_>, _>>()
+        })?;
+        let mut seen = BTreeSet::new();
+        let mut identities = Vec::new();
+        for (unit, made) in model.units().iter().zip(made) {
+            let naa = unit.naa.unwrap_or(made.naa);
+            let serial = unit.serial.clone().unwrap_or(made.serial);
+            if !seen.insert(naa) {
+                return Err(StartError::IdentityShared {
+                    place: unit.place.clone(),
+                    unit: unit.to_string(),
+                });
+            }
+            let state = if made.is_kept {
+                self.lock_unit(unit, naa)?
+            } else {
+                UnitState::volatile()
+            };
+            identities.push(UnitIdentity {
+                serial,
+                naa,
+                state: Arc::new(state),
+            });
+        }
+        Ok(identities)
+    }
+
+    /// Notes the files that were made since [`State::identities`], so that they are known again
+    /// when they are moved. To be called when the stores are open.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be used.
+    pub fn note_files(
+        &self,
+        model: &Model,
+        locations: &[Option<Location>],
+    ) -> Result<(), StartError> {
+        self.change_ledger(|ledger| {
+            for (unit, location) in model.units().iter().zip(locations) {
+                ledger.identity(unit, location.as_ref(), random_bytes)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn lock_unit(&self, unit: &config::Unit, naa: Naa) -> Result<UnitState, StartError> {
+        let directory = self.directory.join("units").join(naa.to_string());
+        let unusable = |source| StartError::StateUnusable {
+            path: directory.clone(),
+            source,
+        };
+        match UnitState::lock(&directory) {
+            Ok(Some(state)) => Ok(state),
+            Ok(None) => Err(StartError::UnitBusy {
+                place: unit.place.clone(),
+                unit: unit.to_string(),
+                lock: directory.join(unit::LOCK),
+            }),
+            Err(source) => Err(unusable(source)),
+        }
+    }
+
+    /// Reads the ledger, lets `change` work on it, and writes it if it is another one then; all
+    /// under the lock, so that processes that share the directory do not undo each other's work.
+    fn change_ledger<T>(
+        &self,
+        change: impl FnOnce(&mut Ledger) -> Result<T, StartError>,
+    ) -> Result<T, StartError> {
+        let lock_path = self.directory.join("lock");
+        let unusable = |path: &Path| {
+            let path = path.to_owned();
+            move |source| StartError::StateUnusable { path, source }
+        };
+        let lock = atomic::open_private(&lock_path).map_err(unusable(&lock_path))?;
+        // Held for some milliseconds by whoever holds it, so waiting is right. Dropping the file
+        // lets it go.
+        File::lock(&lock).map_err(unusable(&lock_path))?;
+
+        let path = self.directory.join("identities.toml");
+        let before = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(unusable(&path)(error)),
+        };
+        let mut ledger = Ledger::parse(&before, &path)?;
+        let outcome = change(&mut ledger)?;
+        if ledger.is_empty() {
+            return Ok(outcome);
+        }
+        let after = ledger.to_text().map_err(unusable(&path))?;
+        if after != before {
+            atomic::replace(&path, after.as_bytes()).map_err(unusable(&path))?;
+        }
+        Ok(outcome)
+    }
+}
+
+fn make_private_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn random_bytes() -> Result<[u8; 8], StartError> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|source| StartError::Random { source })?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! The ledger of identities: which unit has which serial number and NAA designator.
+
+use std::io;
+use std::path::Path;
+
+use config::{Naa, Serial, Unit};
+use serde::{Deserialize, Serialize};
+
+use crate::StartError;
+use crate::locate::{FileMark, Location};
+
+/// Version of the file's form.
+const VERSION: u32 = 1;
+
+/// All identities ever made, as `identities.toml` holds them.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Ledger {
+    version: u32,
+    #[serde(default, rename = "unit", skip_serializing_if = "Vec::is_empty")]
+    records: Vec<Record>,
+}
+
+/// One identity and how its unit is found again: by the `id` of a configuration file, or else by
+/// mark and path of its file.
+#[derive(Debug, Deserialize, Serialize)]
+struct Record {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    /// Left out when the path is not UTF-8; the mark has to do then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mark: Option<String>,
+    serial: String,
+    naa: String,
+}
+
+/// An identity of the ledger, or one made for this run only.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct MadeIdentity {
+    pub(super) serial: Serial,
+    pub(super) naa: Naa,
+    /// Whether the same unit will have it again.
+    pub(super) is_kept: bool,
+}
+
+impl Ledger {
+    /// Reads the text of the file at `path`; an empty text is an empty ledger.
+    pub(super) fn parse(text: &str, path: &Path) -> Result<Self, StartError> {
+        if text.is_empty() {
+            return Ok(Self {
+                version: VERSION,
+                records: Vec::new(),
+            });
+        }
+        let foreign = |problem| StartError::StateForeign {
+            path: path.to_owned(),
+            problem,
+        };
+        let ledger: Self = toml::from_str(text).map_err(|error| {
+            let problem: Vec<_> = error.message().split_whitespace().collect();
+            foreign(problem.join(" "))
+        })?;
+        if ledger.version != VERSION {
+            return Err(StartError::StateVersion {
+                path: path.to_owned(),
+                got: ledger.version,
+                known: VERSION,
+            });
+        }
+        if let Some(record) = ledger
+            .records
+            .iter()
+            .find(|record| record.identity().is_none())
+        {
+            let Record { serial, naa, .. } = record;
+            return Err(foreign(format!("serial {serial:?} or naa {naa:?} is none")));
+        }
+        Ok(ledger)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// The text of the file.
+    pub(super) fn to_text(&self) -> io::Result<String> {
+        toml::to_string(self).map_err(io::Error::other)
+    }
+
+    /// The identity of a unit, made with eight bytes of `random` if it has none yet.
+    pub(super) fn identity(
+        &mut self,
+        unit: &Unit,
+        location: Option<&Location>,
+        random: impl Fn() -> Result<[u8; 8], StartError>,
+    ) -> Result<MadeIdentity, StartError> {
+        let found = match (&unit.id, location) {
+            (Some(id), _) => self.find_by_id(id),
+            (None, Some(location)) => self.find_by_location(location),
+            // Memory of the command line: its data is new each time, so its identity must be, or
+            // an initiator would take it for the disk it knew.
+            (None, None) => return Ok(make(self.fresh_naa(random)?, false)),
+        };
+        if let Some(identity) = found.and_then(|record| record.identity()) {
+            return Ok(identity);
+        }
+        let made = make(self.fresh_naa(random)?, true);
+        let location = location.filter(|_| unit.id.is_none());
+        self.records.push(Record {
+            id: unit.id.clone(),
+            path: location.and_then(Location::path_text),
+            mark: location.and_then(Location::mark_text),
+            serial: made.serial.to_string(),
+            naa: made.naa.to_string(),
+        });
+        // What neither id nor path nor mark leads to is never found again.
+        self.records
+            .retain(|record| record.id.is_some() || record.path.is_some() || record.mark.is_some());
+        Ok(made)
+    }
+
+    fn find_by_id(&mut self, id: &str) -> Option<&mut Record> {
+        let is_it = |record: &&mut Record| record.id.as_deref() == Some(id);
+        self.records.iter_mut().find(is_it)
+    }
+
+    /// The mark decides, as a file that was moved is the disk it was; the path only where no
+    /// record has the mark, as for a file that was restored from a backup. Either is then noted
+    /// as it is now. A file that is yet to be made is a new disk, whatever was at its path.
+    fn find_by_location(&mut self, location: &Location) -> Option<&mut Record> {
+        let (path, mark) = (location.path_text(), location.mark_text());
+        let has_mark = |record: &Record| mark.is_some() && record.mark == mark;
+        let has_path = |record: &Record| path.is_some() && record.path == path;
+        let position = if location.exists {
+            let by_mark = self.records.iter().position(has_mark);
+            by_mark.or_else(|| self.records.iter().position(has_path))
+        } else {
+            None
+        };
+        for (other, record) in self.records.iter_mut().enumerate() {
+            if Some(other) != position && has_path(record) {
+                // Its file is gone from here; if it is seen again, its mark tells.
+                record.path = None;
+            }
+        }
+        let record = self.records.get_mut(position?)?;
+        record.path = path;
+        if mark.is_some() {
+            record.mark = mark;
+        }
+        Some(record)
+    }
+
+    /// A designator that no record has.
+    fn fresh_naa(
+        &self,
+        random: impl Fn() -> Result<[u8; 8], StartError>,
+    ) -> Result<Naa, StartError> {
+        // With 60 random bits the second try is already a wonder.
+        for _attempt in 0..8 {
+            let naa = Naa::locally_assigned(random()?);
+            let text = naa.to_string();
+            if self.records.iter().all(|record| record.naa != text) {
+                return Ok(naa);
+            }
+        }
+        let source = getrandom::Error::UNEXPECTED;
+        Err(StartError::Random { source })
+    }
+}
+
+fn make(naa: Naa, is_kept: bool) -> MadeIdentity {
+    MadeIdentity {
+        serial: Serial::of_naa(naa),
+        naa,
+        is_kept,
+    }
+}
+
+impl Record {
+    fn identity(&self) -> Option<MadeIdentity> {
+        Some(MadeIdentity {
+            serial: Serial::parse(&self.serial).ok()?,
+            naa: Naa::parse(&self.naa).ok()?,
+            is_kept: true,
+        })
+    }
+}
+
+impl Location {
+    fn path_text(&self) -> Option<String> {
+        self.path.to_str().map(str::to_owned)
+    }
+
+    fn mark_text(&self) -> Option<String> {
+        self.mark.as_ref().map(FileMark::as_str).map(str::to_owned)
+    }
+}

@@ -1,0 +1,295 @@
+//! The directory as several starts and several processes see it.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use config::IscsiName;
+
+use super::*;
+use crate::locate::locate_all;
+use crate::scratch::Scratch;
+
+/// A directory with a state directory and images in it.
+struct World {
+    scratch: Scratch,
+    state: State,
+}
+
+impl World {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        let state = State::open(scratch.path().join("state/tarn")).unwrap();
+        Self { scratch, state }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    fn make(&self, name: &str) {
+        fs::write(self.at(name), name).unwrap();
+    }
+
+    /// Replaces the file at `name` by one that was made elsewhere.
+    fn restore(&self, name: &str) {
+        self.make("restored");
+        fs::rename(self.at("restored"), self.at(name)).unwrap();
+    }
+
+    /// A start with these stores, the given one made by `meanwhile`.
+    fn start_and(
+        &self,
+        stores: &[&str],
+        meanwhile: impl FnOnce(),
+    ) -> Result<Vec<UnitIdentity>, StartError> {
+        let stores: Vec<_> = stores
+            .iter()
+            .map(|store| match store.split_once(':') {
+                Some(_) => (*store).to_owned(),
+                None => self.at(store).display().to_string(),
+            })
+            .collect();
+        let name = IscsiName::parse("iqn.2026-11.example.tarn:t").unwrap();
+        let model = Model::from_stores(&stores, name, &[]).unwrap();
+        let identities = self.state.identities(&model, &locate_all(&model)?)?;
+        meanwhile();
+        self.state.note_files(&model, &locate_all(&model)?)?;
+        Ok(identities)
+    }
+
+    fn start(&self, stores: &[&str]) -> Result<Vec<UnitIdentity>, StartError> {
+        self.start_and(stores, || ())
+    }
+
+    /// What the stores are known by in a start that ends at once.
+    fn naas(&self, stores: &[&str]) -> Vec<Naa> {
+        let identities = self.start(stores).unwrap();
+        identities.iter().map(|identity| identity.naa).collect()
+    }
+
+    fn naa(&self, store: &str) -> Naa {
+        self.naas(&[store])[0]
+    }
+
+    fn ledger(&self) -> String {
+        fs::read_to_string(self.state.directory().join("identities.toml")).unwrap_or_default()
+    }
+}
+
+#[test]
+fn an_identity_is_made_once() {
+    let world = World::new();
+    world.make("a");
+    world.make("b");
+    let first = world.naas(&["a", "b"]);
+    assert_ne!(first[0], first[1]);
+    assert_eq!(world.naas(&["b", "a"]), [first[1], first[0]]);
+    let ledger = world.ledger();
+    world.naas(&["a"]);
+    assert_eq!(world.ledger(), ledger, "nothing new, nothing written");
+}
+
+#[test]
+fn a_moved_image_keeps_its_identity_and_its_old_place_is_free() {
+    let world = World::new();
+    world.make("a");
+    let naa = world.naa("a");
+    fs::rename(world.at("a"), world.at("b")).unwrap();
+    world.make("a");
+    assert_eq!(world.naa("b"), naa);
+    assert_ne!(world.naa("a"), naa);
+    assert_eq!(world.naa("b"), naa);
+}
+
+#[test]
+fn images_that_change_places_change_identities_with_them() {
+    let world = World::new();
+    world.make("a");
+    world.make("b");
+    let before = world.naas(&["a", "b"]);
+    fs::rename(world.at("a"), world.at("c")).unwrap();
+    fs::rename(world.at("b"), world.at("a")).unwrap();
+    fs::rename(world.at("c"), world.at("b")).unwrap();
+    assert_eq!(world.naas(&["a", "b"]), [before[1], before[0]]);
+    assert_eq!(world.naas(&["b", "a"]), before);
+}
+
+#[test]
+fn a_restored_image_keeps_its_identity_by_its_path() {
+    let world = World::new();
+    world.make("a");
+    let naa = world.naa("a");
+    world.restore("a");
+    assert_eq!(world.naa("a"), naa);
+    fs::rename(world.at("a"), world.at("b")).unwrap();
+    assert_eq!(world.naa("b"), naa, "its new mark was noted");
+}
+
+#[test]
+fn an_image_that_tarn_makes_is_a_new_disk_and_is_known_from_then_on() {
+    let world = World::new();
+    let make = || {
+        let identities = world.start_and(&["new?size=1M"], || world.make("new"));
+        identities.unwrap()[0].naa
+    };
+    let first = make();
+    assert_eq!(world.naa("new"), first);
+    fs::rename(world.at("new"), world.at("moved")).unwrap();
+    assert_eq!(world.naa("moved"), first);
+    fs::remove_file(world.at("moved")).unwrap();
+    let second = make();
+    assert_ne!(second, first);
+}
+
+#[test]
+fn memory_is_a_new_disk_each_time_and_leaves_no_trace() {
+    let world = World::new();
+    let first = world.naas(&["mem:1M", "mem:1M"]);
+    assert_ne!(first[0], first[1]);
+    assert_ne!(world.naa("mem:1M"), first[0]);
+    assert_eq!(world.ledger(), "");
+    let identities = world.start(&["null:1M"]).unwrap();
+    assert!(!identities[0].state.is_kept());
+}
+
+fn with_id(id: &str, store: &str) -> Model {
+    let text = format!(
+        "[[lun]]\nid = \"{id}\"\nstore = \"{store}\"\n[[target]]\nname = \"iqn.2026-11.a:t\"\n"
+    );
+    Model::from_toml(&text, Path::new("t.toml")).unwrap()
+}
+
+#[test]
+fn a_unit_with_an_id_keeps_its_identity_whatever_its_store() {
+    let world = World::new();
+    let naa = |id: &str, store: &str| {
+        let model = with_id(id, store);
+        let locations = locate_all(&model).unwrap();
+        world.state.identities(&model, &locations).unwrap()[0].naa
+    };
+    let demo = naa("demo", "mem:1M");
+    assert_eq!(naa("demo", "null:1M"), demo);
+    assert_ne!(naa("other", "mem:1M"), demo);
+}
+
+#[test]
+fn what_the_administrator_says_wins_over_what_was_made() {
+    let world = World::new();
+    let text = "[[lun]]\nid = \"a\"\nstore = \"mem:1M\"\nserial = \"S\"\nnaa = \"5000000000000001\"\n[[target]]\nname = \"iqn.2026-11.a:t\"\n";
+    let model = Model::from_toml(text, Path::new("t.toml")).unwrap();
+    let identities = world.state.identities(&model, &[None]).unwrap();
+    assert_eq!(identities[0].serial.as_str(), "S");
+    assert_eq!(identities[0].naa.to_string(), "5000000000000001");
+}
+
+#[test]
+fn two_daemons_share_the_directory_and_no_unit() {
+    let world = World::new();
+    world.make("a");
+    world.make("b");
+    let a = world.start(&["a"]).unwrap();
+    let b = world.start(&["b"]).unwrap();
+    assert_ne!(a[0].naa, b[0].naa);
+    let error = world.start(&["b", "a"]).unwrap_err();
+    assert!(matches!(error, StartError::UnitBusy { .. }), "{error}");
+    drop(a);
+    drop(b);
+    assert!(world.start(&["b", "a"]).is_ok());
+}
+
+#[test]
+fn what_is_saved_of_a_unit_is_found_by_its_identity() {
+    let world = World::new();
+    world.make("a");
+    let save = |identity: &UnitIdentity| identity.state.save(Saved::Registrations, b"keys");
+    save(&world.start(&["a"]).unwrap()[0]).unwrap();
+    fs::rename(world.at("a"), world.at("b")).unwrap();
+    let loaded = world.start(&["b"]).unwrap()[0]
+        .state
+        .load(Saved::Registrations);
+    assert_eq!(loaded.unwrap().unwrap(), b"keys");
+}
+
+/// What two processes do at once: neither loses the other's entry.
+#[test]
+fn daemons_that_start_together_keep_each_other_s_identities() {
+    let world = World::new();
+    let names: Vec<_> = (0..8).map(|n| format!("disk{n}")).collect();
+    for name in &names {
+        world.make(name);
+    }
+    let naas: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = names
+            .iter()
+            .map(|name| scope.spawn(|| world.naa(name)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    assert_eq!(world.naas(&names), naas);
+}
+
+#[test]
+fn everything_is_private_to_its_owner() {
+    let world = World::new();
+    world.make("a");
+    let identities = world.start(&["a"]).unwrap();
+    identities[0].state.save(Saved::ModePages, b"x").unwrap();
+    let mut left = vec![world.state.directory().to_owned()];
+    let mut files = 0;
+    while let Some(path) = left.pop() {
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{}", path.display());
+        if path.is_dir() {
+            let entries = fs::read_dir(&path).unwrap();
+            left.extend(entries.map(|entry| entry.unwrap().path()));
+        } else {
+            files += 1;
+        }
+    }
+    assert_eq!(
+        files, 4,
+        "identities, their lock, the unit's lock, its mode pages"
+    );
+}
+
+#[test]
+fn a_directory_that_others_may_write_to_is_refused() {
+    let scratch = Scratch::new();
+    for mode in [0o770, 0o707, 0o1777] {
+        fs::set_permissions(scratch.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let error = State::open(scratch.path().to_owned())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(&format!("has mode {mode:04o}")), "{error}");
+        assert!(error.contains("run chmod 700"), "{error}");
+    }
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(State::open(scratch.path().to_owned()).is_ok());
+}
+
+#[test]
+fn a_ledger_that_is_damaged_or_newer_is_refused_and_left_alone() {
+    let world = World::new();
+    world.make("a");
+    let path = world.state.directory().join("identities.toml");
+    for (text, message) in [
+        ("version = 1\n[[unit]]\n", "is not what this program writes"),
+        (
+            "version = 2\n",
+            "has version 2, this program knows version 1",
+        ),
+        (
+            "version = 1\n[[unit]]\nserial = \"\"\nnaa = \"3\"\n",
+            "serial \"\" or naa \"3\" is none",
+        ),
+    ] {
+        fs::write(&path, text).unwrap();
+        let error = world.start(&["a"]).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+        assert_eq!(world.ledger(), text);
+    }
+}

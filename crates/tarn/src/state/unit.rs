@@ -1,0 +1,195 @@
+//! The state of one unit: two files in the form of the device server, behind one lock.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{atomic, make_private_directory};
+
+/// The lock of a unit's directory.
+pub(super) const LOCK: &str = "lock";
+
+/// What is kept of a unit across restarts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Saved {
+    /// Persistent reservations with APTPL.
+    Registrations,
+    /// Saved mode pages.
+    ModePages,
+}
+
+impl Saved {
+    fn file_name(self) -> &'static str {
+        match self {
+            Self::Registrations => "registrations",
+            Self::ModePages => "mode-pages",
+        }
+    }
+}
+
+/// First word of the header of every file; the version of the frame follows, not that of the
+/// content, which is the device server's own.
+const MAGIC: &str = "tarn-state";
+const VERSION: u32 = 1;
+
+/// The state of one unit, which this process alone may use as long as it holds this.
+///
+/// Loading and saving block on the disk: they belong on a helper thread, not on a reactor.
+#[derive(Debug)]
+pub struct UnitState {
+    kept: Option<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    directory: PathBuf,
+    /// Held, not used: the lock ends when it is closed.
+    _lock: File,
+}
+
+impl UnitState {
+    /// The state of a unit that is gone with the process, such as memory: nothing is kept.
+    pub fn volatile() -> Self {
+        Self { kept: None }
+    }
+
+    /// Takes the directory of a unit for this process; `None` if another one has it.
+    pub(super) fn lock(directory: &Path) -> io::Result<Option<Self>> {
+        make_private_directory(directory)?;
+        let lock = atomic::open_private(&directory.join(LOCK))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Some(Self {
+                kept: Some(Kept {
+                    directory: directory.to_owned(),
+                    _lock: lock,
+                }),
+            })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// Whether what is saved survives the process.
+    pub fn is_kept(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// What was saved last, if anything was.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or is not what [`UnitState::save`] writes. Going on without it
+    /// would forget reservations, so the unit should not be served then.
+    pub fn load(&self, saved: Saved) -> io::Result<Option<Vec<u8>>> {
+        let Some(kept) = &self.kept else {
+            return Ok(None);
+        };
+        let path = kept.directory.join(saved.file_name());
+        match fs::read(&path) {
+            Ok(bytes) => unframe(saved, &bytes).map(Some).ok_or_else(|| {
+                let message = format!(
+                    "{} is damaged or of another version, restore it from a backup or remove it",
+                    path.display()
+                );
+                io::Error::new(io::ErrorKind::InvalidData, message)
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Keeps `content` in place of what was saved before. On return it is on stable storage.
+    ///
+    /// # Errors
+    ///
+    /// It is not; what was saved before is still there.
+    pub fn save(&self, saved: Saved, content: &[u8]) -> io::Result<()> {
+        match &self.kept {
+            Some(kept) => {
+                let path = kept.directory.join(saved.file_name());
+                atomic::replace(&path, &frame(saved, content))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// A line that says what follows and how long it is, then the content.
+fn frame(saved: Saved, content: &[u8]) -> Vec<u8> {
+    let name = saved.file_name();
+    let mut framed = format!("{MAGIC} {VERSION} {name} {}\n", content.len()).into_bytes();
+    framed.extend_from_slice(content);
+    framed
+}
+
+fn unframe(saved: Saved, framed: &[u8]) -> Option<Vec<u8>> {
+    let end = framed.iter().position(|&byte| byte == b'\n')?;
+    let (header, rest) = framed.split_at_checked(end)?;
+    let content = rest.get(1..)?;
+    let name = saved.file_name();
+    let expected = format!("{MAGIC} {VERSION} {name} {}", content.len());
+    (header == expected.as_bytes()).then(|| content.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn what_is_saved_is_there_for_the_next_owner() {
+        let scratch = Scratch::new();
+        let directory = scratch.path().join("units/3");
+        let state = UnitState::lock(&directory).unwrap().unwrap();
+        assert_eq!(state.load(Saved::Registrations).unwrap(), None);
+        for content in [&b"a\nb\0"[..], b""] {
+            state.save(Saved::Registrations, content).unwrap();
+            assert_eq!(state.load(Saved::Registrations).unwrap().unwrap(), content);
+        }
+        state.save(Saved::ModePages, b"pages").unwrap();
+        drop(state);
+
+        let next = UnitState::lock(&directory).unwrap().unwrap();
+        assert_eq!(next.load(Saved::Registrations).unwrap().unwrap(), b"");
+        assert_eq!(next.load(Saved::ModePages).unwrap().unwrap(), b"pages");
+    }
+
+    #[test]
+    fn a_unit_has_one_owner_at_a_time() {
+        let scratch = Scratch::new();
+        let first = UnitState::lock(scratch.path()).unwrap();
+        assert!(first.is_some());
+        assert!(UnitState::lock(scratch.path()).unwrap().is_none());
+        drop(first);
+        assert!(UnitState::lock(scratch.path()).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error_and_not_an_empty_state() {
+        let scratch = Scratch::new();
+        let state = UnitState::lock(scratch.path()).unwrap().unwrap();
+        state.save(Saved::Registrations, b"content").unwrap();
+        let path = scratch.path().join("registrations");
+        let good = fs::read(&path).unwrap();
+        for damaged in [
+            &good[..0],
+            &good[..5],
+            &good[..good.len() - 1],
+            &[&good[..], b"x"].concat(),
+            b"tarn-state 2 registrations 0\n",
+            b"tarn-state 1 mode-pages 0\n",
+        ] {
+            fs::write(&path, damaged).unwrap();
+            let error = state.load(Saved::Registrations).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        }
+    }
+
+    #[test]
+    fn a_volatile_unit_keeps_nothing() {
+        let state = UnitState::volatile();
+        state.save(Saved::ModePages, b"x").unwrap();
+        assert_eq!(state.load(Saved::ModePages).unwrap(), None);
+        assert!(!state.is_kept());
+    }
+}
