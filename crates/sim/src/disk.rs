@@ -1,0 +1,490 @@
+//! A disk that is slow, full, torn, forgetful or silent.
+//!
+//! One medium, and a [`Backstore`] handle on it for each core. A request waits here until the
+//! world says how it ends ([`Fate`]); only then does it take effect, so requests overtake each
+//! other. With a volatile cache, what was not flushed may be gone after a crash, block by block.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::rc::Rc;
+
+use memory::Payload;
+use store::{
+    Backstore, Capabilities, Extent, HelperResult, IoAnswer, IoFailure, IoRequest, IoResult, IoTag,
+    RingOperation, Submitted,
+};
+
+use crate::prng::Prng;
+
+/// Logical block length, in bytes.
+pub const BLOCK_BYTES: usize = 512;
+
+/// Names a request that waits in the disk.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct RequestId(u64);
+
+/// How a request ends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Fate {
+    /// As it should.
+    Good,
+    /// With an error and without an effect.
+    Failed,
+    /// With an error after a part of it has taken effect.
+    Torn,
+    /// Not until the world says otherwise.
+    Hangs,
+}
+
+/// A request that is over.
+#[derive(Debug)]
+pub struct Completion {
+    /// The core it belongs to.
+    pub core: usize,
+    /// As the core named it.
+    pub tag: IoTag,
+    /// For [`Backstore`]'s user.
+    pub result: IoResult,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    core: usize,
+    tag: IoTag,
+    request: IoRequest,
+}
+
+#[derive(Debug)]
+struct State {
+    capabilities: Capabilities,
+    /// What a read gives.
+    content: Vec<u8>,
+    /// What is left after a crash.
+    durable: Vec<u8>,
+    /// Blocks of which the two may differ.
+    dirty: BTreeSet<usize>,
+    mapped: Vec<bool>,
+    waiting: BTreeMap<RequestId, Waiting>,
+    /// Requests that have no fate yet.
+    arrivals: Vec<RequestId>,
+    next_id: u64,
+    queue_max: usize,
+    is_latched: bool,
+    prng: Prng,
+}
+
+/// The disk, for the world.
+#[derive(Clone, Debug)]
+pub struct Disk(Rc<RefCell<State>>);
+
+/// The disk, for one core.
+#[derive(Debug)]
+struct Handle {
+    disk: Disk,
+    core: usize,
+    capabilities: Capabilities,
+}
+
+impl Disk {
+    /// A disk of zeros. It takes `queue_max` requests at a time.
+    pub fn new(blocks: usize, volatile_cache: bool, queue_max: usize, prng: Prng) -> Self {
+        let size = blocks * BLOCK_BYTES;
+        let block_bytes = u32::try_from(BLOCK_BYTES).unwrap_or(u32::MAX);
+        let capabilities = Capabilities {
+            size_bytes: size as u64,
+            block_bytes,
+            physical_block_bytes: block_bytes,
+            read_only: false,
+            thin: true,
+            unmap_granularity_bytes: block_bytes,
+            reads_in_place: false,
+            needs_own_buffer: false,
+            volatile_cache,
+            solid_state: true,
+        };
+        Self(Rc::new(RefCell::new(State {
+            capabilities,
+            content: vec![0; size],
+            durable: vec![0; size],
+            dirty: BTreeSet::new(),
+            mapped: vec![false; blocks],
+            waiting: BTreeMap::new(),
+            arrivals: Vec::new(),
+            next_id: 0,
+            queue_max,
+            is_latched: false,
+            prng,
+        })))
+    }
+
+    /// What it is.
+    pub fn capabilities(&self) -> Capabilities {
+        self.0.borrow().capabilities.clone()
+    }
+
+    /// A handle for a core.
+    pub fn handle(&self, core: usize) -> Box<dyn Backstore> {
+        Box::new(Handle {
+            disk: self.clone(),
+            core,
+            capabilities: self.capabilities(),
+        })
+    }
+
+    /// Requests that came since the last call and wait for their fate.
+    pub fn take_arrivals(&self) -> Vec<RequestId> {
+        std::mem::take(&mut self.0.borrow_mut().arrivals)
+    }
+
+    /// How many requests wait.
+    pub fn waiting(&self) -> usize {
+        self.0.borrow().waiting.len()
+    }
+
+    /// A request takes effect and ends. `None` if a crash has ended it before, or it hangs.
+    pub fn complete(&self, id: RequestId, fate: Fate) -> Option<Completion> {
+        let mut state = self.0.borrow_mut();
+        if fate == Fate::Hangs {
+            return None;
+        }
+        let waiting = state.waiting.remove(&id)?;
+        let result = state.execute(waiting.request, fate);
+        Some(Completion {
+            core: waiting.core,
+            tag: waiting.tag,
+            result,
+        })
+    }
+
+    /// In words, for the trace.
+    pub fn describe(&self, id: RequestId) -> String {
+        let state = self.0.borrow();
+        let Some(waiting) = state.waiting.get(&id) else {
+            return "gone".to_owned();
+        };
+        let blocks = |range: &Range<u64>| blocks_of(range);
+        match &waiting.request {
+            IoRequest::Read { offset, len, .. } => {
+                format!("read {:?}", blocks(&(*offset..*offset + *len as u64)))
+            }
+            IoRequest::Write {
+                offset,
+                data,
+                durable,
+            } => {
+                let range = blocks(&(*offset..*offset + data.len() as u64));
+                format!("write {range:?}{}", if *durable { " durable" } else { "" })
+            }
+            IoRequest::Flush => "flush".to_owned(),
+            IoRequest::Unmap { range } => format!("unmap {:?}", blocks(range)),
+            IoRequest::WriteZeros { range, .. } => format!("write zeros {:?}", blocks(range)),
+            IoRequest::Extents { range, .. } => format!("extents {:?}", blocks(range)),
+        }
+    }
+
+    /// The machine stops: requests that wait take part of their effect or none and never end,
+    /// and each block that was not durable may be lost.
+    pub fn crash(&self) {
+        let mut state = self.0.borrow_mut();
+        state.arrivals.clear();
+        for (_, waiting) in std::mem::take(&mut state.waiting) {
+            let is_write = matches!(
+                waiting.request,
+                IoRequest::Write { .. } | IoRequest::Unmap { .. } | IoRequest::WriteZeros { .. }
+            );
+            if is_write && state.prng.chance(500) {
+                // Whether it failed is nobody's to know any more.
+                drop(state.execute(waiting.request, Fate::Torn));
+            }
+        }
+        for block in std::mem::take(&mut state.dirty) {
+            if state.prng.chance(500) {
+                state.persist(block);
+            }
+        }
+        state.content = state.durable.clone();
+        state.is_latched = false;
+    }
+
+    /// What a read of everything would give.
+    pub fn content(&self) -> Vec<u8> {
+        self.0.borrow().content.clone()
+    }
+}
+
+impl State {
+    fn execute(&mut self, request: IoRequest, fate: Fate) -> IoResult {
+        match request {
+            IoRequest::Read {
+                offset,
+                len,
+                buffer,
+            } => self.read(offset, len, buffer, fate),
+            IoRequest::Write {
+                offset,
+                data,
+                durable,
+            } => {
+                let range = offset..offset + data.len() as u64;
+                let bytes = data.to_vec();
+                self.change(&range, durable, fate, |at, block| {
+                    block.copy_from_slice(&bytes[at..at + BLOCK_BYTES]);
+                    true
+                })
+            }
+            IoRequest::WriteZeros { range, durable } => {
+                self.change(&range, durable, fate, |_, block| {
+                    block.fill(0);
+                    true
+                })
+            }
+            IoRequest::Unmap { range } => self.change(&range, false, fate, |_, block| {
+                block.fill(0);
+                false
+            }),
+            IoRequest::Flush => self.flush(fate),
+            IoRequest::Extents { range, count_max } => Ok(self.extents(&range, count_max)),
+        }
+    }
+
+    fn read(
+        &mut self,
+        offset: u64,
+        len: usize,
+        buffer: Option<memory::Buffer>,
+        fate: Fate,
+    ) -> IoResult {
+        if fate != Fate::Good {
+            return Err(IoFailure::Medium { offset });
+        }
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let bytes = &self.content[start..start + len];
+        let Some(mut buffer) = buffer else {
+            return Err(IoFailure::Hardware { errno: 0 });
+        };
+        buffer.copy_from_slice(bytes);
+        Ok(IoAnswer::Data(Payload::Pool(buffer)))
+    }
+
+    /// Changes block after block. `new` gives a block its content and says whether it is mapped.
+    fn change(
+        &mut self,
+        range: &Range<u64>,
+        durable: bool,
+        fate: Fate,
+        new: impl Fn(usize, &mut [u8]) -> bool,
+    ) -> IoResult {
+        let failure = Err(IoFailure::Medium {
+            offset: range.start,
+        });
+        if fate == Fate::Failed {
+            return failure;
+        }
+        if durable && self.is_latched {
+            return Err(IoFailure::FlushLatched);
+        }
+        let blocks = blocks_of(range);
+        let effective = match fate {
+            Fate::Torn => self.prng.size(0, blocks.len().saturating_sub(1)),
+            Fate::Good | Fate::Failed | Fate::Hangs => blocks.len(),
+        };
+        for (index, block) in blocks.take(effective).enumerate() {
+            let at = block * BLOCK_BYTES;
+            let content = &mut self.content[at..at + BLOCK_BYTES];
+            self.mapped[block] = new(index * BLOCK_BYTES, content);
+            self.dirty.insert(block);
+            if durable || !self.capabilities.volatile_cache {
+                self.persist(block);
+            }
+        }
+        if fate == Fate::Torn {
+            failure
+        } else {
+            Ok(IoAnswer::Done)
+        }
+    }
+
+    fn flush(&mut self, fate: Fate) -> IoResult {
+        if self.is_latched {
+            return Err(IoFailure::FlushLatched);
+        }
+        if fate != Fate::Good {
+            self.is_latched = true;
+            return Err(IoFailure::Hardware { errno: 5 });
+        }
+        for block in std::mem::take(&mut self.dirty) {
+            self.persist(block);
+        }
+        Ok(IoAnswer::Done)
+    }
+
+    fn persist(&mut self, block: usize) {
+        let range = block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES;
+        let (durable, content) = (&mut self.durable[range.clone()], &self.content[range]);
+        durable.copy_from_slice(content);
+    }
+
+    fn extents(&self, range: &Range<u64>, count_max: usize) -> IoAnswer {
+        let mut extents: Vec<Extent> = Vec::new();
+        for block in blocks_of(range) {
+            let mapped = self.mapped[block];
+            let end = ((block + 1) * BLOCK_BYTES) as u64;
+            if let Some(last) = extents.last_mut()
+                && last.mapped == mapped
+            {
+                last.range.end = end;
+            } else if extents.len() < count_max {
+                let range = end - BLOCK_BYTES as u64..end;
+                extents.push(Extent { range, mapped });
+            } else {
+                break;
+            }
+        }
+        IoAnswer::Extents(extents)
+    }
+}
+
+impl Backstore for Handle {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn submit(&mut self, tag: IoTag, request: IoRequest) -> Submitted {
+        let mut state = self.disk.0.borrow_mut();
+        if state.waiting.len() >= state.queue_max {
+            return Submitted::Full(request);
+        }
+        // As a page cache does: some requests are over before they wait.
+        if !matches!(request, IoRequest::Flush) && state.prng.chance(100) {
+            return Submitted::Done(state.execute(request, Fate::Good));
+        }
+        let id = RequestId(state.next_id);
+        state.next_id += 1;
+        let core = self.core;
+        state.waiting.insert(id, Waiting { core, tag, request });
+        state.arrivals.push(id);
+        Submitted::Pending
+    }
+
+    fn handle_ring_result(&mut self, _: IoTag, _: RingOperation, _: i32) -> Submitted {
+        // It never asks for an operation.
+        Submitted::Done(Err(IoFailure::Hardware { errno: 0 }))
+    }
+
+    fn handle_helper_result(&mut self, _: IoTag, _: HelperResult) -> Submitted {
+        Submitted::Done(Err(IoFailure::Hardware { errno: 0 }))
+    }
+
+    fn refresh_size(&mut self) -> Option<u64> {
+        None
+    }
+}
+
+/// The blocks of a range of bytes.
+fn blocks_of(range: &Range<u64>) -> Range<usize> {
+    let block = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX) / BLOCK_BYTES;
+    block(range.start)..block(range.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes `byte` to one block and waits for nothing.
+    fn write(disk: &Disk, block: usize, byte: u8, durable: bool) -> RequestId {
+        let mut handle = disk.handle(0);
+        loop {
+            let request = IoRequest::Write {
+                offset: (block * BLOCK_BYTES) as u64,
+                data: Payload::Heap(vec![byte; BLOCK_BYTES]),
+                durable,
+            };
+            if let Submitted::Pending = handle.submit(IoTag(0), request) {
+                return *disk.take_arrivals().last().unwrap();
+            }
+        }
+    }
+
+    fn flush(disk: &Disk) -> RequestId {
+        let submitted = disk.handle(0).submit(IoTag(1), IoRequest::Flush);
+        assert!(matches!(submitted, Submitted::Pending));
+        *disk.take_arrivals().last().unwrap()
+    }
+
+    fn disk(volatile_cache: bool) -> Disk {
+        Disk::new(8, volatile_cache, 64, Prng::new(5))
+    }
+
+    #[test]
+    fn a_request_takes_effect_when_it_ends_and_not_before() {
+        let disk = disk(true);
+        let first = write(&disk, 0, 1, false);
+        let second = write(&disk, 0, 2, false);
+        assert!(disk.complete(second, Fate::Hangs).is_none());
+        assert!(disk.complete(second, Fate::Good).unwrap().result.is_ok());
+        assert_eq!(disk.content()[0], 2);
+        assert!(disk.complete(first, Fate::Good).is_some());
+        assert_eq!(disk.content()[0], 1);
+        assert!(disk.complete(first, Fate::Good).is_none());
+        assert_eq!(disk.waiting(), 0);
+    }
+
+    #[test]
+    fn a_crash_spares_what_was_durable_and_nothing_else_for_certain() {
+        let mut survived = [0, 0];
+        for seed in 0..50 {
+            let disk = Disk::new(8, true, 64, Prng::new(seed));
+            for (block, durable) in [(0, true), (1, false)] {
+                let id = write(&disk, block, 7, durable);
+                disk.complete(id, Fate::Good);
+            }
+            disk.crash();
+            for (block, count) in survived.iter_mut().enumerate() {
+                *count += usize::from(disk.content()[block * BLOCK_BYTES] == 7);
+            }
+        }
+        assert_eq!(survived[0], 50);
+        assert!((1..50).contains(&survived[1]), "{survived:?}");
+    }
+
+    #[test]
+    fn a_flush_makes_durable_what_ended_before_it() {
+        let disk = disk(true);
+        let id = write(&disk, 3, 9, false);
+        disk.complete(id, Fate::Good);
+        let id = flush(&disk);
+        assert!(disk.complete(id, Fate::Good).unwrap().result.is_ok());
+        disk.crash();
+        assert_eq!(disk.content()[3 * BLOCK_BYTES], 9);
+    }
+
+    #[test]
+    fn a_failed_flush_is_remembered() {
+        let disk = disk(true);
+        let id = flush(&disk);
+        assert!(disk.complete(id, Fate::Failed).unwrap().result.is_err());
+        let id = flush(&disk);
+        let result = disk.complete(id, Fate::Good).unwrap().result;
+        assert!(matches!(result, Err(IoFailure::FlushLatched)));
+        let id = write(&disk, 0, 1, true);
+        assert!(disk.complete(id, Fate::Good).unwrap().result.is_err());
+    }
+
+    #[test]
+    fn without_a_cache_every_write_is_durable() {
+        let disk = disk(false);
+        let id = write(&disk, 2, 4, false);
+        disk.complete(id, Fate::Good);
+        disk.crash();
+        assert_eq!(disk.content()[2 * BLOCK_BYTES], 4);
+    }
+
+    #[test]
+    fn a_full_queue_gives_the_request_back() {
+        let disk = Disk::new(8, true, 1, Prng::new(5));
+        write(&disk, 0, 1, false);
+        let submitted = disk.handle(1).submit(IoTag(2), IoRequest::Flush);
+        assert!(matches!(submitted, Submitted::Full(IoRequest::Flush)));
+    }
+}
