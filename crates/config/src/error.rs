@@ -47,8 +47,8 @@ pub enum Rule {
     WrongType {
         /// What the key takes.
         wanted: &'static str,
-        /// What is there.
-        got: &'static str,
+        /// What is there, with its value if that is short.
+        got: String,
     },
     /// A number outside its range.
     #[error("{got} is outside {min}..={max}; choose a number in that range")]

@@ -193,7 +193,7 @@ impl<'a> Field<'a> {
             .value
             .get_ref()
             .as_integer()
-            .ok_or_else(|| self.wrong_type("a number"))?;
+            .ok_or_else(|| self.wrong_type("a whole number"))?;
         let out_of_range = || Rule::OutOfRange {
             got: integer.to_string(),
             min,
@@ -253,13 +253,13 @@ impl<'a> Field<'a> {
 
     fn wrong_type(&self, wanted: &'static str) -> ConfigError {
         let got = match self.value.get_ref() {
-            DeValue::String(_) => "a string",
-            DeValue::Integer(_) => "a number",
-            DeValue::Float(_) => "a number with a fraction",
-            DeValue::Boolean(_) => "true or false",
-            DeValue::Datetime(_) => "a date",
-            DeValue::Array(_) => "a list",
-            DeValue::Table(_) => "a table",
+            DeValue::String(text) => format!("the string {text:?}"),
+            DeValue::Integer(number) => format!("the number {number}"),
+            DeValue::Float(number) => format!("the number {}", number.as_str()),
+            DeValue::Boolean(flag) => flag.to_string(),
+            DeValue::Datetime(date) => format!("the date {date}"),
+            DeValue::Array(_) => "a list".to_owned(),
+            DeValue::Table(_) => "a table".to_owned(),
         };
         Rule::WrongType { wanted, got }.at(self.place())
     }

@@ -10,7 +10,7 @@ use crate::{ChapAlgorithm, Group, Model, Place, Target};
 pub enum Warning {
     /// Everyone who reaches the address can read and write.
     #[error(
-        "{place}: target {target} is open to everyone who reaches {portal}; set auth or groups, or listen on 127.0.0.1"
+        "{place}: target {target} is open without CHAP to everyone who reaches {portal}; set auth or groups in a configuration file, or listen on 127.0.0.1"
     )]
     OpenOffLoopback {
         /// The portal.
@@ -160,7 +160,7 @@ mod tests {
     fn a_portal_off_loopback_warns_unless_someone_guards_it() {
         let message = |portal: &str| {
             vec![format!(
-                "t.toml:6: target[0].portals[0]: target iqn.2026-11.example.tarn:t is open to everyone who reaches {portal}; set auth or groups, or listen on 127.0.0.1"
+                "t.toml:6: target[0].portals[0]: target iqn.2026-11.example.tarn:t is open without CHAP to everyone who reaches {portal}; set auth or groups in a configuration file, or listen on 127.0.0.1"
             )]
         };
         for (portal, more, expected) in [

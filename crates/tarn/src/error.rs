@@ -116,6 +116,29 @@ pub enum StartError {
         /// The path.
         path: PathBuf,
     },
+    /// The directory that a file is to be made in is not there.
+    #[error(
+        "{place}: {} cannot be made, as its directory does not exist; make that first",
+        path.display()
+    )]
+    StoreDirectoryMissing {
+        /// Where it is named.
+        place: Place,
+        /// The path.
+        path: PathBuf,
+    },
+    /// What is at the path is not of the kind that the store asks for.
+    #[error("{place}: {} is {got}; name {wanted}", path.display())]
+    StoreKind {
+        /// Where it is named.
+        place: Place,
+        /// The path.
+        path: PathBuf,
+        /// What is there.
+        got: &'static str,
+        /// What the store can be.
+        wanted: &'static str,
+    },
     /// The file or device of a unit cannot be looked at.
     #[error("{place}: cannot look at {}, check the permissions of its directories", path.display())]
     StoreUnreachable {
@@ -208,12 +231,22 @@ pub fn one_line(error: &anyhow::Error) -> String {
     plain(&format!("tarn: {error:#}"))
 }
 
-/// What clap says about a wrong command line, in exactly one line.
+/// What clap says about a wrong command line, with its tip, in exactly one line.
 pub fn usage_line(text: &str) -> String {
-    let message = text.split("\n\n").next().unwrap_or_default();
-    let message = message.trim().trim_start_matches("error: ");
-    let words: Vec<_> = message.split_whitespace().collect();
-    plain(&format!("tarn: {}; see tarn serve --help", words.join(" ")))
+    let mut paragraphs = text.split("\n\n");
+    let message = paragraphs.next().unwrap_or_default().trim();
+    let message = message.trim_start_matches("error: ");
+    let mut line = format!("tarn: {message}");
+    // Other tips, such as how to pass a value that looks like a flag, would mislead.
+    let tips = paragraphs.flat_map(str::lines).map(str::trim);
+    if let Some(tip) = tips
+        .filter_map(|line| line.strip_prefix("tip: "))
+        .find(|tip| tip.contains("similar"))
+    {
+        line = format!("{line}; {tip}");
+    }
+    let words: Vec<_> = line.split_whitespace().collect();
+    plain(&format!("{}; see tarn serve --help", words.join(" ")))
 }
 
 /// Escapes control characters, so that no file name can break the line or colour the terminal.
@@ -249,8 +282,14 @@ mod tests {
     #[test]
     fn usage_errors_are_one_line_too() {
         assert_eq!(
-            usage_line("error: unexpected argument '--x' found\n\n  tip: ...\n\nUsage: tarn\n"),
-            "tarn: unexpected argument '--x' found; see tarn serve --help"
+            usage_line("error: invalid\n  value\n\nUsage: tarn\n"),
+            "tarn: invalid value; see tarn serve --help"
+        );
+        assert_eq!(
+            usage_line(
+                "error: what is --x\n\n  tip: put it last\n  tip: a similar one is --y\n\nUsage: tarn\n"
+            ),
+            "tarn: what is --x; a similar one is --y; see tarn serve --help"
         );
     }
 }

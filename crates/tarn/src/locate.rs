@@ -1,12 +1,12 @@
 //! Finds the files and devices of a model's units, without opening them.
 
-use std::fs::{self, Metadata};
+use std::fs::{self, FileType, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use config::{Model, Unit};
+use config::{Model, Rule, StoreKind, Unit};
 
 use crate::StartError;
 
@@ -45,9 +45,40 @@ impl FileMark {
 ///
 /// # Errors
 ///
-/// A store that is not there and has no `size=` to be made with.
+/// A store that is not there and has no `size=` to be made with, is of another kind than asked
+/// for, or is that of two units.
 pub fn locate_all(model: &Model) -> Result<Vec<Option<Location>>, StartError> {
-    model.units().iter().map(locate).collect()
+    let mut locations: Vec<Option<Location>> = Vec::new();
+    for unit in model.units() {
+        let location = locate(unit)?;
+        if let Some(location) = &location {
+            refuse_second_use(model, unit, location, &locations)?;
+        }
+        locations.push(location);
+    }
+    Ok(locations)
+}
+
+/// The model has compared the paths as they are written; this compares where they lead.
+fn refuse_second_use(
+    model: &Model,
+    unit: &Unit,
+    location: &Location,
+    earlier: &[Option<Location>],
+) -> Result<(), StartError> {
+    let is_same = |other: &Location| {
+        other.path == location.path || (other.mark.is_some() && other.mark == location.mark)
+    };
+    let mut others = model.units().iter().zip(earlier);
+    match others.find(|(_, other)| other.as_ref().is_some_and(is_same)) {
+        None => Ok(()),
+        Some((first, _)) => Err(Rule::StoreTwice {
+            path: location.path.display().to_string(),
+            first: first.place.clone(),
+        }
+        .at(unit.place.clone())
+        .into()),
+    }
 }
 
 fn locate(unit: &Unit) -> Result<Option<Location>, StartError> {
@@ -61,22 +92,10 @@ fn locate(unit: &Unit) -> Result<Option<Location>, StartError> {
     };
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            if unit.store.size_bytes.is_none() {
-                return Err(StartError::StoreMissing {
-                    place: unit.place.clone(),
-                    path: path.to_owned(),
-                });
-            }
-            let path = resolve_parent(path).map_err(unreachable)?;
-            return Ok(Some(Location {
-                path,
-                exists: false,
-                mark: None,
-            }));
-        }
+        Err(error) if error.kind() == ErrorKind::NotFound => return locate_new(unit, path),
         Err(error) => return Err(unreachable(error)),
     };
+    check_kind(unit, path, metadata.file_type())?;
     let location = if metadata.file_type().is_block_device() {
         Location {
             path: std::path::absolute(path).map_err(unreachable)?,
@@ -93,6 +112,29 @@ fn locate(unit: &Unit) -> Result<Option<Location>, StartError> {
     Ok(Some(location))
 }
 
+/// Where a file will be that is not there yet.
+fn locate_new(unit: &Unit, path: &Path) -> Result<Option<Location>, StartError> {
+    let (place, path) = (unit.place.clone(), path.to_owned());
+    if unit.store.size_bytes.is_none() {
+        return Err(StartError::StoreMissing { place, path });
+    }
+    match resolve_parent(&path) {
+        Ok(path) => Ok(Some(Location {
+            path,
+            exists: false,
+            mark: None,
+        })),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(StartError::StoreDirectoryMissing { place, path })
+        }
+        Err(source) => Err(StartError::StoreUnreachable {
+            place,
+            path,
+            source,
+        }),
+    }
+}
+
 /// The path that a file yet to be made will have.
 fn resolve_parent(path: &Path) -> std::io::Result<PathBuf> {
     let absolute = std::path::absolute(path)?;
@@ -100,6 +142,34 @@ fn resolve_parent(path: &Path) -> std::io::Result<PathBuf> {
         (Some(parent), Some(name)) => Ok(fs::canonicalize(parent)?.join(name)),
         _ => Ok(absolute),
     }
+}
+
+/// The store that is opened later asks again; this keeps what can never be one from getting an
+/// identity.
+fn check_kind(unit: &Unit, path: &Path, found: FileType) -> Result<(), StartError> {
+    let wanted = match &unit.store.kind {
+        StoreKind::Auto { .. } if found.is_file() || found.is_block_device() => return Ok(()),
+        StoreKind::File { .. } if found.is_file() => return Ok(()),
+        StoreKind::Block { .. } if found.is_block_device() => return Ok(()),
+        StoreKind::Memory { .. } | StoreKind::Null { .. } => return Ok(()),
+        StoreKind::Auto { .. } => "a regular file or a block device",
+        StoreKind::File { .. } => "a regular file, or write block: for a block device",
+        StoreKind::Block { .. } => "a block device, or write file: for a regular file",
+    };
+    Err(StartError::StoreKind {
+        place: unit.place.clone(),
+        path: path.to_owned(),
+        got: if found.is_file() {
+            "a regular file"
+        } else if found.is_dir() {
+            "a directory"
+        } else if found.is_block_device() {
+            "a block device"
+        } else {
+            "neither a file nor a block device"
+        },
+        wanted,
+    })
 }
 
 #[cfg(test)]
@@ -163,10 +233,63 @@ mod tests {
             "STORE \"/nowhere/disk.img\": /nowhere/disk.img does not exist; create it, or add the option size= to have it made"
         );
         let error = locate_one("/nowhere/disk.img?size=1M").unwrap_err();
-        assert!(
-            matches!(error, StartError::StoreUnreachable { .. }),
-            "{error}"
+        assert_eq!(
+            error.to_string(),
+            "STORE \"/nowhere/disk.img?size=1M\": /nowhere/disk.img cannot be made, as its directory does not exist; make that first"
         );
         assert_eq!(locate_one("mem:1M").unwrap(), None);
+    }
+
+    #[test]
+    fn what_can_be_no_store_is_refused_with_what_it_is() {
+        let scratch = Scratch::new();
+        fs::write(scratch.path().join("file"), b"").unwrap();
+        for (store, message) in [
+            (
+                "D",
+                "D is a directory; name a regular file or a block device",
+            ),
+            (
+                "file:D",
+                "D is a directory; name a regular file, or write block: for a block device",
+            ),
+            (
+                "block:D/file",
+                "D/file is a regular file; name a block device, or write file: for a regular file",
+            ),
+            (
+                "/dev/null",
+                "/dev/null is neither a file nor a block device; name a regular file or a block device",
+            ),
+        ] {
+            let directory = scratch.path().to_str().unwrap();
+            let error = locate_one(&store.replace('D', directory))
+                .unwrap_err()
+                .to_string();
+            let (_, error) = error.split_once("\": ").unwrap();
+            assert_eq!(error.replace(directory, "D"), message);
+        }
+    }
+
+    #[test]
+    fn two_ways_to_one_file_are_seen_through() {
+        let scratch = Scratch::new();
+        let at = |name: &str| scratch.path().join(name).display().to_string();
+        fs::write(at("disk"), b"").unwrap();
+        symlink(at("disk"), at("link")).unwrap();
+        fs::hard_link(at("disk"), at("twin")).unwrap();
+        for second in ["./disk", "link", "twin", "./new?size=1M"] {
+            let stores = [at("disk"), at("new?size=1M"), at(second)];
+            let name = IscsiName::parse("iqn.2026-11.example.tarn:t").unwrap();
+            // Not yet refused by the model, which compares what is written.
+            let stores = match Model::from_stores(&stores, name, &[]) {
+                Ok(model) => locate_all(&model).unwrap_err().to_string(),
+                Err(error) => error.to_string(),
+            };
+            assert!(
+                stores.contains("is already used at STORE"),
+                "{second}: {stores}"
+            );
+        }
     }
 }

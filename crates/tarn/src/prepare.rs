@@ -235,7 +235,7 @@ mod tests {
         let told = told.replace(scratch.path().to_str().unwrap(), "D");
         assert_eq!(
             told,
-            "warning: D/t.toml:6: target[0].portals[0]: target iqn.2026-11.a:t is open to everyone who reaches 0.0.0.0:3260; set auth or groups, or listen on 127.0.0.1\n\
+            "warning: D/t.toml:6: target[0].portals[0]: target iqn.2026-11.a:t is open without CHAP to everyone who reaches 0.0.0.0:3260; set auth or groups in a configuration file, or listen on 127.0.0.1\n\
              note: D/new.img will be made\n\
              D/t.toml: good: 1 target, 1 lun, 0 users, 0 groups\n"
         );

@@ -84,6 +84,10 @@ fn a_wrong_command_line_is_one_line() {
             "unexpected argument '--sise' found; see tarn serve --help",
         ),
         (
+            &["serve", "--lissen", "::1", "mem:1M"],
+            "unexpected argument '--lissen' found; a similar argument exists: '--listen'; see tarn serve --help",
+        ),
+        (
             &["serve", "--cores", "0", "mem:1M"],
             "invalid value '0' for '--cores <N>': 0 is not in 1..=1024; see tarn serve --help",
         ),

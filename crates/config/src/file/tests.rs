@@ -178,15 +178,19 @@ fn errors_name_the_line_the_key_and_the_remedy() {
         ),
         (
             "[[lun]]\nid = 7\nstore = \"mem:1M\"",
-            "t.toml:2: lun[0].id: a number found where a string is needed",
+            "t.toml:2: lun[0].id: the number 7 found where a string is needed",
+        ),
+        (
+            "[server]\ncores = \"two\"",
+            "t.toml:2: server.cores: the string \"two\" found where a whole number is needed",
         ),
         (
             "lun = 1",
-            "t.toml:1: lun: a number found where a list is needed",
+            "t.toml:1: lun: the number 1 found where a list is needed",
         ),
         (
             "lun = [1]",
-            "t.toml:1: lun[0]: a number found where a table is needed",
+            "t.toml:1: lun[0]: the number 1 found where a table is needed",
         ),
     ] {
         assert_eq!(message(text), expected);
@@ -311,7 +315,7 @@ fn single_values_are_checked_where_they_stand() {
         ("[server]\ncores = -1".to_owned(), "-1 is outside 1..=1024"),
         (
             "[server]\ncores = 1.5".to_owned(),
-            "a number with a fraction found where a number is needed",
+            "the number 1.5 found where a whole number is needed",
         ),
         (
             "[server]\nlog = \"loud\"".to_owned(),
@@ -343,7 +347,7 @@ fn single_values_are_checked_where_they_stand() {
         ),
         (
             "[limits]\ninitial_r2t = 1".to_owned(),
-            "a number found where true or false is needed",
+            "the number 1 found where true or false is needed",
         ),
         (
             "[[user]]\nname = \"\"\nsecret_file = \"s\"".to_owned(),
