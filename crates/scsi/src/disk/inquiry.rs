@@ -1,0 +1,254 @@
+//! INQUIRY: standard data and vital product data.
+//!
+//! Spec: SPC-5, INQUIRY, Vital product data parameters; SBC-4, Vital product data parameters for
+//! direct access block devices.
+#![warn(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic
+)]
+
+use crate::cdb::Cdb;
+use crate::nexus::PortName;
+use crate::profile::{Identity, Profile, TargetPort};
+use crate::sense::Sense;
+
+/// Pages in ascending order, as page 00h lists them.
+const PAGES: [u8; 8] = [0x00, 0x80, 0x83, 0x86, 0x87, 0xb0, 0xb1, 0xb2];
+
+/// Version descriptors; spec: SPC-5, Version descriptor values.
+const SAM_5: u16 = 0x00a0;
+const SPC_4: u16 = 0x0460;
+const SBC_3: u16 = 0x04c0;
+
+/// Executes INQUIRY for a command that came through `port`; the caller cuts to the allocation
+/// length.
+pub(super) fn inquiry(cdb: Cdb, profile: &Profile, port: &PortName) -> Result<Vec<u8>, Sense> {
+    let page_code = cdb.u8(2);
+    if cdb.has(1, 0x01) {
+        vital_product_data(page_code, profile, port).ok_or(Sense::invalid_byte_in_cdb(2))
+    } else if page_code == 0 {
+        Ok(standard(profile))
+    } else {
+        Err(Sense::invalid_byte_in_cdb(2))
+    }
+}
+
+/// `text` in `length` bytes of printable ASCII, padded with blanks.
+fn padded(text: &str, length: usize) -> impl Iterator<Item = u8> {
+    let printable = |byte: u8| {
+        if (0x20..0x7f).contains(&byte) {
+            byte
+        } else {
+            b'?'
+        }
+    };
+    text.bytes()
+        .map(printable)
+        .chain(std::iter::repeat(b' '))
+        .take(length)
+}
+
+fn standard(profile: &Profile) -> Vec<u8> {
+    const RMB: u8 = 0x80;
+    /// SPC-4.
+    const VERSION: u8 = 0x06;
+    /// HISUP (LUNs as SAM lays them out) and response data format 2.
+    const FORMAT: u8 = 0x12;
+    const LENGTH: usize = 96;
+    /// TPGS 01b: implicit asymmetric access.
+    const TPGS_IMPLICIT: u8 = 0x10;
+    const MULTIP: u8 = 0x10;
+    const CMDQUE: u8 = 0x02;
+
+    let identity = &profile.identity;
+    let removable = if identity.removable { RMB } else { 0 };
+    let mut data = vec![0x00, removable, VERSION, FORMAT, 91];
+    data.extend_from_slice(&[TPGS_IMPLICIT, MULTIP, CMDQUE]);
+    data.extend(padded(&identity.vendor, 8));
+    data.extend(padded(&identity.product, 16));
+    data.extend(padded(&identity.revision, 4));
+    data.resize(58, 0);
+    for version in [SAM_5, SPC_4, SBC_3, identity.protocol_version] {
+        data.extend_from_slice(&version.to_be_bytes());
+    }
+    data.resize(LENGTH, 0);
+    data
+}
+
+fn vital_product_data(code: u8, profile: &Profile, port: &PortName) -> Option<Vec<u8>> {
+    let body = match code {
+        0x00 => PAGES.to_vec(),
+        0x80 => padded(&profile.identity.serial, profile.identity.serial.len()).collect(),
+        0x83 => identification(profile, port),
+        0x86 => extended(profile),
+        // Every page, one policy: shared by all I_T nexuses.
+        0x87 => vec![0x3f, 0xff, 0x00, 0x00],
+        0xb0 => block_limits(profile),
+        0xb1 => characteristics(profile),
+        0xb2 => provisioning(profile),
+        _ => return None,
+    };
+    let mut page = vec![0x00, code];
+    page.extend_from_slice(&u16::try_from(body.len()).unwrap_or(u16::MAX).to_be_bytes());
+    page.extend_from_slice(&body);
+    Some(page)
+}
+
+/// Code set, designator type and association of a designation descriptor.
+mod designator {
+    pub(super) const BINARY: u8 = 0x1;
+    pub(super) const ASCII: u8 = 0x2;
+    pub(super) const UTF_8: u8 = 0x3;
+
+    pub(super) const T10_VENDOR: u8 = 0x01;
+    pub(super) const EUI_64: u8 = 0x02;
+    pub(super) const NAA: u8 = 0x03;
+    pub(super) const RELATIVE_PORT: u8 = 0x04;
+    pub(super) const PORT_GROUP: u8 = 0x05;
+    pub(super) const SCSI_NAME: u8 = 0x08;
+
+    pub(super) const OF_UNIT: u8 = 0x00;
+    pub(super) const OF_PORT: u8 = 0x10;
+    pub(super) const OF_DEVICE: u8 = 0x20;
+    /// The PROTOCOL IDENTIFIER counts.
+    pub(super) const PIV: u8 = 0x80;
+}
+
+/// The page in the making, with the protocol of its ports.
+struct Descriptors {
+    page: Vec<u8>,
+    protocol: u8,
+}
+
+impl Descriptors {
+    fn push(&mut self, code_set: u8, kind: u8, bytes: &[u8]) {
+        let protocol = if kind & designator::PIV != 0 {
+            self.protocol << 4
+        } else {
+            0
+        };
+        let bytes = bytes.get(..252).unwrap_or(bytes);
+        let length = u8::try_from(bytes.len()).unwrap_or(u8::MAX);
+        self.page
+            .extend_from_slice(&[protocol | code_set, kind, 0, length]);
+        self.page.extend_from_slice(bytes);
+    }
+
+    /// SCSI name strings end in a zero and are padded to a multiple of four.
+    fn push_name(&mut self, association: u8, name: &str) {
+        let mut bytes = name
+            .as_bytes()
+            .get(..251)
+            .unwrap_or(name.as_bytes())
+            .to_vec();
+        bytes.push(0);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        let kind = designator::PIV | association | designator::SCSI_NAME;
+        self.push(designator::UTF_8, kind, &bytes);
+    }
+}
+
+/// Spec: SPC-5, Device Identification VPD page.
+fn identification(profile: &Profile, port: &PortName) -> Vec<u8> {
+    use designator::{
+        ASCII, BINARY, EUI_64, NAA, OF_DEVICE, OF_PORT, OF_UNIT, PIV, PORT_GROUP, RELATIVE_PORT,
+        T10_VENDOR,
+    };
+    let identity = &profile.identity;
+    let mut descriptors = Descriptors {
+        page: Vec::new(),
+        protocol: identity.protocol_identifier,
+    };
+    descriptors.push(BINARY, OF_UNIT | NAA, &identity.naa);
+    let vendor: Vec<u8> = padded(&identity.vendor, 8)
+        .chain(padded(&identity.serial, identity.serial.len()))
+        .collect();
+    descriptors.push(ASCII, OF_UNIT | T10_VENDOR, &vendor);
+    if let Some(eui) = identity.eui {
+        descriptors.push(BINARY, OF_UNIT | EUI_64, &eui.to_be_bytes());
+    }
+    if let Some(TargetPort {
+        relative_id,
+        group,
+        scsi_name,
+    }) = port_of(identity, port)
+    {
+        let [high, low] = relative_id.to_be_bytes();
+        descriptors.push(BINARY, PIV | OF_PORT | RELATIVE_PORT, &[0, 0, high, low]);
+        let [high, low] = group.to_be_bytes();
+        descriptors.push(BINARY, PIV | OF_PORT | PORT_GROUP, &[0, 0, high, low]);
+        descriptors.push_name(OF_PORT, scsi_name);
+    }
+    descriptors.push_name(OF_DEVICE, &identity.device_name);
+    descriptors.page
+}
+
+fn port_of<'a>(identity: &'a Identity, port: &PortName) -> Option<&'a TargetPort> {
+    let mut ports = identity.target_ports.iter();
+    ports.find(|candidate| candidate.relative_id == port.target_port)
+}
+
+/// Spec: SPC-5, Extended INQUIRY Data VPD page.
+fn extended(profile: &Profile) -> Vec<u8> {
+    /// HEADSUP, ORDSUP, SIMPSUP.
+    const ALL_ATTRIBUTES: u8 = 0x07;
+    let volatile = u8::from(profile.capabilities.volatile_cache);
+    let mut body = vec![0x00, ALL_ATTRIBUTES, volatile];
+    body.resize(60, 0);
+    body
+}
+
+/// Spec: SBC-4, Block Limits VPD page.
+fn block_limits(profile: &Profile) -> Vec<u8> {
+    /// WRITE SAME needs a number of blocks that is not zero.
+    const WSNZ: u8 = 0x01;
+    const UGAVALID: u32 = 0x8000_0000;
+    let limits = &profile.limits;
+    let capabilities = &profile.capabilities;
+    let blocks_of = |bytes: u32| bytes.checked_div(capabilities.block_bytes).unwrap_or(0);
+    let granularity = u16::try_from(blocks_of(capabilities.physical_block_bytes)).unwrap_or(0);
+    let mut body = vec![WSNZ, limits.compare_and_write_blocks_max];
+    body.extend_from_slice(&granularity.to_be_bytes());
+    body.extend_from_slice(&profile.transfer_blocks_max().to_be_bytes());
+    body.extend_from_slice(&blocks_of(limits.transfer_bytes_optimal).to_be_bytes());
+    // MAXIMUM PREFETCH LENGTH: more is allowed and read no further.
+    body.extend_from_slice(&profile.transfer_blocks_max().to_be_bytes());
+    let unmap = if capabilities.thin {
+        [
+            limits.unmap_blocks_max,
+            u32::from(limits.unmap_descriptors_max),
+            blocks_of(capabilities.unmap_granularity_bytes).max(1),
+            UGAVALID,
+        ]
+    } else {
+        [0; 4]
+    };
+    for field in unmap {
+        body.extend_from_slice(&field.to_be_bytes());
+    }
+    body.extend_from_slice(&u64::from(limits.write_same_blocks_max).to_be_bytes());
+    body.resize(60, 0);
+    body
+}
+
+/// Spec: SBC-4, Block Device Characteristics VPD page.
+fn characteristics(profile: &Profile) -> Vec<u8> {
+    // MEDIUM ROTATION RATE: 1 is a medium that does not rotate, 0 is not reported.
+    let rotation = u8::from(profile.capabilities.solid_state);
+    let mut body = vec![0x00, rotation];
+    body.resize(60, 0);
+    body
+}
+
+/// Spec: SBC-4, Logical Block Provisioning VPD page.
+fn provisioning(profile: &Profile) -> Vec<u8> {
+    /// LBPU, LBPWS, LBPWS10, LBPRZ 001b (unmapped blocks read zeros).
+    const UNMAPS: u8 = 0xe4;
+    const THIN: u8 = 0x02;
+    if profile.capabilities.thin {
+        vec![0x00, UNMAPS, THIN, 0x00]
+    } else {
+        vec![0; 4]
+    }
+}

@@ -1,0 +1,449 @@
+//! The one place where the shared state of a unit changes. Changes come one after the other from
+//! all cores; each gives a new snapshot for all of them.
+
+use std::sync::Arc;
+
+use super::mode::{self, Modes};
+use super::shared::Shared;
+use super::spec::{Operation, OwnerOperation};
+use super::table;
+use crate::attention::UnitAttention;
+use crate::cdb::Cdb;
+use crate::nexus::{Nexus, NexusId, PortName};
+use crate::profile::Profile;
+use crate::reservation::{KeptError, Refusal, Reservations, Surroundings};
+use crate::sense::{Sense, SenseCode};
+use crate::status::Status;
+
+/// Something that changes shared state, on its way to the owner core.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Who asks, if it is a nexus.
+    pub from: Option<Nexus>,
+    /// What is asked.
+    pub kind: ChangeKind,
+}
+
+/// What is to change.
+#[derive(Clone, Debug)]
+pub enum ChangeKind {
+    /// A command of the table that the owner executes.
+    Command {
+        /// Padded with zeros.
+        cdb: [u8; 16],
+        /// What the initiator sent.
+        parameters: Vec<u8>,
+    },
+    /// The task management function LOGICAL UNIT RESET.
+    LogicalUnitReset,
+    /// A target reset reached this unit.
+    TargetReset,
+    /// The task management function CLEAR TASK SET: every task of the unit ends. Those who did
+    /// not ask for it are told.
+    ClearTaskSet,
+    /// A session is there; its name is needed where PERSISTENT RESERVE OUT names a device.
+    NexusAttached,
+    /// The session of `from` is no more.
+    NexusLost,
+    /// The store grew or shrank.
+    CapacityChanged {
+        /// The new capacity.
+        blocks: u64,
+    },
+    /// The medium must not be touched, or may be again.
+    RefuseAccess(bool),
+    /// Tell every nexus.
+    Notify(UnitAttention),
+}
+
+/// Whom something concerns.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Who {
+    /// Every nexus.
+    All,
+    /// Every nexus but one.
+    AllExcept(NexusId),
+    /// The nexus between these ports, if it is there.
+    Port(PortName),
+    /// One nexus.
+    Nexus(NexusId),
+}
+
+impl Who {
+    /// Whether the nexus is meant.
+    pub fn is(&self, nexus: &Nexus) -> bool {
+        match self {
+            Self::All => true,
+            Self::AllExcept(id) => nexus.id != *id,
+            Self::Port(port) => nexus.port == *port,
+            Self::Nexus(id) => nexus.id == *id,
+        }
+    }
+}
+
+/// A unit attention and who is to be told.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Notice {
+    /// Who.
+    pub who: Who,
+    /// What.
+    pub attention: UnitAttention,
+}
+
+/// The outcome of a change, for the core that asked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Reply {
+    /// Status.
+    pub status: Status,
+    /// Sense data, exactly with CHECK CONDITION.
+    pub sense: Option<Sense>,
+    /// Set by the core that asked.
+    pub transfer_length: u64,
+}
+
+impl Reply {
+    const fn good() -> Self {
+        Self {
+            status: Status::Good,
+            sense: None,
+            transfer_length: 0,
+        }
+    }
+
+    /// CHECK CONDITION; also for a caller that could not keep the state it was given.
+    pub const fn check(sense: Sense) -> Self {
+        Self {
+            status: Status::CheckCondition,
+            sense: Some(sense),
+            transfer_length: 0,
+        }
+    }
+}
+
+/// What a change leads to.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// For the core that asked, once all of the rest is done.
+    pub reply: Reply,
+    /// The new snapshot to install on every core; `None` when nothing changed.
+    pub shared: Option<Arc<Shared>>,
+    /// What to queue on every core, with the snapshot.
+    pub notices: Vec<Notice>,
+    /// Whose tasks on this unit end before the reply; the one that asks goes on.
+    pub abort: Vec<Who>,
+    /// Must be on stable storage before anyone sees the reply or the snapshot.
+    pub persist: Option<Vec<u8>>,
+}
+
+/// Why kept state cannot be used.
+#[derive(Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// It does not start as it must.
+    #[error("not the state of a logical unit")]
+    NotAState,
+    /// Written by a later version of this program.
+    #[error("the state is of version {got}, known is {known}")]
+    Version {
+        /// The version found.
+        got: u8,
+        /// The version this program writes.
+        known: u8,
+    },
+    /// The reservations in it cannot be used.
+    #[error("the kept reservations cannot be used")]
+    Reservations(#[source] KeptError),
+}
+
+const MAGIC: &[u8; 8] = b"TARNUNIT";
+const VERSION: u8 = 1;
+
+/// The state kept by the owner core.
+#[derive(Debug)]
+pub struct Owner {
+    profile: Arc<Profile>,
+    shared: Arc<Shared>,
+    nexuses: Vec<Nexus>,
+}
+
+/// A change in the making.
+struct Draft {
+    shared: Shared,
+    notices: Vec<Notice>,
+    abort: Vec<Who>,
+    persist: bool,
+}
+
+impl Owner {
+    /// Starts from `blocks` of capacity and what the last [`Applied::persist`] gave, if there was
+    /// one.
+    pub fn new(profile: Profile, restored: Option<&[u8]>) -> Result<Self, RestoreError> {
+        let profile = Arc::new(profile);
+        let default = Modes::default_of(&profile);
+        let (modes, reservations) = match restored {
+            Some(bytes) => decode(bytes, &profile)?,
+            None => (default, Reservations::default()),
+        };
+        Ok(Self::starting_with(profile, modes, reservations))
+    }
+
+    /// Starts although kept state could not be read. Every command that persistent reservations
+    /// could forbid is refused until an initiator replaces them (REPLACE LOST RESERVATION).
+    ///
+    /// Spec: SPC-4, Recoverable loss of persistent reservation information.
+    pub fn with_lost_reservations(profile: Profile) -> Self {
+        let profile = Arc::new(profile);
+        let modes = Modes::default_of(&profile);
+        Self::starting_with(profile, modes, Reservations::lost())
+    }
+
+    fn starting_with(profile: Arc<Profile>, modes: Modes, reservations: Reservations) -> Self {
+        let capabilities = &profile.capabilities;
+        let shared = Arc::new(Shared {
+            generation: 0,
+            blocks: capabilities.size_bytes / u64::from(capabilities.block_bytes),
+            modes,
+            saved_modes: modes,
+            reservations,
+            is_stopped: false,
+            is_ejected: false,
+            preventing: Vec::new(),
+            refuses_access: false,
+        });
+        Self {
+            profile,
+            shared,
+            nexuses: Vec::new(),
+        }
+    }
+
+    /// The snapshot in force.
+    pub const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// What the unit is.
+    pub const fn profile(&self) -> &Arc<Profile> {
+        &self.profile
+    }
+
+    /// Carries a change out, whole or not at all.
+    pub fn apply(&mut self, change: &Change) -> Applied {
+        let mut draft = Draft {
+            shared: Shared::clone(&self.shared),
+            notices: Vec::new(),
+            abort: Vec::new(),
+            persist: false,
+        };
+        let reply = match self.draft(change, &mut draft) {
+            Ok(()) => Reply::good(),
+            Err(refusal) => {
+                return Applied {
+                    reply: match refusal {
+                        Refusal::Conflict => Reply {
+                            status: Status::ReservationConflict,
+                            ..Reply::good()
+                        },
+                        Refusal::Check(sense) => Reply::check(sense),
+                    },
+                    shared: None,
+                    notices: Vec::new(),
+                    abort: Vec::new(),
+                    persist: None,
+                };
+            }
+        };
+        let has_changed = draft.shared != *self.shared;
+        if has_changed {
+            draft.shared.generation += 1;
+            self.shared = Arc::new(draft.shared);
+        }
+        Applied {
+            reply,
+            shared: (has_changed || !draft.notices.is_empty()).then(|| Arc::clone(&self.shared)),
+            notices: draft.notices,
+            abort: draft.abort,
+            persist: draft.persist.then(|| encode(&self.shared)),
+        }
+    }
+
+    fn draft(&mut self, change: &Change, draft: &mut Draft) -> Result<(), Refusal> {
+        let from = change.from.as_ref();
+        let others = from.map_or(Who::All, |from| Who::AllExcept(from.id));
+        match &change.kind {
+            ChangeKind::Command { cdb, parameters } => {
+                let from = from.ok_or(Sense::illegal_request(
+                    SenseCode::INVALID_COMMAND_OPERATION_CODE,
+                ))?;
+                self.command(from, Cdb::new(cdb), parameters, draft)?;
+            }
+            ChangeKind::LogicalUnitReset => {
+                draft.reset(others, UnitAttention::LogicalUnitReset);
+            }
+            ChangeKind::TargetReset => draft.reset(Who::All, UnitAttention::TargetReset),
+            ChangeKind::ClearTaskSet => {
+                draft.abort.push(Who::All);
+                draft.notify(others, UnitAttention::CommandsCleared);
+            }
+            ChangeKind::NexusAttached => self.nexuses.extend(from.cloned()),
+            ChangeKind::NexusLost => {
+                if let Some(from) = from {
+                    self.nexuses.retain(|nexus| nexus.id != from.id);
+                    draft.shared.preventing.retain(|id| *id != from.id);
+                    draft.shared.reservations.nexus_lost(from.id);
+                    draft.abort.push(Who::Nexus(from.id));
+                }
+            }
+            ChangeKind::CapacityChanged { blocks } => {
+                if draft.shared.blocks != *blocks {
+                    draft.shared.blocks = *blocks;
+                    draft.notify(Who::All, UnitAttention::CapacityChanged);
+                }
+            }
+            ChangeKind::RefuseAccess(refuses) => draft.shared.refuses_access = *refuses,
+            ChangeKind::Notify(attention) => draft.notify(Who::All, *attention),
+        }
+        Ok(())
+    }
+
+    fn command(
+        &self,
+        from: &Nexus,
+        cdb: Cdb,
+        parameters: &[u8],
+        draft: &mut Draft,
+    ) -> Result<(), Refusal> {
+        let shared = &mut draft.shared;
+        let spec = table::find(cdb, &self.profile)?;
+        // A reservation may have come after the command was admitted on its core.
+        let blocked = shared.reservations.blocked(from.id, &from.port);
+        if blocked.contains(table::access_of(spec, cdb)) {
+            return Err(Refusal::Conflict);
+        }
+        let Operation::Owned(operation) = spec.operation else {
+            return Err(Sense::illegal_request(SenseCode::INVALID_COMMAND_OPERATION_CODE).into());
+        };
+        match operation {
+            OwnerOperation::Reserve => shared.reservations.reserve(from.id, &from.port),
+            OwnerOperation::Release => shared.reservations.release(from.id, &from.port),
+            OwnerOperation::PersistentReserveOut => {
+                let initiators: Vec<Arc<[u8]>> = self
+                    .nexuses
+                    .iter()
+                    .map(|nexus| Arc::clone(&nexus.port.transport_id))
+                    .collect();
+                let surroundings = Surroundings {
+                    target_ports: &self.profile.relative_ports(),
+                    initiator_ports: &initiators,
+                    can_persist: self.profile.keeps_state,
+                };
+                let effects = shared.reservations.persistent_reserve_out(
+                    &from.port,
+                    &cdb.bytes(),
+                    parameters,
+                    &surroundings,
+                )?;
+                draft.persist = effects.persist && self.profile.keeps_state;
+                for (port, attention) in effects.attentions {
+                    draft.notify(Who::Port(port), attention);
+                }
+                draft
+                    .abort
+                    .extend(effects.abort_tasks_of.into_iter().map(Who::Port));
+                Ok(())
+            }
+            OwnerOperation::ModeSelect => Ok(self.mode_select(from, cdb, parameters, draft)?),
+            OwnerOperation::StartStopUnit => Ok(start_stop(from, cdb, draft)?),
+            OwnerOperation::PreventAllowMediumRemoval => {
+                shared.preventing.retain(|id| *id != from.id);
+                if cdb.has(4, 0x01) {
+                    shared.preventing.push(from.id);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn mode_select(
+        &self,
+        from: &Nexus,
+        cdb: Cdb,
+        parameters: &[u8],
+        draft: &mut Draft,
+    ) -> Result<(), Sense> {
+        let current = draft.shared.modes;
+        let blocks = draft.shared.blocks;
+        let selected = mode::select(cdb, parameters, &self.profile, current, blocks)?;
+        draft.shared.modes = selected.modes;
+        if selected.save {
+            draft.persist = draft.shared.saved_modes != selected.modes;
+            draft.shared.saved_modes = selected.modes;
+        }
+        if selected.modes != current {
+            let others = Who::AllExcept(from.id);
+            draft.notify(others, UnitAttention::ModeParametersChanged);
+        }
+        Ok(())
+    }
+}
+
+impl Draft {
+    fn notify(&mut self, who: Who, attention: UnitAttention) {
+        self.notices.push(Notice { who, attention });
+    }
+
+    /// A hard reset or a logical unit reset.
+    ///
+    /// Spec: SAM-6, Logical unit reset; SPC-5, PREVENT ALLOW MEDIUM REMOVAL, saved mode pages.
+    fn reset(&mut self, told: Who, attention: UnitAttention) {
+        self.shared.reservations.reset();
+        self.shared.preventing.clear();
+        self.shared.modes = self.shared.saved_modes;
+        self.shared.is_stopped = false;
+        self.abort.push(Who::All);
+        self.notify(told, attention);
+    }
+}
+
+/// Spec: SBC-4, START STOP UNIT.
+fn start_stop(from: &Nexus, cdb: Cdb, draft: &mut Draft) -> Result<(), Sense> {
+    let (loads_or_ejects, starts) = (cdb.has(4, 0x02), cdb.has(4, 0x01));
+    let shared = &mut draft.shared;
+    if !loads_or_ejects {
+        shared.is_stopped = !starts;
+        return Ok(());
+    }
+    if !shared.preventing.is_empty() {
+        return Err(Sense::illegal_request(SenseCode::MEDIUM_REMOVAL_PREVENTED));
+    }
+    let was_ejected = shared.is_ejected;
+    shared.is_ejected = !starts;
+    shared.is_stopped = false;
+    if was_ejected && starts {
+        let others = Who::AllExcept(from.id);
+        draft.notify(others, UnitAttention::NotReadyToReady);
+    }
+    Ok(())
+}
+
+fn encode(shared: &Shared) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend_from_slice(&[VERSION, shared.saved_modes.to_byte()]);
+    bytes.extend_from_slice(&shared.reservations.encode());
+    bytes
+}
+
+fn decode(bytes: &[u8], profile: &Profile) -> Result<(Modes, Reservations), RestoreError> {
+    let body = bytes.strip_prefix(MAGIC).ok_or(RestoreError::NotAState)?;
+    let [got, modes, reservations @ ..] = body else {
+        return Err(RestoreError::NotAState);
+    };
+    if *got != VERSION {
+        return Err(RestoreError::Version {
+            got: *got,
+            known: VERSION,
+        });
+    }
+    let reservations = Reservations::decode(reservations).map_err(RestoreError::Reservations)?;
+    Ok((Modes::from_byte(*modes, profile), reservations))
+}

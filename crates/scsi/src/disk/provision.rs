@@ -1,0 +1,336 @@
+//! Commands about what takes space: WRITE SAME, UNMAP, GET LBA STATUS.
+#![warn(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic
+)]
+
+use std::ops::Range;
+
+use memory::Payload;
+use store::{Extent, IoAnswer, IoRequest};
+
+use super::spec::CommandSpec;
+use super::task::{Command, Outcome, Step, Task};
+use super::transfer::wrong_data_length;
+use super::unit::LogicalUnit;
+use super::work::Work;
+use crate::failure::Purpose;
+use crate::sense::{Sense, SenseCode};
+
+/// How much of a pattern WRITE SAME writes at once, in bytes.
+const PATTERN_BYTES: u64 = 64 * 1024;
+
+const UNMAP: u8 = 0x08;
+/// NDOB: no data, the block is zeros. In the 16-byte command only.
+const NO_DATA: u8 = 0x01;
+const WRITE_SAME_16: u8 = 0x93;
+
+impl LogicalUnit {
+    /// Spec: SBC-4, WRITE SAME (10), (16).
+    pub(super) fn start_write_same(
+        &self,
+        task: &mut Task,
+        spec: &CommandSpec,
+        command: &Command<'_>,
+    ) -> Result<Step, Sense> {
+        let (lba, blocks) = self.extent(task, spec)?;
+        // WSNZ: zero does not stand for the rest of the medium.
+        if blocks == 0 || blocks > self.profile.limits.write_same_blocks_max {
+            return Err(Sense::invalid_byte_in_cdb(spec.layout.length_at()));
+        }
+        task.lba = lba;
+        task.blocks = u64::from(blocks);
+        if task.cdb.opcode() == WRITE_SAME_16 && task.cdb.has(1, NO_DATA) {
+            return Ok(self.zero_or_unmap(task));
+        }
+        let block_bytes = self.profile.capabilities.block_bytes;
+        if command.data_out_length != block_bytes {
+            return Err(wrong_data_length());
+        }
+        task.transfer_length = self.block_bytes();
+        task.work = Work::SameData;
+        Ok(Step::DataOut {
+            length: block_bytes,
+        })
+    }
+
+    pub(super) fn write_same(&self, task: &mut Task, block: &Payload) -> Step {
+        let bytes = block.to_vec();
+        if bytes.iter().all(|&byte| byte == 0) {
+            return self.zero_or_unmap(task);
+        }
+        // UNMAP set makes no difference here: an unmapped block would read zeros, not this.
+        let in_pattern = PATTERN_BYTES.checked_div(self.block_bytes()).unwrap_or(1);
+        let count = task.blocks.min(in_pattern.max(1));
+        let pattern = bytes.repeat(usize::try_from(count).unwrap_or(1));
+        self.write_same_piece(task, Payload::Heap(pattern), 0)
+    }
+
+    pub(super) fn write_same_piece(&self, task: &mut Task, pattern: Payload, done: u64) -> Step {
+        let in_pattern = u64::try_from(pattern.len())
+            .unwrap_or(0)
+            .checked_div(self.block_bytes())
+            .unwrap_or(0);
+        let piece = task.blocks.saturating_sub(done).min(in_pattern);
+        if piece == 0 {
+            return Self::good(task);
+        }
+        let bytes = piece.saturating_mul(self.block_bytes());
+        let mut data = pattern.to_vec();
+        data.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
+        let lba = task.lba.saturating_add(done);
+        task.work = Work::Same {
+            pattern,
+            done,
+            piece,
+        };
+        self.write_request(lba, Payload::Heap(data), !self.is_cached)
+    }
+
+    /// All zeros: as a hole if UNMAP allows it, else as zeros that take space.
+    fn zero_or_unmap(&self, task: &mut Task) -> Step {
+        let range = self.byte_range(task.lba, task.blocks);
+        if task.cdb.has(1, UNMAP) {
+            task.work = Work::UnmapBeforeFlush;
+            return Step::Io(IoRequest::Unmap { range });
+        }
+        task.work = Work::Last {
+            purpose: Purpose::Write,
+        };
+        Step::Io(IoRequest::WriteZeros {
+            range,
+            durable: !self.is_cached,
+        })
+    }
+
+    fn byte_range(&self, lba: u64, blocks: u64) -> Range<u64> {
+        let end = lba.saturating_add(blocks);
+        lba.saturating_mul(self.block_bytes())..end.saturating_mul(self.block_bytes())
+    }
+
+    /// Without a write cache an unmap, which has no durable form, is followed by a flush.
+    pub(super) fn after_unmap(&self, task: &mut Task) -> Step {
+        if self.is_cached || !self.profile.capabilities.volatile_cache {
+            return Self::good(task);
+        }
+        task.work = Work::Last {
+            purpose: Purpose::Flush,
+        };
+        Step::Io(IoRequest::Flush)
+    }
+
+    /// Spec: SBC-4, UNMAP.
+    pub(super) fn start_unmap(
+        &self,
+        task: &mut Task,
+        command: &Command<'_>,
+    ) -> Result<Step, Sense> {
+        let length = task.cdb.u16(7);
+        if length == 0 {
+            return Ok(Self::good(task));
+        }
+        if length < 8 || u32::from(length) > command.data_out_length {
+            return Err(length_error());
+        }
+        // Which blocks is in the list; until then fences take it for all of them.
+        task.blocks = self.blocks;
+        task.transfer_length = u64::from(length);
+        task.work = Work::UnmapList;
+        Ok(Step::DataOut {
+            length: u32::from(length),
+        })
+    }
+
+    /// Checks the whole list before anything is unmapped.
+    pub(super) fn unmap_list(&self, task: &mut Task, list: &[u8]) -> Result<Step, Sense> {
+        let [_, _, high, low, _, _, _, _, descriptors @ ..] = list else {
+            return Err(length_error());
+        };
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        let descriptors = descriptors.get(..length).ok_or_else(length_error)?;
+        // An incomplete descriptor at the end is ignored.
+        let (descriptors, _) = descriptors.as_chunks::<16>();
+        let limits = &self.profile.limits;
+        if descriptors.len() > usize::from(limits.unmap_descriptors_max) {
+            return Err(Sense::invalid_byte_in_parameters(2));
+        }
+        let mut total = 0_u64;
+        let mut ranges = Vec::with_capacity(descriptors.len());
+        for descriptor in descriptors {
+            let [l0, l1, l2, l3, l4, l5, l6, l7, b0, b1, b2, b3, _, _, _, _] = *descriptor;
+            let lba = u64::from_be_bytes([l0, l1, l2, l3, l4, l5, l6, l7]);
+            let blocks = u64::from(u32::from_be_bytes([b0, b1, b2, b3]));
+            if lba.checked_add(blocks).is_none_or(|end| end > self.blocks) {
+                return Err(Sense::illegal_request(SenseCode::LBA_OUT_OF_RANGE));
+            }
+            total = total.saturating_add(blocks);
+            if blocks > 0 {
+                ranges.push(self.byte_range(lba, blocks));
+            }
+        }
+        if total > u64::from(limits.unmap_blocks_max) {
+            return Err(Sense::illegal_request(
+                SenseCode::INVALID_FIELD_IN_PARAMETER_LIST,
+            ));
+        }
+        if ranges.is_empty() {
+            return Ok(Self::good(task));
+        }
+        ranges.reverse();
+        Ok(self.unmap_next(task, ranges))
+    }
+
+    pub(super) fn unmap_next(&self, task: &mut Task, mut left: Vec<Range<u64>>) -> Step {
+        match left.pop() {
+            Some(range) => {
+                task.work = Work::Unmap { left };
+                Step::Io(IoRequest::Unmap { range })
+            }
+            None => self.after_unmap(task),
+        }
+    }
+
+    /// Spec: SBC-4, GET LBA STATUS.
+    pub(super) fn start_lba_status(&self, task: &mut Task) -> Result<Step, Sense> {
+        let lba = task.cdb.u64(2);
+        if lba >= self.blocks {
+            return Err(Sense::illegal_request(SenseCode::LBA_OUT_OF_RANGE));
+        }
+        let room = task.cdb.u32(10).saturating_sub(8) / 16;
+        let limit = u32::from(self.profile.limits.lba_status_descriptors_max);
+        let count_max = usize::try_from(room.clamp(1, limit.max(1))).unwrap_or(1);
+        task.lba = lba;
+        let range = self.byte_range(lba, self.blocks.saturating_sub(lba));
+        if !self.profile.capabilities.thin {
+            let mapped = IoAnswer::Extents(vec![Extent {
+                range,
+                mapped: true,
+            }]);
+            return Ok(self.lba_status(task, mapped, count_max));
+        }
+        task.work = Work::LbaStatus { count_max };
+        Ok(Step::Io(IoRequest::Extents { range, count_max }))
+    }
+
+    pub(super) fn lba_status(&self, task: &Task, answer: IoAnswer, count_max: usize) -> Step {
+        let extents = match answer {
+            IoAnswer::Extents(extents) => extents,
+            IoAnswer::Done | IoAnswer::Data(_) => Vec::new(),
+        };
+        let runs = runs_of(&extents, task.lba, self.blocks, self.block_bytes());
+        let mut body = vec![0; 4];
+        for run in runs.iter().take(count_max) {
+            body.extend_from_slice(&run.lba.to_be_bytes());
+            body.extend_from_slice(&run.blocks.to_be_bytes());
+            // PROVISIONING STATUS: 0 is mapped, 1 is deallocated.
+            body.extend_from_slice(&[u8::from(!run.mapped), 0, 0, 0]);
+        }
+        let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        let data = [length.to_be_bytes().as_slice(), &body].concat();
+        Step::Done(Outcome::data(data, task.cdb.u32(10)))
+    }
+}
+
+/// Adjacent blocks of one provisioning status.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Run {
+    lba: u64,
+    blocks: u32,
+    mapped: bool,
+}
+
+/// Blocks of which a byte is mapped are mapped. Neighbours of one status are one run, as long as
+/// its length fits.
+fn runs_of(extents: &[Extent], start: u64, end: u64, block_bytes: u64) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::with_capacity(extents.len());
+    let mut next = start;
+    for extent in extents {
+        let until = if extent.mapped {
+            extent.range.end.div_ceil(block_bytes.max(1))
+        } else {
+            extent.range.end.checked_div(block_bytes).unwrap_or(0)
+        };
+        let until = until.min(end);
+        let mut left = until.saturating_sub(next);
+        while left > 0 {
+            let merged = runs.last_mut().filter(|last| last.mapped == extent.mapped);
+            let room = merged
+                .as_ref()
+                .map_or(u32::MAX, |last| u32::MAX.saturating_sub(last.blocks));
+            let taken = u32::try_from(left).unwrap_or(u32::MAX).min(room);
+            match merged {
+                Some(last) if taken > 0 => last.blocks = last.blocks.saturating_add(taken),
+                Some(_) | None => {
+                    let blocks = u32::try_from(left).unwrap_or(u32::MAX);
+                    runs.push(Run {
+                        lba: next,
+                        blocks,
+                        mapped: extent.mapped,
+                    });
+                    next = next.saturating_add(u64::from(blocks));
+                    left = left.saturating_sub(u64::from(blocks));
+                    continue;
+                }
+            }
+            next = next.saturating_add(u64::from(taken));
+            left = left.saturating_sub(u64::from(taken));
+        }
+    }
+    runs
+}
+
+const fn length_error() -> Sense {
+    Sense::illegal_request(SenseCode::PARAMETER_LIST_LENGTH_ERROR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extent(range: Range<u64>, mapped: bool) -> Extent {
+        Extent { range, mapped }
+    }
+
+    fn run(lba: u64, blocks: u32, mapped: bool) -> Run {
+        Run {
+            lba,
+            blocks,
+            mapped,
+        }
+    }
+
+    #[test]
+    fn a_block_is_mapped_if_any_byte_of_it_is() {
+        let extents = [
+            extent(0..700, false),
+            extent(700..1100, true),
+            extent(1100..4096, false),
+        ];
+        assert_eq!(
+            runs_of(&extents, 0, 8, 512),
+            [run(0, 1, false), run(1, 2, true), run(3, 5, false)]
+        );
+    }
+
+    #[test]
+    fn neighbours_of_one_status_are_one_run() {
+        let extents = [
+            extent(512..1024, true),
+            extent(1024..2048, true),
+            extent(2048..2100, false),
+            extent(2100..4096, true),
+        ];
+        assert_eq!(runs_of(&extents, 1, 8, 512), [run(1, 7, true)]);
+    }
+
+    #[test]
+    fn a_run_ends_where_its_length_would_not_fit() {
+        let blocks = 0x1_0000_0001;
+        let extents = [extent(0..blocks * 512, false)];
+        assert_eq!(
+            runs_of(&extents, 0, blocks, 512),
+            [run(0, u32::MAX, false), run(0xffff_ffff, 2, false)]
+        );
+    }
+}

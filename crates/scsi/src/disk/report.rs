@@ -1,0 +1,244 @@
+//! Commands that only report: capacities, logs, what is supported, target port groups.
+#![warn(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic
+)]
+
+use super::spec::CommandSpec;
+use super::table;
+use crate::cdb::Cdb;
+use crate::lun::{Lun, LunInventory};
+use crate::profile::Profile;
+use crate::sense::{Sense, SenseCode};
+
+/// REPORT LUNS, for units that exist and for those that do not.
+///
+/// Spec: SPC-5, REPORT LUNS.
+pub(crate) fn luns(cdb: Cdb, inventory: &dyn LunInventory) -> Result<Vec<u8>, Sense> {
+    /// SELECT REPORT: units of this target, well-known units (there are none), both.
+    const ADDRESSED: u8 = 0x00;
+    const WELL_KNOWN: u8 = 0x01;
+    const ALL: u8 = 0x02;
+    let mut list = vec![0; 8];
+    match cdb.u8(2) {
+        ADDRESSED | ALL => inventory.for_each(&mut |lun: Lun| {
+            list.extend_from_slice(&lun.encode().to_be_bytes());
+        }),
+        WELL_KNOWN => {}
+        _ => return Err(Sense::invalid_byte_in_cdb(2)),
+    }
+    let length = u32::try_from(list.len().saturating_sub(8)).unwrap_or(u32::MAX);
+    for (to, from) in list.iter_mut().zip(length.to_be_bytes()) {
+        *to = from;
+    }
+    Ok(list)
+}
+
+/// Spec: SBC-4, READ CAPACITY (10).
+pub(super) fn capacity_10(profile: &Profile, blocks: u64) -> Vec<u8> {
+    let last = u32::try_from(blocks.saturating_sub(1)).unwrap_or(u32::MAX);
+    let mut data = last.to_be_bytes().to_vec();
+    data.extend_from_slice(&profile.block_bytes().to_be_bytes());
+    data
+}
+
+/// Spec: SBC-4, READ CAPACITY (16).
+pub(super) fn capacity_16(profile: &Profile, blocks: u64) -> Vec<u8> {
+    /// LBPME and LBPRZ.
+    const THIN: u8 = 0xc0;
+    let capabilities = &profile.capabilities;
+    let per_physical = capabilities
+        .physical_block_bytes
+        .checked_div(capabilities.block_bytes);
+    let exponent = per_physical.and_then(u32::checked_ilog2).unwrap_or(0);
+    let mut data = blocks.saturating_sub(1).to_be_bytes().to_vec();
+    data.extend_from_slice(&capabilities.block_bytes.to_be_bytes());
+    data.extend_from_slice(&[0x00, u8::try_from(exponent).unwrap_or(0) & 0x0f]);
+    data.push(if capabilities.thin { THIN } else { 0x00 });
+    data.resize(32, 0);
+    data
+}
+
+/// READ DEFECT DATA (10) and (12): there are no defects, in any format.
+///
+/// Spec: SBC-4, READ DEFECT DATA (10), (12).
+pub(super) fn defects(cdb: Cdb) -> Vec<u8> {
+    if cdb.opcode() == 0x37 {
+        vec![0x00, cdb.u8(2) & 0x1f, 0, 0]
+    } else {
+        vec![0x00, cdb.u8(1) & 0x1f, 0, 0, 0, 0, 0, 0]
+    }
+}
+
+/// LOG SENSE: which pages there are, and the informational exceptions page.
+///
+/// Spec: SPC-5, LOG SENSE, Log parameters.
+pub(super) fn log(cdb: Cdb) -> Result<Vec<u8>, Sense> {
+    const SUPPORTED: u8 = 0x00;
+    const INFORMATIONAL_EXCEPTIONS: u8 = 0x2f;
+    const SUBPAGES: u8 = 0xff;
+    const SPF: u8 = 0x40;
+    let (code, subpage) = (cdb.u8(2) & 0x3f, cdb.u8(3));
+    let body = match (code, subpage) {
+        (SUPPORTED, 0x00) => vec![SUPPORTED, INFORMATIONAL_EXCEPTIONS],
+        (SUPPORTED, SUBPAGES) => vec![
+            SUPPORTED,
+            0x00,
+            SUPPORTED,
+            SUBPAGES,
+            INFORMATIONAL_EXCEPTIONS,
+            0x00,
+        ],
+        // Parameter 0000h, in list format, saved never: no exception, temperature unknown.
+        (INFORMATIONAL_EXCEPTIONS, 0x00) => vec![0x00, 0x00, 0x03, 0x04, 0x00, 0x00, 0xff, 0x00],
+        (SUPPORTED | INFORMATIONAL_EXCEPTIONS, _) => return Err(Sense::invalid_byte_in_cdb(3)),
+        _ => return Err(Sense::invalid_field_in_cdb(2, 5)),
+    };
+    let flag = if subpage == 0 { 0 } else { SPF };
+    let mut page = vec![code | flag, subpage];
+    page.extend_from_slice(&u16::try_from(body.len()).unwrap_or(u16::MAX).to_be_bytes());
+    page.extend_from_slice(&body);
+    Ok(page)
+}
+
+/// Spec: SPC-5, REPORT TARGET PORT GROUPS.
+pub(super) fn target_port_groups(cdb: Cdb, profile: &Profile) -> Result<Vec<u8>, Sense> {
+    const ACTIVE_OPTIMIZED: u8 = 0x00;
+    /// AO_SUP: no other state is ever entered.
+    const SUPPORTED_STATES: u8 = 0x01;
+    const EXTENDED_HEADER: [u8; 4] = [0x10, 0x00, 0x00, 0x00];
+    let ports = &profile.identity.target_ports;
+    let mut groups: Vec<u16> = ports.iter().map(|port| port.group).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    let mut body = match cdb.u8(1) >> 5 {
+        0 => Vec::new(),
+        1 => EXTENDED_HEADER.to_vec(),
+        _ => return Err(Sense::invalid_field_in_cdb(1, 7)),
+    };
+    for group in groups {
+        let members = ports.iter().filter(|port| port.group == group);
+        let count = u8::try_from(members.clone().count()).unwrap_or(u8::MAX);
+        let [high, low] = group.to_be_bytes();
+        body.extend_from_slice(&[
+            ACTIVE_OPTIMIZED,
+            SUPPORTED_STATES,
+            high,
+            low,
+            0,
+            0,
+            0,
+            count,
+        ]);
+        for port in members.take(usize::from(count)) {
+            let [high, low] = port.relative_id.to_be_bytes();
+            body.extend_from_slice(&[0, 0, high, low]);
+        }
+    }
+    let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    Ok([length.to_be_bytes().as_slice(), &body].concat())
+}
+
+/// Spec: SPC-5, REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS.
+pub(super) fn task_management(cdb: Cdb, profile: &Profile) -> Vec<u8> {
+    /// REPD: the extended form, which adds timeouts; zero says that none are given.
+    const EXTENDED: u8 = 0x80;
+    let [first, second] = profile.identity.task_management;
+    if cdb.has(2, EXTENDED) {
+        let mut data = vec![first, second, 0, 12];
+        data.resize(16, 0);
+        data
+    } else {
+        vec![first, second, 0, 0]
+    }
+}
+
+const RCTD: u8 = 0x80;
+/// CTDP in the list of all commands.
+const LISTED_CTDP: u8 = 0x02;
+const SERVACTV: u8 = 0x01;
+/// CTDP in the report of one command.
+const SINGLE_CTDP: u8 = 0x80;
+/// SUPPORT of one command: not supported, or in conformance with a standard.
+const NOT_SUPPORTED: u8 = 0x01;
+const SUPPORTED: u8 = 0x03;
+
+/// Spec: SPC-5, REPORT SUPPORTED OPERATION CODES.
+pub(super) fn operation_codes(cdb: Cdb, profile: &Profile) -> Result<Vec<u8>, Sense> {
+    let with_timeouts = cdb.has(2, RCTD);
+    let (opcode, service_action) = (cdb.u8(3), cdb.u16(4));
+    let rows = || table::COMMANDS.iter().filter(|row| row.is_there(profile));
+    let of_opcode = || rows().filter(move |row| row.opcode() == opcode);
+    let with_action =
+        || of_opcode().find(|row| row.service_action().map(u16::from) == Some(service_action));
+    let has_actions = of_opcode().any(|row| row.has_service_action);
+    let found = match cdb.u8(2) & 0x07 {
+        0b000 => return Ok(all_commands(rows(), with_timeouts)),
+        0b001 if has_actions => return Err(Sense::invalid_field_in_cdb(2, 2)),
+        0b001 => of_opcode().next(),
+        0b010 if !has_actions && of_opcode().next().is_some() => {
+            return Err(Sense::invalid_field_in_cdb(2, 2));
+        }
+        0b010 => with_action(),
+        0b011 if has_actions => with_action(),
+        0b011 => of_opcode().next().filter(|_| service_action == 0),
+        _ => return Err(Sense::invalid_field_in_cdb(2, 2)),
+    };
+    Ok(one_command(found, with_timeouts))
+}
+
+fn all_commands<'a>(rows: impl Iterator<Item = &'a CommandSpec>, with_timeouts: bool) -> Vec<u8> {
+    let mut body = Vec::new();
+    for row in rows {
+        let length = u16::try_from(row.usage.len()).unwrap_or(0).to_be_bytes();
+        let flags = if with_timeouts { LISTED_CTDP } else { 0 }
+            | if row.has_service_action { SERVACTV } else { 0 };
+        let action = row.service_action().unwrap_or(0);
+        body.extend_from_slice(&[row.opcode(), 0, 0, action, 0, flags]);
+        body.extend_from_slice(&length);
+        if with_timeouts {
+            body.extend_from_slice(&timeouts(row));
+        }
+    }
+    let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    [length.to_be_bytes().as_slice(), &body].concat()
+}
+
+fn one_command(row: Option<&CommandSpec>, with_timeouts: bool) -> Vec<u8> {
+    let Some(row) = row else {
+        return vec![0, NOT_SUPPORTED, 0, 0];
+    };
+    let flags = if with_timeouts { SINGLE_CTDP } else { 0 };
+    let mut data = vec![0, SUPPORTED | flags];
+    data.extend_from_slice(&u16::try_from(row.usage.len()).unwrap_or(0).to_be_bytes());
+    data.extend_from_slice(row.usage);
+    if with_timeouts {
+        data.extend_from_slice(&timeouts(row));
+    }
+    data
+}
+
+/// Command timeouts descriptor: no nominal time, and the recommended timeout.
+fn timeouts(row: &CommandSpec) -> [u8; 12] {
+    let [t0, t1, t2, t3] = row.timeout_seconds.to_be_bytes();
+    [0x00, 0x0a, 0, 0, 0, 0, 0, 0, t0, t1, t2, t3]
+}
+
+/// ALLOCATION LENGTH, wherever the command has it.
+pub(super) const fn allocation_length(cdb: Cdb) -> u32 {
+    match cdb.opcode() {
+        0x03 | 0x1a => cdb.u8(4) as u32,
+        0x12 => cdb.u16(3) as u32,
+        // READ CAPACITY (10) has none.
+        0x25 => 8,
+        0x37 | 0x4d | 0x5a | 0x5e => cdb.u16(7) as u32,
+        0x9e => cdb.u32(10),
+        _ => cdb.u32(6),
+    }
+}
+
+/// INVALID COMMAND OPERATION CODE and its kin never come from here; a wrong unit does.
+pub(crate) const fn no_such_unit() -> Sense {
+    Sense::illegal_request(SenseCode::LOGICAL_UNIT_NOT_SUPPORTED)
+}

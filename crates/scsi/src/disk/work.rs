@@ -1,0 +1,142 @@
+//! What a task is doing between two steps.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use memory::Payload;
+
+use crate::failure::Purpose;
+
+/// The state of a task: what it waits for, and what it keeps for then.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// Waits for nothing.
+    Over,
+    /// For the store to read what is answered.
+    Read,
+    /// For dirty data to be written back, to read it then (FUA).
+    FlushBeforeRead,
+    /// For the data to write.
+    WriteData { durable: bool },
+    /// For the data to write and then read back.
+    WriteAndVerifyData { compare: bool },
+    /// For the data to verify against.
+    VerifyData { repeat: bool },
+    /// For the store; then all is done.
+    Last { purpose: Purpose },
+    /// For a write, to verify it then.
+    WriteBeforeVerify { compare: Compare },
+    /// For dirty data to be written back, to verify then.
+    FlushBeforeVerify { compare: Compare },
+    /// For one piece of the medium.
+    Verify {
+        compare: Compare,
+        done: u64,
+        piece: u64,
+    },
+    /// For old and new data of COMPARE AND WRITE.
+    CompareData,
+    /// For the fence.
+    CompareFence { data: Payload },
+    /// For what is on the medium.
+    CompareRead { data: Payload },
+    /// For the data of ORWRITE.
+    OrData,
+    /// For the fence.
+    OrFence { data: Payload },
+    /// For what is on the medium.
+    OrRead { data: Payload },
+    /// For the block of WRITE SAME.
+    SameData,
+    /// For one piece to be written.
+    Same {
+        pattern: Payload,
+        done: u64,
+        piece: u64,
+    },
+    /// For an unmap, after which it has to be made durable.
+    UnmapBeforeFlush,
+    /// For the parameter list of UNMAP.
+    UnmapList,
+    /// For one range to be unmapped; the others come from the end of the list.
+    Unmap { left: Vec<Range<u64>> },
+    /// For the extents of GET LBA STATUS.
+    LbaStatus { count_max: usize },
+    /// For the parameter list of a command for the owner.
+    OwnerParameters,
+    /// For the owner's answer; `flush` when it must be followed by a flush.
+    Owner { flush: FlushAfter },
+    /// For the flush that follows the owner's answer.
+    FlushAfterOwner { transfer_length: u64 },
+}
+
+/// When a change by the owner is followed by a flush.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum FlushAfter {
+    Never,
+    /// When the change was made.
+    Always,
+    /// When it switched the write cache off.
+    CacheOff,
+}
+
+/// What the medium is compared with.
+#[derive(Debug)]
+pub(super) enum Compare {
+    /// It only has to be readable.
+    Nothing,
+    /// The same many blocks.
+    With(Payload),
+    /// One block, again and again.
+    WithOne(Payload),
+}
+
+/// The part of a payload from `offset` on.
+pub(super) fn part(payload: &Payload, offset: usize, len: usize) -> Payload {
+    match payload {
+        Payload::Received {
+            chunk,
+            offset: start,
+            ..
+        } => Payload::Received {
+            chunk: Rc::clone(chunk),
+            offset: start.saturating_add(offset),
+            len,
+        },
+        Payload::Empty | Payload::Pool(_) | Payload::Mapped(_) | Payload::Heap(_) => {
+            let mut bytes = vec![0; len];
+            payload.copy_to(offset, &mut bytes);
+            Payload::Heap(bytes)
+        }
+    }
+}
+
+/// The same bytes in a form of which [`part`] costs nothing, where there is one.
+pub(super) fn shareable(payload: Payload) -> Payload {
+    match payload {
+        Payload::Pool(buffer) => Payload::Received {
+            len: buffer.len(),
+            chunk: Rc::new(buffer),
+            offset: 0,
+        },
+        Payload::Empty | Payload::Received { .. } | Payload::Mapped(_) | Payload::Heap(_) => {
+            payload
+        }
+    }
+}
+
+/// Where `medium`, which lies `offset` bytes into `expected`, first differs from it; counted from
+/// the start of `expected`.
+pub(super) fn difference(expected: &Payload, offset: usize, medium: &Payload) -> Option<usize> {
+    let len = medium.len();
+    let copy;
+    let bytes = match expected.as_slice().and_then(|bytes| bytes.get(offset..)) {
+        Some(bytes) => bytes.get(..len).unwrap_or(bytes),
+        None => {
+            copy = part(expected, offset, len).to_vec();
+            &copy
+        }
+    };
+    let at = medium.first_difference(0, bytes)?;
+    Some(offset.saturating_add(at))
+}

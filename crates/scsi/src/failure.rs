@@ -1,0 +1,103 @@
+//! The one table from a failure of the store to what the initiator is told.
+
+use store::IoFailure;
+
+use crate::sense::{Sense, SenseCode, SenseKey};
+
+/// What the failed request was for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Purpose {
+    /// Data was to be read.
+    Read,
+    /// Data was to be written, zeroed or unmapped.
+    Write,
+    /// Earlier writes were to be made durable.
+    Flush,
+}
+
+/// Sense data for a failure. `block_bytes` turns its byte offset into the LBA of INFORMATION.
+///
+/// A latched flush is a deferred error without INFORMATION: writes that were answered GOOD are
+/// lost and nobody knows which.
+///
+/// Spec: SBC-4, Error reporting; SPC-5, Deferred error reporting.
+pub fn sense_of(failure: &IoFailure, purpose: Purpose, block_bytes: u32) -> Sense {
+    let at = |offset: u64, sense: Sense| {
+        sense.with_information(offset.checked_div(u64::from(block_bytes)).unwrap_or(0))
+    };
+    let medium = |code| Sense::new(SenseKey::MediumError, code);
+    let hardware = |code| Sense::new(SenseKey::HardwareError, code);
+    match failure {
+        IoFailure::Medium { offset } => match purpose {
+            Purpose::Read => at(*offset, medium(SenseCode::UNRECOVERED_READ_ERROR)),
+            Purpose::Write => at(*offset, medium(SenseCode::WRITE_ERROR)),
+            Purpose::Flush => medium(SenseCode::WRITE_ERROR),
+        },
+        // The blocks are gone with the end of the file: reading them again will not help.
+        IoFailure::Truncated { offset } => match purpose {
+            Purpose::Read => at(*offset, medium(SenseCode::UNRECOVERED_READ_ERROR)),
+            Purpose::Write | Purpose::Flush => at(*offset, medium(SenseCode::WRITE_ERROR)),
+        },
+        IoFailure::NoSpace { .. } => Sense::new(
+            SenseKey::DataProtect,
+            SenseCode::SPACE_ALLOCATION_FAILED_WRITE_PROTECT,
+        ),
+        IoFailure::FlushLatched => medium(SenseCode::WRITE_ERROR).deferred(),
+        IoFailure::ReadOnly => Sense::new(SenseKey::DataProtect, SenseCode::WRITE_PROTECTED),
+        // No effect yet, and not by the initiator's wish, else nobody would ask: it may retry.
+        IoFailure::Cancelled => Sense::new(
+            SenseKey::AbortedCommand,
+            SenseCode::NO_ADDITIONAL_SENSE_INFORMATION,
+        ),
+        IoFailure::Hardware { .. } => hardware(SenseCode::INTERNAL_TARGET_FAILURE),
+        // The store's list of failures may grow; one without a row here is a failed unit.
+        _ => hardware(SenseCode::INTERNAL_TARGET_FAILURE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fixed(failure: &IoFailure, purpose: Purpose) -> [u8; 18] {
+        let data = sense_of(failure, purpose, 512).encode(false);
+        <[u8; 18]>::try_from(&data[..]).unwrap()
+    }
+
+    #[test]
+    fn each_failure_has_its_sense() {
+        use Purpose::{Flush, Read, Write};
+        let medium = IoFailure::Medium { offset: 1024 };
+        let truncated = IoFailure::Truncated { offset: 1024 };
+        let no_space = IoFailure::NoSpace { offset: 1024 };
+        let table: &[(&IoFailure, Purpose, u8, [u8; 3])] = &[
+            (&medium, Read, 0xf0, [0x03, 0x11, 0x00]),
+            (&medium, Write, 0xf0, [0x03, 0x0c, 0x00]),
+            (&medium, Flush, 0x70, [0x03, 0x0c, 0x00]),
+            (&truncated, Read, 0xf0, [0x03, 0x11, 0x00]),
+            (&truncated, Write, 0xf0, [0x03, 0x0c, 0x00]),
+            (&no_space, Write, 0x70, [0x07, 0x27, 0x07]),
+            (&IoFailure::FlushLatched, Flush, 0x71, [0x03, 0x0c, 0x00]),
+            (&IoFailure::FlushLatched, Write, 0x71, [0x03, 0x0c, 0x00]),
+            (&IoFailure::ReadOnly, Write, 0x70, [0x07, 0x27, 0x00]),
+            (&IoFailure::Cancelled, Read, 0x70, [0x0b, 0x00, 0x00]),
+            (
+                &IoFailure::Hardware { errno: 5 },
+                Read,
+                0x70,
+                [0x04, 0x44, 0x00],
+            ),
+        ];
+        for (failure, purpose, response, [key, asc, ascq]) in table {
+            let sense = fixed(failure, *purpose);
+            let got = [sense[0], sense[2], sense[12], sense[13]];
+            assert_eq!(got, [*response, *key, *asc, *ascq], "{failure} {purpose:?}");
+        }
+    }
+
+    #[test]
+    fn information_is_the_block_of_the_failing_byte() {
+        let sense = fixed(&IoFailure::Medium { offset: 1535 }, Purpose::Read);
+        assert_eq!(sense[3..7], [0, 0, 0, 2]);
+    }
+}
