@@ -150,16 +150,16 @@ macro_rules! limits {
 
 limits! {
     "Sessions at once, over all targets; a login beyond is refused with \"out of resources\"."
-    sessions_max: number u32 = 1024, 1 => 65_535,
-        for "who has more than a thousand initiators, or little memory";
+    sessions_max: number u32 = 10_000, 1 => 65_535,
+        for "who has more initiators, or little memory";
 
     "Connections of one session (MaxConnections)."
     connections_per_session_max: number u16 = 8, 1 => 64,
         for "who uses multi-connection sessions on many links";
 
-    "Connections at once that have not finished their login; more are closed at once."
-    connections_in_login_max: number u32 = 256, 1 => 65_535,
-        for "who boots hundreds of machines in the same second";
+    "Connections at once that have not finished their login; one more ends the oldest of them."
+    connections_in_login_max: number u32 = 1024, 1 => 65_535,
+        for "who boots thousands of machines in the same second";
 
     "Seconds a login may take from connection to full feature phase."
     login_timeout_seconds: number u32 = 15, 1 => 300,
@@ -170,7 +170,7 @@ limits! {
         for "who wants dead peers found sooner";
 
     "Seconds a ping may stay without an answer before the connection is dropped."
-    nop_timeout_seconds: number u32 = 30, 1 => 300,
+    nop_timeout_seconds: number u32 = 20, 1 => 300,
         for "who wants dead peers found sooner";
 
     "Commands a session may have open at once (the CmdSN window)."
@@ -178,15 +178,15 @@ limits! {
         for "who has fast disks and few sessions";
 
     "Bytes of data buffers on each core; all data under way lies in them."
-    pool_per_core_bytes: bytes u64 = 64 * MIB, 8 * MIB => 64 * GIB,
+    pool_per_core_bytes: bytes u64 = 256 * MIB, 8 * MIB => 64 * GIB,
         for "who has many sessions with large transfers, or little memory";
 
     "Seconds an aborted command may wait for its store before task management answers that it was rejected."
-    task_deadline_seconds: number u32 = 10, 1 => 300,
+    task_deadline_seconds: number u32 = 5, 1 => 300,
         for "who has stores that hang, such as network file systems";
 
     "Seconds a clean end may take: initiators are asked to log out, then they are dropped."
-    shutdown_timeout_seconds: number u32 = 10, 1 => 300,
+    shutdown_timeout_seconds: number u32 = 5, 1 => 300,
         for "whose service manager kills sooner, or whose stores flush slowly";
 
     "Largest sequence of data for one R2T or one run of Data-In (MaxBurstLength)."

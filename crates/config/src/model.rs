@@ -225,6 +225,30 @@ pub struct Portal {
     pub place: Place,
 }
 
+impl Portal {
+    /// The value of TargetAddress: what discovery tells an initiator that came to our address
+    /// `reached`, if the portal listens on `bound`. An address that stands for all becomes the one that
+    /// was reached, as that is known to work; `None` if it is of the other family.
+    ///
+    /// Spec: RFC 7143 section 13.8.
+    pub fn target_address(&self, bound: SocketAddr, reached: SocketAddr) -> Option<String> {
+        let tag = self.group_tag;
+        if let Some(advertise) = &self.advertise {
+            return Some(format!("{advertise},{tag}"));
+        }
+        let reached = reached.ip().to_canonical();
+        let ip = if !bound.ip().is_unspecified() {
+            bound.ip()
+        } else if bound.is_ipv6() || reached.is_ipv4() {
+            // A socket for all IPv6 addresses takes IPv4 connections, too.
+            reached
+        } else {
+            return None;
+        };
+        Some(format!("{},{tag}", SocketAddr::new(ip, bound.port())))
+    }
+}
+
 /// A unit that a target shows.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TargetLun {
@@ -466,5 +490,37 @@ impl Model {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn discovery_tells_an_address_that_the_initiator_can_use() {
+        for (bound, advertise, reached, expected) in [
+            ("192.0.2.1:1", None, "192.0.2.1:1", Some("192.0.2.1:1,7")),
+            ("192.0.2.1:1", None, "198.51.100.1:2", Some("192.0.2.1:1,7")),
+            ("192.0.2.1:1", Some("san:9"), "192.0.2.1:1", Some("san:9,7")),
+            ("0.0.0.0:1", None, "192.0.2.5:2", Some("192.0.2.5:1,7")),
+            ("0.0.0.0:1", None, "[2001:db8::5]:2", None),
+            ("[::]:1", None, "[2001:db8::5]:2", Some("[2001:db8::5]:1,7")),
+            (
+                "[::]:1",
+                None,
+                "[::ffff:192.0.2.5]:2",
+                Some("192.0.2.5:1,7"),
+            ),
+        ] {
+            let portal = Portal {
+                bind: bound.parse().unwrap(),
+                advertise: advertise.map(|text| HostPort::parse(text).unwrap()),
+                group_tag: 7,
+                place: Place::argument("x"),
+            };
+            let got = portal.target_address(portal.bind, reached.parse().unwrap());
+            assert_eq!(got.as_deref(), expected, "{bound} {reached}");
+        }
     }
 }

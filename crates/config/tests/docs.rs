@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use config::{Model, keys};
+use config::{Limits, Model, keys};
 
 fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -62,6 +62,11 @@ fn the_example_file_is_good_and_shows_every_section() {
     let text = read("examples/tarn.toml");
     let model = Model::from_toml(&text, Path::new("examples/tarn.toml")).expect("good");
     assert_eq!(model.warnings(), []);
+    assert_eq!(
+        *model.limits(),
+        Limits::default(),
+        "it says these are the defaults"
+    );
     for section in keys::SECTIONS.iter().filter(|s| s.heading.starts_with('[')) {
         assert!(text.contains(section.heading), "{}", section.heading);
     }

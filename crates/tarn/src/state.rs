@@ -4,8 +4,8 @@
 //! identities.toml            serial number and NAA designator of each unit, made once
 //! lock                       held while identities.toml is read, changed and written
 //! units/NAA/lock             held as long as a process serves the unit
-//! units/NAA/registrations    persistent reservations with APTPL, in the device server's form
-//! units/NAA/mode-pages       saved mode pages, in the device server's form
+//! units/NAA/saved            registrations with APTPL and saved mode pages, in a form of the
+//!                            device server's own
 //! ```
 //!
 //! Several processes may share a directory: `identities.toml` is read again under the lock before
@@ -28,7 +28,7 @@ use config::{Model, Naa, Serial};
 use crate::StartError;
 use crate::locate::Location;
 use identity::Ledger;
-pub use unit::{Saved, UnitState};
+pub use unit::UnitState;
 
 /// The state directory of this process.
 #[derive(Clone, Debug)]

@@ -200,12 +200,10 @@ fn two_daemons_share_the_directory_and_no_unit() {
 fn what_is_saved_of_a_unit_is_found_by_its_identity() {
     let world = World::new();
     world.make("a");
-    let save = |identity: &UnitIdentity| identity.state.save(Saved::Registrations, b"keys");
+    let save = |identity: &UnitIdentity| identity.state.save(b"keys");
     save(&world.start(&["a"]).unwrap()[0]).unwrap();
     fs::rename(world.at("a"), world.at("b")).unwrap();
-    let loaded = world.start(&["b"]).unwrap()[0]
-        .state
-        .load(Saved::Registrations);
+    let loaded = world.start(&["b"]).unwrap()[0].state.load();
     assert_eq!(loaded.unwrap().unwrap(), b"keys");
 }
 
@@ -236,7 +234,7 @@ fn everything_is_private_to_its_owner() {
     let world = World::new();
     world.make("a");
     let identities = world.start(&["a"]).unwrap();
-    identities[0].state.save(Saved::ModePages, b"x").unwrap();
+    identities[0].state.save(b"x").unwrap();
     let mut left = vec![world.state.directory().to_owned()];
     let mut files = 0;
     while let Some(path) = left.pop() {
@@ -251,7 +249,7 @@ fn everything_is_private_to_its_owner() {
     }
     assert_eq!(
         files, 4,
-        "identities, their lock, the unit's lock, its mode pages"
+        "identities, their lock, the unit's lock, its saved state"
     );
 }
 

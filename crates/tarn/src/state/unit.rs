@@ -1,4 +1,4 @@
-//! The state of one unit: two files in the form of the device server, behind one lock.
+//! The state of one unit: one file in the form of the device server, behind one lock.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -9,25 +9,10 @@ use super::{atomic, make_private_directory};
 /// The lock of a unit's directory.
 pub(super) const LOCK: &str = "lock";
 
-/// What is kept of a unit across restarts.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Saved {
-    /// Persistent reservations with APTPL.
-    Registrations,
-    /// Saved mode pages.
-    ModePages,
-}
+/// What the device server keeps: registrations with APTPL, saved mode pages.
+const SAVED: &str = "saved";
 
-impl Saved {
-    fn file_name(self) -> &'static str {
-        match self {
-            Self::Registrations => "registrations",
-            Self::ModePages => "mode-pages",
-        }
-    }
-}
-
-/// First word of the header of every file; the version of the frame follows, not that of the
+/// First word of the header of the file; the version of the frame follows, not that of the
 /// content, which is the device server's own.
 const MAGIC: &str = "tarn-state";
 const VERSION: u32 = 1;
@@ -80,13 +65,13 @@ impl UnitState {
     ///
     /// The file cannot be read, or is not what [`UnitState::save`] writes. Going on without it
     /// would forget reservations, so the unit should not be served then.
-    pub fn load(&self, saved: Saved) -> io::Result<Option<Vec<u8>>> {
+    pub fn load(&self) -> io::Result<Option<Vec<u8>>> {
         let Some(kept) = &self.kept else {
             return Ok(None);
         };
-        let path = kept.directory.join(saved.file_name());
+        let path = kept.directory.join(SAVED);
         match fs::read(&path) {
-            Ok(bytes) => unframe(saved, &bytes).map(Some).ok_or_else(|| {
+            Ok(bytes) => unframe(&bytes).map(Some).ok_or_else(|| {
                 let message = format!(
                     "{} is damaged or of another version, restore it from a backup or remove it",
                     path.display()
@@ -103,11 +88,11 @@ impl UnitState {
     /// # Errors
     ///
     /// It is not; what was saved before is still there.
-    pub fn save(&self, saved: Saved, content: &[u8]) -> io::Result<()> {
+    pub fn save(&self, content: &[u8]) -> io::Result<()> {
         match &self.kept {
             Some(kept) => {
-                let path = kept.directory.join(saved.file_name());
-                atomic::replace(&path, &frame(saved, content))
+                let path = kept.directory.join(SAVED);
+                atomic::replace(&path, &frame(content))
             }
             None => Ok(()),
         }
@@ -115,20 +100,21 @@ impl UnitState {
 }
 
 /// A line that says what follows and how long it is, then the content.
-fn frame(saved: Saved, content: &[u8]) -> Vec<u8> {
-    let name = saved.file_name();
-    let mut framed = format!("{MAGIC} {VERSION} {name} {}\n", content.len()).into_bytes();
+fn frame(content: &[u8]) -> Vec<u8> {
+    let mut framed = format!("{}\n", header(content)).into_bytes();
     framed.extend_from_slice(content);
     framed
 }
 
-fn unframe(saved: Saved, framed: &[u8]) -> Option<Vec<u8>> {
+fn unframe(framed: &[u8]) -> Option<Vec<u8>> {
     let end = framed.iter().position(|&byte| byte == b'\n')?;
-    let (header, rest) = framed.split_at_checked(end)?;
+    let (found, rest) = framed.split_at_checked(end)?;
     let content = rest.get(1..)?;
-    let name = saved.file_name();
-    let expected = format!("{MAGIC} {VERSION} {name} {}", content.len());
-    (header == expected.as_bytes()).then(|| content.to_vec())
+    (found == header(content).as_bytes()).then(|| content.to_vec())
+}
+
+fn header(content: &[u8]) -> String {
+    format!("{MAGIC} {VERSION} {}", content.len())
 }
 
 #[cfg(test)]
@@ -141,17 +127,16 @@ mod tests {
         let scratch = Scratch::new();
         let directory = scratch.path().join("units/3");
         let state = UnitState::lock(&directory).unwrap().unwrap();
-        assert_eq!(state.load(Saved::Registrations).unwrap(), None);
+        assert_eq!(state.load().unwrap(), None);
         for content in [&b"a\nb\0"[..], b""] {
-            state.save(Saved::Registrations, content).unwrap();
-            assert_eq!(state.load(Saved::Registrations).unwrap().unwrap(), content);
+            state.save(content).unwrap();
+            assert_eq!(state.load().unwrap().unwrap(), content);
         }
-        state.save(Saved::ModePages, b"pages").unwrap();
+        state.save(b"last").unwrap();
         drop(state);
 
         let next = UnitState::lock(&directory).unwrap().unwrap();
-        assert_eq!(next.load(Saved::Registrations).unwrap().unwrap(), b"");
-        assert_eq!(next.load(Saved::ModePages).unwrap().unwrap(), b"pages");
+        assert_eq!(next.load().unwrap().unwrap(), b"last");
     }
 
     #[test]
@@ -168,19 +153,19 @@ mod tests {
     fn a_damaged_file_is_an_error_and_not_an_empty_state() {
         let scratch = Scratch::new();
         let state = UnitState::lock(scratch.path()).unwrap().unwrap();
-        state.save(Saved::Registrations, b"content").unwrap();
-        let path = scratch.path().join("registrations");
+        state.save(b"content").unwrap();
+        let path = scratch.path().join(SAVED);
         let good = fs::read(&path).unwrap();
         for damaged in [
             &good[..0],
             &good[..5],
             &good[..good.len() - 1],
             &[&good[..], b"x"].concat(),
-            b"tarn-state 2 registrations 0\n",
-            b"tarn-state 1 mode-pages 0\n",
+            b"tarn-state 2 0\n",
+            b"other 1 0\n",
         ] {
             fs::write(&path, damaged).unwrap();
-            let error = state.load(Saved::Registrations).unwrap_err();
+            let error = state.load().unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         }
     }
@@ -188,8 +173,8 @@ mod tests {
     #[test]
     fn a_volatile_unit_keeps_nothing() {
         let state = UnitState::volatile();
-        state.save(Saved::ModePages, b"x").unwrap();
-        assert_eq!(state.load(Saved::ModePages).unwrap(), None);
+        state.save(b"x").unwrap();
+        assert_eq!(state.load().unwrap(), None);
         assert!(!state.is_kept());
     }
 }
