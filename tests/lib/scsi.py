@@ -133,12 +133,12 @@ def capacity(session, lun=0):
 
 
 def device_names(session, lun=0):
-    """The NAA designators of the logical unit, from VPD page 83h."""
+    """The NAA designators of the logical unit (not of its ports), from VPD page 83h."""
     data = session.command(inquiry(0x83, 4096), read=4096, lun=lun).data
     at, names = 4, []
     while at + 4 <= len(data):
         length = data[at + 3]
-        if data[at + 1] & 0x3F == 0x03:
+        if data[at + 1] & 0x3F == 0x03:        # association 0, type 3
             names.append(data[at + 4:at + 4 + length].hex())
         at += 4 + length
     return names
