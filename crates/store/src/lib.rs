@@ -1,12 +1,32 @@
 //! Stores of blocks: where the data of a logical unit lives.
 //!
-//! [`contract`] says what every store promises; it is pure. The other modules are the stores.
+//! [`contract`] says what every store promises; it is pure. The other modules are the stores:
+//! zeros ([`NullDisk`]), memory ([`MemoryDisk`]), regular files and block devices
+//! ([`OpenOptions`], which opens any of them).
 //! A store never blocks and never waits: what takes time is handed to the reactor as a
 //! [`RingOperation`] or to its helper thread as a [`HelperOperation`], and comes back by tag.
+//! Only opening may block.
 //!
 //! This crate knows nothing of SCSI or of networks; it counts in bytes.
+#![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod contract;
+mod extents;
+mod file;
+mod geometry;
+mod memory_disk;
+mod null;
+mod open;
+mod request;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod zeros;
 
 pub use contract::*;
+pub use file::CacheMode;
+pub use memory_disk::MemoryDisk;
+pub use null::NullDisk;
+pub use open::{OpenError, OpenFailure, OpenOptions, StoreKind};

@@ -1,0 +1,557 @@
+//! Regular files and block devices.
+//!
+//! All cores share one open description, so that the lock taken on it is the lock of the I/O, and
+//! each core has a descriptor of its own. Data goes through the page cache or past it
+//! ([`CacheMode`]); the ring does the transfers.
+//!
+//! # Failed flushes
+//!
+//! The kernel tells of a failed write-back once, to whoever syncs next, and takes the lost pages
+//! for clean afterwards. So the first failure sets a latch that all cores share, and from then on
+//! every flush and every write that promises stable storage fails with
+//! [`IoFailure::FlushLatched`] until an administrator clears it.
+//!
+//! The kernel tells one open description once. Of two cores that flush at the same moment, the
+//! one whose completion is handled first may miss the failure that the other is told of; every
+//! later one sees the latch.
+
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use memory::{Buffer, CoreMapping, MappedRange, Payload};
+use rustix::fs::{SeekFrom, fstat, seek};
+use rustix::io::Errno;
+
+use crate::extents::extents_of;
+use crate::request::refuse;
+use crate::zeros::{self, ZEROS_BYTES};
+use crate::{
+    AllocateMode, Backstore, Capabilities, FileHandle, HelperAnswer, HelperOperation, HelperResult,
+    IoAnswer, IoFailure, IoRequest, IoTag, RingOperation, SharedStore, Submitted,
+};
+
+/// How writes reach the medium.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum CacheMode {
+    /// Through the page cache; durable after a flush.
+    #[default]
+    WriteBack,
+    /// Through the page cache; each write is durable when it is answered.
+    WriteThrough,
+    /// Past the page cache; durable after a flush, which empties the cache of the disk.
+    Direct,
+}
+
+/// A file or block device, for all cores.
+#[derive(Debug)]
+pub(crate) struct FileDisk(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    file: OwnedFd,
+    capabilities: Capabilities,
+    cache: CacheMode,
+    is_block_device: bool,
+    flush_failed: AtomicBool,
+}
+
+impl FileDisk {
+    pub(crate) fn new(
+        file: OwnedFd,
+        capabilities: Capabilities,
+        cache: CacheMode,
+        is_block_device: bool,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            file,
+            capabilities,
+            cache,
+            is_block_device,
+            flush_failed: AtomicBool::new(false),
+        }))
+    }
+}
+
+impl SharedStore for FileDisk {
+    fn handle(&self) -> io::Result<Box<dyn Backstore>> {
+        let mut store = FileStore {
+            file: Rc::new(self.0.file.try_clone()?),
+            zeros: zeros::for_this_core()?,
+            capabilities: self.0.capabilities.clone(),
+            plans: HashMap::new(),
+            shared: Arc::clone(&self.0),
+        };
+        // It may have changed since the store was opened.
+        store.refresh_size();
+        Ok(Box::new(store))
+    }
+
+    fn clear_flush_latch(&self) {
+        self.0.flush_failed.store(false, Ordering::Release);
+    }
+
+    fn is_flush_latched(&self) -> bool {
+        self.0.flush_failed.load(Ordering::Acquire)
+    }
+}
+
+/// One core's view.
+#[derive(Debug)]
+struct FileStore {
+    shared: Arc<Shared>,
+    file: FileHandle,
+    zeros: Rc<CoreMapping>,
+    capabilities: Capabilities,
+    /// What is left to do for the few requests that take more than one kind of step.
+    plans: HashMap<IoTag, Plan>,
+}
+
+#[derive(Clone, Debug)]
+enum Plan {
+    /// A read failed; smaller ones look for the first block that does.
+    Search {
+        /// How long the read was.
+        len: usize,
+        /// The first bad block ends at or before this byte of the buffer.
+        bad_end: usize,
+    },
+    /// A durable write failed with this; it goes once more without being durable, to tell a
+    /// failing write from a failing flush.
+    Recheck,
+    /// Zeros are put into the rest of a range.
+    Zero {
+        /// What is not zero yet.
+        rest: Range<u64>,
+        /// The zeros must be durable.
+        sync: bool,
+    },
+}
+
+impl Backstore for FileStore {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn submit(&mut self, tag: IoTag, request: IoRequest) -> Submitted {
+        if let Some(failure) = refuse(&self.capabilities, &request) {
+            return Submitted::Done(Err(failure));
+        }
+        match request {
+            IoRequest::Read {
+                offset,
+                len,
+                buffer,
+            } => self.read(offset, len, buffer),
+            IoRequest::Write {
+                offset,
+                data,
+                durable,
+            } => self.write(offset, data, durable || self.writes_through()),
+            IoRequest::Flush => self.flush(),
+            IoRequest::Unmap { range } => {
+                let mode = if self.capabilities.thin {
+                    AllocateMode::PunchHole
+                } else {
+                    AllocateMode::ZeroRange
+                };
+                self.zero(tag, range, mode, self.writes_through())
+            }
+            IoRequest::WriteZeros { range, durable } => {
+                let durable = durable || self.writes_through();
+                self.zero(tag, range, AllocateMode::ZeroRange, durable)
+            }
+            IoRequest::Extents { range, count_max } => self.extents(range, count_max),
+        }
+    }
+
+    fn handle_ring_result(
+        &mut self,
+        tag: IoTag,
+        operation: RingOperation,
+        result: i32,
+    ) -> Submitted {
+        let result =
+            usize::try_from(result).map_err(|_| Errno::from_raw_os_error(result.wrapping_neg()));
+        if result == Err(Errno::CANCELED) {
+            return self.fail(tag, IoFailure::Cancelled);
+        }
+        match operation {
+            RingOperation::Read {
+                offset,
+                buffer,
+                done,
+                ..
+            } => self.handle_read(tag, offset, buffer, done, result),
+            RingOperation::Write {
+                offset,
+                data,
+                done,
+                durable,
+                ..
+            } => match result {
+                Ok(count) => self.handle_written(tag, offset, data, done, durable, count),
+                Err(errno) => self.handle_write_error(tag, offset, data, done, durable, errno),
+            },
+            RingOperation::Sync { .. } => self.handle_synced(tag, result),
+            RingOperation::Allocate { range, .. } => self.handle_allocated(tag, range, result),
+        }
+    }
+
+    fn handle_helper_result(&mut self, _tag: IoTag, result: HelperResult) -> Submitted {
+        Submitted::Done(result.map(|answer| match answer {
+            HelperAnswer::Done => IoAnswer::Done,
+            HelperAnswer::Extents(extents) => IoAnswer::Extents(extents),
+        }))
+    }
+
+    fn refresh_size(&mut self) -> Option<u64> {
+        let size = size_of_disk(&self.file, self.shared.is_block_device).ok()?;
+        let size = size - size % u64::from(self.capabilities.block_bytes);
+        let changed = size != self.capabilities.size_bytes;
+        self.capabilities.size_bytes = size;
+        changed.then_some(size)
+    }
+}
+
+/// Starting requests.
+impl FileStore {
+    fn read(&self, offset: u64, len: usize, buffer: Option<Buffer>) -> Submitted {
+        match buffer {
+            _ if len == 0 => Submitted::Done(Ok(IoAnswer::Data(Payload::Empty))),
+            Some(buffer) if buffer.len() == len => self.read_from(offset, buffer, 0),
+            Some(_) | None => Submitted::Done(Err(hardware(Errno::INVAL))),
+        }
+    }
+
+    fn write(&self, offset: u64, data: Payload, durable: bool) -> Submitted {
+        if durable && self.is_latched() {
+            return Submitted::Done(Err(IoFailure::FlushLatched));
+        }
+        if data.is_empty() {
+            return Submitted::Done(Ok(IoAnswer::Done));
+        }
+        self.write_from(offset, data, 0, durable)
+    }
+
+    fn flush(&self) -> Submitted {
+        if self.is_latched() {
+            return Submitted::Done(Err(IoFailure::FlushLatched));
+        }
+        if self.capabilities.read_only {
+            return Submitted::Done(Ok(IoAnswer::Done));
+        }
+        self.sync()
+    }
+
+    /// The kernel zeros partial blocks at both ends of a punched range by itself.
+    fn zero(&mut self, tag: IoTag, range: Range<u64>, mode: AllocateMode, sync: bool) -> Submitted {
+        if sync && self.is_latched() {
+            return Submitted::Done(Err(IoFailure::FlushLatched));
+        }
+        if range.is_empty() {
+            return Submitted::Done(Ok(IoAnswer::Done));
+        }
+        let rest = range.clone();
+        self.plans.insert(tag, Plan::Zero { rest, sync });
+        Submitted::Ring(RingOperation::Allocate {
+            file: Rc::clone(&self.file),
+            mode,
+            range,
+        })
+    }
+
+    fn extents(&self, range: Range<u64>, count_max: usize) -> Submitted {
+        let file = match self.file.try_clone() {
+            Ok(file) => file,
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(0);
+                return Submitted::Done(Err(IoFailure::Hardware { errno }));
+            }
+        };
+        let block_bytes = self.capabilities.block_bytes;
+        Submitted::Helper(HelperOperation {
+            name: "extents of a file",
+            work: Box::new(move || {
+                extents_of(&file, range, count_max, block_bytes).map(HelperAnswer::Extents)
+            }),
+        })
+    }
+}
+
+/// Going on with them.
+impl FileStore {
+    fn handle_read(
+        &mut self,
+        tag: IoTag,
+        offset: u64,
+        mut buffer: Buffer,
+        done: usize,
+        result: Result<usize, Errno>,
+    ) -> Submitted {
+        match result {
+            Ok(count) => {
+                let done = done + count;
+                if done >= buffer.len() {
+                    self.handle_read_whole(tag, offset, buffer)
+                } else if count == 0 || self.is_cut_short(done) {
+                    let offset = offset + self.whole_blocks(done) as u64;
+                    self.fail(tag, IoFailure::Truncated { offset })
+                } else {
+                    self.read_from(offset, buffer, done)
+                }
+            }
+            Err(errno) if is_medium_error(errno) => {
+                let tried = buffer.len() - done;
+                if tried <= self.block() {
+                    let offset = offset + done as u64;
+                    return self.fail(tag, IoFailure::Medium { offset });
+                }
+                let len = match self.plans.get(&tag) {
+                    Some(Plan::Search { len, .. }) => *len,
+                    Some(Plan::Recheck | Plan::Zero { .. }) | None => buffer.len(),
+                };
+                let bad_end = buffer.len();
+                self.plans.insert(tag, Plan::Search { len, bad_end });
+                buffer.set_len(done + self.half(tried));
+                self.read_from(offset, buffer, done)
+            }
+            Err(errno) => self.fail(tag, hardware(errno)),
+        }
+    }
+
+    /// All that was asked for came; in a search that is only a part.
+    fn handle_read_whole(&mut self, tag: IoTag, offset: u64, mut buffer: Buffer) -> Submitted {
+        let plan = if self.plans.is_empty() {
+            None
+        } else {
+            self.plans.get(&tag)
+        };
+        let done = buffer.len();
+        match plan {
+            Some(&Plan::Search { len, bad_end }) if done < len => {
+                let next = if done < bad_end {
+                    done + self.half(bad_end - done)
+                } else {
+                    // What failed before went well in pieces; the rest goes as one again.
+                    len
+                };
+                buffer.set_len(next);
+                self.read_from(offset, buffer, done)
+            }
+            Some(Plan::Search { .. } | Plan::Recheck | Plan::Zero { .. }) | None => {
+                self.finish(tag, IoAnswer::Data(Payload::Pool(buffer)))
+            }
+        }
+    }
+
+    fn handle_written(
+        &mut self,
+        tag: IoTag,
+        offset: u64,
+        data: Payload,
+        done: usize,
+        durable: bool,
+        count: usize,
+    ) -> Submitted {
+        let written = done + count;
+        if written < data.len() {
+            // Direct I/O must go on at a whole block.
+            let whole = self.whole_blocks(written);
+            return if whole > done {
+                self.write_from(offset, data, whole, durable)
+            } else {
+                self.fail(tag, hardware(Errno::IO))
+            };
+        }
+        let plan = if self.plans.is_empty() {
+            None
+        } else {
+            self.plans.remove(&tag)
+        };
+        match plan {
+            Some(Plan::Zero { rest, sync }) => {
+                let rest = offset + data.len() as u64..rest.end;
+                self.write_zeros(tag, rest, sync)
+            }
+            // The write itself goes well: what failed, and may have lost more, was the flush.
+            Some(Plan::Recheck) => {
+                self.latch();
+                Submitted::Done(Err(IoFailure::FlushLatched))
+            }
+            Some(Plan::Search { .. }) | None => Submitted::Done(Ok(IoAnswer::Done)),
+        }
+    }
+
+    fn handle_write_error(
+        &mut self,
+        tag: IoTag,
+        offset: u64,
+        data: Payload,
+        done: usize,
+        durable: bool,
+        errno: Errno,
+    ) -> Submitted {
+        if durable {
+            self.plans.insert(tag, Plan::Recheck);
+            return self.write_from(offset, data, done, false);
+        }
+        self.fail(tag, failure(errno, offset + done as u64))
+    }
+
+    fn handle_synced(&mut self, tag: IoTag, result: Result<usize, Errno>) -> Submitted {
+        match result {
+            // Another core may have been told of the failure that this sync had no part in.
+            Ok(_) if self.is_latched() => self.fail(tag, IoFailure::FlushLatched),
+            Ok(_) => self.finish(tag, IoAnswer::Done),
+            Err(errno) => {
+                self.latch();
+                self.fail(tag, hardware(errno))
+            }
+        }
+    }
+
+    fn handle_allocated(
+        &mut self,
+        tag: IoTag,
+        range: Range<u64>,
+        result: Result<usize, Errno>,
+    ) -> Submitted {
+        let sync = matches!(self.plans.get(&tag), Some(Plan::Zero { sync: true, .. }));
+        match result {
+            Ok(_) => self.write_zeros(tag, range.end..range.end, sync),
+            // This file system or device cannot do it in one go.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                self.write_zeros(tag, range, sync)
+            }
+            Err(errno) => self.fail(tag, failure(errno, range.start)),
+        }
+    }
+
+    /// Puts zeros into what is left of a range, one piece after the other.
+    fn write_zeros(&mut self, tag: IoTag, rest: Range<u64>, sync: bool) -> Submitted {
+        if rest.is_empty() && sync {
+            return self.sync();
+        }
+        if rest.is_empty() {
+            return self.finish(tag, IoAnswer::Done);
+        }
+        let len =
+            usize::try_from(rest.end - rest.start).map_or(ZEROS_BYTES, |len| len.min(ZEROS_BYTES));
+        let zeros = Payload::Mapped(MappedRange::new(&self.zeros, 0, len));
+        let offset = rest.start;
+        self.plans.insert(tag, Plan::Zero { rest, sync });
+        self.write_from(offset, zeros, 0, false)
+    }
+}
+
+/// Steps and facts.
+impl FileStore {
+    fn read_from(&self, offset: u64, buffer: Buffer, done: usize) -> Submitted {
+        Submitted::Ring(RingOperation::Read {
+            file: Rc::clone(&self.file),
+            offset,
+            buffer,
+            done,
+        })
+    }
+
+    fn write_from(&self, offset: u64, data: Payload, done: usize, durable: bool) -> Submitted {
+        Submitted::Ring(RingOperation::Write {
+            file: Rc::clone(&self.file),
+            offset,
+            data,
+            done,
+            durable,
+        })
+    }
+
+    fn sync(&self) -> Submitted {
+        Submitted::Ring(RingOperation::Sync {
+            file: Rc::clone(&self.file),
+        })
+    }
+
+    fn finish(&mut self, tag: IoTag, answer: IoAnswer) -> Submitted {
+        self.plans.remove(&tag);
+        Submitted::Done(Ok(answer))
+    }
+
+    fn fail(&mut self, tag: IoTag, failure: IoFailure) -> Submitted {
+        self.plans.remove(&tag);
+        Submitted::Done(Err(failure))
+    }
+
+    fn writes_through(&self) -> bool {
+        self.shared.cache == CacheMode::WriteThrough
+    }
+
+    fn is_latched(&self) -> bool {
+        self.shared.flush_failed.load(Ordering::Acquire)
+    }
+
+    fn latch(&self) {
+        self.shared.flush_failed.store(true, Ordering::Release);
+    }
+
+    const fn block(&self) -> usize {
+        self.capabilities.block_bytes as usize
+    }
+
+    /// Half of `len`, in whole blocks and at least one.
+    fn half(&self, len: usize) -> usize {
+        let block = self.block();
+        (len / 2).next_multiple_of(block).min(len)
+    }
+
+    /// Direct I/O ends inside a block only at the end of the file.
+    fn is_cut_short(&self, done: usize) -> bool {
+        self.shared.cache == CacheMode::Direct && !done.is_multiple_of(self.block())
+    }
+
+    /// Where to go on after `done` bytes, or where the missing bytes begin.
+    fn whole_blocks(&self, done: usize) -> usize {
+        if self.is_cut_short(done) {
+            done - done % self.block()
+        } else {
+            done
+        }
+    }
+}
+
+/// What the kernel's block layer and file systems report when the medium does not give or take
+/// certain bytes (unreadable, wrong checksum), as opposed to a device that fails as a whole.
+fn is_medium_error(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::IO | Errno::NODATA | Errno::ILSEQ | Errno::BADMSG
+    )
+}
+
+fn hardware(errno: Errno) -> IoFailure {
+    IoFailure::Hardware {
+        errno: errno.raw_os_error(),
+    }
+}
+
+/// The failure of a write at this byte.
+fn failure(errno: Errno, offset: u64) -> IoFailure {
+    match errno {
+        Errno::NOSPC | Errno::DQUOT => IoFailure::NoSpace { offset },
+        errno if is_medium_error(errno) => IoFailure::Medium { offset },
+        errno => hardware(errno),
+    }
+}
+
+/// The size in bytes now. Seeking disturbs nobody: all I/O names its offset.
+pub(crate) fn size_of_disk(file: &OwnedFd, is_block_device: bool) -> io::Result<u64> {
+    if is_block_device {
+        Ok(seek(file, SeekFrom::End(0))?)
+    } else {
+        u64::try_from(fstat(file)?.st_size).map_err(io::Error::other)
+    }
+}

@@ -1,0 +1,130 @@
+//! What the kernel knows about the device below a file.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, Dev, FallocateFlags, StatxFlags, fallocate, fstat, ioctl_blkpbszget, ioctl_blksszget,
+    major, minor, statx,
+};
+use rustix::io::Errno;
+
+/// The largest unit anybody is told of: a file system on a striped volume may name its stripe.
+const UNIT_MAX: u32 = 64 * 1024;
+
+/// Facts for [`crate::Capabilities`], as far as the kernel tells them.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Geometry {
+    /// Of a block device; files have none of their own.
+    pub(crate) logical_block_bytes: Option<u32>,
+    pub(crate) physical_block_bytes: u32,
+    pub(crate) unmap_granularity_bytes: u32,
+    pub(crate) can_unmap: bool,
+    pub(crate) solid_state: bool,
+    /// What direct I/O asks of offsets and lengths; `None` when the kernel does not say.
+    pub(crate) direct_align_bytes: Option<u32>,
+}
+
+impl Geometry {
+    pub(crate) fn of(file: &OwnedFd, is_block_device: bool) -> Result<Self, Errno> {
+        let status = fstat(file)?;
+        let queue = queue_directory(if is_block_device {
+            status.st_rdev
+        } else {
+            status.st_dev
+        });
+        let number = |name: &str| read_number(queue.as_deref()?, name);
+        let solid_state = number("rotational") != Some(1);
+        let direct_align_bytes = direct_align(file);
+        if is_block_device {
+            let logical = ioctl_blksszget(file)?;
+            let physical = ioctl_blkpbszget(file)?.max(logical);
+            let granularity = number("discard_granularity").and_then(|n| u32::try_from(n).ok());
+            return Ok(Self {
+                logical_block_bytes: Some(logical),
+                physical_block_bytes: unit(physical),
+                unmap_granularity_bytes: unit(granularity.unwrap_or(physical).max(logical)),
+                // Punching a hole in a device means its own command for zeros, which frees space
+                // where the device can; a device that can neither is not thin.
+                can_unmap: number("write_zeroes_max_bytes").is_some_and(|n| n > 0)
+                    && number("discard_max_bytes").is_some_and(|n| n > 0),
+                solid_state,
+                direct_align_bytes,
+            });
+        }
+        let block = unit(u32::try_from(status.st_blksize).unwrap_or(4096));
+        Ok(Self {
+            logical_block_bytes: None,
+            physical_block_bytes: block,
+            unmap_granularity_bytes: block,
+            can_unmap: can_punch(file, status.st_size),
+            solid_state,
+            direct_align_bytes,
+        })
+    }
+}
+
+/// A power of two that can be told to initiators.
+fn unit(bytes: u32) -> u32 {
+    let bytes = bytes.clamp(512, UNIT_MAX);
+    if bytes.is_power_of_two() { bytes } else { 4096 }
+}
+
+/// Tries it where it changes nothing: behind the end of the file.
+fn can_punch(file: &OwnedFd, size: i64) -> bool {
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let behind = u64::try_from(size).unwrap_or(0).next_multiple_of(1 << 20);
+    fallocate(file, mode, behind, 1 << 20).is_ok()
+}
+
+fn direct_align(file: &OwnedFd) -> Option<u32> {
+    let wanted = StatxFlags::DIOALIGN;
+    let answer = statx(file, "", AtFlags::EMPTY_PATH, wanted).ok()?;
+    let told = StatxFlags::from_bits_retain(answer.stx_mask).contains(wanted);
+    told.then(|| answer.stx_dio_offset_align.max(answer.stx_dio_mem_align))
+}
+
+/// The directory with the limits of a device; partitions have theirs one level up.
+fn queue_directory(device: Dev) -> Option<PathBuf> {
+    let base = format!("/sys/dev/block/{}:{}", major(device), minor(device));
+    // Resolved first: `..` of the link itself would be something else.
+    let base = fs::canonicalize(base).ok()?;
+    [base.join("queue"), base.parent()?.join("queue")]
+        .into_iter()
+        .find(|queue| queue.is_dir())
+}
+
+fn read_number(directory: &Path, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(directory.join(name)).ok()?;
+    text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+
+    #[test]
+    fn units_are_powers_of_two_within_bounds() {
+        for (bytes, expected) in [
+            (0, 512),
+            (512, 512),
+            (4096, 4096),
+            (3 * 4096, 4096),
+            (1 << 21, UNIT_MAX),
+        ] {
+            assert_eq!(unit(bytes), expected, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn looking_at_a_file_does_not_change_it() {
+        let scratch = Scratch::new();
+        let file = scratch.file(10_000);
+        fs::write(&file, [7; 10_000]).unwrap();
+        let fd = fs::File::options().read(true).write(true).open(&file);
+        Geometry::of(&fd.unwrap().into(), false).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), [7; 10_000]);
+    }
+}

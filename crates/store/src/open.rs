@@ -1,0 +1,483 @@
+//! Opening a store: every check that keeps an administrator's slip from becoming lost data.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use memory::{PIECE_BYTES, Pool};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, ftruncate};
+use rustix::io::Errno;
+
+use crate::file::{CacheMode, FileDisk, size_of_disk};
+use crate::geometry::Geometry;
+use crate::memory_disk::MemoryDisk;
+use crate::null::NullDisk;
+use crate::{Capabilities, SharedStore};
+
+/// What kind of store to open.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum StoreKind {
+    /// [`OpenOptions::path`] names a regular file or a block device.
+    Path,
+    /// [`OpenOptions::path`] names a regular file.
+    File,
+    /// [`OpenOptions::path`] names a block device.
+    Block,
+    /// Memory of [`OpenOptions::size_bytes`].
+    Memory,
+    /// Zeros of [`OpenOptions::size_bytes`].
+    Null,
+}
+
+/// What to open and how.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// What it is.
+    pub kind: StoreKind,
+    /// Where it is; not used for memory and zeros.
+    pub path: PathBuf,
+    /// The size wanted. A missing file is created and a smaller one grows; nothing ever shrinks.
+    pub size_bytes: Option<u64>,
+    /// Logical block length, 512 or 4096. By default that of the block device, else 512.
+    pub block_bytes: Option<u32>,
+    /// Refuse all writes.
+    pub read_only: bool,
+    /// How writes reach the medium; for files and block devices.
+    pub cache: CacheMode,
+    /// Unmapped ranges give their space back. Without it a new file takes all its space at once.
+    pub thin: bool,
+    /// Take the file for plain data even if it looks like an image of some format.
+    pub force_raw: bool,
+}
+
+impl OpenOptions {
+    /// The defaults: writable, thin, write-back.
+    pub fn new(kind: StoreKind, path: impl Into<PathBuf>) -> Self {
+        Self {
+            kind,
+            path: path.into(),
+            size_bytes: None,
+            block_bytes: None,
+            read_only: false,
+            cache: CacheMode::default(),
+            thin: true,
+            force_raw: false,
+        }
+    }
+
+    /// Opens the store. A file that had to be created is removed again when that fails.
+    pub fn open(&self) -> Result<Arc<dyn SharedStore>, OpenError> {
+        self.try_open().map_err(|reason| OpenError {
+            place: match self.kind {
+                StoreKind::Path | StoreKind::File | StoreKind::Block => {
+                    Place::Path(self.path.clone())
+                }
+                StoreKind::Memory => Place::Memory,
+                StoreKind::Null => Place::Null,
+            },
+            reason,
+        })
+    }
+
+    fn try_open(&self) -> Result<Arc<dyn SharedStore>, OpenFailure> {
+        if let Some(block_bytes) = self.block_bytes.filter(|n| ![512, 4096].contains(n)) {
+            return Err(OpenFailure::BlockSize { block_bytes });
+        }
+        match self.kind {
+            StoreKind::Path | StoreKind::File | StoreKind::Block => self.open_path(),
+            StoreKind::Memory => {
+                let (size, block) = self.size_and_block()?;
+                let disk = MemoryDisk::new(size, block, self.read_only, self.thin)
+                    .map_err(system("reserve that much memory"))?;
+                Ok(Arc::new(disk))
+            }
+            StoreKind::Null => {
+                let (size, block) = self.size_and_block()?;
+                Ok(Arc::new(NullDisk::new(size, block, self.read_only)))
+            }
+        }
+    }
+
+    fn size_and_block(&self) -> Result<(u64, u32), OpenFailure> {
+        let size = self.size_bytes.ok_or(OpenFailure::NoSize)?;
+        let block = self.block_bytes.unwrap_or(512);
+        check_size(size, block)?;
+        Ok((size, block))
+    }
+
+    fn open_path(&self) -> Result<Arc<dyn SharedStore>, OpenFailure> {
+        let found = match std::fs::metadata(&self.path) {
+            Ok(found) => found,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.create(),
+            Err(error) => return Err(system("look at it")(error)),
+        };
+        let is_block_device = found.file_type().is_block_device();
+        match self.kind {
+            StoreKind::File if is_block_device => return Err(OpenFailure::NotAFile),
+            StoreKind::Block if !is_block_device => return Err(OpenFailure::NotABlockDevice),
+            _ if !is_block_device && !found.is_file() => return Err(OpenFailure::NotADisk),
+            StoreKind::Path
+            | StoreKind::File
+            | StoreKind::Block
+            | StoreKind::Memory
+            | StoreKind::Null => {}
+        }
+        let file = self.open_locked(is_block_device)?;
+        if !self.force_raw
+            && let Some(format) = image_format(&file).map_err(system("read its first bytes"))?
+        {
+            return Err(OpenFailure::ImageFormat { format });
+        }
+        let size = size_of_disk(&file, is_block_device).map_err(system("find out its size"))?;
+        let size = self.grown_size(size, is_block_device)?;
+        let disk = self.describe(&file, size, is_block_device)?;
+        if !is_block_device {
+            self.extend(&file, size)?;
+        }
+        Ok(Arc::new(FileDisk::new(
+            file,
+            disk,
+            self.cache,
+            is_block_device,
+        )))
+    }
+
+    /// Makes the file, and removes it again when it does not become a disk.
+    fn create(&self) -> Result<Arc<dyn SharedStore>, OpenFailure> {
+        if self.kind == StoreKind::Block {
+            return Err(OpenFailure::Missing);
+        }
+        let size = self.size_bytes.ok_or(OpenFailure::MissingAndNoSize)?;
+        if self.read_only {
+            return Err(OpenFailure::Missing);
+        }
+        check_size(size, self.block_bytes.unwrap_or(512))?;
+        let options = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+        let created = rustix::fs::open(&self.path, options, Mode::RUSR | Mode::WUSR);
+        drop(created.map_err(|errno| system("create it")(errno.into()))?);
+        self.open_path().inspect_err(|failure| {
+            // Unless another program was quicker: then it is that one's by now. What went wrong
+            // is said already, and a file that cannot be removed is at most empty.
+            if !matches!(failure, OpenFailure::InUse) {
+                drop(std::fs::remove_file(&self.path));
+            }
+        })
+    }
+
+    /// Opens it for the I/O to come and locks this very description.
+    fn open_locked(&self, is_block_device: bool) -> Result<OwnedFd, OpenFailure> {
+        let mut flags = OFlags::CLOEXEC;
+        flags |= if self.read_only {
+            OFlags::RDONLY
+        } else {
+            OFlags::RDWR
+        };
+        if self.cache == CacheMode::Direct {
+            flags |= OFlags::DIRECT;
+        }
+        if is_block_device && !self.read_only {
+            // Refused while the kernel itself uses the device: mounted, part of an array.
+            flags |= OFlags::EXCL;
+        }
+        let file = rustix::fs::open(&self.path, flags, Mode::empty()).map_err(|errno| {
+            let direct = self.cache == CacheMode::Direct;
+            match errno {
+                Errno::INVAL if direct => OpenFailure::NoDirectIo,
+                Errno::BUSY => OpenFailure::InUseByKernel,
+                Errno::ACCESS | Errno::PERM => OpenFailure::Denied,
+                Errno::ROFS => OpenFailure::ReadOnlyFileSystem,
+                errno => system("open it")(errno.into()),
+            }
+        })?;
+        let lock = if self.read_only {
+            FlockOperation::NonBlockingLockShared
+        } else {
+            FlockOperation::NonBlockingLockExclusive
+        };
+        match flock(&file, lock) {
+            Ok(()) => Ok(file),
+            Err(Errno::WOULDBLOCK) if self.read_only => Err(OpenFailure::InUseByWriter),
+            Err(Errno::WOULDBLOCK) => Err(OpenFailure::InUse),
+            Err(errno) => Err(system("lock it")(errno.into())),
+        }
+    }
+
+    /// The size the disk will have.
+    fn grown_size(&self, actual: u64, is_block_device: bool) -> Result<u64, OpenFailure> {
+        match self.size_bytes {
+            Some(wanted) if wanted < actual => Err(OpenFailure::Larger { actual, wanted }),
+            Some(wanted) if wanted > actual && (self.read_only || is_block_device) => {
+                Err(OpenFailure::CannotGrow { actual, wanted })
+            }
+            Some(wanted) => Ok(wanted),
+            None => Ok(actual),
+        }
+    }
+
+    /// Checks the geometry and puts it into words.
+    fn describe(
+        &self,
+        file: &OwnedFd,
+        size_bytes: u64,
+        is_block_device: bool,
+    ) -> Result<Capabilities, OpenFailure> {
+        let geometry = Geometry::of(file, is_block_device)
+            .map_err(|errno| system("find out its geometry")(errno.into()))?;
+        let native = geometry
+            .logical_block_bytes
+            .filter(|n| [512, 4096].contains(n));
+        let block_bytes = self.block_bytes.or(native).unwrap_or(512);
+        check_size(size_bytes, block_bytes)?;
+        let direct = self.cache == CacheMode::Direct;
+        if direct {
+            check_direct(file, &geometry, block_bytes)?;
+        }
+        Ok(Capabilities {
+            size_bytes,
+            block_bytes,
+            physical_block_bytes: geometry.physical_block_bytes.max(block_bytes),
+            read_only: self.read_only,
+            thin: self.thin && geometry.can_unmap && !self.read_only,
+            unmap_granularity_bytes: geometry.unmap_granularity_bytes.max(block_bytes),
+            reads_in_place: false,
+            needs_own_buffer: direct,
+            volatile_cache: match self.cache {
+                CacheMode::WriteBack | CacheMode::Direct => true,
+                CacheMode::WriteThrough => false,
+            },
+            solid_state: geometry.solid_state,
+        })
+    }
+
+    /// Makes the file as large as the disk.
+    fn extend(&self, file: &OwnedFd, size: u64) -> Result<(), OpenFailure> {
+        let actual = size_of_disk(file, false).map_err(system("find out its size"))?;
+        if size <= actual {
+            return Ok(());
+        }
+        if !self.thin {
+            match fallocate(file, FallocateFlags::empty(), actual, size - actual) {
+                Ok(()) => return Ok(()),
+                // The file system cannot reserve space; it is as large all the same.
+                Err(Errno::OPNOTSUPP) => {}
+                Err(errno) => {
+                    // A part may have been added.
+                    drop(ftruncate(file, actual).map_err(io::Error::from));
+                    return Err(system("reserve its space")(errno.into()));
+                }
+            }
+        }
+        ftruncate(file, size).map_err(|errno| system("make it that large")(errno.into()))
+    }
+}
+
+/// Why a store cannot be opened: the place, the reason, the remedy.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {reason}")]
+pub struct OpenError {
+    place: Place,
+    /// What was found.
+    pub reason: OpenFailure,
+}
+
+#[derive(Debug)]
+enum Place {
+    Path(PathBuf),
+    Memory,
+    Null,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => path.display().fmt(f),
+            Self::Memory => f.write_str("memory disk"),
+            Self::Null => f.write_str("null disk"),
+        }
+    }
+}
+
+/// What kept a store from being opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenFailure {
+    /// Neither 512 nor 4096.
+    #[error("a block size of {block_bytes} bytes is not possible: use 512 or 4096")]
+    BlockSize {
+        /// What was asked for.
+        block_bytes: u32,
+    },
+    /// The size is no whole number of blocks.
+    #[error(
+        "its size of {size_bytes} bytes is not a multiple of the block size of {block_bytes}: \
+         make it {} bytes, or use smaller blocks",
+        size_bytes.next_multiple_of(u64::from(*block_bytes))
+    )]
+    PartialBlock {
+        /// The size.
+        size_bytes: u64,
+        /// The block size.
+        block_bytes: u32,
+    },
+    /// Nothing to serve.
+    #[error("it is empty: give a size")]
+    Empty,
+    /// Memory and zeros have no size of their own.
+    #[error("no size is given: say how large it is to be")]
+    NoSize,
+    /// There is no such device, or a file that is to be opened read-only.
+    #[error("there is no such file or device: check the path")]
+    Missing,
+    /// There is no such file, and it is not known how large to make it.
+    #[error("there is no such file: check the path, or give a size (size=) to create it")]
+    MissingAndNoSize,
+    /// A device where a file was meant.
+    #[error("it is a block device: open it as such (block:)")]
+    NotAFile,
+    /// A file where a device was meant.
+    #[error("it is not a block device: open it as a file (file:)")]
+    NotABlockDevice,
+    /// A directory or the like.
+    #[error("it is neither a regular file nor a block device: check the path")]
+    NotADisk,
+    /// The first bytes are those of an image format.
+    #[error(
+        "it is a {format} image, and only raw images are served: convert it (qemu-img convert \
+         -O raw), serve it by way of an NBD server, or say format=raw to serve its bytes as \
+         they are"
+    )]
+    ImageFormat {
+        /// The name of the format.
+        format: &'static str,
+    },
+    /// Some program has it locked.
+    #[error("it is in use by another program: stop that one, or open both read-only")]
+    InUse,
+    /// A program that writes has it locked.
+    #[error("it is in use by another writer: stop that one, or make it read-only too")]
+    InUseByWriter,
+    /// The kernel uses the device.
+    #[error("it is in use by this host itself: unmount it, or take it out of its array or volume")]
+    InUseByKernel,
+    /// No permission.
+    #[error("this user may not open it: change its owner or mode, or open it read-only")]
+    Denied,
+    /// No writing there.
+    #[error("its file system is read-only: open it read-only")]
+    ReadOnlyFileSystem,
+    /// The file is larger than asked for.
+    #[error(
+        "it has {actual} bytes and only {wanted} were asked for, and nothing is ever cut off: \
+         leave the size out, or give the full one"
+    )]
+    Larger {
+        /// What it has.
+        actual: u64,
+        /// What was asked for.
+        wanted: u64,
+    },
+    /// It is smaller than asked for and cannot grow.
+    #[error("it has {actual} bytes, not {wanted}, and cannot grow: leave the size out")]
+    CannotGrow {
+        /// What it has.
+        actual: u64,
+        /// What was asked for.
+        wanted: u64,
+    },
+    /// The file system does not have it.
+    #[error("its file system has no direct I/O: use another cache mode")]
+    NoDirectIo,
+    /// Direct I/O needs larger blocks than those of the disk.
+    #[error(
+        "direct I/O needs blocks of {align_bytes} bytes here, not {block_bytes}: use \
+         blocksize=4096 or another cache mode"
+    )]
+    DirectAlignment {
+        /// What is needed.
+        align_bytes: u32,
+        /// What was asked for.
+        block_bytes: u32,
+    },
+    /// Something else that the system refused.
+    #[error("cannot {action}: {error}")]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// Why it failed.
+        error: io::Error,
+    },
+}
+
+fn system(action: &'static str) -> impl Fn(io::Error) -> OpenFailure {
+    move |error| OpenFailure::System { action, error }
+}
+
+fn check_size(size_bytes: u64, block_bytes: u32) -> Result<(), OpenFailure> {
+    if size_bytes == 0 {
+        return Err(OpenFailure::Empty);
+    }
+    if !size_bytes.is_multiple_of(u64::from(block_bytes)) {
+        return Err(OpenFailure::PartialBlock {
+            size_bytes,
+            block_bytes,
+        });
+    }
+    Ok(())
+}
+
+/// Whether single blocks can be transferred. Where the kernel does not say, one is read.
+fn check_direct(file: &OwnedFd, geometry: &Geometry, block: u32) -> Result<(), OpenFailure> {
+    match geometry.direct_align_bytes {
+        Some(0) => Err(OpenFailure::NoDirectIo),
+        Some(align_bytes) if align_bytes > block => Err(OpenFailure::DirectAlignment {
+            align_bytes,
+            block_bytes: block,
+        }),
+        Some(_) => Ok(()),
+        None => {
+            let pool = Pool::new(0).map_err(system("reserve memory"))?;
+            let full = |_| system("reserve memory")(io::ErrorKind::OutOfMemory.into());
+            let mut buffer = pool.allocate(block as usize).map_err(full)?;
+            match rustix::io::pread(file, &mut buffer[..], 0) {
+                Err(Errno::INVAL) => Err(OpenFailure::DirectAlignment {
+                    align_bytes: 4096,
+                    block_bytes: block,
+                }),
+                Ok(_) | Err(_) => Ok(()),
+            }
+        }
+    }
+}
+
+/// The name of the image format whose mark the file bears.
+fn image_format(file: &OwnedFd) -> io::Result<Option<&'static str>> {
+    /// Offset, mark, name.
+    const MARKS: [(usize, &[u8], &str); 8] = [
+        (0, b"QFI\xfb", "qcow2"),
+        (0, b"QED\0", "QED"),
+        (0, b"KDMV", "VMDK"),
+        (0, b"COWD", "VMDK"),
+        (0, b"# Disk DescriptorFile", "VMDK"),
+        (0, b"vhdxfile", "VHDX"),
+        (0, b"conectix", "VHD"),
+        (64, b"\x7f\x10\xda\xbe", "VDI"),
+    ];
+    // A pool buffer, because direct I/O wants its memory aligned.
+    let pool = Pool::new(0)?;
+    let buffer = pool.allocate(PIECE_BYTES);
+    let mut head = buffer.map_err(|_| io::ErrorKind::OutOfMemory)?;
+    let len = match rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut head[..], 0)) {
+        // Direct I/O that wants larger pieces than these is refused elsewhere.
+        Err(Errno::INVAL) => 0,
+        result => result?,
+    };
+    let head = &head[..len];
+    let found = MARKS.iter().find(|(offset, mark, _)| {
+        head.get(*offset..)
+            .is_some_and(|rest| rest.starts_with(mark))
+    });
+    Ok(found.map(|(_, _, name)| *name))
+}

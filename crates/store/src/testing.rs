@@ -1,0 +1,327 @@
+//! What the tests of the stores share: a place for files, and a bench that does the ring's work
+//! with ordinary system calls.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use memory::{Payload, Pool};
+use rustix::fs::{FallocateFlags, fallocate, fdatasync};
+use rustix::io::{Errno, ReadWriteFlags, pread, pwritev2};
+
+use crate::{
+    AllocateMode, Backstore, Extent, IoAnswer, IoFailure, IoRequest, IoTag, RingOperation,
+    SharedStore, Submitted,
+};
+
+/// A directory that goes away with this value.
+#[derive(Debug)]
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "tarn-store-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A new file of this size, full of holes.
+    pub(crate) fn file(&self, size: u64) -> PathBuf {
+        let path = self.path("disk");
+        File::create(&path).unwrap().set_len(size).unwrap();
+        path
+    }
+}
+
+impl AsRef<Path> for Scratch {
+    fn as_ref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+/// What the kernel shall seem to answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    /// This result, and nothing happens.
+    Answer(i32),
+    /// At most this many bytes are moved.
+    Short(usize),
+    /// Nothing special: for counting up to the operation meant.
+    None,
+}
+
+/// A store with a core of its own.
+#[derive(Debug)]
+pub(crate) struct Bench {
+    pub(crate) store: Box<dyn Backstore>,
+    pub(crate) pool: Pool,
+    faults: VecDeque<Fault>,
+    /// Bytes of the file that cannot be transferred.
+    bad: Option<Range<u64>>,
+    /// One line per ring operation.
+    pub(crate) trace: Vec<String>,
+}
+
+impl Bench {
+    pub(crate) fn new(shared: &dyn SharedStore) -> Self {
+        Self {
+            store: shared.handle().unwrap(),
+            pool: Pool::new(64 << 20).unwrap(),
+            faults: VecDeque::new(),
+            bad: None,
+            trace: Vec::new(),
+        }
+    }
+
+    pub(crate) fn fail_next(&mut self, result: i32) {
+        self.faults.push_back(Fault::Answer(result));
+    }
+
+    pub(crate) fn plan(&mut self, faults: impl IntoIterator<Item = Fault>) {
+        self.faults.extend(faults);
+    }
+
+    /// From now on transfers that touch these bytes fail with `EIO`, or end before them.
+    pub(crate) fn make_bad(&mut self, bad: Range<u64>) {
+        self.bad = Some(bad);
+    }
+
+    pub(crate) fn run(&mut self, request: IoRequest) -> Result<IoAnswer, IoFailure> {
+        let tag = IoTag(7);
+        self.trace.clear();
+        let mut submitted = self.store.submit(tag, request);
+        for _step in 0..10_000 {
+            submitted = match submitted {
+                Submitted::Done(result) => return result,
+                Submitted::Ring(mut operation) => {
+                    let result = self.execute(&mut operation);
+                    self.store.handle_ring_result(tag, operation, result)
+                }
+                Submitted::Helper(operation) => {
+                    self.store.handle_helper_result(tag, (operation.work)())
+                }
+                Submitted::Pending | Submitted::Full(_) => panic!("{submitted:?}"),
+            };
+        }
+        panic!("the request does not come to an end");
+    }
+
+    /// Does what the kernel would, or what the plan says instead.
+    fn execute(&mut self, operation: &mut RingOperation) -> i32 {
+        self.trace.push(name(operation));
+        let mut limit = match self.faults.pop_front().unwrap_or(Fault::None) {
+            Fault::Answer(result) => return result,
+            Fault::Short(len) => len,
+            Fault::None => usize::MAX,
+        };
+        let start = match operation {
+            RingOperation::Read { offset, done, .. }
+            | RingOperation::Write { offset, done, .. } => Some(*offset + *done as u64),
+            RingOperation::Sync { .. } | RingOperation::Allocate { .. } => None,
+        };
+        if let (Some(start), Some(bad)) = (start, &self.bad)
+            && start < bad.end
+        {
+            match usize::try_from(bad.start.saturating_sub(start)).unwrap() {
+                0 => return -Errno::IO.raw_os_error(),
+                good => {
+                    // As the kernel does: all or nothing, when it notices in time.
+                    let len = match &*operation {
+                        RingOperation::Read { buffer, done, .. } => buffer.len() - done,
+                        RingOperation::Write { data, done, .. } => {
+                            limit = limit.min(good);
+                            data.len() - done
+                        }
+                        RingOperation::Sync { .. } | RingOperation::Allocate { .. } => 0,
+                    };
+                    if len > good && matches!(operation, RingOperation::Read { .. }) {
+                        return -Errno::IO.raw_os_error();
+                    }
+                }
+            }
+        }
+        let result = perform(operation, limit);
+        result.map_or_else(
+            |errno| -errno.raw_os_error(),
+            |count| i32::try_from(count).unwrap(),
+        )
+    }
+
+    pub(crate) fn read(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, IoFailure> {
+        let in_place = self.store.capabilities().reads_in_place;
+        let buffer = (!in_place).then(|| self.pool.allocate(len).unwrap());
+        match self.run(IoRequest::Read {
+            offset,
+            len,
+            buffer,
+        })? {
+            IoAnswer::Data(data) => {
+                assert_eq!(data.len(), len);
+                Ok(data.to_vec())
+            }
+            other @ (IoAnswer::Done | IoAnswer::Extents(_)) => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), IoFailure> {
+        self.write_with(offset, bytes, false)
+    }
+
+    pub(crate) fn write_durably(&mut self, offset: u64, bytes: &[u8]) -> Result<(), IoFailure> {
+        self.write_with(offset, bytes, true)
+    }
+
+    fn write_with(&mut self, offset: u64, bytes: &[u8], durable: bool) -> Result<(), IoFailure> {
+        let mut buffer = self.pool.allocate(bytes.len()).unwrap();
+        buffer.copy_from_slice(bytes);
+        self.expect_done(IoRequest::Write {
+            offset,
+            data: Payload::Pool(buffer),
+            durable,
+        })
+    }
+
+    pub(crate) fn flush(&mut self) -> Result<(), IoFailure> {
+        self.expect_done(IoRequest::Flush)
+    }
+
+    pub(crate) fn unmap(&mut self, range: Range<u64>) -> Result<(), IoFailure> {
+        self.expect_done(IoRequest::Unmap { range })
+    }
+
+    pub(crate) fn write_zeros(&mut self, range: Range<u64>) -> Result<(), IoFailure> {
+        let durable = false;
+        self.expect_done(IoRequest::WriteZeros { range, durable })
+    }
+
+    pub(crate) fn extents(
+        &mut self,
+        range: Range<u64>,
+        count_max: usize,
+    ) -> Result<Vec<Extent>, IoFailure> {
+        match self.run(IoRequest::Extents { range, count_max })? {
+            IoAnswer::Extents(extents) => Ok(extents),
+            other @ (IoAnswer::Done | IoAnswer::Data(_)) => panic!("{other:?}"),
+        }
+    }
+
+    fn expect_done(&mut self, request: IoRequest) -> Result<(), IoFailure> {
+        let answer = self.run(request)?;
+        assert!(matches!(answer, IoAnswer::Done), "{answer:?}");
+        Ok(())
+    }
+}
+
+fn perform(operation: &mut RingOperation, limit: usize) -> Result<usize, Errno> {
+    match operation {
+        RingOperation::Read {
+            file,
+            offset,
+            buffer,
+            done,
+        } => {
+            let end = buffer.len().min(done.saturating_add(limit));
+            pread(&**file, &mut buffer[*done..end], *offset + *done as u64)
+        }
+        RingOperation::Write {
+            file,
+            offset,
+            data,
+            done,
+            durable,
+        } => {
+            let flags = if *durable {
+                ReadWriteFlags::DSYNC
+            } else {
+                ReadWriteFlags::empty()
+            };
+            let copy;
+            let bytes = match data.as_slice() {
+                Some(bytes) => bytes,
+                None => {
+                    copy = data.to_vec();
+                    &copy
+                }
+            };
+            let end = bytes.len().min(done.saturating_add(limit));
+            let parts = [std::io::IoSlice::new(&bytes[*done..end])];
+            pwritev2(&**file, &parts, *offset + *done as u64, flags)
+        }
+        RingOperation::Sync { file } => fdatasync(&**file).map(|()| 0),
+        RingOperation::Allocate { file, mode, range } => {
+            let mode = match mode {
+                AllocateMode::PunchHole => FallocateFlags::PUNCH_HOLE,
+                AllocateMode::ZeroRange => FallocateFlags::ZERO_RANGE,
+            } | FallocateFlags::KEEP_SIZE;
+            fallocate(&**file, mode, range.start, range.end - range.start).map(|()| 0)
+        }
+    }
+}
+
+fn name(operation: &RingOperation) -> String {
+    match operation {
+        RingOperation::Read {
+            offset,
+            buffer,
+            done,
+            ..
+        } => format!(
+            "read {}..{}",
+            offset + *done as u64,
+            offset + buffer.len() as u64
+        ),
+        RingOperation::Write {
+            offset,
+            data,
+            done,
+            durable,
+            ..
+        } => format!(
+            "write{} {}..{}",
+            if *durable { " durably" } else { "" },
+            offset + *done as u64,
+            offset + data.len() as u64
+        ),
+        RingOperation::Sync { .. } => "sync".to_owned(),
+        RingOperation::Allocate { mode, range, .. } => format!("{mode:?} {range:?}"),
+    }
+}
+
+pub(crate) fn data(range: Range<u64>) -> Extent {
+    Extent {
+        range,
+        mapped: true,
+    }
+}
+
+pub(crate) fn hole(range: Range<u64>) -> Extent {
+    Extent {
+        range,
+        mapped: false,
+    }
+}
+
+/// Bytes without a zero among them, different from block to block.
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
+    (0..len)
+        .map(|n| u8::try_from((n / 512 * 31 + n) % 255 + 1).unwrap())
+        .collect()
+}

@@ -1,0 +1,5 @@
+//! Tests of the stores as their users see them.
+
+mod conformance;
+mod file;
+mod open;
