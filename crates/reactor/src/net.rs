@@ -150,6 +150,16 @@ pub fn set_options(socket: impl AsFd, keep_alive: Option<KeepAlive>) -> io::Resu
     Ok(())
 }
 
+/// Sends a few bytes without waiting; an error when they do not fit in the socket's buffer.
+pub fn send_now(socket: impl AsFd, bytes: &[u8]) -> io::Result<()> {
+    let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
+    let sent = rustix::net::send(socket, bytes, flags)?;
+    if sent < bytes.len() {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    Ok(())
+}
+
 /// The address of the other end of a connection.
 pub fn peer_address(socket: impl AsFd) -> io::Result<SocketAddr> {
     let address: Option<SocketAddrAny> = rustix::net::getpeername(socket)?;

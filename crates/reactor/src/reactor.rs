@@ -132,7 +132,8 @@ impl Reactor {
         self.in_flight.len().saturating_sub(self.watched.len())
     }
 
-    /// Waits for one connection ([`Event::Accepted`]).
+    /// Waits for one connection ([`Event::Accepted`]). After `EMFILE` or `ENFILE` the connection
+    /// still waits, so arm again only when a descriptor was closed or some time has passed.
     pub fn accept(&mut self, listener: &Listener, token: Token) -> OperationId {
         let listener = listener.clone();
         self.start(Operation::Accept { token, listener })

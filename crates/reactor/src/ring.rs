@@ -65,7 +65,17 @@ impl std::fmt::Debug for Ring {
 
 impl Ring {
     pub(crate) fn new(settings: &Settings) -> Result<Self, SetupError> {
-        let ring = build(settings).map_err(|error| explain(&error))?;
+        let ring = match builder(settings, Flavour::Best).build(settings.ring_entries.max(1)) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                builder(settings, Flavour::Plain).build(settings.ring_entries.max(1))
+            }
+            result => result,
+        };
+        Self::checked(ring.map_err(|error| explain(&error))?)
+    }
+
+    /// Makes sure that the kernel has all that is needed.
+    fn checked(ring: IoUring) -> Result<Self, SetupError> {
         let params = ring.params();
         let features = [
             (params.is_feature_ext_arg(), "IORING_FEAT_EXT_ARG"),
@@ -209,27 +219,32 @@ impl Ring {
     }
 }
 
-/// The best set of flags first, then the plain ring.
-fn build(settings: &Settings) -> io::Result<IoUring> {
+/// What is asked of the kernel beyond the necessary.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Flavour {
+    /// Completions run when this thread asks for them, on this thread only.
+    Best,
+    Plain,
+}
+
+fn builder(settings: &Settings, flavour: Flavour) -> io_uring::Builder {
     // Completions may come in bursts; twice the number of operations leaves room for cancels.
     let completions = settings.in_flight_max.saturating_mul(2);
     let completions = u32::try_from(completions).unwrap_or(u32::MAX);
-    let entries = settings.ring_entries.max(1);
+    let least = settings.ring_entries.clamp(2, 1 << 16);
     let mut builder = IoUring::builder();
     builder
         .setup_clamp()
-        .setup_cqsize(completions.clamp(entries, 1 << 16).max(2))
+        .setup_cqsize(completions.clamp(least, 1 << 16))
         .setup_submit_all();
-    let plain = builder.clone();
-    builder
-        .setup_single_issuer()
-        .setup_defer_taskrun()
-        .setup_coop_taskrun()
-        .setup_taskrun_flag();
-    match builder.build(entries) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => plain.build(entries),
-        result => result,
+    if flavour == Flavour::Best {
+        builder
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_coop_taskrun()
+            .setup_taskrun_flag();
     }
+    builder
 }
 
 /// Turns a refusal of the system into its likely reason and the remedy.
@@ -297,19 +312,22 @@ mod tests {
             in_flight_max: 1,
             ..Settings::default()
         };
-        let mut ring = Ring::new(&settings).unwrap();
-        for n in 0..100 {
-            let entry = opcode::Nop::new().build().user_data(n);
-            // SAFETY: a NOP names no memory.
-            unsafe { ring.push(entry) }.unwrap();
+        for flavour in [Flavour::Best, Flavour::Plain] {
+            let ring = builder(&settings, flavour).build(2).unwrap();
+            let mut ring = Ring::checked(ring).unwrap();
+            for n in 0..100 {
+                let entry = opcode::Nop::new().build().user_data(n);
+                // SAFETY: a NOP names no memory.
+                unsafe { ring.push(entry) }.unwrap();
+            }
+            let mut done = Vec::new();
+            while done.len() < 100 {
+                ring.enter(Sleep::Forever).unwrap();
+                ring.reap(&mut done).unwrap();
+            }
+            let mut numbers: Vec<_> = done.iter().map(|completion| completion.user_data).collect();
+            numbers.sort_unstable();
+            assert!(numbers.iter().copied().eq(0..100));
         }
-        let mut done = Vec::new();
-        while done.len() < 100 {
-            ring.enter(Sleep::Forever).unwrap();
-            ring.reap(&mut done).unwrap();
-        }
-        let mut numbers: Vec<_> = done.iter().map(|completion| completion.user_data).collect();
-        numbers.sort_unstable();
-        assert!(numbers.iter().copied().eq(0..100));
     }
 }

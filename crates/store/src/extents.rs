@@ -11,7 +11,8 @@ use crate::{Extent, IoFailure};
 /// The extents of `range`, at most `count_max`, in whole blocks: a block that is partly mapped
 /// counts as mapped. Blocks the thread.
 ///
-/// What cannot be asked (block devices, some file systems) is mapped: that is always safe to say.
+/// Space that is reserved and holds nothing but zeros may be told as unmapped: `SEEK_DATA` does
+/// not tell it from a hole. What cannot be asked (block devices, some file systems) is mapped: that is always safe to say.
 pub(crate) fn extents_of(
     file: &OwnedFd,
     range: Range<u64>,

@@ -1,12 +1,4 @@
 //! Connections: accepting, receiving, sending, cancelling, and running out of chunks.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::wildcard_enum_match_arm,
-    reason = "a test may"
-)]
-
-mod common;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use common::{event, events, expect_quiet, pattern, reactor, settings};
+use crate::common::{event, events, expect_quiet, pattern, reactor, settings};
 use memory::{Message, PIECE_BYTES, Payload};
 use reactor::{Errno, Event, Listener, Reactor, Received, Settings, Socket, Wait};
 

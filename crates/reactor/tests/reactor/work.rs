@@ -1,12 +1,4 @@
 //! Files, helper threads and mail.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::wildcard_enum_match_arm,
-    reason = "a test may"
-)]
-
-mod common;
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -15,7 +7,7 @@ use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread;
 
-use common::{event, events, expect_quiet, pattern, reactor, settings};
+use crate::common::{event, events, expect_quiet, pattern, reactor, settings};
 use memory::Payload;
 use reactor::{Event, Reactor, Settings, Wait, mail};
 use store::{AllocateMode, FileHandle, HelperAnswer, HelperOperation, IoFailure, RingOperation};

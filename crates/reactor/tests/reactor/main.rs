@@ -1,0 +1,12 @@
+//! The reactor as its owners see it.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test may"
+)]
+
+mod common;
+mod sockets;
+mod stores;
+mod work;
