@@ -15,6 +15,9 @@
 //! | [`negotiate`] | the table of keys, and how two sides agree |
 //! | [`chap`] | authentication |
 //! | [`discovery`] | text exchanges and SendTargets |
+//! | [`framing`] | PDUs out of a byte stream, where speed does not matter |
+//! | [`login`] | login, both roles |
+//! | [`target`] | the target in full-feature phase |
 //! | [`limits`] | every bound the crate puts on a peer |
 
 #![forbid(unsafe_code)]
@@ -23,11 +26,14 @@
 pub mod chap;
 pub mod digest;
 pub mod discovery;
+pub mod framing;
 pub mod limits;
+pub mod login;
 pub mod names;
 pub mod negotiate;
 pub mod pdu;
 pub mod serial;
+pub mod target;
 pub mod text;
 
 pub use serial::SerialNumber;

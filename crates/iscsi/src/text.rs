@@ -225,6 +225,12 @@ impl TextWriter {
         self.sent >= self.text.len()
     }
 
+    /// Bytes not handed out yet.
+    #[must_use]
+    pub const fn left_bytes(&self) -> usize {
+        self.text.len().saturating_sub(self.sent)
+    }
+
     /// The next piece of at most `limit_bytes`, and whether more follows (the C bit).
     ///
     /// A limit of zero is taken as one, so that the text always ends.

@@ -454,6 +454,15 @@ impl ChapInitiator {
         self.step == InitiatorStep::Done
     }
 
+    /// True once this side has proved itself; only the target's own proof may be missing.
+    #[must_use]
+    pub const fn has_answered(&self) -> bool {
+        matches!(
+            self.step,
+            InitiatorStep::AwaitProof(_) | InitiatorStep::Done
+        )
+    }
+
     /// Offers the algorithms.
     pub fn start(&mut self, out: &mut TextWriter) {
         let words: Vec<String> = self

@@ -395,8 +395,10 @@ impl Negotiation {
             self.agreed(Key::FirstBurstLength),
             self.agreed(Key::MaxBurstLength),
         );
-        // An unsettled FirstBurstLength follows MaxBurstLength down in `session_parameters`.
-        if first > max && self.settled.contains(Key::FirstBurstLength) {
+        // A FirstBurstLength not agreed yet follows MaxBurstLength down in `session_parameters`.
+        let is_agreed = self.settled.contains(Key::FirstBurstLength)
+            && !self.outstanding.contains(Key::FirstBurstLength);
+        if first > max && is_agreed {
             return Err(NegotiationViolation::FirstBurstAboveMaxBurst { first, max });
         }
         Ok(())
@@ -412,7 +414,9 @@ impl Negotiation {
         let outside = NegotiationViolation::AnswerOutsideOffer { key };
         let ours = self.own_number(key);
         let result = match (key.spec().kind, reserved) {
-            (_, Some(_)) => {
+            // A key without meaning can do no harm.
+            (_, Some(ReservedAnswer::Irrelevant)) => return Ok(()),
+            (_, Some(ReservedAnswer::Reject | ReservedAnswer::NotUnderstood)) => {
                 return if self.accepts(key, self.agreed(key)) {
                     Ok(())
                 } else {

@@ -398,7 +398,7 @@ fn any_preferences() -> impl Strategy<Value = OperationalPreferences> {
         (digest.clone(), digest),
         any::<[bool; 5]>(),
         any::<[u16; 4]>(),
-        any::<[u32; 3]>(),
+        prop::array::uniform3(prop_oneof![0_u32..300_000, any::<u32>()]),
         any::<[u8; 2]>(),
     )
         .prop_map(
