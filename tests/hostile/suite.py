@@ -60,6 +60,8 @@ tarn = None     # the one process; attack() starts it, and anew only after it di
 def victim():
     global tarn
     if tarn is None or not tarn.alive():
+        if tarn:
+            tarn.close()
         tarn = Tarn(config=CONFIG)
         tarn.secret("secret", "tester-secret-0123")
         tarn.start()
@@ -693,10 +695,8 @@ def random_pdus():
         except (iscsi.Closed, iscsi.LoginError, iscsi.Timeout, OSError):
             pass
     measured(f"{count} PDUs")
-    # Some of these were commands with real effects.
-    with session() as s:
-        s.command(bytes([0x1B, 0, 0, 0, 1, 0]))
-        s.command(scsi.write16(CANARY_LBA, 8), write=CANARY)
+    with session() as s:        # some of these were commands with real effects
+        restore(s)
 
 
 # SCSI commands.
