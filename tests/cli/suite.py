@@ -226,6 +226,19 @@ def a_short_secret_is_refused():
 
 
 @test
+def check_reads_a_configuration_without_serving():
+    """tarn check ends with 0 for a good file and with 2 for one that serve refuses; nothing listens."""
+    with Scratch() as scratch:
+        good = scratch.file("good.toml", CONFIG.replace("{port}", str(scratch.port)).encode())
+        equal(run("check", good, cwd=scratch.path).returncode, 0, "exit code for a good file")
+        bad = scratch.file("bad.toml", CONFIG.replace("{port}", str(scratch.port)).replace("mem:16M", "gone.img").encode())
+        done = run("check", bad, cwd=scratch.path)
+        equal(done.returncode, 2, "exit code for a missing store")
+        check("gone.img" in done.stderr, done.stderr)
+        check(not listens(scratch.port), "something listens")
+
+
+@test
 def the_default_port_is_3260_on_loopback():
     """`tarn serve mem:16M` needs nothing else."""
     if listens(3260):

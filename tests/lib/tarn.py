@@ -11,7 +11,7 @@ import time
 import harness
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BINARY = pathlib.Path(os.environ.get("TARN_BIN") or ROOT / "target/release/tarn")
+BINARY = pathlib.Path(os.environ.get("TARN_BIN") or ROOT / "target/release/tarn").absolute()
 IQN = "iqn.2026-11.example.tarn:test"
 START_LIMIT_S = 20
 STOP_LIMIT_S = 15
