@@ -121,7 +121,8 @@ start_nbdkit() { # one process per backend
   echo "$a $b" >"$DIR/nbdkit.pid"
   line nbdkit-mem nbd "$NBD_PORT" "" 0 "$a"; line nbdkit-file nbd $((NBD_PORT + 10)) "" 0 "$b"
 }
-stop_nbdkit() { kill $(cat "$DIR/nbdkit.pid") 2>/dev/null || true; }
+stop_nbdkit() { # shellcheck disable=SC2046  # several
+  kill $(cat "$DIR/nbdkit.pid") 2>/dev/null || true; }
 start_wall() { # the walls: memory read, memory written (--store), file in the page cache copied and mapped, io_uring
   local here n p opt pid pids=; here=$(cd "$(dirname "$0")" && pwd); p=${WALL_PORT:-3310}
   cc -O2 -march=native -o "$DIR/wall" "$here/wall.c" -luring -lpthread
@@ -132,7 +133,8 @@ start_wall() { # the walls: memory read, memory written (--store), file in the p
   done
   echo "$pids" >"$DIR/wall.pid"
 }
-stop_wall() { kill $(cat "$DIR/wall.pid") 2>/dev/null || true; }
+stop_wall() { # shellcheck disable=SC2046  # several
+  kill $(cat "$DIR/wall.pid") 2>/dev/null || true; }
 start_qemu-nbd() {
   pin qemu-nbd -f raw -t -e 64 -b 127.0.0.1 -p "$QNBD_PORT" --cache=writeback --aio=threads -x bench "$FILE" >"$DIR/qnbd.log" 2>&1 &
   wait_port "$QNBD_PORT"; local p; p=$(pgrep -f -- "^qemu-nbd .* -p $QNBD_PORT "); echo "$p" >"$DIR/qnbd.pid"
