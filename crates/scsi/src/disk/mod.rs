@@ -21,6 +21,9 @@ mod transfer;
 mod unit;
 mod work;
 
+#[cfg(test)]
+mod tests;
+
 pub use mode::Modes;
 pub use owner::{Applied, Change, ChangeKind, Notice, Owner, Reply, RestoreError, Who};
 pub use shared::Shared;

@@ -227,6 +227,11 @@ impl Owner {
         &self.profile
     }
 
+    /// Takes the last change back: the snapshot it gave could not be kept, and nobody has seen it.
+    pub fn put_back(&mut self, before: Arc<Shared>) {
+        self.shared = before;
+    }
+
     /// Carries a change out, whole or not at all.
     pub fn apply(&mut self, change: &Change) -> Applied {
         let mut draft = Draft {

@@ -1,0 +1,146 @@
+use super::*;
+
+const TEST_UNIT_READY: [u8; 6] = [0; 6];
+const RESERVE: [u8; 6] = [0x16, 0, 0, 0, 0, 0];
+const RELEASE: [u8; 6] = [0x17, 0, 0, 0, 0, 0];
+
+#[test]
+fn a_fresh_nexus_is_told_once_why() {
+    let mut rig = Rig::new(profile());
+    let slot = rig.cores[0].attach(nexus(1), Some(UnitAttention::NexusLoss));
+    let at = (0, slot);
+    assert_eq!(sense(&rig.run(at, &TEST_UNIT_READY, &[])), (6, 0x29, 0x07));
+    good(&rig.run(at, &TEST_UNIT_READY, &[]));
+}
+
+#[test]
+fn inquiry_and_report_luns_pass_and_leave_the_attention() {
+    let mut rig = Rig::new(profile());
+    let at = (
+        0,
+        rig.cores[0].attach(nexus(1), Some(UnitAttention::PowerOn)),
+    );
+    good(&rig.run(at, &[0x12, 0, 0, 0, 36, 0], &[]));
+    good(&rig.run(at, &[0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], &[]));
+    assert_eq!(sense(&rig.run(at, &TEST_UNIT_READY, &[])), (6, 0x29, 0x01));
+}
+
+#[test]
+fn request_sense_tells_the_attention_as_data_and_so_clears_it() {
+    let mut rig = Rig::new(profile());
+    let at = (
+        0,
+        rig.cores[0].attach(nexus(1), Some(UnitAttention::PowerOn)),
+    );
+    let fixed = data(rig.run(at, &[0x03, 0, 0, 0, 252, 0], &[]));
+    assert_dump(
+        &fixed,
+        "70 00 06 00 00 00 00 0a 00 00 00 00 29 01 00 00 00 00",
+    );
+    let descriptor = data(rig.run(at, &[0x03, 0x01, 0, 0, 252, 0], &[]));
+    assert_dump(&descriptor, "72 00 00 00 00 00 00 00");
+    good(&rig.run(at, &TEST_UNIT_READY, &[]));
+}
+
+#[test]
+fn report_luns_clears_what_it_tells_itself() {
+    let (mut rig, at) = Rig::ready(profile());
+    rig.change(None, ChangeKind::Notify(UnitAttention::ReportedLunsChanged));
+    good(&rig.run(at, &[0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], &[]));
+    good(&rig.run(at, &TEST_UNIT_READY, &[]));
+    rig.change(None, ChangeKind::Notify(UnitAttention::ReportedLunsChanged));
+    assert_eq!(sense(&rig.run(at, &TEST_UNIT_READY, &[])), (6, 0x3f, 0x0e));
+}
+
+#[test]
+fn an_unknown_opcode_is_refused_before_the_attention_and_leaves_it() {
+    let mut rig = Rig::new(profile());
+    let at = (
+        0,
+        rig.cores[0].attach(nexus(1), Some(UnitAttention::PowerOn)),
+    );
+    assert_eq!(sense(&rig.run(at, &[0xff; 16], &[])), (5, 0x20, 0x00));
+    assert_eq!(
+        sense(&rig.run(at, &[0x00, 0xff, 0, 0, 0, 0], &[])),
+        (6, 0x29, 0x01)
+    );
+}
+
+/// SAM: a reset is told before a reservation conflict, other conditions after it.
+#[test]
+fn a_reset_goes_before_a_reservation_conflict_and_others_after() {
+    let (mut rig, holder) = Rig::ready(profile());
+    let other = rig.attach(1, 2);
+    good(&rig.run(holder, &RESERVE, &[]));
+    rig.change(None, ChangeKind::CapacityChanged { blocks: 100 });
+    let conflict = rig.run(other, &TEST_UNIT_READY, &[]);
+    assert_eq!(conflict.status, Status::ReservationConflict);
+    rig.change(None, ChangeKind::Notify(UnitAttention::DeviceInternalReset));
+    assert_eq!(
+        sense(&rig.run(other, &TEST_UNIT_READY, &[])),
+        (6, 0x29, 0x04)
+    );
+    let conflict = rig.run(other, &TEST_UNIT_READY, &[]);
+    assert_eq!(conflict.status, Status::ReservationConflict);
+}
+
+#[test]
+fn attention_goes_before_not_ready_and_before_the_fields() {
+    let (mut rig, at) = Rig::ready(profile());
+    good(&rig.run(at, &[0x1b, 0, 0, 0, 0, 0], &[]));
+    rig.change(None, ChangeKind::CapacityChanged { blocks: 100 });
+    assert_eq!(
+        sense(&rig.run(at, &ten(0x28, 0xe0, 0, 1), &[])),
+        (6, 0x2a, 0x09)
+    );
+    assert_eq!(
+        sense(&rig.run(at, &ten(0x28, 0xe0, 0, 1), &[])),
+        (2, 0x04, 0x02)
+    );
+    good(&rig.run(at, &[0x1b, 0, 0, 0, 1, 0], &[]));
+    assert_eq!(
+        sense(&rig.run(at, &ten(0x28, 0xe0, 0, 1), &[])),
+        INVALID_FIELD
+    );
+}
+
+#[test]
+fn a_new_capacity_is_told_to_all_and_in_force_on_all_cores() {
+    let (mut rig, first) = Rig::ready(profile());
+    let second = rig.attach(1, 2);
+    rig.change(None, ChangeKind::CapacityChanged { blocks: 100 });
+    for at in [first, second] {
+        assert_eq!(sense(&rig.run(at, &TEST_UNIT_READY, &[])), (6, 0x2a, 0x09));
+        good(&rig.run(at, &ten(0x28, 0, 99, 1), &[]));
+        assert_eq!(
+            sense(&rig.run(at, &ten(0x28, 0, 100, 1), &[])),
+            OUT_OF_RANGE
+        );
+    }
+}
+
+#[test]
+fn a_unit_that_refuses_access_answers_what_needs_no_medium() {
+    let (mut rig, at) = Rig::ready(profile());
+    rig.change(None, ChangeKind::RefuseAccess(true));
+    for cdb in [ten(0x28, 0, 0, 1), ten(0x2a, 0, 0, 1), ten(0x35, 0, 0, 0)] {
+        assert_eq!(sense(&rig.run(at, &cdb, &[0; BLOCK])), (2, 0x04, 0x00));
+    }
+    assert_eq!(sense(&rig.run(at, &TEST_UNIT_READY, &[])), (2, 0x04, 0x00));
+    good(&rig.run(at, &[0x12, 0, 0, 0, 36, 0], &[]));
+    good(&rig.run(at, &RELEASE, &[]));
+    assert_eq!(data(rig.run(at, &[0x03, 0, 0, 0, 18, 0], &[]))[2], 0x02);
+    rig.change(None, ChangeKind::RefuseAccess(false));
+    good(&rig.run(at, &TEST_UNIT_READY, &[]));
+}
+
+#[test]
+fn a_slot_is_used_again_without_what_its_last_nexus_was_owed() {
+    let (mut rig, (core, slot)) = Rig::ready(profile());
+    rig.change(None, ChangeKind::CapacityChanged { blocks: 100 });
+    rig.cores[core].detach(slot);
+    assert_eq!(rig.cores[core].slot_of(NexusId(1)), None);
+    let again = rig.attach(core, 2);
+    assert_eq!(again.1, slot);
+    good(&rig.run(again, &TEST_UNIT_READY, &[]));
+}

@@ -1,0 +1,85 @@
+//! Whatever a peer sends, a task ends, and in a way the standards know.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn every_bit_that_no_command_evaluates_is_refused_where_it_stands() {
+    for row in COMMANDS {
+        let mut profile = profile();
+        profile.capabilities.thin = row.requires != Requires::Thick;
+        profile.identity.removable = row.requires == Requires::Removable;
+        let (mut rig, at) = Rig::ready(profile);
+        let mut base = [0; 16];
+        base[0] = row.opcode();
+        base[1] = row.service_action().unwrap_or(0);
+        for (byte, &usage) in row.usage.iter().enumerate().skip(1) {
+            let selects = if byte == 1 && row.has_service_action {
+                0x1f
+            } else {
+                0
+            };
+            for bit in (0..8).filter(|bit| (usage | selects) & 1 << bit == 0) {
+                let mut cdb = base;
+                cdb[byte] |= 1 << bit;
+                let outcome = rig.run(at, &cdb, &[]);
+                let place = (u16::try_from(byte).unwrap(), Some(bit));
+                assert_eq!(sense(&outcome), INVALID_FIELD, "{}: {cdb:02x?}", row.name);
+                assert_eq!(pointer(&outcome), place, "{}: {cdb:02x?}", row.name);
+            }
+        }
+        assert!(rig.asked.is_empty(), "{}", row.name);
+    }
+}
+
+#[test]
+fn every_opcode_without_a_row_is_unknown() {
+    let (mut rig, at) = Rig::ready(profile());
+    for opcode in 0..=0xff {
+        let has_row = COMMANDS
+            .iter()
+            .any(|row| row.opcode() == opcode && row.is_there(rig.owner.profile()));
+        if !has_row {
+            let outcome = rig.run(at, &[opcode; 16], &[]);
+            assert_eq!(sense(&outcome), (5, 0x20, 0x00), "{opcode:#x}");
+        }
+    }
+}
+
+#[test]
+fn a_cdb_of_any_length_is_taken() {
+    let (mut rig, at) = Rig::ready(profile());
+    good(&rig.run(at, &[], &[]));
+    good(&rig.run(at, &[0x00; 260], &[]));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Bits are taken from the usage of a row, so that most commands get past the field check.
+    #[test]
+    fn every_task_ends(
+        rows in proptest::collection::vec(
+            (0..COMMANDS.len(), any::<[u8; 16]>(), any::<[u8; 16]>(), 0_usize..4200, any::<u8>()),
+            1..40,
+        ),
+    ) {
+        let (mut rig, first) = Rig::ready(profile());
+        let second = rig.attach(1, 2);
+        for (number, bits, mask, length, fill) in rows {
+            let row = &COMMANDS[number];
+            let mut cdb = [0; 16];
+            for (at, &usage) in row.usage.iter().enumerate() {
+                cdb[at] = bits[at] & mask[at] & usage;
+            }
+            cdb[0] = row.opcode();
+            cdb[1] |= row.service_action().unwrap_or(0);
+            let at = if bits[0] & 1 == 0 { first } else { second };
+            let list: Vec<u8> = (0..length).map(|at| fill & bits[at % 16]).collect();
+            let outcome = rig.run_with_room(at, &cdb, &list, 1 << 20);
+            let has_sense = outcome.sense.is_some();
+            prop_assert_eq!(has_sense, outcome.status == Status::CheckCondition);
+        }
+    }
+}

@@ -1,0 +1,308 @@
+use super::*;
+
+const TEST_UNIT_READY: [u8; 6] = [0; 6];
+const START: u8 = 0x01;
+const LOEJ: u8 = 0x02;
+const NO_FLUSH: u8 = 0x04;
+
+fn start_stop(flags: u8) -> [u8; 6] {
+    [0x1b, 0, 0, 0, flags, 0]
+}
+
+fn prevent(yes: u8) -> [u8; 6] {
+    [0x1e, 0, 0, 0, yes, 0]
+}
+
+fn removable() -> Profile {
+    let mut profile = profile();
+    profile.identity.removable = true;
+    profile
+}
+
+#[test]
+fn a_stopped_unit_is_flushed_and_not_ready_until_started() {
+    let (mut rig, at) = Rig::ready(profile());
+    let other = rig.attach(1, 2);
+    good(&rig.run(at, &start_stop(0), &[]));
+    assert_eq!(rig.asked, [Asked::Flush]);
+    for at in [at, other] {
+        assert_eq!(sense(&rig.run(at, &TEST_UNIT_READY, &[])), (2, 0x04, 0x02));
+    }
+    good(&rig.run(other, &start_stop(START), &[]));
+    good(&rig.run(at, &TEST_UNIT_READY, &[]));
+    rig.asked.clear();
+    good(&rig.run(at, &start_stop(NO_FLUSH), &[]));
+    assert!(rig.asked.is_empty());
+}
+
+#[test]
+fn a_fixed_medium_is_not_ejected_and_removal_not_prevented() {
+    let (mut rig, at) = Rig::ready(profile());
+    let outcome = rig.run(at, &start_stop(LOEJ), &[]);
+    assert_eq!(
+        (sense(&outcome), pointer(&outcome)),
+        (INVALID_FIELD, (4, Some(1)))
+    );
+    assert_eq!(sense(&rig.run(at, &prevent(1), &[])), (5, 0x20, 0x00));
+    let power_condition = rig.run(at, &start_stop(0x10), &[]);
+    assert_eq!(pointer(&power_condition), (4, Some(4)));
+}
+
+#[test]
+fn an_ejected_medium_is_not_present_until_loaded() {
+    let (mut rig, at) = Rig::ready(removable());
+    let other = rig.attach(1, 2);
+    good(&rig.run(at, &start_stop(LOEJ), &[]));
+    assert_eq!(
+        sense(&rig.run(other, &TEST_UNIT_READY, &[])),
+        (2, 0x3a, 0x00)
+    );
+    good(&rig.run(at, &start_stop(LOEJ | START), &[]));
+    good(&rig.run(at, &TEST_UNIT_READY, &[]));
+    assert_eq!(
+        sense(&rig.run(other, &TEST_UNIT_READY, &[])),
+        (6, 0x28, 0x00)
+    );
+}
+
+#[test]
+fn removal_stays_prevented_until_allowed_or_the_nexus_or_a_reset_ends_it() {
+    let endings: [fn(&mut Rig, At); 4] = [
+        |rig, at| good(&rig.run(at, &prevent(0), &[])),
+        |rig, _| rig.change(Some(1), ChangeKind::NexusLost),
+        |rig, _| rig.change(Some(1), ChangeKind::LogicalUnitReset),
+        |rig, _| rig.change(None, ChangeKind::TargetReset),
+    ];
+    for ending in endings {
+        let (mut rig, at) = Rig::ready(removable());
+        good(&rig.run(at, &prevent(1), &[]));
+        for flags in [LOEJ, LOEJ | START] {
+            assert_eq!(
+                sense(&rig.run(at, &start_stop(flags), &[])),
+                (5, 0x53, 0x02)
+            );
+        }
+        good(&rig.run(at, &TEST_UNIT_READY, &[]));
+        ending(&mut rig, at);
+        let fresh = rig.attach(1, 9);
+        good(&rig.run(fresh, &start_stop(LOEJ), &[]));
+    }
+}
+
+#[test]
+fn a_logical_unit_reset_is_told_to_the_others_and_ends_all_tasks() {
+    let (mut rig, at) = Rig::ready(profile());
+    let other = rig.attach(1, 2);
+    good(&rig.run(at, &[0x16, 0, 0, 0, 0, 0], &[]));
+    rig.change(Some(1), ChangeKind::LogicalUnitReset);
+    assert_eq!(rig.aborted, [Who::All]);
+    good(&rig.run(at, &TEST_UNIT_READY, &[]));
+    assert_eq!(
+        sense(&rig.run(other, &TEST_UNIT_READY, &[])),
+        (6, 0x29, 0x03)
+    );
+    good(&rig.run(other, &TEST_UNIT_READY, &[]));
+}
+
+#[test]
+fn a_target_reset_is_told_to_all() {
+    let (mut rig, at) = Rig::ready(profile());
+    rig.change(Some(1), ChangeKind::TargetReset);
+    assert_eq!(sense(&rig.run(at, &TEST_UNIT_READY, &[])), (6, 0x29, 0x02));
+}
+
+#[test]
+fn clear_task_set_is_told_to_the_others() {
+    let (mut rig, at) = Rig::ready(profile());
+    let other = rig.attach(0, 2);
+    rig.change(Some(1), ChangeKind::ClearTaskSet);
+    assert_eq!(rig.aborted, [Who::All]);
+    good(&rig.run(at, &TEST_UNIT_READY, &[]));
+    assert_eq!(
+        sense(&rig.run(other, &TEST_UNIT_READY, &[])),
+        (6, 0x2f, 0x00)
+    );
+}
+
+#[test]
+fn an_spc_2_reservation_shuts_others_out_on_every_core() {
+    let (mut rig, holder) = Rig::ready(profile());
+    let other = rig.attach(1, 2);
+    let reserve = [0x16, 0, 0, 0, 0, 0];
+    let mode_sense = [0x1a, 0, 0x3f, 0, 255, 0];
+    good(&rig.run(holder, &reserve, &[]));
+    good(&rig.run(holder, &reserve, &[]));
+    good(&rig.run(holder, &mode_sense, &[]));
+    for cdb in [reserve, TEST_UNIT_READY, mode_sense] {
+        let outcome = rig.run(other, &cdb, &[]);
+        assert_eq!(outcome.status, Status::ReservationConflict, "{cdb:02x?}");
+    }
+    good(&rig.run(other, &[0x12, 0, 0, 0, 36, 0], &[]));
+    good(&rig.run(other, &[0x17, 0, 0, 0, 0, 0], &[]));
+    assert_eq!(
+        rig.run(other, &TEST_UNIT_READY, &[]).status,
+        Status::ReservationConflict
+    );
+    rig.change(Some(1), ChangeKind::NexusLost);
+    good(&rig.run(other, &TEST_UNIT_READY, &[]));
+}
+
+/// RESERVE of another nexus comes between the admission of a command and its turn at the owner.
+#[test]
+fn the_owner_looks_at_reservations_again() {
+    let (mut rig, at) = Rig::ready(profile());
+    let other = rig.attach(1, 2);
+    let luns = [Lun::new(0).unwrap()];
+    let stop = Command {
+        cdb: &start_stop(0),
+        data_out_length: 0,
+        data_in_length: 0,
+        luns: &luns,
+    };
+    let (mut task, step) = rig.cores[at.0].start(at.1, &stop);
+    good(&rig.run(other, &[0x16, 0, 0, 0, 0, 0], &[]));
+    let Step::Owner(change) = step else {
+        panic!("{step:?}");
+    };
+    let reply = rig.apply(&change);
+    let step = rig.cores[at.0].resume(&mut task, Input::Owner(reply));
+    let Step::Done(outcome) = step else {
+        panic!("{step:?}");
+    };
+    assert_eq!(outcome.status, Status::ReservationConflict);
+    good(&rig.run(other, &TEST_UNIT_READY, &[]));
+}
+
+fn register(key: u64, aptpl: bool) -> ([u8; 10], Vec<u8>) {
+    let mut parameters = vec![0; 24];
+    parameters[8..16].copy_from_slice(&key.to_be_bytes());
+    parameters[20] = u8::from(aptpl);
+    ([0x5f, 0x00, 0, 0, 0, 0, 0, 0, 24, 0], parameters)
+}
+
+fn read_keys(rig: &mut Rig, at: At) -> Vec<u8> {
+    data(rig.run(at, &[0x5e, 0, 0, 0, 0, 0, 0, 0, 255, 0], &[]))
+}
+
+#[test]
+fn a_registration_is_seen_by_all_and_kept_only_with_aptpl() {
+    let (mut rig, at) = Rig::ready(profile());
+    let other = rig.attach(1, 2);
+    let (cdb, parameters) = register(0xabcd, false);
+    let outcome = rig.run(at, &cdb, &parameters);
+    good(&outcome);
+    assert_eq!(outcome.transfer_length, 24);
+    assert_eq!(rig.persisted, None);
+    assert_dump(
+        &read_keys(&mut rig, other),
+        "00 00 00 01 00 00 00 08 00 00 00 00 00 00 ab cd",
+    );
+    let (cdb, parameters) = register(0x1234, true);
+    good(&rig.run(other, &cdb, &parameters));
+    let kept = rig.persisted.take().unwrap();
+    let mut restarted = Rig::restored(profile(), Some(&kept));
+    let at = restarted.attach(0, 77);
+    assert_dump(
+        &read_keys(&mut restarted, at),
+        "00 00 00 00 00 00 00 10 00 00 00 00 00 00 ab cd 00 00 00 00 00 00 12 34",
+    );
+}
+
+#[test]
+fn a_persistent_reservation_shuts_writes_of_others_out() {
+    let (mut rig, holder) = Rig::ready(profile());
+    let other = rig.attach(1, 2);
+    let (cdb, parameters) = register(1, false);
+    good(&rig.run(holder, &cdb, &parameters));
+    let mut reserve = vec![0; 24];
+    reserve[7] = 1;
+    good(&rig.run(holder, &[0x5f, 0x01, 0x01, 0, 0, 0, 0, 0, 24, 0], &reserve));
+    let write = ten(0x2a, 0, 0, 1);
+    good(&rig.run(holder, &write, &[0; BLOCK]));
+    assert_eq!(
+        rig.run(other, &write, &[0; BLOCK]).status,
+        Status::ReservationConflict
+    );
+    good(&rig.run(other, &ten(0x28, 0, 0, 1), &[]));
+    // START is allowed, STOP is not.
+    good(&rig.run(other, &start_stop(START), &[]));
+    assert_eq!(
+        rig.run(other, &start_stop(0), &[]).status,
+        Status::ReservationConflict
+    );
+}
+
+#[test]
+fn a_parameter_list_that_comes_short_is_refused_and_never_fetched() {
+    let (mut rig, at) = Rig::ready(profile());
+    let (cdb, parameters) = register(1, false);
+    assert_eq!(sense(&rig.run(at, &cdb, &parameters[..23])), LIST_LENGTH);
+    let huge = [0x5f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0];
+    assert_eq!(sense(&rig.run(at, &huge, &parameters)), LIST_LENGTH);
+}
+
+#[test]
+fn service_actions_that_are_not_there_are_refused_at_their_field() {
+    let (mut rig, at) = Rig::ready(profile());
+    for action in 4..=0x1f {
+        let outcome = rig.run(at, &[0x5e, action, 0, 0, 0, 0, 0, 0, 255, 0], &[]);
+        assert_eq!(
+            (sense(&outcome), pointer(&outcome)),
+            (INVALID_FIELD, (1, Some(4)))
+        );
+    }
+}
+
+#[test]
+fn lost_reservations_shut_the_medium_until_they_are_replaced() {
+    let owner = Owner::with_lost_reservations(profile());
+    let mut rig = Rig::new(profile());
+    for core in &mut rig.cores {
+        core.install(owner.shared(), &[]);
+    }
+    rig.owner = owner;
+    let at = rig.attach(0, 1);
+    assert_eq!(
+        sense(&rig.run(at, &ten(0x28, 0, 0, 1), &[])),
+        (7, 0x44, 0x01)
+    );
+    good(&rig.run(at, &[0x12, 0, 0, 0, 36, 0], &[]));
+    let mut replace = vec![0; 24];
+    replace[15] = 7;
+    good(&rig.run(at, &[0x5f, 0x08, 0x01, 0, 0, 0, 0, 0, 24, 0], &replace));
+    good(&rig.run(at, &ten(0x28, 0, 0, 1), &[]));
+}
+
+#[test]
+fn kept_state_of_another_kind_is_refused() {
+    let new = |bytes: &[u8]| Owner::new(profile(), Some(bytes)).unwrap_err();
+    assert_eq!(new(b""), RestoreError::NotAState);
+    assert_eq!(new(b"TARNUNIT"), RestoreError::NotAState);
+    assert_eq!(
+        new(b"TARNUNIT\x02\x00"),
+        RestoreError::Version { got: 2, known: 1 }
+    );
+    assert!(matches!(
+        new(b"TARNUNIT\x01\x00x"),
+        RestoreError::Reservations(_)
+    ));
+}
+
+#[test]
+fn a_change_that_could_not_be_kept_is_put_back() {
+    let (mut rig, at) = Rig::ready(profile());
+    let before = Arc::clone(rig.owner.shared());
+    let (cdb, parameters) = register(1, true);
+    good(&rig.run(at, &cdb, &parameters));
+    assert_eq!(rig.owner.shared().reservations.registration_count(), 1);
+    rig.owner.put_back(Arc::clone(&before));
+    assert_eq!(rig.owner.shared(), &before);
+}
+
+/// They are moved for every I/O.
+#[test]
+fn tasks_and_steps_stay_small() {
+    assert!(size_of::<Task>() <= 192, "{}", size_of::<Task>());
+    assert!(size_of::<Step>() <= 192, "{}", size_of::<Step>());
+    assert!(size_of::<Outcome>() <= 128, "{}", size_of::<Outcome>());
+}
