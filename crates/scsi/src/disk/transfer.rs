@@ -422,6 +422,12 @@ impl LogicalUnit {
                 let answer = self.answer(result, Purpose::Read)?;
                 Ok(self.lba_status(task, answer, count_max))
             }
+            (work, input) => self.advance_owned(task, work, input),
+        }
+    }
+
+    fn advance_owned(&mut self, task: &mut Task, work: Work, input: Input) -> Result<Step, Sense> {
+        match (work, input) {
             (Work::OwnerParameters, Input::DataOut(list)) => {
                 Ok(self.hand_to_owner(task, list.to_vec()))
             }
