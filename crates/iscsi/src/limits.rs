@@ -58,8 +58,20 @@ pub const R2T_OUTSTANDING_MAX: usize = 8;
 /// Data for older ones is a protocol error.
 pub const TRANSFER_TAGS_REMEMBERED: u32 = 1 << 16;
 
+/// Initiator: text that a target may answer with, all continuations together. More drops the
+/// connection.
+pub const TEXT_ANSWER_MAX_BYTES: usize = 4 * 1024 * 1024;
+
+/// Initiator: tasks and other requests under way in one session. Further ones are handed back.
+pub const INITIATOR_TASKS_MAX: usize = 16 * 1024;
+
+/// Initiator: pings of the target whose answer is not sent yet. One more drops the connection.
+pub const PINGS_PENDING_MAX: usize = 64;
+
 const _: () = assert!(DATA_SEGMENT_MAX_BYTES == 0x00ff_ffff);
 const _: () = assert!(LOGIN_SEGMENT_MAX_BYTES <= TEXT_MAX_BYTES);
 const _: () = assert!(NAME_MAX_BYTES <= VALUE_MAX_BYTES);
 // The longest legal sequence must fit the number of requests a login may take.
 const _: () = assert!(TEXT_MAX_BYTES / LOGIN_SEGMENT_MAX_BYTES < 64);
+// A slot number and a generation make up a task tag, which must never be the reserved one.
+const _: () = assert!(INITIATOR_TASKS_MAX < 0xffff);

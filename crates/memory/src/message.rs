@@ -65,16 +65,18 @@ impl Message {
         self.note_bytes(start, bytes.len());
     }
 
-    /// Appends a copy of `len` bytes of a payload that is not kept.
+    /// Appends a copy of `len` bytes of a payload that is not kept, and gives the copy: it does
+    /// not change any more, whoever writes the payload meanwhile.
     ///
     /// # Panics
     ///
     /// When they are not all inside the payload.
-    pub fn push_copy(&mut self, payload: &Payload, start: usize, len: usize) {
+    pub fn push_copy(&mut self, payload: &Payload, start: usize, len: usize) -> &[u8] {
         match payload.as_slice() {
             Some(bytes) => self.push_bytes(&bytes[start..start + len]),
             None => payload.copy_to(start, self.push_zeros(len)),
         }
+        &self.bytes[self.bytes.len() - len..]
     }
 
     /// Takes a payload over, to be referred to by [`Message::push_part`]. Sends nothing by itself.

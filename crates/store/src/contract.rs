@@ -275,8 +275,8 @@ pub trait Backstore: fmt::Debug {
     /// Work of [`Submitted::Helper`] is over.
     fn handle_helper_result(&mut self, tag: IoTag, result: HelperResult) -> Submitted;
 
-    /// Looks whether the size changed since (called now and then, off the data path, and quick:
-    /// one `fstat`). Answers the new size in bytes when it did.
+    /// Takes over the size that [`SharedStore::probe_size`] found last. Answers it in bytes when it
+    /// differs from the one before.
     fn refresh_size(&mut self) -> Option<u64>;
 }
 
@@ -284,6 +284,13 @@ pub trait Backstore: fmt::Debug {
 pub trait SharedStore: Send + Sync + fmt::Debug {
     /// A handle for the calling core.
     fn handle(&self) -> std::io::Result<Box<dyn Backstore>>;
+
+    /// What the store is, with the size it was found to have last.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Looks how large the store is now; the handles learn of it by [`Backstore::refresh_size`].
+    /// May block for as long as a file system is stuck, so no core calls it.
+    fn probe_size(&self) -> std::io::Result<()>;
 
     /// Forgets a failed flush ([`IoFailure::FlushLatched`]): an administrator has looked at it.
     fn clear_flush_latch(&self);

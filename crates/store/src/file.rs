@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use memory::{Buffer, CoreMapping, MappedRange, Payload};
 use rustix::fs::{SeekFrom, fstat, seek};
@@ -57,6 +57,8 @@ struct Shared {
     capabilities: Capabilities,
     cache: CacheMode,
     is_block_device: bool,
+    /// As last probed, in bytes, cut to whole blocks.
+    size_bytes: AtomicU64,
     flush_failed: AtomicBool,
 }
 
@@ -69,6 +71,7 @@ impl FileDisk {
     ) -> Self {
         Self(Arc::new(Shared {
             file,
+            size_bytes: AtomicU64::new(capabilities.size_bytes),
             capabilities,
             cache,
             is_block_device,
@@ -89,6 +92,21 @@ impl SharedStore for FileDisk {
         // It may have changed since the store was opened.
         store.refresh_size();
         Ok(Box::new(store))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let size_bytes = self.0.size_bytes.load(Ordering::Acquire);
+        Capabilities {
+            size_bytes,
+            ..self.0.capabilities.clone()
+        }
+    }
+
+    fn probe_size(&self) -> io::Result<()> {
+        let size = size_of_disk(&self.0.file, self.0.is_block_device)?;
+        let size = size - size % u64::from(self.0.capabilities.block_bytes);
+        self.0.size_bytes.store(size, Ordering::Release);
+        Ok(())
     }
 
     fn clear_flush_latch(&self) {
@@ -210,8 +228,7 @@ impl Backstore for FileStore {
     }
 
     fn refresh_size(&mut self) -> Option<u64> {
-        let size = size_of_disk(&self.file, self.shared.is_block_device).ok()?;
-        let size = size - size % u64::from(self.capabilities.block_bytes);
+        let size = self.shared.size_bytes.load(Ordering::Acquire);
         let changed = size != self.capabilities.size_bytes;
         self.capabilities.size_bytes = size;
         changed.then_some(size)

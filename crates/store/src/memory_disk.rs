@@ -95,6 +95,14 @@ impl SharedStore for MemoryDisk {
         }))
     }
 
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities.clone()
+    }
+
+    fn probe_size(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     fn clear_flush_latch(&self) {}
 
     fn is_flush_latched(&self) -> bool {

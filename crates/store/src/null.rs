@@ -46,6 +46,14 @@ impl SharedStore for NullDisk {
         }))
     }
 
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities.clone()
+    }
+
+    fn probe_size(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     fn clear_flush_latch(&self) {}
 
     fn is_flush_latched(&self) -> bool {

@@ -150,6 +150,25 @@ pub enum StartError {
         source: io::Error,
     },
 
+    /// A store cannot be opened; the message of the source names path and remedy.
+    #[error("{place}: {source}")]
+    Store {
+        /// Where it is named.
+        place: Place,
+        /// What is wrong with it.
+        source: store::OpenError,
+    },
+
+    // Portals.
+    /// A portal cannot be listened on; the message of the source names address and remedy.
+    #[error("{place}: {source}")]
+    Bind {
+        /// Where it is named.
+        place: Place,
+        /// What is wrong with it.
+        source: reactor::net::BindError,
+    },
+
     // State.
     /// There is no default for this user.
     #[error("no place for the state directory, as HOME is not set; give --state DIR")]

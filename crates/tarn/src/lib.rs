@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod access;
 pub mod banner;
 pub mod cli;
 pub mod environment;
@@ -18,6 +19,8 @@ pub mod prepare;
 #[cfg(test)]
 mod scratch;
 pub mod secret;
+mod serve;
+mod signal;
 pub mod state;
 
 use std::ffi::OsString;
@@ -69,7 +72,7 @@ fn serve(args: &ServeArgs, environment: &Environment) -> anyhow::Result<()> {
     for warning in &prepared.warnings {
         tracing::warn!("{warning}");
     }
-    anyhow::bail!("the data plane is not part of this build")
+    serve::serve(prepared)
 }
 
 fn check(args: &CheckArgs, environment: &Environment) -> anyhow::Result<()> {

@@ -16,22 +16,18 @@ impl Session {
     ///
     /// Data that others may write ([`Payload::Mapped`]) must not be given when
     /// [`Session::needs_stable_data`] is true for the task.
-    pub fn respond(&mut self, id: TaskId, response: Response<'_>) {
+    ///
+    /// Gives the connection that has something to send now.
+    pub fn respond(&mut self, id: TaskId, response: Response<'_>) -> Option<usize> {
         let tag = self.tag_of(id);
-        let Some(task) = self.task_mut(id) else { return };
+        let task = self.task_mut(id)?;
         let (connection, read_length) = (task.connection, task.read_length);
         let (lun, write_length) = (task.lun, task.write_length);
-        let moved = if write_length > 0 || response.data.is_empty() {
-            task.transfer_length
-        } else {
-            response.data.len() as u64
-        };
-        let residual = Residual::of(moved, u64::from(write_length.max(read_length)));
+        let residual = Residual::of(response.transfer_length, u64::from(write_length.max(read_length)));
         self.end_task(id);
         self.open_window();
         let (exp, max) = self.window();
-        let Some(Some(state)) = self.connections.get_mut(connection) else { return };
-        let transmitter = &mut state.transmitter;
+        let transmitter = &mut self.connections.get_mut(connection)?.as_mut()?.transmitter;
         let length = response.data.len().min(read_length as usize);
         let burst_max = self.config.parameters.max_burst_length_bytes as usize;
         let with_status = response.status == 0 && response.sense.is_empty() && length > 0;
@@ -47,7 +43,7 @@ impl Session {
             data_sn = sending.data_sn;
         }
         if with_status {
-            return;
+            return Some(connection);
         }
         let mut header = ScsiResponseBhs::new();
         header.flags |= residual.flags();
@@ -56,12 +52,11 @@ impl Session {
         header.initiator_task_tag = tag.into();
         header.exp_data_sn = data_sn.into();
         header.residual_count = residual.count.into();
-        let Some(Some(state)) = self.connections.get_mut(connection) else { return };
-        let transmitter = &mut state.transmitter;
+        let transmitter = &mut self.connections.get_mut(connection)?.as_mut()?.transmitter;
         header.stamp(transmitter.next_stat_sn(), exp, max);
         if response.sense.is_empty() {
             transmitter.push(&header);
-            return;
+            return Some(connection);
         }
         // Spec: RFC 7143 section 11.4.7.2; the length comes before the sense data.
         let mut segment = Vec::with_capacity(response.sense.len().saturating_add(2));
@@ -69,6 +64,7 @@ impl Session {
         segment.extend_from_slice(&length.to_be_bytes());
         segment.extend_from_slice(response.sense);
         transmitter.push_with_data(&header, Segment::Bytes(&segment));
+        Some(connection)
     }
 
     /// True when data for this task is digested, so that it must not change under way.

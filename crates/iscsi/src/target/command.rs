@@ -130,7 +130,6 @@ impl Session {
             task.immediate = immediate;
             task.write_length = write_length;
             task.read_length = read_length;
-            task.transfer_length = 0;
             task.phase = Phase::Held;
             task.data_out.fault = fault;
         }
@@ -178,7 +177,6 @@ impl Session {
             immediate: false,
             write_length: 0,
             read_length: 0,
-            transfer_length: 0,
             phase: Phase::Held,
             data_out: DataOut::new(unsolicited),
         });

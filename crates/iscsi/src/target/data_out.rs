@@ -161,7 +161,6 @@ impl Session {
     /// [`Event::DataOut`] comes.
     pub fn request_data(&mut self, id: TaskId, length: u32, pool: &Pool) -> Option<Payload> {
         let task = self.task_mut(id)?;
-        task.transfer_length = u64::from(length);
         let wanted = length.min(task.write_length);
         task.data_out.wanted = Some(wanted);
         if wanted == 0 {

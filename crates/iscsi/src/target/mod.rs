@@ -159,6 +159,9 @@ pub struct Response<'a> {
     pub sense: &'a [u8],
     /// Data for the initiator. More than it has room for is cut off and counted.
     pub data: Payload,
+    /// What the command as such moves, in its direction, in bytes; the residual count is the
+    /// difference to what the initiator expected.
+    pub transfer_length: u64,
 }
 
 /// How the next bytes of a connection are best received.

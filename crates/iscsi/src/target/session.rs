@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use memory::{Buffer, Message, Payload, Pool};
+use memory::{Buffer, Message, Pool};
 
 use super::receive::{Header, Received, Receiver};
 use super::task::{Phase, Task};
@@ -143,6 +143,13 @@ impl Session {
             None => self.connections.push(Some(connection)),
         }
         index
+    }
+
+    /// Queues the last answer of a connection's login, which is sent as it is.
+    pub fn push_login_answer(&mut self, connection: usize, bytes: &[u8]) {
+        if let Some(Some(state)) = self.connections.get_mut(connection) {
+            state.transmitter.push_raw(bytes);
+        }
     }
 
     /// The connection with this CID.

@@ -83,8 +83,6 @@ pub(super) struct Task {
     pub(super) write_length: u32,
     /// The same for data to the initiator.
     pub(super) read_length: u32,
-    /// What the command would move by itself, for the residual count.
-    pub(super) transfer_length: u64,
     pub(super) phase: Phase,
     pub(super) data_out: DataOut,
 }

@@ -71,6 +71,11 @@ impl Transmitter {
         self.message.push_payload(payload)
     }
 
+    /// Appends bytes of another phase, without digests.
+    pub(super) fn push_raw(&mut self, bytes: &[u8]) {
+        self.message.push_bytes(bytes);
+    }
+
     /// Appends a PDU without data.
     pub(super) fn push(&mut self, header: &impl Bhs) {
         self.push_header(header.as_bhs_bytes());

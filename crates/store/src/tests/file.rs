@@ -59,6 +59,7 @@ fn a_file_that_was_cut_off_says_where_it_ends() {
         assert_eq!(bench.read(8_192, 8_192), Err(end));
         let far = IoFailure::Truncated { offset: 16_384 };
         assert_eq!(bench.read(16_384, 512), Err(far));
+        shared.probe_size().unwrap();
         assert_eq!(bench.store.refresh_size(), Some(10_240));
         assert_eq!(bench.store.refresh_size(), None);
         assert_eq!(bench.read(8_192, 2_048).unwrap(), [0; 2_048]);
@@ -68,7 +69,8 @@ fn a_file_that_was_cut_off_says_where_it_ends() {
 #[test]
 fn growth_is_seen() {
     let scratch = Scratch::new();
-    let mut bench = bench(&scratch);
+    let shared = open(&scratch);
+    let mut bench = Bench::new(&*shared);
     assert_eq!(bench.store.refresh_size(), None);
     let file = std::fs::File::options()
         .write(true)
@@ -76,6 +78,9 @@ fn growth_is_seen() {
         .unwrap();
     // Half a block does not count.
     file.set_len(2 * SIZE + 256).unwrap();
+    assert_eq!(bench.store.refresh_size(), None, "nobody has looked");
+    shared.probe_size().unwrap();
+    assert_eq!(shared.capabilities().size_bytes, 2 * SIZE);
     assert_eq!(bench.store.refresh_size(), Some(2 * SIZE));
     bench.write(2 * SIZE - 512, &pattern(512)).unwrap();
 }

@@ -1,0 +1,227 @@
+//! Tasks that end without an answer, and those who wait for that.
+//!
+//! What has not reached the store ends at once. A request in the store gets a cancel and ends
+//! with its completion. Whoever waits is told at a deadline at the latest; what is still in the
+//! store then makes the unit refuse access until the kernel has returned it, because a write that
+//! "is aborted" must not reach the medium later.
+
+use iscsi::pdu::{LogoutResponseCode, TaskManagementFunction, TaskManagementResponse};
+use iscsi::target::{LogoutEvent, ManagementEvent, ManagementId};
+use scsi::{Change, ChangeKind};
+
+use crate::core::Core;
+use crate::letter::Letter;
+use crate::plan::UnitIndex;
+use crate::running::{Request, Stage, Then, Wait};
+
+impl Core {
+    /// Ends tasks; `then` happens when all have ended, or at the deadline.
+    pub(crate) fn abort_tasks(&mut self, keys: &[usize], then: Then) {
+        let deadline = self.reactor.now() + self.settings.abort_timeout;
+        // One more than there are tasks, so that nothing follows before all have been asked.
+        let tasks_left = keys.len() + 1;
+        let wait = self.waits.insert(Wait { tasks_left, deadline, then });
+        for &key in keys {
+            self.abort_task(key, wait);
+        }
+        self.count_down(wait);
+    }
+
+    fn abort_task(&mut self, key: usize, wait: usize) {
+        let Some(running) = self.tasks.get_mut(key) else {
+            self.count_down(wait);
+            return;
+        };
+        running.waiters.push(wait);
+        running.is_aborted = true;
+        let unit = running.unit;
+        match &running.stage {
+            Stage::Store { operation } => {
+                if let Some(operation) = *operation {
+                    self.reactor.cancel(operation);
+                }
+                return;
+            }
+            // The owner has it in its queue; its answer ends the task.
+            Stage::Owner => return,
+            Stage::Parked(_) => self.units[unit].parked.retain(|&other| other != key),
+            Stage::StoreFull(_) => self.units[unit].full.retain(|&other| other != key),
+            Stage::Memory(_) | Stage::AnswerMemory(_) => {
+                self.starved.retain(|&other| other != key);
+            }
+            Stage::Active | Stage::Dormant(_) | Stage::DataOut | Stage::Fence => {}
+        }
+        self.close_task(key);
+    }
+
+    /// Ends a task that nobody waits for.
+    pub(crate) fn abort_unheard(&mut self, key: usize) {
+        self.abort_tasks(&[key], Then::Nothing);
+    }
+
+    /// One thing less that a wait waits for.
+    pub(crate) fn count_down(&mut self, wait: usize) {
+        let Some(waiting) = self.waits.get_mut(wait) else { return };
+        waiting.tasks_left -= 1;
+        if waiting.tasks_left == 0 {
+            let then = self.waits.remove(wait).then;
+            self.follow(then, true);
+        }
+    }
+
+    /// The deadline of a wait has come.
+    pub(crate) fn give_up_waiting(&mut self, wait: usize) {
+        let Some(waiting) = self.waits.try_remove(wait) else { return };
+        let left: Vec<usize> = self
+            .tasks
+            .iter()
+            .filter(|(_, running)| running.waiters.contains(&wait))
+            .map(|(key, _)| key)
+            .collect();
+        for key in left {
+            let running = &mut self.tasks[key];
+            running.waiters.retain(|&other| other != wait);
+            let unit = running.unit;
+            let name = &self.unit_names[unit];
+            if running.is_in_store() && !running.is_orphan {
+                tracing::error!(unit = %name, "the store did not end a request in time");
+                running.is_orphan = true;
+                self.units[unit].orphans += 1;
+                self.refuse_access(unit, true);
+            }
+        }
+        self.follow(waiting.then, false);
+    }
+
+    /// Tells the owner that a request of the past may still take effect, or that none may.
+    pub(crate) fn refuse_access(&mut self, unit: usize, refuse: bool) {
+        let changes_now = self.units[unit].orphans == usize::from(refuse);
+        if changes_now {
+            let owner = self.owner_of(unit);
+            let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
+            self.post(owner, Letter::RefuseAccess { unit, refuse });
+        }
+    }
+
+    fn follow(&mut self, then: Then, is_complete: bool) {
+        match then {
+            Then::Management { session, id } => {
+                let response = if is_complete {
+                    TaskManagementResponse::Complete
+                } else {
+                    TaskManagementResponse::Rejected
+                };
+                self.respond_management(session, id, response);
+            }
+            Then::Installed { unit } => {
+                let owner = self.owner_of(unit);
+                let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
+                self.post(owner, Letter::Installed { unit, is_complete });
+            }
+            Then::Logout { session, event } => self.answer_logout(session, event, is_complete),
+            Then::SessionEnd { session } => self.bury_session(session),
+            Then::Nothing => {}
+        }
+    }
+
+    pub(crate) fn respond_management(
+        &mut self,
+        session: usize,
+        id: ManagementId,
+        response: TaskManagementResponse,
+    ) {
+        let Some(entry) = self.sessions.get_mut(session) else { return };
+        entry.session.respond_management(id, response);
+        self.mark_dirty(session, id.connection);
+    }
+
+    /// A task management request of a session.
+    pub(crate) fn handle_management(&mut self, session: usize, event: ManagementEvent) {
+        let Some(entry) = self.sessions.get(session) else { return };
+        let ManagementEvent { id, function, lun, task, cmd_sn } = event;
+        tracing::info!(initiator = %entry.profile.initiator_name, ?function, lun, "task management");
+        let then = Then::Management { session, id };
+        match function {
+            TaskManagementFunction::AbortTask => {
+                let key = task.and_then(|task| entry.task_key(task));
+                let keys: Vec<usize> = key.into_iter().collect();
+                self.abort_tasks(&keys, then);
+            }
+            // Each nexus has a task set of its own (TST 001b), so these two are the same.
+            TaskManagementFunction::AbortTaskSet | TaskManagementFunction::ClearTaskSet => {
+                if entry.luns.find(lun).is_none() {
+                    self.respond_management(session, id, TaskManagementResponse::LunDoesNotExist);
+                    return;
+                }
+                let tasks = entry.session.tasks_of_unit(lun, Some(cmd_sn));
+                let keys: Vec<usize> =
+                    tasks.into_iter().filter_map(|task| entry.task_key(task)).collect();
+                self.abort_tasks(&keys, then);
+            }
+            TaskManagementFunction::LogicalUnitReset => match entry.luns.find(lun) {
+                Some(mapped) => {
+                    let unit = mapped.unit.as_usize();
+                    self.reset_units(session, id, &[unit], ChangeKind::LogicalUnitReset);
+                }
+                None => {
+                    self.respond_management(session, id, TaskManagementResponse::LunDoesNotExist);
+                }
+            },
+            TaskManagementFunction::TargetWarmReset | TaskManagementFunction::TargetColdReset => {
+                let units: Vec<usize> =
+                    entry.luns.iter().map(|mapped| mapped.unit.as_usize()).collect();
+                self.reset_units(session, id, &units, ChangeKind::TargetReset);
+            }
+            TaskManagementFunction::ClearAca
+            | TaskManagementFunction::TaskReassign
+            | TaskManagementFunction::QueryTask
+            | TaskManagementFunction::QueryTaskSet
+            | TaskManagementFunction::ItNexusReset
+            | TaskManagementFunction::QueryAsynchronousEvent => {
+                self.respond_management(session, id, TaskManagementResponse::NotSupported);
+            }
+        }
+    }
+
+    fn reset_units(&mut self, session: usize, id: ManagementId, units: &[usize], kind: ChangeKind) {
+        if units.is_empty() {
+            self.respond_management(session, id, TaskManagementResponse::Complete);
+            return;
+        }
+        let Some(entry) = self.sessions.get(session) else { return };
+        let from = Some(entry.nexus());
+        let left = units.len();
+        let request = Request::Management { session: Some(session), id, left, is_complete: true };
+        let ticket = self.open_request(request);
+        for &unit in units {
+            let change = Change { from: from.clone(), kind: kind.clone() };
+            self.ask_owner(unit, ticket, change);
+        }
+    }
+
+    /// A logout request: the tasks it concerns end first.
+    pub(crate) fn handle_logout(&mut self, session: usize, event: LogoutEvent) {
+        let Some(entry) = self.sessions.get_mut(session) else { return };
+        let tasks = match event.closing {
+            Some(connection) => entry.session.tasks_of_connection(connection),
+            None => {
+                entry.is_ending = true;
+                entry.session.tasks()
+            }
+        };
+        let keys: Vec<usize> = tasks.into_iter().filter_map(|task| entry.task_key(task)).collect();
+        self.abort_tasks(&keys, Then::Logout { session, event });
+    }
+
+    fn answer_logout(&mut self, session: usize, event: LogoutEvent, is_complete: bool) {
+        let Some(entry) = self.sessions.get_mut(session) else { return };
+        let code = if is_complete {
+            LogoutResponseCode::Success
+        } else {
+            LogoutResponseCode::CleanupFailed
+        };
+        entry.session.respond_logout(event.id, code);
+        self.mark_dirty(session, event.id.connection);
+        self.close_after_output(session, event);
+    }
+}

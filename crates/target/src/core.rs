@@ -1,0 +1,314 @@
+//! One core: a thread with a reactor, the sessions that live on it, its view of every unit.
+//!
+//! A turn takes what the reactor brings, carries every command as far as it gets, and sends what
+//! became ready. Nothing here waits; what another core must do is asked for by letter.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use iscsi::pdu::Tsih;
+use memory::Pool;
+use reactor::mail::{Mailbox, Post};
+use reactor::{Event, Reactor, Wait as ReactorWait};
+use slab::Slab;
+
+use crate::front::Front;
+use crate::letter::{Letter, Ticket};
+use crate::plan::{Keeper, Settings};
+use crate::running::{Request, Running, Wait};
+use crate::session::{Connection, SessionEntry};
+use crate::token::Purpose;
+use crate::unit::{Owned, Unit};
+
+/// How often sessions are looked at for silence, and stores for a changed size.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Everything one core has. The fields are shared by the modules of this crate, each of which
+/// adds the methods of one concern.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) index: usize,
+    pub(crate) settings: Settings,
+    pub(crate) keeper: Arc<dyn Keeper>,
+    pub(crate) posts: Vec<Post<Letter>>,
+    pub(crate) mailbox: Mailbox<Letter>,
+    /// Letters of this core to itself.
+    pub(crate) own_letters: VecDeque<Letter>,
+    pub(crate) reactor: Reactor,
+    pub(crate) pool: Pool,
+    /// All units, by index.
+    pub(crate) units: Vec<Unit>,
+    /// Their names, for logs.
+    pub(crate) unit_names: Arc<[String]>,
+    /// What this core owns of them.
+    pub(crate) owned: Vec<Option<Owned>>,
+    /// The stores of the units it owns, to look at their size.
+    pub(crate) stores: Vec<Arc<dyn store::SharedStore>>,
+    pub(crate) sessions: Slab<SessionEntry>,
+    pub(crate) by_tsih: HashMap<Tsih, usize>,
+    pub(crate) connections: Slab<Connection>,
+    pub(crate) tasks: Slab<Running>,
+    pub(crate) waits: Slab<Wait>,
+    /// Questions to other cores, each with the serial number of its ticket.
+    pub(crate) requests: Slab<(u64, Request)>,
+    pub(crate) next_request: u64,
+    /// Connections with output that is not being sent.
+    pub(crate) dirty: Vec<usize>,
+    /// Tasks that wait for memory, first come first.
+    pub(crate) starved: VecDeque<usize>,
+    /// Sessions that wait for memory for Data-Out.
+    pub(crate) starved_sessions: Vec<usize>,
+    /// The sessions' windows are kept small because memory is short.
+    pub(crate) is_short_of_memory: bool,
+    /// Accepts and logs in; one core has it.
+    pub(crate) front: Option<Front>,
+    pub(crate) next_tick: Duration,
+    /// The next unit whose store is looked at.
+    pub(crate) next_probe: usize,
+    /// Set by [`Letter::Stop`]: when sessions that are left are ended.
+    pub(crate) stop_at: Option<Duration>,
+    pub(crate) is_flushed: bool,
+    /// Flushes before the stop that are under way.
+    pub(crate) flushes: usize,
+}
+
+impl Core {
+    /// Serves until it is told to stop.
+    pub(crate) fn run(&mut self) -> Result<(), reactor::TurnError> {
+        self.reactor.watch(&self.mailbox, Purpose::Mail.token());
+        let mut events = Vec::new();
+        while !self.is_finished() {
+            let wait = self.next_wait();
+            self.reactor.turn(wait, &mut events)?;
+            for event in events.drain(..) {
+                self.handle_event(event);
+            }
+            self.handle_own_letters();
+            self.handle_memory();
+            self.handle_time();
+            self.handle_own_letters();
+            self.flush_output();
+        }
+        Ok(())
+    }
+
+    fn next_wait(&self) -> ReactorWait {
+        if !self.own_letters.is_empty() {
+            return ReactorWait::Poll;
+        }
+        let waits = self.waits.iter().map(|(_, wait)| wait.deadline);
+        let fences = self.requests.iter().filter_map(|(_, (_, request))| match request {
+            Request::Fence { granted: false, since, .. } => {
+                Some(*since + self.settings.fence_timeout)
+            }
+            Request::Fence { .. }
+            | Request::Task(_)
+            | Request::Management { .. }
+            | Request::Nobody => None,
+        });
+        let logins = self.front.as_ref().and_then(Front::next_deadline);
+        let tick = (!self.sessions.is_empty()).then_some(self.next_tick);
+        let soonest =
+            waits.chain(fences).chain(logins).chain(tick).chain(self.stop_at).min();
+        soonest.map_or(ReactorWait::Forever, ReactorWait::Until)
+    }
+
+    fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::Received { token, result } => match Purpose::of(token) {
+                Some(Purpose::Receive(key)) => self.handle_received(key, result),
+                Some(Purpose::LoginReceive(key)) => self.handle_login_bytes(key, result),
+                other => unexpected("received", other),
+            },
+            Event::Sent { token, message, result } => match Purpose::of(token) {
+                Some(Purpose::Send(key)) => self.handle_sent(key, message, result),
+                Some(Purpose::LoginSend(key)) => self.handle_login_sent(key, message, result),
+                other => unexpected("sent", other),
+            },
+            Event::ReceivedExact { token, buffer, result } => match Purpose::of(token) {
+                Some(Purpose::Receive(key)) => self.handle_received_exact(key, buffer, result),
+                other => unexpected("received exactly", other),
+            },
+            Event::Store { token, operation, result } => match Purpose::of(token) {
+                Some(Purpose::Task(key)) => self.handle_ring_result(key, operation, result),
+                Some(Purpose::Flush(unit)) => self.handle_flush_result(unit, operation, result),
+                other => unexpected("store operation", other),
+            },
+            Event::Helper { token, result } => match Purpose::of(token) {
+                Some(Purpose::Task(key)) => self.handle_helper_result(key, result),
+                Some(Purpose::Keep(unit)) => self.handle_kept(unit, result.is_ok()),
+                Some(Purpose::Probe(unit)) => self.handle_probed(unit),
+                other => unexpected("helper work", other),
+            },
+            Event::Accepted { token, result } => match Purpose::of(token) {
+                Some(Purpose::Accept(portal)) => self.handle_accepted(portal, result),
+                other => unexpected("accepted", other),
+            },
+            Event::Mail { .. } => {
+                for letter in self.mailbox.take() {
+                    self.handle_letter(letter);
+                }
+            }
+        }
+    }
+
+    /// Sends a letter; one to itself is read before the turn ends.
+    pub(crate) fn post(&mut self, core: usize, letter: Letter) {
+        if core == self.index {
+            self.own_letters.push_back(letter);
+        } else if let Some(post) = self.posts.get(core) {
+            post.push(letter);
+        }
+    }
+
+    /// Sends the same to every core.
+    pub(crate) fn post_to_all(&mut self, letter: impl Fn() -> Letter) {
+        for core in 0..self.posts.len() {
+            self.post(core, letter());
+        }
+    }
+
+    /// Notes a question; the answer comes with the ticket.
+    pub(crate) fn open_request(&mut self, request: Request) -> Ticket {
+        let serial = self.next_request;
+        self.next_request += 1;
+        let place = self.requests.insert((serial, request));
+        Ticket { core: self.index, request: place, serial }
+    }
+
+    pub(crate) fn request_mut(&mut self, ticket: Ticket) -> Option<&mut Request> {
+        let (serial, request) = self.requests.get_mut(ticket.request)?;
+        (*serial == ticket.serial).then_some(request)
+    }
+
+    pub(crate) fn close_request(&mut self, ticket: Ticket) {
+        if self.request_mut(ticket).is_some() {
+            self.requests.remove(ticket.request);
+        }
+    }
+
+    fn handle_own_letters(&mut self) {
+        while let Some(letter) = self.own_letters.pop_front() {
+            self.handle_letter(letter);
+        }
+    }
+
+    fn handle_letter(&mut self, letter: Letter) {
+        match letter {
+            Letter::Go => self.handle_go(),
+            Letter::Adopt(adoption) => self.handle_adoption(*adoption),
+            Letter::EndSession { tsih } => match self.by_tsih.get(&tsih) {
+                Some(&key) => self.end_session(key, "another session of the same port begins"),
+                None => self.post(crate::FRONT_CORE, Letter::SessionEnded { tsih }),
+            },
+            Letter::SessionEnded { tsih } => self.handle_session_ended(tsih),
+            Letter::Change { unit, ticket, change } => self.handle_change(unit, ticket, change),
+            Letter::RefuseAccess { unit, refuse } => self.handle_refuse_access(unit, refuse),
+            Letter::Changed { ticket, reply, is_complete } => {
+                self.handle_changed(ticket, reply, is_complete);
+            }
+            Letter::Install { unit, update } => self.handle_install(unit, &update),
+            Letter::Installed { unit, is_complete } => self.handle_installed(unit, is_complete),
+            Letter::FenceWanted { unit, ticket, blocks } => {
+                self.handle_fence_wanted(unit, ticket, blocks);
+            }
+            Letter::FenceRaise { unit, fence, holder, blocks } => {
+                self.handle_fence_raise(unit, fence, holder, blocks);
+            }
+            Letter::FenceRaised { unit, fence } => self.handle_fence_raised(unit, fence),
+            Letter::FenceGranted { ticket } => self.handle_fence_granted(ticket),
+            Letter::FenceDone { unit, ticket } => self.handle_fence_done(unit, ticket),
+            Letter::FenceLower { unit, fence } => self.handle_fence_lower(unit, fence),
+            Letter::Stop => self.handle_stop(),
+        }
+    }
+
+    /// The core that owns a unit.
+    pub(crate) fn owner_of(&self, unit: usize) -> usize {
+        unit % self.posts.len()
+    }
+
+    // ---- time --------------------------------------------------------------------------------
+
+    fn handle_time(&mut self) {
+        let now = self.reactor.now();
+        if self.waits.iter().any(|(_, wait)| wait.deadline <= now) {
+            let due = self.waits.iter().filter(|(_, wait)| wait.deadline <= now);
+            let due: Vec<usize> = due.map(|(key, _)| key).collect();
+            for key in due {
+                self.give_up_waiting(key);
+            }
+        }
+        self.handle_fence_timeouts(now);
+        self.handle_login_timeouts(now);
+        if now >= self.next_tick && !self.sessions.is_empty() {
+            self.next_tick = now + TICK;
+            self.tick(now);
+        }
+        if self.stop_at.is_some_and(|deadline| now >= deadline) {
+            self.stop_now();
+        }
+    }
+
+    fn tick(&mut self, now: Duration) {
+        let due = |entry: &SessionEntry| entry.session.poll_timeout().is_some_and(|at| at <= now);
+        let sessions: Vec<usize> = self
+            .sessions
+            .iter()
+            .filter(|(_, entry)| due(entry))
+            .map(|(key, _)| key)
+            .collect();
+        for key in sessions {
+            if let Some(entry) = self.sessions.get_mut(key) {
+                entry.session.handle_timeout(now);
+            }
+            self.handle_session_events(key);
+            self.mark_session_dirty(key);
+        }
+        self.probe_some();
+    }
+
+    // ---- the end -----------------------------------------------------------------------------
+
+    fn handle_stop(&mut self) {
+        let seconds = u16::try_from(self.settings.stop_timeout.as_secs()).unwrap_or(u16::MAX);
+        self.stop_at = Some(self.reactor.now() + self.settings.stop_timeout);
+        self.stop_listening();
+        let sessions: Vec<usize> = self.sessions.iter().map(|(key, _)| key).collect();
+        for key in sessions {
+            if let Some(entry) = self.sessions.get_mut(key) {
+                entry.session.request_logout(seconds);
+            }
+            self.mark_session_dirty(key);
+        }
+    }
+
+    fn stop_now(&mut self) {
+        let sessions: Vec<usize> = self.sessions.iter().map(|(key, _)| key).collect();
+        for key in sessions {
+            self.end_session(key, "the target stops");
+        }
+    }
+
+    /// True when it was told to stop and nothing is left to do. Writes whose end is not known
+    /// after the deadline do not hold the process.
+    fn is_finished(&mut self) -> bool {
+        let Some(deadline) = self.stop_at else { return false };
+        let late = self.reactor.now() >= deadline + self.settings.abort_timeout * 2;
+        if !late && (!self.sessions.is_empty() || !self.connections.is_empty()) {
+            return false;
+        }
+        if !self.is_flushed {
+            self.is_flushed = true;
+            self.flush_stores();
+        }
+        late || self.flushes == 0
+    }
+}
+
+/// A completion whose token says something else than its kind: a bug of ours, never a peer's.
+fn unexpected(what: &str, purpose: Option<Purpose>) {
+    debug_assert!(false, "{what} for {purpose:?}");
+    tracing::error!(?purpose, "{what} for an operation of another kind");
+}

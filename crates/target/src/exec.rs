@@ -1,0 +1,431 @@
+//! Commands on their way: from the initiator's PDU through device server and store to the answer.
+
+use iscsi::target::{Command, DataFault, Response, TaskId};
+use memory::{Payload, PoolFull};
+use scsi::{Input, Outcome, Sense, SenseCode, SenseKey, Status, Step, TaskAttribute};
+use store::{HelperResult, IoRequest, IoResult, IoTag, RingOperation, Submitted};
+
+use crate::core::Core;
+use crate::letter::{Letter, Ticket};
+use crate::plan::UnitIndex;
+use crate::running::{Request, Running, Stage, copied};
+use crate::token::Purpose;
+
+impl Core {
+    /// A command of a session, in its turn.
+    pub(crate) fn handle_command(&mut self, session: usize, id: TaskId, command: Command) {
+        let Some(entry) = self.sessions.get_mut(session) else { return };
+        if entry.is_ending {
+            entry.session.abandon(id);
+            return;
+        }
+        let Some(mapped) = entry.luns.find(command.lun) else {
+            let outcome = scsi::missing::execute(&scsi_command(&command, &[], &entry.luns));
+            self.respond(session, id, outcome, false);
+            return;
+        };
+        let unit = mapped.unit.as_usize();
+        let key = self.tasks.insert(Running::new(session, id, unit, mapped.nexus));
+        entry.set_task_key(id, Some(key));
+        let attribute = attribute_of(command.attribute);
+        let set = self.units[unit].view.task_set(mapped.nexus);
+        if set.is_none_or(|set| set.enter(attribute, task_number(key))) {
+            self.start(key, &command);
+        } else {
+            self.tasks[key].stage = Stage::Dormant(Box::new(command));
+        }
+    }
+
+    fn start(&mut self, key: usize, command: &Command) {
+        let running = &mut self.tasks[key];
+        let Some(entry) = running.session.and_then(|session| self.sessions.get(session)) else {
+            return;
+        };
+        let view = &mut self.units[running.unit].view;
+        let long;
+        let cdb = if command.extended_cdb.is_empty() {
+            &[]
+        } else {
+            long = [&command.cdb[..], &command.extended_cdb].concat();
+            &long[..]
+        };
+        let (task, step) = view.start(running.nexus, &scsi_command(command, cdb, &entry.luns));
+        running.task = Some(task);
+        running.stage = Stage::Active;
+        self.drive(key, step);
+    }
+
+    /// Carries a task on until it waits for something or is over.
+    pub(crate) fn drive(&mut self, key: usize, mut step: Step) {
+        loop {
+            let input = match step {
+                Step::DataOut { length } => match self.collect(key, length) {
+                    Some(payload) => Input::DataOut(payload),
+                    None => return,
+                },
+                Step::Io(request) => match self.submit(key, request) {
+                    Some(result) => Input::Io(result),
+                    None => return,
+                },
+                Step::Owner(change) => {
+                    self.tasks[key].stage = Stage::Owner;
+                    let unit = self.tasks[key].unit;
+                    let ticket = self.open_request(Request::Task(key));
+                    self.ask_owner(unit, ticket, change);
+                    return;
+                }
+                Step::Fence(blocks) => {
+                    self.ask_fence(key, blocks);
+                    return;
+                }
+                Step::Done(outcome) => {
+                    self.finish(key, outcome);
+                    return;
+                }
+            };
+            step = self.resume(key, input);
+        }
+    }
+
+    fn resume(&mut self, key: usize, input: Input) -> Step {
+        let running = &mut self.tasks[key];
+        running.stage = Stage::Active;
+        match &mut running.task {
+            Some(task) => self.units[running.unit].view.resume(task, input),
+            // A task that never started is never given anything.
+            None => Step::Done(Outcome::check(internal_failure())),
+        }
+    }
+
+    fn collect(&mut self, key: usize, length: u32) -> Option<Payload> {
+        let running = &mut self.tasks[key];
+        let session = running.session?;
+        let entry = self.sessions.get_mut(session)?;
+        let data = entry.session.request_data(running.id, length, &self.pool);
+        if data.is_none() {
+            running.stage = Stage::DataOut;
+            if entry.session.is_starving() {
+                self.starved_sessions.push(session);
+            }
+            self.mark_session_dirty(session);
+        }
+        data
+    }
+
+    /// The data that [`Core::collect`] asked for.
+    pub(crate) fn handle_data_out(&mut self, key: usize, data: Payload) {
+        let step = self.resume(key, Input::DataOut(data));
+        self.drive(key, step);
+    }
+
+    // ---- the store ---------------------------------------------------------------------------
+
+    /// Hands a request to the store of the task's unit. The result, if it is there at once.
+    fn submit(&mut self, key: usize, request: IoRequest) -> Option<IoResult> {
+        let running = &mut self.tasks[key];
+        let unit = &mut self.units[running.unit];
+        if !unit.fences.is_empty()
+            && let Some(blocks) = running.task.as_ref().and_then(scsi::Task::blocks)
+        {
+            if unit.is_fenced(&blocks, key, running.fence) {
+                running.stage = Stage::Parked(request);
+                unit.parked.push(key);
+                return None;
+            }
+        }
+        let capabilities = unit.store.capabilities();
+        let prepared = match request {
+            IoRequest::Read { offset, len, buffer: None } if !capabilities.reads_in_place => {
+                match self.pool.allocate(len) {
+                    Ok(buffer) => Ok(IoRequest::Read { offset, len, buffer: Some(buffer) }),
+                    Err(PoolFull) => Err(IoRequest::Read { offset, len, buffer: None }),
+                }
+            }
+            IoRequest::Write { offset, data, durable }
+                if capabilities.needs_own_buffer && !matches!(data, Payload::Pool(_)) =>
+            {
+                match copied(&data, &self.pool) {
+                    Ok(data) => Ok(IoRequest::Write { offset, data, durable }),
+                    Err(PoolFull) => Err(IoRequest::Write { offset, data, durable }),
+                }
+            }
+            other => Ok(other),
+        };
+        match prepared {
+            Ok(request) => {
+                let submitted = unit.store.submit(tag_of(key), request);
+                self.carry_on(key, submitted)
+            }
+            Err(request) => {
+                running.stage = Stage::Memory(request);
+                self.starved.push_back(key);
+                None
+            }
+        }
+    }
+
+    /// Does what the store asks for. The result, if it is there.
+    fn carry_on(&mut self, key: usize, submitted: Submitted) -> Option<IoResult> {
+        let token = Purpose::Task(key).token();
+        let operation = match submitted {
+            Submitted::Done(result) => return Some(result),
+            Submitted::Ring(operation) => Some(self.reactor.submit_store(token, operation)),
+            Submitted::Helper(operation) => Some(self.reactor.submit_helper(token, operation)),
+            Submitted::Pending => None,
+            Submitted::Full(request) => {
+                let running = &mut self.tasks[key];
+                running.stage = Stage::StoreFull(request);
+                self.units[running.unit].full.push_back(key);
+                return None;
+            }
+        };
+        self.tasks[key].stage = Stage::Store { operation };
+        None
+    }
+
+    pub(crate) fn handle_ring_result(&mut self, key: usize, operation: RingOperation, result: i32) {
+        let unit = self.tasks[key].unit;
+        let store = &mut self.units[unit].store;
+        let submitted = store.handle_ring_result(tag_of(key), operation, result);
+        self.handle_submitted(key, submitted);
+    }
+
+    pub(crate) fn handle_helper_result(&mut self, key: usize, result: HelperResult) {
+        let unit = self.tasks[key].unit;
+        let submitted = self.units[unit].store.handle_helper_result(tag_of(key), result);
+        self.handle_submitted(key, submitted);
+    }
+
+    fn handle_submitted(&mut self, key: usize, submitted: Submitted) {
+        let unit = self.tasks[key].unit;
+        if self.tasks[key].is_aborted && !matches!(submitted, Submitted::Done(_)) {
+            // The rest of a transfer that nobody wants any more is not begun.
+            drop(submitted);
+            self.close_task(key);
+        } else if let Some(result) = self.carry_on(key, submitted) {
+            if self.tasks[key].is_aborted {
+                self.close_task(key);
+            } else {
+                let step = self.resume(key, Input::Io(result));
+                self.drive(key, step);
+            }
+        }
+        if let Some(next) = self.units[unit].full.pop_front() {
+            self.retry(next);
+        }
+    }
+
+    /// Tries a request again that could not be taken before.
+    pub(crate) fn retry(&mut self, key: usize) {
+        match std::mem::replace(&mut self.tasks[key].stage, Stage::Active) {
+            Stage::Memory(request) | Stage::StoreFull(request) | Stage::Parked(request) => {
+                if let Some(result) = self.submit(key, request) {
+                    let step = self.resume(key, Input::Io(result));
+                    self.drive(key, step);
+                }
+            }
+            Stage::AnswerMemory(outcome) => self.finish(key, outcome),
+            stage @ (Stage::Active
+            | Stage::Dormant(_)
+            | Stage::DataOut
+            | Stage::Store { .. }
+            | Stage::Owner
+            | Stage::Fence) => {
+                debug_assert!(false, "retry in {stage:?}");
+                self.tasks[key].stage = stage;
+            }
+        }
+    }
+
+    // ---- answers -----------------------------------------------------------------------------
+
+    /// The device server is done with a task.
+    fn finish(&mut self, key: usize, mut outcome: Outcome) {
+        let running = &self.tasks[key];
+        let Some(session) = running.session else {
+            self.close_task(key);
+            return;
+        };
+        if matches!(outcome.data, Payload::Mapped(_))
+            && self.sessions[session].session.needs_stable_data(running.id)
+        {
+            match copied(&outcome.data, &self.pool) {
+                Ok(data) => outcome.data = data,
+                Err(PoolFull) => {
+                    self.tasks[key].stage = Stage::AnswerMemory(outcome);
+                    self.starved.push_back(key);
+                    return;
+                }
+            }
+        }
+        let id = running.id;
+        let descriptor = self.units[running.unit].view.descriptor_sense();
+        self.respond(session, id, outcome, descriptor);
+        self.close_task(key);
+    }
+
+    fn respond(&mut self, session: usize, id: TaskId, outcome: Outcome, descriptor: bool) {
+        let Some(entry) = self.sessions.get_mut(session) else { return };
+        let sense = outcome.sense.map(|sense| sense.encode(descriptor));
+        let sense = sense.as_deref().unwrap_or(&[]);
+        let response = Response {
+            status: outcome.status as u8,
+            sense,
+            data: outcome.data,
+            transfer_length: outcome.transfer_length,
+        };
+        let connection = entry.session.respond(id, response);
+        if let Some(connection) = connection {
+            self.mark_dirty(session, connection);
+        }
+    }
+
+    /// The data of a command will not be complete.
+    pub(crate) fn handle_data_fault(&mut self, session: usize, id: TaskId, fault: DataFault) {
+        let aborted = |code| Outcome::check(Sense::new(SenseKey::AbortedCommand, code));
+        let outcome = match fault {
+            DataFault::UnexpectedUnsolicited => aborted(SenseCode::UNEXPECTED_UNSOLICITED_DATA),
+            DataFault::IncorrectAmount => aborted(SenseCode::NOT_ENOUGH_UNSOLICITED_DATA),
+            DataFault::DigestError => aborted(SenseCode::PROTOCOL_SERVICE_CRC_ERROR),
+            DataFault::NoMemory => Outcome::status(Status::TaskSetFull),
+        };
+        let key = self.sessions.get(session).and_then(|entry| entry.task_key(id));
+        self.respond(session, id, outcome, false);
+        if let Some(key) = key {
+            self.close_task(key);
+        }
+    }
+
+    /// Forgets a task that has been answered or aborted, and lets those go on that waited for it.
+    pub(crate) fn close_task(&mut self, key: usize) {
+        let running = self.tasks.remove(key);
+        debug_assert!(
+            !running.is_in_store() || running.is_aborted,
+            "a task ended while the store works for it"
+        );
+        let unit_index = running.unit;
+        if let Some(entry) = running.session.and_then(|session| self.sessions.get_mut(session)) {
+            if running.is_aborted {
+                entry.session.abandon(running.id);
+            }
+            if entry.task_key(running.id) == Some(key) {
+                entry.set_task_key(running.id, None);
+            }
+        }
+        let unit = &mut self.units[unit_index];
+        let mut startable = Vec::new();
+        if running.session.is_some()
+            && let Some(set) = unit.view.task_set(running.nexus)
+        {
+            set.leave(task_number(key), &mut startable);
+        }
+        if running.is_orphan {
+            unit.orphans -= 1;
+            self.refuse_access(unit_index, false);
+        }
+        if let Some(ticket) = running.fence {
+            self.release_fence(unit_index, ticket);
+        }
+        if !self.units[unit_index].fences.is_empty() {
+            self.leave_fences(unit_index, key);
+        }
+        for wait in running.waiters {
+            self.count_down(wait);
+        }
+        for number in startable {
+            let next = number as usize;
+            let Some(waiting) = self.tasks.get_mut(next) else { continue };
+            if let Stage::Dormant(command) = std::mem::replace(&mut waiting.stage, Stage::Active) {
+                self.start(next, &command);
+            }
+        }
+    }
+
+    // ---- memory ------------------------------------------------------------------------------
+
+    /// Gives memory that came back to those who wait for it, first come first.
+    pub(crate) fn handle_memory(&mut self) {
+        for _ in 0..self.starved.len() {
+            let Some(key) = self.starved.pop_front() else { break };
+            let before = self.starved.len();
+            self.retry(key);
+            if self.starved.len() > before {
+                // Still none: it keeps its place at the front.
+                if let Some(key) = self.starved.pop_back() {
+                    self.starved.push_front(key);
+                }
+                break;
+            }
+        }
+        if self.starved.is_empty() && !self.starved_sessions.is_empty() {
+            for session in std::mem::take(&mut self.starved_sessions) {
+                let Some(entry) = self.sessions.get_mut(session) else { continue };
+                entry.session.handle_memory(&self.pool);
+                if entry.session.is_starving() {
+                    self.starved_sessions.push(session);
+                }
+                self.handle_session_events(session);
+                self.mark_session_dirty(session);
+            }
+        }
+        self.adjust_windows();
+    }
+
+    /// Lets initiators send less while memory is short.
+    fn adjust_windows(&mut self) {
+        let (free, all) = (self.pool.free_bytes(), self.pool.capacity_bytes());
+        let is_short = if self.is_short_of_memory { free < all / 2 } else { free < all / 4 };
+        if is_short != self.is_short_of_memory {
+            self.is_short_of_memory = is_short;
+            let limit = if is_short { 1 } else { self.settings.queue_depth };
+            for (_, entry) in &mut self.sessions {
+                entry.session.set_queue_limit(limit);
+            }
+        }
+    }
+
+    /// Asks the owner of a unit for a change; the answer comes with the ticket.
+    pub(crate) fn ask_owner(&mut self, unit: usize, ticket: Ticket, change: scsi::Change) {
+        let owner = self.owner_of(unit);
+        let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
+        self.post(owner, Letter::Change { unit, ticket, change });
+    }
+}
+
+fn scsi_command<'a>(
+    command: &'a Command,
+    long_cdb: &'a [u8],
+    luns: &'a crate::session::LunMap,
+) -> scsi::Command<'a> {
+    scsi::Command {
+        cdb: if long_cdb.is_empty() { &command.cdb } else { long_cdb },
+        data_out_length: command.data_out_length,
+        data_in_length: command.data_in_length,
+        luns,
+    }
+}
+
+const fn attribute_of(attribute: iscsi::pdu::TaskAttribute) -> TaskAttribute {
+    match attribute {
+        iscsi::pdu::TaskAttribute::Ordered => TaskAttribute::Ordered,
+        iscsi::pdu::TaskAttribute::HeadOfQueue => TaskAttribute::HeadOfQueue,
+        // There is no ACA condition to wait for.
+        iscsi::pdu::TaskAttribute::Untagged
+        | iscsi::pdu::TaskAttribute::Simple
+        | iscsi::pdu::TaskAttribute::Aca => TaskAttribute::Simple,
+    }
+}
+
+const fn internal_failure() -> Sense {
+    Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE)
+}
+
+/// A task's number in its task set: its place in the table of this core.
+#[expect(clippy::cast_possible_truncation, reason = "windows keep the table far below 2^32")]
+const fn task_number(key: usize) -> u32 {
+    key as u32
+}
+
+const fn tag_of(key: usize) -> IoTag {
+    IoTag(key as u64)
+}

@@ -1,0 +1,558 @@
+//! The front desk: accepts connections, carries logins to their end, knows where every session
+//! is. One core has it.
+//!
+//! A login is a plain socket with one receive or one send under way. At its end the socket moves
+//! to the core of its session, which sends the final response.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use iscsi::discovery::{TargetRecord, TextRecords};
+use iscsi::framing::PduBuffer;
+use iscsi::limits::LOGIN_SEGMENT_MAX_BYTES;
+use iscsi::login::{LoginAction, LoginTarget, NegotiatedLogin, RANDOM_BYTES};
+use iscsi::pdu::{Isid, LoginStatus};
+use memory::Message;
+use reactor::net::{self, KeepAlive};
+use reactor::{Errno, Listener, OperationId, Received, Socket};
+use scsi::PortName;
+use slab::Slab;
+
+use crate::core::Core;
+use crate::directory::{Decision, Directory, NexusKey};
+use crate::letter::{Adoption, Entry, Letter};
+use crate::plan::{Settings, TargetIndex, TargetPlan};
+use crate::plane::StartError;
+use crate::policy::{Asker, Policy};
+use crate::session::SessionProfile;
+use crate::token::Purpose;
+
+/// Probes of the kernel, for peers that vanish without a word while nothing is asked of them.
+const KEEP_ALIVE: KeepAlive = KeepAlive {
+    idle: Duration::from_secs(60),
+    interval: Duration::from_secs(10),
+    probes_max: 6,
+};
+
+/// How often a closed door is tried again when no descriptor is left.
+const ACCEPT_RETRY: Duration = Duration::from_secs(1);
+
+/// A login that has ended well and waits for the session it replaces to end.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    fd: OwnedFd,
+    machine: LoginTarget,
+    negotiated: Box<NegotiatedLogin>,
+    unread: Vec<u8>,
+    profile: Box<SessionProfile>,
+}
+
+/// A connection that has not finished its login.
+#[derive(Debug)]
+struct Login {
+    socket: Socket,
+    machine: LoginTarget,
+    buffer: PduBuffer,
+    peer: SocketAddr,
+    portal: SocketAddr,
+    target: Option<TargetIndex>,
+    is_receiving: bool,
+    is_sending: bool,
+    /// No more is received; it goes when its operations have ended.
+    is_closing: bool,
+    /// Answers that wait for the one being sent.
+    output: VecDeque<Message>,
+    close_when_sent: bool,
+    /// The login has ended well; the session is to be found when nothing is under way.
+    negotiated: Option<Box<NegotiatedLogin>>,
+}
+
+/// What the front desk keeps.
+#[derive(Debug)]
+pub(crate) struct Front {
+    policy: Arc<dyn Policy>,
+    targets: Vec<TargetPlan>,
+    portals: Vec<Listener>,
+    accepts: Vec<Option<OperationId>>,
+    directory: Directory<Waiting>,
+    logins: Slab<Login>,
+    /// In the order they came; ended ones are skipped when they come up.
+    oldest: VecDeque<usize>,
+    logins_max: usize,
+    login_timeout: Duration,
+    is_open: bool,
+    /// Portals to try again, since when.
+    retry_at: Option<Duration>,
+}
+
+impl Front {
+    pub(crate) fn new(
+        policy: Arc<dyn Policy>,
+        targets: Vec<TargetPlan>,
+        portals: Vec<Listener>,
+        settings: &Settings,
+        cores: usize,
+    ) -> Result<Self, StartError> {
+        let mut first_tsih = [0; 2];
+        random(&mut first_tsih)?;
+        let accepts = vec![None; portals.len()];
+        Ok(Self {
+            policy,
+            targets,
+            portals,
+            accepts,
+            directory: Directory::new(cores, settings.sessions_max, u16::from_ne_bytes(first_tsih)),
+            logins: Slab::new(),
+            oldest: VecDeque::new(),
+            logins_max: settings.logins_max.max(1),
+            login_timeout: settings.login_timeout,
+            is_open: false,
+            retry_at: None,
+        })
+    }
+
+    /// When the next login runs out of time.
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
+        let logins = self.logins.iter().filter(|(_, login)| !login.is_closing);
+        logins.filter_map(|(_, login)| login.machine.poll_timeout()).chain(self.retry_at).min()
+    }
+
+    fn profile(
+        &self,
+        login: &Login,
+        negotiated: &NegotiatedLogin,
+    ) -> Result<(Option<NexusKey>, SessionProfile), LoginStatus> {
+        let initiator_name = negotiated.initiator_name.as_str().to_owned();
+        let asker = Asker {
+            initiator_name: &initiator_name,
+            address: login.peer.ip(),
+            portal: login.portal,
+            user: negotiated.chap_user.as_deref(),
+        };
+        let records = |only| {
+            let visible = self.policy.targets(&asker, only).into_iter();
+            visible.map(|target| TargetRecord { name: target.name, addresses: target.addresses })
+        };
+        let Some(target) = login.target else {
+            let profile = SessionProfile {
+                peer: login.peer,
+                target: None,
+                port: PortName { transport_id: Arc::from([]), target_port: 0 },
+                luns: Vec::new(),
+                text: TextRecords::for_discovery(records(None).collect()),
+                initiator_name,
+            };
+            return Ok((None, profile));
+        };
+        let tag = negotiated.portal_group_tag;
+        let ports = self.targets.get(target.0 as usize).map(|plan| &plan.ports);
+        let port = ports.and_then(|ports| ports.iter().find(|port| port.portal_group_tag == tag));
+        let target_port = port.ok_or(LoginStatus::TargetError)?.relative_id;
+        let own = records(Some(target)).next().ok_or(LoginStatus::NotFound)?;
+        let transport_id = transport_id(&initiator_name, negotiated.isid);
+        let key = NexusKey {
+            initiator_name: initiator_name.clone(),
+            isid: negotiated.isid,
+            target,
+            portal_group_tag: tag,
+        };
+        let profile = SessionProfile {
+            peer: login.peer,
+            target: Some(target),
+            port: PortName { transport_id, target_port },
+            luns: self.policy.luns(&asker, target)?,
+            text: TextRecords::for_target(own),
+            initiator_name,
+        };
+        Ok((Some(key), profile))
+    }
+}
+
+/// Bytes from the system's random source.
+fn random(bytes: &mut [u8]) -> Result<(), StartError> {
+    getrandom::fill(bytes).map_err(|error| StartError::System {
+        action: "read random bytes",
+        source: std::io::Error::other(error),
+    })
+}
+
+/// The TransportID of an initiator port.
+///
+/// Format code 01b and protocol identifier 5h, then the name, `,i,0x` and the ISID in 12
+/// hexadecimal digits, ended by zeros up to a multiple of four and at least 24 bytes in all.
+///
+/// Spec: SPC-4, iSCSI initiator port TransportIDs; RFC 7143 section 4.2.7.
+pub(crate) fn transport_id(initiator_name: &str, isid: Isid) -> Arc<[u8]> {
+    let digits: String = isid.0.iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = format!("{initiator_name},i,0x{digits}");
+    let length = (name.len() + 1).next_multiple_of(4).max(20);
+    let mut bytes = vec![0x45, 0];
+    bytes.extend_from_slice(&u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes());
+    bytes.extend_from_slice(name.as_bytes());
+    bytes.resize(4 + length, 0);
+    bytes.into()
+}
+
+impl Core {
+    /// Opens the doors.
+    pub(crate) fn handle_go(&mut self) {
+        let Some(front) = self.front.as_mut() else { return };
+        front.is_open = true;
+        for portal in 0..front.portals.len() {
+            self.accept(portal);
+        }
+    }
+
+    fn accept(&mut self, portal: usize) {
+        let Some(front) = self.front.as_mut() else { return };
+        if front.is_open
+            && let Some(listener) = front.portals.get(portal)
+        {
+            let operation = self.reactor.accept(listener, Purpose::Accept(portal).token());
+            front.accepts[portal] = Some(operation);
+        }
+    }
+
+    /// No new connection comes in from now on.
+    pub(crate) fn stop_listening(&mut self) {
+        let Some(front) = self.front.as_mut() else { return };
+        front.is_open = false;
+        for operation in front.accepts.iter_mut().filter_map(Option::take) {
+            self.reactor.cancel(operation);
+        }
+        let logins: Vec<usize> = front.logins.iter().map(|(key, _)| key).collect();
+        for key in logins {
+            self.close_login(key);
+        }
+    }
+
+    pub(crate) fn handle_accepted(
+        &mut self,
+        portal: usize,
+        result: Result<(OwnedFd, SocketAddr), Errno>,
+    ) {
+        let now = self.reactor.now();
+        let Some(front) = self.front.as_mut() else { return };
+        front.accepts[portal] = None;
+        match result {
+            Ok((fd, peer)) if front.is_open => {
+                self.begin_login(fd, peer);
+                self.accept(portal);
+            }
+            Ok(_) => {}
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                tracing::warn!("no more connections: the limit on open files is reached");
+                front.retry_at = Some(now + ACCEPT_RETRY);
+            }
+            Err(errno) => {
+                if front.is_open {
+                    tracing::debug!(%errno, "accept failed");
+                    self.accept(portal);
+                }
+            }
+        }
+    }
+
+    fn begin_login(&mut self, fd: OwnedFd, peer: SocketAddr) {
+        let now = self.reactor.now();
+        let mut bytes = [0; RANDOM_BYTES];
+        let options = net::set_options(&fd, Some(KEEP_ALIVE));
+        let (Ok(()), Ok(()), Ok(portal), Ok(socket)) =
+            (options, random(&mut bytes), net::local_address(&fd), Socket::new(fd))
+        else {
+            tracing::debug!(%peer, "a connection ended before its login began");
+            return;
+        };
+        let Some(front) = self.front.as_mut() else { return };
+        let key = front.logins.insert(Login {
+            socket,
+            machine: LoginTarget::new(now, front.login_timeout, bytes),
+            buffer: PduBuffer::new(),
+            peer,
+            portal,
+            target: None,
+            is_receiving: false,
+            is_sending: false,
+            is_closing: false,
+            output: VecDeque::new(),
+            close_when_sent: false,
+            negotiated: None,
+        });
+        front.oldest.push_back(key);
+        // Whoever has had the longest time gives way: an honest login takes a moment.
+        if front.logins.len() > front.logins_max
+            && let Some(oldest) = front.oldest.pop_front()
+        {
+            tracing::debug!("too many unfinished logins, the oldest is ended");
+            self.close_login(oldest);
+        }
+        self.receive_login(key);
+    }
+
+    fn receive_login(&mut self, key: usize) {
+        let Some(front) = self.front.as_mut() else { return };
+        let Some(login) = front.logins.get_mut(key) else { return };
+        if !login.is_receiving && !login.is_closing && !login.close_when_sent {
+            login.is_receiving = true;
+            self.reactor.receive(&login.socket, Purpose::LoginReceive(key).token());
+        }
+    }
+
+    pub(crate) fn handle_login_bytes(&mut self, key: usize, result: Result<Received, Errno>) {
+        let Some(front) = self.front.as_mut() else { return };
+        let Some(login) = front.logins.get_mut(key) else { return };
+        login.is_receiving = false;
+        match result {
+            Ok(received) if received.len > 0 && !login.is_closing => {
+                login.buffer.push(&received.chunk[..received.len]);
+                self.advance_login(key);
+            }
+            Ok(_) | Err(_) => self.close_login(key),
+        }
+    }
+
+    /// Takes PDUs for as long as it is the initiator's turn.
+    fn advance_login(&mut self, key: usize) {
+        loop {
+            let Some(front) = self.front.as_mut() else { return };
+            let Some(login) = front.logins.get_mut(key) else { return };
+            if login.is_closing || login.close_when_sent || login.negotiated.is_some() {
+                return;
+            }
+            match login.buffer.next_pdu(LOGIN_SEGMENT_MAX_BYTES, false, false) {
+                Ok(Some(pdu)) => {
+                    login.machine.handle_pdu(&pdu.header, &pdu.data);
+                    self.act_on_login(key);
+                }
+                Ok(None) => {
+                    self.receive_login(key);
+                    return;
+                }
+                Err(error) => {
+                    tracing::debug!(peer = %login.peer, %error, "login ended");
+                    self.close_login(key);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Does what the login machine asks for.
+    fn act_on_login(&mut self, key: usize) {
+        loop {
+            let Some(front) = self.front.as_mut() else { return };
+            let Some(login) = front.logins.get_mut(key) else { return };
+            let Some(action) = login.machine.poll_action() else { break };
+            match action {
+                LoginAction::Send(pdu) => {
+                    let mut message = Message::default();
+                    message.push_bytes(&pdu.to_bytes(false, false));
+                    login.output.push_back(message);
+                    self.send_login(key);
+                }
+                LoginAction::Authorize(request) => {
+                    let initiator_name = request.initiator_name.as_str();
+                    let asker = Asker {
+                        initiator_name,
+                        address: login.peer.ip(),
+                        portal: login.portal,
+                        user: None,
+                    };
+                    let target_name = request.target_name.as_ref().map(|name| name.as_str());
+                    match front.policy.authorize(&asker, target_name) {
+                        Ok(authorization) => {
+                            login.target = authorization.target;
+                            login.machine.authorize_reply(Ok::<_, LoginStatus>(authorization.policy));
+                        }
+                        Err(status) => {
+                            let peer = login.peer;
+                            tracing::info!(initiator_name, target_name, %peer, ?status, "login refused");
+                            login.machine.authorize_reply(Err(status));
+                        }
+                    }
+                }
+                LoginAction::Admit(negotiated) => login.negotiated = Some(negotiated),
+                // Said only after an admission, which happens on the core of the session.
+                LoginAction::Complete(_) => debug_assert!(false, "complete before admitted"),
+                LoginAction::Close(violation) => {
+                    tracing::info!(peer = %login.peer, %violation, "login failed");
+                    login.close_when_sent = true;
+                }
+            }
+        }
+        self.settle_login(key);
+    }
+
+    fn send_login(&mut self, key: usize) {
+        let Some(front) = self.front.as_mut() else { return };
+        let Some(login) = front.logins.get_mut(key) else { return };
+        if !login.is_sending
+            && !login.is_closing
+            && let Some(message) = login.output.pop_front()
+        {
+            login.is_sending = true;
+            self.reactor.send(&login.socket, Purpose::LoginSend(key).token(), message);
+        }
+    }
+
+    pub(crate) fn handle_login_sent(
+        &mut self,
+        key: usize,
+        message: Message,
+        result: Result<(), Errno>,
+    ) {
+        drop(message);
+        let Some(front) = self.front.as_mut() else { return };
+        let Some(login) = front.logins.get_mut(key) else { return };
+        login.is_sending = false;
+        if result.is_err() || login.is_closing {
+            self.close_login(key);
+            return;
+        }
+        self.send_login(key);
+        self.settle_login(key);
+    }
+
+    /// When nothing is under way: closes, or finds the session.
+    fn settle_login(&mut self, key: usize) {
+        let Some(front) = self.front.as_mut() else { return };
+        let Some(login) = front.logins.get_mut(key) else { return };
+        if login.is_sending || login.is_receiving || !login.output.is_empty() {
+            return;
+        }
+        if login.close_when_sent {
+            self.close_login(key);
+        } else if let Some(negotiated) = login.negotiated.take() {
+            self.place_login(key, negotiated);
+        }
+    }
+
+    /// Finds or makes the session of a login that ended well.
+    fn place_login(&mut self, key: usize, negotiated: Box<NegotiatedLogin>) {
+        let Some(front) = self.front.as_mut() else { return };
+        let Some(login) = front.logins.get(key) else { return };
+        let placed = front.profile(login, &negotiated).and_then(|(nexus, profile)| {
+            if negotiated.tsih.is_none() {
+                return Ok((nexus, profile, None));
+            }
+            let nexus = nexus.ok_or(LoginStatus::SessionDoesNotExist)?;
+            let core = front.directory.core_of(negotiated.tsih, &nexus)?;
+            Ok((Some(nexus), profile, Some(core)))
+        });
+        let (nexus, profile, joined) = match placed {
+            Ok(placed) => placed,
+            Err(status) => {
+                self.refuse_login(key, status);
+                return;
+            }
+        };
+        let login = front.logins.remove(key);
+        front.oldest.retain(|&other| other != key);
+        let Ok(fd) = login.socket.into_fd() else {
+            debug_assert!(false, "an operation is under way on a login that has ended");
+            return;
+        };
+        let waiting = Waiting {
+            fd,
+            machine: login.machine,
+            unread: login.buffer.into_unread(),
+            profile: Box::new(profile),
+            negotiated,
+        };
+        match joined {
+            Some(core) => {
+                let tsih = waiting.negotiated.tsih;
+                self.send_away(core, waiting, Entry::Join { tsih });
+            }
+            None => self.admit(nexus, waiting),
+        }
+    }
+
+    fn refuse_login(&mut self, key: usize, status: LoginStatus) {
+        let Some(front) = self.front.as_mut() else { return };
+        let Some(login) = front.logins.get_mut(key) else { return };
+        tracing::info!(peer = %login.peer, ?status, "login refused");
+        login.machine.admit_reply(Err(status));
+        self.act_on_login(key);
+    }
+
+    fn admit(&mut self, nexus: Option<NexusKey>, waiting: Waiting) {
+        let Some(front) = self.front.as_mut() else { return };
+        match front.directory.admit(nexus, waiting) {
+            Decision::Place(placement, waiting) => {
+                let core = placement.core;
+                let profile = waiting.profile.clone();
+                self.send_away(core, waiting, Entry::Found { placement, profile });
+            }
+            Decision::EndFirst { core, tsih } => self.post(core, Letter::EndSession { tsih }),
+            Decision::Wait => {}
+            Decision::Refuse(status, mut waiting) => {
+                waiting.machine.admit_reply(Err(status));
+                crate::sessions::answer_and_close(waiting.fd, waiting.machine);
+            }
+        }
+    }
+
+    fn send_away(&mut self, core: usize, waiting: Waiting, entry: Entry) {
+        let Waiting { fd, machine, negotiated, unread, .. } = waiting;
+        let adoption = Adoption { fd, machine, negotiated, unread, entry };
+        self.post(core, Letter::Adopt(Box::new(adoption)));
+    }
+
+    pub(crate) fn handle_session_ended(&mut self, tsih: iscsi::pdu::Tsih) {
+        let Some(front) = self.front.as_mut() else { return };
+        let Some((key, waiting)) = front.directory.ended(tsih) else { return };
+        for login in waiting {
+            self.admit(Some(key.clone()), login);
+        }
+    }
+
+    pub(crate) fn handle_login_timeouts(&mut self, now: Duration) {
+        let Some(front) = self.front.as_mut() else { return };
+        if front.retry_at.is_some_and(|at| now >= at) {
+            front.retry_at = None;
+            let closed = (0..front.accepts.len()).filter(|&n| front.accepts[n].is_none());
+            for portal in closed.collect::<Vec<_>>() {
+                self.accept(portal);
+            }
+        }
+        let Some(front) = self.front.as_mut() else { return };
+        let is_late = |login: &Login| login.machine.poll_timeout().is_some_and(|at| now >= at);
+        let late = front.logins.iter().filter(|(_, login)| !login.is_closing && is_late(login));
+        for key in late.map(|(key, _)| key).collect::<Vec<_>>() {
+            tracing::debug!("a login took too long");
+            self.close_login(key);
+        }
+    }
+
+    fn close_login(&mut self, key: usize) {
+        let Some(front) = self.front.as_mut() else { return };
+        let Some(login) = front.logins.get_mut(key) else { return };
+        if !login.is_closing {
+            login.is_closing = true;
+            login.socket.shutdown();
+        }
+        if !login.is_receiving && !login.is_sending {
+            front.logins.remove(key);
+            front.oldest.retain(|&other| other != key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transport_id_is_padded_to_words_and_never_shorter_than_24() {
+        let id = transport_id("iqn.a", Isid([0x80, 0, 0, 0x12, 0x34, 0xab]));
+        assert_eq!(&id[..4], &[0x45, 0, 0, 24]);
+        assert_eq!(&id[4..], b"iqn.a,i,0x8000001234ab\0\0");
+        let id = transport_id("i", Isid([0; 6]));
+        assert_eq!(&id[..4], &[0x45, 0, 0, 20]);
+        assert_eq!(&id[4..], b"i,i,0x000000000000\0\0");
+    }
+}

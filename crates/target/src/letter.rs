@@ -1,0 +1,97 @@
+//! Mail between cores. Every exchange is bounded by what the sender has under way, so a mailbox
+//! needs no limit of its own.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use iscsi::login::{LoginTarget, NegotiatedLogin};
+use iscsi::pdu::Tsih;
+use scsi::{Change, Notice, Reply, Shared, Who};
+
+use crate::directory::Placement;
+use crate::plan::UnitIndex;
+use crate::session::SessionProfile;
+
+/// Where an answer belongs: a request of one core.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Ticket {
+    pub(crate) core: usize,
+    /// Place in the core's table of requests.
+    pub(crate) request: usize,
+    /// Tells one use of the place from the next, for answers that come too late.
+    pub(crate) serial: u64,
+}
+
+/// Names a fence of one unit; given by the owner of the unit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct FenceNumber(pub(crate) u64);
+
+/// What a change means for every core.
+#[derive(Debug)]
+pub(crate) struct Update {
+    /// The state of the unit from now on.
+    pub(crate) shared: Option<Arc<Shared>>,
+    pub(crate) notices: Vec<Notice>,
+    /// Whose tasks must have ended before the core confirms.
+    pub(crate) abort: Vec<Who>,
+}
+
+/// A connection on its way to the core of its session.
+#[derive(Debug)]
+pub(crate) struct Adoption {
+    pub(crate) fd: OwnedFd,
+    /// Waits to be told which session it is in.
+    pub(crate) machine: LoginTarget,
+    pub(crate) negotiated: Box<NegotiatedLogin>,
+    /// Bytes that came behind the last login request.
+    pub(crate) unread: Vec<u8>,
+    pub(crate) entry: Entry,
+}
+
+/// How the connection gets into its session.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// It is the first one.
+    Found { placement: Placement, profile: Box<SessionProfile> },
+    /// The session is there.
+    Join { tsih: Tsih },
+}
+
+/// One letter.
+#[derive(Debug)]
+pub(crate) enum Letter {
+    /// All cores are up: listen.
+    Go,
+    /// Front desk to a core: this connection is yours.
+    Adopt(Box<Adoption>),
+    /// Front desk to a core: end this session, another takes its place.
+    EndSession { tsih: Tsih },
+    /// A core to the front desk: the session is gone, with all its tasks.
+    SessionEnded { tsih: Tsih },
+    /// To the owner of a unit: change its state.
+    Change { unit: UnitIndex, ticket: Ticket, change: Change },
+    /// To the owner: a request of this core is not accounted for, so nothing new may touch the
+    /// medium; or all are again.
+    RefuseAccess { unit: UnitIndex, refuse: bool },
+    /// The owner to the one who asked: it is done everywhere.
+    Changed { ticket: Ticket, reply: Reply, is_complete: bool },
+    /// The owner to every core.
+    Install { unit: UnitIndex, update: Arc<Update> },
+    /// A core to the owner: installed; `is_complete` unless a task that had to end did not.
+    Installed { unit: UnitIndex, is_complete: bool },
+    /// To the owner: these blocks for me alone.
+    FenceWanted { unit: UnitIndex, ticket: Ticket, blocks: Range<u64> },
+    /// The owner to every core: nobody but the holder starts on these blocks.
+    FenceRaise { unit: UnitIndex, fence: FenceNumber, holder: Ticket, blocks: Range<u64> },
+    /// A core to the owner: nobody but the holder is at work on them here.
+    FenceRaised { unit: UnitIndex, fence: FenceNumber },
+    /// The owner to the holder.
+    FenceGranted { ticket: Ticket },
+    /// The holder to the owner: no longer needed, granted or not.
+    FenceDone { unit: UnitIndex, ticket: Ticket },
+    /// The owner to every core.
+    FenceLower { unit: UnitIndex, fence: FenceNumber },
+    /// Ask initiators to log out, end what is left at the deadline, flush, and stop.
+    Stop,
+}

@@ -1,0 +1,48 @@
+//! The data plane: binds protocol machines to reactors, places sessions on cores, keeps the
+//! shared state of units the same on all of them.
+//!
+//! A [`Plan`] says what is served; [`DataPlane::start`] runs one thread per core. A session lives
+//! on one core with all its connections. A logical unit has no core: every core has a view of it
+//! and a handle of its store, and one core owns its changeable state.
+//!
+//! | Module | Owns |
+//! | --- | --- |
+//! | `core` | the turn of a core, mail, time |
+//! | `link` | sockets |
+//! | `sessions` | sessions from login to end |
+//! | `exec` | commands |
+//! | `abort` | tasks that end early, task management |
+//! | `owner` | changes of units, fences |
+//! | `front` | accepting and login, on one core |
+//! | `directory` | which session is where |
+//!
+//! No file and no format of a configuration is named here.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod abort;
+mod core;
+mod directory;
+mod exec;
+mod front;
+mod letter;
+mod link;
+mod owner;
+mod plan;
+mod plane;
+mod policy;
+mod running;
+mod session;
+mod sessions;
+mod stop;
+mod token;
+mod unit;
+
+pub use plan::{
+    Keeper, Plan, PortPlan, Settings, TargetIndex, TargetPlan, UnitIndex, UnitPlan,
+};
+pub use plane::{DataPlane, StartError};
+pub use policy::{Asker, Authorization, Policy, VisibleLun, VisibleTarget};
+
+/// The core that listens, logs in, and keeps the directory of sessions.
+pub(crate) const FRONT_CORE: usize = 0;

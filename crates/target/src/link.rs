@@ -1,0 +1,235 @@
+//! Sockets in full-feature phase: bytes in, messages out.
+
+use std::rc::Rc;
+
+use iscsi::target::{LogoutEvent, Receive, Violation};
+use memory::{Buffer, Message};
+use reactor::{Errno, Received};
+
+use crate::core::Core;
+use crate::token::Purpose;
+
+/// How much room an emptied message keeps for its next use, in bytes.
+const MESSAGE_ROOM_BYTES: usize = 16 * 1024;
+
+impl Core {
+    /// Receives the next bytes of a connection, as its session wants them.
+    pub(crate) fn receive(&mut self, key: usize) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.is_receiving || connection.is_closing {
+            return;
+        }
+        let Some(entry) = self.sessions.get_mut(connection.session) else { return };
+        let token = Purpose::Receive(key).token();
+        connection.is_receiving = true;
+        match entry.session.poll_receive(connection.index) {
+            Receive::Chunk => self.reactor.receive(&connection.socket, token),
+            Receive::Exact { buffer, range } => {
+                self.reactor.receive_exact(&connection.socket, token, buffer, range)
+            }
+        };
+    }
+
+    pub(crate) fn handle_received(&mut self, key: usize, result: Result<Received, Errno>) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.is_receiving = false;
+        if connection.is_closing {
+            self.bury_connection(key);
+            return;
+        }
+        match result {
+            Ok(received) if received.len > 0 => {
+                self.handle_bytes(key, &received.chunk);
+            }
+            Ok(_) => self.lose_connection(key, "closed by the initiator"),
+            Err(errno) => {
+                tracing::debug!(%errno, "receive failed");
+                self.lose_connection(key, "the connection failed");
+            }
+        }
+    }
+
+    /// Passes bytes to the session and asks for more.
+    pub(crate) fn handle_bytes(&mut self, key: usize, chunk: &Rc<Buffer>) {
+        let Some(connection) = self.connections.get(key) else { return };
+        let (session, index) = (connection.session, connection.index);
+        let now = self.reactor.now();
+        let Some(entry) = self.sessions.get_mut(session) else { return };
+        let outcome = entry.session.handle_chunk(index, chunk, &self.pool, now);
+        self.handle_session_events(session);
+        self.mark_dirty(session, index);
+        match outcome {
+            Ok(()) => self.receive(key),
+            Err(violation) => {
+                self.note_violation(session, violation);
+                self.lose_connection(key, "the initiator broke the protocol");
+            }
+        }
+    }
+
+    pub(crate) fn handle_received_exact(
+        &mut self,
+        key: usize,
+        buffer: Buffer,
+        result: Result<usize, Errno>,
+    ) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.is_receiving = false;
+        let (session, index) = (connection.session, connection.index);
+        if connection.is_closing {
+            drop(buffer);
+            self.bury_connection(key);
+            return;
+        }
+        let received = result.unwrap_or(0);
+        let now = self.reactor.now();
+        if let Some(entry) = self.sessions.get_mut(session) {
+            entry.session.handle_exact(index, buffer, received, now);
+        }
+        if received == 0 {
+            self.lose_connection(key, "the connection ended within a data segment");
+        } else {
+            self.receive(key);
+        }
+    }
+
+    pub(crate) fn note_violation(&mut self, session: usize, violation: Violation) {
+        const TOLD_MAX: u32 = 10;
+        let Some(entry) = self.sessions.get_mut(session) else { return };
+        entry.violations = entry.violations.saturating_add(1);
+        if entry.violations <= TOLD_MAX {
+            let initiator = &entry.profile.initiator_name;
+            let peer = entry.profile.peer;
+            tracing::warn!(%initiator, %peer, %violation, "protocol violation");
+        }
+    }
+
+    // ---- output ------------------------------------------------------------------------------
+
+    /// Notes that a connection of a session may have something to send.
+    pub(crate) fn mark_dirty(&mut self, session: usize, index: usize) {
+        let Some(entry) = self.sessions.get(session) else { return };
+        let Some(key) = entry.connections.get(index).copied().flatten() else { return };
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if !connection.is_dirty {
+            connection.is_dirty = true;
+            self.dirty.push(key);
+        }
+    }
+
+    pub(crate) fn mark_session_dirty(&mut self, session: usize) {
+        let Some(entry) = self.sessions.get(session) else { return };
+        for index in 0..entry.connections.len() {
+            self.mark_dirty(session, index);
+        }
+    }
+
+    /// Sends all that became ready in this turn: one send per connection.
+    pub(crate) fn flush_output(&mut self) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for key in dirty.drain(..) {
+            self.flush_connection(key);
+        }
+        self.dirty = dirty;
+    }
+
+    fn flush_connection(&mut self, key: usize) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.is_dirty = false;
+        if connection.is_sending || connection.is_closing {
+            return;
+        }
+        let Some(entry) = self.sessions.get_mut(connection.session) else { return };
+        if entry.session.has_output(connection.index) {
+            let spare = connection.spare.take().unwrap_or_default();
+            let message = entry.session.take_message(connection.index, spare);
+            connection.is_sending = true;
+            self.reactor.send(&connection.socket, Purpose::Send(key).token(), message);
+        } else if connection.close_when_sent {
+            self.close_connection(key);
+        }
+    }
+
+    pub(crate) fn handle_sent(
+        &mut self,
+        key: usize,
+        mut message: Message,
+        result: Result<(), Errno>,
+    ) {
+        message.clear(MESSAGE_ROOM_BYTES);
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.is_sending = false;
+        connection.spare = Some(message);
+        if connection.is_closing {
+            self.bury_connection(key);
+        } else if let Err(errno) = result {
+            tracing::debug!(%errno, "send failed");
+            self.lose_connection(key, "the connection failed");
+        } else if !connection.is_dirty {
+            connection.is_dirty = true;
+            self.dirty.push(key);
+        }
+    }
+
+    // ---- the end of a connection -------------------------------------------------------------
+
+    /// A connection ended without logout: at ErrorRecoveryLevel 0 the session goes with it,
+    /// unless others of it live on and it was closed in order.
+    pub(crate) fn lose_connection(&mut self, key: usize, reason: &'static str) {
+        let Some(connection) = self.connections.get(key) else { return };
+        let session = connection.session;
+        self.close_connection(key);
+        self.end_session(session, reason);
+    }
+
+    /// Closes the socket; the connection goes when its operations have ended.
+    pub(crate) fn close_connection(&mut self, key: usize) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.is_closing {
+            return;
+        }
+        connection.is_closing = true;
+        connection.socket.shutdown();
+        let (session, index) = (connection.session, connection.index);
+        if let Some(entry) = self.sessions.get_mut(session) {
+            entry.session.remove_connection(index);
+            if let Some(slot) = entry.connections.get_mut(index) {
+                *slot = None;
+            }
+            if entry.connections.iter().all(Option::is_none) {
+                self.end_session(session, "logged out");
+            }
+        }
+        self.bury_connection(key);
+    }
+
+    fn bury_connection(&mut self, key: usize) {
+        let is_over = self
+            .connections
+            .get(key)
+            .is_some_and(|c| c.is_closing && !c.is_receiving && !c.is_sending);
+        if is_over {
+            self.connections.remove(key);
+        }
+    }
+
+    /// After the answer to a logout is sent, the connections it concerns are closed.
+    pub(crate) fn close_after_output(&mut self, session: usize, event: LogoutEvent) {
+        let Some(entry) = self.sessions.get(session) else { return };
+        let answered = entry.connections.get(event.id.connection).copied().flatten();
+        let closing: Vec<usize> = match event.closing {
+            Some(index) => entry.connections.get(index).copied().flatten().into_iter().collect(),
+            None => entry.connections.iter().copied().flatten().collect(),
+        };
+        for key in closing {
+            if Some(key) == answered {
+                if let Some(connection) = self.connections.get_mut(key) {
+                    connection.close_when_sent = true;
+                }
+            } else {
+                self.close_connection(key);
+            }
+        }
+        self.mark_dirty(session, event.id.connection);
+    }
+}

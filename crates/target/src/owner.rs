@@ -1,0 +1,448 @@
+//! Changes of a unit's shared state, and fences: the owner's side and every core's.
+//!
+//! A change is applied by the owner, made safe if it must survive, sent to every core, and
+//! answered when every core has it and the tasks that had to end have ended. Changes of one unit
+//! happen one after the other.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use iscsi::pdu::TaskManagementResponse;
+use scsi::{
+    Change, ChangeKind, Input, Nexus, NexusSlot, Outcome, Reply, Sense, SenseCode, SenseKey, Status,
+    Step, Who,
+};
+use store::{HelperAnswer, HelperOperation, IoFailure};
+
+use crate::core::Core;
+use crate::letter::{FenceNumber, Letter, Ticket, Update};
+use crate::plan::UnitIndex;
+use crate::running::{Request, Stage, Then};
+use crate::token::Purpose;
+use crate::unit::{Current, Fence, OwnedFence, overlap};
+
+/// How many stores are looked at per tick, so that many units cost no more than few.
+const PROBES_PER_TICK: usize = 8;
+
+/// A change whose new state could not be kept safely; it has not happened.
+const NOT_KEPT: Sense =
+    Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE);
+
+/// A change that happened, but tasks it had to end are still in the store.
+const NOT_ENDED: Sense =
+    Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE);
+
+impl Core {
+    // ---- the owner's side of changes ---------------------------------------------------------
+
+    pub(crate) fn handle_change(&mut self, unit: UnitIndex, ticket: Ticket, change: Change) {
+        let index = unit.as_usize();
+        if let Some(owned) = self.owned[index].as_mut() {
+            owned.queue.push_back((ticket, change));
+            self.next_change(index);
+        }
+    }
+
+    pub(crate) fn handle_refuse_access(&mut self, unit: UnitIndex, refuse: bool) {
+        let Some(owned) = self.owned[unit.as_usize()].as_mut() else { return };
+        owned.refusing = if refuse { owned.refusing + 1 } else { owned.refusing - 1 };
+        if owned.refusing == usize::from(refuse) {
+            let kind = ChangeKind::RefuseAccess(refuse);
+            let ticket = self.open_request(Request::Nobody);
+            self.handle_change(unit, ticket, Change { from: None, kind });
+        }
+    }
+
+    fn next_change(&mut self, unit: usize) {
+        while let Some(owned) = self.owned[unit].as_mut()
+            && owned.current.is_none()
+            && let Some((ticket, change)) = owned.queue.pop_front()
+        {
+            let before = Arc::clone(owned.owner.shared());
+            let applied = owned.owner.apply(&change);
+            let update = Arc::new(Update {
+                shared: applied.shared,
+                notices: applied.notices,
+                abort: applied.abort,
+            });
+            let mut current = Current {
+                ticket,
+                reply: applied.reply,
+                update,
+                acknowledgements_left: 0,
+                is_complete: true,
+                before: None,
+            };
+            match applied.persist {
+                Some(state) => {
+                    current.before = Some(before);
+                    owned.current = Some(current);
+                    self.keep(unit, state);
+                }
+                None => {
+                    owned.current = Some(current);
+                    self.announce(unit);
+                }
+            }
+        }
+    }
+
+    fn keep(&mut self, unit: usize, state: Vec<u8>) {
+        let keeper = Arc::clone(&self.keeper);
+        let index = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
+        let work = move || match keeper.save(index, &state) {
+            Ok(()) => Ok(HelperAnswer::Done),
+            Err(error) => {
+                tracing::error!(%error, unit = index.0, "the state of a unit cannot be kept");
+                Err(IoFailure::Hardware { errno: error.raw_os_error().unwrap_or(0) })
+            }
+        };
+        let operation = HelperOperation { name: "keep unit state", work: Box::new(work) };
+        self.reactor.submit_helper(Purpose::Keep(unit).token(), operation);
+    }
+
+    /// The state is on stable storage, or could not be put there: then it is as if the change had
+    /// never been asked for.
+    pub(crate) fn handle_kept(&mut self, unit: usize, is_safe: bool) {
+        let Some(owned) = self.owned[unit].as_mut() else { return };
+        let Some(current) = owned.current.as_mut() else { return };
+        let before = current.before.take();
+        if is_safe {
+            self.announce(unit);
+        } else if let Some(before) = before {
+            owned.owner.put_back(before);
+            current.update =
+                Arc::new(Update { shared: None, notices: Vec::new(), abort: Vec::new() });
+            current.reply = Reply::check(NOT_KEPT);
+            self.announce(unit);
+        }
+    }
+
+    /// Sends the current change to every core, or answers it when it concerns none.
+    fn announce(&mut self, unit: usize) {
+        let cores = self.posts.len();
+        let Some(owned) = self.owned[unit].as_mut() else { return };
+        let Some(current) = owned.current.as_mut() else { return };
+        let update = Arc::clone(&current.update);
+        if update.shared.is_none() && update.notices.is_empty() && update.abort.is_empty() {
+            self.answer_change(unit);
+            return;
+        }
+        current.acknowledgements_left = cores;
+        let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
+        self.post_to_all(|| Letter::Install { unit, update: Arc::clone(&update) });
+    }
+
+    pub(crate) fn handle_installed(&mut self, unit: UnitIndex, is_complete: bool) {
+        let index = unit.as_usize();
+        let Some(owned) = self.owned[index].as_mut() else { return };
+        let Some(current) = owned.current.as_mut() else { return };
+        current.is_complete &= is_complete;
+        current.acknowledgements_left -= 1;
+        if current.acknowledgements_left == 0 {
+            self.answer_change(index);
+            self.next_change(index);
+        }
+    }
+
+    fn answer_change(&mut self, unit: usize) {
+        let Some(owned) = self.owned[unit].as_mut() else { return };
+        let Some(Current { ticket, reply, is_complete, .. }) = owned.current.take() else { return };
+        self.post(ticket.core, Letter::Changed { ticket, reply, is_complete });
+    }
+
+    // ---- every core's side of changes --------------------------------------------------------
+
+    pub(crate) fn handle_install(&mut self, unit: UnitIndex, update: &Update) {
+        let index = unit.as_usize();
+        let unit = &mut self.units[index];
+        if let Some(shared) = &update.shared {
+            unit.view.install(shared, &update.notices);
+            // The size of the store is part of what every core must know.
+            unit.store.refresh_size();
+        }
+        let mut keys = Vec::new();
+        if !update.abort.is_empty() {
+            let is_meant = |nexus: &Nexus| update.abort.iter().any(|who: &Who| who.is(nexus));
+            let nexuses = unit.view.nexuses().filter(|(_, nexus)| is_meant(nexus));
+            let slots: Vec<NexusSlot> = nexuses.map(|(slot, _)| slot).collect();
+            for (key, running) in &self.tasks {
+                // What the owner is asked for is executed in its order; it cannot wait for itself.
+                if running.unit == index
+                    && running.session.is_some()
+                    && !matches!(running.stage, Stage::Owner)
+                    && slots.contains(&running.nexus)
+                {
+                    keys.push(key);
+                }
+            }
+        }
+        self.abort_tasks(&keys, Then::Installed { unit: index });
+    }
+
+    /// The owner has answered a request of this core.
+    pub(crate) fn handle_changed(&mut self, ticket: Ticket, reply: Reply, is_complete: bool) {
+        match self.request_mut(ticket) {
+            Some(Request::Task(key)) => {
+                let key = *key;
+                self.close_request(ticket);
+                self.answer_task(key, reply, is_complete);
+            }
+            Some(Request::Management { session, id, left, is_complete: all }) => {
+                *left -= 1;
+                *all &= is_complete;
+                if *left == 0 {
+                    let (session, id, all) = (*session, *id, *all);
+                    self.close_request(ticket);
+                    let response = if all {
+                        TaskManagementResponse::Complete
+                    } else {
+                        TaskManagementResponse::Rejected
+                    };
+                    if let Some(session) = session {
+                        self.respond_management(session, id, response);
+                    }
+                }
+            }
+            Some(Request::Nobody) => {
+                self.close_request(ticket);
+            }
+            Some(Request::Fence { .. }) | None => {
+                debug_assert!(false, "an answer nobody asked for");
+            }
+        }
+    }
+
+    fn answer_task(&mut self, key: usize, reply: Reply, is_complete: bool) {
+        let Some(running) = self.tasks.get_mut(key) else { return };
+        if running.is_aborted {
+            self.close_task(key);
+            return;
+        }
+        running.stage = Stage::Active;
+        let reply = if is_complete { reply } else { Reply::check(NOT_ENDED) };
+        let unit = running.unit;
+        let step = match &mut running.task {
+            Some(task) => self.units[unit].view.resume(task, Input::Owner(reply)),
+            None => return,
+        };
+        self.drive(key, step);
+    }
+
+    // ---- fences ------------------------------------------------------------------------------
+
+    /// A task asks for blocks of its own.
+    pub(crate) fn ask_fence(&mut self, key: usize, blocks: Range<u64>) {
+        let since = self.reactor.now();
+        let ticket = self.open_request(Request::Fence { task: key, granted: false, since });
+        let running = &mut self.tasks[key];
+        running.stage = Stage::Fence;
+        running.fence = Some(ticket);
+        let unit = running.unit;
+        let owner = self.owner_of(unit);
+        let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
+        self.post(owner, Letter::FenceWanted { unit, ticket, blocks });
+    }
+
+    /// A task that asked for a fence, or held one, is over.
+    pub(crate) fn release_fence(&mut self, unit: usize, ticket: Ticket) {
+        self.close_request(ticket);
+        let owner = self.owner_of(unit);
+        let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
+        self.post(owner, Letter::FenceDone { unit, ticket });
+    }
+
+    pub(crate) fn handle_fence_granted(&mut self, ticket: Ticket) {
+        // The task may have been aborted meanwhile; its letter is on the way to the owner.
+        let Some(Request::Fence { task, granted, .. }) = self.request_mut(ticket) else {
+            return;
+        };
+        *granted = true;
+        let key = *task;
+        let Some(running) = self.tasks.get_mut(key) else { return };
+        if !matches!(running.stage, Stage::Fence) || running.fence != Some(ticket) {
+            return;
+        }
+        running.stage = Stage::Active;
+        let unit = running.unit;
+        if let Some(task) = &mut running.task {
+            let step = self.units[unit].view.resume(task, Input::FenceGranted);
+            self.drive(key, step);
+        }
+    }
+
+    /// Ends those BUSY that have waited too long for their fence.
+    pub(crate) fn handle_fence_timeouts(&mut self, now: Duration) {
+        let timeout = self.settings.fence_timeout;
+        let late: Vec<usize> = self
+            .requests
+            .iter()
+            .filter_map(|(_, (_, request))| match request {
+                Request::Fence { task, granted: false, since } if now >= *since + timeout => {
+                    Some(*task)
+                }
+                Request::Fence { .. }
+                | Request::Task(_)
+                | Request::Management { .. }
+                | Request::Nobody => None,
+            })
+            .collect();
+        for key in late {
+            if let Some(running) = self.tasks.get_mut(key) {
+                running.stage = Stage::Active;
+                self.drive(key, Step::Done(Outcome::status(Status::Busy)));
+            }
+        }
+    }
+
+    pub(crate) fn handle_fence_wanted(
+        &mut self,
+        unit: UnitIndex,
+        holder: Ticket,
+        blocks: Range<u64>,
+    ) {
+        let Some(owned) = self.owned[unit.as_usize()].as_mut() else { return };
+        let number = FenceNumber(owned.next_fence);
+        owned.next_fence += 1;
+        owned.fences.push(OwnedFence { number, holder, blocks, raising: None });
+        self.raise_fences(unit);
+    }
+
+    /// Raises every fence that no earlier one is in the way of.
+    fn raise_fences(&mut self, unit: UnitIndex) {
+        let cores = self.posts.len();
+        let Some(owned) = self.owned[unit.as_usize()].as_mut() else { return };
+        let mut raised = Vec::new();
+        for at in 0..owned.fences.len() {
+            let (earlier, rest) = owned.fences.split_at_mut(at);
+            let Some(fence) = rest.first_mut() else { break };
+            let is_free = !earlier.iter().any(|other| overlap(&other.blocks, &fence.blocks));
+            if fence.raising.is_none() && is_free {
+                fence.raising = Some(cores);
+                raised.push((fence.number, fence.holder, fence.blocks.clone()));
+            }
+        }
+        for (fence, holder, blocks) in raised {
+            self.post_to_all(|| {
+                let blocks = blocks.clone();
+                Letter::FenceRaise { unit, fence, holder, blocks }
+            });
+        }
+    }
+
+    pub(crate) fn handle_fence_raised(&mut self, unit: UnitIndex, number: FenceNumber) {
+        let Some(owned) = self.owned[unit.as_usize()].as_mut() else { return };
+        let Some(fence) = owned.fences.iter_mut().find(|fence| fence.number == number) else {
+            return;
+        };
+        if let Some(left) = &mut fence.raising {
+            *left -= 1;
+            if *left == 0 {
+                let ticket = fence.holder;
+                self.post(ticket.core, Letter::FenceGranted { ticket });
+            }
+        }
+    }
+
+    pub(crate) fn handle_fence_done(&mut self, unit: UnitIndex, holder: Ticket) {
+        let Some(owned) = self.owned[unit.as_usize()].as_mut() else { return };
+        let Some(at) = owned.fences.iter().position(|fence| fence.holder == holder) else { return };
+        let fence = owned.fences.remove(at);
+        if fence.raising.is_some() {
+            self.post_to_all(|| Letter::FenceLower { unit, fence: fence.number });
+        }
+        self.raise_fences(unit);
+    }
+
+    pub(crate) fn handle_fence_raise(
+        &mut self,
+        unit: UnitIndex,
+        number: FenceNumber,
+        holder: Ticket,
+        blocks: Range<u64>,
+    ) {
+        let index = unit.as_usize();
+        let at_work = |running: &crate::running::Running| {
+            let range = running.task.as_ref().and_then(scsi::Task::blocks);
+            running.unit == index
+                && running.is_in_store()
+                && running.fence != Some(holder)
+                && range.is_some_and(|range| overlap(&range, &blocks))
+        };
+        let waiting_for: Vec<usize> =
+            self.tasks.iter().filter(|(_, running)| at_work(running)).map(|(key, _)| key).collect();
+        let is_clear = waiting_for.is_empty();
+        self.units[index].fences.push(Fence { number, holder, blocks, waiting_for });
+        if is_clear {
+            let owner = self.owner_of(index);
+            self.post(owner, Letter::FenceRaised { unit, fence: number });
+        }
+    }
+
+    /// A task is over: fences that were waiting for it may be up.
+    pub(crate) fn leave_fences(&mut self, unit: usize, key: usize) {
+        let mut up = Vec::new();
+        for fence in &mut self.units[unit].fences {
+            let before = fence.waiting_for.len();
+            fence.waiting_for.retain(|&other| other != key);
+            if before > 0 && fence.waiting_for.is_empty() {
+                up.push(fence.number);
+            }
+        }
+        let owner = self.owner_of(unit);
+        let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
+        for fence in up {
+            self.post(owner, Letter::FenceRaised { unit, fence });
+        }
+    }
+
+    pub(crate) fn handle_fence_lower(&mut self, unit: UnitIndex, number: FenceNumber) {
+        let index = unit.as_usize();
+        self.units[index].fences.retain(|fence| fence.number != number);
+        // Those that still meet a fence park again.
+        for key in std::mem::take(&mut self.units[index].parked) {
+            self.retry(key);
+        }
+    }
+
+    // ---- size --------------------------------------------------------------------------------
+
+    /// Looks at the size of a few stores; the answer comes from the helper thread, because a
+    /// stuck file system must not stop the core.
+    pub(crate) fn probe_some(&mut self) {
+        for _ in 0..PROBES_PER_TICK.min(self.owned.len()) {
+            let unit = self.next_probe;
+            self.next_probe = (unit + 1) % self.owned.len();
+            let Some(owned) = self.owned[unit].as_mut() else { continue };
+            if owned.is_probing {
+                continue;
+            }
+            owned.is_probing = true;
+            let store = Arc::clone(&self.stores[unit]);
+            let name = self.unit_names[unit].clone();
+            let work = move || {
+                if let Err(error) = store.probe_size() {
+                    tracing::debug!(unit = %name, %error, "the size of a store is not known");
+                }
+                Ok(HelperAnswer::Done)
+            };
+            let operation = HelperOperation { name: "look at a store's size", work: Box::new(work) };
+            self.reactor.submit_helper(Purpose::Probe(unit).token(), operation);
+        }
+    }
+
+    pub(crate) fn handle_probed(&mut self, unit: usize) {
+        let Some(owned) = self.owned[unit].as_mut() else { return };
+        owned.is_probing = false;
+        let store = &mut self.units[unit].store;
+        if store.refresh_size().is_some() {
+            let capabilities = store.capabilities();
+            let blocks = capabilities.size_bytes / u64::from(capabilities.block_bytes);
+            tracing::info!(unit = %self.unit_names[unit], blocks, "the size of a unit changed");
+            let ticket = self.open_request(Request::Nobody);
+            let kind = ChangeKind::CapacityChanged { blocks };
+            self.ask_owner(unit, ticket, Change { from: None, kind });
+        }
+    }
+}

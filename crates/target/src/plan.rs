@@ -1,0 +1,133 @@
+//! What a data plane is started with: units, targets, portals, limits. Checked before it comes
+//! here; the plane itself looks nothing up.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reactor::Listener;
+use store::SharedStore;
+
+use crate::policy::Policy;
+
+/// A target of the plan.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct TargetIndex(pub u32);
+
+/// A logical unit of the plan. The unit is one, however many targets and numbers show it.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct UnitIndex(pub u32);
+
+impl UnitIndex {
+    /// As an index into a table of all units.
+    pub(crate) const fn as_usize(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Everything a data plane serves.
+#[derive(Debug)]
+pub struct Plan {
+    /// In the order of [`UnitIndex`].
+    pub units: Vec<UnitPlan>,
+    /// In the order of [`TargetIndex`].
+    pub targets: Vec<TargetPlan>,
+    /// Bound and listening.
+    pub portals: Vec<Listener>,
+    /// Who may do what.
+    pub policy: Arc<dyn Policy>,
+    /// Where state that survives is kept.
+    pub keeper: Arc<dyn Keeper>,
+    /// Sizes and times.
+    pub settings: Settings,
+}
+
+/// A logical unit and its store.
+#[derive(Debug)]
+pub struct UnitPlan {
+    /// For logs.
+    pub name: String,
+    /// What initiators are told.
+    pub profile: scsi::Profile,
+    /// Where the blocks are.
+    pub store: Arc<dyn SharedStore>,
+    /// What [`Keeper::save`] was last given for it.
+    pub restored: Option<Vec<u8>>,
+}
+
+/// A target as initiators see it.
+#[derive(Debug)]
+pub struct TargetPlan {
+    /// Its iSCSI name.
+    pub name: String,
+    /// One entry for each portal group.
+    pub ports: Vec<PortPlan>,
+}
+
+/// A SCSI target port: a target seen through one portal group.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PortPlan {
+    /// TargetPortalGroupTag.
+    pub portal_group_tag: u16,
+    /// The relative target port identifier, unique over all targets.
+    pub relative_id: u16,
+}
+
+/// Keeps the state of units over a restart. Called on a helper thread, one call at a time for
+/// one unit; the state is on stable storage when it returns.
+pub trait Keeper: Send + Sync + fmt::Debug {
+    /// Replaces what is kept for the unit.
+    fn save(&self, unit: UnitIndex, state: &[u8]) -> io::Result<()>;
+}
+
+/// Sizes and times of the plane. All are limits on what peers can make it do.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How many cores serve; each is one thread.
+    pub cores: usize,
+    /// Tie each thread to a core of its own.
+    pub pin: bool,
+    /// Memory for data in flight, per core, in bytes.
+    pub pool_bytes: usize,
+    /// How long a core looks for new work before it sleeps.
+    pub busy_poll: Duration,
+    /// Sessions in all.
+    pub sessions_max: usize,
+    /// Connections that have not finished their login. One more ends the oldest.
+    pub logins_max: usize,
+    /// From the first byte to full-feature phase.
+    pub login_timeout: Duration,
+    /// Commands of one session under way.
+    pub queue_depth: u32,
+    /// Silence after which an initiator is pinged.
+    pub nop_interval: Option<Duration>,
+    /// How long a ping may stay unanswered.
+    pub nop_timeout: Duration,
+    /// How long an abort, a reset or the end of a session waits for the store.
+    pub abort_timeout: Duration,
+    /// How long a command waits for others on the same blocks to end, when it must be atomic.
+    pub fence_timeout: Duration,
+    /// How long initiators get to log out when the plane stops.
+    pub stop_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            cores: 1,
+            pin: false,
+            pool_bytes: 256 * 1024 * 1024,
+            busy_poll: Duration::ZERO,
+            sessions_max: 10_000,
+            logins_max: 1_024,
+            login_timeout: Duration::from_secs(15),
+            queue_depth: 128,
+            nop_interval: Some(Duration::from_secs(30)),
+            nop_timeout: Duration::from_secs(20),
+            abort_timeout: Duration::from_secs(5),
+            fence_timeout: Duration::from_secs(5),
+            stop_timeout: Duration::from_secs(5),
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The whole plane: one thread per core, started together and stopped together.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use reactor::mail::{self, Mailbox, Post};
+use reactor::{Listener, Reactor, SetupError, TurnError, cores};
+use scsi::{LogicalUnit, Owner, Profile};
+use slab::Slab;
+use store::SharedStore;
+
+use crate::core::Core;
+use crate::front::Front;
+use crate::letter::Letter;
+use crate::plan::{Keeper, Plan, Settings, TargetPlan};
+use crate::policy::Policy;
+use crate::unit::{Owned, Unit};
+
+/// Size of one receive chunk. Large enough for some hundred commands, small enough that a chunk
+/// kept by one write does not weigh much.
+const RECEIVE_CHUNK_BYTES: usize = 64 * 1024;
+
+/// Why a plane does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The ring of a core cannot be made.
+    #[error(transparent)]
+    Reactor(#[from] SetupError),
+    /// A store gives no handle to a core.
+    #[error("store of unit {name}")]
+    Store {
+        /// The unit.
+        name: String,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// No thread, no mailbox.
+    #[error("cannot {action}")]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// A core ended before it was ready.
+    #[error("a core ended while it was starting")]
+    CoreLost,
+}
+
+/// A running data plane.
+#[derive(Debug)]
+pub struct DataPlane {
+    posts: Vec<Post<Letter>>,
+    threads: Vec<JoinHandle<Result<(), TurnError>>>,
+}
+
+/// What the front desk is made from, on the core that has it.
+#[derive(Debug)]
+struct FrontParts {
+    policy: Arc<dyn Policy>,
+    targets: Vec<TargetPlan>,
+    portals: Vec<Listener>,
+}
+
+/// What the cores are made from; every thread has a share.
+#[derive(Debug)]
+struct Parts {
+    settings: Settings,
+    keeper: Arc<dyn Keeper>,
+    stores: Vec<Arc<dyn SharedStore>>,
+    names: Arc<[String]>,
+    profiles: Vec<Profile>,
+    restored: Vec<Option<Vec<u8>>>,
+    posts: Vec<Post<Letter>>,
+}
+
+impl DataPlane {
+    /// Starts all cores. Nothing is served before all of them are ready, and nothing is left
+    /// behind if one is not.
+    pub fn start(plan: Plan) -> Result<Self, StartError> {
+        let Plan { units, targets, portals, policy, keeper, settings } = plan;
+        let core_count = settings.cores.max(1);
+        let mut posts = Vec::new();
+        let mut mailboxes = Vec::new();
+        for _ in 0..core_count {
+            let (post, mailbox) = mail::channel()
+                .map_err(|source| StartError::System { action: "make a mailbox", source })?;
+            posts.push(post);
+            mailboxes.push(mailbox);
+        }
+        let front = FrontParts { policy, targets, portals };
+        let (mut stores, mut names, mut profiles, mut restored) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for unit in units {
+            stores.push(unit.store);
+            names.push(unit.name);
+            profiles.push(unit.profile);
+            restored.push(unit.restored);
+        }
+        let parts = Arc::new(Parts {
+            settings,
+            keeper,
+            stores,
+            names: names.into(),
+            profiles,
+            restored,
+            posts: posts.clone(),
+        });
+        let mut plane = Self { posts, threads: Vec::new() };
+        let started = plane.start_cores(&parts, mailboxes, front);
+        if let Err(error) = started {
+            plane.stop();
+            return Err(error);
+        }
+        if let Some(first) = plane.posts.first() {
+            first.push(Letter::Go);
+        }
+        Ok(plane)
+    }
+
+    fn start_cores(
+        &mut self,
+        parts: &Arc<Parts>,
+        mailboxes: Vec<Mailbox<Letter>>,
+        front: FrontParts,
+    ) -> Result<(), StartError> {
+        let usable = cores::usable()
+            .map_err(|source| StartError::System { action: "read the set of cores", source })?;
+        let (report, reports) = mpsc::channel();
+        let mut front = Some(front);
+        let expected = mailboxes.len();
+        for (index, mailbox) in mailboxes.into_iter().enumerate() {
+            let parts = Arc::clone(parts);
+            let front = front.take();
+            let report = report.clone();
+            let pin = usable.get(index % usable.len().max(1)).copied();
+            let run = move || {
+                if let Some(core) = pin.filter(|_| parts.settings.pin)
+                    && let Err(error) = cores::pin(core)
+                {
+                    tracing::warn!(core, %error, "the thread is not tied to its core");
+                }
+                let made = Core::make(index, &parts, mailbox, front);
+                let (outcome, core) = match made {
+                    Ok(core) => (Ok(()), Some(core)),
+                    Err(error) => (Err(error), None),
+                };
+                // The starter is gone only if it has failed for another reason.
+                drop(report.send(outcome));
+                core.map_or(Ok(()), |mut core| core.run())
+            };
+            let thread = thread::Builder::new()
+                .name(format!("core-{index}"))
+                .spawn(run)
+                .map_err(|source| StartError::System { action: "start a thread", source })?;
+            self.threads.push(thread);
+        }
+        drop(report);
+        for _ in 0..expected {
+            reports.recv().map_err(|_| StartError::CoreLost)??;
+        }
+        Ok(())
+    }
+
+    /// Asks initiators to log out, ends what is left after the configured time, flushes all
+    /// stores and ends the threads. False when a core had failed.
+    pub fn stop(self) -> bool {
+        for post in &self.posts {
+            post.push(Letter::Stop);
+        }
+        let mut all_good = true;
+        for thread in self.threads {
+            match thread.join() {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::error!(%error, "a core failed");
+                    all_good = false;
+                }
+                Err(_) => {
+                    tracing::error!("a core panicked");
+                    all_good = false;
+                }
+            }
+        }
+        all_good
+    }
+}
+
+/// The first state of a unit. One whose kept state is damaged starts with its reservations lost,
+/// so that an initiator must look at them, and is served.
+fn make_owner(profile: &Profile, restored: Option<&[u8]>, name: &str) -> Owner {
+    Owner::new(profile.clone(), restored).unwrap_or_else(|error| {
+        tracing::error!(unit = %name, %error, "kept state is damaged, reservations are lost");
+        Owner::with_lost_reservations(profile.clone())
+    })
+}
+
+impl Core {
+    /// Makes the core on its own thread, which its ring belongs to.
+    fn make(
+        index: usize,
+        parts: &Parts,
+        mailbox: Mailbox<Letter>,
+        front: Option<FrontParts>,
+    ) -> Result<Self, StartError> {
+        let settings = parts.settings.clone();
+        let reactor = Reactor::new(&reactor::Settings {
+            pool_bytes: settings.pool_bytes,
+            receive_chunk_bytes: RECEIVE_CHUNK_BYTES,
+            busy_poll: settings.busy_poll,
+            ..reactor::Settings::default()
+        })?;
+        let pool = reactor.pool().clone();
+        let core_count = parts.posts.len();
+        let front = front
+            .map(|front| {
+                Front::new(front.policy, front.targets, front.portals, &settings, core_count)
+            })
+            .transpose()?;
+        let mut units = Vec::with_capacity(parts.stores.len());
+        let mut owned = Vec::with_capacity(parts.stores.len());
+        for (unit, store) in parts.stores.iter().enumerate() {
+            let name = &parts.names[unit];
+            // Every core makes the same first state from the same facts.
+            let owner = make_owner(&parts.profiles[unit], parts.restored[unit].as_deref(), name);
+            let view = LogicalUnit::new(Arc::clone(owner.profile()), Arc::clone(owner.shared()));
+            let handle = store.handle().map_err(|source| {
+                let name = parts.names[unit].clone();
+                StartError::Store { name, source }
+            })?;
+            units.push(Unit::new(view, handle));
+            owned.push((unit % core_count == index).then(|| Owned::new(owner)));
+        }
+        Ok(Self {
+            index,
+            settings,
+            keeper: Arc::clone(&parts.keeper),
+            posts: parts.posts.clone(),
+            mailbox,
+            own_letters: VecDeque::new(),
+            reactor,
+            pool,
+            units,
+            unit_names: Arc::clone(&parts.names),
+            owned,
+            stores: parts.stores.clone(),
+            sessions: Slab::new(),
+            by_tsih: HashMap::new(),
+            connections: Slab::new(),
+            tasks: Slab::new(),
+            waits: Slab::new(),
+            requests: Slab::new(),
+            next_request: 0,
+            dirty: Vec::new(),
+            starved: VecDeque::new(),
+            starved_sessions: Vec::new(),
+            is_short_of_memory: false,
+            front,
+            next_tick: Duration::ZERO,
+            next_probe: 0,
+            stop_at: None,
+            is_flushed: false,
+            flushes: 0,
+        })
+    }
+}

@@ -1,0 +1,76 @@
+//! What the data plane asks of the configuration: who may log in, and what they see.
+//!
+//! The plane knows no file format and no rule of access; it asks this trait at login and keeps
+//! the answers.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use iscsi::login::TargetPolicy;
+use iscsi::pdu::LoginStatus;
+
+use crate::plan::{TargetIndex, UnitIndex};
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub struct Asker<'a> {
+    /// InitiatorName.
+    pub initiator_name: &'a str,
+    /// Where the connection comes from.
+    pub address: IpAddr,
+    /// The address of ours that was reached.
+    pub portal: SocketAddr,
+    /// The user that CHAP has proved, if it was asked for.
+    pub user: Option<&'a str>,
+}
+
+/// One logical unit as a nexus may see it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct VisibleLun {
+    /// The number the initiator uses.
+    pub lun: u16,
+    /// The unit behind it.
+    pub unit: UnitIndex,
+    /// This initiator may not write.
+    pub read_only: bool,
+}
+
+/// A target that discovery may tell of.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct VisibleTarget {
+    /// Its iSCSI name.
+    pub name: String,
+    /// `address:port,group tag` of each portal, as the initiator is to use them.
+    pub addresses: Vec<String>,
+}
+
+/// The rules of access. Asked on one core only, never on the data path.
+pub trait Policy: Send + Sync + fmt::Debug {
+    /// Whether and how a login to a target may go on: what CHAP it takes, and the limits of
+    /// negotiation. `target_name` is `None` for discovery.
+    fn authorize(
+        &self,
+        asker: &Asker<'_>,
+        target_name: Option<&str>,
+    ) -> Result<Authorization, LoginStatus>;
+
+    /// What the nexus sees once it has proved who it is, or why it may not come in after all. An
+    /// empty list is legal.
+    fn luns(
+        &self,
+        asker: &Asker<'_>,
+        target: TargetIndex,
+    ) -> Result<Vec<VisibleLun>, LoginStatus>;
+
+    /// What discovery tells this asker; with `only`, of that target alone.
+    fn targets(&self, asker: &Asker<'_>, only: Option<TargetIndex>) -> Vec<VisibleTarget>;
+}
+
+/// The answer of [`Policy::authorize`].
+#[derive(Debug)]
+pub struct Authorization {
+    /// `None` for discovery.
+    pub target: Option<TargetIndex>,
+    /// What the login machine must know.
+    pub policy: TargetPolicy,
+}

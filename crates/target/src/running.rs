@@ -1,0 +1,129 @@
+//! A SCSI task under way on a core, and what it waits for.
+
+use std::time::Duration;
+
+use iscsi::target::{Command, TaskId};
+use memory::Payload;
+use reactor::OperationId;
+use scsi::{NexusSlot, Outcome, Task};
+use store::IoRequest;
+
+use crate::letter::Ticket;
+
+/// What a task waits for.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// Nothing: it is being carried on right now.
+    Active,
+    /// Older tasks of its nexus (task attributes).
+    Dormant(Box<Command>),
+    /// Data from the initiator.
+    DataOut,
+    /// The store. `operation` is what the reactor does for it, if it does anything.
+    Store { operation: Option<OperationId> },
+    /// The store had no room for the request.
+    StoreFull(IoRequest),
+    /// A fence of somebody else to be lowered.
+    Parked(IoRequest),
+    /// A buffer for the request.
+    Memory(IoRequest),
+    /// A buffer to answer from, because the data must not change any more.
+    AnswerMemory(Outcome),
+    /// A change of the unit's shared state.
+    Owner,
+    /// A fence of its own.
+    Fence,
+}
+
+/// One task.
+#[derive(Debug)]
+pub(crate) struct Running {
+    /// Its session, unless that has ended without waiting for the store any longer.
+    pub(crate) session: Option<usize>,
+    pub(crate) id: TaskId,
+    pub(crate) unit: usize,
+    pub(crate) nexus: NexusSlot,
+    /// `None` while dormant.
+    pub(crate) task: Option<Task>,
+    pub(crate) stage: Stage,
+    /// The ticket by which it asked for, or holds, a fence.
+    pub(crate) fence: Option<Ticket>,
+    /// It ends without an answer; whoever waits for that is told.
+    pub(crate) is_aborted: bool,
+    pub(crate) waiters: Vec<usize>,
+    /// Nobody waits any longer, and the unit refuses access until it is over.
+    pub(crate) is_orphan: bool,
+}
+
+impl Running {
+    pub(crate) const fn new(session: usize, id: TaskId, unit: usize, nexus: NexusSlot) -> Self {
+        Self {
+            session: Some(session),
+            id,
+            unit,
+            nexus,
+            task: None,
+            stage: Stage::Active,
+            fence: None,
+            is_aborted: false,
+            waiters: Vec::new(),
+            is_orphan: false,
+        }
+    }
+
+    /// True while the store may still act on the task's behalf.
+    pub(crate) const fn is_in_store(&self) -> bool {
+        matches!(self.stage, Stage::Store { .. })
+    }
+}
+
+/// Something that waits for tasks to end.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    /// How many tasks are still there.
+    pub(crate) tasks_left: usize,
+    /// When waiting ends anyway.
+    pub(crate) deadline: Duration,
+    pub(crate) then: Then,
+}
+
+/// What follows when the tasks have ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Then {
+    /// A task management request is answered.
+    Management { session: usize, id: iscsi::target::ManagementId },
+    /// The owner of the unit hears that the update is installed.
+    Installed { unit: usize },
+    /// A logout is answered.
+    Logout { session: usize, event: iscsi::target::LogoutEvent },
+    /// The session is gone.
+    SessionEnd { session: usize },
+    /// Nobody is interested any more.
+    Nothing,
+}
+
+/// A question to the owner of a unit that has not been answered.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// A command that changes shared state.
+    Task(usize),
+    /// A task that asked for a fence, or holds it.
+    Fence { task: usize, granted: bool, since: Duration },
+    /// A reset by task management, of one unit or of `left` of them.
+    Management {
+        /// `None` when the session has ended meanwhile.
+        session: Option<usize>,
+        id: iscsi::target::ManagementId,
+        left: usize,
+        is_complete: bool,
+    },
+    /// Nobody waits for the answer.
+    Nobody,
+}
+
+/// Makes data that nobody else can change.
+pub(crate) fn copied(data: &Payload, pool: &memory::Pool) -> Result<Payload, memory::PoolFull> {
+    let mut buffer = pool.allocate(data.len())?;
+    data.copy_to(0, &mut buffer);
+    Ok(Payload::Pool(buffer))
+}

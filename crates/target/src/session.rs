@@ -1,0 +1,169 @@
+//! A session and its connections as a core keeps them.
+
+use std::collections::HashMap;
+
+use iscsi::pdu::Tsih;
+use iscsi::target::Session;
+use memory::Message;
+use reactor::Socket;
+use scsi::{Lun, LunInventory, Nexus, NexusId, NexusSlot, PortName};
+
+use crate::plan::{TargetIndex, UnitIndex};
+use crate::policy::VisibleLun;
+
+/// What the front desk knows of a session when it begins.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionProfile {
+    pub(crate) initiator_name: String,
+    pub(crate) peer: std::net::SocketAddr,
+    /// `None` for discovery.
+    pub(crate) target: Option<TargetIndex>,
+    pub(crate) port: PortName,
+    pub(crate) luns: Vec<VisibleLun>,
+    pub(crate) text: iscsi::discovery::TextRecords,
+}
+
+/// One number of the session's map of logical units.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MappedLun {
+    pub(crate) unit: UnitIndex,
+    pub(crate) nexus: NexusSlot,
+}
+
+/// The logical units a session sees, by number.
+#[derive(Debug)]
+pub(crate) struct LunMap<T = MappedLun> {
+    /// The eight bytes of the first few numbers, as almost every command carries them, lead here
+    /// without a search.
+    low: Vec<Option<T>>,
+    all: HashMap<u32, T>,
+}
+
+/// Numbers below this are found by index.
+const LOW_LUNS: u32 = 64;
+
+impl<T> Default for LunMap<T> {
+    fn default() -> Self {
+        Self { low: Vec::new(), all: HashMap::new() }
+    }
+}
+
+impl<T: Copy> LunMap<T> {
+    pub(crate) fn insert(&mut self, lun: u16, mapped: T) {
+        let number = u32::from(lun);
+        if number < LOW_LUNS {
+            let needed = usize::from(lun) + 1;
+            if self.low.len() < needed {
+                self.low.resize(needed, None);
+            }
+            self.low[usize::from(lun)] = Some(mapped);
+        }
+        self.all.insert(number, mapped);
+    }
+
+    /// The unit behind the LUN field of a command.
+    pub(crate) fn find(&self, address: u64) -> Option<T> {
+        // Peripheral device addressing on bus 0: the number is the second byte.
+        let number = address >> 48;
+        if address << 16 == 0 && number < u64::from(LOW_LUNS) {
+            let index = usize::try_from(number).ok()?;
+            return self.low.get(index).copied().flatten();
+        }
+        let lun = Lun::decode(address).ok()?;
+        self.all.get(&lun.number()).copied()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = T> + '_ {
+        self.all.values().copied()
+    }
+}
+
+impl<T> LunInventory for LunMap<T> {
+    fn for_each(&self, visit: &mut dyn FnMut(Lun)) {
+        let mut numbers: Vec<u32> = self.all.keys().copied().collect();
+        numbers.sort_unstable();
+        numbers.into_iter().filter_map(Lun::new).for_each(visit);
+    }
+}
+
+/// A session on the core it lives on.
+#[derive(Debug)]
+pub(crate) struct SessionEntry {
+    pub(crate) session: Session,
+    pub(crate) tsih: Tsih,
+    pub(crate) nexus: NexusId,
+    pub(crate) profile: SessionProfile,
+    pub(crate) luns: LunMap,
+    /// The running task in each place of the session's own table.
+    pub(crate) tasks: Vec<Option<usize>>,
+    /// Connections in the order of the session's own indices.
+    pub(crate) connections: Vec<Option<usize>>,
+    /// The session is being ended: nothing new starts.
+    pub(crate) is_ending: bool,
+    /// Why, once its end has begun.
+    pub(crate) end_reason: Option<&'static str>,
+    /// Violations so far, so that the log tells of the first few only.
+    pub(crate) violations: u32,
+}
+
+impl SessionEntry {
+    /// The I_T nexus, as changes of shared state name it.
+    pub(crate) fn nexus(&self) -> Nexus {
+        Nexus { id: self.nexus, port: self.profile.port.clone(), read_only: false }
+    }
+
+    pub(crate) fn task_key(&self, id: iscsi::target::TaskId) -> Option<usize> {
+        self.tasks.get(id.index as usize).copied().flatten()
+    }
+
+    pub(crate) fn set_task_key(&mut self, id: iscsi::target::TaskId, key: Option<usize>) {
+        let index = id.index as usize;
+        if self.tasks.len() <= index {
+            self.tasks.resize(index + 1, None);
+        }
+        self.tasks[index] = key;
+    }
+}
+
+/// A socket in full-feature phase.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) socket: Socket,
+    pub(crate) session: usize,
+    /// Index in the session.
+    pub(crate) index: usize,
+    pub(crate) is_receiving: bool,
+    pub(crate) is_sending: bool,
+    /// It is in the list of connections with output.
+    pub(crate) is_dirty: bool,
+    /// No more is received; the socket goes when its operations have ended.
+    pub(crate) is_closing: bool,
+    /// Close when all output is sent.
+    pub(crate) close_when_sent: bool,
+    /// An emptied message, kept for its room.
+    pub(crate) spare: Option<Message>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_found_by_every_form_of_their_number() {
+        let mut map = LunMap::default();
+        for lun in [0, 5, 63, 64, 255, 256, 16_383] {
+            map.insert(lun, u64::from(lun) + 1);
+        }
+        for lun in [0u64, 5, 63, 64, 255] {
+            assert_eq!(map.find(lun << 48), Some(lun + 1), "peripheral {lun}");
+        }
+        for lun in [0u64, 63, 64, 256, 16_383] {
+            assert_eq!(map.find((0x4000 | lun) << 48), Some(lun + 1), "flat {lun}");
+        }
+        assert!(map.find(1 << 48).is_none());
+        assert!(map.find(5 << 48 | 1).is_none());
+        let mut numbers = Vec::new();
+        map.for_each(&mut |lun| numbers.push(lun.number()));
+        assert_eq!(numbers, [0, 5, 63, 64, 255, 256, 16_383]);
+    }
+}

@@ -1,0 +1,310 @@
+//! Sessions on their core: from the end of a login to the last task.
+
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use iscsi::login::{Admission, LoginAction, LoginTarget, NegotiatedLogin};
+use iscsi::pdu::{Cid, LoginStatus, Tsih};
+use iscsi::target::{ConnectionConfig, Event, Session, SessionConfig};
+use reactor::{Socket, net};
+use scsi::{Change, ChangeKind, Nexus, UnitAttention};
+
+use crate::FRONT_CORE;
+use crate::core::Core;
+use crate::directory::Placement;
+use crate::letter::{Adoption, Entry, Letter};
+use crate::running::{Request, Then};
+use crate::session::{Connection, LunMap, MappedLun, SessionEntry, SessionProfile};
+
+impl Core {
+    /// A connection arrives at the core of its session, with its login not yet answered.
+    pub(crate) fn handle_adoption(&mut self, adoption: Adoption) {
+        let Adoption { fd, mut machine, negotiated, unread, entry } = adoption;
+        let found = match entry {
+            Entry::Found { placement, profile } => {
+                Ok(self.found_session(&negotiated, &placement, *profile))
+            }
+            Entry::Join { tsih } => self.joinable_session(tsih, negotiated.cid),
+        };
+        let session = match found {
+            Ok(session) => session,
+            Err(status) => {
+                tracing::info!(?status, "connection refused");
+                machine.admit_reply(Err(status));
+                answer_and_close(fd, machine);
+                return;
+            }
+        };
+        let entry = &mut self.sessions[session];
+        let (exp_cmd_sn, max_cmd_sn) = entry.session.window();
+        let admission = Admission { tsih: entry.tsih, exp_cmd_sn, max_cmd_sn };
+        machine.admit_reply(Ok::<_, LoginStatus>(admission));
+        let mut answer = Vec::new();
+        while let Some(action) = machine.poll_action() {
+            if let LoginAction::Send(pdu) = action {
+                answer.extend_from_slice(&pdu.to_bytes(false, false));
+            }
+        }
+        // Spec: RFC 7143 section 6.3.4; a CID in use is a connection its initiator has given up.
+        let old = entry.session.connection_by_cid(negotiated.cid);
+        let old = old.and_then(|old| entry.connections.get(old).copied().flatten());
+        if let Some(old) = old {
+            self.reinstate_connection(session, old);
+        }
+        match Socket::new(fd) {
+            Ok(socket) => self.connect(session, socket, &negotiated, &answer, &unread),
+            Err(_) => self.end_session(session, "the socket is of no use"),
+        }
+    }
+
+    /// Adds a connection to a session and lets it run.
+    fn connect(
+        &mut self,
+        session: usize,
+        socket: Socket,
+        negotiated: &NegotiatedLogin,
+        answer: &[u8],
+        unread: &[u8],
+    ) {
+        let entry = &mut self.sessions[session];
+        let config = ConnectionConfig {
+            cid: negotiated.cid,
+            parameters: negotiated.connection,
+            stat_sn: negotiated.next_stat_sn,
+        };
+        let index = entry.session.add_connection(&config, self.reactor.now());
+        entry.session.push_login_answer(index, answer);
+        let key = self.connections.insert(Connection {
+            socket,
+            session,
+            index,
+            is_receiving: false,
+            is_sending: false,
+            is_dirty: false,
+            is_closing: false,
+            close_when_sent: false,
+            spare: None,
+        });
+        if entry.connections.len() <= index {
+            entry.connections.resize(index + 1, None);
+        }
+        entry.connections[index] = Some(key);
+        self.mark_dirty(session, index);
+        self.feed_unread(key, unread);
+    }
+
+    /// The session that a connection wants to join, if it may.
+    fn joinable_session(&self, tsih: Tsih, cid: Cid) -> Result<usize, LoginStatus> {
+        let key = *self.by_tsih.get(&tsih).ok_or(LoginStatus::SessionDoesNotExist)?;
+        let entry = &self.sessions[key];
+        let connections_max = usize::from(entry.session.config().parameters.max_connections);
+        let replaces = entry.session.connection_by_cid(cid).is_some();
+        if entry.is_ending {
+            Err(LoginStatus::SessionDoesNotExist)
+        } else if !replaces && entry.session.connection_count() >= connections_max {
+            Err(LoginStatus::TooManyConnections)
+        } else {
+            Ok(key)
+        }
+    }
+
+    /// Bytes that came behind the last login request are the first of the full-feature phase.
+    fn feed_unread(&mut self, key: usize, unread: &[u8]) {
+        if unread.is_empty() {
+            self.receive(key);
+        } else if let Ok(mut buffer) = self.pool.allocate(unread.len()) {
+            buffer.copy_from_slice(unread);
+            self.handle_bytes(key, &Rc::new(buffer));
+        } else {
+            self.lose_connection(key, "no memory for what came with the login");
+        }
+    }
+
+    /// The old connection of a CID goes, with its tasks; the session lives on with the new one.
+    fn reinstate_connection(&mut self, session: usize, old: usize) {
+        let Some(connection) = self.connections.get(old) else { return };
+        let entry = &self.sessions[session];
+        let tasks = entry.session.tasks_of_connection(connection.index);
+        let keys: Vec<usize> = tasks.into_iter().filter_map(|task| entry.task_key(task)).collect();
+        for key in keys {
+            self.abort_unheard(key);
+        }
+        self.close_connection(old);
+    }
+
+    fn found_session(
+        &mut self,
+        negotiated: &NegotiatedLogin,
+        placement: &Placement,
+        profile: SessionProfile,
+    ) -> usize {
+        let is_discovery = profile.target.is_none();
+        let config = SessionConfig {
+            is_discovery,
+            parameters: negotiated.session.clone(),
+            exp_cmd_sn: negotiated.cmd_sn,
+            queue_depth: self.settings.queue_depth,
+            text: profile.text.clone(),
+            nop_interval: self.settings.nop_interval,
+            nop_timeout: self.settings.nop_timeout,
+        };
+        let mut luns = LunMap::default();
+        let attention = if placement.is_return {
+            UnitAttention::NexusLoss
+        } else {
+            UnitAttention::PowerOn
+        };
+        for visible in &profile.luns {
+            let Some(unit) = self.units.get_mut(visible.unit.as_usize()) else { continue };
+            let nexus = Nexus {
+                id: placement.nexus,
+                port: profile.port.clone(),
+                read_only: visible.read_only,
+            };
+            let slot = unit.view.attach(nexus, Some(attention));
+            luns.insert(visible.lun, MappedLun { unit: visible.unit, nexus: slot });
+        }
+        tracing::info!(
+            initiator = %profile.initiator_name,
+            peer = %profile.peer,
+            tsih = placement.tsih.0,
+            core = self.index,
+            discovery = is_discovery,
+            "session begins"
+        );
+        if self.sessions.is_empty() {
+            self.next_tick = self.reactor.now();
+        }
+        let key = self.sessions.insert(SessionEntry {
+            session: Session::new(config),
+            tsih: placement.tsih,
+            nexus: placement.nexus,
+            profile,
+            luns,
+            tasks: Vec::new(),
+            connections: Vec::new(),
+            is_ending: false,
+            end_reason: None,
+            violations: 0,
+        });
+        self.by_tsih.insert(placement.tsih, key);
+        let units: Vec<usize> =
+            self.sessions[key].luns.iter().map(|mapped| mapped.unit.as_usize()).collect();
+        for unit in units {
+            let ticket = self.open_request(Request::Nobody);
+            let from = Some(self.sessions[key].nexus());
+            self.ask_owner(unit, ticket, Change { from, kind: ChangeKind::NexusAttached });
+        }
+        key
+    }
+
+    /// Takes everything that happened in a session.
+    pub(crate) fn handle_session_events(&mut self, key: usize) {
+        while let Some(entry) = self.sessions.get_mut(key)
+            && let Some(event) = entry.session.poll_event()
+        {
+            match event {
+                Event::Command(id, command) => self.handle_command(key, id, command),
+                Event::DataOut(id, data) => {
+                    if let Some(task) = self.sessions[key].task_key(id) {
+                        self.handle_data_out(task, data);
+                    }
+                }
+                Event::DataFault(id, fault) => self.handle_data_fault(key, id, fault),
+                Event::TaskManagement(event) => self.handle_management(key, event),
+                Event::Logout(event) => self.handle_logout(key, event),
+                Event::PeerSilent { connection } => {
+                    let connections = &self.sessions[key].connections;
+                    if let Some(connection) = connections.get(connection).copied().flatten() {
+                        self.lose_connection(connection, "no answer to a ping");
+                    }
+                }
+                Event::Violation { violation, .. } => self.note_violation(key, violation),
+            }
+        }
+    }
+
+    /// Begins the end of a session: sockets close, tasks end, then it is gone.
+    pub(crate) fn end_session(&mut self, key: usize, reason: &'static str) {
+        let Some(entry) = self.sessions.get_mut(key) else { return };
+        if entry.end_reason.replace(reason).is_some() {
+            return;
+        }
+        entry.is_ending = true;
+        tracing::info!(
+            initiator = %entry.profile.initiator_name,
+            tsih = entry.tsih.0,
+            violations = entry.violations,
+            "session ends: {reason}"
+        );
+        let connections: Vec<usize> = entry.connections.iter().copied().flatten().collect();
+        let tasks = entry.session.tasks();
+        let tasks: Vec<usize> = tasks.into_iter().filter_map(|task| entry.task_key(task)).collect();
+        for connection in connections {
+            self.close_connection(connection);
+        }
+        self.abort_tasks(&tasks, Then::SessionEnd { session: key });
+    }
+
+    /// The tasks of a session have ended, or are given up: it leaves the units and the directory.
+    pub(crate) fn bury_session(&mut self, key: usize) {
+        let entry = self.sessions.remove(key);
+        self.by_tsih.remove(&entry.tsih);
+        self.forget_session(key);
+        for mapped in entry.luns.iter() {
+            let unit = mapped.unit.as_usize();
+            self.units[unit].view.detach(mapped.nexus);
+            let ticket = self.open_request(Request::Nobody);
+            let change = Change { from: Some(entry.nexus()), kind: ChangeKind::NexusLost };
+            self.ask_owner(unit, ticket, change);
+        }
+        self.post(FRONT_CORE, Letter::SessionEnded { tsih: entry.tsih });
+    }
+
+    /// Its place in the table may be used again: nothing may refer to it any more.
+    fn forget_session(&mut self, key: usize) {
+        for (_, running) in &mut self.tasks {
+            if running.session == Some(key) {
+                running.session = None;
+            }
+        }
+        for (_, wait) in &mut self.waits {
+            match wait.then {
+                Then::Management { session, .. } | Then::Logout { session, .. }
+                    if session == key =>
+                {
+                    wait.then = Then::Nothing;
+                }
+                Then::Management { .. }
+                | Then::Logout { .. }
+                | Then::Installed { .. }
+                | Then::SessionEnd { .. }
+                | Then::Nothing => {}
+            }
+        }
+        for (_, (_, request)) in &mut self.requests {
+            match request {
+                Request::Management { session, .. } if *session == Some(key) => *session = None,
+                Request::Management { .. }
+                | Request::Task(_)
+                | Request::Fence { .. }
+                | Request::Nobody => {}
+            }
+        }
+        self.starved_sessions.retain(|&session| session != key);
+    }
+}
+
+/// Says no at the very end of a login. The few bytes fit in the empty buffer of the socket; if
+/// they do not, the initiator sees the connection end.
+pub(crate) fn answer_and_close(fd: OwnedFd, mut machine: LoginTarget) {
+    let mut answer = Vec::new();
+    while let Some(action) = machine.poll_action() {
+        if let LoginAction::Send(pdu) = action {
+            answer.extend_from_slice(&pdu.to_bytes(false, false));
+        }
+    }
+    if let Err(error) = net::send_now(&fd, &answer) {
+        tracing::debug!(%error, "a refusal could not be sent");
+    }
+}

@@ -1,0 +1,211 @@
+//! The rules of access of the model, as the data plane asks for them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use config::{Authentication, DigestPolicy, Initiator, Limits, Model, UserIndex};
+use iscsi::chap::{ChapAccount, ChapAlgorithm, Credentials, Secret};
+use iscsi::login::{TargetAuth, TargetPolicy};
+use iscsi::negotiate::OperationalPreferences;
+use iscsi::pdu::LoginStatus;
+use target::{Asker, Authorization, Policy, TargetIndex, UnitIndex, VisibleLun, VisibleTarget};
+
+use crate::secret::Secrets;
+
+/// The model, the addresses its portals really have, and the accounts of its users.
+pub(crate) struct ModelPolicy {
+    model: Model,
+    /// By target and position of the portal in it.
+    bound: Vec<Vec<SocketAddr>>,
+    /// By the position of the user's index: every user has a secret, or nothing starts.
+    accounts: Vec<ChapAccount>,
+}
+
+impl std::fmt::Debug for ModelPolicy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelPolicy").field("bound", &self.bound).finish_non_exhaustive()
+    }
+}
+
+impl ModelPolicy {
+    /// `bound` has the address of every portal, by target and position.
+    pub(crate) fn new(model: Model, secrets: &Secrets, bound: Vec<Vec<SocketAddr>>) -> Self {
+        let accounts = (0..model.users().len())
+            .filter_map(|position| model.user_by_name(&model.users()[position].name))
+            .filter_map(|user| account(&model, secrets, user))
+            .collect();
+        Self { model, bound, accounts }
+    }
+
+    fn target(&self, index: TargetIndex) -> Option<config::TargetIndex> {
+        self.model.target_indices().nth(index.0 as usize)
+    }
+
+    fn initiator<'a>(&self, asker: &Asker<'a>) -> Initiator<'a> {
+        Initiator {
+            name: asker.initiator_name,
+            address: asker.address.to_canonical(),
+            user: asker.user.and_then(|name| self.model.user_by_name(name)),
+        }
+    }
+
+    /// The portal of the target that was reached, by its position.
+    fn portal_reached(&self, target: config::TargetIndex, reached: SocketAddr) -> Option<usize> {
+        let portals = self.bound.get(target.position())?;
+        let is_it = |bound: &SocketAddr| {
+            let same_host = bound.ip().is_unspecified()
+                || bound.ip().to_canonical() == reached.ip().to_canonical();
+            bound.port() == reached.port() && same_host
+        };
+        // An address of its own is meant before one that stands for all.
+        let exact = portals.iter().position(|bound| is_it(bound) && !bound.ip().is_unspecified());
+        exact.or_else(|| portals.iter().position(is_it))
+    }
+
+    fn auth(&self, users: &[UserIndex], algorithms: &[config::ChapAlgorithm]) -> TargetAuth {
+        let account = |user: &UserIndex| self.accounts.get(user.position()).cloned();
+        TargetAuth::Chap {
+            algorithms: algorithms.iter().map(|algorithm| chap_algorithm(*algorithm)).collect(),
+            accounts: users.iter().filter_map(account).collect::<Arc<[ChapAccount]>>(),
+        }
+    }
+
+    fn authorize_discovery(&self) -> Authorization {
+        let auth = match self.model.discovery_authentication() {
+            Authentication::None => TargetAuth::None,
+            Authentication::Optional(users) | Authentication::Required(users) => {
+                self.auth(&users, &config::ChapAlgorithm::ALL)
+            }
+        };
+        let policy = TargetPolicy {
+            auth,
+            preferences: preferences(self.model.limits()),
+            portal_group_tag: 0,
+            target_alias: None,
+        };
+        Authorization { target: None, policy }
+    }
+}
+
+impl Policy for ModelPolicy {
+    fn authorize(
+        &self,
+        asker: &Asker<'_>,
+        target_name: Option<&str>,
+    ) -> Result<Authorization, LoginStatus> {
+        let Some(name) = target_name else { return Ok(self.authorize_discovery()) };
+        let index = self.model.target_by_name(name).ok_or(LoginStatus::NotFound)?;
+        let position = self.portal_reached(index, asker.portal).ok_or(LoginStatus::NotFound)?;
+        let target = self.model.targets().get(index.position()).ok_or(LoginStatus::NotFound)?;
+        let portal = target.portals.get(position).ok_or(LoginStatus::NotFound)?;
+        let initiator = self.initiator(asker);
+        if !self.model.discovers(index, &initiator) {
+            return Err(LoginStatus::AuthorizationFailure);
+        }
+        let auth = match self.model.authentication(index) {
+            Authentication::None => TargetAuth::None,
+            Authentication::Required(users) => self.auth(&users, &target.chap_algorithms),
+            // Who sees something without a name is not asked for one.
+            Authentication::Optional(_) if self.model.login(index, &initiator).is_ok() => {
+                TargetAuth::None
+            }
+            Authentication::Optional(users) => self.auth(&users, &target.chap_algorithms),
+        };
+        let policy = TargetPolicy {
+            auth,
+            preferences: preferences(self.model.limits()),
+            portal_group_tag: portal.group_tag,
+            target_alias: target.alias.clone(),
+        };
+        let target = u32::try_from(index.position()).map(TargetIndex).ok();
+        Ok(Authorization { target, policy })
+    }
+
+    fn luns(
+        &self,
+        asker: &Asker<'_>,
+        target: TargetIndex,
+    ) -> Result<Vec<VisibleLun>, LoginStatus> {
+        let index = self.target(target).ok_or(LoginStatus::NotFound)?;
+        let map = self.model.login(index, &self.initiator(asker)).map_err(|denial| {
+            tracing::info!(initiator = asker.initiator_name, %denial, "login denied");
+            LoginStatus::AuthorizationFailure
+        })?;
+        let visible = |entry: &config::LunEntry| VisibleLun {
+            lun: entry.lun.value(),
+            unit: UnitIndex(u32::try_from(entry.unit.position()).unwrap_or(u32::MAX)),
+            read_only: entry.read_only,
+        };
+        Ok(map.entries().iter().map(visible).collect())
+    }
+
+    fn targets(&self, asker: &Asker<'_>, only: Option<TargetIndex>) -> Vec<VisibleTarget> {
+        let initiator = self.initiator(asker);
+        let only = only.and_then(|index| self.target(index));
+        let mut visible = Vec::new();
+        for (index, target) in self.model.target_indices().zip(self.model.targets()) {
+            let is_wanted = match only {
+                Some(only) => only == index,
+                None => self.model.discovers(index, &initiator),
+            };
+            if !is_wanted {
+                continue;
+            }
+            let bound = self.bound.get(index.position());
+            let addresses = target
+                .portals
+                .iter()
+                .zip(bound.into_iter().flatten())
+                .filter_map(|(portal, bound)| portal.target_address(*bound, asker.portal))
+                .collect();
+            visible.push(VisibleTarget { name: target.name.as_str().to_owned(), addresses });
+        }
+        visible
+    }
+}
+
+fn account(model: &Model, secrets: &Secrets, user: UserIndex) -> Option<ChapAccount> {
+    let configured = model.users().get(user.position())?;
+    let read = secrets.of(user)?;
+    let secret = |bytes: &[u8]| Secret::new(bytes.to_vec());
+    let target = configured.mutual.as_ref().zip(read.mutual.as_ref()).map(|(mutual, own)| {
+        Credentials { name: mutual.name.clone(), secret: secret(own.as_bytes()) }
+    });
+    let initiator = Credentials {
+        name: configured.name.clone(),
+        secret: secret(read.forward.as_bytes()),
+    };
+    Some(ChapAccount { initiator, target })
+}
+
+const fn chap_algorithm(algorithm: config::ChapAlgorithm) -> ChapAlgorithm {
+    match algorithm {
+        config::ChapAlgorithm::Md5 => ChapAlgorithm::Md5,
+        config::ChapAlgorithm::Sha1 => ChapAlgorithm::Sha1,
+        config::ChapAlgorithm::Sha256 => ChapAlgorithm::Sha256,
+        config::ChapAlgorithm::Sha3_256 => ChapAlgorithm::Sha3_256,
+    }
+}
+
+const fn digest(policy: DigestPolicy) -> iscsi::negotiate::DigestPolicy {
+    match policy {
+        DigestPolicy::Allow => iscsi::negotiate::DigestPolicy::Allowed,
+        DigestPolicy::Require => iscsi::negotiate::DigestPolicy::Required,
+        DigestPolicy::Refuse => iscsi::negotiate::DigestPolicy::Never,
+    }
+}
+
+fn preferences(limits: &Limits) -> OperationalPreferences {
+    OperationalPreferences {
+        header_digest: digest(limits.header_digest),
+        data_digest: digest(limits.data_digest),
+        max_connections: limits.connections_per_session_max,
+        initial_r2t: limits.initial_r2t,
+        immediate_data: limits.immediate_data,
+        max_recv_data_segment_length_bytes: limits.max_recv_data_segment_bytes,
+        max_burst_length_bytes: limits.max_burst_bytes,
+        first_burst_length_bytes: limits.first_burst_bytes,
+        max_outstanding_r2t: limits.outstanding_r2t_max,
+        ..OperationalPreferences::default()
+    }
+}
