@@ -15,10 +15,6 @@ IQN := iqn.2026-11.example.tarn:demo
 
 serve: build $(DISK)
 	@[ "$$(id -u)" -ne 0 ] || echo "serve: running as root; an ordinary user is enough"
-	@echo "Reach $(DISK) from another terminal (^C ends serving):"
-	@echo "  open-iscsi  sudo iscsiadm -m discovery -t sendtargets -p 127.0.0.1:$(PORT) && sudo iscsiadm -m node -T $(IQN) -p 127.0.0.1:$(PORT) --login"
-	@echo "  QEMU        qemu-img info iscsi://127.0.0.1:$(PORT)/$(IQN)/0"
-	@echo "  libiscsi    iscsi-inq iscsi://127.0.0.1:$(PORT)/$(IQN)/0"
 	@exec target/release/tarn serve --listen 127.0.0.1:$(PORT) --target $(IQN) $(DISK)
 
 # Sparse: takes room only as it is written to.

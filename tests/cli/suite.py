@@ -49,6 +49,9 @@ class Scratch(tempfile.TemporaryDirectory):
         errors = [line for line in done.stderr.splitlines() if line.strip()]
         check(errors, "no word about the error")
         check(len(errors) <= 8, f"more than one clear error:\n{done.stderr}")
+        for line in errors:
+            parts = [part for part in line.split(": ") if len(part) > 12]
+            check(len(parts) == len(set(parts)), f"the error says the same twice: {line}")
         for word in words:
             check(str(word).lower() in done.stderr.lower(), f"{word!r} is not in the error:\n{done.stderr}")
         check(seconds < 10, f"the error took {seconds:.1f} s")
@@ -96,7 +99,7 @@ case("unknown_store_kind", ["rbd:pool/image"], ["rbd"])
 case("unknown_cache_mode", ["disk.img?size=1M&cache=maybe"], ["maybe", "writeback"])
 case("same_file_twice", ["disk.img?size=1M", "./disk.img"], ["disk.img"])
 case("file_that_is_no_block_device", ["block:disk.img"], ["disk.img", "block"], lambda s: s.file("disk.img", size=MIB))
-case("empty_file", ["disk.img"], ["disk.img", "size="], lambda s: s.file("disk.img"))
+case("empty_file", ["disk.img"], ["disk.img", "empty", "size"], lambda s: s.file("disk.img"))
 case("qcow2_image", ["disk.qcow2"], ["qcow2", "format=raw"], lambda s: s.file("disk.qcow2", b"QFI\xfb\0\0\0\3", size=MIB))
 case("vmdk_image", ["disk.vmdk"], ["vmdk", "format=raw"], lambda s: s.file("disk.vmdk", b"KDMV\1\0\0\0", size=MIB))
 case("bad_target_name", ["--target", "tarn:demo", "mem:1M"], ["tarn:demo", "iqn."])

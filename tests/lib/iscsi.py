@@ -403,7 +403,7 @@ class Session:
             self.tsih = answer.tsih
             if self.target is not None and not self.tsih:
                 raise ProtocolError("TSIH 0 at the end of a leading login")
-        self.params.update({k: v for k, v in negotiated.items() if k in self.params})
+        self.params.update({k: v for k, v in negotiated.items() if k in self.params and v != "Irrelevant"})
         connection.header_digest = negotiated.get("HeaderDigest") == "CRC32C"
         connection.data_digest = negotiated.get("DataDigest") == "CRC32C"
         self.itt()

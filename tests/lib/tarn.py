@@ -99,10 +99,11 @@ class Tarn:
             raise harness.Failure(f"tarn does not end within {limit_s} s of SIGTERM:\n{self.log_tail()}") from None
 
     def kill(self):
-        """Ends it as a crash would."""
+        """Ends it as a crash would. Returns when the kernel has taken its sockets down, which it does in the background."""
         if self.alive():
             self.process.kill()
             self.process.wait()
+            harness.wait_for(lambda: not listens(self.port), 10, "the port of the killed process is free")
 
     def close(self):
         self.kill()

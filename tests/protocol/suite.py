@@ -32,7 +32,7 @@ id = "disk"
 store = "mem:64M"
 [[lun]]
 id = "second"
-store = "mem:16M"
+store = "file:{{dir}}/second.img?size=16M"
 [[user]]
 name = "{CHAP_USER}"
 secret_file = "{{dir}}/secret"
@@ -699,19 +699,21 @@ def saved_mode_pages_outlive_a_restart():
         sense_page = bytes([0x1A, 0x08, 0x08, 0, 255, 0])
 
         def page(session):
-            data = good(session.command(sense_page, read=255), "MODE SENSE").data
+            data = good(session.command(sense_page, read=255, lun=1), "MODE SENSE").data
             return bytearray(data[4 + data[3]:])
         with login(tarn) as session:
+            session.clear_unit_attentions(1)
             caching = page(session)
             caching[0] &= 0x3F
             equal(caching[2] & 0x04, 0x04, "WCE at first")
             caching[2] &= ~0x04
             parameters = bytes(4) + bytes(caching)
-            good(session.command(bytes([0x15, 0x11, 0, 0, len(parameters), 0]), write=parameters), "MODE SELECT with SP")
+            good(session.command(bytes([0x15, 0x11, 0, 0, len(parameters), 0]), write=parameters, lun=1), "MODE SELECT with SP")
             equal(page(session)[2] & 0x04, 0, "WCE afterwards")
         equal(tarn.terminate(), 0, "exit code")
         tarn.start()
         with login(tarn) as session:
+            session.clear_unit_attentions(1)
             equal(page(session)[2] & 0x04, 0, "WCE after the restart")
 
 
