@@ -20,7 +20,11 @@ impl Core {
         let deadline = self.reactor.now() + self.settings.abort_timeout;
         // One more than there are tasks, so that nothing follows before all have been asked.
         let tasks_left = keys.len() + 1;
-        let wait = self.waits.insert(Wait { tasks_left, deadline, then });
+        let wait = self.waits.insert(Wait {
+            tasks_left,
+            deadline,
+            then,
+        });
         for &key in keys {
             self.abort_task(key, wait);
         }
@@ -61,7 +65,9 @@ impl Core {
 
     /// One thing less that a wait waits for.
     pub(crate) fn count_down(&mut self, wait: usize) {
-        let Some(waiting) = self.waits.get_mut(wait) else { return };
+        let Some(waiting) = self.waits.get_mut(wait) else {
+            return;
+        };
         waiting.tasks_left -= 1;
         if waiting.tasks_left == 0 {
             let then = self.waits.remove(wait).then;
@@ -71,7 +77,9 @@ impl Core {
 
     /// The deadline of a wait has come.
     pub(crate) fn give_up_waiting(&mut self, wait: usize) {
-        let Some(waiting) = self.waits.try_remove(wait) else { return };
+        let Some(waiting) = self.waits.try_remove(wait) else {
+            return;
+        };
         let left: Vec<usize> = self
             .tasks
             .iter()
@@ -130,15 +138,25 @@ impl Core {
         id: ManagementId,
         response: TaskManagementResponse,
     ) {
-        let Some(entry) = self.sessions.get_mut(session) else { return };
+        let Some(entry) = self.sessions.get_mut(session) else {
+            return;
+        };
         entry.session.respond_management(id, response);
         self.mark_dirty(session, id.connection);
     }
 
     /// A task management request of a session.
     pub(crate) fn handle_management(&mut self, session: usize, event: ManagementEvent) {
-        let Some(entry) = self.sessions.get(session) else { return };
-        let ManagementEvent { id, function, lun, task, cmd_sn } = event;
+        let Some(entry) = self.sessions.get(session) else {
+            return;
+        };
+        let ManagementEvent {
+            id,
+            function,
+            lun,
+            task,
+            cmd_sn,
+        } = event;
         tracing::info!(initiator = %entry.profile.initiator_name, ?function, lun, "task management");
         let then = Then::Management { session, id };
         match function {
@@ -154,8 +172,10 @@ impl Core {
                     return;
                 }
                 let tasks = entry.session.tasks_of_unit(lun, Some(cmd_sn));
-                let keys: Vec<usize> =
-                    tasks.into_iter().filter_map(|task| entry.task_key(task)).collect();
+                let keys: Vec<usize> = tasks
+                    .into_iter()
+                    .filter_map(|task| entry.task_key(task))
+                    .collect();
                 self.abort_tasks(&keys, then);
             }
             TaskManagementFunction::LogicalUnitReset => match entry.luns.find(lun) {
@@ -168,8 +188,11 @@ impl Core {
                 }
             },
             TaskManagementFunction::TargetWarmReset | TaskManagementFunction::TargetColdReset => {
-                let units: Vec<usize> =
-                    entry.luns.iter().map(|mapped| mapped.unit.as_usize()).collect();
+                let units: Vec<usize> = entry
+                    .luns
+                    .iter()
+                    .map(|mapped| mapped.unit.as_usize())
+                    .collect();
                 self.reset_units(session, id, &units, ChangeKind::TargetReset);
             }
             TaskManagementFunction::ClearAca
@@ -188,20 +211,32 @@ impl Core {
             self.respond_management(session, id, TaskManagementResponse::Complete);
             return;
         }
-        let Some(entry) = self.sessions.get(session) else { return };
+        let Some(entry) = self.sessions.get(session) else {
+            return;
+        };
         let from = Some(entry.nexus());
         let left = units.len();
-        let request = Request::Management { session: Some(session), id, left, is_complete: true };
+        let request = Request::Management {
+            session: Some(session),
+            id,
+            left,
+            is_complete: true,
+        };
         let ticket = self.open_request(request);
         for &unit in units {
-            let change = Change { from: from.clone(), kind: kind.clone() };
+            let change = Change {
+                from: from.clone(),
+                kind: kind.clone(),
+            };
             self.ask_owner(unit, ticket, change);
         }
     }
 
     /// A logout request: the tasks it concerns end first.
     pub(crate) fn handle_logout(&mut self, session: usize, event: LogoutEvent) {
-        let Some(entry) = self.sessions.get_mut(session) else { return };
+        let Some(entry) = self.sessions.get_mut(session) else {
+            return;
+        };
         let tasks = match event.closing {
             Some(connection) => entry.session.tasks_of_connection(connection),
             None => {
@@ -209,12 +244,17 @@ impl Core {
                 entry.session.tasks()
             }
         };
-        let keys: Vec<usize> = tasks.into_iter().filter_map(|task| entry.task_key(task)).collect();
+        let keys: Vec<usize> = tasks
+            .into_iter()
+            .filter_map(|task| entry.task_key(task))
+            .collect();
         self.abort_tasks(&keys, Then::Logout { session, event });
     }
 
     fn answer_logout(&mut self, session: usize, event: LogoutEvent, is_complete: bool) {
-        let Some(entry) = self.sessions.get_mut(session) else { return };
+        let Some(entry) = self.sessions.get_mut(session) else {
+            return;
+        };
         let code = if is_complete {
             LogoutResponseCode::Success
         } else {

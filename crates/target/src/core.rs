@@ -98,19 +98,28 @@ impl Core {
             return ReactorWait::Poll;
         }
         let waits = self.waits.iter().map(|(_, wait)| wait.deadline);
-        let fences = self.requests.iter().filter_map(|(_, (_, request))| match request {
-            Request::Fence { granted: false, since, .. } => {
-                Some(*since + self.settings.fence_timeout)
-            }
-            Request::Fence { .. }
-            | Request::Task(_)
-            | Request::Management { .. }
-            | Request::Nobody => None,
-        });
+        let fences = self
+            .requests
+            .iter()
+            .filter_map(|(_, (_, request))| match request {
+                Request::Fence {
+                    granted: false,
+                    since,
+                    ..
+                } => Some(*since + self.settings.fence_timeout),
+                Request::Fence { .. }
+                | Request::Task(_)
+                | Request::Management { .. }
+                | Request::Nobody => None,
+            });
         let logins = self.front.as_ref().and_then(Front::next_deadline);
         let tick = (!self.sessions.is_empty()).then_some(self.next_tick);
-        let soonest =
-            waits.chain(fences).chain(logins).chain(tick).chain(self.stop_at).min();
+        let soonest = waits
+            .chain(fences)
+            .chain(logins)
+            .chain(tick)
+            .chain(self.stop_at)
+            .min();
         soonest.map_or(ReactorWait::Forever, ReactorWait::Until)
     }
 
@@ -121,16 +130,28 @@ impl Core {
                 Some(Purpose::LoginReceive(key)) => self.handle_login_bytes(key, result),
                 other => unexpected("received", other),
             },
-            Event::Sent { token, message, result } => match Purpose::of(token) {
+            Event::Sent {
+                token,
+                message,
+                result,
+            } => match Purpose::of(token) {
                 Some(Purpose::Send(key)) => self.handle_sent(key, message, result),
                 Some(Purpose::LoginSend(key)) => self.handle_login_sent(key, message, result),
                 other => unexpected("sent", other),
             },
-            Event::ReceivedExact { token, buffer, result } => match Purpose::of(token) {
+            Event::ReceivedExact {
+                token,
+                buffer,
+                result,
+            } => match Purpose::of(token) {
                 Some(Purpose::Receive(key)) => self.handle_received_exact(key, buffer, result),
                 other => unexpected("received exactly", other),
             },
-            Event::Store { token, operation, result } => match Purpose::of(token) {
+            Event::Store {
+                token,
+                operation,
+                result,
+            } => match Purpose::of(token) {
                 Some(Purpose::Task(key)) => self.handle_ring_result(key, operation, result),
                 Some(Purpose::Flush(unit)) => self.handle_flush_result(unit, operation, result),
                 other => unexpected("store operation", other),
@@ -174,7 +195,11 @@ impl Core {
         let serial = self.next_request;
         self.next_request += 1;
         let place = self.requests.insert((serial, request));
-        Ticket { core: self.index, request: place, serial }
+        Ticket {
+            core: self.index,
+            request: place,
+            serial,
+        }
     }
 
     pub(crate) fn request_mut(&mut self, ticket: Ticket) -> Option<&mut Request> {
@@ -203,17 +228,34 @@ impl Core {
                 None => self.post(crate::FRONT_CORE, Letter::SessionEnded { tsih }),
             },
             Letter::SessionEnded { tsih } => self.handle_session_ended(tsih),
-            Letter::Change { unit, ticket, change } => self.handle_change(unit, ticket, change),
+            Letter::Change {
+                unit,
+                ticket,
+                change,
+            } => self.handle_change(unit, ticket, change),
             Letter::RefuseAccess { unit, refuse } => self.handle_refuse_access(unit, refuse),
-            Letter::Changed { ticket, reply, is_complete } => {
+            Letter::Changed {
+                ticket,
+                reply,
+                is_complete,
+            } => {
                 self.handle_changed(ticket, reply, is_complete);
             }
             Letter::Install { unit, update } => self.handle_install(unit, &update),
             Letter::Installed { unit, is_complete } => self.handle_installed(unit, is_complete),
-            Letter::FenceWanted { unit, ticket, blocks } => {
+            Letter::FenceWanted {
+                unit,
+                ticket,
+                blocks,
+            } => {
                 self.handle_fence_wanted(unit, ticket, blocks);
             }
-            Letter::FenceRaise { unit, fence, holder, blocks } => {
+            Letter::FenceRaise {
+                unit,
+                fence,
+                holder,
+                blocks,
+            } => {
                 self.handle_fence_raise(unit, fence, holder, blocks);
             }
             Letter::FenceRaised { unit, fence } => self.handle_fence_raised(unit, fence),
@@ -294,7 +336,9 @@ impl Core {
     /// True when it was told to stop and nothing is left to do. Writes whose end is not known
     /// after the deadline do not hold the process.
     fn is_finished(&mut self) -> bool {
-        let Some(deadline) = self.stop_at else { return false };
+        let Some(deadline) = self.stop_at else {
+            return false;
+        };
         let late = self.reactor.now() >= deadline + self.settings.abort_timeout * 2;
         if !late && (!self.sessions.is_empty() || !self.connections.is_empty()) {
             return false;

@@ -90,7 +90,10 @@ impl<W> Directory<W> {
 
     /// The core of a session.
     pub(crate) fn core_of(&self, tsih: Tsih, key: &NexusKey) -> Result<usize, LoginStatus> {
-        let entry = self.sessions.get(&tsih).ok_or(LoginStatus::SessionDoesNotExist)?;
+        let entry = self
+            .sessions
+            .get(&tsih)
+            .ok_or(LoginStatus::SessionDoesNotExist)?;
         if entry.key.as_ref() != Some(key) {
             return Err(LoginStatus::SessionDoesNotExist);
         }
@@ -108,7 +111,10 @@ impl<W> Directory<W> {
         {
             entry.waiting.push_back(login);
             return if entry.waiting.len() == 1 {
-                Decision::EndFirst { core: entry.core, tsih }
+                Decision::EndFirst {
+                    core: entry.core,
+                    tsih,
+                }
             } else {
                 Decision::Wait
             };
@@ -133,7 +139,9 @@ impl<W> Directory<W> {
 
     fn place(&mut self, key: Option<NexusKey>) -> Placement {
         let loads = self.per_core.iter().enumerate();
-        let core = loads.min_by_key(|(_, load)| **load).map_or(0, |(core, _)| core);
+        let core = loads
+            .min_by_key(|(_, load)| **load)
+            .map_or(0, |(core, _)| core);
         if let Some(load) = self.per_core.get_mut(core) {
             *load += 1;
         }
@@ -148,8 +156,20 @@ impl<W> Directory<W> {
         if let Some(key) = &key {
             self.by_key.insert(key.clone(), tsih);
         }
-        self.sessions.insert(tsih, Entry { key, core, waiting: VecDeque::new() });
-        Placement { core, tsih, nexus, is_return }
+        self.sessions.insert(
+            tsih,
+            Entry {
+                key,
+                core,
+                waiting: VecDeque::new(),
+            },
+        );
+        Placement {
+            core,
+            tsih,
+            nexus,
+            is_return,
+        }
     }
 
     /// True when the port pair was known.
@@ -196,7 +216,10 @@ mod tests {
         let mut directory = Directory::new(1, 100, 1);
         let old = placed(directory.admit(key(1), "old"));
         assert!(!old.is_return);
-        let end = Decision::EndFirst { core: 0, tsih: old.tsih };
+        let end = Decision::EndFirst {
+            core: 0,
+            tsih: old.tsih,
+        };
         assert_eq!(directory.admit(key(1), "first"), end);
         assert_eq!(directory.admit(key(1), "second"), Decision::Wait);
         let key_of = key(1).unwrap();
@@ -205,7 +228,10 @@ mod tests {
             Err(LoginStatus::CannotIncludeInSession)
         );
         let (ended, waiting) = directory.ended(old.tsih).unwrap();
-        assert_eq!((ended, waiting), (key_of, VecDeque::from(["first", "second"])));
+        assert_eq!(
+            (ended, waiting),
+            (key_of, VecDeque::from(["first", "second"]))
+        );
         assert!(placed(directory.admit(key(1), "first")).is_return);
     }
 

@@ -14,7 +14,9 @@ use crate::token::Purpose;
 impl Core {
     /// A command of a session, in its turn.
     pub(crate) fn handle_command(&mut self, session: usize, id: TaskId, command: Command) {
-        let Some(entry) = self.sessions.get_mut(session) else { return };
+        let Some(entry) = self.sessions.get_mut(session) else {
+            return;
+        };
         if entry.is_ending {
             entry.session.abandon(id);
             return;
@@ -25,7 +27,9 @@ impl Core {
             return;
         };
         let unit = mapped.unit.as_usize();
-        let key = self.tasks.insert(Running::new(session, id, unit, mapped.nexus));
+        let key = self
+            .tasks
+            .insert(Running::new(session, id, unit, mapped.nexus));
         entry.set_task_key(id, Some(key));
         let attribute = attribute_of(command.attribute);
         let set = self.units[unit].view.task_set(mapped.nexus);
@@ -38,7 +42,10 @@ impl Core {
 
     fn start(&mut self, key: usize, command: &Command) {
         let running = &mut self.tasks[key];
-        let Some(entry) = running.session.and_then(|session| self.sessions.get(session)) else {
+        let Some(entry) = running
+            .session
+            .and_then(|session| self.sessions.get(session))
+        else {
             return;
         };
         let view = &mut self.units[running.unit].view;
@@ -135,18 +142,38 @@ impl Core {
         }
         let capabilities = unit.store.capabilities();
         let prepared = match request {
-            IoRequest::Read { offset, len, buffer: None } if !capabilities.reads_in_place => {
-                match self.pool.allocate(len) {
-                    Ok(buffer) => Ok(IoRequest::Read { offset, len, buffer: Some(buffer) }),
-                    Err(PoolFull) => Err(IoRequest::Read { offset, len, buffer: None }),
-                }
-            }
-            IoRequest::Write { offset, data, durable }
-                if capabilities.needs_own_buffer && !matches!(data, Payload::Pool(_)) =>
-            {
+            IoRequest::Read {
+                offset,
+                len,
+                buffer: None,
+            } if !capabilities.reads_in_place => match self.pool.allocate(len) {
+                Ok(buffer) => Ok(IoRequest::Read {
+                    offset,
+                    len,
+                    buffer: Some(buffer),
+                }),
+                Err(PoolFull) => Err(IoRequest::Read {
+                    offset,
+                    len,
+                    buffer: None,
+                }),
+            },
+            IoRequest::Write {
+                offset,
+                data,
+                durable,
+            } if capabilities.needs_own_buffer && !matches!(data, Payload::Pool(_)) => {
                 match copied(&data, &self.pool) {
-                    Ok(data) => Ok(IoRequest::Write { offset, data, durable }),
-                    Err(PoolFull) => Err(IoRequest::Write { offset, data, durable }),
+                    Ok(data) => Ok(IoRequest::Write {
+                        offset,
+                        data,
+                        durable,
+                    }),
+                    Err(PoolFull) => Err(IoRequest::Write {
+                        offset,
+                        data,
+                        durable,
+                    }),
                 }
             }
             other => Ok(other),
@@ -192,7 +219,9 @@ impl Core {
 
     pub(crate) fn handle_helper_result(&mut self, key: usize, result: HelperResult) {
         let unit = self.tasks[key].unit;
-        let submitted = self.units[unit].store.handle_helper_result(tag_of(key), result);
+        let submitted = self.units[unit]
+            .store
+            .handle_helper_result(tag_of(key), result);
         self.handle_submitted(key, submitted);
     }
 
@@ -265,7 +294,9 @@ impl Core {
     }
 
     fn respond(&mut self, session: usize, id: TaskId, outcome: Outcome, descriptor: bool) {
-        let Some(entry) = self.sessions.get_mut(session) else { return };
+        let Some(entry) = self.sessions.get_mut(session) else {
+            return;
+        };
         let sense = outcome.sense.map(|sense| sense.encode(descriptor));
         let sense = sense.as_deref().unwrap_or(&[]);
         let response = Response {
@@ -289,7 +320,10 @@ impl Core {
             DataFault::DigestError => aborted(SenseCode::PROTOCOL_SERVICE_CRC_ERROR),
             DataFault::NoMemory => Outcome::status(Status::TaskSetFull),
         };
-        let key = self.sessions.get(session).and_then(|entry| entry.task_key(id));
+        let key = self
+            .sessions
+            .get(session)
+            .and_then(|entry| entry.task_key(id));
         self.respond(session, id, outcome, false);
         if let Some(key) = key {
             self.close_task(key);
@@ -304,7 +338,10 @@ impl Core {
             "a task ended while the store works for it"
         );
         let unit_index = running.unit;
-        if let Some(entry) = running.session.and_then(|session| self.sessions.get_mut(session)) {
+        if let Some(entry) = running
+            .session
+            .and_then(|session| self.sessions.get_mut(session))
+        {
             if running.is_aborted {
                 entry.session.abandon(running.id);
             }
@@ -334,7 +371,9 @@ impl Core {
         }
         for number in startable {
             let next = number as usize;
-            let Some(waiting) = self.tasks.get_mut(next) else { continue };
+            let Some(waiting) = self.tasks.get_mut(next) else {
+                continue;
+            };
             if let Stage::Dormant(command) = std::mem::replace(&mut waiting.stage, Stage::Active) {
                 self.start(next, &command);
             }
@@ -346,7 +385,9 @@ impl Core {
     /// Gives memory that came back to those who wait for it, first come first.
     pub(crate) fn handle_memory(&mut self) {
         for _ in 0..self.starved.len() {
-            let Some(key) = self.starved.pop_front() else { break };
+            let Some(key) = self.starved.pop_front() else {
+                break;
+            };
             let before = self.starved.len();
             self.retry(key);
             if self.starved.len() > before {
@@ -359,7 +400,9 @@ impl Core {
         }
         if self.starved.is_empty() && !self.starved_sessions.is_empty() {
             for session in std::mem::take(&mut self.starved_sessions) {
-                let Some(entry) = self.sessions.get_mut(session) else { continue };
+                let Some(entry) = self.sessions.get_mut(session) else {
+                    continue;
+                };
                 entry.session.handle_memory(&self.pool);
                 if entry.session.is_starving() {
                     self.starved_sessions.push(session);
@@ -374,10 +417,18 @@ impl Core {
     /// Lets initiators send less while memory is short.
     fn adjust_windows(&mut self) {
         let (free, all) = (self.pool.free_bytes(), self.pool.capacity_bytes());
-        let is_short = if self.is_short_of_memory { free < all / 2 } else { free < all / 4 };
+        let is_short = if self.is_short_of_memory {
+            free < all / 2
+        } else {
+            free < all / 4
+        };
         if is_short != self.is_short_of_memory {
             self.is_short_of_memory = is_short;
-            let limit = if is_short { 1 } else { self.settings.queue_depth };
+            let limit = if is_short {
+                1
+            } else {
+                self.settings.queue_depth
+            };
             for (_, entry) in &mut self.sessions {
                 entry.session.set_queue_limit(limit);
             }
@@ -388,7 +439,14 @@ impl Core {
     pub(crate) fn ask_owner(&mut self, unit: usize, ticket: Ticket, change: scsi::Change) {
         let owner = self.owner_of(unit);
         let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
-        self.post(owner, Letter::Change { unit, ticket, change });
+        self.post(
+            owner,
+            Letter::Change {
+                unit,
+                ticket,
+                change,
+            },
+        );
     }
 }
 
@@ -398,7 +456,11 @@ fn scsi_command<'a>(
     luns: &'a crate::session::LunMap,
 ) -> scsi::Command<'a> {
     scsi::Command {
-        cdb: if long_cdb.is_empty() { &command.cdb } else { long_cdb },
+        cdb: if long_cdb.is_empty() {
+            &command.cdb
+        } else {
+            long_cdb
+        },
         data_out_length: command.data_out_length,
         data_in_length: command.data_in_length,
         luns,
@@ -421,7 +483,10 @@ const fn internal_failure() -> Sense {
 }
 
 /// A task's number in its task set: its place in the table of this core.
-#[expect(clippy::cast_possible_truncation, reason = "windows keep the table far below 2^32")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "windows keep the table far below 2^32"
+)]
 const fn task_number(key: usize) -> u32 {
     key as u32
 }

@@ -117,7 +117,10 @@ impl Front {
     /// When the next login runs out of time.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         let logins = self.logins.iter().filter(|(_, login)| !login.is_closing);
-        logins.filter_map(|(_, login)| login.machine.poll_timeout()).chain(self.retry_at).min()
+        logins
+            .filter_map(|(_, login)| login.machine.poll_timeout())
+            .chain(self.retry_at)
+            .min()
     }
 
     fn profile(
@@ -134,13 +137,19 @@ impl Front {
         };
         let records = |only| {
             let visible = self.policy.targets(&asker, only).into_iter();
-            visible.map(|target| TargetRecord { name: target.name, addresses: target.addresses })
+            visible.map(|target| TargetRecord {
+                name: target.name,
+                addresses: target.addresses,
+            })
         };
         let Some(target) = login.target else {
             let profile = SessionProfile {
                 peer: login.peer,
                 target: None,
-                port: PortName { transport_id: Arc::from([]), target_port: 0 },
+                port: PortName {
+                    transport_id: Arc::from([]),
+                    target_port: 0,
+                },
                 luns: Vec::new(),
                 text: TextRecords::for_discovery(records(None).collect()),
                 initiator_name,
@@ -162,7 +171,10 @@ impl Front {
         let profile = SessionProfile {
             peer: login.peer,
             target: Some(target),
-            port: PortName { transport_id, target_port },
+            port: PortName {
+                transport_id,
+                target_port,
+            },
             luns: self.policy.luns(&asker, target)?,
             text: TextRecords::for_target(own),
             initiator_name,
@@ -199,7 +211,9 @@ pub(crate) fn transport_id(initiator_name: &str, isid: Isid) -> Arc<[u8]> {
 impl Core {
     /// Opens the doors.
     pub(crate) fn handle_go(&mut self) {
-        let Some(front) = self.front.as_mut() else { return };
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
         front.is_open = true;
         for portal in 0..front.portals.len() {
             self.accept(portal);
@@ -207,18 +221,24 @@ impl Core {
     }
 
     fn accept(&mut self, portal: usize) {
-        let Some(front) = self.front.as_mut() else { return };
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
         if front.is_open
             && let Some(listener) = front.portals.get(portal)
         {
-            let operation = self.reactor.accept(listener, Purpose::Accept(portal).token());
+            let operation = self
+                .reactor
+                .accept(listener, Purpose::Accept(portal).token());
             front.accepts[portal] = Some(operation);
         }
     }
 
     /// No new connection comes in from now on.
     pub(crate) fn stop_listening(&mut self) {
-        let Some(front) = self.front.as_mut() else { return };
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
         front.is_open = false;
         for operation in front.accepts.iter_mut().filter_map(Option::take) {
             self.reactor.cancel(operation);
@@ -235,7 +255,9 @@ impl Core {
         result: Result<(OwnedFd, SocketAddr), Errno>,
     ) {
         let now = self.reactor.now();
-        let Some(front) = self.front.as_mut() else { return };
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
         front.accepts[portal] = None;
         match result {
             Ok((fd, peer)) if front.is_open => {
@@ -260,13 +282,18 @@ impl Core {
         let now = self.reactor.now();
         let mut bytes = [0; RANDOM_BYTES];
         let options = net::set_options(&fd, Some(KEEP_ALIVE));
-        let (Ok(()), Ok(()), Ok(portal), Ok(socket)) =
-            (options, random(&mut bytes), net::local_address(&fd), Socket::new(fd))
-        else {
+        let (Ok(()), Ok(()), Ok(portal), Ok(socket)) = (
+            options,
+            random(&mut bytes),
+            net::local_address(&fd),
+            Socket::new(fd),
+        ) else {
             tracing::debug!(%peer, "a connection ended before its login began");
             return;
         };
-        let Some(front) = self.front.as_mut() else { return };
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
         let key = front.logins.insert(Login {
             socket,
             machine: LoginTarget::new(now, front.login_timeout, bytes),
@@ -293,17 +320,26 @@ impl Core {
     }
 
     fn receive_login(&mut self, key: usize) {
-        let Some(front) = self.front.as_mut() else { return };
-        let Some(login) = front.logins.get_mut(key) else { return };
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
+        let Some(login) = front.logins.get_mut(key) else {
+            return;
+        };
         if !login.is_receiving && !login.is_closing && !login.close_when_sent {
             login.is_receiving = true;
-            self.reactor.receive(&login.socket, Purpose::LoginReceive(key).token());
+            self.reactor
+                .receive(&login.socket, Purpose::LoginReceive(key).token());
         }
     }
 
     pub(crate) fn handle_login_bytes(&mut self, key: usize, result: Result<Received, Errno>) {
-        let Some(front) = self.front.as_mut() else { return };
-        let Some(login) = front.logins.get_mut(key) else { return };
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
+        let Some(login) = front.logins.get_mut(key) else {
+            return;
+        };
         login.is_receiving = false;
         match result {
             Ok(received) if received.len > 0 && !login.is_closing => {
@@ -317,8 +353,12 @@ impl Core {
     /// Takes PDUs for as long as it is the initiator's turn.
     fn advance_login(&mut self, key: usize) {
         loop {
-            let Some(front) = self.front.as_mut() else { return };
-            let Some(login) = front.logins.get_mut(key) else { return };
+            let Some(front) = self.front.as_mut() else {
+                return;
+            };
+            let Some(login) = front.logins.get_mut(key) else {
+                return;
+            };
             if login.is_closing || login.close_when_sent || login.negotiated.is_some() {
                 return;
             }
@@ -343,9 +383,15 @@ impl Core {
     /// Does what the login machine asks for.
     fn act_on_login(&mut self, key: usize) {
         loop {
-            let Some(front) = self.front.as_mut() else { return };
-            let Some(login) = front.logins.get_mut(key) else { return };
-            let Some(action) = login.machine.poll_action() else { break };
+            let Some(front) = self.front.as_mut() else {
+                return;
+            };
+            let Some(login) = front.logins.get_mut(key) else {
+                return;
+            };
+            let Some(action) = login.machine.poll_action() else {
+                break;
+            };
             match action {
                 LoginAction::Send(pdu) => {
                     let mut message = Message::default();
@@ -365,7 +411,9 @@ impl Core {
                     match front.policy.authorize(&asker, target_name) {
                         Ok(authorization) => {
                             login.target = authorization.target;
-                            login.machine.authorize_reply(Ok::<_, LoginStatus>(authorization.policy));
+                            login
+                                .machine
+                                .authorize_reply(Ok::<_, LoginStatus>(authorization.policy));
                         }
                         Err(status) => {
                             let peer = login.peer;
@@ -387,14 +435,19 @@ impl Core {
     }
 
     fn send_login(&mut self, key: usize) {
-        let Some(front) = self.front.as_mut() else { return };
-        let Some(login) = front.logins.get_mut(key) else { return };
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
+        let Some(login) = front.logins.get_mut(key) else {
+            return;
+        };
         if !login.is_sending
             && !login.is_closing
             && let Some(message) = login.output.pop_front()
         {
             login.is_sending = true;
-            self.reactor.send(&login.socket, Purpose::LoginSend(key).token(), message);
+            self.reactor
+                .send(&login.socket, Purpose::LoginSend(key).token(), message);
         }
     }
 
@@ -405,8 +458,12 @@ impl Core {
         result: Result<(), Errno>,
     ) {
         drop(message);
-        let Some(front) = self.front.as_mut() else { return };
-        let Some(login) = front.logins.get_mut(key) else { return };
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
+        let Some(login) = front.logins.get_mut(key) else {
+            return;
+        };
         login.is_sending = false;
         if result.is_err() || login.is_closing {
             self.close_login(key);
@@ -418,8 +475,12 @@ impl Core {
 
     /// When nothing is under way: closes, or finds the session.
     fn settle_login(&mut self, key: usize) {
-        let Some(front) = self.front.as_mut() else { return };
-        let Some(login) = front.logins.get_mut(key) else { return };
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
+        let Some(login) = front.logins.get_mut(key) else {
+            return;
+        };
         if login.is_sending || login.is_receiving || !login.output.is_empty() {
             return;
         }
@@ -432,16 +493,22 @@ impl Core {
 
     /// Finds or makes the session of a login that ended well.
     fn place_login(&mut self, key: usize, negotiated: Box<NegotiatedLogin>) {
-        let Some(front) = self.front.as_mut() else { return };
-        let Some(login) = front.logins.get(key) else { return };
-        let placed = front.profile(login, &negotiated).and_then(|(nexus, profile)| {
-            if negotiated.tsih.is_none() {
-                return Ok((nexus, profile, None));
-            }
-            let nexus = nexus.ok_or(LoginStatus::SessionDoesNotExist)?;
-            let core = front.directory.core_of(negotiated.tsih, &nexus)?;
-            Ok((Some(nexus), profile, Some(core)))
-        });
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
+        let Some(login) = front.logins.get(key) else {
+            return;
+        };
+        let placed = front
+            .profile(login, &negotiated)
+            .and_then(|(nexus, profile)| {
+                if negotiated.tsih.is_none() {
+                    return Ok((nexus, profile, None));
+                }
+                let nexus = nexus.ok_or(LoginStatus::SessionDoesNotExist)?;
+                let core = front.directory.core_of(negotiated.tsih, &nexus)?;
+                Ok((Some(nexus), profile, Some(core)))
+            });
         let (nexus, profile, joined) = match placed {
             Ok(placed) => placed,
             Err(status) => {
@@ -472,15 +539,21 @@ impl Core {
     }
 
     fn refuse_login(&mut self, key: usize, status: LoginStatus) {
-        let Some(front) = self.front.as_mut() else { return };
-        let Some(login) = front.logins.get_mut(key) else { return };
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
+        let Some(login) = front.logins.get_mut(key) else {
+            return;
+        };
         tracing::info!(peer = %login.peer, ?status, "login refused");
         login.machine.admit_reply(Err(status));
         self.act_on_login(key);
     }
 
     fn admit(&mut self, nexus: Option<NexusKey>, waiting: Waiting) {
-        let Some(front) = self.front.as_mut() else { return };
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
         match front.directory.admit(nexus, waiting) {
             Decision::Place(placement, waiting) => {
                 let core = placement.core;
@@ -497,21 +570,39 @@ impl Core {
     }
 
     fn send_away(&mut self, core: usize, waiting: Waiting, entry: Entry) {
-        let Waiting { fd, machine, negotiated, unread, .. } = waiting;
-        let adoption = Adoption { fd, machine, negotiated, unread, entry };
+        let Waiting {
+            fd,
+            machine,
+            negotiated,
+            unread,
+            ..
+        } = waiting;
+        let adoption = Adoption {
+            fd,
+            machine,
+            negotiated,
+            unread,
+            entry,
+        };
         self.post(core, Letter::Adopt(Box::new(adoption)));
     }
 
     pub(crate) fn handle_session_ended(&mut self, tsih: iscsi::pdu::Tsih) {
-        let Some(front) = self.front.as_mut() else { return };
-        let Some((key, waiting)) = front.directory.ended(tsih) else { return };
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
+        let Some((key, waiting)) = front.directory.ended(tsih) else {
+            return;
+        };
         for login in waiting {
             self.admit(Some(key.clone()), login);
         }
     }
 
     pub(crate) fn handle_login_timeouts(&mut self, now: Duration) {
-        let Some(front) = self.front.as_mut() else { return };
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
         if front.retry_at.is_some_and(|at| now >= at) {
             front.retry_at = None;
             let closed = (0..front.accepts.len()).filter(|&n| front.accepts[n].is_none());
@@ -519,9 +610,14 @@ impl Core {
                 self.accept(portal);
             }
         }
-        let Some(front) = self.front.as_mut() else { return };
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
         let is_late = |login: &Login| login.machine.poll_timeout().is_some_and(|at| now >= at);
-        let late = front.logins.iter().filter(|(_, login)| !login.is_closing && is_late(login));
+        let late = front
+            .logins
+            .iter()
+            .filter(|(_, login)| !login.is_closing && is_late(login));
         for key in late.map(|(key, _)| key).collect::<Vec<_>>() {
             tracing::debug!("a login took too long");
             self.close_login(key);
@@ -529,8 +625,12 @@ impl Core {
     }
 
     fn close_login(&mut self, key: usize) {
-        let Some(front) = self.front.as_mut() else { return };
-        let Some(login) = front.logins.get_mut(key) else { return };
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
+        let Some(login) = front.logins.get_mut(key) else {
+            return;
+        };
         if !login.is_closing {
             login.is_closing = true;
             login.socket.shutdown();

@@ -53,7 +53,10 @@ pub(crate) struct Adoption {
 #[derive(Debug)]
 pub(crate) enum Entry {
     /// It is the first one.
-    Found { placement: Placement, profile: Box<SessionProfile> },
+    Found {
+        placement: Placement,
+        profile: Box<SessionProfile>,
+    },
     /// The session is there.
     Join { tsih: Tsih },
 }
@@ -70,20 +73,40 @@ pub(crate) enum Letter {
     /// A core to the front desk: the session is gone, with all its tasks.
     SessionEnded { tsih: Tsih },
     /// To the owner of a unit: change its state.
-    Change { unit: UnitIndex, ticket: Ticket, change: Change },
+    Change {
+        unit: UnitIndex,
+        ticket: Ticket,
+        change: Change,
+    },
     /// To the owner: a request of this core is not accounted for, so nothing new may touch the
     /// medium; or all are again.
     RefuseAccess { unit: UnitIndex, refuse: bool },
     /// The owner to the one who asked: it is done everywhere.
-    Changed { ticket: Ticket, reply: Reply, is_complete: bool },
+    Changed {
+        ticket: Ticket,
+        reply: Reply,
+        is_complete: bool,
+    },
     /// The owner to every core.
-    Install { unit: UnitIndex, update: Arc<Update> },
+    Install {
+        unit: UnitIndex,
+        update: Arc<Update>,
+    },
     /// A core to the owner: installed; `is_complete` unless a task that had to end did not.
     Installed { unit: UnitIndex, is_complete: bool },
     /// To the owner: these blocks for me alone.
-    FenceWanted { unit: UnitIndex, ticket: Ticket, blocks: Range<u64> },
+    FenceWanted {
+        unit: UnitIndex,
+        ticket: Ticket,
+        blocks: Range<u64>,
+    },
     /// The owner to every core: nobody but the holder starts on these blocks.
-    FenceRaise { unit: UnitIndex, fence: FenceNumber, holder: Ticket, blocks: Range<u64> },
+    FenceRaise {
+        unit: UnitIndex,
+        fence: FenceNumber,
+        holder: Ticket,
+        blocks: Range<u64>,
+    },
     /// A core to the owner: nobody but the holder is at work on them here.
     FenceRaised { unit: UnitIndex, fence: FenceNumber },
     /// The owner to the holder.

@@ -38,9 +38,7 @@ mod stop;
 mod token;
 mod unit;
 
-pub use plan::{
-    Keeper, Plan, PortPlan, Settings, TargetIndex, TargetPlan, UnitIndex, UnitPlan,
-};
+pub use plan::{Keeper, Plan, PortPlan, Settings, TargetIndex, TargetPlan, UnitIndex, UnitPlan};
 pub use plane::{DataPlane, StartError};
 pub use policy::{Asker, Authorization, Policy, VisibleLun, VisibleTarget};
 

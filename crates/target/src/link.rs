@@ -15,23 +15,30 @@ const MESSAGE_ROOM_BYTES: usize = 16 * 1024;
 impl Core {
     /// Receives the next bytes of a connection, as its session wants them.
     pub(crate) fn receive(&mut self, key: usize) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
         if connection.is_receiving || connection.is_closing {
             return;
         }
-        let Some(entry) = self.sessions.get_mut(connection.session) else { return };
+        let Some(entry) = self.sessions.get_mut(connection.session) else {
+            return;
+        };
         let token = Purpose::Receive(key).token();
         connection.is_receiving = true;
         match entry.session.poll_receive(connection.index) {
             Receive::Chunk => self.reactor.receive(&connection.socket, token),
             Receive::Exact { buffer, range } => {
-                self.reactor.receive_exact(&connection.socket, token, buffer, range)
+                self.reactor
+                    .receive_exact(&connection.socket, token, buffer, range)
             }
         };
     }
 
     pub(crate) fn handle_received(&mut self, key: usize, result: Result<Received, Errno>) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
         connection.is_receiving = false;
         if connection.is_closing {
             self.bury_connection(key);
@@ -49,13 +56,28 @@ impl Core {
         }
     }
 
-    /// Passes bytes to the session and asks for more.
+    /// Passes bytes to the session.
     pub(crate) fn handle_bytes(&mut self, key: usize, chunk: &Rc<Buffer>) {
-        let Some(connection) = self.connections.get(key) else { return };
+        let Some(connection) = self.connections.get(key) else {
+            return;
+        };
         let (session, index) = (connection.session, connection.index);
         let now = self.reactor.now();
-        let Some(entry) = self.sessions.get_mut(session) else { return };
+        let Some(entry) = self.sessions.get_mut(session) else {
+            return;
+        };
         let outcome = entry.session.handle_chunk(index, chunk, &self.pool, now);
+        self.settle_received(key, session, index, outcome);
+    }
+
+    /// Does what the bytes asked for, and asks for more.
+    fn settle_received(
+        &mut self,
+        key: usize,
+        session: usize,
+        index: usize,
+        outcome: Result<(), Violation>,
+    ) {
         self.handle_session_events(session);
         self.mark_dirty(session, index);
         match outcome {
@@ -73,7 +95,9 @@ impl Core {
         buffer: Buffer,
         result: Result<usize, Errno>,
     ) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
         connection.is_receiving = false;
         let (session, index) = (connection.session, connection.index);
         if connection.is_closing {
@@ -83,19 +107,24 @@ impl Core {
         }
         let received = result.unwrap_or(0);
         let now = self.reactor.now();
-        if let Some(entry) = self.sessions.get_mut(session) {
-            entry.session.handle_exact(index, buffer, received, now);
-        }
+        let Some(entry) = self.sessions.get_mut(session) else {
+            return;
+        };
+        let outcome = entry
+            .session
+            .handle_exact(index, buffer, received, &self.pool, now);
         if received == 0 {
             self.lose_connection(key, "the connection ended within a data segment");
         } else {
-            self.receive(key);
+            self.settle_received(key, session, index, outcome);
         }
     }
 
     pub(crate) fn note_violation(&mut self, session: usize, violation: Violation) {
         const TOLD_MAX: u32 = 10;
-        let Some(entry) = self.sessions.get_mut(session) else { return };
+        let Some(entry) = self.sessions.get_mut(session) else {
+            return;
+        };
         entry.violations = entry.violations.saturating_add(1);
         if entry.violations <= TOLD_MAX {
             let initiator = &entry.profile.initiator_name;
@@ -108,9 +137,15 @@ impl Core {
 
     /// Notes that a connection of a session may have something to send.
     pub(crate) fn mark_dirty(&mut self, session: usize, index: usize) {
-        let Some(entry) = self.sessions.get(session) else { return };
-        let Some(key) = entry.connections.get(index).copied().flatten() else { return };
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(entry) = self.sessions.get(session) else {
+            return;
+        };
+        let Some(key) = entry.connections.get(index).copied().flatten() else {
+            return;
+        };
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
         if !connection.is_dirty {
             connection.is_dirty = true;
             self.dirty.push(key);
@@ -118,7 +153,9 @@ impl Core {
     }
 
     pub(crate) fn mark_session_dirty(&mut self, session: usize) {
-        let Some(entry) = self.sessions.get(session) else { return };
+        let Some(entry) = self.sessions.get(session) else {
+            return;
+        };
         for index in 0..entry.connections.len() {
             self.mark_dirty(session, index);
         }
@@ -134,17 +171,22 @@ impl Core {
     }
 
     fn flush_connection(&mut self, key: usize) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
         connection.is_dirty = false;
         if connection.is_sending || connection.is_closing {
             return;
         }
-        let Some(entry) = self.sessions.get_mut(connection.session) else { return };
+        let Some(entry) = self.sessions.get_mut(connection.session) else {
+            return;
+        };
         if entry.session.has_output(connection.index) {
             let spare = connection.spare.take().unwrap_or_default();
             let message = entry.session.take_message(connection.index, spare);
             connection.is_sending = true;
-            self.reactor.send(&connection.socket, Purpose::Send(key).token(), message);
+            self.reactor
+                .send(&connection.socket, Purpose::Send(key).token(), message);
         } else if connection.close_when_sent {
             self.close_connection(key);
         }
@@ -157,7 +199,9 @@ impl Core {
         result: Result<(), Errno>,
     ) {
         message.clear(MESSAGE_ROOM_BYTES);
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
         connection.is_sending = false;
         connection.spare = Some(message);
         if connection.is_closing {
@@ -176,7 +220,9 @@ impl Core {
     /// A connection ended without logout: at ErrorRecoveryLevel 0 the session goes with it,
     /// unless others of it live on and it was closed in order.
     pub(crate) fn lose_connection(&mut self, key: usize, reason: &'static str) {
-        let Some(connection) = self.connections.get(key) else { return };
+        let Some(connection) = self.connections.get(key) else {
+            return;
+        };
         let session = connection.session;
         self.close_connection(key);
         self.end_session(session, reason);
@@ -184,7 +230,9 @@ impl Core {
 
     /// Closes the socket; the connection goes when its operations have ended.
     pub(crate) fn close_connection(&mut self, key: usize) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
         if connection.is_closing {
             return;
         }
@@ -215,10 +263,22 @@ impl Core {
 
     /// After the answer to a logout is sent, the connections it concerns are closed.
     pub(crate) fn close_after_output(&mut self, session: usize, event: LogoutEvent) {
-        let Some(entry) = self.sessions.get(session) else { return };
-        let answered = entry.connections.get(event.id.connection).copied().flatten();
+        let Some(entry) = self.sessions.get(session) else {
+            return;
+        };
+        let answered = entry
+            .connections
+            .get(event.id.connection)
+            .copied()
+            .flatten();
         let closing: Vec<usize> = match event.closing {
-            Some(index) => entry.connections.get(index).copied().flatten().into_iter().collect(),
+            Some(index) => entry
+                .connections
+                .get(index)
+                .copied()
+                .flatten()
+                .into_iter()
+                .collect(),
             None => entry.connections.iter().copied().flatten().collect(),
         };
         for key in closing {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use iscsi::pdu::TaskManagementResponse;
 use scsi::{
-    Change, ChangeKind, Input, Nexus, NexusSlot, Outcome, Reply, Sense, SenseCode, SenseKey, Status,
-    Step, Who,
+    Change, ChangeKind, Input, Nexus, NexusSlot, Outcome, Reply, Sense, SenseCode, SenseKey,
+    Status, Step, Who,
 };
 use store::{HelperAnswer, HelperOperation, IoFailure};
 
@@ -26,12 +26,10 @@ use crate::unit::{Current, Fence, OwnedFence, overlap};
 const PROBES_PER_TICK: usize = 8;
 
 /// A change whose new state could not be kept safely; it has not happened.
-const NOT_KEPT: Sense =
-    Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE);
+const NOT_KEPT: Sense = Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE);
 
 /// A change that happened, but tasks it had to end are still in the store.
-const NOT_ENDED: Sense =
-    Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE);
+const NOT_ENDED: Sense = Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE);
 
 impl Core {
     // ---- the owner's side of changes ---------------------------------------------------------
@@ -45,8 +43,14 @@ impl Core {
     }
 
     pub(crate) fn handle_refuse_access(&mut self, unit: UnitIndex, refuse: bool) {
-        let Some(owned) = self.owned[unit.as_usize()].as_mut() else { return };
-        owned.refusing = if refuse { owned.refusing + 1 } else { owned.refusing - 1 };
+        let Some(owned) = self.owned[unit.as_usize()].as_mut() else {
+            return;
+        };
+        owned.refusing = if refuse {
+            owned.refusing + 1
+        } else {
+            owned.refusing - 1
+        };
         if owned.refusing == usize::from(refuse) {
             let kind = ChangeKind::RefuseAccess(refuse);
             let ticket = self.open_request(Request::Nobody);
@@ -95,25 +99,38 @@ impl Core {
             Ok(()) => Ok(HelperAnswer::Done),
             Err(error) => {
                 tracing::error!(%error, unit = index.0, "the state of a unit cannot be kept");
-                Err(IoFailure::Hardware { errno: error.raw_os_error().unwrap_or(0) })
+                Err(IoFailure::Hardware {
+                    errno: error.raw_os_error().unwrap_or(0),
+                })
             }
         };
-        let operation = HelperOperation { name: "keep unit state", work: Box::new(work) };
-        self.reactor.submit_helper(Purpose::Keep(unit).token(), operation);
+        let operation = HelperOperation {
+            name: "keep unit state",
+            work: Box::new(work),
+        };
+        self.reactor
+            .submit_helper(Purpose::Keep(unit).token(), operation);
     }
 
     /// The state is on stable storage, or could not be put there: then it is as if the change had
     /// never been asked for.
     pub(crate) fn handle_kept(&mut self, unit: usize, is_safe: bool) {
-        let Some(owned) = self.owned[unit].as_mut() else { return };
-        let Some(current) = owned.current.as_mut() else { return };
+        let Some(owned) = self.owned[unit].as_mut() else {
+            return;
+        };
+        let Some(current) = owned.current.as_mut() else {
+            return;
+        };
         let before = current.before.take();
         if is_safe {
             self.announce(unit);
         } else if let Some(before) = before {
             owned.owner.put_back(before);
-            current.update =
-                Arc::new(Update { shared: None, notices: Vec::new(), abort: Vec::new() });
+            current.update = Arc::new(Update {
+                shared: None,
+                notices: Vec::new(),
+                abort: Vec::new(),
+            });
             current.reply = Reply::check(NOT_KEPT);
             self.announce(unit);
         }
@@ -122,8 +139,12 @@ impl Core {
     /// Sends the current change to every core, or answers it when it concerns none.
     fn announce(&mut self, unit: usize) {
         let cores = self.posts.len();
-        let Some(owned) = self.owned[unit].as_mut() else { return };
-        let Some(current) = owned.current.as_mut() else { return };
+        let Some(owned) = self.owned[unit].as_mut() else {
+            return;
+        };
+        let Some(current) = owned.current.as_mut() else {
+            return;
+        };
         let update = Arc::clone(&current.update);
         if update.shared.is_none() && update.notices.is_empty() && update.abort.is_empty() {
             self.answer_change(unit);
@@ -131,13 +152,20 @@ impl Core {
         }
         current.acknowledgements_left = cores;
         let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
-        self.post_to_all(|| Letter::Install { unit, update: Arc::clone(&update) });
+        self.post_to_all(|| Letter::Install {
+            unit,
+            update: Arc::clone(&update),
+        });
     }
 
     pub(crate) fn handle_installed(&mut self, unit: UnitIndex, is_complete: bool) {
         let index = unit.as_usize();
-        let Some(owned) = self.owned[index].as_mut() else { return };
-        let Some(current) = owned.current.as_mut() else { return };
+        let Some(owned) = self.owned[index].as_mut() else {
+            return;
+        };
+        let Some(current) = owned.current.as_mut() else {
+            return;
+        };
         current.is_complete &= is_complete;
         current.acknowledgements_left -= 1;
         if current.acknowledgements_left == 0 {
@@ -147,9 +175,26 @@ impl Core {
     }
 
     fn answer_change(&mut self, unit: usize) {
-        let Some(owned) = self.owned[unit].as_mut() else { return };
-        let Some(Current { ticket, reply, is_complete, .. }) = owned.current.take() else { return };
-        self.post(ticket.core, Letter::Changed { ticket, reply, is_complete });
+        let Some(owned) = self.owned[unit].as_mut() else {
+            return;
+        };
+        let Some(Current {
+            ticket,
+            reply,
+            is_complete,
+            ..
+        }) = owned.current.take()
+        else {
+            return;
+        };
+        self.post(
+            ticket.core,
+            Letter::Changed {
+                ticket,
+                reply,
+                is_complete,
+            },
+        );
     }
 
     // ---- every core's side of changes --------------------------------------------------------
@@ -189,7 +234,12 @@ impl Core {
                 self.close_request(ticket);
                 self.answer_task(key, reply, is_complete);
             }
-            Some(Request::Management { session, id, left, is_complete: all }) => {
+            Some(Request::Management {
+                session,
+                id,
+                left,
+                is_complete: all,
+            }) => {
                 *left -= 1;
                 *all &= is_complete;
                 if *left == 0 {
@@ -215,13 +265,19 @@ impl Core {
     }
 
     fn answer_task(&mut self, key: usize, reply: Reply, is_complete: bool) {
-        let Some(running) = self.tasks.get_mut(key) else { return };
+        let Some(running) = self.tasks.get_mut(key) else {
+            return;
+        };
         if running.is_aborted {
             self.close_task(key);
             return;
         }
         running.stage = Stage::Active;
-        let reply = if is_complete { reply } else { Reply::check(NOT_ENDED) };
+        let reply = if is_complete {
+            reply
+        } else {
+            Reply::check(NOT_ENDED)
+        };
         let unit = running.unit;
         let step = match &mut running.task {
             Some(task) => self.units[unit].view.resume(task, Input::Owner(reply)),
@@ -235,14 +291,25 @@ impl Core {
     /// A task asks for blocks of its own.
     pub(crate) fn ask_fence(&mut self, key: usize, blocks: Range<u64>) {
         let since = self.reactor.now();
-        let ticket = self.open_request(Request::Fence { task: key, granted: false, since });
+        let ticket = self.open_request(Request::Fence {
+            task: key,
+            granted: false,
+            since,
+        });
         let running = &mut self.tasks[key];
         running.stage = Stage::Fence;
         running.fence = Some(ticket);
         let unit = running.unit;
         let owner = self.owner_of(unit);
         let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
-        self.post(owner, Letter::FenceWanted { unit, ticket, blocks });
+        self.post(
+            owner,
+            Letter::FenceWanted {
+                unit,
+                ticket,
+                blocks,
+            },
+        );
     }
 
     /// A task that asked for a fence, or held one, is over.
@@ -260,7 +327,9 @@ impl Core {
         };
         *granted = true;
         let key = *task;
-        let Some(running) = self.tasks.get_mut(key) else { return };
+        let Some(running) = self.tasks.get_mut(key) else {
+            return;
+        };
         if !matches!(running.stage, Stage::Fence) || running.fence != Some(ticket) {
             return;
         }
@@ -279,9 +348,11 @@ impl Core {
             .requests
             .iter()
             .filter_map(|(_, (_, request))| match request {
-                Request::Fence { task, granted: false, since } if now >= *since + timeout => {
-                    Some(*task)
-                }
+                Request::Fence {
+                    task,
+                    granted: false,
+                    since,
+                } if now >= *since + timeout => Some(*task),
                 Request::Fence { .. }
                 | Request::Task(_)
                 | Request::Management { .. }
@@ -302,22 +373,33 @@ impl Core {
         holder: Ticket,
         blocks: Range<u64>,
     ) {
-        let Some(owned) = self.owned[unit.as_usize()].as_mut() else { return };
+        let Some(owned) = self.owned[unit.as_usize()].as_mut() else {
+            return;
+        };
         let number = FenceNumber(owned.next_fence);
         owned.next_fence += 1;
-        owned.fences.push(OwnedFence { number, holder, blocks, raising: None });
+        owned.fences.push(OwnedFence {
+            number,
+            holder,
+            blocks,
+            raising: None,
+        });
         self.raise_fences(unit);
     }
 
     /// Raises every fence that no earlier one is in the way of.
     fn raise_fences(&mut self, unit: UnitIndex) {
         let cores = self.posts.len();
-        let Some(owned) = self.owned[unit.as_usize()].as_mut() else { return };
+        let Some(owned) = self.owned[unit.as_usize()].as_mut() else {
+            return;
+        };
         let mut raised = Vec::new();
         for at in 0..owned.fences.len() {
             let (earlier, rest) = owned.fences.split_at_mut(at);
             let Some(fence) = rest.first_mut() else { break };
-            let is_free = !earlier.iter().any(|other| overlap(&other.blocks, &fence.blocks));
+            let is_free = !earlier
+                .iter()
+                .any(|other| overlap(&other.blocks, &fence.blocks));
             if fence.raising.is_none() && is_free {
                 fence.raising = Some(cores);
                 raised.push((fence.number, fence.holder, fence.blocks.clone()));
@@ -326,13 +408,20 @@ impl Core {
         for (fence, holder, blocks) in raised {
             self.post_to_all(|| {
                 let blocks = blocks.clone();
-                Letter::FenceRaise { unit, fence, holder, blocks }
+                Letter::FenceRaise {
+                    unit,
+                    fence,
+                    holder,
+                    blocks,
+                }
             });
         }
     }
 
     pub(crate) fn handle_fence_raised(&mut self, unit: UnitIndex, number: FenceNumber) {
-        let Some(owned) = self.owned[unit.as_usize()].as_mut() else { return };
+        let Some(owned) = self.owned[unit.as_usize()].as_mut() else {
+            return;
+        };
         let Some(fence) = owned.fences.iter_mut().find(|fence| fence.number == number) else {
             return;
         };
@@ -346,11 +435,18 @@ impl Core {
     }
 
     pub(crate) fn handle_fence_done(&mut self, unit: UnitIndex, holder: Ticket) {
-        let Some(owned) = self.owned[unit.as_usize()].as_mut() else { return };
-        let Some(at) = owned.fences.iter().position(|fence| fence.holder == holder) else { return };
+        let Some(owned) = self.owned[unit.as_usize()].as_mut() else {
+            return;
+        };
+        let Some(at) = owned.fences.iter().position(|fence| fence.holder == holder) else {
+            return;
+        };
         let fence = owned.fences.remove(at);
         if fence.raising.is_some() {
-            self.post_to_all(|| Letter::FenceLower { unit, fence: fence.number });
+            self.post_to_all(|| Letter::FenceLower {
+                unit,
+                fence: fence.number,
+            });
         }
         self.raise_fences(unit);
     }
@@ -370,13 +466,28 @@ impl Core {
                 && running.fence != Some(holder)
                 && range.is_some_and(|range| overlap(&range, &blocks))
         };
-        let waiting_for: Vec<usize> =
-            self.tasks.iter().filter(|(_, running)| at_work(running)).map(|(key, _)| key).collect();
+        let waiting_for: Vec<usize> = self
+            .tasks
+            .iter()
+            .filter(|(_, running)| at_work(running))
+            .map(|(key, _)| key)
+            .collect();
         let is_clear = waiting_for.is_empty();
-        self.units[index].fences.push(Fence { number, holder, blocks, waiting_for });
+        self.units[index].fences.push(Fence {
+            number,
+            holder,
+            blocks,
+            waiting_for,
+        });
         if is_clear {
             let owner = self.owner_of(index);
-            self.post(owner, Letter::FenceRaised { unit, fence: number });
+            self.post(
+                owner,
+                Letter::FenceRaised {
+                    unit,
+                    fence: number,
+                },
+            );
         }
     }
 
@@ -399,7 +510,9 @@ impl Core {
 
     pub(crate) fn handle_fence_lower(&mut self, unit: UnitIndex, number: FenceNumber) {
         let index = unit.as_usize();
-        self.units[index].fences.retain(|fence| fence.number != number);
+        self.units[index]
+            .fences
+            .retain(|fence| fence.number != number);
         // Those that still meet a fence park again.
         for key in std::mem::take(&mut self.units[index].parked) {
             self.retry(key);
@@ -414,7 +527,9 @@ impl Core {
         for _ in 0..PROBES_PER_TICK.min(self.owned.len()) {
             let unit = self.next_probe;
             self.next_probe = (unit + 1) % self.owned.len();
-            let Some(owned) = self.owned[unit].as_mut() else { continue };
+            let Some(owned) = self.owned[unit].as_mut() else {
+                continue;
+            };
             if owned.is_probing {
                 continue;
             }
@@ -427,13 +542,19 @@ impl Core {
                 }
                 Ok(HelperAnswer::Done)
             };
-            let operation = HelperOperation { name: "look at a store's size", work: Box::new(work) };
-            self.reactor.submit_helper(Purpose::Probe(unit).token(), operation);
+            let operation = HelperOperation {
+                name: "look at a store's size",
+                work: Box::new(work),
+            };
+            self.reactor
+                .submit_helper(Purpose::Probe(unit).token(), operation);
         }
     }
 
     pub(crate) fn handle_probed(&mut self, unit: usize) {
-        let Some(owned) = self.owned[unit].as_mut() else { return };
+        let Some(owned) = self.owned[unit].as_mut() else {
+            return;
+        };
         owned.is_probing = false;
         let store = &mut self.units[unit].store;
         if store.refresh_size().is_some() {

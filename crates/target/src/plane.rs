@@ -84,17 +84,30 @@ impl DataPlane {
     /// Starts all cores. Nothing is served before all of them are ready, and nothing is left
     /// behind if one is not.
     pub fn start(plan: Plan) -> Result<Self, StartError> {
-        let Plan { units, targets, portals, policy, keeper, settings } = plan;
+        let Plan {
+            units,
+            targets,
+            portals,
+            policy,
+            keeper,
+            settings,
+        } = plan;
         let core_count = settings.cores.max(1);
         let mut posts = Vec::new();
         let mut mailboxes = Vec::new();
         for _ in 0..core_count {
-            let (post, mailbox) = mail::channel()
-                .map_err(|source| StartError::System { action: "make a mailbox", source })?;
+            let (post, mailbox) = mail::channel().map_err(|source| StartError::System {
+                action: "make a mailbox",
+                source,
+            })?;
             posts.push(post);
             mailboxes.push(mailbox);
         }
-        let front = FrontParts { policy, targets, portals };
+        let front = FrontParts {
+            policy,
+            targets,
+            portals,
+        };
         let (mut stores, mut names, mut profiles, mut restored) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for unit in units {
@@ -112,7 +125,10 @@ impl DataPlane {
             restored,
             posts: posts.clone(),
         });
-        let mut plane = Self { posts, threads: Vec::new() };
+        let mut plane = Self {
+            posts,
+            threads: Vec::new(),
+        };
         let started = plane.start_cores(&parts, mailboxes, front);
         if let Err(error) = started {
             plane.stop();
@@ -130,8 +146,10 @@ impl DataPlane {
         mailboxes: Vec<Mailbox<Letter>>,
         front: FrontParts,
     ) -> Result<(), StartError> {
-        let usable = cores::usable()
-            .map_err(|source| StartError::System { action: "read the set of cores", source })?;
+        let usable = cores::usable().map_err(|source| StartError::System {
+            action: "read the set of cores",
+            source,
+        })?;
         let (report, reports) = mpsc::channel();
         let mut front = Some(front);
         let expected = mailboxes.len();
@@ -158,7 +176,10 @@ impl DataPlane {
             let thread = thread::Builder::new()
                 .name(format!("core-{index}"))
                 .spawn(run)
-                .map_err(|source| StartError::System { action: "start a thread", source })?;
+                .map_err(|source| StartError::System {
+                    action: "start a thread",
+                    source,
+                })?;
             self.threads.push(thread);
         }
         drop(report);
@@ -220,7 +241,13 @@ impl Core {
         let core_count = parts.posts.len();
         let front = front
             .map(|front| {
-                Front::new(front.policy, front.targets, front.portals, &settings, core_count)
+                Front::new(
+                    front.policy,
+                    front.targets,
+                    front.portals,
+                    &settings,
+                    core_count,
+                )
             })
             .transpose()?;
         let mut units = Vec::with_capacity(parts.stores.len());

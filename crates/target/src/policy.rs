@@ -56,11 +56,7 @@ pub trait Policy: Send + Sync + fmt::Debug {
 
     /// What the nexus sees once it has proved who it is, or why it may not come in after all. An
     /// empty list is legal.
-    fn luns(
-        &self,
-        asker: &Asker<'_>,
-        target: TargetIndex,
-    ) -> Result<Vec<VisibleLun>, LoginStatus>;
+    fn luns(&self, asker: &Asker<'_>, target: TargetIndex) -> Result<Vec<VisibleLun>, LoginStatus>;
 
     /// What discovery tells this asker; with `only`, of that target alone.
     fn targets(&self, asker: &Asker<'_>, only: Option<TargetIndex>) -> Vec<VisibleTarget>;

@@ -91,11 +91,17 @@ pub(crate) struct Wait {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Then {
     /// A task management request is answered.
-    Management { session: usize, id: iscsi::target::ManagementId },
+    Management {
+        session: usize,
+        id: iscsi::target::ManagementId,
+    },
     /// The owner of the unit hears that the update is installed.
     Installed { unit: usize },
     /// A logout is answered.
-    Logout { session: usize, event: iscsi::target::LogoutEvent },
+    Logout {
+        session: usize,
+        event: iscsi::target::LogoutEvent,
+    },
     /// The session is gone.
     SessionEnd { session: usize },
     /// Nobody is interested any more.
@@ -108,7 +114,11 @@ pub(crate) enum Request {
     /// A command that changes shared state.
     Task(usize),
     /// A task that asked for a fence, or holds it.
-    Fence { task: usize, granted: bool, since: Duration },
+    Fence {
+        task: usize,
+        granted: bool,
+        since: Duration,
+    },
     /// A reset by task management, of one unit or of `left` of them.
     Management {
         /// `None` when the session has ended meanwhile.

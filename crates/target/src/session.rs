@@ -44,7 +44,10 @@ const LOW_LUNS: u32 = 64;
 
 impl<T> Default for LunMap<T> {
     fn default() -> Self {
-        Self { low: Vec::new(), all: HashMap::new() }
+        Self {
+            low: Vec::new(),
+            all: HashMap::new(),
+        }
     }
 }
 
@@ -109,7 +112,11 @@ pub(crate) struct SessionEntry {
 impl SessionEntry {
     /// The I_T nexus, as changes of shared state name it.
     pub(crate) fn nexus(&self) -> Nexus {
-        Nexus { id: self.nexus, port: self.profile.port.clone(), read_only: false }
+        Nexus {
+            id: self.nexus,
+            port: self.profile.port.clone(),
+            read_only: false,
+        }
     }
 
     pub(crate) fn task_key(&self, id: iscsi::target::TaskId) -> Option<usize> {

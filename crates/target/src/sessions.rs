@@ -19,7 +19,13 @@ use crate::session::{Connection, LunMap, MappedLun, SessionEntry, SessionProfile
 impl Core {
     /// A connection arrives at the core of its session, with its login not yet answered.
     pub(crate) fn handle_adoption(&mut self, adoption: Adoption) {
-        let Adoption { fd, mut machine, negotiated, unread, entry } = adoption;
+        let Adoption {
+            fd,
+            mut machine,
+            negotiated,
+            unread,
+            entry,
+        } = adoption;
         let found = match entry {
             Entry::Found { placement, profile } => {
                 Ok(self.found_session(&negotiated, &placement, *profile))
@@ -37,7 +43,11 @@ impl Core {
         };
         let entry = &mut self.sessions[session];
         let (exp_cmd_sn, max_cmd_sn) = entry.session.window();
-        let admission = Admission { tsih: entry.tsih, exp_cmd_sn, max_cmd_sn };
+        let admission = Admission {
+            tsih: entry.tsih,
+            exp_cmd_sn,
+            max_cmd_sn,
+        };
         machine.admit_reply(Ok::<_, LoginStatus>(admission));
         let mut answer = Vec::new();
         while let Some(action) = machine.poll_action() {
@@ -95,7 +105,10 @@ impl Core {
 
     /// The session that a connection wants to join, if it may.
     fn joinable_session(&self, tsih: Tsih, cid: Cid) -> Result<usize, LoginStatus> {
-        let key = *self.by_tsih.get(&tsih).ok_or(LoginStatus::SessionDoesNotExist)?;
+        let key = *self
+            .by_tsih
+            .get(&tsih)
+            .ok_or(LoginStatus::SessionDoesNotExist)?;
         let entry = &self.sessions[key];
         let connections_max = usize::from(entry.session.config().parameters.max_connections);
         let replaces = entry.session.connection_by_cid(cid).is_some();
@@ -122,10 +135,15 @@ impl Core {
 
     /// The old connection of a CID goes, with its tasks; the session lives on with the new one.
     fn reinstate_connection(&mut self, session: usize, old: usize) {
-        let Some(connection) = self.connections.get(old) else { return };
+        let Some(connection) = self.connections.get(old) else {
+            return;
+        };
         let entry = &self.sessions[session];
         let tasks = entry.session.tasks_of_connection(connection.index);
-        let keys: Vec<usize> = tasks.into_iter().filter_map(|task| entry.task_key(task)).collect();
+        let keys: Vec<usize> = tasks
+            .into_iter()
+            .filter_map(|task| entry.task_key(task))
+            .collect();
         for key in keys {
             self.abort_unheard(key);
         }
@@ -155,14 +173,22 @@ impl Core {
             UnitAttention::PowerOn
         };
         for visible in &profile.luns {
-            let Some(unit) = self.units.get_mut(visible.unit.as_usize()) else { continue };
+            let Some(unit) = self.units.get_mut(visible.unit.as_usize()) else {
+                continue;
+            };
             let nexus = Nexus {
                 id: placement.nexus,
                 port: profile.port.clone(),
                 read_only: visible.read_only,
             };
             let slot = unit.view.attach(nexus, Some(attention));
-            luns.insert(visible.lun, MappedLun { unit: visible.unit, nexus: slot });
+            luns.insert(
+                visible.lun,
+                MappedLun {
+                    unit: visible.unit,
+                    nexus: slot,
+                },
+            );
         }
         tracing::info!(
             initiator = %profile.initiator_name,
@@ -188,12 +214,22 @@ impl Core {
             violations: 0,
         });
         self.by_tsih.insert(placement.tsih, key);
-        let units: Vec<usize> =
-            self.sessions[key].luns.iter().map(|mapped| mapped.unit.as_usize()).collect();
+        let units: Vec<usize> = self.sessions[key]
+            .luns
+            .iter()
+            .map(|mapped| mapped.unit.as_usize())
+            .collect();
         for unit in units {
             let ticket = self.open_request(Request::Nobody);
             let from = Some(self.sessions[key].nexus());
-            self.ask_owner(unit, ticket, Change { from, kind: ChangeKind::NexusAttached });
+            self.ask_owner(
+                unit,
+                ticket,
+                Change {
+                    from,
+                    kind: ChangeKind::NexusAttached,
+                },
+            );
         }
         key
     }
@@ -226,7 +262,9 @@ impl Core {
 
     /// Begins the end of a session: sockets close, tasks end, then it is gone.
     pub(crate) fn end_session(&mut self, key: usize, reason: &'static str) {
-        let Some(entry) = self.sessions.get_mut(key) else { return };
+        let Some(entry) = self.sessions.get_mut(key) else {
+            return;
+        };
         if entry.end_reason.replace(reason).is_some() {
             return;
         }
@@ -239,7 +277,10 @@ impl Core {
         );
         let connections: Vec<usize> = entry.connections.iter().copied().flatten().collect();
         let tasks = entry.session.tasks();
-        let tasks: Vec<usize> = tasks.into_iter().filter_map(|task| entry.task_key(task)).collect();
+        let tasks: Vec<usize> = tasks
+            .into_iter()
+            .filter_map(|task| entry.task_key(task))
+            .collect();
         for connection in connections {
             self.close_connection(connection);
         }
@@ -255,7 +296,10 @@ impl Core {
             let unit = mapped.unit.as_usize();
             self.units[unit].view.detach(mapped.nexus);
             let ticket = self.open_request(Request::Nobody);
-            let change = Change { from: Some(entry.nexus()), kind: ChangeKind::NexusLost };
+            let change = Change {
+                from: Some(entry.nexus()),
+                kind: ChangeKind::NexusLost,
+            };
             self.ask_owner(unit, ticket, change);
         }
         self.post(FRONT_CORE, Letter::SessionEnded { tsih: entry.tsih });

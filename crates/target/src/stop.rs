@@ -26,7 +26,8 @@ impl Core {
             }
             Submitted::Ring(operation) => {
                 self.flushes += 1;
-                self.reactor.submit_store(Purpose::Flush(unit).token(), operation);
+                self.reactor
+                    .submit_store(Purpose::Flush(unit).token(), operation);
             }
             Submitted::Helper(_) | Submitted::Pending | Submitted::Full(_) => {
                 tracing::error!(unit = %name, "the store takes no flush now");
@@ -42,7 +43,9 @@ impl Core {
     ) {
         self.flushes -= 1;
         let tag = IoTag(u64::MAX);
-        let submitted = self.units[unit].store.handle_ring_result(tag, operation, result);
+        let submitted = self.units[unit]
+            .store
+            .handle_ring_result(tag, operation, result);
         self.carry_flush_on(unit, submitted);
     }
 }

@@ -23,7 +23,9 @@ pub(crate) struct ModelPolicy {
 
 impl std::fmt::Debug for ModelPolicy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ModelPolicy").field("bound", &self.bound).finish_non_exhaustive()
+        f.debug_struct("ModelPolicy")
+            .field("bound", &self.bound)
+            .finish_non_exhaustive()
     }
 }
 
@@ -34,7 +36,11 @@ impl ModelPolicy {
             .filter_map(|position| model.user_by_name(&model.users()[position].name))
             .filter_map(|user| account(&model, secrets, user))
             .collect();
-        Self { model, bound, accounts }
+        Self {
+            model,
+            bound,
+            accounts,
+        }
     }
 
     fn target(&self, index: TargetIndex) -> Option<config::TargetIndex> {
@@ -58,15 +64,23 @@ impl ModelPolicy {
             bound.port() == reached.port() && same_host
         };
         // An address of its own is meant before one that stands for all.
-        let exact = portals.iter().position(|bound| is_it(bound) && !bound.ip().is_unspecified());
+        let exact = portals
+            .iter()
+            .position(|bound| is_it(bound) && !bound.ip().is_unspecified());
         exact.or_else(|| portals.iter().position(is_it))
     }
 
     fn auth(&self, users: &[UserIndex], algorithms: &[config::ChapAlgorithm]) -> TargetAuth {
         let account = |user: &UserIndex| self.accounts.get(user.position()).cloned();
         TargetAuth::Chap {
-            algorithms: algorithms.iter().map(|algorithm| chap_algorithm(*algorithm)).collect(),
-            accounts: users.iter().filter_map(account).collect::<Arc<[ChapAccount]>>(),
+            algorithms: algorithms
+                .iter()
+                .map(|algorithm| chap_algorithm(*algorithm))
+                .collect(),
+            accounts: users
+                .iter()
+                .filter_map(account)
+                .collect::<Arc<[ChapAccount]>>(),
         }
     }
 
@@ -83,7 +97,10 @@ impl ModelPolicy {
             portal_group_tag: 0,
             target_alias: None,
         };
-        Authorization { target: None, policy }
+        Authorization {
+            target: None,
+            policy,
+        }
     }
 }
 
@@ -93,10 +110,21 @@ impl Policy for ModelPolicy {
         asker: &Asker<'_>,
         target_name: Option<&str>,
     ) -> Result<Authorization, LoginStatus> {
-        let Some(name) = target_name else { return Ok(self.authorize_discovery()) };
-        let index = self.model.target_by_name(name).ok_or(LoginStatus::NotFound)?;
-        let position = self.portal_reached(index, asker.portal).ok_or(LoginStatus::NotFound)?;
-        let target = self.model.targets().get(index.position()).ok_or(LoginStatus::NotFound)?;
+        let Some(name) = target_name else {
+            return Ok(self.authorize_discovery());
+        };
+        let index = self
+            .model
+            .target_by_name(name)
+            .ok_or(LoginStatus::NotFound)?;
+        let position = self
+            .portal_reached(index, asker.portal)
+            .ok_or(LoginStatus::NotFound)?;
+        let target = self
+            .model
+            .targets()
+            .get(index.position())
+            .ok_or(LoginStatus::NotFound)?;
         let portal = target.portals.get(position).ok_or(LoginStatus::NotFound)?;
         let initiator = self.initiator(asker);
         if !self.model.discovers(index, &initiator) {
@@ -121,16 +149,15 @@ impl Policy for ModelPolicy {
         Ok(Authorization { target, policy })
     }
 
-    fn luns(
-        &self,
-        asker: &Asker<'_>,
-        target: TargetIndex,
-    ) -> Result<Vec<VisibleLun>, LoginStatus> {
+    fn luns(&self, asker: &Asker<'_>, target: TargetIndex) -> Result<Vec<VisibleLun>, LoginStatus> {
         let index = self.target(target).ok_or(LoginStatus::NotFound)?;
-        let map = self.model.login(index, &self.initiator(asker)).map_err(|denial| {
-            tracing::info!(initiator = asker.initiator_name, %denial, "login denied");
-            LoginStatus::AuthorizationFailure
-        })?;
+        let map = self
+            .model
+            .login(index, &self.initiator(asker))
+            .map_err(|denial| {
+                tracing::info!(initiator = asker.initiator_name, %denial, "login denied");
+                LoginStatus::AuthorizationFailure
+            })?;
         let visible = |entry: &config::LunEntry| VisibleLun {
             lun: entry.lun.value(),
             unit: UnitIndex(u32::try_from(entry.unit.position()).unwrap_or(u32::MAX)),
@@ -158,7 +185,10 @@ impl Policy for ModelPolicy {
                 .zip(bound.into_iter().flatten())
                 .filter_map(|(portal, bound)| portal.target_address(*bound, asker.portal))
                 .collect();
-            visible.push(VisibleTarget { name: target.name.as_str().to_owned(), addresses });
+            visible.push(VisibleTarget {
+                name: target.name.as_str().to_owned(),
+                addresses,
+            });
         }
         visible
     }
@@ -168,9 +198,14 @@ fn account(model: &Model, secrets: &Secrets, user: UserIndex) -> Option<ChapAcco
     let configured = model.users().get(user.position())?;
     let read = secrets.of(user)?;
     let secret = |bytes: &[u8]| Secret::new(bytes.to_vec());
-    let target = configured.mutual.as_ref().zip(read.mutual.as_ref()).map(|(mutual, own)| {
-        Credentials { name: mutual.name.clone(), secret: secret(own.as_bytes()) }
-    });
+    let target = configured
+        .mutual
+        .as_ref()
+        .zip(read.mutual.as_ref())
+        .map(|(mutual, own)| Credentials {
+            name: mutual.name.clone(),
+            secret: secret(own.as_bytes()),
+        });
     let initiator = Credentials {
         name: configured.name.clone(),
         secret: secret(read.forward.as_bytes()),

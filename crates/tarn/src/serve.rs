@@ -51,7 +51,13 @@ pub(crate) fn serve(prepared: Prepared) -> anyhow::Result<()> {
     let units = unit_plans(&prepared, &stores, &ports)?;
     let targets = target_plans(&prepared.model, &ports);
     let settings = settings(&prepared.model)?;
-    let keeper = StateKeeper(prepared.identities.iter().map(|it| Arc::clone(&it.state)).collect());
+    let keeper = StateKeeper(
+        prepared
+            .identities
+            .iter()
+            .map(|it| Arc::clone(&it.state))
+            .collect(),
+    );
     let policy = ModelPolicy::new(prepared.model.clone(), &prepared.secrets, bound);
     let plane = DataPlane::start(Plan {
         units,
@@ -87,7 +93,10 @@ fn open_stores(model: &Model) -> Result<Vec<Arc<dyn SharedStore>>, StartError> {
     let open = |unit: &config::Unit| {
         options(&unit.store)
             .open()
-            .map_err(|source| StartError::Store { place: unit.place.clone(), source })
+            .map_err(|source| StartError::Store {
+                place: unit.place.clone(),
+                source,
+            })
     };
     model.units().iter().map(open).collect()
 }
@@ -131,10 +140,14 @@ fn bind(model: &Model) -> Result<(Vec<Listener>, Vec<Vec<SocketAddr>>), StartErr
         .collect();
     let mut listeners = Vec::new();
     for wanted in model.listeners() {
-        let listener = Listener::bind(wanted.bind, BACKLOG)
-            .map_err(|source| StartError::Bind { place: wanted.place.clone(), source })?;
+        let listener = Listener::bind(wanted.bind, BACKLOG).map_err(|source| StartError::Bind {
+            place: wanted.place.clone(),
+            source,
+        })?;
         for (target, portal) in &wanted.portals {
-            let slot = bound.get_mut(target.position()).and_then(|all| all.get_mut(*portal));
+            let slot = bound
+                .get_mut(target.position())
+                .and_then(|all| all.get_mut(*portal));
             if let Some(slot) = slot {
                 *slot = listener.local_address();
             }
@@ -149,16 +162,17 @@ fn bound_portals(model: &Model, bound: &[Vec<SocketAddr>]) -> Vec<BoundPortal> {
     for ((index, target), addresses) in model.target_indices().zip(model.targets()).zip(bound) {
         for (portal, address) in target.portals.iter().zip(addresses) {
             let advertise = portal.advertise.clone();
-            portals.push(BoundPortal { target: index, address: *address, advertise });
+            portals.push(BoundPortal {
+                target: index,
+                address: *address,
+                advertise,
+            });
         }
     }
     portals
 }
 
-fn served_units(
-    stores: &[Arc<dyn SharedStore>],
-    identities: &[UnitIdentity],
-) -> Vec<ServedUnit> {
+fn served_units(stores: &[Arc<dyn SharedStore>], identities: &[UnitIdentity]) -> Vec<ServedUnit> {
     stores
         .iter()
         .zip(identities)
@@ -175,12 +189,19 @@ fn ports_of(model: &Model) -> Vec<Vec<PortPlan>> {
     let mut relative_id = 0;
     let mut ports = Vec::new();
     for target in model.targets() {
-        let mut tags: Vec<u16> = target.portals.iter().map(|portal| portal.group_tag).collect();
+        let mut tags: Vec<u16> = target
+            .portals
+            .iter()
+            .map(|portal| portal.group_tag)
+            .collect();
         tags.sort_unstable();
         tags.dedup();
         let number = |portal_group_tag| {
             relative_id += 1;
-            PortPlan { portal_group_tag, relative_id }
+            PortPlan {
+                portal_group_tag,
+                relative_id,
+            }
         };
         ports.push(tags.into_iter().map(number).collect());
     }
@@ -212,7 +233,12 @@ fn unit_plans(
         };
         let name = unit.id.clone().unwrap_or_else(|| unit.store.text.clone());
         let restored = identity.state.load()?;
-        plans.push(UnitPlan { name, profile, store: Arc::clone(store), restored });
+        plans.push(UnitPlan {
+            name,
+            profile,
+            store: Arc::clone(store),
+            restored,
+        });
     }
     Ok(plans)
 }
@@ -227,7 +253,11 @@ fn scsi_identity(
     let mut target_ports = Vec::new();
     let mut device_name = String::new();
     for (target, ports) in model.targets().iter().zip(ports) {
-        if !target.luns.iter().any(|entry| entry.unit.position() == position) {
+        if !target
+            .luns
+            .iter()
+            .any(|entry| entry.unit.position() == position)
+        {
             continue;
         }
         if device_name.is_empty() {
@@ -245,7 +275,9 @@ fn scsi_identity(
     Identity {
         vendor: "TARN".to_owned(),
         product: "DISK".to_owned(),
-        revision: env!("CARGO_PKG_VERSION_MAJOR").to_owned() + "." + env!("CARGO_PKG_VERSION_MINOR"),
+        revision: env!("CARGO_PKG_VERSION_MAJOR").to_owned()
+            + "."
+            + env!("CARGO_PKG_VERSION_MINOR"),
         serial: identity.serial.as_str().to_owned(),
         naa: identity.naa.as_bytes().to_vec(),
         eui: None,

@@ -17,6 +17,10 @@ impl Signals {
 
     /// Waits for one of them and gives its name.
     pub(crate) fn wait(mut self) -> &'static str {
-        self.0.forever().next().and_then(signal_name).unwrap_or("end of signals")
+        self.0
+            .forever()
+            .next()
+            .and_then(signal_name)
+            .unwrap_or("end of signals")
     }
 }

@@ -231,11 +231,25 @@ impl Session {
         pool: &Pool,
         now: Duration,
     ) -> Result<(), Violation> {
+        if let Some(Some(state)) = self.connections.get_mut(connection) {
+            state.last_received = now;
+        }
+        self.handle_bytes(connection, Some(chunk), pool)
+    }
+
+    /// Takes all PDUs that end within the bytes; none means that a data segment may have ended
+    /// with what was received before.
+    fn handle_bytes(
+        &mut self,
+        connection: usize,
+        chunk: Option<&Rc<Buffer>>,
+        pool: &Pool,
+    ) -> Result<(), Violation> {
+        let bytes: &[u8] = chunk.map_or(&[], |chunk| chunk);
         let mut at = 0;
         loop {
             let Some(Some(state)) = self.connections.get_mut(connection) else { return Ok(()) };
-            state.last_received = now;
-            let outcome = match state.receiver.next(chunk, &mut at)? {
+            let outcome = match state.receiver.next(bytes, &mut at)? {
                 Received::Starved => return Ok(()),
                 Received::Whole { header, data, intact } => {
                     self.handle_whole(connection, &header, chunk, data, intact, pool)
@@ -245,7 +259,7 @@ impl Session {
                     begun.map(|incoming| self.set_incoming(connection, Some(incoming)))
                 }
                 Received::Piece(range) => {
-                    self.handle_piece(connection, chunk.get(range).unwrap_or(&[]));
+                    self.handle_piece(connection, bytes.get(range).unwrap_or(&[]));
                     Ok(())
                 }
                 Received::End { intact } => self.handle_end(connection, intact, pool),
@@ -287,11 +301,12 @@ impl Session {
         connection: usize,
         buffer: Buffer,
         received: usize,
+        pool: &Pool,
         now: Duration,
-    ) {
-        let Some(Some(state)) = self.connections.get_mut(connection) else { return };
+    ) -> Result<(), Violation> {
+        let Some(Some(state)) = self.connections.get_mut(connection) else { return Ok(()) };
         state.last_received = now;
-        let Some(Incoming::Data { task, offset, .. }) = &mut state.incoming else { return };
+        let Some(Incoming::Data { task, offset, .. }) = &mut state.incoming else { return Ok(()) };
         let end = offset.saturating_add(received);
         state.receiver.take_direct(buffer.get(*offset..end).unwrap_or(&[]));
         *offset = end;
@@ -301,6 +316,7 @@ impl Session {
         {
             task.data_out.give_back(buffer);
         }
+        self.handle_bytes(connection, None, pool)
     }
 
     /// Tries again what waited for memory. Call it when buffers came back to the pool.
@@ -349,18 +365,19 @@ impl Session {
         &mut self,
         connection: usize,
         header: &Header,
-        chunk: &Rc<Buffer>,
+        chunk: Option<&Rc<Buffer>>,
         data: std::ops::Range<usize>,
         intact: bool,
         pool: &Pool,
     ) -> Result<(), Violation> {
         let is_plain = header.opcode_bits() == Opcode::ScsiCommand.code() && intact;
         let outcome = if is_plain {
-            self.handle_command(connection, header, Some((chunk, data)), pool)
+            self.handle_command(connection, header, chunk.map(|chunk| (chunk, data)), pool)
         } else {
             let begun = self.begin(connection, header.clone(), pool)?;
             self.set_incoming(connection, Some(begun));
-            self.handle_piece(connection, chunk.get(data).unwrap_or(&[]));
+            let bytes: &[u8] = chunk.map_or(&[], |chunk| chunk);
+            self.handle_piece(connection, bytes.get(data).unwrap_or(&[]));
             self.handle_end(connection, intact, pool)
         };
         outcome.or_else(|violation| self.dispose(connection, Some(header), violation))
