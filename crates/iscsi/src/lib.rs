@@ -18,6 +18,8 @@
 //! | [`framing`] | PDUs out of a byte stream, where speed does not matter |
 //! | [`login`] | login, both roles |
 //! | [`target`] | the target in full-feature phase |
+//! | [`initiator`] | the initiator in full-feature phase |
+//! | [`fuzz`] | entry points for fuzzing |
 //! | [`limits`] | every bound the crate puts on a peer |
 
 #![forbid(unsafe_code)]
@@ -27,6 +29,8 @@ pub mod chap;
 pub mod digest;
 pub mod discovery;
 pub mod framing;
+pub mod fuzz;
+pub mod initiator;
 pub mod limits;
 pub mod login;
 pub mod names;

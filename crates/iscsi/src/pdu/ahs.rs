@@ -13,6 +13,8 @@ const TYPE_READ_LENGTH: u8 = 2;
 const CDB_MAX_BYTES: usize = 260;
 /// How much of a CDB lies in the basic header segment.
 const CDB_IN_BHS_BYTES: usize = 16;
+/// Longest rest of a CDB in an additional header segment.
+pub const EXTENDED_CDB_MAX_BYTES: usize = CDB_MAX_BYTES - CDB_IN_BHS_BYTES;
 
 /// Why a chain of additional header segments is not acceptable.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -70,7 +72,7 @@ impl<'a> AdditionalHeaders<'a> {
                 (TYPE_EXTENDED_CDB, [_reserved, cdb @ ..])
                     if parsed.extended_cdb.is_empty()
                         && !cdb.is_empty()
-                        && cdb.len() <= CDB_MAX_BYTES.saturating_sub(CDB_IN_BHS_BYTES) =>
+                        && cdb.len() <= EXTENDED_CDB_MAX_BYTES =>
                 {
                     parsed.extended_cdb = cdb;
                 }

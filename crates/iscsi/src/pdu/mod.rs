@@ -18,7 +18,9 @@ mod codes;
 mod request;
 mod response;
 
-pub use ahs::{AdditionalHeaders, AhsError, extended_cdb_ahs, read_length_ahs};
+pub use ahs::{
+    AdditionalHeaders, AhsError, EXTENDED_CDB_MAX_BYTES, extended_cdb_ahs, read_length_ahs,
+};
 pub use codes::{
     AsyncEvent, IscsiResponse, LoginStage, LoginStatus, LogoutReason, LogoutResponseCode, Opcode,
     RejectReason, SnackType, TaskAttribute, TaskManagementFunction, TaskManagementResponse,
