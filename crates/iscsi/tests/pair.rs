@@ -3,6 +3,13 @@
 //!
 //! The target's owner is a byte array: a command names an offset in its CDB.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::arithmetic_side_effects,
+    reason = "helpers of tests, which may end a test as they please"
+)]
+
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,11 +71,13 @@ fn login(
                     }));
                 }
                 LoginAction::Admit(login) => {
-                    let (tsih, exp_cmd_sn, max_cmd_sn) = join.unwrap_or((
-                        Tsih(7),
-                        login.cmd_sn,
-                        login.cmd_sn.plus(QUEUE_DEPTH).previous(),
-                    ));
+                    let (tsih, exp_cmd_sn, max_cmd_sn) = join.unwrap_or_else(|| {
+                        (
+                            Tsih(7),
+                            login.cmd_sn,
+                            login.cmd_sn.plus(QUEUE_DEPTH).previous(),
+                        )
+                    });
                     let admission = Admission {
                         tsih,
                         exp_cmd_sn,
