@@ -70,7 +70,9 @@ impl Default for Limits {
             transfer_bytes_optimal: 1024 * 1024,
             unmap_blocks_max: 1024 * 1024,
             unmap_descriptors_max: 256,
-            write_same_blocks_max: 32 * 1024,
+            // Below what two bytes of NUMBER OF LOGICAL BLOCKS can ask for: clients that see more
+            // write as much in one command first, which no transfer limit allows.
+            write_same_blocks_max: 0xffff,
             compare_and_write_blocks_max: 128,
             lba_status_descriptors_max: 1024,
         }

@@ -20,7 +20,7 @@ impl Session {
     /// Gives the connection that has something to send now.
     pub fn respond(&mut self, id: TaskId, response: Response<'_>) -> Option<usize> {
         let tag = self.tag_of(id);
-        let task = self.task_mut(id)?;
+        let task = self.task_mut(id).filter(|task| task.phase == Phase::Running)?;
         let (connection, read_length) = (task.connection, task.read_length);
         let (lun, write_length) = (task.lun, task.write_length);
         let residual = Residual::of(response.transfer_length, u64::from(write_length.max(read_length)));

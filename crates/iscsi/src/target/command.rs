@@ -239,6 +239,7 @@ impl Session {
         let Some(task) = self.task_mut(id) else { return Ok(()) };
         task.phase = Phase::Running;
         let (immediate, fault) = (task.immediate, task.data_out.fault);
+        task.data_out.is_fault_told = fault.is_some();
         let (data_out_length, data_in_length) = (task.write_length, task.read_length);
         if immediate {
             self.immediate = self.immediate.saturating_add(1);

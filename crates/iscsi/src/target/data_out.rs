@@ -7,7 +7,7 @@ use memory::{Payload, Pool};
 use super::receive::Header;
 use super::session::Session;
 use super::task::{Phase, Progress};
-use super::{DataFault, Event, Incoming, TaskId, Violation};
+use super::{DataFault, Event, Incoming, TaskId, Verdict, Violation};
 use crate::limits;
 use crate::pdu::{Bhs, DataOutBhs, Opcode, R2tBhs, RESERVED_TAG, ScsiCommandBhs};
 
@@ -47,8 +47,15 @@ impl Session {
         }
         let limit = first_burst.min(task.write_length);
         let offset = bhs.buffer_offset.get();
-        task.data_out.check(transfer, bhs.data_sn.get(), offset, length, limit)?;
-        if !task.data_out.is_dropping() {
+        let check = task.data_out.check(transfer, bhs.data_sn.get(), offset, length, limit);
+        if task.data_out.is_dropping() {
+            // What comes after the end, or after a fault, is only counted.
+        } else if let Err(violation) = check {
+            if let Verdict::FailTask(fault) = violation.verdict() {
+                self.fail_data(id, fault);
+            }
+            self.dispose(connection, None, violation)?;
+        } else {
             // The whole of it at once, so that unsolicited data is not copied from buffer to
             // buffer: up to what the command takes, or what may come unasked.
             let room = task.data_out.wanted.unwrap_or(limit).max(offset.saturating_add(length));
@@ -127,15 +134,11 @@ impl Session {
     /// Tells the owner, once, that a task's data will not be complete.
     pub(super) fn fail_data(&mut self, id: TaskId, fault: DataFault) {
         let Some(task) = self.task_mut(id) else { return };
-        let is_new = !task.data_out.is_dropping() || task.data_out.fault == Some(fault);
-        task.data_out.fault = Some(fault);
-        let is_known = task.phase == Phase::Running && is_new;
-        let unsolicited = task.data_out.is_unsolicited_open();
+        task.data_out.fault.get_or_insert(fault);
         task.data_out.drop_data();
-        if !unsolicited {
-            task.data_out.close_unsolicited();
-        }
-        if is_known {
+        let is_told = task.phase == Phase::Running
+            && !std::mem::replace(&mut task.data_out.is_fault_told, true);
+        if is_told {
             self.events.push_back(Event::DataFault(id, fault));
         }
     }

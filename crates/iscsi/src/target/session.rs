@@ -357,6 +357,8 @@ impl Session {
                 self.reject(connection, header, reason);
                 Ok(())
             }
+            // Its task has been ended where it was found.
+            Verdict::FailTask(_) => Ok(()),
             Verdict::DropConnection => Err(violation),
         }
     }

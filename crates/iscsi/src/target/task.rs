@@ -25,7 +25,7 @@ pub enum DataFault {
     UnexpectedUnsolicited,
     /// A sequence ended early (sense 0C/0D).
     IncorrectAmount,
-    /// A data digest did not match (sense 47/05).
+    /// Data was damaged or is missing (sense 47/05).
     DigestError,
     /// There was no memory for it; the initiator may try again (TASK SET FULL).
     NoMemory,
@@ -64,6 +64,8 @@ pub(super) struct DataOut {
     /// The data has been handed on; what still comes is dropped.
     collected: bool,
     pub(super) fault: Option<DataFault>,
+    /// The owner has been told of it.
+    pub(super) is_fault_told: bool,
     /// Asked for and not complete, in order.
     pub(super) r2ts: VecDeque<R2t>,
     /// Up to where data was asked for.
@@ -107,6 +109,7 @@ impl DataOut {
             wanted: None,
             collected: false,
             fault: None,
+            is_fault_told: false,
             r2ts: VecDeque::new(),
             asked: 0,
             r2t_sn: 0,
@@ -122,10 +125,6 @@ impl DataOut {
 
     pub(super) const fn is_unsolicited_open(&self) -> bool {
         self.unsolicited.is_some()
-    }
-
-    pub(super) const fn close_unsolicited(&mut self) {
-        self.unsolicited = None;
     }
 
     /// Takes immediate data that lies whole in a chunk, without copying it.

@@ -1,5 +1,6 @@
 //! What an initiator may do wrong in the full-feature phase, and the one table of consequences.
 
+use super::DataFault;
 use crate::pdu::{AhsError, RejectReason};
 
 /// Something the initiator did that the standard does not allow.
@@ -128,6 +129,8 @@ pub enum Verdict {
     Ignore,
     /// Send a Reject PDU with this reason; the connection goes on.
     Reject(RejectReason),
+    /// The task ends with CHECK CONDITION; the connection goes on.
+    FailTask(DataFault),
     /// Close the connection, and with it, at ErrorRecoveryLevel 0, the session.
     DropConnection,
 }
@@ -139,10 +142,12 @@ impl Violation {
         match self {
             // Where the next PDU starts is unknown once a length or a header is damaged.
             Self::DataSegmentTooLong { .. } | Self::HeaderDigest => Verdict::DropConnection,
-            // Without recovery within the connection, damaged or missing data means the end.
-            Self::DataSnOutOfOrder { .. }
-            | Self::DataOutOfOrder { .. }
-            | Self::BurstTooLong { .. } => Verdict::DropConnection,
+            // Spec: RFC 7143 sections 7.8 and 7.9; data that is missing cannot be asked for again
+            // at this level, so its task ends. The stream itself is in order.
+            Self::DataSnOutOfOrder { .. } | Self::DataOutOfOrder { .. } => {
+                Verdict::FailTask(DataFault::DigestError)
+            }
+            Self::BurstTooLong { .. } => Verdict::FailTask(DataFault::IncorrectAmount),
             // Spec: RFC 7143 section 4.2.2.1.
             Self::CmdSnOutsideWindow { .. } | Self::CmdSnRepeated { .. } => Verdict::Ignore,
             Self::UnknownPing { .. } => Verdict::Ignore,

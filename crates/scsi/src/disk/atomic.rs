@@ -26,7 +26,9 @@ impl LogicalUnit {
         command: &Command<'_>,
     ) -> Result<Step, Sense> {
         let (lba, blocks) = self.extent(task, spec)?;
-        if blocks > u32::from(self.profile.limits.compare_and_write_blocks_max) {
+        // The field has eight bits: data for none at all is data for more blocks than it holds.
+        let overflows = blocks == 0 && command.data_out_length > 0;
+        if overflows || blocks > u32::from(self.profile.limits.compare_and_write_blocks_max) {
             return Err(Sense::invalid_byte_in_cdb(spec.layout.length_at()));
         }
         let length = blocks

@@ -201,14 +201,14 @@ fn extended(profile: &Profile) -> Vec<u8> {
 
 /// Spec: SBC-4, Block Limits VPD page.
 fn block_limits(profile: &Profile) -> Vec<u8> {
-    /// WRITE SAME needs a number of blocks that is not zero.
-    const WSNZ: u8 = 0x01;
+    /// Without WSNZ, zero blocks in WRITE SAME stand for the rest of the medium.
+    const NO_WSNZ: u8 = 0x00;
     const UGAVALID: u32 = 0x8000_0000;
     let limits = &profile.limits;
     let capabilities = &profile.capabilities;
     let blocks_of = |bytes: u32| bytes.checked_div(capabilities.block_bytes).unwrap_or(0);
     let granularity = u16::try_from(blocks_of(capabilities.physical_block_bytes)).unwrap_or(0);
-    let mut body = vec![WSNZ, limits.compare_and_write_blocks_max];
+    let mut body = vec![NO_WSNZ, limits.compare_and_write_blocks_max];
     body.extend_from_slice(&granularity.to_be_bytes());
     body.extend_from_slice(&profile.transfer_blocks_max().to_be_bytes());
     body.extend_from_slice(&blocks_of(limits.transfer_bytes_optimal).to_be_bytes());

@@ -283,7 +283,7 @@ impl Owner {
                 self.command(from, Cdb::new(cdb), parameters, draft)?;
             }
             ChangeKind::LogicalUnitReset => {
-                draft.reset(others, UnitAttention::LogicalUnitReset);
+                draft.reset(Who::All, UnitAttention::LogicalUnitReset);
             }
             ChangeKind::TargetReset => draft.reset(Who::All, UnitAttention::TargetReset),
             ChangeKind::ClearTaskSet => {

@@ -35,12 +35,16 @@ impl LogicalUnit {
         command: &Command<'_>,
     ) -> Result<Step, Sense> {
         let (lba, blocks) = self.extent(task, spec)?;
-        // WSNZ: zero does not stand for the rest of the medium.
-        if blocks == 0 || blocks > self.profile.limits.write_same_blocks_max {
+        // Without WSNZ zero stands for the rest of the medium.
+        let blocks = match blocks {
+            0 => self.blocks.saturating_sub(lba),
+            some => u64::from(some),
+        };
+        if blocks > u64::from(self.profile.limits.write_same_blocks_max) {
             return Err(Sense::invalid_byte_in_cdb(spec.layout.length_at()));
         }
         task.lba = lba;
-        task.blocks = u64::from(blocks);
+        task.blocks = blocks;
         if task.cdb.opcode() == WRITE_SAME_16 && task.cdb.has(1, NO_DATA) {
             return Ok(self.zero_or_unmap(task));
         }
@@ -60,7 +64,13 @@ impl LogicalUnit {
         if bytes.iter().all(|&byte| byte == 0) {
             return self.zero_or_unmap(task);
         }
-        // UNMAP set makes no difference here: an unmapped block would read zeros, not this.
+        // An unmapped block would read zeros, not this, so UNMAP makes no difference. But to unmap
+        // the rest of the medium is a discard, whatever block comes with it: so test suites have
+        // it, and so do other targets.
+        let is_rest = task.spec.is_some_and(|spec| spec.layout.extent(task.cdb).1 == 0);
+        if task.cdb.has(1, UNMAP) && is_rest {
+            return self.zero_or_unmap(task);
+        }
         let in_pattern = PATTERN_BYTES.checked_div(self.block_bytes()).unwrap_or(1);
         let count = task.blocks.min(in_pattern.max(1));
         let pattern = bytes.repeat(usize::try_from(count).unwrap_or(1));

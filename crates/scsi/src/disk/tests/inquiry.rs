@@ -43,9 +43,9 @@ fn vital_product_data() {
         (
             0xb0,
             format!(
-                "00 b0 00 3c 01 80 00 08 00 00 04 00 00 00 00 80
+                "00 b0 00 3c 00 80 00 08 00 00 04 00 00 00 00 80
                  00 00 04 00 00 10 00 00 00 00 01 00 00 00 00 08
-                 80 00 00 00 00 00 00 00 00 00 80 00 {}",
+                 80 00 00 00 00 00 00 00 00 00 ff ff {}",
                 zeros(20)
             ),
         ),
@@ -64,7 +64,7 @@ fn a_thick_unit_of_4096_byte_blocks_has_no_unmap_limits() {
     thick.capabilities.block_bytes = 4096;
     let (mut rig, at) = Rig::ready(thick);
     let limits = inquiry(&mut rig, at, Some(0xb0));
-    assert_dump(&limits[4..16], "01 80 00 01 00 00 00 80 00 00 00 10");
+    assert_dump(&limits[4..16], "00 80 00 01 00 00 00 80 00 00 00 10");
     assert_eq!(limits[20..36], [0; 16]);
     assert_dump(
         &inquiry(&mut rig, at, Some(0xb2)),

@@ -259,6 +259,8 @@ fn saved_pages_outlive_a_reset_and_a_restart_others_do_not() {
     assert_eq!(rig.persisted, None);
     assert_eq!(mode_sense(&mut rig, at, 3, CONTROL, 0)[16], 0x08);
     rig.change(Some(1), ChangeKind::LogicalUnitReset);
+    let told = rig.run(at, &[0; 6], &[]);
+    assert_eq!(sense(&told), (6, 0x29, 0x03));
     assert_eq!(current(&mut rig, at, CONTROL)[4], 0x08);
     assert_eq!(current(&mut rig, at, CACHING)[2], 0x04);
     let mut restarted = Rig::restored(profile(), Some(&kept));

@@ -90,18 +90,19 @@ fn removal_stays_prevented_until_allowed_or_the_nexus_or_a_reset_ends_it() {
 }
 
 #[test]
-fn a_logical_unit_reset_is_told_to_the_others_and_ends_all_tasks() {
+fn a_logical_unit_reset_is_told_to_all_and_ends_all_tasks() {
     let (mut rig, at) = Rig::ready(profile());
     let other = rig.attach(1, 2);
     good(&rig.run(at, &[0x16, 0, 0, 0, 0, 0], &[]));
     rig.change(Some(1), ChangeKind::LogicalUnitReset);
     assert_eq!(rig.aborted, [Who::All]);
-    good(&rig.run(at, &TEST_UNIT_READY, &[]));
-    assert_eq!(
-        sense(&rig.run(other, &TEST_UNIT_READY, &[])),
-        (6, 0x29, 0x03)
-    );
-    good(&rig.run(other, &TEST_UNIT_READY, &[]));
+    for nexus in [at, other] {
+        assert_eq!(
+            sense(&rig.run(nexus, &TEST_UNIT_READY, &[])),
+            (6, 0x29, 0x03)
+        );
+        good(&rig.run(nexus, &TEST_UNIT_READY, &[]));
+    }
 }
 
 #[test]

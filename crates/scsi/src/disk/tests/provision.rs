@@ -78,7 +78,7 @@ fn write_same_with_ndob_takes_no_data() {
 }
 
 #[test]
-fn write_same_refuses_zero_blocks_too_many_blocks_and_other_data_lengths() {
+fn write_same_refuses_too_many_blocks_and_other_data_lengths() {
     let (mut rig, at) = Rig::ready(Profile {
         limits: Limits {
             write_same_blocks_max: 100,
@@ -87,6 +87,7 @@ fn write_same_refuses_zero_blocks_too_many_blocks_and_other_data_lengths() {
         ..profile()
     });
     good(&rig.run(at, &write_same(0, 0, 100), &[0; BLOCK]));
+    // Zero is the rest of the medium, and that is too much from the start of it.
     for blocks in [0, 101] {
         let outcome = rig.run(at, &write_same(0, 0, blocks), &[0; BLOCK]);
         assert_eq!(
@@ -94,6 +95,18 @@ fn write_same_refuses_zero_blocks_too_many_blocks_and_other_data_lengths() {
             (INVALID_FIELD, (7, None))
         );
     }
+    let blocks = BLOCKS;
+    rig.asked.clear();
+    good(&rig.run(at, &write_same(0, u32::try_from(blocks - 100).unwrap(), 0), &[0; BLOCK]));
+    let bytes = 100 * BLOCK as u64;
+    let from = (blocks - 100) * BLOCK as u64;
+    assert_eq!(rig.asked, [Asked::Zero(from, from + bytes, false)]);
+    let mut pattern = [0; BLOCK];
+    pattern[0] = 1;
+    rig.asked.clear();
+    // The rest of the medium, unmapped: the block does not matter.
+    good(&rig.run(at, &write_same(UNMAP, u32::try_from(blocks - 100).unwrap(), 0), &pattern));
+    assert_eq!(rig.asked, [Asked::Unmap(from, from + bytes)]);
     for announced in [0, 256, 511, 513, 1024] {
         let outcome = rig.run(at, &write_same(UNMAP, 0, 1), &vec![0; announced]);
         assert_eq!(sense(&outcome), (5, 0x0e, 0x03), "{announced} announced");
