@@ -16,6 +16,7 @@ use store::{
 };
 
 use crate::prng::Prng;
+use crate::sabotage::Sabotage;
 
 /// Logical block length, in bytes.
 pub const BLOCK_BYTES: usize = 512;
@@ -72,6 +73,7 @@ struct State {
     queue_max: usize,
     is_latched: bool,
     prng: Prng,
+    sabotage: Option<Sabotage>,
 }
 
 /// The disk, for the world.
@@ -87,7 +89,7 @@ struct Handle {
 }
 
 impl Disk {
-    /// A disk of zeros. It takes `queue_max` requests at a time.
+    /// A disk of zeros. It takes `queue_max` requests of each core at a time.
     pub fn new(blocks: usize, volatile_cache: bool, queue_max: usize, prng: Prng) -> Self {
         let size = blocks * BLOCK_BYTES;
         let block_bytes = u32::try_from(BLOCK_BYTES).unwrap_or(u32::MAX);
@@ -115,7 +117,13 @@ impl Disk {
             queue_max,
             is_latched: false,
             prng,
+            sabotage: None,
         })))
+    }
+
+    /// From now on something is wrong with it.
+    pub fn sabotage(&self, sabotage: Sabotage) {
+        self.0.borrow_mut().sabotage = Some(sabotage);
     }
 
     /// What it is.
@@ -258,7 +266,10 @@ impl State {
         if fate != Fate::Good {
             return Err(IoFailure::Medium { offset });
         }
-        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let mut start = usize::try_from(offset).unwrap_or(usize::MAX);
+        if self.is_time_for(Sabotage::MisplaceReads) {
+            start = start.saturating_sub(BLOCK_BYTES);
+        }
         let bytes = &self.content[start..start + len];
         let Some(mut buffer) = buffer else {
             return Err(IoFailure::Hardware { errno: 0 });
@@ -289,6 +300,9 @@ impl State {
             Fate::Torn => self.prng.size(0, blocks.len().saturating_sub(1)),
             Fate::Good | Fate::Failed | Fate::Hangs => blocks.len(),
         };
+        if self.is_time_for(Sabotage::LoseWrites) {
+            return Ok(IoAnswer::Done);
+        }
         for (index, block) in blocks.take(effective).enumerate() {
             let at = block * BLOCK_BYTES;
             let content = &mut self.content[at..at + BLOCK_BYTES];
@@ -313,10 +327,17 @@ impl State {
             self.is_latched = true;
             return Err(IoFailure::Hardware { errno: 5 });
         }
+        if self.sabotage == Some(Sabotage::FlushInVain) {
+            return Ok(IoAnswer::Done);
+        }
         for block in std::mem::take(&mut self.dirty) {
             self.persist(block);
         }
         Ok(IoAnswer::Done)
+    }
+
+    fn is_time_for(&mut self, sabotage: Sabotage) -> bool {
+        self.sabotage == Some(sabotage) && self.prng.chance(100)
     }
 
     fn persist(&mut self, block: usize) {
@@ -352,7 +373,8 @@ impl Backstore for Handle {
 
     fn submit(&mut self, tag: IoTag, request: IoRequest) -> Submitted {
         let mut state = self.disk.0.borrow_mut();
-        if state.waiting.len() >= state.queue_max {
+        let own = |waiting: &&Waiting| waiting.core == self.core;
+        if state.waiting.values().filter(own).count() >= state.queue_max {
             return Submitted::Full(request);
         }
         // As a page cache does: some requests are over before they wait.
@@ -484,7 +506,9 @@ mod tests {
     fn a_full_queue_gives_the_request_back() {
         let disk = Disk::new(8, true, 1, Prng::new(5));
         write(&disk, 0, 1, false);
-        let submitted = disk.handle(1).submit(IoTag(2), IoRequest::Flush);
+        let submitted = disk.handle(0).submit(IoTag(2), IoRequest::Flush);
         assert!(matches!(submitted, Submitted::Full(IoRequest::Flush)));
+        let submitted = disk.handle(1).submit(IoTag(2), IoRequest::Flush);
+        assert!(matches!(submitted, Submitted::Pending));
     }
 }

@@ -59,6 +59,8 @@ pub enum Ended {
     },
     /// It failed or was aborted: some blocks may have changed, and none will any more.
     Uncertain,
+    /// It was refused before it began: nothing has changed.
+    Refused,
 }
 
 /// A block that holds what it cannot.
@@ -140,11 +142,19 @@ impl Ledger {
             if let Some(version) = own {
                 version.is_open = false;
             }
-            if let Ended::Good { durable } = ended {
-                let stays = |version: &Version| !gone.contains(&version.by);
-                block.possible.retain(stays);
-                if durable {
-                    block.after_crash.retain(stays);
+            let stays = |version: &Version| !gone.contains(&version.by);
+            let is_another = |version: &Version| version.by != handle;
+            match ended {
+                Ended::Good { durable } => {
+                    block.possible.retain(stays);
+                    if durable {
+                        block.after_crash.retain(stays);
+                    }
+                }
+                Ended::Uncertain => {}
+                Ended::Refused => {
+                    block.possible.retain(is_another);
+                    block.after_crash.retain(is_another);
                 }
             }
         }
@@ -208,6 +218,22 @@ impl Ledger {
             }
             block.possible.clone_from(&block.after_crash);
         }
+    }
+
+    /// Holds the medium itself against the book, when nothing is under way any more.
+    pub fn check_all(&mut self, content: &[u8]) -> Result<(), WrongData> {
+        self.begin_read(0, 0..self.blocks.len());
+        self.end_read(0, Some(content))
+    }
+
+    /// Some value that the block may hold, for whoever wants to guess.
+    pub fn guess(&self, lba: usize) -> WriteId {
+        let block = self.blocks.get(lba);
+        let mut newest_first = block
+            .into_iter()
+            .flat_map(|block| block.possible.iter().rev());
+        let settled = newest_first.find(|version| !version.is_open);
+        settled.map_or(0, |version| version.id)
     }
 
     /// How many blocks there are.
@@ -301,6 +327,16 @@ mod tests {
         ledger.begin_write(2, 6, 0..1);
         ledger.end_write(2, GOOD);
         assert_eq!(readable(&mut ledger), [6]);
+    }
+
+    #[test]
+    fn a_refused_write_is_never_seen() {
+        let mut ledger = Ledger::new(4);
+        ledger.begin_write(1, 5, 0..1);
+        ledger.end_write(1, Ended::Refused);
+        assert_eq!(readable(&mut ledger), [0]);
+        ledger.crash();
+        assert_eq!(readable(&mut ledger), [0]);
     }
 
     #[test]

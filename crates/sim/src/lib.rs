@@ -1,10 +1,34 @@
-//! A seeded world that drives the pure crates of Tarn.
+//! A seeded world that drives the pure crates of Tarn: `iscsi` (login and full-feature phase, the
+//! target's role), `scsi` (the device server and its owner) and the contract of `store`.
+//!
+//! One seed decides a [`scenario`]: how many cores, initiators and connections there are, what is
+//! negotiated, how the network, the disk and the initiators misbehave. The [`world`] lives it
+//! through on one thread, with time as a number, and holds every step against the rules. A
+//! failure is told by its seed and the shortest prefix that fails ([`shrink`]).
+//!
+//! | Module | Owns |
+//! | --- | --- |
+//! | [`agenda`], [`prng`], [`trace`] | time, chance, the diary |
+//! | [`network`], [`disk`] | links and a medium, with their faults |
+//! | [`ledger`] | what each block may hold |
+//! | [`initiator`] | the other end of the protocol, and its judge |
+//! | [`host`] | the machines under test, bound to simulated cores |
+//! | [`world`] | everything that happens, in order |
+//! | [`sabotage`] | bugs on purpose, to test the checkers |
+//!
+//! The README explains the lines of the diary and the rules.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod agenda;
 pub mod disk;
+pub mod host;
+pub mod initiator;
 pub mod ledger;
 pub mod network;
 pub mod prng;
+pub mod sabotage;
+pub mod scenario;
+pub mod shrink;
 pub mod trace;
+pub mod world;

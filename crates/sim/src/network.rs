@@ -114,6 +114,13 @@ impl Link {
         Some((taken, arrives))
     }
 
+    /// The same for bytes that are taken whole, whatever the window says: a socket's own buffer.
+    pub fn send_all(&mut self, from: Side, bytes: &[u8], now: Duration) {
+        let window = std::mem::replace(&mut self.habits.window_bytes, usize::MAX);
+        self.send(from, bytes, now);
+        self.habits.window_bytes = window;
+    }
+
     /// What has arrived at a side, up to `len` bytes of it; `None` when nothing has.
     pub fn receive(&mut self, at: Side, len: usize, now: Duration) -> Option<Arrival> {
         if self.is_reset {

@@ -1,0 +1,457 @@
+//! One simulated core: its tables, its letters, its end of a turn.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use iscsi::pdu::Tsih;
+use iscsi::target::TaskId;
+use memory::{Buffer, Message, Pool};
+use scsi::{LogicalUnit, NexusId, NexusSlot, Owner, Profile, Shared, Task};
+use store::{Backstore, IoRequest};
+
+use super::change::Owned;
+use super::login::Front;
+use super::session::{Connection, SessionEntry};
+use super::{Letter, Outgoing, Settings, Ticket};
+use crate::network::Arrival;
+use crate::prng::Prng;
+use crate::sabotage::Sabotage;
+
+/// What a task waits for.
+#[derive(Debug)]
+pub(super) enum Stage {
+    Active,
+    Dormant(Box<iscsi::target::Command>),
+    DataOut,
+    Store,
+    StoreFull(IoRequest),
+    Parked(IoRequest),
+    Memory(IoRequest),
+    Owner(Ticket),
+    Fence,
+}
+
+/// A task under way.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) tsih: Tsih,
+    pub(super) id: TaskId,
+    pub(super) slot: NexusSlot,
+    pub(super) nexus: NexusId,
+    pub(super) task: Option<Task>,
+    pub(super) stage: Stage,
+    pub(super) fence: Option<Ticket>,
+    pub(super) is_aborted: bool,
+    pub(super) waits: Vec<u64>,
+    pub(super) is_orphan: bool,
+    /// Its session has been buried.
+    pub(super) is_forgotten: bool,
+}
+
+/// Something that waits for tasks to end.
+#[derive(Debug)]
+pub(super) struct Wait {
+    pub(super) left: usize,
+    pub(super) deadline: Duration,
+    pub(super) then: Then,
+}
+
+/// What follows.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Then {
+    Management(Tsih, iscsi::target::ManagementId),
+    Logout(Tsih, iscsi::target::LogoutEvent),
+    SessionEnd(Tsih),
+    Installed,
+}
+
+/// A question to the owner.
+#[derive(Debug)]
+pub(super) enum Request {
+    Task(u64),
+    Fence {
+        task: u64,
+        is_granted: bool,
+        since: Duration,
+    },
+    Management(Tsih, iscsi::target::ManagementId),
+    Nobody,
+}
+
+/// Blocks of one task alone.
+#[derive(Debug)]
+pub(super) struct Fence {
+    pub(super) holder: Ticket,
+    pub(super) blocks: Range<u64>,
+    pub(super) waiting_for: Vec<u64>,
+}
+
+/// One core.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) index: usize,
+    pub(super) settings: Settings,
+    pub(super) now: Duration,
+    pub(super) pool: Pool,
+    /// Takes the room that the settings do not give.
+    ballast: Vec<Buffer>,
+    /// What [`Sabotage::LeakBuffers`] leaves behind.
+    leaked: Vec<Buffer>,
+    pub(super) chunks: Pool,
+    pub(super) view: LogicalUnit,
+    pub(super) store: Box<dyn Backstore>,
+    pub(super) tasks: BTreeMap<u64, Running>,
+    pub(super) waits: BTreeMap<u64, Wait>,
+    pub(super) requests: BTreeMap<u64, Request>,
+    pub(super) next_key: u64,
+    pub(super) sessions: BTreeMap<u16, SessionEntry>,
+    pub(super) connections: BTreeMap<usize, Connection>,
+    pub(super) outgoing: BTreeMap<usize, Outgoing>,
+    pub(super) fences: Vec<Fence>,
+    pub(super) parked: Vec<u64>,
+    pub(super) full: VecDeque<u64>,
+    pub(super) starved: VecDeque<u64>,
+    pub(super) orphans: usize,
+    pub(super) front: Option<Front>,
+    pub(super) owned: Option<Owned>,
+    pub(super) kept: Option<Vec<u8>>,
+    pub(super) posted: Vec<(usize, Letter)>,
+    own_letters: VecDeque<Letter>,
+    pub(super) closed: Vec<usize>,
+    pub(super) prng: Prng,
+}
+
+impl Core {
+    pub(super) fn new(
+        index: usize,
+        settings: &Settings,
+        profile: &Arc<Profile>,
+        shared: &Arc<Shared>,
+        store: Box<dyn Backstore>,
+        prng: Prng,
+    ) -> Self {
+        let pool = new_pool();
+        let mut ballast = Vec::new();
+        let mut piece = memory::BUFFER_BYTES_MAX / 2;
+        while pool.free_bytes() > settings.pool_bytes && piece >= memory::PIECE_BYTES {
+            if pool.free_bytes() - piece >= settings.pool_bytes
+                && let Ok(buffer) = pool.allocate(piece)
+            {
+                ballast.push(buffer);
+            } else {
+                piece /= 2;
+            }
+        }
+        Self {
+            index,
+            settings: settings.clone(),
+            now: Duration::ZERO,
+            pool,
+            ballast,
+            leaked: Vec::new(),
+            chunks: new_pool(),
+            view: LogicalUnit::new(Arc::clone(profile), Arc::clone(shared)),
+            store,
+            tasks: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            next_key: 1,
+            sessions: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            outgoing: BTreeMap::new(),
+            fences: Vec::new(),
+            parked: Vec::new(),
+            full: VecDeque::new(),
+            starved: VecDeque::new(),
+            orphans: 0,
+            front: None,
+            owned: None,
+            kept: None,
+            posted: Vec::new(),
+            own_letters: VecDeque::new(),
+            closed: Vec::new(),
+            prng,
+        }
+    }
+
+    /// This core owns the unit, and has the front desk.
+    pub(super) fn become_owner(&mut self, owner: Owner, kept: Option<Vec<u8>>) {
+        self.owned = Some(Owned::new(owner));
+        self.front = Some(Front::default());
+        self.kept = kept;
+    }
+
+    pub(super) const fn new_key(&mut self) -> u64 {
+        let key = self.next_key;
+        self.next_key += 1;
+        key
+    }
+
+    pub(super) fn open_request(&mut self, request: Request) -> Ticket {
+        let key = self.new_key();
+        self.requests.insert(key, request);
+        Ticket {
+            core: self.index,
+            request: key,
+        }
+    }
+
+    /// Whether to do something wrong now.
+    pub(super) fn is_time_for(&mut self, sabotage: Sabotage) -> bool {
+        self.settings.sabotage == Some(sabotage) && self.prng.chance(30)
+    }
+
+    /// Loses a buffer, if that is what is to go wrong.
+    pub(super) fn leak_now_and_then(&mut self) {
+        if self.is_time_for(Sabotage::LeakBuffers)
+            && let Ok(buffer) = self.pool.allocate(1)
+        {
+            self.leaked.push(buffer);
+        }
+    }
+
+    // ---- letters -----------------------------------------------------------------------------
+
+    pub(super) fn post(&mut self, core: usize, letter: Letter) {
+        if core == self.index {
+            self.own_letters.push_back(letter);
+        } else {
+            self.posted.push((core, letter));
+        }
+    }
+
+    pub(super) fn post_to_all(&mut self, letter: impl Fn() -> Letter) {
+        for core in 0..self.settings.cores {
+            self.post(core, letter());
+        }
+    }
+
+    pub(super) fn receive_letter(&mut self, letter: Letter, now: Duration) {
+        self.now = now;
+        match letter {
+            Letter::Change { ticket, change } => self.queue_change(ticket, *change),
+            Letter::Changed {
+                ticket,
+                reply,
+                is_complete,
+            } => self.handle_changed(ticket, reply, is_complete),
+            Letter::Install(update) => self.install(&update),
+            Letter::Installed { is_complete } => self.handle_installed(is_complete),
+            Letter::FenceWanted { ticket, blocks } => self.handle_fence_wanted(ticket, blocks),
+            Letter::FenceRaise { ticket, blocks } => self.raise_fence(ticket, blocks),
+            Letter::FenceRaised { ticket } => self.handle_fence_raised(ticket),
+            Letter::FenceGranted { ticket } => self.handle_fence_granted(ticket),
+            Letter::FenceDone { ticket } => self.handle_fence_done(ticket),
+            Letter::FenceLower { ticket } => self.lower_fence(ticket),
+            Letter::Adopt(adoption) => self.adopt(*adoption),
+            Letter::EndSession(tsih) => self.end_session_or_say_so(tsih),
+            Letter::SessionEnded(tsih) => self.handle_session_ended(tsih),
+        }
+    }
+
+    // ---- links -------------------------------------------------------------------------------
+
+    pub(super) fn accept(&mut self, link: usize, now: Duration) {
+        self.now = now;
+        self.outgoing.insert(link, Outgoing::default());
+        let random = std::array::from_fn(|_| self.prng.next_u64().to_be_bytes()[0]);
+        let timeout = self.settings.login_timeout;
+        if let Some(front) = &mut self.front {
+            front.accept(link, now, timeout, random);
+        }
+    }
+
+    pub(super) fn appetite(&mut self, link: usize) -> usize {
+        if self.front.as_ref().is_some_and(|front| front.wants(link)) {
+            return 4096;
+        }
+        self.session_appetite(link)
+    }
+
+    pub(super) fn arrive(&mut self, link: usize, arrival: Arrival, now: Duration) {
+        self.now = now;
+        if self.front.as_ref().is_some_and(|front| front.has(link)) {
+            self.arrive_at_front(link, arrival);
+        } else {
+            self.arrive_at_session(link, arrival);
+        }
+    }
+
+    pub(super) fn take_output(&mut self, link: usize, len: usize) -> Vec<u8> {
+        match self.outgoing.get_mut(&link) {
+            Some(outgoing) => outgoing.take(len),
+            None => Vec::new(),
+        }
+    }
+
+    pub(super) fn links_with_output(&self) -> impl Iterator<Item = usize> + '_ {
+        let full = |(link, outgoing): (&usize, &Outgoing)| (!outgoing.is_empty()).then_some(*link);
+        self.outgoing.iter().filter_map(full)
+    }
+
+    /// The link is closed for good.
+    pub(super) fn close_link(&mut self, link: usize) {
+        self.outgoing.remove(&link);
+        self.closed.push(link);
+    }
+
+    /// A received chunk of memory.
+    pub(super) fn chunk(&self, bytes: &[u8]) -> Option<Rc<Buffer>> {
+        let mut buffer = self.chunks.allocate(bytes.len()).ok()?;
+        buffer.copy_from_slice(bytes);
+        Some(Rc::new(buffer))
+    }
+
+    // ---- the turn ----------------------------------------------------------------------------
+
+    /// Everything that can go on goes on, and what became ready is given to the links.
+    pub(super) fn end_turn(&mut self, now: Duration) {
+        self.now = now;
+        loop {
+            while let Some(letter) = self.own_letters.pop_front() {
+                self.receive_letter(letter, now);
+            }
+            self.handle_memory();
+            self.collect_output();
+            if self.own_letters.is_empty() {
+                break;
+            }
+        }
+    }
+
+    fn collect_output(&mut self) {
+        let mut finished = Vec::new();
+        for (&link, connection) in &self.connections {
+            let Some(entry) = self.sessions.get_mut(&connection.tsih.0) else {
+                continue;
+            };
+            if entry.session.has_output(connection.index) {
+                let message = entry
+                    .session
+                    .take_message(connection.index, Message::default());
+                self.outgoing.entry(link).or_default().push(message);
+            }
+            let is_sent = self.outgoing.get(&link).is_none_or(Outgoing::is_empty);
+            if connection.close_when_sent && is_sent {
+                finished.push(link);
+            }
+        }
+        for link in finished {
+            self.close_connection(link);
+        }
+    }
+
+    fn handle_memory(&mut self) {
+        for _ in 0..self.starved.len() {
+            let Some(key) = self.starved.pop_front() else {
+                break;
+            };
+            self.retry(key);
+        }
+        let free = self.pool.free_bytes();
+        let limit = if free < self.settings.pool_bytes / 4 {
+            1
+        } else {
+            self.settings.queue_depth
+        };
+        let sessions: Vec<u16> = self.sessions.keys().copied().collect();
+        for tsih in sessions {
+            let Some(entry) = self.sessions.get_mut(&tsih) else {
+                continue;
+            };
+            entry.session.set_queue_limit(limit);
+            if entry.session.is_starving() {
+                entry.session.handle_memory(&self.pool);
+                self.handle_session_events(Tsih(tsih));
+            }
+        }
+    }
+
+    // ---- time --------------------------------------------------------------------------------
+
+    pub(super) fn poll_timeout(&self) -> Option<Duration> {
+        let sessions = self.sessions.values();
+        let waits = self.waits.values().map(|wait| wait.deadline);
+        let fences = self.requests.values().filter_map(|request| match request {
+            Request::Fence {
+                is_granted: false,
+                since,
+                ..
+            } => Some(*since + self.settings.fence_timeout),
+            Request::Fence { .. }
+            | Request::Task(_)
+            | Request::Management(..)
+            | Request::Nobody => None,
+        });
+        let logins = self.front.as_ref().and_then(Front::poll_timeout);
+        sessions
+            .filter_map(|entry| entry.session.poll_timeout())
+            .chain(waits)
+            .chain(fences)
+            .chain(logins)
+            .min()
+    }
+
+    pub(super) fn handle_time(&mut self, now: Duration) {
+        self.now = now;
+        self.time_out_waits();
+        self.time_out_fences();
+        self.time_out_logins();
+        let sessions: Vec<u16> = self.sessions.keys().copied().collect();
+        for tsih in sessions {
+            if let Some(entry) = self.sessions.get_mut(&tsih)
+                && entry.session.poll_timeout().is_some_and(|due| due <= now)
+            {
+                entry.session.handle_timeout(now);
+                self.handle_session_events(Tsih(tsih));
+            }
+        }
+    }
+
+    // ---- for the checkers --------------------------------------------------------------------
+
+    pub(super) fn has_tasks_of(&self, tsih: Tsih) -> bool {
+        self.sessions.contains_key(&tsih.0)
+            || self.tasks.values().any(|running| running.tsih == tsih)
+    }
+
+    /// What should not be there when all sessions are over.
+    pub(super) fn leftovers(&self) -> Option<String> {
+        let ballast: usize = self.ballast.iter().map(Buffer::capacity).sum();
+        let lent = self.pool.capacity_bytes() - self.pool.free_bytes() - ballast;
+        let chunks = self.chunks.capacity_bytes() - self.chunks.free_bytes();
+        let counts = [
+            ("tasks", self.tasks.len()),
+            ("waits", self.waits.len()),
+            ("requests", self.requests.len()),
+            ("sessions", self.sessions.len()),
+            ("connections", self.connections.len()),
+            ("links", self.outgoing.len()),
+            ("fences", self.fences.len()),
+            ("parked tasks", self.parked.len()),
+            ("starved tasks", self.starved.len()),
+            ("orphans", self.orphans),
+            ("bytes of the pool", lent),
+            ("bytes of chunks", chunks),
+            ("nexuses", self.view.nexuses().count()),
+            ("logins", self.front.as_ref().map_or(0, Front::len)),
+        ];
+        let left = counts.iter().filter(|(_, count)| *count > 0);
+        let left: Vec<String> = left
+            .map(|(what, count)| format!("{count} {what}"))
+            .collect();
+        (!left.is_empty()).then(|| format!("core {}: {}", self.index, left.join(", ")))
+    }
+}
+
+/// The smallest pool there is.
+fn new_pool() -> Pool {
+    #[expect(
+        clippy::expect_used,
+        reason = "a simulation without memory has nothing to tell"
+    )]
+    Pool::new(0).expect("address space for a pool")
+}

@@ -1,0 +1,373 @@
+//! The target under test: real protocol machines, real device server, simulated cores.
+//!
+//! Crate `target` binds these machines to a reactor; this module binds them to the simulated
+//! world, in the same way as far as the protocol goes: sessions live on one core, units have one
+//! owner, changes and fences travel by letter. It holds no socket and no clock. What leaves a
+//! core is put down for the world to carry: bytes, letters, closed links.
+
+mod abort;
+mod change;
+mod core;
+mod execution;
+mod login;
+mod session;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use iscsi::login::{Admission, NegotiatedLogin};
+use iscsi::negotiate::OperationalPreferences;
+use iscsi::pdu::Tsih;
+use memory::Message;
+use scsi::{
+    Change, Identity, Limits, NexusId, Notice, Owner, Profile, Reply, Shared, TargetPort, Who,
+};
+use store::{IoResult, IoTag};
+
+use crate::disk::Disk;
+use crate::network::Arrival;
+use crate::prng::Prng;
+use crate::sabotage::Sabotage;
+
+use self::core::Core;
+
+/// The target's name.
+pub const TARGET_NAME: &str = "iqn.2026-11.example.tarn:sim";
+
+/// How the target is set up.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How many cores it has.
+    pub cores: usize,
+    /// Commands a session may have under way.
+    pub queue_depth: u32,
+    /// Limits of negotiation.
+    pub preferences: OperationalPreferences,
+    /// How long an abort waits for the store.
+    pub abort_timeout: Duration,
+    /// How long a command waits for its fence.
+    pub fence_timeout: Duration,
+    /// How long a login may take.
+    pub login_timeout: Duration,
+    /// A connection silent for so long is pinged.
+    pub nop_interval: Duration,
+    /// A ping unanswered for so long ends the connection.
+    pub nop_timeout: Duration,
+    /// How much memory each core has for data, in bytes.
+    pub pool_bytes: usize,
+    /// Something it does wrong, to see whether that is noticed.
+    pub sabotage: Option<Sabotage>,
+}
+
+/// Names a task or a request of one core, where an answer belongs.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Ticket {
+    core: usize,
+    request: u64,
+}
+
+/// Mail between cores.
+#[derive(Debug)]
+pub enum Letter {
+    /// To the owner.
+    Change {
+        /// Who wants to know.
+        ticket: Ticket,
+        /// What is to change.
+        change: Box<Change>,
+    },
+    /// From the owner: done on every core.
+    Changed {
+        /// Whose change.
+        ticket: Ticket,
+        /// For the command.
+        reply: Reply,
+        /// False when a task that had to end did not.
+        is_complete: bool,
+    },
+    /// The owner to every core.
+    Install(Rc<Update>),
+    /// To the owner: installed, and those who had to end have ended, or not.
+    Installed {
+        /// All of them have.
+        is_complete: bool,
+    },
+    /// To the owner: blocks for one task alone.
+    FenceWanted {
+        /// The task's.
+        ticket: Ticket,
+        /// Which blocks.
+        blocks: Range<u64>,
+    },
+    /// The owner to every core.
+    FenceRaise {
+        /// The holder.
+        ticket: Ticket,
+        /// Which blocks.
+        blocks: Range<u64>,
+    },
+    /// To the owner: nobody else is at work there.
+    FenceRaised {
+        /// The holder.
+        ticket: Ticket,
+    },
+    /// The owner to the holder.
+    FenceGranted {
+        /// The holder.
+        ticket: Ticket,
+    },
+    /// To the owner: no longer needed.
+    FenceDone {
+        /// The holder.
+        ticket: Ticket,
+    },
+    /// The owner to every core.
+    FenceLower {
+        /// The holder.
+        ticket: Ticket,
+    },
+    /// The front desk to a core: this connection is yours.
+    Adopt(Box<Adoption>),
+    /// The front desk to a core: this session must end.
+    EndSession(Tsih),
+    /// To the front desk: it has.
+    SessionEnded(Tsih),
+}
+
+/// What a change means for every core.
+#[derive(Debug)]
+pub struct Update {
+    /// Who asked for it.
+    ticket: Ticket,
+    shared: Option<Arc<Shared>>,
+    notices: Vec<Notice>,
+    abort: Vec<Who>,
+}
+
+/// A connection on its way to the core of its session.
+#[derive(Debug)]
+pub struct Adoption {
+    connection: login::Entering,
+    negotiated: Box<NegotiatedLogin>,
+    tsih: Tsih,
+    nexus: NexusId,
+}
+
+/// Bytes on their way to one link.
+#[derive(Debug, Default)]
+struct Outgoing {
+    /// Keeps the data alive until all of it is sent, as a reactor would.
+    queue: VecDeque<(Message, Vec<u8>, usize)>,
+}
+
+impl Outgoing {
+    fn push(&mut self, message: Message) {
+        let bytes = message.to_vec();
+        self.queue.push_back((message, bytes, 0));
+    }
+
+    fn push_bytes(&mut self, bytes: &[u8]) {
+        let mut message = Message::default();
+        message.push_bytes(bytes);
+        self.push(message);
+    }
+
+    fn take(&mut self, len: usize) -> Vec<u8> {
+        let mut taken = Vec::new();
+        while taken.len() < len
+            && let Some((_, bytes, sent)) = self.queue.front_mut()
+        {
+            let left = &bytes[*sent..];
+            let part = left.len().min(len - taken.len());
+            taken.extend_from_slice(&left[..part]);
+            *sent += part;
+            if *sent == bytes.len() {
+                self.queue.pop_front();
+            }
+        }
+        taken
+    }
+
+    fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+}
+
+/// The whole target.
+#[derive(Debug)]
+pub struct Host {
+    cores: Vec<Core>,
+    /// The core that has a link now. None while it is on its way between two.
+    places: BTreeMap<usize, usize>,
+}
+
+impl Host {
+    /// A target that has just started. `kept` is what [`Host::kept`] gave before it stopped.
+    pub fn new(settings: &Settings, disk: &Disk, kept: Option<&[u8]>, prng: &Prng) -> Self {
+        let owner = owner(disk, kept);
+        let profile = Arc::clone(owner.profile());
+        let shared = Arc::clone(owner.shared());
+        let mut cores: Vec<Core> = (0..settings.cores)
+            .map(|index| {
+                let random = Prng::stream(prng.clone().next_u64(), &format!("core {index}"));
+                let store = disk.handle(index);
+                Core::new(index, settings, &profile, &shared, store, random)
+            })
+            .collect();
+        if let Some(first) = cores.first_mut() {
+            first.become_owner(owner, kept.map(<[u8]>::to_vec));
+        }
+        Self {
+            cores,
+            places: BTreeMap::new(),
+        }
+    }
+
+    /// A connection was accepted.
+    pub fn accept(&mut self, link: usize, now: Duration) {
+        self.places.insert(link, 0);
+        self.cores[0].accept(link, now);
+    }
+
+    /// How many bytes of a link the target would receive now; zero while it is not listening.
+    pub fn appetite(&mut self, link: usize) -> usize {
+        match self.core_of(link) {
+            Some(core) => core.appetite(link),
+            None => 0,
+        }
+    }
+
+    /// Something arrived.
+    pub fn arrive(&mut self, link: usize, arrival: Arrival, now: Duration) {
+        if let Some(core) = self.core_of(link) {
+            core.arrive(link, arrival, now);
+            core.end_turn(now);
+        }
+    }
+
+    /// Takes up to `len` bytes that are to be sent.
+    pub fn take_output(&mut self, link: usize, len: usize, now: Duration) -> Vec<u8> {
+        let Some(core) = self.core_of(link) else {
+            return Vec::new();
+        };
+        let taken = core.take_output(link, len);
+        core.end_turn(now);
+        taken
+    }
+
+    /// Links with something to send.
+    pub fn links_with_output(&self) -> Vec<usize> {
+        let cores = self.cores.iter();
+        cores.flat_map(Core::links_with_output).collect()
+    }
+
+    /// A letter has come.
+    pub fn deliver(&mut self, core: usize, letter: Letter, now: Duration) {
+        if let Letter::Adopt(adoption) = &letter {
+            self.places.insert(adoption.connection.link, core);
+        }
+        self.cores[core].receive_letter(letter, now);
+        self.cores[core].end_turn(now);
+    }
+
+    /// Letters that were posted since the last call: from, to, letter.
+    pub fn take_letters(&mut self) -> Vec<(usize, usize, Letter)> {
+        let mut letters = Vec::new();
+        for (from, core) in self.cores.iter_mut().enumerate() {
+            let posted = core.posted.drain(..);
+            letters.extend(posted.map(|(to, letter)| (from, to, letter)));
+        }
+        letters
+    }
+
+    /// Links that the target has closed since the last call.
+    pub fn take_closed(&mut self) -> Vec<usize> {
+        let mut closed = Vec::new();
+        for core in &mut self.cores {
+            closed.append(&mut core.closed);
+        }
+        for link in &closed {
+            self.places.remove(link);
+        }
+        closed
+    }
+
+    /// The store has finished a request.
+    pub fn complete(&mut self, core: usize, tag: IoTag, result: IoResult, now: Duration) {
+        self.cores[core].complete(tag, result, now);
+        self.cores[core].end_turn(now);
+    }
+
+    /// When [`Host::handle_time`] is due, if ever.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        self.cores.iter().filter_map(Core::poll_timeout).min()
+    }
+
+    /// Time has come.
+    pub fn handle_time(&mut self, now: Duration) {
+        for core in &mut self.cores {
+            core.handle_time(now);
+            core.end_turn(now);
+        }
+    }
+
+    /// What must outlive a restart, if anything was kept.
+    pub fn kept(&self) -> Option<Vec<u8>> {
+        self.cores.first().and_then(|core| core.kept.clone())
+    }
+
+    /// True while a task of this session is not over, whatever became of the session.
+    pub fn has_tasks_of(&self, tsih: Tsih) -> bool {
+        self.cores.iter().any(|core| core.has_tasks_of(tsih))
+    }
+
+    /// What is left although every session has ended; `None` if nothing is.
+    pub fn leftovers(&self) -> Option<String> {
+        self.cores.iter().find_map(Core::leftovers)
+    }
+
+    fn core_of(&mut self, link: usize) -> Option<&mut Core> {
+        let place = *self.places.get(&link)?;
+        self.cores.get_mut(place)
+    }
+}
+
+fn owner(disk: &Disk, kept: Option<&[u8]>) -> Owner {
+    let profile = || Profile {
+        identity: Identity {
+            vendor: "TARN".to_owned(),
+            product: "SIMULATED".to_owned(),
+            revision: "1".to_owned(),
+            serial: "sim".to_owned(),
+            naa: vec![0x30, 0, 0, 0, 0, 0, 0, 1],
+            eui: None,
+            device_name: TARGET_NAME.to_owned(),
+            target_ports: vec![TargetPort {
+                relative_id: 1,
+                group: 1,
+                scsi_name: format!("{TARGET_NAME},t,0x0001"),
+            }],
+            protocol_identifier: 5,
+            protocol_version: 0x0960,
+            task_management: [0xf8, 0],
+            removable: false,
+        },
+        limits: Limits::default(),
+        capabilities: disk.capabilities(),
+        keeps_state: true,
+    };
+    // What was kept is what this very program gave; the world damages no state files.
+    Owner::new(profile(), kept).unwrap_or_else(|_| Owner::with_lost_reservations(profile()))
+}
+
+/// What the front desk answers at the end of a login.
+const fn admission(tsih: Tsih, window: (iscsi::SerialNumber, iscsi::SerialNumber)) -> Admission {
+    Admission {
+        tsih,
+        exp_cmd_sn: window.0,
+        max_cmd_sn: window.1,
+    }
+}

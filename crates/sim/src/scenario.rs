@@ -1,0 +1,173 @@
+//! What a seed decides before anything happens: how large the world is and what goes wrong in it.
+
+use std::time::Duration;
+
+use iscsi::negotiate::{DigestPolicy, OperationalPreferences};
+
+use crate::host::Settings;
+use crate::initiator::Mischief;
+use crate::network::NetworkHabits;
+use crate::prng::Prng;
+
+/// The frame of a run.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// How many initiators there are.
+    pub initiators: usize,
+    /// What the initiators do or suffer before the end begins.
+    pub actions: usize,
+    /// The size of the disk.
+    pub blocks: usize,
+    /// The disk may forget what was not flushed.
+    pub volatile_cache: bool,
+    /// How many requests the disk takes at a time.
+    pub disk_queue_max: usize,
+    /// The longest time a request takes, unless it hangs.
+    pub disk_delay_max: Duration,
+    /// Requests of 1000 that fail or tear.
+    pub disk_errors: u32,
+    /// Requests of 1000 that hang for a while.
+    pub disk_hangs: u32,
+    /// Actions of 1000 that are faults of the network.
+    pub network_faults: u32,
+    /// Actions of 1000 that are task management.
+    pub management: u32,
+    /// Commands of 1000 that reserve, register and the like.
+    pub reservations: u32,
+    /// Commands of 1000 that are COMPARE AND WRITE of the one block everyone wants.
+    pub contests: u32,
+    /// Commands of 1000 that switch the write cache.
+    pub cache_switches: u32,
+    /// Actions of 1000 that are crashes of the target's machine.
+    pub crashes: u32,
+    /// What the first initiator does wrong now and then, if anything.
+    pub mischief: Vec<Mischief>,
+    /// The network.
+    pub network: NetworkHabits,
+    /// Letters between cores take up to so long.
+    pub mail_delay_max: Duration,
+    /// The target.
+    pub target: Settings,
+    /// What each initiator offers.
+    pub offers: Vec<OperationalPreferences>,
+}
+
+impl Scenario {
+    /// What the seed says.
+    pub fn draw(seed: u64) -> Self {
+        let mut prng = Prng::stream(seed, "scenario");
+        let initiators = prng.size(1, 3);
+        // Each kind of trouble is there in a part of the seeds only, so that in the others a
+        // failure cannot be excused with it.
+        let mut trouble = |share: u32, permille: u32| {
+            if prng.chance(share) { permille } else { 0 }
+        };
+        let disk_errors = trouble(300, 40);
+        let disk_hangs = trouble(250, 20);
+        let network_faults = trouble(400, 30);
+        let management = trouble(400, 50);
+        let reservations = trouble(250, 80);
+        let contests = trouble(200, 500);
+        let cache_switches = trouble(200, 20);
+        let crashes = trouble(250, 10);
+        let has_mischief = trouble(300, 1) > 0;
+        let kinds = Mischief::ALL;
+        let mischief = kinds
+            .into_iter()
+            .filter(|_| has_mischief && prng.chance(400));
+        let mischief = mischief.collect();
+        Self {
+            initiators,
+            actions: prng.size(20, 300),
+            blocks: prng.pick(&[8, 64, 256]).unwrap_or(64),
+            volatile_cache: prng.chance(700),
+            disk_queue_max: prng.pick(&[1, 4, 64]).unwrap_or(64),
+            disk_delay_max: micros(prng.pick(&[0, 100, 5_000]).unwrap_or(100)),
+            disk_errors,
+            disk_hangs,
+            network_faults,
+            management,
+            reservations,
+            contests,
+            cache_switches,
+            crashes,
+            mischief,
+            network: NetworkHabits {
+                delay_max: micros(prng.pick(&[0, 50, 3_000]).unwrap_or(50)),
+                piece_max_bytes: prng.pick(&[5, 100, 1460, 65_536]).unwrap_or(1460),
+                window_bytes: prng.pick(&[100, 8_192, 1_000_000]).unwrap_or(8192),
+            },
+            mail_delay_max: micros(prng.pick(&[0, 10, 500]).unwrap_or(10)),
+            target: Settings {
+                cores: prng.size(1, 3),
+                queue_depth: prng.pick(&[1, 2, 8, 32]).unwrap_or(8),
+                preferences: preferences(&mut prng),
+                abort_timeout: Duration::from_secs(2),
+                fence_timeout: Duration::from_secs(5),
+                login_timeout: Duration::from_secs(15),
+                nop_interval: Duration::from_secs(5),
+                nop_timeout: Duration::from_secs(5),
+                pool_bytes: prng
+                    .pick(&[512 * 1024, 1024 * 1024, 16 * 1024 * 1024])
+                    .unwrap_or(1024 * 1024),
+                sabotage: None,
+            },
+            offers: (0..initiators).map(|_| preferences(&mut prng)).collect(),
+        }
+    }
+}
+
+/// A side of a negotiation that takes small values seriously.
+fn preferences(prng: &mut Prng) -> OperationalPreferences {
+    let digests = [
+        DigestPolicy::Allowed,
+        DigestPolicy::Allowed,
+        DigestPolicy::Preferred,
+    ];
+    let sizes = [512, 1024, 4096, 65_536];
+    let mut size = || prng.pick(&sizes).unwrap_or(512);
+    let (segment, first, burst) = (size(), size(), size().max(1024));
+    OperationalPreferences {
+        header_digest: prng.pick(&digests).unwrap_or_default(),
+        data_digest: prng.pick(&digests).unwrap_or_default(),
+        max_connections: u16::try_from(prng.within(1, 3)).unwrap_or(1),
+        initial_r2t: prng.chance(500),
+        immediate_data: prng.chance(700),
+        max_recv_data_segment_length_bytes: segment,
+        max_burst_length_bytes: burst,
+        first_burst_length_bytes: first.min(burst),
+        max_outstanding_r2t: u16::try_from(prng.within(1, 4)).unwrap_or(1),
+        ..OperationalPreferences::default()
+    }
+}
+
+const fn micros(micros: u64) -> Duration {
+    Duration::from_micros(micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_trouble_comes_up_and_stays_away_in_turn() {
+        let drawn: Vec<Scenario> = (0..200).map(Scenario::draw).collect();
+        let facts: [fn(&Scenario) -> bool; 8] = [
+            |scenario| scenario.disk_errors > 0,
+            |scenario| scenario.disk_hangs > 0,
+            |scenario| scenario.network_faults > 0,
+            |scenario| scenario.management > 0,
+            |scenario| scenario.reservations > 0,
+            |scenario| scenario.crashes > 0,
+            |scenario| !scenario.mischief.is_empty(),
+            |scenario| scenario.target.cores > 1,
+        ];
+        for (number, fact) in facts.iter().enumerate() {
+            let count = drawn.iter().filter(|scenario| fact(scenario)).count();
+            assert!(
+                (20..=180).contains(&count),
+                "fact {number} in {count} of 200"
+            );
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The world: one agenda, in which everything that happens has its place.
+//!
+//! A run is a pure function of a seed and of how many actions it may take. After the last action
+//! the faults stop, everyone finishes and logs out, and nothing may be left.
+
+mod answers;
+mod carry;
+mod last;
+mod play;
+
+use std::time::Duration;
+
+use iscsi::framing::PduBuffer;
+use iscsi::login::LoginInitiator;
+use iscsi::pdu::Tsih;
+
+use crate::agenda::Agenda;
+use crate::disk::{Disk, Fate, RequestId};
+use crate::host::{Host, Letter};
+use crate::initiator::{Breach, Session, Task};
+use crate::ledger::{Handle, Ledger};
+use crate::network::{Link, Side};
+use crate::prng::Prng;
+use crate::sabotage::Sabotage;
+use crate::scenario::Scenario;
+use crate::trace::{Actor, Trace};
+
+/// More events than any run needs: one that takes more goes round in circles.
+const EVENTS_MAX: usize = 2_000_000;
+
+/// What can happen.
+#[derive(Debug)]
+enum Event {
+    /// Something may have arrived at a side of a link.
+    Arrive { link: usize, side: Side },
+    /// A letter reaches a core.
+    Deliver { core: usize, letter: Box<Letter> },
+    /// The disk is done with a request.
+    Disk { request: RequestId, fate: Fate },
+    /// The target wanted to be woken. Only the latest alarm counts.
+    Alarm { number: u64 },
+    /// An initiator does something.
+    Act { initiator: usize },
+    /// An initiator sends data it owes.
+    PayBursts { initiator: usize },
+    /// A connection listens again.
+    Listen { link: usize },
+    /// Everyone is to finish.
+    Finish,
+    /// Who has not finished is pushed out.
+    PushOut,
+}
+
+/// A TCP connection, and whose it is.
+#[derive(Debug)]
+struct Line {
+    link: Link,
+    initiator: usize,
+    /// The world did something to it that may end it.
+    is_excused: bool,
+    /// The target has closed it.
+    is_closed_by_target: bool,
+    /// Arrivals that are on the agenda already, by side.
+    scheduled: [Option<Duration>; 2],
+}
+
+/// A login under way.
+#[derive(Debug)]
+struct LoggingIn {
+    login: LoginInitiator,
+    link: usize,
+    buffer: PduBuffer,
+}
+
+/// An initiator, with or without a session.
+#[derive(Debug)]
+struct Player {
+    logging_in: Option<LoggingIn>,
+    session: Option<Session>,
+    tsih: Tsih,
+    next_cid: u16,
+    /// Commands that nobody will answer, and the session they belonged to: what they do to the
+    /// blocks is not over before the target has forgotten them.
+    lost: Vec<(Tsih, Vec<Task>)>,
+    /// Its reservation key.
+    key: u64,
+    prng: Prng,
+    has_paid: bool,
+}
+
+/// What a run found.
+#[derive(Debug)]
+pub struct Report {
+    /// How many actions were taken.
+    pub actions: usize,
+    /// How many events there were.
+    pub events: usize,
+    /// Commands that ended with GOOD.
+    pub good: usize,
+    /// What the run was like: equal runs have equal ones.
+    pub fingerprint: u64,
+    /// The rule that was broken, if one was.
+    pub breach: Option<Breach>,
+    /// The diary, if it was kept.
+    pub trace: Trace,
+}
+
+/// Everything there is.
+#[derive(Debug)]
+pub struct World {
+    scenario: Scenario,
+    agenda: Agenda<Event>,
+    trace: Trace,
+    host: Host,
+    disk: Disk,
+    ledger: Ledger,
+    lines: Vec<Line>,
+    players: Vec<Player>,
+    network_prng: Prng,
+    disk_prng: Prng,
+    mail_prng: Prng,
+    /// When the last letter between two cores arrives: letters do not overtake each other.
+    last_mail: Vec<Duration>,
+    hanging: Vec<RequestId>,
+    alarm: (u64, Option<Duration>),
+    actions_left: usize,
+    actions: usize,
+    events: usize,
+    next_handle: Handle,
+    good: usize,
+    fingerprint: u64,
+    is_finishing: bool,
+    /// LOGICAL UNIT RESETs that were sent and not answered.
+    resets: usize,
+    /// A reset was sent and its answer lost: it may come to pass any time.
+    reset_at_large: bool,
+    /// Every write answered now is durable, because the cache is switched off.
+    cache_is_off: bool,
+    /// What a COMPARE AND WRITE has found and replaced.
+    swapped: std::collections::BTreeSet<(usize, u64)>,
+    seed: u64,
+    boots: u64,
+}
+
+impl World {
+    /// The world of this seed, before anything has happened.
+    pub fn new(seed: u64, actions_max: usize, trace: Trace) -> Self {
+        Self::made(seed, Scenario::draw(seed), actions_max, trace)
+    }
+
+    /// The same with something wrong in the target.
+    pub fn sabotaged(seed: u64, sabotage: Sabotage) -> Self {
+        let mut scenario = Scenario::draw(seed);
+        scenario.target.sabotage = Some(sabotage);
+        Self::made(seed, scenario, usize::MAX, Trace::default())
+    }
+
+    fn made(seed: u64, scenario: Scenario, actions_max: usize, trace: Trace) -> Self {
+        let disk = Disk::new(
+            scenario.blocks,
+            scenario.volatile_cache,
+            scenario.disk_queue_max,
+            Prng::stream(seed, "disk effects"),
+        );
+        if let Some(sabotage) = scenario.target.sabotage {
+            disk.sabotage(sabotage);
+        }
+        let host_prng = Prng::stream(seed, "host 0");
+        let host = Host::new(&scenario.target, &disk, None, &host_prng);
+        let players = (0..scenario.initiators).map(|number| Player {
+            logging_in: None,
+            session: None,
+            tsih: Tsih::NONE,
+            next_cid: 0,
+            lost: Vec::new(),
+            key: 0x1000 + number as u64,
+            prng: Prng::stream(seed, &format!("initiator {number}")),
+            has_paid: true,
+        });
+        let cores = scenario.target.cores;
+        Self {
+            actions_left: scenario.actions.min(actions_max),
+            ledger: Ledger::new(scenario.blocks),
+            players: players.collect(),
+            last_mail: vec![Duration::ZERO; cores * cores],
+            scenario,
+            agenda: Agenda::default(),
+            trace,
+            host,
+            disk,
+            lines: Vec::new(),
+            network_prng: Prng::stream(seed, "network"),
+            disk_prng: Prng::stream(seed, "disk"),
+            mail_prng: Prng::stream(seed, "mail"),
+            hanging: Vec::new(),
+            alarm: (0, None),
+            actions: 0,
+            events: 0,
+            next_handle: 1,
+            good: 0,
+            fingerprint: 0,
+            is_finishing: false,
+            resets: 0,
+            reset_at_large: false,
+            cache_is_off: false,
+            swapped: std::collections::BTreeSet::new(),
+            seed,
+            boots: 0,
+        }
+    }
+
+    /// Lives through it.
+    pub fn run(mut self) -> Report {
+        let breach = self.live().err();
+        if let Some(breach) = &breach {
+            self.note(
+                Actor::World,
+                format_args!("BREACH {}: {}", breach.rule, breach.detail),
+            );
+        }
+        Report {
+            actions: self.actions,
+            events: self.events,
+            good: self.good,
+            fingerprint: self.fingerprint,
+            breach,
+            trace: self.trace,
+        }
+    }
+
+    fn live(&mut self) -> Result<(), Breach> {
+        if self.trace.is_on() {
+            let (seed, scenario) = (self.seed, format!("{:?}", self.scenario));
+            self.note(Actor::World, format_args!("seed {seed}: {scenario}"));
+        }
+        if self.actions_left == 0 {
+            self.agenda.after(Duration::ZERO, Event::Finish);
+        }
+        for initiator in 0..self.players.len() {
+            self.agenda.after(Duration::ZERO, Event::Act { initiator });
+        }
+        while let Some(event) = self.agenda.next_event() {
+            self.events += 1;
+            if self.events > EVENTS_MAX {
+                let detail = format!("still {:?} after {EVENTS_MAX} events", event);
+                return Err(Breach::new("it-ends", detail));
+            }
+            self.trace.set_now(self.agenda.now());
+            self.happen(event)?;
+            self.carry()?;
+            self.settle_lost();
+        }
+        self.check_the_end()
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), Breach> {
+        let now = self.agenda.now();
+        match event {
+            Event::Arrive { link, side } => self.arrive(link, side),
+            Event::Deliver { core, letter } => {
+                self.host.deliver(core, *letter, now);
+                Ok(())
+            }
+            Event::Disk { request, fate } => {
+                if let Some(done) = self.disk.complete(request, fate) {
+                    let outcome = format!("{fate:?}");
+                    self.note(Actor::Disk, format_args!("{request:?} ends: {outcome}"));
+                    self.host.complete(done.core, done.tag, done.result, now);
+                }
+                Ok(())
+            }
+            Event::Alarm { number } => {
+                if number == self.alarm.0 {
+                    self.alarm.1 = None;
+                    self.host.handle_time(now);
+                }
+                Ok(())
+            }
+            Event::Act { initiator } => {
+                self.act(initiator);
+                Ok(())
+            }
+            Event::PayBursts { initiator } => {
+                self.pay_bursts(initiator);
+                Ok(())
+            }
+            Event::Listen { link } => {
+                self.listen(link);
+                Ok(())
+            }
+            Event::Finish => {
+                self.finish();
+                Ok(())
+            }
+            Event::PushOut => self.push_out(),
+        }
+    }
+
+    fn note(&mut self, actor: Actor, what: std::fmt::Arguments<'_>) {
+        self.trace.note(actor, what);
+    }
+
+    /// Adds to what tells this run from others.
+    const fn mark(&mut self, value: u64) {
+        self.fingerprint = (self.fingerprint ^ value)
+            .wrapping_mul(0x0000_0100_0000_01b3)
+            .rotate_left(17);
+    }
+
+    const fn new_handle(&mut self) -> Handle {
+        let handle = self.next_handle;
+        self.next_handle += 1;
+        handle
+    }
+}
