@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use iscsi::SerialNumber;
 use iscsi::framing::PduBuffer;
 use iscsi::negotiate::{ConnectionParameters, SessionParameters};
-use iscsi::pdu::TaskManagementFunction;
+use iscsi::pdu::{Cid, TaskManagementFunction};
 
 use crate::ledger::Handle;
 
@@ -70,6 +70,8 @@ pub enum Heard {
     },
     /// The target has taken leave; the connections will be closed.
     LoggedOut,
+    /// The same for this connection alone; the session goes on with the others.
+    ConnectionClosed,
     /// A PDU was rejected.
     Rejected {
         /// The reason code.
@@ -127,6 +129,7 @@ enum Other {
         cmd_sn: SerialNumber,
     },
     Logout,
+    ConnectionLogout,
 }
 
 /// A connection in full-feature phase.
@@ -134,6 +137,9 @@ enum Other {
 pub struct Connection {
     /// Which link it runs over.
     pub link: usize,
+    cid: Cid,
+    /// It is logging out while the session goes on.
+    is_closing: bool,
     parameters: ConnectionParameters,
     inbound: PduBuffer,
     /// Bytes that wait for room in the network.
@@ -190,6 +196,7 @@ impl Session {
     pub fn add_connection(
         &mut self,
         link: usize,
+        cid: Cid,
         parameters: ConnectionParameters,
         exp_stat_sn: SerialNumber,
         unread: &[u8],
@@ -198,6 +205,8 @@ impl Session {
         inbound.push(unread);
         self.connections.push(Some(Connection {
             link,
+            cid,
+            is_closing: false,
             parameters,
             inbound,
             outbound: VecDeque::new(),
@@ -219,6 +228,16 @@ impl Session {
         let slots = self.connections.iter().enumerate();
         slots
             .filter(|(_, slot)| slot.is_some())
+            .map(|(index, _)| index)
+            .collect()
+    }
+
+    /// Those of them that are not on their way out.
+    pub fn open_connections(&self) -> Vec<usize> {
+        let slots = self.connections.iter().enumerate();
+        let is_open = |slot: &Connection| !slot.is_closing;
+        slots
+            .filter(|(_, slot)| slot.as_ref().is_some_and(is_open))
             .map(|(index, _)| index)
             .collect()
     }

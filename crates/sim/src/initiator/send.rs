@@ -206,6 +206,33 @@ impl Session {
         self.is_leaving = true;
     }
 
+    /// Asks to end one connection of several. False if it has commands under way or is the only
+    /// one: a legal initiator waits for them, as their answers would be lost with it.
+    pub fn log_out_connection(&mut self, connection: usize) -> bool {
+        let is_busy = self
+            .tasks
+            .values()
+            .any(|task| task.connection == connection);
+        let is_busy = is_busy || !self.others.is_empty();
+        if is_busy || self.open_connections().len() < 2 || self.is_leaving {
+            return false;
+        }
+        let tag = self.new_tag();
+        let mut header = LogoutRequestBhs::new();
+        header.flags = flags::FINAL | LogoutReason::CloseConnection.code();
+        header.initiator_task_tag = tag.into();
+        header.cmd_sn = self.number(&mut header.opcode, true).into();
+        header.exp_stat_sn = self.exp_stat_sn(connection).into();
+        let Some(state) = self.connection(connection) else {
+            return false;
+        };
+        header.cid = state.cid.0.into();
+        state.is_closing = true;
+        self.transmit(connection, &Pdu::new(header.as_bhs_bytes(), Vec::new()));
+        self.others.insert(tag, Other::ConnectionLogout);
+        true
+    }
+
     /// The CmdSN for a request. An immediate one carries the number without using it up.
     fn number(&mut self, opcode: &mut u8, immediate: bool) -> SerialNumber {
         let number = self.cmd_sn;

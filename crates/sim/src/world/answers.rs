@@ -105,6 +105,19 @@ impl World {
                 self.note(Actor::Initiator(initiator), format_args!("is logged out"));
                 Ok(())
             }
+            Heard::ConnectionClosed => {
+                self.note(
+                    Actor::Initiator(initiator),
+                    format_args!("has closed connection {index}"),
+                );
+                if let Some(session) = &mut self.players[initiator].session
+                    && let Some(connection) = session.connection(index)
+                {
+                    self.lines[connection.link].link.shut(Side::Initiator);
+                    session.lose_connection(index);
+                }
+                Ok(())
+            }
             Heard::Rejected { reason } => {
                 self.note(
                     Actor::Initiator(initiator),
@@ -382,7 +395,7 @@ impl World {
                     self.lines[link].link.send_all(Side::Initiator, &bytes, now);
                 }
                 InitiatorLoginAction::Complete(done) => {
-                    let Some(LoggingIn { buffer, .. }) = player.logging_in.take() else {
+                    let Some(LoggingIn { buffer, cid, .. }) = player.logging_in.take() else {
                         return;
                     };
                     let unread = buffer.into_unread();
@@ -393,7 +406,7 @@ impl World {
                         Session::new(done.session.clone(), done.cmd_sn, window)
                     });
                     let connection = done.connection;
-                    session.add_connection(link, connection, done.exp_stat_sn, &unread);
+                    session.add_connection(link, cid, connection, done.exp_stat_sn, &unread);
                     self.trace.note(
                         Actor::Initiator(initiator),
                         format_args!(

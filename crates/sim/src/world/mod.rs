@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use iscsi::framing::PduBuffer;
 use iscsi::login::LoginInitiator;
-use iscsi::pdu::Tsih;
+use iscsi::pdu::{Cid, Tsih};
 
 use crate::agenda::Agenda;
 use crate::disk::{Disk, Fate, RequestId};
@@ -70,6 +70,7 @@ struct LoggingIn {
     login: LoginInitiator,
     link: usize,
     buffer: PduBuffer,
+    cid: Cid,
 }
 
 /// An initiator, with or without a session.

@@ -42,7 +42,7 @@ impl World {
             }
             return;
         };
-        let live = session.live_connections();
+        let live = session.open_connections();
         let Some(connection) = player.prng.pick(&live) else {
             return;
         };
@@ -60,6 +60,12 @@ impl World {
                 }
                 3..6 if player.logging_in.is_none() => self.log_in(initiator, true),
                 6 => self.log_out(initiator),
+                7..9 if session.log_out_connection(connection) => {
+                    self.note(
+                        Actor::Initiator(initiator),
+                        format_args!("closes connection {connection}"),
+                    );
+                }
                 _ => self.command(initiator, connection),
             }
         }
@@ -292,6 +298,7 @@ impl World {
             login,
             link,
             buffer: PduBuffer::new(),
+            cid,
         });
         self.note(
             Actor::Initiator(initiator),
@@ -319,7 +326,7 @@ impl World {
         let player = &mut self.players[initiator];
         if let Some(session) = &mut player.session
             && !session.is_leaving
-            && let Some(connection) = player.prng.pick(&session.live_connections())
+            && let Some(connection) = player.prng.pick(&session.open_connections())
         {
             session.log_out(connection);
             self.note(Actor::Initiator(initiator), format_args!("logs out"));
