@@ -41,21 +41,28 @@ luns = [{{ lun = 0, id = "disk" }}]
 """
 
 READING = ["Inquiry", "Mandatory", "Prefetch*", "Read*", "TestUnitReady"]
+NOT_WRITABLE = ["ReadOnly"]
+# Asks for the status of block i+1 and wants it told of block i + (logical blocks per physical block), which SBC-3 forbids
+# unless the two are one.
+NOT_BELOW_PHYSICAL_BLOCKS = NOT_WRITABLE + ["GetLBAStatus.UnmapSingle"]
+# Writes blocks of 512 bytes whatever the block size is.
+NOT_WITH_4K_BLOCKS = NOT_WRITABLE + ["iSCSITMF.AbortTaskSimpleAsync"]
 
 
 class Configuration:
-    """A LUN, how it is reached, and the suites meant for it."""
+    """A LUN, how it is reached, and the tests meant for it: `tests` but not `but`, patterns of SUITE or SUITE.TEST."""
 
-    def __init__(self, name, about, *stores, config=None, paths=1, user="", suites=("*",), but=("ReadOnly",)):
+    def __init__(self, name, about, *stores, config=None, paths=1, user="", tests=("*",), but=()):
         self.name, self.about = name, about
         self.stores, self.config = stores, config
         self.paths, self.user = paths, user
-        self.suites, self.but = suites, but
+        self.patterns, self.but = tests, but
 
     def tests(self, names):
         def matches(name, patterns):
-            return any(fnmatch.fnmatch(name.split(".")[1], p) for p in patterns)
-        return [n for n in names if matches(n, self.suites) and not matches(n, self.but)]
+            _, suite, test = name.split(".")
+            return any(fnmatch.fnmatch(n, p) for p in patterns for n in (suite, f"{suite}.{test}"))
+        return [n for n in names if matches(n, self.patterns) and not matches(n, self.but)]
 
     def run(self, names):
         tarn = Tarn(*self.stores, config=self.config)
@@ -68,11 +75,12 @@ class Configuration:
 
 
 CONFIGURATIONS = [
-    Configuration("thin", "thin file, 512-byte blocks, two paths", "file:{dir}/disk.img?size=256M", paths=2),
-    Configuration("thick", "file without thin provisioning", "file:{dir}/disk.img?size=256M&thin=false"),
-    Configuration("mem-4k", "memory, 4096-byte blocks, two paths", "mem:256M?blocksize=4096", paths=2),
-    Configuration("chap", "CHAP, two portals", config=CHAP_CONFIG, paths=2, user=f"{CHAP_USER}%{CHAP_SECRET}"),
-    Configuration("readonly", "read-only", "mem:256M?readonly", suites=READING, but=()),
+    Configuration("thin", "thin file, 512-byte blocks, two paths", "file:{dir}/disk.img?size=256M", paths=2, but=NOT_BELOW_PHYSICAL_BLOCKS),
+    Configuration("thick", "file without thin provisioning", "file:{dir}/disk.img?size=256M&thin=false", but=NOT_WRITABLE),
+    Configuration("mem-4k", "memory, 4096-byte blocks, two paths", "mem:256M?blocksize=4096", paths=2, but=NOT_WITH_4K_BLOCKS),
+    Configuration("chap", "CHAP, two portals", config=CHAP_CONFIG, paths=2, user=f"{CHAP_USER}%{CHAP_SECRET}",
+                  but=NOT_BELOW_PHYSICAL_BLOCKS),
+    Configuration("readonly", "read-only", "mem:256M?readonly", tests=READING),
 ]
 
 # What may be skipped in every configuration, and why.

@@ -133,9 +133,12 @@ def patterns(store):
 
 for _name, _store in (("file", "file:{dir}/disk.img?size=64M"), ("file_writethrough", "file:{dir}/disk.img?size=64M&cache=writethrough"),
                       ("file_direct", "file:{dir}/disk.img?size=64M&cache=direct"),
-                      ("file_4k_blocks", "file:{dir}/disk.img?size=64M&blocksize=4096"),
                       ("file_thick", "file:{dir}/disk.img?size=64M&thin=false"),
-                      ("memory", "mem:64M"), ("memory_4k_blocks", "mem:64M?blocksize=4096")):
+                      ("memory", "mem:64M"),
+                      # QEMU 7.2 stops at an assertion of its own when it reads much of an unmapped stretch of a thin unit
+                      # with blocks above 512 bytes, so these are thick.
+                      ("file_4k_blocks", "file:{dir}/disk.img?size=64M&blocksize=4096&thin=false"),
+                      ("memory_4k_blocks", "mem:64M?blocksize=4096&thin=false")):
     harness.add(f"qemu_io_patterns_on_{_name}", patterns(_store))
 
 

@@ -149,10 +149,17 @@ class Tarn:
     def _proc(self, name):
         return pathlib.Path(f"/proc/{self.process.pid}/{name}").read_text()
 
-    def rss_bytes(self):
-        """Resident memory, without mapped files and shared memory (a `mem:` store is shared memory)."""
-        line = next(l for l in self._proc("status").splitlines() if l.startswith("RssAnon:"))
+    def _memory_bytes(self, field):
+        line = next(l for l in self._proc("status").splitlines() if l.startswith(field + ":"))
         return int(line.split()[1]) * 1024
+
+    def rss_bytes(self):
+        """All resident memory: with the buffer pools, and with a `mem:` store as far as it was written."""
+        return self._memory_bytes("VmRSS")
+
+    def heap_bytes(self):
+        """Resident memory without files and shared mappings: what sessions and tasks cost beside the pools."""
+        return self._memory_bytes("RssAnon")
 
     def cpu_seconds(self):
         fields = self._proc("stat").rpartition(")")[2].split()
