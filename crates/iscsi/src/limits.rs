@@ -51,6 +51,10 @@ pub const IMMEDIATE_COMMANDS_MAX: usize = 8;
 /// rejected.
 pub const IMMEDIATE_MANAGEMENT_MAX: usize = 8;
 
+/// Tasks of a session that have ended although unsolicited data announced for them has not come.
+/// With one more, the oldest is forgotten, and data that still comes for it is rejected.
+pub const DRAINING_TASKS_MAX: usize = 256;
+
 /// R2Ts open at once in one task, whatever was negotiated.
 pub const R2T_OUTSTANDING_MAX: usize = 8;
 

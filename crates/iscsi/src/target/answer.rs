@@ -1,6 +1,10 @@
 //! Outcomes of tasks: Data-In, status, sense, residual.
 
-#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
+#![warn(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic
+)]
 
 use memory::Payload;
 
@@ -9,6 +13,7 @@ use super::task::Phase;
 use super::transmit::{COPY_MAX_BYTES, Segment, Transmitter};
 use super::{Response, TaskId};
 use crate::SerialNumber;
+use crate::limits;
 use crate::pdu::{Bhs, DataInBhs, IscsiResponse, RESERVED_TAG, ScsiResponseBhs, flags};
 
 impl Session {
@@ -20,24 +25,41 @@ impl Session {
     /// Gives the connection that has something to send now.
     pub fn respond(&mut self, id: TaskId, response: Response<'_>) -> Option<usize> {
         let tag = self.tag_of(id);
-        let task = self.task_mut(id).filter(|task| task.phase == Phase::Running)?;
+        let task = self
+            .task_mut(id)
+            .filter(|task| task.phase == Phase::Running)?;
         let (connection, read_length) = (task.connection, task.read_length);
         let (lun, write_length) = (task.lun, task.write_length);
-        let residual = Residual::of(response.transfer_length, u64::from(write_length.max(read_length)));
+        let is_bidirectional = write_length > 0 && read_length > 0;
+        let expected = if write_length > 0 {
+            write_length
+        } else {
+            read_length
+        };
+        let residual = Residual::of(response.transfer_length, u64::from(expected));
+        let read_residual = Residual::of(response.data.len() as u64, u64::from(read_length));
         self.end_task(id);
         self.open_window();
         let (exp, max) = self.window();
         let transmitter = &mut self.connections.get_mut(connection)?.as_mut()?.transmitter;
         let length = response.data.len().min(read_length as usize);
         let burst_max = self.config.parameters.max_burst_length_bytes as usize;
-        let with_status = response.status == 0 && response.sense.is_empty() && length > 0;
+        // Data-In has no fields for the second residual of a bidirectional command.
+        let with_status =
+            response.status == 0 && response.sense.is_empty() && length > 0 && !is_bidirectional;
         let mut data_sn: u32 = 0;
         if length > 0 {
             let mut header = DataInBhs::new();
             header.lun = lun.into();
             header.initiator_task_tag = tag.into();
             header.target_transfer_tag = RESERVED_TAG.into();
-            let mut sending = DataIn { transmitter, header, data_sn: 0, exp, max };
+            let mut sending = DataIn {
+                transmitter,
+                header,
+                data_sn: 0,
+                exp,
+                max,
+            };
             let last = with_status.then_some((response.status, residual));
             sending.send(response.data, length, burst_max, last);
             data_sn = sending.data_sn;
@@ -47,6 +69,10 @@ impl Session {
         }
         let mut header = ScsiResponseBhs::new();
         header.flags |= residual.flags();
+        if is_bidirectional {
+            header.flags |= read_residual.read_flags();
+            header.bidirectional_read_residual_count = read_residual.count.into();
+        }
         header.response = IscsiResponse::CommandCompleted.code();
         header.status = response.status;
         header.initiator_task_tag = tag.into();
@@ -70,7 +96,10 @@ impl Session {
     /// True when data for this task is digested, so that it must not change under way.
     #[must_use]
     pub fn needs_stable_data(&self, id: TaskId) -> bool {
-        let connection = self.tasks.get(id.index as usize).map(|task| task.connection);
+        let connection = self
+            .tasks
+            .get(id.index as usize)
+            .map(|task| task.connection);
         connection
             .and_then(|index| self.connections.get(index))
             .and_then(Option::as_ref)
@@ -84,18 +113,26 @@ impl Session {
     }
 
     pub(super) fn end_task(&mut self, id: TaskId) {
-        let Some(task) = self.task_mut(id) else { return };
+        let Some(task) = self.task_mut(id) else {
+            return;
+        };
         if task.phase == Phase::Running {
             task.phase = Phase::Draining;
-            let (immediate, unsolicited) =
-                (task.immediate, task.data_out.is_unsolicited_open());
+            let (immediate, unsolicited) = (task.immediate, task.data_out.is_unsolicited_open());
             task.data_out.drop_data();
             if immediate {
                 self.immediate = self.immediate.saturating_sub(1);
             } else {
                 self.running = self.running.saturating_sub(1);
             }
-            if !unsolicited {
+            if unsolicited {
+                self.draining.push_back(id);
+                if self.draining.len() > limits::DRAINING_TASKS_MAX
+                    && let Some(oldest) = self.draining.pop_front()
+                {
+                    self.close_task(oldest);
+                }
+            } else {
                 self.close_task(id);
             }
         }
@@ -113,7 +150,10 @@ struct Residual {
 impl Residual {
     pub(super) fn of(moved: u64, expected: u64) -> Self {
         let count = u32::try_from(moved.abs_diff(expected)).unwrap_or(u32::MAX);
-        Self { overflow: moved > expected, count }
+        Self {
+            overflow: moved > expected,
+            count,
+        }
     }
 
     pub(super) const fn flags(self) -> u8 {
@@ -121,6 +161,15 @@ impl Residual {
             (0, _) => 0,
             (_, true) => flags::RESIDUAL_OVERFLOW,
             (_, false) => flags::RESIDUAL_UNDERFLOW,
+        }
+    }
+
+    /// For the read part of a bidirectional command.
+    const fn read_flags(self) -> u8 {
+        match (self.count, self.overflow) {
+            (0, _) => 0,
+            (_, true) => flags::BIDIRECTIONAL_READ_OVERFLOW,
+            (_, false) => flags::BIDIRECTIONAL_READ_UNDERFLOW,
         }
     }
 }
@@ -145,7 +194,13 @@ impl DataIn<'_> {
     ) {
         if length <= COPY_MAX_BYTES.min(self.transmitter.data_segment_max_bytes) {
             let header = self.next_header(0, true, last);
-            self.transmitter.push_with_data(&header, Segment::Copy { payload: &data, len: length });
+            self.transmitter.push_with_data(
+                &header,
+                Segment::Copy {
+                    payload: &data,
+                    len: length,
+                },
+            );
             return;
         }
         let index = self.transmitter.keep(data);
@@ -153,11 +208,21 @@ impl DataIn<'_> {
         let mut burst_left = burst_max;
         while offset < length {
             let left = length.saturating_sub(offset);
-            let len = left.min(self.transmitter.data_segment_max_bytes).min(burst_left);
+            let len = left
+                .min(self.transmitter.data_segment_max_bytes)
+                .min(burst_left);
             burst_left = burst_left.saturating_sub(len);
             let is_last = len == left;
-            let header = self.next_header(offset, is_last || burst_left == 0, last.filter(|_| is_last));
-            self.transmitter.push_with_data(&header, Segment::Part { index, start: offset, len });
+            let header =
+                self.next_header(offset, is_last || burst_left == 0, last.filter(|_| is_last));
+            self.transmitter.push_with_data(
+                &header,
+                Segment::Part {
+                    index,
+                    start: offset,
+                    len,
+                },
+            );
             offset = offset.saturating_add(len);
             if burst_left == 0 {
                 burst_left = burst_max;

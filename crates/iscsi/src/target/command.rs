@@ -1,6 +1,10 @@
 //! SCSI Command PDUs: from a header to a task that its owner knows.
 
-#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
+#![warn(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic
+)]
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -8,7 +12,7 @@ use std::rc::Rc;
 use memory::{Buffer, Payload, Pool};
 
 use super::receive::Header;
-use super::session::{Held, Session};
+use super::session::{Held, Session, Waiting};
 use super::task::{DataOut, Phase, Task};
 use super::{Command, DataFault, Event, Incoming, TaskId, Violation};
 use crate::limits;
@@ -29,7 +33,7 @@ impl Session {
         {
             self.take_immediate(id, chunk, range, is_due, pool);
         }
-        self.admit(connection, id, header, is_due, pool)
+        self.admit(connection, id, header, is_due)
     }
 
     pub(super) fn is_due(&self, header: &Header) -> bool {
@@ -48,14 +52,19 @@ impl Session {
         pool: &Pool,
     ) {
         let len = range.len();
-        let Some(task) = self.task_mut(id) else { return };
+        let Some(task) = self.task_mut(id) else {
+            return;
+        };
         if task.data_out.fault.is_some() {
             return;
         }
         let length = u32::try_from(len).unwrap_or(u32::MAX);
         if is_due && !task.data_out.is_unsolicited_open() {
-            let payload =
-                Payload::Received { chunk: Rc::clone(chunk), offset: range.start, len };
+            let payload = Payload::Received {
+                chunk: Rc::clone(chunk),
+                offset: range.start,
+                len,
+            };
             task.data_out.set_immediate(payload);
         } else if task.data_out.ensure_room(length, pool).is_ok() {
             task.data_out.place(0, chunk.get(range).unwrap_or(&[]));
@@ -76,15 +85,26 @@ impl Session {
         if len > 0
             && let Some(task) = self.task_mut(id)
             && task.data_out.fault.is_none()
-            && task.data_out.ensure_room(u32::try_from(len).unwrap_or(u32::MAX), pool).is_err()
+            && task
+                .data_out
+                .ensure_room(u32::try_from(len).unwrap_or(u32::MAX), pool)
+                .is_err()
         {
             task.data_out.fault = Some(DataFault::NoMemory);
         }
-        Ok(Incoming::Data { task: id, offset: 0, header: header.clone() })
+        Ok(Incoming::Data {
+            task: id,
+            offset: 0,
+            header: header.clone(),
+        })
     }
 
     /// Checks a SCSI Command PDU and makes its task, which nobody knows yet.
-    pub(super) fn open_task(&mut self, connection: usize, header: &Header) -> Result<TaskId, Violation> {
+    pub(super) fn open_task(
+        &mut self,
+        connection: usize,
+        header: &Header,
+    ) -> Result<TaskId, Violation> {
         let bhs = ScsiCommandBhs::view(&header.bhs);
         let opcode = header.opcode_bits();
         if self.config.is_discovery {
@@ -97,7 +117,9 @@ impl Session {
             return Err(Violation::InvalidField { opcode, byte: 16 });
         }
         if immediate && self.immediate >= limits::IMMEDIATE_COMMANDS_MAX {
-            return Err(Violation::TooManyImmediate { limit: limits::IMMEDIATE_COMMANDS_MAX });
+            return Err(Violation::TooManyImmediate {
+                limit: limits::IMMEDIATE_COMMANDS_MAX,
+            });
         }
         let additional = if header.ahs.is_empty() {
             AdditionalHeaders::default()
@@ -105,10 +127,18 @@ impl Session {
             AdditionalHeaders::parse(&header.ahs).map_err(Violation::AdditionalHeaders)?
         };
         match self.find_tag(tag.0) {
-            Some(old) if self.task_mut(old).is_some_and(|task| task.phase == Phase::Draining) => {
+            Some(old)
+                if self
+                    .task_mut(old)
+                    .is_some_and(|task| task.phase == Phase::Draining) =>
+            {
                 self.close_task(old);
             }
-            Some(_) => return Err(Violation::TaskTagInUse { initiator_task_tag: tag.0 }),
+            Some(_) => {
+                return Err(Violation::TaskTagInUse {
+                    initiator_task_tag: tag.0,
+                });
+            }
             None => {}
         }
         let expected = bhs.expected_data_transfer_length.get();
@@ -148,7 +178,11 @@ impl Session {
             return None;
         }
         let limit = parameters.first_burst_length_bytes.min(write_length) as usize;
-        let is_allowed = if len > 0 { parameters.immediate_data && len <= limit } else { true };
+        let is_allowed = if len > 0 {
+            parameters.immediate_data && len <= limit
+        } else {
+            true
+        };
         let more_announced = flags::FINAL & bhs.flags == 0;
         if !is_allowed || (more_announced && parameters.initial_r2t) {
             return Some(DataFault::UnexpectedUnsolicited);
@@ -160,8 +194,10 @@ impl Session {
         self.next_serial = self.next_serial.wrapping_add(1);
         let serial = self.next_serial;
         if let Some(index) = self.free.pop()
-            && let (Some(task), Some(slot)) =
-                (self.tasks.get_mut(index as usize), self.tags.get_mut(index as usize))
+            && let (Some(task), Some(slot)) = (
+                self.tasks.get_mut(index as usize),
+                self.tags.get_mut(index as usize),
+            )
         {
             task.serial = serial;
             task.data_out.reset(unsolicited);
@@ -187,12 +223,20 @@ impl Session {
     pub(super) fn find_tag(&self, tag: u32) -> Option<TaskId> {
         let index = self.tags.iter().position(|&other| other == tag)?;
         let serial = self.tasks.get(index)?.serial;
-        Some(TaskId { index: u32::try_from(index).ok()?, serial })
+        Some(TaskId {
+            index: u32::try_from(index).ok()?,
+            serial,
+        })
     }
 
     pub(super) fn task_mut(&mut self, id: TaskId) -> Option<&mut Task> {
-        let is_used = self.tags.get(id.index as usize).is_some_and(|&tag| tag != RESERVED_TAG);
-        self.tasks.get_mut(id.index as usize).filter(|task| is_used && task.serial == id.serial)
+        let is_used = self
+            .tags
+            .get(id.index as usize)
+            .is_some_and(|&tag| tag != RESERVED_TAG);
+        self.tasks
+            .get_mut(id.index as usize)
+            .filter(|task| is_used && task.serial == id.serial)
     }
 
     /// Frees the place of a task.
@@ -213,30 +257,43 @@ impl Session {
         id: TaskId,
         header: &Header,
         is_due: bool,
-        pool: &Pool,
     ) -> Result<(), Violation> {
         let bhs = ScsiCommandBhs::view(&header.bhs);
         if !is_due {
+            let what = Waiting::Command {
+                task: id,
+                header: header.clone(),
+            };
             self.hold(Held {
                 cmd_sn: bhs.cmd_sn(),
                 connection,
-                header: header.clone(),
-                data: Vec::new(),
-                task: Some(id),
+                what,
             });
             return Ok(());
         }
-        self.count_cmd_sn(bhs.is_immediate());
         self.deliver(id, header)?;
         if !self.held.is_empty() || !self.held_management.is_empty() {
-            self.release_held(pool);
+            self.release_held();
         }
         Ok(())
     }
 
+    /// A command has its turn. Its number counts also when it was aborted meanwhile.
     pub(super) fn deliver(&mut self, id: TaskId, header: &Header) -> Result<(), Violation> {
+        if !ScsiCommandBhs::view(&header.bhs).is_immediate() {
+            self.exp_cmd_sn = self.exp_cmd_sn.next();
+        }
+        let outcome = self.give_out(id, header);
+        // Not before: the command itself takes a place in the window.
+        self.open_window();
+        outcome
+    }
+
+    fn give_out(&mut self, id: TaskId, header: &Header) -> Result<(), Violation> {
         let bhs = ScsiCommandBhs::view(&header.bhs);
-        let Some(task) = self.task_mut(id) else { return Ok(()) };
+        let Some(task) = self.task_mut(id) else {
+            return Ok(());
+        };
         task.phase = Phase::Running;
         let (immediate, fault) = (task.immediate, task.data_out.fault);
         task.data_out.is_fault_told = fault.is_some();

@@ -1,6 +1,10 @@
 //! Data to the target: unsolicited, or asked for by R2T.
 
-#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
+#![warn(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic
+)]
 
 use memory::{Payload, Pool};
 
@@ -21,22 +25,37 @@ impl Session {
         let bhs = DataOutBhs::view(&header.bhs);
         let tag = bhs.initiator_task_tag.get();
         let transfer = transfer_tag(bhs);
-        let unknown = Violation::DataOutForUnknownTask { initiator_task_tag: tag };
+        let unknown = Violation::DataOutForUnknownTask {
+            initiator_task_tag: tag,
+        };
         let Some(id) = self.find_tag(tag) else {
             // Data for a burst that was asked for before its task was aborted.
             let was_asked = transfer.is_some_and(|t| self.was_issued(t));
-            return if was_asked { Ok(Incoming::Dropped) } else { Err(unknown) };
+            return if was_asked {
+                Ok(Incoming::Dropped)
+            } else {
+                Err(unknown)
+            };
         };
         let first_burst = self.config.parameters.first_burst_length_bytes;
         let length = u32::try_from(header.data_bytes()).unwrap_or(u32::MAX);
         let was_asked = transfer.is_some_and(|t| self.was_issued(t));
-        let Some(task) = self.task_mut(id) else { return Err(unknown) };
+        let Some(task) = self.task_mut(id) else {
+            return Err(unknown);
+        };
         if task.connection != connection {
             return Err(unknown);
         }
         match transfer {
             None if !task.data_out.is_unsolicited_open() => return Err(unknown),
-            Some(t) if task.data_out.r2ts.front().map(|r2t| r2t.target_transfer_tag) != Some(t) => {
+            Some(t)
+                if task
+                    .data_out
+                    .r2ts
+                    .front()
+                    .map(|r2t| r2t.target_transfer_tag)
+                    != Some(t) =>
+            {
                 return if was_asked && task.data_out.is_dropping() {
                     Ok(Incoming::Dropped)
                 } else {
@@ -47,7 +66,9 @@ impl Session {
         }
         let limit = first_burst.min(task.write_length);
         let offset = bhs.buffer_offset.get();
-        let check = task.data_out.check(transfer, bhs.data_sn.get(), offset, length, limit);
+        let check = task
+            .data_out
+            .check(transfer, bhs.data_sn.get(), offset, length, limit);
         if task.data_out.is_dropping() {
             // What comes after the end, or after a fault, is only counted.
         } else if let Err(violation) = check {
@@ -58,12 +79,20 @@ impl Session {
         } else {
             // The whole of it at once, so that unsolicited data is not copied from buffer to
             // buffer: up to what the command takes, or what may come unasked.
-            let room = task.data_out.wanted.unwrap_or(limit).max(offset.saturating_add(length));
+            let room = task
+                .data_out
+                .wanted
+                .unwrap_or(limit)
+                .max(offset.saturating_add(length));
             if task.data_out.ensure_room(room, pool).is_err() {
                 self.fail_data(id, DataFault::NoMemory);
             }
         }
-        Ok(Incoming::Data { task: id, offset: offset as usize, header: header.clone() })
+        Ok(Incoming::Data {
+            task: id,
+            offset: offset as usize,
+            header: header.clone(),
+        })
     }
 
     /// True when a tag like this was given out not too long ago.
@@ -102,7 +131,7 @@ impl Session {
             // Another connection may have used the number up meanwhile.
             let bhs = ScsiCommandBhs::view(&header.bhs);
             let outcome = match self.check_cmd_sn(bhs.cmd_sn(), bhs.is_immediate()) {
-                Ok(_) => self.admit(connection, id, header, is_due, pool),
+                Ok(_) => self.admit(connection, id, header, is_due),
                 Err(violation) => {
                     self.close_task(id);
                     Err(violation)
@@ -116,15 +145,22 @@ impl Session {
         }
         let bhs = DataOutBhs::view(&header.bhs);
         let length = u32::try_from(header.data_bytes()).unwrap_or(u32::MAX);
-        let Some(task) = self.task_mut(id) else { return };
-        task.data_out.advance(transfer_tag(bhs), length, bhs.is_final());
+        let Some(task) = self.task_mut(id) else {
+            return;
+        };
+        task.data_out
+            .advance(transfer_tag(bhs), length, bhs.is_final());
         if task.phase == Phase::Draining {
             if !task.data_out.is_unsolicited_open() {
                 self.close_task(id);
             }
             return;
         }
-        let fault = if intact { task.data_out.fault } else { Some(DataFault::DigestError) };
+        let fault = if intact {
+            task.data_out.fault
+        } else {
+            Some(DataFault::DigestError)
+        };
         match fault {
             Some(fault) => self.fail_data(id, fault),
             None => self.continue_data(id, pool),
@@ -133,7 +169,9 @@ impl Session {
 
     /// Tells the owner, once, that a task's data will not be complete.
     pub(super) fn fail_data(&mut self, id: TaskId, fault: DataFault) {
-        let Some(task) = self.task_mut(id) else { return };
+        let Some(task) = self.task_mut(id) else {
+            return;
+        };
         task.data_out.fault.get_or_insert(fault);
         task.data_out.drop_data();
         let is_told = task.phase == Phase::Running
@@ -144,7 +182,9 @@ impl Session {
     }
 
     pub(super) fn continue_data(&mut self, id: TaskId, pool: &Pool) {
-        let Some(task) = self.task_mut(id) else { return };
+        let Some(task) = self.task_mut(id) else {
+            return;
+        };
         match task.data_out.progress() {
             Progress::Waiting => {}
             Progress::Complete => {
@@ -185,8 +225,12 @@ impl Session {
         let burst_max = self.config.parameters.max_burst_length_bytes;
         loop {
             let transfer = self.next_transfer;
-            let Some(task) = self.task_mut(id) else { return true };
-            let Some(wanted) = task.data_out.wanted else { return true };
+            let Some(task) = self.task_mut(id) else {
+                return true;
+            };
+            let Some(wanted) = task.data_out.wanted else {
+                return true;
+            };
             if task.data_out.is_dropping() || task.data_out.r2ts.len() >= outstanding_max {
                 return true;
             }
@@ -219,10 +263,12 @@ impl Session {
     }
 
     pub(super) fn tag_of(&self, id: TaskId) -> u32 {
-        self.tags.get(id.index as usize).copied().unwrap_or(RESERVED_TAG)
+        self.tags
+            .get(id.index as usize)
+            .copied()
+            .unwrap_or(RESERVED_TAG)
     }
 }
-
 
 /// The transfer a Data-Out belongs to; none for unsolicited data.
 fn transfer_tag(bhs: &DataOutBhs) -> Option<u32> {

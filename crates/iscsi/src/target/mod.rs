@@ -26,6 +26,9 @@ mod task;
 mod transmit;
 mod violation;
 
+#[cfg(test)]
+mod tests;
+
 use std::ops::Range;
 use std::time::Duration;
 
@@ -160,7 +163,7 @@ pub struct Response<'a> {
     /// Data for the initiator. More than it has room for is cut off and counted.
     pub data: Payload,
     /// What the command as such moves, in its direction, in bytes; the residual count is the
-    /// difference to what the initiator expected.
+    /// difference to what the initiator expected. Of a bidirectional command: the part it writes.
     pub transfer_length: u64,
 }
 
@@ -182,9 +185,16 @@ pub enum Receive {
 #[derive(Debug)]
 enum Incoming {
     /// Data of a task, `offset` being where its next byte goes.
-    Data { task: TaskId, offset: usize, header: receive::Header },
+    Data {
+        task: TaskId,
+        offset: usize,
+        header: receive::Header,
+    },
     /// Any other request, with its data so far.
-    Request { header: receive::Header, data: Vec<u8> },
+    Request {
+        header: receive::Header,
+        data: Vec<u8>,
+    },
     /// Passed over.
     Dropped,
 }

@@ -3,7 +3,11 @@
 //! A header that ends in another chunk than it began is put together here; a data segment never
 //! is: its pieces are handed on as they come, so that they can go straight to their place.
 
-#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
+#![warn(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic
+)]
 
 use std::ops::Range;
 
@@ -39,7 +43,11 @@ pub(super) enum Received {
     /// The chunk is used up.
     Starved,
     /// A PDU with its whole data segment. `intact` is false after a data digest error.
-    Whole { header: Header, data: Range<usize>, intact: bool },
+    Whole {
+        header: Header,
+        data: Range<usize>,
+        intact: bool,
+    },
     /// A PDU whose data segment goes on in later chunks.
     Begin { header: Header },
     /// The next bytes of the data segment begun.
@@ -76,12 +84,13 @@ impl Receiver {
         data_digest: bool,
         data_segment_max_bytes: usize,
     ) -> Self {
-        Self { header_digest, data_digest, data_segment_max_bytes, carry: Vec::new(), body: None }
-    }
-
-    /// A re-declared MaxRecvDataSegmentLength of ours holds from now on.
-    pub(super) const fn set_data_segment_max_bytes(&mut self, bytes: usize) {
-        self.data_segment_max_bytes = bytes;
+        Self {
+            header_digest,
+            data_digest,
+            data_segment_max_bytes,
+            carry: Vec::new(),
+            body: None,
+        }
     }
 
     /// How much of the data segment begun is still to come, padding left out.
@@ -116,9 +125,13 @@ impl Receiver {
                 }
                 return Ok(Received::Piece(start..*at));
             }
-            let take = left.len().min(body.tail_bytes.saturating_sub(body.tail_have));
+            let take = left
+                .len()
+                .min(body.tail_bytes.saturating_sub(body.tail_have));
             let have = body.tail_have.saturating_add(take);
-            if let (Some(to), Some(from)) = (body.tail.get_mut(body.tail_have..have), left.get(..take)) {
+            if let (Some(to), Some(from)) =
+                (body.tail.get_mut(body.tail_have..have), left.get(..take))
+            {
                 to.copy_from_slice(from);
             }
             body.tail_have = have;
@@ -193,11 +206,16 @@ impl Receiver {
         let Some((bhs, rest)) = head.split_first_chunk::<BHS_LENGTH_BYTES>() else {
             return Err(Violation::HeaderDigest);
         };
-        let (ahs, wire) = rest.split_at_checked(layout.ahs_bytes).unwrap_or((rest, &[]));
+        let (ahs, wire) = rest
+            .split_at_checked(layout.ahs_bytes)
+            .unwrap_or((rest, &[]));
         if self.header_digest && Digest::of(bhs).update(ahs).to_wire() != wire {
             return Err(Violation::HeaderDigest);
         }
-        Ok(Header { bhs: *bhs, ahs: ahs.to_vec() })
+        Ok(Header {
+            bhs: *bhs,
+            ahs: ahs.to_vec(),
+        })
     }
 
     fn with_data(
@@ -209,9 +227,12 @@ impl Receiver {
     ) -> Received {
         let start = *at;
         let data_end = start.saturating_add(layout.data_bytes);
-        let tail_bytes = layout.padding_bytes.saturating_add(layout.data_digest_bytes);
+        let tail_bytes = layout
+            .padding_bytes
+            .saturating_add(layout.data_digest_bytes);
         let end = data_end.saturating_add(tail_bytes);
-        let (Some(data), Some(tail)) = (chunk.get(start..data_end), chunk.get(data_end..end)) else {
+        let (Some(data), Some(tail)) = (chunk.get(start..data_end), chunk.get(data_end..end))
+        else {
             self.body = Some(Body {
                 data_left: layout.data_bytes,
                 tail_bytes,
@@ -222,9 +243,12 @@ impl Receiver {
             return Received::Begin { header };
         };
         *at = end;
-        let intact =
-            layout.data_digest_bytes == 0 || tail_matches(Digest::of(data), tail);
-        Received::Whole { header, data: start..data_end, intact }
+        let intact = layout.data_digest_bytes == 0 || tail_matches(Digest::of(data), tail);
+        Received::Whole {
+            header,
+            data: start..data_end,
+            intact,
+        }
     }
 }
 
@@ -236,9 +260,11 @@ fn tail_matches(data: Digest, tail: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::arithmetic_side_effects)]
+
     use super::*;
     use crate::digest::{data_digest, header_digest};
-    use crate::pdu::{NopOutBhs, U24, padded_length};
+    use crate::pdu::{NopOutBhs, U24, padding_length};
 
     /// A NOP-Out with `len` bytes of ping data and `ahs` words of additional headers.
     fn pdu(len: usize, ahs_words: u8, digests: bool) -> Vec<u8> {
@@ -253,7 +279,7 @@ mod tests {
             bytes.extend_from_slice(&header_digest(nop.as_bhs_bytes(), &ahs));
         }
         bytes.extend_from_slice(&data);
-        bytes.resize(bytes.len() + padded_length(len) - len, 0);
+        bytes.resize(bytes.len() + padding_length(len), 0);
         if digests && len > 0 {
             bytes.extend_from_slice(&data_digest(&data));
         }
@@ -261,7 +287,11 @@ mod tests {
     }
 
     /// Feeds `stream` in chunks of `step` bytes and gives (data, intact) of each PDU.
-    fn run(receiver: &mut Receiver, stream: &[u8], step: usize) -> Result<Vec<(Vec<u8>, bool)>, Violation> {
+    fn run(
+        receiver: &mut Receiver,
+        stream: &[u8],
+        step: usize,
+    ) -> Result<Vec<(Vec<u8>, bool)>, Violation> {
         let mut pdus = Vec::new();
         let mut data = Vec::new();
         for chunk in stream.chunks(step) {
@@ -269,7 +299,9 @@ mod tests {
             loop {
                 match receiver.next(chunk, &mut at)? {
                     Received::Starved => break,
-                    Received::Whole { data, intact, .. } => pdus.push((chunk[data].to_vec(), intact)),
+                    Received::Whole { data, intact, .. } => {
+                        pdus.push((chunk[data].to_vec(), intact))
+                    }
                     Received::Begin { .. } => data.clear(),
                     Received::Piece(range) => data.extend_from_slice(&chunk[range]),
                     Received::End { intact } => pdus.push((std::mem::take(&mut data), intact)),
@@ -284,14 +316,19 @@ mod tests {
     fn the_same_pdus_come_out_however_the_stream_is_cut() {
         for digests in [false, true] {
             let shapes = [(0, 0), (1, 0), (4, 1), (511, 0), (0, 255), (2000, 3)];
-            let stream: Vec<u8> =
-                shapes.iter().flat_map(|&(len, ahs)| pdu(len, ahs, digests)).collect();
+            let stream: Vec<u8> = shapes
+                .iter()
+                .flat_map(|&(len, ahs)| pdu(len, ahs, digests))
+                .collect();
             for step in [1, 2, 3, 7, 47, 48, 49, 52, 53, 100, 1000, stream.len()] {
                 let mut receiver = Receiver::new(digests, digests, 8192);
                 let pdus = run(&mut receiver, &stream, step).unwrap();
                 let lengths: Vec<_> = pdus.iter().map(|(data, _)| data.len()).collect();
                 assert_eq!(lengths, shapes.map(|(len, _)| len), "step {step}");
-                assert!(pdus.iter().all(|(_, intact)| *intact), "step {step} digests {digests}");
+                assert!(
+                    pdus.iter().all(|(_, intact)| *intact),
+                    "step {step} digests {digests}"
+                );
             }
         }
     }
@@ -316,10 +353,16 @@ mod tests {
     #[test]
     fn a_length_above_the_limit_ends_the_connection_and_one_at_it_does_not() {
         let mut receiver = Receiver::new(false, false, 512);
-        assert_eq!(run(&mut receiver, &pdu(512, 0, false), 1000).unwrap().len(), 1);
+        assert_eq!(
+            run(&mut receiver, &pdu(512, 0, false), 1000).unwrap().len(),
+            1
+        );
         assert_eq!(
             run(&mut receiver, &pdu(513, 0, false), 1000),
-            Err(Violation::DataSegmentTooLong { got_bytes: 513, limit_bytes: 512 })
+            Err(Violation::DataSegmentTooLong {
+                got_bytes: 513,
+                limit_bytes: 512
+            })
         );
     }
 
@@ -329,8 +372,13 @@ mod tests {
         let mut receiver = Receiver::new(true, true, 8192);
         let mut at = 0;
         let head = &bytes[..52 + 10];
-        assert!(matches!(receiver.next(head, &mut at).unwrap(), Received::Begin { .. }));
-        assert!(matches!(receiver.next(head, &mut at).unwrap(), Received::Piece(range) if range == (52..62)));
+        assert!(matches!(
+            receiver.next(head, &mut at).unwrap(),
+            Received::Begin { .. }
+        ));
+        assert!(
+            matches!(receiver.next(head, &mut at).unwrap(), Received::Piece(range) if range == (52..62))
+        );
         assert_eq!(receiver.data_left(), 990);
         receiver.take_direct(&bytes[62..62 + 990]);
         let mut at = 0;

@@ -1,15 +1,17 @@
 //! Requests that are not SCSI commands: ping, task management, text, logout; and what the target
 //! says unasked.
 
-#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
-
-use memory::Pool;
+#![warn(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic
+)]
 
 use super::receive::Header;
-use super::session::{Held, Session};
+use super::session::{Held, Session, Waiting};
 use super::task::Phase;
 use super::transmit::Segment;
-use super::{Event, LogoutEvent, ManagementEvent, ManagementId, TaskId, Violation};
+use super::{Event, LogoutEvent, ManagementEvent, ManagementId, TaskId, Verdict, Violation};
 use crate::SerialNumber;
 use crate::discovery::TextReply;
 use crate::limits;
@@ -26,7 +28,6 @@ impl Session {
         connection: usize,
         header: &Header,
         data: Vec<u8>,
-        pool: &Pool,
     ) -> Result<(), Violation> {
         let opcode = header.opcode_bits();
         if opcode == Opcode::Snack.code() {
@@ -35,19 +36,47 @@ impl Session {
         let common = header.common();
         let (cmd_sn, immediate) = (common.cmd_sn(), common.is_immediate());
         if !self.check_cmd_sn(cmd_sn, immediate)? {
-            self.hold(Held { cmd_sn, connection, header: header.clone(), data, task: None });
+            let what = Waiting::Request {
+                header: header.clone(),
+                data,
+            };
+            self.hold(Held {
+                cmd_sn,
+                connection,
+                what,
+            });
             return Ok(());
         }
-        self.count_cmd_sn(immediate);
+        let outcome = self.serve_request(connection, header, &data);
+        if !self.held.is_empty() || !self.held_management.is_empty() {
+            self.release_held();
+        }
+        outcome
+    }
+
+    /// Serves a request whose turn it is.
+    pub(super) fn serve_request(
+        &mut self,
+        connection: usize,
+        header: &Header,
+        data: &[u8],
+    ) -> Result<(), Violation> {
+        let opcode = header.opcode_bits();
+        let before = self.window();
+        self.count_cmd_sn(header.common().is_immediate());
         let outcome = match Opcode::from_code(opcode) {
-            Some(Opcode::NopOut) => self.handle_nop_out(connection, header, &data),
+            Some(Opcode::NopOut) => self.handle_nop_out(connection, header, data),
             Some(Opcode::TaskManagementRequest) => self.handle_management(connection, header),
-            Some(Opcode::TextRequest) => self.handle_text(connection, header, &data),
+            Some(Opcode::TextRequest) => self.handle_text(connection, header, data),
             Some(Opcode::LogoutRequest) => self.handle_logout(connection, header),
             _ => Err(Violation::OpcodeNotSupported { opcode }),
         };
-        if !self.held.is_empty() || !self.held_management.is_empty() {
-            self.release_held(pool);
+        if let Err(violation) = outcome
+            && matches!(violation.verdict(), Verdict::Reject(_))
+        {
+            // Spec: RFC 7143 section 11.17; the number of a rejected request was not received,
+            // and the initiator must fill the gap.
+            (self.exp_cmd_sn, self.max_cmd_sn) = before;
         }
         outcome
     }
@@ -61,14 +90,18 @@ impl Session {
         let bhs = NopOutBhs::view(&header.bhs);
         let transfer = bhs.target_transfer_tag.get();
         let (exp, max) = self.window();
-        let Some(Some(state)) = self.connections.get_mut(connection) else { return Ok(()) };
+        let Some(Some(state)) = self.connections.get_mut(connection) else {
+            return Ok(());
+        };
         if transfer != RESERVED_TAG {
             return match state.ping {
                 Some((tag, _)) if tag == transfer => {
                     state.ping = None;
                     Ok(())
                 }
-                Some(_) | None => Err(Violation::UnknownPing { target_transfer_tag: transfer }),
+                Some(_) | None => Err(Violation::UnknownPing {
+                    target_transfer_tag: transfer,
+                }),
             };
         }
         if bhs.itt().is_reserved() {
@@ -85,13 +118,20 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn handle_management(&mut self, connection: usize, header: &Header) -> Result<(), Violation> {
+    pub(super) fn handle_management(
+        &mut self,
+        connection: usize,
+        header: &Header,
+    ) -> Result<(), Violation> {
         let bhs = TaskManagementRequestBhs::view(&header.bhs);
         let opcode = header.opcode_bits();
         if self.config.is_discovery {
             return Err(Violation::NotInDiscovery { opcode });
         }
-        let id = ManagementId { connection, initiator_task_tag: bhs.initiator_task_tag.get() };
+        let id = ManagementId {
+            connection,
+            initiator_task_tag: bhs.initiator_task_tag.get(),
+        };
         let Some(function) = TaskManagementFunction::from_code(bhs.function_bits()) else {
             self.respond_management(id, TaskManagementResponse::NotSupported);
             return Ok(());
@@ -102,12 +142,16 @@ impl Session {
                 match self.find_tag(referenced) {
                     // The task set of a task is that of its unit.
                     Some(task) if self.is_running_on(task, bhs.lun.get()) => Some(task),
-                    Some(task) if self.cancel_held(task) => {
+                    Some(task) if self.cancel_held(task, bhs.lun.get()) => {
                         self.respond_management(id, TaskManagementResponse::Complete);
                         return Ok(());
                     }
                     Some(_) | None => {
-                        self.respond_management(id, self.judge_missing(bhs));
+                        let response = self.judge_missing(bhs);
+                        if response == TaskManagementResponse::Complete {
+                            self.declare_received(connection, SerialNumber(bhs.ref_cmd_sn.get()));
+                        }
+                        self.respond_management(id, response);
                         return Ok(());
                     }
                 }
@@ -133,7 +177,13 @@ impl Session {
             }
         };
         let cmd_sn = bhs.cmd_sn();
-        let event = ManagementEvent { id, function, lun: bhs.lun.get(), task, cmd_sn };
+        let event = ManagementEvent {
+            id,
+            function,
+            lun: bhs.lun.get(),
+            task,
+            cmd_sn,
+        };
         // Spec: RFC 7143 section 4.2.3.3; it acts on all commands numbered before it, so they
         // must have come.
         if task.is_none() && self.exp_cmd_sn.is_before(cmd_sn) {
@@ -149,23 +199,40 @@ impl Session {
     }
 
     pub(super) fn is_running_on(&mut self, id: TaskId, lun: u64) -> bool {
-        self.task_mut(id).is_some_and(|task| task.phase == Phase::Running && task.lun == lun)
+        self.task_mut(id)
+            .is_some_and(|task| task.phase == Phase::Running && task.lun == lun)
     }
 
     /// Ends a command that waits for its turn; its number still counts.
-    pub(super) fn cancel_held(&mut self, id: TaskId) -> bool {
-        let Some(task) = self.task_mut(id) else { return false };
-        if task.phase != Phase::Held {
+    pub(super) fn cancel_held(&mut self, id: TaskId, lun: u64) -> bool {
+        let Some(task) = self.task_mut(id) else {
+            return false;
+        };
+        if task.phase != Phase::Held || task.lun != lun {
             return false;
         }
         self.close_task(id);
         true
     }
 
+    /// A number of the window counts as received, although nothing came with it. If its command
+    /// comes after all, it is dropped.
+    pub(super) fn declare_received(&mut self, connection: usize, cmd_sn: SerialNumber) {
+        if cmd_sn == self.exp_cmd_sn {
+            self.count_cmd_sn(false);
+        } else if !self.held.iter().any(|held| held.cmd_sn == cmd_sn) {
+            self.hold(Held {
+                cmd_sn,
+                connection,
+                what: Waiting::Aborted,
+            });
+        }
+    }
+
     /// What ABORT TASK says of a task that is not there.
     ///
     /// Spec: RFC 7143 section 11.6.1: if its number was within the window and came before the
-    /// request, the task counts as received and ended.
+    /// request, the number counts as received and the task as ended.
     pub(super) fn judge_missing(&self, bhs: &TaskManagementRequestBhs) -> TaskManagementResponse {
         let referenced = SerialNumber(bhs.ref_cmd_sn.get());
         let is_due = !referenced.is_before(self.exp_cmd_sn);
@@ -180,7 +247,9 @@ impl Session {
     /// Answers a task management request.
     pub fn respond_management(&mut self, id: ManagementId, response: TaskManagementResponse) {
         let (exp, max) = self.window();
-        let Some(Some(state)) = self.connections.get_mut(id.connection) else { return };
+        let Some(Some(state)) = self.connections.get_mut(id.connection) else {
+            return;
+        };
         let mut header = TaskManagementResponseBhs::new();
         header.response = response.code();
         header.initiator_task_tag = id.initiator_task_tag.into();
@@ -196,22 +265,33 @@ impl Session {
     ) -> Result<(), Violation> {
         let bhs = TextRequestBhs::view(&header.bhs);
         let (exp, max) = self.window();
-        let Some(Some(state)) = self.connections.get_mut(connection) else { return Ok(()) };
+        let Some(Some(state)) = self.connections.get_mut(connection) else {
+            return Ok(());
+        };
         let limit = state.transmitter.data_segment_max_bytes;
         let mut exchange = std::mem::take(&mut state.text);
         let reply = exchange.handle_request(bhs, data, &self.config.text, limit);
         state.text = exchange;
-        let TextReply { header: mut answer, data, remote_max_recv_data_segment_length } =
-            reply.map_err(|_| Violation::Text)?;
+        let TextReply {
+            header: mut answer,
+            data,
+            remote_max_recv_data_segment_length,
+        } = reply.map_err(|_| Violation::Text)?;
         if let Some(bytes) = remote_max_recv_data_segment_length {
             state.transmitter.data_segment_max_bytes = bytes as usize;
         }
         TextResponseBhs::stamp(&mut answer, state.transmitter.next_stat_sn(), exp, max);
-        state.transmitter.push_with_data(&answer, Segment::Bytes(&data));
+        state
+            .transmitter
+            .push_with_data(&answer, Segment::Bytes(&data));
         Ok(())
     }
 
-    pub(super) fn handle_logout(&mut self, connection: usize, header: &Header) -> Result<(), Violation> {
+    pub(super) fn handle_logout(
+        &mut self,
+        connection: usize,
+        header: &Header,
+    ) -> Result<(), Violation> {
         let bhs = LogoutRequestBhs::view(&header.bhs);
         let opcode = header.opcode_bits();
         let Some(reason) = LogoutReason::from_code(bhs.reason_bits()) else {
@@ -220,12 +300,18 @@ impl Session {
         if self.config.is_discovery && reason != LogoutReason::CloseSession {
             return Err(Violation::NotInDiscovery { opcode });
         }
-        let id = ManagementId { connection, initiator_task_tag: bhs.initiator_task_tag.get() };
+        let id = ManagementId {
+            connection,
+            initiator_task_tag: bhs.initiator_task_tag.get(),
+        };
         let cid = Cid(bhs.cid.get());
         let event = match reason {
             LogoutReason::CloseSession => LogoutEvent { id, closing: None },
             LogoutReason::CloseConnection => match self.connection_by_cid(cid) {
-                Some(closing) => LogoutEvent { id, closing: Some(closing) },
+                Some(closing) => LogoutEvent {
+                    id,
+                    closing: Some(closing),
+                },
                 None => {
                     self.respond_logout(id, LogoutResponseCode::CidNotFound);
                     return Ok(());
@@ -249,8 +335,13 @@ impl Session {
     pub fn respond_logout(&mut self, id: ManagementId, code: LogoutResponseCode) {
         let (exp, max) = self.window();
         let parameters = &self.config.parameters;
-        let (wait, retain) = (parameters.default_time2wait_s, parameters.default_time2retain_s);
-        let Some(Some(state)) = self.connections.get_mut(id.connection) else { return };
+        let (wait, retain) = (
+            parameters.default_time2wait_s,
+            parameters.default_time2retain_s,
+        );
+        let Some(Some(state)) = self.connections.get_mut(id.connection) else {
+            return;
+        };
         let mut header = LogoutResponseBhs::new();
         header.response = code.code();
         header.initiator_task_tag = id.initiator_task_tag.into();
@@ -262,7 +353,9 @@ impl Session {
 
     pub(super) fn reject(&mut self, connection: usize, bad: Option<&Header>, reason: RejectReason) {
         let (exp, max) = self.window();
-        let Some(Some(state)) = self.connections.get_mut(connection) else { return };
+        let Some(Some(state)) = self.connections.get_mut(connection) else {
+            return;
+        };
         let mut header = RejectBhs::new();
         header.reason = reason.code();
         header.initiator_task_tag = RESERVED_TAG.into();
@@ -272,7 +365,9 @@ impl Session {
             copy.extend_from_slice(&bad.bhs);
             copy.extend_from_slice(&bad.ahs);
         }
-        state.transmitter.push_with_data(&header, Segment::Bytes(&copy));
+        state
+            .transmitter
+            .push_with_data(&header, Segment::Bytes(&copy));
     }
 
     /// Asks the initiator to log out within `seconds`, on every connection.

@@ -5,7 +5,11 @@
 //! ([`Session::take_message`]). The owner answers each [`Event::Command`] once, by
 //! [`Session::respond`] or [`Session::abandon`].
 
-#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
+#![warn(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic
+)]
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -40,14 +44,27 @@ pub(super) struct Connection {
     pub(super) ping: Option<(u32, Duration)>,
 }
 
-/// A request that came before its turn.
+/// A number that was received before its turn.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) cmd_sn: SerialNumber,
     pub(super) connection: usize,
-    pub(super) header: Header,
-    pub(super) data: Vec<u8>,
-    pub(super) task: Option<TaskId>,
+    pub(super) what: Waiting,
+}
+
+/// What came with a number.
+#[derive(Debug)]
+pub(super) enum Waiting {
+    Command {
+        task: TaskId,
+        header: Header,
+    },
+    Request {
+        header: Header,
+        data: Vec<u8>,
+    },
+    /// Nothing, and nothing will: ABORT TASK declared it received.
+    Aborted,
 }
 
 /// The target's side of a session in full-feature phase.
@@ -71,6 +88,8 @@ pub struct Session {
     pub(super) immediate: usize,
     pub(super) next_serial: u32,
     pub(super) next_transfer: u32,
+    /// Tasks that have ended while data was owed to them, oldest first. Some are over by now.
+    pub(super) draining: VecDeque<TaskId>,
     /// Tasks that wait for a buffer before they ask for their data.
     pub(super) starving: VecDeque<TaskId>,
     pub(super) events: VecDeque<Event>,
@@ -98,6 +117,7 @@ impl Session {
             immediate: 0,
             next_serial: 0,
             next_transfer: 0,
+            draining: VecDeque::new(),
             starving: VecDeque::new(),
             events: VecDeque::new(),
         }
@@ -155,7 +175,9 @@ impl Session {
     /// The connection with this CID.
     #[must_use]
     pub fn connection_by_cid(&self, cid: Cid) -> Option<usize> {
-        self.connections.iter().position(|slot| slot.as_ref().is_some_and(|c| c.cid == cid))
+        self.connections
+            .iter()
+            .position(|slot| slot.as_ref().is_some_and(|c| c.cid == cid))
     }
 
     /// How many connections there are.
@@ -164,13 +186,23 @@ impl Session {
         self.connections.iter().flatten().count()
     }
 
-    /// Forgets a connection whose socket is closed. Its tasks are to be ended by the owner first
+    /// Forgets a connection whose socket is closed, with all that came on it and has not had its
+    /// turn: those numbers are due again. Its tasks are to be ended by the owner first
     /// ([`Session::tasks_of_connection`]).
     pub fn remove_connection(&mut self, connection: usize) {
         if let Some(slot) = self.connections.get_mut(connection) {
             *slot = None;
         }
-        self.held.retain(|held| held.connection != connection);
+        let stays =
+            |held: &Held| held.connection != connection || matches!(held.what, Waiting::Aborted);
+        self.held.retain(stays);
+        self.held_management
+            .retain(|event| event.id.connection != connection);
+        let unknown_to_owner =
+            |task: &Task| task.connection == connection && task.phase != Phase::Running;
+        for task in self.task_ids(unknown_to_owner) {
+            self.close_task(task);
+        }
     }
 
     /// The tasks whose outcome the owner owes.
@@ -199,7 +231,10 @@ impl Session {
         let places = (0u32..).zip(self.tasks.iter().zip(&self.tags));
         places
             .filter(|(_, (task, tag))| **tag != RESERVED_TAG && wanted(task))
-            .map(|(index, (task, _))| TaskId { index, serial: task.serial })
+            .map(|(index, (task, _))| TaskId {
+                index,
+                serial: task.serial,
+            })
             .collect()
     }
 
@@ -248,12 +283,16 @@ impl Session {
         let bytes: &[u8] = chunk.map_or(&[], |chunk| chunk);
         let mut at = 0;
         loop {
-            let Some(Some(state)) = self.connections.get_mut(connection) else { return Ok(()) };
+            let Some(Some(state)) = self.connections.get_mut(connection) else {
+                return Ok(());
+            };
             let outcome = match state.receiver.next(bytes, &mut at)? {
                 Received::Starved => return Ok(()),
-                Received::Whole { header, data, intact } => {
-                    self.handle_whole(connection, &header, chunk, data, intact, pool)
-                }
+                Received::Whole {
+                    header,
+                    data,
+                    intact,
+                } => self.handle_whole(connection, &header, chunk, data, intact, pool),
                 Received::Begin { header } => {
                     let begun = self.begin(connection, header, pool);
                     begun.map(|incoming| self.set_incoming(connection, Some(incoming)))
@@ -272,7 +311,9 @@ impl Session {
 
     /// How the next bytes of a connection are best received.
     pub fn poll_receive(&mut self, connection: usize) -> Receive {
-        let Some(Some(state)) = self.connections.get_mut(connection) else { return Receive::Chunk };
+        let Some(Some(state)) = self.connections.get_mut(connection) else {
+            return Receive::Chunk;
+        };
         let left = state.receiver.data_left();
         if left < EXACT_MIN_BYTES {
             return Receive::Chunk;
@@ -282,9 +323,10 @@ impl Session {
         };
         let lent = self.task_mut(task).and_then(|task| task.data_out.lend());
         match lent {
-            Some(buffer) if offset.saturating_add(left) <= buffer.len() => {
-                Receive::Exact { buffer, range: offset..offset.saturating_add(left) }
-            }
+            Some(buffer) if offset.saturating_add(left) <= buffer.len() => Receive::Exact {
+                buffer,
+                range: offset..offset.saturating_add(left),
+            },
             Some(buffer) => {
                 if let Some(task) = self.task_mut(task) {
                     task.data_out.give_back(buffer);
@@ -304,11 +346,17 @@ impl Session {
         pool: &Pool,
         now: Duration,
     ) -> Result<(), Violation> {
-        let Some(Some(state)) = self.connections.get_mut(connection) else { return Ok(()) };
+        let Some(Some(state)) = self.connections.get_mut(connection) else {
+            return Ok(());
+        };
         state.last_received = now;
-        let Some(Incoming::Data { task, offset, .. }) = &mut state.incoming else { return Ok(()) };
+        let Some(Incoming::Data { task, offset, .. }) = &mut state.incoming else {
+            return Ok(());
+        };
         let end = offset.saturating_add(received);
-        state.receiver.take_direct(buffer.get(*offset..end).unwrap_or(&[]));
+        state
+            .receiver
+            .take_direct(buffer.get(*offset..end).unwrap_or(&[]));
         *offset = end;
         let task = *task;
         if let Some(task) = self.task_mut(task)
@@ -322,7 +370,9 @@ impl Session {
     /// Tries again what waited for memory. Call it when buffers came back to the pool.
     pub fn handle_memory(&mut self, pool: &Pool) {
         for _ in 0..self.starving.len() {
-            let Some(id) = self.starving.pop_front() else { return };
+            let Some(id) = self.starving.pop_front() else {
+                return;
+            };
             if !self.ask_for_data(id, pool) {
                 self.starving.push_front(id);
                 return;
@@ -350,7 +400,10 @@ impl Session {
         header: Option<&Header>,
         violation: Violation,
     ) -> Result<(), Violation> {
-        self.events.push_back(Event::Violation { connection, violation });
+        self.events.push_back(Event::Violation {
+            connection,
+            violation,
+        });
         match violation.verdict() {
             Verdict::Ignore => Ok(()),
             Verdict::Reject(reason) => {
@@ -401,7 +454,10 @@ impl Session {
                 | Opcode::TaskManagementRequest
                 | Opcode::LogoutRequest
                 | Opcode::Snack,
-            ) => Ok(Incoming::Request { header: header.clone(), data: Vec::new() }),
+            ) => Ok(Incoming::Request {
+                header: header.clone(),
+                data: Vec::new(),
+            }),
             Some(
                 Opcode::LoginRequest
                 | Opcode::NopIn
@@ -415,7 +471,9 @@ impl Session {
                 | Opcode::AsyncMessage
                 | Opcode::Reject,
             )
-            | None => Err(Violation::OpcodeNotSupported { opcode: header.opcode_bits() }),
+            | None => Err(Violation::OpcodeNotSupported {
+                opcode: header.opcode_bits(),
+            }),
         };
         // A PDU that is refused still has a data segment, which must be passed over.
         begun.or_else(|violation| {
@@ -425,7 +483,9 @@ impl Session {
     }
 
     pub(super) fn handle_piece(&mut self, connection: usize, bytes: &[u8]) {
-        let Some(Some(state)) = self.connections.get_mut(connection) else { return };
+        let Some(Some(state)) = self.connections.get_mut(connection) else {
+            return;
+        };
         match &mut state.incoming {
             Some(Incoming::Request { data, .. }) => data.extend_from_slice(bytes),
             Some(Incoming::Data { task, offset, .. }) => {
@@ -447,13 +507,17 @@ impl Session {
         intact: bool,
         pool: &Pool,
     ) -> Result<(), Violation> {
-        let Some(Some(state)) = self.connections.get_mut(connection) else { return Ok(()) };
+        let Some(Some(state)) = self.connections.get_mut(connection) else {
+            return Ok(());
+        };
         match state.incoming.take() {
             Some(Incoming::Request { header, data }) => {
                 let outcome = if intact {
-                    self.handle_request(connection, &header, data, pool)
+                    self.handle_request(connection, &header, data)
                 } else {
-                    Err(Violation::DataDigest { opcode: header.opcode_bits() })
+                    Err(Violation::DataDigest {
+                        opcode: header.opcode_bits(),
+                    })
                 };
                 outcome.or_else(|violation| self.dispose(connection, Some(&header), violation))
             }
@@ -466,7 +530,11 @@ impl Session {
     }
 
     /// Whether a numbered request may come in now. `Ok(true)`: it is its turn.
-    pub(super) fn check_cmd_sn(&self, cmd_sn: SerialNumber, immediate: bool) -> Result<bool, Violation> {
+    pub(super) fn check_cmd_sn(
+        &self,
+        cmd_sn: SerialNumber,
+        immediate: bool,
+    ) -> Result<bool, Violation> {
         if immediate {
             return Ok(true);
         }
@@ -500,34 +568,51 @@ impl Session {
     }
 
     pub(super) fn hold(&mut self, held: Held) {
-        let place = self.held.partition_point(|other| other.cmd_sn.is_before(held.cmd_sn));
+        let place = self
+            .held
+            .partition_point(|other| other.cmd_sn.is_before(held.cmd_sn));
         self.held.insert(place, held);
     }
 
     /// Gives out what waited for the number that is due now.
-    pub(super) fn release_held(&mut self, pool: &Pool) {
-        while self.held.front().is_some_and(|held| held.cmd_sn == self.exp_cmd_sn) {
-            let Some(held) = self.held.pop_front() else { return };
-            let outcome = match held.task {
-                Some(task) => {
-                    self.count_cmd_sn(false);
-                    self.deliver(task, &held.header)
+    pub(super) fn release_held(&mut self) {
+        while self
+            .held
+            .front()
+            .is_some_and(|held| held.cmd_sn == self.exp_cmd_sn)
+        {
+            let Some(held) = self.held.pop_front() else {
+                return;
+            };
+            let (header, outcome) = match held.what {
+                Waiting::Command { task, header } => {
+                    let outcome = self.deliver(task, &header);
+                    (header, outcome)
                 }
-                None => self.handle_request(held.connection, &held.header, held.data, pool),
+                Waiting::Request { header, data } => {
+                    let outcome = self.serve_request(held.connection, &header, &data);
+                    (header, outcome)
+                }
+                Waiting::Aborted => {
+                    self.count_cmd_sn(false);
+                    continue;
+                }
             };
             if let Err(violation) = outcome {
                 // A held request cannot break the stream any more: what could was checked before.
-                let disposed = self.dispose(held.connection, Some(&held.header), violation);
+                let disposed = self.dispose(held.connection, Some(&header), violation);
                 debug_assert!(disposed.is_ok(), "{disposed:?}");
             }
         }
         if !self.held_management.is_empty() {
             let due = |event: &ManagementEvent| !self.exp_cmd_sn.is_before(event.cmd_sn);
-            let (ready, waiting) =
-                std::mem::take(&mut self.held_management).into_iter().partition(due);
+            let (ready, waiting) = std::mem::take(&mut self.held_management)
+                .into_iter()
+                .partition(due);
             self.held_management = waiting;
             let ready: Vec<ManagementEvent> = ready;
-            self.events.extend(ready.into_iter().map(Event::TaskManagement));
+            self.events
+                .extend(ready.into_iter().map(Event::TaskManagement));
         }
     }
 
@@ -544,7 +629,9 @@ impl Session {
 
     /// Pings connections that have been silent, and tells of those that did not answer.
     pub fn handle_timeout(&mut self, now: Duration) {
-        let Some(interval) = self.config.nop_interval else { return };
+        let Some(interval) = self.config.nop_interval else {
+            return;
+        };
         let (exp, max) = self.window();
         let timeout = self.config.nop_timeout;
         for (index, state) in self.connections.iter_mut().enumerate() {
@@ -553,7 +640,8 @@ impl Session {
                 // Any sign of life will do: a busy peer may answer late.
                 Some((_, since)) if state.last_received > since => state.ping = None,
                 Some((_, since)) if now >= since.saturating_add(timeout) => {
-                    self.events.push_back(Event::PeerSilent { connection: index });
+                    self.events
+                        .push_back(Event::PeerSilent { connection: index });
                 }
                 Some(_) => {}
                 None if now >= state.last_received.saturating_add(interval) => {
@@ -597,6 +685,3 @@ impl Session {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

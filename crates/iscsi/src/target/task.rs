@@ -1,6 +1,10 @@
 //! One SCSI task as the transport sees it: who asked, and how its Data-Out comes in.
 
-#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
+#![warn(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic
+)]
 
 use std::collections::VecDeque;
 
@@ -61,6 +65,8 @@ pub(super) struct DataOut {
     unsolicited: Option<u32>,
     /// How much the command takes, once it is known.
     pub(super) wanted: Option<u32>,
+    /// The buffer is away, to be received into.
+    is_lent: bool,
     /// The data has been handed on; what still comes is dropped.
     collected: bool,
     pub(super) fault: Option<DataFault>,
@@ -107,6 +113,7 @@ impl DataOut {
             received: 0,
             unsolicited: unsolicited.then_some(0),
             wanted: None,
+            is_lent: false,
             collected: false,
             fault: None,
             is_fault_told: false,
@@ -120,7 +127,10 @@ impl DataOut {
     pub(super) fn reset(&mut self, unsolicited: bool) {
         let mut r2ts = std::mem::take(&mut self.r2ts);
         r2ts.clear();
-        *self = Self { r2ts, ..Self::new(unsolicited) };
+        *self = Self {
+            r2ts,
+            ..Self::new(unsolicited)
+        };
     }
 
     pub(super) const fn is_unsolicited_open(&self) -> bool {
@@ -145,13 +155,22 @@ impl DataOut {
     ) -> Result<(), Violation> {
         let (expected_sn, end) = match target_transfer_tag {
             None => (self.unsolicited.unwrap_or(0), limit),
-            Some(_) => self.r2ts.front().map_or((0, 0), |r2t| (r2t.next_data_sn, r2t.end)),
+            Some(_) => self
+                .r2ts
+                .front()
+                .map_or((0, 0), |r2t| (r2t.next_data_sn, r2t.end)),
         };
         if data_sn != expected_sn {
-            return Err(Violation::DataSnOutOfOrder { got: data_sn, expected: expected_sn });
+            return Err(Violation::DataSnOutOfOrder {
+                got: data_sn,
+                expected: expected_sn,
+            });
         }
         if offset != self.received {
-            return Err(Violation::DataOutOfOrder { got: offset, expected: self.received });
+            return Err(Violation::DataOutOfOrder {
+                got: offset,
+                expected: self.received,
+            });
         }
         let got = offset.saturating_add(length);
         if got > end {
@@ -201,7 +220,10 @@ impl DataOut {
     /// Lends the buffer out to be received into.
     pub(super) fn lend(&mut self) -> Option<memory::Buffer> {
         match std::mem::replace(&mut self.data, Payload::Empty) {
-            Payload::Pool(buffer) => Some(buffer),
+            Payload::Pool(buffer) => {
+                self.is_lent = true;
+                Some(buffer)
+            }
             other @ (Payload::Empty
             | Payload::Received { .. }
             | Payload::Mapped(_)
@@ -215,6 +237,7 @@ impl DataOut {
     /// Takes the buffer back.
     pub(super) fn give_back(&mut self, buffer: memory::Buffer) {
         self.data = Payload::Pool(buffer);
+        self.is_lent = false;
     }
 
     /// A data PDU is over: `length` more bytes are in place.
@@ -250,8 +273,12 @@ impl DataOut {
     /// What is next, given that the command is known.
     pub(super) fn progress(&self) -> Progress {
         match self.wanted {
+            // What is there cannot be handed on while the buffer is away.
+            Some(_) if self.is_lent => Progress::Waiting,
             Some(wanted) if !self.collected && self.received >= wanted => Progress::Complete,
-            Some(wanted) if !self.collected && self.unsolicited.is_none() && self.asked < wanted => {
+            Some(wanted)
+                if !self.collected && self.unsolicited.is_none() && self.asked < wanted =>
+            {
                 Progress::AskMore
             }
             Some(_) | None => Progress::Waiting,
@@ -267,7 +294,11 @@ impl DataOut {
             return None;
         }
         self.asked = start.saturating_add(length);
-        self.r2ts.push_back(R2t { target_transfer_tag, end: self.asked, next_data_sn: 0 });
+        self.r2ts.push_back(R2t {
+            target_transfer_tag,
+            end: self.asked,
+            next_data_sn: 0,
+        });
         Some((start, length))
     }
 
@@ -303,17 +334,26 @@ mod tests {
         assert_eq!(data.check(None, 0, 0, 512, 1024), Ok(()));
         assert_eq!(
             data.check(None, 1, 0, 512, 1024),
-            Err(Violation::DataSnOutOfOrder { got: 1, expected: 0 })
+            Err(Violation::DataSnOutOfOrder {
+                got: 1,
+                expected: 0
+            })
         );
         assert_eq!(
             data.check(None, 0, 512, 512, 1024),
-            Err(Violation::DataOutOfOrder { got: 512, expected: 0 })
+            Err(Violation::DataOutOfOrder {
+                got: 512,
+                expected: 0
+            })
         );
         data.advance(None, 512, false);
         assert_eq!(data.check(None, 1, 512, 512, 1024), Ok(()));
         assert_eq!(
             data.check(None, 1, 512, 513, 1024),
-            Err(Violation::BurstTooLong { got: 1025, limit: 1024 })
+            Err(Violation::BurstTooLong {
+                got: 1025,
+                limit: 1024
+            })
         );
         data.advance(None, 512, true);
         assert!(!data.is_unsolicited_open());
@@ -345,7 +385,11 @@ mod tests {
             data.wanted = Some(1000);
             data.ask(1000, 1);
             data.advance(Some(1), length, is_final);
-            assert_eq!(data.fault, Some(DataFault::IncorrectAmount), "{length} {is_final}");
+            assert_eq!(
+                data.fault,
+                Some(DataFault::IncorrectAmount),
+                "{length} {is_final}"
+            );
         }
     }
 
@@ -356,8 +400,8 @@ mod tests {
         data.set_immediate(Payload::Heap(b"abc".to_vec()));
         data.ensure_room(6000, &pool).unwrap();
         data.place(3, b"def");
-        data.ensure_room(100_000, &pool).unwrap();
         data.advance(None, 3, true);
+        data.ensure_room(100_000, &pool).unwrap();
         data.wanted = Some(6);
         assert_eq!(data.collect().to_vec(), b"abcdef");
         assert!(data.is_dropping());

@@ -15,9 +15,16 @@ pub(super) const COPY_MAX_BYTES: usize = 1024;
 pub(super) enum Segment<'a> {
     Bytes(&'a [u8]),
     /// The first `len` bytes of a payload that is not kept.
-    Copy { payload: &'a Payload, len: usize },
+    Copy {
+        payload: &'a Payload,
+        len: usize,
+    },
     /// Bytes of a kept payload.
-    Part { index: PayloadIndex, start: usize, len: usize },
+    Part {
+        index: PayloadIndex,
+        start: usize,
+        len: usize,
+    },
 }
 
 /// What waits to be sent on one connection, and the numbers that go with it.
@@ -39,7 +46,13 @@ impl Transmitter {
         stat_sn: SerialNumber,
     ) -> Self {
         let message = Message::default();
-        Self { header_digest, data_digest, data_segment_max_bytes, stat_sn, message }
+        Self {
+            header_digest,
+            data_digest,
+            data_segment_max_bytes,
+            stat_sn,
+            message,
+        }
     }
 
     pub(super) const fn data_digest(&self) -> bool {
@@ -92,7 +105,8 @@ impl Transmitter {
         let mut bhs = *header.as_bhs_bytes();
         let length = u32::try_from(len).ok().and_then(U24::new);
         debug_assert!(length.is_some(), "a data segment of {len} bytes");
-        crate::pdu::ResponseBhs::view_mut(&mut bhs).data_segment_length = length.unwrap_or_default();
+        crate::pdu::ResponseBhs::view_mut(&mut bhs).data_segment_length =
+            length.unwrap_or_default();
         self.push_header(&bhs);
         let digest = match segment {
             Segment::Bytes(bytes) => {
@@ -128,6 +142,8 @@ impl Transmitter {
         }
         let bytes = self.message.payload(index).as_slice();
         debug_assert!(bytes.is_some(), "a digest of data that others may write");
-        bytes.and_then(|bytes| bytes.get(start..start + len)).map(Digest::of)
+        bytes
+            .and_then(|bytes| bytes.get(start..start + len))
+            .map(Digest::of)
     }
 }

@@ -157,12 +157,10 @@ impl Violation {
                 Verdict::Reject(RejectReason::InvalidPduField)
             }
             Self::TaskTagInUse { .. } => Verdict::Reject(RejectReason::TaskInProgress),
-            Self::TooManyImmediate { .. } => {
-                Verdict::Reject(RejectReason::ImmediateCommandReject)
+            Self::TooManyImmediate { .. } => Verdict::Reject(RejectReason::ImmediateCommandReject),
+            Self::NotInDiscovery { .. } | Self::DataOutForUnknownTask { .. } | Self::Text => {
+                Verdict::Reject(RejectReason::ProtocolError)
             }
-            Self::NotInDiscovery { .. }
-            | Self::DataOutForUnknownTask { .. }
-            | Self::Text => Verdict::Reject(RejectReason::ProtocolError),
             Self::Snack => Verdict::Reject(RejectReason::SnackReject),
         }
     }
