@@ -182,7 +182,10 @@ impl World {
             (false, true) => Ended::Refused,
             (false, false) => Ended::Uncertain,
         };
-        let always_durable = !self.scenario.volatile_cache || self.cache_is_off;
+        // The cache was off, and nobody wanted it on, from the sending to the answer.
+        let sent_uncached = self.sent_uncached.remove(&handle);
+        let is_uncached = sent_uncached.is_some() && sent_uncached == self.cache_off;
+        let always_durable = !self.scenario.volatile_cache || is_uncached;
         match task.operation {
             Operation::Read { .. } => {
                 let data = is_good.then_some(answer.data.as_slice());
@@ -207,7 +210,13 @@ impl World {
                 if !on {
                     self.ledger.end_flush(handle, is_good);
                 }
-                self.cache_is_off = false;
+                self.cache_switches -= 1;
+                let is_settled =
+                    self.cache_switches == 0 && self.resets == 0 && !self.reset_at_large;
+                if is_good && !on && is_settled {
+                    self.cache_times += 1;
+                    self.cache_off = Some(self.cache_times);
+                }
             }
             Operation::TestUnitReady
             | Operation::Inquiry

@@ -135,8 +135,14 @@ pub struct World {
     resets: usize,
     /// A reset was sent and its answer lost: it may come to pass any time.
     reset_at_large: bool,
-    /// Every write answered now is durable, because the cache is switched off.
-    cache_is_off: bool,
+    /// The write cache is off for certain, for the time that has this number.
+    cache_off: Option<u64>,
+    /// How many times it was switched off.
+    cache_times: u64,
+    /// Commands under way that switch the cache.
+    cache_switches: usize,
+    /// Writes that were sent while the cache was off.
+    sent_uncached: std::collections::BTreeMap<Handle, u64>,
     /// What a COMPARE AND WRITE has found and replaced.
     swapped: std::collections::BTreeSet<(usize, u64)>,
     seed: u64,
@@ -203,7 +209,10 @@ impl World {
             is_finishing: false,
             resets: 0,
             reset_at_large: false,
-            cache_is_off: false,
+            cache_off: None,
+            cache_times: 0,
+            cache_switches: 0,
+            sent_uncached: std::collections::BTreeMap::new(),
             swapped: std::collections::BTreeSet::new(),
             seed,
             boots: 0,

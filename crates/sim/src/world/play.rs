@@ -60,7 +60,7 @@ impl World {
                 }
                 3..6 if player.logging_in.is_none() => self.log_in(initiator, true),
                 6 => self.log_out(initiator),
-                7..9 if session.log_out_connection(connection) => {
+                7..12 if session.log_out_connection(connection) => {
                     self.note(
                         Actor::Initiator(initiator),
                         format_args!("closes connection {connection}"),
@@ -91,6 +91,9 @@ impl World {
             return;
         }
         let handle = self.new_handle();
+        if let Some(time) = self.cache_off {
+            self.sent_uncached.insert(handle, time);
+        }
         match &operation {
             Operation::Read { blocks, room } => {
                 let seen = blocks.start..blocks.start + (*room).min(blocks.len());
@@ -106,7 +109,8 @@ impl World {
             }
             Operation::Flush => self.ledger.begin_flush(handle),
             Operation::SetWriteCache { on } => {
-                self.cache_is_off = false;
+                self.cache_off = None;
+                self.cache_switches += 1;
                 if !on {
                     self.ledger.begin_flush(handle);
                 }
@@ -233,7 +237,7 @@ impl World {
         if function == TaskManagementFunction::LogicalUnitReset {
             self.resets += 1;
             // The cache goes back to what was saved.
-            self.cache_is_off = false;
+            self.cache_off = None;
             for player in &mut self.players {
                 if let Some(session) = &mut player.session {
                     session.allow_vanishing();
@@ -408,7 +412,9 @@ impl World {
             )
         });
         self.alarm.1 = None;
-        self.cache_is_off = false;
+        self.cache_off = None;
+        self.cache_switches = 0;
+        self.sent_uncached.clear();
         self.resets = 0;
         self.reset_at_large = false;
         self.swapped.clear();
