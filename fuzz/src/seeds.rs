@@ -1,0 +1,505 @@
+//! The first inputs: what real peers send, one of each kind.
+//!
+//! They are kept in the corpus as files, which is what runs and what others may add to; this
+//! module writes them anew when a format changes (`--write-seeds`).
+
+use std::time::Duration;
+
+use iscsi::SerialNumber;
+use iscsi::chap::ChapAlgorithm;
+use iscsi::framing::Pdu;
+use iscsi::limits::LOGIN_TIMEOUT_DEFAULT;
+use iscsi::login::{
+    Admission, InitiatorAuth, InitiatorLoginAction, InitiatorLoginConfig, LoginAction,
+    LoginInitiator, LoginRefusal, LoginTarget, RANDOM_BYTES, TargetAuth, TargetPolicy,
+};
+use iscsi::negotiate::OperationalPreferences;
+use iscsi::pdu::{
+    Bhs, BhsBytes, Cid, DataInBhs, DataOutBhs, InitiatorTaskTag, Isid, LogoutRequestBhs, NopInBhs,
+    NopOutBhs, R2tBhs, RESERVED_TAG, ScsiCommandBhs, ScsiResponseBhs, SnackBhs,
+    TaskManagementRequestBhs, TextRequestBhs, Tsih, extended_cdb_ahs, flags,
+};
+use scsi::disk::COMMANDS;
+
+use crate::chap::{credentials, policy};
+
+/// Name and content.
+pub type Seed = (String, Vec<u8>);
+
+/// The seeds of one target; none when there is no such target.
+#[must_use]
+pub fn of(target: &str) -> Vec<Seed> {
+    match target {
+        "pdu" => pdus(),
+        "text" => texts(),
+        "login" => logins(),
+        "chap" => chap_logins(),
+        "initiator" => to_initiators(),
+        "session" => sessions(),
+        "disk" => disks(),
+        "lun" => luns(),
+        "state" => states(),
+        "config" => configs(),
+        _ => Vec::new(),
+    }
+}
+
+fn named(name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Seed {
+    (name.into(), bytes.into())
+}
+
+// ---- PDUs ------------------------------------------------------------------------------------
+
+fn command(tag: u32, bits: u8, length: u32, cdb: &[u8]) -> BhsBytes {
+    let mut bhs = ScsiCommandBhs::new();
+    bhs.flags = flags::FINAL | 1 | bits;
+    bhs.initiator_task_tag = tag.into();
+    bhs.expected_data_transfer_length = length.into();
+    bhs.cdb[..cdb.len()].copy_from_slice(cdb);
+    *bhs.as_bhs_bytes()
+}
+
+fn data_out(tag: u32, offset: u32, data_sn: u32, is_final: bool) -> BhsBytes {
+    let mut bhs = DataOutBhs::new();
+    bhs.flags = if is_final { flags::FINAL } else { 0 };
+    bhs.initiator_task_tag = tag.into();
+    bhs.target_transfer_tag = RESERVED_TAG.into();
+    bhs.buffer_offset = offset.into();
+    bhs.data_sn = data_sn.into();
+    *bhs.as_bhs_bytes()
+}
+
+fn nop_out() -> BhsBytes {
+    let mut bhs = NopOutBhs::new();
+    bhs.opcode |= flags::IMMEDIATE;
+    bhs.initiator_task_tag = 9.into();
+    bhs.target_transfer_tag = RESERVED_TAG.into();
+    *bhs.as_bhs_bytes()
+}
+
+fn management(function: u8, referenced: u32) -> BhsBytes {
+    let mut bhs = TaskManagementRequestBhs::new();
+    bhs.opcode |= flags::IMMEDIATE;
+    bhs.flags |= function;
+    bhs.initiator_task_tag = 10.into();
+    bhs.referenced_task_tag = referenced.into();
+    // One ahead, so that it acts on what is due.
+    bhs.cmd_sn = 1.into();
+    bhs.ref_cmd_sn = 0xffff_fffe.into();
+    *bhs.as_bhs_bytes()
+}
+
+fn text() -> BhsBytes {
+    let mut bhs = TextRequestBhs::new();
+    bhs.initiator_task_tag = 11.into();
+    bhs.target_transfer_tag = RESERVED_TAG.into();
+    *bhs.as_bhs_bytes()
+}
+
+fn logout(reason: u8) -> BhsBytes {
+    let mut bhs = LogoutRequestBhs::new();
+    bhs.flags |= reason;
+    bhs.initiator_task_tag = 12.into();
+    bhs.cid = 1.into();
+    *bhs.as_bhs_bytes()
+}
+
+const READ_10: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 8, 0];
+const WRITE_10: [u8; 10] = [0x2a, 0, 0, 0, 0, 0, 0, 0, 8, 0];
+
+fn pdus() -> Vec<Seed> {
+    let long = (0..32).collect::<Vec<u8>>();
+    let mut with_ahs = Pdu::new(&command(1, flags::READ, 4096, &READ_10), Vec::new());
+    with_ahs.ahs = extended_cdb_ahs(&long).unwrap_or_default();
+    let pdus = [
+        Pdu::new(&command(1, flags::WRITE, 4096, &WRITE_10), vec![0x5a; 511]),
+        with_ahs,
+        Pdu::new(&text(), b"SendTargets=All\0".to_vec()),
+        Pdu::new(&nop_out(), Vec::new()),
+    ];
+    (0..4)
+        .map(|choice: u8| {
+            let digests = (choice & 1 != 0, choice & 2 != 0);
+            let stream: Vec<u8> = pdus
+                .iter()
+                .flat_map(|pdu| pdu.to_bytes(digests.0, digests.1))
+                .collect();
+            named(
+                format!("stream-{choice}"),
+                [&[choice, 12], &stream[..]].concat(),
+            )
+        })
+        .collect()
+}
+
+fn texts() -> Vec<Seed> {
+    let operational = "HeaderDigest=CRC32C,None\0DataDigest=None\0MaxConnections=8\0InitialR2T=No\0\
+        ImmediateData=Yes\0MaxRecvDataSegmentLength=262144\0MaxBurstLength=16776192\0\
+        FirstBurstLength=262144\0DefaultTime2Wait=2\0DefaultTime2Retain=0\0MaxOutstandingR2T=16\0\
+        DataPDUInOrder=Yes\0DataSequenceInOrder=Yes\0ErrorRecoveryLevel=2\0IFMarker=No\0\
+        OFMarkInt=2048~8192\0iSCSIProtocolLevel=1\0TaskReporting=RFC3720,FastAbort\0";
+    let security = "InitiatorName=iqn.1993-08.org.debian:01:abc\0SessionType=Normal\0\
+        TargetName=iqn.2026-11.example.tarn:demo\0AuthMethod=CHAP,None\0CHAP_A=8,7,6,5\0\
+        CHAP_I=5\0CHAP_C=0x0123456789abcdef\0CHAP_R=0bAAAA\0CHAP_N=alice\0";
+    let answer = "TargetName=iqn.2026-11.example.tarn:demo\0TargetAddress=[2001:db8::1]:3260,1\0\
+        TargetAddress=192.0.2.1,2\0TargetAlias=x\0TargetPortalGroupTag=1\0";
+    let odd = "X-com.example.key=1\0#Key=2\0SendTargets=\0MaxBurstLength=0x10000\0InitialR2T=yes\0";
+    vec![
+        named("operational", operational),
+        named("security", security),
+        named("targets", answer),
+        named("odd", odd),
+    ]
+}
+
+// ---- logins ----------------------------------------------------------------------------------
+
+/// What an initiator sends from its first byte to the end of the login.
+fn record(config: InitiatorLoginConfig, policy: &TargetPolicy) -> Vec<u8> {
+    let now = Duration::ZERO;
+    let timeout = LOGIN_TIMEOUT_DEFAULT;
+    let Ok(mut initiator) = LoginInitiator::new(config, now, timeout, [2; RANDOM_BYTES]) else {
+        return Vec::new();
+    };
+    let mut target = LoginTarget::new(now, timeout, [1; RANDOM_BYTES]);
+    let mut sent = Vec::new();
+    loop {
+        let before = sent.len();
+        while let Some(action) = initiator.poll_action() {
+            if let InitiatorLoginAction::Send(pdu) = action {
+                sent.extend_from_slice(&pdu.to_bytes(false, false));
+                target.handle_pdu(&pdu.header, &pdu.data);
+            }
+        }
+        while let Some(action) = target.poll_action() {
+            match action {
+                LoginAction::Send(pdu) => initiator.handle_pdu(&pdu.header, &pdu.data),
+                LoginAction::Authorize(_) => {
+                    target.authorize_reply(Ok::<_, LoginRefusal>(policy.clone()));
+                }
+                LoginAction::Admit(login) => target.admit_reply(Ok::<_, LoginRefusal>(Admission {
+                    tsih: Tsih(1),
+                    exp_cmd_sn: login.cmd_sn,
+                    max_cmd_sn: login.cmd_sn,
+                })),
+                LoginAction::Complete(_) | LoginAction::Close(_) => {}
+            }
+        }
+        if sent.len() == before {
+            return sent;
+        }
+    }
+}
+
+fn login_config(target_name: Option<&str>, auth: InitiatorAuth) -> InitiatorLoginConfig {
+    InitiatorLoginConfig {
+        initiator_name: "iqn.1993-08.org.debian:01:abc".to_owned(),
+        initiator_alias: Some("host".to_owned()),
+        target_name: target_name.map(str::to_owned),
+        isid: Isid([0x80, 1, 2, 3, 4, 5]),
+        tsih: Tsih(0),
+        cid: Cid(1),
+        cmd_sn: SerialNumber(u32::MAX),
+        initiator_task_tag: InitiatorTaskTag(0x77),
+        auth,
+        preferences: OperationalPreferences::default(),
+    }
+}
+
+const TARGET: Option<&str> = Some("iqn.2026-11.example.tarn:demo");
+
+fn logins() -> Vec<Seed> {
+    let open = TargetPolicy {
+        auth: TargetAuth::None,
+        ..policy()
+    };
+    [
+        ("normal", TARGET, false),
+        ("normal-without-security-stage", TARGET, true),
+        ("discovery", None, false),
+    ]
+    .into_iter()
+    .map(|(name, target, skip_stage)| {
+        let config = login_config(target, InitiatorAuth::None { skip_stage });
+        named(name, record(config, &open))
+    })
+    .collect()
+}
+
+fn chap_logins() -> Vec<Seed> {
+    let mut seeds = Vec::new();
+    for (&algorithm, is_mutual) in ChapAlgorithm::ALL.iter().zip([true, false, true, false]) {
+        let auth = InitiatorAuth::Chap {
+            own: credentials("alice", "alice-secret-1"),
+            target: is_mutual.then(|| credentials("tarn", "target-secret-2")),
+            algorithms: vec![algorithm],
+            or_none: false,
+        };
+        let target = if is_mutual { TARGET } else { None };
+        let stream = record(login_config(target, auth), &policy());
+        seeds.push(named(format!("{algorithm:?}").to_lowercase(), stream));
+    }
+    seeds
+}
+
+fn to_initiators() -> Vec<Seed> {
+    let mut data_in = DataInBhs::new();
+    data_in.flags = flags::FINAL | flags::STATUS;
+    data_in.target_transfer_tag = RESERVED_TAG.into();
+    data_in.stat_sn = 1.into();
+    data_in.exp_cmd_sn = 3.into();
+    data_in.max_cmd_sn = 10.into();
+    let mut r2t = R2tBhs::new();
+    r2t.initiator_task_tag = 1.into();
+    r2t.target_transfer_tag = 7.into();
+    r2t.desired_data_transfer_length = 8192.into();
+    let mut response = ScsiResponseBhs::new();
+    response.initiator_task_tag = 1.into();
+    response.stat_sn = 2.into();
+    response.status = 2;
+    let mut ping = NopInBhs::new();
+    ping.initiator_task_tag = RESERVED_TAG.into();
+    ping.target_transfer_tag = 8.into();
+    let pdus = [
+        Pdu::new(data_in.as_bhs_bytes(), vec![1; 4096]),
+        Pdu::new(ping.as_bhs_bytes(), vec![2; 5]),
+        Pdu::new(r2t.as_bhs_bytes(), Vec::new()),
+        Pdu::new(
+            response.as_bhs_bytes(),
+            vec![0, 18, 0x70, 0, 5, 0, 0, 0, 0, 10, 0, 0],
+        ),
+    ];
+    let stream: Vec<u8> = pdus
+        .iter()
+        .flat_map(|pdu| pdu.to_bytes(false, false))
+        .collect();
+    vec![named("read-and-write", stream)]
+}
+
+// ---- sessions --------------------------------------------------------------------------------
+
+/// A script for the session, line by line.
+struct Script(Vec<u8>);
+
+impl Script {
+    fn new(bits: u8, sizes: u8) -> Self {
+        Self(vec![bits, sizes])
+    }
+
+    /// A PDU with the CmdSN that is due, in pieces as `how` says.
+    fn pdu(mut self, how: u8, header: BhsBytes, data: &[u8]) -> Self {
+        self.0.extend_from_slice(&[1, how | 0x80]);
+        self.0.extend_from_slice(&header);
+        self.0
+            .extend_from_slice(&u16::try_from(data.len()).unwrap_or(0).to_be_bytes());
+        self.0.extend_from_slice(data);
+        self
+    }
+
+    fn line(mut self, bytes: &[u8]) -> Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    fn answer(self, status: u8, len: u16) -> Self {
+        let [high, low] = len.to_be_bytes();
+        self.line(&[3, 0, status, high, low])
+    }
+
+    fn request(self, length: u32) -> Self {
+        let [a, b, c, d] = length.to_be_bytes();
+        self.line(&[4, 0, a, b, c, d])
+    }
+}
+
+fn sessions() -> Vec<Seed> {
+    const MANY: u8 = 0xfa;
+    let read = command(1, flags::READ, 4096, &READ_10);
+    let write = command(2, flags::WRITE, 20_000, &WRITE_10);
+    let mut unsolicited = write;
+    unsolicited[1] &= !flags::FINAL;
+    let reads = Script::new(0x03, MANY)
+        .pdu(0, read, &[])
+        .answer(0x40, 4096)
+        .line(&[10, 0]);
+    let digests = Script::new(0x1b, MANY)
+        .pdu(2, read, &[])
+        .answer(0x80, 4096)
+        .line(&[10, 0]);
+    let solicited = Script::new(0x03, 0xff)
+        .pdu(0, write, &[7; 512])
+        .request(20_000)
+        .line(&[10, 0, 12, 0, 3, 10, 0, 12, 0, 0])
+        .answer(0, 0);
+    let first_burst = Script::new(0x02, MANY)
+        .pdu(0, unsolicited, &[7; 100])
+        .request(20_000)
+        .pdu(0, data_out(2, 100, 0, false), &[8; 4000])
+        .pdu(0, data_out(2, 4100, 1, true), &[8; 4092])
+        .line(&[10, 0, 12, 0, 2])
+        .answer(2, 0);
+    let early = Script::new(0x02, MANY)
+        .pdu(0, unsolicited, &[7; 100])
+        .answer(2, 0)
+        .pdu(0, data_out(2, 100, 0, true), &[8; 4000]);
+    let mut ahead = read;
+    ahead[27] = 1;
+    let two = Script::new(0x83, MANY)
+        .pdu(1, ahead, &[])
+        .pdu(0, management(5, RESERVED_TAG), &[])
+        .pdu(0, write, &[])
+        .line(&[6, 5, 0, 5, 0, 13, 1]);
+    let aborts = Script::new(0x03, MANY)
+        .pdu(0, write, &[])
+        .request(20_000)
+        .pdu(0, management(1, 2), &[])
+        .line(&[5, 0, 6])
+        .pdu(0, management(1, 77), &[]);
+    let memory = Script::new(0x03, MANY)
+        .line(&[9, 1])
+        .pdu(0, write, &[7; 512])
+        .request(20_000)
+        .line(&[9, 0, 10, 0, 12, 0, 0, 12, 0, 0]);
+    let others = Script::new(0x03, MANY)
+        .pdu(0, nop_out(), &[1; 100])
+        .pdu(4, text(), b"SendTargets=\0MaxRecvDataSegmentLength=512\0")
+        .line(&[8, 0x27, 0x10, 8, 0x27, 0x10, 14, 30])
+        .pdu(0, *SnackBhs::new().as_bhs_bytes(), &[])
+        .pdu(0, logout(1), &[])
+        .line(&[7]);
+    let discovery = Script::new(0x06, MANY)
+        .pdu(0, text(), b"SendTargets=All\0")
+        .pdu(0, read, &[])
+        .pdu(0, logout(0), &[])
+        .line(&[7]);
+    let raw = [&[0, 2, 0, 96][..], &nop_out(), &text()].concat();
+    let stream = Script::new(0x03, MANY).line(&raw).line(&[11, 1, 11, 200]);
+    [
+        ("read", reads),
+        ("read-with-digests", digests),
+        ("write-solicited", solicited),
+        ("write-first-burst", first_burst),
+        ("write-answered-early", early),
+        ("two-connections", two),
+        ("aborts", aborts),
+        ("short-of-memory", memory),
+        ("other-requests", others),
+        ("discovery", discovery),
+        ("raw-stream", stream),
+    ]
+    .map(|(name, script)| named(name, script.0))
+    .to_vec()
+}
+
+// ---- disks -----------------------------------------------------------------------------------
+
+/// One command of a script for a disk, with room for `room` bytes either way.
+fn line(who: u8, cdb: &[u8], room: u16, data: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![who, u8::try_from(cdb.len()).unwrap_or(0)];
+    bytes.extend_from_slice(cdb);
+    bytes.extend_from_slice(&room.to_be_bytes());
+    bytes.extend_from_slice(&(room / 16).to_be_bytes());
+    bytes.extend_from_slice(&u16::try_from(data.len()).unwrap_or(0).to_be_bytes());
+    bytes.extend_from_slice(data);
+    bytes
+}
+
+fn disks() -> Vec<Seed> {
+    let mut seeds = Vec::new();
+    for row in COMMANDS {
+        // Once with nothing set, once with a small number wherever one may be.
+        let mut cdb = vec![0; row.usage.len()];
+        cdb[0] = row.opcode();
+        cdb[1] = row.service_action().unwrap_or(0);
+        let mut some = cdb.clone();
+        for (byte, usage) in some.iter_mut().zip(row.usage).skip(2) {
+            *byte = usage & 0x08;
+        }
+        let script = [
+            vec![0],
+            line(0, &cdb, 4096, &[0; 24]),
+            line(1, &some, 4096, &[1; 512]),
+        ];
+        let name = row
+            .name
+            .to_lowercase()
+            .replace(|c: char| !c.is_alphanumeric(), "-");
+        let action = row.service_action().unwrap_or(0);
+        let name = format!(
+            "{:02x}-{action:02x}-{}",
+            row.opcode(),
+            name.trim_matches('-')
+        );
+        seeds.push(named(name, script.concat()));
+    }
+    let pr_out = |action: u8, kind: u8, key: u8, new: u8| {
+        let cdb = [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
+        let mut list = [0; 24];
+        (list[7], list[15], list[20]) = (key, new, 1);
+        line(new & 1, &cdb, 24, &list)
+    };
+    let reservations = [
+        vec![0],
+        pr_out(6, 0, 0, 4),
+        pr_out(6, 0, 0, 5),
+        pr_out(1, 5, 4, 0),
+        pr_out(4, 5, 5, 4),
+        line(0, &[0x5e, 3, 0, 0, 0, 0, 0, 0x10, 0, 0], 4096, &[]),
+        pr_out(3, 0, 4, 0),
+        vec![0xf0, 0xf1],
+    ];
+    seeds.push(named("reservations", reservations.concat()));
+    let caching = [
+        0, 0, 0, 0, 0x08, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    ];
+    let modes = [
+        vec![0],
+        line(0, &[0x15, 0x11, 0, 0, 24, 0], 24, &caching),
+        line(1, &[0x1a, 0, 0x3f, 0xff, 0xff, 0], 255, &[]),
+    ];
+    seeds.push(named("mode-select", modes.concat()));
+    let ranges = [
+        0, 38, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 16, 0, 0, 0, 0,
+    ];
+    let unmap = line(0, &[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], 24, &ranges);
+    seeds.push(named("unmap-list", [vec![0], unmap].concat()));
+    seeds
+}
+
+fn luns() -> Vec<Seed> {
+    let addresses = [
+        0x0005_0000_0000_0000_u64,
+        0x4105_0000_0000_0000,
+        0x8003_0000_0000_0000,
+        0xd200_0100_0000_0000,
+        0xc101_0000_0000_0000,
+        u64::MAX,
+    ];
+    let bytes: Vec<u8> = addresses
+        .iter()
+        .flat_map(|address| address.to_be_bytes())
+        .collect();
+    vec![named("methods", bytes)]
+}
+
+fn states() -> Vec<Seed> {
+    let mut body = vec![1, 5, 0, 1, 0, 2];
+    for number in [b'0', b'1'] {
+        body.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, number, 0, 1, 0, 24, 5, 0, 0, 20]);
+        body.extend_from_slice(b"iqn.2026-11.test:");
+        body.extend_from_slice(&[number, 0, 0]);
+    }
+    vec![
+        named("two-registrations", body.clone()),
+        named("two-registrations-kept", crate::small::kept(&body)),
+        named("nothing-kept", crate::small::kept(&[0; 6])),
+    ]
+}
+
+fn configs() -> Vec<Seed> {
+    let full = include_str!("seeds/full.toml");
+    let values = "size = 1G\nbind = [::]:3260\nstore = file:/srv/disk.img?thin=true&size=10M\n\
+        name = iqn.2026-11.example.tarn:demo\ninitiators = 10.0.0.0/8\nname = naa.3333330000001234\n\
+        size = 18446744073709551615T\nbind = 127.0.0.1:65536\nname = iqn.*\n";
+    vec![named("full", full), named("values", values)]
+}
