@@ -66,6 +66,8 @@ struct Play {
     logouts: Vec<ManagementId>,
     hoard: Vec<Buffer>,
     told: Told,
+    /// Immediate commands, which the window does not count, may have been sent.
+    has_immediate: bool,
     depth: u32,
     now: Duration,
     next_cid: u16,
@@ -143,6 +145,7 @@ impl Play {
             logouts: Vec::new(),
             hoard: Vec::new(),
             told: Told::default(),
+            has_immediate: false,
             depth,
             now: Duration::ZERO,
             next_cid: 0,
@@ -186,6 +189,7 @@ impl Play {
         let verb = input.byte();
         match verb % 16 {
             0 => {
+                self.has_immediate = true;
                 let how = input.byte();
                 let len = usize::from(input.u16());
                 self.arrive(how, input.bytes(len));
@@ -238,6 +242,7 @@ impl Play {
             let ahead = common.cmd_sn.get() % 4;
             common.cmd_sn = self.session.window().0.plus(ahead).into();
         }
+        self.has_immediate |= header[0] & 0x7f == flags::IMMEDIATE | Opcode::ScsiCommand.code();
         let mut pdu = Pdu::new(&header, data);
         pdu.ahs = ahs;
         self.send_pdu(how, &pdu);
@@ -487,7 +492,17 @@ impl Play {
         assert!(open <= self.depth, "a window of {open}");
         let tasks = self.session.tasks();
         assert_eq!(tasks.len(), self.running.len());
-        assert!(tasks.len() <= self.depth as usize + IMMEDIATE_COMMANDS_MAX);
+        let beside = if self.has_immediate {
+            IMMEDIATE_COMMANDS_MAX
+        } else {
+            0
+        };
+        let limit = self.depth as usize + beside;
+        assert!(
+            tasks.len() + open as usize <= limit,
+            "{} tasks and a window of {open}",
+            tasks.len()
+        );
         assert_eq!(self.session.is_idle(), tasks.is_empty());
     }
 
