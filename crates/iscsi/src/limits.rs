@@ -47,9 +47,11 @@ pub const LOGIN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(15);
 /// rejected.
 pub const IMMEDIATE_COMMANDS_MAX: usize = 8;
 
-/// Task management requests that may wait for the commands numbered before them. One more is
-/// rejected.
-pub const IMMEDIATE_MANAGEMENT_MAX: usize = 8;
+/// Task management requests of one session that may be under way. One more is rejected.
+pub const IMMEDIATE_MANAGEMENT_MAX: usize = 32;
+
+/// How long data that was announced or asked for may stay away. Then the connection is dropped.
+pub const DATA_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Tasks of a session that have ended although unsolicited data announced for them has not come.
 /// With one more, the oldest is forgotten, and data that still comes for it is rejected.

@@ -106,6 +106,14 @@ impl Pool {
         self.0.free_bytes.get()
     }
 
+    /// As [`Pool::allocate`], but leaves `reserve_bytes` for others.
+    pub fn allocate_leaving(&self, len: usize, reserve_bytes: usize) -> Result<Buffer, PoolFull> {
+        if self.free_bytes() < len.saturating_add(reserve_bytes) {
+            return Err(PoolFull);
+        }
+        self.allocate(len)
+    }
+
     /// A buffer of `len` bytes whose contents are unspecified, but never another process's.
     ///
     /// # Panics

@@ -134,6 +134,9 @@ pub struct KeepAlive {
     pub interval: Duration,
     /// How many probes may stay unanswered.
     pub probes_max: u32,
+    /// How long what was sent may stay unacknowledged, or wait because the peer takes nothing,
+    /// before the kernel ends the connection (`TCP_USER_TIMEOUT`).
+    pub patience: Duration,
 }
 
 /// Sets what every connection of a storage target wants: no delay of small segments, and probes
@@ -146,6 +149,8 @@ pub fn set_options(socket: impl AsFd, keep_alive: Option<KeepAlive>) -> io::Resu
         sockopt::set_tcp_keepintvl(fd, keep_alive.interval)?;
         sockopt::set_tcp_keepcnt(fd, keep_alive.probes_max)?;
         sockopt::set_socket_keepalive(fd, true)?;
+        let patience_ms = u32::try_from(keep_alive.patience.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(fd, patience_ms)?;
     }
     Ok(())
 }
@@ -218,12 +223,14 @@ mod tests {
             idle: Duration::from_secs(7),
             interval: Duration::from_secs(3),
             probes_max: 2,
+            patience: Duration::from_secs(40),
         };
         set_options(&stream, Some(keep_alive)).unwrap();
         assert!(stream.nodelay().unwrap());
         assert!(sockopt::socket_keepalive(&stream).unwrap());
         assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), keep_alive.idle);
         assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), 2);
+        assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), 40_000);
         assert_eq!(peer_address(&stream).unwrap(), listener.local_address());
     }
 }

@@ -275,6 +275,13 @@ pub trait Backstore: fmt::Debug {
     /// Work of [`Submitted::Helper`] is over.
     fn handle_helper_result(&mut self, tag: IoTag, result: HelperResult) -> Submitted;
 
+    /// The step that the store asked for last, for the request with this tag, will not be done:
+    /// the task was aborted, and its tag will name another request.
+    fn abandon(&mut self, tag: IoTag) {
+        // Most stores take one step and remember nothing.
+        let _forgotten = tag;
+    }
+
     /// Takes over the size that [`SharedStore::probe_size`] found last. Answers it in bytes when it
     /// differs from the one before.
     fn refresh_size(&mut self) -> Option<u64>;

@@ -227,6 +227,13 @@ impl Backstore for FileStore {
         }))
     }
 
+    fn abandon(&mut self, tag: IoTag) {
+        // Whether the flush half of that write had failed will never be known, so it has.
+        if let Some(Plan::Recheck) = self.plans.remove(&tag) {
+            self.shared.flush_failed.store(true, Ordering::Release);
+        }
+    }
+
     fn refresh_size(&mut self) -> Option<u64> {
         let size = self.shared.size_bytes.load(Ordering::Acquire);
         let changed = size != self.capabilities.size_bytes;

@@ -66,7 +66,8 @@ impl MemoryDisk {
             capabilities: Capabilities {
                 size_bytes,
                 block_bytes,
-                physical_block_bytes: 4096.max(block_bytes),
+                // Memory is written in pieces of any size.
+                physical_block_bytes: block_bytes,
                 read_only,
                 thin,
                 unmap_granularity_bytes: 4096.max(block_bytes),

@@ -25,6 +25,12 @@ impl Core {
             deadline,
             then,
         });
+        // All first: the end of one must not let another begin that is to end as well.
+        for &key in keys {
+            if let Some(running) = self.tasks.get_mut(key) {
+                running.is_aborted = true;
+            }
+        }
         for &key in keys {
             self.abort_task(key, wait);
         }
@@ -37,7 +43,6 @@ impl Core {
             return;
         };
         running.waiters.push(wait);
-        running.is_aborted = true;
         let unit = running.unit;
         match &running.stage {
             Stage::Store { operation } => {

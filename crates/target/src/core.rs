@@ -55,6 +55,10 @@ pub(crate) struct Core {
     pub(crate) next_request: u64,
     /// Connections with output that is not being sent.
     pub(crate) dirty: Vec<usize>,
+    /// Connections whose output was sent after receiving had waited for that.
+    pub(crate) throttled: Vec<usize>,
+    /// Tasks that older ones of their nexus let start now.
+    pub(crate) startable: VecDeque<usize>,
     /// Tasks that wait for memory, first come first.
     pub(crate) starved: VecDeque<usize>,
     /// Sessions that wait for memory for Data-Out.
@@ -64,10 +68,15 @@ pub(crate) struct Core {
     /// Accepts and logs in; one core has it.
     pub(crate) front: Option<Front>,
     pub(crate) next_tick: Duration,
+    pub(crate) probes_in_flight: usize,
     /// The next unit whose store is looked at.
     pub(crate) next_probe: usize,
     /// Set by [`Letter::Stop`]: when sessions that are left are ended.
     pub(crate) stop_at: Option<Duration>,
+    /// It has told the others that it has no session left.
+    pub(crate) is_quiet: bool,
+    /// How many cores have told that.
+    pub(crate) quiet_cores: usize,
     pub(crate) is_flushed: bool,
     /// Flushes before the stop that are under way.
     pub(crate) flushes: usize,
@@ -83,10 +92,12 @@ impl Core {
             self.reactor.turn(wait, &mut events)?;
             for event in events.drain(..) {
                 self.handle_event(event);
+                self.start_waiting();
             }
             self.handle_own_letters();
             self.handle_memory();
             self.handle_time();
+            self.start_waiting();
             self.handle_own_letters();
             self.flush_output();
         }
@@ -113,12 +124,19 @@ impl Core {
                 | Request::Nobody => None,
             });
         let logins = self.front.as_ref().and_then(Front::next_deadline);
-        let tick = (!self.sessions.is_empty()).then_some(self.next_tick);
+        let tick = Some(self.next_tick);
+        let stop = self.stop_at.map(|asked| {
+            if self.reactor.now() < asked {
+                asked
+            } else {
+                self.end_at(asked)
+            }
+        });
         let soonest = waits
             .chain(fences)
             .chain(logins)
             .chain(tick)
-            .chain(self.stop_at)
+            .chain(stop)
             .min();
         soonest.map_or(ReactorWait::Forever, ReactorWait::Until)
     }
@@ -216,6 +234,7 @@ impl Core {
     fn handle_own_letters(&mut self) {
         while let Some(letter) = self.own_letters.pop_front() {
             self.handle_letter(letter);
+            self.start_waiting();
         }
     }
 
@@ -241,7 +260,12 @@ impl Core {
             } => {
                 self.handle_changed(ticket, reply, is_complete);
             }
-            Letter::Install { unit, update } => self.handle_install(unit, &update),
+            Letter::Install {
+                unit,
+                shared,
+                update,
+            } => self.handle_install(unit, &shared, &update),
+            Letter::Refresh { unit, shared } => self.handle_refresh(unit, &shared),
             Letter::Installed { unit, is_complete } => self.handle_installed(unit, is_complete),
             Letter::FenceWanted {
                 unit,
@@ -262,6 +286,7 @@ impl Core {
             Letter::FenceGranted { ticket } => self.handle_fence_granted(ticket),
             Letter::FenceDone { unit, ticket } => self.handle_fence_done(unit, ticket),
             Letter::FenceLower { unit, fence } => self.handle_fence_lower(unit, fence),
+            Letter::Quiet => self.quiet_cores += 1,
             Letter::Stop => self.handle_stop(),
         }
     }
@@ -284,7 +309,7 @@ impl Core {
         }
         self.handle_fence_timeouts(now);
         self.handle_login_timeouts(now);
-        if now >= self.next_tick && !self.sessions.is_empty() {
+        if now >= self.next_tick {
             self.next_tick = now + TICK;
             self.tick(now);
         }
@@ -333,14 +358,26 @@ impl Core {
         }
     }
 
+    /// When the core ends whatever is left, given when sessions were to be gone.
+    fn end_at(&self, asked: Duration) -> Duration {
+        asked + self.settings.abort_timeout * 2
+    }
+
     /// True when it was told to stop and nothing is left to do. Writes whose end is not known
     /// after the deadline do not hold the process.
     fn is_finished(&mut self) -> bool {
         let Some(deadline) = self.stop_at else {
             return false;
         };
-        let late = self.reactor.now() >= deadline + self.settings.abort_timeout * 2;
+        let late = self.reactor.now() >= self.end_at(deadline);
         if !late && (!self.sessions.is_empty() || !self.connections.is_empty()) {
+            return false;
+        }
+        if !std::mem::replace(&mut self.is_quiet, true) {
+            self.post_to_all(|| Letter::Quiet);
+        }
+        // Others may still write to the units this core owns.
+        if !late && self.quiet_cores < self.posts.len() {
             return false;
         }
         if !self.is_flushed {

@@ -111,7 +111,7 @@ impl Core {
         let data = entry.session.request_data(running.id, length, &self.pool);
         if data.is_none() {
             running.stage = Stage::DataOut;
-            if entry.session.is_starving() {
+            if entry.session.is_starving() && !self.starved_sessions.contains(&session) {
                 self.starved_sessions.push(session);
             }
             self.mark_session_dirty(session);
@@ -230,6 +230,7 @@ impl Core {
         if self.tasks[key].is_aborted && !matches!(submitted, Submitted::Done(_)) {
             // The rest of a transfer that nobody wants any more is not begun.
             drop(submitted);
+            self.units[unit].store.abandon(tag_of(key));
             self.close_task(key);
         } else if let Some(result) = self.carry_on(key, submitted) {
             if self.tasks[key].is_aborted {
@@ -239,8 +240,18 @@ impl Core {
                 self.drive(key, step);
             }
         }
-        if let Some(next) = self.units[unit].full.pop_front() {
+        // One that is done at once makes room for the next.
+        for _ in 0..self.units[unit].full.len() {
+            let Some(next) = self.units[unit].full.pop_front() else {
+                break;
+            };
+            let left = self.units[unit].full.len();
             self.retry(next);
+            if self.units[unit].full.len() > left {
+                // Still none; it keeps its place.
+                self.units[unit].full.rotate_right(1);
+                break;
+            }
         }
     }
 
@@ -369,13 +380,23 @@ impl Core {
         for wait in running.waiters {
             self.count_down(wait);
         }
-        for number in startable {
-            let next = number as usize;
-            let Some(waiting) = self.tasks.get_mut(next) else {
+        self.startable.retain(|&waiting| waiting != key);
+        self.startable
+            .extend(startable.into_iter().map(|number| number as usize));
+    }
+
+    /// Starts the tasks whose turn has come. Not where it comes: a queue of short commands would
+    /// be a recursion as deep as it is long.
+    pub(crate) fn start_waiting(&mut self) {
+        while let Some(key) = self.startable.pop_front() {
+            let Some(waiting) = self.tasks.get_mut(key) else {
                 continue;
             };
+            if waiting.is_aborted || !matches!(waiting.stage, Stage::Dormant(_)) {
+                continue;
+            }
             if let Stage::Dormant(command) = std::mem::replace(&mut waiting.stage, Stage::Active) {
-                self.start(next, &command);
+                self.start(key, &command);
             }
         }
     }

@@ -19,6 +19,7 @@ use memory::Message;
 use reactor::net::{self, KeepAlive};
 use reactor::{Errno, Listener, OperationId, Received, Socket};
 use scsi::PortName;
+use scsi::reservation::canonical_transport_id;
 use slab::Slab;
 
 use crate::core::Core;
@@ -35,6 +36,7 @@ const KEEP_ALIVE: KeepAlive = KeepAlive {
     idle: Duration::from_secs(60),
     interval: Duration::from_secs(10),
     probes_max: 6,
+    patience: Duration::from_secs(60),
 };
 
 /// How often a closed door is tried again when no descriptor is left.
@@ -205,7 +207,7 @@ pub(crate) fn transport_id(initiator_name: &str, isid: Isid) -> Arc<[u8]> {
     bytes.extend_from_slice(&u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes());
     bytes.extend_from_slice(name.as_bytes());
     bytes.resize(4 + length, 0);
-    bytes.into()
+    canonical_transport_id(&bytes).unwrap_or_else(|| bytes.into())
 }
 
 impl Core {

@@ -30,8 +30,10 @@ pub(crate) struct FenceNumber(pub(crate) u64);
 /// What a change means for every core.
 #[derive(Debug)]
 pub(crate) struct Update {
-    /// The state of the unit from now on.
-    pub(crate) shared: Option<Arc<Shared>>,
+    /// Of the request behind it, which is not to be aborted by it.
+    pub(crate) ticket: Ticket,
+    /// The state of the unit is another from now on, or unit attentions come with it.
+    pub(crate) changes_state: bool,
     pub(crate) notices: Vec<Notice>,
     /// Whose tasks must have ended before the core confirms.
     pub(crate) abort: Vec<Who>,
@@ -87,10 +89,16 @@ pub(crate) enum Letter {
         reply: Reply,
         is_complete: bool,
     },
-    /// The owner to every core.
+    /// The owner to every core, which confirms.
     Install {
         unit: UnitIndex,
+        shared: Arc<Shared>,
         update: Arc<Update>,
+    },
+    /// The owner to every core: the state of the unit, with nothing to do about it.
+    Refresh {
+        unit: UnitIndex,
+        shared: Arc<Shared>,
     },
     /// A core to the owner: installed; `is_complete` unless a task that had to end did not.
     Installed { unit: UnitIndex, is_complete: bool },
@@ -115,6 +123,8 @@ pub(crate) enum Letter {
     FenceDone { unit: UnitIndex, ticket: Ticket },
     /// The owner to every core.
     FenceLower { unit: UnitIndex, fence: FenceNumber },
+    /// A core to every core, when told to stop: no session is left here.
+    Quiet,
     /// Ask initiators to log out, end what is left at the deadline, flush, and stop.
     Stop,
 }

@@ -9,6 +9,9 @@ use reactor::{Errno, Received};
 use crate::core::Core;
 use crate::token::Purpose;
 
+/// With more than this waiting to be sent, in bytes, nothing more is received.
+const OUTPUT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
 /// How much room an emptied message keeps for its next use, in bytes.
 const MESSAGE_ROOM_BYTES: usize = 16 * 1024;
 
@@ -24,6 +27,12 @@ impl Core {
         let Some(entry) = self.sessions.get_mut(connection.session) else {
             return;
         };
+        // Who does not take answers gets no more questions in; receiving goes on when they are
+        // sent. The kernel ends a connection that takes nothing for too long.
+        if entry.session.output_bytes(connection.index) > OUTPUT_BYTES_MAX {
+            connection.is_throttled = true;
+            return;
+        }
         let token = Purpose::Receive(key).token();
         connection.is_receiving = true;
         match entry.session.poll_receive(connection.index) {
@@ -80,6 +89,13 @@ impl Core {
     ) {
         self.handle_session_events(session);
         self.mark_dirty(session, index);
+        let is_starving = self
+            .sessions
+            .get(session)
+            .is_some_and(|entry| entry.session.is_starving());
+        if is_starving && !self.starved_sessions.contains(&session) {
+            self.starved_sessions.push(session);
+        }
         match outcome {
             Ok(()) => self.receive(key),
             Err(violation) => {
@@ -168,6 +184,9 @@ impl Core {
             self.flush_connection(key);
         }
         self.dirty = dirty;
+        for key in std::mem::take(&mut self.throttled) {
+            self.receive(key);
+        }
     }
 
     fn flush_connection(&mut self, key: usize) {
@@ -209,9 +228,14 @@ impl Core {
         } else if let Err(errno) = result {
             tracing::debug!(%errno, "send failed");
             self.lose_connection(key, "the connection failed");
-        } else if !connection.is_dirty {
-            connection.is_dirty = true;
-            self.dirty.push(key);
+        } else {
+            if !connection.is_dirty {
+                connection.is_dirty = true;
+                self.dirty.push(key);
+            }
+            if std::mem::take(&mut connection.is_throttled) {
+                self.throttled.push(key);
+            }
         }
     }
 
@@ -223,9 +247,8 @@ impl Core {
         let Some(connection) = self.connections.get(key) else {
             return;
         };
-        let session = connection.session;
+        self.end_session(connection.session, reason);
         self.close_connection(key);
-        self.end_session(session, reason);
     }
 
     /// Closes the socket; the connection goes when its operations have ended.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use iscsi::pdu::TaskManagementResponse;
 use scsi::{
     Change, ChangeKind, Input, Nexus, NexusSlot, Outcome, Reply, Sense, SenseCode, SenseKey,
-    Status, Step, Who,
+    Shared, Status, Step, Who,
 };
 use store::{HelperAnswer, HelperOperation, IoFailure};
 
@@ -24,6 +24,9 @@ use crate::unit::{Current, Fence, OwnedFence, overlap};
 
 /// How many stores are looked at per tick, so that many units cost no more than few.
 const PROBES_PER_TICK: usize = 8;
+
+/// Stuck stores must leave helper threads to those that keep the state of others.
+const PROBES_IN_FLIGHT_MAX: usize = 2;
 
 /// A change whose new state could not be kept safely; it has not happened.
 const NOT_KEPT: Sense = Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE);
@@ -51,11 +54,24 @@ impl Core {
         } else {
             owned.refusing - 1
         };
-        if owned.refusing == usize::from(refuse) {
-            let kind = ChangeKind::RefuseAccess(refuse);
-            let ticket = self.open_request(Request::Nobody);
-            self.handle_change(unit, ticket, Change { from: None, kind });
+        if owned.refusing != usize::from(refuse) {
+            return;
         }
+        // Ahead of all changes that wait, and of the one under way: it depends on none of them,
+        // and until every core has it a late write could follow a newer one.
+        let kind = ChangeKind::RefuseAccess(refuse);
+        let applied = owned.owner.apply(&Change { from: None, kind });
+        if let Some(shared) = applied.shared {
+            self.post_to_all(|| Letter::Refresh {
+                unit,
+                shared: Arc::clone(&shared),
+            });
+        }
+    }
+
+    /// A state that needs no confirmation.
+    pub(crate) fn handle_refresh(&mut self, unit: UnitIndex, shared: &Arc<Shared>) {
+        self.units[unit.as_usize()].view.install(shared, &[]);
     }
 
     fn next_change(&mut self, unit: usize) {
@@ -66,7 +82,8 @@ impl Core {
             let before = Arc::clone(owned.owner.shared());
             let applied = owned.owner.apply(&change);
             let update = Arc::new(Update {
-                shared: applied.shared,
+                ticket,
+                changes_state: applied.shared.is_some(),
                 notices: applied.notices,
                 abort: applied.abort,
             });
@@ -126,14 +143,21 @@ impl Core {
             self.announce(unit);
         } else if let Some(before) = before {
             owned.owner.put_back(before);
+            if owned.refusing > 0 {
+                // This was no part of the change, and still holds.
+                let kind = ChangeKind::RefuseAccess(true);
+                owned.owner.apply(&Change { from: None, kind });
+            }
             current.update = Arc::new(Update {
-                shared: None,
+                ticket: current.ticket,
+                changes_state: false,
                 notices: Vec::new(),
                 abort: Vec::new(),
             });
             current.reply = Reply::check(NOT_KEPT);
             self.announce(unit);
         }
+        self.next_change(unit);
     }
 
     /// Sends the current change to every core, or answers it when it concerns none.
@@ -146,14 +170,17 @@ impl Core {
             return;
         };
         let update = Arc::clone(&current.update);
-        if update.shared.is_none() && update.notices.is_empty() && update.abort.is_empty() {
+        if !update.changes_state && update.notices.is_empty() && update.abort.is_empty() {
             self.answer_change(unit);
             return;
         }
         current.acknowledgements_left = cores;
+        // Not the state as it was when the change was made: one that overtook it is part of it.
+        let latest = Arc::clone(owned.owner.shared());
         let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
         self.post_to_all(|| Letter::Install {
             unit,
+            shared: Arc::clone(&latest),
             update: Arc::clone(&update),
         });
     }
@@ -199,10 +226,15 @@ impl Core {
 
     // ---- every core's side of changes --------------------------------------------------------
 
-    pub(crate) fn handle_install(&mut self, unit: UnitIndex, update: &Update) {
+    pub(crate) fn handle_install(
+        &mut self,
+        unit: UnitIndex,
+        shared: &Arc<Shared>,
+        update: &Update,
+    ) {
         let index = unit.as_usize();
         let unit = &mut self.units[index];
-        if let Some(shared) = &update.shared {
+        if update.changes_state {
             unit.view.install(shared, &update.notices);
             // The size of the store is part of what every core must know.
             unit.store.refresh_size();
@@ -212,13 +244,24 @@ impl Core {
             let is_meant = |nexus: &Nexus| update.abort.iter().any(|who: &Who| who.is(nexus));
             let nexuses = unit.view.nexuses().filter(|(_, nexus)| is_meant(nexus));
             let slots: Vec<NexusSlot> = nexuses.map(|(slot, _)| slot).collect();
-            for (key, running) in &self.tasks {
-                // What the owner is asked for is executed in its order; it cannot wait for itself.
-                if running.unit == index
-                    && running.session.is_some()
-                    && !matches!(running.stage, Stage::Owner)
-                    && slots.contains(&running.nexus)
+            let is_own = update.ticket.core == self.index;
+            let own = match self.request_mut(update.ticket) {
+                Some(Request::Task(key)) if is_own => Some(*key),
+                Some(_) | None => None,
+            };
+            for (key, running) in &mut self.tasks {
+                if running.unit != index
+                    || running.session.is_none()
+                    || !slots.contains(&running.nexus)
+                    || Some(key) == own
                 {
+                    continue;
+                }
+                if matches!(running.stage, Stage::Owner) {
+                    // It waits behind this change, so this change cannot wait for it. It ends
+                    // with its answer, which nobody will hear.
+                    running.is_aborted = true;
+                } else {
                     keys.push(key);
                 }
             }
@@ -525,6 +568,9 @@ impl Core {
     /// stuck file system must not stop the core.
     pub(crate) fn probe_some(&mut self) {
         for _ in 0..PROBES_PER_TICK.min(self.owned.len()) {
+            if self.probes_in_flight >= PROBES_IN_FLIGHT_MAX {
+                return;
+            }
             let unit = self.next_probe;
             self.next_probe = (unit + 1) % self.owned.len();
             let Some(owned) = self.owned[unit].as_mut() else {
@@ -534,6 +580,7 @@ impl Core {
                 continue;
             }
             owned.is_probing = true;
+            self.probes_in_flight += 1;
             let store = Arc::clone(&self.stores[unit]);
             let name = self.unit_names[unit].clone();
             let work = move || {
@@ -556,10 +603,13 @@ impl Core {
             return;
         };
         owned.is_probing = false;
+        self.probes_in_flight -= 1;
+        let known = owned.owner.shared().blocks;
         let store = &mut self.units[unit].store;
-        if store.refresh_size().is_some() {
-            let capabilities = store.capabilities();
-            let blocks = capabilities.size_bytes / u64::from(capabilities.block_bytes);
+        store.refresh_size();
+        let capabilities = store.capabilities();
+        let blocks = capabilities.size_bytes / u64::from(capabilities.block_bytes);
+        if blocks != known {
             tracing::info!(unit = %self.unit_names[unit], blocks, "the size of a unit changed");
             let ticket = self.open_request(Request::Nobody);
             let kind = ChangeKind::CapacityChanged { blocks };

@@ -23,6 +23,10 @@ use crate::unit::{Owned, Unit};
 /// kept by one write does not weigh much.
 const RECEIVE_CHUNK_BYTES: usize = 64 * 1024;
 
+/// Threads per core for what a ring cannot do. They start when needed; some may be stuck with a
+/// file system.
+const HELPER_THREADS_MAX: usize = 16;
+
 /// Why a plane does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -235,6 +239,7 @@ impl Core {
             pool_bytes: settings.pool_bytes,
             receive_chunk_bytes: RECEIVE_CHUNK_BYTES,
             busy_poll: settings.busy_poll,
+            helper_threads_max: HELPER_THREADS_MAX,
             ..reactor::Settings::default()
         })?;
         let pool = reactor.pool().clone();
@@ -285,13 +290,18 @@ impl Core {
             requests: Slab::new(),
             next_request: 0,
             dirty: Vec::new(),
+            throttled: Vec::new(),
+            startable: VecDeque::new(),
             starved: VecDeque::new(),
             starved_sessions: Vec::new(),
             is_short_of_memory: false,
             front,
             next_tick: Duration::ZERO,
+            probes_in_flight: 0,
             next_probe: 0,
             stop_at: None,
+            is_quiet: false,
+            quiet_cores: 0,
             is_flushed: false,
             flushes: 0,
         })

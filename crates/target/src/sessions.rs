@@ -58,24 +58,26 @@ impl Core {
         // Spec: RFC 7143 section 6.3.4; a CID in use is a connection its initiator has given up.
         let old = entry.session.connection_by_cid(negotiated.cid);
         let old = old.and_then(|old| entry.connections.get(old).copied().flatten());
+        let Ok(socket) = Socket::new(fd) else {
+            self.end_session(session, "the socket is of no use");
+            return;
+        };
+        // The new connection first: a session without any would be over.
+        let new = self.connect(session, socket, &negotiated, &answer);
         if let Some(old) = old {
             self.reinstate_connection(session, old);
         }
-        match Socket::new(fd) {
-            Ok(socket) => self.connect(session, socket, &negotiated, &answer, &unread),
-            Err(_) => self.end_session(session, "the socket is of no use"),
-        }
+        self.feed_unread(new, &unread);
     }
 
-    /// Adds a connection to a session and lets it run.
+    /// Adds a connection to a session, with the last answer of its login to send.
     fn connect(
         &mut self,
         session: usize,
         socket: Socket,
         negotiated: &NegotiatedLogin,
         answer: &[u8],
-        unread: &[u8],
-    ) {
+    ) -> usize {
         let entry = &mut self.sessions[session];
         let config = ConnectionConfig {
             cid: negotiated.cid,
@@ -91,6 +93,7 @@ impl Core {
             is_receiving: false,
             is_sending: false,
             is_dirty: false,
+            is_throttled: false,
             is_closing: false,
             close_when_sent: false,
             spare: None,
@@ -100,7 +103,7 @@ impl Core {
         }
         entry.connections[index] = Some(key);
         self.mark_dirty(session, index);
-        self.feed_unread(key, unread);
+        key
     }
 
     /// The session that a connection wants to join, if it may.
@@ -166,6 +169,10 @@ impl Core {
             nop_interval: self.settings.nop_interval,
             nop_timeout: self.settings.nop_timeout,
         };
+        let mut session = Session::new(config);
+        if self.is_short_of_memory {
+            session.set_queue_limit(1);
+        }
         let mut luns = LunMap::default();
         let attention = if placement.is_return {
             UnitAttention::NexusLoss
@@ -202,7 +209,7 @@ impl Core {
             self.next_tick = self.reactor.now();
         }
         let key = self.sessions.insert(SessionEntry {
-            session: Session::new(config),
+            session,
             tsih: placement.tsih,
             nexus: placement.nexus,
             profile,

@@ -192,7 +192,8 @@ impl DataIn<'_> {
         burst_max: usize,
         last: Option<(u8, Residual)>,
     ) {
-        if length <= COPY_MAX_BYTES.min(self.transmitter.data_segment_max_bytes) {
+        let in_one_pdu = self.transmitter.data_segment_max_bytes.min(burst_max);
+        if length <= COPY_MAX_BYTES.min(in_one_pdu) {
             let header = self.next_header(0, true, last);
             self.transmitter.push_with_data(
                 &header,

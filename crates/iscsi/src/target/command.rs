@@ -153,6 +153,7 @@ impl Session {
             && flags::FINAL & bhs.flags == 0
             && !self.config.parameters.initial_r2t;
         let id = self.new_task(tag.0, unsolicited);
+        let now = self.now;
         if let Some(task) = self.task_mut(id) {
             task.connection = connection;
             task.lun = bhs.lun.get();
@@ -161,6 +162,7 @@ impl Session {
             task.write_length = write_length;
             task.read_length = read_length;
             task.phase = Phase::Held;
+            task.data_out.last_progress = now;
             task.data_out.fault = fault;
         }
         Ok(id)

@@ -15,6 +15,9 @@ use super::{DataFault, Event, Incoming, TaskId, Verdict, Violation};
 use crate::limits;
 use crate::pdu::{Bhs, DataOutBhs, Opcode, R2tBhs, RESERVED_TAG, ScsiCommandBhs};
 
+/// One session's Data-Out takes at most one part in this many of the pool.
+const SESSION_SHARE: usize = 4;
+
 impl Session {
     pub(super) fn begin_data_out(
         &mut self,
@@ -145,9 +148,11 @@ impl Session {
         }
         let bhs = DataOutBhs::view(&header.bhs);
         let length = u32::try_from(header.data_bytes()).unwrap_or(u32::MAX);
+        let now = self.now;
         let Some(task) = self.task_mut(id) else {
             return;
         };
+        task.data_out.last_progress = now;
         task.data_out
             .advance(transfer_tag(bhs), length, bhs.is_final());
         if task.phase == Phase::Draining {
@@ -172,6 +177,9 @@ impl Session {
         let Some(task) = self.task_mut(id) else {
             return;
         };
+        if task.data_out.is_handed_on() {
+            return;
+        }
         task.data_out.fault.get_or_insert(fault);
         task.data_out.drop_data();
         let is_told = task.phase == Phase::Running
@@ -234,12 +242,27 @@ impl Session {
             if task.data_out.is_dropping() || task.data_out.r2ts.len() >= outstanding_max {
                 return true;
             }
+            let holds = task.data_out.held_bytes();
+            let needs = wanted as usize;
+            // One task always, so that every session gets on; more within the session's share.
+            if holds < needs {
+                let others = self.held_bytes().saturating_sub(holds);
+                let share = pool.capacity_bytes() / SESSION_SHARE;
+                if others > 0 && others.saturating_add(needs) > share {
+                    return false;
+                }
+            }
+            let now = self.now;
+            let Some(task) = self.task_mut(id) else {
+                return true;
+            };
             if task.data_out.ensure_room(wanted, pool).is_err() {
                 return false;
             }
             let Some((offset, length)) = task.data_out.ask(burst_max, transfer) else {
                 return true;
             };
+            task.data_out.last_progress = now;
             let mut r2t = R2tBhs::new();
             r2t.lun = task.lun.into();
             r2t.target_transfer_tag = transfer.into();
@@ -260,6 +283,15 @@ impl Session {
                 state.transmitter.push(&r2t);
             }
         }
+    }
+
+    /// How much memory the session's tasks hold for Data-Out, in bytes.
+    fn held_bytes(&self) -> usize {
+        let tasks = self.tasks.iter().zip(&self.tags);
+        tasks
+            .filter(|(_, tag)| **tag != RESERVED_TAG)
+            .map(|(task, _)| task.data_out.held_bytes())
+            .sum()
     }
 
     pub(super) fn tag_of(&self, id: TaskId) -> u32 {

@@ -9,7 +9,7 @@
 
 use super::receive::Header;
 use super::session::{Held, Session, Waiting};
-use super::task::Phase;
+use super::task::{Phase, unit_of};
 use super::transmit::Segment;
 use super::{Event, LogoutEvent, ManagementEvent, ManagementId, TaskId, Verdict, Violation};
 use crate::SerialNumber;
@@ -186,13 +186,19 @@ impl Session {
         };
         // Spec: RFC 7143 section 4.2.3.3; it acts on all commands numbered before it, so they
         // must have come.
+        let limit = limits::IMMEDIATE_MANAGEMENT_MAX;
+        if self
+            .held_management
+            .len()
+            .saturating_add(self.managing.len())
+            >= limit
+        {
+            return Err(Violation::TooManyImmediate { limit });
+        }
         if task.is_none() && self.exp_cmd_sn.is_before(cmd_sn) {
-            if self.held_management.len() >= limits::IMMEDIATE_MANAGEMENT_MAX {
-                let limit = limits::IMMEDIATE_MANAGEMENT_MAX;
-                return Err(Violation::TooManyImmediate { limit });
-            }
             self.held_management.push(event);
         } else {
+            self.managing.push(id);
             self.events.push_back(Event::TaskManagement(event));
         }
         Ok(())
@@ -200,7 +206,7 @@ impl Session {
 
     pub(super) fn is_running_on(&mut self, id: TaskId, lun: u64) -> bool {
         self.task_mut(id)
-            .is_some_and(|task| task.phase == Phase::Running && task.lun == lun)
+            .is_some_and(|task| task.phase == Phase::Running && unit_of(task.lun) == unit_of(lun))
     }
 
     /// Ends a command that waits for its turn; its number still counts.
@@ -246,6 +252,9 @@ impl Session {
 
     /// Answers a task management request.
     pub fn respond_management(&mut self, id: ManagementId, response: TaskManagementResponse) {
+        if let Some(at) = self.managing.iter().position(|other| *other == id) {
+            self.managing.swap_remove(at);
+        }
         let (exp, max) = self.window();
         let Some(Some(state)) = self.connections.get_mut(id.connection) else {
             return;

@@ -18,13 +18,14 @@ use std::time::Duration;
 use memory::{Buffer, Message, Pool};
 
 use super::receive::{Header, Received, Receiver};
-use super::task::{Phase, Task};
+use super::task::{Phase, Task, unit_of};
 use super::transmit::Transmitter;
 use super::{
-    ConnectionConfig, Event, Incoming, ManagementEvent, Receive, SessionConfig, TaskId, Verdict,
-    Violation,
+    ConnectionConfig, Event, Incoming, ManagementEvent, ManagementId, Receive, SessionConfig,
+    TaskId, Verdict, Violation,
 };
 use crate::SerialNumber;
+use crate::limits;
 use crate::pdu::{Bhs, Cid, NopInBhs, Opcode, RESERVED_TAG};
 
 /// Receives that would take less than this straight into a buffer are not worth an operation of
@@ -92,6 +93,10 @@ pub struct Session {
     pub(super) draining: VecDeque<TaskId>,
     /// Tasks that wait for a buffer before they ask for their data.
     pub(super) starving: VecDeque<TaskId>,
+    /// Task management requests that the owner has not answered.
+    pub(super) managing: Vec<ManagementId>,
+    /// As of the last call that brought it.
+    pub(super) now: Duration,
     pub(super) events: VecDeque<Event>,
 }
 
@@ -118,6 +123,8 @@ impl Session {
             next_serial: 0,
             next_transfer: 0,
             draining: VecDeque::new(),
+            managing: Vec::new(),
+            now: Duration::ZERO,
             starving: VecDeque::new(),
             events: VecDeque::new(),
         }
@@ -222,7 +229,7 @@ impl Session {
     pub fn tasks_of_unit(&self, lun: u64, before: Option<SerialNumber>) -> Vec<TaskId> {
         self.task_ids(|task| {
             task.phase == Phase::Running
-                && task.lun == lun
+                && unit_of(task.lun) == unit_of(lun)
                 && before.is_none_or(|end| SerialNumber(task.cmd_sn).is_before(end))
         })
     }
@@ -266,6 +273,7 @@ impl Session {
         pool: &Pool,
         now: Duration,
     ) -> Result<(), Violation> {
+        self.now = now;
         if let Some(Some(state)) = self.connections.get_mut(connection) {
             state.last_received = now;
         }
@@ -346,6 +354,7 @@ impl Session {
         pool: &Pool,
         now: Duration,
     ) -> Result<(), Violation> {
+        self.now = now;
         let Some(Some(state)) = self.connections.get_mut(connection) else {
             return Ok(());
         };
@@ -611,14 +620,28 @@ impl Session {
                 .partition(due);
             self.held_management = waiting;
             let ready: Vec<ManagementEvent> = ready;
-            self.events
-                .extend(ready.into_iter().map(Event::TaskManagement));
+            for event in ready {
+                self.managing.push(event.id);
+                self.events.push_back(Event::TaskManagement(event));
+            }
         }
     }
 
     /// When [`Session::handle_timeout`] is due, if ever.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Duration> {
+        let tasks = self.tasks.iter().zip(&self.tags);
+        let data = tasks
+            .filter(|(task, tag)| **tag != RESERVED_TAG && task.data_out.is_waiting())
+            .map(|(task, _)| {
+                task.data_out
+                    .last_progress
+                    .saturating_add(limits::DATA_TIMEOUT)
+            });
+        data.chain(self.next_ping()).min()
+    }
+
+    fn next_ping(&self) -> Option<Duration> {
         let interval = self.config.nop_interval?;
         let due = |state: &Connection| match state.ping {
             Some((_, since)) => since.saturating_add(self.config.nop_timeout),
@@ -629,6 +652,8 @@ impl Session {
 
     /// Pings connections that have been silent, and tells of those that did not answer.
     pub fn handle_timeout(&mut self, now: Duration) {
+        self.now = now;
+        self.drop_stalled();
         let Some(interval) = self.config.nop_interval else {
             return;
         };
@@ -659,6 +684,21 @@ impl Session {
                     state.transmitter.push(&ping);
                 }
                 None => {}
+            }
+        }
+    }
+
+    /// A peer that announced data and does not send it holds memory of everyone: it loses the
+    /// connection.
+    fn drop_stalled(&mut self) {
+        let Some(since) = self.now.checked_sub(limits::DATA_TIMEOUT) else {
+            return;
+        };
+        let stalled = self.task_ids(|task| task.data_out.is_stalled_since(since));
+        for id in stalled {
+            if let Some(task) = self.task_mut(id) {
+                let connection = task.connection;
+                self.events.push_back(Event::PeerSilent { connection });
             }
         }
     }

@@ -7,10 +7,15 @@
 )]
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use memory::{Payload, Pool, PoolFull};
 
 use super::Violation;
+
+/// One part in this many of the pool is not given to Data-Out: receiving and answering must go on
+/// while initiators take their time with the data they announced.
+const RESERVE_SHARE: usize = 8;
 
 /// Names a task of one session. `index` is small and reused, so that an owner may keep its own
 /// state in a table beside the session's; `serial` tells one use of it from the next.
@@ -33,6 +38,19 @@ pub enum DataFault {
     DigestError,
     /// There was no memory for it; the initiator may try again (TASK SET FULL).
     NoMemory,
+}
+
+/// What a LUN field means, so that two spellings of one number are the same: the number for the
+/// peripheral and the flat form, the field itself for the others.
+///
+/// Spec: SAM-5, Single level LUN structure.
+pub(super) const fn unit_of(lun: u64) -> u64 {
+    let (form, rest) = (lun >> 62, lun & 0xffff_ffff_ffff);
+    match (form, rest) {
+        (0, 0) if lun >> 56 == 0 => (lun >> 48) & 0xff,
+        (1, 0) => (lun >> 48) & 0x3fff,
+        _ => lun,
+    }
 }
 
 /// Where a task stands.
@@ -67,6 +85,8 @@ pub(super) struct DataOut {
     pub(super) wanted: Option<u32>,
     /// The buffer is away, to be received into.
     is_lent: bool,
+    /// When data last came or was asked for.
+    pub(super) last_progress: Duration,
     /// The data has been handed on; what still comes is dropped.
     collected: bool,
     pub(super) fault: Option<DataFault>,
@@ -114,6 +134,7 @@ impl DataOut {
             unsolicited: unsolicited.then_some(0),
             wanted: None,
             is_lent: false,
+            last_progress: Duration::ZERO,
             collected: false,
             fault: None,
             is_fault_told: false,
@@ -191,13 +212,33 @@ impl DataOut {
             }
             return Ok(());
         }
-        let mut buffer = pool.allocate(len)?;
+        let mut buffer = pool.allocate_leaving(len, pool.capacity_bytes() / RESERVE_SHARE)?;
         let have = (self.received as usize).min(self.data.len()).min(len);
         if let Some(head) = buffer.get_mut(..have) {
             self.data.copy_to(0, head);
         }
         self.data = Payload::Pool(buffer);
         Ok(())
+    }
+
+    /// How much memory it holds, in bytes.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.data.len()
+    }
+
+    /// Data is announced or asked for.
+    pub(super) fn is_waiting(&self) -> bool {
+        (self.unsolicited.is_some() || !self.r2ts.is_empty()) && !self.is_dropping()
+    }
+
+    /// It has not come since `since`.
+    pub(super) fn is_stalled_since(&self, since: Duration) -> bool {
+        self.is_waiting() && self.last_progress <= since
+    }
+
+    /// The data was handed on whole.
+    pub(super) const fn is_handed_on(&self) -> bool {
+        self.collected && self.fault.is_none()
     }
 
     /// True when arriving data has no place: the task has ended or failed, or its data is
@@ -275,12 +316,11 @@ impl DataOut {
         match self.wanted {
             // What is there cannot be handed on while the buffer is away.
             Some(_) if self.is_lent => Progress::Waiting,
-            Some(wanted) if !self.collected && self.received >= wanted => Progress::Complete,
-            Some(wanted)
-                if !self.collected && self.unsolicited.is_none() && self.asked < wanted =>
-            {
-                Progress::AskMore
-            }
+            // Nor while more of it is announced, though the command needs no more: whoever has
+            // the data must not be told afterwards that some of it was damaged.
+            Some(_) if self.collected || self.unsolicited.is_some() => Progress::Waiting,
+            Some(wanted) if self.received >= wanted => Progress::Complete,
+            Some(wanted) if self.asked < wanted => Progress::AskMore,
             Some(_) | None => Progress::Waiting,
         }
     }
@@ -327,6 +367,13 @@ impl DataOut {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_forms_of_a_number_are_one_unit() {
+        assert_eq!(unit_of(5 << 48), unit_of(0x4005 << 48));
+        assert_ne!(unit_of(5 << 48), unit_of(0x4006 << 48));
+        assert_ne!(unit_of(0x0105 << 48), unit_of(0x4105 << 48));
+    }
 
     #[test]
     fn data_sn_offset_and_length_are_held_to_what_is_due() {

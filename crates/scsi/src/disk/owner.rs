@@ -403,7 +403,10 @@ impl Draft {
     fn reset(&mut self, told: Who, attention: UnitAttention) {
         self.shared.reservations.reset();
         self.shared.preventing.clear();
+        let was_cached = self.shared.modes.write_cache;
         self.shared.modes = self.shared.saved_modes;
+        // Switched off here it would be off without the flush that belongs to it.
+        self.shared.modes.write_cache |= was_cached;
         self.shared.is_stopped = false;
         self.abort.push(Who::All);
         self.notify(told, attention);

@@ -67,7 +67,9 @@ impl LogicalUnit {
         // An unmapped block would read zeros, not this, so UNMAP makes no difference. But to unmap
         // the rest of the medium is a discard, whatever block comes with it: so test suites have
         // it, and so do other targets.
-        let is_rest = task.spec.is_some_and(|spec| spec.layout.extent(task.cdb).1 == 0);
+        let is_rest = task
+            .spec
+            .is_some_and(|spec| spec.layout.extent(task.cdb).1 == 0);
         if task.cdb.has(1, UNMAP) && is_rest {
             return self.zero_or_unmap(task);
         }
@@ -84,7 +86,7 @@ impl LogicalUnit {
             .unwrap_or(0);
         let piece = task.blocks.saturating_sub(done).min(in_pattern);
         if piece == 0 {
-            return Self::good(task);
+            return self.written(task);
         }
         let bytes = piece.saturating_mul(self.block_bytes());
         let mut data = pattern.to_vec();

@@ -151,6 +151,8 @@ pub struct Task {
     pub(super) blocks: u64,
     /// What the CDB says, in bytes.
     pub(super) transfer_length: u64,
+    /// Writes were not durable when it began.
+    pub(super) began_cached: bool,
     pub(super) work: Work,
 }
 
@@ -163,6 +165,7 @@ impl Task {
             lba: 0,
             blocks: 0,
             transfer_length: 0,
+            began_cached: false,
             work: Work::Over,
         }
     }

@@ -247,6 +247,18 @@ impl LogicalUnit {
         Ok(Step::Io(IoRequest::Flush))
     }
 
+    /// The end of a write. When the write cache was switched off while it was under way, the flush
+    /// that came with that did not cover it.
+    pub(super) fn written(&self, task: &mut Task) -> Step {
+        if !task.began_cached || self.is_cached {
+            return Self::good(task);
+        }
+        task.work = Work::Last {
+            purpose: Purpose::Flush,
+        };
+        Step::Io(IoRequest::Flush)
+    }
+
     /// What is dirty goes to the medium before the medium is verified.
     fn flush_then_verify(&self, task: &mut Task, compare: Compare) -> Step {
         if task.blocks == 0 {
@@ -326,6 +338,15 @@ impl LogicalUnit {
                     purpose: Purpose::Write,
                 };
                 Ok(self.write_request(task.lba, data, durable))
+            }
+            (
+                Work::Last {
+                    purpose: Purpose::Write,
+                },
+                Input::Io(result),
+            ) => {
+                self.answer(result, Purpose::Write)?;
+                Ok(self.written(task))
             }
             (Work::Last { purpose }, Input::Io(result)) => {
                 self.answer(result, purpose)?;

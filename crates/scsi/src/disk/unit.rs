@@ -155,6 +155,7 @@ impl LogicalUnit {
     pub fn start(&mut self, slot: NexusSlot, command: &Command<'_>) -> (Task, Step) {
         let cdb = Cdb::new(command.cdb);
         let mut task = Task::new(slot, cdb);
+        task.began_cached = self.is_cached;
         let step = match self.admit(slot, cdb) {
             Ok(spec) => {
                 task.spec = Some(spec);

@@ -136,8 +136,10 @@ impl Core {
         let pool = new_pool();
         let mut ballast = Vec::new();
         let mut piece = memory::BUFFER_BYTES_MAX / 2;
-        while pool.free_bytes() > settings.pool_bytes && piece >= memory::PIECE_BYTES {
-            if pool.free_bytes() - piece >= settings.pool_bytes
+        // Beside what the session never gives to Data-Out.
+        let left = settings.pool_bytes + pool.capacity_bytes() / 8;
+        while pool.free_bytes() > left && piece >= memory::PIECE_BYTES {
+            if pool.free_bytes() - piece >= left
                 && let Ok(buffer) = pool.allocate(piece)
             {
                 ballast.push(buffer);
@@ -352,7 +354,8 @@ impl Core {
             self.retry(key);
         }
         let free = self.pool.free_bytes();
-        let limit = if free < self.settings.pool_bytes / 4 {
+        let reserve = self.pool.capacity_bytes() / 8;
+        let limit = if free < reserve + self.settings.pool_bytes / 4 {
             1
         } else {
             self.settings.queue_depth

@@ -69,7 +69,7 @@ fn a_file_that_was_cut_off_says_where_it_ends() {
 #[test]
 fn growth_is_seen() {
     let scratch = Scratch::new();
-    let shared = open(&scratch);
+    let shared = open(&scratch, CacheMode::WriteBack);
     let mut bench = Bench::new(&*shared);
     assert_eq!(bench.store.refresh_size(), None);
     let file = std::fs::File::options()

@@ -97,7 +97,11 @@ fn write_same_refuses_too_many_blocks_and_other_data_lengths() {
     }
     let blocks = BLOCKS;
     rig.asked.clear();
-    good(&rig.run(at, &write_same(0, u32::try_from(blocks - 100).unwrap(), 0), &[0; BLOCK]));
+    good(&rig.run(
+        at,
+        &write_same(0, u32::try_from(blocks - 100).unwrap(), 0),
+        &[0; BLOCK],
+    ));
     let bytes = 100 * BLOCK as u64;
     let from = (blocks - 100) * BLOCK as u64;
     assert_eq!(rig.asked, [Asked::Zero(from, from + bytes, false)]);
@@ -105,7 +109,11 @@ fn write_same_refuses_too_many_blocks_and_other_data_lengths() {
     pattern[0] = 1;
     rig.asked.clear();
     // The rest of the medium, unmapped: the block does not matter.
-    good(&rig.run(at, &write_same(UNMAP, u32::try_from(blocks - 100).unwrap(), 0), &pattern));
+    good(&rig.run(
+        at,
+        &write_same(UNMAP, u32::try_from(blocks - 100).unwrap(), 0),
+        &pattern,
+    ));
     assert_eq!(rig.asked, [Asked::Unmap(from, from + bytes)]);
     for announced in [0, 256, 511, 513, 1024] {
         let outcome = rig.run(at, &write_same(UNMAP, 0, 1), &vec![0; announced]);
