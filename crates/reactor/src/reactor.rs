@@ -57,6 +57,7 @@ pub struct Reactor {
     start: Instant,
     now: Duration,
     last_work: Duration,
+    drain_limit: Duration,
     /// Being dropped: nothing goes on any more.
     closing: bool,
 }
@@ -111,6 +112,7 @@ impl Reactor {
             start: Instant::now(),
             now: Duration::ZERO,
             last_work: Duration::ZERO,
+            drain_limit: DRAIN_TIME,
             closing: false,
         };
         reactor.watch_waker(waker, Purpose::Helpers);
@@ -125,6 +127,11 @@ impl Reactor {
     /// Time since the reactor was made, as read at the end of the last turn's sleep.
     pub const fn now(&self) -> Duration {
         self.now
+    }
+
+    /// How long dropping the reactor waits for what the kernel still has.
+    pub const fn set_drain_limit(&mut self, limit: Duration) {
+        self.drain_limit = limit;
     }
 
     /// How many operations of the owner are under way.
@@ -524,7 +531,7 @@ impl Drop for Reactor {
     fn drop(&mut self) {
         self.closing = true;
         self.push_cancel(CancelBuilder::any());
-        let deadline = self.start.elapsed().saturating_add(DRAIN_TIME);
+        let deadline = self.start.elapsed().saturating_add(self.drain_limit);
         while self.with_kernel > 0 {
             let left = deadline.saturating_sub(self.start.elapsed());
             if left.is_zero() || self.ring.enter(Sleep::AtMost(left)).is_err() {

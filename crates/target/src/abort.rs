@@ -5,14 +5,20 @@
 //! store then makes the unit refuse access until the kernel has returned it, because a write that
 //! "is aborted" must not reach the medium later.
 
+use std::time::Duration;
+
 use iscsi::pdu::{LogoutResponseCode, TaskManagementFunction, TaskManagementResponse};
 use iscsi::target::{LogoutEvent, ManagementEvent, ManagementId};
 use scsi::{Change, ChangeKind};
 
 use crate::core::Core;
 use crate::letter::Letter;
-use crate::plan::UnitIndex;
+use crate::plan::{TargetIndex, UnitIndex};
 use crate::running::{Request, Stage, Then, Wait};
+
+/// A reset is several aborts, one after the other on each unit; it is answered after this many
+/// times what one may take.
+const RESET_PATIENCE: u32 = 2;
 
 impl Core {
     /// Ends tasks; `then` happens when all have ended, or at the deadline.
@@ -186,7 +192,15 @@ impl Core {
             TaskManagementFunction::LogicalUnitReset => match entry.luns.find(lun) {
                 Some(mapped) => {
                     let unit = mapped.unit.as_usize();
-                    self.reset_units(session, id, &[unit], ChangeKind::LogicalUnitReset);
+                    let request = Request::Management {
+                        session: Some(session),
+                        id,
+                        left: 1,
+                        is_complete: true,
+                        cold: None,
+                        since: self.reactor.now(),
+                    };
+                    self.reset_units(&[unit], ChangeKind::LogicalUnitReset, request);
                 }
                 None => {
                     self.respond_management(session, id, TaskManagementResponse::LunDoesNotExist);
@@ -198,7 +212,17 @@ impl Core {
                     .iter()
                     .map(|mapped| mapped.unit.as_usize())
                     .collect();
-                self.reset_units(session, id, &units, ChangeKind::TargetReset);
+                let is_cold = function == TaskManagementFunction::TargetColdReset;
+                let cold = entry.profile.target.filter(|_| is_cold);
+                let request = Request::Management {
+                    session: Some(session),
+                    id,
+                    left: units.len(),
+                    is_complete: true,
+                    cold,
+                    since: self.reactor.now(),
+                };
+                self.reset_units(&units, ChangeKind::TargetReset, request);
             }
             TaskManagementFunction::ClearAca
             | TaskManagementFunction::TaskReassign
@@ -211,7 +235,16 @@ impl Core {
         }
     }
 
-    fn reset_units(&mut self, session: usize, id: ManagementId, units: &[usize], kind: ChangeKind) {
+    /// Asks the owners of the units; the answer follows when all have answered.
+    fn reset_units(&mut self, units: &[usize], kind: ChangeKind, request: Request) {
+        let Request::Management {
+            session: Some(session),
+            id,
+            ..
+        } = request
+        else {
+            return;
+        };
         if units.is_empty() {
             self.respond_management(session, id, TaskManagementResponse::Complete);
             return;
@@ -220,13 +253,6 @@ impl Core {
             return;
         };
         let from = Some(entry.nexus());
-        let left = units.len();
-        let request = Request::Management {
-            session: Some(session),
-            id,
-            left,
-            is_complete: true,
-        };
         let ticket = self.open_request(request);
         for &unit in units {
             let change = Change {
@@ -234,6 +260,47 @@ impl Core {
                 kind: kind.clone(),
             };
             self.ask_owner(unit, ticket, change);
+        }
+    }
+
+    /// Answers resets that take too long. What they began goes on.
+    pub(crate) fn handle_reset_timeouts(&mut self, now: Duration) {
+        let timeout = self.settings.abort_timeout * RESET_PATIENCE;
+        let mut late = Vec::new();
+        for (_, (_, request)) in &mut self.requests {
+            if let Request::Management {
+                session, id, since, ..
+            } = request
+                && now >= *since + timeout
+                && let Some(session) = session.take()
+            {
+                late.push((session, *id));
+            }
+        }
+        for (session, id) in late {
+            self.respond_management(session, id, TaskManagementResponse::Rejected);
+        }
+    }
+
+    /// The sessions of a target end, with what is still to be said on them.
+    pub(crate) fn end_target(&mut self, target: TargetIndex) {
+        let sessions: Vec<usize> = self
+            .sessions
+            .iter()
+            .filter(|(_, entry)| entry.profile.target == Some(target))
+            .map(|(key, _)| key)
+            .collect();
+        for session in sessions {
+            let Some(entry) = self.sessions.get_mut(session) else {
+                continue;
+            };
+            entry.is_ending = true;
+            for key in entry.connections.clone().into_iter().flatten() {
+                if let Some(connection) = self.connections.get_mut(key) {
+                    connection.close_when_sent = true;
+                }
+            }
+            self.mark_session_dirty(session);
         }
     }
 

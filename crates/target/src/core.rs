@@ -24,6 +24,9 @@ use crate::unit::{Owned, Unit};
 /// How often sessions are looked at for silence, and stores for a changed size.
 const TICK: Duration = Duration::from_secs(1);
 
+/// What the ends of sessions may take beyond the time an abort may.
+const ABORT_MARGIN: Duration = Duration::from_millis(500);
+
 /// Everything one core has. The fields are shared by the modules of this crate, each of which
 /// adds the methods of one concern.
 #[derive(Debug)]
@@ -286,6 +289,7 @@ impl Core {
             Letter::FenceGranted { ticket } => self.handle_fence_granted(ticket),
             Letter::FenceDone { unit, ticket } => self.handle_fence_done(unit, ticket),
             Letter::FenceLower { unit, fence } => self.handle_fence_lower(unit, fence),
+            Letter::EndTarget { target } => self.end_target(target),
             Letter::Quiet => self.quiet_cores += 1,
             Letter::Stop => self.handle_stop(),
         }
@@ -308,6 +312,7 @@ impl Core {
             }
         }
         self.handle_fence_timeouts(now);
+        self.handle_reset_timeouts(now);
         self.handle_login_timeouts(now);
         if now >= self.next_tick {
             self.next_tick = now + TICK;
@@ -360,7 +365,7 @@ impl Core {
 
     /// When the core ends whatever is left, given when sessions were to be gone.
     fn end_at(&self, asked: Duration) -> Duration {
-        asked + self.settings.abort_timeout * 2
+        asked + self.settings.abort_timeout + ABORT_MARGIN
     }
 
     /// True when it was told to stop and nothing is left to do. Writes whose end is not known
@@ -380,11 +385,16 @@ impl Core {
         if !late && self.quiet_cores < self.posts.len() {
             return false;
         }
+        if late {
+            // Something in the kernel does not come back; neither would it for the ring's end.
+            self.reactor.set_drain_limit(Duration::ZERO);
+            return true;
+        }
         if !self.is_flushed {
             self.is_flushed = true;
             self.flush_stores();
         }
-        late || self.flushes == 0
+        self.flushes == 0
     }
 }
 

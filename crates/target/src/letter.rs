@@ -10,7 +10,7 @@ use iscsi::pdu::Tsih;
 use scsi::{Change, Notice, Reply, Shared, Who};
 
 use crate::directory::Placement;
-use crate::plan::UnitIndex;
+use crate::plan::{TargetIndex, UnitIndex};
 use crate::session::SessionProfile;
 
 /// Where an answer belongs: a request of one core.
@@ -123,6 +123,8 @@ pub(crate) enum Letter {
     FenceDone { unit: UnitIndex, ticket: Ticket },
     /// The owner to every core.
     FenceLower { unit: UnitIndex, fence: FenceNumber },
+    /// To every core: the target was reset cold, its sessions are over.
+    EndTarget { target: TargetIndex },
     /// A core to every core, when told to stop: no session is left here.
     Quiet,
     /// Ask initiators to log out, end what is left at the deadline, flush, and stop.

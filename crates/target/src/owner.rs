@@ -282,11 +282,13 @@ impl Core {
                 id,
                 left,
                 is_complete: all,
+                cold,
+                ..
             }) => {
                 *left -= 1;
                 *all &= is_complete;
                 if *left == 0 {
-                    let (session, id, all) = (*session, *id, *all);
+                    let (session, id, all, cold) = (*session, *id, *all, *cold);
                     self.close_request(ticket);
                     let response = if all {
                         TaskManagementResponse::Complete
@@ -295,6 +297,9 @@ impl Core {
                     };
                     if let Some(session) = session {
                         self.respond_management(session, id, response);
+                    }
+                    if let Some(target) = cold {
+                        self.post_to_all(|| Letter::EndTarget { target });
                     }
                 }
             }

@@ -9,6 +9,7 @@ use scsi::{NexusSlot, Outcome, Task};
 use store::IoRequest;
 
 use crate::letter::Ticket;
+use crate::plan::TargetIndex;
 
 /// What a task waits for.
 #[derive(Debug)]
@@ -126,6 +127,9 @@ pub(crate) enum Request {
         id: iscsi::target::ManagementId,
         left: usize,
         is_complete: bool,
+        /// All sessions of this target end after it.
+        cold: Option<TargetIndex>,
+        since: Duration,
     },
     /// Nobody waits for the answer.
     Nobody,

@@ -177,7 +177,7 @@ impl Core {
         let attention = if placement.is_return {
             UnitAttention::NexusLoss
         } else {
-            UnitAttention::PowerOn
+            UnitAttention::PowerOnOrReset
         };
         for visible in &profile.luns {
             let Some(unit) = self.units.get_mut(visible.unit.as_usize()) else {

@@ -151,7 +151,7 @@ pub enum StartError {
     },
 
     /// A store cannot be opened; the message of the source names path and remedy.
-    #[error("{place}: {source}")]
+    #[error("{place}")]
     Store {
         /// Where it is named.
         place: Place,
@@ -161,7 +161,7 @@ pub enum StartError {
 
     // Portals.
     /// A portal cannot be listened on; the message of the source names address and remedy.
-    #[error("{place}: {source}")]
+    #[error("{place}")]
     Bind {
         /// Where it is named.
         place: Place,
