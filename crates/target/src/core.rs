@@ -385,9 +385,11 @@ impl Core {
         if !late && self.quiet_cores < self.posts.len() {
             return false;
         }
-        if late {
+        if late || self.units.iter().any(|unit| unit.orphans > 0) {
             // Something in the kernel does not come back; neither would it for the ring's end.
             self.reactor.set_drain_limit(Duration::ZERO);
+        }
+        if late {
             return true;
         }
         if !self.is_flushed {

@@ -197,7 +197,9 @@ mod tests {
     fn placed<W: std::fmt::Debug>(decision: Decision<W>) -> Placement {
         match decision {
             Decision::Place(placement, _) => placement,
-            other => panic!("{other:?}"),
+            Decision::EndFirst { .. } | Decision::Wait | Decision::Refuse(..) => {
+                panic!("{decision:?}")
+            }
         }
     }
 

@@ -133,12 +133,11 @@ impl Core {
         let unit = &mut self.units[running.unit];
         if !unit.fences.is_empty()
             && let Some(blocks) = running.task.as_ref().and_then(scsi::Task::blocks)
+            && unit.is_fenced(&blocks, key, running.fence)
         {
-            if unit.is_fenced(&blocks, key, running.fence) {
-                running.stage = Stage::Parked(request);
-                unit.parked.push(key);
-                return None;
-            }
+            running.stage = Stage::Parked(request);
+            unit.parked.push(key);
+            return None;
         }
         let capabilities = unit.store.capabilities();
         let prepared = match request {
@@ -176,7 +175,12 @@ impl Core {
                     }),
                 }
             }
-            other => Ok(other),
+            IoRequest::Read { .. }
+            | IoRequest::Write { .. }
+            | IoRequest::Flush
+            | IoRequest::Unmap { .. }
+            | IoRequest::WriteZeros { .. }
+            | IoRequest::Extents { .. } => Ok(request),
         };
         match prepared {
             Ok(request) => {
