@@ -56,6 +56,7 @@ pub(crate) fn credentials(name: &str, secret: &str) -> Credentials {
 pub(crate) fn policy() -> TargetPolicy {
     TargetPolicy {
         auth: TargetAuth::Chap {
+            is_required: true,
             algorithms: ChapAlgorithm::ALL.to_vec(),
             accounts: Arc::new([ChapAccount {
                 initiator: credentials("alice", "alice-secret-1"),

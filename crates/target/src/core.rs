@@ -58,6 +58,10 @@ pub(crate) struct Core {
     pub(crate) next_request: u64,
     /// Connections with output that is not being sent.
     pub(crate) dirty: Vec<usize>,
+    /// Room for connections whose output is held; empty between turns.
+    pub(crate) held: Vec<usize>,
+    /// When held output must go.
+    pub(crate) hold_until: Option<Duration>,
     /// Connections whose output was sent after receiving had waited for that.
     pub(crate) throttled: Vec<usize>,
     /// Tasks that older ones of their nexus let start now.
@@ -140,6 +144,7 @@ impl Core {
             .chain(logins)
             .chain(tick)
             .chain(stop)
+            .chain(self.hold_until)
             .min();
         soonest.map_or(ReactorWait::Forever, ReactorWait::Until)
     }

@@ -1,6 +1,7 @@
 //! Sockets in full-feature phase: bytes in, messages out.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use iscsi::target::{LogoutEvent, Receive, Violation};
 use memory::{Buffer, Message};
@@ -11,6 +12,12 @@ use crate::token::Purpose;
 
 /// With more than this waiting to be sent, in bytes, nothing more is received.
 const OUTPUT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Output of this size is sent at once, in bytes.
+const HOLD_BYTES_MAX: usize = 64 * 1024;
+
+/// How long output may be held for more of it.
+const HOLD_TIME_MAX: Duration = Duration::from_micros(30);
 
 /// How much room an emptied message keeps for its next use, in bytes.
 const MESSAGE_ROOM_BYTES: usize = 16 * 1024;
@@ -55,6 +62,7 @@ impl Core {
         }
         match result {
             Ok(received) if received.len > 0 => {
+                connection.has_more = received.more;
                 self.handle_bytes(key, &received.chunk);
             }
             Ok(_) => self.lose_connection(key, "closed by the initiator"),
@@ -181,12 +189,45 @@ impl Core {
     pub(crate) fn flush_output(&mut self) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for key in dirty.drain(..) {
-            self.flush_connection(key);
+            if self.may_hold(key) {
+                self.held.push(key);
+            } else {
+                self.flush_connection(key);
+            }
         }
+        self.hold_until = match self.hold_until {
+            _ if self.held.is_empty() => None,
+            Some(until) => Some(until),
+            None => Some(self.reactor.now() + HOLD_TIME_MAX),
+        };
+        // What is held is looked at again in the next turn.
+        dirty.append(&mut self.dirty);
+        dirty.append(&mut self.held);
         self.dirty = dirty;
         for key in std::mem::take(&mut self.throttled) {
             self.receive(key);
         }
+    }
+
+    /// Whether a little output waits for the next turn: when the socket holds further commands
+    /// already, whose answers can go with it. Then this core will not be idle before they are
+    /// there, so nobody waits for nothing; with few commands under way it never happens.
+    fn may_hold(&self, key: usize) -> bool {
+        let Some(connection) = self.connections.get(key) else {
+            return false;
+        };
+        let bytes = self
+            .sessions
+            .get(connection.session)
+            .map_or(0, |entry| entry.session.output_bytes(connection.index));
+        connection.has_more
+            && connection.is_receiving
+            && !connection.is_sending
+            && bytes > 0
+            && bytes < HOLD_BYTES_MAX
+            && self
+                .hold_until
+                .is_none_or(|until| self.reactor.now() < until)
     }
 
     fn flush_connection(&mut self, key: usize) {

@@ -290,6 +290,8 @@ impl Core {
             requests: Slab::new(),
             next_request: 0,
             dirty: Vec::new(),
+            held: Vec::new(),
+            hold_until: None,
             throttled: Vec::new(),
             startable: VecDeque::new(),
             starved: VecDeque::new(),

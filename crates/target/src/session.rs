@@ -143,6 +143,8 @@ pub(crate) struct Connection {
     pub(crate) is_sending: bool,
     /// It is in the list of connections with output.
     pub(crate) is_dirty: bool,
+    /// The socket held more when it was last received from.
+    pub(crate) has_more: bool,
     /// Receiving waits for output to be sent.
     pub(crate) is_throttled: bool,
     /// No more is received; the socket goes when its operations have ended.

@@ -93,6 +93,7 @@ impl Core {
             is_receiving: false,
             is_sending: false,
             is_dirty: false,
+            has_more: false,
             is_throttled: false,
             is_closing: false,
             close_when_sent: false,

@@ -70,9 +70,15 @@ impl ModelPolicy {
         exact.or_else(|| portals.iter().position(is_it))
     }
 
-    fn auth(&self, users: &[UserIndex], algorithms: &[config::ChapAlgorithm]) -> TargetAuth {
+    fn auth(
+        &self,
+        is_required: bool,
+        users: &[UserIndex],
+        algorithms: &[config::ChapAlgorithm],
+    ) -> TargetAuth {
         let account = |user: &UserIndex| self.accounts.get(user.position()).cloned();
         TargetAuth::Chap {
+            is_required,
             algorithms: algorithms
                 .iter()
                 .map(|algorithm| chap_algorithm(*algorithm))
@@ -88,7 +94,7 @@ impl ModelPolicy {
         let auth = match self.model.discovery_authentication() {
             Authentication::None => TargetAuth::None,
             Authentication::Optional(users) | Authentication::Required(users) => {
-                self.auth(&users, &config::ChapAlgorithm::ALL)
+                self.auth(true, &users, &config::ChapAlgorithm::ALL)
             }
         };
         let policy = TargetPolicy {
@@ -132,12 +138,8 @@ impl Policy for ModelPolicy {
         }
         let auth = match self.model.authentication(index) {
             Authentication::None => TargetAuth::None,
-            Authentication::Required(users) => self.auth(&users, &target.chap_algorithms),
-            // Who sees something without a name is not asked for one.
-            Authentication::Optional(_) if self.model.login(index, &initiator).is_ok() => {
-                TargetAuth::None
-            }
-            Authentication::Optional(users) => self.auth(&users, &target.chap_algorithms),
+            Authentication::Required(users) => self.auth(true, &users, &target.chap_algorithms),
+            Authentication::Optional(users) => self.auth(false, &users, &target.chap_algorithms),
         };
         let policy = TargetPolicy {
             auth,

@@ -29,6 +29,8 @@ pub enum TargetAuth {
     None,
     /// By CHAP.
     Chap {
+        /// False when an initiator may come without proof, too, and is nobody then.
+        is_required: bool,
         /// Algorithms that will do.
         algorithms: Vec<ChapAlgorithm>,
         /// Who may log in.
@@ -473,7 +475,13 @@ impl LoginTarget {
     fn begin(&mut self, policy: TargetPolicy) -> Result<(), LoginViolation> {
         let session_type = self.session_type();
         if self.stage != LoginStage::SecurityNegotiation
-            && matches!(policy.auth, TargetAuth::Chap { .. })
+            && matches!(
+                policy.auth,
+                TargetAuth::Chap {
+                    is_required: true,
+                    ..
+                }
+            )
         {
             return Err(LoginViolation::SecuritySkipped);
         }
@@ -533,13 +541,19 @@ impl LoginTarget {
             self.answer.push(key, ReservedAnswer::Reject.text());
             return Ok(());
         }
-        let method = match self.policy.as_ref().map(|policy| &policy.auth) {
-            Some(TargetAuth::Chap { .. }) => "CHAP",
-            Some(TargetAuth::None) | None => "None",
+        let accepted: &[&str] = match self.policy.as_ref().map(|policy| &policy.auth) {
+            Some(TargetAuth::Chap {
+                is_required: true, ..
+            }) => &["CHAP"],
+            Some(TargetAuth::Chap { .. }) => &["CHAP", "None"],
+            Some(TargetAuth::None) | None => &["None"],
         };
-        if !offered.split(',').any(|word| word == method) {
-            return Err(LoginViolation::NoCommonAuthMethod);
-        }
+        // The first of the initiator's list that will do.
+        let method = offered
+            .split(',')
+            .find_map(|word| accepted.iter().find(|method| **method == word))
+            .ok_or(LoginViolation::NoCommonAuthMethod)?;
+        let method = *method;
         self.answer.push(key, method);
         self.auth = if method == "CHAP" {
             AuthState::Chap(ChapTarget::new(self.challenge))
@@ -557,6 +571,7 @@ impl LoginTarget {
                     TargetAuth::Chap {
                         algorithms,
                         accounts,
+                        ..
                     },
                 ..
             }),
@@ -611,7 +626,10 @@ impl LoginTarget {
         let is_required = matches!(
             self.policy,
             Some(TargetPolicy {
-                auth: TargetAuth::Chap { .. },
+                auth: TargetAuth::Chap {
+                    is_required: true,
+                    ..
+                },
                 ..
             })
         );

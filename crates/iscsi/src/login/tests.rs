@@ -43,6 +43,7 @@ fn policy() -> TargetPolicy {
 fn chap_policy(algorithms: &[ChapAlgorithm]) -> TargetPolicy {
     TargetPolicy {
         auth: TargetAuth::Chap {
+            is_required: true,
             algorithms: algorithms.to_vec(),
             accounts: Arc::new([ChapAccount {
                 initiator: credentials("alice", "alice-secret-1"),
@@ -261,6 +262,29 @@ fn an_open_target_takes_an_initiator_that_could_do_chap() {
         outcome.initiator,
         Err(InitiatorLoginError::NoCommonAuthMethod)
     );
+}
+
+#[test]
+fn where_chap_is_optional_the_initiator_decides() {
+    let mut policy = chap_policy(&[ChapAlgorithm::Sha256]);
+    if let TargetAuth::Chap { is_required, .. } = &mut policy.auth {
+        *is_required = false;
+    }
+    let with_secret = InitiatorAuth::Chap {
+        own: credentials("alice", "alice-secret-1"),
+        target: None,
+        algorithms: vec![ChapAlgorithm::Sha256],
+        or_none: false,
+    };
+    for (auth, user) in [
+        (with_secret, Some("alice".to_owned())),
+        (InitiatorAuth::None { skip_stage: false }, None),
+        (InitiatorAuth::None { skip_stage: true }, None),
+    ] {
+        let config = InitiatorLoginConfig { auth, ..config() };
+        let (_, target) = login(config, &policy).expect();
+        assert_eq!(target.login.chap_user, user);
+    }
 }
 
 #[test]
