@@ -245,6 +245,8 @@ impl Core {
         for operation in front.accepts.iter_mut().filter_map(Option::take) {
             self.reactor.cancel(operation);
         }
+        // Who comes now is refused by the kernel, not left waiting.
+        front.portals.clear();
         let logins: Vec<usize> = front.logins.iter().map(|(key, _)| key).collect();
         for key in logins {
             self.close_login(key);

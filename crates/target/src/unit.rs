@@ -58,8 +58,8 @@ impl Unit {
 }
 
 /// True when the ranges have a block in common.
-pub(crate) const fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
-    a.start < b.end && b.start < a.end
+pub(crate) fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start.max(b.start) < a.end.min(b.end)
 }
 
 /// A change on its way through the cores.

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use config::{Model, StoreSpec};
 use reactor::Listener;
+use reactor::net::BindError;
 use scsi::{Identity, Profile, TargetPort};
-use store::{OpenOptions, SharedStore};
+use store::{OpenError, OpenFailure, OpenOptions, SharedStore};
 use target::{DataPlane, Keeper, Plan, PortPlan, Settings, TargetPlan, UnitIndex, UnitPlan};
 
 use crate::access::ModelPolicy;
@@ -91,12 +92,11 @@ impl Keeper for StateKeeper {
 
 fn open_stores(model: &Model) -> Result<Vec<Arc<dyn SharedStore>>, StartError> {
     let open = |unit: &config::Unit| {
-        options(&unit.store)
-            .open()
-            .map_err(|source| StartError::Store {
-                place: unit.place.clone(),
-                source,
-            })
+        let is_in_use = |error: &OpenError| matches!(error.reason, OpenFailure::InUse);
+        patiently(|| options(&unit.store).open(), is_in_use).map_err(|source| StartError::Store {
+            place: unit.place.clone(),
+            source,
+        })
     };
     model.units().iter().map(open).collect()
 }
@@ -131,6 +131,28 @@ fn options(spec: &StoreSpec) -> OpenOptions {
     options
 }
 
+/// Tries again for a moment when something is in use: the kernel takes a while to give back what
+/// a program that was killed had on its rings.
+fn patiently<T, E>(
+    mut attempt: impl FnMut() -> Result<T, E>,
+    is_in_use: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    const ATTEMPTS: u32 = 20;
+    const PAUSE: Duration = Duration::from_millis(50);
+    for _ in 1..ATTEMPTS {
+        match attempt() {
+            Err(error) if is_in_use(&error) => pause(PAUSE),
+            outcome => return outcome,
+        }
+    }
+    attempt()
+}
+
+#[expect(clippy::disallowed_methods, reason = "nothing is served yet")]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
 /// Binds every address once. Gives the listeners, and the real address of each portal.
 fn bind(model: &Model) -> Result<(Vec<Listener>, Vec<Vec<SocketAddr>>), StartError> {
     let mut bound: Vec<Vec<SocketAddr>> = model
@@ -140,7 +162,9 @@ fn bind(model: &Model) -> Result<(Vec<Listener>, Vec<Vec<SocketAddr>>), StartErr
         .collect();
     let mut listeners = Vec::new();
     for wanted in model.listeners() {
-        let listener = Listener::bind(wanted.bind, BACKLOG).map_err(|source| StartError::Bind {
+        let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
+        let bind = || Listener::bind(wanted.bind, BACKLOG);
+        let listener = patiently(bind, is_in_use).map_err(|source| StartError::Bind {
             place: wanted.place.clone(),
             source,
         })?;
