@@ -19,8 +19,9 @@ const HOLD_BYTES_MAX: usize = 64 * 1024;
 /// How long output may be held for more of it.
 const HOLD_TIME_MAX: Duration = Duration::from_micros(30);
 
-/// How much room an emptied message keeps for its next use, in bytes.
-const MESSAGE_ROOM_BYTES: usize = 16 * 1024;
+/// How much room an emptied message keeps for its next use, in bytes. One message is in flight per
+/// busy connection; less room makes the allocator give pages back and fault them in at each turn.
+const MESSAGE_ROOM_BYTES: usize = 128 * 1024;
 
 impl Core {
     /// Receives the next bytes of a connection, as its session wants them.

@@ -21,7 +21,7 @@ use crate::unit::{Owned, Unit};
 
 /// Size of one receive chunk. Large enough for some hundred commands, small enough that a chunk
 /// kept by one write does not weigh much.
-const RECEIVE_CHUNK_BYTES: usize = 64 * 1024;
+const RECEIVE_CHUNK_BYTES: usize = 128 * 1024;
 
 /// Threads per core for what a ring cannot do. They start when needed; some may be stuck with a
 /// file system.
