@@ -223,7 +223,7 @@ impl Session {
     }
 
     pub(super) fn find_tag(&self, tag: u32) -> Option<TaskId> {
-        let index = self.tags.iter().position(|&other| other == tag)?;
+        let index = position_of(&self.tags, tag)?;
         let serial = self.tasks.get(index)?.serial;
         Some(TaskId {
             index: u32::try_from(index).ok()?,
@@ -332,5 +332,39 @@ impl Session {
             },
         ));
         Ok(())
+    }
+}
+
+/// Where `tag` stands in `tags`.
+///
+/// Every command asks this, and the answer is nearly always "nowhere", so the whole table is read.
+/// A search that may stop at any element is compiled to one comparison at a time; one that stops
+/// only after a row compares a row at a time.
+fn position_of(tags: &[u32], tag: u32) -> Option<usize> {
+    const ROW: usize = 16;
+    let is_there = tags.chunks(ROW).any(|row| {
+        row.iter()
+            .fold(false, |is_found, &other| is_found | (other == tag))
+    });
+    if !is_there {
+        return None;
+    }
+    tags.iter().position(|&other| other == tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tag_is_found_where_it_stands_first() {
+        for len in 0..70_u32 {
+            let tags: Vec<u32> = (0..len).map(|index| index * 3).collect();
+            for tag in 0..=len * 3 {
+                let plain = tags.iter().position(|&other| other == tag);
+                assert_eq!(position_of(&tags, tag), plain, "tag {tag} among {len}");
+            }
+        }
+        assert_eq!(position_of(&[7; 40], 7), Some(0));
     }
 }
