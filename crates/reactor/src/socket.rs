@@ -40,16 +40,7 @@ impl Socket {
     /// Ends the connection both ways. Operations under way end soon, with the end of the stream
     /// or an error.
     pub fn shutdown(&self) {
-        self.end(Shutdown::Both);
-    }
-
-    /// Ends the sending direction: the peer reads what was sent, then the end of the stream.
-    pub fn shutdown_send(&self) {
-        self.end(Shutdown::Write);
-    }
-
-    fn end(&self, direction: Shutdown) {
-        if let Err(error) = rustix::net::shutdown(&self.0.fd, direction) {
+        if let Err(error) = rustix::net::shutdown(&self.0.fd, Shutdown::Both) {
             // The peer was first, which is as good.
             tracing::trace!(%error, "shutdown of an ended connection");
         }

@@ -19,7 +19,7 @@ use crate::plan::{Keeper, Plan, Settings, TargetPlan};
 use crate::policy::Policy;
 use crate::unit::{Owned, Unit};
 
-/// Size of one receive chunk. Large enough for some hundred commands, small enough that a chunk
+/// Size of one receive chunk. Large enough for some thousand commands, small enough that a chunk
 /// kept by one write does not weigh much.
 const RECEIVE_CHUNK_BYTES: usize = 128 * 1024;
 

@@ -255,11 +255,6 @@ impl Session {
         std::mem::take(&mut self.tasks).into_values().collect()
     }
 
-    /// Takes out the commands of one connection.
-    pub fn take_tasks_of(&mut self, connection: usize) -> Vec<Task> {
-        self.take_tasks_where(|_, task| task.connection == connection)
-    }
-
     /// Takes out the commands that `is_meant` picks by tag.
     pub fn take_tasks_where(&mut self, is_meant: impl Fn(u32, &Task) -> bool) -> Vec<Task> {
         let (meant, others): (BTreeMap<_, _>, _) = std::mem::take(&mut self.tasks)
