@@ -9,6 +9,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import harness
-from harness import check, equal, measured, test
+from harness import check, equal, measured, skip, test
 from tarn import IQN, Tarn
 
 MIB = 1 << 20
@@ -153,6 +154,33 @@ def a_discard_gives_the_room_back():
         check(before >= 32 * MIB and after <= MIB, f"{before} bytes before, {after} after")
         equal(os.path.getsize(tarn.dir / "disk.img"), 64 * MIB, "size of the file")
         measured(f"{before // MIB} MiB before, {after // 1024} KiB after")
+
+
+@test
+def a_block_device_is_served():
+    """A loop device: patterns through the LUN arrive in what is behind the device, blocks given back read as zeros."""
+    losetup = shutil.which("losetup", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if os.geteuid() != 0 or losetup is None:
+        skip("attaching a loop device needs root and losetup (package mount)")
+    with tempfile.TemporaryDirectory() as scratch:
+        image = pathlib.Path(scratch, "behind.img")
+        with open(image, "wb") as file:
+            file.truncate(64 * MIB)
+        attached = subprocess.run([losetup, "--find", "--show", image], capture_output=True, text=True, timeout=TOOL_LIMIT_S, check=False)
+        if attached.returncode != 0:
+            skip(f"no loop device to be had: {attached.stderr.strip()}")
+        device = attached.stdout.strip()
+        try:
+            for cache in ("writeback", "writethrough", "direct"):
+                with Tarn(f"block:{device}?cache={cache}") as tarn:
+                    qemu_io(tarn.url(), "write -P 0x5a 1M 4M", "flush", "read -P 0x5a 1M 4M", "write -z -u 2M 1M",
+                            "read -P 0x5a 1M 1M", "read -P 0 2M 1M", "read -P 0x5a 3M 2M")
+                with open(image, "rb") as file:
+                    file.seek(MIB)
+                    equal(file.read(2 * MIB), b"\x5a" * MIB + bytes(MIB), f"what is behind the device, cache={cache}")
+        finally:
+            tool(losetup, "--detach", device)
+        measured("three cache modes")
 
 
 @test
