@@ -20,3 +20,4 @@ pub use mapping::{CoreMapping, MappedRange, Mapping};
 pub use message::{Message, PayloadIndex};
 pub use payload::Payload;
 pub use pool::{BUFFER_BYTES_MAX, Buffer, PIECE_BYTES, Pool, PoolFull};
+pub use region::HUGE_PAGE_BYTES;

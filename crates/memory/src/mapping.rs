@@ -7,7 +7,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
@@ -58,6 +58,20 @@ impl Mapping {
     /// The memory file behind [`Mapping::sparse`].
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Puts huge pages under the whole ones of `range`, whose contents stay. Blocks for about a
+    /// millisecond for each; the memory file takes up whole huge pages afterwards.
+    ///
+    /// # Errors
+    ///
+    /// The kernel cannot (before Linux 6.1), or has no huge page now.
+    ///
+    /// # Panics
+    ///
+    /// When the range is outside the mapping.
+    pub fn collapse(&self, range: Range<usize>) -> io::Result<()> {
+        self.region.collapse(range)
     }
 
     /// Copies `bytes` to `offset`.

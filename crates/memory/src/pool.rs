@@ -74,6 +74,7 @@ impl Pool {
         let count = (limit_bytes / BUFFER_BYTES_MAX).clamp(1, (NONE as usize - 1) >> ORDER_MAX);
         let region =
             Region::anonymous(count * BUFFER_BYTES_MAX, ProtFlags::READ | ProtFlags::WRITE)?;
+        region.prefer_huge_pages();
         let unused = Link {
             previous: NONE,
             next: NONE,

@@ -1,6 +1,7 @@
 //! A disk in memory, shared by all cores, that takes only the memory that was written.
 //!
-//! The medium is one mapping of its full size. Reads are answered in place. A bitmap, one bit for
+//! The medium is one mapping of its full size, with huge pages where it is written in full. Reads
+//! are answered in place. A bitmap, one bit for
 //! each page of 4 KiB, says which pages were written, so that reading a page that never was does
 //! not make the kernel allocate it: such reads are answered from a common field of zeros.
 //!
@@ -23,15 +24,17 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use memory::{CoreMapping, MappedRange, Mapping, Payload};
+use memory::{CoreMapping, HUGE_PAGE_BYTES, MappedRange, Mapping, Payload};
+use rustix::io::Errno;
 
 use crate::request::refuse;
 use crate::zeros::{self, ZEROS_BYTES};
 use crate::{
-    AllocateMode, Backstore, Capabilities, Extent, FileHandle, HelperResult, IoAnswer, IoFailure,
-    IoRequest, IoResult, IoTag, RingOperation, SharedStore, Submitted,
+    AllocateMode, Backstore, Capabilities, Extent, FileHandle, HelperAnswer, HelperOperation,
+    HelperResult, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, RingOperation, SharedStore,
+    Submitted,
 };
 
 const PAGE_BYTES: usize = 4096;
@@ -49,6 +52,8 @@ pub struct MemoryDisk {
 struct Shared {
     medium: Arc<Mapping>,
     written: Bitmap,
+    /// Cleared when the kernel turns out not to have them for this.
+    has_huge_pages: AtomicBool,
 }
 
 impl MemoryDisk {
@@ -62,7 +67,11 @@ impl MemoryDisk {
         let medium = Arc::new(Mapping::sparse(size)?);
         let written = Bitmap::new(size / PAGE_BYTES);
         Ok(Self {
-            shared: Arc::new(Shared { medium, written }),
+            shared: Arc::new(Shared {
+                medium,
+                written,
+                has_huge_pages: AtomicBool::new(true),
+            }),
             capabilities: Capabilities {
                 size_bytes,
                 block_bytes,
@@ -131,7 +140,7 @@ impl Backstore for MemoryHandle {
         }
         Submitted::Done(match request {
             IoRequest::Read { offset, len, .. } => self.read(offset, len),
-            IoRequest::Write { offset, data, .. } => self.write(offset, &data),
+            IoRequest::Write { offset, data, .. } => return self.write(offset, &data),
             IoRequest::Flush => Ok(IoAnswer::Done),
             IoRequest::Unmap { range } => return self.zero(range, !self.capabilities.thin),
             IoRequest::WriteZeros { range, .. } => return self.zero(range, true),
@@ -156,17 +165,19 @@ impl Backstore for MemoryHandle {
         // The data are still there, so the bits must say so.
         self.shared.written.set(pages(&range));
         let errno = result.wrapping_neg();
-        Submitted::Done(Err(
-            if errno == rustix::io::Errno::CANCELED.raw_os_error() {
-                IoFailure::Cancelled
-            } else {
-                IoFailure::Hardware { errno }
-            },
-        ))
+        Submitted::Done(Err(if errno == Errno::CANCELED.raw_os_error() {
+            IoFailure::Cancelled
+        } else {
+            IoFailure::Hardware { errno }
+        }))
     }
 
     fn handle_helper_result(&mut self, _tag: IoTag, result: HelperResult) -> Submitted {
-        unreachable!("a memory disk needs no helper, and got back {result:?}")
+        Submitted::Done(match result {
+            Err(IoFailure::Cancelled) => Err(IoFailure::Cancelled),
+            // The data are there, huge pages or not.
+            Ok(_) | Err(_) => Ok(IoAnswer::Done),
+        })
     }
 
     fn refresh_size(&mut self) -> Option<u64> {
@@ -190,15 +201,59 @@ impl MemoryHandle {
         Ok(IoAnswer::Data(Payload::Mapped(data)))
     }
 
-    fn write(&self, offset: u64, data: &Payload) -> IoResult {
-        if let Some(range) = span(offset, data.len()) {
-            let pages = pages(&range);
-            self.shared.written.set(pages.clone());
-            self.copy_in(to_usize(offset), data);
-            // Once more: an unmap may have cleared them. See the head of this file.
-            self.shared.written.set(pages);
+    fn write(&self, offset: u64, data: &Payload) -> Submitted {
+        let Some(range) = span(offset, data.len()) else {
+            return Submitted::Done(Ok(IoAnswer::Done));
+        };
+        let pages = pages(&range);
+        let is_new = self.shared.written.set(pages.clone());
+        self.copy_in(to_usize(offset), data);
+        // Once more: an unmap may have cleared them. See the head of this file.
+        self.shared.written.set(pages.clone());
+        match is_new.then(|| self.full_huge_pages(&pages)).flatten() {
+            Some(full) => self.collapse(full),
+            None => Submitted::Done(Ok(IoAnswer::Done)),
         }
-        Ok(IoAnswer::Done)
+    }
+
+    /// The huge pages that `pages` touch and that are written in full, from the first to the last
+    /// of them in a row; in bytes of the medium.
+    fn full_huge_pages(&self, pages: &Range<usize>) -> Option<Range<usize>> {
+        const PAGES: usize = HUGE_PAGE_BYTES / PAGE_BYTES;
+        let is_full = |huge: &usize| {
+            let all = huge * PAGES..(huge + 1) * PAGES;
+            self.shared.written.run_end(all.clone(), true) == all.end
+        };
+        let last = self.medium.len() / HUGE_PAGE_BYTES;
+        let touched = pages.start / PAGES..pages.end.div_ceil(PAGES).min(last);
+        let mut full = touched
+            .skip_while(|huge| !is_full(huge))
+            .take_while(is_full);
+        let first = full.next()?;
+        let end = full.last().unwrap_or(first) + 1;
+        Some(first * HUGE_PAGE_BYTES..end * HUGE_PAGE_BYTES)
+    }
+
+    /// Huge pages take no more memory once every ordinary page of theirs is there. The write that
+    /// fills one is answered when it is done.
+    fn collapse(&self, range: Range<usize>) -> Submitted {
+        if !self.shared.has_huge_pages.load(Ordering::Relaxed) {
+            return Submitted::Done(Ok(IoAnswer::Done));
+        }
+        let shared = Arc::clone(&self.shared);
+        Submitted::Helper(HelperOperation {
+            name: "huge pages for a memory disk",
+            work: Box::new(move || {
+                let result = shared.medium.collapse(range);
+                if result
+                    .is_err_and(|error| error.raw_os_error() == Some(Errno::INVAL.raw_os_error()))
+                {
+                    // A kernel that does not know how.
+                    shared.has_huge_pages.store(false, Ordering::Relaxed);
+                }
+                Ok(HelperAnswer::Done)
+            }),
+        })
     }
 
     fn copy_in(&self, offset: usize, data: &Payload) {
@@ -317,12 +372,16 @@ impl Bitmap {
 
     /// Looks first: in steady use all bits are set, and a locked instruction would make the word
     /// travel between cores.
-    fn set(&self, bits: Range<usize>) {
+    /// Answers whether any was clear.
+    fn set(&self, bits: Range<usize>) -> bool {
+        let mut is_new = false;
         for (word, mask) in self.words(bits) {
             if word.load(Ordering::SeqCst) & mask != mask {
                 word.fetch_or(mask, Ordering::SeqCst);
+                is_new = true;
             }
         }
+        is_new
     }
 
     fn clear(&self, bits: Range<usize>) {
@@ -438,10 +497,41 @@ mod tests {
     fn a_refused_unmap_leaves_the_data_readable() {
         let mut bench = Bench::new(&disk());
         bench.write(0, &[7; 8192]).unwrap();
-        let errno = rustix::io::Errno::PERM.raw_os_error();
+        let errno = Errno::PERM.raw_os_error();
         bench.fail_next(-errno);
         assert_eq!(bench.unmap(0..8192), Err(IoFailure::Hardware { errno }));
         assert_eq!(bench.read(0, 8192).unwrap(), [7; 8192]);
+    }
+
+    #[test]
+    fn memory_that_is_written_in_full_keeps_its_contents_as_huge_pages() {
+        let disk = MemoryDisk::new(6 << 20, 512, false, true).unwrap();
+        let mut bench = Bench::new(&disk);
+        let pattern: Vec<u8> = (0..4u32 << 20).map(|n| (n / 4096 % 251) as u8).collect();
+        // The second of three huge pages stays one ordinary page short.
+        for (offset, len) in [(0, 2 << 20), (2 << 20, (2 << 20) - 4096)] {
+            bench
+                .write(offset as u64, &pattern[offset..offset + len])
+                .unwrap();
+        }
+        let collapsed = huge_pages_of_this_process();
+        assert_eq!(
+            bench.read(0, (4 << 20) - 4096).unwrap(),
+            pattern[..(4 << 20) - 4096]
+        );
+        assert_eq!(bench.read((4 << 20) - 4096, 4096).unwrap(), [0; 4096]);
+        bench.unmap(4096..8192).unwrap();
+        assert_eq!(bench.read(0, 12_288).unwrap()[4096..8192], [0; 4096]);
+        if disk.shared.has_huge_pages.load(Ordering::Relaxed) {
+            assert!(collapsed, "no huge page in /proc/self/smaps");
+        }
+    }
+
+    fn huge_pages_of_this_process() -> bool {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        smaps
+            .lines()
+            .any(|line| line.starts_with("ShmemPmdMapped:") && !line.contains(" 0 kB"))
     }
 
     /// Two threads write and unmap the same pages; afterwards no page may hold data that its
