@@ -273,8 +273,8 @@ impl Play {
                     self.session
                         .handle_exact(index, buffer, len, &self.pool, self.now)
                 }
-                Receive::Chunk => {
-                    len = left.len().min(step);
+                Receive::Chunk { limit_bytes } => {
+                    len = left.len().min(step).min(limit_bytes);
                     let Ok(mut chunk) = self.pool.allocate(len) else {
                         return;
                     };

@@ -487,7 +487,7 @@ def every_opcode_in_full_feature_phase():
 @attack
 def segments_longer_than_declared():
     """A data segment above MaxRecvDataSegmentLength ends the connection before it is stored."""
-    for length in (262144 + 4, 0xFFFFFF):
+    for length in (1048576 + 4, 0xFFFFFF):
         with session() as s:
             limit = int(s.params["MaxRecvDataSegmentLength"])
             check(length > limit, f"the target declares {limit}")

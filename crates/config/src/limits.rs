@@ -198,7 +198,7 @@ limits! {
         for "who measures, or has little memory";
 
     "Largest data segment the target accepts (MaxRecvDataSegmentLength)."
-    max_recv_data_segment_bytes: bytes u32 = 256 * 1024, 512 => ISCSI_LENGTH_MAX,
+    max_recv_data_segment_bytes: bytes u32 = 1024 * 1024, 512 => ISCSI_LENGTH_MAX,
         for "who measures";
 
     "R2Ts that a WRITE may have open at once (MaxOutstandingR2T)."

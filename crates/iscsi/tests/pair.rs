@@ -206,8 +206,9 @@ impl Pair {
     fn deliver(&mut self, connection: usize, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             match self.target.poll_receive(connection) {
-                Receive::Chunk => {
-                    let (piece, rest) = bytes.split_at(self.cut_bytes.min(bytes.len()));
+                Receive::Chunk { limit_bytes } => {
+                    let len = self.cut_bytes.min(bytes.len()).min(limit_bytes);
+                    let (piece, rest) = bytes.split_at(len);
                     let mut chunk = self.pool.allocate(piece.len()).unwrap();
                     chunk.set_len(piece.len());
                     chunk.copy_from_slice(piece);

@@ -65,6 +65,18 @@ impl Message {
         self.note_bytes(start, bytes.len());
     }
 
+    /// Appends an array and gives the copy, to be changed where it lies: filling a header in
+    /// elsewhere and copying it then makes the copy wait for every field.
+    pub fn push_array<const N: usize>(&mut self, bytes: &[u8; N]) -> &mut [u8; N] {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.note_bytes(start, N);
+        match self.bytes.last_chunk_mut() {
+            Some(copy) => copy,
+            None => unreachable!("{N} bytes were just appended"),
+        }
+    }
+
     /// Appends a copy of `len` bytes of a payload that is not kept, and gives the copy: it does
     /// not change any more, whoever writes the payload meanwhile.
     ///

@@ -31,6 +31,8 @@ pub(crate) enum Operation {
     Receive {
         token: Token,
         socket: Socket,
+        /// At most one chunk.
+        limit_bytes: usize,
     },
     ReceiveExact {
         token: Token,
@@ -122,11 +124,18 @@ impl Operation {
                     .flags(libc::SOCK_CLOEXEC)
                     .build()
             }
-            Self::Receive { socket, .. } => opcode::Recv::new(Fd(socket.raw()), ptr::null_mut(), 0)
-                .ioprio(poll_first(socket))
-                .buf_group(chunks::GROUP)
-                .build()
-                .flags(Flags::BUFFER_SELECT),
+            Self::Receive {
+                socket,
+                limit_bytes,
+                ..
+            } => {
+                let len = call_len(*limit_bytes);
+                opcode::Recv::new(Fd(socket.raw()), ptr::null_mut(), len)
+                    .ioprio(poll_first(socket))
+                    .buf_group(chunks::GROUP)
+                    .build()
+                    .flags(Flags::BUFFER_SELECT)
+            }
             Self::ReceiveExact {
                 socket,
                 buffer,

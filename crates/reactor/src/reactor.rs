@@ -149,8 +149,23 @@ impl Reactor {
     /// Waits for data and receives what there is, at most one chunk of it
     /// ([`Event::Received`]). While no chunk is free the data waits in the socket.
     pub fn receive(&mut self, socket: &Socket, token: Token) -> OperationId {
+        self.receive_at_most(socket, token, usize::MAX)
+    }
+
+    /// As [`Reactor::receive`], and no more than `limit_bytes`.
+    pub fn receive_at_most(
+        &mut self,
+        socket: &Socket,
+        token: Token,
+        limit_bytes: usize,
+    ) -> OperationId {
+        let limit_bytes = limit_bytes.min(self.chunks.chunk_bytes());
         let socket = socket.clone();
-        self.start(Operation::Receive { token, socket })
+        self.start(Operation::Receive {
+            token,
+            socket,
+            limit_bytes,
+        })
     }
 
     /// Receives exactly `range` of the buffer, straight into it ([`Event::ReceivedExact`]); fewer
@@ -444,7 +459,7 @@ impl Reactor {
                 token,
                 result: check(result).and_then(|_| accepted(result)),
             },
-            Operation::Receive { token, socket } => {
+            Operation::Receive { token, socket, .. } => {
                 // At the end of the stream the kernel counts that end as something left.
                 let more = result > 0 && cqueue::sock_nonempty(flags);
                 socket.note_drained(result > 0 && !more);

@@ -43,6 +43,12 @@ impl TaskSet {
         may_start
     }
 
+    /// Whether a SIMPLE task that is over before anything else happens need not enter at all: it
+    /// would neither wait nor keep others waiting.
+    pub fn lets_simple_pass(&self) -> bool {
+        self.dormant.is_empty() && self.admits(TaskAttribute::Simple)
+    }
+
     /// Takes a task out, whether it ran or still waited, and appends to `started` those that may
     /// start now, in this order.
     pub fn leave(&mut self, key: TaskKey, started: &mut Vec<TaskKey>) {

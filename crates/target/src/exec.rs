@@ -1,14 +1,15 @@
 //! Commands on their way: from the initiator's PDU through device server and store to the answer.
 
 use iscsi::target::{Command, DataFault, Response, TaskId};
-use memory::{Payload, PoolFull};
+use memory::{Payload, Pool, PoolFull};
 use scsi::{Input, Outcome, Sense, SenseCode, SenseKey, Status, Step, TaskAttribute};
-use store::{HelperResult, IoRequest, IoResult, IoTag, RingOperation, Submitted};
+use store::{Capabilities, HelperResult, IoRequest, IoResult, IoTag, RingOperation, Submitted};
 
 use crate::core::Core;
 use crate::letter::{Letter, Ticket};
 use crate::plan::UnitIndex;
 use crate::running::{Request, Running, Stage, copied};
+use crate::session::MappedLun;
 use crate::token::Purpose;
 
 impl Core {
@@ -27,16 +28,91 @@ impl Core {
             return;
         };
         let unit = mapped.unit.as_usize();
-        let key = self
-            .tasks
-            .insert(Running::new(session, id, unit, mapped.nexus));
-        entry.set_task_key(id, Some(key));
         let attribute = attribute_of(command.attribute);
+        let set = self.units[unit].view.task_set(mapped.nexus);
+        let may_pass = attribute == TaskAttribute::Simple
+            && command.extended_cdb.is_empty()
+            && set.is_some_and(|set| set.lets_simple_pass())
+            && self.units[unit].fences.is_empty();
+        if may_pass {
+            self.run_at_once(session, id, &command, mapped);
+            return;
+        }
+        let key = self.enroll(Running::new(session, id, unit, mapped.nexus));
         let set = self.units[unit].view.task_set(mapped.nexus);
         if set.is_none_or(|set| set.enter(attribute, task_number(key))) {
             self.start(key, &command);
         } else {
             self.tasks[key].stage = Stage::Dormant(Box::new(command));
+        }
+    }
+
+    /// Gives a task its place in the tables.
+    fn enroll(&mut self, running: Running) -> usize {
+        let (session, id) = (running.session, running.id);
+        let key = self.tasks.insert(running);
+        if let Some(entry) = session.and_then(|session| self.sessions.get_mut(session)) {
+            entry.set_task_key(id, Some(key));
+        }
+        key
+    }
+
+    /// Runs a SIMPLE command that nothing stands in the way of. As long as it need not wait it
+    /// has no place in any table: that is all there is to most reads and writes of memory.
+    fn run_at_once(&mut self, session: usize, id: TaskId, command: &Command, mapped: MappedLun) {
+        let index = mapped.unit.as_usize();
+        let (Some(entry), Some(unit)) = (self.sessions.get_mut(session), self.units.get_mut(index))
+        else {
+            return;
+        };
+        // What the task will be called if it does have to wait.
+        let tag = tag_of(self.tasks.vacant_key());
+        let command = scsi_command(command, &[], &entry.luns);
+        let (mut task, mut step) = unit.view.start(mapped.nexus, &command);
+        let hindrance = loop {
+            let input = match step {
+                Step::DataOut { length } => {
+                    match entry.session.request_data(id, length, &self.pool) {
+                        Some(data) => Input::DataOut(data),
+                        None => break Hindrance::DataOut,
+                    }
+                }
+                Step::Io(request) if !needs_buffer(&request, unit.store.capabilities()) => {
+                    match unit.store.submit(tag, request) {
+                        Submitted::Done(result) => Input::Io(result),
+                        submitted @ (Submitted::Ring(_)
+                        | Submitted::Helper(_)
+                        | Submitted::Pending
+                        | Submitted::Full(_)) => break Hindrance::Store(submitted),
+                    }
+                }
+                Step::Done(outcome) if !must_copy(&outcome, &entry.session, id) => {
+                    let descriptor = unit.view.descriptor_sense();
+                    self.respond(session, id, outcome, descriptor);
+                    return;
+                }
+                step @ (Step::Io(_) | Step::Done(_) | Step::Owner(_) | Step::Fence(_)) => {
+                    break Hindrance::Other(step);
+                }
+            };
+            step = unit.view.resume(&mut task, input);
+        };
+        if let Some(set) = unit.view.task_set(mapped.nexus) {
+            let may_start = set.enter(TaskAttribute::Simple, task_number(self.tasks.vacant_key()));
+            debug_assert!(may_start, "a task that was let pass has to wait");
+        }
+        let mut running = Running::new(session, id, index, mapped.nexus);
+        running.task = Some(task);
+        let key = self.enroll(running);
+        match hindrance {
+            Hindrance::DataOut => self.await_data_out(key),
+            Hindrance::Store(submitted) => {
+                if let Some(result) = self.carry_on(key, submitted) {
+                    let step = self.resume(key, Input::Io(result));
+                    self.drive(key, step);
+                }
+            }
+            Hindrance::Other(step) => self.drive(key, step),
         }
     }
 
@@ -110,13 +186,23 @@ impl Core {
         let entry = self.sessions.get_mut(session)?;
         let data = entry.session.request_data(running.id, length, &self.pool);
         if data.is_none() {
-            running.stage = Stage::DataOut;
-            if entry.session.is_starving() && !self.starved_sessions.contains(&session) {
-                self.starved_sessions.push(session);
-            }
-            self.mark_session_dirty(session);
+            self.await_data_out(key);
         }
         data
+    }
+
+    /// The session collects data for a task.
+    fn await_data_out(&mut self, key: usize) {
+        let running = &mut self.tasks[key];
+        running.stage = Stage::DataOut;
+        let Some(session) = running.session else {
+            return;
+        };
+        let is_starving = self.sessions[session].session.is_starving();
+        if is_starving && !self.starved_sessions.contains(&session) {
+            self.starved_sessions.push(session);
+        }
+        self.mark_session_dirty(session);
     }
 
     /// The data that [`Core::collect`] asked for.
@@ -139,60 +225,20 @@ impl Core {
             unit.parked.push(key);
             return None;
         }
-        let capabilities = unit.store.capabilities();
-        let prepared = match request {
-            IoRequest::Read {
-                offset,
-                len,
-                buffer: None,
-            } if !capabilities.reads_in_place => match self.pool.allocate(len) {
-                Ok(buffer) => Ok(IoRequest::Read {
-                    offset,
-                    len,
-                    buffer: Some(buffer),
-                }),
-                Err(PoolFull) => Err(IoRequest::Read {
-                    offset,
-                    len,
-                    buffer: None,
-                }),
-            },
-            IoRequest::Write {
-                offset,
-                data,
-                durable,
-            } if capabilities.needs_own_buffer && !matches!(data, Payload::Pool(_)) => {
-                match copied(&data, &self.pool) {
-                    Ok(data) => Ok(IoRequest::Write {
-                        offset,
-                        data,
-                        durable,
-                    }),
-                    Err(PoolFull) => Err(IoRequest::Write {
-                        offset,
-                        data,
-                        durable,
-                    }),
+        let request = if needs_buffer(&request, unit.store.capabilities()) {
+            match with_buffer(request, &self.pool) {
+                Ok(request) => request,
+                Err(request) => {
+                    running.stage = Stage::Memory(request);
+                    self.starved.push_back(key);
+                    return None;
                 }
             }
-            IoRequest::Read { .. }
-            | IoRequest::Write { .. }
-            | IoRequest::Flush
-            | IoRequest::Unmap { .. }
-            | IoRequest::WriteZeros { .. }
-            | IoRequest::Extents { .. } => Ok(request),
+        } else {
+            request
         };
-        match prepared {
-            Ok(request) => {
-                let submitted = unit.store.submit(tag_of(key), request);
-                self.carry_on(key, submitted)
-            }
-            Err(request) => {
-                running.stage = Stage::Memory(request);
-                self.starved.push_back(key);
-                None
-            }
-        }
+        let submitted = unit.store.submit(tag_of(key), request);
+        self.carry_on(key, submitted)
     }
 
     /// Does what the store asks for. The result, if it is there.
@@ -290,9 +336,7 @@ impl Core {
             self.close_task(key);
             return;
         };
-        if matches!(outcome.data, Payload::Mapped(_))
-            && self.sessions[session].session.needs_stable_data(running.id)
-        {
+        if must_copy(&outcome, &self.sessions[session].session, running.id) {
             match copied(&outcome.data, &self.pool) {
                 Ok(data) => outcome.data = data,
                 Err(PoolFull) => {
@@ -473,6 +517,74 @@ impl Core {
             },
         );
     }
+}
+
+/// Why a task cannot be over at once.
+enum Hindrance {
+    /// Its data is not there yet.
+    DataOut,
+    /// The store takes its time.
+    Store(Submitted),
+    /// What [`Core::drive`] must do.
+    Other(Step),
+}
+
+/// Whether the store wants a buffer of the pool that the request does not have.
+fn needs_buffer(request: &IoRequest, capabilities: &Capabilities) -> bool {
+    match request {
+        IoRequest::Read { buffer: None, .. } => !capabilities.reads_in_place,
+        IoRequest::Write { data, .. } => {
+            capabilities.needs_own_buffer && !matches!(data, Payload::Pool(_))
+        }
+        IoRequest::Read { .. }
+        | IoRequest::Flush
+        | IoRequest::Unmap { .. }
+        | IoRequest::WriteZeros { .. }
+        | IoRequest::Extents { .. } => false,
+    }
+}
+
+/// The same request with a buffer, or unchanged when there is none now.
+fn with_buffer(request: IoRequest, pool: &Pool) -> Result<IoRequest, IoRequest> {
+    match request {
+        IoRequest::Read { offset, len, .. } => match pool.allocate(len) {
+            Ok(buffer) => Ok(IoRequest::Read {
+                offset,
+                len,
+                buffer: Some(buffer),
+            }),
+            Err(PoolFull) => Err(IoRequest::Read {
+                offset,
+                len,
+                buffer: None,
+            }),
+        },
+        IoRequest::Write {
+            offset,
+            data,
+            durable,
+        } => match copied(&data, pool) {
+            Ok(data) => Ok(IoRequest::Write {
+                offset,
+                data,
+                durable,
+            }),
+            Err(PoolFull) => Err(IoRequest::Write {
+                offset,
+                data,
+                durable,
+            }),
+        },
+        IoRequest::Flush
+        | IoRequest::Unmap { .. }
+        | IoRequest::WriteZeros { .. }
+        | IoRequest::Extents { .. } => Ok(request),
+    }
+}
+
+/// Whether data that others may write has to be copied before it is answered with.
+fn must_copy(outcome: &Outcome, session: &iscsi::target::Session, id: TaskId) -> bool {
+    matches!(outcome.data, Payload::Mapped(_)) && session.needs_stable_data(id)
 }
 
 fn scsi_command<'a>(

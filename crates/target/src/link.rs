@@ -44,7 +44,10 @@ impl Core {
         let token = Purpose::Receive(key).token();
         connection.is_receiving = true;
         match entry.session.poll_receive(connection.index) {
-            Receive::Chunk => self.reactor.receive(&connection.socket, token),
+            Receive::Chunk { limit_bytes } => {
+                self.reactor
+                    .receive_at_most(&connection.socket, token, limit_bytes)
+            }
             Receive::Exact { buffer, range } => {
                 self.reactor
                     .receive_exact(&connection.socket, token, buffer, range)

@@ -14,7 +14,7 @@ use super::transmit::{COPY_MAX_BYTES, Segment, Transmitter};
 use super::{Response, TaskId};
 use crate::SerialNumber;
 use crate::limits;
-use crate::pdu::{Bhs, DataInBhs, IscsiResponse, RESERVED_TAG, ScsiResponseBhs, flags};
+use crate::pdu::{DataInBhs, IscsiResponse, RESERVED_TAG, ScsiResponseBhs, flags};
 
 impl Session {
     /// Answers a task: Data-In, status, sense and residual.
@@ -49,13 +49,10 @@ impl Session {
             response.status == 0 && response.sense.is_empty() && length > 0 && !is_bidirectional;
         let mut data_sn: u32 = 0;
         if length > 0 {
-            let mut header = DataInBhs::new();
-            header.lun = lun.into();
-            header.initiator_task_tag = tag.into();
-            header.target_transfer_tag = RESERVED_TAG.into();
             let mut sending = DataIn {
                 transmitter,
-                header,
+                lun,
+                initiator_task_tag: tag,
                 data_sn: 0,
                 exp,
                 max,
@@ -67,21 +64,23 @@ impl Session {
         if with_status {
             return Some(connection);
         }
-        let mut header = ScsiResponseBhs::new();
-        header.flags |= residual.flags();
-        if is_bidirectional {
-            header.flags |= read_residual.read_flags();
-            header.bidirectional_read_residual_count = read_residual.count.into();
-        }
-        header.response = IscsiResponse::CommandCompleted.code();
-        header.status = response.status;
-        header.initiator_task_tag = tag.into();
-        header.exp_data_sn = data_sn.into();
-        header.residual_count = residual.count.into();
         let transmitter = &mut self.connections.get_mut(connection)?.as_mut()?.transmitter;
-        header.stamp(transmitter.next_stat_sn(), exp, max);
+        let stat_sn = transmitter.next_stat_sn();
+        let fill = |header: &mut ScsiResponseBhs| {
+            header.flags |= residual.flags();
+            if is_bidirectional {
+                header.flags |= read_residual.read_flags();
+                header.bidirectional_read_residual_count = read_residual.count.into();
+            }
+            header.response = IscsiResponse::CommandCompleted.code();
+            header.status = response.status;
+            header.initiator_task_tag = tag.into();
+            header.exp_data_sn = data_sn.into();
+            header.residual_count = residual.count.into();
+            header.stamp(stat_sn, exp, max);
+        };
         if response.sense.is_empty() {
-            transmitter.push(&header);
+            transmitter.push_filled(fill);
             return Some(connection);
         }
         // Spec: RFC 7143 section 11.4.7.2; the length comes before the sense data.
@@ -89,7 +88,7 @@ impl Session {
         let length = u16::try_from(response.sense.len()).unwrap_or(u16::MAX);
         segment.extend_from_slice(&length.to_be_bytes());
         segment.extend_from_slice(response.sense);
-        transmitter.push_with_data(&header, Segment::Bytes(&segment));
+        transmitter.push_filled_with_data(Segment::Bytes(&segment), fill);
         Some(connection)
     }
 
@@ -177,7 +176,8 @@ impl Residual {
 /// A read on its way out.
 struct DataIn<'a> {
     transmitter: &'a mut Transmitter,
-    header: DataInBhs,
+    lun: u64,
+    initiator_task_tag: u32,
     data_sn: u32,
     exp: SerialNumber,
     max: SerialNumber,
@@ -194,14 +194,11 @@ impl DataIn<'_> {
     ) {
         let in_one_pdu = self.transmitter.data_segment_max_bytes.min(burst_max);
         if length <= COPY_MAX_BYTES.min(in_one_pdu) {
-            let header = self.next_header(0, true, last);
-            self.transmitter.push_with_data(
-                &header,
-                Segment::Copy {
-                    payload: &data,
-                    len: length,
-                },
-            );
+            let segment = Segment::Copy {
+                payload: &data,
+                len: length,
+            };
+            self.push(segment, 0, true, last);
             return;
         }
         let index = self.transmitter.keep(data);
@@ -214,16 +211,13 @@ impl DataIn<'_> {
                 .min(burst_left);
             burst_left = burst_left.saturating_sub(len);
             let is_last = len == left;
-            let header =
-                self.next_header(offset, is_last || burst_left == 0, last.filter(|_| is_last));
-            self.transmitter.push_with_data(
-                &header,
-                Segment::Part {
-                    index,
-                    start: offset,
-                    len,
-                },
-            );
+            let segment = Segment::Part {
+                index,
+                start: offset,
+                len,
+            };
+            let is_final = is_last || burst_left == 0;
+            self.push(segment, offset, is_final, last.filter(|_| is_last));
             offset = offset.saturating_add(len);
             if burst_left == 0 {
                 burst_left = burst_max;
@@ -231,30 +225,38 @@ impl DataIn<'_> {
         }
     }
 
-    pub(super) fn next_header(
+    fn push(
         &mut self,
+        segment: Segment<'_>,
         offset: usize,
         is_final: bool,
         last: Option<(u8, Residual)>,
-    ) -> DataInBhs {
-        let mut header = self.header;
-        header.data_sn = self.data_sn.into();
-        self.data_sn = self.data_sn.wrapping_add(1);
-        header.buffer_offset = u32::try_from(offset).unwrap_or(u32::MAX).into();
-        if is_final {
-            header.flags |= flags::FINAL;
-        }
+    ) {
+        let data_sn = self.data_sn;
+        self.data_sn = data_sn.wrapping_add(1);
         let stat_sn = match last {
-            Some((status, residual)) => {
-                header.flags |= flags::STATUS | residual.flags();
-                header.status = status;
-                header.residual_count = residual.count.into();
-                self.transmitter.next_stat_sn()
-            }
+            Some(_) => self.transmitter.next_stat_sn(),
             // Reserved without status; zero by convention.
             None => SerialNumber(0),
         };
-        header.stamp(stat_sn, self.exp, self.max);
-        header
+        let (exp, max) = (self.exp, self.max);
+        let (lun, tag) = (self.lun, self.initiator_task_tag);
+        let fill = |header: &mut DataInBhs| {
+            header.lun = lun.into();
+            header.initiator_task_tag = tag.into();
+            header.target_transfer_tag = RESERVED_TAG.into();
+            header.data_sn = data_sn.into();
+            header.buffer_offset = u32::try_from(offset).unwrap_or(u32::MAX).into();
+            if is_final {
+                header.flags |= flags::FINAL;
+            }
+            if let Some((status, residual)) = last {
+                header.flags |= flags::STATUS | residual.flags();
+                header.status = status;
+                header.residual_count = residual.count.into();
+            }
+            header.stamp(stat_sn, exp, max);
+        };
+        self.transmitter.push_filled_with_data(segment, fill);
     }
 }

@@ -9,8 +9,9 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use memory::{Buffer, Payload, Pool};
+use memory::{BUFFER_BYTES_MAX, Buffer, Payload, Pool};
 
+use super::data_out::SESSION_SHARE;
 use super::receive::Header;
 use super::session::{Held, Session, Waiting};
 use super::task::{DataOut, Phase, Task};
@@ -82,13 +83,11 @@ impl Session {
     ) -> Result<Incoming, Violation> {
         let id = self.open_task(connection, header)?;
         let len = header.data_bytes();
+        let room = self.room_for_all(id, len, pool);
         if len > 0
             && let Some(task) = self.task_mut(id)
             && task.data_out.fault.is_none()
-            && task
-                .data_out
-                .ensure_room(u32::try_from(len).unwrap_or(u32::MAX), pool)
-                .is_err()
+            && task.data_out.ensure_room(room, pool).is_err()
         {
             task.data_out.fault = Some(DataFault::NoMemory);
         }
@@ -97,6 +96,20 @@ impl Session {
             offset: 0,
             header: header.clone(),
         })
+    }
+
+    /// How much room immediate data of `len` bytes is given: as much as the whole command
+    /// announces, so that it needs not be copied when the rest comes, if the session's share of the
+    /// pool allows it.
+    fn room_for_all(&mut self, id: TaskId, len: usize, pool: &Pool) -> u32 {
+        let share = pool.capacity_bytes() / SESSION_SHARE;
+        let held = self.held_bytes();
+        let announced = self
+            .task_mut(id)
+            .map_or(0, |task| task.write_length as usize);
+        let is_fine = announced <= BUFFER_BYTES_MAX && held.saturating_add(announced) <= share;
+        let room = if is_fine { len.max(announced) } else { len };
+        u32::try_from(room).unwrap_or(u32::MAX)
     }
 
     /// Checks a SCSI Command PDU and makes its task, which nobody knows yet.

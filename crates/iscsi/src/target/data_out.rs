@@ -16,7 +16,7 @@ use crate::limits;
 use crate::pdu::{Bhs, DataOutBhs, Opcode, R2tBhs, RESERVED_TAG, ScsiCommandBhs};
 
 /// One session's Data-Out takes at most one part in this many of the pool.
-const SESSION_SHARE: usize = 4;
+pub(super) const SESSION_SHARE: usize = 4;
 
 impl Session {
     pub(super) fn begin_data_out(
@@ -286,7 +286,7 @@ impl Session {
     }
 
     /// How much memory the session's tasks hold for Data-Out, in bytes.
-    fn held_bytes(&self) -> usize {
+    pub(super) fn held_bytes(&self) -> usize {
         let tasks = self.tasks.iter().zip(&self.tags);
         tasks
             .filter(|(_, tag)| **tag != RESERVED_TAG)

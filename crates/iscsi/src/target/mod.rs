@@ -170,8 +170,11 @@ pub struct Response<'a> {
 /// How the next bytes of a connection are best received.
 #[derive(Debug)]
 pub enum Receive {
-    /// Into a chunk.
-    Chunk,
+    /// Into a chunk, but no more than this: what follows may go straight to its place.
+    Chunk {
+        /// In bytes; `usize::MAX` for as much as there is.
+        limit_bytes: usize,
+    },
     /// Straight into the buffer of a task; give it back with [`Session::handle_exact`].
     Exact {
         /// The buffer.

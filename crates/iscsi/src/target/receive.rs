@@ -76,7 +76,16 @@ pub(super) struct Receiver {
     /// The beginning of a header that ends in a later chunk.
     carry: Vec<u8>,
     body: Option<Body>,
+    /// How many more headers are received alone, in the hope that a long data segment follows.
+    alone: u8,
 }
+
+/// A data segment of this size is long, in bytes: worth a receive of its own header.
+const LONG_BYTES: usize = 64 * 1024;
+
+/// How many shorter PDUs after a long data segment make it unlikely that another one follows: a
+/// write of many segments is mixed with the commands of its neighbours.
+const ALONE_MAX: u8 = 8;
 
 impl Receiver {
     pub(super) const fn new(
@@ -90,12 +99,32 @@ impl Receiver {
             data_segment_max_bytes,
             carry: Vec::new(),
             body: None,
+            alone: 0,
         }
     }
 
     /// How much of the data segment begun is still to come, padding left out.
     pub(super) fn data_left(&self) -> usize {
         self.body.as_ref().map_or(0, |body| body.data_left)
+    }
+
+    /// How much is best received into a chunk next. Where long data segments are to be expected,
+    /// only up to the end of the next header: whatever of the data came with it would have to be
+    /// copied from the chunk to its place.
+    pub(super) fn appetite_bytes(&self) -> usize {
+        if self.alone == 0 || !self.carry.is_empty() || self.data_left() > 0 {
+            return usize::MAX;
+        }
+        let tail = self
+            .body
+            .as_ref()
+            .map_or(0, |body| body.tail_bytes.saturating_sub(body.tail_have));
+        let digest = if self.header_digest {
+            DIGEST_LENGTH_BYTES
+        } else {
+            0
+        };
+        tail.saturating_add(BHS_LENGTH_BYTES).saturating_add(digest)
     }
 
     /// Bytes of the data segment begun that did not come through a chunk.
@@ -225,6 +254,11 @@ impl Receiver {
         chunk: &[u8],
         at: &mut usize,
     ) -> Received {
+        self.alone = if layout.data_bytes >= LONG_BYTES {
+            ALONE_MAX
+        } else {
+            self.alone.saturating_sub(1)
+        };
         let start = *at;
         let data_end = start.saturating_add(layout.data_bytes);
         let tail_bytes = layout
@@ -364,6 +398,34 @@ mod tests {
                 limit_bytes: 512
             })
         );
+    }
+
+    #[test]
+    fn headers_come_alone_while_long_data_segments_are_likely() {
+        for digests in [false, true] {
+            let header = if digests { 52 } else { 48 };
+            let mut receiver = Receiver::new(digests, digests, 1 << 20);
+            assert_eq!(receiver.appetite_bytes(), usize::MAX);
+            let long = pdu(LONG_BYTES, 0, digests);
+            let (head, tail) = long.split_at(header + LONG_BYTES);
+            let mut at = 0;
+            let begun = receiver.next(head, &mut at).unwrap();
+            let is_whole = matches!(begun, Received::Whole { .. });
+            if !is_whole {
+                assert_eq!(receiver.appetite_bytes(), usize::MAX, "data is due");
+                receiver.next(head, &mut at).unwrap();
+                assert_eq!(receiver.appetite_bytes(), tail.len() + header);
+                let mut at = 0;
+                let ended = receiver.next(tail, &mut at).unwrap();
+                assert!(matches!(ended, Received::End { intact: true }));
+            }
+            for _ in 0..ALONE_MAX {
+                assert_eq!(receiver.appetite_bytes(), header);
+                let mut at = 0;
+                receiver.next(&pdu(0, 0, digests), &mut at).unwrap();
+            }
+            assert_eq!(receiver.appetite_bytes(), usize::MAX);
+        }
     }
 
     #[test]

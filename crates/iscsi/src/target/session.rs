@@ -319,15 +319,20 @@ impl Session {
 
     /// How the next bytes of a connection are best received.
     pub fn poll_receive(&mut self, connection: usize) -> Receive {
+        let anything = Receive::Chunk {
+            limit_bytes: usize::MAX,
+        };
         let Some(Some(state)) = self.connections.get_mut(connection) else {
-            return Receive::Chunk;
+            return anything;
         };
         let left = state.receiver.data_left();
         if left < EXACT_MIN_BYTES {
-            return Receive::Chunk;
+            return Receive::Chunk {
+                limit_bytes: state.receiver.appetite_bytes(),
+            };
         }
         let Some(Incoming::Data { task, offset, .. }) = state.incoming else {
-            return Receive::Chunk;
+            return anything;
         };
         let lent = self.task_mut(task).and_then(|task| task.data_out.lend());
         match lent {
@@ -339,9 +344,9 @@ impl Session {
                 if let Some(task) = self.task_mut(task) {
                     task.data_out.give_back(buffer);
                 }
-                Receive::Chunk
+                anything
             }
-            None => Receive::Chunk,
+            None => anything,
         }
     }
 

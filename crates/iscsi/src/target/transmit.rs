@@ -4,7 +4,7 @@ use memory::{Message, Payload, PayloadIndex};
 
 use crate::SerialNumber;
 use crate::digest::{DIGEST_LENGTH_BYTES, Digest};
-use crate::pdu::{Bhs, BhsBytes, U24, padding_length};
+use crate::pdu::{Bhs, ResponseBhs, U24, padding_length};
 
 /// Data up to this size is copied behind its header: a copy of this size costs less than another
 /// stretch of memory for the kernel to walk.
@@ -91,23 +91,35 @@ impl Transmitter {
 
     /// Appends a PDU without data.
     pub(super) fn push(&mut self, header: &impl Bhs) {
-        self.push_header(header.as_bhs_bytes());
+        self.push_filled(|slot| *slot = *header);
+    }
+
+    /// Appends a PDU without data, whose header `fill` writes where it will be sent from.
+    pub(super) fn push_filled<T: Bhs>(&mut self, fill: impl FnOnce(&mut T)) {
+        self.push_header(U24::default(), fill);
     }
 
     /// Appends a PDU with data; fills the length in.
     ///
     /// Data of a kept payload must not change any more when data digests are on.
     pub(super) fn push_with_data(&mut self, header: &impl Bhs, segment: Segment<'_>) {
+        self.push_filled_with_data(segment, |slot| *slot = *header);
+    }
+
+    /// As [`Transmitter::push_with_data`], with a header that `fill` writes where it will be sent
+    /// from.
+    pub(super) fn push_filled_with_data<T: Bhs>(
+        &mut self,
+        segment: Segment<'_>,
+        fill: impl FnOnce(&mut T),
+    ) {
         let len = match segment {
             Segment::Bytes(bytes) => bytes.len(),
             Segment::Copy { len, .. } | Segment::Part { len, .. } => len,
         };
-        let mut bhs = *header.as_bhs_bytes();
         let length = u32::try_from(len).ok().and_then(U24::new);
         debug_assert!(length.is_some(), "a data segment of {len} bytes");
-        crate::pdu::ResponseBhs::view_mut(&mut bhs).data_segment_length =
-            length.unwrap_or_default();
-        self.push_header(&bhs);
+        self.push_header(length.unwrap_or_default(), fill);
         let digest = match segment {
             Segment::Bytes(bytes) => {
                 self.message.push_bytes(bytes);
@@ -127,8 +139,10 @@ impl Transmitter {
         }
     }
 
-    fn push_header(&mut self, bhs: &BhsBytes) {
-        self.message.push_bytes(bhs);
+    fn push_header<T: Bhs>(&mut self, data_segment_length: U24, fill: impl FnOnce(&mut T)) {
+        let bhs = self.message.push_array(T::new().as_bhs_bytes());
+        fill(T::view_mut(bhs));
+        ResponseBhs::view_mut(bhs).data_segment_length = data_segment_length;
         if self.header_digest {
             let wire: [u8; DIGEST_LENGTH_BYTES] = Digest::of(bhs).to_wire();
             self.message.push_bytes(&wire);

@@ -172,7 +172,7 @@ impl Core {
             .take()
             .unwrap_or_else(|| entry.session.poll_receive(connection.index));
         let appetite = match &receive {
-            Receive::Chunk => CHUNK_BYTES,
+            Receive::Chunk { limit_bytes } => CHUNK_BYTES.min(*limit_bytes),
             Receive::Exact { range, .. } => range.len(),
         };
         connection.receive = Some(receive);
@@ -197,7 +197,7 @@ impl Core {
                 buffer[range.start..range.start + bytes.len()].copy_from_slice(&bytes);
                 self.give_back(tsih, index, buffer, bytes.len())
             }
-            Some(Receive::Chunk) | None => {
+            Some(Receive::Chunk { .. }) | None => {
                 let chunk: Option<Rc<Buffer>> = self.chunk(&bytes);
                 let entry = self.sessions.get_mut(&tsih.0);
                 match (entry, chunk) {

@@ -21,8 +21,8 @@ fn play(rig: &mut Rig, wire: &[u8], chunk: usize, at_most: usize) -> usize {
     let mut exact = 0;
     while at < wire.len() {
         match rig.session.poll_receive(0) {
-            Receive::Chunk => {
-                let end = wire.len().min(at + chunk);
+            Receive::Chunk { limit_bytes } => {
+                let end = wire.len().min(at + chunk.min(limit_bytes));
                 rig.feed(0, &wire[at..end]).unwrap();
                 at = end;
             }
@@ -113,9 +113,9 @@ fn little_is_not_worth_a_direct_receive() {
     );
     let mut rig = self::rig(false);
     rig.feed(0, &pdu[..49]).unwrap();
-    assert!(matches!(rig.session.poll_receive(0), Receive::Chunk));
+    assert!(matches!(rig.session.poll_receive(0), Receive::Chunk { .. }));
     assert!(
-        matches!(rig.session.poll_receive(9), Receive::Chunk),
+        matches!(rig.session.poll_receive(9), Receive::Chunk { .. }),
         "no such connection"
     );
 }
@@ -130,7 +130,7 @@ fn lent(rig: &mut Rig, pdus: &[Pdu]) -> (Buffer, Range<usize>) {
     rig.feed(0, &wire[..wire.len() - data]).unwrap();
     match rig.session.poll_receive(0) {
         Receive::Exact { buffer, range } => (buffer, range),
-        Receive::Chunk => panic!("not direct"),
+        Receive::Chunk { .. } => panic!("not direct"),
     }
 }
 
@@ -144,7 +144,7 @@ fn a_task_that_ends_while_its_buffer_is_lent_drops_it() {
         panic!()
     };
     rig.session.abandon(id);
-    assert!(matches!(rig.session.poll_receive(0), Receive::Chunk));
+    assert!(matches!(rig.session.poll_receive(0), Receive::Chunk { .. }));
     rig.session
         .handle_exact(0, buffer, range.len(), &rig.pool, rig.now)
         .unwrap();
