@@ -8,9 +8,9 @@
 //! | [`url`] | addresses of targets |
 //! | [`workload`], [`stream`] | points of a sweep, and where each I/O goes |
 //! | [`verify`] | blocks that describe themselves |
-//! | [`transport`] | sessions over iSCSI |
-//! | [`histogram`], [`tally`], [`process`] | what is counted |
-//! | [`result`] | medians, spreads and ratios, and their forms |
+//! | [`transport`] | sessions over iSCSI and NBD, and local files |
+//! | [`histogram`], [`tally`], [`process`], [`host`] | what is counted, and where |
+//! | [`result`], [`report`] | medians, spreads and ratios, and their forms |
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -20,7 +20,9 @@ mod engine;
 mod entropy;
 mod error;
 pub mod histogram;
+pub mod host;
 pub mod process;
+pub mod report;
 pub mod result;
 mod run;
 mod scsi;

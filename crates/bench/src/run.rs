@@ -1,7 +1,10 @@
 //! A whole benchmark: every point, every round, every target in turn.
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use store::{CacheMode, OpenOptions, StoreKind};
 
 use crate::control::Interrupt;
 use crate::engine::{Conditions, Job};
@@ -10,7 +13,9 @@ use crate::error::BenchError;
 use crate::process::Process;
 use crate::result::{PointResult, TargetResult};
 use crate::tally::Sample;
+use crate::transport::file::{FileConnector, FileLane};
 use crate::transport::iscsi::{IscsiConnector, IscsiLane};
+use crate::transport::nbd::{NbdConnector, NbdLane, NbdServer};
 use crate::url::{Address, Target};
 use crate::workload::{IN_FLIGHT_BYTES_MAX, Point};
 
@@ -160,6 +165,8 @@ struct Ready<'a> {
 /// By transport.
 enum Connector {
     Iscsi(IscsiConnector),
+    Nbd(NbdConnector),
+    File(FileConnector),
 }
 
 fn prepare(plan: &Plan) -> Result<Vec<Ready<'_>>, BenchError> {
@@ -201,12 +208,44 @@ fn connector(plan: &Plan, target: &Target, isid: [u8; 3]) -> Result<Connector, B
             data_digest: plan.data_digest,
             isid,
         })),
-        Address::Nbd { .. } | Address::NbdUnix { .. } | Address::File { .. } => {
-            Err(BenchError::Unfit {
-                target: label,
-                problem: "only iscsi:// can be measured".to_owned(),
-            })
-        }
+        Address::Nbd { host, port, export } => Ok(Connector::Nbd(NbdConnector {
+            label,
+            server: NbdServer::Tcp {
+                host: host.clone(),
+                port: *port,
+            },
+            export: export.clone(),
+        })),
+        Address::NbdUnix { socket, export } => Ok(Connector::Nbd(NbdConnector {
+            label,
+            server: NbdServer::Unix(socket.clone()),
+            export: export.clone(),
+        })),
+        Address::File { path, direct } => open_file(plan, label, path, *direct),
+    }
+}
+
+fn open_file(
+    plan: &Plan,
+    label: String,
+    path: &Path,
+    direct: bool,
+) -> Result<Connector, BenchError> {
+    let mut options = OpenOptions::new(StoreKind::Path, path);
+    options.read_only = !plan.points.iter().any(|point| point.access.writes());
+    options.cache = if direct {
+        CacheMode::Direct
+    } else {
+        CacheMode::WriteBack
+    };
+    // Whatever it is an image of, here it is bytes, and --overwrite was given for writes.
+    options.force_raw = true;
+    match options.open() {
+        Ok(store) => Ok(Connector::File(FileConnector { label, store })),
+        Err(source) => Err(BenchError::Open {
+            target: label,
+            source,
+        }),
     }
 }
 
@@ -311,6 +350,8 @@ impl Run<'_> {
         };
         match &target.connector {
             Connector::Iscsi(connector) => job.measure::<IscsiLane>(connector, &mut show),
+            Connector::Nbd(connector) => job.measure::<NbdLane>(connector, &mut show),
+            Connector::File(connector) => job.measure::<FileLane>(connector, &mut show),
         }
     }
 }

@@ -146,20 +146,33 @@ impl<'a, L: Lane> Worker<'a, L> {
                     return Ok(());
                 }
             }
-            for seat in &mut self.seats {
-                if phase != Phase::Over {
+            if phase != Phase::Over {
+                for seat in &mut self.seats {
                     seat.fill(&mut self.reactor, now_ns, self.block_bytes);
                 }
-                seat.lane.flush(&mut self.reactor);
             }
+            self.flush();
             self.turn()?;
             self.check_limits(now_ns)?;
         }
     }
 
-    /// Waits for events and hands them to their lanes.
+    /// Lets all lanes send.
+    fn flush(&mut self) {
+        for (number, seat) in self.seats.iter_mut().enumerate() {
+            seat.lane.flush(&mut self.reactor, &mut self.batch);
+            let batch = self.batch.drain(..);
+            self.finished.extend(batch.map(|done| (number, done)));
+        }
+    }
+
+    /// Waits for events, unless something is done already, and hands them to their lanes.
     fn turn(&mut self) -> Result<(), BenchError> {
-        let wait = Wait::Until(self.reactor.now() + TICK);
+        let wait = if self.finished.is_empty() {
+            Wait::Until(self.reactor.now() + TICK)
+        } else {
+            Wait::Poll
+        };
         self.reactor.turn(wait, &mut self.events)?;
         for event in self.events.drain(..) {
             let Some((lane, part)) = lane_of(&event) else {
@@ -278,9 +291,7 @@ impl<'a, L: Lane> Worker<'a, L> {
         let deadline = self.reactor.now() + GOODBYE_MAX;
         let mut goes_on = true;
         while goes_on && self.reactor.now() < deadline {
-            for seat in &mut self.seats {
-                seat.lane.flush(&mut self.reactor);
-            }
+            self.flush();
             goes_on = self.turn().is_ok() && !self.seats.iter().all(|seat| seat.lane.is_closed());
             self.finished.clear();
         }

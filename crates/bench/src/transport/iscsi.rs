@@ -139,7 +139,7 @@ impl Lane for IscsiLane {
         debug_assert!(taken.is_ok() || !self.session.is_alive());
     }
 
-    fn flush(&mut self, reactor: &mut Reactor) {
+    fn flush(&mut self, reactor: &mut Reactor, _finished: &mut Vec<Finished>) {
         let (session, pattern) = (&mut self.session, self.pattern.as_ref());
         self.pipe.flush(reactor, |message: &mut Message| {
             session.transmit(CONNECTION, &mut Gather { message, pattern }, SEND_BYTES_MAX);

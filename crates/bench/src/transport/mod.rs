@@ -4,7 +4,9 @@
 //! A transport allocates nothing and takes no lock for an I/O in steady state: buffers go out
 //! with an [`Operation`] and come back with its [`Finished`].
 
+pub mod file;
 pub mod iscsi;
+pub mod nbd;
 mod socket;
 
 use std::fmt;
@@ -167,8 +169,9 @@ pub trait Lane: Sized {
     /// under way as it told at [`Lane::open`].
     fn submit(&mut self, reactor: &mut Reactor, tag: u32, operation: Operation);
 
-    /// Sends what was submitted and makes sure that answers are waited for.
-    fn flush(&mut self, reactor: &mut Reactor);
+    /// Sends what was submitted and makes sure that answers are waited for. What is done without
+    /// waiting is added to `finished`.
+    fn flush(&mut self, reactor: &mut Reactor, finished: &mut Vec<Finished>);
 
     /// Takes an event of this lane, whose part of the token is `part`.
     ///

@@ -17,7 +17,7 @@ use crate::url::host_port;
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long one answer may take before the first I/O.
-const SETUP_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const SETUP_TIMEOUT: Duration = Duration::from_secs(10);
 /// What one send gathers at most, but for the last piece: large enough to make the system call
 /// cheap, small enough to stay in the cache.
 pub(super) const SEND_BYTES_MAX: usize = 512 * 1024;

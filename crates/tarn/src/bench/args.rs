@@ -10,6 +10,9 @@ use clap::Args;
 const BENCH_HELP: &str = "\
 URL is a target, with a name for reports in front if wanted:
   [NAME=]iscsi://[user%password@]host[:port]/target-name/lun
+  [NAME=]nbd://host[:port]/[export]
+  [NAME=]nbd+unix:///[export]?socket=PATH
+  [NAME=][file:]PATH[?cache=direct]        a file or a block device
 A % in a password is written %25; better keep it in a file (--secret-file). IPv6 goes in brackets.
 
 Every combination of --rw, --bs, --sessions and --iodepth is a point. At each point the targets are
@@ -96,6 +99,15 @@ pub struct BenchArgs {
     /// CPUs to pin the generator threads to, such as 1 or 2-3,6. For steady figures.
     #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
     pub cpus: Option<CpuList>,
+
+    /// Write everything into this file as JSON. For programs; docs/BENCH.md has the fields.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Write a page with curves and tables into this file. For who wants to look at it or send it
+    /// on; it needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 
     /// CHAP name for all iSCSI targets that have none in their URL. For targets with CHAP.
     #[arg(long, value_name = "NAME")]

@@ -2,12 +2,14 @@
 
 mod args;
 mod progress;
+mod reports;
 mod table;
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ::bench::host::Host;
 use ::bench::url::{Address, Login, Password, Target};
 use ::bench::workload::{Access, Sweep};
 use ::bench::{Conditions, Outcome, Plan, TargetPlan};
@@ -29,11 +31,13 @@ pub(crate) fn run(args: &BenchArgs, environment: &Environment) -> anyhow::Result
     let plan = plan(args, environment)?;
     let interrupt = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGINT, Arc::clone(&interrupt))?;
+    let host = Host::here(plan.conditions.cpus.clone(), reports::command_line());
     let one = plan.conditions.warmup + plan.conditions.runtime;
     let mut teller = Teller::new(plan.points.len(), one);
     let outcome = ::bench::run(&plan, &interrupt, &mut teller);
     teller.clear();
     let outcome = outcome.map_err(StartError::Bench)?;
+    reports::write(args, &plan, &host, &outcome)?;
     let blocks: Vec<_> = outcome.results.iter().map(table::point).collect();
     crate::say(io::stdout().lock(), &blocks.join("\n"));
     if interrupt.load(Ordering::Relaxed) {
