@@ -126,7 +126,7 @@ pub enum BenchError {
         in_flight: u32,
     },
     /// A local file or device cannot be opened.
-    #[error("{target}: cannot open it")]
+    #[error("cannot open target {target}")]
     Open {
         /// Label.
         target: String,

@@ -6,7 +6,7 @@
 //! | Module | Owns |
 //! | --- | --- |
 //! | [`url`] | addresses of targets |
-//! | [`workload`], [`stream`] | points of a sweep, and where each I/O goes |
+//! | [`workload`], [`suite`], [`stream`] | points of a sweep, and where each I/O goes |
 //! | [`verify`] | blocks that describe themselves |
 //! | [`transport`] | sessions over iSCSI and NBD, and local files |
 //! | [`histogram`], [`tally`], [`process`], [`host`] | what is counted, and where |
@@ -28,6 +28,7 @@ mod run;
 mod scsi;
 mod source;
 pub mod stream;
+pub mod suite;
 pub mod tally;
 pub mod transport;
 pub mod url;

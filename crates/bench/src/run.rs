@@ -231,6 +231,12 @@ fn open_file(
     path: &Path,
     direct: bool,
 ) -> Result<Connector, BenchError> {
+    if !path.exists() {
+        return Err(BenchError::Unfit {
+            target: label,
+            problem: "there is no such file or device; make it first, or check the path".to_owned(),
+        });
+    }
     let mut options = OpenOptions::new(StoreKind::Path, path);
     options.read_only = !plan.points.iter().any(|point| point.access.writes());
     options.cache = if direct {

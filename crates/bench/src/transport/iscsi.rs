@@ -22,7 +22,7 @@ use iscsi::pdu::{Cid, InitiatorTaskTag, Isid, LoginStatus, LogoutReason, TaskAtt
 use memory::Message;
 use reactor::{Event, Reactor};
 
-use super::socket::{Gather, Heard, Pipe, SEND_BYTES_MAX, connect};
+use super::socket::{Gather, Heard, Pipe, SEND_BYTES_MAX, connect, words};
 use super::{Data, Finished, Geometry, IoError, Lane, LaneSettings, Operation, Pattern};
 use crate::entropy::random_bytes;
 use crate::error::BenchError;
@@ -299,9 +299,9 @@ impl<'a> Setup<'a> {
             self.session.transmit(CONNECTION, &mut out, usize::MAX);
             self.stream
                 .write_all(&out)
-                .map_err(|error| lost(error.to_string()))?;
+                .map_err(|error| lost(words(&error)))?;
             let received = self.stream.read(&mut self.buffer);
-            let received = received.map_err(|error| lost(error.to_string()))?;
+            let received = received.map_err(|error| lost(words(&error)))?;
             if received == 0 {
                 return Err(lost("the target closed it".to_owned()));
             }
@@ -385,7 +385,7 @@ fn log_in(
     .map_err(|error| failed(error.to_string()))?;
     let mut incoming = PduBuffer::new();
     let mut buffer = vec![0; 16 * 1024];
-    let broken = |error: std::io::Error| failed(format!("login broken off: {error}"));
+    let broken = |error: std::io::Error| failed(format!("login broken off: {}", words(&error)));
     loop {
         while let Some(action) = login.poll_action() {
             match action {

@@ -11,7 +11,7 @@ use memory::Message;
 use nbd::{Client, Completion, Export, Handshake, Piece, ReadBuffer, Request, Work};
 use reactor::{Event, Reactor};
 
-use super::socket::{Gather, Heard, Pipe, SEND_BYTES_MAX, SETUP_TIMEOUT, Stream, connect};
+use super::socket::{Gather, Heard, Pipe, SEND_BYTES_MAX, SETUP_TIMEOUT, Stream, connect, words};
 use super::{Data, Finished, Geometry, IoError, Lane, LaneSettings, Operation, Pattern};
 use crate::error::BenchError;
 
@@ -218,7 +218,7 @@ fn shake_hands(
 
 /// The export, and what was received behind the handshake. Errors are in words.
 fn negotiate(name: &str, stream: &mut impl Stream) -> Result<(Export, Vec<u8>), String> {
-    let broken = |error: io::Error| format!("handshake broken off: {error}");
+    let broken = |error: io::Error| format!("handshake broken off: {}", words(&error));
     let mut handshake = Handshake::new(name).map_err(|error| error.to_string())?;
     let mut buffer = vec![0; 16 * 1024];
     loop {

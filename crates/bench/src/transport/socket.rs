@@ -27,6 +27,18 @@ const MESSAGE_ROOM_BYTES: usize = 1 << 20;
 const PART_RECEIVE: u32 = 0;
 const PART_SEND: u32 = 1;
 
+/// What a failed blocking call means for a person.
+pub(super) fn words(error: &io::Error) -> String {
+    if matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    ) {
+        let seconds = SETUP_TIMEOUT.as_secs();
+        return format!("no answer within {seconds} s; is this the right kind of server?");
+    }
+    error.to_string()
+}
+
 /// A stream whose reads and writes block for a bounded time.
 pub(super) trait Stream: Read + Write {
     fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;

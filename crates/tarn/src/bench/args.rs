@@ -4,6 +4,7 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ::bench::suite::Suite;
 use ::bench::workload::{Access, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, DEPTH_MAX, SESSIONS_MAX};
 use clap::Args;
 
@@ -48,6 +49,11 @@ pub struct BenchArgs {
     /// Sessions, each on a connection of its own; a list for several. For who has many initiators.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(SESSIONS_MAX)), default_value = "1")]
     pub sessions: Vec<u32>,
+
+    /// A set of points by name: quick (a minute), papers (beside published figures) or full (an
+    /// hour). For who does not want to choose. Without --overwrite its writes are left out.
+    #[arg(long, value_name = "NAME", value_parser = parse_suite, conflicts_with_all = ["rw", "bs", "iodepth", "sessions", "verify"])]
+    pub suite: Option<Suite>,
 
     /// Seconds of each measurement. For who wants steadier figures.
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "3")]
@@ -126,6 +132,11 @@ pub struct CpuList(pub Vec<usize>);
 fn parse_access(text: &str) -> Result<Access, String> {
     let names = || Access::ALL.map(Access::name).join(", ");
     Access::parse(text).ok_or_else(|| format!("use one of {}", names()))
+}
+
+fn parse_suite(text: &str) -> Result<Suite, String> {
+    let names = || Suite::ALL.map(Suite::name).join(", ");
+    Suite::parse(text).ok_or_else(|| format!("use one of {}", names()))
 }
 
 fn parse_block(text: &str) -> Result<u32, String> {

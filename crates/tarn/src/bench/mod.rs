@@ -1,6 +1,7 @@
 //! `tarn bench`: from the command line to a plan, and from results to what is printed.
 
 mod args;
+mod papers;
 mod progress;
 mod reports;
 mod table;
@@ -10,8 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::bench::host::Host;
+use ::bench::suite::Suite;
 use ::bench::url::{Address, Login, Password, Target};
-use ::bench::workload::{Access, Sweep};
+use ::bench::workload::{Access, Point, Sweep};
 use ::bench::{Conditions, Outcome, Plan, TargetPlan};
 use signal_hook::consts::SIGINT;
 
@@ -39,7 +41,11 @@ pub(crate) fn run(args: &BenchArgs, environment: &Environment) -> anyhow::Result
     let outcome = outcome.map_err(StartError::Bench)?;
     reports::write(args, &plan, &host, &outcome)?;
     let blocks: Vec<_> = outcome.results.iter().map(table::point).collect();
-    crate::say(io::stdout().lock(), &blocks.join("\n"));
+    let mut text = blocks.join("\n");
+    if args.suite == Some(Suite::Papers) {
+        text.push_str(&papers::table(&outcome.results));
+    }
+    crate::say(io::stdout().lock(), &text);
     if interrupt.load(Ordering::Relaxed) {
         crate::say(
             io::stderr().lock(),
@@ -92,7 +98,7 @@ fn plan(args: &BenchArgs, environment: &Environment) -> Result<Plan, StartError>
     distinguish(&mut targets);
     Ok(Plan {
         targets,
-        points: sweep(args)?.points(),
+        points: points(args)?,
         conditions: Conditions {
             runtime: args.runtime,
             warmup: args.warmup,
@@ -106,6 +112,24 @@ fn plan(args: &BenchArgs, environment: &Environment) -> Result<Plan, StartError>
         header_digest: args.header_digest,
         data_digest: args.data_digest,
     })
+}
+
+/// The points of the suite or of the lists.
+fn points(args: &BenchArgs) -> Result<Vec<Point>, StartError> {
+    let Some(suite) = args.suite else {
+        return Ok(sweep(args)?.points());
+    };
+    let mut points = suite.points();
+    let all = points.len();
+    points.retain(|point| args.overwrite || !point.access.writes());
+    let left_out = all - points.len();
+    if left_out > 0 {
+        let name = suite.name();
+        let text =
+            format!("tarn: suite {name} without its {left_out} writes; add --overwrite for them\n");
+        crate::say(io::stderr().lock(), &text);
+    }
+    Ok(points)
 }
 
 fn sweep(args: &BenchArgs) -> Result<Sweep, StartError> {
@@ -235,6 +259,15 @@ mod tests {
         });
         let logins: Vec<_> = logins.collect();
         assert_eq!(logins, [&b"twelve bytes"[..], b"bobs"]);
+    }
+
+    #[test]
+    fn a_suite_has_its_own_points_and_spares_data() {
+        let all = plan_of(&["--suite", "papers", "--overwrite", "iscsi://h/iqn.x/0"]).unwrap();
+        let reads = plan_of(&["--suite", "papers", "iscsi://h/iqn.x/0"]).unwrap();
+        assert!(all.points.iter().any(|point| point.access.writes()));
+        assert!(!reads.points.iter().any(|point| point.access.writes()));
+        assert!(all.points.len() > reads.points.len() && !reads.points.is_empty());
     }
 
     #[test]
