@@ -50,8 +50,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(SESSIONS_MAX)), default_value = "1")]
     pub sessions: Vec<u32>,
 
-    /// A set of points by name: quick (a minute), papers (beside published figures) or full (an
-    /// hour). For who does not want to choose. Without --overwrite its writes are left out.
+    /// A set of points by name: quick (a minute), papers (beside published figures) or full (half
+    /// an hour). For who does not want to choose. Without --overwrite its writes are left out.
     #[arg(long, value_name = "NAME", value_parser = parse_suite, conflicts_with_all = ["rw", "bs", "iodepth", "sessions", "verify"])]
     pub suite: Option<Suite>,
 
