@@ -19,8 +19,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// How long the goodbye of all sessions may take.
 const GOODBYE_MAX: Duration = Duration::from_secs(1);
-/// How often figures are shown.
-const SHOW_EVERY_NS: u64 = 200_000_000;
+/// How often figures are shown: often enough for a rate over the time so far to be steady.
+const SHOW_EVERY_NS: u64 = 20_000_000;
 /// I/Os that fail until the point is given up: the target does not want them.
 const ERRORS_MAX: u64 = 1000;
 
