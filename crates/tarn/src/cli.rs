@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use config::LogLevel;
 
+use crate::bench::BenchArgs;
+
 /// A SAN in one program: serves files, block devices and memory as iSCSI disks.
 #[derive(Debug, Parser)]
 #[command(name = "tarn", version, about, disable_help_subcommand = true)]
@@ -21,6 +23,8 @@ pub enum Command {
     Serve(ServeArgs),
     /// Check a configuration file, its secrets and its stores; serve nothing.
     Check(CheckArgs),
+    /// Measure targets: I/Os a second, latency, CPU time; or verify that they keep data.
+    Bench(Box<BenchArgs>),
 }
 
 const SERVE_HELP: &str = "\
@@ -165,10 +169,12 @@ mod tests {
     #[test]
     fn every_flag_says_who_needs_it() {
         let command = Cli::command();
-        let serve = command.find_subcommand("serve").unwrap();
-        for argument in serve.get_arguments().filter(|a| !a.is_positional()) {
-            let help = argument.get_help().unwrap().to_string();
-            assert!(help.contains("For "), "{}: {help}", argument.get_id());
+        for name in ["serve", "bench"] {
+            let subcommand = command.find_subcommand(name).unwrap();
+            for argument in subcommand.get_arguments().filter(|a| !a.is_positional()) {
+                let help = argument.get_help().unwrap().to_string();
+                assert!(help.contains("For "), "{}: {help}", argument.get_id());
+            }
         }
     }
 }

@@ -3,10 +3,17 @@
 use std::fs;
 use std::path::PathBuf;
 
+use zeroize::Zeroizing;
+
 use crate::StartError;
+use crate::secret::Secret;
 
 /// What the process takes from its surroundings. No other code reads the environment.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
+#[expect(
+    missing_debug_implementations,
+    reason = "secrets are not to reach a log"
+)]
 pub struct Environment {
     /// Effective user.
     pub uid: u32,
@@ -16,6 +23,8 @@ pub struct Environment {
     pub xdg_state_home: Option<PathBuf>,
     /// `TARN_LOG`.
     pub log: Option<String>,
+    /// `TARN_BENCH_SECRET`.
+    pub bench_secret: Option<Secret>,
     /// The host name.
     pub host: String,
 }
@@ -34,6 +43,9 @@ impl Environment {
             home: path("HOME"),
             xdg_state_home: path("XDG_STATE_HOME"),
             log: std::env::var_os("TARN_LOG").map(|text| text.to_string_lossy().into_owned()),
+            bench_secret: std::env::var_os("TARN_BENCH_SECRET").map(|text| {
+                Secret::from_text(&Zeroizing::new(text.to_string_lossy().into_owned()))
+            }),
             // Only a name to show; without one the target is called localhost.
             host: fs::read_to_string("/proc/sys/kernel/hostname")
                 .map(|name| name.trim().to_owned())
@@ -88,7 +100,7 @@ mod tests {
             (environment(1000, None, None), None),
         ] {
             let got = environment.state_directory().ok();
-            assert_eq!(got, expected.map(PathBuf::from), "{environment:?}");
+            assert_eq!(got, expected.map(PathBuf::from), "user {}", environment.uid);
         }
     }
 }

@@ -237,6 +237,25 @@ pub enum StartError {
         /// The unit.
         unit: String,
     },
+    // Benchmarks.
+    /// A benchmark cannot be carried out; the message of the source names place and remedy.
+    #[error(transparent)]
+    Bench(#[from] ::bench::BenchError),
+    /// A process without a target.
+    #[error("--pid is given {pids} times for {urls} targets; give it once for each, 0 for none")]
+    BenchPids {
+        /// How many processes.
+        pids: usize,
+        /// How many targets.
+        urls: usize,
+    },
+    /// Verification with another load.
+    #[error("--verify writes and reads at random; leave --rw out or give --rw mixed")]
+    BenchVerifiesMixed,
+    /// A user and nothing to prove it with.
+    #[error("--user has no secret; give --secret-file, or put it into TARN_BENCH_SECRET")]
+    BenchNoSecret,
+
     /// The system gives no random bytes.
     #[error("cannot get random bytes from the system for a new identity, check /dev/urandom")]
     Random {
@@ -265,7 +284,11 @@ pub fn usage_line(text: &str) -> String {
         line = format!("{line}; {tip}");
     }
     let words: Vec<_> = line.split_whitespace().collect();
-    plain(&format!("{}; see tarn serve --help", words.join(" ")))
+    let command = ["bench", "check"]
+        .into_iter()
+        .find(|command| text.contains(&format!("Usage: tarn {command}")));
+    let command = command.unwrap_or("serve");
+    plain(&format!("{}; see tarn {command} --help", words.join(" ")))
 }
 
 /// Escapes control characters, so that no file name can break the line or colour the terminal.
@@ -309,6 +332,10 @@ mod tests {
                 "error: what is --x\n\n  tip: put it last\n  tip: a similar one is --y\n\nUsage: tarn\n"
             ),
             "tarn: what is --x; a similar one is --y; see tarn serve --help"
+        );
+        assert_eq!(
+            usage_line("error: no\n\nUsage: tarn bench [OPTIONS] <URL>...\n"),
+            "tarn: no; see tarn bench --help"
         );
     }
 }

@@ -10,6 +10,7 @@
 
 mod access;
 pub mod banner;
+mod bench;
 pub mod cli;
 pub mod environment;
 pub mod error;
@@ -30,6 +31,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use clap::error::ErrorKind;
 
+pub use crate::bench::{BenchArgs, CpuList};
 pub use cli::{CheckArgs, Cli, Command, ServeArgs};
 pub use environment::Environment;
 pub use error::StartError;
@@ -49,6 +51,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let outcome = match &cli.command {
         Command::Serve(args) => serve(args, &environment),
         Command::Check(args) => check(args, &environment),
+        Command::Bench(args) => bench::run(args, &environment),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

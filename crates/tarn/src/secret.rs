@@ -3,8 +3,9 @@
 use std::fs::OpenOptions;
 use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
 
-use config::{Model, SecretFile, UserIndex};
+use config::{Model, Place, SecretFile, UserIndex};
 use zeroize::Zeroizing;
 
 use crate::StartError;
@@ -29,6 +30,11 @@ impl Secret {
     /// The bytes, for the digest.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// The bytes of a text, which is wiped by its owner if it has to be.
+    pub(crate) fn from_text(text: &str) -> Self {
+        Self(Zeroizing::new(text.as_bytes().to_vec()))
     }
 }
 
@@ -97,6 +103,19 @@ impl Secrets {
         }
         Ok(())
     }
+}
+
+/// Reads the secret file of the flag `--secret-file`. `uid` is the user this process runs as.
+///
+/// # Errors
+///
+/// It is missing, not private, or of a wrong length.
+pub(crate) fn read_alone(path: &Path, uid: u32) -> Result<Secret, StartError> {
+    let file = SecretFile {
+        path: path.to_owned(),
+        place: Place::argument("--secret-file"),
+    };
+    read(&file, uid)
 }
 
 fn read(file: &SecretFile, uid: u32) -> Result<Secret, StartError> {
@@ -174,7 +193,6 @@ fn strip_line_end(bytes: &mut Vec<u8>) {
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
-    use std::path::Path;
 
     use super::*;
     use crate::scratch::Scratch;

@@ -64,7 +64,12 @@ fn dependencies_md_lists_what_is_used_and_by_whom() {
 
 #[test]
 fn links_of_the_front_door_lead_somewhere() {
-    for file in ["README.md", "CONTRIBUTING.md", "docs/CONFIG.md"] {
+    for file in [
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/CONFIG.md",
+        "docs/BENCH.md",
+    ] {
         let text = fs::read_to_string(project(file)).unwrap();
         let directory = project(file).parent().unwrap().to_owned();
         let targets = text

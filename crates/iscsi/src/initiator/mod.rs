@@ -30,6 +30,7 @@ mod violation;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+pub use transmit::Output;
 pub use violation::TargetViolation;
 
 use crate::limits::INITIATOR_TASKS_MAX;
@@ -371,7 +372,7 @@ impl Session {
     }
 
     /// Appends whole PDUs to `out` until it holds `budget_bytes` or nothing is left to send.
-    pub fn transmit(&mut self, connection: usize, out: &mut Vec<u8>, budget_bytes: usize) {
+    pub fn transmit(&mut self, connection: usize, out: &mut impl Output, budget_bytes: usize) {
         if let Some(Some(state)) = self.connections.get_mut(connection) {
             state.transmitter.write(
                 out,

@@ -13,6 +13,35 @@ use crate::pdu::{
 };
 use crate::serial::SerialNumber;
 
+/// Where PDUs are written to.
+pub trait Output {
+    /// How many bytes there are.
+    fn len(&self) -> usize;
+
+    /// True when there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends a copy of `bytes`.
+    fn put(&mut self, bytes: &[u8]);
+
+    /// Appends this part of the data of a write. An output that knows the data need not copy it.
+    fn put_shared(&mut self, data: &Arc<[u8]>, range: Range<usize>) {
+        self.put(data.get(range).unwrap_or_default());
+    }
+}
+
+impl Output for Vec<u8> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
 /// The data segment of a request.
 #[derive(Debug)]
 pub(super) enum Segment {
@@ -27,6 +56,13 @@ impl Segment {
         match self {
             Self::Owned(bytes) => bytes,
             Self::Shared(bytes, range) => bytes.get(range.clone()).unwrap_or_default(),
+        }
+    }
+
+    fn put_into(&self, out: &mut impl Output) {
+        match self {
+            Self::Owned(bytes) => out.put(bytes),
+            Self::Shared(bytes, range) => out.put_shared(bytes, range.clone()),
         }
     }
 }
@@ -84,7 +120,7 @@ impl Transmitter {
     /// Appends whole PDUs to `out` until it holds `budget_bytes` or nothing is left.
     pub(super) fn write(
         &mut self,
-        out: &mut Vec<u8>,
+        out: &mut impl Output,
         budget_bytes: usize,
         exp_stat_sn: SerialNumber,
         parameters: &ConnectionParameters,
@@ -94,8 +130,13 @@ impl Transmitter {
             if let Some(mut request) = self.requests.pop_front() {
                 let header = RequestBhs::view_mut(&mut request.header);
                 header.exp_stat_sn = exp_stat_sn.into();
-                let bytes = request.segment.bytes();
-                write_pdu(out, request.header, &request.ahs, bytes, parameters);
+                write_pdu(
+                    out,
+                    request.header,
+                    &request.ahs,
+                    &request.segment,
+                    parameters,
+                );
                 continue;
             }
             let Some(run) = self.runs.front_mut() else {
@@ -118,7 +159,7 @@ impl Transmitter {
 
 /// Writes the next PDU of a run; true when it was the last one.
 fn write_data_out(
-    out: &mut Vec<u8>,
+    out: &mut impl Output,
     run: &mut Run,
     exp_stat_sn: SerialNumber,
     parameters: &ConnectionParameters,
@@ -137,31 +178,40 @@ fn write_data_out(
     header.buffer_offset = run.next.into();
     let range = usize::try_from(run.next).unwrap_or(usize::MAX)
         ..usize::try_from(stop).unwrap_or(usize::MAX);
-    let bytes = run.data.get(range).unwrap_or_default();
-    write_pdu(out, *header.as_bhs_bytes(), &[], bytes, parameters);
+    let segment = Segment::Shared(Arc::clone(&run.data), range);
+    write_pdu(out, *header.as_bhs_bytes(), &[], &segment, parameters);
     run.next = stop;
     run.data_sn = run.data_sn.wrapping_add(1);
     is_last
 }
 
 fn write_pdu(
-    out: &mut Vec<u8>,
+    out: &mut impl Output,
     mut header: BhsBytes,
     ahs: &[u8],
-    data: &[u8],
+    segment: &Segment,
     parameters: &ConnectionParameters,
 ) {
+    let data = segment.bytes();
     let common = RequestBhs::view_mut(&mut header);
     common.data_segment_length = U24::new(length_of(data.len())).unwrap_or_default();
     common.total_ahs_length_words = u8::try_from(ahs.len() / 4).unwrap_or_default();
-    out.extend_from_slice(&header);
-    out.extend_from_slice(ahs);
+    out.put(&header);
+    out.put(ahs);
     if parameters.header_digest {
-        out.extend_from_slice(&Digest::of(&header).update(ahs).to_wire());
+        out.put(&Digest::of(&header).update(ahs).to_wire());
     }
-    out.extend_from_slice(data);
-    out.resize(out.len().saturating_add(padding_length(data.len())), 0);
-    if parameters.data_digest && !data.is_empty() {
-        out.extend_from_slice(&data_digest(data));
+    if data.is_empty() {
+        return;
+    }
+    segment.put_into(out);
+    let padding = [0; 3];
+    out.put(
+        padding
+            .get(..padding_length(data.len()))
+            .unwrap_or_default(),
+    );
+    if parameters.data_digest {
+        out.put(&data_digest(data));
     }
 }

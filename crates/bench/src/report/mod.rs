@@ -1,0 +1,36 @@
+//! Results in forms that last: JSON for programs, a page of HTML for people.
+
+pub mod html;
+pub mod json;
+mod plot;
+
+use crate::host::Host;
+use crate::result::PointResult;
+
+/// Everything a report tells.
+#[derive(Debug)]
+pub struct Report<'a> {
+    /// Where the generator ran.
+    pub host: &'a Host,
+    /// What was measured.
+    pub targets: &'a [TargetNote],
+    /// What came of it.
+    pub results: &'a [PointResult],
+    /// What ended it early, in words.
+    pub failure: Option<&'a str>,
+    /// Every byte read was checked.
+    pub is_verified: bool,
+}
+
+/// A target in a report.
+#[derive(Clone, Debug, Eq, PartialEq, serde::Deserialize, serde::Serialize)]
+pub struct TargetNote {
+    /// What it is called.
+    pub label: String,
+    /// `iscsi`, `nbd` or `file`.
+    pub transport: String,
+    /// Host and port, or a path.
+    pub place: String,
+    /// Its process, if that was measured.
+    pub pid: Option<u32>,
+}

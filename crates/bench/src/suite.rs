@@ -1,0 +1,290 @@
+//! Named sets of points, and figures that others published of theirs.
+
+use crate::result::Metric;
+use crate::workload::{Access, Point, Sweep};
+
+const KIB: u32 = 1024;
+const MIB: u32 = 1024 * KIB;
+/// Of mixed points; no suite has any.
+const READ_PERCENT: u8 = 70;
+
+/// A named set of points.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Suite {
+    /// A first look: small random and large sequential I/Os.
+    Quick,
+    /// The points of [`PUBLISHED`].
+    Papers,
+    /// Every access over the block sizes and depths that disk testers go through.
+    Full,
+}
+
+impl Suite {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Quick, Self::Papers, Self::Full];
+
+    /// As on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Papers => "papers",
+            Self::Full => "full",
+        }
+    }
+
+    /// The suite of a name.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|suite| suite.name() == text)
+    }
+
+    /// Its points, each once.
+    #[must_use]
+    pub fn points(self) -> Vec<Point> {
+        match self {
+            Self::Quick => QUICK.iter().flat_map(|row| row.sweep().points()).collect(),
+            Self::Papers => {
+                let mut points: Vec<Point> = Vec::new();
+                for published in PUBLISHED {
+                    if !points.contains(&published.point) {
+                        points.push(published.point);
+                    }
+                }
+                points
+            }
+            Self::Full => FULL.iter().flat_map(|row| row.sweep().points()).collect(),
+        }
+    }
+}
+
+/// Lists of a suite; sessions are one.
+struct Row {
+    accesses: &'static [Access],
+    block_bytes: &'static [u32],
+    depths: &'static [u32],
+}
+
+impl Row {
+    fn sweep(&self) -> Sweep {
+        Sweep {
+            accesses: self.accesses.to_vec(),
+            block_bytes: self.block_bytes.to_vec(),
+            sessions: vec![1],
+            depths: self.depths.to_vec(),
+            read_percent: READ_PERCENT,
+        }
+    }
+}
+
+const QUICK: &[Row] = &[
+    Row {
+        accesses: &[Access::RandRead, Access::RandWrite],
+        block_bytes: &[4 * KIB],
+        depths: &[1, 32],
+    },
+    Row {
+        accesses: &[Access::Read, Access::Write],
+        block_bytes: &[MIB],
+        depths: &[8],
+    },
+];
+
+const FULL: &[Row] = &[Row {
+    accesses: &[
+        Access::RandRead,
+        Access::RandWrite,
+        Access::Read,
+        Access::Write,
+    ],
+    block_bytes: &[512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB],
+    depths: &[1, 4, 8, 16, 32],
+}];
+
+/// A figure that somebody published.
+#[derive(Clone, Copy, Debug)]
+pub struct Published {
+    /// Who measured what.
+    pub source: &'static str,
+    /// When.
+    pub year: u16,
+    /// On what, in a few words.
+    pub hardware: &'static str,
+    /// Which target, and what else sets the row apart.
+    pub target: &'static str,
+    /// The point here that comes closest.
+    pub point: Point,
+    /// [`Metric::Iops`] or [`Metric::Throughput`].
+    pub metric: Metric,
+    /// The figure.
+    pub figure: f64,
+}
+
+const SCST: &str = "Linux kernel list, SCST against STGT";
+const COMSTAR: &str = "Bourbonnais, COMSTAR against a user daemon";
+const USERMODE: &str = "SCST Usermode Adaptation";
+const INFN: &str = "INFN, iSCSI first experiences";
+const GIGABIT: &str = "1 GbE";
+const IPOIB: &str = "IP over InfiniBand, 8 Gb/s";
+const TEN_GIGABIT: &str = "10 GbE, 16 cores, 10 clients x 10 threads";
+const ONE_CPU: &str = "1 GbE, one CPU of 2.4 GHz";
+const FILER_HBA: &str = "NetApp FAS3020C, 1 GbE, iSCSI adapter";
+const FILER_SOFTWARE: &str = "NetApp FAS3020C, 1 GbE, software initiator";
+
+/// Depths and orders of access that a source does not tell are ours.
+pub const PUBLISHED: &[Published] = &[
+    megabytes(SCST, 2008, GIGABIT, "STGT", read(512, 32), 77.0),
+    megabytes(SCST, 2008, GIGABIT, "SCST", read(512, 32), 78.0),
+    megabytes(SCST, 2008, IPOIB, "STGT", read(512, 32), 163.0),
+    megabytes(SCST, 2008, IPOIB, "SCST", read(512, 32), 185.0),
+    megabytes(SCST, 2008, GIGABIT, "STGT", read(MIB, 8), 77.0),
+    megabytes(SCST, 2008, GIGABIT, "SCST", read(MIB, 8), 89.0),
+    megabytes(SCST, 2008, IPOIB, "STGT", read(MIB, 8), 201.0),
+    megabytes(SCST, 2008, IPOIB, "SCST", read(MIB, 8), 239.0),
+    rate(
+        COMSTAR,
+        2009,
+        TEN_GIGABIT,
+        "user daemon",
+        TEN_READERS,
+        31_000.0,
+    ),
+    rate(COMSTAR, 2009, TEN_GIGABIT, "COMSTAR", TEN_READERS, 85_000.0),
+    megabytes(COMSTAR, 2009, TEN_GIGABIT, "user daemon", TEN_WRITERS, 88.0),
+    megabytes(COMSTAR, 2009, TEN_GIGABIT, "COMSTAR", TEN_WRITERS, 130.0),
+    rate(
+        USERMODE,
+        2017,
+        ONE_CPU,
+        "plain",
+        random_read(512, 16),
+        63_000.0,
+    ),
+    rate(
+        USERMODE,
+        2017,
+        ONE_CPU,
+        "adaptive Nagle",
+        random_read(512, 64),
+        100_000.0,
+    ),
+    megabytes(INFN, 2006, FILER_HBA, "MTU 1500", read(64 * KIB, 1), 70.89),
+    megabytes(INFN, 2006, FILER_HBA, "MTU 9000", read(64 * KIB, 1), 53.34),
+    megabytes(
+        INFN,
+        2006,
+        FILER_SOFTWARE,
+        "MTU 1500",
+        read(64 * KIB, 1),
+        58.75,
+    ),
+    megabytes(
+        INFN,
+        2006,
+        FILER_SOFTWARE,
+        "MTU 9000",
+        read(64 * KIB, 1),
+        50.81,
+    ),
+    megabytes(INFN, 2006, FILER_HBA, "MTU 1500", write(64 * KIB, 1), 67.41),
+    megabytes(INFN, 2006, FILER_HBA, "MTU 9000", write(64 * KIB, 1), 71.78),
+    megabytes(
+        INFN,
+        2006,
+        FILER_SOFTWARE,
+        "MTU 1500",
+        write(64 * KIB, 1),
+        60.22,
+    ),
+    megabytes(
+        INFN,
+        2006,
+        FILER_SOFTWARE,
+        "MTU 9000",
+        write(64 * KIB, 1),
+        61.17,
+    ),
+];
+
+const TEN_READERS: Point = point(Access::RandRead, 8 * KIB, 10, 10);
+const TEN_WRITERS: Point = point(Access::RandWrite, 8 * KIB, 10, 10);
+
+const fn point(access: Access, block_bytes: u32, depth: u32, sessions: u32) -> Point {
+    Point {
+        access,
+        block_bytes,
+        depth,
+        sessions,
+        read_percent: READ_PERCENT,
+    }
+}
+
+const fn read(block_bytes: u32, depth: u32) -> Point {
+    point(Access::Read, block_bytes, depth, 1)
+}
+
+const fn write(block_bytes: u32, depth: u32) -> Point {
+    point(Access::Write, block_bytes, depth, 1)
+}
+
+const fn random_read(block_bytes: u32, depth: u32) -> Point {
+    point(Access::RandRead, block_bytes, depth, 1)
+}
+
+const fn megabytes(
+    source: &'static str,
+    year: u16,
+    hardware: &'static str,
+    target: &'static str,
+    point: Point,
+    figure: f64,
+) -> Published {
+    Published {
+        source,
+        year,
+        hardware,
+        target,
+        point,
+        metric: Metric::Throughput,
+        figure,
+    }
+}
+
+const fn rate(
+    source: &'static str,
+    year: u16,
+    hardware: &'static str,
+    target: &'static str,
+    point: Point,
+    figure: f64,
+) -> Published {
+    Published {
+        metric: Metric::Iops,
+        ..megabytes(source, year, hardware, target, point, figure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::IN_FLIGHT_BYTES_MAX;
+
+    #[test]
+    fn names_lead_back_and_points_can_be_measured_and_come_once() {
+        for suite in Suite::ALL {
+            assert_eq!(Suite::parse(suite.name()), Some(suite));
+            let points = suite.points();
+            assert!(!points.is_empty());
+            for (n, point) in points.iter().enumerate() {
+                assert!(point.in_flight_bytes() <= IN_FLIGHT_BYTES_MAX, "{point}");
+                assert!(!points[n + 1..].contains(point), "{point} twice");
+            }
+        }
+    }
+
+    #[test]
+    fn every_published_figure_is_in_the_suite() {
+        let points = Suite::Papers.points();
+        assert!(PUBLISHED.iter().all(|row| points.contains(&row.point)));
+    }
+}

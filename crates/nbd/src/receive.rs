@@ -1,0 +1,384 @@
+//! Follows the stream of replies.
+
+#![warn(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic
+)]
+
+use crate::client::{ReadBuffer, Task, Tasks, Work};
+use crate::reader::Reader;
+use crate::wire::{SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, ServerError, chunk};
+
+const MAGIC_BYTES: usize = 4;
+const SIMPLE_BYTES: usize = 16;
+const STRUCTURED_BYTES: usize = 20;
+/// In front of the data of a chunk: its offset.
+const OFFSET_BYTES: u32 = 8;
+/// A hole: its offset and length.
+const HOLE_BYTES: u32 = 12;
+/// In an error chunk in front of the message: error number and length of the message.
+const ERROR_BYTES: u32 = 6;
+/// Longest error chunk that is taken; messages have 4096 bytes at most.
+const ERROR_MAX_BYTES: u32 = 8 * 1024;
+/// What an error of number zero is taken for.
+const EIO: u32 = 5;
+
+/// A rule that the server broke.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Violation {
+    /// Neither kind of reply.
+    #[error("a reply begins with {magic:#010x}")]
+    Magic {
+        /// What came.
+        magic: u32,
+    },
+    /// Chunks were not agreed on.
+    #[error("a structured reply came, which was not agreed on")]
+    NotAgreed,
+    /// No request of this cookie is under way.
+    #[error("a reply to cookie {cookie:#x}, which is not under way")]
+    UnknownCookie {
+        /// What came.
+        cookie: u64,
+    },
+    /// A chunk of a type that does not belong to its request.
+    #[error("a chunk of type {kind:#06x}, which does not fit its request")]
+    ChunkType {
+        /// What came.
+        kind: u16,
+    },
+    /// A chunk is too short or too long for its type.
+    #[error("a chunk of type {kind:#06x} has {length} bytes")]
+    ChunkLength {
+        /// Its type.
+        kind: u16,
+        /// Its length.
+        length: u32,
+    },
+    /// Data outside of what was asked for, or more of it.
+    #[error("data at {offset}, {length} bytes, is outside of what was asked for")]
+    DataOutside {
+        /// Where it would go.
+        offset: u64,
+        /// How much it is.
+        length: u32,
+    },
+    /// A read is said to be done and data is missing.
+    #[error("a read brought {received} bytes of {expected}")]
+    DataMissing {
+        /// What came.
+        received: u32,
+        /// What was asked for.
+        expected: u32,
+    },
+}
+
+/// A chunk of a structured reply, or a simple reply as one chunk.
+#[derive(Clone, Copy, Debug)]
+struct Chunk {
+    cookie: u64,
+    kind: u16,
+    is_last: bool,
+    length: u32,
+}
+
+/// What the next bytes mean.
+#[derive(Clone, Copy, Debug, Default)]
+enum Part {
+    #[default]
+    Header,
+    /// The fixed part of a chunk, so many bytes of it.
+    Fixed { chunk: Chunk, length: u32 },
+    /// Data of a read, to go to this place of its buffer.
+    Data {
+        cookie: u64,
+        place: usize,
+        left: u32,
+        is_last: bool,
+    },
+}
+
+/// The state of one stream.
+#[derive(Debug, Default)]
+pub(crate) struct Receiver {
+    part: Part,
+    gathered: Vec<u8>,
+}
+
+impl Receiver {
+    /// Takes bytes up to the end of a reply and gives its cookie; `None` when all are taken.
+    pub(crate) fn step(
+        &mut self,
+        bytes: &mut &[u8],
+        tasks: &mut Tasks,
+        has_structured: bool,
+    ) -> Result<Option<u64>, Violation> {
+        loop {
+            let ended = match self.part {
+                Part::Header => {
+                    let Some(chunk) = self.take_header(bytes, has_structured)? else {
+                        return Ok(None);
+                    };
+                    self.begin(chunk, tasks)?
+                }
+                Part::Fixed { chunk, length } => {
+                    if !self.gather(bytes, to_usize(length)) {
+                        return Ok(None);
+                    }
+                    self.finish_fixed(chunk, tasks)?
+                }
+                Part::Data {
+                    cookie,
+                    place,
+                    left,
+                    is_last,
+                } => {
+                    if left > 0 && bytes.is_empty() {
+                        return Ok(None);
+                    }
+                    let (piece, rest) = bytes.split_at(to_usize(left).min(bytes.len()));
+                    *bytes = rest;
+                    keep(tasks, cookie, place, piece);
+                    let taken = u32::try_from(piece.len()).unwrap_or(u32::MAX);
+                    let left = left.saturating_sub(taken);
+                    self.part = Part::Data {
+                        cookie,
+                        place: place.saturating_add(piece.len()),
+                        left,
+                        is_last,
+                    };
+                    if left == 0 {
+                        self.part = Part::Header;
+                        end_of(tasks, cookie, is_last)?
+                    } else {
+                        None
+                    }
+                }
+            };
+            if ended.is_some() {
+                return Ok(ended);
+            }
+        }
+    }
+
+    /// Gathers up to `wanted` bytes in all; false while some are missing.
+    fn gather(&mut self, bytes: &mut &[u8], wanted: usize) -> bool {
+        let missing = wanted.saturating_sub(self.gathered.len());
+        let (taken, rest) = bytes.split_at(missing.min(bytes.len()));
+        self.gathered.extend_from_slice(taken);
+        *bytes = rest;
+        self.gathered.len() >= wanted
+    }
+
+    fn take_header(
+        &mut self,
+        bytes: &mut &[u8],
+        has_structured: bool,
+    ) -> Result<Option<Chunk>, Violation> {
+        if !self.gather(bytes, MAGIC_BYTES) {
+            return Ok(None);
+        }
+        let magic = Reader(&self.gathered).u32().unwrap_or_default();
+        let wanted = match magic {
+            SIMPLE_REPLY_MAGIC => SIMPLE_BYTES,
+            STRUCTURED_REPLY_MAGIC if has_structured => STRUCTURED_BYTES,
+            STRUCTURED_REPLY_MAGIC => return Err(Violation::NotAgreed),
+            magic => return Err(Violation::Magic { magic }),
+        };
+        if !self.gather(bytes, wanted) {
+            return Ok(None);
+        }
+        let mut reader = Reader(self.gathered.get(MAGIC_BYTES..).unwrap_or_default());
+        let chunk = if magic == SIMPLE_REPLY_MAGIC {
+            simple_chunk(&mut reader)
+        } else {
+            structured_chunk(&mut reader)
+        };
+        self.gathered.clear();
+        Ok(chunk)
+    }
+
+    /// A header is there: find out what follows.
+    fn begin(&mut self, chunk: Chunk, tasks: &mut Tasks) -> Result<Option<u64>, Violation> {
+        let Chunk {
+            cookie,
+            kind,
+            is_last,
+            length,
+        } = chunk;
+        let task = tasks
+            .find(cookie)
+            .ok_or(Violation::UnknownCookie { cookie })?;
+        let is_read = matches!(task.work, Work::Read { .. });
+        let wrong_length = Violation::ChunkLength { kind, length };
+        let fixed = match kind {
+            SIMPLE_GOOD => {
+                let left = if is_read { task.length } else { 0 };
+                task.received = left;
+                self.part = Part::Data {
+                    cookie,
+                    place: 0,
+                    left,
+                    is_last,
+                };
+                return Ok(None);
+            }
+            SIMPLE_BAD => {
+                task.error.get_or_insert(ServerError(length));
+                return end_of(tasks, cookie, is_last);
+            }
+            chunk::NONE if length == 0 && is_last => return end_of(tasks, cookie, is_last),
+            chunk::NONE => return Err(wrong_length),
+            chunk::OFFSET_DATA if is_read && length > OFFSET_BYTES => OFFSET_BYTES,
+            chunk::OFFSET_HOLE if is_read && length == HOLE_BYTES => HOLE_BYTES,
+            chunk::OFFSET_DATA | chunk::OFFSET_HOLE if is_read => return Err(wrong_length),
+            kind if kind & chunk::ERROR_BIT == 0 => return Err(Violation::ChunkType { kind }),
+            _ if (ERROR_BYTES..=ERROR_MAX_BYTES).contains(&length) => length,
+            _ => return Err(wrong_length),
+        };
+        self.part = Part::Fixed {
+            chunk,
+            length: fixed,
+        };
+        Ok(None)
+    }
+
+    /// The fixed part of a chunk is there.
+    fn finish_fixed(&mut self, chunk: Chunk, tasks: &mut Tasks) -> Result<Option<u64>, Violation> {
+        let Chunk {
+            cookie,
+            kind,
+            is_last,
+            length,
+        } = chunk;
+        let task = tasks
+            .find(cookie)
+            .ok_or(Violation::UnknownCookie { cookie })?;
+        let mut reader = Reader(&self.gathered);
+        let mut next = Part::Header;
+        if kind & chunk::ERROR_BIT != 0 {
+            let code = reader.u32().filter(|&code| code != 0).unwrap_or(EIO);
+            task.error.get_or_insert(ServerError(code));
+        } else {
+            let offset = reader.u64().unwrap_or_default();
+            let data = length.saturating_sub(OFFSET_BYTES);
+            if kind == chunk::OFFSET_DATA {
+                let place = claim(task, offset, data)?;
+                next = Part::Data {
+                    cookie,
+                    place,
+                    left: data,
+                    is_last,
+                };
+            } else {
+                let hole = reader.u32().unwrap_or_default();
+                let place = claim(task, offset, hole)?;
+                clear(task, place, hole);
+            }
+        }
+        self.gathered.clear();
+        self.part = next;
+        if matches!(next, Part::Header) {
+            end_of(tasks, cookie, is_last)
+        } else {
+            Ok(None)
+        }
+    }
+}
+
+/// Types that simple replies are given here; no chunk on the wire has them.
+const SIMPLE_GOOD: u16 = 0x7ffe;
+const SIMPLE_BAD: u16 = 0x7fff;
+
+fn simple_chunk(reader: &mut Reader<'_>) -> Option<Chunk> {
+    let (error, cookie) = (reader.u32()?, reader.u64()?);
+    Some(Chunk {
+        cookie,
+        kind: if error == 0 { SIMPLE_GOOD } else { SIMPLE_BAD },
+        is_last: true,
+        length: error,
+    })
+}
+
+fn structured_chunk(reader: &mut Reader<'_>) -> Option<Chunk> {
+    let (flags, kind, cookie, length) =
+        (reader.u16()?, reader.u16()?, reader.u64()?, reader.u32()?);
+    let kind = match kind {
+        // Not to be taken for a simple reply.
+        SIMPLE_GOOD | SIMPLE_BAD => 0x7ffd,
+        kind => kind,
+    };
+    Some(Chunk {
+        cookie,
+        kind,
+        is_last: flags & chunk::DONE != 0,
+        length,
+    })
+}
+
+/// The cookie of a reply that is complete; refuses one that hides that data is missing.
+fn end_of(tasks: &mut Tasks, cookie: u64, is_last: bool) -> Result<Option<u64>, Violation> {
+    if !is_last {
+        return Ok(None);
+    }
+    match tasks.find(cookie) {
+        Some(task) if task.error.is_none() => {
+            let is_read = matches!(task.work, Work::Read { .. });
+            if is_read && task.received != task.length {
+                return Err(Violation::DataMissing {
+                    received: task.received,
+                    expected: task.length,
+                });
+            }
+            Ok(Some(cookie))
+        }
+        Some(_) | None => Ok(Some(cookie)),
+    }
+}
+
+/// Takes note of data that comes, and gives its place in the buffer.
+fn claim(task: &mut Task, offset: u64, length: u32) -> Result<usize, Violation> {
+    let outside = Violation::DataOutside { offset, length };
+    let place = offset.checked_sub(task.offset).ok_or(outside)?;
+    let end = place.checked_add(length.into()).ok_or(outside)?;
+    let received = task.received.checked_add(length).ok_or(outside)?;
+    if length == 0 || end > u64::from(task.length) || received > task.length {
+        return Err(outside);
+    }
+    task.received = received;
+    usize::try_from(place).map_err(|_| outside)
+}
+
+fn place_of(task: &mut Task, place: usize, length: usize) -> Option<&mut [u8]> {
+    match &mut task.work {
+        Work::Read {
+            buffer: ReadBuffer::Into(buffer),
+            ..
+        } => buffer.get_mut(place..place.checked_add(length)?),
+        Work::Read { .. }
+        | Work::Write { .. }
+        | Work::Flush
+        | Work::Trim { .. }
+        | Work::WriteZeroes { .. } => None,
+    }
+}
+
+fn clear(task: &mut Task, place: usize, length: u32) {
+    if let Some(hole) = place_of(task, place, to_usize(length)) {
+        hole.fill(0);
+    }
+}
+
+fn keep(tasks: &mut Tasks, cookie: u64, place: usize, piece: &[u8]) {
+    if let Some(task) = tasks.find(cookie)
+        && let Some(room) = place_of(task, place, piece.len())
+    {
+        room.copy_from_slice(piece);
+    }
+}
+
+fn to_usize(length: u32) -> usize {
+    usize::try_from(length).unwrap_or(usize::MAX)
+}

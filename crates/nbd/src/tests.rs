@@ -1,0 +1,475 @@
+//! Scripted bytes in, expected bytes out; and any bytes at all.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::wire::{OPTION_REPLY_MAGIC, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC};
+
+/// Bytes of numbers in network order.
+macro_rules! bytes {
+    ($($number:expr),* $(,)?) => {{
+        let mut bytes = Vec::new();
+        $(bytes.extend_from_slice(&$number.to_be_bytes());)*
+        bytes
+    }};
+}
+
+fn greeting(flags: u16) -> Vec<u8> {
+    [&b"NBDMAGICIHAVEOPT"[..], &flags.to_be_bytes()].concat()
+}
+
+fn reply(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(data.len()).unwrap();
+    [&bytes![OPTION_REPLY_MAGIC, option, kind, length][..], data].concat()
+}
+
+fn option(number: u32, data: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(data.len()).unwrap();
+    [&b"IHAVEOPT"[..], &bytes![number, length], data].concat()
+}
+
+fn export_info() -> Vec<u8> {
+    reply(7, 3, &bytes![0_u16, 1_u64 << 20, 0x16d_u16])
+}
+
+#[test]
+fn a_modern_server_is_asked_for_chunks_and_block_sizes() {
+    let mut handshake = Handshake::new("disk").unwrap();
+    assert_eq!(handshake.handle_bytes(&greeting(3)), Ok(None));
+    let expected = [bytes![3_u32], option(8, &[])].concat();
+    assert_eq!(handshake.take_output(), expected);
+    assert_eq!(handshake.handle_bytes(&reply(8, 1, &[])), Ok(None));
+    let wanted = [&bytes![4_u32][..], b"disk", &bytes![1_u16, 3_u16]].concat();
+    assert_eq!(handshake.take_output(), option(7, &wanted));
+    let sizes = reply(7, 3, &bytes![3_u16, 512_u32, 4096_u32, 1_u32 << 25]);
+    // Byte by byte, and with the first reply behind it.
+    let stream = [
+        export_info(),
+        sizes,
+        reply(7, 3, &bytes![9_u16]),
+        reply(7, 1, &[]),
+        vec![7, 7],
+    ];
+    let stream = stream.concat();
+    let (last, all) = (stream.len() - 3, stream.len());
+    for byte in &stream[..last] {
+        assert_eq!(handshake.handle_bytes(&[*byte]), Ok(None));
+    }
+    let export = handshake.handle_bytes(&stream[last..all]).unwrap().unwrap();
+    assert_eq!(handshake.into_unread(), [7, 7]);
+    assert_eq!(export.size_bytes, 1 << 20);
+    assert_eq!(
+        (export.block_min_bytes, export.payload_max_bytes),
+        (512, 1 << 25)
+    );
+    assert!(export.has_structured_replies && export.flags.can_fua() && export.flags.can_trim());
+    assert!(!export.flags.is_read_only());
+}
+
+#[test]
+fn a_server_without_go_is_asked_by_name() {
+    let mut handshake = Handshake::new("x").unwrap();
+    handshake.handle_bytes(&greeting(1)).unwrap();
+    handshake.handle_bytes(&reply(8, 0x8000_0001, b"")).unwrap();
+    handshake.take_output();
+    handshake.handle_bytes(&reply(7, 0x8000_0001, b"")).unwrap();
+    assert_eq!(handshake.take_output(), option(1, b"x"));
+    let answer = [bytes![4096_u64, 3_u16], vec![0; 124]].concat();
+    assert_eq!(handshake.handle_bytes(&answer[..133]), Ok(None));
+    let export = handshake.handle_bytes(&answer[133..]).unwrap().unwrap();
+    assert!(export.flags.is_read_only() && !export.has_structured_replies);
+}
+
+#[test]
+fn an_old_server_of_the_new_style_is_asked_by_name_at_once() {
+    let mut handshake = Handshake::new("").unwrap();
+    handshake.handle_bytes(&greeting(2)).unwrap();
+    let expected = [bytes![2_u32], option(1, b"")].concat();
+    assert_eq!(handshake.take_output(), expected);
+    let export = handshake.handle_bytes(&bytes![512_u64, 1_u16]).unwrap();
+    assert_eq!(export.unwrap().size_bytes, 512);
+}
+
+#[test]
+fn refusals_are_told_apart() {
+    for (stream, message) in [
+        (b"SSH-2.0-OpenSSH_9.2\n".to_vec(), "no NBD server"),
+        (reply(7, 0x8000_0006, b"no x"), "no such export (no x)"),
+        (reply(7, 0x8000_0005, b""), "wants TLS"),
+        (reply(7, 0x8000_0002, b"go away"), "0x80000002 (go away)"),
+        (reply(7, 1, b""), "no size"),
+        (reply(8, 1, b""), "not a reply to the option"),
+        (reply(7, 3, b"\0"), "too short"),
+        (
+            reply(7, 3, &bytes![3_u16, 3_u32, 8_u32, 8_u32]),
+            "contradict",
+        ),
+        (
+            bytes![OPTION_REPLY_MAGIC, 7_u32, 3_u32, 65_537_u32],
+            "too long",
+        ),
+    ] {
+        let mut handshake = Handshake::new("x").unwrap();
+        let is_greeting = stream.starts_with(b"SSH");
+        if !is_greeting {
+            handshake.handle_bytes(&greeting(3)).unwrap();
+            handshake.handle_bytes(&reply(8, 1, &[])).unwrap();
+        }
+        let error = handshake.handle_bytes(&stream).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
+    assert!(Handshake::new(&"x".repeat(4097)).is_err());
+}
+
+fn client() -> Client {
+    let export = Export {
+        size_bytes: 1 << 20,
+        flags: TransmissionFlags(0x16d),
+        block_min_bytes: 512,
+        block_preferred_bytes: 4096,
+        payload_max_bytes: 64 * 1024,
+        has_structured_replies: true,
+    };
+    Client::new(export, 4)
+}
+
+fn read(tag: u64, offset: u64, length: u32) -> Request {
+    let buffer = ReadBuffer::Into(vec![0xff; usize::try_from(length).unwrap()]);
+    let work = Work::Read { length, buffer };
+    Request { tag, offset, work }
+}
+
+/// Everything to be sent; the cookie of a request is at byte 8 of its header.
+fn sent(client: &mut Client) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    client.transmit(usize::MAX, |piece| match piece {
+        Piece::Header(header) => bytes.extend_from_slice(header),
+        Piece::Data(data) => bytes.extend_from_slice(data),
+    });
+    bytes
+}
+
+fn buffer_of(completion: Completion) -> Vec<u8> {
+    let Work::Read { buffer, .. } = completion.work else {
+        panic!("a read was expected");
+    };
+    let ReadBuffer::Into(buffer) = buffer else {
+        panic!("a buffer was expected");
+    };
+    buffer
+}
+
+#[test]
+fn requests_are_written_as_the_protocol_says() {
+    let mut client = client();
+    let data: Arc<[u8]> = vec![5; 512].into();
+    let requests = [
+        read(0, 512, 1024),
+        Request {
+            tag: 1,
+            offset: 0,
+            work: Work::Write { data, fua: true },
+        },
+        Request {
+            tag: 2,
+            offset: 0,
+            work: Work::Flush,
+        },
+        Request {
+            tag: 3,
+            offset: 4096,
+            work: Work::WriteZeroes {
+                length: 512,
+                fua: false,
+                no_hole: true,
+            },
+        },
+    ];
+    for request in requests {
+        client.submit(request).unwrap();
+    }
+    assert!(matches!(
+        client.submit(read(4, 0, 512)),
+        Err((SubmitError::Full { limit: 4 }, _))
+    ));
+    client.disconnect();
+    let magic = 0x2560_9513_u32;
+    let expected = [
+        bytes![magic, 0_u16, 0_u16, 0_u64, 512_u64, 1024_u32],
+        bytes![magic, 1_u16, 1_u16, 1_u64, 0_u64, 512_u32],
+        vec![5; 512],
+        bytes![magic, 0_u16, 3_u16, 2_u64, 0_u64, 0_u32],
+        bytes![magic, 2_u16, 6_u16, 3_u64, 4096_u64, 512_u32],
+        bytes![magic, 0_u16, 2_u16, 0_u64, 0_u64, 0_u32],
+    ];
+    assert_eq!(sent(&mut client), expected.concat());
+    assert!(!client.has_output());
+}
+
+#[test]
+fn what_the_server_would_not_take_is_not_sent() {
+    let mut client = client();
+    let trim = |length| Work::Trim { length, fua: false };
+    for (offset, work, error) in [
+        (1 << 20, trim(512), SubmitError::Range),
+        (u64::MAX, trim(512), SubmitError::Range),
+        (0, trim(0), SubmitError::Range),
+        (
+            256,
+            trim(512),
+            SubmitError::Alignment {
+                block_min_bytes: 512,
+            },
+        ),
+        (
+            0,
+            trim(100),
+            SubmitError::Alignment {
+                block_min_bytes: 512,
+            },
+        ),
+        (
+            0,
+            Work::Read {
+                length: 65_536 + 512,
+                buffer: ReadBuffer::Discard,
+            },
+            SubmitError::Range,
+        ),
+        (
+            0,
+            Work::Read {
+                length: 512,
+                buffer: ReadBuffer::Into(vec![0; 511]),
+            },
+            SubmitError::BufferLength,
+        ),
+    ] {
+        let (got, _) = client
+            .submit(Request {
+                tag: 0,
+                offset,
+                work,
+            })
+            .unwrap_err();
+        assert_eq!(got, error);
+    }
+    let export = Export {
+        flags: TransmissionFlags(3),
+        ..*client.export()
+    };
+    let mut read_only = Client::new(export, 1);
+    let work = trim(512);
+    let offset = 0;
+    let (got, _) = read_only
+        .submit(Request {
+            tag: 0,
+            offset,
+            work,
+        })
+        .unwrap_err();
+    assert_eq!(got, SubmitError::NotSupported);
+}
+
+#[test]
+fn simple_and_structured_replies_come_in_any_order_and_cut() {
+    let mut client = client();
+    client.submit(read(10, 0, 512)).unwrap();
+    client.submit(read(11, 4096, 1024)).unwrap();
+    sent(&mut client);
+    let magic = STRUCTURED_REPLY_MAGIC;
+    let stream = [
+        bytes![magic, 0_u16, 2_u16, 1_u64, 12_u32, 4096_u64 + 512, 512_u32],
+        bytes![SIMPLE_REPLY_MAGIC, 0_u32, 0_u64],
+        vec![1; 512],
+        bytes![magic, 1_u16, 1_u16, 1_u64, 520_u32, 4096_u64],
+        vec![2; 512],
+    ];
+    for byte in stream.concat() {
+        client.handle_bytes(&[byte]).unwrap();
+    }
+    let first = client.poll_completion().unwrap();
+    assert_eq!((first.tag, first.result), (10, Ok(())));
+    assert_eq!(buffer_of(first), vec![1; 512]);
+    let second = client.poll_completion().unwrap();
+    assert_eq!(second.tag, 11);
+    assert_eq!(buffer_of(second), [vec![2; 512], vec![0; 512]].concat());
+    assert_eq!(client.in_flight(), 0);
+}
+
+#[test]
+fn errors_end_their_request_alone() {
+    let mut client = client();
+    client.submit(read(1, 0, 512)).unwrap();
+    client.submit(read(2, 0, 512)).unwrap();
+    client.submit(read(3, 0, 512)).unwrap();
+    sent(&mut client);
+    let chunk = bytes![
+        STRUCTURED_REPLY_MAGIC,
+        0_u16,
+        0x8001_u16,
+        1_u64,
+        8_u32,
+        28_u32,
+        2_u16
+    ];
+    let end = bytes![STRUCTURED_REPLY_MAGIC, 1_u16, 0_u16, 1_u64, 0_u32];
+    let simple = bytes![SIMPLE_REPLY_MAGIC, 5_u32, 0_u64];
+    let stream = [chunk, b"no".to_vec(), simple, end].concat();
+    client.handle_bytes(&stream).unwrap();
+    let results: Vec<_> = std::iter::from_fn(|| client.poll_completion())
+        .map(|done| (done.tag, done.result.unwrap_err()))
+        .collect();
+    assert_eq!(results, [(1, ServerError(5)), (2, ServerError(28))]);
+    assert_eq!(client.in_flight(), 1);
+    assert_eq!(ServerError(28).to_string(), "ENOSPC: no space left");
+}
+
+#[test]
+fn each_lie_of_the_server_is_a_violation() {
+    let magic = STRUCTURED_REPLY_MAGIC;
+    let outside = |offset, length| Violation::DataOutside { offset, length };
+    for (stream, violation) in [
+        (
+            bytes![0xdead_beef_u32],
+            Violation::Magic { magic: 0xdead_beef },
+        ),
+        (
+            bytes![SIMPLE_REPLY_MAGIC, 0_u32, 9_u64],
+            Violation::UnknownCookie { cookie: 9 },
+        ),
+        (
+            bytes![SIMPLE_REPLY_MAGIC, 0_u32, 1_u64 << 32],
+            Violation::UnknownCookie { cookie: 1 << 32 },
+        ),
+        (
+            bytes![magic, 1_u16, 0_u16, 0_u64, 0_u32],
+            Violation::DataMissing {
+                received: 0,
+                expected: 1024,
+            },
+        ),
+        (
+            bytes![magic, 0_u16, 0_u16, 0_u64, 1_u32],
+            Violation::ChunkLength { kind: 0, length: 1 },
+        ),
+        (
+            bytes![magic, 0_u16, 7_u16, 0_u64, 1_u32],
+            Violation::ChunkType { kind: 7 },
+        ),
+        (
+            bytes![magic, 0_u16, 1_u16, 0_u64, 8_u32],
+            Violation::ChunkLength { kind: 1, length: 8 },
+        ),
+        (
+            bytes![magic, 0_u16, 0x8001_u16, 0_u64, 8193_u32],
+            Violation::ChunkLength {
+                kind: 0x8001,
+                length: 8193,
+            },
+        ),
+        (
+            bytes![magic, 0_u16, 1_u16, 0_u64, 520_u32, 511_u64],
+            outside(511, 512),
+        ),
+        (
+            bytes![magic, 0_u16, 1_u16, 0_u64, 1033_u32, 512_u64],
+            outside(512, 1025),
+        ),
+        (
+            bytes![magic, 0_u16, 2_u16, 0_u64, 12_u32, 512_u64, 0_u32],
+            outside(512, 0),
+        ),
+    ] {
+        let mut client = client();
+        client.submit(read(0, 512, 1024)).unwrap();
+        sent(&mut client);
+        assert_eq!(client.handle_bytes(&stream), Err(violation));
+    }
+}
+
+#[test]
+fn data_that_comes_twice_is_a_violation() {
+    let mut client = client();
+    client.submit(read(0, 0, 1024)).unwrap();
+    sent(&mut client);
+    let head = bytes![STRUCTURED_REPLY_MAGIC, 0_u16, 1_u16, 0_u64, 776_u32, 0_u64];
+    let chunk = [head, vec![1; 768]].concat();
+    client.handle_bytes(&chunk).unwrap();
+    assert!(client.handle_bytes(&chunk).is_err());
+}
+
+#[test]
+fn chunks_that_were_not_agreed_on_are_a_violation() {
+    let export = Export {
+        has_structured_replies: false,
+        ..*client().export()
+    };
+    let mut client = Client::new(export, 1);
+    let stream = bytes![STRUCTURED_REPLY_MAGIC];
+    assert_eq!(client.handle_bytes(&stream), Err(Violation::NotAgreed));
+}
+
+/// Streams that are likely to be understood in part.
+fn likely() -> impl Strategy<Value = Vec<u8>> {
+    let number = prop_oneof![0_u64..3, Just(512), Just(1024), any::<u64>()];
+    let piece = prop_oneof![
+        (0_u32..2, number.clone()).prop_map(|(error, cookie)| bytes![
+            SIMPLE_REPLY_MAGIC,
+            error,
+            cookie
+        ]),
+        (
+            0_u16..2,
+            prop_oneof![0_u16..4, 0x8000_u16..0x8003],
+            number.clone(),
+            0_u32..40
+        )
+            .prop_map(|(flags, kind, cookie, length)| {
+                bytes![STRUCTURED_REPLY_MAGIC, flags, kind, cookie, length]
+            }),
+        number.prop_map(|number| bytes![number]),
+        prop::collection::vec(any::<u8>(), 0..600),
+    ];
+    prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_taken_without_panic_and_every_request_ends_at_most_once(
+        stream in likely(),
+        cut in 1_usize..50,
+    ) {
+        let mut client = client();
+        for tag in 0..3 {
+            client.submit(read(tag, tag * 512, 512)).unwrap();
+        }
+        sent(&mut client);
+        let mut tags = Vec::new();
+        for piece in stream.chunks(cut) {
+            let went_on = client.handle_bytes(piece).is_ok();
+            tags.extend(std::iter::from_fn(|| client.poll_completion()).map(|done| done.tag));
+            if !went_on {
+                break;
+            }
+        }
+        let count = tags.len();
+        tags.sort_unstable();
+        tags.dedup();
+        prop_assert_eq!(tags.len(), count);
+        prop_assert_eq!(client.in_flight(), 3 - count);
+    }
+
+    #[test]
+    fn any_handshake_is_taken_without_panic_and_without_growing(
+        stream in prop::collection::vec(any::<u8>(), 0..300),
+        flags in 0_u16..4,
+    ) {
+        let mut handshake = Handshake::new("x").unwrap();
+        handshake.handle_bytes(&greeting(flags)).unwrap();
+        let _any_end = handshake.handle_bytes(&stream);
+        prop_assert!(handshake.take_output().len() < 200);
+    }
+}

@@ -1,0 +1,144 @@
+//! The numbers of the protocol. All are sent in network order.
+
+use std::fmt;
+
+/// First eight bytes of a greeting.
+pub(crate) const GREETING_MAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
+/// Second eight bytes of a greeting of the new style, and the start of each option.
+pub(crate) const OPTION_MAGIC: u64 = u64::from_be_bytes(*b"IHAVEOPT");
+/// Start of each reply to an option.
+pub(crate) const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+/// Start of each request.
+pub(crate) const REQUEST_MAGIC: u32 = 0x2560_9513;
+/// Start of a simple reply.
+pub(crate) const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
+/// Start of a chunk of a structured reply.
+pub(crate) const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
+
+/// Handshake flags, of the server in 16 bits and of the client in 32.
+pub(crate) mod handshake_flags {
+    /// Unknown options are answered, not punished.
+    pub(crate) const FIXED_NEWSTYLE: u16 = 1 << 0;
+    /// No 124 zeros behind the answer to `EXPORT_NAME`.
+    pub(crate) const NO_ZEROES: u16 = 1 << 1;
+}
+
+/// Options of the client.
+pub(crate) mod option {
+    pub(crate) const EXPORT_NAME: u32 = 1;
+    pub(crate) const GO: u32 = 7;
+    pub(crate) const STRUCTURED_REPLY: u32 = 8;
+}
+
+/// Types of replies to options; those with the highest bit are errors.
+pub(crate) mod reply {
+    pub(crate) const ACK: u32 = 1;
+    pub(crate) const INFO: u32 = 3;
+    pub(crate) const ERROR_BIT: u32 = 1 << 31;
+    pub(crate) const ERR_UNSUP: u32 = ERROR_BIT | 1;
+    pub(crate) const ERR_TLS_REQD: u32 = ERROR_BIT | 5;
+    pub(crate) const ERR_UNKNOWN: u32 = ERROR_BIT | 6;
+}
+
+/// Information about an export.
+pub(crate) mod info {
+    pub(crate) const EXPORT: u16 = 0;
+    pub(crate) const BLOCK_SIZE: u16 = 3;
+}
+
+/// Types of requests.
+pub(crate) mod command {
+    pub(crate) const READ: u16 = 0;
+    pub(crate) const WRITE: u16 = 1;
+    pub(crate) const DISCONNECT: u16 = 2;
+    pub(crate) const FLUSH: u16 = 3;
+    pub(crate) const TRIM: u16 = 4;
+    pub(crate) const WRITE_ZEROES: u16 = 6;
+}
+
+/// Flags of a request.
+pub(crate) mod command_flags {
+    /// On stable storage before it is answered.
+    pub(crate) const FUA: u16 = 1 << 0;
+    /// Zeros that keep their space.
+    pub(crate) const NO_HOLE: u16 = 1 << 1;
+}
+
+/// Types of chunks of structured replies; those with the highest bit are errors.
+pub(crate) mod chunk {
+    pub(crate) const NONE: u16 = 0;
+    pub(crate) const OFFSET_DATA: u16 = 1;
+    pub(crate) const OFFSET_HOLE: u16 = 2;
+    pub(crate) const ERROR_BIT: u16 = 1 << 15;
+    /// In the flags: the last chunk of its reply.
+    pub(crate) const DONE: u16 = 1 << 0;
+}
+
+/// What an export can do, as its server says.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct TransmissionFlags(pub u16);
+
+impl TransmissionFlags {
+    const fn has(self, bit: u16) -> bool {
+        self.0 & bit != 0
+    }
+
+    /// No writes of any kind.
+    #[must_use]
+    pub const fn is_read_only(self) -> bool {
+        self.has(1 << 1)
+    }
+
+    /// Takes [`crate::Work::Flush`].
+    #[must_use]
+    pub const fn can_flush(self) -> bool {
+        self.has(1 << 2)
+    }
+
+    /// Takes the FUA flag.
+    #[must_use]
+    pub const fn can_fua(self) -> bool {
+        self.has(1 << 3)
+    }
+
+    /// Takes [`crate::Work::Trim`].
+    #[must_use]
+    pub const fn can_trim(self) -> bool {
+        self.has(1 << 5)
+    }
+
+    /// Takes [`crate::Work::WriteZeroes`].
+    #[must_use]
+    pub const fn can_write_zeroes(self) -> bool {
+        self.has(1 << 6)
+    }
+
+    /// Several connections see each other's writes once they are flushed.
+    #[must_use]
+    pub const fn can_multi_connect(self) -> bool {
+        self.has(1 << 8)
+    }
+}
+
+/// An error number that the server answered a request with.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ServerError(pub u32);
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAMES: [(u32, &str); 8] = [
+            (1, "EPERM: not permitted"),
+            (5, "EIO: input or output failed"),
+            (12, "ENOMEM: no memory"),
+            (22, "EINVAL: invalid request"),
+            (28, "ENOSPC: no space left"),
+            (75, "EOVERFLOW: too large"),
+            (95, "ENOTSUP: not supported"),
+            (108, "ESHUTDOWN: shutting down"),
+        ];
+        match NAMES.iter().find(|(code, _)| *code == self.0) {
+            Some((_, name)) => f.write_str(name),
+            None => write!(f, "error {}", self.0),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The command line of `tarn bench`: flags, their help, and how their lists are read.
+
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ::bench::suite::Suite;
+use ::bench::workload::{Access, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, DEPTH_MAX, SESSIONS_MAX};
+use clap::Args;
+
+const BENCH_HELP: &str = "\
+URL is a target, with a name for reports in front if wanted:
+  [NAME=]iscsi://[user%password@]host[:port]/target-name/lun
+  [NAME=]nbd://host[:port]/[export]
+  [NAME=]nbd+unix:///[export]?socket=PATH
+  [NAME=][file:]PATH[?cache=direct]        a file or a block device
+A % in a password is written %25; better keep it in a file (--secret-file). IPv6 goes in brackets.
+
+Every combination of --rw, --bs, --sessions and --iodepth is a point. At each point the targets are
+measured in turn, A B A B, --repeat times; later targets are compared with the first. docs/BENCH.md
+explains every figure.
+
+Examples:
+  tarn bench iscsi://127.0.0.1/iqn.2026-11.example.tarn:demo/0
+  tarn bench --rw randread --bs 4k --iodepth 1,4,16,64 ours=iscsi://h1/iqn.x/0 theirs=iscsi://h2/iqn.y/0
+  tarn bench --verify --overwrite --runtime 60 iscsi://127.0.0.1/iqn.x/0";
+
+/// `tarn bench`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = BENCH_HELP)]
+pub struct BenchArgs {
+    /// Targets to measure.
+    #[arg(value_name = "URL", required = true)]
+    pub urls: Vec<String>,
+
+    /// What to do: read, write, randread, randwrite, mixed; a list for several. For who wants
+    /// another load than random reads.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_access, default_value = "randread")]
+    pub rw: Vec<Access>,
+
+    /// Bytes of one I/O, 512 to 4m; a list for several. For who has another block size in mind.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_block, default_value = "4k")]
+    pub bs: Vec<u32>,
+
+    /// I/Os under way in each session; a list for several. For who looks for the right depth.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)), default_value = "32")]
+    pub iodepth: Vec<u32>,
+
+    /// Sessions, each on a connection of its own; a list for several. For who has many initiators.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(SESSIONS_MAX)), default_value = "1")]
+    pub sessions: Vec<u32>,
+
+    /// A set of points by name: quick (a minute), papers (beside published figures) or full (half
+    /// an hour). For who does not want to choose. Without --overwrite its writes are left out.
+    #[arg(long, value_name = "NAME", value_parser = parse_suite, conflicts_with_all = ["rw", "bs", "iodepth", "sessions", "verify"])]
+    pub suite: Option<Suite>,
+
+    /// Seconds of each measurement. For who wants steadier figures.
+    #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "3")]
+    pub runtime: Duration,
+
+    /// Seconds of load before each measurement. For targets that warm up slowly.
+    #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "0.5")]
+    pub warmup: Duration,
+
+    /// Rounds at each point. For who compares closely.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), default_value = "3")]
+    pub repeat: u32,
+
+    /// Write blocks that describe themselves, read them back, and check every byte. For who doubts
+    /// a target. Implies --rw mixed.
+    #[arg(long)]
+    pub verify: bool,
+
+    /// Allow what overwrites the data of the targets. For all loads that write.
+    #[arg(long)]
+    pub overwrite: bool,
+
+    /// Reads of 100 I/Os of --rw mixed. For who models an application.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=100), default_value = "70")]
+    pub read_percent: u8,
+
+    /// How much of each target is used, from its start. For who wants to stay in a cache, or out
+    /// of it. [default: all of it]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub span: Option<u64>,
+
+    /// Insist on CRC32C over iSCSI headers. For who wants to know its price.
+    #[arg(long)]
+    pub header_digest: bool,
+
+    /// Insist on CRC32C over iSCSI data. For who wants to know its price.
+    #[arg(long)]
+    pub data_digest: bool,
+
+    /// Process of a target, whose CPU time is then told; once for each URL in order, 0 for none.
+    /// For targets on this machine.
+    #[arg(long, value_name = "PID")]
+    pub pid: Vec<u32>,
+
+    /// Generator threads at most; never more than sessions. For targets faster than one core.
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub threads: NonZero<usize>,
+
+    /// CPUs to pin the generator threads to, such as 1 or 2-3,6. For steady figures.
+    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
+    pub cpus: Option<CpuList>,
+
+    /// Write everything into this file as JSON. For programs; docs/BENCH.md has the fields.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Write a page with curves and tables into this file. For who wants to look at it or send it
+    /// on; it needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
+    /// CHAP name for all iSCSI targets that have none in their URL. For targets with CHAP.
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+
+    /// File with the CHAP secret of --user, for nobody else to read; the variable
+    /// TARN_BENCH_SECRET does the same. For targets with CHAP.
+    #[arg(long, value_name = "FILE", requires = "user")]
+    pub secret_file: Option<PathBuf>,
+}
+
+/// CPU numbers.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CpuList(pub Vec<usize>);
+
+fn parse_access(text: &str) -> Result<Access, String> {
+    let names = || Access::ALL.map(Access::name).join(", ");
+    Access::parse(text).ok_or_else(|| format!("use one of {}", names()))
+}
+
+fn parse_suite(text: &str) -> Result<Suite, String> {
+    let names = || Suite::ALL.map(Suite::name).join(", ");
+    Suite::parse(text).ok_or_else(|| format!("use one of {}", names()))
+}
+
+fn parse_block(text: &str) -> Result<u32, String> {
+    let bytes = parse_size(text)?;
+    u32::try_from(bytes)
+        .ok()
+        .filter(|bytes| (BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(bytes))
+        .filter(|bytes| bytes.is_multiple_of(BLOCK_BYTES_MIN))
+        .ok_or_else(|| "use a multiple of 512 up to 4m".to_owned())
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    config::parse_size(text).map_err(|rule| rule.to_string())
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    const SECONDS_MAX: f64 = 86_400.0;
+    text.parse()
+        .ok()
+        .filter(|seconds| (0.0..=SECONDS_MAX).contains(seconds))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("use a number of seconds from 0 to {SECONDS_MAX}"))
+}
+
+fn parse_cpus(text: &str) -> Result<CpuList, String> {
+    /// More than any machine has that this runs on.
+    const CPU_MAX: usize = 1023;
+    let problem = || format!("use numbers and ranges up to {CPU_MAX}, such as 1 or 2-3,6");
+    let number = |text: &str| {
+        let number = text.parse::<usize>().ok();
+        number.filter(|&n| n <= CPU_MAX).ok_or_else(problem)
+    };
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        cpus.extend(number(first)?..=number(last)?);
+    }
+    if cpus.is_empty() {
+        return Err(problem());
+    }
+    Ok(CpuList(cpus))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_read() {
+        assert_eq!(parse_cpus("1"), Ok(CpuList(vec![1])));
+        assert_eq!(parse_cpus("2-4,0"), Ok(CpuList(vec![2, 3, 4, 0])));
+        for text in ["", "a", "1-", "3-2", "1024", "-1"] {
+            assert!(parse_cpus(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn blocks_and_times_are_read_at_both_edges() {
+        assert_eq!(parse_block("512"), Ok(512));
+        assert_eq!(parse_block("4m"), Ok(4 << 20));
+        for text in ["511", "513", "0", "4097k", "x"] {
+            assert!(parse_block(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_seconds("0.25"), Ok(Duration::from_millis(250)));
+        for text in ["-1", "inf", "NaN", "86401", ""] {
+            assert!(parse_seconds(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! `tarn bench`: from the command line to a plan, and from results to what is printed.
+
+mod args;
+mod papers;
+mod progress;
+mod reports;
+mod table;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ::bench::host::Host;
+use ::bench::suite::Suite;
+use ::bench::url::{Address, Login, Password, Target};
+use ::bench::workload::{Access, Point, Sweep};
+use ::bench::{Conditions, Outcome, Plan, TargetPlan};
+use signal_hook::consts::SIGINT;
+
+pub use args::{BenchArgs, CpuList};
+
+use crate::environment::Environment;
+use crate::error::StartError;
+use crate::secret::{self, Secret};
+use progress::Teller;
+
+/// Runs the benchmark and prints it.
+///
+/// # Errors
+///
+/// What keeps it from being carried out, I/O errors and miscompares among it.
+pub(crate) fn run(args: &BenchArgs, environment: &Environment) -> anyhow::Result<()> {
+    let plan = plan(args, environment)?;
+    let interrupt = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGINT, Arc::clone(&interrupt))?;
+    let host = Host::here(plan.conditions.cpus.clone(), reports::command_line());
+    let one = plan.conditions.warmup + plan.conditions.runtime;
+    let mut teller = Teller::new(plan.points.len(), one);
+    let outcome = ::bench::run(&plan, &interrupt, &mut teller);
+    teller.clear();
+    let outcome = outcome.map_err(StartError::Bench)?;
+    reports::write(args, &plan, &host, &outcome)?;
+    let blocks: Vec<_> = outcome.results.iter().map(table::point).collect();
+    let mut text = blocks.join("\n");
+    if args.suite == Some(Suite::Papers) {
+        text.push_str(&papers::table(&outcome.results));
+    }
+    crate::say(io::stdout().lock(), &text);
+    if interrupt.load(Ordering::Relaxed) {
+        crate::say(
+            io::stderr().lock(),
+            "tarn: interrupted; this is what there is\n",
+        );
+    }
+    verdict(outcome)
+}
+
+/// The benchmark is good when nothing went wrong in it.
+fn verdict(outcome: Outcome) -> anyhow::Result<()> {
+    if let Some(failure) = outcome.failure {
+        return Err(failure.into());
+    }
+    let samples = outcome.results.iter().flat_map(|result| &result.targets);
+    let mut bad = samples.flat_map(|target| {
+        let samples = target.samples.iter().filter(|sample| !sample.is_good());
+        samples.map(|sample| (&target.label, sample))
+    });
+    match bad.next() {
+        None => Ok(()),
+        Some((label, sample)) => {
+            let (errors, wrong) = (sample.tally.errors, sample.tally.miscompares);
+            let failure = sample.failure.as_deref().unwrap_or("see above");
+            anyhow::bail!("{label}: {errors} I/O errors, {wrong} miscompares: {failure}")
+        }
+    }
+}
+
+fn plan(args: &BenchArgs, environment: &Environment) -> Result<Plan, StartError> {
+    let login = login(args, environment)?;
+    let mut targets = Vec::new();
+    for (n, url) in args.urls.iter().enumerate() {
+        let mut target = Target::parse(url).map_err(StartError::Bench)?;
+        if let Address::Iscsi { login: own, .. } = &mut target.address
+            && own.is_none()
+        {
+            own.clone_from(&login);
+        }
+        // 0 stands for none, so that those behind it keep their place.
+        let pid = args.pid.get(n).copied().filter(|&pid| pid != 0);
+        targets.push(TargetPlan { target, pid });
+    }
+    if args.pid.len() > targets.len() {
+        return Err(StartError::BenchPids {
+            pids: args.pid.len(),
+            urls: targets.len(),
+        });
+    }
+    distinguish(&mut targets);
+    Ok(Plan {
+        targets,
+        points: points(args)?,
+        conditions: Conditions {
+            runtime: args.runtime,
+            warmup: args.warmup,
+            is_verified: args.verify,
+            span_bytes: args.span,
+            threads: args.threads,
+            cpus: args.cpus.clone().map(|list| list.0).unwrap_or_default(),
+        },
+        rounds: args.repeat,
+        may_overwrite: args.overwrite,
+        header_digest: args.header_digest,
+        data_digest: args.data_digest,
+    })
+}
+
+/// The points of the suite or of the lists.
+fn points(args: &BenchArgs) -> Result<Vec<Point>, StartError> {
+    let Some(suite) = args.suite else {
+        return Ok(sweep(args)?.points());
+    };
+    let mut points = suite.points();
+    let all = points.len();
+    points.retain(|point| args.overwrite || !point.access.writes());
+    let left_out = all - points.len();
+    if left_out > 0 {
+        let name = suite.name();
+        let text =
+            format!("tarn: suite {name} without its {left_out} writes; add --overwrite for them\n");
+        crate::say(io::stderr().lock(), &text);
+    }
+    Ok(points)
+}
+
+fn sweep(args: &BenchArgs) -> Result<Sweep, StartError> {
+    let accesses = match args.rw.as_slice() {
+        [Access::RandRead | Access::Mixed] if args.verify => vec![Access::Mixed],
+        _ if args.verify => return Err(StartError::BenchVerifiesMixed),
+        accesses => accesses.to_vec(),
+    };
+    Ok(Sweep {
+        accesses,
+        block_bytes: args.bs.clone(),
+        sessions: args.sessions.clone(),
+        depths: args.iodepth.clone(),
+        read_percent: args.read_percent,
+    })
+}
+
+/// Who logs in where the URL does not say.
+fn login(args: &BenchArgs, environment: &Environment) -> Result<Option<Login>, StartError> {
+    let Some(user) = &args.user else {
+        return Ok(None);
+    };
+    let from_file = args.secret_file.as_ref();
+    let from_file = from_file.map(|path| secret::read_alone(path, environment.uid));
+    let secret: Option<Secret> = match from_file {
+        Some(secret) => Some(secret?),
+        None => environment.bench_secret.clone(),
+    };
+    let secret = secret.ok_or(StartError::BenchNoSecret)?;
+    Ok(Some(Login {
+        user: user.clone(),
+        password: Password::new(secret.as_bytes().to_vec()),
+    }))
+}
+
+/// Two targets of one label could not be told apart in a report.
+fn distinguish(targets: &mut [TargetPlan]) {
+    let labels: Vec<_> = targets.iter().map(|t| t.target.label.clone()).collect();
+    for (n, plan) in targets.iter_mut().enumerate() {
+        let label = &plan.target.label;
+        let is_shared = labels.iter().filter(|other| *other == label).count() > 1;
+        if is_shared {
+            plan.target.label = format!("{label} #{}", n + 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn args(more: &[&str]) -> BenchArgs {
+        let all = [&["tarn", "bench"], more].concat();
+        match Cli::try_parse_from(all).unwrap().command {
+            Command::Bench(args) => *args,
+            Command::Serve(_) | Command::Check(_) => panic!("bench was asked for"),
+        }
+    }
+
+    fn plan_of(more: &[&str]) -> Result<Plan, String> {
+        plan(&args(more), &Environment::default()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn lists_make_points_and_urls_make_targets() {
+        let plan = plan_of(&[
+            "--rw",
+            "read,randwrite",
+            "--bs",
+            "512,4k,1m",
+            "--iodepth",
+            "1,32",
+            "--sessions",
+            "1,2",
+            "--pid",
+            "0",
+            "--pid",
+            "77",
+            "--cpus",
+            "1",
+            "iscsi://h/iqn.x/0",
+            "iscsi://h/iqn.x/1",
+            "c=iscsi://h/iqn.x/2",
+        ])
+        .unwrap();
+        assert_eq!(plan.points.len(), 24);
+        let labels: Vec<_> = plan
+            .targets
+            .iter()
+            .map(|t| t.target.label.as_str())
+            .collect();
+        assert_eq!(labels, ["h:3260 #1", "h:3260 #2", "c"]);
+        let pids: Vec<_> = plan.targets.iter().map(|t| t.pid).collect();
+        assert_eq!(pids, [None, Some(77), None]);
+        assert_eq!(plan.conditions.cpus, [1]);
+    }
+
+    #[test]
+    fn verification_is_a_mixed_load() {
+        let plan = plan_of(&["--verify", "iscsi://h/iqn.x/0"]).unwrap();
+        assert_eq!(plan.points[0].access, Access::Mixed);
+        assert!(plan.conditions.is_verified);
+        let error = plan_of(&["--verify", "--rw", "read", "iscsi://h/iqn.x/0"]);
+        assert!(error.err().unwrap().contains("--verify"));
+    }
+
+    #[test]
+    fn a_secret_comes_from_the_environment_and_a_url_has_its_own() {
+        let both = [
+            "--user",
+            "al",
+            "iscsi://h/iqn.x/0",
+            "iscsi://bob%bobs@h/iqn.x/0",
+        ];
+        assert!(plan_of(&both).err().unwrap().contains("TARN_BENCH_SECRET"));
+        let environment = Environment {
+            bench_secret: Some(Secret::from_text("twelve bytes")),
+            ..Environment::default()
+        };
+        let plan = plan(&args(&both), &environment).unwrap();
+        let logins = plan.targets.iter().map(|t| match &t.target.address {
+            Address::Iscsi { login, .. } => login.as_ref().unwrap().password.as_bytes().to_vec(),
+            Address::Nbd { .. } | Address::NbdUnix { .. } | Address::File { .. } => panic!("iscsi"),
+        });
+        let logins: Vec<_> = logins.collect();
+        assert_eq!(logins, [&b"twelve bytes"[..], b"bobs"]);
+    }
+
+    #[test]
+    fn a_suite_has_its_own_points_and_spares_data() {
+        let all = plan_of(&["--suite", "papers", "--overwrite", "iscsi://h/iqn.x/0"]).unwrap();
+        let reads = plan_of(&["--suite", "papers", "iscsi://h/iqn.x/0"]).unwrap();
+        assert!(all.points.iter().any(|point| point.access.writes()));
+        assert!(!reads.points.iter().any(|point| point.access.writes()));
+        assert!(all.points.len() > reads.points.len() && !reads.points.is_empty());
+    }
+
+    #[test]
+    fn more_processes_than_targets_are_refused() {
+        let error = plan_of(&["--pid", "1", "--pid", "2", "iscsi://h/iqn.x/0"]).err();
+        assert!(error.unwrap().contains("--pid"));
+    }
+}
