@@ -3,10 +3,11 @@
 use std::fmt;
 use std::ops::Range;
 use std::ptr;
+use std::time::Duration;
 
 use io_uring::opcode;
 use io_uring::squeue::{Entry, Flags};
-use io_uring::types::{Fd, FsyncFlags};
+use io_uring::types::{Fd, FsyncFlags, Timespec};
 use memory::{Buffer, Message};
 use rustix::io::Errno;
 use store::{AllocateMode, FileHandle, RingOperation};
@@ -55,6 +56,11 @@ pub(crate) enum Operation {
     /// Runs on a helper thread, not on the ring.
     Helper {
         token: Token,
+    },
+    /// Wakes the reactor from a long sleep.
+    Alarm {
+        deadline: Duration,
+        time: Box<Timespec>,
     },
     /// Waits for the wake-up of a mailbox.
     Mail {
@@ -165,6 +171,7 @@ impl Operation {
             }
             Self::Store { operation, .. } => store_entry(operation),
             Self::Helper { .. } => return None,
+            Self::Alarm { time, .. } => opcode::Timeout::new(&raw const **time).build(),
             Self::Mail { fd, count, .. } => {
                 opcode::Read::new(Fd(*fd), (&raw mut **count).cast(), 8).build()
             }
@@ -198,6 +205,7 @@ impl Operation {
             | Self::Accept { .. }
             | Self::Store { .. }
             | Self::Helper { .. }
+            | Self::Alarm { .. }
             | Self::Mail { .. } => return Step::Finish(result),
         };
         *done += moved;

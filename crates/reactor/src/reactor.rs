@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use io_uring::types::CancelBuilder;
+use io_uring::types::{CancelBuilder, Timespec};
 use io_uring::{cqueue, opcode};
 use memory::{Buffer, Message, Pool};
 use rustix::io::Errno;
@@ -27,6 +27,12 @@ use crate::{Listener, Socket, net};
 /// How long a reactor that is dropped waits for the kernel to give everything back.
 const DRAIN_TIME: Duration = Duration::from_secs(5);
 
+/// A sleep of this length is worth a timer of its own.
+const ALARM_TIME_MIN: Duration = Duration::from_millis(20);
+
+/// Timers at once; each is nearer than those before.
+const ALARMS_MAX: usize = 16;
+
 /// One core's ring, memory and mail. It belongs to the thread that made it.
 ///
 /// All functions but [`Reactor::turn`] return at once. Each operation ends in exactly one event
@@ -41,6 +47,8 @@ pub struct Reactor {
     pool: Pool,
     helpers: Helpers,
     watched: Vec<Watched>,
+    /// When the timers go off that wake from long sleeps.
+    alarms: Vec<Duration>,
     /// Receives that found no chunk, oldest first.
     starved: Vec<Key>,
     /// Events of operations that ended without the kernel.
@@ -103,6 +111,7 @@ impl Reactor {
             pool,
             helpers,
             watched: Vec::new(),
+            alarms: Vec::new(),
             starved: Vec::new(),
             ready: Vec::new(),
             completions: Vec::with_capacity(settings.in_flight_max),
@@ -136,7 +145,8 @@ impl Reactor {
 
     /// How many operations of the owner are under way.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.len().saturating_sub(self.watched.len())
+        let own = self.watched.len() + self.alarms.len();
+        self.in_flight.len().saturating_sub(own)
     }
 
     /// Waits for one connection ([`Event::Accepted`]). After `EMFILE` or `ENFILE` the connection
@@ -316,6 +326,7 @@ impl Reactor {
             None => Sleep::Forever,
             Some(deadline) => match deadline.checked_sub(self.start.elapsed()) {
                 None | Some(Duration::ZERO) => Sleep::No,
+                Some(time) if self.has_alarm(deadline, time) => Sleep::Forever,
                 Some(time) => Sleep::AtMost(time),
             },
         };
@@ -330,6 +341,26 @@ impl Reactor {
             watched.waker.awake();
         }
         entered
+    }
+
+    /// Sees to it that a timer of the ring wakes at `deadline`, which is `time` from now, or
+    /// before. A time limit of the sleep itself would be set and cleared with every sleep, which
+    /// takes half a microsecond on a virtual machine, between the arrival of a command and its
+    /// execution. False when the sleep is too short for that to pay.
+    fn has_alarm(&mut self, deadline: Duration, time: Duration) -> bool {
+        if time < ALARM_TIME_MIN {
+            return false;
+        }
+        if self.alarms.iter().any(|&alarm| alarm <= deadline) {
+            return true;
+        }
+        if self.alarms.len() >= ALARMS_MAX {
+            return false;
+        }
+        self.alarms.push(deadline);
+        let time = Box::new(Timespec::from(time));
+        self.start(Operation::Alarm { deadline, time });
+        true
     }
 
     /// Parks an operation and queues it for the kernel.
@@ -508,6 +539,10 @@ impl Reactor {
             },
             Operation::Helper { .. } => {
                 debug_assert!(false, "helper work has no completion");
+                return;
+            }
+            Operation::Alarm { deadline, .. } => {
+                self.alarms.retain(|&alarm| alarm != deadline);
                 return;
             }
             Operation::Mail { index, fd, count } => {
