@@ -12,10 +12,10 @@ use crate::keys::{
 use crate::limits::NUMBERS;
 use crate::reader::{Field, Section, Source};
 use crate::{
-    ChapAlgorithm, Cidr, ConfigError, DigestPolicy, Group, GroupIndex, HostPort, InitiatorMatch,
-    IscsiName, Limits, LogLevel, LunNumber, Model, Mutual, Naa, NamePattern, Place, Portal, Rule,
-    SecretFile, Serial, Server, StoreSpec, Target, TargetIndex, TargetLun, Unit, UnitIndex, User,
-    UserIndex, address, shorthand,
+    ChapAlgorithm, Cidr, Coalescing, ConfigError, DigestPolicy, Group, GroupIndex, HostPort,
+    InitiatorMatch, IscsiName, Limits, LogLevel, LunNumber, Model, Mutual, Naa, NamePattern, Place,
+    Portal, Rule, SecretFile, Serial, Server, StoreSpec, Target, TargetIndex, TargetLun, Unit,
+    UnitIndex, User, UserIndex, address, shorthand,
 };
 
 /// Longest `id` of a unit or group in bytes.
@@ -421,6 +421,10 @@ fn read_server(
         busy_poll_us: match section.field("busy_poll_us") {
             Some(field) => u32::from(read_u16(&field, 0, 10_000)?),
             None => 0,
+        },
+        coalescing: match section.field("coalescing") {
+            Some(field) => Coalescing::parse(field.text()?).at(|| field.place())?,
+            None => Coalescing::default(),
         },
         log: match section.field("log") {
             Some(field) => Some(LogLevel::parse(field.text()?).at(|| field.place())?),

@@ -437,6 +437,13 @@ pub(crate) const SECTION_SERVER: SectionKeys = SectionKeys {
             "who has cores to spare",
         ),
         key(
+            "coalescing",
+            Form::Words("`\"adaptive\"`, `\"off\"` or `\"always\"`"),
+            Fallback::Words("`\"adaptive\"`"),
+            "Whether answers wait for others to go in one send: while further commands of the connection are there already, never, or always for some tens of microseconds. PERFORMANCE.md has the figures.",
+            "who measures",
+        ),
+        key(
             "log",
             Form::Words(
                 "`\"off\"`, `\"error\"`, `\"warn\"`, `\"info\"`, `\"debug\"` or `\"trace\"`",

@@ -33,8 +33,9 @@ pub use address::{Cidr, HostPort, ISCSI_PORT};
 pub use error::{ConfigError, Rule};
 pub use limits::{DigestPolicy, Limits};
 pub use model::{
-    ChapAlgorithm, Group, GroupIndex, InitiatorMatch, Listener, LogLevel, LunNumber, Model, Mutual,
-    Portal, SecretFile, Server, Target, TargetIndex, TargetLun, Unit, UnitIndex, User, UserIndex,
+    ChapAlgorithm, Coalescing, Group, GroupIndex, InitiatorMatch, Listener, LogLevel, LunNumber,
+    Model, Mutual, Portal, SecretFile, Server, Target, TargetIndex, TargetLun, Unit, UnitIndex,
+    User, UserIndex,
 };
 pub use name::{IscsiName, NamePattern, default_target_name};
 pub use place::Place;

@@ -66,10 +66,43 @@ pub struct Server {
     pub cores: Option<NonZeroU16>,
     /// Microseconds a core looks for more work before it sleeps.
     pub busy_poll_us: u32,
+    /// Whether answers wait for further ones, to go in one send.
+    pub coalescing: Coalescing,
     /// How much to log; `None` leaves it to the binary.
     pub log: Option<LogLevel>,
     /// The users that may open discovery sessions; empty: all, without CHAP.
     pub discovery_auth: Vec<UserIndex>,
+}
+
+/// Whether answers wait for further ones, to go in one send.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Coalescing {
+    /// Never.
+    Off,
+    /// While further commands of the same connection are there already.
+    #[default]
+    Adaptive,
+    /// Always, for a moment.
+    Always,
+}
+
+impl Coalescing {
+    /// Reads the word.
+    ///
+    /// # Errors
+    ///
+    /// [`Rule::NotOneOf`].
+    pub fn parse(text: &str) -> Result<Self, Rule> {
+        match text {
+            "off" => Ok(Self::Off),
+            "adaptive" => Ok(Self::Adaptive),
+            "always" => Ok(Self::Always),
+            _ => Err(Rule::NotOneOf {
+                got: text.to_owned(),
+                wanted: "off, adaptive or always",
+            }),
+        }
+    }
 }
 
 /// How much to log.

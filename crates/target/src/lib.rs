@@ -38,7 +38,9 @@ mod stop;
 mod token;
 mod unit;
 
-pub use plan::{Keeper, Plan, PortPlan, Settings, TargetIndex, TargetPlan, UnitIndex, UnitPlan};
+pub use plan::{
+    Coalescing, Keeper, Plan, PortPlan, Settings, TargetIndex, TargetPlan, UnitIndex, UnitPlan,
+};
 pub use plane::{DataPlane, StartError};
 pub use policy::{Asker, Authorization, Policy, VisibleLun, VisibleTarget};
 

@@ -8,6 +8,7 @@ use memory::{Buffer, Message};
 use reactor::{Errno, Received};
 
 use crate::core::Core;
+use crate::plan::Coalescing;
 use crate::token::Purpose;
 
 /// With more than this waiting to be sent, in bytes, nothing more is received.
@@ -213,9 +214,10 @@ impl Core {
         }
     }
 
-    /// Whether a little output waits for the next turn: when the socket holds further commands
-    /// already, whose answers can go with it. Then this core will not be idle before they are
-    /// there, so nobody waits for nothing; with few commands under way it never happens.
+    /// Whether a little output waits for the next turn. If coalescing is adaptive: when the socket
+    /// holds further commands already, whose answers can go with it. Then this core will not be
+    /// idle before they are there, so nobody waits for nothing; with few commands under way it
+    /// never happens.
     fn may_hold(&self, key: usize) -> bool {
         let Some(connection) = self.connections.get(key) else {
             return false;
@@ -224,7 +226,12 @@ impl Core {
             .sessions
             .get(connection.session)
             .map_or(0, |entry| entry.session.output_bytes(connection.index));
-        connection.has_more
+        let is_wanted = match self.settings.coalescing {
+            Coalescing::Off => false,
+            Coalescing::Adaptive => connection.has_more,
+            Coalescing::Always => true,
+        };
+        is_wanted
             && connection.is_receiving
             && !connection.is_sending
             && bytes > 0

@@ -81,6 +81,17 @@ pub trait Keeper: Send + Sync + fmt::Debug {
     fn save(&self, unit: UnitIndex, state: &[u8]) -> io::Result<()>;
 }
 
+/// Whether answers wait for further ones, to go in one send.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Coalescing {
+    /// Never.
+    Off,
+    /// While the socket holds further commands already.
+    Adaptive,
+    /// Always, for some tens of microseconds.
+    Always,
+}
+
 /// Sizes and times of the plane. All are limits on what peers can make it do.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -92,6 +103,8 @@ pub struct Settings {
     pub pool_bytes: usize,
     /// How long a core looks for new work before it sleeps.
     pub busy_poll: Duration,
+    /// Whether answers wait for further ones.
+    pub coalescing: Coalescing,
     /// Sessions in all.
     pub sessions_max: usize,
     /// Connections that have not finished their login. One more ends the oldest.
@@ -119,6 +132,7 @@ impl Default for Settings {
             pin: false,
             pool_bytes: 256 * 1024 * 1024,
             busy_poll: Duration::ZERO,
+            coalescing: Coalescing::Adaptive,
             sessions_max: 10_000,
             logins_max: 1_024,
             login_timeout: Duration::from_secs(15),

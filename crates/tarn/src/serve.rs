@@ -11,7 +11,9 @@ use reactor::Listener;
 use reactor::net::BindError;
 use scsi::{Identity, Profile, TargetPort};
 use store::{OpenError, OpenFailure, OpenOptions, SharedStore};
-use target::{DataPlane, Keeper, Plan, PortPlan, Settings, TargetPlan, UnitIndex, UnitPlan};
+use target::{
+    Coalescing, DataPlane, Keeper, Plan, PortPlan, Settings, TargetPlan, UnitIndex, UnitPlan,
+};
 
 use crate::access::ModelPolicy;
 use crate::banner::{BoundPortal, ServedUnit, banner};
@@ -326,6 +328,11 @@ fn settings(model: &Model) -> anyhow::Result<Settings> {
         pin: false,
         pool_bytes: usize::try_from(limits.pool_per_core_bytes)?,
         busy_poll: Duration::from_micros(u64::from(server.busy_poll_us)),
+        coalescing: match server.coalescing {
+            config::Coalescing::Off => Coalescing::Off,
+            config::Coalescing::Adaptive => Coalescing::Adaptive,
+            config::Coalescing::Always => Coalescing::Always,
+        },
         sessions_max: usize::try_from(limits.sessions_max)?,
         logins_max: usize::try_from(limits.connections_in_login_max)?,
         login_timeout: seconds(limits.login_timeout_seconds),

@@ -32,6 +32,7 @@ fn the_full_form_is_read() {
         state = "state"
         cores = 2
         busy_poll_us = 50
+        coalescing = "always"
         log = "debug"
         discovery_auth = ["alice"]
 
@@ -74,6 +75,7 @@ fn the_full_form_is_read() {
             state: Some("/etc/tarn/state".into()),
             cores: NonZeroU16::new(2),
             busy_poll_us: 50,
+            coalescing: Coalescing::Always,
             log: Some(LogLevel::Debug),
             discovery_auth: vec![UserIndex(0)],
         }
