@@ -4,14 +4,17 @@
 #   make serve DISK=my.img PORT=3261
 #   make test                    every test; installs what the tests need (Debian packages)
 #   make test STAGE="unit cli"   some stages; tests/run --list names them
+#   make bench                   measure Tarn beside tgt and istgt: bench/out/report.html, table.md; as root
+#   make bench ROUNDS=15         with more repeats
 
+ROUNDS ?= 5
 DISK ?= demo.img
 PORT ?= 3260
 STAGE ?=
 DEMO_SIZE := 1G
 IQN := iqn.2026-11.example.tarn:demo
 
-.PHONY: serve test build
+.PHONY: serve test build bench
 
 serve: build $(DISK)
 	@[ "$$(id -u)" -ne 0 ] || echo "serve: running as root; an ordinary user is enough"
@@ -28,3 +31,7 @@ build:
 test:
 	@tools/need cc=build-essential python3=python3
 	@tests/run $(STAGE)
+
+bench: build
+	@tools/need cc=build-essential tgtd=tgt istgt=istgt python3=python3 /usr/include/liburing.h=liburing-dev
+	@bench/run $(ROUNDS)

@@ -18,7 +18,8 @@ HERE = Path(__file__).resolve().parent
 K, M = 1024, 1024 * 1024
 IQN = "iqn.2026-11.example.tarn:goals"
 PORTS = {"blk": 3311, "uring": 3312, "store": 3313, "tarn": 3314, "tarn-poll": 3315, "tarn-xfs": 3316}
-LUNS = {"mem": 0, "file": 1}
+LUNS = {"mem": 0, "file": 1, "large": 2}
+PIECES = {"file": 4 * K, "large": M}  # how an image was written: as small pages of the cache, or as large folios
 
 
 def row(name, rw, bs, qd, goal, figure="cpu", walls=("blk", "uring"), lun="mem", tarn="tarn", more=(), sessions=1, cc=None):
@@ -54,7 +55,8 @@ GOALS = [
     row("4 KiB read QD1, p50, busy poll", "randread", 4 * K, 1, 0.7, figure="p50", tarn="tarn-poll"),
     row("4 KiB read QD32, file in the page cache", "randread", 4 * K, 32, 1.6, lun="file"),
     row("4 KiB read QD128, file in the page cache", "randread", 4 * K, 128, 2.2, lun="file"),
-    row("4 KiB write QD32, file on this file system", "randwrite", 4 * K, 32, 8, walls=STORE, lun="file"),
+    row("4 KiB write QD32, file in small pages", "randwrite", 4 * K, 32, 8, walls=STORE, lun="file"),
+    row("4 KiB write QD32, file in large folios", "randwrite", 4 * K, 32, 8, walls=STORE, lun="large"),
     row("4 KiB write QD32, file on XFS", "randwrite", 4 * K, 32, 4, walls=STORE, tarn="tarn-xfs"),
 ]
 FIGURES = {  # key of iload's answer, unit, whether less is better
@@ -110,18 +112,19 @@ class Servers:
         return self.running[name].pid
 
     def tarn(self, name):
-        luns = {"tarn": lambda: ["mem:1G", self.image(self.folder)], "tarn-poll": lambda: ["mem:1G"],
-                "tarn-xfs": lambda: [self.image(self.xfs())]}[name]()
+        luns = {"tarn": lambda: ["mem:1G", self.image(self.folder, "file"), self.image(self.folder, "large")],
+                "tarn-poll": lambda: ["mem:1G"], "tarn-xfs": lambda: [self.image(self.xfs(), "file")]}[name]()
         more = ["--busy-poll", "100"] if name == "tarn-poll" else []
         return [self.args.tarn, "serve", "--cores", "1", "--listen", f"127.0.0.1:{PORTS[name]}", "--target", IQN,
                 "--state", str(self.folder / f"state-{name}"), "--log", "warn"] + more + [str(lun) for lun in luns]
 
-    def image(self, folder):
-        path = folder / "disk.img"
-        if not path.exists():
-            with open("/dev/urandom", "rb") as source, open(path, "wb") as image:
-                for _ in range(1024):
-                    image.write(source.read(M))
+    def image(self, folder, kind):
+        path = folder / f"{kind}.img"
+        with open(path, "wb", buffering=0) as image:
+            for _ in range(1024):
+                data, piece = os.urandom(M), PIECES[kind]
+                for start in range(0, M, piece):
+                    image.write(data[start:start + piece])
         return path
 
     def xfs(self):

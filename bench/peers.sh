@@ -49,7 +49,8 @@ start_tgt() {
     line "tgt-$n" iscsi "$TGT_PORT" "$iqn" 1 "$pid"
   done
 }
-stop_tgt() { tgtadm -C "$TGT_CTL" --op delete --mode system 2>/dev/null || true; kill "$(cat "$DIR/tgt.pid")" 2>/dev/null || true; }
+stop_tgt() { # it ignores SIGTERM while it has targets
+  tgtadm -C "$TGT_CTL" --op delete --mode system 2>/dev/null || true; kill -KILL "$(cat "$DIR/tgt.pid")" 2>/dev/null || true; }
 
 start_istgt() {
   mkdir -p "$DIR/istgt"; echo >"$DIR/istgt/auth.conf"

@@ -34,6 +34,16 @@ pub struct Look {
     threads: BTreeMap<u32, u64>,
 }
 
+/// The CPUs that a process may run on, as the kernel lists them (`0-3,8`); `None` when it is gone.
+#[must_use]
+pub fn allowed_cpus(pid: u32) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    Some(line.trim().to_owned())
+}
+
 impl Process {
     /// The process with this number.
     #[must_use]

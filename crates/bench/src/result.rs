@@ -81,7 +81,7 @@ impl Metric {
         form(
             Self::TargetUser,
             "target_user_us_per_io",
-            "user",
+            "user CPU",
             "us/IO",
             false,
             2,
@@ -89,7 +89,7 @@ impl Metric {
         form(
             Self::TargetSystem,
             "target_system_us_per_io",
-            "system",
+            "system CPU",
             "us/IO",
             false,
             2,

@@ -13,6 +13,8 @@ const READ_PERCENT: u8 = 70;
 pub enum Suite {
     /// A first look: small random and large sequential I/Os.
     Quick,
+    /// What tells targets apart: small I/Os over depths, many sessions, large I/Os.
+    Compare,
     /// The points of [`PUBLISHED`].
     Papers,
     /// Every access over the block sizes and depths that disk testers go through.
@@ -21,13 +23,14 @@ pub enum Suite {
 
 impl Suite {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Quick, Self::Papers, Self::Full];
+    pub const ALL: [Self; 4] = [Self::Quick, Self::Compare, Self::Papers, Self::Full];
 
     /// As on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Quick => "quick",
+            Self::Compare => "compare",
             Self::Papers => "papers",
             Self::Full => "full",
         }
@@ -44,6 +47,10 @@ impl Suite {
     pub fn points(self) -> Vec<Point> {
         match self {
             Self::Quick => QUICK.iter().flat_map(|row| row.sweep().points()).collect(),
+            Self::Compare => COMPARE
+                .iter()
+                .flat_map(|row| row.sweep().points())
+                .collect(),
             Self::Papers => {
                 let mut points: Vec<Point> = Vec::new();
                 for published in PUBLISHED {
@@ -58,10 +65,11 @@ impl Suite {
     }
 }
 
-/// Lists of a suite; sessions are one.
+/// Lists of a suite.
 struct Row {
     accesses: &'static [Access],
     block_bytes: &'static [u32],
+    sessions: u32,
     depths: &'static [u32],
 }
 
@@ -70,7 +78,7 @@ impl Row {
         Sweep {
             accesses: self.accesses.to_vec(),
             block_bytes: self.block_bytes.to_vec(),
-            sessions: vec![1],
+            sessions: vec![self.sessions],
             depths: self.depths.to_vec(),
             read_percent: READ_PERCENT,
         }
@@ -81,11 +89,40 @@ const QUICK: &[Row] = &[
     Row {
         accesses: &[Access::RandRead, Access::RandWrite],
         block_bytes: &[4 * KIB],
+        sessions: 1,
         depths: &[1, 32],
     },
     Row {
         accesses: &[Access::Read, Access::Write],
         block_bytes: &[MIB],
+        sessions: 1,
+        depths: &[8],
+    },
+];
+
+const COMPARE: &[Row] = &[
+    Row {
+        accesses: &[Access::RandRead],
+        block_bytes: &[512, 4 * KIB],
+        sessions: 1,
+        depths: &[1, 32, 128],
+    },
+    Row {
+        accesses: &[Access::RandWrite],
+        block_bytes: &[4 * KIB],
+        sessions: 1,
+        depths: &[1, 32, 128],
+    },
+    Row {
+        accesses: &[Access::RandRead, Access::RandWrite],
+        block_bytes: &[8 * KIB],
+        sessions: 10,
+        depths: &[10],
+    },
+    Row {
+        accesses: &[Access::Read, Access::Write],
+        block_bytes: &[64 * KIB, MIB],
+        sessions: 1,
         depths: &[8],
     },
 ];
@@ -98,6 +135,7 @@ const FULL: &[Row] = &[Row {
         Access::Write,
     ],
     block_bytes: &[512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB],
+    sessions: 1,
     depths: &[1, 4, 8, 16, 32],
 }];
 

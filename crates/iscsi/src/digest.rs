@@ -5,6 +5,8 @@
 //!
 //! Spec: RFC 7143 section 13.1, test values in RFC 3720 appendix B.4.
 
+use crc_fast::CrcAlgorithm;
+
 /// Size of a digest on the wire.
 pub const DIGEST_LENGTH_BYTES: usize = 4;
 
@@ -28,7 +30,11 @@ impl Digest {
     /// Takes one more piece in.
     #[must_use]
     pub fn update(self, bytes: &[u8]) -> Self {
-        Self(crc32c::crc32c_append(self.0, bytes))
+        // The library takes the state of the register, which is the complement of the digest so far.
+        let state = u64::from(!self.0);
+        let mut digest = crc_fast::Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, state);
+        digest.update(bytes);
+        Self(u32::try_from(digest.finalize()).unwrap_or_default())
     }
 
     /// Takes in the zero bytes that pad a segment of `data_length` bytes to whole words.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::Report;
 use super::plot::{Plot, STYLES, Scale, Series, marker};
+use crate::host::Host;
 use crate::result::{Metric, MetricForm, PointResult, Spread};
 use crate::workload::{Point, Size};
 
@@ -54,7 +55,7 @@ fn head(page: &mut String, report: &Report<'_>) {
         ("CPU", format!("{} x {}", host.cpus, host.cpu_model)),
         ("Kernel", host.kernel.clone()),
         ("TCP", host.congestion_control.clone()),
-        ("Generator", format!("tarn {}", host.tarn_version)),
+        ("Generator", generator(host)),
         ("Command", host.command_line.join(" ")),
     ];
     page.push_str("<dl>");
@@ -68,11 +69,12 @@ fn head(page: &mut String, report: &Report<'_>) {
             page,
             "<li><svg class=\"key\" viewBox=\"0 0 28 14\" aria-hidden=\"true\">\
              <path class=\"line s{style}\" d=\"M0 7H28\"/><path class=\"mark s{style}\" d=\"{}\"/>\
-             </svg><b>{}</b> {}, {}</li>",
+             </svg><b>{}</b> {}, {}{}</li>",
             marker(style, 14.0, 7.0),
             escaped(&target.label),
             escaped(&target.transport),
-            escaped(&target.place)
+            escaped(&target.place),
+            on_cpus(target.cpus.as_deref())
         );
     }
     page.push_str("</ul>\n");
@@ -83,6 +85,16 @@ fn head(page: &mut String, report: &Report<'_>) {
             escaped(failure)
         );
     }
+}
+
+fn generator(host: &Host) -> String {
+    let cpus: Vec<String> = host.pinned_cpus.iter().map(usize::to_string).collect();
+    let pinned = (!cpus.is_empty()).then(|| cpus.join(","));
+    format!("tarn {}{}", host.tarn_version, on_cpus(pinned.as_deref()))
+}
+
+fn on_cpus(list: Option<&str>) -> String {
+    list.map_or_else(String::new, |list| format!(", on CPU {}", escaped(list)))
 }
 
 /// Where a later target is better than the first, in words.
@@ -410,6 +422,7 @@ mod tests {
             transport: "iscsi".to_owned(),
             place: "h:1".to_owned(),
             pid: None,
+            cpus: None,
         });
         render(&Report {
             host: &host,

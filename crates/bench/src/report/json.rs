@@ -202,6 +202,7 @@ mod tests {
             transport: "iscsi".to_owned(),
             place: "h:1".to_owned(),
             pid: None,
+            cpus: None,
         }];
         let report = Report {
             host: &host,

@@ -33,4 +33,6 @@ pub struct TargetNote {
     pub place: String,
     /// Its process, if that was measured.
     pub pid: Option<u32>,
+    /// The CPUs that this process may run on, as the kernel lists them (`0-3,8`).
+    pub cpus: Option<String>,
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use ::bench::host::Host;
+use ::bench::process;
 use ::bench::report::{Report, TargetNote, html, json};
 use ::bench::url::redacted;
 use ::bench::{Outcome, Plan, TargetPlan};
@@ -55,6 +56,7 @@ fn note(plan: &TargetPlan) -> TargetNote {
         transport: address.kind().to_owned(),
         place: address.place(),
         pid: plan.pid,
+        cpus: plan.pid.and_then(process::allowed_cpus),
     }
 }
 
