@@ -282,6 +282,10 @@ pub trait Backstore: fmt::Debug {
         let _forgotten = tag;
     }
 
+    /// Has every read and write done by the ring, where a test can look at it and let it fail.
+    #[cfg(test)]
+    fn use_ring_only(&mut self) {}
+
     /// Takes over the size that [`SharedStore::probe_size`] found last. Answers it in bytes when it
     /// differs from the one before.
     fn refresh_size(&mut self) -> Option<u64>;

@@ -82,8 +82,10 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new(shared: &dyn SharedStore) -> Self {
+        let mut store = shared.handle().unwrap();
+        store.use_ring_only();
         Self {
-            store: shared.handle().unwrap(),
+            store,
             pool: Pool::new(64 << 20).unwrap(),
             faults: VecDeque::new(),
             bad: None,

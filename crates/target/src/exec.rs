@@ -77,7 +77,15 @@ impl Core {
                         None => break Hindrance::DataOut,
                     }
                 }
-                Step::Io(request) if !needs_buffer(&request, unit.store.capabilities()) => {
+                Step::Io(request) => {
+                    let request = if needs_buffer(&request, unit.store.capabilities()) {
+                        match with_buffer(request, &self.pool) {
+                            Ok(request) => request,
+                            Err(request) => break Hindrance::Other(Step::Io(request)),
+                        }
+                    } else {
+                        request
+                    };
                     match unit.store.submit(tag, request) {
                         Submitted::Done(result) => Input::Io(result),
                         submitted @ (Submitted::Ring(_)
@@ -91,7 +99,7 @@ impl Core {
                     self.respond(session, id, outcome, descriptor);
                     return;
                 }
-                step @ (Step::Io(_) | Step::Done(_) | Step::Owner(_) | Step::Fence(_)) => {
+                step @ (Step::Done(_) | Step::Owner(_) | Step::Fence(_)) => {
                     break Hindrance::Other(step);
                 }
             };

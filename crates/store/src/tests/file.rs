@@ -5,7 +5,10 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::testing::{Bench, Fault, Scratch, pattern};
-use crate::{CacheMode, IoFailure, OpenOptions, SharedStore, StoreKind};
+use crate::{
+    CacheMode, IoAnswer, IoFailure, IoRequest, IoTag, OpenOptions, SharedStore, StoreKind,
+    Submitted,
+};
 
 const SIZE: u64 = 1 << 20;
 
@@ -290,4 +293,44 @@ fn a_read_only_file_refuses_every_change_and_flushes_nothing() {
     bench.flush().unwrap();
     assert!(bench.trace.is_empty());
     assert_eq!(bench.read(0, 512).unwrap(), [0; 512]);
+}
+
+/// The other tests let the ring do everything; here reads may be answered from the page cache.
+#[test]
+fn a_read_of_what_is_cached_is_answered_at_once_and_the_rest_is_left_to_the_ring() {
+    let scratch = Scratch::new();
+    let disk = open(&scratch, CacheMode::WriteBack);
+    let mut bench = Bench::new(&*disk);
+    bench.write(8192, &[7; 8192]).unwrap();
+    let mut store = disk.handle().unwrap();
+    let mut read = |offset, len: usize| {
+        let buffer = bench.pool.allocate(len).unwrap();
+        store.submit(
+            IoTag(1),
+            IoRequest::Read {
+                offset,
+                len,
+                buffer: Some(buffer),
+            },
+        )
+    };
+    match read(8192, 8192) {
+        Submitted::Done(Ok(IoAnswer::Data(data))) => assert_eq!(data.to_vec(), [7; 8192]),
+        // A file system that cannot tell.
+        Submitted::Ring(_) => {}
+        other @ (Submitted::Done(_)
+        | Submitted::Helper(_)
+        | Submitted::Pending
+        | Submitted::Full(_)) => panic!("{other:?}"),
+    }
+    // More than is copied in a moment.
+    assert!(matches!(read(0, 1 << 20), Submitted::Ring(_)));
+    // Cut short behind our back: the ring finds out.
+    std::fs::File::options()
+        .write(true)
+        .open(scratch.path("disk"))
+        .unwrap()
+        .set_len(10_000)
+        .unwrap();
+    assert!(matches!(read(8192, 8192), Submitted::Ring(_)));
 }
