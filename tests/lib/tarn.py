@@ -40,7 +40,10 @@ def run(*arguments, limit_s=20, cwd=None):
 
 
 def many_luns(count, size="16M", limits=""):
-    """The text of a configuration whose one target has `count` memory disks as LUN 0, 1, ...; `limits` are lines of that section."""
+    """The text of a configuration whose one target has `count` memory disks as LUN 0, 1, ...
+
+    `limits` are lines of the section of that name.
+    """
     units = "".join(f'[[lun]]\nid = "disk{n}"\nstore = "mem:{size}"\n' for n in range(count))
     luns = "".join(f'    {{ lun = {n}, id = "disk{n}" }},\n' for n in range(count))
     return f'{units}[[target]]\nname = "{IQN}"\nportals = ["127.0.0.1:{{port}}"]\nluns = [\n{luns}]\n[limits]\n{limits}\n'

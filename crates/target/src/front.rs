@@ -32,10 +32,13 @@ use crate::session::SessionProfile;
 use crate::token::Purpose;
 
 /// Probes of the kernel, for peers that vanish without a word while nothing is asked of them.
+///
+/// Sessions that began together are probed together, and of such a burst a device may drop all but
+/// what its queue holds, by default 1,000 packets: so many probes that 10,000 sessions get through.
 const KEEP_ALIVE: KeepAlive = KeepAlive {
     idle: Duration::from_secs(40),
-    interval: Duration::from_secs(2),
-    probes_max: 10,
+    interval: Duration::from_secs(1),
+    probes_max: 20,
     patience: Duration::from_secs(60),
 };
 
