@@ -11,7 +11,6 @@ Spec: RFC 7143 (what a target must answer), SPC-4 (REPORT SUPPORTED OPERATION CO
 import os
 import pathlib
 import random
-import resource
 import socket
 import struct
 import sys
@@ -23,7 +22,7 @@ import iscsi
 import scsi
 from harness import check, equal, measured, wait_for
 from iscsi import IMMEDIATE, NO_TAG, Pdu
-from tarn import IQN, Tarn
+from tarn import IQN, Tarn, raise_descriptor_limit
 
 MIB = 1 << 20
 BLOCK = 512
@@ -362,18 +361,6 @@ def a_login_with_header_segments():
             pdu.bhs[4] = words
             send_quietly(s.connection, pdu.pack())
             answer_or_close(s.connection, LOGIN_S + 3)
-
-
-def raise_descriptor_limit(wanted):
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < wanted:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))
-            return wanted
-        except (ValueError, OSError):
-            wanted = hard
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-    return max(soft, wanted)
 
 
 @attack(limit_s=180)

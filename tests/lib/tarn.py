@@ -1,6 +1,7 @@
 """Runs the tarn program for a test: on free ports, in a directory of its own, watched until its end."""
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import socket
@@ -38,6 +39,29 @@ def run(*arguments, limit_s=20, cwd=None):
                           stdin=subprocess.DEVNULL)
 
 
+def many_luns(count, size="16M", limits=""):
+    """The text of a configuration whose one target has `count` memory disks as LUN 0, 1, ...
+
+    `limits` are lines of the section of that name.
+    """
+    units = "".join(f'[[lun]]\nid = "disk{n}"\nstore = "mem:{size}"\n' for n in range(count))
+    luns = "".join(f'    {{ lun = {n}, id = "disk{n}" }},\n' for n in range(count))
+    return f'{units}[[target]]\nname = "{IQN}"\nportals = ["127.0.0.1:{{port}}"]\nluns = [\n{luns}]\n[limits]\n{limits}\n'
+
+
+def raise_descriptor_limit(wanted):
+    """Lets this process and those it starts have `wanted` open files, or as many as the system allows. Returns how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))
+            return wanted
+        except (ValueError, OSError):
+            wanted = hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    return max(soft, wanted)
+
+
 class Tarn:
     """One tarn process.
 
@@ -52,6 +76,7 @@ class Tarn:
         self.arguments, self.prefix = list(arguments), list(prefix)
         self.check_exit = check_exit
         self.process = None
+        self.start_seconds = None       # from the process to the first accepted connection, to some 20 ms
         self.log_path = self.dir / "log"
         self.out_path = self.dir / "out"
 
@@ -76,7 +101,8 @@ class Tarn:
         with open(self.log_path, "ab") as log, open(self.out_path, "ab") as out:
             self.process = subprocess.Popen([*self.prefix, *self.command()], stdin=subprocess.DEVNULL, stdout=out,
                                             stderr=log, cwd=self.dir)
-        end = time.monotonic() + START_LIMIT_S
+        begin = time.monotonic()
+        end = begin + START_LIMIT_S
         while not listens(self.port):
             if self.process.poll() is not None:
                 raise harness.Failure(f"tarn ended with {self.process.returncode} at its start:\n{self.log_tail()}")
@@ -84,6 +110,7 @@ class Tarn:
                 self.kill()
                 raise harness.Failure(f"tarn does not serve within {START_LIMIT_S} s:\n{self.log_tail()}")
             time.sleep(0.02)
+        self.start_seconds = time.monotonic() - begin
         return self
 
     def alive(self):

@@ -236,6 +236,11 @@ impl Core {
     pub(crate) fn close_request(&mut self, ticket: Ticket) {
         if self.request_mut(ticket).is_some() {
             self.requests.remove(ticket.request);
+            if self.requests.is_empty() {
+                // A login asks one question for each of its units, and every turn walks the whole
+                // table, vacant places too.
+                self.requests.clear();
+            }
         }
     }
 
