@@ -1,0 +1,90 @@
+//! What the administration asks of the daemon it belongs to.
+
+use crate::event::{Event, Finding};
+use crate::plan::{Applied, Change, Document, Plan, Revision};
+use crate::problem::Problem;
+use crate::stats::Stats;
+use crate::view::{Access, AccessQuestion, Lun, Session, Status, Target};
+
+/// The daemon, as its administration sees it. Calls may block for as long as a step of a plan
+/// takes, which is bounded; none is made by a core. All may be made from several threads at once.
+pub trait Control: Send + Sync + 'static {
+    /// The daemon in one look.
+    fn status(&self) -> Status;
+
+    /// The configuration that runs.
+    fn document(&self) -> Document;
+
+    /// The same with every default written out, and without comments.
+    fn effective(&self) -> Document;
+
+    /// What applying this document would do. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The document breaks a rule.
+    fn plan(&self, text: &str) -> Result<Plan, Problem>;
+
+    /// Applies a document, as a whole or not at all. `only_at` is the revision it must start from;
+    /// `None` takes any. A document that changes nothing is no new revision. On success, it has
+    /// taken effect on every core and is on disk.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing was changed.
+    fn apply(&self, change: Change, only_at: Option<u64>, author: &str)
+    -> Result<Applied, Problem>;
+
+    /// The revisions that are kept, the last first.
+    fn history(&self) -> Vec<Revision>;
+
+    /// The document of a revision that is kept.
+    fn document_of(&self, revision: u64) -> Option<Document>;
+
+    /// All units, in the order of the file.
+    fn luns(&self) -> Vec<Lun>;
+
+    /// All targets, in the order of the file.
+    fn targets(&self) -> Vec<Target>;
+
+    /// All sessions.
+    ///
+    /// # Errors
+    ///
+    /// The data plane does not answer.
+    fn sessions(&self) -> Result<Vec<Session>, Problem>;
+
+    /// Ends a session, with all its commands. Returns when it has ended.
+    ///
+    /// # Errors
+    ///
+    /// There is none of that number, or its end takes too long.
+    fn end_session(&self, id: u16) -> Result<(), Problem>;
+
+    /// Keeps a secret in a private file that belongs to the daemon. Gives the path to put into the
+    /// document.
+    ///
+    /// # Errors
+    ///
+    /// The secret breaks a rule, or cannot be written.
+    fn keep_secret(&self, user: &str, secret: &str, is_mutual: bool) -> Result<String, Problem>;
+
+    /// The dry run of the rules of access, target by target.
+    ///
+    /// # Errors
+    ///
+    /// The question has no sense: a name or address that is none.
+    fn access(&self, question: &AccessQuestion) -> Result<Vec<Access>, Problem>;
+
+    /// Counters, now.
+    fn stats(&self) -> Stats;
+
+    /// Events with a number above `after`, the oldest first, at most `most` of them.
+    fn events(&self, after: u64, most: usize) -> Vec<Event>;
+
+    /// Notes what an administrator did, for the events and the audit log.
+    fn note(&self, event: Event);
+
+    /// What limits or endangers the service.
+    fn findings(&self) -> Vec<Finding>;
+}

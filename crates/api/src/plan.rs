@@ -1,0 +1,140 @@
+//! What a change would do, what it has done, what was before.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The configuration that runs.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Document {
+    /// Its revision.
+    pub revision: u64,
+    /// TOML, with the comments of whoever wrote it.
+    pub text: String,
+}
+
+/// The way from the running configuration to another one.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Plan {
+    /// The revision it starts from.
+    pub revision: u64,
+    /// What would be done, in this order; empty when nothing differs.
+    pub steps: Vec<Step>,
+    /// No step is refused.
+    pub is_applicable: bool,
+    /// What is legal and most likely not meant.
+    pub warnings: Vec<String>,
+}
+
+/// One step of a plan.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Step {
+    /// What happens.
+    pub action: Action,
+    /// To what kind of thing.
+    pub kind: Kind,
+    /// Its id, name, address or key.
+    pub name: String,
+    /// What differs, one line, as `store: "mem:1G" -> "mem:2G"`.
+    pub detail: String,
+    /// With what consequence.
+    pub effect: Effect,
+    /// Why it is refused, and the remedy; or what is drained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The sessions that end with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sessions_ended: Vec<u16>,
+}
+
+/// What a step does.
+#[derive(
+    Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, ToSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// It is new.
+    Add,
+    /// It differs.
+    Change,
+    /// It is gone.
+    Remove,
+}
+
+/// What a step is about.
+#[derive(
+    Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, ToSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A logical unit.
+    Lun,
+    /// A target.
+    Target,
+    /// An address of a target.
+    Portal,
+    /// A unit as a target shows it.
+    View,
+    /// A group of initiators.
+    Group,
+    /// A CHAP user.
+    User,
+    /// A key of `[server]`.
+    Server,
+    /// A key of `[limits]`.
+    Limits,
+    /// A key of `[admin]`.
+    Admin,
+}
+
+/// What a step costs those who work meanwhile.
+#[derive(
+    Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, ToSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Effect {
+    /// Nobody loses anything; initiators learn of it by unit attention.
+    Online,
+    /// Commands that are under way on it are ended first, or sessions are.
+    NeedsDrain,
+    /// It cannot be done while Tarn runs.
+    Refused,
+}
+
+/// A change to be made: the whole new configuration.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// TOML.
+    pub text: String,
+    /// What it is for, for the history; one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+}
+
+/// A change that was made.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Applied {
+    /// The revision that runs now; the old one when nothing differed.
+    pub revision: u64,
+    /// What was done.
+    pub steps: Vec<Step>,
+    /// What is legal and most likely not meant.
+    pub warnings: Vec<String>,
+}
+
+/// A revision of the past, or the one that runs.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Revision {
+    /// Its number.
+    pub revision: u64,
+    /// When it was applied.
+    pub applied_ms: u64,
+    /// Who applied it: `uid 1000` on the socket, the token's name elsewhere, `start` for a file
+    /// read at the start.
+    pub author: String,
+    /// What it was for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+    /// Its steps, one line each.
+    pub summary: Vec<String>,
+}

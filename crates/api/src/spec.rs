@@ -1,0 +1,119 @@
+//! What is configured, section by section: the keys of `tarn.toml`, which docs/CONFIG.md tells.
+//!
+//! A key that may be left out of the file may be left out here and is then absent, not `null`.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// `[[lun]]`: a logical unit.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Lun {
+    /// What targets call the unit.
+    pub id: String,
+    /// Where the data lives, as `file:/srv/disk.img?size=10G`.
+    pub store: String,
+    /// Unit serial number, if not the one that was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+    /// NAA designator in hexadecimal digits, if not the one that was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub naa: Option<String>,
+}
+
+/// `[[target]]`: an iSCSI target.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// TargetName.
+    pub name: String,
+    /// TargetAlias.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<String>,
+    /// Where it is reached; absent: the default of the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub portals: Option<Vec<Portal>>,
+    /// CHAP users that may log in; empty: everyone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub auth: Vec<String>,
+    /// CHAP algorithms; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chap_algorithms: Option<Vec<String>>,
+    /// What it shows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub luns: Vec<TargetLun>,
+}
+
+/// An address of a target.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Portal {
+    /// `ADDRESS:PORT` to listen on, IPv6 in brackets.
+    pub bind: String,
+    /// `HOST:PORT` that discovery tells, if not the address the initiator came to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advertise: Option<String>,
+    /// Target portal group tag; absent: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<u16>,
+}
+
+/// An entry of a target's `luns`.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TargetLun {
+    /// The logical unit number, up to 16383.
+    pub lun: u16,
+    /// The `id` of the unit.
+    pub id: String,
+    /// The groups that see it; empty: everyone who may log in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// Writes are refused through this entry.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub readonly: bool,
+}
+
+/// `[[group]]`: a group of initiators.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    /// What units call the group.
+    pub id: String,
+    /// Name patterns, addresses, networks and users.
+    pub initiators: Vec<String>,
+}
+
+/// `[[user]]`: a CHAP user. Secrets go in and never come out.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct User {
+    /// CHAP_N of the initiator.
+    pub name: String,
+    /// The file of the secret, which must be private. Absent in a request that brings a `secret`:
+    /// Tarn keeps it in a private file of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_file: Option<String>,
+    /// The secret, 12 to 128 bytes; only ever in requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(write_only)]
+    pub secret: Option<String>,
+    /// With what the target proves itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mutual: Option<Mutual>,
+}
+
+/// The target's side of mutual CHAP.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Mutual {
+    /// CHAP_N of the target.
+    pub name: String,
+    /// As [`User::secret_file`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_file: Option<String>,
+    /// As [`User::secret`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(write_only)]
+    pub secret: Option<String>,
+}

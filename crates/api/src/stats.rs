@@ -1,0 +1,125 @@
+//! Counters. All grow from the start of what they belong to, and never shrink; rates are made by
+//! whoever reads twice.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Upper bounds of the buckets of a latency histogram, in microseconds, each inclusive; one more
+/// bucket holds what is above the last. Two to the octave.
+pub const LATENCY_BOUNDS_US: [u64; 40] = {
+    let mut bounds = [0; 40];
+    let mut at = 0;
+    while at < bounds.len() {
+        let octave = 1 << (at / 2 + 2);
+        bounds[at] = if at % 2 == 0 {
+            octave
+        } else {
+            octave + octave / 2
+        };
+        at += 1;
+    }
+    bounds
+};
+
+/// Everything that is counted, at one moment.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct Stats {
+    /// When it was read.
+    pub at_ms: u64,
+    /// Each core.
+    pub cores: Vec<Core>,
+    /// Commands, by unit and initiator. Beyond the limit of series those that came last are
+    /// counted together under the initiator `other`.
+    pub series: Vec<Series>,
+    /// Logins.
+    pub logins: Logins,
+    /// Sessions now.
+    pub sessions: u32,
+}
+
+/// A core.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct Core {
+    /// Its number.
+    pub core: u32,
+    /// Time it was not asleep.
+    pub busy_us: u64,
+    /// Turns of its loop.
+    pub turns: u64,
+    /// Sessions that live on it.
+    pub sessions: u32,
+    /// Memory for data in flight.
+    pub pool_bytes: u64,
+    /// How much of it is not in use.
+    pub pool_free_bytes: u64,
+    /// Commands that had to wait for memory.
+    pub starved: u64,
+}
+
+/// The commands of one initiator to one unit.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct Series {
+    /// The unit.
+    pub lun: String,
+    /// InitiatorName, or `other`.
+    pub initiator: String,
+    /// The session, while it lives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<u16>,
+    /// Commands under way.
+    pub depth: u32,
+    /// Commands that read the medium.
+    pub read: Operations,
+    /// Commands that write the medium.
+    pub write: Operations,
+    /// All others.
+    pub other: Operations,
+}
+
+/// What was counted of one kind of command.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct Operations {
+    /// Commands that were answered.
+    pub count: u64,
+    /// Data that went with them.
+    pub bytes: u64,
+    /// Commands that were not answered GOOD.
+    pub errors: u64,
+    /// The sum of their latencies.
+    pub latency_us: u64,
+    /// How many fell into each bucket of [`LATENCY_BOUNDS_US`], and one more for those above; empty
+    /// when there were none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub latency: Vec<u64>,
+}
+
+/// Logins since the start.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct Logins {
+    /// Connections that were accepted.
+    pub accepted: u64,
+    /// Logins that led to a session or joined one.
+    pub succeeded: u64,
+    /// Logins that failed.
+    pub failed: Vec<LoginFailures>,
+}
+
+/// Logins that failed for one cause.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct LoginFailures {
+    /// As `authentication-failure`, `not-found`, `timeout`.
+    pub cause: String,
+    /// How many.
+    pub count: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_grow_by_half_an_octave() {
+        assert_eq!(LATENCY_BOUNDS_US[..6], [4, 6, 8, 12, 16, 24]);
+        assert_eq!(LATENCY_BOUNDS_US[39], 3 << 20);
+    }
+}

@@ -1,0 +1,169 @@
+//! What runs.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::event::Finding;
+use crate::spec;
+
+/// The daemon in one look.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct Status {
+    /// Version of Tarn.
+    pub version: String,
+    /// Process.
+    pub pid: u32,
+    /// When it began.
+    pub started_ms: u64,
+    /// Now, by the clock of the daemon.
+    pub now_ms: u64,
+    /// Revision of the configuration that runs.
+    pub revision: u64,
+    /// The file it was started with; absent for a daemon that was given stores on its command line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_file: Option<String>,
+    /// The state directory.
+    pub state_directory: String,
+    /// Threads that serve.
+    pub cores: u32,
+    /// Logical units.
+    pub luns: u32,
+    /// Targets.
+    pub targets: u32,
+    /// Sessions, discovery sessions too.
+    pub sessions: u32,
+    /// What an administrator should look at, the worst first.
+    pub findings: Vec<Finding>,
+}
+
+/// A logical unit.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct Lun {
+    /// As it is configured. A STORE of the command line has the store as its `id`.
+    pub spec: spec::Lun,
+    /// `file`, `block`, `memory` or `null`.
+    pub kind: String,
+    /// Size.
+    pub size_bytes: u64,
+    /// Size of a logical block.
+    pub block_bytes: u32,
+    /// The store refuses writes.
+    pub readonly: bool,
+    /// `writeback`, `writethrough` or `direct`; absent where there is nothing to cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<String>,
+    /// Unmapped blocks give their space back.
+    pub thin: bool,
+    /// The serial number in use.
+    pub serial: String,
+    /// The NAA designator in use, hexadecimal.
+    pub naa: String,
+    /// Who shows it.
+    pub shown_by: Vec<LunPath>,
+}
+
+/// One way to a unit.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct LunPath {
+    /// The target.
+    pub target: String,
+    /// The logical unit number there.
+    pub lun: u16,
+    /// Who sees it; empty: everyone who may log in.
+    pub groups: Vec<String>,
+    /// Writes are refused on this way.
+    pub readonly: bool,
+}
+
+/// A target.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct Target {
+    /// As it is configured, defaults filled in.
+    pub spec: spec::Target,
+    /// Where it listens, in the order of the portals: a port 0 of the file is the real one here.
+    pub bound: Vec<String>,
+    /// Sessions it has.
+    pub sessions: u32,
+}
+
+/// A session of the target role.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct Session {
+    /// TSIH: names the session while it lives, unique in this daemon.
+    pub id: u16,
+    /// InitiatorName.
+    pub initiator: String,
+    /// Where it comes from, `ADDRESS:PORT`.
+    pub address: String,
+    /// TargetName; absent for discovery.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// Target portal group tag.
+    pub portal_group: u16,
+    /// ISID, 12 hexadecimal digits.
+    pub isid: String,
+    /// The CHAP user it proved to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The core it lives on.
+    pub core: u32,
+    /// Connections.
+    pub connections: u32,
+    /// When it began.
+    pub since_ms: u64,
+    /// What it sees.
+    pub luns: Vec<SessionLun>,
+    /// Negotiated: header digests are on.
+    pub header_digest: bool,
+    /// Negotiated: data digests are on.
+    pub data_digest: bool,
+    /// Commands under way.
+    pub commands: u32,
+    /// Commands it may have under way.
+    pub window: u32,
+    /// Violations of the protocol by the initiator.
+    pub violations: u64,
+    /// How often this initiator port replaced a session of its own since the daemon began.
+    pub reinstatements: u64,
+}
+
+/// A unit as a session sees it.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct SessionLun {
+    /// The number.
+    pub lun: u16,
+    /// The unit.
+    pub id: String,
+    /// Writes are refused.
+    pub readonly: bool,
+}
+
+/// Whose access is asked for: the dry run of the rules.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct AccessQuestion {
+    /// InitiatorName.
+    pub initiator: String,
+    /// Where it would come from; absent: an address that no rule names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// The CHAP user it would prove to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+}
+
+/// What that initiator would meet at one target.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Access {
+    /// The target.
+    pub target: String,
+    /// It may log in.
+    pub may_login: bool,
+    /// CHAP is asked for.
+    pub needs_chap: bool,
+    /// Discovery shows the target.
+    pub is_discovered: bool,
+    /// Why, in words.
+    pub reason: String,
+    /// What it would see.
+    pub luns: Vec<SessionLun>,
+}
