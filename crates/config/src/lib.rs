@@ -31,7 +31,7 @@ mod warning;
 pub use access::{Authentication, Denial, Initiator, LunEntry, LunMap};
 pub use address::{Cidr, HostPort, ISCSI_PORT};
 pub use error::{ConfigError, Rule};
-pub use limits::{DigestPolicy, Limits};
+pub use limits::{DigestPolicy, LimitDifference, Limits};
 pub use model::{
     ChapAlgorithm, Coalescing, Group, GroupIndex, InitiatorMatch, Listener, LogLevel, LunNumber,
     Model, Mutual, Portal, SecretFile, Server, Target, TargetIndex, TargetLun, Unit, UnitIndex,

@@ -101,7 +101,7 @@ impl Core {
             let running = &mut self.tasks[key];
             running.waiters.retain(|&other| other != wait);
             let unit = running.unit;
-            let name = &self.unit_names[unit];
+            let name = &self.units[unit].name;
             if running.is_in_store() && !running.is_orphan {
                 tracing::error!(unit = %name, "the store did not end a request in time");
                 running.is_orphan = true;
@@ -139,6 +139,8 @@ impl Core {
             }
             Then::Logout { session, event } => self.answer_logout(session, event, is_complete),
             Then::SessionEnd { session } => self.bury_session(session),
+            Then::Drained { leaving } => self.handle_drained(leaving),
+            Then::Left { leaving } => self.handle_left(leaving),
             Then::Nothing => {}
         }
     }

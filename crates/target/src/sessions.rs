@@ -11,6 +11,7 @@ use scsi::{Change, ChangeKind, Nexus, UnitAttention};
 
 use crate::FRONT_CORE;
 use crate::core::Core;
+use crate::counters::NO_SERIES;
 use crate::directory::Placement;
 use crate::letter::{Adoption, Entry, Letter};
 use crate::running::{Request, Then};
@@ -195,6 +196,7 @@ impl Core {
                 MappedLun {
                     unit: visible.unit,
                     nexus: slot,
+                    series: NO_SERIES,
                 },
             );
         }
@@ -219,6 +221,12 @@ impl Core {
             connections: Vec::new(),
             is_ending: false,
             end_reason: None,
+            is_return: placement.is_return,
+            digests: (
+                negotiated.connection.header_digest,
+                negotiated.connection.data_digest,
+            ),
+            receipts: Vec::new(),
             violations: 0,
         });
         self.by_tsih.insert(placement.tsih, key);
@@ -331,6 +339,8 @@ impl Core {
                 | Then::Logout { .. }
                 | Then::Installed { .. }
                 | Then::SessionEnd { .. }
+                | Then::Drained { .. }
+                | Then::Left { .. }
                 | Then::Nothing => {}
             }
         }
@@ -340,6 +350,7 @@ impl Core {
                 Request::Management { .. }
                 | Request::Task(_)
                 | Request::Fence { .. }
+                | Request::Administrator { .. }
                 | Request::Nobody => {}
             }
         }
