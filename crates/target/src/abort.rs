@@ -15,6 +15,7 @@ use crate::core::Core;
 use crate::letter::Letter;
 use crate::plan::{TargetIndex, UnitIndex};
 use crate::running::{Request, Stage, Then, Wait};
+use crate::watcher::Happening;
 
 /// A reset is several aborts, one after the other on each unit; it is answered after this many
 /// times what one may take.
@@ -104,6 +105,7 @@ impl Core {
             let name = &self.units[unit].name;
             if running.is_in_store() && !running.is_orphan {
                 tracing::error!(unit = %name, "the store did not end a request in time");
+                self.watcher.hear(&Happening::StoreStuck { unit: name });
                 running.is_orphan = true;
                 self.units[unit].orphans += 1;
                 self.refuse_access(unit, true);

@@ -17,6 +17,7 @@ use crate::plan::{UnitIndex, UnitPlan};
 use crate::plane::StartError;
 use crate::running::Request;
 use crate::unit::{Owned, Unit};
+use crate::watcher::Happening;
 
 /// What stands where a store was: it takes nothing.
 #[derive(Debug)]
@@ -178,6 +179,11 @@ impl Core {
         let blocks = capabilities.size_bytes / u64::from(capabilities.block_bytes);
         if blocks != known {
             tracing::info!(unit = %self.units[unit].name, blocks, "the size of a unit changed");
+            let unit_name = &self.units[unit].name;
+            self.watcher.hear(&Happening::UnitResized {
+                unit: unit_name,
+                blocks,
+            });
             let ticket = self.open_request(request);
             let kind = ChangeKind::CapacityChanged { blocks };
             self.ask_owner(unit, ticket, Change { from: None, kind });

@@ -4,6 +4,7 @@
 //! became ready. Nothing here waits; what another core must do is asked for by letter.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use iscsi::pdu::Tsih;
@@ -22,6 +23,7 @@ use crate::running::{Request, Running, Wait};
 use crate::session::{Connection, SessionEntry};
 use crate::token::Purpose;
 use crate::unit::{Owned, Unit};
+use crate::watcher::Watcher;
 
 /// How often sessions are looked at for silence, and stores for a changed size.
 const TICK: Duration = Duration::from_secs(1);
@@ -76,6 +78,7 @@ pub(crate) struct Core {
     /// The sessions' windows are kept small because memory is short.
     pub(crate) is_short_of_memory: bool,
     pub(crate) tally: Tally,
+    pub(crate) watcher: Arc<dyn Watcher>,
     /// Accepts and logs in; one core has it.
     pub(crate) front: Option<Front>,
     pub(crate) next_tick: Duration,

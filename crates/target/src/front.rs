@@ -32,6 +32,7 @@ use crate::plane::StartError;
 use crate::policy::{Asker, Policy};
 use crate::session::SessionProfile;
 use crate::token::Purpose;
+use crate::watcher::Happening;
 
 /// Probes of the kernel, for peers that vanish without a word while nothing is asked of them.
 ///
@@ -157,6 +158,10 @@ impl Front {
     ) -> Result<(Option<NexusKey>, SessionProfile), LoginStatus> {
         let mut profile = SessionProfile {
             initiator_name: negotiated.initiator_name.as_str().to_owned(),
+            target_name: negotiated
+                .target_name
+                .as_ref()
+                .map(|name| name.as_str().to_owned()),
             isid: negotiated.isid,
             peer: login.peer,
             portal: login.portal,
@@ -484,7 +489,13 @@ impl Core {
                 LoginAction::Close(violation) => {
                     tracing::info!(peer = %login.peer, %violation, "login failed");
                     login.close_when_sent = true;
+                    let peer = login.peer;
                     front.count_failure(violation.status());
+                    self.watcher.hear(&Happening::LoginFailed {
+                        peer,
+                        cause: login_cause(violation.status()),
+                        reason: &violation.to_string(),
+                    });
                 }
             }
         }

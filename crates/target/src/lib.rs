@@ -16,6 +16,7 @@
 //! | `front` | accepting and login, on one core |
 //! | `directory` | which session is where |
 //! | `counters` | what is counted |
+//! | `watcher` | what an administrator hears of |
 //! | `handle` | what an administrator may change, and waits for |
 //! | `change`, `grant` | what that means for units and sessions |
 //!
@@ -45,6 +46,7 @@ mod sessions;
 mod stop;
 mod token;
 mod unit;
+mod watcher;
 
 pub use counters::{
     CommandKind, CoreCounts, KindCounts, LATENCY_BUCKETS, LoginCounts, SeriesCounts, latency_bucket,
@@ -57,6 +59,7 @@ pub use plan::{
 pub use plane::{DataPlane, StartError};
 pub use policy::{Asker, Authorization, Policy, VisibleLun, VisibleTarget};
 pub use report::SessionReport;
+pub use watcher::{Happening, Watcher, Who};
 
 /// The core that listens, logs in, and keeps the directory of sessions.
 pub(crate) const FRONT_CORE: usize = 0;

@@ -21,6 +21,7 @@ use crate::plan::UnitIndex;
 use crate::running::{Request, Stage, Then};
 use crate::token::Purpose;
 use crate::unit::{Current, Fence, OwnedFence, overlap};
+use crate::watcher::Happening;
 
 /// How many stores are looked at per tick, so that many units cost no more than few.
 const PROBES_PER_TICK: usize = 8;
@@ -153,6 +154,10 @@ impl Core {
             return;
         };
         let before = current.before.take();
+        if !is_safe {
+            let unit = &self.units[unit].name;
+            self.watcher.hear(&Happening::StateNotKept { unit });
+        }
         if is_safe {
             self.announce(unit);
         } else if let Some(before) = before {

@@ -10,6 +10,7 @@ use reactor::Listener;
 use store::SharedStore;
 
 use crate::policy::Policy;
+use crate::watcher::Watcher;
 
 /// A target. An index names one target for as long as the plane runs.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -42,6 +43,8 @@ pub struct Plan {
     pub portals: Vec<Listener>,
     /// Who may do what.
     pub policy: Arc<dyn Policy>,
+    /// Hears of what happens.
+    pub watcher: Arc<dyn Watcher>,
     /// Sizes and times.
     pub settings: Settings,
 }

@@ -17,6 +17,7 @@ use crate::handle::Handle;
 use crate::letter::Letter;
 use crate::plan::{Plan, Settings, TargetPlan, UnitIndex, UnitPlan};
 use crate::policy::Policy;
+use crate::watcher::Watcher;
 
 /// Size of one receive chunk. Large enough for some thousand commands, small enough that a chunk
 /// kept by one write does not weigh much.
@@ -79,6 +80,7 @@ struct Parts {
     settings: Settings,
     units: Vec<(UnitIndex, UnitPlan)>,
     counters: Vec<Arc<CoreCounters>>,
+    watcher: Arc<dyn Watcher>,
     posts: Vec<Post<Letter>>,
 }
 
@@ -91,6 +93,7 @@ impl DataPlane {
             targets,
             portals,
             policy,
+            watcher,
             settings,
         } = plan;
         let core_count = settings.cores.max(1);
@@ -123,6 +126,7 @@ impl DataPlane {
             settings,
             units: (0..).map(UnitIndex).zip(units).collect(),
             counters,
+            watcher,
             posts: posts.clone(),
         });
         let mut plane = Self {
@@ -280,6 +284,7 @@ impl Core {
             starved_sessions: Vec::new(),
             is_short_of_memory: false,
             tally,
+            watcher: Arc::clone(&parts.watcher),
             front,
             next_tick: Duration::ZERO,
             probes_in_flight: 0,

@@ -13,11 +13,14 @@ use scsi::{Lun, LunInventory, Nexus, NexusId, NexusSlot, PortName};
 use crate::handle::Receipt;
 use crate::plan::{TargetIndex, UnitIndex};
 use crate::policy::{Asker, VisibleLun};
+use crate::watcher::Who;
 
 /// What the front desk knows of a session when it begins.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionProfile {
     pub(crate) initiator_name: String,
+    /// TargetName; `None` for discovery.
+    pub(crate) target_name: Option<String>,
     pub(crate) isid: Isid,
     pub(crate) peer: SocketAddr,
     /// The address of ours that was reached.
@@ -153,6 +156,16 @@ pub(crate) struct SessionEntry {
 }
 
 impl SessionEntry {
+    /// Who is behind it, for those who hear of it.
+    pub(crate) fn who(&self) -> Who<'_> {
+        Who {
+            session: self.tsih.0,
+            initiator: &self.profile.initiator_name,
+            peer: self.profile.peer,
+            target: self.profile.target_name.as_deref(),
+        }
+    }
+
     /// The I_T nexus, as changes of shared state name it.
     pub(crate) fn nexus(&self) -> Nexus {
         Nexus {

@@ -16,6 +16,7 @@ use crate::directory::Placement;
 use crate::letter::{Adoption, Entry, Letter};
 use crate::running::{Request, Then};
 use crate::session::{Connection, LunMap, MappedLun, SessionEntry, SessionProfile};
+use crate::watcher::Happening;
 
 impl Core {
     /// A connection arrives at the core of its session, with its login not yet answered.
@@ -230,6 +231,8 @@ impl Core {
             violations: 0,
         });
         self.by_tsih.insert(placement.tsih, key);
+        let who = self.sessions[key].who();
+        self.watcher.hear(&Happening::SessionBegan { who });
         let units: Vec<usize> = self.sessions[key]
             .luns
             .iter()
@@ -291,6 +294,8 @@ impl Core {
             violations = entry.violations,
             "session ends: {reason}"
         );
+        let who = entry.who();
+        self.watcher.hear(&Happening::SessionEnded { who, reason });
         let connections: Vec<usize> = entry.connections.iter().copied().flatten().collect();
         let tasks = entry.session.tasks();
         let tasks: Vec<usize> = tasks

@@ -12,7 +12,8 @@ use target::{Coalescing, DataPlane, Plan, PortalIndex, Settings, TargetIndex, Un
 
 use crate::banner::{BoundPortal, ServedUnit, banner};
 use crate::daemon::{
-    self, Daemon, PortNumbers, Running, RunningListener, RunningUnit, bind, open_store, unit_plan,
+    self, Daemon, Events, PortNumbers, Running, RunningListener, RunningUnit, bind, open_store,
+    unit_plan,
 };
 use crate::prepare::Prepared;
 use crate::signal::Signals;
@@ -43,12 +44,14 @@ pub(crate) fn serve(prepared: Prepared) -> anyhow::Result<()> {
             &running.ports,
         )?);
     }
+    let events = Arc::<Events>::default();
     let targets = running.target_plans().into_iter().map(|(_, plan)| plan);
     let plane = DataPlane::start(Plan {
         units,
         targets: targets.collect(),
         portals: listeners,
         policy: Arc::new(running.policy()),
+        watcher: Arc::clone(&events) as Arc<dyn target::Watcher>,
         settings,
     })?;
     let daemon = Daemon::new(daemon::Parts {
@@ -60,7 +63,7 @@ pub(crate) fn serve(prepared: Prepared) -> anyhow::Result<()> {
         uid: prepared.uid,
         flags: prepared.flags,
         cores,
-        events: Arc::default(),
+        events,
     })?;
     say(io::stdout().lock(), &text);
     let signal = signals.wait(|| reload(&daemon));

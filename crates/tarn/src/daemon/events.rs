@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use api::event::Event;
+use api::event::{Event, Severity};
+use target::{Happening, Watcher, Who};
 
 /// How many are kept.
 const EVENTS_MAX: usize = 4096;
@@ -45,6 +46,72 @@ impl Events {
     }
 }
 
+/// An event without number and time.
+fn event(severity: Severity, kind: &str, message: String) -> Event {
+    Event {
+        number: 0,
+        at_ms: 0,
+        severity,
+        kind: kind.to_owned(),
+        message,
+        lun: None,
+        target: None,
+        initiator: None,
+        author: None,
+    }
+}
+
+fn of_session(kind: &str, message: String, who: Who<'_>) -> Event {
+    Event {
+        initiator: Some(who.initiator.to_owned()),
+        target: who.target.map(str::to_owned),
+        ..event(Severity::Info, kind, message)
+    }
+}
+
+fn of_unit(severity: Severity, kind: &str, message: String, unit: &str) -> Event {
+    Event {
+        lun: Some(unit.to_owned()),
+        ..event(severity, kind, message)
+    }
+}
+
+impl Watcher for Events {
+    fn hear(&self, happening: &Happening<'_>) {
+        self.note(match *happening {
+            Happening::SessionBegan { who } => {
+                let message = format!("session {} from {}", who.session, who.peer);
+                of_session("session-began", message, who)
+            }
+            Happening::SessionEnded { who, reason } => {
+                let message = format!("session {} from {}: {reason}", who.session, who.peer);
+                of_session("session-ended", message, who)
+            }
+            Happening::LoginFailed {
+                peer,
+                cause,
+                reason,
+            } => {
+                let message = format!("login from {peer}: {reason} ({cause})");
+                event(Severity::Warning, "login-failed", message)
+            }
+            Happening::UnitResized { unit, blocks } => {
+                let message = format!("it has {blocks} blocks now");
+                of_unit(Severity::Info, "lun-resized", message, unit)
+            }
+            Happening::StoreStuck { unit } => {
+                let message =
+                    "its store does not give a request back; it refuses access until then";
+                of_unit(Severity::Error, "store-stuck", message.to_owned(), unit)
+            }
+            Happening::StateNotKept { unit } => {
+                let message = "its reservations or mode pages could not be kept; see the log";
+                of_unit(Severity::Error, "state-not-kept", message.to_owned(), unit)
+            }
+        });
+    }
+}
+
 /// Since 1970-01-01 UTC; zero for a clock that is before that.
 pub(crate) fn milliseconds(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -53,24 +120,12 @@ pub(crate) fn milliseconds(time: SystemTime) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use api::event::Severity;
-
     use super::*;
 
     #[test]
     fn the_last_events_are_kept_and_numbered() {
         let events = Events::default();
-        let event = Event {
-            number: 0,
-            at_ms: 0,
-            severity: Severity::Info,
-            kind: "test".to_owned(),
-            message: String::new(),
-            lun: None,
-            target: None,
-            initiator: None,
-            author: None,
-        };
+        let event = event(Severity::Info, "test", String::new());
         for _ in 0..EVENTS_MAX + 2 {
             events.note(event.clone());
         }
