@@ -183,6 +183,7 @@ fn read_secret(section: &Section<'_>, directory: &Path) -> Result<SecretFile, Co
     }
     Ok(SecretFile {
         path: directory.join(path),
+        text: path.to_owned(),
         place: field.place(),
     })
 }

@@ -14,6 +14,8 @@
 
 mod access;
 mod address;
+mod diff;
+mod effective;
 mod error;
 mod file;
 pub mod keys;
@@ -24,12 +26,15 @@ mod place;
 mod reader;
 mod shorthand;
 mod size;
+mod specs;
 mod store;
 mod unit;
+mod value;
 mod warning;
 
 pub use access::{Authentication, Denial, Initiator, LunEntry, LunMap};
 pub use address::{Cidr, HostPort, ISCSI_PORT};
+pub use diff::{Difference, Differences, InTarget, KeyChange, Renamed, diff, diff_with_secrets};
 pub use error::{ConfigError, Rule};
 pub use limits::{DigestPolicy, LimitDifference, Limits};
 pub use model::{
@@ -41,6 +46,7 @@ pub use name::{IscsiName, NamePattern, default_target_name};
 pub use place::Place;
 pub use shorthand::PORTAL_DEFAULT;
 pub use size::{SIZE_BYTES_MAX, parse_size};
+pub use specs::Specs;
 pub use store::{BlockSize, CacheMode, StoreKind, StoreSpec};
 pub use unit::{Naa, Serial};
 pub use warning::Warning;

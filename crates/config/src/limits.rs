@@ -5,6 +5,7 @@
 
 use crate::Rule;
 use crate::keys::{Fallback, Form, Key};
+use crate::value::{KeyOf, quoted, size};
 
 /// Whether a CRC32C digest is used on a connection.
 ///
@@ -40,6 +41,15 @@ impl DigestPolicy {
                 got: text.to_owned(),
                 wanted: "allow, require or refuse",
             }),
+        }
+    }
+
+    /// The word of the file.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Require => "require",
+            Self::Refuse => "refuse",
         }
     }
 }
@@ -112,6 +122,30 @@ macro_rules! limits {
             get: |limits| u64::from(limits.$name),
         },)*];
 
+        /// The keys of the section with their values.
+        pub(crate) const LIMIT_VALUES: [KeyOf<Limits>; NUMBERS.len() + 4] = [
+            $(KeyOf {
+                name: stringify!($name),
+                value: |_, limits| Some(limits!(@value $kind u64::from(limits.$name))),
+            },)*
+            KeyOf {
+                name: "initial_r2t",
+                value: |_, limits| Some(limits.initial_r2t.to_string()),
+            },
+            KeyOf {
+                name: "immediate_data",
+                value: |_, limits| Some(limits.immediate_data.to_string()),
+            },
+            KeyOf {
+                name: "header_digest",
+                value: |_, limits| Some(quoted(limits.header_digest.as_str())),
+            },
+            KeyOf {
+                name: "data_digest",
+                value: |_, limits| Some(quoted(limits.data_digest.as_str())),
+            },
+        ];
+
         $(const _: () = assert!($max <= <$type>::MAX as u64);)*
         $(const _: () = assert!(is_within($min, $default as u64, $max));)*
 
@@ -154,6 +188,8 @@ macro_rules! limits {
             },
         ];
     };
+    (@value number $value:expr) => { $value.to_string() };
+    (@value bytes $value:expr) => { size($value) };
     (@is_bytes number) => { false };
     (@is_bytes bytes) => { true };
     (@form number $min:expr, $max:expr) => { Form::Number { min: $min, max: $max } };

@@ -103,6 +103,15 @@ impl Coalescing {
             }),
         }
     }
+
+    /// The word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Adaptive => "adaptive",
+            Self::Always => "always",
+        }
+    }
 }
 
 /// How much to log.
@@ -202,6 +211,8 @@ pub struct Mutual {
 pub struct SecretFile {
     /// The file.
     pub path: PathBuf,
+    /// The path as the administrator wrote it.
+    pub text: String,
     /// Where it is named, for errors that only reading it shows.
     pub place: Place,
 }

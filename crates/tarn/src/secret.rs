@@ -114,13 +114,14 @@ impl Secrets {
 pub(crate) fn read_alone(path: &Path, uid: u32) -> Result<Secret, StartError> {
     let file = SecretFile {
         path: path.to_owned(),
+        text: path.display().to_string(),
         place: Place::argument("--secret-file"),
     };
     read(&file, uid)
 }
 
 fn read(file: &SecretFile, uid: u32) -> Result<Secret, StartError> {
-    let SecretFile { path, place } = file;
+    let SecretFile { path, place, .. } = file;
     let unreadable = |source| StartError::SecretUnreadable {
         place: place.clone(),
         path: path.clone(),
