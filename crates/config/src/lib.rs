@@ -36,7 +36,7 @@ pub use access::{Authentication, Denial, Initiator, LunEntry, LunMap};
 pub use address::{Cidr, HostPort, ISCSI_PORT};
 pub use diff::{Difference, Differences, InTarget, KeyChange, Renamed, diff, diff_with_secrets};
 pub use error::{ConfigError, Rule};
-pub use limits::{DigestPolicy, LimitDifference, Limits};
+pub use limits::{DigestPolicy, Limits};
 pub use model::{
     ChapAlgorithm, Coalescing, Group, GroupIndex, InitiatorMatch, Listener, LogLevel, LunNumber,
     Model, Mutual, Portal, SecretFile, Server, Target, TargetIndex, TargetLun, Unit, UnitIndex,

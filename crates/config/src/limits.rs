@@ -21,16 +21,6 @@ pub enum DigestPolicy {
     Refuse,
 }
 
-impl std::fmt::Display for DigestPolicy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Allow => "allow",
-            Self::Require => "require",
-            Self::Refuse => "refuse",
-        })
-    }
-}
-
 impl DigestPolicy {
     pub(crate) fn parse(text: &str) -> Result<Self, Rule> {
         match text {
@@ -74,7 +64,6 @@ pub(crate) struct Number {
     pub(crate) max: u64,
     pub(crate) is_bytes: bool,
     pub(crate) set: fn(&mut Limits, u64),
-    pub(crate) get: fn(&Limits) -> u64,
 }
 
 /// Writes the struct, its defaults, the keys and the setters from one list.
@@ -119,7 +108,6 @@ macro_rules! limits {
                 // The assertion below makes every value of the range fit.
                 limits.$name = <$type>::try_from(value).unwrap_or(<$type>::MAX);
             },
-            get: |limits| u64::from(limits.$name),
         },)*];
 
         /// The keys of the section with their values.
@@ -252,53 +240,6 @@ limits! {
     "R2Ts that a WRITE may have open at once (MaxOutstandingR2T)."
     outstanding_r2t_max: number u16 = 4, 1 => 64,
         for "who has long links";
-}
-
-/// A limit that two configurations have differently.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct LimitDifference {
-    /// The key of `[limits]`.
-    pub key: &'static str,
-    /// The value of the one.
-    pub old: String,
-    /// The value of the other.
-    pub new: String,
-}
-
-impl Limits {
-    /// What differs, in the order of the keys.
-    pub fn differences(&self, other: &Self) -> Vec<LimitDifference> {
-        let numbers = NUMBERS.iter().map(|number| {
-            let text = |limits| (number.get)(limits).to_string();
-            (number.name, text(self), text(other))
-        });
-        let words = [
-            (
-                "initial_r2t",
-                self.initial_r2t.to_string(),
-                other.initial_r2t.to_string(),
-            ),
-            (
-                "immediate_data",
-                self.immediate_data.to_string(),
-                other.immediate_data.to_string(),
-            ),
-            (
-                "header_digest",
-                self.header_digest.to_string(),
-                other.header_digest.to_string(),
-            ),
-            (
-                "data_digest",
-                self.data_digest.to_string(),
-                other.data_digest.to_string(),
-            ),
-        ];
-        let all = numbers.chain(words);
-        all.filter(|(_, old, new)| old != new)
-            .map(|(key, old, new)| LimitDifference { key, old, new })
-            .collect()
-    }
 }
 
 impl Limits {

@@ -17,7 +17,7 @@ use super::apply::{self, Prepared};
 use super::events::{Events, milliseconds};
 use super::history::{History, Record};
 use super::running::Running;
-use super::steps::{self, Match};
+use super::steps::{self, Facts, Match};
 use super::{secrets, stats, views};
 use crate::prepare::Flags;
 use crate::secret::Secrets;
@@ -171,11 +171,13 @@ impl Daemon {
         let old = &now.running;
         let secrets = Secrets::read(&model, self.uid)
             .map_err(|error| Problem::new(ProblemKind::InvalidConfig, error.to_string()))?;
-        let units = Match::of(&old.model, &model);
         let size_of = |at: usize| old.units[at].store.capabilities().size_bytes;
         let secrets_differ =
             |user: &str| secrets::differ((&old.model, &old.secrets), (&model, &secrets), user);
-        let mut steps = steps::steps(&old.model, &model, &units, size_of, secrets_differ);
+        let differences = config::diff_with_secrets(&old.model, &model, secrets_differ);
+        let units = Match::of(&old.model, &model, &differences);
+        let facts = Facts { size_of };
+        let mut steps = steps::steps(&old.model, &model, &differences, &facts);
         let ended = self.sessions_that_end(old, &model, &units, &secrets)?;
         views::name_ended(&mut steps, old, ended);
         let is_applicable = steps.iter().all(|step| step.effect != Effect::Refused);

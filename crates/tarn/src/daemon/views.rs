@@ -7,9 +7,8 @@ use std::time::SystemTime;
 use api::event::{Finding, Severity};
 use api::plan::{Document, Effect, Kind, Step};
 use api::problem::{Problem, ProblemKind};
-use api::{spec, view};
-use config::{Authentication, CacheMode, Initiator, Model, StoreKind};
-use serde::Serialize;
+use api::view;
+use config::{Authentication, Initiator, Model, StoreKind};
 use target::SessionReport;
 
 use super::control::{Daemon, InForce};
@@ -90,87 +89,11 @@ pub(super) fn name_ended(steps: &mut [Step], old: &Running, ended: Vec<SessionRe
     }
 }
 
-/// The configuration as TOML, made anew from the model.
-#[derive(Serialize)]
-struct File {
-    lun: Vec<spec::Lun>,
-    target: Vec<spec::Target>,
-    group: Vec<spec::Group>,
-    user: Vec<spec::User>,
-}
-
 /// The configuration with its defaults written out.
 pub(super) fn effective(in_force: &InForce) -> Document {
-    let model = &in_force.running.model;
-    let file = File {
-        lun: model.units().iter().map(unit_spec).collect(),
-        target: model
-            .targets()
-            .iter()
-            .map(|target| target_spec(model, target))
-            .collect(),
-        group: model
-            .groups()
-            .iter()
-            .map(|group| group_spec(model, group))
-            .collect(),
-        user: model.users().iter().map(user_spec).collect(),
-    };
     Document {
         revision: in_force.document.revision,
-        text: toml::to_string(&file).unwrap_or_default(),
-    }
-}
-
-fn unit_spec(unit: &config::Unit) -> spec::Lun {
-    spec::Lun {
-        id: unit.to_string(),
-        store: unit.store.text.clone(),
-        serial: unit.serial.as_ref().map(ToString::to_string),
-        naa: unit.naa.map(|naa| naa.to_string()),
-    }
-}
-
-fn target_spec(model: &Model, target: &config::Target) -> spec::Target {
-    let users = target
-        .auth
-        .iter()
-        .filter_map(|user| model.users().get(user.position()));
-    let portal = |portal: &config::Portal| spec::Portal {
-        bind: portal.bind.to_string(),
-        advertise: portal.advertise.as_ref().map(ToString::to_string),
-        group: Some(portal.group_tag),
-    };
-    spec::Target {
-        name: target.name.as_str().to_owned(),
-        alias: target.alias.clone(),
-        portals: Some(target.portals.iter().map(portal).collect()),
-        auth: users.map(|user| user.name.clone()).collect(),
-        chap_algorithms: Some(
-            target
-                .chap_algorithms
-                .iter()
-                .map(|one| one.as_str().to_owned())
-                .collect(),
-        ),
-        luns: target
-            .luns
-            .iter()
-            .map(|entry| lun_spec(model, entry))
-            .collect(),
-    }
-}
-
-fn lun_spec(model: &Model, entry: &config::TargetLun) -> spec::TargetLun {
-    spec::TargetLun {
-        lun: entry.lun.value(),
-        id: model
-            .units()
-            .get(entry.unit.position())
-            .map(ToString::to_string)
-            .unwrap_or_default(),
-        groups: groups_of(model, entry),
-        readonly: entry.read_only,
+        text: in_force.running.model.effective(),
     }
 }
 
@@ -180,36 +103,6 @@ fn groups_of(model: &Model, entry: &config::TargetLun) -> Vec<String> {
         .iter()
         .filter_map(|group| model.groups().get(group.position()));
     groups.map(|group| group.id.clone()).collect()
-}
-
-fn group_spec(model: &Model, group: &config::Group) -> spec::Group {
-    let initiator = |entry: &config::InitiatorMatch| match entry {
-        config::InitiatorMatch::Name(pattern) => pattern.to_string(),
-        config::InitiatorMatch::Address(cidr) => cidr.to_string(),
-        config::InitiatorMatch::User(user) => {
-            let user = model.users().get(user.position());
-            user.map(|user| format!("user:{}", user.name))
-                .unwrap_or_default()
-        }
-    };
-    spec::Group {
-        id: group.id.clone(),
-        initiators: group.initiators.iter().map(initiator).collect(),
-    }
-}
-
-fn user_spec(user: &config::User) -> spec::User {
-    let path = |secret: &config::SecretFile| Some(secret.path.display().to_string());
-    spec::User {
-        name: user.name.clone(),
-        secret_file: path(&user.secret),
-        secret: None,
-        mutual: user.mutual.as_ref().map(|mutual| spec::Mutual {
-            name: mutual.name.clone(),
-            secret_file: path(&mutual.secret),
-            secret: None,
-        }),
-    }
 }
 
 /// All units.
@@ -229,18 +122,21 @@ pub(super) fn luns(in_force: &InForce) -> Vec<view::Lun> {
             }
         }
     }
-    let units = model.units().iter().zip(&running.units).zip(shown_by);
+    let units = model.units().iter().zip(&running.units);
+    let specs = model.to_specs().luns;
     units
-        .map(|((unit, served), shown_by)| {
+        .zip(specs)
+        .zip(shown_by)
+        .map(|(((unit, served), spec), shown_by)| {
             let capabilities = served.store.capabilities();
             let has_cache = unit.store.kind.path().is_some();
             view::Lun {
-                spec: unit_spec(unit),
+                spec,
                 kind: kind(&unit.store.kind).to_owned(),
                 size_bytes: capabilities.size_bytes,
                 block_bytes: capabilities.block_bytes,
                 readonly: capabilities.read_only,
-                cache: has_cache.then(|| cache(unit.store.cache).to_owned()),
+                cache: has_cache.then(|| unit.store.cache.as_str().to_owned()),
                 thin: capabilities.thin,
                 serial: served.identity.serial.to_string(),
                 naa: served.identity.naa.to_string(),
@@ -267,18 +163,15 @@ fn is_block_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
 }
 
-const fn cache(mode: CacheMode) -> &'static str {
-    match mode {
-        CacheMode::Writeback => "writeback",
-        CacheMode::Writethrough => "writethrough",
-        CacheMode::Direct => "direct",
-    }
-}
-
 /// All targets.
 pub(super) fn targets(in_force: &InForce, sessions: &[SessionReport]) -> Vec<view::Target> {
     let running = &in_force.running;
-    let targets = running.model.targets().iter().zip(&running.targets);
+    let targets = running
+        .model
+        .to_specs()
+        .targets
+        .into_iter()
+        .zip(&running.targets);
     targets
         .zip(running.bound())
         .map(|((target, index), bound)| {
@@ -287,7 +180,7 @@ pub(super) fn targets(in_force: &InForce, sessions: &[SessionReport]) -> Vec<vie
                 .filter(|one| one.target == Some(*index))
                 .count();
             view::Target {
-                spec: target_spec(&running.model, target),
+                spec: target,
                 bound: bound.iter().map(ToString::to_string).collect(),
                 sessions: u32::try_from(count).unwrap_or(u32::MAX),
             }
