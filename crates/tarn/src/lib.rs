@@ -12,6 +12,7 @@ mod access;
 pub mod banner;
 mod bench;
 pub mod cli;
+mod daemon;
 pub mod environment;
 pub mod error;
 pub mod locate;

@@ -39,6 +39,7 @@ impl Secret {
 }
 
 /// The secrets of one user.
+#[derive(Eq, PartialEq)]
 #[expect(
     missing_debug_implementations,
     reason = "secrets are not to reach a log"
