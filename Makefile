@@ -6,6 +6,7 @@
 #   make test STAGE="unit cli"   some stages; tests/run --list names them
 #   make bench                   measure Tarn beside tgt and istgt: bench/out/report.html, table.md; as root
 #   make bench ROUNDS=15         with more repeats
+#   make deb                     the Debian package: target/debian/tarn_*.deb
 
 ROUNDS ?= 5
 DISK ?= demo.img
@@ -14,7 +15,7 @@ STAGE ?=
 DEMO_SIZE := 1G
 IQN := iqn.2026-11.example.tarn:demo
 
-.PHONY: serve test build bench
+.PHONY: serve test build bench deb
 
 serve: build $(DISK)
 	@[ "$$(id -u)" -ne 0 ] || echo "serve: running as root; an ordinary user is enough"
@@ -35,3 +36,8 @@ test:
 bench: build
 	@tools/need cc=build-essential tgtd=tgt istgt=istgt python3=python3 /usr/include/liburing.h=liburing-dev
 	@bench/run $(ROUNDS)
+
+# The Debian package, in target/debian.
+deb: build
+	@tools/need dpkg-deb=dpkg strip=binutils
+	@packaging/deb/build
