@@ -143,28 +143,30 @@ function Sidebar({ page, isOpen, toggle }: { page: string; isOpen: boolean; togg
   const logout = () => api.logout().catch(() => undefined).finally(() => whoami.set(null));
   return (
     <header class={isOpen ? "sidebar open" : "sidebar"}>
-      <div class="brand">
-        <a href={href("")} class="logo"><img src="./tarn.svg" alt="" width="28" height="28" />Tarn</a>
-        <button type="button" class="button menu" aria-expanded={isOpen} aria-controls="menu" onClick={toggle}>Menu</button>
-      </div>
-      <nav id="menu" aria-label="Pages">
-        {MENU.map(({ title, places }) => (
-          <div key={title} class="menu-group">
-            {title && <h2 class="menu-title">{title}</h2>}
-            <ul>
-              {places.filter((place) => may(place.role)).map((place) => (
-                <li key={place.page}>
-                  <a href={href(place.page)} aria-current={place.page === page ? "page" : undefined}>{place.title}</a>
-                </li>
-              ))}
-            </ul>
-          </div>
-        ))}
-        <div class="menu-foot">
-          <button type="button" class="button plain" onClick={nextTheme}>Colours: {THEMES[shade]}</button>
-          <button type="button" class="button plain" onClick={logout}>Log out ({role})</button>
+      <div class="sidebar-inner">
+        <div class="brand">
+          <a href={href("")} class="logo"><img src="./tarn.svg" alt="" width="28" height="28" />Tarn</a>
+          <button type="button" class="button menu" aria-expanded={isOpen} aria-controls="menu" onClick={toggle}>Menu</button>
         </div>
-      </nav>
+        <nav id="menu" aria-label="Pages">
+          {MENU.map(({ title, places }) => (
+            <div key={title} class="menu-group">
+              {title && <h2 class="menu-title">{title}</h2>}
+              <ul>
+                {places.filter((place) => may(place.role)).map((place) => (
+                  <li key={place.page}>
+                    <a href={href(place.page)} aria-current={place.page === page ? "page" : undefined}>{place.title}</a>
+                  </li>
+                ))}
+              </ul>
+            </div>
+          ))}
+          <div class="menu-foot">
+            <button type="button" class="button plain" onClick={nextTheme}>Colours: {THEMES[shade]}</button>
+            <button type="button" class="button plain" onClick={logout}>Log out ({role})</button>
+          </div>
+        </nav>
+      </div>
     </header>
   );
 }

@@ -64,7 +64,13 @@ export function historyOf(lun: string): Point[] {
 
 let before: Stats | undefined;
 
+/** Readings closer than this say nothing about rates. */
+const INTERVAL_MIN_MS = 500;
+
 function takeStats(now: Stats): void {
+  const passed_ms = before ? now.at_ms - before.at_ms : INTERVAL_MIN_MS;
+  // A clock that was set back begins anew.
+  if (passed_ms >= 0 && passed_ms < INTERVAL_MIN_MS) return;
   const sample = before && sampleBetween(before, now);
   before = now;
   if (!sample) return;

@@ -65,7 +65,7 @@ export function hunks(lines: DiffLine[], around = 3): (DiffLine | undefined)[] {
   const shown: (DiffLine | undefined)[] = [];
   for (const [at, line] of lines.entries()) {
     if (near.has(at)) shown.push(line);
-    else if (shown.at(-1) !== undefined) shown.push(undefined);
+    else if (shown.length === 0 || shown.at(-1) !== undefined) shown.push(undefined);
   }
   if (shown.at(-1) === undefined) shown.pop();
   return shown;

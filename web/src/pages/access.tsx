@@ -54,7 +54,7 @@ function Answer({ access }: { access: Access }) {
         <Table
           label="LUNs it would see" rows={access.luns} keyOf={({ lun }) => lun}
           columns={[
-            { title: "LUN", numeric: true, cell: ({ lun }) => lun },
+            { title: "LUN", cell: ({ lun }) => lun },
             { title: "Unit", cell: ({ id }) => <a class="name" href={href("luns", id)}>{id}</a> },
             { title: "Writes", cell: ({ readonly }) => (readonly ? "refused" : "allowed") },
           ]}

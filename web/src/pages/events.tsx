@@ -54,6 +54,7 @@ function Events({ shown }: { shown: Event[] }) {
 }
 
 function About({ lun, author }: Event) {
+  if (!lun && !author) return null;
   return (
     <span class="marks">
       {lun && <a class="name" href={href("luns", lun)}>{lun}</a>}

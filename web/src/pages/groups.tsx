@@ -52,7 +52,7 @@ function GroupCard({ group, targets, edit, remove }: { group: Group; targets: Ta
           columns={[
             { title: "Unit", cell: ({ id }) => <a class="name" href={href("luns", id)}>{id}</a> },
             { title: "Target", cell: ({ target }) => <span class="name">{target}</span> },
-            { title: "LUN", numeric: true, cell: ({ lun }) => lun },
+            { title: "LUN", cell: ({ lun }) => lun },
             { title: "Writes", cell: ({ readonly }) => (readonly ? "refused" : "allowed") },
           ]}
         />

@@ -112,7 +112,7 @@ function Paths({ lun }: { lun: Lun }) {
       label="Targets that show it" rows={lun.shown_by} keyOf={(path) => `${path.target} ${path.lun}`}
       columns={[
         { title: "Target", cell: (path) => <a class="name" href={href("targets")}>{path.target}</a> },
-        { title: "LUN", numeric: true, cell: (path) => path.lun },
+        { title: "LUN", cell: (path) => path.lun },
         { title: "To", cell: (path) => (path.groups.length > 0 ? path.groups.join(", ") : "everyone who may log in") },
         { title: "Writes", cell: (path) => (path.readonly ? <Badge tone="info">refused</Badge> : "allowed") },
       ]}

@@ -128,7 +128,7 @@ function Detail({ session }: { session: Session }) {
           <Table
             label="LUNs of this session" rows={session.luns} keyOf={({ lun }) => lun}
             columns={[
-              { title: "LUN", numeric: true, cell: ({ lun }) => lun },
+              { title: "LUN", cell: ({ lun }) => lun },
               { title: "Unit", cell: ({ id }) => <a class="name" href={href("luns", id)}>{id}</a> },
               { title: "Writes", cell: ({ readonly }) => (readonly ? <Badge tone="info">refused</Badge> : "allowed") },
             ]}

@@ -76,7 +76,7 @@ function Views({ views }: { views: TargetLun[] }) {
     <Table
       label="LUNs it shows" rows={views} keyOf={({ lun }) => lun}
       columns={[
-        { title: "LUN", numeric: true, cell: ({ lun }) => lun },
+        { title: "LUN", cell: ({ lun }) => lun },
         { title: "Unit", cell: ({ id }) => <a class="name" href={href("luns", id)}>{id}</a> },
         { title: "To", cell: ({ groups }) => (groups?.length ? groups.join(", ") : "everyone who may log in") },
         { title: "Writes", cell: ({ readonly }) => (readonly ? <Badge tone="info">refused</Badge> : "allowed") },

@@ -3,6 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { HISTORY, latest } from "../api/live";
 import type { Point } from "../api/live";
+import { clock } from "../lib/units";
 import { colour, onColours } from "../theme";
 
 export interface Line {
@@ -22,28 +23,37 @@ interface Props {
 
 const HEIGHT = 190;
 const AXIS_WIDTH = 76;
+const AXIS_HEIGHT = 22;
+
+/** Seconds that a picture shows: what there is, but not so little that it looks like much. */
+export const windowOf = (points: Point[]) => Math.min(HISTORY, Math.max(60, points.length));
 
 function dataOf(points: Point[], lines: Line[]): uPlot.AlignedData {
-  const now = points.at(-1)?.at_ms ?? Date.now();
-  // One empty point at the left edge keeps the time axis as wide as the history from the beginning.
-  const first = now / 1000 - HISTORY;
   return [
-    [first, ...points.map(({ at_ms }) => at_ms / 1000)],
-    ...lines.map((line) => [null, ...points.map((point) => line.value(point) ?? null)]),
+    points.map(({ at_ms }) => at_ms / 1000),
+    ...lines.map((line) => points.map((point) => line.value(point) ?? null)),
   ];
 }
 
-function optionsOf({ lines, format }: Props, width: number): uPlot.Options {
+function optionsOf({ lines, format, points }: Props, width: number, point: (at: number | null | undefined) => void): uPlot.Options {
   const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
   const font = "11px system-ui, sans-serif";
+  const span = (): [number, number] => {
+    const end = (points.at(-1)?.at_ms ?? Date.now()) / 1000;
+    return [end - windowOf(points), end];
+  };
   return {
     width, height: HEIGHT, padding: [8, 8, 0, 0],
     legend: { show: false },
     cursor: { points: { size: 6 }, drag: { x: false, y: false } },
-    scales: { x: { time: true }, y: { range: (_chart, _low, high) => [0, Math.max(high * 1.1, 1)] } },
+    hooks: { setCursor: [(chart) => point(chart.cursor.idx)] },
+    scales: { x: { time: true, range: span }, y: { range: (_chart, _low, high) => [0, Math.max(high * 1.1, 1)] } },
     axes: [
-      { ...axis, font, space: 70, values: "{HH}:{mm}:{ss}" },
-      { ...axis, font, size: AXIS_WIDTH, splits: splitsOf, values: (_chart, splits) => splits.map(format) },
+      { ...axis, font, size: AXIS_HEIGHT, space: 90, values: (_chart, splits) => splits.map((at) => clock(at * 1000)) },
+      {
+        ...axis, font, size: AXIS_WIDTH, splits: splitsOf,
+        values: (_chart, splits) => splits.map((value) => (points.length > 0 ? format(value) : "")),
+      },
     ],
     series: [{}, ...lines.map((line) => ({
       label: line.title, stroke: colour(line.colour), width: 1.6, points: { show: false }, spanGaps: false,
@@ -70,10 +80,12 @@ export function Chart(props: Props) {
     let chart: uPlot | undefined;
     const build = () => {
       chart?.destroy();
-      chart = new uPlot(optionsOf(props, element.clientWidth || 300), dataOf(points, lines), element);
+      chart = new uPlot(optionsOf(props, element.clientWidth || 300, tell), dataOf(points, lines), element);
     };
-    const tell = () => lines.forEach((line, at) => {
-      const value = points.length > 0 ? line.value(points[points.length - 1] as Point) : undefined;
+    /** The values under the pointer, or the last ones. */
+    const tell = (pointed?: number | null) => lines.forEach((line, at) => {
+      const point = points[pointed ?? points.length - 1];
+      const value = point && line.value(point);
       const item = legend.current?.children[at]?.querySelector("output");
       if (item) item.textContent = value === undefined ? "–" : format(value);
     });
@@ -82,7 +94,7 @@ export function Chart(props: Props) {
     const ends = [
       latest.watch(() => {
         chart?.setData(dataOf(points, lines));
-        tell();
+        tell(chart?.cursor.idx);
       }),
       onColours(build),
     ];
@@ -112,13 +124,13 @@ export function Chart(props: Props) {
   );
 }
 
-const SPARK = { width: 120, height: 32 };
+const SPARK = { width: 120, height: 32, points: 60 };
 
-/** A line without axes. */
+/** The last minute as a line without axes. */
 export function Sparkline({ values, label }: { values: (number | undefined)[]; label: string }) {
-  const top = Math.max(...values.map((value) => value ?? 0), 1e-9) * 1.1;
-  const step = SPARK.width / Math.max(1, HISTORY / 5 - 1);
-  const shown = values.slice(-HISTORY / 5);
+  const shown = values.slice(-SPARK.points);
+  const top = Math.max(...shown.map((value) => value ?? 0), 1e-9) * 1.1;
+  const step = SPARK.width / (SPARK.points - 1);
   const from = SPARK.width - (shown.length - 1) * step;
   const path = shown.map((value, at) =>
     `${(from + at * step).toFixed(1)},${(SPARK.height - 1 - ((value ?? 0) / top) * (SPARK.height - 2)).toFixed(1)}`);

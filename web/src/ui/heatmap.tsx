@@ -1,10 +1,11 @@
 /** Latencies over time: a column a second, a row a bucket, the darker the more commands. On a canvas. */
 import { useEffect, useRef, useState } from "preact/hooks";
-import { HISTORY, latest } from "../api/live";
+import { latest } from "../api/live";
 import type { Point } from "../api/live";
 import { BOUNDS_US, BUCKETS } from "../lib/rates";
 import { clock, count, latency } from "../lib/units";
 import { colour, onColours } from "../theme";
+import { windowOf } from "./charts";
 
 const HEIGHT = 220;
 /** Room for the scale at the left and the time below. */
@@ -15,6 +16,8 @@ const ROWS_MIN = 12;
 
 interface Frame {
   width: number;
+  /** Columns. */
+  seconds: number;
   /** First bucket shown, and one past the last. */
   low: number;
   high: number;
@@ -35,11 +38,11 @@ function frameOf(points: Point[], width: number): Frame {
   if (low > high) [low, high] = [6, 6 + ROWS_MIN];
   low = Math.max(0, low - 1);
   high = Math.min(BUCKETS, Math.max(high + 1, low + ROWS_MIN));
-  return { width, low: Math.min(low, high - 1), high };
+  return { width, seconds: windowOf(points), low: Math.min(low, high - 1), high };
 }
 
 const cellOf = (frame: Frame) => ({
-  width: (frame.width - LEFT) / HISTORY, height: (HEIGHT - BELOW) / (frame.high - frame.low),
+  width: (frame.width - LEFT) / frame.seconds, height: (HEIGHT - BELOW) / (frame.high - frame.low),
 });
 
 /** Few commands must be seen beside many: the shade follows the logarithm. */
@@ -57,7 +60,7 @@ function paint(canvas: HTMLCanvasElement, points: Point[], frame: Frame): void {
   const top = Math.max(1, ...points.map(({ buckets }) => Math.max(...buckets)));
   context.fillStyle = colour("--accent");
   for (const [at, { buckets }] of points.entries()) {
-    const x = LEFT + (HISTORY - points.length + at) * cell.width;
+    const x = LEFT + (frame.seconds - points.length + at) * cell.width;
     for (let row = frame.low; row < frame.high; row += 1) {
       const value = buckets[row] ?? 0;
       if (value === 0) continue;
@@ -84,16 +87,16 @@ function paintScale(context: CanvasRenderingContext2D, points: Point[], frame: F
   if (last === undefined) return;
   const marks = frame.width > 500 ? 5 : 2;
   for (let mark = 0; mark < marks; mark += 1) {
-    const back = HISTORY - (HISTORY / marks) * (mark + 0.5);
+    const back = frame.seconds - (frame.seconds / marks) * (mark + 0.5);
     context.textAlign = "center";
-    context.fillText(clock(last - back * 1000), LEFT + (HISTORY - back) * cell.width, HEIGHT - 7);
+    context.fillText(clock(last - back * 1000), LEFT + (frame.seconds - back) * cell.width, HEIGHT - 7);
   }
 }
 
 /** What is under the pointer, in words. */
 function wordsAt(points: Point[], frame: Frame, x: number, y: number): string {
   const cell = cellOf(frame);
-  const point = points[Math.floor((x - LEFT) / cell.width) - (HISTORY - points.length)];
+  const point = points[Math.floor((x - LEFT) / cell.width) - (frame.seconds - points.length)];
   const row = frame.low + Math.floor((HEIGHT - BELOW - y) / cell.height);
   if (!point || x < LEFT || row < frame.low || row >= frame.high) return "";
   const bound = BOUNDS_US[row];

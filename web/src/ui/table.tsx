@@ -52,7 +52,9 @@ export function Table<T>({ label, rows, columns, keyOf, sort }: Props<T>) {
           {sorted(rows, columns, order).slice(0, ROWS_MAX).map((row) => (
             <tr key={keyOf(row)}>
               {columns.map((column) => (
-                <td key={column.title} class={column.numeric ? "number" : ""} data-label={column.title}>{column.cell(row)}</td>
+                <td key={column.title} class={column.numeric ? "number" : ""} data-label={column.title}>
+                  <div class="cell">{column.cell(row)}</div>
+                </td>
               ))}
             </tr>
           ))}
