@@ -46,6 +46,14 @@ export class Load {
     }));
   }
 
+  /** Ends sessions; what they did stays counted. */
+  end(ids) {
+    this.sessions = this.sessions.filter(({ id }) => !ids.includes(id));
+    for (const series of this.series.values()) {
+      if (ids.includes(series.session)) Object.assign(series, { session: undefined, depth: 0 });
+    }
+  }
+
   /** What a session sees. */
   view(session) {
     const target = this.configuration.model.target.find(({ name }) => name === session.target);
