@@ -7,6 +7,7 @@
 #   make web                     build the web console anew: web/dist, which is committed
 #   make bench                   measure Tarn beside tgt and istgt: bench/out/report.html, table.md; as root
 #   make bench ROUNDS=15         with more repeats
+#   make deb                     the Debian package: target/debian/tarn_*.deb
 
 ROUNDS ?= 5
 DISK ?= demo.img
@@ -15,7 +16,7 @@ STAGE ?=
 DEMO_SIZE := 1G
 IQN := iqn.2026-11.example.tarn:demo
 
-.PHONY: serve test build web bench
+.PHONY: serve test build web bench deb
 
 serve: build $(DISK)
 	@[ "$$(id -u)" -ne 0 ] || echo "serve: running as root; an ordinary user is enough"
@@ -40,3 +41,8 @@ web:
 bench: build
 	@tools/need cc=build-essential tgtd=tgt istgt=istgt python3=python3 /usr/include/liburing.h=liburing-dev
 	@bench/run $(ROUNDS)
+
+# The Debian package, in target/debian.
+deb: build
+	@tools/need dpkg-deb=dpkg strip=binutils
+	@packaging/deb/build

@@ -49,8 +49,9 @@ export class Load {
   /** Ends sessions; what they did stays counted. */
   end(ids) {
     this.sessions = this.sessions.filter(({ id }) => !ids.includes(id));
+    const alive = new Set(this.sessions.map(({ initiator }) => initiator));
     for (const series of this.series.values()) {
-      if (ids.includes(series.session)) Object.assign(series, { session: undefined, depth: 0 });
+      if (!alive.has(series.initiator)) series.depth = 0;
     }
   }
 
@@ -80,7 +81,7 @@ export class Load {
 
   drive(session, lun, seconds, now) {
     const key = `${lun} ${session.initiator}`;
-    const series = this.series.get(key) ?? { lun, initiator: session.initiator, session: session.id, depth: 0, read: operations(), write: operations(), other: operations() };
+    const series = this.series.get(key) ?? { lun, initiator: session.initiator, depth: 0, read: operations(), write: operations(), other: operations() };
     this.series.set(key, series);
     const habit = HABITS[(session.id - 1) % HABITS.length];
     const wave = 1 + 0.3 * Math.sin(now / 9000 + session.id) + 0.06 * normal();

@@ -83,7 +83,7 @@ function addUnits([units, rates, toml, diff, bench, commands, wish]) {
 function addRates(rates) {
   const operations = (count, bucket, bytes = 0) => ({ count, bytes, errors: 0, latency_us: 0, latency: Array.from({ length: rates.BUCKETS }, (_, at) => (at === bucket ? count : 0)) });
   const none = { count: 0, bytes: 0, errors: 0, latency_us: 0 };
-  const series = (lun, initiator, count, session) => ({ lun, initiator, session, depth: 1, read: operations(count, 3, count * 10), write: none, other: none });
+  const series = (lun, initiator, count) => ({ lun, initiator, depth: 1, read: operations(count, 3, count * 10), write: none, other: none });
   const stats = (at_ms, busy_us, ...all) => ({ at_ms, cores: [{ core: 0, busy_us }], series: all, logins: {}, sessions: 0 });
 
   test("bounds of latencies are those of the server", () => {
@@ -93,8 +93,8 @@ function addRates(rates) {
   });
 
   test("rates are what was gained, over the time that passed", () => {
-    const sample = rates.sampleBetween(stats(1000, 0, series("a", "x", 10, 1)), stats(3000, 1e6, series("a", "x", 30, 1), series("a", "y", 4, 2)));
-    assert.deepEqual([sample.all.read.iops, sample.luns.get("a").read.iops, sample.sessions.get(1).read.iops, sample.sessions.get(2).read.iops], [12, 12, 10, 2]);
+    const sample = rates.sampleBetween(stats(1000, 0, series("a", "x", 10)), stats(3000, 1e6, series("a", "x", 30), series("a", "y", 4)));
+    assert.deepEqual([sample.all.read.iops, sample.luns.get("a").read.iops, sample.initiators.get("x").read.iops, sample.initiators.get("y").read.iops], [12, 12, 10, 2]);
     assert.deepEqual([sample.all.read.bytes, sample.all.read.buckets[3], sample.all.depth, sample.busy[0]], [120, 24, 2, 0.5]);
     assert.equal(rates.sampleBetween(stats(1000, 0), stats(1000, 0)), undefined);
   });

@@ -264,6 +264,17 @@ pub enum StartError {
     },
 }
 
+/// An error and its causes in exactly one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let _infallible = write!(text, ": {error}");
+        cause = error.source();
+    }
+    plain(&text)
+}
+
 /// An error and its causes in exactly one line, with the name of the program.
 pub fn one_line(error: &anyhow::Error) -> String {
     plain(&format!("tarn: {error:#}"))

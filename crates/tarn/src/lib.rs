@@ -12,6 +12,7 @@ mod access;
 pub mod banner;
 mod bench;
 pub mod cli;
+mod daemon;
 pub mod environment;
 pub mod error;
 pub mod locate;
@@ -21,6 +22,7 @@ pub mod prepare;
 mod scratch;
 pub mod secret;
 mod serve;
+mod service;
 mod signal;
 pub mod state;
 

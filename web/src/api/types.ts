@@ -209,7 +209,6 @@ export interface Operations {
 export interface Series {
   lun: string;
   initiator: string;
-  session?: number;
   depth: number;
   read: Operations;
   write: Operations;

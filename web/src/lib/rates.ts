@@ -35,7 +35,7 @@ export interface Sample {
   at_ms: number;
   all: Figures;
   luns: Map<string, Figures>;
-  sessions: Map<number, Figures>;
+  initiators: Map<string, Figures>;
   /** By core: the part of the time it was not asleep, 0 to 1. */
   busy: number[];
 }
@@ -80,12 +80,12 @@ export function sampleBetween(before: Stats, now: Stats): Sample | undefined {
   const seconds = (now.at_ms - before.at_ms) / 1000;
   if (seconds <= 0) return undefined;
   const old = new Map(before.series.map((series) => [keyOf(series), series]));
-  const sample: Sample = { at_ms: now.at_ms, all: noFigures(), luns: new Map(), sessions: new Map(), busy: [] };
+  const sample: Sample = { at_ms: now.at_ms, all: noFigures(), luns: new Map(), initiators: new Map(), busy: [] };
   for (const series of now.series) {
     const earlier = old.get(keyOf(series));
     addSeries(sample.all, series, earlier, seconds);
     addSeries(entry(sample.luns, series.lun), series, earlier, seconds);
-    if (series.session !== undefined) addSeries(entry(sample.sessions, series.session), series, earlier, seconds);
+    addSeries(entry(sample.initiators, series.initiator), series, earlier, seconds);
   }
   const busy = new Map(before.cores.map((core) => [core.core, core.busy_us]));
   sample.busy = now.cores.map((core) =>

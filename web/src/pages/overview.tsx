@@ -138,15 +138,14 @@ function TopLuns() {
 }
 
 function TopSessions({ sessions }: { sessions: Session[] }) {
-  const names = new Map(sessions.map((session) => [session.id, session.initiator]));
-  const alive = [...(useStore(latest)?.sessions ?? [])].filter(([id]) => names.has(id));
-  const rows = top(alive);
+  const rows = top(useStore(latest)?.initiators ?? []);
+  const ids = new Map(sessions.map((session) => [session.initiator, session.id]));
   if (rows.length === 0) return <Empty title="No initiator is at work." />;
   return (
     <Table
-      label="Busiest sessions" rows={rows} keyOf={([id]) => id}
+      label="Busiest initiators" rows={rows} keyOf={([name]) => name}
       columns={[
-        { title: "Initiator", cell: ([id]) => <a class="name" href={href("sessions", id)}>{names.get(id)}</a> },
+        { title: "Initiator", cell: ([name]) => { const session = ids.get(name); return session === undefined ? name : <a class="name" href={href("sessions", session)}>{name}</a>; } },
         { title: "IOPS", numeric: true, cell: ([, figures]) => count(iops(figures)) },
         { title: "Throughput", numeric: true, cell: ([, figures]) => throughput(bytesPerSecond(figures)) },
         { title: "Depth", numeric: true, cell: ([, figures]) => figures.depth },

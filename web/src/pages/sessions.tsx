@@ -28,12 +28,12 @@ const FILTER_FROM = 8;
 
 function Sessions({ sessions }: { sessions: Session[] }) {
   const [filter, setFilter] = useState("");
-  const rates = useStore(latest)?.sessions;
+  const rates = useStore(latest)?.initiators;
   if (sessions.length === 0) return <Empty title="No initiator is logged in." />;
   const word = filter.toLowerCase();
   const text = ({ initiator, address, target, user }: Session) => `${initiator} ${address} ${target ?? ""} ${user ?? ""}`.toLowerCase();
   const rate = (session: Session) => {
-    const figures = rates?.get(session.id);
+    const figures = rates?.get(session.initiator);
     return figures ? iops(figures) : undefined;
   };
   const now = Date.now();
@@ -89,7 +89,7 @@ export function SessionPage({ parts }: PageProps) {
 }
 
 function Detail({ session }: { session: Session }) {
-  const figures = useStore(latest)?.sessions.get(session.id);
+  const figures = useStore(latest)?.initiators.get(session.initiator);
   return (
     <>
       <div class="columns">
