@@ -46,6 +46,15 @@ export class Load {
     }));
   }
 
+  /** Ends sessions; what they did stays counted. */
+  end(ids) {
+    this.sessions = this.sessions.filter(({ id }) => !ids.includes(id));
+    const alive = new Set(this.sessions.map(({ initiator }) => initiator));
+    for (const series of this.series.values()) {
+      if (!alive.has(series.initiator)) series.depth = 0;
+    }
+  }
+
   /** What a session sees. */
   view(session) {
     const target = this.configuration.model.target.find(({ name }) => name === session.target);

@@ -46,7 +46,7 @@ function applied(context, text, comment) {
   const before = world.configuration.document.revision;
   const result = world.configuration.apply(text, { comment, author, only, sessions: world.load.sessions });
   const ended = result.steps.flatMap((step) => step.sessions_ended ?? []);
-  world.load.sessions = world.load.sessions.filter(({ id }) => !ended.includes(id));
+  world.load.end(ended);
   if (result.revision !== before) world.note("info", "config-applied", `revision ${result.revision}: ${result.steps.length} steps`, { author });
   return result;
 }
@@ -124,7 +124,7 @@ function sessions(context) {
   const session = load.sessions.find((each) => each.id === Number(id));
   if (!session) throw missing(`session ${id}`);
   if (request.method === "GET") return { body: load.view(session) };
-  load.sessions = load.sessions.filter((each) => each !== session);
+  load.end([session.id]);
   world.note("warning", "session-ended", `session ${id} of ${session.initiator} was ended by an administrator`, { initiator: session.initiator, target: session.target });
   return { status: 204 };
 }

@@ -2,7 +2,7 @@
 import type { ComponentType } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { api, may, reachable, whoami } from "./api/client";
-import { forgetLive, openLive } from "./api/live";
+import { flowing, forgetLive, openLive } from "./api/live";
 import type { Role } from "./api/types";
 import { useStore } from "./lib/store";
 import { AccessPage } from "./pages/access";
@@ -173,7 +173,8 @@ function Sidebar({ page, isOpen, toggle }: { page: string; isOpen: boolean; togg
 
 function Lost() {
   const isThere = useStore(reachable);
-  if (isThere) return null;
+  const isFlowing = useStore(flowing);
+  if (isThere && isFlowing) return null;
   return (
     <div class="lost" role="alert">
       <span><b>The connection is lost.</b> What is shown is old; it is tried again every few seconds.</span>

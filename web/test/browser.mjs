@@ -42,7 +42,13 @@ export const loaded = (page) => until(async () => (await page.locator(".loading"
 
 /** Goes to a page of the console and waits until it has what it shows. */
 export async function visit(page, hash) {
-  await page.goto(`${page.base}/#/${hash}`);
+  // The old page must be gone, or the test would press its buttons: after the frame that follows, it is.
+  await page.evaluate((to) => new Promise((resolve) => {
+    if (location.hash === to) return resolve();
+    addEventListener("hashchange", () => requestAnimationFrame(() => setTimeout(resolve)), { once: true });
+    location.hash = to;
+    return undefined;
+  }), `#/${hash}`);
   await page.locator("main h1").waitFor();
   await loaded(page);
 }

@@ -2,7 +2,7 @@
 import { Store } from "../lib/store";
 import { bytesPerSecond, dataBuckets, iops, percentile, sampleBetween } from "../lib/rates";
 import type { Figures, Sample } from "../lib/rates";
-import { reachable } from "./client";
+import { api, reachable } from "./client";
 import type { Event, Stats } from "./types";
 
 /** Seconds that are remembered. */
@@ -93,19 +93,27 @@ const RETRY_MS = 3000;
 let source: EventSource | undefined;
 let retry: ReturnType<typeof setTimeout> | undefined;
 
+/** The stream flows, as far as is known. */
+export const flowing = new Store(true);
+
 /** Opens the stream; it opens itself again when it breaks, until `closeLive`. */
 export function openLive(): void {
   closeLive();
   const after = events.get().at(-1)?.number ?? 0;
   source = new EventSource(`/api/v1/live?after=${after}`);
-  source.addEventListener("open", () => reachable.set(true));
+  source.addEventListener("open", () => {
+    reachable.set(true);
+    flowing.set(true);
+  });
   source.addEventListener("stats", (message) => takeStats(JSON.parse(message.data) as Stats));
   source.addEventListener("event", (message) => takeEvent(JSON.parse(message.data) as Event));
   // The browser's own retry would ask for the events of the beginning again.
   source.addEventListener("error", () => {
-    reachable.set(false);
     source?.close();
+    flowing.set(false);
     retry = setTimeout(openLive, RETRY_MS);
+    // A stream does not say why it broke; if the login has ended, this does, and the login page comes.
+    api.whoami().catch(() => undefined);
   });
 }
 
@@ -123,4 +131,5 @@ export function forgetLive(): void {
   lunHistory.clear();
   latest.set(undefined);
   events.set([]);
+  flowing.set(true);
 }

@@ -1,6 +1,6 @@
 /** Reading from the server within components. */
 import { useCallback, useEffect, useState } from "preact/hooks";
-import { events } from "../api/live";
+import { events, flowing } from "../api/live";
 import { problemFrom } from "../api/client";
 import type { Problem } from "../api/types";
 import { Store, useStore } from "./store";
@@ -17,6 +17,9 @@ events.watch((all) => {
   seen = all.at(-1)?.number ?? 0;
   if (fresh.some(({ kind }) => TELLING.test(kind))) touch();
 });
+
+// What happened while the stream was broken is not known.
+flowing.watch((isFlowing) => isFlowing && touch());
 
 export interface Loaded<T> {
   /** The last good answer; kept while it is read again. */

@@ -20,7 +20,7 @@ export function OverviewPage() {
       <Shown from={status}>{(value) => <Health findings={value.findings} />}</Shown>
       {isEmpty ? <First /> : (
         <>
-          <Figures3 />
+          <FigureRow />
           <Card><Rates /></Card>
           <div class="columns">
             <Card title="Busiest LUNs" actions={<a href={href("luns")}>All LUNs</a>}><TopLuns /></Card>
@@ -77,7 +77,7 @@ function Health({ findings }: { findings: Finding[] }) {
 }
 
 /** The three figures of the front page, and errors. */
-function Figures3() {
+function FigureRow() {
   const all = useStore(latest)?.all;
   const p99 = all && percentile(dataBuckets(all), 0.99);
   const errors = all ? errorsPerSecond(all) : 0;
@@ -117,12 +117,12 @@ function Rates() {
 const TOP = 5;
 
 /** The busiest of what has figures. */
-function top<K>(figures: Map<K, Figures> | undefined): [K, Figures][] {
-  return [...(figures ?? [])].sort(([, a], [, b]) => iops(b) - iops(a)).slice(0, TOP);
+function top<K>(figures: Iterable<[K, Figures]>): [K, Figures][] {
+  return [...figures].sort(([, a], [, b]) => iops(b) - iops(a)).slice(0, TOP);
 }
 
 function TopLuns() {
-  const rows = top(useStore(latest)?.luns);
+  const rows = top(useStore(latest)?.luns ?? []);
   if (rows.length === 0) return <Empty title="No command has come yet." />;
   return (
     <Table
@@ -138,7 +138,7 @@ function TopLuns() {
 }
 
 function TopSessions({ sessions }: { sessions: Session[] }) {
-  const rows = top(useStore(latest)?.initiators);
+  const rows = top(useStore(latest)?.initiators ?? []);
   const ids = new Map(sessions.map((session) => [session.initiator, session.id]));
   if (rows.length === 0) return <Empty title="No initiator is at work." />;
   return (

@@ -1,6 +1,6 @@
-/** A table that can be sorted, and becomes a list of cards on a narrow screen. */
-import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+/** A table that can be sorted, and becomes a list of cards where its columns would be too narrow to read. */
+import type { ComponentChildren, RefObject } from "preact";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 export interface Column<T> {
   title: string;
@@ -38,13 +38,33 @@ function sorted<T>(rows: T[], columns: Column<T>[], order: Order | undefined): T
 /** Rows that are drawn; a filter finds the others. */
 const ROWS_MAX = 500;
 
+/** Pixels that a column takes on average at least. */
+const COLUMN_MIN = 104;
+
+/** Whether so many columns are too many for the place of an element. */
+function useCards(element: RefObject<HTMLElement | null>, columns: number): boolean {
+  const [isNarrow, setNarrow] = useState(false);
+  useLayoutEffect(() => {
+    const place = element.current?.parentElement;
+    if (!place) return undefined;
+    const measure = () => setNarrow(place.clientWidth < columns * COLUMN_MIN);
+    const resize = new ResizeObserver(measure);
+    measure();
+    resize.observe(place);
+    return () => resize.disconnect();
+  }, [columns]);
+  return isNarrow;
+}
+
 export function Table<T>({ label, rows, columns, keyOf, sort }: Props<T>) {
   const [order, setOrder] = useState<Order | undefined>(sort && { title: sort.title, descending: sort.descending ?? false });
+  const element = useRef<HTMLTableElement>(null);
+  const isCards = useCards(element, columns.length);
   const turn = (title: string) =>
     setOrder({ title, descending: order?.title === title ? !order.descending : false });
   return (
     <>
-      <table aria-label={label}>
+      <table ref={element} class={isCards ? "cards" : ""} aria-label={label}>
         <thead>
           <tr>{columns.map((column) => <Head key={column.title} column={column} order={order} turn={turn} />)}</tr>
         </thead>
