@@ -42,7 +42,7 @@ pub struct Stats {
 pub struct Core {
     /// Its number.
     pub core: u32,
-    /// Time it was not asleep.
+    /// Processor time it has used.
     pub busy_us: u64,
     /// Turns of its loop.
     pub turns: u64,
@@ -63,10 +63,7 @@ pub struct Series {
     pub lun: String,
     /// InitiatorName, or `other`.
     pub initiator: String,
-    /// The session, while it lives.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub session: Option<u16>,
-    /// Commands under way.
+    /// Commands that wait for something: data, the store, another command.
     pub depth: u32,
     /// Commands that read the medium.
     pub read: Operations,

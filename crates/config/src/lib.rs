@@ -14,6 +14,10 @@
 
 mod access;
 mod address;
+mod admin;
+mod diff;
+mod edit;
+mod effective;
 mod error;
 mod file;
 pub mod keys;
@@ -22,14 +26,20 @@ mod model;
 mod name;
 mod place;
 mod reader;
+mod schema;
 mod shorthand;
 mod size;
+mod specs;
 mod store;
 mod unit;
+mod value;
 mod warning;
 
 pub use access::{Authentication, Denial, Initiator, LunEntry, LunMap};
 pub use address::{Cidr, HostPort, ISCSI_PORT};
+pub use admin::{Admin, AdminListener, Certificate};
+pub use diff::{Difference, Differences, InTarget, KeyChange, Renamed, diff, diff_with_secrets};
+pub use edit::{Draft, EditError};
 pub use error::{ConfigError, Rule};
 pub use limits::{DigestPolicy, Limits};
 pub use model::{
@@ -39,8 +49,10 @@ pub use model::{
 };
 pub use name::{IscsiName, NamePattern, default_target_name};
 pub use place::Place;
+pub use schema::schema;
 pub use shorthand::PORTAL_DEFAULT;
 pub use size::{SIZE_BYTES_MAX, parse_size};
+pub use specs::Specs;
 pub use store::{BlockSize, CacheMode, StoreKind, StoreSpec};
 pub use unit::{Naa, Serial};
 pub use warning::Warning;

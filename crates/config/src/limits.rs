@@ -5,6 +5,7 @@
 
 use crate::Rule;
 use crate::keys::{Fallback, Form, Key};
+use crate::value::{KeyOf, quoted, size};
 
 /// Whether a CRC32C digest is used on a connection.
 ///
@@ -30,6 +31,15 @@ impl DigestPolicy {
                 got: text.to_owned(),
                 wanted: "allow, require or refuse",
             }),
+        }
+    }
+
+    /// The word of the file.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Require => "require",
+            Self::Refuse => "refuse",
         }
     }
 }
@@ -100,6 +110,30 @@ macro_rules! limits {
             },
         },)*];
 
+        /// The keys of the section with their values.
+        pub(crate) const LIMIT_VALUES: [KeyOf<Limits>; NUMBERS.len() + 4] = [
+            $(KeyOf {
+                name: stringify!($name),
+                value: |_, limits| Some(limits!(@value $kind u64::from(limits.$name))),
+            },)*
+            KeyOf {
+                name: "initial_r2t",
+                value: |_, limits| Some(limits.initial_r2t.to_string()),
+            },
+            KeyOf {
+                name: "immediate_data",
+                value: |_, limits| Some(limits.immediate_data.to_string()),
+            },
+            KeyOf {
+                name: "header_digest",
+                value: |_, limits| Some(quoted(limits.header_digest.as_str())),
+            },
+            KeyOf {
+                name: "data_digest",
+                value: |_, limits| Some(quoted(limits.data_digest.as_str())),
+            },
+        ];
+
         $(const _: () = assert!($max <= <$type>::MAX as u64);)*
         $(const _: () = assert!(is_within($min, $default as u64, $max));)*
 
@@ -114,34 +148,36 @@ macro_rules! limits {
             },)*
             Key {
                 name: "initial_r2t",
-                form: Form::Words("`true` or `false`"),
-                default: Fallback::Words("`false`"),
+                form: Form::Flag,
+                default: Fallback::Value("false"),
                 meaning: "Whether the initiator must wait for R2T with all data of a WRITE (InitialR2T).",
                 needed_by: "who has little memory and many initiators",
             },
             Key {
                 name: "immediate_data",
-                form: Form::Words("`true` or `false`"),
-                default: Fallback::Words("`true`"),
+                form: Form::Flag,
+                default: Fallback::Value("true"),
                 meaning: "Whether a WRITE command may carry data itself (ImmediateData).",
                 needed_by: "who tests initiators",
             },
             Key {
                 name: "header_digest",
-                form: Form::Words("`\"allow\"`, `\"require\"` or `\"refuse\"`"),
-                default: Fallback::Words("`\"allow\"`"),
+                form: Form::OneOf(&["allow", "require", "refuse"]),
+                default: Fallback::Value("\"allow\""),
                 meaning: "CRC32C over the headers: as the initiator wishes, always, or never.",
                 needed_by: "who does not trust the network",
             },
             Key {
                 name: "data_digest",
-                form: Form::Words("`\"allow\"`, `\"require\"` or `\"refuse\"`"),
-                default: Fallback::Words("`\"allow\"`"),
+                form: Form::OneOf(&["allow", "require", "refuse"]),
+                default: Fallback::Value("\"allow\""),
                 meaning: "CRC32C over the data: as the initiator wishes, always, or never.",
                 needed_by: "who does not trust the network",
             },
         ];
     };
+    (@value number $value:expr) => { $value.to_string() };
+    (@value bytes $value:expr) => { size($value) };
     (@is_bytes number) => { false };
     (@is_bytes bytes) => { true };
     (@form number $min:expr, $max:expr) => { Form::Number { min: $min, max: $max } };

@@ -125,6 +125,12 @@ pub fn default_target_name(host: &str) -> IscsiName {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NamePattern(String);
 
+impl fmt::Display for NamePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 impl NamePattern {
     /// Whether `text` looks like a pattern for names rather than an address or a user.
     pub(crate) fn looks_like(text: &str) -> bool {

@@ -17,29 +17,38 @@ use crate::{ConfigError, Place, Rule, parse_size};
 pub(crate) struct Source<'a> {
     file: &'a str,
     text: &'a str,
+    /// Where each line but the first begins, so that a place costs no walk through the text.
+    line_starts: Vec<usize>,
 }
 
 impl<'a> Source<'a> {
     pub(crate) fn new(file: &'a str, text: &'a str) -> Self {
-        Self { file, text }
+        let line_starts = text.match_indices('\n').map(|(at, _)| at + 1).collect();
+        Self {
+            file,
+            text,
+            line_starts,
+        }
     }
 
     /// Parses the text; the tree borrows from it.
     pub(crate) fn parse(&self) -> Result<Spanned<DeTable<'a>>, ConfigError> {
-        DeTable::parse(self.text).map_err(|error| {
-            let message = error.message().split_whitespace().collect::<Vec<_>>();
-            Rule::Syntax {
-                message: message.join(" "),
-            }
-            .at(self.place(error.span().unwrap_or_default(), String::new()))
-        })
+        DeTable::parse(self.text).map_err(|error| self.syntax(error.message(), error.span()))
+    }
+
+    /// The error that the text is not TOML, in the parser's words.
+    pub(crate) fn syntax(&self, message: &str, span: Option<Range<usize>>) -> ConfigError {
+        let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
+        Rule::Syntax { message }.at(self.place(span.unwrap_or_default(), String::new()))
     }
 
     fn place(&self, span: Range<usize>, key: String) -> Place {
-        let before = self.text.as_bytes().get(..span.start).unwrap_or_default();
+        let lines_before = self
+            .line_starts
+            .partition_point(|&start| start <= span.start);
         Place::File {
             file: self.file.to_owned(),
-            line: 1 + before.iter().filter(|&&byte| byte == b'\n').count(),
+            line: 1 + lines_before,
             key,
         }
     }

@@ -98,6 +98,17 @@ pub enum CacheMode {
     Direct,
 }
 
+impl CacheMode {
+    /// The word of the option.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Writeback => "writeback",
+            Self::Writethrough => "writethrough",
+            Self::Direct => "direct",
+        }
+    }
+}
+
 impl StoreKind {
     /// The path, if the data has one.
     pub fn path(&self) -> Option<&Path> {
@@ -107,7 +118,7 @@ impl StoreKind {
         }
     }
 
-    fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Auto { .. } => "path",
             Self::File { .. } => "file",
@@ -117,7 +128,8 @@ impl StoreKind {
         }
     }
 
-    fn fixed_size_bytes(&self) -> Option<u64> {
+    /// The size, if the kind of store has it in itself.
+    pub(crate) fn fixed_size_bytes(&self) -> Option<u64> {
         match self {
             Self::Memory { size_bytes } | Self::Null { size_bytes } => Some(*size_bytes),
             Self::Auto { .. } | Self::File { .. } | Self::Block { .. } => None,
@@ -220,7 +232,7 @@ fn parse_kind(text: &str, place: &str) -> Result<StoreKind, Rule> {
     })
 }
 
-fn is_kind_word(prefix: &str) -> bool {
+pub(crate) fn is_kind_word(prefix: &str) -> bool {
     !prefix.is_empty() && prefix.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 

@@ -45,6 +45,14 @@ pub(crate) fn unpin() -> io::Result<()> {
     Ok(sched_setaffinity(None, &allowed()?)?)
 }
 
+/// The calling thread, as the system numbers it; `/proc/self/task` tells of it.
+pub fn thread_id() -> u32 {
+    rustix::thread::gettid()
+        .as_raw_nonzero()
+        .get()
+        .unsigned_abs()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

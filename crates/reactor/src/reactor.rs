@@ -138,6 +138,11 @@ impl Reactor {
         self.now
     }
 
+    /// Time since the reactor was made, read now: for who must know it better than [`Self::now`].
+    pub fn clock(&self) -> Duration {
+        self.start.elapsed()
+    }
+
     /// How long dropping the reactor waits for what the kernel still has.
     pub const fn set_drain_limit(&mut self, limit: Duration) {
         self.drain_limit = limit;

@@ -303,6 +303,17 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
     /// May block for as long as a file system is stuck, so no core calls it.
     fn probe_size(&self) -> std::io::Result<()>;
 
+    /// Makes the store larger, to this many bytes, which are a whole number of blocks; the new part
+    /// reads zeros. Never makes one smaller. Looks at the size, too, as [`Self::probe_size`] does.
+    ///
+    /// # Errors
+    ///
+    /// It cannot grow at all (`Unsupported`), or not that far; it has the size it had.
+    fn grow(&self, size_bytes: u64) -> std::io::Result<()> {
+        let _wanted = size_bytes;
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
     /// Forgets a failed flush ([`IoFailure::FlushLatched`]): an administrator has looked at it.
     fn clear_flush_latch(&self);
 

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use memory::{Buffer, CoreMapping, MappedRange, Payload};
-use rustix::fs::{SeekFrom, fstat, seek};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fstat, ftruncate, seek};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::extents::extents_of;
@@ -108,6 +108,26 @@ impl SharedStore for FileDisk {
         let size = size - size % u64::from(self.0.capabilities.block_bytes);
         self.0.size_bytes.store(size, Ordering::Release);
         Ok(())
+    }
+
+    fn grow(&self, size_bytes: u64) -> io::Result<()> {
+        if self.0.is_block_device || self.0.capabilities.read_only {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let now = size_of_disk(&self.0.file, false)?;
+        if size_bytes > now {
+            if !self.0.capabilities.thin {
+                // All the space before the size: a file that found none is as it was.
+                fallocate(
+                    &self.0.file,
+                    FallocateFlags::KEEP_SIZE,
+                    now,
+                    size_bytes - now,
+                )?;
+            }
+            ftruncate(&self.0.file, size_bytes)?;
+        }
+        self.probe_size()
     }
 
     fn clear_flush_latch(&self) {

@@ -15,6 +15,7 @@ use crate::core::Core;
 use crate::letter::Letter;
 use crate::plan::{TargetIndex, UnitIndex};
 use crate::running::{Request, Stage, Then, Wait};
+use crate::watcher::Happening;
 
 /// A reset is several aborts, one after the other on each unit; it is answered after this many
 /// times what one may take.
@@ -101,9 +102,10 @@ impl Core {
             let running = &mut self.tasks[key];
             running.waiters.retain(|&other| other != wait);
             let unit = running.unit;
-            let name = &self.unit_names[unit];
+            let name = &self.units[unit].name;
             if running.is_in_store() && !running.is_orphan {
                 tracing::error!(unit = %name, "the store did not end a request in time");
+                self.watcher.hear(&Happening::StoreStuck { unit: name });
                 running.is_orphan = true;
                 self.units[unit].orphans += 1;
                 self.refuse_access(unit, true);
@@ -139,6 +141,8 @@ impl Core {
             }
             Then::Logout { session, event } => self.answer_logout(session, event, is_complete),
             Then::SessionEnd { session } => self.bury_session(session),
+            Then::Drained { leaving } => self.handle_drained(leaving),
+            Then::Left { leaving } => self.handle_left(leaving),
             Then::Nothing => {}
         }
     }

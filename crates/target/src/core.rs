@@ -13,13 +13,17 @@ use reactor::mail::{Mailbox, Post};
 use reactor::{Event, Reactor, Wait as ReactorWait};
 use slab::Slab;
 
+use crate::counters::Tally;
 use crate::front::Front;
+use crate::grant::Leaving;
+use crate::handle::Receipt;
 use crate::letter::{Letter, Ticket};
-use crate::plan::{Keeper, Settings};
+use crate::plan::Settings;
 use crate::running::{Request, Running, Wait};
 use crate::session::{Connection, SessionEntry};
 use crate::token::Purpose;
 use crate::unit::{Owned, Unit};
+use crate::watcher::Watcher;
 
 /// How often sessions are looked at for silence, and stores for a changed size.
 const TICK: Duration = Duration::from_secs(1);
@@ -33,7 +37,6 @@ const ABORT_MARGIN: Duration = Duration::from_millis(500);
 pub(crate) struct Core {
     pub(crate) index: usize,
     pub(crate) settings: Settings,
-    pub(crate) keeper: Arc<dyn Keeper>,
     pub(crate) posts: Vec<Post<Letter>>,
     pub(crate) mailbox: Mailbox<Letter>,
     /// Letters of this core to itself.
@@ -42,12 +45,14 @@ pub(crate) struct Core {
     pub(crate) pool: Pool,
     /// All units, by index.
     pub(crate) units: Vec<Unit>,
-    /// Their names, for logs.
-    pub(crate) unit_names: Arc<[String]>,
     /// What this core owns of them.
     pub(crate) owned: Vec<Option<Owned>>,
-    /// The stores of the units it owns, to look at their size.
-    pub(crate) stores: Vec<Arc<dyn store::SharedStore>>,
+    /// Units that are to go, each with the receipt of who waits for that.
+    pub(crate) retiring: Vec<(usize, Receipt)>,
+    /// Units of this core that go when their last flush is over.
+    pub(crate) forgetting: Vec<(usize, Receipt)>,
+    /// Nexuses on their way out of a unit.
+    pub(crate) leaving: Slab<Leaving>,
     pub(crate) sessions: Slab<SessionEntry>,
     pub(crate) by_tsih: HashMap<Tsih, usize>,
     pub(crate) connections: Slab<Connection>,
@@ -72,6 +77,8 @@ pub(crate) struct Core {
     pub(crate) starved_sessions: Vec<usize>,
     /// The sessions' windows are kept small because memory is short.
     pub(crate) is_short_of_memory: bool,
+    pub(crate) tally: Tally,
+    pub(crate) watcher: Arc<dyn Watcher>,
     /// Accepts and logs in; one core has it.
     pub(crate) front: Option<Front>,
     pub(crate) next_tick: Duration,
@@ -106,7 +113,9 @@ impl Core {
             self.handle_time();
             self.start_waiting();
             self.handle_own_letters();
+            self.check_retiring();
             self.flush_output();
+            self.count_turn();
         }
         Ok(())
     }
@@ -128,6 +137,7 @@ impl Core {
                 Request::Fence { .. }
                 | Request::Task(_)
                 | Request::Management { .. }
+                | Request::Administrator { .. }
                 | Request::Nobody => None,
             });
         let logins = self.front.as_ref().and_then(Front::next_deadline);
@@ -301,6 +311,26 @@ impl Core {
             Letter::FenceLower { unit, fence } => self.handle_fence_lower(unit, fence),
             Letter::EndTarget { target } => self.end_target(target),
             Letter::Quiet => self.quiet_cores += 1,
+            Letter::AddUnits { units, report } => self.handle_add_units(&units, &report),
+            Letter::RetireUnits { units, receipt } => self.handle_retire_units(&units, &receipt),
+            Letter::ForgetUnits { units, receipt } => self.handle_forget_units(&units, &receipt),
+            Letter::SetProfiles { profiles, receipt } => {
+                self.handle_set_profiles(&profiles);
+                drop(receipt);
+            }
+            Letter::SetAccess { access, receipt } => {
+                self.handle_set_access(*access);
+                drop(receipt);
+            }
+            // Whoever asked may have lost patience.
+            Letter::Report(report) => drop(report.send(self.report_sessions())),
+            Letter::Grant { grant, receipt } => self.handle_grant(*grant, &receipt),
+            Letter::Dismiss {
+                session,
+                reason,
+                receipt,
+            } => self.dismiss(session, reason, receipt),
+            Letter::SizeChanged { unit, receipt } => self.handle_size_changed(unit, receipt),
             Letter::Stop => self.handle_stop(),
         }
     }

@@ -6,6 +6,7 @@ use scsi::{Input, Outcome, Sense, SenseCode, SenseKey, Status, Step, TaskAttribu
 use store::{Capabilities, HelperResult, IoRequest, IoResult, IoTag, RingOperation, Submitted};
 
 use crate::core::Core;
+use crate::counters::{Account, NO_SERIES};
 use crate::letter::{Letter, Ticket};
 use crate::plan::UnitIndex;
 use crate::running::{Request, Running, Stage, copied};
@@ -24,9 +25,15 @@ impl Core {
         }
         let Some(mapped) = entry.luns.find(command.lun) else {
             let outcome = scsi::missing::execute(&scsi_command(&command, &[], &entry.luns));
-            self.respond(session, id, outcome, false);
+            self.respond(session, id, outcome, false, Account::NOBODY);
             return;
         };
+        let series = if mapped.series == NO_SERIES {
+            self.tally.find_series(entry, command.lun, mapped)
+        } else {
+            mapped.series
+        };
+        let account = Account::new(series, &command, self.reactor.now());
         let unit = mapped.unit.as_usize();
         let attribute = attribute_of(command.attribute);
         let set = self.units[unit].view.task_set(mapped.nexus);
@@ -35,10 +42,10 @@ impl Core {
             && set.is_some_and(|set| set.lets_simple_pass())
             && self.units[unit].fences.is_empty();
         if may_pass {
-            self.run_at_once(session, id, &command, mapped);
+            self.run_at_once(session, id, &command, mapped, account);
             return;
         }
-        let key = self.enroll(Running::new(session, id, unit, mapped.nexus));
+        let key = self.enroll(Running::new(session, id, unit, mapped.nexus, account));
         let set = self.units[unit].view.task_set(mapped.nexus);
         if set.is_none_or(|set| set.enter(attribute, task_number(key))) {
             self.start(key, &command);
@@ -50,6 +57,7 @@ impl Core {
     /// Gives a task its place in the tables.
     fn enroll(&mut self, running: Running) -> usize {
         let (session, id) = (running.session, running.id);
+        self.tally.enter(running.account);
         let key = self.tasks.insert(running);
         if let Some(entry) = session.and_then(|session| self.sessions.get_mut(session)) {
             entry.set_task_key(id, Some(key));
@@ -59,7 +67,14 @@ impl Core {
 
     /// Runs a SIMPLE command that nothing stands in the way of. As long as it need not wait it
     /// has no place in any table: that is all there is to most reads and writes of memory.
-    fn run_at_once(&mut self, session: usize, id: TaskId, command: &Command, mapped: MappedLun) {
+    fn run_at_once(
+        &mut self,
+        session: usize,
+        id: TaskId,
+        command: &Command,
+        mapped: MappedLun,
+        account: Account,
+    ) {
         let index = mapped.unit.as_usize();
         let (Some(entry), Some(unit)) = (self.sessions.get_mut(session), self.units.get_mut(index))
         else {
@@ -96,7 +111,7 @@ impl Core {
                 }
                 Step::Done(outcome) if !must_copy(&outcome, &entry.session, id) => {
                     let descriptor = unit.view.descriptor_sense();
-                    self.respond(session, id, outcome, descriptor);
+                    self.respond(session, id, outcome, descriptor, account);
                     return;
                 }
                 step @ (Step::Done(_) | Step::Owner(_) | Step::Fence(_)) => {
@@ -109,7 +124,7 @@ impl Core {
             let may_start = set.enter(TaskAttribute::Simple, task_number(self.tasks.vacant_key()));
             debug_assert!(may_start, "a task that was let pass has to wait");
         }
-        let mut running = Running::new(session, id, index, mapped.nexus);
+        let mut running = Running::new(session, id, index, mapped.nexus, account);
         running.task = Some(task);
         let key = self.enroll(running);
         match hindrance {
@@ -238,6 +253,7 @@ impl Core {
                 Ok(request) => request,
                 Err(request) => {
                     running.stage = Stage::Memory(request);
+                    self.tally.note_starved();
                     self.starved.push_back(key);
                     return None;
                 }
@@ -354,16 +370,24 @@ impl Core {
                 }
             }
         }
-        let id = running.id;
+        let (id, account) = (running.id, running.account);
         let descriptor = self.units[running.unit].view.descriptor_sense();
-        self.respond(session, id, outcome, descriptor);
+        self.respond(session, id, outcome, descriptor, account);
         self.close_task(key);
     }
 
-    fn respond(&mut self, session: usize, id: TaskId, outcome: Outcome, descriptor: bool) {
+    fn respond(
+        &mut self,
+        session: usize,
+        id: TaskId,
+        outcome: Outcome,
+        descriptor: bool,
+        account: Account,
+    ) {
         let Some(entry) = self.sessions.get_mut(session) else {
             return;
         };
+        self.tally.note(account, outcome.status == Status::Good);
         let sense = outcome.sense.map(|sense| sense.encode(descriptor));
         let sense = sense.as_deref().unwrap_or(&[]);
         let response = Response {
@@ -391,7 +415,16 @@ impl Core {
             .sessions
             .get(session)
             .and_then(|entry| entry.task_key(id));
-        self.respond(session, id, outcome, false);
+        let account = key
+            .and_then(|key| self.tasks.get(key))
+            .map(|task| task.account);
+        self.respond(
+            session,
+            id,
+            outcome,
+            false,
+            account.unwrap_or(Account::NOBODY),
+        );
         if let Some(key) = key {
             self.close_task(key);
         }
@@ -400,6 +433,7 @@ impl Core {
     /// Forgets a task that has been answered or aborted, and lets those go on that waited for it.
     pub(crate) fn close_task(&mut self, key: usize) {
         let running = self.tasks.remove(key);
+        self.tally.leave(running.account);
         debug_assert!(
             !running.is_in_store() || running.is_aborted,
             "a task ended while the store works for it"

@@ -4,11 +4,11 @@
 //! A login is a plain socket with one receive or one send under way. At its end the socket moves
 //! to the core of its session, which sends the final response.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use iscsi::discovery::{TargetRecord, TextRecords};
 use iscsi::framing::PduBuffer;
@@ -23,13 +23,16 @@ use scsi::reservation::canonical_transport_id;
 use slab::Slab;
 
 use crate::core::Core;
+use crate::counters::{LoginCounts, login_cause};
 use crate::directory::{Decision, Directory, NexusKey};
+use crate::handle::Access;
 use crate::letter::{Adoption, Entry, Letter};
 use crate::plan::{Settings, TargetIndex, TargetPlan};
 use crate::plane::StartError;
 use crate::policy::{Asker, Policy};
 use crate::session::SessionProfile;
 use crate::token::Purpose;
+use crate::watcher::Happening;
 
 /// Probes of the kernel, for peers that vanish without a word while nothing is asked of them.
 ///
@@ -86,8 +89,9 @@ struct Login {
 #[derive(Debug)]
 pub(crate) struct Front {
     policy: Arc<dyn Policy>,
-    targets: Vec<TargetPlan>,
-    portals: Vec<Listener>,
+    targets: BTreeMap<TargetIndex, TargetPlan>,
+    /// By index; `None` where nothing is listened on any more.
+    portals: Vec<Option<Listener>>,
     accepts: Vec<Option<OperationId>>,
     directory: Directory<Waiting>,
     logins: Slab<Login>,
@@ -98,6 +102,7 @@ pub(crate) struct Front {
     is_open: bool,
     /// Portals to try again, since when.
     retry_at: Option<Duration>,
+    counts: Arc<Mutex<LoginCounts>>,
 }
 
 impl Front {
@@ -105,6 +110,7 @@ impl Front {
         policy: Arc<dyn Policy>,
         targets: Vec<TargetPlan>,
         portals: Vec<Listener>,
+        counts: Arc<Mutex<LoginCounts>>,
         settings: &Settings,
         cores: usize,
     ) -> Result<Self, StartError> {
@@ -113,8 +119,8 @@ impl Front {
         let accepts = vec![None; portals.len()];
         Ok(Self {
             policy,
-            targets,
-            portals,
+            targets: (0..).map(TargetIndex).zip(targets).collect(),
+            portals: portals.into_iter().map(Some).collect(),
             accepts,
             directory: Directory::new(cores, settings.sessions_max, u16::from_ne_bytes(first_tsih)),
             logins: Slab::new(),
@@ -123,7 +129,17 @@ impl Front {
             login_timeout: settings.login_timeout,
             is_open: false,
             retry_at: None,
+            counts,
         })
+    }
+
+    /// Counts; whoever panicked while it held the lock has added or not.
+    fn count(&self, change: impl FnOnce(&mut LoginCounts)) {
+        change(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn count_failure(&self, status: Option<LoginStatus>) {
+        self.count(|counts| *counts.failed.entry(login_cause(status)).or_default() += 1);
     }
 
     /// When the next login runs out of time.
@@ -140,13 +156,33 @@ impl Front {
         login: &Login,
         negotiated: &NegotiatedLogin,
     ) -> Result<(Option<NexusKey>, SessionProfile), LoginStatus> {
-        let initiator_name = negotiated.initiator_name.as_str().to_owned();
-        let asker = Asker {
-            initiator_name: &initiator_name,
-            address: login.peer.ip(),
+        let mut profile = SessionProfile {
+            initiator_name: negotiated.initiator_name.as_str().to_owned(),
+            target_name: negotiated
+                .target_name
+                .as_ref()
+                .map(|name| name.as_str().to_owned()),
+            isid: negotiated.isid,
+            peer: login.peer,
             portal: login.portal,
-            user: negotiated.chap_user.as_deref(),
+            user: negotiated.chap_user.clone(),
+            target: login.target,
+            portal_group_tag: negotiated.portal_group_tag,
+            since: SystemTime::now(),
+            port: PortName {
+                transport_id: Arc::from([]),
+                target_port: 0,
+            },
+            luns: Vec::new(),
+            text: TextRecords::for_discovery(Vec::new()),
         };
+        let nexus = self.grant(&mut profile)?;
+        Ok((nexus, profile))
+    }
+
+    /// Fills in what the rules, as they are now, give whoever is behind a session.
+    fn grant(&self, profile: &mut SessionProfile) -> Result<Option<NexusKey>, LoginStatus> {
+        let asker = profile.asker();
         let records = |only| {
             let visible = self.policy.targets(&asker, only).into_iter();
             visible.map(|target| TargetRecord {
@@ -154,44 +190,28 @@ impl Front {
                 addresses: target.addresses,
             })
         };
-        let Some(target) = login.target else {
-            let profile = SessionProfile {
-                peer: login.peer,
-                target: None,
-                port: PortName {
-                    transport_id: Arc::from([]),
-                    target_port: 0,
-                },
-                luns: Vec::new(),
-                text: TextRecords::for_discovery(records(None).collect()),
-                initiator_name,
-            };
-            return Ok((None, profile));
+        let Some(target) = profile.target else {
+            profile.text = TextRecords::for_discovery(records(None).collect());
+            return Ok(None);
         };
-        let tag = negotiated.portal_group_tag;
-        let ports = self.targets.get(target.0 as usize).map(|plan| &plan.ports);
+        let tag = profile.portal_group_tag;
+        let ports = self.targets.get(&target).map(|plan| &plan.ports);
         let port = ports.and_then(|ports| ports.iter().find(|port| port.portal_group_tag == tag));
         let target_port = port.ok_or(LoginStatus::TargetError)?.relative_id;
         let own = records(Some(target)).next().ok_or(LoginStatus::NotFound)?;
-        let transport_id = transport_id(&initiator_name, negotiated.isid);
-        let key = NexusKey {
-            initiator_name: initiator_name.clone(),
-            isid: negotiated.isid,
+        let luns = self.policy.luns(&asker, target)?;
+        profile.port = PortName {
+            transport_id: transport_id(&profile.initiator_name, profile.isid),
+            target_port,
+        };
+        profile.luns = luns;
+        profile.text = TextRecords::for_target(own);
+        Ok(Some(NexusKey {
+            initiator_name: profile.initiator_name.clone(),
+            isid: profile.isid,
             target,
             portal_group_tag: tag,
-        };
-        let profile = SessionProfile {
-            peer: login.peer,
-            target: Some(target),
-            port: PortName {
-                transport_id,
-                target_port,
-            },
-            luns: self.policy.luns(&asker, target)?,
-            text: TextRecords::for_target(own),
-            initiator_name,
-        };
-        Ok((Some(key), profile))
+        }))
     }
 }
 
@@ -237,7 +257,7 @@ impl Core {
             return;
         };
         if front.is_open
-            && let Some(listener) = front.portals.get(portal)
+            && let Some(Some(listener)) = front.portals.get(portal)
         {
             let operation = self
                 .reactor
@@ -263,6 +283,31 @@ impl Core {
         }
     }
 
+    /// The rules, targets and portals are others from now on. Logins that are under way meet the
+    /// new ones when they end.
+    pub(crate) fn handle_set_access(&mut self, access: Access) {
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
+        front.policy = access.policy;
+        front.targets = access.targets.into_iter().collect();
+        for portal in access.close {
+            let portal = portal.0 as usize;
+            if let Some(listener) = front.portals.get_mut(portal) {
+                *listener = None;
+            }
+            if let Some(operation) = front.accepts.get_mut(portal).and_then(Option::take) {
+                self.reactor.cancel(operation);
+            }
+        }
+        let first = front.portals.len();
+        front.portals.extend(access.open.into_iter().map(Some));
+        front.accepts.resize(front.portals.len(), None);
+        for portal in first..front.portals.len() {
+            self.accept(portal);
+        }
+    }
+
     pub(crate) fn handle_accepted(
         &mut self,
         portal: usize,
@@ -274,7 +319,9 @@ impl Core {
         };
         front.accepts[portal] = None;
         match result {
-            Ok((fd, peer)) if front.is_open => {
+            // One that came while its portal was being closed came too late.
+            Ok((fd, peer)) if front.is_open && front.portals[portal].is_some() => {
+                front.count(|counts| counts.accepted += 1);
                 self.begin_login(fd, peer);
                 self.accept(portal);
             }
@@ -442,6 +489,13 @@ impl Core {
                 LoginAction::Close(violation) => {
                     tracing::info!(peer = %login.peer, %violation, "login failed");
                     login.close_when_sent = true;
+                    let peer = login.peer;
+                    front.count_failure(violation.status());
+                    self.watcher.hear(&Happening::LoginFailed {
+                        peer,
+                        cause: login_cause(violation.status()),
+                        reason: &violation.to_string(),
+                    });
                 }
             }
         }
@@ -577,6 +631,7 @@ impl Core {
             Decision::EndFirst { core, tsih } => self.post(core, Letter::EndSession { tsih }),
             Decision::Wait => {}
             Decision::Refuse(status, mut waiting) => {
+                front.count_failure(Some(status));
                 waiting.machine.admit_reply(Err(status));
                 crate::sessions::answer_and_close(waiting.fd, waiting.machine);
             }
@@ -584,6 +639,9 @@ impl Core {
     }
 
     fn send_away(&mut self, core: usize, waiting: Waiting, entry: Entry) {
+        if let Some(front) = &self.front {
+            front.count(|counts| counts.succeeded += 1);
+        }
         let Waiting {
             fd,
             machine,
@@ -608,8 +666,22 @@ impl Core {
         let Some((key, waiting)) = front.directory.ended(tsih) else {
             return;
         };
-        for login in waiting {
-            self.admit(Some(key.clone()), login);
+        for mut login in waiting {
+            // The rules may be others than when it began to wait.
+            let granted = match &self.front {
+                Some(front) => front.grant(&mut login.profile),
+                None => return,
+            };
+            match granted {
+                Ok(_) => self.admit(Some(key.clone()), login),
+                Err(status) => {
+                    if let Some(front) = &self.front {
+                        front.count_failure(Some(status));
+                    }
+                    login.machine.admit_reply(Err(status));
+                    crate::sessions::answer_and_close(login.fd, login.machine);
+                }
+            }
         }
     }
 
@@ -619,7 +691,7 @@ impl Core {
         };
         if front.retry_at.is_some_and(|at| now >= at) {
             front.retry_at = None;
-            let closed = (0..front.accepts.len()).filter(|&n| front.accepts[n].is_none());
+            let closed = (0..front.portals.len()).filter(|&n| front.accepts[n].is_none());
             for portal in closed.collect::<Vec<_>>() {
                 self.accept(portal);
             }

@@ -4,13 +4,17 @@
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 use iscsi::login::{LoginTarget, NegotiatedLogin};
 use iscsi::pdu::Tsih;
-use scsi::{Change, Notice, Reply, Shared, Who};
+use scsi::{Change, Notice, Profile, Reply, Shared, Who};
 
 use crate::directory::Placement;
-use crate::plan::{TargetIndex, UnitIndex};
+use crate::handle::{Access, Grant, Receipt};
+use crate::plan::{TargetIndex, UnitIndex, UnitPlan};
+use crate::plane::StartError;
+use crate::report::SessionReport;
 use crate::session::SessionProfile;
 
 /// Where an answer belongs: a request of one core.
@@ -127,6 +131,43 @@ pub(crate) enum Letter {
     EndTarget { target: TargetIndex },
     /// A core to every core, when told to stop: no session is left here.
     Quiet,
+    /// Administrator to every core: these units, which nobody sees yet.
+    AddUnits {
+        units: Arc<[(UnitIndex, UnitPlan)]>,
+        report: Sender<Result<(), StartError>>,
+    },
+    /// Administrator to every core: keep the receipt until nothing here uses these units.
+    RetireUnits {
+        units: Arc<[UnitIndex]>,
+        receipt: Receipt,
+    },
+    /// Administrator to every core: close the stores of these units, which no core uses.
+    ForgetUnits {
+        units: Arc<[UnitIndex]>,
+        receipt: Receipt,
+    },
+    /// Administrator to every core: what these units say of themselves.
+    SetProfiles {
+        profiles: Arc<[(UnitIndex, Arc<Profile>)]>,
+        receipt: Receipt,
+    },
+    /// Administrator to the front desk: rules, targets and portals from now on.
+    SetAccess {
+        access: Box<Access>,
+        receipt: Receipt,
+    },
+    /// Administrator to every core: your sessions?
+    Report(Sender<Vec<SessionReport>>),
+    /// Administrator to the core of a session: what it sees from now on.
+    Grant { grant: Box<Grant>, receipt: Receipt },
+    /// Administrator to the core of a session: end it.
+    Dismiss {
+        session: u16,
+        reason: &'static str,
+        receipt: Receipt,
+    },
+    /// Administrator to the owner of a unit: its store has another size.
+    SizeChanged { unit: UnitIndex, receipt: Receipt },
     /// Ask initiators to log out, end what is left at the deadline, flush, and stop.
     Stop,
 }

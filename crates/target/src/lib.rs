@@ -15,34 +15,51 @@
 //! | `owner` | changes of units, fences |
 //! | `front` | accepting and login, on one core |
 //! | `directory` | which session is where |
+//! | `counters` | what is counted |
+//! | `watcher` | what an administrator hears of |
+//! | `handle` | what an administrator may change, and waits for |
+//! | `change`, `grant` | what that means for units and sessions |
 //!
 //! No file and no format of a configuration is named here.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod abort;
+mod change;
 mod core;
+mod counters;
 mod directory;
 mod exec;
 mod front;
+mod grant;
+mod handle;
 mod letter;
 mod link;
 mod owner;
 mod plan;
 mod plane;
 mod policy;
+mod report;
 mod running;
 mod session;
 mod sessions;
 mod stop;
 mod token;
 mod unit;
+mod watcher;
 
+pub use counters::{
+    CommandKind, CoreCounts, KindCounts, LATENCY_BUCKETS, LoginCounts, SeriesCounts, latency_bucket,
+};
+pub use handle::{Access, Grant, Handle, NoAnswer};
 pub use plan::{
-    Coalescing, Keeper, Plan, PortPlan, Settings, TargetIndex, TargetPlan, UnitIndex, UnitPlan,
+    Coalescing, Keeper, Plan, PortPlan, PortalIndex, Settings, TargetIndex, TargetPlan, UnitIndex,
+    UnitPlan,
 };
 pub use plane::{DataPlane, StartError};
 pub use policy::{Asker, Authorization, Policy, VisibleLun, VisibleTarget};
+pub use report::SessionReport;
+pub use watcher::{Happening, Watcher, Who};
 
 /// The core that listens, logs in, and keeps the directory of sessions.
 pub(crate) const FRONT_CORE: usize = 0;

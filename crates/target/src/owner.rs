@@ -21,6 +21,7 @@ use crate::plan::UnitIndex;
 use crate::running::{Request, Stage, Then};
 use crate::token::Purpose;
 use crate::unit::{Current, Fence, OwnedFence, overlap};
+use crate::watcher::Happening;
 
 /// How many stores are looked at per tick, so that many units cost no more than few.
 const PROBES_PER_TICK: usize = 8;
@@ -39,10 +40,21 @@ impl Core {
 
     pub(crate) fn handle_change(&mut self, unit: UnitIndex, ticket: Ticket, change: Change) {
         let index = unit.as_usize();
-        if let Some(owned) = self.owned[index].as_mut() {
-            owned.queue.push_back((ticket, change));
-            self.next_change(index);
-        }
+        let Some(owned) = self.owned[index].as_mut() else {
+            // The unit has gone meanwhile, and with it what was to change.
+            let reply = Reply::check(NOT_KEPT);
+            self.post(
+                ticket.core,
+                Letter::Changed {
+                    ticket,
+                    reply,
+                    is_complete: true,
+                },
+            );
+            return;
+        };
+        owned.queue.push_back((ticket, change));
+        self.next_change(index);
     }
 
     pub(crate) fn handle_refuse_access(&mut self, unit: UnitIndex, refuse: bool) {
@@ -110,12 +122,15 @@ impl Core {
     }
 
     fn keep(&mut self, unit: usize, state: Vec<u8>) {
-        let keeper = Arc::clone(&self.keeper);
-        let index = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
-        let work = move || match keeper.save(index, &state) {
+        let Some(owned) = self.owned[unit].as_ref() else {
+            return;
+        };
+        let keeper = Arc::clone(&owned.keeper);
+        let name = Arc::clone(&self.units[unit].name);
+        let work = move || match keeper.save(&state) {
             Ok(()) => Ok(HelperAnswer::Done),
             Err(error) => {
-                tracing::error!(%error, unit = index.0, "the state of a unit cannot be kept");
+                tracing::error!(%error, unit = %name, "the state of a unit cannot be kept");
                 Err(IoFailure::Hardware {
                     errno: error.raw_os_error().unwrap_or(0),
                 })
@@ -139,6 +154,10 @@ impl Core {
             return;
         };
         let before = current.before.take();
+        if !is_safe {
+            let unit = &self.units[unit].name;
+            self.watcher.hear(&Happening::StateNotKept { unit });
+        }
         if is_safe {
             self.announce(unit);
         } else if let Some(before) = before {
@@ -303,7 +322,7 @@ impl Core {
                     }
                 }
             }
-            Some(Request::Nobody) => {
+            Some(Request::Nobody | Request::Administrator { .. }) => {
                 self.close_request(ticket);
             }
             Some(Request::Fence { .. }) | None => {
@@ -404,6 +423,7 @@ impl Core {
                 Request::Fence { .. }
                 | Request::Task(_)
                 | Request::Management { .. }
+                | Request::Administrator { .. }
                 | Request::Nobody => None,
             })
             .collect();
@@ -586,8 +606,8 @@ impl Core {
             }
             owned.is_probing = true;
             self.probes_in_flight += 1;
-            let store = Arc::clone(&self.stores[unit]);
-            let name = self.unit_names[unit].clone();
+            let store = Arc::clone(&owned.store);
+            let name = Arc::clone(&self.units[unit].name);
             let work = move || {
                 if let Err(error) = store.probe_size() {
                     tracing::debug!(unit = %name, %error, "the size of a store is not known");
@@ -609,16 +629,6 @@ impl Core {
         };
         owned.is_probing = false;
         self.probes_in_flight -= 1;
-        let known = owned.owner.shared().blocks;
-        let store = &mut self.units[unit].store;
-        store.refresh_size();
-        let capabilities = store.capabilities();
-        let blocks = capabilities.size_bytes / u64::from(capabilities.block_bytes);
-        if blocks != known {
-            tracing::info!(unit = %self.unit_names[unit], blocks, "the size of a unit changed");
-            let ticket = self.open_request(Request::Nobody);
-            let kind = ChangeKind::CapacityChanged { blocks };
-            self.ask_owner(unit, ticket, Change { from: None, kind });
-        }
+        self.take_size(unit, Request::Nobody);
     }
 }

@@ -10,12 +10,14 @@ use reactor::Listener;
 use store::SharedStore;
 
 use crate::policy::Policy;
+use crate::watcher::Watcher;
 
-/// A target of the plan.
+/// A target. An index names one target for as long as the plane runs.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct TargetIndex(pub u32);
 
-/// A logical unit of the plan. The unit is one, however many targets and numbers show it.
+/// A logical unit. The unit is one, however many targets and numbers show it, and the index is not
+/// given to another one for as long as the plane runs.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct UnitIndex(pub u32);
 
@@ -26,19 +28,23 @@ impl UnitIndex {
     }
 }
 
-/// Everything a data plane serves.
+/// An address to listen on. An index names one listener for as long as the plane runs.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct PortalIndex(pub u32);
+
+/// Everything a data plane serves when it starts.
 #[derive(Debug)]
 pub struct Plan {
-    /// In the order of [`UnitIndex`].
+    /// In the order of [`UnitIndex`], from 0.
     pub units: Vec<UnitPlan>,
-    /// In the order of [`TargetIndex`].
+    /// In the order of [`TargetIndex`], from 0.
     pub targets: Vec<TargetPlan>,
-    /// Bound and listening.
+    /// Bound and listening, in the order of [`PortalIndex`], from 0.
     pub portals: Vec<Listener>,
     /// Who may do what.
     pub policy: Arc<dyn Policy>,
-    /// Where state that survives is kept.
-    pub keeper: Arc<dyn Keeper>,
+    /// Hears of what happens.
+    pub watcher: Arc<dyn Watcher>,
     /// Sizes and times.
     pub settings: Settings,
 }
@@ -52,12 +58,14 @@ pub struct UnitPlan {
     pub profile: scsi::Profile,
     /// Where the blocks are.
     pub store: Arc<dyn SharedStore>,
-    /// What [`Keeper::save`] was last given for it.
+    /// What [`Keeper::save`] was last given.
     pub restored: Option<Vec<u8>>,
+    /// Where state that survives is kept.
+    pub keeper: Arc<dyn Keeper>,
 }
 
 /// A target as initiators see it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TargetPlan {
     /// Its iSCSI name.
     pub name: String,
@@ -74,11 +82,11 @@ pub struct PortPlan {
     pub relative_id: u16,
 }
 
-/// Keeps the state of units over a restart. Called on a helper thread, one call at a time for
-/// one unit; the state is on stable storage when it returns.
+/// Keeps the state of a unit over a restart. Called on a helper thread, one call at a time; the
+/// state is on stable storage when it returns.
 pub trait Keeper: Send + Sync + fmt::Debug {
-    /// Replaces what is kept for the unit.
-    fn save(&self, unit: UnitIndex, state: &[u8]) -> io::Result<()>;
+    /// Replaces what is kept.
+    fn save(&self, state: &[u8]) -> io::Result<()>;
 }
 
 /// Whether answers wait for further ones, to go in one send.

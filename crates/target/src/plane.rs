@@ -2,22 +2,22 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use reactor::mail::{self, Mailbox, Post};
 use reactor::{Listener, Reactor, SetupError, TurnError, cores};
-use scsi::{LogicalUnit, Owner, Profile};
 use slab::Slab;
-use store::SharedStore;
 
 use crate::core::Core;
+use crate::counters::{CoreCounters, LoginCounts, Tally};
 use crate::front::Front;
+use crate::handle::Handle;
 use crate::letter::Letter;
-use crate::plan::{Keeper, Plan, Settings, TargetPlan};
+use crate::plan::{Plan, Settings, TargetPlan, UnitIndex, UnitPlan};
 use crate::policy::Policy;
-use crate::unit::{Owned, Unit};
+use crate::watcher::Watcher;
 
 /// Size of one receive chunk. Large enough for some thousand commands, small enough that a chunk
 /// kept by one write does not weigh much.
@@ -61,6 +61,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct DataPlane {
     posts: Vec<Post<Letter>>,
+    handle: Arc<Handle>,
     threads: Vec<JoinHandle<Result<(), TurnError>>>,
 }
 
@@ -70,17 +71,16 @@ struct FrontParts {
     policy: Arc<dyn Policy>,
     targets: Vec<TargetPlan>,
     portals: Vec<Listener>,
+    counts: Arc<Mutex<LoginCounts>>,
 }
 
 /// What the cores are made from; every thread has a share.
 #[derive(Debug)]
 struct Parts {
     settings: Settings,
-    keeper: Arc<dyn Keeper>,
-    stores: Vec<Arc<dyn SharedStore>>,
-    names: Arc<[String]>,
-    profiles: Vec<Profile>,
-    restored: Vec<Option<Vec<u8>>>,
+    units: Vec<(UnitIndex, UnitPlan)>,
+    counters: Vec<Arc<CoreCounters>>,
+    watcher: Arc<dyn Watcher>,
     posts: Vec<Post<Letter>>,
 }
 
@@ -93,7 +93,7 @@ impl DataPlane {
             targets,
             portals,
             policy,
-            keeper,
+            watcher,
             settings,
         } = plan;
         let core_count = settings.cores.max(1);
@@ -111,26 +111,27 @@ impl DataPlane {
             policy,
             targets,
             portals,
+            counts: Arc::default(),
         };
-        let (mut stores, mut names, mut profiles, mut restored) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for unit in units {
-            stores.push(unit.store);
-            names.push(unit.name);
-            profiles.push(unit.profile);
-            restored.push(unit.restored);
-        }
+        let counters: Vec<Arc<CoreCounters>> = posts.iter().map(|_| Arc::default()).collect();
+        let handle = Handle::new(
+            posts.clone(),
+            counters.clone(),
+            Arc::clone(&front.counts),
+            settings.abort_timeout,
+            units.len(),
+            front.portals.len(),
+        );
         let parts = Arc::new(Parts {
             settings,
-            keeper,
-            stores,
-            names: names.into(),
-            profiles,
-            restored,
+            units: (0..).map(UnitIndex).zip(units).collect(),
+            counters,
+            watcher,
             posts: posts.clone(),
         });
         let mut plane = Self {
             posts,
+            handle: Arc::new(handle),
             threads: Vec::new(),
         };
         let started = plane.start_cores(&parts, mailboxes, front);
@@ -193,6 +194,11 @@ impl DataPlane {
         Ok(())
     }
 
+    /// To change what is served while it is.
+    pub const fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
     /// Asks initiators to log out, ends what is left after the configured time, flushes all
     /// stores and ends the threads. False when a core had failed.
     pub fn stop(self) -> bool {
@@ -215,15 +221,6 @@ impl DataPlane {
         }
         all_good
     }
-}
-
-/// The first state of a unit. One whose kept state is damaged starts with its reservations lost,
-/// so that an initiator must look at them, and is served.
-fn make_owner(profile: &Profile, restored: Option<&[u8]>, name: &str) -> Owner {
-    Owner::new(profile.clone(), restored).unwrap_or_else(|error| {
-        tracing::error!(unit = %name, %error, "kept state is damaged, reservations are lost");
-        Owner::with_lost_reservations(profile.clone())
-    })
 }
 
 impl Core {
@@ -250,38 +247,27 @@ impl Core {
                     front.policy,
                     front.targets,
                     front.portals,
+                    front.counts,
                     &settings,
                     core_count,
                 )
             })
             .transpose()?;
-        let mut units = Vec::with_capacity(parts.stores.len());
-        let mut owned = Vec::with_capacity(parts.stores.len());
-        for (unit, store) in parts.stores.iter().enumerate() {
-            let name = &parts.names[unit];
-            // Every core makes the same first state from the same facts.
-            let owner = make_owner(&parts.profiles[unit], parts.restored[unit].as_deref(), name);
-            let view = LogicalUnit::new(Arc::clone(owner.profile()), Arc::clone(owner.shared()));
-            let handle = store.handle().map_err(|source| {
-                let name = parts.names[unit].clone();
-                StartError::Store { name, source }
-            })?;
-            units.push(Unit::new(view, handle));
-            owned.push((unit % core_count == index).then(|| Owned::new(owner)));
-        }
-        Ok(Self {
+        let counters = parts.counters.get(index).cloned().unwrap_or_default();
+        let tally = Tally::new(counters, pool.capacity_bytes());
+        let mut core = Self {
             index,
             settings,
-            keeper: Arc::clone(&parts.keeper),
             posts: parts.posts.clone(),
             mailbox,
             own_letters: VecDeque::new(),
             reactor,
             pool,
-            units,
-            unit_names: Arc::clone(&parts.names),
-            owned,
-            stores: parts.stores.clone(),
+            units: Vec::with_capacity(parts.units.len()),
+            owned: Vec::with_capacity(parts.units.len()),
+            retiring: Vec::new(),
+            forgetting: Vec::new(),
+            leaving: Slab::new(),
             sessions: Slab::new(),
             by_tsih: HashMap::new(),
             connections: Slab::new(),
@@ -297,6 +283,8 @@ impl Core {
             starved: VecDeque::new(),
             starved_sessions: Vec::new(),
             is_short_of_memory: false,
+            tally,
+            watcher: Arc::clone(&parts.watcher),
             front,
             next_tick: Duration::ZERO,
             probes_in_flight: 0,
@@ -306,6 +294,8 @@ impl Core {
             quiet_cores: 0,
             is_flushed: false,
             flushes: 0,
-        })
+        };
+        core.add_units(&parts.units)?;
+        Ok(core)
     }
 }

@@ -8,6 +8,8 @@ use reactor::OperationId;
 use scsi::{NexusSlot, Outcome, Task};
 use store::IoRequest;
 
+use crate::counters::Account;
+use crate::handle::Receipt;
 use crate::letter::Ticket;
 use crate::plan::TargetIndex;
 
@@ -44,6 +46,7 @@ pub(crate) struct Running {
     pub(crate) id: TaskId,
     pub(crate) unit: usize,
     pub(crate) nexus: NexusSlot,
+    pub(crate) account: Account,
     /// `None` while dormant.
     pub(crate) task: Option<Task>,
     pub(crate) stage: Stage,
@@ -57,12 +60,19 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) const fn new(session: usize, id: TaskId, unit: usize, nexus: NexusSlot) -> Self {
+    pub(crate) const fn new(
+        session: usize,
+        id: TaskId,
+        unit: usize,
+        nexus: NexusSlot,
+        account: Account,
+    ) -> Self {
         Self {
             session: Some(session),
             id,
             unit,
             nexus,
+            account,
             task: None,
             stage: Stage::Active,
             fence: None,
@@ -105,6 +115,10 @@ pub(crate) enum Then {
     },
     /// The session is gone.
     SessionEnd { session: usize },
+    /// A nexus leaves a unit: what has not ended by itself is aborted.
+    Drained { leaving: usize },
+    /// A nexus leaves a unit: it goes.
+    Left { leaving: usize },
     /// Nobody is interested any more.
     Nothing,
 }
@@ -131,6 +145,8 @@ pub(crate) enum Request {
         cold: Option<TargetIndex>,
         since: Duration,
     },
+    /// An administrator's change, who waits for the receipt.
+    Administrator { _receipt: Receipt },
     /// Nobody waits for the answer.
     Nobody,
 }

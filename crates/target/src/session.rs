@@ -1,21 +1,34 @@
 //! A session and its connections as a core keeps them.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::SystemTime;
 
-use iscsi::pdu::Tsih;
+use iscsi::pdu::{Isid, Tsih};
 use iscsi::target::Session;
 use memory::Message;
 use reactor::Socket;
 use scsi::{Lun, LunInventory, Nexus, NexusId, NexusSlot, PortName};
 
+use crate::handle::Receipt;
 use crate::plan::{TargetIndex, UnitIndex};
-use crate::policy::VisibleLun;
+use crate::policy::{Asker, VisibleLun};
+use crate::watcher::Who;
 
 /// What the front desk knows of a session when it begins.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionProfile {
     pub(crate) initiator_name: String,
-    pub(crate) peer: std::net::SocketAddr,
+    /// TargetName; `None` for discovery.
+    pub(crate) target_name: Option<String>,
+    pub(crate) isid: Isid,
+    pub(crate) peer: SocketAddr,
+    /// The address of ours that was reached.
+    pub(crate) portal: SocketAddr,
+    /// The user that CHAP has proved.
+    pub(crate) user: Option<String>,
+    pub(crate) portal_group_tag: u16,
+    pub(crate) since: SystemTime,
     /// `None` for discovery.
     pub(crate) target: Option<TargetIndex>,
     pub(crate) port: PortName,
@@ -23,11 +36,25 @@ pub(crate) struct SessionProfile {
     pub(crate) text: iscsi::discovery::TextRecords,
 }
 
+impl SessionProfile {
+    /// Who is behind the session, for the rules of access.
+    pub(crate) fn asker(&self) -> Asker<'_> {
+        Asker {
+            initiator_name: &self.initiator_name,
+            address: self.peer.ip(),
+            portal: self.portal,
+            user: self.user.as_deref(),
+        }
+    }
+}
+
 /// One number of the session's map of logical units.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MappedLun {
     pub(crate) unit: UnitIndex,
     pub(crate) nexus: NexusSlot,
+    /// As what its commands are counted; none before the first.
+    pub(crate) series: u32,
 }
 
 /// The logical units a session sees, by number.
@@ -62,6 +89,19 @@ impl<T: Copy> LunMap<T> {
             self.low[usize::from(lun)] = Some(mapped);
         }
         self.all.insert(number, mapped);
+    }
+
+    /// What the number leads to.
+    pub(crate) fn get(&self, lun: u16) -> Option<T> {
+        self.all.get(&u32::from(lun)).copied()
+    }
+
+    /// The number leads nowhere from now on. Gives what it led to.
+    pub(crate) fn remove(&mut self, lun: u16) -> Option<T> {
+        if let Some(low) = self.low.get_mut(usize::from(lun)) {
+            *low = None;
+        }
+        self.all.remove(&u32::from(lun))
     }
 
     /// The unit behind the LUN field of a command.
@@ -105,11 +145,27 @@ pub(crate) struct SessionEntry {
     pub(crate) is_ending: bool,
     /// Why, once its end has begun.
     pub(crate) end_reason: Option<&'static str>,
+    /// This pair of ports had a session before.
+    pub(crate) is_return: bool,
+    /// Digests of headers and of data, as the first connection has them.
+    pub(crate) digests: (bool, bool),
+    /// Of those who wait for its end.
+    pub(crate) receipts: Vec<Receipt>,
     /// Violations so far, so that the log tells of the first few only.
     pub(crate) violations: u32,
 }
 
 impl SessionEntry {
+    /// Who is behind it, for those who hear of it.
+    pub(crate) fn who(&self) -> Who<'_> {
+        Who {
+            session: self.tsih.0,
+            initiator: &self.profile.initiator_name,
+            peer: self.profile.peer,
+            target: self.profile.target_name.as_deref(),
+        }
+    }
+
     /// The I_T nexus, as changes of shared state name it.
     pub(crate) fn nexus(&self) -> Nexus {
         Nexus {
@@ -173,6 +229,10 @@ mod tests {
         }
         assert!(map.find(1 << 48).is_none());
         assert!(map.find(5 << 48 | 1).is_none());
+        assert_eq!((map.remove(64), map.get(64)), (Some(65), None));
+        assert_eq!((map.remove(5), map.find(5 << 48)), (Some(6), None));
+        map.insert(5, 6);
+        map.insert(64, 65);
         let mut numbers = Vec::new();
         map.for_each(&mut |lun| numbers.push(lun.number()));
         assert_eq!(numbers, [0, 5, 63, 64, 255, 256, 16_383]);

@@ -11,10 +11,12 @@ use scsi::{Change, ChangeKind, Nexus, UnitAttention};
 
 use crate::FRONT_CORE;
 use crate::core::Core;
+use crate::counters::NO_SERIES;
 use crate::directory::Placement;
 use crate::letter::{Adoption, Entry, Letter};
 use crate::running::{Request, Then};
 use crate::session::{Connection, LunMap, MappedLun, SessionEntry, SessionProfile};
+use crate::watcher::Happening;
 
 impl Core {
     /// A connection arrives at the core of its session, with its login not yet answered.
@@ -195,6 +197,7 @@ impl Core {
                 MappedLun {
                     unit: visible.unit,
                     nexus: slot,
+                    series: NO_SERIES,
                 },
             );
         }
@@ -219,9 +222,17 @@ impl Core {
             connections: Vec::new(),
             is_ending: false,
             end_reason: None,
+            is_return: placement.is_return,
+            digests: (
+                negotiated.connection.header_digest,
+                negotiated.connection.data_digest,
+            ),
+            receipts: Vec::new(),
             violations: 0,
         });
         self.by_tsih.insert(placement.tsih, key);
+        let who = self.sessions[key].who();
+        self.watcher.hear(&Happening::SessionBegan { who });
         let units: Vec<usize> = self.sessions[key]
             .luns
             .iter()
@@ -283,6 +294,8 @@ impl Core {
             violations = entry.violations,
             "session ends: {reason}"
         );
+        let who = entry.who();
+        self.watcher.hear(&Happening::SessionEnded { who, reason });
         let connections: Vec<usize> = entry.connections.iter().copied().flatten().collect();
         let tasks = entry.session.tasks();
         let tasks: Vec<usize> = tasks
@@ -331,6 +344,8 @@ impl Core {
                 | Then::Logout { .. }
                 | Then::Installed { .. }
                 | Then::SessionEnd { .. }
+                | Then::Drained { .. }
+                | Then::Left { .. }
                 | Then::Nothing => {}
             }
         }
@@ -340,6 +355,7 @@ impl Core {
                 Request::Management { .. }
                 | Request::Task(_)
                 | Request::Fence { .. }
+                | Request::Administrator { .. }
                 | Request::Nobody => {}
             }
         }

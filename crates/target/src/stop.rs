@@ -10,19 +10,25 @@ impl Core {
     pub(crate) fn flush_stores(&mut self) {
         for unit in 0..self.units.len() {
             if self.owned[unit].is_some() {
-                let tag = IoTag(u64::MAX);
-                let submitted = self.units[unit].store.submit(tag, IoRequest::Flush);
-                self.carry_flush_on(unit, submitted);
+                self.flush_store(unit);
             }
         }
     }
 
+    /// Flushes one store, for the last time.
+    pub(crate) fn flush_store(&mut self, unit: usize) {
+        let tag = IoTag(u64::MAX);
+        let submitted = self.units[unit].store.submit(tag, IoRequest::Flush);
+        self.carry_flush_on(unit, submitted);
+    }
+
     fn carry_flush_on(&mut self, unit: usize, submitted: Submitted) {
-        let name = &self.unit_names[unit];
+        let name = &self.units[unit].name;
         match submitted {
-            Submitted::Done(Ok(_)) => {}
+            Submitted::Done(Ok(_)) => self.handle_flushed(unit),
             Submitted::Done(Err(error)) => {
                 tracing::error!(unit = %name, %error, "the last flush failed");
+                self.handle_flushed(unit);
             }
             Submitted::Ring(operation) => {
                 self.flushes += 1;
@@ -31,6 +37,7 @@ impl Core {
             }
             Submitted::Helper(_) | Submitted::Pending | Submitted::Full(_) => {
                 tracing::error!(unit = %name, "the store takes no flush now");
+                self.handle_flushed(unit);
             }
         }
     }

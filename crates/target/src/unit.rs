@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use scsi::{Change, LogicalUnit, Owner, Reply, Shared};
-use store::Backstore;
+use store::{Backstore, SharedStore};
 
 use crate::letter::{FenceNumber, Ticket, Update};
+use crate::plan::Keeper;
 
 /// Blocks that belong to one task alone until it is over.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(crate) struct Fence {
 /// The unit on this core: its view of the state, its handle of the store, its fences.
 #[derive(Debug)]
 pub(crate) struct Unit {
+    /// For logs.
+    pub(crate) name: Arc<str>,
     pub(crate) view: LogicalUnit,
     pub(crate) store: Box<dyn Backstore>,
     /// Almost always empty; the plain path looks only at that.
@@ -35,8 +38,9 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    pub(crate) fn new(view: LogicalUnit, store: Box<dyn Backstore>) -> Self {
+    pub(crate) fn new(name: Arc<str>, view: LogicalUnit, store: Box<dyn Backstore>) -> Self {
         Self {
+            name,
             view,
             store,
             fences: Vec::new(),
@@ -88,6 +92,10 @@ pub(crate) struct OwnedFence {
 #[derive(Debug)]
 pub(crate) struct Owned {
     pub(crate) owner: Owner,
+    /// To look at its size.
+    pub(crate) store: Arc<dyn SharedStore>,
+    /// Where its state is made safe.
+    pub(crate) keeper: Arc<dyn Keeper>,
     /// Changes that wait for the current one.
     pub(crate) queue: VecDeque<(Ticket, Change)>,
     pub(crate) current: Option<Current>,
@@ -101,9 +109,11 @@ pub(crate) struct Owned {
 }
 
 impl Owned {
-    pub(crate) const fn new(owner: Owner) -> Self {
+    pub(crate) fn new(owner: Owner, store: Arc<dyn SharedStore>, keeper: Arc<dyn Keeper>) -> Self {
         Self {
             owner,
+            store,
+            keeper,
             queue: VecDeque::new(),
             current: None,
             fences: Vec::new(),

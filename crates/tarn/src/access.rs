@@ -12,13 +12,30 @@ use target::{Asker, Authorization, Policy, TargetIndex, UnitIndex, VisibleLun, V
 
 use crate::secret::Secrets;
 
-/// The model, the addresses its portals really have, and the accounts of its users.
+/// The model, the addresses its portals really have, what its units and targets are called in the
+/// data plane, and the accounts of its users.
 pub(crate) struct ModelPolicy {
-    model: Model,
+    model: Arc<Model>,
+    /// By the position of the unit.
+    units: Vec<UnitIndex>,
+    /// By the position of the target.
+    targets: Vec<TargetIndex>,
     /// By target and position of the portal in it.
     bound: Vec<Vec<SocketAddr>>,
     /// By the position of the user's index: every user has a secret, or nothing starts.
     accounts: Vec<ChapAccount>,
+}
+
+/// What a policy is made from.
+pub(crate) struct Rules<'a> {
+    pub(crate) model: Arc<Model>,
+    pub(crate) secrets: &'a Secrets,
+    /// What each unit is called in the data plane, by its position.
+    pub(crate) units: Vec<UnitIndex>,
+    /// What each target is called in the data plane, by its position.
+    pub(crate) targets: Vec<TargetIndex>,
+    /// The real address of every portal, by target and position.
+    pub(crate) bound: Vec<Vec<SocketAddr>>,
 }
 
 impl std::fmt::Debug for ModelPolicy {
@@ -30,21 +47,44 @@ impl std::fmt::Debug for ModelPolicy {
 }
 
 impl ModelPolicy {
-    /// `bound` has the address of every portal, by target and position.
-    pub(crate) fn new(model: Model, secrets: &Secrets, bound: Vec<Vec<SocketAddr>>) -> Self {
+    /// The rules of a configuration.
+    pub(crate) fn new(rules: Rules<'_>) -> Self {
+        let Rules {
+            model,
+            secrets,
+            units,
+            targets,
+            bound,
+        } = rules;
         let accounts = (0..model.users().len())
             .filter_map(|position| model.user_by_name(&model.users()[position].name))
             .filter_map(|user| account(&model, secrets, user))
             .collect();
         Self {
             model,
+            units,
+            targets,
             bound,
             accounts,
         }
     }
 
     fn target(&self, index: TargetIndex) -> Option<config::TargetIndex> {
-        self.model.target_indices().nth(index.0 as usize)
+        let position = self.targets.iter().position(|&target| target == index)?;
+        self.model.target_indices().nth(position)
+    }
+
+    /// Whether the target is still reached at this address of ours, in this portal group.
+    pub(crate) fn is_reached(&self, target: TargetIndex, portal: SocketAddr, tag: u16) -> bool {
+        let reached = self.target(target).and_then(|index| {
+            let position = self.portal_reached(index, portal)?;
+            self.model
+                .targets()
+                .get(index.position())?
+                .portals
+                .get(position)
+        });
+        reached.is_some_and(|portal| portal.group_tag == tag)
     }
 
     fn initiator<'a>(&self, asker: &Asker<'a>) -> Initiator<'a> {
@@ -147,7 +187,7 @@ impl Policy for ModelPolicy {
             portal_group_tag: portal.group_tag,
             target_alias: target.alias.clone(),
         };
-        let target = u32::try_from(index.position()).map(TargetIndex).ok();
+        let target = self.targets.get(index.position()).copied();
         Ok(Authorization { target, policy })
     }
 
@@ -160,12 +200,14 @@ impl Policy for ModelPolicy {
                 tracing::info!(initiator = asker.initiator_name, %denial, "login denied");
                 LoginStatus::AuthorizationFailure
             })?;
-        let visible = |entry: &config::LunEntry| VisibleLun {
-            lun: entry.lun.value(),
-            unit: UnitIndex(u32::try_from(entry.unit.position()).unwrap_or(u32::MAX)),
-            read_only: entry.read_only,
+        let visible = |entry: &config::LunEntry| {
+            Some(VisibleLun {
+                lun: entry.lun.value(),
+                unit: *self.units.get(entry.unit.position())?,
+                read_only: entry.read_only,
+            })
         };
-        Ok(map.entries().iter().map(visible).collect())
+        Ok(map.entries().iter().filter_map(visible).collect())
     }
 
     fn targets(&self, asker: &Asker<'_>, only: Option<TargetIndex>) -> Vec<VisibleTarget> {

@@ -9,9 +9,11 @@
 #![warn(missing_docs)]
 
 mod access;
+mod administration;
 pub mod banner;
 mod bench;
 pub mod cli;
+mod daemon;
 pub mod environment;
 pub mod error;
 mod import;
@@ -22,6 +24,7 @@ pub mod prepare;
 mod scratch;
 pub mod secret;
 mod serve;
+mod service;
 mod signal;
 pub mod state;
 

@@ -3,10 +3,12 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::num::NonZeroU16;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use config::{IscsiName, Model, Place, Warning, default_target_name};
 
+use crate::administration::SocketPath;
 use crate::locate::{Location, locate_all};
 use crate::logging::LogFilter;
 use crate::secret::Secrets;
@@ -23,7 +25,7 @@ pub struct Prepared {
     /// What to serve, with the flags of the command line worked in.
     pub model: Model,
     /// The secrets of its users.
-    pub secrets: Secrets,
+    pub secrets: Arc<Secrets>,
     /// The identity and the state of each unit, by the position of its index.
     pub identities: Vec<UnitIdentity>,
     /// The state directory.
@@ -32,6 +34,16 @@ pub struct Prepared {
     pub warnings: Vec<Warning>,
     /// Which events to log.
     pub log: LogFilter,
+    /// The configuration file, if there is one.
+    pub file: Option<PathBuf>,
+    /// Its text; empty without one.
+    pub text: String,
+    /// The user this process runs as.
+    pub uid: u32,
+    /// What the command line has set.
+    pub flags: Flags,
+    /// Where the socket of the administration may be.
+    pub(crate) socket: SocketPath,
 }
 
 /// Reads and checks everything that serving needs.
@@ -41,7 +53,7 @@ pub struct Prepared {
 /// The first thing that is wrong. Nothing was started, and nothing was made but the state
 /// directory and identities in it.
 pub fn prepare(args: &ServeArgs, environment: &Environment) -> Result<Prepared, StartError> {
-    let model = read_model(args, environment)?;
+    let (model, text) = read_model(args, environment)?;
     let log = LogFilter::choose(args.log, environment, model.server().log)?;
     let secrets = Secrets::read(&model, environment.uid)?;
     let locations = locate_all(&model)?;
@@ -50,14 +62,19 @@ pub fn prepare(args: &ServeArgs, environment: &Environment) -> Result<Prepared, 
         None => environment.state_directory()?,
     };
     let state = State::open(directory)?;
-    let identities = state.identities(&model, &locations)?;
+    let identities = state.identities(&model, &locations, |_| None)?;
     Ok(Prepared {
+        socket: SocketPath::choose(environment, &model, state.directory()),
         warnings: model.warnings(),
         model,
-        secrets,
+        secrets: Arc::new(secrets),
         identities,
         state,
         log,
+        file: args.config.clone(),
+        text,
+        uid: environment.uid,
+        flags: Flags::of(args),
     })
 }
 
@@ -74,8 +91,38 @@ impl Prepared {
     }
 }
 
-fn read_model(args: &ServeArgs, environment: &Environment) -> Result<Model, StartError> {
-    let mut model = match &args.config {
+/// The flags of the command line that win over keys of the file.
+#[derive(Clone, Debug)]
+pub struct Flags {
+    state: Option<PathBuf>,
+    log: Option<config::LogLevel>,
+    cores: Option<NonZeroU16>,
+    busy_poll_us: Option<u32>,
+}
+
+impl Flags {
+    fn of(args: &ServeArgs) -> Self {
+        Self {
+            state: args.state.clone(),
+            log: args.log,
+            cores: args.cores.and_then(NonZeroU16::new),
+            busy_poll_us: args.busy_poll,
+        }
+    }
+
+    /// Replaces what the file says.
+    pub fn work_into(&self, model: &mut Model) {
+        let mut server = model.server().clone();
+        server.state = self.state.clone().or(server.state);
+        server.log = self.log.or(server.log);
+        server.cores = self.cores.or(server.cores);
+        server.busy_poll_us = self.busy_poll_us.unwrap_or(server.busy_poll_us);
+        model.set_server(server);
+    }
+}
+
+fn read_model(args: &ServeArgs, environment: &Environment) -> Result<(Model, String), StartError> {
+    let (mut model, text) = match &args.config {
         Some(path) => read_file(path)?,
         None => {
             let name = match &args.target {
@@ -84,24 +131,21 @@ fn read_model(args: &ServeArgs, environment: &Environment) -> Result<Model, Star
                 }
                 None => default_target_name(&environment.host),
             };
-            Model::from_stores(&args.stores, name, &args.listen)?
+            let model = Model::from_stores(&args.stores, name, &args.listen)?;
+            (model, String::new())
         }
     };
-    let mut server = model.server().clone();
-    server.state = args.state.clone().or(server.state);
-    server.log = args.log.or(server.log);
-    server.cores = args.cores.and_then(NonZeroU16::new).or(server.cores);
-    server.busy_poll_us = args.busy_poll.unwrap_or(server.busy_poll_us);
-    model.set_server(server);
-    Ok(model)
+    Flags::of(args).work_into(&mut model);
+    Ok((model, text))
 }
 
-fn read_file(path: &Path) -> Result<Model, StartError> {
+fn read_file(path: &Path) -> Result<(Model, String), StartError> {
     let text = fs::read_to_string(path).map_err(|source| StartError::ConfigUnreadable {
         path: path.to_owned(),
         source,
     })?;
-    Ok(Model::from_toml(&text, path)?)
+    let model = Model::from_toml(&text, path)?;
+    Ok((model, text))
 }
 
 /// Checks a configuration file with its secrets and stores, and tells what it found. Makes
@@ -111,7 +155,7 @@ fn read_file(path: &Path) -> Result<Model, StartError> {
 ///
 /// What would keep `serve` from starting, as far as it can be seen without starting.
 pub fn check(args: &CheckArgs, environment: &Environment) -> Result<String, StartError> {
-    let model = read_file(&args.file)?;
+    let (model, _) = read_file(&args.file)?;
     Secrets::read(&model, environment.uid)?;
     let locations = locate_all(&model)?;
     Ok(report(&args.file, &model, &locations))

@@ -39,6 +39,7 @@ impl Secret {
 }
 
 /// The secrets of one user.
+#[derive(Eq, PartialEq)]
 #[expect(
     missing_debug_implementations,
     reason = "secrets are not to reach a log"
@@ -113,13 +114,14 @@ impl Secrets {
 pub(crate) fn read_alone(path: &Path, uid: u32) -> Result<Secret, StartError> {
     let file = SecretFile {
         path: path.to_owned(),
+        text: path.display().to_string(),
         place: Place::argument("--secret-file"),
     };
     read(&file, uid)
 }
 
 fn read(file: &SecretFile, uid: u32) -> Result<Secret, StartError> {
-    let SecretFile { path, place } = file;
+    let SecretFile { path, place, .. } = file;
     let unreadable = |source| StartError::SecretUnreadable {
         place: place.clone(),
         path: path.clone(),

@@ -1,26 +1,29 @@
-//! The signals that end the program.
+//! The signals that end the program, and the one that makes it read its configuration again.
 
 use std::io;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals as Caught;
 use signal_hook::low_level::signal_name;
 
-/// SIGTERM and SIGINT, caught from the moment this is made.
+/// SIGTERM, SIGINT and SIGHUP, caught from the moment this is made.
 pub(crate) struct Signals(Caught);
 
 impl Signals {
     /// Catches the signals; until [`Signals::wait`] they do nothing.
     pub(crate) fn catch() -> io::Result<Self> {
-        Caught::new([SIGTERM, SIGINT]).map(Self)
+        Caught::new([SIGTERM, SIGINT, SIGHUP]).map(Self)
     }
 
-    /// Waits for one of them and gives its name.
-    pub(crate) fn wait(mut self) -> &'static str {
-        self.0
-            .forever()
-            .next()
-            .and_then(signal_name)
-            .unwrap_or("end of signals")
+    /// Waits for one that ends the program and gives its name; `reload` is called at every SIGHUP.
+    pub(crate) fn wait(mut self, mut reload: impl FnMut()) -> &'static str {
+        for signal in self.0.forever() {
+            if signal == SIGHUP {
+                reload();
+            } else {
+                return signal_name(signal).unwrap_or("a signal");
+            }
+        }
+        "end of signals"
     }
 }

@@ -27,6 +27,7 @@ use config::{Model, Naa, Serial};
 
 use crate::StartError;
 use crate::locate::Location;
+pub(crate) use atomic::replace as replace_file;
 use identity::Ledger;
 pub use unit::UnitState;
 
@@ -75,7 +76,8 @@ impl State {
     }
 
     /// The identity of every unit, by the position of its index, with its state locked for this
-    /// process. What was never seen before gets an identity now.
+    /// process. What was never seen before gets an identity now. `served` gives that of a unit
+    /// that this process serves already, by its position.
     ///
     /// # Errors
     ///
@@ -84,6 +86,7 @@ impl State {
         &self,
         model: &Model,
         locations: &[Option<Location>],
+        served: impl Fn(usize) -> Option<UnitIdentity>,
     ) -> Result<Vec<UnitIdentity>, StartError> {
         let made = self.change_ledger(|ledger| {
             let units = model.units().iter().zip(locations);
@@ -93,7 +96,12 @@ impl State {
         })?;
         let mut seen = BTreeSet::new();
         let mut identities = Vec::new();
-        for (unit, made) in model.units().iter().zip(made) {
+        for (position, (unit, made)) in model.units().iter().zip(made).enumerate() {
+            if let Some(served) = served(position) {
+                seen.insert(served.naa);
+                identities.push(served);
+                continue;
+            }
             let naa = unit.naa.unwrap_or(made.naa);
             let serial = unit.serial.clone().unwrap_or(made.serial);
             if !seen.insert(naa) {
@@ -131,6 +139,18 @@ impl State {
             for (unit, location) in model.units().iter().zip(locations) {
                 ledger.identity(unit, location.as_ref(), random_bytes)?;
             }
+            Ok(())
+        })
+    }
+
+    /// A unit has another `id` from now on and keeps what it is known by.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be used.
+    pub(crate) fn rename(&self, old: &str, new: &str) -> Result<(), StartError> {
+        self.change_ledger(|ledger| {
+            ledger.rename(old, new);
             Ok(())
         })
     }
@@ -187,7 +207,7 @@ impl State {
     }
 }
 
-fn make_private_directory(path: &Path) -> io::Result<()> {
+pub(crate) fn make_private_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 

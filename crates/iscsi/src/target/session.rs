@@ -136,6 +136,11 @@ impl Session {
         &self.config
     }
 
+    /// What SendTargets tells from now on.
+    pub fn set_text(&mut self, text: crate::discovery::TextRecords) {
+        self.config.text = text;
+    }
+
     /// ExpCmdSN and MaxCmdSN, as a Login Response to a joining connection carries them.
     #[must_use]
     pub const fn window(&self) -> (SerialNumber, SerialNumber) {

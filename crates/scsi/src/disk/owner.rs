@@ -227,6 +227,11 @@ impl Owner {
         &self.profile
     }
 
+    /// As [`LogicalUnit::set_profile`](super::LogicalUnit::set_profile), for the owner.
+    pub fn set_profile(&mut self, profile: Arc<Profile>) {
+        self.profile = profile;
+    }
+
     /// Takes the last change back: the snapshot it gave could not be kept, and nobody has seen it.
     pub fn put_back(&mut self, before: Arc<Shared>) {
         self.shared = before;

@@ -136,6 +136,28 @@ impl LogicalUnit {
         }
     }
 
+    /// Tells one nexus something, before its next command.
+    pub fn notify(&mut self, slot: NexusSlot, attention: UnitAttention) {
+        if let Some(Some(attached)) = self.attached.get_mut(slot.0) {
+            attached.attentions.push(attention);
+            attached.refresh(&self.shared);
+        }
+    }
+
+    /// From now on this nexus may write, or not. Commands that have begun go on as they began.
+    pub fn set_read_only(&mut self, slot: NexusSlot, read_only: bool) {
+        if let Some(Some(attached)) = self.attached.get_mut(slot.0) {
+            attached.nexus.read_only = read_only;
+        }
+    }
+
+    /// The unit says other things of itself from now on: other target ports show it. Its store and
+    /// its limits are the same.
+    pub fn set_profile(&mut self, profile: Arc<Profile>) {
+        self.profile = profile;
+        self.is_cached = self.profile.capabilities.volatile_cache && self.shared.modes.write_cache;
+    }
+
     /// The snapshot in force.
     pub const fn shared(&self) -> &Arc<Shared> {
         &self.shared

@@ -23,7 +23,7 @@ pub(super) fn open_private(path: &Path) -> io::Result<File> {
 ///
 /// The caller holds the lock that keeps others from replacing the same file: they would use the
 /// same temporary name.
-pub(super) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("new");
     let mut file = OpenOptions::new()
         .write(true)

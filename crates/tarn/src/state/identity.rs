@@ -120,6 +120,15 @@ impl Ledger {
         Ok(made)
     }
 
+    /// The record of `old` is that of `new` from now on; one that `new` had before is forgotten.
+    pub(super) fn rename(&mut self, old: &str, new: &str) {
+        self.records
+            .retain(|record| record.id.as_deref() != Some(new));
+        if let Some(record) = self.find_by_id(old) {
+            record.id = Some(new.to_owned());
+        }
+    }
+
     fn find_by_id(&mut self, id: &str) -> Option<&mut Record> {
         let is_it = |record: &&mut Record| record.id.as_deref() == Some(id);
         self.records.iter_mut().find(is_it)

@@ -50,7 +50,9 @@ impl World {
             .collect();
         let name = IscsiName::parse("iqn.2026-11.example.tarn:t").unwrap();
         let model = Model::from_stores(&stores, name, &[]).unwrap();
-        let identities = self.state.identities(&model, &locate_all(&model)?)?;
+        let identities = self
+            .state
+            .identities(&model, &locate_all(&model)?, |_| None)?;
         meanwhile();
         self.state.note_files(&model, &locate_all(&model)?)?;
         Ok(identities)
@@ -164,7 +166,11 @@ fn a_unit_with_an_id_keeps_its_identity_whatever_its_store() {
     let naa = |id: &str, store: &str| {
         let model = with_id(id, store);
         let locations = locate_all(&model).unwrap();
-        world.state.identities(&model, &locations).unwrap()[0].naa
+        world
+            .state
+            .identities(&model, &locations, |_| None)
+            .unwrap()[0]
+            .naa
     };
     let demo = naa("demo", "mem:1M");
     assert_eq!(naa("demo", "null:1M"), demo);
@@ -176,7 +182,7 @@ fn what_the_administrator_says_wins_over_what_was_made() {
     let world = World::new();
     let text = "[[lun]]\nid = \"a\"\nstore = \"mem:1M\"\nserial = \"S\"\nnaa = \"5000000000000001\"\n[[target]]\nname = \"iqn.2026-11.a:t\"\n";
     let model = Model::from_toml(text, Path::new("t.toml")).unwrap();
-    let identities = world.state.identities(&model, &[None]).unwrap();
+    let identities = world.state.identities(&model, &[None], |_| None).unwrap();
     assert_eq!(identities[0].serial.as_str(), "S");
     assert_eq!(identities[0].naa.to_string(), "5000000000000001");
 }

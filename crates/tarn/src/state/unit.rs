@@ -25,6 +25,12 @@ pub struct UnitState {
     kept: Option<Kept>,
 }
 
+impl target::Keeper for UnitState {
+    fn save(&self, state: &[u8]) -> io::Result<()> {
+        Self::save(self, state)
+    }
+}
+
 #[derive(Debug)]
 struct Kept {
     directory: PathBuf,

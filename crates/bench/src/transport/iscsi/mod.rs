@@ -59,6 +59,10 @@ pub struct IscsiLane {
     lun: u64,
     geometry: Geometry,
     block_shift: u32,
+    /// Where the I/O of each tag begins, to ask again after a unit attention.
+    offsets: Vec<u64>,
+    /// How long each of them is; all of a point are.
+    length_bytes: u32,
     is_closed: bool,
 }
 
@@ -84,6 +88,8 @@ impl Lane for IscsiLane {
             lun,
             geometry,
             block_shift: geometry.block_bytes.trailing_zeros(),
+            offsets: Vec::new(),
+            length_bytes: 0,
             is_closed: false,
         })
     }
@@ -109,6 +115,14 @@ impl Lane for IscsiLane {
             Data::Keep(buffer) => (false, ReadBuffer::Into(buffer), None),
             Data::Write(data) => (true, ReadBuffer::None, Some(data)),
         };
+        let number = usize::try_from(tag).unwrap_or(usize::MAX);
+        if number >= self.offsets.len() {
+            self.offsets.resize(number.saturating_add(1), 0);
+        }
+        if let Some(place) = self.offsets.get_mut(number) {
+            *place = offset;
+        }
+        self.length_bytes = length;
         let (lba, blocks) = (offset >> self.block_shift, length >> self.block_shift);
         let taken = self.session.submit(Command {
             tag: tag.into(),
@@ -132,7 +146,7 @@ impl Lane for IscsiLane {
 
     fn handle(
         &mut self,
-        _reactor: &mut Reactor,
+        reactor: &mut Reactor,
         _part: u32,
         event: Event,
         finished: &mut Vec<Finished>,
@@ -148,6 +162,9 @@ impl Lane for IscsiLane {
         }
         while let Some(event) = self.session.poll_event() {
             match event {
+                SessionEvent::Completed(done) if is_unit_attention(&done) => {
+                    self.submit_again(reactor, finish(done));
+                }
                 SessionEvent::Completed(done) => finished.push(finish(done)),
                 SessionEvent::LoggedOut { .. } => self.is_closed = true,
                 SessionEvent::Failed { violation, .. } => return Err(violation.to_string()),
@@ -173,6 +190,26 @@ impl Lane for IscsiLane {
     fn is_closed(&self) -> bool {
         self.is_closed
     }
+}
+
+impl IscsiLane {
+    /// The target had something to tell and has not looked at the command: it is to be sent again.
+    /// One that never stops telling is silent, as far as the generator sees.
+    fn submit_again(&mut self, reactor: &mut Reactor, told: Finished) {
+        let number = usize::try_from(told.tag).unwrap_or(usize::MAX);
+        let operation = Operation {
+            offset: self.offsets.get(number).copied().unwrap_or_default(),
+            length: self.length_bytes,
+            data: told.data,
+        };
+        self.submit(reactor, told.tag, operation);
+    }
+}
+
+/// CHECK CONDITION with sense key UNIT ATTENTION.
+fn is_unit_attention(done: &Completion) -> bool {
+    matches!(done.outcome, Outcome::Status(0x02))
+        && scsi::sense_code(&done.sense).is_some_and(|[key, ..]| key == 0x06)
 }
 
 impl Output for Gather<'_> {

@@ -1,0 +1,370 @@
+//! How two models differ, thing by thing. Knows what is the same thing, not what a difference
+//! costs.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use crate::admin::ADMIN;
+use crate::limits::LIMIT_VALUES;
+use crate::value::{GROUP, KeyOf, PORTAL, SERVER, TARGET, TARGET_LUN, UNIT, USER};
+use crate::{GroupIndex, Model, TargetIndex, Unit, UnitIndex, UserIndex};
+
+/// A key whose value differs. The values are TOML on one line; one that is not there reads
+/// `none`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct KeyChange {
+    /// The key. The options of a store are keys of their own: `size`, `blocksize`, `readonly`,
+    /// `cache`, `thin` and `format`.
+    pub key: &'static str,
+    /// Its value in the old model.
+    pub old: String,
+    /// Its value in the new model.
+    pub new: String,
+}
+
+impl fmt::Display for KeyChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, old, new } = self;
+        write!(f, "{key}: {old} -> {new}")
+    }
+}
+
+/// A thing of a list that is not the same in both models.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Difference<I> {
+    /// Only the new model has it.
+    Added(I),
+    /// Only the old model has it.
+    Removed(I),
+    /// Both have it, with other values.
+    Changed {
+        /// In the old model.
+        old: I,
+        /// In the new model.
+        new: I,
+        /// What differs, at least one.
+        keys: Vec<KeyChange>,
+    },
+}
+
+/// A unit that has another `id` in the new model and is the same in everything else.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Renamed {
+    /// In the old model.
+    pub old: UnitIndex,
+    /// In the new model.
+    pub new: UnitIndex,
+}
+
+/// Something that a target has, by its position in the target's list.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct InTarget {
+    /// The target.
+    pub target: TargetIndex,
+    /// The position in [`Target::portals`](crate::Target::portals) or
+    /// [`Target::luns`](crate::Target::luns).
+    pub position: usize,
+}
+
+/// How two models differ. In each list what was removed comes first, in the order of the old
+/// model, then what was added or changed, in the order of the new one.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Differences {
+    /// Units, by `id`; those of a command line by their STORE.
+    pub units: Vec<Difference<UnitIndex>>,
+    /// Units that are neither added nor removed but have another `id`.
+    pub renamed: Vec<Renamed>,
+    /// Users, by name.
+    pub users: Vec<Difference<UserIndex>>,
+    /// Groups, by `id`.
+    pub groups: Vec<Difference<GroupIndex>>,
+    /// Targets, by name; their portals and units are in lists of their own.
+    pub targets: Vec<Difference<TargetIndex>>,
+    /// Portals of targets that both models have, by the address they are bound to.
+    pub portals: Vec<Difference<InTarget>>,
+    /// Units of targets that both models have, by their number. A unit that was renamed is no
+    /// other unit.
+    pub target_luns: Vec<Difference<InTarget>>,
+    /// Keys of `[server]`.
+    pub server: Vec<KeyChange>,
+    /// Keys of `[limits]`.
+    pub limits: Vec<KeyChange>,
+    /// Keys of `[admin]`.
+    pub admin: Vec<KeyChange>,
+}
+
+impl Differences {
+    /// Whether the models are the same, save for what places and texts they were made from.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// How `new` differs from `old`.
+pub fn diff(old: &Model, new: &Model) -> Differences {
+    diff_with_secrets(old, new, |_| false)
+}
+
+/// As [`diff`], with users whose secrets are not what they were, which no model knows:
+/// `has_new_secret` tells it of a user's name.
+pub fn diff_with_secrets(
+    old: &Model,
+    new: &Model,
+    has_new_secret: impl Fn(&str) -> bool,
+) -> Differences {
+    let both = Both { old, new };
+    let mut differences = Differences {
+        units: both.list(&old.units, &new.units, Unit::to_string, &UNIT, UnitIndex),
+        users: both.list(&old.users, &new.users, |u| u.name.clone(), &USER, UserIndex),
+        groups: both.list(
+            &old.groups,
+            &new.groups,
+            |g| g.id.clone(),
+            &GROUP,
+            GroupIndex,
+        ),
+        targets: both.list(
+            &old.targets,
+            &new.targets,
+            |target| target.name.to_string(),
+            &TARGET,
+            TargetIndex,
+        ),
+        server: both.keys(&SERVER, &old.server, &new.server),
+        limits: both.keys(&LIMIT_VALUES, &old.limits, &new.limits),
+        admin: both.keys(&ADMIN, &old.admin, &new.admin),
+        ..Differences::default()
+    };
+    both.add_new_secrets(&mut differences.users, has_new_secret);
+    both.take_renamed(&mut differences);
+    both.compare_within_targets(&mut differences);
+    differences
+}
+
+/// What a unit is apart from its name.
+fn unit_substance(model: &Model, unit: &Unit) -> String {
+    let values = UNIT.iter().map(|key| (key.value)(model, unit));
+    values
+        .map(|value| value.unwrap_or_default())
+        .collect::<Vec<_>>()
+        .join("\0")
+}
+
+/// The position of each thing by its identity. Where several have the same, as STOREs of a
+/// command line may, the first of them is the first and so on.
+fn positions<T>(things: &[T], identity: impl Fn(&T) -> String) -> HashMap<(String, usize), usize> {
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    let mut positions = HashMap::new();
+    for (position, thing) in things.iter().enumerate() {
+        let name = identity(thing);
+        let nth = seen.entry(name.clone()).or_default();
+        positions.insert((name, *nth), position);
+        *nth += 1;
+    }
+    positions
+}
+
+/// The two models, where one alone does not tell.
+struct Both<'a> {
+    old: &'a Model,
+    new: &'a Model,
+}
+
+impl Both<'_> {
+    fn keys<T>(&self, keys: &[KeyOf<T>], old: &T, new: &T) -> Vec<KeyChange> {
+        let change = |key: &KeyOf<T>| {
+            let (old, new) = ((key.value)(self.old, old), (key.value)(self.new, new));
+            let text = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
+            (old != new).then(|| KeyChange {
+                key: key.name,
+                old: text(old),
+                new: text(new),
+            })
+        };
+        keys.iter().filter_map(change).collect()
+    }
+
+    fn list<T, I>(
+        &self,
+        old: &[T],
+        new: &[T],
+        identity: impl Fn(&T) -> String,
+        keys: &[KeyOf<T>],
+        index: impl Fn(usize) -> I,
+    ) -> Vec<Difference<I>> {
+        let old_positions = positions(old, &identity);
+        let mut partners: Vec<Option<usize>> = vec![None; new.len()];
+        let mut is_kept = vec![false; old.len()];
+        for (name, position) in positions(new, &identity) {
+            let partner = old_positions.get(&name).copied();
+            if let Some(kept) = partner.and_then(|partner| is_kept.get_mut(partner)) {
+                *kept = true;
+            }
+            if let Some(slot) = partners.get_mut(position) {
+                *slot = partner;
+            }
+        }
+        let gone = (0..old.len()).zip(&is_kept).filter(|(_, kept)| !**kept);
+        let mut differences: Vec<_> = gone
+            .map(|(position, _)| Difference::Removed(index(position)))
+            .collect();
+        for ((position, thing), partner) in new.iter().enumerate().zip(partners) {
+            let Some((partner, before)) = partner.and_then(|at| Some((at, old.get(at)?))) else {
+                differences.push(Difference::Added(index(position)));
+                continue;
+            };
+            let keys = self.keys(keys, before, thing);
+            if !keys.is_empty() {
+                differences.push(Difference::Changed {
+                    old: index(partner),
+                    new: index(position),
+                    keys,
+                });
+            }
+        }
+        differences
+    }
+
+    fn add_new_secrets(
+        &self,
+        users: &mut Vec<Difference<UserIndex>>,
+        has_new_secret: impl Fn(&str) -> bool,
+    ) {
+        let old_positions = positions(&self.old.users, |user| user.name.clone());
+        for (position, user) in self.new.users.iter().enumerate() {
+            let Some(old) = old_positions.get(&(user.name.clone(), 0)) else {
+                continue;
+            };
+            if !has_new_secret(&user.name) {
+                continue;
+            }
+            let change = KeyChange {
+                key: "secret",
+                old: "that of before".to_owned(),
+                new: "another one".to_owned(),
+            };
+            let index = UserIndex(position);
+            let known = users.iter_mut().find_map(|difference| match difference {
+                Difference::Changed { new, keys, .. } if *new == index => Some(keys),
+                Difference::Changed { .. } | Difference::Added(_) | Difference::Removed(_) => None,
+            });
+            match known {
+                Some(keys) => keys.push(change),
+                None => users.push(Difference::Changed {
+                    old: UserIndex(*old),
+                    new: index,
+                    keys: vec![change],
+                }),
+            }
+        }
+    }
+
+    /// Turns a removed and an added unit that are the same but for their name into a renamed one.
+    /// Where several could be meant, none is.
+    fn take_renamed(&self, differences: &mut Differences) {
+        let mut candidates: HashMap<String, (Vec<UnitIndex>, Vec<UnitIndex>)> = HashMap::new();
+        for difference in &differences.units {
+            match difference {
+                Difference::Removed(index) => {
+                    if let Some(unit) = self.old.units.get(index.position()) {
+                        let substance = unit_substance(self.old, unit);
+                        candidates.entry(substance).or_default().0.push(*index);
+                    }
+                }
+                Difference::Added(index) => {
+                    if let Some(unit) = self.new.units.get(index.position()) {
+                        let substance = unit_substance(self.new, unit);
+                        candidates.entry(substance).or_default().1.push(*index);
+                    }
+                }
+                Difference::Changed { .. } => {}
+            }
+        }
+        for (removed, added) in candidates.into_values() {
+            if let ([old], [new]) = (removed.as_slice(), added.as_slice()) {
+                let (old, new) = (*old, *new);
+                differences.renamed.push(Renamed { old, new });
+            }
+        }
+        differences.renamed.sort_by_key(|renamed| renamed.new);
+        let old_ones: HashMap<_, _> = differences.renamed.iter().map(|r| (r.old, r.new)).collect();
+        let new_ones: HashMap<_, _> = differences.renamed.iter().map(|r| (r.new, r.old)).collect();
+        differences.units.retain(|difference| match difference {
+            Difference::Removed(index) => !old_ones.contains_key(index),
+            Difference::Added(index) => !new_ones.contains_key(index),
+            Difference::Changed { .. } => true,
+        });
+    }
+
+    fn compare_within_targets(&self, differences: &mut Differences) {
+        let renamed: HashMap<_, _> = differences.renamed.iter().map(|r| (r.old, r.new)).collect();
+        for (position, target) in self.new.targets.iter().enumerate() {
+            let new = TargetIndex(position);
+            let Some(old) = self.old.target_names.get(target.name.as_str()).copied() else {
+                continue;
+            };
+            let Some(before) = self.old.targets.get(old.position()) else {
+                continue;
+            };
+            let portals = self.list(
+                &before.portals,
+                &target.portals,
+                |portal| portal.bind.to_string(),
+                &PORTAL,
+                |position| position,
+            );
+            let placed = portals.into_iter().map(|portal| portal.within(old, new));
+            differences.portals.extend(placed);
+
+            let luns = self.list(
+                &before.luns,
+                &target.luns,
+                |entry| entry.lun.to_string(),
+                &TARGET_LUN,
+                |position| position,
+            );
+            let is_same_unit = |old: usize, new: usize| {
+                let old = before
+                    .luns
+                    .get(old)
+                    .and_then(|entry| renamed.get(&entry.unit));
+                old.is_some() && old == target.luns.get(new).map(|entry| &entry.unit)
+            };
+            let real = luns
+                .into_iter()
+                .filter_map(|lun| lun.without_id(is_same_unit));
+            let placed = real.map(|lun| lun.within(old, new));
+            differences.target_luns.extend(placed);
+        }
+    }
+}
+
+impl Difference<usize> {
+    /// The same with the targets that the positions belong to.
+    fn within(self, old_target: TargetIndex, new_target: TargetIndex) -> Difference<InTarget> {
+        let at = |target, position| InTarget { target, position };
+        match self {
+            Self::Added(new) => Difference::Added(at(new_target, new)),
+            Self::Removed(old) => Difference::Removed(at(old_target, old)),
+            Self::Changed { old, new, keys } => Difference::Changed {
+                old: at(old_target, old),
+                new: at(new_target, new),
+                keys,
+            },
+        }
+    }
+
+    /// What is left when a new name of the same unit is no difference.
+    fn without_id(self, is_same_unit: impl Fn(usize, usize) -> bool) -> Option<Self> {
+        match self {
+            Self::Changed { old, new, mut keys } if is_same_unit(old, new) => {
+                keys.retain(|change| change.key != "id");
+                (!keys.is_empty()).then_some(Self::Changed { old, new, keys })
+            }
+            Self::Changed { .. } | Self::Added(_) | Self::Removed(_) => Some(self),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

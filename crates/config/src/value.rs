@@ -1,0 +1,279 @@
+//! Values of a checked model as TOML: what two models are compared by, and what the effective
+//! configuration says. One table per kind of thing; every value has exactly one form.
+
+use std::path::Path;
+
+use crate::keys::size_text;
+use crate::store::is_kind_word;
+use crate::{
+    Group, InitiatorMatch, Model, Mutual, Portal, SecretFile, Server, StoreKind, StoreSpec, Target,
+    TargetLun, Unit, User, UserIndex,
+};
+
+/// A key of a thing of the model and how to read its value.
+#[derive(Debug)]
+pub(crate) struct KeyOf<T: 'static> {
+    /// The key as the file has it.
+    pub(crate) name: &'static str,
+    /// The value as TOML; `None` where there is none.
+    pub(crate) value: fn(&Model, &T) -> Option<String>,
+}
+
+const fn key<T>(name: &'static str, value: fn(&Model, &T) -> Option<String>) -> KeyOf<T> {
+    KeyOf { name, value }
+}
+
+/// A unit, with the options of its store as keys of their own.
+pub(crate) const UNIT: [KeyOf<Unit>; 9] = [
+    key("store", |_, unit| Some(quoted(&medium(&unit.store)))),
+    key("size", |_, unit| {
+        unit.store.configured_size_bytes().map(size)
+    }),
+    key("blocksize", |_, unit| {
+        Some(unit.store.block_size.bytes().to_string())
+    }),
+    key("readonly", |_, unit| Some(unit.store.read_only.to_string())),
+    key("cache", |_, unit| {
+        let is_cached = unit.store.kind.path().is_some();
+        is_cached.then(|| quoted(unit.store.cache.as_str()))
+    }),
+    key("thin", |_, unit| {
+        unit.store.thin.map(|thin| thin.to_string())
+    }),
+    key("format", |_, unit| {
+        unit.store.format_raw.then(|| quoted("raw"))
+    }),
+    key("serial", unit_serial),
+    key("naa", unit_naa),
+];
+
+/// A unit, as the file has it.
+pub(crate) const UNIT_SECTION: [KeyOf<Unit>; 3] = [
+    key("store", |_, unit| Some(quoted(&full_store(&unit.store)))),
+    key("serial", unit_serial),
+    key("naa", unit_naa),
+];
+
+/// A target, without what it is found by and without its lists.
+pub(crate) const TARGET: [KeyOf<Target>; 3] = [
+    key("alias", |_, target| target.alias.as_deref().map(quoted)),
+    key("auth", |model, target| {
+        Some(user_names(model, &target.auth))
+    }),
+    key("chap_algorithms", |_, target| {
+        let words = target.chap_algorithms.iter().map(|word| word.as_str());
+        Some(list(words.map(quoted)))
+    }),
+];
+
+/// A portal, without what it is found by.
+pub(crate) const PORTAL: [KeyOf<Portal>; 2] = [
+    key("advertise", |_, portal| {
+        let advertise = portal.advertise.as_ref()?;
+        Some(quoted(&advertise.to_string()))
+    }),
+    key("group", |_, portal| Some(portal.group_tag.to_string())),
+];
+
+/// A unit of a target, without what it is found by.
+pub(crate) const TARGET_LUN: [KeyOf<TargetLun>; 3] = [
+    key("id", |model, entry| {
+        let unit = model.units.get(entry.unit.position())?;
+        Some(quoted(&unit.to_string()))
+    }),
+    key("groups", |model, entry| {
+        let groups = entry.groups.iter().map(|group| group.position());
+        let ids = groups.filter_map(|position| model.groups.get(position));
+        Some(list(ids.map(|group| quoted(&group.id))))
+    }),
+    key("readonly", |_, entry| Some(entry.read_only.to_string())),
+];
+
+/// A user, without what it is found by.
+pub(crate) const USER: [KeyOf<User>; 2] = [
+    key("secret_file", |_, user| Some(secret_path(&user.secret))),
+    key("mutual", |_, user| user.mutual.as_ref().map(mutual)),
+];
+
+/// A group, without what it is found by.
+pub(crate) const GROUP: [KeyOf<Group>; 1] = [key("initiators", |model, group| {
+    let entries = group.initiators.iter();
+    Some(list(entries.map(|entry| quoted(&initiator(model, entry)))))
+})];
+
+/// The process itself.
+pub(crate) const SERVER: [KeyOf<Server>; 6] = [
+    key("state", |_, server| server.state.as_deref().map(path)),
+    key("cores", |_, server| {
+        server.cores.map(|cores| cores.to_string())
+    }),
+    key("busy_poll_us", |_, server| {
+        Some(server.busy_poll_us.to_string())
+    }),
+    key("coalescing", |_, server| {
+        Some(quoted(server.coalescing.as_str()))
+    }),
+    key("log", |_, server| {
+        server.log.map(|level| quoted(level.as_str()))
+    }),
+    key("discovery_auth", |model, server| {
+        Some(user_names(model, &server.discovery_auth))
+    }),
+];
+
+fn unit_serial(_: &Model, unit: &Unit) -> Option<String> {
+    let serial = unit.serial.as_ref()?;
+    Some(quoted(serial.as_str()))
+}
+
+fn unit_naa(_: &Model, unit: &Unit) -> Option<String> {
+    unit.naa.map(|naa| quoted(&naa.to_string()))
+}
+
+impl StoreSpec {
+    /// The size that the configuration gives the store, in bytes.
+    pub fn configured_size_bytes(&self) -> Option<u64> {
+        self.size_bytes.or_else(|| self.kind.fixed_size_bytes())
+    }
+}
+
+/// Kind and path of a store, without its size.
+fn medium(store: &StoreSpec) -> String {
+    match &store.kind {
+        StoreKind::Auto { path } => plain_path(path),
+        StoreKind::File { path } => format!("file:{}", escaped(path)),
+        StoreKind::Block { path } => format!("block:{}", escaped(path)),
+        StoreKind::Memory { .. } | StoreKind::Null { .. } => store.kind.name().to_owned(),
+    }
+}
+
+/// A path as it stands alone, guarded where it would read as a kind of store.
+fn plain_path(path: &Path) -> String {
+    let text = escaped(path);
+    match text.split_once(':') {
+        Some((prefix, _)) if is_kind_word(prefix) => format!("./{text}"),
+        Some(_) | None => text,
+    }
+}
+
+fn escaped(path: &Path) -> String {
+    let text = path.display().to_string();
+    text.replace('%', "%25").replace('?', "%3F")
+}
+
+/// The store as one STORE, with every option it can say. Its serial number stands beside it.
+fn full_store(store: &StoreSpec) -> String {
+    let place = match store.kind.fixed_size_bytes() {
+        Some(bytes) => format!("{}:{}", medium(store), size_text(bytes)),
+        None => medium(store),
+    };
+    let has_cache = store.kind.path().is_some();
+    let options = [
+        store
+            .size_bytes
+            .map(|bytes| format!("size={}", size_text(bytes))),
+        Some(format!("blocksize={}", store.block_size.bytes())),
+        Some(format!("readonly={}", store.read_only)),
+        has_cache.then(|| format!("cache={}", store.cache.as_str())),
+        store.thin.map(|thin| format!("thin={thin}")),
+        store.format_raw.then(|| "format=raw".to_owned()),
+    ];
+    let options: Vec<_> = options.into_iter().flatten().collect();
+    format!("{place}?{}", options.join("&"))
+}
+
+/// An entry of a group as the file has it.
+pub(crate) fn initiator(model: &Model, entry: &InitiatorMatch) -> String {
+    match entry {
+        InitiatorMatch::Name(pattern) => pattern.as_str().to_owned(),
+        InitiatorMatch::Address(network) => network.to_string(),
+        InitiatorMatch::User(user) => format!("user:{}", user_name(model, *user)),
+    }
+}
+
+pub(crate) fn user_name(model: &Model, user: UserIndex) -> &str {
+    let user = model.users.get(user.position());
+    user.map_or("", |user| user.name.as_str())
+}
+
+fn user_names(model: &Model, users: &[UserIndex]) -> String {
+    list(users.iter().map(|user| quoted(user_name(model, *user))))
+}
+
+fn mutual(mutual: &Mutual) -> String {
+    let (name, file) = (quoted(&mutual.name), secret_path(&mutual.secret));
+    format!("{{ name = {name}, secret_file = {file} }}")
+}
+
+fn secret_path(secret: &SecretFile) -> String {
+    path(&secret.path)
+}
+
+/// A path as a TOML string. One that is not UTF-8 cannot be said in TOML; it is shown as near as
+/// may be.
+pub(crate) fn path(path: &Path) -> String {
+    quoted(&path.display().to_string())
+}
+
+/// A number of bytes as a size.
+pub(crate) fn size(bytes: u64) -> String {
+    quoted(&size_text(bytes))
+}
+
+pub(crate) fn list(values: impl Iterator<Item = String>) -> String {
+    format!("[{}]", values.collect::<Vec<_>>().join(", "))
+}
+
+/// A text as a basic string of TOML, always on one line.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            control if control.is_control() => {
+                quoted.push_str(&format!("\\u{:04X}", u32::from(control)));
+            }
+            plain => quoted.push(plain),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quoted_text_is_one_line_of_toml_and_reads_back() {
+        for text in ["", "a", "a\"b\\c", "a\nb\u{7f}\u{85}\t", "\u{e9}\u{1f600}"] {
+            let line = format!("x = {}", quoted(text));
+            assert_eq!(line.lines().count(), 1, "{line}");
+            let table: toml::Table = line.parse().unwrap();
+            assert_eq!(table["x"].as_str(), Some(text));
+        }
+    }
+
+    #[test]
+    fn a_full_store_reads_back_as_the_same_store() {
+        for text in [
+            "disk.img",
+            "./mem:1",
+            "file:a%3Fb%25?size=1M&serial=S",
+            "/srv/a:b?cache=direct&readonly&thin=false&format=raw",
+            "block:/dev/sdx?blocksize=4096",
+            "mem:1G?thin",
+            "null:512",
+        ] {
+            let store = StoreSpec::parse(text).unwrap();
+            let again = StoreSpec::parse(&full_store(&store)).unwrap();
+            let expected = StoreSpec {
+                text: again.text.clone(),
+                serial: None,
+                ..store
+            };
+            assert_eq!(again, expected, "{text}");
+        }
+    }
+}

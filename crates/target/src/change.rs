@@ -1,0 +1,192 @@
+//! Units come and go while the plane runs: the core's side of an administrator's change.
+//!
+//! An index is never given twice: a letter that is late for a unit that has gone finds an empty
+//! place, never another unit.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use scsi::{Change, ChangeKind, LogicalUnit, Owner, Profile};
+use store::{
+    Backstore, Capabilities, HelperResult, IoFailure, IoRequest, IoTag, RingOperation, Submitted,
+};
+
+use crate::core::Core;
+use crate::handle::Receipt;
+use crate::plan::{UnitIndex, UnitPlan};
+use crate::plane::StartError;
+use crate::running::Request;
+use crate::unit::{Owned, Unit};
+use crate::watcher::Happening;
+
+/// What stands where a store was: it takes nothing.
+#[derive(Debug)]
+struct NoStore(Capabilities);
+
+impl Backstore for NoStore {
+    fn capabilities(&self) -> &Capabilities {
+        &self.0
+    }
+
+    fn submit(&mut self, _: IoTag, _: IoRequest) -> Submitted {
+        Submitted::Done(Err(IoFailure::Hardware { errno: 0 }))
+    }
+
+    fn handle_ring_result(&mut self, _: IoTag, _: RingOperation, _: i32) -> Submitted {
+        Submitted::Done(Err(IoFailure::Hardware { errno: 0 }))
+    }
+
+    fn handle_helper_result(&mut self, _: IoTag, _: HelperResult) -> Submitted {
+        Submitted::Done(Err(IoFailure::Hardware { errno: 0 }))
+    }
+
+    fn refresh_size(&mut self) -> Option<u64> {
+        None
+    }
+}
+
+/// The first state of a unit. One whose kept state is damaged starts with its reservations lost,
+/// so that an initiator must look at them, and is served.
+fn make_owner(profile: &Profile, restored: Option<&[u8]>, name: &str) -> Owner {
+    Owner::new(profile.clone(), restored).unwrap_or_else(|error| {
+        tracing::error!(unit = %name, %error, "kept state is damaged, reservations are lost");
+        Owner::with_lost_reservations(profile.clone())
+    })
+}
+
+impl Core {
+    /// Takes units up. Every core makes the same first state from the same facts. One that cannot
+    /// be used gets a place all the same, so that the indices of all cores stay the same.
+    pub(crate) fn add_units(&mut self, units: &[(UnitIndex, UnitPlan)]) -> Result<(), StartError> {
+        let mut outcome = Ok(());
+        for (index, plan) in units {
+            debug_assert_eq!(index.as_usize(), self.units.len(), "indices come in order");
+            let owner = make_owner(&plan.profile, plan.restored.as_deref(), &plan.name);
+            let view = LogicalUnit::new(Arc::clone(owner.profile()), Arc::clone(owner.shared()));
+            let handle = plan.store.handle().unwrap_or_else(|source| {
+                let name = plan.name.clone();
+                outcome = Err(StartError::Store { name, source });
+                Box::new(NoStore(plan.profile.capabilities.clone()))
+            });
+            self.units
+                .push(Unit::new(plan.name.as_str().into(), view, handle));
+            let is_own = self.owner_of(index.as_usize()) == self.index;
+            let owned = || {
+                let store = Arc::clone(&plan.store);
+                Owned::new(owner, store, Arc::clone(&plan.keeper))
+            };
+            self.owned.push(is_own.then(owned));
+        }
+        outcome
+    }
+
+    pub(crate) fn handle_add_units(
+        &mut self,
+        units: &[(UnitIndex, UnitPlan)],
+        report: &Sender<Result<(), StartError>>,
+    ) {
+        let outcome = self.add_units(units);
+        // Whoever asked may have lost patience.
+        drop(report.send(outcome));
+    }
+
+    pub(crate) fn handle_set_profiles(&mut self, profiles: &[(UnitIndex, Arc<Profile>)]) {
+        for (index, profile) in profiles {
+            let index = index.as_usize();
+            self.units[index].view.set_profile(Arc::clone(profile));
+            if let Some(owned) = self.owned[index].as_mut() {
+                owned.owner.set_profile(Arc::clone(profile));
+            }
+        }
+    }
+
+    /// The units are to go: their receipt is kept until nothing here has to do with them.
+    pub(crate) fn handle_retire_units(&mut self, units: &[UnitIndex], receipt: &Receipt) {
+        for unit in units {
+            self.retiring.push((unit.as_usize(), receipt.clone()));
+        }
+    }
+
+    /// Gives back the receipts of units that are idle now.
+    pub(crate) fn check_retiring(&mut self) {
+        if self.retiring.is_empty() {
+            return;
+        }
+        let mut retiring = std::mem::take(&mut self.retiring);
+        retiring.retain(|(unit, _)| !self.is_idle(*unit));
+        self.retiring = retiring;
+    }
+
+    fn is_idle(&self, index: usize) -> bool {
+        let unit = &self.units[index];
+        let owner_is_idle = self.owned[index].as_ref().is_none_or(|owned| {
+            owned.current.is_none()
+                && owned.queue.is_empty()
+                && owned.fences.is_empty()
+                && !owned.is_probing
+        });
+        owner_is_idle
+            && unit.orphans == 0
+            && unit.view.nexuses().next().is_none()
+            && !self.tasks.iter().any(|(_, running)| running.unit == index)
+    }
+
+    /// Closes the stores of units that are idle on every core, flushed before.
+    pub(crate) fn handle_forget_units(&mut self, units: &[UnitIndex], receipt: &Receipt) {
+        for unit in units {
+            let index = unit.as_usize();
+            if self.owned[index].is_some() {
+                self.forgetting.push((index, receipt.clone()));
+                self.flush_store(index);
+            } else {
+                self.close_store(index);
+            }
+        }
+    }
+
+    /// The last flush of a unit is over.
+    pub(crate) fn handle_flushed(&mut self, index: usize) {
+        let forgotten = self.forgetting.iter().position(|(unit, _)| *unit == index);
+        if let Some(at) = forgotten {
+            self.owned[index] = None;
+            self.close_store(index);
+            self.forgetting.swap_remove(at);
+        }
+    }
+
+    fn close_store(&mut self, index: usize) {
+        let unit = &mut self.units[index];
+        unit.store = Box::new(NoStore(unit.store.capabilities().clone()));
+    }
+
+    /// The store of a unit that this core owns has another size.
+    pub(crate) fn handle_size_changed(&mut self, unit: UnitIndex, receipt: Receipt) {
+        self.take_size(
+            unit.as_usize(),
+            Request::Administrator { _receipt: receipt },
+        );
+    }
+
+    /// Takes over the size that the store was found to have, and tells everybody of a new one.
+    pub(crate) fn take_size(&mut self, unit: usize, request: Request) {
+        let Some(owned) = self.owned[unit].as_ref() else {
+            return;
+        };
+        let known = owned.owner.shared().blocks;
+        let store = &mut self.units[unit].store;
+        store.refresh_size();
+        let capabilities = store.capabilities();
+        let blocks = capabilities.size_bytes / u64::from(capabilities.block_bytes);
+        if blocks != known {
+            tracing::info!(unit = %self.units[unit].name, blocks, "the size of a unit changed");
+            let unit_name = &self.units[unit].name;
+            self.watcher.hear(&Happening::UnitResized {
+                unit: unit_name,
+                blocks,
+            });
+            let ticket = self.open_request(request);
+            let kind = ChangeKind::CapacityChanged { blocks };
+            self.ask_owner(unit, ticket, Change { from: None, kind });
+        }
+    }
+}

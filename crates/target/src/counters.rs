@@ -1,0 +1,464 @@
+//! What is counted: commands by unit and initiator, and what cores do.
+//!
+//! Every counter has one writer, its core, and is read by others whenever they like. A command costs
+//! one entry in a list of its core; the list is counted when the answers of a turn have been sent,
+//! with one reading of the clock for all of them. So a latency is the time from the turn in which the
+//! command was received to the moment its answer was given to the kernel.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use iscsi::pdu::LoginStatus;
+use reactor::cores;
+use scsi::Lun;
+
+use crate::core::Core;
+use crate::plan::UnitIndex;
+use crate::session::{MappedLun, SessionEntry};
+
+/// Buckets of a latency histogram: two to the octave from 4 us on, and one for what is above.
+pub const LATENCY_BUCKETS: usize = 41;
+
+/// How many series a core keeps; those that come later are counted together, unit by unit.
+const SERIES_MAX: usize = 4096;
+
+/// InitiatorName of such a series.
+const OTHER: &str = "other";
+
+/// No series yet: it is made by the first command.
+pub(crate) const NO_SERIES: u32 = u32::MAX;
+
+/// The bucket of a latency in microseconds. Bounds are inclusive: 4, 6, 8, 12, 16, 24 and so on.
+pub const fn latency_bucket(us: u64) -> usize {
+    if us <= 4 {
+        return 0;
+    }
+    let below = us - 1;
+    let octave = below.ilog2();
+    let half = (below >> (octave - 1)) & 1;
+    let bucket = (octave as usize - 2) * 2 + half as usize + 1;
+    if bucket < LATENCY_BUCKETS {
+        bucket
+    } else {
+        LATENCY_BUCKETS - 1
+    }
+}
+
+/// Adds to a counter that only this thread writes.
+fn add(counter: &AtomicU64, amount: u64) {
+    let sum = counter.load(Ordering::Relaxed).wrapping_add(amount);
+    counter.store(sum, Ordering::Relaxed);
+}
+
+/// What a command does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum CommandKind {
+    /// Reads the medium.
+    Read,
+    /// Writes the medium, or unmaps.
+    Write,
+    /// Anything else.
+    Other,
+}
+
+impl CommandKind {
+    /// By operation code.
+    ///
+    /// Spec: SBC-4, commands for direct access block devices.
+    pub(crate) const fn of(operation_code: u8) -> Self {
+        match operation_code {
+            // READ (6), (10), (12), (16).
+            0x08 | 0x28 | 0xa8 | 0x88 => Self::Read,
+            // WRITE (6), (10), (12), (16); WRITE AND VERIFY; WRITE SAME; UNMAP; COMPARE AND WRITE;
+            // ORWRITE (16).
+            0x0a | 0x2a | 0xaa | 0x8a | 0x2e | 0xae | 0x8e | 0x41 | 0x93 | 0x42 | 0x89 | 0x8b => {
+                Self::Write
+            }
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Counters of one kind of command.
+#[derive(Debug)]
+struct KindCounters {
+    count: AtomicU64,
+    bytes: AtomicU64,
+    errors: AtomicU64,
+    latency_us: AtomicU64,
+    latency: [AtomicU64; LATENCY_BUCKETS],
+}
+
+impl Default for KindCounters {
+    fn default() -> Self {
+        Self {
+            count: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+            latency_us: AtomicU64::new(0),
+            latency: [const { AtomicU64::new(0) }; LATENCY_BUCKETS],
+        }
+    }
+}
+
+/// Counters of one kind of command, as they were read.
+#[derive(Clone, Debug)]
+pub struct KindCounts {
+    /// Commands that were answered.
+    pub count: u64,
+    /// Data that went with them.
+    pub bytes: u64,
+    /// Commands that were not answered GOOD.
+    pub errors: u64,
+    /// The sum of their latencies.
+    pub latency_us: u64,
+    /// By [`latency_bucket`].
+    pub latency: [u64; LATENCY_BUCKETS],
+}
+
+impl KindCounters {
+    fn read(&self) -> KindCounts {
+        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        KindCounts {
+            count: value(&self.count),
+            bytes: value(&self.bytes),
+            errors: value(&self.errors),
+            latency_us: value(&self.latency_us),
+            latency: std::array::from_fn(|at| value(&self.latency[at])),
+        }
+    }
+}
+
+/// The commands of one initiator to one unit, on one core.
+#[derive(Debug)]
+pub(crate) struct SeriesCounters {
+    unit: UnitIndex,
+    initiator: Box<str>,
+    /// Commands that wait for something.
+    depth: AtomicU32,
+    kinds: [KindCounters; 3],
+}
+
+/// The commands of one initiator to one unit, on one core, as they were read.
+#[derive(Clone, Debug)]
+pub struct SeriesCounts {
+    /// The unit.
+    pub unit: UnitIndex,
+    /// InitiatorName, or `other` for all that found no series of their own.
+    pub initiator: String,
+    /// Commands that wait for something.
+    pub depth: u32,
+    /// By [`CommandKind`], in its order.
+    pub kinds: [KindCounts; 3],
+}
+
+/// What one core counts.
+#[derive(Debug, Default)]
+pub(crate) struct CoreCounters {
+    thread: AtomicU32,
+    turns: AtomicU64,
+    starved: AtomicU64,
+    sessions: AtomicU64,
+    pool_bytes: AtomicU64,
+    pool_free_bytes: AtomicU64,
+    /// Locked to add a series, and to read.
+    series: Mutex<Vec<Arc<SeriesCounters>>>,
+}
+
+impl CoreCounters {
+    /// A list that a thread left behind is whole: one push is all that happens under the lock.
+    fn series(&self) -> MutexGuard<'_, Vec<Arc<SeriesCounters>>> {
+        self.series.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn read(&self) -> CoreCounts {
+        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let series = |one: &Arc<SeriesCounters>| SeriesCounts {
+            unit: one.unit,
+            initiator: one.initiator.to_string(),
+            depth: one.depth.load(Ordering::Relaxed),
+            kinds: std::array::from_fn(|at| one.kinds[at].read()),
+        };
+        CoreCounts {
+            thread: self.thread.load(Ordering::Relaxed),
+            turns: value(&self.turns),
+            starved: value(&self.starved),
+            sessions: value(&self.sessions),
+            pool_bytes: value(&self.pool_bytes),
+            pool_free_bytes: value(&self.pool_free_bytes),
+            series: self.series().iter().map(series).collect(),
+        }
+    }
+}
+
+/// What one core has counted.
+#[derive(Clone, Debug)]
+pub struct CoreCounts {
+    /// Its thread, as the system numbers it.
+    pub thread: u32,
+    /// Turns of its loop.
+    pub turns: u64,
+    /// Commands that had to wait for memory.
+    pub starved: u64,
+    /// Sessions that live there now.
+    pub sessions: u64,
+    /// Memory for data in flight.
+    pub pool_bytes: u64,
+    /// How much of it is free now.
+    pub pool_free_bytes: u64,
+    /// Commands.
+    pub series: Vec<SeriesCounts>,
+}
+
+/// Where and as what a command is to be counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Account {
+    series: u32,
+    kind: CommandKind,
+    bytes: u32,
+    since: Duration,
+}
+
+impl Account {
+    pub(crate) fn new(series: u32, command: &iscsi::target::Command, since: Duration) -> Self {
+        Self {
+            series,
+            kind: CommandKind::of(command.cdb[0]),
+            bytes: command.data_in_length.max(command.data_out_length),
+            since,
+        }
+    }
+
+    /// For a command to a unit that is not there.
+    pub(crate) const NOBODY: Self = Self {
+        series: NO_SERIES,
+        kind: CommandKind::Other,
+        bytes: 0,
+        since: Duration::ZERO,
+    };
+}
+
+/// Logins since the plane began.
+#[derive(Clone, Debug, Default)]
+pub struct LoginCounts {
+    /// Connections that were accepted.
+    pub accepted: u64,
+    /// Logins that found or made their session.
+    pub succeeded: u64,
+    /// Logins that failed, by cause.
+    pub failed: BTreeMap<&'static str, u64>,
+}
+
+/// The cause of a failed login, as it is counted; `None` is a connection that ended without a word.
+pub(crate) const fn login_cause(status: Option<LoginStatus>) -> &'static str {
+    match status {
+        None => "no-login",
+        Some(LoginStatus::AuthenticationFailure) => "authentication-failure",
+        Some(LoginStatus::AuthorizationFailure) => "authorization-failure",
+        Some(LoginStatus::NotFound | LoginStatus::TargetRemoved) => "not-found",
+        Some(LoginStatus::OutOfResources) => "out-of-resources",
+        Some(LoginStatus::TooManyConnections) => "too-many-connections",
+        Some(LoginStatus::SessionDoesNotExist | LoginStatus::CannotIncludeInSession) => {
+            "session-does-not-exist"
+        }
+        Some(LoginStatus::TargetError | LoginStatus::ServiceUnavailable) => "target-error",
+        Some(
+            LoginStatus::Success
+            | LoginStatus::TargetMovedTemporarily
+            | LoginStatus::TargetMovedPermanently
+            | LoginStatus::InitiatorError
+            | LoginStatus::UnsupportedVersion
+            | LoginStatus::MissingParameter
+            | LoginStatus::SessionTypeNotSupported
+            | LoginStatus::InvalidRequestDuringLogin,
+        ) => "initiator-error",
+    }
+}
+
+/// The series of one core, and what is yet to be counted.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) shared: Arc<CoreCounters>,
+    series: Vec<Arc<SeriesCounters>>,
+    found: HashMap<(UnitIndex, Box<str>), u32>,
+    completed: Vec<(Account, bool)>,
+}
+
+impl Tally {
+    pub(crate) fn new(shared: Arc<CoreCounters>, pool_bytes: usize) -> Self {
+        shared.thread.store(cores::thread_id(), Ordering::Relaxed);
+        add(&shared.pool_bytes, pool_bytes as u64);
+        Self {
+            shared,
+            ..Self::default()
+        }
+    }
+
+    /// The series of an initiator and a unit, made if it is the first time.
+    fn series_of(&mut self, unit: UnitIndex, initiator: &str) -> u32 {
+        let mut key = (unit, Box::from(initiator));
+        if let Some(&series) = self.found.get(&key) {
+            return series;
+        }
+        if self.series.len() >= SERIES_MAX {
+            key.1 = Box::from(OTHER);
+            if let Some(&series) = self.found.get(&key) {
+                return series;
+            }
+        }
+        let number = u32::try_from(self.series.len()).unwrap_or(NO_SERIES);
+        let series = Arc::new(SeriesCounters {
+            unit,
+            initiator: key.1.clone(),
+            depth: AtomicU32::new(0),
+            kinds: Default::default(),
+        });
+        self.shared.series().push(Arc::clone(&series));
+        self.series.push(series);
+        self.found.insert(key, number);
+        number
+    }
+
+    /// A command is answered; counted at the end of the turn.
+    pub(crate) fn note(&mut self, account: Account, is_good: bool) {
+        self.completed.push((account, is_good));
+    }
+
+    /// A command waits for something.
+    pub(crate) fn enter(&self, account: Account) {
+        if let Some(series) = self.series.get(account.series as usize) {
+            series
+                .depth
+                .store(series.depth.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// It waits no more.
+    pub(crate) fn leave(&self, account: Account) {
+        if let Some(series) = self.series.get(account.series as usize) {
+            let depth = series.depth.load(Ordering::Relaxed);
+            series
+                .depth
+                .store(depth.saturating_sub(1), Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn note_starved(&self) {
+        add(&self.shared.starved, 1);
+    }
+
+    fn count(&mut self, now: Duration) {
+        for (account, is_good) in self.completed.drain(..) {
+            let Some(series) = self.series.get(account.series as usize) else {
+                continue;
+            };
+            let counters = &series.kinds[account.kind as usize];
+            let latency = now.saturating_sub(account.since).as_nanos() / 1000;
+            let us = u64::try_from(latency).unwrap_or(u64::MAX);
+            add(&counters.count, 1);
+            add(&counters.latency_us, us);
+            add(&counters.latency[latency_bucket(us)], 1);
+            if is_good {
+                add(&counters.bytes, u64::from(account.bytes));
+            } else {
+                add(&counters.errors, 1);
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Counts what the turn has completed.
+    pub(crate) fn count_turn(&mut self) {
+        let shared = &self.tally.shared;
+        add(&shared.turns, 1);
+        let set =
+            |counter: &AtomicU64, value: usize| counter.store(value as u64, Ordering::Relaxed);
+        set(&shared.sessions, self.sessions.len());
+        set(&shared.pool_free_bytes, self.pool.free_bytes());
+        if !self.tally.completed.is_empty() {
+            let now = self.reactor.clock();
+            self.tally.count(now);
+        }
+    }
+}
+
+impl Tally {
+    /// What a unit of a session is counted as; noted in the session's map for the next command.
+    pub(crate) fn find_series(
+        &mut self,
+        entry: &mut SessionEntry,
+        address: u64,
+        mapped: MappedLun,
+    ) -> u32 {
+        let series = self.series_of(mapped.unit, &entry.profile.initiator_name);
+        let number = Lun::decode(address).ok().map(|lun| lun.number());
+        if let Some(number) = number.and_then(|number| u16::try_from(number).ok()) {
+            entry.luns.insert(number, MappedLun { series, ..mapped });
+        }
+        series
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_two_to_the_octave() {
+        for (us, bucket) in [
+            (0, 0),
+            (4, 0),
+            (5, 1),
+            (6, 1),
+            (7, 2),
+            (8, 2),
+            (9, 3),
+            (12, 3),
+            (13, 4),
+            (3 << 20, 39),
+            ((3 << 20) + 1, 40),
+            (u64::MAX, 40),
+        ] {
+            assert_eq!(latency_bucket(us), bucket, "{us}");
+        }
+    }
+
+    #[test]
+    fn latecomers_share_a_series() {
+        let mut tally = Tally::default();
+        for number in 0..SERIES_MAX {
+            tally.series_of(UnitIndex(0), &number.to_string());
+        }
+        let first = tally.series_of(UnitIndex(0), "late");
+        assert_eq!(tally.series_of(UnitIndex(0), "later"), first);
+        assert_ne!(tally.series_of(UnitIndex(1), "later"), first);
+        assert_eq!(tally.series_of(UnitIndex(0), "7"), 7);
+    }
+
+    #[test]
+    fn a_command_is_counted_once() {
+        let mut tally = Tally::default();
+        let series = tally.series_of(UnitIndex(0), "a");
+        let account = |kind, bytes| Account {
+            series,
+            kind,
+            bytes,
+            since: Duration::from_micros(100),
+        };
+        tally.note(account(CommandKind::Read, 4096), true);
+        tally.note(account(CommandKind::Write, 512), false);
+        tally.note(Account::NOBODY, true);
+        tally.count(Duration::from_micros(110));
+        let [read, write, other] = tally.shared.read().series[0].kinds.clone();
+        assert_eq!(
+            (read.count, read.bytes, read.errors, read.latency_us),
+            (1, 4096, 0, 10)
+        );
+        assert_eq!((write.count, write.bytes, write.errors), (1, 0, 1));
+        assert_eq!(read.latency[latency_bucket(10)], 1);
+        assert_eq!(other.count, 0);
+    }
+}

@@ -1,0 +1,244 @@
+//! What a session sees may change while it runs: the core's side of an administrator's change.
+//!
+//! Commands on a unit that a session no longer sees get the time to end by themselves; those that
+//! do not are aborted. Only then does the nexus leave the unit.
+
+use iscsi::discovery::{TargetRecord, TextRecords};
+use iscsi::pdu::Tsih;
+use scsi::{Change, ChangeKind, Nexus, NexusSlot, UnitAttention};
+
+use crate::core::Core;
+use crate::counters::NO_SERIES;
+use crate::handle::{Grant, Receipt};
+use crate::policy::{VisibleLun, VisibleTarget};
+use crate::report::SessionReport;
+use crate::running::{Request, Then, Wait};
+use crate::session::{MappedLun, SessionEntry};
+
+/// A nexus on its way out of a unit.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    unit: usize,
+    slot: NexusSlot,
+    nexus: Nexus,
+    receipt: Receipt,
+}
+
+impl Core {
+    /// Every session that lives here.
+    pub(crate) fn report_sessions(&self) -> Vec<SessionReport> {
+        let report = |(_, entry): (usize, &SessionEntry)| {
+            let (exp_cmd_sn, max_cmd_sn) = entry.session.window();
+            let profile = &entry.profile;
+            SessionReport {
+                tsih: entry.tsih.0,
+                core: self.index,
+                initiator_name: profile.initiator_name.clone(),
+                isid: profile.isid.0,
+                peer: profile.peer,
+                portal: profile.portal,
+                user: profile.user.clone(),
+                target: profile.target,
+                portal_group_tag: profile.portal_group_tag,
+                since: profile.since,
+                luns: profile.luns.clone(),
+                connections: entry.session.connection_count(),
+                header_digest: entry.digests.0,
+                data_digest: entry.digests.1,
+                commands: entry.tasks.iter().flatten().count(),
+                window: max_cmd_sn.0.wrapping_sub(exp_cmd_sn.0).wrapping_add(1),
+                violations: entry.violations,
+                is_return: entry.is_return,
+            }
+        };
+        self.sessions.iter().map(report).collect()
+    }
+
+    /// Ends a session for an administrator.
+    pub(crate) fn dismiss(&mut self, session: u16, reason: &'static str, receipt: Receipt) {
+        let Some(&key) = self.by_tsih.get(&Tsih(session)) else {
+            return;
+        };
+        if let Some(entry) = self.sessions.get_mut(key) {
+            entry.receipts.push(receipt);
+        }
+        self.end_session(key, reason);
+    }
+
+    /// Gives a session what it is to see, and takes what it is not.
+    pub(crate) fn handle_grant(&mut self, grant: Grant, receipt: &Receipt) {
+        let Some(&key) = self.by_tsih.get(&Tsih(grant.session)) else {
+            return;
+        };
+        let Some(entry) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if entry.is_ending {
+            return;
+        }
+        let text = text_records(entry, grant.targets);
+        entry.session.set_text(text);
+        let before = std::mem::replace(&mut entry.profile.luns, grant.luns.clone());
+        if before == grant.luns {
+            return;
+        }
+        let is_in = |all: &[VisibleLun], one: &VisibleLun| {
+            let same = |other: &&VisibleLun| other.lun == one.lun && other.unit == one.unit;
+            all.iter().find(same).copied()
+        };
+        let gone = before
+            .iter()
+            .filter(|old| is_in(&grant.luns, old).is_none());
+        let gone: Vec<VisibleLun> = gone.copied().collect();
+        let come = grant
+            .luns
+            .iter()
+            .filter(|new| is_in(&before, new).is_none());
+        let come: Vec<VisibleLun> = come.copied().collect();
+        let luns_differ = !(gone.is_empty() && come.is_empty());
+        for old in &before {
+            if let Some(new) = is_in(&grant.luns, old) {
+                self.keep_lun(key, *old, new, luns_differ);
+            }
+        }
+        for lun in gone {
+            self.take_lun(key, lun, receipt);
+        }
+        for lun in come {
+            self.give_lun(key, lun, receipt);
+        }
+    }
+
+    /// A unit that stays: its initiator is told that others came or went, and whether it may write,
+    /// which the mode parameter header says.
+    ///
+    /// Spec: SPC-4, REPORTED LUNS DATA HAS CHANGED; SBC-4, the WP bit.
+    fn keep_lun(&mut self, session: usize, old: VisibleLun, new: VisibleLun, luns_differ: bool) {
+        let Some(mapped) = self.sessions[session].luns.get(new.lun) else {
+            return;
+        };
+        let view = &mut self.units[mapped.unit.as_usize()].view;
+        if old.read_only != new.read_only {
+            view.set_read_only(mapped.nexus, new.read_only);
+            view.notify(mapped.nexus, UnitAttention::ModeParametersChanged);
+        }
+        if luns_differ {
+            view.notify(mapped.nexus, UnitAttention::ReportedLunsChanged);
+        }
+    }
+
+    fn give_lun(&mut self, session: usize, lun: VisibleLun, receipt: &Receipt) {
+        let nexus = Nexus {
+            read_only: lun.read_only,
+            ..self.sessions[session].nexus()
+        };
+        let Some(unit) = self.units.get_mut(lun.unit.as_usize()) else {
+            return;
+        };
+        let attention = Some(UnitAttention::PowerOnOrReset);
+        let slot = unit.view.attach(nexus.clone(), attention);
+        let mapped = MappedLun {
+            unit: lun.unit,
+            nexus: slot,
+            series: NO_SERIES,
+        };
+        self.sessions[session].luns.insert(lun.lun, mapped);
+        let ticket = self.open_request(Request::Administrator {
+            _receipt: receipt.clone(),
+        });
+        let change = Change {
+            from: Some(nexus),
+            kind: ChangeKind::NexusAttached,
+        };
+        self.ask_owner(lun.unit.as_usize(), ticket, change);
+    }
+
+    fn take_lun(&mut self, session: usize, lun: VisibleLun, receipt: &Receipt) {
+        let entry = &mut self.sessions[session];
+        let Some(mapped) = entry.luns.remove(lun.lun) else {
+            return;
+        };
+        let leaving = self.leaving.insert(Leaving {
+            unit: mapped.unit.as_usize(),
+            slot: mapped.nexus,
+            nexus: entry.nexus(),
+            receipt: receipt.clone(),
+        });
+        let tasks = self.tasks_of_leaving(leaving);
+        let tasks_left = tasks.len() + 1;
+        let wait = self.waits.insert(Wait {
+            tasks_left,
+            deadline: self.reactor.now() + self.settings.abort_timeout,
+            then: Then::Drained { leaving },
+        });
+        for key in tasks {
+            self.tasks[key].waiters.push(wait);
+        }
+        self.count_down(wait);
+    }
+
+    fn tasks_of_leaving(&self, leaving: usize) -> Vec<usize> {
+        let Some(leaving) = self.leaving.get(leaving) else {
+            return Vec::new();
+        };
+        self.tasks
+            .iter()
+            .filter(|(_, running)| {
+                running.session.is_some()
+                    && running.unit == leaving.unit
+                    && running.nexus == leaving.slot
+            })
+            .map(|(key, _)| key)
+            .collect()
+    }
+
+    /// The commands of a nexus that leaves have ended, or have had their time.
+    pub(crate) fn handle_drained(&mut self, leaving: usize) {
+        let left = self.tasks_of_leaving(leaving);
+        self.abort_tasks(&left, Then::Left { leaving });
+    }
+
+    /// None of them is left, or what is left is the unit's trouble: the nexus goes.
+    pub(crate) fn handle_left(&mut self, leaving: usize) {
+        let Some(Leaving {
+            unit,
+            slot,
+            nexus,
+            receipt,
+        }) = self.leaving.try_remove(leaving)
+        else {
+            return;
+        };
+        for (_, running) in &mut self.tasks {
+            if running.unit == unit && running.nexus == slot {
+                // The slot may be given to another nexus.
+                running.session = None;
+            }
+        }
+        self.units[unit].view.detach(slot);
+        if self.units[unit].view.slot_of(nexus.id).is_some() {
+            // The session sees the unit by another number.
+            return;
+        }
+        let ticket = self.open_request(Request::Administrator { _receipt: receipt });
+        let change = Change {
+            from: Some(nexus),
+            kind: ChangeKind::NexusLost,
+        };
+        self.ask_owner(unit, ticket, change);
+    }
+}
+
+/// What SendTargets tells in this session.
+fn text_records(entry: &SessionEntry, targets: Vec<VisibleTarget>) -> TextRecords {
+    let mut records = targets.into_iter().map(|target| TargetRecord {
+        name: target.name,
+        addresses: target.addresses,
+    });
+    if entry.profile.target.is_none() {
+        return TextRecords::for_discovery(records.collect());
+    }
+    records
+        .next()
+        .map_or_else(|| entry.profile.text.clone(), TextRecords::for_target)
+}

@@ -1,0 +1,335 @@
+//! The plane as its administration sees it: what may change while it runs.
+//!
+//! Every call is a letter to some cores and a wait for what they say, bounded in time. A core that
+//! does not answer costs the caller its patience and nobody else anything.
+
+use std::convert::Infallible;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use reactor::Listener;
+use reactor::mail::Post;
+use scsi::Profile;
+
+use crate::FRONT_CORE;
+use crate::counters::{CoreCounters, CoreCounts, LoginCounts};
+use crate::letter::Letter;
+use crate::plan::{PortalIndex, TargetIndex, TargetPlan, UnitIndex, UnitPlan};
+use crate::plane::StartError;
+use crate::policy::{Policy, VisibleLun, VisibleTarget};
+use crate::report::SessionReport;
+
+/// How long a core may take to answer what it need not wait for itself.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How many times the limit on aborts an orderly end may take: commands get the time to end by
+/// themselves, then to be aborted, on two units one after the other.
+const END_PATIENCE: u32 = 3;
+
+/// Kept by a core until it has done what it was asked: whoever asked waits for the end of all
+/// copies. So a core cannot forget to answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Receipt {
+    /// Never sent to.
+    _held: Sender<Infallible>,
+}
+
+/// The other end of a [`Receipt`].
+struct Returned(Receiver<Infallible>);
+
+fn receipt() -> (Receipt, Returned) {
+    let (held, returned) = mpsc::channel();
+    (Receipt { _held: held }, Returned(returned))
+}
+
+impl Returned {
+    fn wait(self, limit: Duration) -> Result<(), NoAnswer> {
+        match self.0.recv_timeout(limit) {
+            Err(RecvTimeoutError::Disconnected) => Ok(()),
+            Err(RecvTimeoutError::Timeout) => Err(NoAnswer),
+            Ok(never) => match never {},
+        }
+    }
+}
+
+/// A core did not do in time what it was asked for; it may still do it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("a core of the data plane does not answer in time")]
+pub struct NoAnswer;
+
+/// Who may do what, where, from now on.
+#[derive(Debug)]
+pub struct Access {
+    /// The rules.
+    pub policy: Arc<dyn Policy>,
+    /// All targets there are.
+    pub targets: Vec<(TargetIndex, TargetPlan)>,
+    /// More to listen on.
+    pub open: Vec<Listener>,
+    /// No longer listened on.
+    pub close: Vec<PortalIndex>,
+}
+
+/// What one session may see from now on.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// The session, by its TSIH.
+    pub session: u16,
+    /// The core it lives on.
+    pub core: usize,
+    /// All it sees.
+    pub luns: Vec<VisibleLun>,
+    /// What SendTargets tells.
+    pub targets: Vec<VisibleTarget>,
+}
+
+/// Changes a running plane. Of several at once each waits for the one before.
+#[derive(Debug)]
+pub struct Handle {
+    posts: Vec<Post<Letter>>,
+    counters: Vec<Arc<CoreCounters>>,
+    logins: Arc<Mutex<LoginCounts>>,
+    abort_timeout: Duration,
+    next: Mutex<Next>,
+}
+
+/// The first index of each kind that was never given.
+#[derive(Debug)]
+struct Next {
+    unit: u32,
+    portal: u32,
+}
+
+impl Handle {
+    pub(crate) fn new(
+        posts: Vec<Post<Letter>>,
+        counters: Vec<Arc<CoreCounters>>,
+        logins: Arc<Mutex<LoginCounts>>,
+        abort_timeout: Duration,
+        units: usize,
+        portals: usize,
+    ) -> Self {
+        let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
+        Self {
+            posts,
+            counters,
+            logins,
+            abort_timeout,
+            next: Mutex::new(Next {
+                unit: count(units),
+                portal: count(portals),
+            }),
+        }
+    }
+
+    /// What every core has counted. No core is asked.
+    pub fn counts(&self) -> Vec<CoreCounts> {
+        self.counters.iter().map(|core| core.read()).collect()
+    }
+
+    /// Logins since the plane began.
+    pub fn login_counts(&self) -> LoginCounts {
+        self.logins
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// The numbers are right whatever a caller that panicked was about to ask.
+    fn next(&self) -> MutexGuard<'_, Next> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end_patience(&self) -> Duration {
+        self.abort_timeout * END_PATIENCE + ANSWER_PATIENCE
+    }
+
+    /// Sends every core the letter and waits until all have done what it says.
+    fn ask_all(&self, limit: Duration, letter: impl Fn(Receipt) -> Letter) -> Result<(), NoAnswer> {
+        let (held, returned) = receipt();
+        for post in &self.posts {
+            post.push(letter(held.clone()));
+        }
+        drop(held);
+        returned.wait(limit)
+    }
+
+    /// Adds units that nobody sees yet. Gives their indices, in the same order.
+    ///
+    /// # Errors
+    ///
+    /// A core cannot use a store; none of the units is there.
+    pub fn add_units(&self, plans: Vec<UnitPlan>) -> Result<Vec<UnitIndex>, StartError> {
+        let mut next = self.next();
+        let first = next.unit;
+        let units: Arc<[(UnitIndex, UnitPlan)]> = (first..).map(UnitIndex).zip(plans).collect();
+        next.unit += u32::try_from(units.len()).unwrap_or(u32::MAX);
+        let (report, reports) = mpsc::channel();
+        for post in &self.posts {
+            post.push(Letter::AddUnits {
+                units: Arc::clone(&units),
+                report: report.clone(),
+            });
+        }
+        drop(report);
+        let mut outcome = Ok(());
+        for _ in &self.posts {
+            let one = reports.recv_timeout(ANSWER_PATIENCE);
+            if let Err(error) = one.unwrap_or(Err(StartError::CoreLost)) {
+                outcome = Err(error);
+            }
+        }
+        let indices: Vec<UnitIndex> = units.iter().map(|(index, _)| *index).collect();
+        match outcome {
+            Ok(()) => Ok(indices),
+            Err(error) => {
+                if let Err(no_answer) = self.forget_units(&indices) {
+                    tracing::error!(%no_answer, "units that were not added are still there");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends units that no session sees any more: their stores are flushed and closed.
+    ///
+    /// # Errors
+    ///
+    /// A store does not give a request back. Nobody sees its unit, and it stays open.
+    pub fn remove_units(&self, units: &[UnitIndex]) -> Result<(), NoAnswer> {
+        let list: Arc<[UnitIndex]> = units.into();
+        self.ask_all(self.end_patience(), |receipt| Letter::RetireUnits {
+            units: Arc::clone(&list),
+            receipt,
+        })?;
+        self.forget_units(units)
+    }
+
+    fn forget_units(&self, units: &[UnitIndex]) -> Result<(), NoAnswer> {
+        let units: Arc<[UnitIndex]> = units.into();
+        self.ask_all(self.end_patience(), |receipt| Letter::ForgetUnits {
+            units: Arc::clone(&units),
+            receipt,
+        })
+    }
+
+    /// Changes what units say of themselves. Their stores and limits stay.
+    ///
+    /// # Errors
+    ///
+    /// A core does not answer.
+    pub fn set_profiles(&self, profiles: Vec<(UnitIndex, Profile)>) -> Result<(), NoAnswer> {
+        let profiles: Arc<[(UnitIndex, Arc<Profile>)]> = profiles
+            .into_iter()
+            .map(|(unit, profile)| (unit, Arc::new(profile)))
+            .collect();
+        self.ask_all(ANSWER_PATIENCE, |receipt| Letter::SetProfiles {
+            profiles: Arc::clone(&profiles),
+            receipt,
+        })
+    }
+
+    /// Changes the rules for all logins from now on. Gives the indices of what is listened on
+    /// anew. Sessions that are there keep what they see until [`Handle::grant`].
+    ///
+    /// # Errors
+    ///
+    /// The front desk does not answer.
+    pub fn set_access(&self, access: Access) -> Result<Vec<PortalIndex>, NoAnswer> {
+        let mut next = self.next();
+        let first = next.portal;
+        next.portal += u32::try_from(access.open.len()).unwrap_or(u32::MAX);
+        let opened = (first..next.portal).map(PortalIndex).collect();
+        let (held, returned) = receipt();
+        if let Some(front) = self.posts.get(FRONT_CORE) {
+            front.push(Letter::SetAccess {
+                access: Box::new(access),
+                receipt: held,
+            });
+        }
+        returned.wait(ANSWER_PATIENCE)?;
+        Ok(opened)
+    }
+
+    /// All sessions. Every login that ended before the call is among them.
+    ///
+    /// # Errors
+    ///
+    /// A core does not answer.
+    pub fn sessions(&self) -> Result<Vec<SessionReport>, NoAnswer> {
+        let (report, reports) = mpsc::channel();
+        for post in &self.posts {
+            post.push(Letter::Report(report.clone()));
+        }
+        drop(report);
+        let mut sessions = Vec::new();
+        for _ in &self.posts {
+            let some = reports.recv_timeout(ANSWER_PATIENCE);
+            sessions.extend(some.map_err(|_| NoAnswer)?);
+        }
+        sessions.sort_by_key(|session| session.tsih);
+        Ok(sessions)
+    }
+
+    /// Changes what sessions see, and waits until no command is under way on what they no longer
+    /// see. Commands get the time to end by themselves; initiators are told that the LUNs changed.
+    ///
+    /// # Errors
+    ///
+    /// A core does not answer.
+    pub fn grant(&self, grants: Vec<Grant>) -> Result<(), NoAnswer> {
+        let (held, returned) = receipt();
+        for grant in grants {
+            if let Some(post) = self.posts.get(grant.core) {
+                post.push(Letter::Grant {
+                    grant: Box::new(grant),
+                    receipt: held.clone(),
+                });
+            }
+        }
+        drop(held);
+        returned.wait(self.end_patience())
+    }
+
+    /// Ends sessions, each by its core and TSIH, and waits until they are over with all their
+    /// commands. One that is not there has ended.
+    ///
+    /// # Errors
+    ///
+    /// A session takes too long to end.
+    pub fn end_sessions(
+        &self,
+        sessions: &[(usize, u16)],
+        reason: &'static str,
+    ) -> Result<(), NoAnswer> {
+        let (held, returned) = receipt();
+        for &(core, session) in sessions {
+            if let Some(post) = self.posts.get(core) {
+                post.push(Letter::Dismiss {
+                    session,
+                    reason,
+                    receipt: held.clone(),
+                });
+            }
+        }
+        drop(held);
+        returned.wait(self.end_patience())
+    }
+
+    /// The store of the unit has another size, as its shared part knows already: tells initiators.
+    ///
+    /// # Errors
+    ///
+    /// The owner of the unit does not answer.
+    pub fn announce_size(&self, unit: UnitIndex) -> Result<(), NoAnswer> {
+        let (held, returned) = receipt();
+        if let Some(owner) = self.posts.get(unit.as_usize() % self.posts.len().max(1)) {
+            owner.push(Letter::SizeChanged {
+                unit,
+                receipt: held,
+            });
+        }
+        returned.wait(self.end_patience())
+    }
+}

@@ -1,0 +1,60 @@
+//! What a core tells of its sessions to those who ask.
+
+use std::net::SocketAddr;
+use std::time::SystemTime;
+
+use crate::plan::TargetIndex;
+use crate::policy::{Asker, VisibleLun};
+
+/// A session at one moment.
+#[derive(Clone, Debug)]
+pub struct SessionReport {
+    /// TSIH.
+    pub tsih: u16,
+    /// The core it lives on.
+    pub core: usize,
+    /// InitiatorName.
+    pub initiator_name: String,
+    /// The initiator's part of the session identifier.
+    pub isid: [u8; 6],
+    /// Where the first connection came from.
+    pub peer: SocketAddr,
+    /// The address of ours that it reached.
+    pub portal: SocketAddr,
+    /// The user that CHAP has proved.
+    pub user: Option<String>,
+    /// `None` for discovery.
+    pub target: Option<TargetIndex>,
+    /// TargetPortalGroupTag.
+    pub portal_group_tag: u16,
+    /// When it began.
+    pub since: SystemTime,
+    /// What it sees.
+    pub luns: Vec<VisibleLun>,
+    /// Connections.
+    pub connections: usize,
+    /// Digests of headers were negotiated for the first connection.
+    pub header_digest: bool,
+    /// Digests of data were negotiated for the first connection.
+    pub data_digest: bool,
+    /// Commands under way.
+    pub commands: usize,
+    /// How many may be.
+    pub window: u32,
+    /// Violations of the protocol by the initiator.
+    pub violations: u32,
+    /// The initiator port had a session with this target before, in the life of the plane.
+    pub is_return: bool,
+}
+
+impl SessionReport {
+    /// Who is behind it, for the rules of access.
+    pub fn asker(&self) -> Asker<'_> {
+        Asker {
+            initiator_name: &self.initiator_name,
+            address: self.peer.ip(),
+            portal: self.portal,
+            user: self.user.as_deref(),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What happens in the plane that an administrator may want to know.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+/// Hears of what happens. Called on the cores: it must not wait, and rare things only are told.
+pub trait Watcher: Send + Sync + fmt::Debug {
+    /// It has just happened.
+    fn hear(&self, happening: &Happening<'_>);
+}
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug)]
+pub enum Happening<'a> {
+    /// A session began.
+    SessionBegan {
+        /// Who is behind it.
+        who: Who<'a>,
+    },
+    /// A session is being ended.
+    SessionEnded {
+        /// Who was behind it.
+        who: Who<'a>,
+        /// Why, for people.
+        reason: &'a str,
+    },
+    /// A login failed.
+    LoginFailed {
+        /// Where it came from.
+        peer: SocketAddr,
+        /// Why, for programs: one of a few words.
+        cause: &'static str,
+        /// Why, for people.
+        reason: &'a str,
+    },
+    /// The size of a unit is another one.
+    UnitResized {
+        /// The unit.
+        unit: &'a str,
+        /// Its blocks now.
+        blocks: u64,
+    },
+    /// A store does not give a request back; the unit refuses access until it does.
+    StoreStuck {
+        /// The unit.
+        unit: &'a str,
+    },
+    /// The state of a unit could not be made safe; the command that wanted that has failed.
+    StateNotKept {
+        /// The unit.
+        unit: &'a str,
+    },
+}
+
+/// The initiator of a session, and what it is logged in to.
+#[derive(Clone, Copy, Debug)]
+pub struct Who<'a> {
+    /// TSIH.
+    pub session: u16,
+    /// InitiatorName.
+    pub initiator: &'a str,
+    /// Where it comes from.
+    pub peer: SocketAddr,
+    /// TargetName; `None` for discovery.
+    pub target: Option<&'a str>,
+}

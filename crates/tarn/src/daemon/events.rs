@@ -1,0 +1,137 @@
+//! The last events, for whoever asks.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use api::event::{Event, Severity};
+use target::{Happening, Watcher, Who};
+
+/// How many are kept.
+const EVENTS_MAX: usize = 4096;
+
+/// A ring of events. Noting one takes a moment, so a core may do it.
+#[derive(Debug, Default)]
+pub(crate) struct Events(Mutex<Ring>);
+
+#[derive(Debug, Default)]
+struct Ring {
+    events: VecDeque<Event>,
+    last: u64,
+}
+
+impl Events {
+    /// A thread that panicked while it held the lock left a whole ring behind.
+    fn lock(&self) -> MutexGuard<'_, Ring> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an event, with the number and the time it gets here.
+    pub(crate) fn note(&self, mut event: Event) {
+        let mut ring = self.lock();
+        ring.last += 1;
+        event.number = ring.last;
+        event.at_ms = milliseconds(SystemTime::now());
+        if ring.events.len() >= EVENTS_MAX {
+            ring.events.pop_front();
+        }
+        ring.events.push_back(event);
+    }
+
+    /// Those after a number, the oldest first.
+    pub(crate) fn after(&self, number: u64, most: usize) -> Vec<Event> {
+        let ring = self.lock();
+        let newer = ring.events.iter().filter(|event| event.number > number);
+        newer.take(most).cloned().collect()
+    }
+}
+
+/// An event without number and time.
+fn event(severity: Severity, kind: &str, message: String) -> Event {
+    Event {
+        number: 0,
+        at_ms: 0,
+        severity,
+        kind: kind.to_owned(),
+        message,
+        lun: None,
+        target: None,
+        initiator: None,
+        author: None,
+    }
+}
+
+fn of_session(kind: &str, message: String, who: Who<'_>) -> Event {
+    Event {
+        initiator: Some(who.initiator.to_owned()),
+        target: who.target.map(str::to_owned),
+        ..event(Severity::Info, kind, message)
+    }
+}
+
+fn of_unit(severity: Severity, kind: &str, message: String, unit: &str) -> Event {
+    Event {
+        lun: Some(unit.to_owned()),
+        ..event(severity, kind, message)
+    }
+}
+
+impl Watcher for Events {
+    fn hear(&self, happening: &Happening<'_>) {
+        self.note(match *happening {
+            Happening::SessionBegan { who } => {
+                let message = format!("session {} from {}", who.session, who.peer);
+                of_session("session-began", message, who)
+            }
+            Happening::SessionEnded { who, reason } => {
+                let message = format!("session {} from {}: {reason}", who.session, who.peer);
+                of_session("session-ended", message, who)
+            }
+            Happening::LoginFailed {
+                peer,
+                cause,
+                reason,
+            } => {
+                let message = format!("login from {peer}: {reason} ({cause})");
+                event(Severity::Warning, "login-failed", message)
+            }
+            Happening::UnitResized { unit, blocks } => {
+                let message = format!("it has {blocks} blocks now");
+                of_unit(Severity::Info, "lun-resized", message, unit)
+            }
+            Happening::StoreStuck { unit } => {
+                let message =
+                    "its store does not give a request back; it refuses access until then";
+                of_unit(Severity::Error, "store-stuck", message.to_owned(), unit)
+            }
+            Happening::StateNotKept { unit } => {
+                let message = "its reservations or mode pages could not be kept; see the log";
+                of_unit(Severity::Error, "state-not-kept", message.to_owned(), unit)
+            }
+        });
+    }
+}
+
+/// Since 1970-01-01 UTC; zero for a clock that is before that.
+pub(crate) fn milliseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_events_are_kept_and_numbered() {
+        let events = Events::default();
+        let event = event(Severity::Info, "test", String::new());
+        for _ in 0..EVENTS_MAX + 2 {
+            events.note(event.clone());
+        }
+        let all = events.after(0, usize::MAX);
+        assert_eq!((all.len(), all[0].number), (EVENTS_MAX, 3));
+        assert!(all[0].at_ms > 0);
+        assert_eq!(events.after(4096, 1)[0].number, 4097);
+    }
+}

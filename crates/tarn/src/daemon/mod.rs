@@ -1,0 +1,28 @@
+//! The daemon: what runs, and how it is changed while it does.
+//!
+//! | Module | Owns |
+//! | --- | --- |
+//! | `open` | stores and addresses as they are opened |
+//! | `running` | the model in force and what it became in the data plane |
+//! | `steps` | what differs between two configurations |
+//! | `apply` | carrying a change out |
+//! | `history` | the revisions on disk |
+//! | `control` | the one writer, the answers to the administration |
+//! | `views`, `stats` | what runs, in the words of the API |
+//! | `secrets`, `events` | what their names say |
+
+mod apply;
+mod control;
+mod events;
+mod history;
+mod open;
+mod running;
+mod secrets;
+mod stats;
+mod steps;
+mod views;
+
+pub(crate) use control::{Daemon, Parts};
+pub(crate) use events::Events;
+pub(crate) use open::{bind, open_store};
+pub(crate) use running::{PortNumbers, Running, RunningListener, RunningUnit, unit_plan};

@@ -1,0 +1,88 @@
+//! Opens stores and binds addresses, at the start and for changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use config::StoreSpec;
+use reactor::Listener;
+use reactor::net::BindError;
+use store::{OpenError, OpenFailure, OpenOptions, SharedStore};
+
+use crate::StartError;
+
+/// Connections that may wait to be accepted, per portal.
+const BACKLOG: i32 = 4096;
+
+/// Opens the store of a unit.
+pub(crate) fn open_store(unit: &config::Unit) -> Result<Arc<dyn SharedStore>, StartError> {
+    let is_in_use = |error: &OpenError| matches!(error.reason, OpenFailure::InUse);
+    patiently(|| options(&unit.store).open(), is_in_use).map_err(|source| StartError::Store {
+        place: unit.place.clone(),
+        source,
+    })
+}
+
+/// Binds an address.
+pub(crate) fn bind(wanted: &config::Listener) -> Result<Listener, StartError> {
+    let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
+    let bind = || Listener::bind(wanted.bind, BACKLOG);
+    patiently(bind, is_in_use).map_err(|source| StartError::Bind {
+        place: wanted.place.clone(),
+        source,
+    })
+}
+
+fn options(spec: &StoreSpec) -> OpenOptions {
+    let kind = match &spec.kind {
+        config::StoreKind::Auto { .. } => store::StoreKind::Path,
+        config::StoreKind::File { .. } => store::StoreKind::File,
+        config::StoreKind::Block { .. } => store::StoreKind::Block,
+        config::StoreKind::Memory { .. } => store::StoreKind::Memory,
+        config::StoreKind::Null { .. } => store::StoreKind::Null,
+    };
+    let path = spec.kind.path().map(ToOwned::to_owned).unwrap_or_default();
+    let mut options = OpenOptions::new(kind, path);
+    options.size_bytes = match &spec.kind {
+        config::StoreKind::Memory { size_bytes } | config::StoreKind::Null { size_bytes } => {
+            Some(*size_bytes)
+        }
+        config::StoreKind::Auto { .. }
+        | config::StoreKind::File { .. }
+        | config::StoreKind::Block { .. } => spec.size_bytes,
+    };
+    options.block_bytes = Some(spec.block_size.bytes());
+    options.read_only = spec.read_only;
+    options.cache = match spec.cache {
+        config::CacheMode::Writeback => store::CacheMode::WriteBack,
+        config::CacheMode::Writethrough => store::CacheMode::WriteThrough,
+        config::CacheMode::Direct => store::CacheMode::Direct,
+    };
+    options.thin = spec.thin.unwrap_or(true);
+    options.force_raw = spec.format_raw;
+    options
+}
+
+/// Tries again for a moment when something is in use: the kernel takes a while to give back what
+/// a program that was killed, or a listener that was closed, had on its rings.
+fn patiently<T, E>(
+    mut attempt: impl FnMut() -> Result<T, E>,
+    is_in_use: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    const ATTEMPTS: u32 = 20;
+    const PAUSE: Duration = Duration::from_millis(50);
+    for _ in 1..ATTEMPTS {
+        match attempt() {
+            Err(error) if is_in_use(&error) => pause(PAUSE),
+            outcome => return outcome,
+        }
+    }
+    attempt()
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "no core of the data plane waits here"
+)]
+fn pause(time: Duration) {
+    std::thread::sleep(time);
+}

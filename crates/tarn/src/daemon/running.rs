@@ -1,0 +1,273 @@
+//! What runs: the model and what each part of it is in the data plane.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use config::Model;
+use scsi::{Identity, Profile, TargetPort};
+use store::SharedStore;
+use target::{PortPlan, PortalIndex, TargetIndex, TargetPlan, UnitIndex, UnitPlan};
+
+use crate::access::{ModelPolicy, Rules};
+use crate::secret::Secrets;
+use crate::state::UnitIdentity;
+
+/// PROTOCOL IDENTIFIER and version descriptor of iSCSI.
+///
+/// Spec: SPC-5, PROTOCOL IDENTIFIER values, version descriptor values.
+const PROTOCOL_ISCSI: u8 = 0x05;
+const VERSION_ISCSI: u16 = 0x0960;
+
+/// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS: ABORT TASK, ABORT TASK SET, CLEAR TASK SET,
+/// LOGICAL UNIT RESET, TARGET RESET.
+///
+/// Spec: SPC-5, REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS.
+const TASK_MANAGEMENT: [u8; 2] = [0x80 | 0x40 | 0x10 | 0x08 | 0x02, 0x00];
+
+/// A configuration in force. Replaced as a whole, never changed.
+#[derive(Clone)]
+pub(crate) struct Running {
+    pub(crate) model: Arc<Model>,
+    pub(crate) secrets: Arc<Secrets>,
+    /// By the position of the unit in the model.
+    pub(crate) units: Vec<RunningUnit>,
+    /// By the position of the target in the model.
+    pub(crate) targets: Vec<TargetIndex>,
+    /// The first index no target has had.
+    pub(crate) next_target: u32,
+    pub(crate) ports: PortNumbers,
+    pub(crate) listeners: Vec<RunningListener>,
+}
+
+/// A unit and its store.
+#[derive(Clone)]
+pub(crate) struct RunningUnit {
+    pub(crate) index: UnitIndex,
+    pub(crate) store: Arc<dyn SharedStore>,
+    pub(crate) identity: UnitIdentity,
+}
+
+/// An address that is listened on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunningListener {
+    pub(crate) index: PortalIndex,
+    /// As it is configured.
+    pub(crate) wanted: SocketAddr,
+    /// As it is; never port 0.
+    pub(crate) bound: SocketAddr,
+}
+
+/// The relative target port identifiers. A port keeps its number while Tarn runs, and the number
+/// of one that is gone is not given to another: reservations name ports by it.
+///
+/// Spec: SPC-4, relative target port identifier.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PortNumbers {
+    /// By folded name of the target and target portal group tag.
+    given: BTreeMap<(String, u16), u16>,
+}
+
+impl PortNumbers {
+    /// Numbers every port of the model that has none.
+    pub(crate) fn number(&mut self, model: &Model) {
+        for target in model.targets() {
+            for tag in tags(target) {
+                let next = self.given.values().max().map_or(1, |last| last + 1);
+                self.given.entry(key(target, tag)).or_insert(next);
+            }
+        }
+    }
+
+    /// The ports of a target, one for each portal group.
+    pub(crate) fn of(&self, target: &config::Target) -> Vec<PortPlan> {
+        tags(target)
+            .into_iter()
+            .filter_map(|portal_group_tag| {
+                let relative_id = *self.given.get(&key(target, portal_group_tag))?;
+                Some(PortPlan {
+                    portal_group_tag,
+                    relative_id,
+                })
+            })
+            .collect()
+    }
+}
+
+fn key(target: &config::Target, tag: u16) -> (String, u16) {
+    (target.name.as_str().to_ascii_lowercase(), tag)
+}
+
+fn tags(target: &config::Target) -> Vec<u16> {
+    let mut tags: Vec<u16> = target
+        .portals
+        .iter()
+        .map(|portal| portal.group_tag)
+        .collect();
+    tags.sort_unstable();
+    tags.dedup();
+    tags
+}
+
+impl Running {
+    /// The real address of every portal, by target and position.
+    pub(crate) fn bound(&self) -> Vec<Vec<SocketAddr>> {
+        bound(&self.model, &self.listeners)
+    }
+
+    /// The rules of access.
+    pub(crate) fn policy(&self) -> ModelPolicy {
+        ModelPolicy::new(Rules {
+            model: Arc::clone(&self.model),
+            secrets: &self.secrets,
+            units: self.units.iter().map(|unit| unit.index).collect(),
+            targets: self.targets.clone(),
+            bound: self.bound(),
+        })
+    }
+
+    /// The rules of another model, to ask what would be: with the units and targets of this one
+    /// as far as they stay. `from` has the position here of every unit of the model.
+    pub(crate) fn policy_of(
+        &self,
+        model: &Model,
+        from: &[Option<usize>],
+        secrets: &Secrets,
+    ) -> ModelPolicy {
+        const NEW_UNIT: UnitIndex = UnitIndex(u32::MAX);
+        const NEW_TARGET: TargetIndex = TargetIndex(u32::MAX);
+        let unit = |from: &Option<usize>| {
+            let served = from.and_then(|at| self.units.get(at));
+            served.map_or(NEW_UNIT, |unit| unit.index)
+        };
+        let target = |target: &config::Target| {
+            let index = self.model.target_by_name(target.name.as_str());
+            let index = index.and_then(|index| self.targets.get(index.position()));
+            index.copied().unwrap_or(NEW_TARGET)
+        };
+        ModelPolicy::new(Rules {
+            model: Arc::new(model.clone()),
+            secrets,
+            units: from.iter().map(unit).collect(),
+            targets: model.targets().iter().map(target).collect(),
+            bound: bound(model, &self.listeners),
+        })
+    }
+
+    /// The position of a unit of the data plane in the model.
+    pub(crate) fn unit_position(&self, index: UnitIndex) -> Option<usize> {
+        self.units.iter().position(|unit| unit.index == index)
+    }
+
+    /// The position of a target of the data plane in the model.
+    pub(crate) fn target_position(&self, index: TargetIndex) -> Option<usize> {
+        self.targets.iter().position(|&target| target == index)
+    }
+
+    /// All targets, for the front desk.
+    pub(crate) fn target_plans(&self) -> Vec<(TargetIndex, TargetPlan)> {
+        let plan = |(index, target): (&TargetIndex, &config::Target)| {
+            let name = target.name.as_str().to_owned();
+            let ports = self.ports.of(target);
+            (*index, TargetPlan { name, ports })
+        };
+        self.targets
+            .iter()
+            .zip(self.model.targets())
+            .map(plan)
+            .collect()
+    }
+}
+
+/// The real address of every portal of a model, by target and position.
+pub(crate) fn bound(model: &Model, listeners: &[RunningListener]) -> Vec<Vec<SocketAddr>> {
+    let real = |portal: &config::Portal| {
+        let listener = listeners.iter().find(|one| one.wanted == portal.bind);
+        listener.map_or(portal.bind, |listener| listener.bound)
+    };
+    let targets = model.targets().iter();
+    targets
+        .map(|target| target.portals.iter().map(real).collect())
+        .collect()
+}
+
+/// What the data plane must know of a unit.
+pub(crate) fn unit_plan(
+    model: &Model,
+    position: usize,
+    store: &Arc<dyn SharedStore>,
+    identity: &UnitIdentity,
+    ports: &PortNumbers,
+) -> std::io::Result<UnitPlan> {
+    Ok(UnitPlan {
+        name: model
+            .units()
+            .get(position)
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        profile: profile(model, position, store, identity, ports),
+        store: Arc::clone(store),
+        restored: identity.state.load()?,
+        keeper: Arc::clone(&identity.state) as Arc<dyn target::Keeper>,
+    })
+}
+
+/// What a unit says of itself.
+pub(crate) fn profile(
+    model: &Model,
+    position: usize,
+    store: &Arc<dyn SharedStore>,
+    identity: &UnitIdentity,
+    ports: &PortNumbers,
+) -> Profile {
+    Profile {
+        identity: scsi_identity(model, position, identity, ports),
+        limits: scsi::Limits::default(),
+        capabilities: store.capabilities(),
+        keeps_state: identity.state.is_kept(),
+    }
+}
+
+/// What initiators are told of a unit, with every target port that shows it.
+fn scsi_identity(
+    model: &Model,
+    position: usize,
+    identity: &UnitIdentity,
+    ports: &PortNumbers,
+) -> Identity {
+    let mut target_ports = Vec::new();
+    let mut device_name = String::new();
+    for target in model.targets() {
+        let shows = |entry: &config::TargetLun| entry.unit.position() == position;
+        if !target.luns.iter().any(shows) {
+            continue;
+        }
+        if device_name.is_empty() {
+            target.name.as_str().clone_into(&mut device_name);
+        }
+        for port in ports.of(target) {
+            target_ports.push(TargetPort {
+                relative_id: port.relative_id,
+                // All ports reach the store in the same way: one group, active/optimized.
+                group: 1,
+                scsi_name: format!("{},t,0x{:04x}", target.name, port.portal_group_tag),
+            });
+        }
+    }
+    Identity {
+        vendor: "TARN".to_owned(),
+        product: "DISK".to_owned(),
+        revision: env!("CARGO_PKG_VERSION_MAJOR").to_owned()
+            + "."
+            + env!("CARGO_PKG_VERSION_MINOR"),
+        serial: identity.serial.as_str().to_owned(),
+        naa: identity.naa.as_bytes().to_vec(),
+        eui: None,
+        device_name,
+        target_ports,
+        protocol_identifier: PROTOCOL_ISCSI,
+        protocol_version: VERSION_ISCSI,
+        task_management: TASK_MANAGEMENT,
+        removable: false,
+    }
+}

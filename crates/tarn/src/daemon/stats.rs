@@ -1,0 +1,114 @@
+//! Counters of the data plane, in the words of the API.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::SystemTime;
+
+use api::stats::{Core, Logins, Operations, Series, Stats};
+use target::{CoreCounts, KindCounts, SeriesCounts};
+
+use super::control::Daemon;
+use super::events::milliseconds;
+
+/// Everything that is counted, now.
+pub(super) fn stats(daemon: &Daemon) -> Stats {
+    let counts = daemon.plane.counts();
+    let in_force = daemon.in_force();
+    let running = &in_force.running;
+    let name = |series: &SeriesCounts| {
+        let at = running.unit_position(series.unit)?;
+        running.model.units().get(at).map(ToString::to_string)
+    };
+    let mut series: BTreeMap<(String, String), Series> = BTreeMap::new();
+    for one in counts.iter().flat_map(|core| &core.series) {
+        // A unit that is gone takes its figures with it.
+        let Some(lun) = name(one) else { continue };
+        let key = (lun.clone(), one.initiator.clone());
+        let sum = series.entry(key).or_insert_with(|| Series {
+            lun,
+            initiator: one.initiator.clone(),
+            depth: 0,
+            read: Operations::default(),
+            write: Operations::default(),
+            other: Operations::default(),
+        });
+        sum.depth += one.depth;
+        let [read, write, other] = &one.kinds;
+        add(&mut sum.read, read);
+        add(&mut sum.write, write);
+        add(&mut sum.other, other);
+    }
+    Stats {
+        at_ms: milliseconds(SystemTime::now()),
+        sessions: counts.iter().map(|core| small(core.sessions)).sum(),
+        cores: (0..).zip(&counts).map(core).collect(),
+        series: series.into_values().collect(),
+        logins: logins(&daemon.plane.login_counts()),
+    }
+}
+
+fn small(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+fn add(sum: &mut Operations, counts: &KindCounts) {
+    if counts.count == 0 {
+        return;
+    }
+    sum.count += counts.count;
+    sum.bytes += counts.bytes;
+    sum.errors += counts.errors;
+    sum.latency_us += counts.latency_us;
+    sum.latency.resize(counts.latency.len(), 0);
+    for (sum, count) in sum.latency.iter_mut().zip(counts.latency) {
+        *sum += count;
+    }
+}
+
+fn core((number, counts): (u32, &CoreCounts)) -> Core {
+    Core {
+        core: number,
+        busy_us: cpu_us(counts.thread),
+        turns: counts.turns,
+        sessions: small(counts.sessions),
+        pool_bytes: counts.pool_bytes,
+        pool_free_bytes: counts.pool_free_bytes,
+        starved: counts.starved,
+    }
+}
+
+/// The processor time of a thread of this process, from `/proc/self/task/N/schedstat`: its first
+/// number, in nanoseconds. Zero where the kernel does not tell.
+fn cpu_us(thread: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat"));
+    let first = text
+        .ok()
+        .and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+    first.unwrap_or(0) / 1000
+}
+
+fn logins(counts: &target::LoginCounts) -> Logins {
+    let failure = |(cause, count): (&&'static str, &u64)| api::stats::LoginFailures {
+        cause: (*cause).to_owned(),
+        count: *count,
+    };
+    Logins {
+        accepted: counts.accepted,
+        succeeded: counts.succeeded,
+        failed: counts.failed.iter().map(failure).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::stats::LATENCY_BOUNDS_US;
+
+    #[test]
+    fn buckets_are_those_of_the_api() {
+        assert_eq!(target::LATENCY_BUCKETS, LATENCY_BOUNDS_US.len() + 1);
+        for (bucket, bound) in LATENCY_BOUNDS_US.into_iter().enumerate() {
+            assert_eq!(target::latency_bucket(bound), bucket);
+            assert_eq!(target::latency_bucket(bound + 1), bucket + 1);
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! What a change of the configuration costs: from the differences of two models to the steps of a
+//! plan.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::plan::{Action, Effect, Kind, Step};
+use config::{
+    Difference, Differences, InTarget, KeyChange, Model, StoreKind, TargetIndex, Unit, UnitIndex,
+};
+
+/// Keys of `[limits]` that every login reads anew; the others are read once, at the start.
+const NEGOTIATED: [&str; 9] = [
+    "header_digest",
+    "data_digest",
+    "connections_per_session_max",
+    "initial_r2t",
+    "immediate_data",
+    "max_recv_data_segment_bytes",
+    "max_burst_bytes",
+    "first_burst_bytes",
+    "outstanding_r2t_max",
+];
+
+const RESTART: &str = "it is read when Tarn starts: put it into the file and restart Tarn";
+const IDENTITY: &str = "initiators know the disk by its identity: remove the lun in one change, add it again in the next";
+const TWICE: &str = "a store is not opened twice: remove the lun in one change, add it with the new options in the next";
+const MEMORY: &str =
+    "what is in memory would be lost: remove the lun in one change, add it again in the next";
+const OTHER_STORE: &str =
+    "commands on the old store end first, or are aborted; then the lun has the data of the new one";
+const UNIT_GOES: &str = "commands on it end first, or are aborted; its store is flushed and closed";
+const NEXT_SESSIONS: &str = "sessions that begin from now on have it";
+
+/// Where each unit of the new configuration comes from.
+pub(super) struct Match {
+    /// By the position of the new unit: the position of the old one.
+    pub(super) from: Vec<Option<usize>>,
+}
+
+impl Match {
+    pub(super) fn of(old: &Model, new: &Model, differences: &Differences) -> Self {
+        let names: BTreeMap<String, usize> = old
+            .units()
+            .iter()
+            .map(ToString::to_string)
+            .zip(0..)
+            .collect();
+        let renamed: BTreeMap<UnitIndex, UnitIndex> = differences
+            .renamed
+            .iter()
+            .map(|one| (one.new, one.old))
+            .collect();
+        let renamed_at: BTreeMap<usize, usize> = renamed
+            .iter()
+            .map(|(new, old)| (new.position(), old.position()))
+            .collect();
+        let from = new.units().iter().enumerate().map(|(position, unit)| {
+            let renamed = renamed_at.get(&position);
+            renamed.or_else(|| names.get(&unit.to_string())).copied()
+        });
+        Self {
+            from: from.collect(),
+        }
+    }
+}
+
+/// What the outcome of a step depends on, beside the models.
+pub(super) struct Facts<F> {
+    /// The size of an old unit's store in bytes, by position.
+    pub(super) size_of: F,
+}
+
+/// All steps from one configuration to another, in the order in which they make sense to a
+/// reader.
+pub(super) fn steps<F: Fn(usize) -> u64>(
+    old: &Model,
+    new: &Model,
+    differences: &Differences,
+    facts: &Facts<F>,
+) -> Vec<Step> {
+    let models = Models { old, new };
+    let mut steps = Vec::new();
+    for difference in &differences.units {
+        steps.push(models.unit(difference, facts));
+    }
+    for renamed in &differences.renamed {
+        let (before, after) = (unit(old, renamed.old), unit(new, renamed.new));
+        let detail = format!("id: {before:?} -> {after:?}");
+        steps.push(step(Action::Change, Kind::Lun, before, detail));
+    }
+    for difference in &differences.groups {
+        let name = |model: &Model, at: config::GroupIndex| {
+            model
+                .groups()
+                .get(at.position())
+                .map(|group| group.id.clone())
+        };
+        steps.push(models.plain(Kind::Group, difference, name));
+    }
+    for difference in &differences.users {
+        let name = |model: &Model, at: config::UserIndex| {
+            model
+                .users()
+                .get(at.position())
+                .map(|user| user.name.clone())
+        };
+        steps.push(models.plain(Kind::User, difference, name));
+    }
+    for difference in &differences.targets {
+        let mut one = models.plain(Kind::Target, difference, target_name);
+        if one.action == Action::Remove {
+            drains(&mut one, "its sessions end");
+        }
+        steps.push(one);
+    }
+    for difference in &differences.portals {
+        let name = |model: &Model, at: InTarget| {
+            let target = model.targets().get(at.target.position())?;
+            let portal = target.portals.get(at.position)?;
+            Some(format!("{} {}", target.name, portal.bind))
+        };
+        steps.push(models.plain(Kind::Portal, difference, name));
+    }
+    for difference in &differences.target_luns {
+        let name = |model: &Model, at: InTarget| {
+            let target = model.targets().get(at.target.position())?;
+            let entry = target.luns.get(at.position)?;
+            let shown = unit(model, entry.unit);
+            Some(format!("{} LUN {} ({shown})", target.name, entry.lun))
+        };
+        steps.push(models.plain(Kind::View, difference, name));
+    }
+    for change in &differences.server {
+        let is_online = change.key == "discovery_auth";
+        steps.push(key_step(
+            Kind::Server,
+            change,
+            (!is_online).then_some(RESTART),
+        ));
+    }
+    for change in &differences.limits {
+        let is_online = NEGOTIATED.contains(&change.key);
+        let mut one = key_step(Kind::Limits, change, (!is_online).then_some(RESTART));
+        if is_online {
+            one.reason = Some(NEXT_SESSIONS.to_owned());
+        }
+        steps.push(one);
+    }
+    for change in &differences.admin {
+        let is_online = change.key == "history";
+        steps.push(key_step(
+            Kind::Admin,
+            change,
+            (!is_online).then_some(RESTART),
+        ));
+    }
+    steps
+}
+
+fn step(action: Action, kind: Kind, name: String, detail: String) -> Step {
+    Step {
+        action,
+        kind,
+        name,
+        detail,
+        effect: Effect::Online,
+        reason: None,
+        sessions_ended: Vec::new(),
+    }
+}
+
+fn drains(step: &mut Step, why: &str) {
+    step.effect = Effect::NeedsDrain;
+    step.reason = Some(why.to_owned());
+}
+
+fn refuse(step: &mut Step, why: impl Into<String>) {
+    step.effect = Effect::Refused;
+    step.reason = Some(why.into());
+}
+
+fn key_step(kind: Kind, change: &KeyChange, refused: Option<&str>) -> Step {
+    let mut one = step(
+        Action::Change,
+        kind,
+        change.key.to_owned(),
+        change.to_string(),
+    );
+    if let Some(why) = refused {
+        refuse(&mut one, why);
+    }
+    one
+}
+
+fn unit(model: &Model, index: UnitIndex) -> String {
+    let unit = model.units().get(index.position());
+    unit.map(ToString::to_string).unwrap_or_default()
+}
+
+fn target_name(model: &Model, index: TargetIndex) -> Option<String> {
+    let target = model.targets().get(index.position())?;
+    Some(target.name.as_str().to_owned())
+}
+
+fn keys_text(keys: &[KeyChange]) -> String {
+    let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
+    keys.join(", ")
+}
+
+/// The two configurations.
+struct Models<'a> {
+    old: &'a Model,
+    new: &'a Model,
+}
+
+impl Models<'_> {
+    /// A step that nobody is hurt by.
+    fn plain<I: Copy>(
+        &self,
+        kind: Kind,
+        difference: &Difference<I>,
+        name: impl Fn(&Model, I) -> Option<String>,
+    ) -> Step {
+        let (action, name, detail) = match difference {
+            Difference::Added(index) => (Action::Add, name(self.new, *index), String::new()),
+            Difference::Removed(index) => (Action::Remove, name(self.old, *index), String::new()),
+            Difference::Changed { new, keys, .. } => {
+                (Action::Change, name(self.new, *new), keys_text(keys))
+            }
+        };
+        step(action, kind, name.unwrap_or_default(), detail)
+    }
+
+    fn unit<F: Fn(usize) -> u64>(
+        &self,
+        difference: &Difference<UnitIndex>,
+        facts: &Facts<F>,
+    ) -> Step {
+        let mut one = self.plain(Kind::Lun, difference, |model, at| Some(unit(model, at)));
+        match difference {
+            Difference::Added(index) => {
+                let added = self.new.units().get(index.position());
+                one.detail = added.map(|unit| unit.store.to_string()).unwrap_or_default();
+            }
+            Difference::Removed(index) => {
+                let removed = self.old.units().get(index.position());
+                one.detail = removed
+                    .map(|unit| unit.store.to_string())
+                    .unwrap_or_default();
+                drains(&mut one, UNIT_GOES);
+            }
+            Difference::Changed { old, new, keys } => {
+                let units = self.old.units().get(old.position());
+                let units = units.zip(self.new.units().get(new.position()));
+                if let Some((before, after)) = units {
+                    let size_bytes = (facts.size_of)(old.position());
+                    changed_unit(&mut one, before, after, keys, size_bytes);
+                }
+            }
+        }
+        one
+    }
+}
+
+/// What other keys of a unit cost, its store having `size_bytes` now.
+fn changed_unit(one: &mut Step, before: &Unit, after: &Unit, keys: &[KeyChange], size_bytes: u64) {
+    let keys: BTreeSet<&str> = keys.iter().map(|change| change.key).collect();
+    let is_memory = |unit: &Unit| {
+        matches!(
+            unit.store.kind,
+            StoreKind::Memory { .. } | StoreKind::Null { .. }
+        )
+    };
+    if keys.contains("serial") || keys.contains("naa") {
+        refuse(one, IDENTITY);
+    } else if is_memory(before) && is_memory(after) {
+        refuse(one, MEMORY);
+    } else if keys.contains("store") {
+        drains(one, OTHER_STORE);
+        if before.store.kind.path() == after.store.kind.path() {
+            refuse(one, TWICE);
+        }
+    } else if keys.len() == 1 && keys.contains("size") {
+        if let Some(wanted) = after.store.size_bytes.filter(|&wanted| wanted < size_bytes) {
+            refuse(
+                one,
+                format!(
+                    "the disk has {size_bytes} bytes and is never made smaller than that; {wanted} are too few"
+                ),
+            );
+        }
+    } else {
+        refuse(one, TWICE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const BASE: &str = r#"
+[[lun]]
+id = "f"
+store = "file:/srv/f.img?size=8M"
+[[lun]]
+id = "m"
+store = "mem:8M"
+[[group]]
+id = "g"
+initiators = ["iqn.a:*"]
+[[target]]
+name = "iqn.2026-11.example:t"
+luns = [{ lun = 0, id = "f" }, { lun = 1, id = "m", groups = ["g"] }]
+[limits]
+queue_depth = 32
+"#;
+
+    fn effects(text: &str) -> Vec<(Action, Kind, Effect)> {
+        let model = |text| Model::from_toml(text, Path::new("/etc/t.toml")).unwrap();
+        let (old, new) = (model(BASE), model(text));
+        let differences = config::diff(&old, &new);
+        let facts = Facts {
+            size_of: |_| 8 << 20,
+        };
+        let steps = steps(&old, &new, &differences, &facts);
+        steps
+            .iter()
+            .map(|one| (one.action, one.kind, one.effect))
+            .collect()
+    }
+
+    #[test]
+    fn every_change_has_its_cost() {
+        use Action::{Add, Change, Remove};
+        use Effect::{NeedsDrain, Online, Refused};
+
+        for (from, to, expected) in [
+            ("size=8M", "size=16M", (Change, Kind::Lun, Online)),
+            ("size=8M", "size=4M", (Change, Kind::Lun, Refused)),
+            (
+                "size=8M",
+                "size=8M&cache=direct",
+                (Change, Kind::Lun, Refused),
+            ),
+            (
+                "file:/srv/f.img",
+                "file:/srv/other.img",
+                (Change, Kind::Lun, NeedsDrain),
+            ),
+            ("mem:8M", "mem:16M", (Change, Kind::Lun, Refused)),
+            ("mem:8M", "mem:8M?serial=x", (Change, Kind::Lun, Refused)),
+            ("iqn.a:*", "iqn.b:*", (Change, Kind::Group, Online)),
+            (
+                ", { lun = 1, id = \"m\", groups = [\"g\"] }",
+                "",
+                (Remove, Kind::View, Online),
+            ),
+            (
+                "lun = 0, id",
+                "lun = 0, readonly = true, id",
+                (Change, Kind::View, Online),
+            ),
+            (
+                "[limits]\nqueue_depth = 32",
+                "[limits]\nqueue_depth = 64",
+                (Change, Kind::Limits, Refused),
+            ),
+            (
+                "queue_depth = 32",
+                "queue_depth = 32\ninitial_r2t = true",
+                (Change, Kind::Limits, Online),
+            ),
+            (
+                "[limits]",
+                "[server]\ncores = 3\n[limits]",
+                (Change, Kind::Server, Refused),
+            ),
+            (
+                "[limits]",
+                "[[user]]\nname = \"u\"\nsecret_file = \"s\"\n[limits]",
+                (Add, Kind::User, Online),
+            ),
+            (
+                "luns = [",
+                "portals = [\"127.0.0.1:3261\", \"127.0.0.1:3260\"]\nluns = [",
+                (Add, Kind::Portal, Online),
+            ),
+            (
+                "[limits]",
+                "[[target]]\nname = \"iqn.2026-11.example:n\"\n[limits]",
+                (Add, Kind::Target, Online),
+            ),
+        ] {
+            assert!(BASE.contains(from), "{from}");
+            assert_eq!(
+                effects(&BASE.replace(from, to)),
+                [expected],
+                "{from} -> {to}"
+            );
+        }
+        let renamed = BASE.replace("\"f\"", "\"better\"");
+        assert_eq!(effects(&renamed), [(Change, Kind::Lun, Online)]);
+    }
+}

@@ -1,0 +1,307 @@
+//! What runs, in the words of the API.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::time::SystemTime;
+
+use api::event::{Finding, Severity};
+use api::plan::{Document, Effect, Kind, Step};
+use api::problem::{Problem, ProblemKind};
+use api::view;
+use config::{Authentication, Initiator, Model, StoreKind};
+use target::SessionReport;
+
+use super::control::{Daemon, InForce};
+use super::events::milliseconds;
+use super::running::Running;
+
+/// The daemon in one look.
+pub(super) fn status(daemon: &Daemon) -> view::Status {
+    let in_force = daemon.in_force();
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let path = |path: &Path| path.display().to_string();
+    view::Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        started_ms: milliseconds(daemon.started),
+        now_ms: milliseconds(SystemTime::now()),
+        revision: in_force.document.revision,
+        config_file: daemon.file.as_deref().map(path),
+        state_directory: path(daemon.state.directory()),
+        cores: count(daemon.cores),
+        luns: count(in_force.running.units.len()),
+        targets: count(in_force.running.targets.len()),
+        sessions: count(daemon.sessions_now().map_or(0, |sessions| sessions.len())),
+        findings: findings(&in_force),
+    }
+}
+
+/// `change lun disk1 store: "a" -> "b"`.
+pub(super) fn step_line(step: &Step) -> String {
+    let action = match step.action {
+        api::plan::Action::Add => "add",
+        api::plan::Action::Change => "change",
+        api::plan::Action::Remove => "remove",
+    };
+    let kind = match step.kind {
+        Kind::Lun => "lun",
+        Kind::Target => "target",
+        Kind::Portal => "portal",
+        Kind::View => "view",
+        Kind::Group => "group",
+        Kind::User => "user",
+        Kind::Server => "server key",
+        Kind::Limits => "limit",
+        Kind::Admin => "admin key",
+    };
+    format!("{action} {kind} {}: {}", step.name, step.detail)
+}
+
+/// Puts the sessions that end beside the step that is the reason: one about their target, or else
+/// the first about groups and users.
+pub(super) fn name_ended(steps: &mut [Step], old: &Running, ended: Vec<SessionReport>) {
+    for session in ended {
+        let target = session.target.and_then(|index| old.target_position(index));
+        let name = target.and_then(|at| old.model.targets().get(at));
+        let name = name.map_or("", |target| target.name.as_str());
+        let of_target = |step: &Step| {
+            let word = step.name.split(' ').next().unwrap_or_default();
+            matches!(step.kind, Kind::Target | Kind::Portal | Kind::View) && word == name
+        };
+        let of_rules = |step: &Step| matches!(step.kind, Kind::Group | Kind::User);
+        let at = steps
+            .iter()
+            .position(of_target)
+            .or_else(|| steps.iter().position(of_rules))
+            .or_else(|| (!steps.is_empty()).then_some(0));
+        if let Some(step) = at.and_then(|at| steps.get_mut(at)) {
+            step.sessions_ended.push(session.tsih);
+            if step.effect == Effect::Online {
+                step.effect = Effect::NeedsDrain;
+                step.reason = Some("sessions end that may no longer be there".to_owned());
+            }
+        }
+    }
+}
+
+/// The configuration with its defaults written out.
+pub(super) fn effective(in_force: &InForce) -> Document {
+    Document {
+        revision: in_force.document.revision,
+        text: in_force.running.model.effective(),
+    }
+}
+
+fn groups_of(model: &Model, entry: &config::TargetLun) -> Vec<String> {
+    let groups = entry
+        .groups
+        .iter()
+        .filter_map(|group| model.groups().get(group.position()));
+    groups.map(|group| group.id.clone()).collect()
+}
+
+/// All units.
+pub(super) fn luns(in_force: &InForce) -> Vec<view::Lun> {
+    let running = &in_force.running;
+    let model = &running.model;
+    let mut shown_by: Vec<Vec<view::LunPath>> = vec![Vec::new(); running.units.len()];
+    for target in model.targets() {
+        for entry in &target.luns {
+            if let Some(paths) = shown_by.get_mut(entry.unit.position()) {
+                paths.push(view::LunPath {
+                    target: target.name.as_str().to_owned(),
+                    lun: entry.lun.value(),
+                    groups: groups_of(model, entry),
+                    readonly: entry.read_only,
+                });
+            }
+        }
+    }
+    let units = model.units().iter().zip(&running.units);
+    let specs = model.to_specs().luns;
+    units
+        .zip(specs)
+        .zip(shown_by)
+        .map(|(((unit, served), spec), shown_by)| {
+            let capabilities = served.store.capabilities();
+            let has_cache = unit.store.kind.path().is_some();
+            view::Lun {
+                spec,
+                kind: kind(&unit.store.kind).to_owned(),
+                size_bytes: capabilities.size_bytes,
+                block_bytes: capabilities.block_bytes,
+                readonly: capabilities.read_only,
+                cache: has_cache.then(|| unit.store.cache.as_str().to_owned()),
+                thin: capabilities.thin,
+                serial: served.identity.serial.to_string(),
+                naa: served.identity.naa.to_string(),
+                shown_by,
+            }
+        })
+        .collect()
+}
+
+/// What the data is on, as far as the configuration says.
+fn kind(kind: &StoreKind) -> &'static str {
+    match kind {
+        StoreKind::Auto { path } if is_block_device(path) => "block",
+        StoreKind::Auto { .. } | StoreKind::File { .. } => "file",
+        StoreKind::Block { .. } => "block",
+        StoreKind::Memory { .. } => "memory",
+        StoreKind::Null { .. } => "null",
+    }
+}
+
+fn is_block_device(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt as _;
+
+    std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
+}
+
+/// All targets.
+pub(super) fn targets(in_force: &InForce, sessions: &[SessionReport]) -> Vec<view::Target> {
+    let running = &in_force.running;
+    let targets = running
+        .model
+        .to_specs()
+        .targets
+        .into_iter()
+        .zip(&running.targets);
+    targets
+        .zip(running.bound())
+        .map(|((target, index), bound)| {
+            let count = sessions
+                .iter()
+                .filter(|one| one.target == Some(*index))
+                .count();
+            view::Target {
+                spec: target,
+                bound: bound.iter().map(ToString::to_string).collect(),
+                sessions: u32::try_from(count).unwrap_or(u32::MAX),
+            }
+        })
+        .collect()
+}
+
+/// All sessions.
+pub(super) fn sessions(in_force: &InForce, sessions: &[SessionReport]) -> Vec<view::Session> {
+    let running = &in_force.running;
+    let model = &running.model;
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let session = |one: &SessionReport| {
+        let target = one.target.and_then(|index| running.target_position(index));
+        let target = target.and_then(|at| model.targets().get(at));
+        let lun = |lun: &target::VisibleLun| {
+            let unit = model.units().get(running.unit_position(lun.unit)?)?;
+            Some(view::SessionLun {
+                lun: lun.lun,
+                id: unit.to_string(),
+                readonly: lun.read_only,
+            })
+        };
+        view::Session {
+            id: one.tsih,
+            initiator: one.initiator_name.clone(),
+            address: one.peer.to_string(),
+            target: target.map(|target| target.name.as_str().to_owned()),
+            portal_group: one.portal_group_tag,
+            isid: one.isid.iter().map(|byte| format!("{byte:02x}")).collect(),
+            user: one.user.clone(),
+            core: count(one.core),
+            connections: count(one.connections),
+            since_ms: milliseconds(one.since),
+            luns: one.luns.iter().filter_map(lun).collect(),
+            header_digest: one.header_digest,
+            data_digest: one.data_digest,
+            commands: count(one.commands),
+            window: one.window,
+            violations: u64::from(one.violations),
+            reinstatements: u64::from(one.is_return),
+        }
+    };
+    sessions.iter().map(session).collect()
+}
+
+/// The dry run of the rules.
+pub(super) fn access(
+    in_force: &InForce,
+    question: &view::AccessQuestion,
+) -> Result<Vec<view::Access>, Problem> {
+    let model = &in_force.running.model;
+    let wrong = |detail: String| Problem::new(ProblemKind::BadRequest, detail);
+    let address = match &question.address {
+        None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        Some(text) => text
+            .parse()
+            .map_err(|_| wrong(format!("address {text:?} is no IP address")))?,
+    };
+    let user = match &question.user {
+        None => None,
+        Some(name) => {
+            let user = model.user_by_name(name);
+            Some(user.ok_or_else(|| wrong(format!("there is no user {name:?}")))?)
+        }
+    };
+    config::IscsiName::parse(&question.initiator).map_err(|rule| wrong(rule.to_string()))?;
+    let initiator = Initiator {
+        name: &question.initiator,
+        address,
+        user,
+    };
+    let mut answers = Vec::new();
+    for (index, target) in model.target_indices().zip(model.targets()) {
+        let login = model.login(index, &initiator);
+        let (reason, luns) = match &login {
+            Ok(map) => ("it may log in".to_owned(), map.entries()),
+            Err(denial) => (denial.to_string(), [].as_slice()),
+        };
+        let lun = |entry: &config::LunEntry| view::SessionLun {
+            lun: entry.lun.value(),
+            id: model
+                .units()
+                .get(entry.unit.position())
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+            readonly: entry.read_only,
+        };
+        answers.push(view::Access {
+            target: target.name.as_str().to_owned(),
+            may_login: login.is_ok(),
+            needs_chap: matches!(model.authentication(index), Authentication::Required(_)),
+            is_discovered: model.discovers(index, &initiator),
+            reason,
+            luns: luns.iter().map(lun).collect(),
+        });
+    }
+    Ok(answers)
+}
+
+/// What an administrator should look at, the worst first.
+pub(super) fn findings(in_force: &InForce) -> Vec<Finding> {
+    let running = &in_force.running;
+    let mut findings = Vec::new();
+    for (unit, served) in running.model.units().iter().zip(&running.units) {
+        if served.store.is_flush_latched() {
+            findings.push(Finding {
+                severity: Severity::Error,
+                code: "flush-failed".to_owned(),
+                subject: unit.to_string(),
+                message:
+                    "a flush of its store failed: data that was answered as written may be lost"
+                        .to_owned(),
+                remedy: "look at the disk and the kernel log, check the data, then restart Tarn"
+                    .to_owned(),
+            });
+        }
+    }
+    for warning in running.model.warnings() {
+        findings.push(Finding {
+            severity: Severity::Warning,
+            code: "config".to_owned(),
+            subject: String::new(),
+            message: warning.to_string(),
+            remedy: "change the configuration, if it is not meant".to_owned(),
+        });
+    }
+    findings
+}

@@ -1,0 +1,460 @@
+#!/usr/bin/env python3
+"""The configuration changes while initiators work: what a change does not concern goes on as if nothing had happened, what
+it concerns is told by unit attention, and a change that fails leaves everything as it was.
+
+    suite.py [--list] [PATTERN...]
+
+The file is changed and SIGHUP sent, as `systemctl reload` does.
+"""
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+import harness
+import iscsi
+import scsi
+from harness import check, equal, measured, test, wait_for
+from tarn import BINARY, Tarn, free_port, run
+
+NAME = "iqn.2026-11.example.tarn"
+MIB = 1 << 20
+BLOCK = 512
+REPORTED_LUNS_CHANGED = (6, 0x3f, 0x0e)
+MODE_CHANGED = (6, 0x2a, 0x01)
+CAPACITY_CHANGED = (6, 0x2a, 0x09)
+PLANS = 200
+# The generator has what lies before.
+WORKERS_FROM = 40 * MIB // BLOCK
+
+
+class Config:
+    """A configuration as its parts; `text()` is the file."""
+
+    def __init__(self):
+        self.luns, self.groups, self.targets = {}, {}, {}
+        self.users = {}
+
+    def target(self, name, luns, portals=("127.0.0.1:{port}",), groups=None, readonly=(), auth=()):
+        self.targets[name] = dict(luns=dict(luns), portals=list(portals), groups=dict(groups or {}), readonly=set(readonly),
+                                  auth=list(auth))
+        return self
+
+    def text(self):
+        lines = []
+        for id, store in self.luns.items():
+            lines += ["[[lun]]", f'id = "{id}"', f'store = "{store}"']
+        for name, path in self.users.items():
+            lines += ["[[user]]", f'name = "{name}"', f'secret_file = "{path}"']
+        for id, initiators in self.groups.items():
+            lines += ["[[group]]", f'id = "{id}"', f"initiators = {initiators!r}".replace("'", '"')]
+        for name, t in self.targets.items():
+            lines += ["[[target]]", f'name = "{NAME}:{name}"', f"portals = {t['portals']!r}".replace("'", '"')]
+            if t["auth"]:
+                lines.append(f"auth = {t['auth']!r}".replace("'", '"'))
+            entries = []
+            for lun, id in t["luns"].items():
+                more = f', groups = ["{t["groups"][lun]}"]' if lun in t["groups"] else ""
+                more += ", readonly = true" if lun in t["readonly"] else ""
+                entries.append(f'{{ lun = {lun}, id = "{id}"{more} }}')
+            lines.append(f"luns = [{', '.join(entries)}]")
+        return "\n".join(lines) + "\n"
+
+
+class Changing(Tarn):
+    """A Tarn whose file can be changed."""
+
+    def write(self, text):
+        text = text.replace("{port}", str(self.port)).replace("{port2}", str(self.port2)).replace("{dir}", str(self.dir))
+        (self.dir / "tarn.toml").write_text(text)
+
+    def reload(self, text):
+        """Changes the file and has it applied. Returns the line of the log that tells how it went."""
+        self.write(text)
+        before = len(self.answers())
+        self.process.send_signal(signal.SIGHUP)
+        return wait_for(lambda: self.answers()[before:], 40, "an answer to SIGHUP")[0]
+
+    def answers(self):
+        return [line for line in self.log().splitlines() if "configuration applied" in line or "nothing was changed" in line]
+
+    def applied(self, text):
+        line = self.reload(text)
+        check("configuration applied" in line, line)
+        return int(re.search(r"revision.*?=.*?(\d+)", re.sub(r"\x1b\[\d*m", "", line)).group(1))
+
+    def refused(self, text, why):
+        line = self.reload(text)
+        check("nothing was changed" in line and why in line, f"{why!r} is not in: {line}")
+
+    def session(self, target, initiator="a", port=None, **options):
+        return iscsi.Session(port or self.port, f"{NAME}:{target}", initiator=f"{NAME}:init-{initiator}", timeout_s=10, **options)
+
+
+def one_disk():
+    config = Config().target("one", {0: "d0"})
+    config.luns["d0"] = "mem:16M"
+    return config
+
+
+def luns_of(session):
+    data = session.command(scsi.report_luns(4096), read=4096).data
+    return [int.from_bytes(data[at:at + 2], "big") & 0x3fff for at in range(8, 8 + int.from_bytes(data[:4], "big"), 8)]
+
+
+def attention(session, lun=0):
+    """The unit attention that waits, or None."""
+    answer = session.command(scsi.test_unit_ready(), lun=lun)
+    if answer.good:
+        return None
+    return (answer.sense.key, *answer.sense.code)
+
+
+def write_and_read(session, lun=0, lba=3):
+    data = bytes([(lba + lun + 1) % 256]) * BLOCK
+    check(session.command(scsi.write16(lba, 1), write=data, lun=lun).good, f"WRITE to LUN {lun}")
+    equal(session.command(scsi.read16(lba, 1), read=BLOCK, lun=lun).data, data, f"READ from LUN {lun}")
+
+
+@test
+def a_lun_comes_and_goes():
+    """A LUN that is added is told, works at once, and goes again; the other one never notices more than a unit attention."""
+    config = one_disk()
+    with Changing(config=config.text()) as tarn, tarn.session("one") as session:
+        session.clear_unit_attentions()
+        write_and_read(session)
+        config.luns["d1"] = "file:{dir}/d1.img?size=8M"
+        config.targets["one"]["luns"][5] = "d1"
+        equal(tarn.applied(config.text()), 2, "revision")
+        equal(attention(session), REPORTED_LUNS_CHANGED, "what LUN 0 tells")
+        equal(luns_of(session), [0, 5], "LUNs")
+        session.clear_unit_attentions(5)
+        write_and_read(session, 5)
+        del config.targets["one"]["luns"][5], config.luns["d1"]
+        equal(tarn.applied(config.text()), 3, "revision")
+        equal(attention(session), REPORTED_LUNS_CHANGED, "what LUN 0 tells")
+        check(not session.command(scsi.test_unit_ready(), lun=5).good, "a LUN that is gone is ready")
+        write_and_read(session)
+        # It is closed: nobody holds its lock any more.
+        subprocess.run(["flock", "--nonblock", tarn.dir / "d1.img", "true"], check=True)
+
+
+@test
+def a_number_leads_to_another_disk():
+    """A number that is given to another unit drains the old one; data of neither is mixed up."""
+    config = one_disk()
+    config.luns["d1"] = "mem:32M"
+    with Changing(config=config.text()) as tarn, tarn.session("one") as session:
+        session.clear_unit_attentions()
+        write_and_read(session)
+        config.targets["one"]["luns"][0] = "d1"
+        tarn.applied(config.text())
+        session.clear_unit_attentions()
+        equal(scsi.capacity(session)[0] * BLOCK, 32 * MIB, "capacity of the other disk")
+        equal(session.command(scsi.read16(3, 1), read=BLOCK).data, bytes(BLOCK), "data of the other disk")
+        config.targets["one"]["luns"][0] = "d0"
+        tarn.applied(config.text())
+        session.clear_unit_attentions()
+        equal(session.command(scsi.read16(3, 1), read=BLOCK).data, bytes([4]) * BLOCK, "data of the first disk")
+
+
+@test
+def a_file_grows():
+    """A larger size makes the file larger; initiators are told, and the new blocks work."""
+    config = one_disk()
+    config.luns["d0"] = "file:{dir}/d0.img?size=8M"
+    with Changing(config=config.text()) as tarn, tarn.session("one") as session:
+        session.clear_unit_attentions()
+        write_and_read(session)
+        config.luns["d0"] = "file:{dir}/d0.img?size=12M"
+        tarn.applied(config.text())
+        equal(attention(session), CAPACITY_CHANGED, "what the LUN tells")
+        equal(scsi.capacity(session)[0] * BLOCK, 12 * MIB, "capacity")
+        write_and_read(session, lba=11 * MIB // BLOCK)
+        config.luns["d0"] = "file:{dir}/d0.img?size=4M"
+        tarn.refused(config.text(), "never made smaller")
+        equal(scsi.capacity(session)[0] * BLOCK, 12 * MIB, "capacity after a refusal")
+
+
+@test
+def a_disk_is_renamed():
+    """Another id for the same disk: its data, its serial number and its sessions stay, over a restart too."""
+    config = one_disk()
+    config.luns["d0"] = "file:{dir}/d0.img?size=8M"
+    with Changing(config=config.text()) as tarn:
+        with tarn.session("one") as session:
+            session.clear_unit_attentions()
+            write_and_read(session)
+            names = scsi.device_names(session)
+            config.luns = {"better": config.luns["d0"]}
+            config.targets["one"]["luns"][0] = "better"
+            tarn.applied(config.text())
+            equal(attention(session), None, "what the LUN tells")
+            equal(scsi.device_names(session), names, "designators")
+        equal(tarn.terminate(), 0, "exit code")
+        tarn.config = config.text()
+        tarn.start()
+        with tarn.session("one") as session:
+            session.clear_unit_attentions()
+            equal(scsi.device_names(session), names, "designators after a restart")
+
+
+@test
+def readonly_is_told():
+    """A LUN becomes read-only and writable again for its initiators."""
+    config = one_disk()
+    with Changing(config=config.text()) as tarn, tarn.session("one") as session:
+        session.clear_unit_attentions()
+        config.targets["one"]["readonly"] = {0}
+        tarn.applied(config.text())
+        equal(attention(session), MODE_CHANGED, "what the LUN tells")
+        check(not session.command(scsi.write16(0, 1), write=bytes(BLOCK)).good, "a write to a read-only LUN")
+        config.targets["one"]["readonly"] = set()
+        tarn.applied(config.text())
+        session.clear_unit_attentions()
+        write_and_read(session)
+
+
+@test
+def groups_change_who_sees_what():
+    """Who is put into a group sees its LUNs at once; who is taken out loses the session only if nothing is left for it."""
+    config = one_disk()
+    config.luns["d1"] = "mem:16M"
+    config.groups["g"] = [f"{NAME}:init-a"]
+    config.target("one", {0: "d0", 1: "d1"}, groups={1: "g"})
+    with Changing(config=config.text()) as tarn, tarn.session("one", "a") as a, tarn.session("one", "b") as b:
+        equal((luns_of(a), luns_of(b)), ([0, 1], [0]), "LUNs")
+        config.groups["g"] = [f"{NAME}:init-b"]
+        tarn.applied(config.text())
+        equal((luns_of(a), luns_of(b)), ([0], [0, 1]), "LUNs after the change")
+        for session in (a, b):
+            session.clear_unit_attentions()
+            write_and_read(session)
+        config.target("one", {0: "d0", 1: "d1"}, groups={0: "g", 1: "g"})
+        tarn.applied(config.text())
+        check(a.connection.closed_within(5), "a session that sees nothing lives on")
+        b.clear_unit_attentions()
+        write_and_read(b)
+        try:
+            tarn.session("one", "a").close()
+            check(False, "an initiator that sees nothing logs in")
+        except iscsi.LoginError:
+            pass
+
+
+@test
+def targets_and_portals_come_and_go():
+    """A second target and portal are reached at once; when they go, their sessions end and no other."""
+    config = one_disk()
+    with Changing(config=config.text()) as tarn, tarn.session("one") as session:
+        session.clear_unit_attentions()
+        config.target("two", {0: "d0"}, portals=["127.0.0.1:{port2}"])
+        tarn.applied(config.text())
+        with tarn.session("two", port=tarn.port2) as other:
+            other.clear_unit_attentions()
+            write_and_read(other)
+            session.clear_unit_attentions()
+            write_and_read(session)
+            config.targets["two"]["portals"] = ["127.0.0.1:{port}"]
+            tarn.applied(config.text())
+            check(other.connection.closed_within(5), "a session over a portal that is gone lives on")
+        with tarn.session("two") as other:
+            other.clear_unit_attentions()
+            write_and_read(other)
+            del config.targets["two"]
+            tarn.applied(config.text())
+            check(other.connection.closed_within(5), "a session of a target that is gone lives on")
+        session.clear_unit_attentions()
+        write_and_read(session)
+
+
+@test
+def a_secret_changes():
+    """A new secret counts from the next login on; sessions stay."""
+    config = one_disk()
+    config.users["alice"] = "{dir}/alice.secret"
+    config.targets["one"]["auth"] = ["alice"]
+    with_secret = dict(chap=dict(name="alice", secret="first secret 1234"))
+    tarn = Changing(config=config.text())
+    tarn.secret("alice.secret", "first secret 1234")
+    with tarn, tarn.session("one", **with_secret) as session:
+        tarn.secret("alice.secret", "second secret 5678")
+        tarn.applied(config.text() + "# a new secret\n")
+        session.clear_unit_attentions()
+        write_and_read(session)
+        tarn.session("one", "b", chap=dict(name="alice", secret="second secret 5678")).close()
+        try:
+            tarn.session("one", "b", **with_secret).close()
+            check(False, "the old secret still works")
+        except iscsi.LoginError:
+            pass
+
+
+MISTAKES = [    # what is wrong, how the file is changed, what the log says
+    ("no store", lambda c: c.luns.update(x="file:{dir}/absent/x.img?size=8M"), "cannot"),
+    ("a store that another one has", lambda c: c.luns.update(x="file:{dir}/held.img"), "in use"),
+    ("an address that is taken", lambda c: c.target("t", {0: "d0"}, portals=["127.0.0.1:{taken}"]), "in use"),
+    ("a unit that is not there", lambda c: c.target("t", {0: "nope"}), "nope"),
+    ("other options for a store that is open", lambda c: c.luns.update(d1="file:{dir}/d1.img?size=8M&cache=direct"), "twice"),
+    ("memory of another size", lambda c: c.luns.update(d0="mem:32M"), "lost"),
+]
+
+
+@test
+def a_change_that_fails_changes_nothing():
+    """Each mistake stands behind changes that are right: none of those is seen, in the file's history neither."""
+    config = one_disk()
+    config.luns["d1"] = "file:{dir}/d1.img?size=8M"
+    taken = free_port()
+    with Changing(config=config.text()) as tarn, tarn.session("one") as session:
+        holder = iscsi.socket.socket()
+        holder.bind(("127.0.0.1", taken))
+        holder.listen()
+        (tarn.dir / "held.img").write_bytes(bytes(MIB))
+        lock = subprocess.Popen(["flock", tarn.dir / "held.img", "sleep", "60"])
+        session.clear_unit_attentions()
+        descriptors = tarn.descriptors()
+        for what, change, why in MISTAKES:
+            wrong = one_disk()
+            wrong.luns["d1"] = "file:{dir}/d1.img?size=8M"
+            wrong.luns["good"] = "mem:8M"
+            wrong.target("new", {0: "good"})
+            wrong.targets["one"]["luns"][7] = "good"
+            change(wrong)
+            tarn.refused(wrong.text().replace("{taken}", str(taken)), why)
+            equal(attention(session), None, f"{what}: what the LUN tells")
+            equal(luns_of(session), [0], f"{what}: LUNs")
+            write_and_read(session)
+            wait_for(lambda: tarn.descriptors() == descriptors, 5, f"{what}: the descriptors are given back")
+        lock.kill()
+        lock.wait()
+        holder.close()
+        config.luns["last"] = "mem:8M"
+        equal(tarn.applied(config.text()), 2, "revision after all mistakes")
+
+
+class Worker(threading.Thread):
+    """Writes and reads one disk without a pause and counts; any error is one too many."""
+
+    def __init__(self, tarn, number):
+        super().__init__(daemon=True)
+        self.session = tarn.session("steady", f"steady-{number}")
+        self.number, self.count, self.error, self.stopped = number, 0, None, False
+
+    def run(self):
+        source = random.Random(self.number)
+        expected = {}
+        try:
+            while not self.stopped:
+                lba = WORKERS_FROM + self.number * 64 + source.randrange(64)
+                data = source.randbytes(BLOCK)
+                self.good(scsi.write16(lba, 1), write=data)
+                expected[lba] = data
+                lba = source.choice(list(expected))
+                equal(self.good(scsi.read16(lba, 1), read=BLOCK).data, expected[lba], f"block {lba}")
+                self.count += 2
+        except Exception as error:      # told by check_worker
+            self.error = error
+
+    def good(self, cdb, **options):
+        answer = self.session.command(cdb, **options)
+        if not answer.good and answer.sense.key == 6:   # a unit attention is no error
+            answer = self.session.command(cdb, **options)
+        check(answer.good, f"{answer!r}")
+        return answer
+
+    def finish(self):
+        self.stopped = True
+        self.join(20)
+        self.session.close()
+        check(self.error is None, f"worker {self.number}: {self.error}")
+        return self.count
+
+
+def random_change(config, source, number):
+    """Changes one thing or several; never what the workers use."""
+    for _ in range(source.randint(1, 3)):
+        extra = [id for id in config.luns if id != "steady"]
+        shown = {id for t in config.targets.values() for id in t["luns"].values()}
+        kind = source.choice(["lun", "lun", "rm-lun", "map", "unmap", "target", "rm-target", "group", "rename", "readonly"])
+        names = [name for name in config.targets if name != "steady"]
+        if kind == "lun" and len(extra) < 12:
+            store = source.choice(["mem:8M", f"file:{{dir}}/f{number}.img?size=4M", "null:1G"])
+            config.luns[f"x{number}-{len(config.luns)}"] = store if "file" not in store else store.replace(".img", f"-{len(config.luns)}.img")
+        elif kind == "rm-lun":
+            for id in [id for id in extra if id not in shown][:1]:
+                del config.luns[id]
+        elif kind == "map" and extra:
+            target = config.targets[source.choice(list(config.targets))]
+            lun = source.randrange(1, 40)
+            target["luns"][lun] = source.choice(extra)
+            if config.groups and source.random() < 0.5:
+                target["groups"][lun] = source.choice(list(config.groups))
+        elif kind == "unmap":
+            target = config.targets[source.choice(list(config.targets))]
+            for lun in [lun for lun in target["luns"] if lun != 0][:1]:
+                del target["luns"][lun]
+                target["groups"].pop(lun, None)
+        elif kind == "target" and extra and len(names) < 5:
+            config.target(f"t{number}", {0: source.choice(extra)}, portals=[source.choice(["127.0.0.1:{port}", "127.0.0.1:{port2}"])])
+        elif kind == "rm-target" and names:
+            del config.targets[source.choice(names)]
+        elif kind == "group":
+            config.groups[f"g{source.randrange(4)}"] = [f"{NAME}:init-*", f"10.{source.randrange(250)}.0.0/16"]
+        elif kind == "rename" and extra:
+            old = source.choice(extra)
+            new = f"r{number}-{len(config.luns)}"
+            config.luns = {new if id == old else id: store for id, store in config.luns.items()}
+            for target in config.targets.values():
+                target["luns"] = {lun: new if id == old else id for lun, id in target["luns"].items()}
+        elif kind == "readonly":
+            target = config.targets[source.choice(list(config.targets))]
+            luns = [lun for lun in target["luns"] if lun != 0]
+            target["readonly"] ^= set(source.sample(luns, min(1, len(luns))))
+
+
+@test(limit_s=400)
+def two_hundred_plans_under_load():
+    """200 random plans while a generator verifies a disk and sessions write and read: no error, no session lost, and in the
+    end every target shows what the file says."""
+    source = random.Random(20261121)
+    config = Config().target("steady", {0: "steady"})
+    config.luns["steady"] = "file:{dir}/steady.img?size=64M"
+    config.groups["g0"] = [f"{NAME}:init-*"]
+    with Changing(config=config.text(), arguments=["--cores", "2"]) as tarn:
+        workers = [Worker(tarn, number) for number in range(3)]
+        for worker in workers:
+            worker.session.clear_unit_attentions()
+            worker.start()
+        url = tarn.url(iqn=f"{NAME}:steady")
+        generator = subprocess.Popen([BINARY, "bench", url, "--verify", "--overwrite", "--bs", "4k", "--iodepth", "8", "--span", "32m",
+                                      "--runtime", "600", "--repeat", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        begin, revision = time.monotonic(), 1
+        for number in range(PLANS):
+            before = config.text()
+            random_change(config, source, number)
+            expected = revision + (config.text() != before)
+            revision = tarn.applied(config.text())
+            equal(revision, expected, "revision")
+        measured(f"{PLANS} plans in {time.monotonic() - begin:.1f} s, {revision - 1} of them with a change")
+        check(generator.poll() is None, f"the generator ended: {generator.communicate()[1] if generator.poll() is not None else ''}")
+        generator.send_signal(signal.SIGINT)
+        out, errors = generator.communicate(timeout=60)
+        equal(generator.returncode, 0, f"the generator's exit code\n{out}{errors}")
+        measured(f"{sum(worker.finish() for worker in workers)} commands of sessions, the generator says: {out.splitlines()[-1] if out else ''}")
+        for name, target in config.targets.items():
+            port = tarn.port2 if "{port2}" in target["portals"][0] else tarn.port
+            with tarn.session(name, "reader", port=port) as session:
+                visible = [lun for lun in sorted(target["luns"])]
+                equal(sorted(luns_of(session)) or [0], visible or [0], f"LUNs of {name}")
+        sizes = tarn.descriptors()
+        measured(f"{sizes} descriptors, {tarn.heap_bytes() // MIB} MiB of heap at the end")
+
+
+if __name__ == "__main__":
+    harness.main()
