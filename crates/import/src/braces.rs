@@ -72,7 +72,10 @@ impl Reader<'_> {
         word.push(first);
         let is_part = |c: &char| !c.is_whitespace() && !matches!(c, '{' | '}' | ';' | '"');
         while let Some(character) = self.characters.next_if(is_part) {
-            word.push(character);
+            match character {
+                '\\' => word.extend(self.characters.next_if(|&c| c != '\n')),
+                character => word.push(character),
+            }
         }
         Ok(word)
     }

@@ -3,7 +3,7 @@
 //! A disk shows the T10 vendor designator of its ScsiId, which IET makes of the inode of the file if it
 //! is not set, and no NAA designator.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::acl::Acl;
 use crate::found::{self, Cache, Found, Idle, Mutual, Secret, Store, Target, Unit, View};
@@ -65,21 +65,43 @@ fn kind_of(source: &Source<'_>) -> Kind {
     }
 }
 
-/// What `initiators.allow` says of each target, and of `ALL`.
-type Allowed = BTreeMap<String, (Place, Acl)>;
+/// What the lists say of each target, and of `ALL`.
+#[derive(Default)]
+struct Lists {
+    /// Who is in `initiators.allow`.
+    allowed: BTreeMap<String, (Place, Acl)>,
+    /// Targets that `initiators.deny` names.
+    denied: BTreeSet<String>,
+}
+
+impl Lists {
+    /// The list of that target, or else that of all.
+    fn allowed(&self, target: &str) -> Option<&(Place, Acl)> {
+        let own = self.allowed.get(target);
+        own.or_else(|| self.allowed.get("ALL"))
+    }
+
+    /// Whether initiators are shut out of a target, and no list says who is not.
+    fn is_closed(&self, target: &str) -> bool {
+        let is_denied = [target, "ALL"]
+            .iter()
+            .any(|name| self.denied.contains(*name));
+        is_denied && self.allowed(target).is_none()
+    }
+}
 
 pub(crate) fn read(sources: &[Source<'_>], found: &mut Found) -> Result<(), ReadError> {
-    let allowed = read_lists(sources, found);
+    let lists = read_lists(sources, found);
     for source in sources {
         if kind_of(source) == Kind::Config {
-            read_config(source, &allowed, found)?;
+            read_config(source, &lists, found)?;
         }
     }
     Ok(())
 }
 
-fn read_lists(sources: &[Source<'_>], found: &mut Found) -> Allowed {
-    let mut allowed = Allowed::new();
+fn read_lists(sources: &[Source<'_>], found: &mut Found) -> Lists {
+    let mut lists = Lists::default();
     for source in sources {
         let kind = kind_of(source);
         if kind == Kind::Config {
@@ -89,8 +111,11 @@ fn read_lists(sources: &[Source<'_>], found: &mut Found) -> Allowed {
             let place = source.at(line.number);
             let (target, entries) = lines::first_word(&line.text);
             match kind {
-                Kind::Allow => allow(&mut allowed, place, target, entries),
+                Kind::Allow => allow(&mut lists, place, target, entries),
                 Kind::Config | Kind::Deny | Kind::Targets => {
+                    if kind == Kind::Deny {
+                        lists.denied.insert(target.to_owned());
+                    }
                     let message = format!(
                         "{target}: {entries}; groups of Tarn only include initiators, and a target shows itself at all its portals"
                     );
@@ -100,11 +125,12 @@ fn read_lists(sources: &[Source<'_>], found: &mut Found) -> Allowed {
             }
         }
     }
-    allowed
+    lists
 }
 
-fn allow(allowed: &mut Allowed, place: Place, target: &str, entries: &str) {
-    let (_, acl) = allowed
+fn allow(lists: &mut Lists, place: Place, target: &str, entries: &str) {
+    let (_, acl) = lists
+        .allowed
         .entry(target.to_owned())
         .or_insert_with(|| (place, Acl::default()));
     for entry in entries
@@ -121,18 +147,18 @@ fn allow(allowed: &mut Allowed, place: Place, target: &str, entries: &str) {
 /// The configuration as far as it is read.
 struct Reader<'a> {
     source: &'a Source<'a>,
-    allowed: &'a Allowed,
+    lists: &'a Lists,
     target: Option<Target>,
     /// With what the target proves itself.
     outgoing: Option<Mutual>,
     /// Users of the target, which may stand before its OutgoingUser.
-    incoming: Vec<(Place, String, Secret)>,
+    incoming: Vec<(Place, String, Option<Secret>)>,
 }
 
-fn read_config(source: &Source<'_>, allowed: &Allowed, found: &mut Found) -> Result<(), ReadError> {
+fn read_config(source: &Source<'_>, lists: &Lists, found: &mut Found) -> Result<(), ReadError> {
     let mut reader = Reader {
         source,
-        allowed,
+        lists,
         target: None,
         outgoing: None,
         incoming: Vec::new(),
@@ -160,12 +186,13 @@ impl Reader<'_> {
                 target.portals = found::portal_of_all();
                 self.target = Some(target);
             }
-            ("incominguser", _) => self.incoming.extend(account(place, rest)),
+            ("incominguser", _) => {
+                let (name, secret) = account(rest);
+                self.incoming.push((place, name, secret));
+            }
             ("outgoinguser", _) => {
-                self.outgoing = account(place, rest).map(|(_, name, secret)| Mutual {
-                    name,
-                    secret: Some(secret),
-                });
+                let (name, secret) = account(rest);
+                self.outgoing = Some(Mutual { name, secret });
             }
             ("alias", Some(target)) => target.alias = Some(rest.to_owned()),
             ("lun", Some(target)) => read_lun(place, rest, target, found)?,
@@ -185,7 +212,7 @@ impl Reader<'_> {
         let outgoing = self.outgoing.take();
         let mut names = Vec::new();
         for (place, name, secret) in self.incoming.drain(..) {
-            found.add_user(place, &name, Some(secret), outgoing.clone());
+            found.add_user(place, &name, secret, outgoing.clone());
             names.push(name);
         }
         let Some(mut target) = self.target.take() else {
@@ -194,11 +221,14 @@ impl Reader<'_> {
             return;
         };
         target.auth = names;
-        let list = self
-            .allowed
-            .get(&target.name)
-            .or_else(|| self.allowed.get("ALL"));
-        if let Some((place, acl)) = list {
+        if self.lists.is_closed(&target.name) {
+            let message = "initiators.deny shuts initiators out of it, and no list says who may come in; without the list it would be open";
+            let remedy = "add the target by hand, with a group of those who may see its disks";
+            let subject = format!("target {}", target.name);
+            found.left_out(&target.place, &subject, message, remedy);
+            return;
+        }
+        if let Some((place, acl)) = self.lists.allowed(&target.name) {
             let acl = Acl {
                 names: Vec::new(),
                 addresses: acl.addresses.clone(),
@@ -212,10 +242,11 @@ impl Reader<'_> {
     }
 }
 
-fn account(place: Place, rest: &str) -> Option<(Place, String, Secret)> {
+/// Name and secret. A user without a secret stays a user: who asks for CHAP goes on to.
+fn account(rest: &str) -> (String, Option<Secret>) {
     let (name, secret) = lines::first_word(rest);
-    let is_there = !name.is_empty() && !secret.is_empty();
-    is_there.then(|| (place, name.to_owned(), Secret::new(secret.to_owned())))
+    let secret = (!secret.is_empty()).then(|| Secret::new(secret.to_owned()));
+    (name.to_owned(), secret)
 }
 
 fn read_lun(

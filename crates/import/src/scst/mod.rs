@@ -3,119 +3,18 @@
 //! What a device shows is in its attributes `usn`, `t10_dev_id`, `naa_id` and `eui64_id`; `scstadmin`
 //! writes them when they were set. SCST makes the first two of the CRC of the device's name.
 
+mod keys;
+
 use std::collections::BTreeMap;
 
-use crate::found::{self, Cache, Found, Group, Idle, Mutual, Secret, Store, Target, Unit, View};
+use crate::found::{self, Cache, Found, Group, Mutual, Secret, Store, Target, Unit, View};
 use crate::lines::{is_yes, size_bytes};
 use crate::tree::Node;
 use crate::{ReadError, Source, braces, crc32c};
+use keys::{OF_DEVICE, OF_TARGET};
 
 /// Handlers whose devices are disks on a file, a block device or nothing.
 const HANDLERS: &[&str] = &["vdisk_fileio", "vdisk_blockio", "vdisk_nullio"];
-
-const OF_DEVICE: &[(&str, Idle)] = &[
-    ("filename", Idle::Housekeeping),
-    ("blocksize", Idle::Housekeeping),
-    ("read_only", Idle::Housekeeping),
-    ("write_through", Idle::Housekeeping),
-    ("nv_cache", Idle::Housekeeping),
-    ("o_direct", Idle::Housekeeping),
-    ("thin_provisioned", Idle::Housekeeping),
-    ("size", Idle::Housekeeping),
-    ("size_mb", Idle::Housekeeping),
-    ("usn", Idle::Housekeeping),
-    ("t10_dev_id", Idle::Housekeeping),
-    ("naa_id", Idle::Housekeeping),
-    ("t10_vend_id", Idle::Housekeeping),
-    ("prod_id", Idle::Housekeeping),
-    ("prod_rev_lvl", Idle::Housekeeping),
-    ("vend_specific_id", Idle::Housekeeping),
-    ("threads_num", Idle::Housekeeping),
-    ("threads_pool_type", Idle::Housekeeping),
-    ("numa_node_id", Idle::Housekeeping),
-    ("async", Idle::Housekeeping),
-    ("tst", Idle::Housekeeping),
-    ("rotational", Idle::Tuning),
-    (
-        "eui64_id",
-        Idle::Missed(
-            "Tarn shows no EUI-64 designator",
-            "see the note on VPD page 83h",
-        ),
-    ),
-    (
-        "scsi_device_name",
-        Idle::Missed(
-            "Tarn shows the name of the target as device name",
-            "nothing, unless an initiator goes by it",
-        ),
-    ),
-    (
-        "inq_vend_specific",
-        Idle::Missed(
-            "INQUIRY data have no vendor specific part",
-            "nothing, unless an initiator reads it",
-        ),
-    ),
-    (
-        "removable",
-        Idle::Missed(
-            "Tarn has no removable disks",
-            "nothing, unless initiators eject it",
-        ),
-    ),
-    (
-        "cluster_mode",
-        Idle::Missed(
-            "reservations are not shared with another node",
-            "let one Tarn serve the disk",
-        ),
-    ),
-    (
-        "dif_mode",
-        Idle::Missed(
-            "Tarn has no protection information",
-            "format the disk without at the initiator",
-        ),
-    ),
-    ("dif_type", Idle::Housekeeping),
-];
-
-const OF_TARGET: &[(&str, Idle)] = &[
-    ("enabled", Idle::Housekeeping),
-    ("HW_TARGET", Idle::Housekeeping),
-    ("rel_tgt_id", Idle::Housekeeping),
-    ("cpu_mask", Idle::Housekeeping),
-    ("io_grouping_type", Idle::Housekeeping),
-    ("per_portal_acl", Idle::Housekeeping),
-    ("LUN", Idle::Housekeeping),
-    ("GROUP", Idle::Housekeeping),
-    ("IncomingUser", Idle::Housekeeping),
-    ("OutgoingUser", Idle::Housekeeping),
-    ("alias", Idle::Housekeeping),
-    ("allowed_portal", Idle::Housekeeping),
-    ("QueuedCommands", Idle::Tuning),
-    ("RspTimeout", Idle::Tuning),
-    ("NopInInterval", Idle::Tuning),
-    ("NopInTimeout", Idle::Tuning),
-    ("InitialR2T", Idle::Tuning),
-    ("ImmediateData", Idle::Tuning),
-    ("FirstBurstLength", Idle::Tuning),
-    ("MaxBurstLength", Idle::Tuning),
-    ("MaxRecvDataSegmentLength", Idle::Tuning),
-    ("MaxXmitDataSegmentLength", Idle::Tuning),
-    ("MaxOutstandingR2T", Idle::Tuning),
-    ("MaxSessions", Idle::Tuning),
-    ("HeaderDigest", Idle::Tuning),
-    ("DataDigest", Idle::Tuning),
-    (
-        "redirect",
-        Idle::Missed(
-            "Tarn does not redirect initiators",
-            "give the initiators the other address",
-        ),
-    ),
-];
 
 /// What initiators go by where a device has no NAA designator.
 const EUI_64: &str = "an EUI-64 and a T10 vendor designator, made of t10_dev_id";
@@ -237,11 +136,10 @@ fn read_driver(driver: &Node, devices: &BTreeMap<String, usize>, found: &mut Fou
         }
         return;
     }
-    for node in driver.all("IncomingUser") {
-        if let Some((name, secret)) = account(node) {
-            found.add_user(node.place.clone(), &name, Some(secret), None);
-            found.discovery_auth.push(name);
-        }
+    for node in incoming_users(driver) {
+        let (name, secret) = account(node);
+        found.add_user(node.place.clone(), &name, secret, None);
+        found.discovery_auth.push(name);
     }
     for target in driver.all("TARGET") {
         read_target(target, devices, found);
@@ -253,11 +151,27 @@ fn read_driver(driver: &Node, devices: &BTreeMap<String, usize>, found: &mut Fou
     }
 }
 
+/// The users of a driver or a target. Those after the first may be numbered, as their attributes
+/// are: `IncomingUser1`.
+fn incoming_users(node: &Node) -> impl Iterator<Item = &Node> {
+    let users = node.children.iter();
+    users.filter(|child| unnumbered(child.key()) == "IncomingUser")
+}
+
+fn unnumbered(key: &str) -> &str {
+    key.trim_end_matches(|c: char| c.is_ascii_digit())
+}
+
 /// Name and secret, in one quoted word or in two.
-fn account(node: &Node) -> Option<(String, Secret)> {
+fn account(node: &Node) -> (String, Option<Secret>) {
     let rest = Secret::new(node.rest());
-    let (name, secret) = rest.split_once(char::is_whitespace)?;
-    Some((name.to_owned(), Secret::new(secret.trim().to_owned())))
+    match rest.split_once(char::is_whitespace) {
+        Some((name, secret)) => {
+            let secret = Secret::new(secret.trim().to_owned());
+            (name.to_owned(), Some(secret))
+        }
+        None => (rest.as_str().to_owned(), None),
+    }
 }
 
 fn read_target(node: &Node, devices: &BTreeMap<String, usize>, found: &mut Found) {
@@ -274,7 +188,7 @@ fn read_target(node: &Node, devices: &BTreeMap<String, usize>, found: &mut Found
         return;
     }
     for child in &node.children {
-        found.idle_key(OF_TARGET, &child.place, &subject, child.key());
+        found.idle_key(OF_TARGET, &child.place, &subject, unnumbered(child.key()));
     }
     let mut target = Target::new(node.place.clone(), name);
     target.alias = node.value_of("alias").map(str::to_owned);
@@ -316,25 +230,12 @@ fn read_portals(node: &Node, target: &mut Target, found: &mut Found) {
 }
 
 fn read_users(node: &Node, target: &mut Target, found: &mut Found) {
-    let outgoing = node.find("OutgoingUser").and_then(account);
-    let mutual = outgoing.map(|(name, secret)| Mutual {
-        name,
-        secret: Some(secret),
-    });
-    for incoming in node.all("IncomingUser") {
-        if let Some((name, secret)) = account(incoming) {
-            found.add_user(incoming.place.clone(), &name, Some(secret), mutual.clone());
-            target.auth.push(name);
-        } else {
-            let message = "an IncomingUser without a secret";
-            let remedy = "add the user by hand";
-            found.left_out(
-                &incoming.place,
-                &format!("target {}", target.name),
-                message,
-                remedy,
-            );
-        }
+    let outgoing = node.find("OutgoingUser").map(account);
+    let mutual = outgoing.map(|(name, secret)| Mutual { name, secret });
+    for incoming in incoming_users(node) {
+        let (name, secret) = account(incoming);
+        found.add_user(incoming.place.clone(), &name, secret, mutual.clone());
+        target.auth.push(name);
     }
 }
 

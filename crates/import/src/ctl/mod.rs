@@ -4,174 +4,22 @@
 //! `naa` sets one. Serial numbers and device ids that are not set are numbered in the order in which
 //! disks were made, which the file does not tell.
 
+mod keys;
+
 use std::collections::BTreeMap;
 
 use crate::acl::Acl;
-use crate::found::{self, Cache, Found, Idle, Mutual, Portal, Secret, Store, Target, Unit, View};
+use crate::found::{self, Cache, Found, Mutual, Portal, Secret, Store, Target, Unit, View};
 use crate::lines::{base_name, is_yes, size_bytes};
 use crate::tree::Node;
 use crate::{ReadError, Source, address, braces};
+use keys::{GLOBAL, OF_LUN, OF_PORTAL_GROUP, OF_TARGET, OPTIONS};
 
 /// The tag of the portal group that ctld makes first, which is called `default`.
 const FIRST_TAG: u16 = 256;
 
 /// What initiators go by where a disk has no NAA designator.
 const T10_VENDOR: &str = "a T10 vendor designator, FREEBSD with the device-id";
-
-const GLOBAL: &[(&str, Idle)] = &[
-    ("debug", Idle::Housekeeping),
-    ("maxproc", Idle::Housekeeping),
-    ("pidfile", Idle::Housekeeping),
-    ("timeout", Idle::Tuning),
-    (
-        "isns-server",
-        Idle::Missed(
-            "Tarn does not register with iSNS",
-            "give the initiators the address of the portal",
-        ),
-    ),
-    ("isns-period", Idle::Housekeeping),
-    ("isns-timeout", Idle::Housekeeping),
-    (
-        "transport-group",
-        Idle::Missed("Tarn does not speak NVMe over Fabrics", "keep ctld for it"),
-    ),
-    (
-        "controller",
-        Idle::Missed("Tarn does not speak NVMe over Fabrics", "keep ctld for it"),
-    ),
-];
-
-const OF_PORTAL_GROUP: &[(&str, Idle)] = &[
-    ("listen", Idle::Housekeeping),
-    ("tag", Idle::Housekeeping),
-    ("discovery-auth-group", Idle::Housekeeping),
-    (
-        "listen-iser",
-        Idle::Missed("Tarn has no iSER", "log the initiators in over TCP"),
-    ),
-    (
-        "discovery-filter",
-        Idle::Missed(
-            "discovery of Tarn shows a target to those who may log in to it",
-            "nothing, unless it was none",
-        ),
-    ),
-    (
-        "foreign",
-        Idle::Missed(
-            "Tarn knows no portals of other machines",
-            "log the initiators in to the address of that machine",
-        ),
-    ),
-    (
-        "redirect",
-        Idle::Missed(
-            "Tarn does not redirect initiators",
-            "give the initiators the other address",
-        ),
-    ),
-    (
-        "option",
-        Idle::Missed(
-            "options of portal groups have no counterpart",
-            "see what it is for",
-        ),
-    ),
-    ("offload", Idle::Housekeeping),
-    ("dscp", Idle::Tuning),
-    ("pcp", Idle::Tuning),
-];
-
-const OF_TARGET: &[(&str, Idle)] = &[
-    ("alias", Idle::Housekeeping),
-    ("auth-group", Idle::Housekeeping),
-    ("auth-type", Idle::Housekeeping),
-    ("chap", Idle::Housekeeping),
-    ("chap-mutual", Idle::Housekeeping),
-    ("initiator-name", Idle::Housekeeping),
-    ("initiator-portal", Idle::Housekeeping),
-    ("portal-group", Idle::Housekeeping),
-    ("lun", Idle::Housekeeping),
-    ("offload", Idle::Housekeeping),
-    (
-        "port",
-        Idle::Missed(
-            "Tarn serves iSCSI, not ports of other hardware",
-            "log the initiators in over iSCSI",
-        ),
-    ),
-    (
-        "redirect",
-        Idle::Missed(
-            "Tarn does not redirect initiators",
-            "give the initiators the other address",
-        ),
-    ),
-];
-
-const OF_LUN: &[(&str, Idle)] = &[
-    ("path", Idle::Housekeeping),
-    ("size", Idle::Housekeeping),
-    ("serial", Idle::Housekeeping),
-    ("device-id", Idle::Housekeeping),
-    ("blocksize", Idle::Housekeeping),
-    ("backend", Idle::Housekeeping),
-    ("device-type", Idle::Housekeeping),
-    ("ctl-lun", Idle::Housekeeping),
-    ("option", Idle::Housekeeping),
-];
-
-const OPTIONS: &[(&str, Idle)] = &[
-    ("vendor", Idle::Housekeeping),
-    ("product", Idle::Housekeeping),
-    ("revision", Idle::Housekeeping),
-    ("naa", Idle::Housekeeping),
-    ("readonly", Idle::Housekeeping),
-    ("unmap", Idle::Housekeeping),
-    ("writecache", Idle::Housekeeping),
-    (
-        "eui",
-        Idle::Missed(
-            "Tarn shows no EUI-64 designator",
-            "see the note on VPD page 83h",
-        ),
-    ),
-    (
-        "uuid",
-        Idle::Missed(
-            "Tarn shows no UUID designator",
-            "see the note on VPD page 83h",
-        ),
-    ),
-    (
-        "scsiname",
-        Idle::Missed(
-            "Tarn shows the name of the target as device name",
-            "nothing, unless an initiator goes by it",
-        ),
-    ),
-    ("pblocksize", Idle::Tuning),
-    ("pblockoffset", Idle::Tuning),
-    ("ublocksize", Idle::Tuning),
-    ("ublockoffset", Idle::Tuning),
-    ("rpm", Idle::Tuning),
-    ("formfactor", Idle::Tuning),
-    ("provisioning_type", Idle::Tuning),
-    ("serseq", Idle::Tuning),
-    ("reordering", Idle::Tuning),
-    ("threads", Idle::Housekeeping),
-    ("num_threads", Idle::Housekeeping),
-    ("capacity", Idle::Housekeeping),
-    ("insecure_tpc", Idle::Housekeeping),
-    (
-        "removable",
-        Idle::Missed(
-            "Tarn has no removable disks",
-            "nothing, unless initiators eject it",
-        ),
-    ),
-];
 
 pub(crate) fn read(sources: &[Source<'_>], found: &mut Found) -> Result<(), ReadError> {
     for source in sources {
@@ -226,10 +74,25 @@ fn tags(file: &Node) -> BTreeMap<&str, (u16, bool)> {
 
 /// Who a target lets in.
 enum Access<'a> {
+    /// Everyone.
+    Open,
+    /// Those whom this section names: an auth-group, or the target itself.
+    Of(&'a Node),
     /// Nobody.
     Deny,
-    /// Those whom these sections name: the auth-group, or the target itself.
-    Of(Option<&'a Node>),
+}
+
+/// Whom a section lets in: ctld wants it to have users, or to say that none are needed.
+fn access_by(section: &Node) -> Access<'_> {
+    let has_users = ["chap", "chap-mutual"]
+        .iter()
+        .any(|key| section.find(key).is_some());
+    match section.value_of("auth-type") {
+        Some("deny") => Access::Deny,
+        Some("none") => Access::Of(section),
+        Some(_) | None if has_users => Access::Of(section),
+        Some(_) | None => Access::Deny,
+    }
 }
 
 struct Reader<'a> {
@@ -252,11 +115,19 @@ impl<'a> Reader<'a> {
             found.idle_key(OF_PORTAL_GROUP, &child.place, &subject, child.key());
         }
         let group = node.value_of("discovery-auth-group");
-        if let Some(section) = group.and_then(|name| self.section("auth-group", name)) {
-            for user in add_users(section, found) {
-                if !found.discovery_auth.contains(&user) {
-                    found.discovery_auth.push(user);
+        match self.access(group.unwrap_or("default")) {
+            Access::Open => {}
+            Access::Of(section) => {
+                for user in add_users(section, found) {
+                    if !found.discovery_auth.contains(&user) {
+                        found.discovery_auth.push(user);
+                    }
                 }
+            }
+            Access::Deny => {
+                let message = "discovery was refused here; Tarn answers, and tells the targets that an initiator may log in to";
+                let remedy = "set discovery_auth to a user to keep the names from others";
+                found.changed(&node.place, &subject, message, remedy);
             }
         }
     }
@@ -269,46 +140,41 @@ impl<'a> Reader<'a> {
         for child in &node.children {
             found.idle_key(OF_TARGET, &child.place, &subject, child.key());
         }
-        let section = match self.access(node) {
+        // A portal group may be named with an auth-group of its own, which counts there.
+        let first = node.all("portal-group").next();
+        let own = first.map_or("", |group| group.word(2));
+        let access = if own.is_empty() {
+            self.access_of_target(node)
+        } else {
+            self.access(own)
+        };
+        let group = match access {
+            Access::Open => None,
+            Access::Of(section) => {
+                target.auth = add_users(section, found);
+                let values = |key: &'static str| section.all(key).map(Node::rest).collect();
+                let acl = Acl {
+                    names: values("initiator-name"),
+                    addresses: values("initiator-portal"),
+                };
+                acl.into_group(section.value(), &section.place, found)
+            }
             Access::Deny => {
                 let message = "its auth-group lets nobody in; a target without one takes the auth-group default, which does the same unless it is set";
                 let remedy = "add the target by hand, with auth or groups";
                 found.left_out(&node.place, &subject, message, remedy);
                 return;
             }
-            Access::Of(section) => section,
         };
-        self.read_portals(node, &mut target, found);
-        let mut group = None;
-        if let Some(section) = section {
-            target.auth = add_users(section, found);
-            let values = |key: &str| {
-                section
-                    .children
-                    .iter()
-                    .filter(|n| n.key() == key)
-                    .map(Node::rest)
-                    .collect()
-            };
-            let acl = Acl {
-                names: values("initiator-name"),
-                addresses: values("initiator-portal"),
-            };
-            let id = if section.key() == "target" {
-                name
-            } else {
-                section.value()
-            };
-            group = acl.into_group(id, &section.place, found);
-        }
+        self.read_portals(node, own, &mut target, found);
         for lun in node.all("lun") {
             self.read_lun(lun, &mut target, group.as_ref(), found);
         }
         found.targets.push(target);
     }
 
-    /// The section that says who may log in.
-    fn access(&self, target: &'a Node) -> Access<'a> {
+    /// Who may log in to a target: its auth-group says so, or it does itself.
+    fn access_of_target(&self, target: &'a Node) -> Access<'a> {
         const OWN: &[&str] = &[
             "chap",
             "chap-mutual",
@@ -317,34 +183,37 @@ impl<'a> Reader<'a> {
             "initiator-portal",
         ];
         let is_own = target.children.iter().any(|node| OWN.contains(&node.key()));
-        let section = match target.value_of("auth-group") {
-            Some("no-authentication") => return Access::Of(None),
-            Some("no-access") => return Access::Deny,
-            Some(name) => self.section("auth-group", name),
-            None if is_own => Some(target),
-            None => self.section("auth-group", "default"),
-        };
-        match section {
-            Some(section) if section.value_of("auth-type") != Some("deny") => {
-                Access::Of(Some(section))
-            }
-            Some(_) | None => Access::Deny,
+        match target.value_of("auth-group") {
+            None if is_own => access_by(target),
+            None => self.access("default"),
+            Some(name) => self.access(name),
         }
     }
 
-    fn read_portals(&self, node: &'a Node, target: &mut Target, found: &mut Found) {
+    /// Whom an auth-group lets in. One that is not in the file is of ctld, or nobody's.
+    fn access(&self, name: &str) -> Access<'a> {
+        match (name, self.section("auth-group", name)) {
+            ("no-authentication", _) => Access::Open,
+            (_, Some(section)) => access_by(section),
+            (_, None) => Access::Deny,
+        }
+    }
+
+    /// The portals of the groups that are named with the auth-group `own`.
+    fn read_portals(&self, node: &'a Node, own: &str, target: &mut Target, found: &mut Found) {
         let subject = format!("target {}", target.name);
         let mut names: Vec<&str> = Vec::new();
         for group in node.all("portal-group") {
-            names.push(group.value());
-            if !group.word(2).is_empty() {
-                let message = format!(
-                    "at portal group {} it had another auth-group; now one holds at all portals",
-                    group.value()
-                );
-                let remedy = "make another target for these portals";
-                found.left_out(&group.place, &subject, message, remedy);
+            if group.word(2) == own {
+                names.push(group.value());
+                continue;
             }
+            let message = format!(
+                "at portal group {} it had another auth-group; one holds at all portals of a target of Tarn, so it is not reached there",
+                group.value()
+            );
+            let remedy = "make another target for these portals";
+            found.left_out(&group.place, &subject, message, remedy);
         }
         if names.is_empty() {
             names.push("default");
