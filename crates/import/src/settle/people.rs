@@ -20,6 +20,7 @@ const USER_BYTES_MAX: usize = 255;
 pub(super) fn settle(found: &mut Found) {
     merge_users(found);
     drop_nameless(found);
+    drop_nameless_proofs(found);
     settle_groups(found);
 }
 
@@ -104,7 +105,35 @@ fn drop_nameless(found: &mut Found) {
         stays_closed
     });
     found.targets = targets;
-    found.discovery_auth.retain(|name| names.contains(name));
+    settle_discovery(found, &names, dropped.first());
+}
+
+/// Keeps the users of discovery that there are.
+fn settle_discovery(found: &mut Found, names: &BTreeSet<String>, dropped: Option<&User>) {
+    let had_users = !found.discovery_auth.is_empty();
+    let mut seen = BTreeSet::new();
+    found
+        .discovery_auth
+        .retain(|name| names.contains(name) && seen.insert(name.clone()));
+    if let (true, true, Some(user)) = (had_users, found.discovery_auth.is_empty(), dropped) {
+        let message = "none of its users could be carried over; everyone may ask for the names of targets now";
+        let remedy = "add a user, and discovery_auth with it";
+        found.left_out(&user.place, "discovery", message, remedy);
+    }
+}
+
+/// Takes out what targets prove themselves with where Tarn cannot have its name.
+fn drop_nameless_proofs(found: &mut Found) {
+    let mut users = std::mem::take(&mut found.users);
+    for user in &mut users {
+        let proof = user.mutual.take_if(|mutual| !is_user_name(&mutual.name));
+        if proof.is_some() {
+            let message = "the name with which the target proves itself is empty, too long or has control characters; it does not prove itself";
+            let remedy = "add a mutual table with another name, and set it at the initiators";
+            found.left_out(&user.place, &subject(&user.name), message, remedy);
+        }
+    }
+    found.users = users;
 }
 
 /// Makes groups legal. A group that is left without initiators lets nobody see what it guards, so
