@@ -21,6 +21,7 @@ pub(crate) fn settle(found: &mut Found, options: &Options) {
     targets::settle(found, options);
     units::drop_unseen(found);
     people::drop_unused(found);
+    people::note_discovery(found);
     units::note_identities(found);
 }
 

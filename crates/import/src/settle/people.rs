@@ -223,6 +223,27 @@ pub(super) fn drop_unused(found: &mut Found) {
     found.groups.retain(|group| groups.contains(&group.id));
 }
 
+/// Other programs tell a user of discovery all targets, Tarn those that this user may log in to.
+pub(super) fn note_discovery(found: &mut Found) {
+    if found.discovery_auth.is_empty() {
+        return;
+    }
+    let is_hidden = |auth: &[String]| {
+        !auth.is_empty() && !auth.iter().any(|name| found.discovery_auth.contains(name))
+    };
+    let hidden: Vec<(Place, String)> = found
+        .targets
+        .iter()
+        .filter(|target| is_hidden(&target.auth))
+        .map(|target| (target.place.clone(), format!("target {}", target.name)))
+        .collect();
+    for (place, subject) in hidden {
+        let message = "the users of discovery are not its users, so discovery does not show it: Tarn shows a user the targets that it may log in to";
+        let remedy = "nothing for initiators that know it already; for others put a user of the target into discovery_auth, and let them use it for discovery, too";
+        found.changed(&place, &subject, message, remedy);
+    }
+}
+
 /// The files of all secrets, and which belongs to whom.
 pub(crate) struct Secrets {
     files: Vec<SecretFile>,
