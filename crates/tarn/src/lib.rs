@@ -16,6 +16,7 @@ pub mod cli;
 mod daemon;
 pub mod environment;
 pub mod error;
+mod import;
 pub mod locate;
 pub mod logging;
 pub mod prepare;
@@ -38,6 +39,7 @@ pub use crate::bench::{BenchArgs, CpuList};
 pub use cli::{CheckArgs, Cli, Command, ServeArgs};
 pub use environment::Environment;
 pub use error::StartError;
+pub use import::ImportArgs;
 pub use prepare::{Prepared, prepare};
 
 /// The command line or the configuration is wrong; nothing was started.
@@ -55,6 +57,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Serve(args) => serve(args, &environment),
         Command::Check(args) => check(args, &environment),
         Command::Bench(args) => bench::run(args, &environment),
+        Command::Import(args) => import::run(args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
