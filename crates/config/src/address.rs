@@ -35,6 +35,11 @@ pub(crate) fn parse_bind(text: &str) -> Result<SocketAddr, Rule> {
     }
 }
 
+/// Whether two texts mean one address to listen on.
+pub(crate) fn is_same_bind(a: &str, b: &str) -> bool {
+    a == b || parse_bind(a).is_ok_and(|address| parse_bind(b) == Ok(address))
+}
+
 /// An address alone; IPv6 with or without brackets.
 fn parse_bare_address(text: &str) -> Option<IpAddr> {
     match text

@@ -61,11 +61,8 @@ impl Model {
             groups,
             targets,
             target_names,
+            place: top.place(),
         };
-        if model.targets.is_empty() {
-            let remedy = "add a [[target]] with luns";
-            return Err(Rule::NothingToServe { remedy }.at(top.place()));
-        }
         model.seal()
     }
 }
@@ -214,10 +211,31 @@ fn read_initiators(
         .map(|entry| read_initiator(entry.text()?, users).at(|| entry.place()))
         .collect::<Result<Vec<_>, _>>()?;
     if initiators.is_empty() {
-        let remedy = "name an initiator, or write \"*\" for all";
-        return Err(Rule::EmptyList { remedy }.at(field.place()));
+        return Err(NO_INITIATORS.at(field.place()));
     }
     Ok(initiators)
+}
+
+/// A group of nobody.
+pub(crate) const NO_INITIATORS: Rule = Rule::EmptyList {
+    remedy: "name an initiator, or write \"*\" for all",
+};
+
+/// The user that an entry of a group names, if it names one.
+pub(crate) fn initiator_user(text: &str) -> Option<&str> {
+    match text.strip_prefix("user:") {
+        Some(user) => Some(user),
+        None if NamePattern::looks_like(text) || Cidr::looks_like(text) => None,
+        None => Some(text),
+    }
+}
+
+/// The one form of an entry of a group, by which two of them are compared.
+pub(crate) fn initiator_form(text: &str) -> String {
+    match initiator_user(text) {
+        Some(user) => format!("user:{user}"),
+        None => Cidr::parse(text).map_or_else(|_| text.to_ascii_lowercase(), |c| c.to_string()),
+    }
 }
 
 /// A name pattern, an address or network, or a user; `user:` says the last beyond doubt, for

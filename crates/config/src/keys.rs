@@ -126,7 +126,7 @@ pub const SECTIONS: &[SectionKeys] = &[
 /// The sections themselves.
 pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
     heading: "the file",
-    meaning: "The sections a file may have; each may be left out, but a file without a target serves nothing.",
+    meaning: "The sections a file may have; each may be left out, though a file without a target serves nothing until one is added.",
     keys: &[
         key(
             "lun",

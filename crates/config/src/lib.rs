@@ -15,6 +15,7 @@
 mod access;
 mod address;
 mod diff;
+mod edit;
 mod effective;
 mod error;
 mod file;
@@ -35,6 +36,7 @@ mod warning;
 pub use access::{Authentication, Denial, Initiator, LunEntry, LunMap};
 pub use address::{Cidr, HostPort, ISCSI_PORT};
 pub use diff::{Difference, Differences, InTarget, KeyChange, Renamed, diff, diff_with_secrets};
+pub use edit::{Draft, EditError};
 pub use error::{ConfigError, Rule};
 pub use limits::{DigestPolicy, Limits};
 pub use model::{

@@ -22,6 +22,8 @@ pub struct Model {
     pub(crate) targets: Vec<Target>,
     /// From the folded name to the target.
     pub(crate) target_names: BTreeMap<String, TargetIndex>,
+    /// Where all of it is given.
+    pub(crate) place: Place,
 }
 
 /// Gives a list of the model an index type of its own, so that no index reaches another list.

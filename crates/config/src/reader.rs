@@ -33,13 +33,13 @@ impl<'a> Source<'a> {
 
     /// Parses the text; the tree borrows from it.
     pub(crate) fn parse(&self) -> Result<Spanned<DeTable<'a>>, ConfigError> {
-        DeTable::parse(self.text).map_err(|error| {
-            let message = error.message().split_whitespace().collect::<Vec<_>>();
-            Rule::Syntax {
-                message: message.join(" "),
-            }
-            .at(self.place(error.span().unwrap_or_default(), String::new()))
-        })
+        DeTable::parse(self.text).map_err(|error| self.syntax(error.message(), error.span()))
+    }
+
+    /// The error that the text is not TOML, in the parser's words.
+    pub(crate) fn syntax(&self, message: &str, span: Option<Range<usize>>) -> ConfigError {
+        let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
+        Rule::Syntax { message }.at(self.place(span.unwrap_or_default(), String::new()))
     }
 
     fn place(&self, span: Range<usize>, key: String) -> Place {

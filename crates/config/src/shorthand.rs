@@ -88,6 +88,7 @@ impl Model {
             groups: Vec::new(),
             target_names: BTreeMap::from([(target.name.to_string(), TargetIndex(0))]),
             targets: vec![target],
+            place: Place::argument("STORE"),
         };
         model.seal()
     }

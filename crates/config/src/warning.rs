@@ -1,8 +1,9 @@
 //! What is legal and most likely not meant.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
-use crate::{ChapAlgorithm, Group, Model, Place, Target};
+use crate::{ChapAlgorithm, Group, Model, Place, Target, UserIndex};
 
 /// Something legal that an administrator should know of.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -29,6 +30,12 @@ pub enum Warning {
         place: Place,
         /// The target.
         target: String,
+    },
+    /// A configuration that serves nothing yet.
+    #[error("{place}: there is no [[target]]; nothing can be reached until one is added")]
+    NoTarget {
+        /// The file.
+        place: Place,
     },
     /// A target that shows nothing.
     #[error("{place}: target {target} has no luns; initiators will see an empty target")]
@@ -59,22 +66,25 @@ pub enum Warning {
 impl Model {
     /// Everything that is legal and most likely not meant, in the order of the file.
     pub fn warnings(&self) -> Vec<Warning> {
+        let no_target = self.targets.is_empty().then(|| Warning::NoTarget {
+            place: self.place.clone(),
+        });
         let of_targets = self.targets.iter().flat_map(Target::warnings);
-        of_targets
+        no_target
+            .into_iter()
+            .chain(of_targets)
             .chain(self.unused_units())
             .chain(self.unused_users())
             .collect()
     }
 
     fn unused_units(&self) -> impl Iterator<Item = Warning> + '_ {
-        let is_used = |position: usize| {
-            let mut entries = self.targets.iter().flat_map(|target| &target.luns);
-            entries.any(|entry| entry.unit.position() == position)
-        };
+        let entries = self.targets.iter().flat_map(|target| &target.luns);
+        let used: HashSet<usize> = entries.map(|entry| entry.unit.position()).collect();
         self.units
             .iter()
             .enumerate()
-            .filter(move |(position, _)| !is_used(*position))
+            .filter(move |(position, _)| !used.contains(position))
             .map(|(_, unit)| Warning::UnitUnused {
                 place: unit.place.clone(),
                 id: unit.to_string(),
@@ -82,17 +92,16 @@ impl Model {
     }
 
     fn unused_users(&self) -> impl Iterator<Item = Warning> + '_ {
-        let is_used = |position: usize| {
-            let auth = self.targets.iter().flat_map(|target| &target.auth);
-            let users = auth.chain(&self.server.discovery_auth).copied();
-            users
-                .chain(self.groups.iter().flat_map(Group::users))
-                .any(|user| user.position() == position)
-        };
+        let auth = self.targets.iter().flat_map(|target| &target.auth);
+        let users = auth.chain(&self.server.discovery_auth).copied();
+        let used: HashSet<usize> = users
+            .chain(self.groups.iter().flat_map(Group::users))
+            .map(UserIndex::position)
+            .collect();
         self.users
             .iter()
             .enumerate()
-            .filter(move |(position, _)| !is_used(*position))
+            .filter(move |(position, _)| !used.contains(position))
             .map(|(_, user)| Warning::UserUnused {
                 place: user.secret.place.clone(),
                 name: user.name.clone(),
@@ -196,6 +205,16 @@ mod tests {
             [
                 "t.toml:5: target[0].name: target iqn.2026-11.example.tarn:t accepts CHAP with md5 only, which a listener can attack offline; add sha256 or sha3-256"
             ]
+        );
+    }
+
+    #[test]
+    fn a_file_without_a_target_may_get_one_later() {
+        let model = Model::from_toml("", Path::new("t.toml")).unwrap();
+        let got: Vec<_> = model.warnings().iter().map(Warning::to_string).collect();
+        assert_eq!(
+            got,
+            ["t.toml:1: there is no [[target]]; nothing can be reached until one is added"]
         );
     }
 

@@ -161,7 +161,6 @@ fn a_short_file_gets_the_defaults_of_the_command_line() {
 #[test]
 fn errors_name_the_line_the_key_and_the_remedy() {
     for (text, expected) in [
-        ("", "t.toml:1: nothing to serve; add a [[target]] with luns"),
         (
             "\n[[lun]]\nid = \"a\"\nstore = \"mem:10X\"\n",
             "t.toml:4: lun[0].store: size \"10X\": unknown suffix \"X\"; use k, M, G or T",

@@ -1,0 +1,380 @@
+//! Single changes to the text of a configuration, which keep its comments, its order and its
+//! form. What the text means as a whole is for [`Model::from_toml`] to check afterwards.
+
+mod error;
+mod list;
+mod read;
+mod size;
+mod table;
+mod target;
+
+use std::fmt;
+use std::path::Path;
+
+use api::spec;
+use toml_edit::{ArrayOfTables, DocumentMut, InlineTable, Item, TableLike, TomlError, Value};
+
+pub use self::error::EditError;
+use self::list::{List, Row, rows};
+use self::table::Keys;
+use crate::reader::Source;
+use crate::{ConfigError, Model, Naa, StoreSpec, file};
+
+/// The text of a configuration that is being changed.
+///
+/// Edits that change nothing leave every byte of it. An edit that returns an error has changed
+/// nothing.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    document: DocumentMut,
+    /// The text that was read, and how the document gave it back: some line ends come out
+    /// otherwise.
+    original: String,
+    rendered: String,
+}
+
+/// A kind of thing that has a list of its own at the top of the file.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    /// Its key, and what messages call it.
+    list: &'static str,
+    /// The key it is found by.
+    identity: &'static str,
+}
+
+const LUN: Kind = Kind {
+    list: "lun",
+    identity: "id",
+};
+const TARGET: Kind = Kind {
+    list: "target",
+    identity: "name",
+};
+const GROUP: Kind = Kind {
+    list: "group",
+    identity: "id",
+};
+const USER: Kind = Kind {
+    list: "user",
+    identity: "name",
+};
+
+impl Draft {
+    /// Takes the text of a configuration.
+    ///
+    /// # Errors
+    ///
+    /// It breaks a rule; a draft begins with a configuration that could run.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        Model::from_toml(text, Path::new("tarn.toml"))?;
+        let document: DocumentMut = text.parse().map_err(|error: TomlError| {
+            let source = Source::new("tarn.toml", text);
+            source.syntax(error.message(), error.span())
+        })?;
+        Ok(Self {
+            rendered: document.to_string(),
+            original: text.to_owned(),
+            document,
+        })
+    }
+
+    /// The units, as the text has them.
+    pub fn luns(&self) -> Vec<spec::Lun> {
+        self.read(LUN, read::lun)
+    }
+
+    /// The targets, as the text has them.
+    pub fn targets(&self) -> Vec<spec::Target> {
+        self.read(TARGET, read::target)
+    }
+
+    /// The groups, as the text has them.
+    pub fn groups(&self) -> Vec<spec::Group> {
+        self.read(GROUP, read::group)
+    }
+
+    /// The users, as the text has them, without secrets.
+    pub fn users(&self) -> Vec<spec::User> {
+        self.read(USER, read::user)
+    }
+
+    /// Adds a unit, or changes the one with this `id`. Tells whether it was made.
+    ///
+    /// # Errors
+    ///
+    /// Its store is none.
+    pub fn put_lun(&mut self, lun: &spec::Lun) -> Result<bool, EditError> {
+        StoreSpec::parse(&lun.store)?;
+        let (mut keys, is_made) = self.find_or_add(LUN, &lun.id)?;
+        keys.set_text("store", Some(&lun.store), str::eq);
+        keys.set_text("serial", lun.serial.as_deref(), str::eq);
+        keys.set_text("naa", lun.naa.as_deref(), is_same_naa);
+        Ok(is_made)
+    }
+
+    /// Removes a unit.
+    ///
+    /// # Errors
+    ///
+    /// There is none with this `id`, or a target shows it.
+    pub fn remove_lun(&mut self, id: &str) -> Result<(), EditError> {
+        self.remove(LUN, id, |draft| {
+            let shows = |target: &spec::Target| target.luns.iter().any(|entry| entry.id == id);
+            let targets = draft.targets().into_iter().filter(shows);
+            targets
+                .map(|target| format!("target {}", target.name))
+                .collect()
+        })
+    }
+
+    /// Gives a unit another size in bytes.
+    ///
+    /// # Errors
+    ///
+    /// There is none with this `id`, it would shrink, it is a block device, or the size is not
+    /// one of whole blocks.
+    pub fn resize_lun(&mut self, id: &str, size_bytes: u64) -> Result<(), EditError> {
+        let mut keys = self.find(LUN, id)?;
+        let store = table::text(keys.read(), "store").unwrap_or_default();
+        let resized = size::resized(id, &store, size_bytes)?;
+        keys.set_text("store", Some(&resized), str::eq);
+        Ok(())
+    }
+
+    /// Gives a unit another `id`; targets follow.
+    ///
+    /// # Errors
+    ///
+    /// There is none with the old `id`, or one with the new one.
+    pub fn rename_lun(&mut self, old: &str, new: &str) -> Result<(), EditError> {
+        if old != new && self.position(LUN, new).is_some() {
+            return Err(EditError::Exists {
+                what: LUN.list,
+                name: new.to_owned(),
+            });
+        }
+        self.find(LUN, old)?.set_text("id", Some(new), str::eq);
+        self.follow_rename(old, new);
+        Ok(())
+    }
+
+    /// Adds a group, or changes the one with this `id`. Tells whether it was made.
+    ///
+    /// # Errors
+    ///
+    /// It has no initiators.
+    pub fn put_group(&mut self, group: &spec::Group) -> Result<bool, EditError> {
+        if group.initiators.is_empty() {
+            return Err(file::NO_INITIATORS.into());
+        }
+        let (mut keys, is_made) = self.find_or_add(GROUP, &group.id)?;
+        keys.set_texts("initiators", &group.initiators, file::initiator_form);
+        Ok(is_made)
+    }
+
+    /// Removes a group.
+    ///
+    /// # Errors
+    ///
+    /// There is none with this `id`, or a unit of a target is shown to it.
+    pub fn remove_group(&mut self, id: &str) -> Result<(), EditError> {
+        self.remove(GROUP, id, |draft| {
+            let targets = draft.targets();
+            let entries = targets
+                .iter()
+                .flat_map(|target| target.luns.iter().map(move |entry| (target, entry)));
+            entries
+                .filter(|(_, entry)| entry.groups.iter().any(|group| group == id))
+                .map(|(target, entry)| format!("lun {} of target {}", entry.lun, target.name))
+                .collect()
+        })
+    }
+
+    /// Adds a user, or changes the one with this name. Tells whether it was made. Secrets are
+    /// not for this text: only the files that hold them are; one that is not given stays.
+    ///
+    /// # Errors
+    ///
+    /// No file is given, and none is there.
+    pub fn put_user(&mut self, user: &spec::User) -> Result<bool, EditError> {
+        let users = self.users();
+        let old = users.iter().find(|old| old.name == user.name);
+        let missing = || EditError::SecretMissing {
+            name: user.name.clone(),
+        };
+        let kept = old.and_then(|old| old.secret_file.clone());
+        let secret_file = user.secret_file.clone().or(kept).ok_or_else(missing)?;
+        let mutual = match &user.mutual {
+            None => None,
+            Some(mutual) => {
+                let old = old.and_then(|old| old.mutual.as_ref());
+                let kept = old.and_then(|old| old.secret_file.clone());
+                let file = mutual.secret_file.clone().or(kept).ok_or_else(missing)?;
+                Some((mutual.name.as_str(), file))
+            }
+        };
+        let (mut keys, is_made) = self.find_or_add(USER, &user.name)?;
+        keys.set_text("secret_file", Some(&secret_file), str::eq);
+        match mutual {
+            None => keys.remove("mutual"),
+            Some((name, file)) => set_mutual(&mut keys, name, &file),
+        }
+        Ok(is_made)
+    }
+
+    /// Removes a user.
+    ///
+    /// # Errors
+    ///
+    /// There is none with this name, or a target, a group or discovery refers to it.
+    pub fn remove_user(&mut self, name: &str) -> Result<(), EditError> {
+        self.remove(USER, name, |draft| draft.uses_of_user(name))
+    }
+
+    fn uses_of_user(&self, name: &str) -> Vec<String> {
+        let is_name = |user: &String| user == name;
+        let targets = self.targets().into_iter();
+        let of_targets = targets
+            .filter(|target| target.auth.iter().any(is_name))
+            .map(|target| format!("auth of target {}", target.name));
+        let is_entry = |entry: &String| file::initiator_user(entry) == Some(name);
+        let groups = self.groups().into_iter();
+        let of_groups = groups
+            .filter(|group| group.initiators.iter().any(is_entry))
+            .map(|group| format!("group {}", group.id));
+        let server = self.document.get("server").and_then(Item::as_table_like);
+        let discovery = server.map(|server| table::texts(server, "discovery_auth"));
+        let of_server = discovery
+            .filter(|users| users.iter().any(is_name))
+            .map(|_| "discovery_auth".to_owned());
+        of_targets.chain(of_groups).chain(of_server).collect()
+    }
+
+    fn read<T>(&self, kind: Kind, read: fn(&dyn TableLike) -> T) -> Vec<T> {
+        let rows = rows(self.document.get(kind.list)).into_iter();
+        rows.filter_map(|row| match row {
+            Row::Table(table) => Some(read(table)),
+            Row::Text(_) => None,
+        })
+        .collect()
+    }
+
+    fn position(&self, kind: Kind, name: &str) -> Option<usize> {
+        let is_it = |row: &Row<'_>| {
+            let found = row.text(kind.identity);
+            found.is_some_and(|found| kind.is_same(found, name))
+        };
+        rows(self.document.get(kind.list)).iter().position(is_it)
+    }
+
+    fn find(&mut self, kind: Kind, name: &str) -> Result<Keys<'_>, EditError> {
+        let position = self.position(kind, name);
+        let list = self.document.get_mut(kind.list).and_then(List::of);
+        list.zip(position)
+            .and_then(|(list, position)| list.into_table(position))
+            .ok_or_else(|| kind.not_found(name))
+    }
+
+    /// The thing of this name, and whether it had to be made.
+    fn find_or_add(&mut self, kind: Kind, name: &str) -> Result<(Keys<'_>, bool), EditError> {
+        let found = self.position(kind, name);
+        if self
+            .document
+            .get_mut(kind.list)
+            .and_then(List::of)
+            .is_none()
+        {
+            let list = Item::ArrayOfTables(ArrayOfTables::new());
+            self.document.insert(kind.list, list);
+        }
+        let item = self.document.get_mut(kind.list);
+        let mut list = item
+            .and_then(List::of)
+            .ok_or_else(|| kind.not_found(name))?;
+        let position = found.unwrap_or(list.len());
+        if found.is_none() {
+            let identity = (kind.identity, Value::from(name));
+            list.insert(position, InlineTable::from_iter([identity]).into());
+        }
+        let keys = list.into_table(position);
+        Ok((keys.ok_or_else(|| kind.not_found(name))?, found.is_none()))
+    }
+
+    /// Removes a thing that nothing uses.
+    fn remove(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        uses: impl FnOnce(&Self) -> Vec<String>,
+    ) -> Result<(), EditError> {
+        let position = self.position(kind, name);
+        let position = position.ok_or_else(|| kind.not_found(name))?;
+        let by = uses(self);
+        if !by.is_empty() {
+            let (what, name) = (kind.list, name.to_owned());
+            return Err(EditError::InUse { what, name, by });
+        }
+        let Some(mut list) = self.document.get_mut(kind.list).and_then(List::of) else {
+            return Err(kind.not_found(name));
+        };
+        let detached = list.remove(position);
+        let is_bare = matches!(&list, List::Tables(tables) if tables.is_empty());
+        if is_bare {
+            self.document.remove(kind.list);
+        }
+        if let Some(text) = detached.and_then(|comments| comments.attach(&mut self.document).err())
+        {
+            let end = self.document.trailing().as_str().unwrap_or("");
+            let text = format!("{text}{end}");
+            self.document.set_trailing(text);
+        }
+        Ok(())
+    }
+}
+
+impl Kind {
+    fn not_found(self, name: &str) -> EditError {
+        EditError::NotFound {
+            what: self.list,
+            name: name.to_owned(),
+        }
+    }
+
+    /// Whether two names mean one thing: those of targets do in any case of letters.
+    fn is_same(self, a: &str, b: &str) -> bool {
+        a == b || (self.list == TARGET.list && a.eq_ignore_ascii_case(b))
+    }
+}
+
+/// The text as it is now.
+impl fmt::Display for Draft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rendered = self.document.to_string();
+        f.write_str(if rendered == self.rendered {
+            &self.original
+        } else {
+            &rendered
+        })
+    }
+}
+
+fn is_same_naa(a: &str, b: &str) -> bool {
+    a == b || Naa::parse(a).is_ok_and(|naa| Naa::parse(b) == Ok(naa))
+}
+
+fn set_mutual(user: &mut Keys<'_>, name: &str, file: &str) {
+    match user.table("mutual") {
+        Some(mut mutual) => {
+            mutual.set_text("name", Some(name), str::eq);
+            mutual.set_text("secret_file", Some(file), str::eq);
+        }
+        None => {
+            let keys = [("name", name), ("secret_file", file)];
+            let mutual = InlineTable::from_iter(keys);
+            user.set("mutual", Some(mutual.into()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! Why an edit cannot be made, whatever the rest of the configuration says.
+
+use crate::Rule;
+
+/// How many users of a thing a message names.
+const NAMED_MAX: usize = 4;
+
+/// Why an edit was not made. Nothing was changed.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EditError {
+    /// There is no such thing.
+    #[error("{what} {name:?} does not exist; add it first")]
+    NotFound {
+        /// What was looked for.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// Another thing has the name already.
+    #[error("{what} {name:?} exists already; choose another name")]
+    Exists {
+        /// What has it.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// Something still refers to it.
+    #[error("{what} {name:?} is still used by {}; remove it there first", some(.by))]
+    InUse {
+        /// What is used.
+        what: &'static str,
+        /// Its name.
+        name: String,
+        /// What uses it.
+        by: Vec<String>,
+    },
+    /// The only portal of a target.
+    #[error(
+        "portal {bind} is the only one of target {target}; add another first, or remove the target"
+    )]
+    LastPortal {
+        /// The target.
+        target: String,
+        /// The portal.
+        bind: String,
+    },
+    /// A unit cannot lose blocks that initiators know of.
+    #[error(
+        "lun {id:?} has {size_bytes} bytes and cannot shrink to {wanted_bytes}; make a new lun and copy what is needed"
+    )]
+    CannotShrink {
+        /// The unit.
+        id: String,
+        /// Its size.
+        size_bytes: u64,
+        /// What was asked for.
+        wanted_bytes: u64,
+    },
+    /// A block device has its size from elsewhere.
+    #[error(
+        "lun {id:?} is the block device {store}, which brings its own size; grow the device itself, as with lvextend"
+    )]
+    SizeOfDevice {
+        /// The unit.
+        id: String,
+        /// Its store.
+        store: String,
+    },
+    /// A user without a secret.
+    #[error("user {name:?} has no secret; give one, or the file that holds it")]
+    SecretMissing {
+        /// The user.
+        name: String,
+    },
+    /// A value that the edit would write is wrong in itself.
+    #[error(transparent)]
+    Rule(#[from] Rule),
+}
+
+/// The first of the names, and how many more there are.
+fn some(names: &[String]) -> String {
+    let shown: Vec<&str> = names.iter().take(NAMED_MAX).map(String::as_str).collect();
+    let shown = shown.join(", ");
+    match names.len().saturating_sub(NAMED_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}

@@ -1,0 +1,100 @@
+//! Another size in the text of a STORE; everything else of the text stays.
+
+use crate::keys::size_text;
+use crate::{EditError, StoreKind, StoreSpec};
+
+/// The STORE of unit `id` with another size.
+pub(super) fn resized(id: &str, text: &str, wanted_bytes: u64) -> Result<String, EditError> {
+    let store = StoreSpec::parse(text)?;
+    if let StoreKind::Block { .. } = store.kind {
+        return Err(EditError::SizeOfDevice {
+            id: id.to_owned(),
+            store: text.to_owned(),
+        });
+    }
+    match store.configured_size_bytes() {
+        Some(size_bytes) if size_bytes == wanted_bytes => return Ok(text.to_owned()),
+        Some(size_bytes) if size_bytes > wanted_bytes => {
+            return Err(EditError::CannotShrink {
+                id: id.to_owned(),
+                size_bytes,
+                wanted_bytes,
+            });
+        }
+        Some(_) | None => {}
+    }
+    let size = size_text(wanted_bytes);
+    let resized = match store.kind {
+        StoreKind::Memory { .. } | StoreKind::Null { .. } => {
+            let options = text.find('?').and_then(|at| text.get(at..));
+            format!("{}:{size}{}", store.kind.name(), options.unwrap_or(""))
+        }
+        StoreKind::Auto { .. } | StoreKind::File { .. } | StoreKind::Block { .. } => {
+            with_option(text, "size=", &size)
+        }
+    };
+    StoreSpec::parse(&resized)?;
+    Ok(resized)
+}
+
+/// The text with this option set: where it was, or at the end.
+fn with_option(text: &str, option: &str, value: &str) -> String {
+    let Some((place, options)) = text.split_once('?') else {
+        return format!("{text}?{option}{value}");
+    };
+    let mut options: Vec<String> = options.split('&').map(str::to_owned).collect();
+    let new = format!("{option}{value}");
+    match options.iter_mut().find(|old| old.starts_with(option)) {
+        Some(old) => *old = new,
+        None => options.push(new),
+    }
+    format!("{place}?{}", options.join("&"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn only_the_size_changes() {
+        for (text, bytes, expected) in [
+            ("mem:1G", 2 * GIB, "mem:2G"),
+            ("mem:1G?blocksize=4096", 2 * GIB, "mem:2G?blocksize=4096"),
+            ("null:1G", GIB + 512, "null:1073742336"),
+            ("mem:1024M", GIB, "mem:1024M"),
+            ("disk.img", GIB, "disk.img?size=1G"),
+            ("disk.img?thin", GIB, "disk.img?thin&size=1G"),
+            ("file:a?size=1M&thin", GIB, "file:a?size=1G&thin"),
+            ("file:a?size=1G", GIB, "file:a?size=1G"),
+        ] {
+            assert_eq!(resized("a", text, bytes).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_says_why_and_what_to_do() {
+        for (text, bytes, expected) in [
+            (
+                "mem:1G",
+                GIB - 512,
+                "lun \"a\" has 1073741824 bytes and cannot shrink to 1073741312; make a new lun and copy what is needed",
+            ),
+            (
+                "block:/dev/vg/a",
+                GIB,
+                "lun \"a\" is the block device block:/dev/vg/a, which brings its own size; grow the device itself, as with lvextend",
+            ),
+            (
+                "a.img?blocksize=4096",
+                5120,
+                "size 5120 is not a multiple of blocksize 4096; the next that fits is 8192",
+            ),
+            ("a.img", 0, "size \"0\" is 0 bytes; give at least one block"),
+        ] {
+            let error = resized("a", text, bytes).unwrap_err();
+            assert_eq!(error.to_string(), expected, "{text}");
+        }
+    }
+}

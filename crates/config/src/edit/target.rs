@@ -1,0 +1,325 @@
+//! Changes to targets, their portals and the units they show.
+
+use api::spec;
+use toml_edit::{InlineTable, Item, Value};
+
+use super::list::{List, Row, array_of, rows};
+use super::table::Keys;
+use super::{Draft, EditError, TARGET, read};
+use crate::address::{is_same_bind, parse_bind};
+use crate::{ChapAlgorithm, HostPort, IscsiName, PORTAL_DEFAULT, shorthand};
+
+impl Draft {
+    /// Adds a target, or changes the one with this name. Tells whether it was made.
+    ///
+    /// # Errors
+    ///
+    /// Its name is none.
+    pub fn put_target(&mut self, target: &spec::Target) -> Result<bool, EditError> {
+        IscsiName::parse(&target.name)?;
+        let (mut keys, is_made) = self.find_or_add(TARGET, &target.name)?;
+        keys.set_text("alias", target.alias.as_deref(), str::eq);
+        set_portals(&mut keys, target.portals.as_deref());
+        set_names(&mut keys, "auth", &target.auth);
+        set_algorithms(&mut keys, target.chap_algorithms.as_deref());
+        set_luns(&mut keys, &target.luns);
+        Ok(is_made)
+    }
+
+    /// Removes a target.
+    ///
+    /// # Errors
+    ///
+    /// There is none with this name.
+    pub fn remove_target(&mut self, name: &str) -> Result<(), EditError> {
+        self.remove(TARGET, name, |_| Vec::new())
+    }
+
+    /// Shows a unit under a number of a target, or changes what is there. Tells whether the
+    /// number was free.
+    ///
+    /// # Errors
+    ///
+    /// There is no such target.
+    pub fn put_target_lun(
+        &mut self,
+        target: &str,
+        lun: &spec::TargetLun,
+    ) -> Result<bool, EditError> {
+        let mut target = self.find(TARGET, target)?;
+        let found = position_of_lun(&target, lun.lun);
+        match (target.list("luns"), found) {
+            (Some(mut list), Some(at)) => {
+                if let Some(mut keys) = list.table(at) {
+                    set_target_lun(&mut keys, lun);
+                }
+            }
+            (Some(mut list), None) => list.insert(list.len(), lun_value(lun)),
+            (None, _) => target.set("luns", Some(array_of([lun_value(lun)]).into())),
+        }
+        Ok(found.is_none())
+    }
+
+    /// Takes a number from a target.
+    ///
+    /// # Errors
+    ///
+    /// There is no such target, or nothing under the number.
+    pub fn remove_target_lun(&mut self, target: &str, lun: u16) -> Result<(), EditError> {
+        let mut keys = self.find(TARGET, target)?;
+        let found = position_of_lun(&keys, lun);
+        let (mut list, at) = keys
+            .list("luns")
+            .zip(found)
+            .ok_or_else(|| EditError::NotFound {
+                what: "lun",
+                name: format!("{lun} of target {target}"),
+            })?;
+        list.remove(at);
+        tidy(&mut keys, "luns");
+        Ok(())
+    }
+
+    /// Adds a portal to a target, or changes the one that is bound to this address. Tells whether
+    /// it was made. A target that has the default portal keeps it.
+    ///
+    /// # Errors
+    ///
+    /// There is no such target, or the address is none.
+    pub fn put_portal(&mut self, target: &str, portal: &spec::Portal) -> Result<bool, EditError> {
+        parse_bind(&portal.bind)?;
+        let mut target = self.find(TARGET, target)?;
+        let mut portals = portals(&target);
+        let found = portals
+            .iter()
+            .position(|there| is_same_bind(&there.bind, &portal.bind));
+        match found.and_then(|at| portals.get_mut(at)) {
+            Some(slot) => *slot = portal.clone(),
+            None => portals.push(portal.clone()),
+        }
+        set_portals(&mut target, Some(&portals));
+        Ok(found.is_none())
+    }
+
+    /// Removes the portal of a target that is bound to this address.
+    ///
+    /// # Errors
+    ///
+    /// There is no such target or portal, or it is the only one.
+    pub fn remove_portal(&mut self, target: &str, bind: &str) -> Result<(), EditError> {
+        let mut keys = self.find(TARGET, target)?;
+        let portals = portals(&keys);
+        let found = portals
+            .iter()
+            .position(|portal| is_same_bind(&portal.bind, bind));
+        let at = found.ok_or_else(|| EditError::NotFound {
+            what: "portal",
+            name: format!("{bind} of target {target}"),
+        })?;
+        if portals.len() == 1 {
+            return Err(EditError::LastPortal {
+                target: target.to_owned(),
+                bind: bind.to_owned(),
+            });
+        }
+        if let Some(mut list) = keys.list("portals") {
+            list.remove(at);
+        }
+        Ok(())
+    }
+
+    /// Calls a unit by its new `id` wherever a target shows it.
+    pub(super) fn follow_rename(&mut self, old: &str, new: &str) {
+        let Some(mut targets) = self.document.get_mut(TARGET.list).and_then(List::of) else {
+            return;
+        };
+        for at in 0..targets.len() {
+            let Some(mut target) = targets.table(at) else {
+                continue;
+            };
+            let Some(mut luns) = target.list("luns") else {
+                continue;
+            };
+            for at in 0..luns.len() {
+                if luns.row(at).and_then(|row| row.text("id")) == Some(old)
+                    && let Some(mut keys) = luns.table(at)
+                {
+                    keys.set_text("id", Some(new), str::eq);
+                }
+            }
+        }
+    }
+}
+
+/// The portals of a target, the default one too.
+fn portals(target: &Keys<'_>) -> Vec<spec::Portal> {
+    match target.read().get("portals") {
+        Some(list) => rows(Some(list)).into_iter().map(read::portal).collect(),
+        None => vec![spec::Portal {
+            bind: PORTAL_DEFAULT.to_string(),
+            advertise: None,
+            group: None,
+        }],
+    }
+}
+
+fn set_portals(target: &mut Keys<'_>, wanted: Option<&[spec::Portal]>) {
+    let Some(wanted) = wanted else {
+        target.remove("portals");
+        return;
+    };
+    let there = portals(target);
+    let is_same = |(a, b): (&spec::Portal, &spec::Portal)| is_same_portal(a, b);
+    if there.len() == wanted.len() && there.iter().zip(wanted).all(is_same) {
+        return;
+    }
+    let names: Vec<String> = wanted
+        .iter()
+        .map(|portal| bind_form(&portal.bind))
+        .collect();
+    let Some(mut list) = target.list("portals") else {
+        let array = wanted.iter().map(portal_value).collect();
+        target.set("portals", Some(Value::Array(array)));
+        return;
+    };
+    let name = |row: Row<'_>| bind_form(&read::portal(row).bind);
+    let is_inline = matches!(list, List::Inline(_));
+    let make = |at: usize| match wanted.get(at) {
+        Some(portal) if is_inline => portal_value(portal),
+        Some(portal) => portal_table(portal).into(),
+        None => Value::from(""),
+    };
+    list.reconcile(&names, name, make);
+    for (at, portal) in wanted.iter().enumerate() {
+        let there = list.row(at).map(read::portal);
+        if there.is_none_or(|there| is_same_portal(&there, portal)) {
+            continue;
+        }
+        match list.table(at) {
+            Some(mut keys) => set_portal(&mut keys, portal),
+            None => list.replace(at, portal_value(portal)),
+        }
+    }
+}
+
+fn set_portal(keys: &mut Keys<'_>, portal: &spec::Portal) {
+    let is_same = |a: &str, b: &str| a == b || HostPort::parse(a).ok() == HostPort::parse(b).ok();
+    keys.set_text("advertise", portal.advertise.as_deref(), is_same);
+    let there = read::number(keys.read(), "group");
+    if group_tag(there) != group_tag(portal.group) {
+        keys.set("group", portal.group.map(|tag| Value::from(i64::from(tag))));
+    }
+}
+
+fn is_same_portal(a: &spec::Portal, b: &spec::Portal) -> bool {
+    is_same_bind(&a.bind, &b.bind)
+        && a.advertise == b.advertise
+        && group_tag(a.group) == group_tag(b.group)
+}
+
+fn group_tag(given: Option<u16>) -> u16 {
+    given.unwrap_or(shorthand::GROUP_TAG_DEFAULT)
+}
+
+/// The one form of an address to listen on.
+fn bind_form(bind: &str) -> String {
+    parse_bind(bind).map_or_else(|_| bind.to_owned(), |address| address.to_string())
+}
+
+/// The short form where it says all.
+fn portal_value(portal: &spec::Portal) -> Value {
+    if portal.advertise.is_none() && portal.group.is_none() {
+        return Value::from(portal.bind.as_str());
+    }
+    portal_table(portal).into()
+}
+
+fn portal_table(portal: &spec::Portal) -> InlineTable {
+    let mut table = InlineTable::from_iter([("bind", portal.bind.as_str())]);
+    set_portal(&mut Keys::Inline(&mut table), portal);
+    table
+}
+
+fn position_of_lun(target: &Keys<'_>, lun: u16) -> Option<usize> {
+    rows(target.read().get("luns"))
+        .into_iter()
+        .position(|row| read::target_lun(row).is_some_and(|entry| entry.lun == lun))
+}
+
+fn set_luns(target: &mut Keys<'_>, wanted: &[spec::TargetLun]) {
+    // The order of the file means nothing here, so it stays.
+    let there: Vec<u16> = rows(target.read().get("luns"))
+        .into_iter()
+        .filter_map(|row| Some(read::target_lun(row)?.lun))
+        .collect();
+    let order: std::collections::HashMap<u16, usize> = there.into_iter().zip(0..).collect();
+    let mut wanted: Vec<&spec::TargetLun> = wanted.iter().collect();
+    wanted.sort_by_key(|entry| order.get(&entry.lun).copied().unwrap_or(usize::MAX));
+
+    let Some(mut list) = target.list("luns") else {
+        if !wanted.is_empty() {
+            let array = array_of(wanted.into_iter().map(lun_value));
+            target.set("luns", Some(array.into()));
+        }
+        return;
+    };
+    let names: Vec<String> = wanted.iter().map(|entry| entry.lun.to_string()).collect();
+    let name = |row: Row<'_>| match read::target_lun(row) {
+        Some(entry) => entry.lun.to_string(),
+        None => String::new(),
+    };
+    let make = |at: usize| {
+        wanted
+            .get(at)
+            .map_or_else(|| Value::from(""), |entry| lun_value(entry))
+    };
+    list.reconcile(&names, name, make);
+    for (at, entry) in wanted.iter().enumerate() {
+        if let Some(mut keys) = list.table(at) {
+            set_target_lun(&mut keys, entry);
+        }
+    }
+    tidy(target, "luns");
+}
+
+fn lun_value(lun: &spec::TargetLun) -> Value {
+    let mut table = InlineTable::from_iter([("lun", i64::from(lun.lun))]);
+    set_target_lun(&mut Keys::Inline(&mut table), lun);
+    table.into()
+}
+
+fn set_target_lun(keys: &mut Keys<'_>, lun: &spec::TargetLun) {
+    keys.set_text("id", Some(&lun.id), str::eq);
+    set_names(keys, "groups", &lun.groups);
+    if read::flag(keys.read(), "readonly") != lun.readonly {
+        keys.set("readonly", lun.readonly.then(|| Value::from(true)));
+    }
+}
+
+/// A list of names; the key goes away with the last of them.
+fn set_names(keys: &mut Keys<'_>, key: &str, wanted: &[String]) {
+    if wanted.is_empty() && !rows(keys.read().get(key)).is_empty() {
+        keys.remove(key);
+    } else if !wanted.is_empty() {
+        keys.set_texts(key, wanted, str::to_owned);
+    }
+}
+
+fn set_algorithms(target: &mut Keys<'_>, wanted: Option<&[String]>) {
+    const KEY: &str = "chap_algorithms";
+    let is_default = |words: &[String]| words.iter().eq(ChapAlgorithm::ALL.map(|a| a.as_str()));
+    match wanted {
+        None => target.remove(KEY),
+        Some(words) if is_default(words) && target.read().get(KEY).is_none() => {}
+        Some(words) => target.set_texts(KEY, words, str::to_owned),
+    }
+}
+
+/// Takes the key of an empty `[[list]]` away, which would otherwise come back as `list = []`.
+fn tidy(keys: &mut Keys<'_>, key: &str) {
+    let is_bare =
+        matches!(keys.read().get(key), Some(Item::ArrayOfTables(tables)) if tables.is_empty());
+    if is_bare {
+        keys.remove(key);
+    }
+}

@@ -1,0 +1,352 @@
+//! One text and one edit in, the text afterwards out.
+
+use super::*;
+
+const TEXT: &str = r#"# The site.
+
+# Of the demo.
+[[lun]]
+id = "a"
+store = "mem:1M"   # grows
+
+[[lun]]
+id = "b"
+store = "file:b.img?size=1M&thin"
+
+[[user]]
+name = "alice"
+secret_file = "alice.secret"
+
+[[group]]
+id = "lab"
+initiators = [
+    "iqn.x:*", # all of x
+    "192.0.2.1",
+]
+
+# What initiators see.
+[[target]]
+name = "iqn.2026-11.example.tarn:t"
+luns = [
+    { lun = 1, id = "a" }, # the first
+    { lun = 0, id = "b", groups = ["lab"] },
+]
+
+[limits]
+queue_depth = 64 # few
+"#;
+
+fn draft(text: &str) -> Draft {
+    Draft::parse(text).unwrap()
+}
+
+/// What the text became: the lines that went and those that came.
+fn change(text: &str, edit: impl FnOnce(&mut Draft)) -> (Vec<String>, Vec<String>) {
+    let mut draft = draft(text);
+    edit(&mut draft);
+    let after = draft.to_string();
+    if let Err(error) = Model::from_toml(&after, Path::new("after")) {
+        panic!("{error}\n{after}");
+    }
+    let without = |a: &str, b: &str| {
+        let b: Vec<_> = b.lines().collect();
+        let gone = a.lines().filter(|line| !b.contains(line));
+        gone.map(str::to_owned).collect()
+    };
+    (without(text, &after), without(&after, text))
+}
+
+fn lun(id: &str, store: &str) -> spec::Lun {
+    spec::Lun {
+        id: id.to_owned(),
+        store: store.to_owned(),
+        serial: None,
+        naa: None,
+    }
+}
+
+fn entry(lun: u16, id: &str) -> spec::TargetLun {
+    spec::TargetLun {
+        lun,
+        id: id.to_owned(),
+        groups: Vec::new(),
+        readonly: false,
+    }
+}
+
+fn portal(bind: &str, group: Option<u16>) -> spec::Portal {
+    spec::Portal {
+        bind: bind.to_owned(),
+        advertise: None,
+        group,
+    }
+}
+
+const T: &str = "iqn.2026-11.example.tarn:T";
+
+#[test]
+fn each_edit_changes_its_lines_and_no_others() {
+    type Edit = fn(&mut Draft);
+    let cases: [(Edit, &[&str], &[&str]); 15] = [
+        (
+            |d| assert_eq!(d.put_lun(&lun("a", "mem:2M")), Ok(false)),
+            &["store = \"mem:1M\"   # grows"],
+            &["store = \"mem:2M\"   # grows"],
+        ),
+        (
+            |d| assert_eq!(d.put_lun(&lun("c", "mem:2M")), Ok(true)),
+            &[],
+            &["id = \"c\"", "store = \"mem:2M\""],
+        ),
+        (
+            |d| d.resize_lun("b", 2 << 20).unwrap(),
+            &["store = \"file:b.img?size=1M&thin\""],
+            &["store = \"file:b.img?size=2M&thin\""],
+        ),
+        (
+            |d| d.rename_lun("a", "z").unwrap(),
+            &["id = \"a\"", "    { lun = 1, id = \"a\" }, # the first"],
+            &["id = \"z\"", "    { lun = 1, id = \"z\" }, # the first"],
+        ),
+        (
+            |d| assert_eq!(d.put_target_lun(T, &entry(2, "a")), Ok(true)),
+            &[],
+            &["    { lun = 2, id = \"a\" },"],
+        ),
+        (
+            |d| assert_eq!(d.put_target_lun(T, &entry(0, "b")), Ok(false)),
+            &["    { lun = 0, id = \"b\", groups = [\"lab\"] },"],
+            &["    { lun = 0, id = \"b\" },"],
+        ),
+        (
+            |d| {
+                let readonly = spec::TargetLun {
+                    readonly: true,
+                    ..entry(1, "a")
+                };
+                assert_eq!(d.put_target_lun(T, &readonly), Ok(false));
+            },
+            &["    { lun = 1, id = \"a\" }, # the first"],
+            &["    { lun = 1, id = \"a\", readonly = true }, # the first"],
+        ),
+        (
+            |d| d.remove_target_lun(T, 1).unwrap(),
+            &["    { lun = 1, id = \"a\" }, # the first"],
+            &[],
+        ),
+        (
+            |d| assert_eq!(d.put_portal(T, &portal("192.0.2.1:1", Some(2))), Ok(true)),
+            &[],
+            &["portals = [\"127.0.0.1:3260\", { bind = \"192.0.2.1:1\", group = 2 }]"],
+        ),
+        (
+            |d| assert_eq!(d.put_portal(T, &portal("127.0.0.1", Some(1))), Ok(false)),
+            &[],
+            &[],
+        ),
+        (
+            |d| {
+                let group = spec::Group {
+                    id: "lab".to_owned(),
+                    initiators: ["IQN.x:*", "alice", "192.0.2.1/32"]
+                        .map(str::to_owned)
+                        .to_vec(),
+                };
+                assert_eq!(d.put_group(&group), Ok(false));
+            },
+            &[],
+            &["    \"alice\","],
+        ),
+        (
+            |d| {
+                let user = spec::User {
+                    name: "alice".to_owned(),
+                    secret_file: None,
+                    secret: None,
+                    mutual: Some(spec::Mutual {
+                        name: "tarn".to_owned(),
+                        secret_file: Some("m".to_owned()),
+                        secret: None,
+                    }),
+                };
+                assert_eq!(d.put_user(&user), Ok(false));
+            },
+            &[],
+            &["mutual = { name = \"tarn\", secret_file = \"m\" }"],
+        ),
+        (
+            |d| d.remove_user("alice").unwrap(),
+            &[
+                "[[user]]",
+                "name = \"alice\"",
+                "secret_file = \"alice.secret\"",
+            ],
+            &[],
+        ),
+        (
+            |d| d.remove_target(T).unwrap(),
+            &[
+                "# What initiators see.",
+                "[[target]]",
+                "name = \"iqn.2026-11.example.tarn:t\"",
+                "luns = [",
+                "    { lun = 1, id = \"a\" }, # the first",
+                "    { lun = 0, id = \"b\", groups = [\"lab\"] },",
+            ],
+            &[],
+        ),
+        (
+            |d| {
+                d.remove_target_lun(T, 1).unwrap();
+                d.remove_lun("a").unwrap();
+            },
+            &[
+                "# Of the demo.",
+                "id = \"a\"",
+                "store = \"mem:1M\"   # grows",
+                "    { lun = 1, id = \"a\" }, # the first",
+            ],
+            &[],
+        ),
+    ];
+    for (number, (edit, gone, come)) in cases.into_iter().enumerate() {
+        let (was_gone, has_come) = change(TEXT, edit);
+        assert_eq!(
+            (was_gone.as_slice(), has_come.as_slice()),
+            (
+                &gone.iter().map(|&l| l.to_owned()).collect::<Vec<_>>()[..],
+                &come.iter().map(|&l| l.to_owned()).collect::<Vec<_>>()[..]
+            ),
+            "edit {number}"
+        );
+    }
+}
+
+#[test]
+fn putting_what_is_there_leaves_every_byte() {
+    let windows = TEXT.replace('\n', "\r\n");
+    for text in [
+        TEXT,
+        &windows,
+        include_str!("../../../../examples/tarn.toml"),
+    ] {
+        let mut draft = draft(text);
+        let model = Model::from_toml(text, Path::new("tarn.toml")).unwrap();
+        let specs = model.to_specs();
+        for lun in draft.luns().iter().chain(&specs.luns) {
+            assert_eq!(draft.put_lun(lun), Ok(false));
+        }
+        for target in draft.targets().iter().chain(&specs.targets) {
+            assert_eq!(draft.put_target(target), Ok(false));
+        }
+        for group in draft.groups().iter().chain(&specs.groups) {
+            assert_eq!(draft.put_group(group), Ok(false));
+        }
+        for user in draft.users().iter().chain(&specs.users) {
+            assert_eq!(draft.put_user(user), Ok(false));
+        }
+        assert_eq!(draft.to_string(), text);
+    }
+}
+
+#[test]
+fn what_cannot_be_done_says_why_and_changes_nothing() {
+    type Edit = fn(&mut Draft) -> Result<(), EditError>;
+    let cases: [(Edit, &str); 12] = [
+        (
+            |d| d.remove_lun("a"),
+            "lun \"a\" is still used by target iqn.2026-11.example.tarn:t; remove it there first",
+        ),
+        (
+            |d| d.remove_lun("x"),
+            "lun \"x\" does not exist; add it first",
+        ),
+        (
+            |d| d.rename_lun("a", "b"),
+            "lun \"b\" exists already; choose another name",
+        ),
+        (
+            |d| d.resize_lun("a", 512),
+            "lun \"a\" has 1048576 bytes and cannot shrink to 512; make a new lun and copy what is needed",
+        ),
+        (
+            |d| d.remove_group("lab"),
+            "group \"lab\" is still used by lun 0 of target iqn.2026-11.example.tarn:t; remove it there first",
+        ),
+        (
+            |d| d.remove_portal(T, "127.0.0.1:3260"),
+            "portal 127.0.0.1:3260 is the only one of target iqn.2026-11.example.tarn:T; add another first, or remove the target",
+        ),
+        (
+            |d| d.remove_portal(T, "127.0.0.1:1"),
+            "portal \"127.0.0.1:1 of target iqn.2026-11.example.tarn:T\" does not exist; add it first",
+        ),
+        (
+            |d| d.remove_target_lun(T, 9),
+            "lun \"9 of target iqn.2026-11.example.tarn:T\" does not exist; add it first",
+        ),
+        (
+            |d| d.put_target_lun("iqn.x", &entry(0, "a")).map(drop),
+            "target \"iqn.x\" does not exist; add it first",
+        ),
+        (
+            |d| d.put_lun(&lun("a", "mem:x")).map(drop),
+            "size \"x\": no number; write it as 512, 64k, 1M, 2G or 1T",
+        ),
+        (
+            |d| {
+                let group = spec::Group {
+                    id: "lab".to_owned(),
+                    initiators: Vec::new(),
+                };
+                d.put_group(&group).map(drop)
+            },
+            "the list is empty; name an initiator, or write \"*\" for all",
+        ),
+        (
+            |d| {
+                let user = spec::User {
+                    name: "bob".to_owned(),
+                    secret_file: None,
+                    secret: None,
+                    mutual: None,
+                };
+                d.put_user(&user).map(drop)
+            },
+            "user \"bob\" has no secret; give one, or the file that holds it",
+        ),
+    ];
+    for (edit, expected) in cases {
+        let mut draft = draft(TEXT);
+        assert_eq!(edit(&mut draft).unwrap_err().to_string(), expected);
+        assert_eq!(draft.to_string(), TEXT, "{expected}");
+    }
+}
+
+#[test]
+fn a_user_is_held_by_targets_groups_and_discovery() {
+    let text = TEXT
+        .replace("\"192.0.2.1\"", "\"alice\"")
+        .replace("luns = [", "auth = [\"alice\"]\nluns = [")
+        + "[server]\ndiscovery_auth = [\"alice\"]\n";
+    assert_eq!(
+        draft(&text).remove_user("alice").unwrap_err().to_string(),
+        "user \"alice\" is still used by auth of target iqn.2026-11.example.tarn:t, group lab, discovery_auth; remove it there first"
+    );
+}
+
+#[test]
+fn a_headline_outlives_the_table_below_it() {
+    let mut draft = draft(TEXT);
+    draft.remove_target_lun(T, 1).unwrap();
+    draft.remove_lun("a").unwrap();
+    assert!(
+        draft
+            .to_string()
+            .starts_with("# The site.\n\n[[lun]]\nid = \"b\"\n")
+    );
+
+    let mut last = Draft::parse("# Nobody.\n\n[[lun]]\nid = \"a\"\nstore = \"mem:1M\"\n").unwrap();
+    last.remove_lun("a").unwrap();
+    assert_eq!(last.to_string(), "# Nobody.\n\n");
+}
