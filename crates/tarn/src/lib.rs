@@ -22,6 +22,7 @@ pub mod prepare;
 mod scratch;
 pub mod secret;
 mod serve;
+mod service;
 mod signal;
 pub mod state;
 

@@ -17,7 +17,7 @@ use crate::daemon::{
 };
 use crate::prepare::Prepared;
 use crate::signal::Signals;
-use crate::{StartError, say};
+use crate::{StartError, say, service};
 
 /// Serves until SIGTERM or SIGINT.
 ///
@@ -66,7 +66,9 @@ pub(crate) fn serve(prepared: Prepared) -> anyhow::Result<()> {
         events,
     })?;
     say(io::stdout().lock(), &text);
+    service::ready(&daemon.in_words());
     let signal = signals.wait(|| reload(&daemon));
+    service::stopping();
     tracing::info!(signal, "stopping");
     if plane.stop() {
         tracing::info!("stopped");
@@ -78,6 +80,7 @@ pub(crate) fn serve(prepared: Prepared) -> anyhow::Result<()> {
 
 /// Applies the configuration file as it is now.
 fn reload(daemon: &Daemon) {
+    service::reloading();
     match daemon.apply_file() {
         Ok(applied) => {
             let steps = applied.steps.len();
@@ -85,6 +88,7 @@ fn reload(daemon: &Daemon) {
         }
         Err(problem) => tracing::error!(%problem, "nothing was changed"),
     }
+    service::ready(&daemon.in_words());
 }
 
 /// Opens every store and binds every address, once.

@@ -146,6 +146,15 @@ impl Daemon {
         })
     }
 
+    /// What is served, in one line for the service manager.
+    pub(crate) fn in_words(&self) -> String {
+        let in_force = self.in_force();
+        let model = &in_force.running.model;
+        let (targets, luns) = (model.targets().len(), model.units().len());
+        let revision = in_force.document.revision;
+        format!("revision {revision}: targets {targets}, luns {luns}")
+    }
+
     /// Applies the configuration file as it is now.
     pub(crate) fn apply_file(&self) -> Result<Applied, Problem> {
         let file = self.file()?;
