@@ -56,6 +56,13 @@ pub struct SocketFile {
     _lock: File,
 }
 
+impl SocketFile {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|own| own == self.identity) {

@@ -38,6 +38,17 @@ pub struct Listeners {
     pub tcp: Vec<TcpEndpoint>,
 }
 
+impl Listeners {
+    /// The addresses of TCP, as they were bound.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        let addresses = self
+            .tcp
+            .iter()
+            .map(|endpoint| endpoint.listener.local_addr());
+        addresses.filter_map(Result::ok).collect()
+    }
+}
+
 /// A TCP listener.
 #[derive(Debug)]
 pub struct TcpEndpoint {

@@ -8,6 +8,9 @@ use zeroize::Zeroizing;
 use crate::StartError;
 use crate::secret::Secret;
 
+/// The user who may do everything.
+const ROOT: u32 = 0;
+
 /// What the process takes from its surroundings. No other code reads the environment.
 #[derive(Clone, Default)]
 #[expect(
@@ -21,6 +24,12 @@ pub struct Environment {
     pub home: Option<PathBuf>,
     /// `XDG_STATE_HOME`.
     pub xdg_state_home: Option<PathBuf>,
+    /// `XDG_RUNTIME_DIR`.
+    pub xdg_runtime_dir: Option<PathBuf>,
+    /// `RUNTIME_DIRECTORY`: what the service manager has made for this service, the first of them.
+    pub runtime_directory: Option<PathBuf>,
+    /// `TARN_SOCKET`: where the administration listens, and where the verbs look for it.
+    pub socket: Option<PathBuf>,
     /// `TARN_LOG`.
     pub log: Option<String>,
     /// `TARN_BENCH_SECRET`.
@@ -42,6 +51,15 @@ impl Environment {
             uid: rustix::process::geteuid().as_raw(),
             home: path("HOME"),
             xdg_state_home: path("XDG_STATE_HOME"),
+            xdg_runtime_dir: path("XDG_RUNTIME_DIR"),
+            runtime_directory: std::env::var_os("RUNTIME_DIRECTORY").and_then(|paths| {
+                // Spec: systemd.exec(5); several are joined by colons.
+                let first = std::env::split_paths(&paths).next()?;
+                first.is_absolute().then_some(first)
+            }),
+            socket: std::env::var_os("TARN_SOCKET")
+                .filter(|path| !path.is_empty())
+                .map(PathBuf::from),
             log: std::env::var_os("TARN_LOG").map(|text| text.to_string_lossy().into_owned()),
             bench_secret: std::env::var_os("TARN_BENCH_SECRET").map(|text| {
                 Secret::from_text(&Zeroizing::new(text.to_string_lossy().into_owned()))
@@ -53,13 +71,23 @@ impl Environment {
         }
     }
 
+    /// Where the socket of the administration is when nobody says, the best place first. The verbs
+    /// look there too.
+    pub fn socket_directories(&self) -> Vec<PathBuf> {
+        let system = (self.uid == ROOT).then(|| PathBuf::from("/run/tarn"));
+        let user = self.xdg_runtime_dir.as_ref().map(|path| path.join("tarn"));
+        let mut places: Vec<PathBuf> = self.runtime_directory.clone().into_iter().collect();
+        places.extend(system.or(user));
+        places.dedup();
+        places
+    }
+
     /// Where the state lives when nobody says.
     ///
     /// # Errors
     ///
     /// The user has no home.
     pub fn state_directory(&self) -> Result<PathBuf, StartError> {
-        const ROOT: u32 = 0;
         if self.uid == ROOT {
             return Ok(PathBuf::from("/var/lib/tarn"));
         }

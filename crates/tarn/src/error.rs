@@ -22,6 +22,20 @@ pub enum StartError {
         /// What the system says.
         source: io::Error,
     },
+    /// The administration cannot listen where it was asked to.
+    #[error("{place}: {source}")]
+    AdminAddress {
+        /// Where the address is named.
+        place: Place,
+        /// Why.
+        source: admin::ListenError,
+    },
+    /// The administration cannot have its socket.
+    #[error(transparent)]
+    AdminSocket(#[from] admin::ListenError),
+    /// The administration cannot start.
+    #[error(transparent)]
+    Admin(#[from] admin::StartError),
     /// The logging filter of the environment is wrong.
     #[error("TARN_LOG={text:?} is no log filter, use off, error, warn, info, debug or trace")]
     LogFilter {

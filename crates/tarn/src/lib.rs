@@ -9,6 +9,7 @@
 #![warn(missing_docs)]
 
 mod access;
+mod administration;
 pub mod banner;
 mod bench;
 pub mod cli;
