@@ -65,6 +65,10 @@ where
 }
 
 /// The one table from what the system says about a socket to what is the matter.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the system may say anything; only these have a remedy of their own"
+)]
 fn of_socket(path: &Path, source: io::Error) -> ClientError {
     let path = path.to_owned();
     match source.kind() {

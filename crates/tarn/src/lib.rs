@@ -18,6 +18,7 @@ pub mod environment;
 pub mod error;
 pub mod locate;
 pub mod logging;
+mod mount;
 pub mod prepare;
 #[cfg(test)]
 mod scratch;
@@ -35,6 +36,7 @@ use clap::Parser as _;
 use clap::error::ErrorKind;
 
 pub use crate::bench::{BenchArgs, CpuList};
+pub use crate::mount::MountArgs;
 pub use cli::{CheckArgs, Cli, Command, ServeArgs};
 pub use environment::Environment;
 pub use error::StartError;
@@ -54,6 +56,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let outcome = match &cli.command {
         Command::Serve(args) => serve(args, &environment),
         Command::Check(args) => check(args, &environment),
+        Command::Mount(args) => mount::run(args, &environment),
         Command::Bench(args) => bench::run(args, &environment),
     };
     match outcome {
