@@ -14,7 +14,8 @@
 //! | `view` | what the model looks at, and how the daemon is asked for it once a second |
 //! | `refusal` | why not: text and error number |
 //! | `inode`, `handle` | what the kernel holds: numbers of places, open files |
-//! | `filesystem` | requests of the kernel |
+//! | `tree` | what a request asks for: from numbers to places, from refusals to error numbers |
+//! | `filesystem` | requests of the kernel and their answers |
 //! | `mount` | the life of a mount |
 //!
 //! Only the last three know FUSE. Nothing here knows a command line or prints.
@@ -33,6 +34,7 @@ mod refusal;
 mod table;
 #[cfg(test)]
 mod testing;
+mod tree;
 mod view;
 
-pub use mount::{LIMITS, MountError, Mounted};
+pub use mount::{LIMITS, MountError, Mounted, Stopper};

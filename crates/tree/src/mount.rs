@@ -12,7 +12,7 @@ use client::{Client, ClientError, Limits, path};
 use fuser::{Config, MountOption, Session, SessionUnmounter};
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::filesystem::Tree;
+use crate::tree::Tree;
 use crate::view::Daemon;
 
 /// Limits for the client of a tree. A question is short, because a program waits in a system call
@@ -152,9 +152,12 @@ impl Mounted {
             stopper,
             happenings,
         } = self;
-        let broken = |source| MountError::Broken { path, source };
+        let broken = |source| MountError::Broken {
+            path: path.clone(),
+            source,
+        };
         let waiter = thread::Builder::new().name("tree-end".to_owned());
-        let _detached = waiter.spawn(move || stop(stopper));
+        waiter.spawn(move || stop(stopper)).map_err(broken)?;
         // All senders gone is an end, too.
         match happenings.recv() {
             Ok(Happening::End(outcome)) => outcome.map_err(broken),
