@@ -7,6 +7,7 @@ use config::LogLevel;
 
 use crate::bench::BenchArgs;
 use crate::import::ImportArgs;
+use crate::mount::MountArgs;
 
 /// A SAN in one program: serves files, block devices and memory as iSCSI disks.
 #[derive(Debug, Parser)]
@@ -24,6 +25,8 @@ pub enum Command {
     Serve(ServeArgs),
     /// Check a configuration file, its secrets and its stores; serve nothing.
     Check(CheckArgs),
+    /// Show the running state as a file tree, to read and to write.
+    Mount(MountArgs),
     /// Measure targets: I/Os a second, latency, CPU time; or verify that they keep data.
     Bench(Box<BenchArgs>),
     /// Make a configuration of that of another target: tgt, LIO, SCST, IET, istgt, FreeBSD.
@@ -172,7 +175,7 @@ mod tests {
     #[test]
     fn every_flag_says_who_needs_it() {
         let command = Cli::command();
-        for name in ["serve", "bench", "import"] {
+        for name in ["serve", "mount", "bench", "import"] {
             let subcommand = command.find_subcommand(name).unwrap();
             for argument in subcommand.get_arguments().filter(|a| !a.is_positional()) {
                 let help = argument.get_help().unwrap().to_string();

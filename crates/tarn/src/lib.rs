@@ -19,6 +19,7 @@ pub mod error;
 mod import;
 pub mod locate;
 pub mod logging;
+mod mount;
 pub mod prepare;
 #[cfg(test)]
 mod scratch;
@@ -36,6 +37,7 @@ use clap::Parser as _;
 use clap::error::ErrorKind;
 
 pub use crate::bench::{BenchArgs, CpuList};
+pub use crate::mount::MountArgs;
 pub use cli::{CheckArgs, Cli, Command, ServeArgs};
 pub use environment::Environment;
 pub use error::StartError;
@@ -56,6 +58,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let outcome = match &cli.command {
         Command::Serve(args) => serve(args, &environment),
         Command::Check(args) => check(args, &environment),
+        Command::Mount(args) => mount::run(args, &environment),
         Command::Bench(args) => bench::run(args, &environment),
         Command::Import(args) => import::run(args),
     };

@@ -15,6 +15,11 @@ impl Signals {
         Caught::new([SIGTERM, SIGINT, SIGHUP]).map(Self)
     }
 
+    /// Waits for any of them: a hang-up ends what has no configuration to read again.
+    pub(crate) fn wait_for_any(mut self) {
+        self.0.forever().next();
+    }
+
     /// Waits for one that ends the program and gives its name; `reload` is called at every SIGHUP.
     pub(crate) fn wait(mut self, mut reload: impl FnMut()) -> &'static str {
         for signal in self.0.forever() {

@@ -1,0 +1,270 @@
+//! The tree over a fixed daemon.
+
+use api::spec;
+
+use super::*;
+use crate::refusal::Number;
+use crate::table;
+use crate::testing::{Fixed, IQN, daemon};
+
+/// The place of a path, name by name.
+fn place(view: &Arc<dyn View>, path: &str) -> Result<Place, Refusal> {
+    let mut place = Place::ROOT;
+    for name in path.split('/').filter(|name| !name.is_empty()) {
+        let Place::Directory(directory) = place else {
+            return Err(Refusal::Absent);
+        };
+        place = lookup(view, &directory, name)?;
+    }
+    Ok(place)
+}
+
+fn text(path: &str) -> String {
+    let view = daemon();
+    match node(&view, &place(&view, path).unwrap()).unwrap() {
+        Node::File(file) => file.text,
+        Node::Link(path) => path,
+        Node::Directory => panic!("{path} is a directory"),
+    }
+}
+
+fn names(view: &Arc<dyn View>, path: &str) -> Result<Vec<String>, Refusal> {
+    let Place::Directory(directory) = place(view, path)? else {
+        return Err(Refusal::Absent);
+    };
+    let entries = entries(view, &directory)?;
+    Ok(entries.into_iter().map(|(name, _)| name).collect())
+}
+
+fn written(path: &str, text: &str) -> Result<Call, Refusal> {
+    let view = daemon();
+    call(&view, &place(&view, path)?, text)
+}
+
+/// All places below one, itself too.
+fn below(view: &Arc<dyn View>, directory: &Directory) -> Vec<(String, Place)> {
+    let mut all = Vec::new();
+    for (name, place) in entries(view, directory).unwrap() {
+        if let Place::Directory(inner) = &place {
+            all.extend(below(view, inner));
+        }
+        assert_eq!(lookup(view, directory, &name).unwrap(), place);
+        all.push((name, place));
+    }
+    all
+}
+
+#[test]
+fn whatever_is_listed_is_found_under_its_name_and_is_there() {
+    let view = daemon();
+    let all = below(&view, &Directory::Root);
+    assert!(all.len() > 60, "{}", all.len());
+    for (name, place) in all {
+        node(&view, &place).unwrap();
+        assert!(place.path().ends_with(&name), "{} {name}", place.path());
+        let path = place.path();
+        assert_eq!(self::place(&view, &path).unwrap(), place);
+    }
+}
+
+#[test]
+fn values_are_one_line_and_lists_a_line_each() {
+    for (path, expected) in [
+        ("revision", "42\n"),
+        ("config", "# nothing\n"),
+        (
+            "findings",
+            "no-auth iqn.2026-11.example.tarn:a: everyone may log in; add users\n",
+        ),
+        ("last_error", "the last\n"),
+        ("luns/disk0/size", "1048576\n"),
+        ("luns/disk0/thin", "1\n"),
+        ("luns/disk0/cache", ""),
+        (
+            "luns/disk0/shown_by",
+            "iqn.2026-11.example.tarn:a 3 ro lab\n",
+        ),
+        ("luns/block:%2Fdev%2Fvg/id", "block:/dev/vg\n"),
+        (
+            "targets/iqn.2026-11.example.tarn:a/portals",
+            "[::]:3260 1\n[::]:3260 2 san:3260\n",
+        ),
+        (
+            "targets/iqn.2026-11.example.tarn:a/views",
+            "0 disk0 rw\n3 block:/dev/vg rw\n",
+        ),
+        (
+            "targets/iqn.2026-11.example.tarn:a/luns/3",
+            "../../../luns/block:%2Fdev%2Fvg",
+        ),
+        (
+            "targets/iqn.2026-11.example.tarn:a/sessions/7",
+            "../../../sessions/7",
+        ),
+        ("sessions/7/luns", "0 disk0 ro\n"),
+        ("sessions/7/end", "0\n"),
+        ("groups/lab/initiators", "iqn.x:*\n192.0.2.0/24\n"),
+        ("users/alice/mutual_name", ""),
+    ] {
+        assert_eq!(text(path), expected, "{path}");
+    }
+    assert!(text("status").starts_with("version: 0.1.0\npid: 7\n"));
+}
+
+#[test]
+fn counters_are_sums_of_what_belongs_together() {
+    for (path, expected) in [
+        ("luns/disk0/stats/reads", "11\n"),
+        ("luns/disk0/stats/write_bytes", "90112\n"),
+        ("luns/disk0/stats/depth", "2\n"),
+        ("luns/block:%2Fdev%2Fvg/stats/others", "300\n"),
+        ("sessions/7/stats/reads", "101\n"),
+        ("sessions/7/stats/read_errors", "2\n"),
+    ] {
+        assert_eq!(text(path), expected, "{path}");
+    }
+}
+
+#[test]
+fn what_is_not_there_is_not_found() {
+    let view = daemon();
+    for path in [
+        "nothing",
+        "luns/disk1",
+        "luns/disk0/nothing",
+        "luns/disk0/stats/nothing",
+        "luns/%64isk0",
+        "sessions/8",
+        "sessions/07",
+        "sessions/+7",
+        "sessions/65536",
+        "targets/x",
+        "targets/iqn.2026-11.example.tarn:a/luns/1",
+        "targets/iqn.2026-11.example.tarn:a/sessions/8",
+        "groups/x",
+        "users/x",
+        "revision/x",
+    ] {
+        let number = place(&view, path).unwrap_err().number();
+        assert_eq!(number, Number::NoEntry, "{path}");
+    }
+}
+
+#[test]
+fn a_name_too_long_for_a_file_is_left_out() {
+    let luns = names(&daemon(), "luns").unwrap();
+    assert_eq!(luns, ["disk0", "block:%2Fdev%2Fvg"]);
+}
+
+#[test]
+fn a_write_becomes_a_call() {
+    let lun = || "disk0".to_owned();
+    let alias = |alias: Option<&str>| Call::Alias {
+        target: IQN.to_owned(),
+        alias: alias.map(str::to_owned),
+    };
+    let group = |initiators: &[&str]| {
+        Call::Group(spec::Group {
+            id: "lab".to_owned(),
+            initiators: initiators.iter().map(|&name| name.to_owned()).collect(),
+        })
+    };
+    let target = format!("targets/{IQN}/alias");
+    for (path, text, expected) in [
+        (
+            "luns/disk0/size",
+            "2097152\n",
+            Call::Resize {
+                lun: lun(),
+                size_bytes: 2 << 20,
+            },
+        ),
+        (
+            "luns/disk0/size",
+            " 2M",
+            Call::Resize {
+                lun: lun(),
+                size_bytes: 2 << 20,
+            },
+        ),
+        (
+            "luns/disk0/id",
+            "new\n",
+            Call::Rename {
+                lun: lun(),
+                id: "new".to_owned(),
+            },
+        ),
+        (target.as_str(), "the disks\n", alias(Some("the disks"))),
+        (target.as_str(), "\n", alias(None)),
+        (target.as_str(), "", alias(None)),
+        (
+            "groups/lab/initiators",
+            "a\n\nb c\n",
+            group(&["a", "b", "c"]),
+        ),
+        ("sessions/7/end", "1\n", Call::End { session: 7 }),
+    ] {
+        assert_eq!(written(path, text).unwrap(), expected, "{path} {text:?}");
+    }
+}
+
+#[test]
+fn a_wrong_value_is_told_without_asking() {
+    for (path, text, expected) in [
+        ("luns/disk0/size", "big\n", Number::Invalid),
+        ("luns/disk0/size", "\n", Number::Invalid),
+        ("luns/disk0/size", "0\n", Number::Invalid),
+        ("luns/disk0/id", "a\nb\n", Number::Invalid),
+        ("sessions/7/end", "0\n", Number::Invalid),
+        ("sessions/7/end", "\n", Number::Invalid),
+        ("luns/disk0/store", "mem:2M\n", Number::Access),
+        ("revision", "1\n", Number::Access),
+        ("luns", "x", Number::Access),
+        ("luns/disk1/size", "1M", Number::NoEntry),
+    ] {
+        let number = written(path, text).unwrap_err().number();
+        assert_eq!(number, expected, "{path} {text:?}");
+    }
+}
+
+#[test]
+fn without_a_daemon_the_skeleton_and_the_last_problem_are_there() {
+    let view: Arc<dyn View> = Arc::new(Fixed { answers: false });
+    assert!(names(&view, "").unwrap().contains(&"luns".to_owned()));
+    let place = |path| place(&view, path).unwrap();
+    assert_eq!(node(&view, &place("luns")).unwrap(), Node::Directory);
+    let Node::File(file) = node(&view, &place("last_error")).unwrap() else {
+        panic!("last_error is a file");
+    };
+    assert_eq!(file.text, "the last\n");
+    for path in ["luns", "targets", "sessions", "groups", "users"] {
+        let number = names(&view, path).unwrap_err().number();
+        assert_eq!(number, Number::Failed, "{path}");
+    }
+    assert_eq!(
+        node(&view, &place("status")).unwrap_err().number(),
+        Number::Failed
+    );
+}
+
+#[test]
+fn the_document_lists_every_file() {
+    let document = include_str!("../../../../docs/TREE.md");
+    let told = table::all().into_iter();
+    // Those of sessions are the same again, which the document says in a sentence.
+    let told = told.filter(|row| !row.path.starts_with("sessions/ID/stats/"));
+    let rows: Vec<String> = told
+        .map(|row| {
+            let mode = if row.is_writable { "rw" } else { "r" };
+            format!("| `{}` | {mode} | {} |", row.path, row.about)
+        })
+        .collect();
+    let missing: Vec<_> = rows.iter().filter(|row| !document.contains(*row)).collect();
+    assert!(missing.is_empty(), "docs/TREE.md has not: {missing:#?}");
+    let count = document
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .count();
+    assert_eq!(count, rows.len(), "rows of docs/TREE.md");
+}

@@ -1,0 +1,292 @@
+//! The files of each directory, row by row: the one place that says what there is to read, and what
+//! can be written.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use api::spec;
+use api::stats::{Operations, Stats};
+use api::view::{Lun, Session, Target};
+
+use crate::attribute::{Attribute, Row, Thing, rows};
+use crate::call::Call;
+use crate::refusal::Refusal;
+use crate::view::View;
+
+/// The mount point.
+pub(crate) struct Root(pub(crate) Arc<dyn View>);
+
+#[rustfmt::skip]
+impl Thing for Root {
+    const FILES: &'static [Attribute<Self>] = &[
+        Attribute::asks("help", "every file of the tree, a line each: path, `r` or `rw`, what is in it", |_| Ok(help())),
+        Attribute::asks("status", "the daemon in one look: a line for each value, as `sessions: 4`", |root| status(root.0.as_ref())),
+        Attribute::asks("revision", "revision of the configuration that runs", |root| Ok(root.0.document()?.revision.to_string())),
+        Attribute::asks("config", "the configuration that runs, as `tarn.toml`", |root| Ok(root.0.document()?.text.clone())),
+        Attribute::asks("findings", "what limits or endangers the service, a line each; what `tarn doctor` says", |root| findings(root.0.as_ref())),
+        Attribute::asks("last_error", "the last problem of the tree, with its path; empty while there was none", |root| Ok(root.0.last_error())),
+    ];
+}
+
+#[rustfmt::skip]
+impl Thing for Lun {
+    const FILES: &'static [Attribute<Self>] = &[
+        Attribute::shows("id", "the id; writing another one renames the unit", |lun: &Self| lun.spec.id.clone())
+            .writes(|lun, text| Ok(Call::Rename { lun: lun.spec.id.clone(), id: one_line(text)? })),
+        Attribute::shows("store", "where the data lives", |lun| lun.spec.store.clone()),
+        Attribute::shows("kind", "`file`, `block`, `memory` or `null`", |lun| lun.kind.clone()),
+        Attribute::shows("size", "size in bytes; writing a larger one grows the unit, with k, M, G, T if you like", |lun: &Self| lun.size_bytes.to_string())
+            .writes(|lun, text| Ok(Call::Resize { lun: lun.spec.id.clone(), size_bytes: config::parse_size(text.trim())? })),
+        Attribute::shows("block_size", "bytes of a logical block", |lun| lun.block_bytes.to_string()),
+        Attribute::shows("readonly", "1 if the store refuses writes, else 0", |lun| flag(lun.readonly)),
+        Attribute::shows("cache", "`writeback`, `writethrough` or `direct`; empty where there is nothing to cache", |lun| optional(lun.cache.as_ref())),
+        Attribute::shows("thin", "1 if unmapped blocks give their space back, else 0", |lun| flag(lun.thin)),
+        Attribute::shows("serial", "unit serial number", |lun| lun.serial.clone()),
+        Attribute::shows("naa", "NAA designator, hexadecimal", |lun| lun.naa.clone()),
+        Attribute::shows("shown_by", "a line for each target that shows it: target, LUN, `ro` or `rw`, groups", shown_by),
+    ];
+}
+
+#[rustfmt::skip]
+impl Thing for Target {
+    const FILES: &'static [Attribute<Self>] = &[
+        Attribute::shows("name", "TargetName", |target| target.spec.name.clone()),
+        Attribute::shows("alias", "TargetAlias; an empty line takes it away", |target: &Self| optional(target.spec.alias.as_ref()))
+            .writes(|target, text| Ok(Call::Alias { target: target.spec.name.clone(), alias: Some(one_line(text)?).filter(|alias| !alias.is_empty()) })),
+        Attribute::shows("portals", "a line for each portal: address, portal group, what discovery tells if that differs", portals),
+        Attribute::shows("bound", "where it listens, a line each", |target| lines(&target.bound)),
+        Attribute::shows("auth", "CHAP users that may log in, a line each; empty: everyone", |target| lines(&target.spec.auth)),
+        Attribute::shows("chap_algorithms", "CHAP algorithms, a line each", |target| lines(target.spec.chap_algorithms.as_deref().unwrap_or_default())),
+        Attribute::shows("views", "a line for each unit it shows: LUN, id, `ro` or `rw`, groups", views),
+    ];
+}
+
+#[rustfmt::skip]
+impl Thing for Session {
+    const FILES: &'static [Attribute<Self>] = &[
+        Attribute::shows("initiator", "InitiatorName", |session| session.initiator.clone()),
+        Attribute::shows("address", "where it comes from", |session| session.address.clone()),
+        Attribute::shows("target", "TargetName; empty for discovery", |session| optional(session.target.as_ref())),
+        Attribute::shows("portal_group", "target portal group tag", |session| session.portal_group.to_string()),
+        Attribute::shows("isid", "ISID, hexadecimal", |session| session.isid.clone()),
+        Attribute::shows("user", "the CHAP user it proved to be; empty without", |session| optional(session.user.as_ref())),
+        Attribute::shows("core", "the core it lives on", |session| session.core.to_string()),
+        Attribute::shows("connections", "how many it has", |session| session.connections.to_string()),
+        Attribute::shows("since_ms", "when it began, milliseconds since 1970", |session| session.since_ms.to_string()),
+        Attribute::shows("luns", "a line for each unit it sees: LUN, id, `ro` or `rw`", session_luns),
+        Attribute::shows("header_digest", "1 if header digests are on, else 0", |session| flag(session.header_digest)),
+        Attribute::shows("data_digest", "1 if data digests are on, else 0", |session| flag(session.data_digest)),
+        Attribute::shows("commands", "commands under way", |session| session.commands.to_string()),
+        Attribute::shows("window", "commands it may have under way", |session| session.window.to_string()),
+        Attribute::shows("violations", "violations of the protocol by the initiator", |session| session.violations.to_string()),
+        Attribute::shows("reinstatements", "how often this initiator port replaced a session of its own", |session| session.reinstatements.to_string()),
+        Attribute::shows("end", "0; writing 1 ends the session, and the initiator may log in again", |_: &Self| flag(false))
+            .writes(end),
+    ];
+}
+
+#[rustfmt::skip]
+impl Thing for spec::Group {
+    const FILES: &'static [Attribute<Self>] = &[
+        Attribute::shows("initiators", "name patterns, addresses, networks and users, a line each; writing replaces all", |group: &Self| lines(&group.initiators))
+            .writes(|group, text| Ok(Call::Group(Self { id: group.id.clone(), initiators: words(text) }))),
+    ];
+}
+
+#[rustfmt::skip]
+impl Thing for spec::User {
+    const FILES: &'static [Attribute<Self>] = &[
+        Attribute::shows("name", "CHAP_N of the initiator", |user| user.name.clone()),
+        Attribute::shows("secret_file", "where the secret is; the tree never shows one", |user| optional(user.secret_file.as_ref())),
+        Attribute::shows("mutual_name", "CHAP_N of the target; empty without mutual CHAP", |user| optional(user.mutual.as_ref().map(|mutual| &mutual.name))),
+    ];
+}
+
+/// What was counted, over all that belongs together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Totals {
+    depth: u64,
+    read: Operations,
+    write: Operations,
+    other: Operations,
+}
+
+#[rustfmt::skip]
+impl Thing for Totals {
+    const FILES: &'static [Attribute<Self>] = &[
+        Attribute::shows("depth", "commands that wait for something: data, the store, another command", |totals| totals.depth.to_string()),
+        Attribute::shows("reads", "commands that read the medium and were answered", |totals| totals.read.count.to_string()),
+        Attribute::shows("read_bytes", "bytes they read", |totals| totals.read.bytes.to_string()),
+        Attribute::shows("read_errors", "how many were not answered GOOD", |totals| totals.read.errors.to_string()),
+        Attribute::shows("read_latency_us", "the sum of their latencies in microseconds", |totals| totals.read.latency_us.to_string()),
+        Attribute::shows("writes", "commands that write the medium and were answered", |totals| totals.write.count.to_string()),
+        Attribute::shows("write_bytes", "bytes they wrote", |totals| totals.write.bytes.to_string()),
+        Attribute::shows("write_errors", "how many were not answered GOOD", |totals| totals.write.errors.to_string()),
+        Attribute::shows("write_latency_us", "the sum of their latencies in microseconds", |totals| totals.write.latency_us.to_string()),
+        Attribute::shows("others", "all other commands that were answered", |totals| totals.other.count.to_string()),
+        Attribute::shows("other_errors", "how many were not answered GOOD", |totals| totals.other.errors.to_string()),
+        Attribute::shows("other_latency_us", "the sum of their latencies in microseconds", |totals| totals.other.latency_us.to_string()),
+    ];
+}
+
+impl Totals {
+    /// The sum over units that go by this id.
+    pub(crate) fn of_lun(stats: &Stats, id: &str) -> Self {
+        Self::sum(stats, |lun, _| lun == id)
+    }
+
+    /// The sum over all that this initiator did. Sessions of one initiator are not told apart.
+    pub(crate) fn of_initiator(stats: &Stats, name: &str) -> Self {
+        Self::sum(stats, |_, initiator| initiator == name)
+    }
+
+    fn sum(stats: &Stats, belongs: impl Fn(&str, &str) -> bool) -> Self {
+        let mut totals = Self::default();
+        for series in &stats.series {
+            if belongs(&series.lun, &series.initiator) {
+                totals.depth += u64::from(series.depth);
+                add(&mut totals.read, &series.read);
+                add(&mut totals.write, &series.write);
+                add(&mut totals.other, &series.other);
+            }
+        }
+        totals
+    }
+}
+
+fn add(sum: &mut Operations, more: &Operations) {
+    sum.count = sum.count.saturating_add(more.count);
+    sum.bytes = sum.bytes.saturating_add(more.bytes);
+    sum.errors = sum.errors.saturating_add(more.errors);
+    sum.latency_us = sum.latency_us.saturating_add(more.latency_us);
+}
+
+/// All files, as people are told of them.
+pub(crate) fn all() -> Vec<Row> {
+    [
+        rows::<Root>(""),
+        rows::<Lun>("luns/ID/"),
+        rows::<Totals>("luns/ID/stats/"),
+        rows::<Target>("targets/NAME/"),
+        rows::<Session>("sessions/ID/"),
+        rows::<Totals>("sessions/ID/stats/"),
+        rows::<spec::Group>("groups/ID/"),
+        rows::<spec::User>("users/NAME/"),
+    ]
+    .concat()
+}
+
+// How things are written as text.
+
+fn help() -> String {
+    lines(all().iter().map(|row| {
+        let mode = if row.is_writable { "rw" } else { "r" };
+        format!("{:32} {mode:2} {}", row.path, row.about)
+    }))
+}
+
+fn status(view: &dyn View) -> Result<String, Refusal> {
+    let status = view.status()?;
+    let config_file = optional(status.config_file.as_ref());
+    let rows: [(&str, &dyn Display); 11] = [
+        ("version", &status.version),
+        ("pid", &status.pid),
+        ("started_ms", &status.started_ms),
+        ("now_ms", &status.now_ms),
+        ("revision", &status.revision),
+        ("config_file", &config_file),
+        ("state_directory", &status.state_directory),
+        ("cores", &status.cores),
+        ("luns", &status.luns),
+        ("targets", &status.targets),
+        ("sessions", &status.sessions),
+    ];
+    Ok(lines(rows.map(|(name, value)| format!("{name}: {value}"))))
+}
+
+fn findings(view: &dyn View) -> Result<String, Refusal> {
+    let status = view.status()?;
+    Ok(lines(status.findings.iter().map(|finding| {
+        let (code, message, remedy) = (&finding.code, &finding.message, &finding.remedy);
+        let subject = match finding.subject.as_str() {
+            "" => String::new(),
+            subject => format!(" {subject}"),
+        };
+        format!("{code}{subject}: {message}; {remedy}")
+    })))
+}
+
+fn shown_by(lun: &Lun) -> String {
+    lines(lun.shown_by.iter().map(|path| {
+        let view = access(path.readonly, &path.groups);
+        format!("{} {} {view}", path.target, path.lun)
+    }))
+}
+
+fn views(target: &Target) -> String {
+    lines(target.spec.luns.iter().map(|entry| {
+        let view = access(entry.readonly, &entry.groups);
+        format!("{} {} {view}", entry.lun, entry.id)
+    }))
+}
+
+fn session_luns(session: &Session) -> String {
+    lines(session.luns.iter().map(|entry| {
+        let view = access(entry.readonly, &[]);
+        format!("{} {} {view}", entry.lun, entry.id)
+    }))
+}
+
+fn access(readonly: bool, groups: &[String]) -> String {
+    let mut text = if readonly { "ro" } else { "rw" }.to_owned();
+    for group in groups {
+        text.push(' ');
+        text.push_str(group);
+    }
+    text
+}
+
+fn portals(target: &Target) -> String {
+    let portals = target.spec.portals.as_deref().unwrap_or_default();
+    lines(portals.iter().map(|portal| {
+        let advertised = portal.advertise.as_ref();
+        let advertised = advertised.map_or_else(String::new, |name| format!(" {name}"));
+        format!("{} {}{advertised}", portal.bind, portal.group.unwrap_or(1))
+    }))
+}
+
+fn lines<T: Display>(texts: impl IntoIterator<Item = T>) -> String {
+    texts.into_iter().map(|text| format!("{text}\n")).collect()
+}
+
+fn flag(is_so: bool) -> String {
+    u8::from(is_so).to_string()
+}
+
+fn optional(text: Option<&String>) -> String {
+    text.cloned().unwrap_or_default()
+}
+
+// How text is taken.
+
+fn one_line(text: &str) -> Result<String, Refusal> {
+    match text.lines().count() {
+        0 | 1 => Ok(text.trim().to_owned()),
+        got => Err(Refusal::NotOneLine { got }),
+    }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+fn end(session: &Session, text: &str) -> Result<Call, Refusal> {
+    match text.trim() {
+        "1" => Ok(Call::End {
+            session: session.id,
+        }),
+        got => Err(Refusal::NotOne {
+            got: got.chars().take(20).collect(),
+        }),
+    }
+}

@@ -1,0 +1,211 @@
+//! A daemon for tests of the model: two units, a target, a session, a group, a user.
+
+use std::sync::Arc;
+
+use api::event::{Finding, Severity};
+use api::plan::Document;
+use api::problem::{Problem, ProblemKind};
+use api::spec;
+use api::stats::{Operations, Series, Stats};
+use api::view::{Lun, LunPath, Session, SessionLun, Status, Target};
+use client::ClientError;
+
+use crate::refusal::Refusal;
+use crate::view::View;
+
+/// The target.
+pub(crate) const IQN: &str = "iqn.2026-11.example.tarn:a";
+
+/// A daemon that answers, or one that does not.
+pub(crate) struct Fixed {
+    pub(crate) answers: bool,
+}
+
+/// The daemon that answers.
+pub(crate) fn daemon() -> Arc<dyn View> {
+    Arc::new(Fixed { answers: true })
+}
+
+impl Fixed {
+    fn say<T: ?Sized>(&self, value: impl Into<Arc<T>>) -> Result<Arc<T>, Refusal> {
+        let problem = Problem::new(ProblemKind::Unavailable, "it does not answer");
+        let silence = || Arc::new(ClientError::Problem(Box::new(problem)));
+        if self.answers {
+            Ok(value.into())
+        } else {
+            Err(silence().into())
+        }
+    }
+}
+
+fn lun(id: &str) -> Lun {
+    Lun {
+        spec: spec::Lun {
+            id: id.to_owned(),
+            store: "mem:1M".to_owned(),
+            serial: None,
+            naa: None,
+        },
+        kind: "memory".to_owned(),
+        size_bytes: 1 << 20,
+        block_bytes: 512,
+        readonly: false,
+        cache: None,
+        thin: true,
+        serial: "S1".to_owned(),
+        naa: "3000000000000001".to_owned(),
+        shown_by: vec![LunPath {
+            target: IQN.to_owned(),
+            lun: 3,
+            groups: vec!["lab".to_owned()],
+            readonly: true,
+        }],
+    }
+}
+
+fn operations(count: u64) -> Operations {
+    Operations {
+        count,
+        bytes: count * 4096,
+        errors: 1,
+        latency_us: count * 10,
+        latency: Vec::new(),
+    }
+}
+
+fn series(lun: &str, initiator: &str, count: u64) -> Series {
+    Series {
+        lun: lun.to_owned(),
+        initiator: initiator.to_owned(),
+        depth: 1,
+        read: operations(count),
+        write: operations(2 * count),
+        other: operations(3 * count),
+    }
+}
+
+impl View for Fixed {
+    fn status(&self) -> Result<Arc<Status>, Refusal> {
+        self.say(Status {
+            version: "0.1.0".to_owned(),
+            pid: 7,
+            started_ms: 1,
+            now_ms: 2,
+            revision: 42,
+            config_file: None,
+            state_directory: "/s".to_owned(),
+            cores: 1,
+            luns: 2,
+            targets: 1,
+            sessions: 1,
+            findings: vec![Finding {
+                severity: Severity::Warning,
+                code: "no-auth".to_owned(),
+                subject: IQN.to_owned(),
+                message: "everyone may log in".to_owned(),
+                remedy: "add users".to_owned(),
+            }],
+        })
+    }
+
+    fn document(&self) -> Result<Arc<Document>, Refusal> {
+        self.say(Document {
+            revision: 42,
+            text: "# nothing".to_owned(),
+        })
+    }
+
+    fn luns(&self) -> Result<Arc<[Lun]>, Refusal> {
+        self.say(vec![
+            lun("disk0"),
+            lun("block:/dev/vg"),
+            lun(&"x".repeat(256)),
+        ])
+    }
+
+    fn targets(&self) -> Result<Arc<[Target]>, Refusal> {
+        let shown = |lun, id: &str| spec::TargetLun {
+            lun,
+            id: id.to_owned(),
+            groups: Vec::new(),
+            readonly: false,
+        };
+        let portal = |advertise: Option<&str>, group| spec::Portal {
+            bind: "[::]:3260".to_owned(),
+            advertise: advertise.map(str::to_owned),
+            group,
+        };
+        self.say(vec![Target {
+            spec: spec::Target {
+                name: IQN.to_owned(),
+                alias: None,
+                portals: Some(vec![portal(None, None), portal(Some("san:3260"), Some(2))]),
+                auth: vec!["alice".to_owned()],
+                chap_algorithms: None,
+                luns: vec![shown(0, "disk0"), shown(3, "block:/dev/vg")],
+            },
+            bound: vec!["[::]:3260".to_owned()],
+            sessions: 1,
+        }])
+    }
+
+    fn sessions(&self) -> Result<Arc<[Session]>, Refusal> {
+        self.say(vec![Session {
+            id: 7,
+            initiator: "iqn.x:host".to_owned(),
+            address: "192.0.2.1:5000".to_owned(),
+            target: Some(IQN.to_owned()),
+            portal_group: 1,
+            isid: "400001370000".to_owned(),
+            user: None,
+            core: 0,
+            connections: 1,
+            since_ms: 3,
+            luns: vec![SessionLun {
+                lun: 0,
+                id: "disk0".to_owned(),
+                readonly: true,
+            }],
+            header_digest: true,
+            data_digest: false,
+            commands: 0,
+            window: 128,
+            violations: 0,
+            reinstatements: 0,
+        }])
+    }
+
+    fn groups(&self) -> Result<Arc<[spec::Group]>, Refusal> {
+        self.say(vec![spec::Group {
+            id: "lab".to_owned(),
+            initiators: vec!["iqn.x:*".to_owned(), "192.0.2.0/24".to_owned()],
+        }])
+    }
+
+    fn users(&self) -> Result<Arc<[spec::User]>, Refusal> {
+        self.say(vec![spec::User {
+            name: "alice".to_owned(),
+            secret_file: Some("/s/alice".to_owned()),
+            secret: None,
+            mutual: None,
+        }])
+    }
+
+    fn stats(&self) -> Result<Arc<Stats>, Refusal> {
+        self.say(Stats {
+            at_ms: 4,
+            cores: Vec::new(),
+            series: vec![
+                series("disk0", "iqn.x:host", 1),
+                series("disk0", "iqn.x:other", 10),
+                series("block:/dev/vg", "iqn.x:host", 100),
+            ],
+            logins: api::stats::Logins::default(),
+            sessions: 1,
+        })
+    }
+
+    fn last_error(&self) -> String {
+        "the last".to_owned()
+    }
+}
