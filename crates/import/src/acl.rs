@@ -36,7 +36,7 @@ impl Acl {
         } else {
             self.addresses
         };
-        if initiators.is_empty() {
+        if initiators.is_empty() || !found.has_room(place, initiators.len()) {
             return None;
         }
         found.groups.push(Group {

@@ -2,7 +2,7 @@
 
 use zeroize::Zeroizing;
 
-use crate::{Note, Place, Severity};
+use crate::{Note, Place, ReadError, Severity};
 
 /// A text that is not to be shown.
 pub(crate) type Secret = Zeroizing<String>;
@@ -17,7 +17,14 @@ pub(crate) struct Found {
     /// Names of the users that may open discovery sessions.
     pub(crate) discovery_auth: Vec<String>,
     pub(crate) notes: Vec<Note>,
+    /// How many entries of lists were multiplied out.
+    entries: usize,
+    /// Where they became too many.
+    full_at: Option<Place>,
 }
+
+/// Most entries of lists that are multiplied out: one list may be that of many targets.
+pub(crate) const ENTRIES_MAX: usize = 1_000_000;
 
 /// A logical unit.
 pub(crate) struct Unit {
@@ -161,6 +168,26 @@ pub(crate) struct Mutual {
 }
 
 impl Found {
+    /// Whether there is room for so many more entries of a list that is used here. If there is not,
+    /// what was found so far is not to be used, see [`Found::check_room`].
+    pub(crate) fn has_room(&mut self, place: &Place, entries: usize) -> bool {
+        self.entries = self.entries.saturating_add(entries);
+        if self.entries > ENTRIES_MAX {
+            self.full_at.get_or_insert_with(|| place.clone());
+        }
+        self.full_at.is_none()
+    }
+
+    /// # Errors
+    ///
+    /// [`ReadError::TooMuch`].
+    pub(crate) fn check_room(&mut self) -> Result<(), ReadError> {
+        match self.full_at.take() {
+            None => Ok(()),
+            Some(place) => Err(ReadError::TooMuch { place }),
+        }
+    }
+
     /// Adds a unit and gives its position.
     pub(crate) fn add_unit(&mut self, unit: Unit) -> usize {
         self.units.push(unit);

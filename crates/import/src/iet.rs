@@ -228,7 +228,8 @@ impl Reader<'_> {
             found.left_out(&target.place, &subject, message, remedy);
             return;
         }
-        if let Some((place, acl)) = self.lists.allowed(&target.name) {
+        let list = self.lists.allowed(&target.name);
+        if let Some((place, acl)) = list.filter(|_| found.has_room(&target.place, 0)) {
             let acl = Acl {
                 names: Vec::new(),
                 addresses: acl.addresses.clone(),

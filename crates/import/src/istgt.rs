@@ -115,6 +115,9 @@ fn add_users(sections: &Sections, group: &str, found: &mut Found) -> Vec<String>
     let Some(section) = sections.get(group) else {
         return Vec::new();
     };
+    if !found.has_room(&section.place, section.children.len()) {
+        return Vec::new();
+    }
     let mut names = Vec::new();
     for auth in section.all("Auth") {
         let secret = |text: &str| (!text.is_empty()).then(|| Secret::new(text.to_owned()));
@@ -272,6 +275,7 @@ impl LogicalUnit<'_> {
                 continue;
             };
             match node.value() {
+                "Storage" if !found.has_room(&node.place, groups.len()) => return,
                 "Storage" => {
                     let unit = self.unit(lun, node, &target.name);
                     let unit = found.add_unit(unit);
@@ -361,6 +365,9 @@ fn lun_of(node: &Node) -> Option<u64> {
 
 fn initiator_group(name: &str, group: &Node, found: &mut Found) -> Option<String> {
     let mut acl = Acl::default();
+    if !found.has_room(&group.place, 0) {
+        return None;
+    }
     for node in group.all("InitiatorName") {
         if node.value().starts_with('!') {
             let message = format!(

@@ -106,6 +106,7 @@ pub fn import(
         Format::Istgt => istgt::read(sources, &mut found)?,
         Format::Ctl => ctl::read(sources, &mut found)?,
     }
+    found.check_room()?;
     settle::settle(&mut found, options);
     if found.targets.is_empty() {
         return Err(source::nothing_found(sources));

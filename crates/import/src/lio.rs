@@ -291,8 +291,9 @@ impl TargetReader<'_> {
                 return false;
             }
         }
+        let units = self.units_of(tpg);
         for acl in acls {
-            self.read_acl(tpg, acl, target, found);
+            self.read_acl(&units, acl, target, found);
         }
         if is_demo {
             let protects = attributes.get("demo_mode_write_protect");
@@ -317,7 +318,23 @@ impl TargetReader<'_> {
         }
     }
 
-    fn read_acl(&self, tpg: &Value, acl: &Value, target: &mut Target, found: &mut Found) {
+    /// The units of a portal group by their numbers in it.
+    fn units_of(&self, tpg: &Value) -> BTreeMap<u64, usize> {
+        let unit = |lun: &Value| {
+            let index = lun.get("index").and_then(Value::as_u64)?;
+            let unit = self.units.get(text(lun, "storage_object"))?;
+            Some((index, *unit))
+        };
+        list(tpg, "luns").iter().filter_map(unit).collect()
+    }
+
+    fn read_acl(
+        &self,
+        units: &BTreeMap<u64, usize>,
+        acl: &Value,
+        target: &mut Target,
+        found: &mut Found,
+    ) {
         let name = text(acl, "node_wwn");
         let place = self.places.of_name(name);
         found.groups.push(Group {
@@ -327,11 +344,8 @@ impl TargetReader<'_> {
         });
         for mapped in list(acl, "mapped_luns") {
             let number = |key: &str| mapped.get(key).and_then(Value::as_u64);
-            let luns = list(tpg, "luns").iter();
-            let lun = luns
-                .filter(|lun| lun.get("index").and_then(Value::as_u64) == number("tpg_lun"))
-                .find_map(|lun| self.units.get(text(lun, "storage_object")));
-            let (Some(index), Some(&unit)) = (number("index"), lun) else {
+            let unit = number("tpg_lun").and_then(|lun| units.get(&lun));
+            let (Some(index), Some(&unit)) = (number("index"), unit) else {
                 let message =
                     format!("a LUN of initiator {name} shows no disk that was carried over");
                 found.left_out(

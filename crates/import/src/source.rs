@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::found::ENTRIES_MAX;
+
 /// Largest file in bytes.
 pub const FILE_BYTES_MAX: usize = 16 << 20;
 
@@ -85,6 +87,14 @@ pub enum ReadError {
         got_bytes: usize,
         /// How much it may be.
         max_bytes: usize,
+    },
+    /// Lists that many targets refer to, and that are too long for so many.
+    #[error(
+        "{place}: with this, lists have more than {ENTRIES_MAX} entries over all targets; split the files"
+    )]
+    TooMuch {
+        /// The target, or the list, that was one too many.
+        place: Place,
     },
     /// Nothing in the files looks like any of the formats.
     #[error(

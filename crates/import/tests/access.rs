@@ -235,3 +235,40 @@ fn chap_without_a_user_lets_nobody_in() {
         &Access::Open,
     );
 }
+
+/// A short file can name a long list very often; what comes of it has a limit.
+#[test]
+fn lists_that_multiply_are_refused() {
+    const MANY: usize = 1100;
+    let hosts: Vec<String> = (0..MANY)
+        .map(|n| format!("10.0.{}.{}", n / 256, n % 256))
+        .collect();
+    let each = |line: &dyn Fn(usize) -> String| (0..MANY).map(line).collect::<String>();
+    let iet = each(&|n| format!("Target iqn.2026-11.example:{n}\nLun 0 Path=/d{n}\n"));
+    let allow = format!("ALL {}\n", hosts.join(", "));
+    let ctl = format!(
+        "auth-group a {{\n{}}}\n{}",
+        each(&|n| format!("chap user{n} secret-of-user\n")),
+        each(&|n| format!("target iqn.2026-11.example:{n} {{\nauth-group a\n}}\n"))
+    );
+    let istgt = format!(
+        "[PortalGroup1]\nPortal A 192.0.2.1:3260\n{}[LogicalUnit1]\nTargetName iqn.2026-11.example:t\n{}{}",
+        each(&|n| format!("[InitiatorGroup{n}]\nInitiatorName iqn.2026-11.example:h{n}\n")),
+        each(&|n| format!("Mapping PortalGroup1 InitiatorGroup{n}\n")),
+        each(&|n| format!("LUN{n} Storage /d{n} Auto\n"))
+    );
+    for (format, texts) in [
+        (
+            Format::Iet,
+            vec![("ietd.conf", iet.as_str()), ("initiators.allow", &allow)],
+        ),
+        (Format::Ctl, vec![("ctl.conf", &ctl)]),
+        (Format::Istgt, vec![("istgt.conf", &istgt)]),
+    ] {
+        let error = import(format, &texts).map(|_| ()).unwrap_err();
+        assert!(
+            matches!(error, ReadError::TooMuch { .. }),
+            "{format:?} {error}"
+        );
+    }
+}

@@ -24,8 +24,11 @@ const T10_VENDOR: &str = "a T10 vendor designator, FREEBSD with the device-id";
 pub(crate) fn read(sources: &[Source<'_>], found: &mut Found) -> Result<(), ReadError> {
     for source in sources {
         let file = braces::read(source)?;
+        let sections = file.children.iter();
         let mut reader = Reader {
-            file: &file,
+            sections: sections
+                .map(|node| ((node.key(), node.value()), node))
+                .collect(),
             tags: tags(&file),
             shared: BTreeMap::new(),
         };
@@ -96,7 +99,8 @@ fn access_by(section: &Node) -> Access<'_> {
 }
 
 struct Reader<'a> {
-    file: &'a Node,
+    /// What stands in the file, by key and name; the last of a name counts.
+    sections: BTreeMap<(&'a str, &'a str), &'a Node>,
     /// The tag of each portal group, and whether the file tells it.
     tags: BTreeMap<&'a str, (u16, bool)>,
     /// Disks that several targets may show, by name.
@@ -105,8 +109,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn section(&self, key: &str, name: &str) -> Option<&'a Node> {
-        let mut all = self.file.children.iter().rev();
-        all.find(|node| node.key() == key && node.value() == name)
+        self.sections.get(&(key, name)).copied()
     }
 
     fn read_portal_group(&self, node: &'a Node, found: &mut Found) {
@@ -342,6 +345,9 @@ fn unit(node: &Node, name: &str) -> Unit {
 fn add_users(section: &Node, found: &mut Found) -> Vec<String> {
     let secret = |text: &str| (!text.is_empty()).then(|| Secret::new(text.to_owned()));
     let mut names = Vec::new();
+    if !found.has_room(&section.place, section.children.len()) {
+        return names;
+    }
     for node in &section.children {
         let mutual = match node.key() {
             "chap" => None,

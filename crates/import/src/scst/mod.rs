@@ -23,9 +23,10 @@ pub(crate) fn read(sources: &[Source<'_>], found: &mut Found) -> Result<(), Read
     for source in sources {
         let file = braces::read(source)?;
         let mut devices = BTreeMap::new();
+        let setup_id = file.value_of("setup_id").and_then(number).unwrap_or(0);
         for handler in file.all("HANDLER") {
             for device in handler.all("DEVICE") {
-                if let Some(unit) = read_device(handler.value(), device, found) {
+                if let Some(unit) = read_device(handler.value(), device, setup_id, found) {
                     devices.insert(device.value().to_owned(), found.add_unit(unit));
                 }
             }
@@ -47,7 +48,7 @@ pub(crate) fn read(sources: &[Source<'_>], found: &mut Found) -> Result<(), Read
     Ok(())
 }
 
-fn read_device(handler: &str, device: &Node, found: &mut Found) -> Option<Unit> {
+fn read_device(handler: &str, device: &Node, setup_id: u32, found: &mut Found) -> Option<Unit> {
     let name = device.value();
     let subject = format!("disk {name:?}");
     if !HANDLERS.contains(&handler) {
@@ -81,7 +82,7 @@ fn read_device(handler: &str, device: &Node, found: &mut Found) -> Option<Unit> 
         let remedy = "take cache=writethrough out if the cache really survives a power failure and initiators flush";
         found.changed(&device.place, &subject, message, remedy);
     }
-    set_identity(handler, device, &mut unit, found);
+    set_identity(handler, device, setup_id, &mut unit, found);
     Some(unit)
 }
 
@@ -92,11 +93,11 @@ fn null_bytes(device: &Node) -> u64 {
     text.and_then(|text| size_bytes(&text)).unwrap_or(0)
 }
 
-fn set_identity(handler: &str, device: &Node, unit: &mut Unit, found: &mut Found) {
+fn set_identity(handler: &str, device: &Node, setup_id: u32, unit: &mut Unit, found: &mut Found) {
     let name = device.value();
     let value = |key: &str| device.value_of(key).map(str::to_owned);
     let is_told = device.find("usn").is_some();
-    let number = dev_id_num(name);
+    let number = dev_id_num(name, setup_id);
     unit.serial = Some(value("usn").unwrap_or_else(|| format!("{number:x}")));
     unit.naa = value("naa_id").map(|naa| naa.trim_start_matches("0x").to_owned());
     unit.other_designator = Some(EUI_64);
@@ -110,16 +111,27 @@ fn set_identity(handler: &str, device: &Node, unit: &mut Unit, found: &mut Found
         value("prod_id").unwrap_or_default(),
     );
     if !is_told {
-        let message =
-            format!("usn is not told; {number:x} is what SCST 3 makes of the name with setup_id 0");
+        let message = format!(
+            "usn is not told; {number:x} is what SCST 3 makes of the name with setup_id {setup_id:#x}"
+        );
         let remedy = "compare with /sys/kernel/scst_tgt/devices/NAME/usn, and correct serial";
         found.changed(&device.place, &format!("disk {name:?}"), message, remedy);
     }
 }
 
-/// The number that SCST makes of a device's name: its CRC with the zero at its end.
-fn dev_id_num(name: &str) -> u32 {
-    crc32c::update(0, name.bytes().chain([0]))
+/// A number as the kernel reads it, decimal or hexadecimal after `0x`.
+fn number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// The number that SCST makes of a device's name: its CRC with the zero at its end, and before it the
+/// `setup_id`, which keeps the devices of several machines apart.
+fn dev_id_num(name: &str, setup_id: u32) -> u64 {
+    let crc = crc32c::update(0, name.bytes().chain([0]));
+    u64::from(setup_id) << 32 | u64::from(crc)
 }
 
 fn read_driver(driver: &Node, devices: &BTreeMap<String, usize>, found: &mut Found) {
@@ -296,5 +308,19 @@ fn add_views(
             group: group.map(str::to_owned),
             read_only: lun.value_of("read_only").is_some_and(is_yes),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_setup_id_is_part_of_what_a_name_makes() {
+        assert_eq!(dev_id_num("plain", 0), 0x2c97_96ae);
+        assert_eq!(dev_id_num("plain", 0x12), 0x12_2c97_96ae);
+        for (text, value) in [("0x1F", Some(31)), ("31", Some(31)), ("x", None)] {
+            assert_eq!(number(text), value);
+        }
     }
 }
