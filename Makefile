@@ -4,8 +4,10 @@
 #   make serve DISK=my.img PORT=3261
 #   make test                    every test; installs what the tests need (Debian packages)
 #   make test STAGE="unit cli"   some stages; tests/run --list names them
+#   make web                     build the web console anew: web/dist, which is committed
 #   make bench                   measure Tarn beside tgt and istgt: bench/out/report.html, table.md; as root
 #   make bench ROUNDS=15         with more repeats
+#   make deb                     the Debian package: target/debian/tarn_*.deb
 
 ROUNDS ?= 5
 DISK ?= demo.img
@@ -14,7 +16,7 @@ STAGE ?=
 DEMO_SIZE := 1G
 IQN := iqn.2026-11.example.tarn:demo
 
-.PHONY: serve test build bench
+.PHONY: serve test build web bench deb
 
 serve: build $(DISK)
 	@[ "$$(id -u)" -ne 0 ] || echo "serve: running as root; an ordinary user is enough"
@@ -32,6 +34,15 @@ test:
 	@tools/need cc=build-essential python3=python3
 	@tests/run $(STAGE)
 
+web:
+	@tools/need node=nodejs npm=npm
+	cd web && npm ci && NODE_ENV=production npm run build
+
 bench: build
 	@tools/need cc=build-essential tgtd=tgt istgt=istgt python3=python3 /usr/include/liburing.h=liburing-dev
 	@bench/run $(ROUNDS)
+
+# The Debian package, in target/debian.
+deb: build
+	@tools/need dpkg-deb=dpkg strip=binutils
+	@packaging/deb/build

@@ -50,7 +50,7 @@ pub(crate) fn kept(body: &[u8]) -> Vec<u8> {
 }
 
 /// A text as a configuration, and each line of it as everything a value can be. An error names a
-/// place and a rule.
+/// place and a rule; what is accepted can be written down whole, and is the same then.
 pub(crate) fn config(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else {
         return;
@@ -60,7 +60,11 @@ pub(crate) fn config(bytes: &[u8]) {
             for warning in model.warnings() {
                 assert!(!warning.to_string().is_empty());
             }
-            assert!(!model.targets().is_empty());
+            let effective = model.effective();
+            match Model::from_toml(&effective, Path::new("/etc/tarn/tarn.toml")) {
+                Ok(again) => assert_eq!(again.effective(), effective),
+                Err(error) => panic!("{error}\n{effective}"),
+            }
         }
         Err(error) => assert!(error.to_string().contains("tarn.toml"), "{error}"),
     }

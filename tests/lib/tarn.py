@@ -79,6 +79,7 @@ class Tarn:
         self.start_seconds = None       # from the process to the first accepted connection, to some 20 ms
         self.log_path = self.dir / "log"
         self.out_path = self.dir / "out"
+        self.socket = self.dir / "tarn.sock"
 
     def command(self):
         state = ["--state", str(self.dir / "state")]
@@ -90,6 +91,10 @@ class Tarn:
         return [str(BINARY), "serve", "--listen", f"127.0.0.1:{self.port}", "--target", IQN, *state,
                 *self.arguments, *stores]
 
+    def environment(self):
+        """Its own socket for the administration: many daemons run here at once."""
+        return {**os.environ, "TARN_SOCKET": str(self.socket)}
+
     def secret(self, name, text):
         """Puts a secret into the directory of the configuration, readable by its owner alone."""
         path = self.dir / name
@@ -100,7 +105,7 @@ class Tarn:
         """Starts the process and returns when it accepts connections."""
         with open(self.log_path, "ab") as log, open(self.out_path, "ab") as out:
             self.process = subprocess.Popen([*self.prefix, *self.command()], stdin=subprocess.DEVNULL, stdout=out,
-                                            stderr=log, cwd=self.dir)
+                                            stderr=log, cwd=self.dir, env=self.environment())
         begin = time.monotonic()
         end = begin + START_LIMIT_S
         while not listens(self.port):

@@ -17,6 +17,7 @@
 //! | [`event`] | what happened, what an administrator should know |
 //! | [`access`] | tokens, roles |
 //! | [`problem`] | why not |
+//! | [`request`] | small bodies of requests, who asks |
 //! | [`control`] | what the administration asks of its daemon |
 //!
 //! Times are milliseconds since 1970-01-01 UTC (`_ms`), durations milliseconds or microseconds as
@@ -29,6 +30,7 @@ pub mod control;
 pub mod event;
 pub mod plan;
 pub mod problem;
+pub mod request;
 pub mod spec;
 pub mod stats;
 pub mod view;

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 /// `[[lun]]`: a logical unit.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = spec::Lun)]
 pub struct Lun {
     /// What targets call the unit.
     pub id: String,
@@ -24,6 +25,7 @@ pub struct Lun {
 /// `[[target]]`: an iSCSI target.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = spec::Target)]
 pub struct Target {
     /// TargetName.
     pub name: String,

@@ -132,6 +132,11 @@ fn parse_port(text: &str, port: &str) -> Result<u16, Rule> {
         })
 }
 
+/// Whether `text` names a host, by name or by address, IPv6 without brackets.
+pub(crate) fn is_host(text: &str) -> bool {
+    is_host_name(text) || text.parse::<IpAddr>().is_ok()
+}
+
 fn is_host_name(host: &str) -> bool {
     let is_label = |label: &str| {
         !label.is_empty()

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use crate::admin::ADMIN;
 use crate::limits::LIMIT_VALUES;
 use crate::value::{GROUP, KeyOf, PORTAL, SERVER, TARGET, TARGET_LUN, UNIT, USER};
 use crate::{GroupIndex, Model, TargetIndex, Unit, UnitIndex, UserIndex};
@@ -88,6 +89,8 @@ pub struct Differences {
     pub server: Vec<KeyChange>,
     /// Keys of `[limits]`.
     pub limits: Vec<KeyChange>,
+    /// Keys of `[admin]`.
+    pub admin: Vec<KeyChange>,
 }
 
 impl Differences {
@@ -129,6 +132,7 @@ pub fn diff_with_secrets(
         ),
         server: both.keys(&SERVER, &old.server, &new.server),
         limits: both.keys(&LIMIT_VALUES, &old.limits, &new.limits),
+        admin: both.keys(&ADMIN, &old.admin, &new.admin),
         ..Differences::default()
     };
     both.add_new_secrets(&mut differences.users, has_new_secret);

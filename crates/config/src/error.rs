@@ -333,7 +333,34 @@ pub enum Rule {
         host: String,
     },
 
+    /// Something that is no address with port for administrators.
+    #[error("address {text:?} is not ADDRESS:PORT; write 127.0.0.1:8443 or [::1]:8443")]
+    AdminAddress {
+        /// The address as written.
+        text: String,
+    },
+    /// Administration without encryption where others can listen.
+    #[error(
+        "{text:?} would carry tokens without encryption beyond this machine; remove tls = false, or listen on 127.0.0.1 or [::1]"
+    )]
+    PlainOffLoopback {
+        /// The address as written.
+        text: String,
+    },
+    /// Something that is no host name.
+    #[error("{text:?} is not a host name; write it as san.example, without scheme and port")]
+    HostName {
+        /// The name as written.
+        text: String,
+    },
+
     // References between the parts.
+    /// One half of a certificate.
+    #[error("this needs {missing:?} beside it; give both, or neither to have them made")]
+    NotWithout {
+        /// The key that is missing.
+        missing: &'static str,
+    },
     /// Two things of one kind with one name.
     #[error("{what} {name:?} is already used at {first}; give each its own")]
     Twice {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::{At as _, nearest_hint};
 use crate::keys::{
@@ -15,7 +15,7 @@ use crate::{
     ChapAlgorithm, Cidr, Coalescing, ConfigError, DigestPolicy, Group, GroupIndex, HostPort,
     InitiatorMatch, IscsiName, Limits, LogLevel, LunNumber, Model, Mutual, Naa, NamePattern, Place,
     Portal, Rule, SecretFile, Serial, Server, StoreSpec, Target, TargetIndex, TargetLun, Unit,
-    UnitIndex, User, UserIndex, address, shorthand,
+    UnitIndex, User, UserIndex, address, admin, shorthand,
 };
 
 /// Longest `id` of a unit or group in bytes.
@@ -56,6 +56,7 @@ impl Model {
         let model = Self {
             server: read_server(&top, directory, &user_names)?,
             limits: read_limits(&top)?,
+            admin: admin::read(&top, directory)?,
             units,
             users,
             groups,
@@ -121,20 +122,24 @@ struct AllNames<'a> {
 }
 
 /// Refuses the second use of a name and tells where the first was.
-struct FirstUse {
+pub(crate) struct FirstUse {
     what: &'static str,
     places: BTreeMap<String, Place>,
 }
 
 impl FirstUse {
-    fn new(what: &'static str) -> Self {
+    pub(crate) fn new(what: &'static str) -> Self {
         Self {
             what,
             places: BTreeMap::new(),
         }
     }
 
-    fn insert(&mut self, name: impl Into<String>, place: Place) -> Result<(), ConfigError> {
+    pub(crate) fn insert(
+        &mut self,
+        name: impl Into<String>,
+        place: Place,
+    ) -> Result<(), ConfigError> {
         let name = name.into();
         match self.places.insert(name.clone(), place.clone()) {
             None => Ok(()),
@@ -173,16 +178,24 @@ fn read_users(top: &Section<'_>, directory: &Path) -> Result<Vec<User>, ConfigEr
 
 fn read_secret(section: &Section<'_>, directory: &Path) -> Result<SecretFile, ConfigError> {
     let field = section.required("secret_file")?;
-    let path = field.text()?;
-    if path.is_empty() {
-        let what = "path of the secret";
-        return Err(Rule::EmptyName { what }.at(field.place()));
-    }
     Ok(SecretFile {
-        path: directory.join(path),
-        text: path.to_owned(),
+        path: read_path("path of the secret", &field, directory)?,
+        text: field.text()?.to_owned(),
         place: field.place(),
     })
+}
+
+/// A path; a relative one is taken from `directory`.
+pub(crate) fn read_path(
+    what: &'static str,
+    field: &Field<'_>,
+    directory: &Path,
+) -> Result<PathBuf, ConfigError> {
+    let path = field.text()?;
+    if path.is_empty() {
+        return Err(Rule::EmptyName { what }.at(field.place()));
+    }
+    Ok(directory.join(path))
 }
 
 fn read_groups(top: &Section<'_>, users: &Names<'_>) -> Result<Vec<Group>, ConfigError> {
@@ -488,7 +501,7 @@ fn read_limits(top: &Section<'_>) -> Result<Limits, ConfigError> {
     Ok(limits)
 }
 
-fn read_u16(field: &Field<'_>, min: u16, max: u16) -> Result<u16, ConfigError> {
+pub(crate) fn read_u16(field: &Field<'_>, min: u16, max: u16) -> Result<u16, ConfigError> {
     let number = field.number(u64::from(min), u64::from(max))?;
     // The range has just been checked.
     Ok(u16::try_from(number).unwrap_or(max))

@@ -14,6 +14,7 @@
 
 mod access;
 mod address;
+mod admin;
 mod diff;
 mod edit;
 mod effective;
@@ -25,6 +26,7 @@ mod model;
 mod name;
 mod place;
 mod reader;
+mod schema;
 mod shorthand;
 mod size;
 mod specs;
@@ -35,6 +37,7 @@ mod warning;
 
 pub use access::{Authentication, Denial, Initiator, LunEntry, LunMap};
 pub use address::{Cidr, HostPort, ISCSI_PORT};
+pub use admin::{Admin, AdminListener, Certificate};
 pub use diff::{Difference, Differences, InTarget, KeyChange, Renamed, diff, diff_with_secrets};
 pub use edit::{Draft, EditError};
 pub use error::{ConfigError, Rule};
@@ -46,6 +49,7 @@ pub use model::{
 };
 pub use name::{IscsiName, NamePattern, default_target_name};
 pub use place::Place;
+pub use schema::schema;
 pub use shorthand::PORTAL_DEFAULT;
 pub use size::{SIZE_BYTES_MAX, parse_size};
 pub use specs::Specs;

@@ -7,7 +7,7 @@ use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use crate::{
-    Cidr, ConfigError, HostPort, IscsiName, Limits, Naa, NamePattern, Place, Rule, Serial,
+    Admin, Cidr, ConfigError, HostPort, IscsiName, Limits, Naa, NamePattern, Place, Rule, Serial,
     StoreSpec,
 };
 
@@ -16,6 +16,7 @@ use crate::{
 pub struct Model {
     pub(crate) server: Server,
     pub(crate) limits: Limits,
+    pub(crate) admin: Admin,
     pub(crate) units: Vec<Unit>,
     pub(crate) users: Vec<User>,
     pub(crate) groups: Vec<Group>,
@@ -410,6 +411,11 @@ impl Model {
         &self.limits
     }
 
+    /// How administrators reach the daemon.
+    pub fn admin(&self) -> &Admin {
+        &self.admin
+    }
+
     /// All units, by the position of their index.
     pub fn units(&self) -> &[Unit] {
         &self.units
@@ -519,14 +525,8 @@ impl Model {
     fn check_portals(&self) -> Result<(), ConfigError> {
         let listeners = self.listeners();
         for (position, listener) in listeners.iter().enumerate() {
-            let overlaps = |earlier: &&Listener| {
-                let (a, b) = (earlier.bind, listener.bind);
-                a.port() == b.port()
-                    && a.port() != 0
-                    && a.is_ipv4() == b.is_ipv4()
-                    && (a.ip().is_unspecified() || b.ip().is_unspecified())
-            };
-            if let Some(earlier) = listeners.iter().take(position).find(overlaps) {
+            let mut earlier = listeners.iter().take(position);
+            if let Some(earlier) = earlier.find(|other| overlap(other.bind, listener.bind)) {
                 return Err(Rule::PortalsOverlap {
                     this: listener.bind.to_string(),
                     other: earlier.bind.to_string(),
@@ -535,8 +535,31 @@ impl Model {
                 .at(listener.place.clone()));
             }
         }
+        for listener in &self.admin.listen {
+            let takes = |other: &&Listener| {
+                let is_same = other.bind == listener.bind && listener.bind.port() != 0;
+                is_same || overlap(other.bind, listener.bind)
+            };
+            if let Some(portal) = listeners.iter().find(takes) {
+                return Err(Rule::Twice {
+                    what: "address",
+                    name: listener.bind.to_string(),
+                    first: portal.place.clone(),
+                }
+                .at(listener.place.clone()));
+            }
+        }
         Ok(())
     }
+}
+
+/// Whether one of two different addresses stands for all of its family and takes the other's
+/// port.
+fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+    a.port() == b.port()
+        && a.port() != 0
+        && a.is_ipv4() == b.is_ipv4()
+        && (a.ip().is_unspecified() || b.ip().is_unspecified())
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::error::At as _;
 use crate::{
-    ChapAlgorithm, ConfigError, ISCSI_PORT, IscsiName, Limits, LunNumber, Model, Place, Portal,
-    Rule, Server, StoreSpec, Target, TargetIndex, TargetLun, Unit, UnitIndex, address,
+    Admin, ChapAlgorithm, ConfigError, ISCSI_PORT, IscsiName, Limits, LunNumber, Model, Place,
+    Portal, Rule, Server, StoreSpec, Target, TargetIndex, TargetLun, Unit, UnitIndex, address,
 };
 
 /// Where a target is reached that nobody gave a portal.
@@ -83,6 +83,7 @@ impl Model {
         let model = Self {
             server: Server::default(),
             limits: Limits::default(),
+            admin: Admin::default(),
             units,
             users: Vec::new(),
             groups: Vec::new(),

@@ -43,6 +43,20 @@ fn the_reference_lists_exactly_the_keys_of_the_code() {
     }
 }
 
+/// To take over what the code says: `BLESS=1 cargo test -p config --test docs`.
+#[test]
+fn the_schema_is_that_of_the_code() {
+    const FILE: &str = "docs/tarn.schema.json";
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(project(FILE), config::schema()).expect("docs is writable");
+    } else {
+        assert!(
+            read(FILE) == config::schema(),
+            "{FILE} is not what the code says; run BLESS=1 cargo test -p config --test docs"
+        );
+    }
+}
+
 #[test]
 fn every_example_of_the_documentation_is_a_configuration() {
     for file in ["README.md", "docs/CONFIG.md"] {

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use config::LogLevel;
 
 use crate::bench::BenchArgs;
+use crate::verbs::Verb;
 
 /// A SAN in one program: serves files, block devices and memory as iSCSI disks.
 #[derive(Debug, Parser)]
@@ -25,6 +26,9 @@ pub enum Command {
     Check(CheckArgs),
     /// Measure targets: I/Os a second, latency, CPU time; or verify that they keep data.
     Bench(Box<BenchArgs>),
+    /// Ask the daemon that serves.
+    #[command(flatten)]
+    Verb(Box<Verb>),
 }
 
 const SERVE_HELP: &str = "\
@@ -168,13 +172,15 @@ mod tests {
 
     #[test]
     fn every_flag_says_who_needs_it() {
-        let command = Cli::command();
-        for name in ["serve", "bench"] {
-            let subcommand = command.find_subcommand(name).unwrap();
-            for argument in subcommand.get_arguments().filter(|a| !a.is_positional()) {
-                let help = argument.get_help().unwrap().to_string();
-                assert!(help.contains("For "), "{}: {help}", argument.get_id());
-            }
+        check(&Cli::command());
+    }
+
+    fn check(command: &clap::Command) {
+        for argument in command.get_arguments().filter(|a| !a.is_positional()) {
+            let help = argument.get_help().unwrap().to_string();
+            let (name, flag) = (command.get_name(), argument.get_id());
+            assert!(help.contains("For "), "{name}, {flag}: {help}");
         }
+        command.get_subcommands().for_each(check);
     }
 }

@@ -8,6 +8,12 @@ use zeroize::Zeroizing;
 use crate::StartError;
 use crate::secret::Secret;
 
+/// The name of the socket of the administration in its directory.
+pub(crate) const SOCKET_NAME: &str = "tarn.sock";
+
+/// The user who may do everything.
+const ROOT: u32 = 0;
+
 /// What the process takes from its surroundings. No other code reads the environment.
 #[derive(Clone, Default)]
 #[expect(
@@ -21,6 +27,18 @@ pub struct Environment {
     pub home: Option<PathBuf>,
     /// `XDG_STATE_HOME`.
     pub xdg_state_home: Option<PathBuf>,
+    /// `XDG_RUNTIME_DIR`.
+    pub xdg_runtime_dir: Option<PathBuf>,
+    /// `RUNTIME_DIRECTORY`: what the service manager has made for this service, the first of them.
+    pub runtime_directory: Option<PathBuf>,
+    /// `TARN_SOCKET`: where the administration listens, and where the verbs look for it.
+    pub socket: Option<PathBuf>,
+    /// `TARN_TOKEN_FILE`: what the verbs prove themselves with to a daemon elsewhere.
+    pub token_file: Option<PathBuf>,
+    /// `NO_COLOR` is set.
+    ///
+    /// Spec: no-color.org.
+    pub no_color: bool,
     /// `TARN_LOG`.
     pub log: Option<String>,
     /// `TARN_BENCH_SECRET`.
@@ -42,6 +60,19 @@ impl Environment {
             uid: rustix::process::geteuid().as_raw(),
             home: path("HOME"),
             xdg_state_home: path("XDG_STATE_HOME"),
+            xdg_runtime_dir: path("XDG_RUNTIME_DIR"),
+            runtime_directory: std::env::var_os("RUNTIME_DIRECTORY").and_then(|paths| {
+                // Spec: systemd.exec(5); several are joined by colons.
+                let first = std::env::split_paths(&paths).next()?;
+                first.is_absolute().then_some(first)
+            }),
+            socket: std::env::var_os("TARN_SOCKET")
+                .filter(|path| !path.is_empty())
+                .map(PathBuf::from),
+            token_file: std::env::var_os("TARN_TOKEN_FILE")
+                .filter(|path| !path.is_empty())
+                .map(PathBuf::from),
+            no_color: std::env::var_os("NO_COLOR").is_some_and(|text| !text.is_empty()),
             log: std::env::var_os("TARN_LOG").map(|text| text.to_string_lossy().into_owned()),
             bench_secret: std::env::var_os("TARN_BENCH_SECRET").map(|text| {
                 Secret::from_text(&Zeroizing::new(text.to_string_lossy().into_owned()))
@@ -53,13 +84,44 @@ impl Environment {
         }
     }
 
+    /// Where the socket of the administration is when nobody says, the best place first. The verbs
+    /// look there too.
+    pub fn socket_directories(&self) -> Vec<PathBuf> {
+        let system = (self.uid == ROOT).then(|| PathBuf::from("/run/tarn"));
+        let user = self.xdg_runtime_dir.as_ref().map(|path| path.join("tarn"));
+        let mut places: Vec<PathBuf> = self.runtime_directory.clone().into_iter().collect();
+        places.extend(system.or(user));
+        places.dedup();
+        places
+    }
+
+    /// Where the verbs look for the daemon when nobody says: the first place that has a socket, or
+    /// the best one, for the message that it has none.
+    ///
+    /// # Errors
+    ///
+    /// There is no such place.
+    pub fn socket_path(&self) -> Result<PathBuf, StartError> {
+        if let Some(path) = &self.socket {
+            return Ok(path.clone());
+        }
+        let mut places = self.socket_directories();
+        let state = self.state_directory();
+        places.extend(state.as_ref().ok().cloned());
+        let mut places = places.iter().map(|place| place.join(SOCKET_NAME));
+        let there = places.clone().find(|path| path.exists());
+        match there.or_else(|| places.next()) {
+            Some(path) => Ok(path),
+            None => state,
+        }
+    }
+
     /// Where the state lives when nobody says.
     ///
     /// # Errors
     ///
     /// The user has no home.
     pub fn state_directory(&self) -> Result<PathBuf, StartError> {
-        const ROOT: u32 = 0;
         if self.uid == ROOT {
             return Ok(PathBuf::from("/var/lib/tarn"));
         }

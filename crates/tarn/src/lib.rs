@@ -9,6 +9,7 @@
 #![warn(missing_docs)]
 
 mod access;
+mod administration;
 pub mod banner;
 mod bench;
 pub mod cli;
@@ -22,8 +23,10 @@ pub mod prepare;
 mod scratch;
 pub mod secret;
 mod serve;
+mod service;
 mod signal;
 pub mod state;
+pub mod verbs;
 
 use std::ffi::OsString;
 use std::io;
@@ -53,6 +56,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Serve(args) => serve(args, &environment),
         Command::Check(args) => check(args, &environment),
         Command::Bench(args) => bench::run(args, &environment),
+        Command::Verb(verb) => return verbs::run(verb, &environment),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

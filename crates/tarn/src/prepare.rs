@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use config::{IscsiName, Model, Place, Warning, default_target_name};
 
+use crate::administration::SocketPath;
 use crate::locate::{Location, locate_all};
 use crate::logging::LogFilter;
 use crate::secret::Secrets;
@@ -41,6 +42,8 @@ pub struct Prepared {
     pub uid: u32,
     /// What the command line has set.
     pub flags: Flags,
+    /// Where the socket of the administration may be.
+    pub(crate) socket: SocketPath,
 }
 
 /// Reads and checks everything that serving needs.
@@ -61,6 +64,7 @@ pub fn prepare(args: &ServeArgs, environment: &Environment) -> Result<Prepared, 
     let state = State::open(directory)?;
     let identities = state.identities(&model, &locations, |_| None)?;
     Ok(Prepared {
+        socket: SocketPath::choose(environment, &model, state.directory()),
         warnings: model.warnings(),
         model,
         secrets: Arc::new(secrets),

@@ -6,10 +6,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::control::Control;
 use config::Model;
 use reactor::Listener;
 use target::{Coalescing, DataPlane, Plan, PortalIndex, Settings, TargetIndex, UnitIndex};
 
+use crate::administration::Doors;
 use crate::banner::{BoundPortal, ServedUnit, banner};
 use crate::daemon::{
     self, Daemon, Events, PortNumbers, Running, RunningListener, RunningUnit, bind, open_store,
@@ -17,7 +19,7 @@ use crate::daemon::{
 };
 use crate::prepare::Prepared;
 use crate::signal::Signals;
-use crate::{StartError, say};
+use crate::{StartError, say, service};
 
 /// Serves until SIGTERM or SIGINT.
 ///
@@ -28,6 +30,11 @@ pub(crate) fn serve(prepared: Prepared) -> anyhow::Result<()> {
     let signals = Signals::catch()?;
     let settings = settings(&prepared.model)?;
     let cores = settings.cores;
+    let doors = Doors::open(
+        &prepared.model,
+        &prepared.socket,
+        prepared.state.directory(),
+    )?;
     let (running, listeners) = open(&prepared)?;
     let portals = bound_portals(&running.model, &running.bound());
     let text = banner(&running.model, &served_units(&running), &portals);
@@ -54,7 +61,7 @@ pub(crate) fn serve(prepared: Prepared) -> anyhow::Result<()> {
         watcher: Arc::clone(&events) as Arc<dyn target::Watcher>,
         settings,
     })?;
-    let daemon = Daemon::new(daemon::Parts {
+    let daemon = Arc::new(Daemon::new(daemon::Parts {
         plane: Arc::clone(plane.handle()),
         running,
         state: prepared.state,
@@ -64,10 +71,18 @@ pub(crate) fn serve(prepared: Prepared) -> anyhow::Result<()> {
         flags: prepared.flags,
         cores,
         events,
-    })?;
+    })?);
+    let control = Arc::clone(&daemon) as Arc<dyn Control>;
+    let administration = doors.map(|doors| doors.serve(control)).transpose()?;
     say(io::stdout().lock(), &text);
+    service::ready(&daemon.in_words());
     let signal = signals.wait(|| reload(&daemon));
+    service::stopping();
     tracing::info!(signal, "stopping");
+    // Nothing is changed any more while all ends.
+    if let Some(administration) = administration {
+        administration.stop();
+    }
     if plane.stop() {
         tracing::info!("stopped");
         Ok(())
@@ -78,6 +93,7 @@ pub(crate) fn serve(prepared: Prepared) -> anyhow::Result<()> {
 
 /// Applies the configuration file as it is now.
 fn reload(daemon: &Daemon) {
+    service::reloading();
     match daemon.apply_file() {
         Ok(applied) => {
             let steps = applied.steps.len();
@@ -85,6 +101,7 @@ fn reload(daemon: &Daemon) {
         }
         Err(problem) => tracing::error!(%problem, "nothing was changed"),
     }
+    service::ready(&daemon.in_words());
 }
 
 /// Opens every store and binds every address, once.

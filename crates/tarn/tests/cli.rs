@@ -155,8 +155,8 @@ fn a_wrong_file_is_named_with_its_line() {
         "[[target]]\nname = \"iqn.2026-11.example.tarn:t\"\nluns = [{ lun = 0, id = \"a\" }]\n";
     for (text, expected) in [
         (
-            format!("{unit}{target}[admin]\n"),
-            "t.toml:7: unknown key \"admin\"; known here: lun, target, user, group, server, limits",
+            format!("{unit}{target}[web]\n"),
+            "t.toml:7: unknown key \"web\"; known here: lun, target, user, group, server, limits, admin",
         ),
         (
             format!("{unit}sise = 1\n{target}"),

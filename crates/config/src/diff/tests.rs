@@ -35,6 +35,7 @@ fn words(from: &str, to: &str) -> Vec<String> {
     tell(&mut words, "lun", &differences.target_luns);
     words.extend(differences.server.iter().map(KeyChange::to_string));
     words.extend(differences.limits.iter().map(KeyChange::to_string));
+    words.extend(differences.admin.iter().map(KeyChange::to_string));
     words
 }
 
@@ -125,11 +126,12 @@ fn each_kind_of_difference_is_told_once_with_its_keys() {
         ),
         (
             "[[target]]",
-            "[server]\ncores = 2\n[limits]\nqueue_depth = 64\nmax_burst_bytes = \"2M\"\n[[target]]",
+            "[server]\ncores = 2\n[limits]\nqueue_depth = 64\nmax_burst_bytes = \"2M\"\n[admin]\nlisten = [\"[::1]:1\"]\n[[target]]",
             &[
                 "cores: none -> 2",
                 "queue_depth: 128 -> 64",
                 "max_burst_bytes: \"1M\" -> \"2M\"",
+                "listen: [] -> [\"[::1]:1\"]",
             ],
         ),
     ] {

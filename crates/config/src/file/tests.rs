@@ -170,8 +170,8 @@ fn errors_name_the_line_the_key_and_the_remedy() {
             "t.toml:3: lun[0]: unknown key \"stroe\"; did you mean \"store\"?",
         ),
         (
-            "[admin]\nlisten = \"x\"\n",
-            "t.toml:1: unknown key \"admin\"; known here: lun, target, user, group, server, limits",
+            "[web]\nlisten = \"x\"\n",
+            "t.toml:1: unknown key \"web\"; known here: lun, target, user, group, server, limits, admin",
         ),
         (
             "\n\n[[lun]]\nid = \"a\"\n",

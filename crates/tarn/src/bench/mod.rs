@@ -153,7 +153,8 @@ fn login(args: &BenchArgs, environment: &Environment) -> Result<Option<Login>, S
         return Ok(None);
     };
     let from_file = args.secret_file.as_ref();
-    let from_file = from_file.map(|path| secret::read_alone(path, environment.uid));
+    let from_file =
+        from_file.map(|path| secret::read_alone("--secret-file", path, environment.uid));
     let secret: Option<Secret> = match from_file {
         Some(secret) => Some(secret?),
         None => environment.bench_secret.clone(),
@@ -188,7 +189,9 @@ mod tests {
         let all = [&["tarn", "bench"], more].concat();
         match Cli::try_parse_from(all).unwrap().command {
             Command::Bench(args) => *args,
-            Command::Serve(_) | Command::Check(_) => panic!("bench was asked for"),
+            Command::Serve(_) | Command::Check(_) | Command::Verb(_) => {
+                panic!("bench was asked for")
+            }
         }
     }
 

@@ -78,7 +78,11 @@ impl Daemon {
             .file
             .clone()
             .unwrap_or_else(|| PathBuf::from("command-line"));
-        let mut history = History::open(parts.state.directory(), &place, views::history_max())?;
+        let mut history = History::open(
+            parts.state.directory(),
+            &place,
+            history_max(&parts.running.model),
+        )?;
         let last = history.last();
         let revision = match last {
             Some(last) if last.text == parts.text => last.revision,
@@ -144,6 +148,15 @@ impl Daemon {
                 "Tarn serves stores of its command line, which has no file to keep a change in; start it with --config FILE",
             )
         })
+    }
+
+    /// What is served, in one line for the service manager.
+    pub(crate) fn in_words(&self) -> String {
+        let in_force = self.in_force();
+        let model = &in_force.running.model;
+        let (targets, luns) = (model.targets().len(), model.units().len());
+        let revision = in_force.document.revision;
+        format!("revision {revision}: targets {targets}, luns {luns}")
     }
 
     /// Applies the configuration file as it is now.
@@ -287,6 +300,10 @@ impl Daemon {
     }
 }
 
+fn history_max(model: &Model) -> usize {
+    usize::from(model.admin().history)
+}
+
 fn no_answer(error: target::NoAnswer) -> Problem {
     Problem::new(ProblemKind::Unavailable, error.to_string())
 }
@@ -358,6 +375,7 @@ impl Control for Daemon {
             summary: summary(&applied.steps),
             text: change.text.clone(),
         };
+        history.keep(history_max(&planned.model));
         let mut prepared = self.take_up(&now, planned, &mut history, record)?;
         for (old, new) in &prepared.renamed {
             if let Err(error) = self.state.rename(old, new) {

@@ -73,6 +73,11 @@ impl History {
         })
     }
 
+    /// Keeps so many from the next one on.
+    pub(super) fn keep(&mut self, most: usize) {
+        self.most = most.max(1);
+    }
+
     pub(super) fn last(&self) -> Option<&Record> {
         self.records.last()
     }
@@ -101,7 +106,7 @@ impl History {
         let text = toml::to_string(&record).map_err(io::Error::other)?;
         replace_file(&self.path(record.revision), text.as_bytes())?;
         self.records.push(record);
-        if self.records.len() > self.most {
+        while self.records.len() > self.most {
             let oldest = self.records.remove(0);
             if let Err(error) = fs::remove_file(self.path(oldest.revision)) {
                 tracing::warn!(%error, revision = oldest.revision, "an old revision stays");

@@ -146,6 +146,14 @@ pub(super) fn steps<F: Fn(usize) -> u64>(
         }
         steps.push(one);
     }
+    for change in &differences.admin {
+        let is_online = change.key == "history";
+        steps.push(key_step(
+            Kind::Admin,
+            change,
+            (!is_online).then_some(RESTART),
+        ));
+    }
     steps
 }
 

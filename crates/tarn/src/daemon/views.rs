@@ -15,11 +15,6 @@ use super::control::{Daemon, InForce};
 use super::events::milliseconds;
 use super::running::Running;
 
-/// Revisions that are kept.
-pub(super) const fn history_max() -> usize {
-    100
-}
-
 /// The daemon in one look.
 pub(super) fn status(daemon: &Daemon) -> view::Status {
     let in_force = daemon.in_force();

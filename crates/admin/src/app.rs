@@ -1,0 +1,92 @@
+//! What the requests share. It outlives a restart of the thread.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use api::control::Control;
+use tokio::sync::watch;
+
+use crate::browser::Logins;
+use crate::bucket::{Attempts, Bucket};
+use crate::call::Calls;
+use crate::live::Live;
+use crate::tokens::Tokens;
+use crate::{audit, limits};
+
+/// What the requests share.
+#[derive(Debug)]
+pub(crate) struct App {
+    /// The way to the daemon.
+    pub(crate) calls: Calls,
+    /// Who may ask over TCP.
+    pub(crate) tokens: Tokens,
+    /// Names of this server, beside its addresses.
+    pub(crate) names: Vec<String>,
+    /// Streams of live data.
+    pub(crate) live: Live,
+    /// True when all has to end.
+    pub(crate) stopping: watch::Receiver<bool>,
+    gate: Mutex<Gate>,
+}
+
+/// What changes with those who knock.
+pub(crate) struct Gate {
+    /// Logins of the console.
+    pub(crate) logins: Logins,
+    /// Attempts that failed.
+    pub(crate) attempts: Attempts,
+    /// How many refusals become events; the rest goes to the log alone, so that nobody can wash
+    /// the other events away.
+    pub(crate) refusals: Bucket,
+}
+
+impl App {
+    /// For this daemon.
+    pub(crate) fn new(
+        control: Arc<dyn Control>,
+        tokens: Tokens,
+        names: Vec<String>,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            calls: Calls::new(control),
+            tokens,
+            names,
+            live: Live::new(limits::STREAMS_MAX),
+            stopping,
+            gate: Mutex::new(Gate {
+                logins: Logins::default(),
+                attempts: Attempts::new(now),
+                refusals: Bucket::new(audit::REFUSALS, now),
+            }),
+        }
+    }
+
+    /// The gate, for as long as it takes to look something up.
+    pub(crate) fn gate(&self) -> MutexGuard<'_, Gate> {
+        // Nothing in it can be half changed.
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gate")
+            .field("refusals", &self.refusals)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns when all has to end, or nobody is left who could say so.
+pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    stopping.wait_for(|is_stopping| *is_stopping).await.ok();
+}
+
+/// Milliseconds since 1970-01-01 UTC.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}

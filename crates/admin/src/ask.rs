@@ -1,0 +1,184 @@
+//! What a request says: its body, the names in its path, its query, its precondition. Whatever does
+//! not fit is a problem that names the field.
+
+use api::problem::ProblemKind;
+use axum::body::Body;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use serde::de::DeserializeOwned;
+
+use crate::answer::Refusal;
+use crate::limits;
+
+/// How long a body may be; set by the guard, from the table of routes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BodyMax(pub(crate) usize);
+
+/// The body, as JSON.
+#[derive(Debug)]
+pub(crate) struct Told<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Told<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Refusal> {
+        let most = request.extensions().get::<BodyMax>();
+        let most = most.map_or(limits::BODY_BYTES_MAX, |max| max.0);
+        check_content_type(request.headers())?;
+        let bytes = collect(request.into_body(), most).await?;
+        serde_json::from_slice(&bytes)
+            .map(Self)
+            .map_err(|error| Refusal::new(ProblemKind::BadRequest, format!("the body: {error}")))
+    }
+}
+
+fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
+    let given = headers.get(header::CONTENT_TYPE);
+    let given = given.map(|value| value.to_str().unwrap_or_default());
+    let essence = given.map(|text| text.split(';').next().unwrap_or_default().trim());
+    match essence {
+        Some(kind) if kind.eq_ignore_ascii_case("application/json") => Ok(()),
+        Some(_) | None => Err(Refusal::new(
+            ProblemKind::UnsupportedMediaType,
+            "the body is JSON; send it with Content-Type: application/json",
+        )),
+    }
+}
+
+async fn collect(body: Body, most: usize) -> Result<Vec<u8>, Refusal> {
+    let whole = Limited::new(body, most).collect();
+    match tokio::time::timeout(limits::BODY_TIME_MAX, whole).await {
+        Ok(Ok(bytes)) => Ok(bytes.to_bytes().into()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(most)),
+        Ok(Err(error)) => Err(Refusal::new(
+            ProblemKind::BadRequest,
+            format!("the body broke off: {error}"),
+        )),
+        Err(_) => Err(Refusal::new(
+            ProblemKind::BadRequest,
+            format!(
+                "the body did not come within {} s",
+                limits::BODY_TIME_MAX.as_secs()
+            ),
+        )),
+    }
+}
+
+/// 413.
+pub(crate) fn too_large(most: usize) -> Refusal {
+    Refusal::new(
+        ProblemKind::TooLarge,
+        format!("the body is longer than {most} bytes, which is the most for this request"),
+    )
+}
+
+/// The names in the path, decoded.
+#[derive(Debug)]
+pub(crate) struct Named<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let names = Path::from_request_parts(parts, state).await;
+        names
+            .map(|Path(names)| Self(names))
+            .map_err(|rejection: PathRejection| {
+                Refusal::new(ProblemKind::BadRequest, format!("the path: {rejection}"))
+            })
+    }
+}
+
+/// What stands after the question mark.
+#[derive(Debug)]
+pub(crate) struct Asked<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let query = Query::from_request_parts(parts, state).await;
+        query
+            .map(|Query(asked)| Self(asked))
+            .map_err(|rejection: QueryRejection| {
+                Refusal::new(ProblemKind::BadRequest, rejection.body_text())
+            })
+    }
+}
+
+/// The revision a change must start from; none: any.
+///
+/// Spec: RFC 9110 section 13.1.1.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct IfMatch(pub(crate) Option<u64>);
+
+impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Refusal> {
+        let mut values = parts.headers.get_all(header::IF_MATCH).iter();
+        let Some(value) = values.next() else {
+            return Ok(Self(None));
+        };
+        let text = value.to_str().unwrap_or_default().trim();
+        if values.next().is_some() || text.contains(',') {
+            return Err(Refusal::field(
+                "If-Match",
+                "one revision at most; send the ETag of the answer that was edited",
+            ));
+        }
+        revision_of(text)
+    }
+}
+
+fn revision_of(tag: &str) -> Result<IfMatch, Refusal> {
+    if tag == "*" {
+        return Ok(IfMatch(None));
+    }
+    let digits = tag
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'));
+    let digits = digits.filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+    match digits.and_then(|text| text.parse().ok()) {
+        Some(revision) => Ok(IfMatch(Some(revision))),
+        // A tag that was never given matches nothing.
+        None => Err(Refusal::new(
+            ProblemKind::RevisionMismatch,
+            format!("If-Match {tag:?} is no revision; revisions look like \"42\", with the quotes"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn revisions_have_one_form() {
+        for (tag, revision) in [("*", None), ("\"42\"", Some(42)), ("\"0\"", Some(0))] {
+            assert_eq!(revision_of(tag).unwrap(), IfMatch(revision), "{tag}");
+        }
+        for tag in ["42", "W/\"42\"", "\"-1\"", "\"+1\"", "\"", "\"\"", ""] {
+            let kind = revision_of(tag).unwrap_err().0.kind;
+            assert_eq!(kind, ProblemKind::RevisionMismatch, "{tag}");
+        }
+    }
+
+    #[test]
+    fn json_is_the_only_content_type() {
+        for (value, is_good) in [
+            ("application/json", true),
+            ("Application/JSON; charset=utf-8", true),
+            ("text/plain", false),
+            ("application/jsonp", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, value.parse().unwrap());
+            assert_eq!(check_content_type(&headers).is_ok(), is_good, "{value}");
+        }
+        assert!(check_content_type(&HeaderMap::new()).is_err());
+    }
+}

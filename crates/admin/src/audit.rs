@@ -1,0 +1,89 @@
+//! Who did what from where, and with what outcome: to the log (target `audit`) and to the events.
+//! Never a body, so never a secret.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use api::event::{Event, Severity};
+use axum::http::{Method, StatusCode};
+
+use crate::app::{self, App};
+use crate::bucket::Rate;
+
+/// How many refusals become events.
+pub(crate) const REFUSALS: Rate = Rate {
+    burst: 20,
+    every: Duration::from_secs(5),
+};
+
+/// Bytes of a path that are kept.
+const PATH_MAX: usize = 200;
+
+/// A request, for the books.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// Who: `uid 0`, a token's name; absent when it was not proved.
+    pub(crate) author: Option<String>,
+    /// From where.
+    pub(crate) peer: String,
+    /// How.
+    pub(crate) method: Method,
+    /// What, as it was sent: percent-encoded, so without control characters.
+    pub(crate) path: String,
+}
+
+impl Entry {
+    /// Notes the outcome of a change, or of any request that was refused to this caller.
+    pub(crate) async fn note(self, app: &Arc<App>, status: StatusCode) {
+        let is_refusal = matches!(
+            status,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS
+        );
+        if !is_refusal && self.method.is_safe() {
+            return;
+        }
+        tracing::info!(
+            target: "audit",
+            author = self.author.as_deref().unwrap_or("unknown"),
+            peer = self.peer,
+            method = %self.method,
+            path = self.path,
+            status = status.as_u16(),
+        );
+        if is_refusal && !app.gate().refusals.take(Instant::now()) {
+            return;
+        }
+        let event = self.event(status, is_refusal);
+        // The log has it in any case.
+        app.calls
+            .read(move |control| control.note(event))
+            .await
+            .ok();
+    }
+
+    fn event(self, status: StatusCode, is_refusal: bool) -> Event {
+        let (kind, severity) = if is_refusal {
+            ("admin-refused", Severity::Warning)
+        } else {
+            ("admin-change", Severity::Info)
+        };
+        let who = self.author.as_deref().unwrap_or("somebody unknown");
+        let path: String = self.path.chars().take(PATH_MAX).collect();
+        Event {
+            number: 0,
+            at_ms: app::now_ms(),
+            severity,
+            kind: kind.to_owned(),
+            message: format!(
+                "{} {path} by {who} from {}: {}",
+                self.method,
+                self.peer,
+                status.as_u16()
+            ),
+            lun: None,
+            target: None,
+            initiator: None,
+            author: self.author,
+        }
+    }
+}

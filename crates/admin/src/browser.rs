@@ -1,0 +1,127 @@
+//! Logins of the console: a cookie stands for a token, and changes need a second secret that no
+//! other site can read.
+
+use std::time::Instant;
+
+use crate::limits;
+use crate::random::{self, Hash};
+use crate::tokens::Holder;
+
+/// A login that lives.
+struct Login {
+    hash: Hash,
+    csrf: String,
+    holder: Holder,
+    ends: Instant,
+}
+
+/// What a new login gives the browser.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// The value of the cookie.
+    pub(crate) cookie: String,
+    /// What every change has to bring along.
+    pub(crate) csrf: String,
+}
+
+/// All logins that live.
+#[derive(Default)]
+pub(crate) struct Logins(Vec<Login>);
+
+impl Logins {
+    /// Opens one for the holder of a token.
+    ///
+    /// # Errors
+    ///
+    /// The system has no random bytes.
+    pub(crate) fn open(
+        &mut self,
+        holder: Holder,
+        now: Instant,
+    ) -> Result<Opened, getrandom::Error> {
+        self.0.retain(|login| login.ends > now);
+        if self.0.len() >= limits::LOGINS_MAX {
+            // The oldest comes first.
+            self.0.remove(0);
+        }
+        let (cookie, csrf) = (random::secret()?, random::secret()?);
+        self.0.push(Login {
+            hash: Hash::of(&cookie),
+            csrf: csrf.clone(),
+            holder,
+            ends: now + limits::LOGIN_TIME_MAX,
+        });
+        Ok(Opened { cookie, csrf })
+    }
+
+    /// Who this cookie stands for, and the secret for changes.
+    pub(crate) fn find(&self, cookie: &str, now: Instant) -> Option<(Holder, String)> {
+        let hash = Hash::of(cookie);
+        let mut found = None;
+        for login in &self.0 {
+            if login.hash.is(&hash) && login.ends > now {
+                found = Some((login.holder.clone(), login.csrf.clone()));
+            }
+        }
+        found
+    }
+
+    /// Ends the login of this cookie.
+    pub(crate) fn close(&mut self, cookie: &str) {
+        let hash = Hash::of(cookie);
+        self.0.retain(|login| !login.hash.is(&hash));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use api::access::Role;
+
+    use super::*;
+
+    fn holder(name: &str) -> Holder {
+        Holder {
+            name: name.to_owned(),
+            role: Role::Viewer,
+        }
+    }
+
+    #[test]
+    fn a_login_ends_at_its_time_and_not_before() {
+        let mut logins = Logins::default();
+        let start = Instant::now();
+        let opened = logins.open(holder("a"), start).unwrap();
+        let end = start + limits::LOGIN_TIME_MAX;
+        let last = end - Duration::from_nanos(1);
+        let (found, csrf) = logins.find(&opened.cookie, last).unwrap();
+        assert_eq!((found, csrf), (holder("a"), opened.csrf));
+        assert!(logins.find(&opened.cookie, end).is_none());
+    }
+
+    #[test]
+    fn a_closed_login_is_gone_and_others_stay() {
+        let mut logins = Logins::default();
+        let now = Instant::now();
+        let one = logins.open(holder("a"), now).unwrap();
+        let other = logins.open(holder("b"), now).unwrap();
+        logins.close(&one.cookie);
+        assert!(logins.find(&one.cookie, now).is_none());
+        assert!(logins.find(&other.cookie, now).is_some());
+    }
+
+    #[test]
+    fn the_oldest_login_makes_room() {
+        let mut logins = Logins::default();
+        let now = Instant::now();
+        let first = logins.open(holder("a"), now).unwrap();
+        for _ in 1..limits::LOGINS_MAX {
+            logins.open(holder("b"), now).unwrap();
+        }
+        assert!(logins.find(&first.cookie, now).is_some());
+        logins.open(holder("c"), now).unwrap();
+        assert!(logins.find(&first.cookie, now).is_none());
+        assert_eq!(logins.0.len(), limits::LOGINS_MAX);
+    }
+}

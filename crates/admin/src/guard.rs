@@ -1,0 +1,345 @@
+//! Who asks, and whether they may: every request goes through here, by the table of routes.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use api::access::Role;
+use api::problem::{Problem, ProblemKind};
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use subtle::ConstantTimeEq as _;
+
+use crate::answer::Refusal;
+use crate::app::App;
+use crate::ask::{self, BodyMax};
+use crate::audit;
+use crate::peer::{self, Peer};
+use crate::route::{self, Needs, Route};
+use crate::tokens::Holder;
+
+/// Brings the second secret of a console login.
+pub(crate) const CSRF_HEADER: &str = "x-tarn-csrf";
+
+/// Who asks.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Caller {
+    /// For the history and the audit log: `uid 0`, or the token's name.
+    pub(crate) author: String,
+    /// What they may do.
+    pub(crate) role: Role,
+    /// How they proved it.
+    pub(crate) proof: Proof,
+}
+
+/// How a caller proved who they are.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Proof {
+    /// The kernel told their user.
+    Socket,
+    /// A token.
+    Token(Holder),
+    /// A login of the console.
+    Cookie {
+        /// Whose token opened it.
+        holder: Holder,
+        /// The value of the cookie.
+        cookie: String,
+        /// What changes have to bring along.
+        csrf: String,
+    },
+}
+
+impl Caller {
+    /// True while the proof holds: its token has not been revoked, its login has not ended.
+    pub(crate) fn is_valid(&self, app: &App) -> bool {
+        match &self.proof {
+            Proof::Socket => true,
+            Proof::Token(holder) => app.tokens.knows(holder),
+            Proof::Cookie { holder, cookie, .. } => {
+                let found = app.gate().logins.find(cookie, Instant::now());
+                found.is_some() && app.tokens.knows(holder)
+            }
+        }
+    }
+}
+
+/// For every request, known path or not: it is meant for this server, and its answer is neither
+/// cached nor framed nor mistaken for another type.
+pub(crate) async fn site(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let mut response = match peer_of(&request)
+        .and_then(|peer| peer::check_site(&peer, request.headers(), &app.names))
+    {
+        Ok(()) => next.run(request).await,
+        Err(problem) => refuse_and_note(&app, request, None, problem).await,
+    };
+    for (name, value) in &SITE_HEADERS {
+        let headers = response.headers_mut();
+        headers.entry(name).or_insert_with(|| value.clone());
+    }
+    response
+}
+
+/// Fields of every answer that does not bring its own.
+static SITE_HEADERS: [(header::HeaderName, HeaderValue); 5] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static(
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+             font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; \
+             frame-ancestors 'none'",
+        ),
+    ),
+    (
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    ),
+    (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+    (
+        header::REFERRER_POLICY,
+        HeaderValue::from_static("no-referrer"),
+    ),
+    (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+];
+
+/// For every request to a known path: the method is known, the caller may, the body is not too long.
+pub(crate) async fn guard(
+    State(app): State<Arc<App>>,
+    path: MatchedPath,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    if request.method() == Method::OPTIONS {
+        return (StatusCode::NO_CONTENT, allow(path.as_str())).into_response();
+    }
+    let Some(route) = route::find(request.method(), path.as_str()) else {
+        let detail = format!("{} has no {}", path.as_str(), request.method());
+        let refusal = Refusal::new(ProblemKind::MethodNotAllowed, detail);
+        return (allow(path.as_str()), refusal).into_response();
+    };
+    let caller = match admit(&app, route, &request) {
+        Ok(caller) => caller,
+        Err(refused) => {
+            let Refused { problem, author } = *refused;
+            return refuse_and_note(&app, request, author, problem).await;
+        }
+    };
+    if length_of(request.headers()).is_some_and(|length| length > route.body_bytes_max()) {
+        return ask::too_large(route.body_bytes_max()).into_response();
+    }
+    let author = caller.as_ref().map(|caller| caller.author.clone());
+    let entry = entry_of(&request, author);
+    let extensions = request.extensions_mut();
+    extensions.insert(BodyMax(route.body_bytes_max()));
+    if let Some(caller) = caller {
+        extensions.insert(caller);
+    }
+    if entry.method.is_safe() {
+        return next.run(request).await;
+    }
+    // In a task of its own: a change is made and noted to its end also when the caller has gone.
+    let task = tokio::spawn(async move {
+        let response = next.run(request).await;
+        entry.note(&app, response.status()).await;
+        response
+    });
+    task.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "a request failed");
+        let detail = "the request failed within the administration; the log tells more";
+        Refusal::new(ProblemKind::Unavailable, detail).into_response()
+    })
+}
+
+/// Why a request goes no further, and whose it was as far as that is known.
+#[derive(Debug)]
+struct Refused {
+    problem: Problem,
+    author: Option<String>,
+}
+
+fn admit(app: &App, route: &Route, request: &Request) -> Result<Option<Caller>, Box<Refused>> {
+    let anonymous = |problem| {
+        Box::new(Refused {
+            problem,
+            author: None,
+        })
+    };
+    let least = match route.needs {
+        Needs::Nothing => return Ok(None),
+        Needs::Role(role) => role,
+    };
+    let peer = peer_of(request).map_err(anonymous)?;
+    let caller = identify(app, &peer, request.headers()).map_err(anonymous)?;
+    may(&caller, least, request).map_err(|problem| {
+        Box::new(Refused {
+            problem,
+            author: Some(caller.author.clone()),
+        })
+    })?;
+    Ok(Some(caller))
+}
+
+fn may(caller: &Caller, least: Role, request: &Request) -> Result<(), Problem> {
+    if caller.role < least {
+        return Err(Problem::new(
+            ProblemKind::Forbidden,
+            format!(
+                "{} has the role {:?}, this needs {least:?}",
+                caller.author, caller.role
+            )
+            .to_lowercase(),
+        ));
+    }
+    let Proof::Cookie { csrf, .. } = &caller.proof else {
+        return Ok(());
+    };
+    let told = request.headers().get(CSRF_HEADER);
+    let is_told = told.is_some_and(|told| bool::from(told.as_bytes().ct_eq(csrf.as_bytes())));
+    if request.method().is_safe() || is_told {
+        return Ok(());
+    }
+    Err(Problem::new(
+        ProblemKind::Forbidden,
+        "a change by the console needs X-Tarn-CSRF, with the value that the login gave",
+    ))
+}
+
+fn identify(app: &App, peer: &Peer, headers: &HeaderMap) -> Result<Caller, Problem> {
+    let address = match peer {
+        Peer::Unix { uid } => {
+            return Ok(Caller {
+                author: format!("uid {uid}"),
+                role: Role::Admin,
+                proof: Proof::Socket,
+            });
+        }
+        Peer::Tcp { address, .. } => address.ip(),
+    };
+    if let Some(told) = headers.get(header::AUTHORIZATION) {
+        let holder = bearer(told).and_then(|token| app.tokens.holder(token));
+        return match holder {
+            Some(holder) => Ok(Caller {
+                author: holder.name.clone(),
+                role: holder.role,
+                proof: Proof::Token(holder),
+            }),
+            None => Err(failed_attempt(app, address)),
+        };
+    }
+    cookie(headers, peer)
+        .and_then(|cookie| of_cookie(app, cookie))
+        .ok_or_else(unauthorized)
+}
+
+fn of_cookie(app: &App, cookie: &str) -> Option<Caller> {
+    let (holder, csrf) = app.gate().logins.find(cookie, Instant::now())?;
+    let caller = Caller {
+        author: holder.name.clone(),
+        role: holder.role,
+        proof: Proof::Cookie {
+            holder,
+            cookie: cookie.to_owned(),
+            csrf,
+        },
+    };
+    caller.is_valid(app).then_some(caller)
+}
+
+/// Counts a wrong token and gives the answer to it.
+pub(crate) fn failed_attempt(app: &App, address: std::net::IpAddr) -> Problem {
+    let now = Instant::now();
+    let mut gate = app.gate();
+    if !gate.attempts.may_try(address, now) {
+        return too_many();
+    }
+    gate.attempts.failed(address, now);
+    unauthorized()
+}
+
+/// 429.
+pub(crate) fn too_many() -> Problem {
+    Problem::new(
+        ProblemKind::TooManyRequests,
+        "too many attempts with a wrong token; try again in some seconds",
+    )
+}
+
+/// 401: the same whatever was wrong.
+pub(crate) fn unauthorized() -> Problem {
+    Problem::new(
+        ProblemKind::Unauthorized,
+        "no valid token; make one with `tarn token add` on the server and send it as \
+         Authorization: Bearer TOKEN",
+    )
+}
+
+fn bearer(value: &HeaderValue) -> Option<&str> {
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// The name of the console's cookie. With `__Host-`, browsers take it over TLS only, from this host
+/// only.
+pub(crate) const fn cookie_name(peer: &Peer) -> &'static str {
+    match peer {
+        Peer::Tcp { is_tls: true, .. } => "__Host-tarn",
+        Peer::Tcp { is_tls: false, .. } | Peer::Unix { .. } => "tarn",
+    }
+}
+
+fn cookie<'a>(headers: &'a HeaderMap, peer: &Peer) -> Option<&'a str> {
+    let fields = headers.get_all(header::COOKIE).iter();
+    fields
+        .filter_map(|field| field.to_str().ok())
+        .flat_map(|field| field.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='))
+        .find_map(|(name, value)| (name == cookie_name(peer)).then_some(value))
+}
+
+/// The peer of the connection a request came by.
+pub(crate) fn peer_of(request: &Request) -> Result<Peer, Problem> {
+    let peer = request.extensions().get::<Peer>();
+    peer.copied().ok_or_else(|| {
+        Problem::new(
+            ProblemKind::Unavailable,
+            "it is not known where the request comes from",
+        )
+    })
+}
+
+async fn refuse_and_note(
+    app: &Arc<App>,
+    request: Request,
+    author: Option<String>,
+    problem: Problem,
+) -> Response {
+    let entry = entry_of(&request, author);
+    let response = Refusal(problem).into_response();
+    entry.note(app, response.status()).await;
+    response
+}
+
+fn entry_of(request: &Request, author: Option<String>) -> audit::Entry {
+    let peer = request.extensions().get::<Peer>();
+    audit::Entry {
+        author,
+        peer: peer.map(Peer::to_string).unwrap_or_default(),
+        method: request.method().clone(),
+        path: request.uri().path().to_owned(),
+    }
+}
+
+fn allow(path: &str) -> [(header::HeaderName, String); 1] {
+    let methods: Vec<_> = route::methods(path).collect();
+    [(header::ALLOW, methods.join(", "))]
+}
+
+fn length_of(headers: &HeaderMap) -> Option<usize> {
+    headers
+        .get(header::CONTENT_LENGTH)?
+        .to_str()
+        .ok()?
+        .parse()
+        .ok()
+}

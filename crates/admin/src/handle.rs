@@ -1,0 +1,8 @@
+//! What the routes do: ask the daemon, or have it change something.
+
+pub(crate) mod configuration;
+pub(crate) mod daemon;
+pub(crate) mod edit;
+pub(crate) mod login;
+pub(crate) mod resources;
+pub(crate) mod tokens;

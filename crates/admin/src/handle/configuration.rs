@@ -1,0 +1,125 @@
+//! The configuration as a document: read, plan, apply, history.
+
+use std::sync::Arc;
+
+use api::plan::Change;
+use api::problem::Problem;
+use api::request::Rollback;
+use axum::Extension;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::IntoResponse as _;
+
+use super::daemon::missing;
+use crate::answer::{self, Answer, Refusal, json, json_at};
+use crate::app::App;
+use crate::ask::{IfMatch, Named, Told};
+use crate::guard::Caller;
+
+/// Characters of a comment.
+const COMMENT_MAX: usize = 200;
+
+/// `GET /config`
+pub(crate) async fn document(State(app): State<Arc<App>>, headers: HeaderMap) -> Answer {
+    let document = app.calls.read(|control| control.document()).await?;
+    let tag = answer::etag(document.revision);
+    let known = headers.get(header::IF_NONE_MATCH);
+    if known.is_some_and(|known| known.as_bytes() == tag.as_bytes()) {
+        return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response());
+    }
+    Ok(json_at(&document, document.revision))
+}
+
+/// `GET /config/effective`
+pub(crate) async fn effective(State(app): State<Arc<App>>) -> Answer {
+    let document = app.calls.read(|control| control.effective()).await?;
+    Ok(json_at(&document, document.revision))
+}
+
+/// `PUT /config`
+pub(crate) async fn apply(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    IfMatch(only_at): IfMatch,
+    Told(change): Told<Change>,
+) -> Answer {
+    check_comment(change.comment.as_deref())?;
+    let apply =
+        move |control: &dyn api::control::Control| control.apply(change, only_at, &caller.author);
+    let applied = app.calls.change(apply).await??;
+    Ok(answer::applied(&applied, false))
+}
+
+/// `POST /plan`
+pub(crate) async fn plan(State(app): State<Arc<App>>, Told(change): Told<Change>) -> Answer {
+    let plan = app
+        .calls
+        .read(move |control| control.plan(&change.text))
+        .await??;
+    Ok(json_at(&plan, plan.revision))
+}
+
+/// `GET /config/history`
+pub(crate) async fn history(State(app): State<Arc<App>>) -> Answer {
+    Ok(json(&app.calls.read(|control| control.history()).await?))
+}
+
+/// `GET /config/history/{revision}`
+pub(crate) async fn past(State(app): State<Arc<App>>, Named(revision): Named<u64>) -> Answer {
+    let ask = app.calls.read(move |control| control.document_of(revision));
+    let document = ask.await?;
+    let document = document.ok_or_else(|| missing("revision", &revision.to_string()))?;
+    Ok(json(&document))
+}
+
+/// `POST /config/rollback`
+pub(crate) async fn rollback(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    IfMatch(only_at): IfMatch,
+    Told(back): Told<Rollback>,
+) -> Answer {
+    check_comment(back.comment.as_deref())?;
+    let revision = back.revision;
+    let apply = move |control: &dyn api::control::Control| -> Result<_, Problem> {
+        let past = control.document_of(revision);
+        let past = past.ok_or_else(|| missing("revision", &revision.to_string()).0)?;
+        let comment = back.comment;
+        let comment = comment.unwrap_or_else(|| format!("back to revision {revision}"));
+        let change = Change {
+            text: past.text,
+            comment: Some(comment),
+        };
+        control.apply(change, only_at, &caller.author)
+    };
+    let applied = app.calls.change(apply).await??;
+    Ok(answer::applied(&applied, false))
+}
+
+fn check_comment(comment: Option<&str>) -> Result<(), Refusal> {
+    let is_line =
+        |text: &str| text.chars().count() <= COMMENT_MAX && !text.chars().any(char::is_control);
+    if comment.is_none_or(is_line) {
+        return Ok(());
+    }
+    let detail = format!("a comment is one line of {COMMENT_MAX} characters at most");
+    Err(Refusal::field("comment", detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_is_one_line() {
+        let longest = "ä".repeat(COMMENT_MAX);
+        for (comment, is_good) in [
+            (None, true),
+            (Some(longest.as_str()), true),
+            (Some(&format!("{longest}ä")), false),
+            (Some("a\nb"), false),
+        ] {
+            assert_eq!(check_comment(comment).is_ok(), is_good, "{comment:?}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What runs: units, targets, sessions, counters, events.
+
+use std::sync::Arc;
+
+use api::problem::ProblemKind;
+use api::view::AccessQuestion;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::IntoResponse as _;
+use serde::Deserialize;
+
+use crate::answer::{Answer, Refusal, json, json_at};
+use crate::app::App;
+use crate::ask::{Asked, Named};
+use crate::limits;
+
+/// `GET /status`
+pub(crate) async fn status(State(app): State<Arc<App>>) -> Answer {
+    Ok(json(&app.calls.read(|control| control.status()).await?))
+}
+
+/// `GET /luns`. The revision is read first: a later view with an earlier tag can only make a
+/// conditional change fail that might have been right.
+pub(crate) async fn luns(State(app): State<Arc<App>>) -> Answer {
+    let ask = app
+        .calls
+        .read(|control| (control.document().revision, control.luns()));
+    let (revision, luns) = ask.await?;
+    Ok(json_at(&luns, revision))
+}
+
+/// `GET /luns/{id}`
+pub(crate) async fn lun(State(app): State<Arc<App>>, Named(id): Named<String>) -> Answer {
+    let ask = app
+        .calls
+        .read(|control| (control.document().revision, control.luns()));
+    let (revision, luns) = ask.await?;
+    let lun = luns.iter().find(|lun| lun.spec.id == id);
+    Ok(json_at(lun.ok_or_else(|| missing("lun", &id))?, revision))
+}
+
+/// `GET /targets`
+pub(crate) async fn targets(State(app): State<Arc<App>>) -> Answer {
+    let ask = app
+        .calls
+        .read(|control| (control.document().revision, control.targets()));
+    let (revision, targets) = ask.await?;
+    Ok(json_at(&targets, revision))
+}
+
+/// `GET /targets/{name}`
+pub(crate) async fn target(State(app): State<Arc<App>>, Named(name): Named<String>) -> Answer {
+    let ask = app
+        .calls
+        .read(|control| (control.document().revision, control.targets()));
+    let (revision, targets) = ask.await?;
+    let target = targets.iter().find(|target| target.spec.name == name);
+    Ok(json_at(
+        target.ok_or_else(|| missing("target", &name))?,
+        revision,
+    ))
+}
+
+/// `GET /sessions`
+pub(crate) async fn sessions(State(app): State<Arc<App>>) -> Answer {
+    Ok(json(&app.calls.read(|control| control.sessions()).await??))
+}
+
+/// `GET /sessions/{session}`
+pub(crate) async fn session(State(app): State<Arc<App>>, Named(id): Named<u16>) -> Answer {
+    let sessions = app.calls.read(|control| control.sessions()).await??;
+    let session = sessions.iter().find(|session| session.id == id);
+    Ok(json(
+        session.ok_or_else(|| missing("session", &id.to_string()))?,
+    ))
+}
+
+/// `DELETE /sessions/{session}`
+pub(crate) async fn end_session(State(app): State<Arc<App>>, Named(id): Named<u16>) -> Answer {
+    app.calls
+        .change(move |control| control.end_session(id))
+        .await??;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// `GET /access`
+pub(crate) async fn access(
+    State(app): State<Arc<App>>,
+    Asked(question): Asked<AccessQuestion>,
+) -> Answer {
+    let ask = app.calls.read(move |control| control.access(&question));
+    Ok(json(&ask.await??))
+}
+
+/// `GET /stats`
+pub(crate) async fn stats(State(app): State<Arc<App>>) -> Answer {
+    Ok(json(&app.calls.read(|control| control.stats()).await?))
+}
+
+/// Which events.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Which {
+    after: Option<u64>,
+    most: Option<usize>,
+}
+
+/// `GET /events`
+pub(crate) async fn events(State(app): State<Arc<App>>, Asked(which): Asked<Which>) -> Answer {
+    let after = which.after.unwrap_or(0);
+    let most = which.most.unwrap_or(limits::EVENTS_DEFAULT);
+    if most > limits::EVENTS_MAX {
+        let detail = format!(
+            "{most} events are too many at once; ask for {}",
+            limits::EVENTS_MAX
+        );
+        return Err(Refusal::field("most", detail));
+    }
+    let ask = app.calls.read(move |control| control.events(after, most));
+    Ok(json(&ask.await?))
+}
+
+/// `GET /findings`
+pub(crate) async fn findings(State(app): State<Arc<App>>) -> Answer {
+    Ok(json(&app.calls.read(|control| control.findings()).await?))
+}
+
+/// `GET /healthz`
+pub(crate) async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// `GET /readyz`
+pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Answer {
+    app.calls.read(|control| control.sessions()).await??;
+    Ok("ok\n".into_response())
+}
+
+/// 404.
+pub(crate) fn missing(what: &str, name: &str) -> Refusal {
+    Refusal::new(
+        ProblemKind::NotFound,
+        format!("there is no {what} {name:?}"),
+    )
+}

@@ -1,0 +1,47 @@
+//! The administration over HTTP: the API, the console, metrics, tokens.
+//!
+//! It runs on one thread of its own and a few that call the daemon, never on a core. It knows the
+//! daemon as [`api::control::Control`] and nothing of iSCSI, SCSI or stores. On the unix socket
+//! the kernel says who asks; on TCP a token does, always.
+//!
+//! [`routes`] is the table of what there is and who may; everything else serves it:
+//! [`serve`] has the connections, [`guard`] the callers, [`handle`] what is done, [`openapi`] the
+//! document about it.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod answer;
+mod app;
+mod ask;
+mod audit;
+mod browser;
+mod bucket;
+mod call;
+mod connections;
+mod console;
+mod feed;
+mod guard;
+mod handle;
+mod limits;
+mod listen;
+mod live;
+mod metrics;
+mod openapi;
+mod patient;
+mod peer;
+mod random;
+mod route;
+mod routes;
+mod serve;
+mod start;
+mod supervise;
+#[cfg(test)]
+mod testing;
+mod tls;
+mod tokens;
+
+pub use listen::{ListenError, SocketFile, tcp, unix};
+pub use openapi::document;
+pub use start::{Admin, AdminHandle, Listeners, Settings, StartError, TcpEndpoint};
+pub use tls::{Certificate, TlsError};
+pub use tokens::TokensError;

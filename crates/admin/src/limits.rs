@@ -1,0 +1,84 @@
+//! Every limit of the administration, and what happens at it.
+
+use std::time::Duration;
+
+/// Connections at once. At the limit the one that has been idle longest is closed for the new one;
+/// when none is idle, the new one is closed.
+pub(crate) const CONNECTIONS_MAX: usize = 256;
+
+/// Bytes of a request line and its header fields together. Beyond it: 431, and the end of the
+/// connection.
+pub(crate) const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Header fields of a request. Beyond it as above.
+pub(crate) const HEADERS_MAX: usize = 64;
+
+/// Bytes of a body that holds a document. Beyond it: 413.
+pub(crate) const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
+
+/// Bytes of any other body. Beyond it: 413.
+pub(crate) const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// From the first byte of a connection, or the end of the answer before, to the end of a head.
+/// After it the connection is closed.
+pub(crate) const HEAD_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// From the end of the head to the end of the body. After it: 400.
+pub(crate) const BODY_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// For the handshake of TLS. After it the connection is closed.
+pub(crate) const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How long a peer may take no byte of an answer. After it the connection is closed.
+pub(crate) const WRITE_STALL_MAX: Duration = Duration::from_secs(20);
+
+/// For a question to the daemon. After it: 503, while the daemon may still be at it.
+pub(crate) const READ_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// For a change by the daemon. After it: 503, while the daemon may still be at it.
+pub(crate) const CHANGE_TIME_MAX: Duration = Duration::from_secs(120);
+
+/// Questions to the daemon under way. Beyond it: 503.
+pub(crate) const READS_MAX: usize = 64;
+
+/// Changes under way or waiting for their turn. Beyond it: 503.
+pub(crate) const CHANGES_MAX: usize = 64;
+
+/// Threads that call the daemon.
+pub(crate) const CALL_THREADS_MAX: usize = 8;
+
+/// Streams of live data. Beyond it: 503.
+pub(crate) const STREAMS_MAX: usize = 32;
+
+/// Events that one request reads.
+pub(crate) const EVENTS_MAX: usize = 1000;
+
+/// Events that one request reads if it does not say how many.
+pub(crate) const EVENTS_DEFAULT: usize = 100;
+
+/// How often an edit is made anew because the configuration changed under it. Beyond it: 409.
+pub(crate) const EDIT_TRIES_MAX: usize = 8;
+
+/// Tokens. Beyond it: 409.
+pub(crate) const TOKENS_MAX: usize = 256;
+
+/// Characters of a token's name.
+pub(crate) const TOKEN_NAME_MAX: usize = 64;
+
+/// Console logins that live. At the limit the one that is nearest to its end is forgotten.
+pub(crate) const LOGINS_MAX: usize = 64;
+
+/// How long a console login lives.
+pub(crate) const LOGIN_TIME_MAX: Duration = Duration::from_secs(12 * 3600);
+
+/// Addresses whose failed attempts are remembered. At the limit the one that was seen longest ago
+/// is forgotten; the bucket of all addresses together still holds.
+pub(crate) const ADDRESSES_MAX: usize = 1024;
+
+/// How long a stop waits for answers under way, and then for calls of the daemon.
+pub(crate) const STOP_TIME_MAX: Duration = Duration::from_secs(3);
+
+const _: () = assert!(BODY_BYTES_MAX <= DOCUMENT_BYTES_MAX);
+const _: () = assert!(EVENTS_DEFAULT <= EVENTS_MAX);
+const _: () = assert!(STREAMS_MAX < CONNECTIONS_MAX);
+const _: () = assert!(CALL_THREADS_MAX < READS_MAX);

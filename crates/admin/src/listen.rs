@@ -1,0 +1,226 @@
+//! Where the administration listens: a private unix socket, and TCP.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _,
+    PermissionsExt as _,
+};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Why the administration cannot listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Another process serves the socket.
+    #[error(
+        "{}: another tarn serves this socket; stop it, or name another socket",
+        path.display()
+    )]
+    InUse {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// Something that is no socket has the name.
+    #[error("{}: is there and is no socket; move it away, or name another socket", path.display())]
+    NoSocket {
+        /// The name.
+        path: PathBuf,
+    },
+    /// The socket cannot be made.
+    #[error("{}: cannot be made: {source}", path.display())]
+    Unix {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The address cannot be listened on.
+    #[error("{address}: cannot be listened on: {source}")]
+    Tcp {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// A socket in the file system, gone with this value.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Device and inode, so that only our own is removed.
+    identity: (u64, u64),
+    /// Held while we serve. The kernel lets go of it when we end, however we end.
+    _lock: File,
+}
+
+impl SocketFile {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|own| own == self.identity) {
+            // A socket that stays is found to be stale by the next one.
+            fs::remove_file(&self.path).ok();
+        }
+    }
+}
+
+/// Makes a unix socket that only its owner can connect to. A stale one is replaced; directories
+/// that are missing are made private.
+///
+/// # Errors
+///
+/// Another process serves it, or it cannot be made.
+pub fn unix(path: &Path) -> Result<(UnixListener, SocketFile), ListenError> {
+    let failed = |source| ListenError::Unix {
+        path: path.to_owned(),
+        source,
+    };
+    if let Some(directory) = path.parent().filter(|path| !path.as_os_str().is_empty()) {
+        let mut builder = DirBuilder::new();
+        let made = builder.recursive(true).mode(0o700).create(directory);
+        made.map_err(failed)?;
+    }
+    let lock = lock(path)?;
+    check_free(path)?;
+    // It gets its name when nobody else can connect any more, and takes the place of a stale one
+    // in the same step.
+    let new = beside(path, ".new");
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        Ok(()) | Err(_) => {}
+    }
+    let listener = UnixListener::bind(&new).map_err(failed)?;
+    fs::set_permissions(&new, Permissions::from_mode(0o600)).map_err(failed)?;
+    fs::rename(&new, path).map_err(failed)?;
+    let file = SocketFile {
+        path: path.to_owned(),
+        identity: identity(path).map_err(failed)?,
+        _lock: lock,
+    };
+    Ok((listener, file))
+}
+
+/// Listens on an address.
+///
+/// # Errors
+///
+/// It cannot be listened on.
+pub fn tcp(address: SocketAddr) -> Result<TcpListener, ListenError> {
+    TcpListener::bind(address).map_err(|source| ListenError::Tcp { address, source })
+}
+
+/// Of two that start at once, one gets the lock.
+fn lock(path: &Path) -> Result<File, ListenError> {
+    let failed = |source| ListenError::Unix {
+        path: path.to_owned(),
+        source,
+    };
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(beside(path, ".lock")).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(ListenError::InUse {
+            path: path.to_owned(),
+        }),
+        Err(TryLockError::Error(source)) => Err(failed(source)),
+    }
+}
+
+/// Whoever served without our lock is still there when the socket can be connected to.
+fn check_free(path: &Path) -> Result<(), ListenError> {
+    let Ok(metadata) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !metadata.file_type().is_socket() {
+        return Err(ListenError::NoSocket {
+            path: path.to_owned(),
+        });
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(ListenError::InUse {
+            path: path.to_owned(),
+        }),
+        Err(_) => Ok(()),
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = fs::symlink_metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+
+    #[test]
+    fn a_socket_is_private_and_gone_at_the_end() {
+        let scratch = Scratch::new();
+        let path = scratch.path("run/tarn.sock");
+        let (_listener, file) = unix(&path).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(mode(path.parent().unwrap()), 0o700);
+        UnixStream::connect(&path).unwrap();
+        drop(file);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_second_one_is_refused_while_the_first_serves() {
+        let scratch = Scratch::new();
+        let path = scratch.path("tarn.sock");
+        let first = unix(&path).unwrap();
+        assert!(matches!(unix(&path), Err(ListenError::InUse { .. })));
+        drop(first);
+        unix(&path).unwrap();
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_one_that_is_served_is_not() {
+        let scratch = Scratch::new();
+        let path = scratch.path("tarn.sock");
+        let foreign = UnixListener::bind(&path).unwrap();
+        assert!(matches!(unix(&path), Err(ListenError::InUse { .. })));
+        drop(foreign);
+        assert!(path.exists());
+        let (_listener, _file) = unix(&path).unwrap();
+        UnixStream::connect(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_socket_stays() {
+        let scratch = Scratch::new();
+        let path = scratch.path("tarn.sock");
+        fs::write(&path, "precious").unwrap();
+        assert!(matches!(unix(&path), Err(ListenError::NoSocket { .. })));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    }
+
+    #[test]
+    fn the_socket_of_somebody_else_is_not_removed() {
+        let scratch = Scratch::new();
+        let path = scratch.path("tarn.sock");
+        let (_listener, file) = unix(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let _other = UnixListener::bind(&path).unwrap();
+        drop(file);
+        assert!(path.exists());
+    }
+}

@@ -1,0 +1,244 @@
+//! Live data: counters once a second, events as they come, as server-sent events.
+//!
+//! One task asks the daemon, and only while somebody listens. A listener that is slow misses
+//! counters, not events; it holds one message at a time.
+//!
+//! Spec: HTML Living Standard, section Server-sent events.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::control::Control;
+use api::problem::{Problem, ProblemKind};
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, header};
+use axum::response::IntoResponse as _;
+use hyper::body::Bytes;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+
+use crate::answer::{Answer, Refusal};
+use crate::app::{App, stopped};
+use crate::ask::Asked;
+use crate::feed::Feed;
+use crate::guard::Caller;
+use crate::limits;
+
+/// How often the daemon is asked for events.
+const EVENTS_EVERY: Duration = Duration::from_millis(250);
+
+/// How many of these make a turn of the counters.
+const STATS_EVERY: u32 = 4;
+
+/// What is new.
+#[derive(Clone, Debug, Default)]
+struct News {
+    /// The counters, ready to be sent; empty before the first.
+    stats: Bytes,
+    /// Grows with each of them.
+    turn: u64,
+    /// Number of the newest event.
+    newest: u64,
+}
+
+/// Streams of live data.
+#[derive(Debug)]
+pub(crate) struct Live {
+    places: Arc<Semaphore>,
+    places_max: usize,
+    news: watch::Sender<News>,
+}
+
+impl Live {
+    /// For so many listeners.
+    pub(crate) fn new(places_max: usize) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(places_max)),
+            places_max,
+            news: watch::Sender::new(News::default()),
+        }
+    }
+
+    fn is_listened_to(&self) -> bool {
+        self.places.available_permits() < self.places_max
+    }
+}
+
+/// Asks the daemon for news, for ever.
+pub(crate) async fn watch_daemon(app: Arc<App>) {
+    let mut ticks = tokio::time::interval(EVENTS_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut tick = 0_u32;
+    loop {
+        ticks.tick().await;
+        if !app.live.is_listened_to() {
+            continue;
+        }
+        let with_stats = tick.is_multiple_of(STATS_EVERY);
+        tick = tick.wrapping_add(1);
+        let known = app.live.news.borrow().newest;
+        let ask = move |control: &dyn Control| {
+            let stats = with_stats.then(|| control.stats());
+            (stats, newest(control, known))
+        };
+        // A daemon that does not answer has no news; the next tick asks again.
+        let Ok((stats, newest)) = app.calls.read(ask).await else {
+            continue;
+        };
+        app.live.news.send_modify(|news| {
+            news.newest = newest;
+            if let Some(stats) = stats {
+                news.stats = message("stats", None, &stats);
+                news.turn += 1;
+            }
+        });
+    }
+}
+
+/// The number of the newest event, if `known` was it a moment ago.
+fn newest(control: &dyn Control, known: u64) -> u64 {
+    let mut newest = known;
+    while let Some(last) = control.events(newest, limits::EVENTS_MAX).last() {
+        newest = last.number;
+    }
+    newest
+}
+
+/// Where a stream begins.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Start {
+    after: Option<u64>,
+}
+
+/// `GET /live`
+pub(crate) async fn live(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    Asked(start): Asked<Start>,
+    headers: HeaderMap,
+) -> Answer {
+    let place = Arc::clone(&app.live.places).try_acquire_owned();
+    let place = place.map_err(|_| {
+        let detail = format!(
+            "there are {} streams already; close one first",
+            limits::STREAMS_MAX
+        );
+        Refusal::new(ProblemKind::Unavailable, detail)
+    })?;
+    // A browser that comes back tells the last event it has seen.
+    let seen = headers.get("last-event-id");
+    let seen = seen.and_then(|id| id.to_str().ok()?.parse().ok());
+    let after = match seen.or(start.after) {
+        Some(after) => after,
+        None => app.calls.read(|control| newest(control, 0)).await?,
+    };
+    let (sender, receiver) = mpsc::channel(1);
+    let stream = Stream {
+        app,
+        caller,
+        after,
+        sender,
+        _place: place,
+    };
+    tokio::spawn(stream.run());
+    let content = [(header::CONTENT_TYPE, "text/event-stream")];
+    Ok((content, Body::new(Feed(receiver))).into_response())
+}
+
+/// One listener.
+struct Stream {
+    app: Arc<App>,
+    caller: Caller,
+    after: u64,
+    sender: mpsc::Sender<Bytes>,
+    _place: OwnedSemaphorePermit,
+}
+
+/// Why a stream ends.
+enum End {
+    /// The listener is gone.
+    Gone,
+    /// The daemon is.
+    Problem,
+}
+
+impl From<Problem> for End {
+    fn from(_: Problem) -> Self {
+        Self::Problem
+    }
+}
+
+impl Stream {
+    /// Until the listener goes, may not listen any more, or all has to end.
+    async fn run(mut self) {
+        let mut news = self.app.live.news.subscribe();
+        let mut stopping = self.app.stopping.clone();
+        let gone = self.sender.clone();
+        let mut turn = 0;
+        loop {
+            tokio::select! {
+                () = gone.closed() => return,
+                () = stopped(&mut stopping) => return,
+                changed = news.changed() => if changed.is_err() { return },
+            }
+            let latest = news.borrow_and_update().clone();
+            if !self.caller.is_valid(&self.app) || self.send(&latest, &mut turn).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn send(&mut self, news: &News, turn: &mut u64) -> Result<(), End> {
+        while news.newest > self.after && self.send_events().await? {}
+        if news.turn > *turn {
+            *turn = news.turn;
+            self.pass(news.stats.clone()).await?;
+        }
+        Ok(())
+    }
+
+    /// True when there was one.
+    async fn send_events(&mut self) -> Result<bool, End> {
+        let after = self.after;
+        let ask = move |control: &dyn Control| control.events(after, limits::EVENTS_DEFAULT);
+        let events = self.app.calls.read(ask).await?;
+        for event in &events {
+            self.after = event.number;
+            self.pass(message("event", Some(event.number), event))
+                .await?;
+        }
+        Ok(!events.is_empty())
+    }
+
+    async fn pass(&self, message: Bytes) -> Result<(), End> {
+        self.sender.send(message).await.map_err(|_| End::Gone)
+    }
+}
+
+/// A message. JSON has no line breaks, so one `data` line holds it.
+fn message<T: Serialize>(kind: &str, id: Option<u64>, value: &T) -> Bytes {
+    let id = id.map_or_else(String::new, |id| format!("id: {id}\n"));
+    match serde_json::to_string(value) {
+        Ok(json) => format!("{id}event: {kind}\ndata: {json}\n\n").into(),
+        Err(error) => {
+            tracing::error!(%error, kind, "a message cannot be written as JSON");
+            Bytes::new()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_one_line_of_data_and_an_event_has_its_number() {
+        let text = message("event", Some(7), &"a\nb");
+        assert_eq!(&text[..], b"id: 7\nevent: event\ndata: \"a\\nb\"\n\n");
+        let text = message("stats", None, &1);
+        assert_eq!(&text[..], b"event: stats\ndata: 1\n\n");
+    }
+}

@@ -1,0 +1,228 @@
+use api::stats::{Core, LoginFailures, Logins, Stats};
+use api::view::{Session, Status};
+
+use super::*;
+
+fn operations(count: u64) -> Operations {
+    let mut latency = vec![0; LATENCY_BOUNDS_US.len() + 1];
+    latency[0] = 1;
+    latency[1] = 1;
+    latency[40] = count - 2;
+    Operations {
+        count,
+        bytes: 4096 * count,
+        errors: 1,
+        latency_us: 1_500_000,
+        latency,
+    }
+}
+
+fn snapshot(series: usize) -> Snapshot {
+    let core = Core {
+        core: 0,
+        busy_us: 2_000_001,
+        turns: 9,
+        sessions: 1,
+        pool_bytes: 64,
+        pool_free_bytes: 32,
+        starved: 0,
+    };
+    let one = |number| Series {
+        lun: format!("disk {number}"),
+        initiator: "iqn.x:\"a\\b\n".to_owned(),
+        depth: 3,
+        read: operations(5),
+        write: Operations::default(),
+        other: Operations::default(),
+    };
+    let failures = LoginFailures {
+        cause: "not-found".to_owned(),
+        count: 2,
+    };
+    Snapshot {
+        stats: Stats {
+            at_ms: 0,
+            cores: vec![core],
+            series: (0..series).map(one).collect(),
+            logins: Logins {
+                accepted: 7,
+                succeeded: 5,
+                failed: vec![failures],
+            },
+            sessions: 1,
+        },
+        status: Status {
+            version: "0.1.0".to_owned(),
+            pid: 1,
+            started_ms: 1_700_000_000_123,
+            now_ms: 0,
+            revision: 42,
+            config_file: None,
+            state_directory: String::new(),
+            cores: 1,
+            luns: 1,
+            targets: 1,
+            sessions: 1,
+            findings: Vec::new(),
+        },
+        sessions: vec![session()],
+    }
+}
+
+fn session() -> Session {
+    Session {
+        id: 1,
+        initiator: "iqn.x".to_owned(),
+        address: "192.0.2.1:5".to_owned(),
+        target: None,
+        portal_group: 1,
+        isid: String::new(),
+        user: None,
+        core: 0,
+        connections: 1,
+        since_ms: 0,
+        luns: Vec::new(),
+        header_digest: false,
+        data_digest: false,
+        commands: 0,
+        window: 1,
+        violations: 0,
+        reinstatements: 0,
+    }
+}
+
+fn text(format: Format) -> String {
+    Text::new(format, snapshot(1)).collect()
+}
+
+#[test]
+fn open_metrics_has_units_and_an_end() {
+    let text = text(Format::OpenMetrics);
+    for line in [
+        "# TYPE tarn_build info",
+        "tarn_build_info{version=\"0.1.0\"} 1",
+        "tarn_start_time_seconds 1700000000.123",
+        "# TYPE tarn_scsi_bytes counter",
+        "# UNIT tarn_scsi_bytes bytes",
+        "tarn_reactor_busy_seconds_total{core=\"0\"} 2.000001",
+        "tarn_login_failures_total{cause=\"not-found\"} 2",
+        "tarn_session_info{session=\"1\",initiator=\"iqn.x\",target=\"\",portal_group=\"1\",core=\"0\"} 1",
+    ] {
+        assert!(text.lines().any(|own| own == line), "{line}\n{text}");
+    }
+    assert!(text.ends_with("\n# EOF\n"), "{text}");
+}
+
+#[test]
+fn the_older_format_has_suffixes_in_its_heads_and_no_end() {
+    let text = text(Format::Prometheus);
+    for line in [
+        "# TYPE tarn_build_info gauge",
+        "# TYPE tarn_scsi_bytes_total counter",
+    ] {
+        assert!(text.lines().any(|own| own == line), "{line}\n{text}");
+    }
+    assert!(
+        !text.contains("# UNIT") && !text.contains("# EOF"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_histogram_counts_up_and_ends_in_all() {
+    let text = text(Format::OpenMetrics);
+    let prefix = "tarn_scsi_command_duration_seconds_bucket{lun=\"disk 0\",\
+                  initiator=\"iqn.x:\\\"a\\\\b\\n\",operation=\"read\",le=\"";
+    let buckets: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(prefix))
+        .collect();
+    assert_eq!(buckets.len(), 21, "{text}");
+    assert_eq!(buckets[0], "0.000004\"} 1");
+    assert_eq!(buckets[1], "0.000008\"} 2");
+    assert_eq!(buckets[19], "2.097152\"} 2");
+    assert_eq!(buckets[20], "+Inf\"} 5");
+    assert!(text.contains("operation=\"read\"} 1.500000\n"), "{text}");
+}
+
+#[test]
+fn what_never_came_has_no_series() {
+    let text = text(Format::OpenMetrics);
+    assert!(!text.contains("operation=\"write\""), "{text}");
+}
+
+#[test]
+fn a_long_text_comes_in_pieces_that_are_the_same_text() {
+    let pieces: Vec<String> = Text::new(Format::OpenMetrics, snapshot(200)).collect();
+    assert!(pieces.len() > 10);
+    let longest = pieces.iter().map(String::len).max();
+    assert!(longest < Some(PIECE_BYTES + 8 * 1024), "{longest:?}");
+    let whole: String = pieces.concat();
+    assert_eq!(whole.matches("# TYPE").count(), METRICS.len());
+    assert!(whole.contains("disk 199"));
+}
+
+#[test]
+fn the_format_is_the_one_that_is_asked_for() {
+    for (accept, format) in [
+        (
+            "application/openmetrics-text;version=1.0.0,text/plain;q=0.5",
+            Format::OpenMetrics,
+        ),
+        (
+            "text/plain, application/openmetrics-text",
+            Format::OpenMetrics,
+        ),
+        ("*/*", Format::Prometheus),
+        ("", Format::Prometheus),
+    ] {
+        assert_eq!(Format::for_accept(accept), format, "{accept}");
+    }
+}
+
+#[test]
+fn names_follow_the_conventions() {
+    for metric in METRICS {
+        let name = metric.name;
+        assert!(name.starts_with("tarn_"), "{name}");
+        assert!(name.ends_with(metric.unit), "{name}: unit {}", metric.unit);
+        assert!(
+            !name.ends_with("_total") && !name.ends_with("_info"),
+            "{name}"
+        );
+        assert!(metric.help.ends_with('.'), "{name}");
+        assert!(!metric.help.contains(['\n', '\\']), "{name}");
+    }
+    let mut names: Vec<_> = METRICS.iter().map(|metric| metric.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), METRICS.len());
+}
+
+/// The document has a row for each metric, in the order of the table, and no other.
+#[test]
+fn the_document_lists_the_metrics() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/METRICS.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    let listed: Vec<&str> = document
+        .lines()
+        .filter(|line| line.starts_with("| `tarn_"))
+        .collect();
+    let rows: Vec<String> = METRICS.iter().map(row).collect();
+    assert_eq!(listed, rows, "{}", rows.join("\n"));
+}
+
+fn row(metric: &Metric) -> String {
+    let labels: Vec<String> = metric
+        .labels
+        .iter()
+        .map(|label| format!("`{label}`"))
+        .collect();
+    format!(
+        "| `{}` | {} | {} | {} |",
+        metric.sample_name(),
+        format!("{:?}", metric.kind).to_lowercase(),
+        labels.join(", "),
+        metric.help
+    )
+}

@@ -1,0 +1,257 @@
+//! The OpenAPI document: the table of routes and the types of the API, written out.
+//!
+//! Spec: OpenAPI Specification 3.1.
+
+use std::sync::Arc;
+
+use api::problem::Problem;
+use axum::extract::State;
+use serde_json::{Map, Value, json};
+
+use crate::answer::{Answer, json as answer};
+use crate::app::App;
+use crate::route::{Field, Gives, Needs, Route, Shape, of};
+use crate::routes::ROUTES;
+
+/// `GET /openapi.json`
+pub(crate) async fn serve(State(_app): State<Arc<App>>) -> Answer {
+    Ok(answer(&document()))
+}
+
+/// The document.
+pub fn document() -> Value {
+    let mut paths = Map::new();
+    for route in ROUTES {
+        let item = paths.entry(route.path).or_insert_with(|| json!({}));
+        item[route.method.as_str().to_lowercase()] = operation(route);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Tarn",
+            "version": "1",
+            "description": "The administration of an iSCSI target. docs/API.md tells how to ask.",
+            "license": {"name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT"},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas(),
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+            },
+        },
+        "security": [{"token": []}],
+    })
+}
+
+fn operation(route: &Route) -> Value {
+    let mut operation = json!({
+        "summary": route.about,
+        "operationId": operation_id(route),
+        "responses": responses(route),
+    });
+    let parameters = parameters(route);
+    if !parameters.is_empty() {
+        operation["parameters"] = parameters.into();
+    }
+    if let Some(shape) = route.takes {
+        operation["requestBody"] = json!({
+            "required": true,
+            "content": {"application/json": {"schema": reference(shape)}},
+        });
+    }
+    match route.needs {
+        Needs::Nothing => operation["security"] = json!([]),
+        Needs::Role(role) => operation["x-role"] = json!(role),
+    }
+    operation
+}
+
+/// As `put_luns_id`.
+fn operation_id(route: &Route) -> String {
+    let path = route.path.trim_start_matches(api::PREFIX);
+    let words = path
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|word| !word.is_empty());
+    let method = route.method.as_str().to_lowercase();
+    std::iter::once(method.as_str())
+        .chain(words)
+        .collect::<Vec<_>>()
+        .join("_")
+}
+
+/// Names in paths that are numbers, and their largest values.
+const PATH_NUMBERS: &[(&str, u64)] = &[
+    ("revision", u64::MAX),
+    ("session", u16::MAX as u64),
+    ("lun", u16::MAX as u64),
+];
+
+fn parameters(route: &Route) -> Vec<Value> {
+    let segments = route.path.split('/');
+    let names = segments.filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let mut parameters: Vec<Value> = names.map(path_parameter).collect();
+    parameters.extend(route.query.iter().map(query_parameter));
+    if route.conditional {
+        parameters.push(json!({
+            "name": "If-Match",
+            "in": "header",
+            "description": "The ETag of the revision that the change must start from.",
+            "schema": {"type": "string", "pattern": "^\"[0-9]{1,18}\"$"},
+        }));
+    }
+    parameters
+}
+
+fn path_parameter(name: &str) -> Value {
+    let number = PATH_NUMBERS.iter().find(|(own, _)| *own == name);
+    let schema = number.map_or_else(
+        || json!({"type": "string", "minLength": 1}),
+        |(_, most)| number_up_to(*most),
+    );
+    json!({"name": name, "in": "path", "required": true, "schema": schema})
+}
+
+fn query_parameter(field: &Field) -> Value {
+    let schema = field
+        .number_max
+        .map_or_else(|| json!({"type": "string"}), number_up_to);
+    json!({
+        "name": field.name,
+        "in": "query",
+        "required": field.required,
+        "description": field.about,
+        "schema": schema,
+    })
+}
+
+fn number_up_to(most: u64) -> Value {
+    json!({"type": "integer", "minimum": 0, "maximum": most})
+}
+
+fn responses(route: &Route) -> Value {
+    let mut success = json!({"description": "Done."});
+    match route.gives {
+        Gives::Nothing => {}
+        Gives::One(shape) => success["content"] = json_content(&reference(shape)),
+        Gives::Many(shape) => {
+            let list = json!({"type": "array", "items": reference(shape)});
+            success["content"] = json_content(&list);
+        }
+        Gives::Json => success["content"] = json_content(&json!({"type": "object"})),
+        Gives::Texts(kinds) => {
+            let content = kinds.iter().map(|kind| {
+                let content = json!({"schema": {"type": "string"}});
+                ((*kind).to_owned(), content)
+            });
+            success["content"] = Value::Object(content.collect());
+        }
+    }
+    if route.tagged {
+        success["headers"] = json!({"ETag": {
+            "description": "The revision, in quotes.",
+            "schema": {"type": "string"},
+        }});
+    }
+    let mut responses = Map::new();
+    for status in route.statuses() {
+        responses.insert(status.to_string(), success.clone());
+    }
+    let schema = reference(of::<Problem>());
+    let problem = json!({
+        "description": "Why not.",
+        "content": {"application/problem+json": {"schema": schema}},
+    });
+    responses.insert("default".to_owned(), problem);
+    responses.into()
+}
+
+fn json_content(schema: &Value) -> Value {
+    json!({"application/json": {"schema": schema}})
+}
+
+fn reference(shape: Shape) -> Value {
+    json!({"$ref": format!("#/components/schemas/{}", (shape.name)())})
+}
+
+fn schemas() -> Map<String, Value> {
+    let mut schemas = Vec::new();
+    (of::<Problem>().collect)(&mut schemas);
+    for route in ROUTES {
+        let given = match route.gives {
+            Gives::One(shape) | Gives::Many(shape) => Some(shape),
+            Gives::Nothing | Gives::Json | Gives::Texts(_) => None,
+        };
+        for shape in route.takes.into_iter().chain(given) {
+            (shape.collect)(&mut schemas);
+        }
+    }
+    schemas.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
+        match value {
+            Value::Object(map) => {
+                for (key, value) in map {
+                    match value {
+                        Value::String(name) if key == "$ref" => {
+                            found.insert(name);
+                        }
+                        Value::Null
+                        | Value::Bool(_)
+                        | Value::Number(_)
+                        | Value::String(_)
+                        | Value::Array(_)
+                        | Value::Object(_) => references(value, found),
+                    }
+                }
+            }
+            Value::Array(list) => list.iter().for_each(|value| references(value, found)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    #[test]
+    fn every_reference_leads_to_a_schema() {
+        let document = document();
+        let mut found = BTreeSet::new();
+        references(&document, &mut found);
+        assert!(found.len() > 20, "{found:?}");
+        for name in found {
+            let pointer = name.trim_start_matches('#');
+            assert!(document.pointer(pointer).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn operations_have_names_of_their_own() {
+        let names: BTreeSet<String> = ROUTES.iter().map(operation_id).collect();
+        assert_eq!(names.len(), ROUTES.len());
+        assert!(names.contains("put_targets_name_luns_lun"), "{names:?}");
+    }
+
+    /// `specs` and `views` have types that could collide by name.
+    #[test]
+    fn schemas_of_one_name_are_one() {
+        let mut all = Vec::new();
+        for route in ROUTES {
+            if let Gives::One(shape) | Gives::Many(shape) = route.gives {
+                (shape.collect)(&mut all);
+            }
+            if let Some(shape) = route.takes {
+                (shape.collect)(&mut all);
+            }
+        }
+        for (name, schema) in &all {
+            for (other, own) in &all {
+                assert!(name != other || schema == own, "{name}");
+            }
+        }
+    }
+}

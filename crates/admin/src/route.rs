@@ -1,0 +1,261 @@
+//! What a route is: one row for the router, the guard and the OpenAPI document.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use api::access::Role;
+use axum::http::Method;
+use axum::routing::MethodRouter;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::limits;
+use crate::routes::ROUTES;
+
+/// What a caller must have.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Needs {
+    /// Nothing: it tells nothing, or is the way in.
+    Nothing,
+    /// A token of this role or one above, or the socket.
+    Role(Role),
+}
+
+/// A type of the API, for the document.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    /// Its name among the schemas.
+    pub(crate) name: fn() -> Cow<'static, str>,
+    /// Adds its schema and those of all it is made of.
+    pub(crate) collect: fn(&mut Vec<(String, Value)>),
+}
+
+/// The shape of a type.
+pub(crate) const fn of<T: ToSchema>() -> Shape {
+    Shape {
+        name: T::name,
+        collect: collect::<T>,
+    }
+}
+
+fn collect<T: ToSchema>(schemas: &mut Vec<(String, Value)>) {
+    let mut all = vec![(T::name().into_owned(), T::schema())];
+    T::schemas(&mut all);
+    let written = all.into_iter().filter_map(|(name, schema)| {
+        let schema = serde_json::to_value(schema).ok()?;
+        Some((name, schema))
+    });
+    schemas.extend(written);
+}
+
+/// What an answer holds.
+#[derive(Clone, Copy)]
+pub(crate) enum Gives {
+    /// No body: 204.
+    Nothing,
+    /// One thing as JSON.
+    One(Shape),
+    /// A list of things as JSON.
+    Many(Shape),
+    /// Any JSON.
+    Json,
+    /// Text, of one of these content types.
+    Texts(&'static [&'static str]),
+}
+
+/// A field of the query.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Field {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// What it says.
+    pub(crate) about: &'static str,
+    /// It cannot be left out.
+    pub(crate) required: bool,
+    /// The largest value of a number; absent: it is text.
+    pub(crate) number_max: Option<u64>,
+}
+
+/// What one method of one path does.
+pub(crate) struct Route {
+    /// How.
+    pub(crate) method: Method,
+    /// Where, in the form of axum, which is that of OpenAPI.
+    pub(crate) path: &'static str,
+    /// For whom.
+    pub(crate) needs: Needs,
+    /// What it does, in one line.
+    pub(crate) about: &'static str,
+    /// What it takes.
+    pub(crate) takes: Option<Shape>,
+    /// What it gives.
+    pub(crate) gives: Gives,
+    /// It answers 201 when it made a thing.
+    pub(crate) makes: bool,
+    /// It answers with the revision as ETag.
+    pub(crate) tagged: bool,
+    /// It heeds If-Match.
+    pub(crate) conditional: bool,
+    /// Fields of its query.
+    pub(crate) query: &'static [Field],
+    /// The body may be as long as a document.
+    pub(crate) takes_document: bool,
+    /// The code.
+    pub(crate) handler: fn() -> MethodRouter<Arc<App>>,
+}
+
+impl Route {
+    const fn new(
+        method: Method,
+        path: &'static str,
+        role: Role,
+        about: &'static str,
+        gives: Gives,
+        handler: fn() -> MethodRouter<Arc<App>>,
+    ) -> Self {
+        Self {
+            method,
+            path,
+            needs: Needs::Role(role),
+            about,
+            takes: None,
+            gives,
+            makes: false,
+            tagged: false,
+            conditional: false,
+            query: &[],
+            takes_document: false,
+            handler,
+        }
+    }
+
+    /// A question.
+    pub(crate) const fn get(
+        path: &'static str,
+        role: Role,
+        about: &'static str,
+        gives: Gives,
+        handler: fn() -> MethodRouter<Arc<App>>,
+    ) -> Self {
+        Self::new(Method::GET, path, role, about, gives, handler)
+    }
+
+    /// An act.
+    pub(crate) const fn post(
+        path: &'static str,
+        role: Role,
+        about: &'static str,
+        gives: Gives,
+        handler: fn() -> MethodRouter<Arc<App>>,
+    ) -> Self {
+        Self::new(Method::POST, path, role, about, gives, handler)
+    }
+
+    /// Makes a thing or makes it so.
+    pub(crate) const fn put(
+        path: &'static str,
+        role: Role,
+        about: &'static str,
+        gives: Gives,
+        handler: fn() -> MethodRouter<Arc<App>>,
+    ) -> Self {
+        Self::new(Method::PUT, path, role, about, gives, handler)
+    }
+
+    /// Removes a thing.
+    pub(crate) const fn delete(
+        path: &'static str,
+        role: Role,
+        about: &'static str,
+        gives: Gives,
+        handler: fn() -> MethodRouter<Arc<App>>,
+    ) -> Self {
+        Self::new(Method::DELETE, path, role, about, gives, handler)
+    }
+
+    /// For everybody.
+    pub(crate) const fn open(mut self) -> Self {
+        self.needs = Needs::Nothing;
+        self
+    }
+
+    /// Takes a body.
+    pub(crate) const fn takes(mut self, shape: Shape) -> Self {
+        self.takes = Some(shape);
+        self
+    }
+
+    /// Takes a body that holds a document.
+    pub(crate) const fn takes_document(mut self, shape: Shape) -> Self {
+        self.takes_document = true;
+        self.takes(shape)
+    }
+
+    /// Answers 201 when it made a thing.
+    pub(crate) const fn makes(mut self) -> Self {
+        self.makes = true;
+        self
+    }
+
+    /// Answers with the revision as ETag.
+    pub(crate) const fn tagged(mut self) -> Self {
+        self.tagged = true;
+        self
+    }
+
+    /// Heeds If-Match, and answers with the new revision as ETag.
+    pub(crate) const fn conditional(mut self) -> Self {
+        self.conditional = true;
+        self.tagged()
+    }
+
+    /// Takes these fields after the question mark.
+    pub(crate) const fn asks(mut self, query: &'static [Field]) -> Self {
+        self.query = query;
+        self
+    }
+
+    /// The statuses of its successes.
+    pub(crate) fn statuses(&self) -> &'static [u16] {
+        match (self.gives, self.makes) {
+            (Gives::Nothing, _) => &[204],
+            (_, true) if self.method == Method::POST => &[201],
+            (_, true) => &[200, 201],
+            (_, false) => &[200],
+        }
+    }
+
+    /// How long its body may be.
+    pub(crate) const fn body_bytes_max(&self) -> usize {
+        if self.takes_document {
+            limits::DOCUMENT_BYTES_MAX
+        } else {
+            limits::BODY_BYTES_MAX
+        }
+    }
+}
+
+/// The row for a method of a path. HEAD is what GET says of itself.
+pub(crate) fn find(method: &Method, path: &str) -> Option<&'static Route> {
+    let method = if *method == Method::HEAD {
+        &Method::GET
+    } else {
+        method
+    };
+    ROUTES
+        .iter()
+        .find(|route| route.method == *method && route.path == path)
+}
+
+/// The methods of a path, for Allow.
+pub(crate) fn methods(path: &str) -> impl Iterator<Item = &'static str> + Clone + use<'_> {
+    let own = ROUTES.iter().filter(move |route| route.path == path);
+    let heads = own
+        .clone()
+        .filter(|route| route.method == Method::GET)
+        .map(|_| "HEAD");
+    own.map(|route| route.method.as_str())
+        .chain(heads)
+        .chain(["OPTIONS"])
+}

@@ -1,0 +1,155 @@
+//! The table of routes: the one place that says what there is, and who may.
+
+use std::sync::Arc;
+
+use api::access::Role::{Admin, Metrics, Operator, Viewer};
+use api::access::{NewToken, Token};
+use api::event::{Event, Finding};
+use api::plan::{Applied, Change, Document, Plan, Revision};
+use api::request::{Login, Rename, Resize, Rollback, WhoAmI};
+use api::spec;
+use api::stats::Stats;
+use api::view::{Access, Lun, Session, Status, Target};
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{delete, get, post, put};
+
+use crate::app::App;
+use crate::handle::{configuration, daemon, login, resources, tokens};
+use crate::route::{Field, Gives, Route, of};
+use crate::{console, guard, limits, live, metrics, openapi};
+
+/// Every method of every path outside the console.
+#[rustfmt::skip]
+pub(crate) static ROUTES: &[Route] = &[
+    Route::get("/api/v1/status", Viewer, "The daemon in one look",
+        Gives::One(of::<Status>()), || get(daemon::status)),
+    Route::get("/api/v1/config", Viewer, "The configuration that runs",
+        Gives::One(of::<Document>()), || get(configuration::document)).tagged(),
+    Route::put("/api/v1/config", Admin, "Applies a document, as a whole or not at all",
+        Gives::One(of::<Applied>()), || put(configuration::apply))
+        .takes_document(of::<Change>()).conditional(),
+    Route::post("/api/v1/plan", Operator, "What applying a document would do",
+        Gives::One(of::<Plan>()), || post(configuration::plan))
+        .takes_document(of::<Change>()).tagged(),
+    Route::get("/api/v1/config/effective", Viewer, "The configuration with every default written out",
+        Gives::One(of::<Document>()), || get(configuration::effective)).tagged(),
+    Route::get("/api/v1/config/history", Viewer, "The revisions that are kept, the last first",
+        Gives::Many(of::<Revision>()), || get(configuration::history)),
+    Route::get("/api/v1/config/history/{revision}", Viewer, "The document of a revision",
+        Gives::One(of::<Document>()), || get(configuration::past)),
+    Route::post("/api/v1/config/rollback", Admin, "Applies the document of a revision again, as a new one",
+        Gives::One(of::<Applied>()), || post(configuration::rollback))
+        .takes(of::<Rollback>()).conditional(),
+    Route::get("/api/v1/luns", Viewer, "All units",
+        Gives::Many(of::<Lun>()), || get(daemon::luns)).tagged(),
+    Route::get("/api/v1/luns/{id}", Viewer, "A unit",
+        Gives::One(of::<Lun>()), || get(daemon::lun)).tagged(),
+    Route::put("/api/v1/luns/{id}", Admin, "Makes a unit, or makes it so",
+        Gives::One(of::<Applied>()), || put(resources::put_lun))
+        .takes(of::<spec::Lun>()).makes().conditional(),
+    Route::delete("/api/v1/luns/{id}", Admin, "Removes a unit; its data stays where it is",
+        Gives::One(of::<Applied>()), || delete(resources::remove_lun)).conditional(),
+    Route::post("/api/v1/luns/{id}/resize", Operator, "Gives a unit another size",
+        Gives::One(of::<Applied>()), || post(resources::resize_lun))
+        .takes(of::<Resize>()).conditional(),
+    Route::post("/api/v1/luns/{id}/rename", Operator, "Gives a unit another id, and keeps its identity",
+        Gives::One(of::<Applied>()), || post(resources::rename_lun))
+        .takes(of::<Rename>()).conditional(),
+    Route::get("/api/v1/targets", Viewer, "All targets",
+        Gives::Many(of::<Target>()), || get(daemon::targets)).tagged(),
+    Route::get("/api/v1/targets/{name}", Viewer, "A target",
+        Gives::One(of::<Target>()), || get(daemon::target)).tagged(),
+    Route::put("/api/v1/targets/{name}", Admin, "Makes a target, or makes it so",
+        Gives::One(of::<Applied>()), || put(resources::put_target))
+        .takes(of::<spec::Target>()).makes().conditional(),
+    Route::delete("/api/v1/targets/{name}", Admin, "Removes a target and ends its sessions",
+        Gives::One(of::<Applied>()), || delete(resources::remove_target)).conditional(),
+    Route::put("/api/v1/targets/{name}/luns/{lun}", Admin, "Shows a unit under a number",
+        Gives::One(of::<Applied>()), || put(resources::put_target_lun))
+        .takes(of::<spec::TargetLun>()).makes().conditional(),
+    Route::delete("/api/v1/targets/{name}/luns/{lun}", Admin, "Shows nothing under a number any more",
+        Gives::One(of::<Applied>()), || delete(resources::remove_target_lun)).conditional(),
+    Route::put("/api/v1/targets/{name}/portals/{bind}", Admin, "Has a target reached by an address",
+        Gives::One(of::<Applied>()), || put(resources::put_portal))
+        .takes(of::<spec::Portal>()).makes().conditional(),
+    Route::delete("/api/v1/targets/{name}/portals/{bind}", Admin, "Takes an address from a target",
+        Gives::One(of::<Applied>()), || delete(resources::remove_portal)).conditional(),
+    Route::get("/api/v1/groups", Viewer, "All groups of initiators",
+        Gives::Many(of::<spec::Group>()), || get(resources::groups)).tagged(),
+    Route::get("/api/v1/groups/{id}", Viewer, "A group",
+        Gives::One(of::<spec::Group>()), || get(resources::group)).tagged(),
+    Route::put("/api/v1/groups/{id}", Admin, "Makes a group, or makes it so",
+        Gives::One(of::<Applied>()), || put(resources::put_group))
+        .takes(of::<spec::Group>()).makes().conditional(),
+    Route::delete("/api/v1/groups/{id}", Admin, "Removes a group",
+        Gives::One(of::<Applied>()), || delete(resources::remove_group)).conditional(),
+    Route::get("/api/v1/users", Viewer, "All CHAP users, without their secrets",
+        Gives::Many(of::<spec::User>()), || get(resources::users)).tagged(),
+    Route::get("/api/v1/users/{name}", Viewer, "A CHAP user, without the secret",
+        Gives::One(of::<spec::User>()), || get(resources::user)).tagged(),
+    Route::put("/api/v1/users/{name}", Admin, "Makes a CHAP user, or makes it so",
+        Gives::One(of::<Applied>()), || put(resources::put_user))
+        .takes(of::<spec::User>()).makes().conditional(),
+    Route::delete("/api/v1/users/{name}", Admin, "Removes a CHAP user",
+        Gives::One(of::<Applied>()), || delete(resources::remove_user)).conditional(),
+    Route::get("/api/v1/sessions", Viewer, "All sessions",
+        Gives::Many(of::<Session>()), || get(daemon::sessions)),
+    Route::get("/api/v1/sessions/{session}", Viewer, "A session",
+        Gives::One(of::<Session>()), || get(daemon::session)),
+    Route::delete("/api/v1/sessions/{session}", Operator, "Ends a session; the initiator may log in again",
+        Gives::Nothing, || delete(daemon::end_session)),
+    Route::get("/api/v1/access", Viewer, "What an initiator would meet: the dry run of the rules",
+        Gives::Many(of::<Access>()), || get(daemon::access))
+        .asks(&[
+            Field { name: "initiator", about: "InitiatorName", required: true, number_max: None },
+            Field { name: "address", about: "Where it would come from", required: false, number_max: None },
+            Field { name: "user", about: "The CHAP user it would prove to be", required: false, number_max: None },
+        ]),
+    Route::get("/api/v1/stats", Viewer, "Counters, now",
+        Gives::One(of::<Stats>()), || get(daemon::stats)),
+    Route::get("/api/v1/events", Viewer, "Events, the oldest first",
+        Gives::Many(of::<Event>()), || get(daemon::events))
+        .asks(&[
+            Field { name: "after", about: "Only events with a number above this", required: false, number_max: Some(u64::MAX) },
+            Field { name: "most", about: "How many; 100 if it is absent", required: false, number_max: Some(limits::EVENTS_MAX as u64) },
+        ]),
+    Route::get("/api/v1/live", Viewer, "Counters once a second (`stats`) and events as they come (`event`), as server-sent events",
+        Gives::Texts(&["text/event-stream"]), || get(live::live))
+        .asks(&[Field { name: "after", about: "Begin with the event after this number; absent: with the next", required: false, number_max: Some(u64::MAX) }]),
+    Route::get("/api/v1/findings", Viewer, "What limits or endangers the service",
+        Gives::Many(of::<Finding>()), || get(daemon::findings)),
+    Route::get("/api/v1/tokens", Admin, "All tokens, without what was told once",
+        Gives::Many(of::<Token>()), || get(tokens::list)),
+    Route::post("/api/v1/tokens", Admin, "Makes a token and tells it, this once",
+        Gives::One(of::<Token>()), || post(tokens::make)).takes(of::<NewToken>()).makes(),
+    Route::delete("/api/v1/tokens/{name}", Admin, "Revokes a token",
+        Gives::Nothing, || delete(tokens::revoke)),
+    Route::post("/api/v1/login", Viewer, "Gives the console a cookie for a token",
+        Gives::One(of::<WhoAmI>()), || post(login::login)).open().takes(of::<Login>()),
+    Route::post("/api/v1/logout", Viewer, "Ends the console's login",
+        Gives::Nothing, || post(login::logout)),
+    Route::get("/api/v1/whoami", Viewer, "Who asks, and what they may",
+        Gives::One(of::<WhoAmI>()), || get(login::whoami)),
+    Route::get("/api/v1/openapi.json", Viewer, "This document",
+        Gives::Json, || get(openapi::serve)),
+    Route::get("/metrics", Metrics, "Metrics, as OpenMetrics or in the text format of Prometheus",
+        Gives::Texts(&["application/openmetrics-text", "text/plain"]), || get(metrics::serve)),
+    Route::get("/healthz", Viewer, "200 while the administration answers",
+        Gives::Texts(&["text/plain"]), || get(daemon::healthz)).open(),
+    Route::get("/readyz", Viewer, "200 while the daemon answers, 503 otherwise",
+        Gives::Texts(&["text/plain"]), || get(daemon::readyz)).open(),
+];
+
+/// The router of the table.
+pub(crate) fn router(app: &Arc<App>) -> Router {
+    let mut router = Router::new();
+    for route in ROUTES {
+        router = router.route(route.path, (route.handler)());
+    }
+    router
+        .fallback(console::file)
+        .route_layer(from_fn_with_state(Arc::clone(app), guard::guard))
+        .layer(from_fn_with_state(Arc::clone(app), guard::site))
+        .with_state(Arc::clone(app))
+}

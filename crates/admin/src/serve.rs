@@ -1,0 +1,206 @@
+//! One life of the thread: accepts connections and answers what they ask, until it is stopped.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::Service as _;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio_rustls::TlsAcceptor;
+
+use crate::app::{App, stopped};
+use crate::connections::{Connections, Place, Tracked};
+use crate::patient::Patient;
+use crate::peer::Peer;
+use crate::{Listeners, limits, live, routes};
+
+/// How long nothing is accepted after an accept failed, as for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What connections share.
+#[derive(Clone)]
+struct Shared {
+    router: Router,
+    connections: Arc<Connections>,
+    stopping: watch::Receiver<bool>,
+}
+
+/// Serves until all has to end.
+///
+/// # Errors
+///
+/// The listeners cannot be used.
+///
+/// # Panics
+///
+/// One of its tasks did: it passes the panic on, to be started again.
+pub(crate) async fn serve(app: Arc<App>, listeners: &Listeners) -> io::Result<()> {
+    let mut stopping = app.stopping.clone();
+    let shared = Shared {
+        router: routes::router(&app),
+        connections: Connections::new(limits::CONNECTIONS_MAX),
+        stopping: stopping.clone(),
+    };
+    let mut tasks = JoinSet::new();
+    for listener in &listeners.unix {
+        let listener = UnixListener::from_std(listener.try_clone()?)?;
+        tasks.spawn(accept_unix(listener, shared.clone()));
+    }
+    for endpoint in &listeners.tcp {
+        let listener = TcpListener::from_std(endpoint.listener.try_clone()?)?;
+        let tls = endpoint.tls.as_ref();
+        let tls = tls.map(|tls| TlsAcceptor::from(Arc::clone(&tls.config)));
+        tasks.spawn(accept_tcp(listener, tls, shared.clone()));
+    }
+    tasks.spawn(live::watch_daemon(app));
+    tokio::select! {
+        ended = tasks.join_next() => pass_on(ended),
+        () = stopped(&mut stopping) => {}
+    }
+    tasks.shutdown().await;
+    // Connections hold a receiver each, and end by it.
+    let all_ended = async {
+        while Arc::strong_count(&shared.connections) > 1 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(limits::STOP_TIME_MAX, all_ended)
+        .await
+        .ok();
+    Ok(())
+}
+
+/// A task that should go on for ever has ended.
+fn pass_on(ended: Option<Result<(), JoinError>>) {
+    if let Some(Err(error)) = ended
+        && let Ok(panic) = error.try_into_panic()
+    {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+async fn accept_unix(listener: UnixListener, shared: Shared) {
+    let own = rustix::process::geteuid().as_raw();
+    loop {
+        let Some((stream, _)) = accepted(listener.accept().await).await else {
+            continue;
+        };
+        match stream.peer_cred().map(|peer| peer.uid()) {
+            Ok(uid) if uid == 0 || uid == own => {
+                if let Some(place) = shared.connections.admit(Instant::now()) {
+                    tokio::spawn(converse(stream, Peer::Unix { uid }, place, shared.clone()));
+                }
+            }
+            Ok(uid) => tracing::warn!(target: "audit", uid, "refused at the socket"),
+            Err(error) => tracing::warn!(%error, "the peer of the socket is not known"),
+        }
+    }
+}
+
+async fn accept_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Shared) {
+    loop {
+        let Some((stream, address)) = accepted(listener.accept().await).await else {
+            continue;
+        };
+        let (Ok(local), Some(place)) = (
+            stream.local_addr(),
+            shared.connections.admit(Instant::now()),
+        ) else {
+            continue;
+        };
+        // Answers are whole; waiting for more would only delay them.
+        stream.set_nodelay(true).ok();
+        let peer = Peer::Tcp {
+            address,
+            local,
+            is_tls: tls.is_some(),
+        };
+        let shared = shared.clone();
+        match &tls {
+            Some(tls) => tokio::spawn(converse_tls(stream, tls.clone(), peer, place, shared)),
+            None => tokio::spawn(converse(stream, peer, place, shared)),
+        };
+    }
+}
+
+async fn accepted<T>(outcome: io::Result<T>) -> Option<T> {
+    match outcome {
+        Ok(connection) => Some(connection),
+        Err(error) => {
+            tracing::warn!(%error, "a connection cannot be accepted");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            None
+        }
+    }
+}
+
+async fn converse_tls(
+    stream: TcpStream,
+    tls: TlsAcceptor,
+    peer: Peer,
+    place: Place,
+    shared: Shared,
+) {
+    let handshake = tokio::time::timeout(limits::HANDSHAKE_TIME_MAX, tls.accept(stream));
+    let stream = tokio::select! {
+        done = handshake => done,
+        () = place.taken() => return,
+    };
+    match stream {
+        Ok(Ok(stream)) => converse(stream, peer, place, shared).await,
+        Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
+        Err(_) => tracing::debug!(%peer, "no TLS in time"),
+    }
+}
+
+/// Answers the requests of a connection, one after the other.
+async fn converse<S>(stream: S, peer: Peer, place: Place, shared: Shared)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let Shared {
+        router,
+        connections: _connections,
+        mut stopping,
+    } = shared;
+    let router = TowerToHyperService::new(router);
+    let service = hyper::service::service_fn(|mut request: Request<Incoming>| {
+        let busy = place.begin();
+        request.extensions_mut().insert(peer);
+        let answer = router.call(request.map(Body::new));
+        async move {
+            let response = answer.await?;
+            Ok::<_, Infallible>(response.map(|body| Tracked::new(body, busy)))
+        }
+    });
+    let stream = TokioIo::new(Patient::new(stream, limits::WRITE_STALL_MAX));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits::HEAD_TIME_MAX)
+        .max_headers(limits::HEADERS_MAX)
+        .max_buf_size(limits::HEAD_BYTES_MAX)
+        .serve_connection(stream, service);
+    tokio::pin!(connection);
+    let outcome = tokio::select! {
+        outcome = &mut connection => outcome,
+        () = place.taken() => return,
+        () = stopped(&mut stopping) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(%peer, %error, "a connection broke off");
+    }
+}

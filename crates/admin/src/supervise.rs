@@ -1,0 +1,88 @@
+//! Starts again what panics, after a pause that grows.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+/// The pause after the first panic.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// Who ran so long is taken to be well again.
+const WELL_AFTER: Duration = Duration::from_secs(60);
+
+/// Runs `life` until it returns. When it panics, `pause` waits and says whether to go on; then it
+/// runs again.
+pub(crate) fn supervise(mut life: impl FnMut(), mut pause: impl FnMut(Duration) -> bool) {
+    let mut next = PAUSE_MIN;
+    loop {
+        let start = Instant::now();
+        // What the life shares with the next one is behind locks that hold no half changes.
+        let Err(panic) = catch_unwind(AssertUnwindSafe(&mut life)) else {
+            return;
+        };
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let reason = text.or_else(|| panic.downcast_ref().copied());
+        let reason = reason.unwrap_or("a panic without text");
+        if start.elapsed() >= WELL_AFTER {
+            next = PAUSE_MIN;
+        }
+        tracing::error!(
+            reason,
+            pause_ms = next.as_millis(),
+            "the administration failed and starts again"
+        );
+        if !pause(next) {
+            return;
+        }
+        next = PAUSE_MAX.min(next * 2);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_panics_runs_again_after_pauses_that_grow() {
+        let mut lives = 0;
+        let mut pauses = Vec::new();
+        let life = || {
+            lives += 1;
+            assert!(lives > 3, "life {lives}");
+        };
+        supervise(life, |pause| {
+            pauses.push(pause);
+            true
+        });
+        assert_eq!(lives, 4);
+        assert_eq!(pauses, [PAUSE_MIN, PAUSE_MIN * 2, PAUSE_MIN * 4]);
+    }
+
+    #[test]
+    fn pauses_stop_growing() {
+        let mut lives = 0;
+        let mut last = Duration::ZERO;
+        let life = || {
+            lives += 1;
+            assert!(lives > 20, "life {lives}");
+        };
+        supervise(life, |pause| {
+            last = pause;
+            true
+        });
+        assert_eq!(last, PAUSE_MAX);
+    }
+
+    #[test]
+    fn a_stop_in_a_pause_is_the_end() {
+        let mut lives = 0;
+        let life = || {
+            lives += 1;
+            panic!("always");
+        };
+        supervise(life, |_| false);
+        assert_eq!(lives, 1);
+    }
+}

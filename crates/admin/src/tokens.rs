@@ -1,0 +1,378 @@
+//! Tokens: made once, kept as hashes in a private file, found by their hash.
+//!
+//! The file is TOML, one `[[token]]` for each, and belongs to the daemon. It is replaced as a whole
+//! and only after it is on disk.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use api::access::{NewToken, Role, Token};
+use api::problem::{Problem, ProblemKind};
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+use crate::random::{self, Hash};
+
+/// What every token begins with, so that a search for leaked secrets finds it.
+const PREFIX: &str = "tarn_";
+
+/// Why the tokens cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TokensError {
+    /// The file cannot be read.
+    #[error("{}: cannot be read: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file is not what was written.
+    #[error("{}: {reason}; mend it, or move it away and make new tokens", path.display())]
+    Form {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// A token as it is kept.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    name: String,
+    role: Role,
+    made_ms: u64,
+    sha256: String,
+}
+
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct TokensFile {
+    #[serde(default)]
+    token: Vec<Kept>,
+}
+
+/// Who a token belongs to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Holder {
+    /// The token's name.
+    pub(crate) name: String,
+    /// What it may do.
+    pub(crate) role: Role,
+}
+
+/// A token with its hash at hand.
+struct Entry {
+    kept: Kept,
+    hash: Hash,
+}
+
+/// All tokens.
+pub(crate) struct Tokens {
+    path: PathBuf,
+    entries: Mutex<Vec<Entry>>,
+}
+
+impl Tokens {
+    /// Reads the file; none is no token.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read or is not what was written.
+    pub(crate) fn open(path: &Path) -> Result<Self, TokensError> {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(source) => {
+                return Err(TokensError::Read {
+                    path: path.to_owned(),
+                    source,
+                });
+            }
+        };
+        let form = |reason: String| TokensError::Form {
+            path: path.to_owned(),
+            reason,
+        };
+        let file: TokensFile =
+            toml::from_str(&text).map_err(|error| form(error.message().to_owned()))?;
+        let entries = file.token.into_iter().map(|kept| {
+            let hash = Hash::parse(&kept.sha256)
+                .ok_or_else(|| form(format!("token {:?}: sha256 is no digest", kept.name)))?;
+            Ok(Entry { kept, hash })
+        });
+        Ok(Self {
+            path: path.to_owned(),
+            entries: Mutex::new(entries.collect::<Result<_, _>>()?),
+        })
+    }
+
+    /// Who this token belongs to. Takes the same time for every wrong one.
+    pub(crate) fn holder(&self, token: &str) -> Option<Holder> {
+        let hash = Hash::of(token);
+        let mut found = None;
+        for entry in self.lock().iter() {
+            if entry.hash.is(&hash) {
+                found = Some(entry.holder());
+            }
+        }
+        found
+    }
+
+    /// True while the token of this holder has not been revoked.
+    pub(crate) fn knows(&self, holder: &Holder) -> bool {
+        self.lock().iter().any(|entry| entry.holder() == *holder)
+    }
+
+    /// All of them, without what was only told once.
+    pub(crate) fn list(&self) -> Vec<Token> {
+        self.lock().iter().map(|entry| entry.shown(None)).collect()
+    }
+
+    /// Makes a token and tells it, this once.
+    ///
+    /// # Errors
+    ///
+    /// The name is taken or no name, there are too many, or the file cannot be written.
+    pub(crate) fn make(&self, new: NewToken, now_ms: u64) -> Result<Token, Problem> {
+        check_name(&new.name)?;
+        let mut entries = self.lock();
+        if entries.iter().any(|entry| entry.kept.name == new.name) {
+            return Err(conflict(format!(
+                "there is a token {:?} already; revoke it first, or take another name",
+                new.name
+            )));
+        }
+        if entries.len() >= limits::TOKENS_MAX {
+            return Err(conflict(format!(
+                "there are {} tokens already; revoke one first",
+                limits::TOKENS_MAX
+            )));
+        }
+        let random = random::secret().map_err(|error| unavailable(&error))?;
+        let token = format!("{PREFIX}{random}");
+        let hash = Hash::of(&token);
+        let kept = Kept {
+            name: new.name,
+            role: new.role,
+            made_ms: now_ms,
+            sha256: hash.to_hex(),
+        };
+        let entry = Entry { kept, hash };
+        let shown = entry.shown(Some(token));
+        entries.push(entry);
+        if let Err(problem) = self.write(&entries) {
+            entries.pop();
+            return Err(problem);
+        }
+        Ok(shown)
+    }
+
+    /// Revokes a token.
+    ///
+    /// # Errors
+    ///
+    /// There is none of that name, or the file cannot be written; then the token stays.
+    pub(crate) fn revoke(&self, name: &str) -> Result<(), Problem> {
+        let mut entries = self.lock();
+        let place = entries.iter().position(|entry| entry.kept.name == name);
+        let Some(place) = place else {
+            return Err(Problem::new(
+                ProblemKind::NotFound,
+                format!("there is no token {name:?}"),
+            ));
+        };
+        let entry = entries.remove(place);
+        if let Err(problem) = self.write(&entries) {
+            entries.insert(place, entry);
+            return Err(problem);
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+        // Every change is complete or taken back before the lock is released.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, entries: &[Entry]) -> Result<(), Problem> {
+        let file = TokensFile {
+            token: entries.iter().map(|entry| entry.kept.clone()).collect(),
+        };
+        let text = toml::to_string(&file).map_err(|error| unavailable(&error))?;
+        replace(&self.path, text.as_bytes()).map_err(|error| {
+            unavailable(&format_args!(
+                "{}: cannot be written: {error}",
+                self.path.display()
+            ))
+        })
+    }
+}
+
+impl Entry {
+    fn holder(&self) -> Holder {
+        Holder {
+            name: self.kept.name.clone(),
+            role: self.kept.role,
+        }
+    }
+
+    fn shown(&self, token: Option<String>) -> Token {
+        Token {
+            name: self.kept.name.clone(),
+            role: self.kept.role,
+            made_ms: self.kept.made_ms,
+            token,
+        }
+    }
+}
+
+/// Replaces a private file as a whole: mode 0600, on disk before it has its name.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let new = PathBuf::from(new);
+    // One that a crash left behind may have another mode.
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    path.parent()
+        .map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+}
+
+fn check_name(name: &str) -> Result<(), Problem> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    if (1..=limits::TOKEN_NAME_MAX).contains(&name.len()) && name.bytes().all(is_plain) {
+        return Ok(());
+    }
+    let mut problem = Problem::new(
+        ProblemKind::BadRequest,
+        format!(
+            "a token's name has 1 to {} letters, digits, '.', '_' and '-'",
+            limits::TOKEN_NAME_MAX
+        ),
+    );
+    problem.place = Some("name".to_owned());
+    Err(problem)
+}
+
+fn conflict(detail: String) -> Problem {
+    Problem::new(ProblemKind::Conflict, detail)
+}
+
+fn unavailable(error: &dyn std::fmt::Display) -> Problem {
+    Problem::new(ProblemKind::Unavailable, error.to_string())
+}
+
+impl std::fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokens")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::testing::Scratch;
+
+    fn new(name: &str, role: Role) -> NewToken {
+        NewToken {
+            name: name.to_owned(),
+            role,
+        }
+    }
+
+    #[test]
+    fn a_token_is_told_once_and_found_again_after_a_restart() {
+        let scratch = Scratch::new();
+        let path = scratch.path("tokens.toml");
+        let tokens = Tokens::open(&path).unwrap();
+        let made = tokens.make(new("ops", Role::Operator), 7).unwrap();
+        let token = made.token.unwrap();
+        assert_eq!(tokens.list()[0].token, None);
+
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(!text.contains(&token[PREFIX.len()..]), "{text}");
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+
+        let tokens = Tokens::open(&path).unwrap();
+        let holder = tokens.holder(&token).unwrap();
+        assert_eq!((holder.name.as_str(), holder.role), ("ops", Role::Operator));
+        assert!(tokens.holder(&format!("{token}0")).is_none());
+
+        tokens.revoke("ops").unwrap();
+        assert!(tokens.holder(&token).is_none());
+        assert!(!tokens.knows(&holder));
+        let again = Tokens::open(&path).unwrap();
+        assert!(again.list().is_empty());
+    }
+
+    #[test]
+    fn a_name_is_taken_once() {
+        let scratch = Scratch::new();
+        let tokens = Tokens::open(&scratch.path("tokens.toml")).unwrap();
+        tokens.make(new("a", Role::Admin), 0).unwrap();
+        let problem = tokens.make(new("a", Role::Admin), 0).unwrap_err();
+        assert_eq!(problem.kind, ProblemKind::Conflict);
+        assert_eq!(tokens.revoke("b").unwrap_err().kind, ProblemKind::NotFound);
+    }
+
+    #[test]
+    fn names_have_an_alphabet_and_a_length() {
+        let long = "n".repeat(limits::TOKEN_NAME_MAX);
+        for (name, is_good) in [
+            ("a", true),
+            (long.as_str(), true),
+            (&format!("{long}n"), false),
+            ("", false),
+            ("a b", false),
+            ("a\n", false),
+            ("Ä", false),
+        ] {
+            assert_eq!(check_name(name).is_ok(), is_good, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_cannot_be_written_is_not_made() {
+        let scratch = Scratch::new();
+        let tokens = Tokens::open(&scratch.path("missing/tokens.toml")).unwrap();
+        let problem = tokens.make(new("a", Role::Admin), 0).unwrap_err();
+        assert_eq!(problem.kind, ProblemKind::Unavailable);
+        assert!(tokens.list().is_empty());
+    }
+
+    #[test]
+    fn a_file_that_is_not_ours_is_an_error_with_its_name() {
+        let scratch = Scratch::new();
+        let path = scratch.path("tokens.toml");
+        for text in [
+            "[[token]]\nname = 1\n",
+            "[[token]]\nname = 'a'\nrole = 'admin'\nmade_ms = 1\nsha256 = 'ab'\n",
+        ] {
+            fs::write(&path, text).unwrap();
+            let error = Tokens::open(&path).unwrap_err().to_string();
+            assert!(error.contains("tokens.toml: "), "{error}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Small bodies of requests, and who asks.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::access::Role;
+
+/// Another size for a unit.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Resize {
+    /// The new size.
+    pub size_bytes: u64,
+}
+
+/// Another id for a unit.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Rename {
+    /// The new id.
+    pub id: String,
+}
+
+/// The way back to a revision.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Rollback {
+    /// The revision whose document is to run again, as a new revision.
+    pub revision: u64,
+    /// What it is for, for the history; one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+}
+
+/// The way into the console.
+#[derive(Clone, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Login {
+    /// A token of a role above `metrics`.
+    pub token: String,
+}
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Login").finish_non_exhaustive()
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct WhoAmI {
+    /// The token's name, or `uid 0` on the socket.
+    pub name: String,
+    /// What they may do.
+    pub role: Role,
+    /// What a browser's changes bring along as `X-Tarn-CSRF`; empty where none is needed.
+    pub csrf: String,
+}

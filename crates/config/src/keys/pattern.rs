@@ -1,0 +1,19 @@
+//! What strings look like, for an editor that checks while somebody types. A pattern takes
+//! everything that the reader takes, and as little more as can be said in one line.
+
+/// Any text but none.
+pub(super) const ANYTHING: &str = "^.+$";
+/// A text of the protocol.
+pub(super) const TEXT: &str = r"^[^\x00-\x1f\x7f]{1,255}$";
+/// What names a unit or a group.
+pub(super) const ID_PATTERN: &str = "^[A-Za-z0-9._-]{1,64}$";
+/// An address with its port.
+pub(super) const ADDRESS_PORT: &str = r"^(?:[0-9.]+|\[[0-9A-Fa-f:.%]+\]):[0-9]{1,5}$";
+/// The same, where the port may be left out.
+pub(super) const BIND: &str = r"^(?:[0-9.]+|[0-9A-Fa-f:.]+|\[[0-9A-Fa-f:.%]+\])(?::[0-9]{1,5})?$";
+/// A name of a node of iSCSI.
+pub(super) const ISCSI_NAME: &str = r"^(?:[iI][qQ][nN]\.[0-9]{4}-[0-9]{2}\.[A-Za-z0-9.:-]+|[eE][uU][iI]\.[0-9a-fA-F]{16}|[nN][aA][aA]\.(?:[0-9a-fA-F]{16}|[0-9a-fA-F]{32}))$";
+/// A number of bytes with a suffix.
+pub(crate) const SIZE: &str = "^[0-9]+(?:[kKmMgGtT](?:iB|B|i)?|[bB])?$";
+/// The STORE grammar.
+pub(super) const STORE: &str = r"^(?:(?:mem|null):[0-9]+(?:[kKmMgGtT](?:iB|B|i)?|[bB])?|(?:file|block):[^?]+|(?![A-Za-z0-9]+:)[^?]+)(?:\?(?:(?:size=[0-9]+(?:[kKmMgGtT](?:iB|B|i)?|[bB])?|blocksize=(?:512|4096)|(?:readonly|thin)(?:=(?:true|false))?|cache=(?:writeback|writethrough|direct)|serial=[!-%'-~]{1,64}|format=raw)(?:&(?!$)|$))+)?$";

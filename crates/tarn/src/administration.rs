@@ -1,0 +1,217 @@
+//! How administrators reach the daemon: sockets that are bound before anything runs, and the
+//! thread that serves them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use admin::{Admin, AdminHandle, Certificate, ListenError, Listeners, Settings, SocketFile};
+use api::control::Control;
+use config::Model;
+
+use crate::environment::SOCKET_NAME;
+use crate::{Environment, StartError};
+
+/// Where the socket may be.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum SocketPath {
+    /// There and nowhere else: somebody has said so.
+    Named(PathBuf),
+    /// The first of these that is free.
+    FirstOf(Vec<PathBuf>),
+}
+
+impl SocketPath {
+    /// `TARN_SOCKET`, else what the configuration says, else where the verbs look by themselves,
+    /// else beside the state.
+    pub(crate) fn choose(environment: &Environment, model: &Model, state: &Path) -> Self {
+        let named = environment.socket.clone();
+        if let Some(path) = named.or_else(|| model.admin().socket.clone()) {
+            return Self::Named(path);
+        }
+        let mut places = environment.socket_directories();
+        places.push(state.to_owned());
+        Self::FirstOf(places.iter().map(|place| place.join(SOCKET_NAME)).collect())
+    }
+}
+
+/// The sockets of the administration, bound.
+#[derive(Debug)]
+pub(crate) struct Doors {
+    listeners: Listeners,
+    settings: Settings,
+    socket: Option<SocketFile>,
+}
+
+impl Doors {
+    /// Binds all. Nobody is answered yet. `None` where the configuration wants none.
+    ///
+    /// # Errors
+    ///
+    /// A socket that was asked for cannot be had.
+    pub(crate) fn open(
+        model: &Model,
+        socket: &SocketPath,
+        state: &Path,
+    ) -> Result<Option<Self>, StartError> {
+        let admin = model.admin();
+        if !admin.is_enabled {
+            return Ok(None);
+        }
+        let mut listeners = Listeners::default();
+        for listener in &admin.listen {
+            let bound = admin::tcp(listener.bind).map_err(|source| StartError::AdminAddress {
+                place: listener.place.clone(),
+                source,
+            })?;
+            listeners.tcp.push(bound.into());
+        }
+        let socket = match socket {
+            SocketPath::Named(path) => Some(admin::unix(path)?),
+            SocketPath::FirstOf(paths) => first_free(paths),
+        };
+        let socket = socket.map(|(listener, file)| {
+            listeners.unix.push(listener);
+            file
+        });
+        let own = || Certificate::Own {
+            directory: state.to_owned(),
+        };
+        let certificate = match &admin.certificate {
+            _ if !admin.tls => None,
+            Some(files) => Some(Certificate::Files {
+                certificate: files.certificate.clone(),
+                key: files.key.clone(),
+            }),
+            None => Some(own()),
+        };
+        Ok(Some(Self {
+            listeners,
+            settings: Settings {
+                state: state.to_owned(),
+                names: admin.names.clone(),
+                certificate,
+            },
+            socket,
+        }))
+    }
+
+    /// Answers from now on.
+    ///
+    /// # Errors
+    ///
+    /// There are no tokens or no certificate to be read, or there is no thread.
+    pub(crate) fn serve(self, control: Arc<dyn Control>) -> Result<Administration, StartError> {
+        let addresses = self.listeners.addresses();
+        let handle = Admin::start(self.listeners, control, self.settings)?;
+        for address in addresses {
+            match handle.fingerprint() {
+                Some(certificate) => {
+                    tracing::info!(%address, certificate, "administration over TLS")
+                }
+                None => tracing::info!(%address, "administration"),
+            }
+        }
+        if let Some(socket) = &self.socket {
+            tracing::info!(socket = %socket.path().display(), "administration");
+        }
+        Ok(Administration {
+            handle,
+            _socket: self.socket,
+        })
+    }
+}
+
+/// The administration at work.
+#[derive(Debug)]
+pub(crate) struct Administration {
+    handle: AdminHandle,
+    /// Removed when nobody is answered any more.
+    _socket: Option<SocketFile>,
+}
+
+impl Administration {
+    /// Answers what was asked, and ends. Returns after some seconds in any case.
+    pub(crate) fn stop(self) {
+        if !self.handle.stop() {
+            tracing::warn!("a call of the administration hangs; it is left behind");
+        }
+    }
+}
+
+/// Disks are served without an administration rather than not at all: several daemons may run as
+/// one user, and nobody has asked for this socket.
+fn first_free(paths: &[PathBuf]) -> Option<(std::os::unix::net::UnixListener, SocketFile)> {
+    let mut told: Vec<ListenError> = Vec::new();
+    for path in paths {
+        match admin::unix(path) {
+            Ok(bound) => return Some(bound),
+            Err(error) => told.push(error),
+        }
+    }
+    for error in told {
+        tracing::warn!("no administration: {}", crate::error::chain(&error));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    fn model(text: &str) -> Model {
+        Model::from_toml(text, Path::new("/etc/tarn/tarn.toml")).unwrap()
+    }
+
+    #[test]
+    fn the_environment_wins_over_the_file_and_that_over_the_usual_places() {
+        let usual = Environment {
+            uid: 1000,
+            runtime_directory: Some("/run/tarn".into()),
+            xdg_runtime_dir: Some("/run/user/1000".into()),
+            ..Environment::default()
+        };
+        let named = Environment {
+            socket: Some("/a".into()),
+            ..usual.clone()
+        };
+        let file = model("[admin]\nsocket = \"/b\"\n");
+        let state = Path::new("/state");
+        let choose = |environment: &Environment, model: &Model| {
+            SocketPath::choose(environment, model, state)
+        };
+        assert_eq!(choose(&named, &file), SocketPath::Named("/a".into()));
+        assert_eq!(choose(&usual, &file), SocketPath::Named("/b".into()));
+        let places = [
+            "/run/tarn/tarn.sock",
+            "/run/user/1000/tarn/tarn.sock",
+            "/state/tarn.sock",
+        ];
+        let places = places.map(PathBuf::from).to_vec();
+        assert_eq!(choose(&usual, &model("")), SocketPath::FirstOf(places));
+    }
+
+    #[test]
+    fn a_socket_that_is_taken_is_an_error_only_where_it_was_asked_for() {
+        let scratch = Scratch::new();
+        let (first, second) = (scratch.path().join("a.sock"), scratch.path().join("b.sock"));
+        let taken = admin::unix(&first).unwrap();
+        let named = SocketPath::Named(first.clone());
+        assert!(Doors::open(&model(""), &named, scratch.path()).is_err());
+        let usual = SocketPath::FirstOf(vec![first, second.clone()]);
+        let doors = Doors::open(&model(""), &usual, scratch.path()).unwrap();
+        assert!(second.exists());
+        drop((doors, taken));
+        assert!(!second.exists());
+    }
+
+    #[test]
+    fn a_daemon_that_is_not_to_be_administered_opens_nothing() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("a.sock");
+        let off = model("[admin]\nenabled = false\n");
+        let doors = Doors::open(&off, &SocketPath::Named(path.clone()), scratch.path());
+        assert!(doors.unwrap().is_none());
+        assert!(!path.exists());
+    }
+}

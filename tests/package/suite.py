@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""The Debian package and the service: what is in it, that it works from its own files, that the unit is one systemd takes,
+and that the service manager is told the truth.
+
+    suite.py [--list] [PATTERN...]
+"""
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+import harness
+from harness import check, equal, measured, test
+from tarn import IQN, Tarn
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+UNIT = ROOT / "packaging/systemd/tarn.service"
+# Exposure as systemd-analyze counts it, from 0 to 10: what is left needs the network and files.
+EXPOSURE_MAX = 2.5
+
+
+def sh(*command, **options):
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120, **options)
+
+
+def package():
+    out = sh(ROOT / "packaging/deb/build", ROOT / "target/debian")
+    equal(out.returncode, 0, f"packaging/deb/build: {out.stderr}")
+    return next((ROOT / "target/debian").glob("tarn_*.deb"))
+
+
+@test(limit_s=180)
+def the_package_has_what_it_needs():
+    """Everything is there with the right modes; the binary of the package runs and takes the configuration beside it."""
+    deb = package()
+    fields = sh("dpkg-deb", "--field", deb).stdout
+    for field in ("Package: tarn", "Depends:", "Version: 0."):
+        check(field in fields, f"{field!r} is not in {fields}")
+    measured(f"{deb.stat().st_size >> 10} KiB")
+    with tempfile.TemporaryDirectory(prefix="tarn-deb.") as folder:
+        root = pathlib.Path(folder)
+        equal(sh("dpkg-deb", "--extract", deb, root).returncode, 0, "extract")
+        for path, mode in [("usr/bin/tarn", 0o755), ("lib/systemd/system/tarn.service", 0o644), ("etc/tarn/tarn.toml", 0o640),
+                           ("usr/lib/sysusers.d/tarn.conf", 0o644), ("usr/share/doc/tarn/copyright", 0o644),
+                           ("usr/share/doc/tarn/CONFIG.md", 0o644), ("usr/share/doc/tarn/tarn.toml.example", 0o644)]:
+            equal((root / path).stat().st_mode & 0o777, mode, path)
+        version = sh(root / "usr/bin/tarn", "--version").stdout
+        check(version.startswith("tarn 0."), f"--version: {version!r}")
+        # The example of the file as it comes, taken out of its comments.
+        lines = (root / "etc/tarn/tarn.toml").read_text().splitlines()
+        start = next(n for n, line in enumerate(lines) if "[[lun]]" in line)
+        example = root / "example.toml"
+        example.write_text("\n".join(line.lstrip("# ") for line in lines[start:]).replace("/srv", str(root)))
+        out = sh(root / "usr/bin/tarn", "check", example)
+        check(out.returncode == 0 and "1 target, 1 lun" in out.stdout, f"check: {out.stdout}{out.stderr}")
+
+
+@test
+def the_unit_is_sound():
+    """systemd-analyze finds nothing wrong with the unit, and counts little exposure."""
+    if not shutil.which("systemd-analyze"):
+        harness.skip("systemd-analyze is not installed")
+    with tempfile.TemporaryDirectory(prefix="tarn-unit.") as folder:
+        unit = pathlib.Path(folder) / "tarn.service"
+        unit.write_text(UNIT.read_text().replace("/usr/bin/tarn", str(ROOT / "target/release/tarn")))
+        out = sh("systemd-analyze", "verify", "--man=no", unit)
+        wrong = [line for line in out.stderr.splitlines() if "tarn.service" in line]
+        equal(wrong, [], "systemd-analyze verify")
+        out = sh("systemd-analyze", "security", "--offline=true", unit)
+        found = re.search(r"Overall exposure level for tarn.service: ([\d.]+)", out.stdout)
+        check(found is not None, f"systemd-analyze security: {out.stdout[-300:]}{out.stderr}")
+        measured(f"exposure {found.group(1)}")
+        check(float(found.group(1)) <= EXPOSURE_MAX, f"exposure {found.group(1)}, wanted at most {EXPOSURE_MAX}")
+
+
+class Manager:
+    """The socket that a service manager listens on."""
+
+    def __init__(self, folder):
+        self.path = str(folder / "notify")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(self.path)
+        self.socket.settimeout(20)
+        self.heard = []
+
+    def wait_for(self, word):
+        """The next message with this line."""
+        while True:
+            text = self.socket.recv(4096).decode()
+            self.heard.append(text)
+            if word in text.split("\n"):
+                return text
+
+
+@test
+def the_service_manager_is_told():
+    """READY when the portals are bound, RELOADING and READY around a change, also one that is refused, STOPPING at the end."""
+    with tempfile.TemporaryDirectory(prefix="tarn-notify.") as folder:
+        manager = Manager(pathlib.Path(folder))
+        config = f'[[lun]]\nid = "d"\nstore = "mem:8M"\n[[target]]\nname = "{IQN}"\nportals = ["127.0.0.1:{{port}}"]\nluns = [{{ lun = 0, id = "d" }}]\n'
+        os.environ["NOTIFY_SOCKET"] = manager.path
+        try:
+            tarn = Tarn(config=config).start()
+        finally:
+            del os.environ["NOTIFY_SOCKET"]
+        try:
+            text = manager.wait_for("READY=1")
+            check("STATUS=revision 1: targets 1, luns 1" in text, text)
+            for more, status in [('[[lun]]\nid = "e"\nstore = "mem:8M"\n', "STATUS=revision 2: targets 1, luns 2"),
+                                 ("nonsense", "STATUS=revision 2: targets 1, luns 2")]:
+                with open(tarn.dir / "tarn.toml", "a") as file:
+                    file.write(more)
+                before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+                tarn.process.send_signal(signal.SIGHUP)
+                text = manager.wait_for("RELOADING=1")
+                stamp = re.search(r"MONOTONIC_USEC=(\d+)", text)
+                check(stamp and int(stamp.group(1)) >= before, f"no time of the reload in {text!r}")
+                check(status in manager.wait_for("READY=1"), f"{status!r} was not told: {manager.heard[-1]!r}")
+            equal(tarn.terminate(), 0, "exit code")
+            manager.wait_for("STOPPING=1")
+        finally:
+            tarn.close()
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,216 @@
+// The REST paths, one function for each.
+import { randomBytes } from "node:crypto";
+import { Problem, KINDS, check, render, storeOf } from "./model.mjs";
+import { access, findings, lunView, targetView } from "./views.mjs";
+
+const RANK = { metrics: 0, viewer: 1, operator: 2, admin: 3 };
+const missing = (what) => new Problem(404, "not-found", `there is no ${what}`);
+
+function loginOf({ world, request }) {
+  const cookie = /tarn=([0-9a-f]+)/.exec(request.headers.cookie ?? "")?.[1];
+  const login = world.logins.get(cookie);
+  if (!login) throw new Problem(401, "unauthorized", "log in with a token; tarn token add NAME makes one");
+  return { cookie, ...login };
+}
+
+function demand(context, role) {
+  const login = loginOf(context);
+  if (context.request.method !== "GET" && context.request.headers["x-tarn-csrf"] !== login.csrf) {
+    throw new Problem(403, "forbidden", "the header X-Tarn-CSRF is missing or wrong");
+  }
+  if (RANK[login.role] < RANK[role]) throw new Problem(403, "forbidden", `this needs the role ${role}; the token ${login.name} has ${login.role}`);
+  return login;
+}
+
+function login({ world, body }) {
+  const token = world.tokens.find((each) => each.token === body?.token);
+  if (!token) throw new Problem(401, "unauthorized", "this token is not known; tarn token list shows the names of those there are");
+  const [cookie, csrf] = [randomBytes(16).toString("hex"), randomBytes(16).toString("hex")];
+  world.logins.set(cookie, { name: token.name, role: token.role, csrf });
+  return { body: { role: token.role, csrf }, headers: { "Set-Cookie": `tarn=${cookie}; HttpOnly; SameSite=Strict; Path=/` } };
+}
+
+function status(world) {
+  const { configuration, load } = world;
+  const { model } = configuration;
+  return {
+    version: "0.1.0", pid: 4711, started_ms: load.started, now_ms: Date.now(), revision: configuration.document.revision,
+    config_file: "/etc/tarn/tarn.toml", state_directory: "/var/lib/tarn", cores: load.cores.length, luns: model.lun.length,
+    targets: model.target.length, sessions: load.sessions.length, findings: findings(model),
+  };
+}
+
+function applied(context, text, comment) {
+  const { world, only } = context;
+  const author = demand(context, "viewer").name;
+  const before = world.configuration.document.revision;
+  const result = world.configuration.apply(text, { comment, author, only, sessions: world.load.sessions });
+  const ended = result.steps.flatMap((step) => step.sessions_ended ?? []);
+  world.load.end(ended);
+  if (result.revision !== before) world.note("info", "config-applied", `revision ${result.revision}: ${result.steps.length} steps`, { author });
+  return result;
+}
+
+/** Changes the model by `edit` and applies what comes out. */
+function edited(context, edit, comment) {
+  const model = structuredClone(context.world.configuration.model);
+  const isMade = edit(model);
+  return { status: isMade ? 201 : 200, body: applied(context, render(model), comment) };
+}
+
+function inUse(model, kind, name) {
+  const users = model.target.filter((target) => (kind === "user" ? target.auth?.includes(name)
+    : (target.luns ?? []).some((view) => (kind === "lun" ? view.id === name : view.groups?.includes(name)))));
+  return users.map((target) => target.name);
+}
+
+const without = ({ secret, mutual, ...rest }) => ({ ...rest, ...(mutual && { mutual: without(mutual) }) });
+const withFile = (user) => (user.secret ? { ...without(user), secret_file: `secrets/${user.name}` } : without(user));
+
+function resource(context, kind) {
+  const { world, request, parts: [, name, action], body } = context;
+  const { model } = world.configuration;
+  const things = model[kind];
+  const find = (list) => list.findIndex((each) => each[KINDS[kind]] === name);
+  const shown = { lun: (spec) => lunView(model, spec), target: (spec) => targetView(spec, world.load.sessions), group: (spec) => spec, user: (spec) => spec }[kind];
+  if (request.method === "GET") {
+    demand(context, "viewer");
+    if (name === undefined) return { body: things.map(shown) };
+    if (find(things) < 0) throw missing(`${kind} ${name}`);
+    return { body: shown(things[find(things)]) };
+  }
+  if (action) return lunAction(context, name, action, body);
+  demand(context, "admin");
+  if (request.method === "PUT") {
+    return edited(context, (draft) => {
+      const at = find(draft[kind]);
+      const spec = kind === "user" ? withFile(body) : body;
+      if (at < 0) draft[kind].push(spec);
+      else draft[kind][at] = kind === "user" ? { ...draft[kind][at], ...spec } : spec;
+      return at < 0;
+    }, `put ${kind} ${name}`);
+  }
+  return edited(context, (draft) => {
+    const at = find(draft[kind]);
+    if (at < 0) throw missing(`${kind} ${name}`);
+    const by = inUse(draft, kind, name);
+    if (by.length > 0) throw new Problem(409, "conflict", `${kind} ${name} is used by ${by.join(", ")}; take it out there first`);
+    draft[kind].splice(at, 1);
+    return false;
+  }, `remove ${kind} ${name}`);
+}
+
+function lunAction(context, name, action, body) {
+  demand(context, "operator");
+  return edited(context, (draft) => {
+    const lun = draft.lun.find(({ id }) => id === name);
+    if (!lun) throw missing(`lun ${name}`);
+    if (action === "rename") {
+      lun.id = body.id;
+      for (const target of draft.target) for (const view of target.luns ?? []) if (view.id === name) view.id = body.id;
+    } else {
+      if (body.size_bytes < storeOf(lun.store).size) throw new Problem(409, "refused", "a unit does not shrink; make a smaller one and copy");
+      lun.store = lun.store.includes("size=") ? lun.store.replace(/size=[^&]*/, `size=${body.size_bytes}`) : `${lun.store}${lun.store.includes("?") ? "&" : "?"}size=${body.size_bytes}`;
+    }
+    return false;
+  }, `${action} lun ${name}`);
+}
+
+function sessions(context) {
+  const { world, request, parts: [, id] } = context;
+  demand(context, request.method === "GET" ? "viewer" : "operator");
+  const { load } = world;
+  if (id === undefined) return { body: load.sessions.map((session) => load.view(session)) };
+  const session = load.sessions.find((each) => each.id === Number(id));
+  if (!session) throw missing(`session ${id}`);
+  if (request.method === "GET") return { body: load.view(session) };
+  load.end([session.id]);
+  world.note("warning", "session-ended", `session ${id} of ${session.initiator} was ended by an administrator`, { initiator: session.initiator, target: session.target });
+  return { status: 204 };
+}
+
+function config(context) {
+  const { world, request, parts: [, action, revision], body } = context;
+  const { configuration } = world;
+  demand(context, request.method === "GET" ? "viewer" : "admin");
+  const kept = (number) => configuration.kept.find((each) => each.revision === Number(number)) ?? null;
+  if (request.method === "PUT") return { body: applied(context, body.text, body.comment) };
+  if (action === undefined) return { body: configuration.document };
+  if (action === "effective") return { body: { ...configuration.document, text: render(configuration.model) } };
+  if (action === "rollback") {
+    const old = kept(body.revision);
+    if (!old) throw missing(`revision ${body.revision}`);
+    return { body: applied(context, old.text, body.comment ?? `back to ${body.revision}`) };
+  }
+  if (revision === undefined) return { body: configuration.kept.map(({ text, ...rest }) => rest) };
+  const old = kept(revision);
+  if (!old) throw missing(`revision ${revision}`);
+  return { body: { revision: old.revision, text: old.text } };
+}
+
+function tokens(context) {
+  const { world, request, parts: [, name], body } = context;
+  demand(context, "admin");
+  if (request.method === "POST") {
+    if (world.tokens.some((token) => token.name === body.name)) throw new Problem(409, "conflict", `there is a token ${body.name}; choose another name`);
+    const token = { ...body, made_ms: Date.now(), token: randomBytes(32).toString("base64url") };
+    world.tokens.push(token);
+    return { status: 201, body: token };
+  }
+  if (request.method === "DELETE") {
+    world.tokens = world.tokens.filter((token) => token.name !== name);
+    return { status: 204 };
+  }
+  return { body: world.tokens.map(({ token, ...rest }) => rest) };
+}
+
+function live({ world, request, response, query }) {
+  response.writeHead(200, { "Content-Type": "text/event-stream", "Cache-Control": "no-store" });
+  const after = Number(query.get("after") ?? 0);
+  for (const event of world.events.filter(({ number }) => number > after)) response.write(`event: event\ndata: ${JSON.stringify(event)}\n\n`);
+  response.write(`event: stats\ndata: ${JSON.stringify(world.load.stats())}\n\n`);
+  world.streams.add(response);
+  request.on("close", () => world.streams.delete(response));
+}
+
+const reading = (answer) => (context) => {
+  demand(context, "viewer");
+  return { body: answer(context) };
+};
+
+const TABLE = {
+  login, sessions, config, tokens,
+  luns: (context) => resource(context, "lun"),
+  targets: (context) => resource(context, "target"),
+  groups: (context) => resource(context, "group"),
+  users: (context) => resource(context, "user"),
+  status: reading(({ world }) => status(world)),
+  findings: reading(({ world }) => findings(world.configuration.model)),
+  stats: reading(({ world }) => world.load.stats()),
+  access: reading(({ world, query }) => access(world.configuration.model, { initiator: query.get("initiator"), user: query.get("user") ?? undefined })),
+  events: reading(({ world, query }) => world.events.filter(({ number }) => number > Number(query.get("after") ?? 0)).slice(0, Number(query.get("most") ?? 100))),
+  whoami: (context) => {
+    const { role, csrf } = loginOf(context);
+    return { body: { role, csrf } };
+  },
+  logout: (context) => {
+    context.world.logins.delete(demand(context, "metrics").cookie);
+    return { status: 204 };
+  },
+  plan: (context) => {
+    demand(context, "viewer");
+    check(context.body?.text ?? "");
+    return { body: context.world.configuration.plan(context.body.text, context.world.load.sessions) };
+  },
+  live: (context) => {
+    demand(context, "viewer");
+    live(context);
+  },
+};
+
+/** The answer of a request: `{status, body, headers}`, or nothing if it was answered already. */
+export function routes(context) {
+  const route = TABLE[context.parts[0]];
+  if (!route) throw missing(`path ${context.request.url}`);
+  return route(context);
+}

@@ -1,0 +1,143 @@
+/** Requests to `/api/v1`. Every failure is a `Failure` with the problem the server told, or one that says it is away. */
+import { Store } from "../lib/store";
+import type {
+  Access, Applied, Document, Event, Finding, Group, Lun, LunSpec, Plan, Problem, Revision, Role, Session, Stats,
+  Status, Target, TargetSpec, Token, User, Whoami,
+} from "./types";
+
+const PREFIX = "/api/v1";
+
+/** Why a request gave nothing. */
+export class Failure extends Error {
+  constructor(readonly problem: Problem) {
+    super(problem.detail);
+  }
+}
+
+/** Who is logged in: `undefined` while that is not known, `null` for nobody. */
+export const whoami = new Store<Whoami | null | undefined>(undefined);
+
+/** The server answers. */
+export const reachable = new Store(true);
+
+interface Options {
+  body?: unknown;
+  /** The revision the change must start from. */
+  revision?: number | undefined;
+}
+
+async function send(method: string, path: string, options: Options): Promise<Response> {
+  const headers: Record<string, string> = { Accept: "application/json" };
+  const csrf = whoami.get()?.csrf;
+  if (method !== "GET" && csrf) headers["X-Tarn-CSRF"] = csrf;
+  if (options.body !== undefined) headers["Content-Type"] = "application/json";
+  if (options.revision !== undefined) headers["If-Match"] = `"${options.revision}"`;
+  const body = options.body === undefined ? null : JSON.stringify(options.body);
+  try {
+    const response = await fetch(PREFIX + path, { method, headers, body, credentials: "same-origin" });
+    reachable.set(true);
+    return response;
+  } catch {
+    reachable.set(false);
+    throw new Failure({
+      type: "unavailable", title: "Tarn does not answer", status: 0,
+      detail: "no answer from the server; is tarn running, and is the network up?",
+    });
+  }
+}
+
+async function problemOf(response: Response): Promise<Problem> {
+  try {
+    const problem = (await response.json()) as Partial<Problem>;
+    if (typeof problem.detail === "string") return problem as Problem;
+  } catch {
+    // Not JSON: something between here and the server answered. The status says what there is to say.
+  }
+  return {
+    type: "unavailable", title: response.statusText || "The server failed", status: response.status,
+    detail: `the server answered with status ${response.status} and no explanation`,
+  };
+}
+
+async function request<T>(method: string, path: string, options: Options = {}): Promise<T> {
+  const response = await send(method, path, options);
+  if (response.status === 401) whoami.set(null);
+  if (!response.ok) throw new Failure(await problemOf(response));
+  if (response.status === 204) return undefined as T;
+  const text = await response.text();
+  return (text ? JSON.parse(text) : undefined) as T;
+}
+
+const get = <T>(path: string) => request<T>("GET", path);
+
+/** Path of a thing with a name. */
+const at = (...parts: (string | number)[]) => "/" + parts.map((part) => encodeURIComponent(part)).join("/");
+
+export const api = {
+  whoami: () => get<Whoami>("/whoami"),
+  login: (token: string) => request<Whoami>("POST", "/login", { body: { token } }),
+  logout: () => request<void>("POST", "/logout"),
+
+  status: () => get<Status>("/status"),
+  findings: () => get<Finding[]>("/findings"),
+  stats: () => get<Stats>("/stats"),
+  events: (after: number, most: number) => get<Event[]>(`/events?after=${after}&most=${most}`),
+  access: (question: { initiator: string; address?: string; user?: string }) =>
+    get<Access[]>("/access?" + new URLSearchParams(question as Record<string, string>).toString()),
+
+  luns: () => get<Lun[]>("/luns"),
+  putLun: (lun: LunSpec, revision?: number) => request<Applied>("PUT", at("luns", lun.id), { body: lun, revision }),
+  resizeLun: (id: string, size_bytes: number, revision?: number) =>
+    request<Applied>("POST", at("luns", id, "resize"), { body: { size_bytes }, revision }),
+  renameLun: (id: string, to: string, revision?: number) =>
+    request<Applied>("POST", at("luns", id, "rename"), { body: { id: to }, revision }),
+
+  targets: () => get<Target[]>("/targets"),
+  putTarget: (target: TargetSpec, revision?: number) =>
+    request<Applied>("PUT", at("targets", target.name), { body: target, revision }),
+  removeTarget: (name: string, revision?: number) => request<Applied>("DELETE", at("targets", name), { revision }),
+
+  groups: () => get<Group[]>("/groups"),
+  putGroup: (group: Group, revision?: number) =>
+    request<Applied>("PUT", at("groups", group.id), { body: group, revision }),
+  removeGroup: (id: string, revision?: number) => request<Applied>("DELETE", at("groups", id), { revision }),
+
+  users: () => get<User[]>("/users"),
+  putUser: (user: User, revision?: number) => request<Applied>("PUT", at("users", user.name), { body: user, revision }),
+  removeUser: (name: string, revision?: number) => request<Applied>("DELETE", at("users", name), { revision }),
+
+  sessions: () => get<Session[]>("/sessions"),
+  endSession: (id: number) => request<void>("DELETE", at("sessions", id)),
+
+  document: () => get<Document>("/config"),
+  effective: () => get<Document>("/config/effective"),
+  plan: (text: string) => request<Plan>("POST", "/plan", { body: { text } }),
+  apply: (text: string, comment: string, revision: number) =>
+    request<Applied>("PUT", "/config", { body: comment ? { text, comment } : { text }, revision }),
+  history: () => get<Revision[]>("/config/history"),
+  revision: (revision: number) => get<Document>(at("config", "history", revision)),
+  rollback: (revision: number, comment: string, from: number) =>
+    request<Applied>("POST", "/config/rollback", {
+      body: comment ? { revision, comment } : { revision }, revision: from,
+    }),
+
+  tokens: () => get<Token[]>("/tokens"),
+  makeToken: (name: string, role: Role) => request<Token>("POST", "/tokens", { body: { name, role } }),
+  revokeToken: (name: string) => request<void>("DELETE", at("tokens", name)),
+};
+
+/** What each role may do; each may do what those before it may. */
+const RANK: Record<Role, number> = { metrics: 0, viewer: 1, operator: 2, admin: 3 };
+
+/** Whether the one who is logged in has at least this role. */
+export function may(role: Role): boolean {
+  const own = whoami.get()?.role;
+  return own !== undefined && RANK[own] >= RANK[role];
+}
+
+/** The problem behind whatever was thrown. */
+export function problemFrom(thrown: unknown): Problem {
+  if (thrown instanceof Failure) return thrown.problem;
+  const detail = thrown instanceof Error ? thrown.message : String(thrown);
+  return { type: "bad-request", title: "This did not work", status: 0, detail };
+}

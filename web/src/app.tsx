@@ -1,0 +1,184 @@
+/** The frame of all pages: who is logged in, where one can go, whether the server is there. */
+import type { ComponentType } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { api, may, reachable, whoami } from "./api/client";
+import { flowing, forgetLive, openLive } from "./api/live";
+import type { Role } from "./api/types";
+import { useStore } from "./lib/store";
+import { AccessPage } from "./pages/access";
+import { BenchPage } from "./pages/bench";
+import { ConfigPage } from "./pages/config";
+import { DoctorPage } from "./pages/doctor";
+import { EventsPage } from "./pages/events";
+import { GroupsPage } from "./pages/groups";
+import { LoginPage } from "./pages/login";
+import { LunPage } from "./pages/lun";
+import { LunsPage } from "./pages/luns";
+import { OverviewPage } from "./pages/overview";
+import { SessionPage, SessionsPage } from "./pages/sessions";
+import { TargetsPage } from "./pages/targets";
+import { TokensPage } from "./pages/tokens";
+import { UsersPage } from "./pages/users";
+import { WizardPage } from "./pages/wizard";
+import { href, route } from "./router";
+import { nextTheme, theme } from "./theme";
+import { Empty, Page } from "./ui/basics";
+import { Toast } from "./ui/toast";
+
+export interface PageProps {
+  /** The rest of the address. */
+  parts: string[];
+}
+
+interface Place {
+  page: string;
+  title: string;
+  role: Role;
+  view: ComponentType<PageProps>;
+  /** The page of one of them, if the address goes on. */
+  one?: ComponentType<PageProps>;
+}
+
+const MENU: { title: string; places: Place[] }[] = [
+  { title: "", places: [{ page: "", title: "Overview", role: "viewer", view: OverviewPage }] },
+  {
+    title: "Storage",
+    places: [
+      { page: "luns", title: "LUNs", role: "viewer", view: LunsPage, one: LunPage },
+      { page: "targets", title: "Targets", role: "viewer", view: TargetsPage },
+      { page: "new-disk", title: "Give a disk", role: "admin", view: WizardPage },
+    ],
+  },
+  {
+    title: "Access",
+    places: [
+      { page: "groups", title: "Groups", role: "viewer", view: GroupsPage },
+      { page: "users", title: "Users", role: "viewer", view: UsersPage },
+      { page: "access", title: "Who sees what", role: "viewer", view: AccessPage },
+    ],
+  },
+  {
+    title: "Running",
+    places: [
+      { page: "sessions", title: "Sessions", role: "viewer", view: SessionsPage, one: SessionPage },
+      { page: "events", title: "Events", role: "viewer", view: EventsPage },
+      { page: "doctor", title: "Doctor", role: "viewer", view: DoctorPage },
+    ],
+  },
+  {
+    title: "Administration",
+    places: [
+      { page: "config", title: "Configuration", role: "viewer", view: ConfigPage },
+      { page: "bench", title: "Benchmarks", role: "viewer", view: BenchPage },
+      { page: "tokens", title: "Tokens", role: "admin", view: TokensPage },
+    ],
+  },
+];
+
+const PLACES = MENU.flatMap(({ places }) => places);
+
+export function App() {
+  const who = useStore(whoami);
+  useEffect(() => {
+    // A 401 sets `whoami` itself; any other failure shows the banner and is tried again with the stream.
+    api.whoami().then((answer) => whoami.set(answer), () => whoami.get() === undefined && whoami.set(null));
+  }, []);
+  const isIn = Boolean(who);
+  useEffect(() => {
+    if (!isIn) return undefined;
+    openLive();
+    return forgetLive;
+  }, [isIn]);
+  if (who === undefined) return <div class="loading" role="status"><span class="visually-hidden">Loading</span></div>;
+  return who === null ? <LoginPage /> : <Frame />;
+}
+
+function Frame() {
+  const at = useStore(route);
+  const main = useRef<HTMLElement>(null);
+  const [isOpen, setOpen] = useState(false);
+  const place = PLACES.find(({ page, role }) => page === at.page && may(role));
+  const title = place?.title ?? "Not found";
+  const address = JSON.stringify(at);
+  const isFirst = useRef(true);
+  useEffect(() => {
+    document.title = `${title} · Tarn`;
+    setOpen(false);
+    scrollTo(0, 0);
+    // Whoever navigates by keyboard or hears the page goes on at its headline.
+    if (!isFirst.current) main.current?.querySelector("h1")?.focus();
+    isFirst.current = false;
+  }, [address]);
+  const View = place && (at.parts.length > 0 ? place.one ?? place.view : place.view);
+  const skip = (event: Event) => {
+    event.preventDefault();
+    main.current?.focus();
+  };
+  return (
+    <>
+      <a class="skip" href="#main" onClick={skip}>Skip to the page</a>
+      <div class="frame">
+        <Sidebar page={at.page} isOpen={isOpen} toggle={() => setOpen(!isOpen)} />
+        <div class="content">
+          <Lost />
+          <main ref={main} id="main" tabIndex={-1}>
+            {View ? <View key={address} parts={at.parts} /> : (
+              <Page title="Not found">
+                <Empty title="There is no such page, or your role does not show it."><a href={href("")}>Overview</a></Empty>
+              </Page>
+            )}
+          </main>
+        </div>
+      </div>
+      <Toast />
+    </>
+  );
+}
+
+const THEMES = { system: "as the system", light: "light", dark: "dark" } as const;
+
+function Sidebar({ page, isOpen, toggle }: { page: string; isOpen: boolean; toggle: () => void }) {
+  const shade = useStore(theme);
+  const role = useStore(whoami)?.role;
+  const logout = () => api.logout().catch(() => undefined).finally(() => whoami.set(null));
+  return (
+    <header class={isOpen ? "sidebar open" : "sidebar"}>
+      <div class="sidebar-inner">
+        <div class="brand">
+          <a href={href("")} class="logo"><img src="./tarn.svg" alt="" width="28" height="28" />Tarn</a>
+          <button type="button" class="button menu" aria-expanded={isOpen} aria-controls="menu" onClick={toggle}>Menu</button>
+        </div>
+        <nav id="menu" aria-label="Pages">
+          {MENU.map(({ title, places }) => (
+            <div key={title} class="menu-group">
+              {title && <h2 class="menu-title">{title}</h2>}
+              <ul>
+                {places.filter((place) => may(place.role)).map((place) => (
+                  <li key={place.page}>
+                    <a href={href(place.page)} aria-current={place.page === page ? "page" : undefined}>{place.title}</a>
+                  </li>
+                ))}
+              </ul>
+            </div>
+          ))}
+          <div class="menu-foot">
+            <button type="button" class="button plain" onClick={nextTheme}>Colours: {THEMES[shade]}</button>
+            <button type="button" class="button plain" onClick={logout}>Log out ({role})</button>
+          </div>
+        </nav>
+      </div>
+    </header>
+  );
+}
+
+function Lost() {
+  const isThere = useStore(reachable);
+  const isFlowing = useStore(flowing);
+  if (isThere && isFlowing) return null;
+  return (
+    <div class="lost" role="alert">
+      <span><b>The connection is lost.</b> What is shown is old; it is tried again every few seconds.</span>
+      <button type="button" class="button" onClick={openLive}>Try now</button>
+    </div>
+  );
+}

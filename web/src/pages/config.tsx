@@ -1,0 +1,204 @@
+import { useEffect, useState } from "preact/hooks";
+import { api, may } from "../api/client";
+import type { Document, Plan, Revision } from "../api/types";
+import { diff, hunks } from "../lib/diff";
+import { touch, useLoad, useTask } from "../lib/load";
+import { moment } from "../lib/units";
+import { Badge, Button, Card, Empty, Notice, Page, ProblemBox, Shown } from "../ui/basics";
+import { PlanView } from "../ui/change";
+import { Dialog } from "../ui/dialog";
+import { Editor } from "../ui/editor";
+import { Text } from "../ui/form";
+import { say } from "../ui/toast";
+
+type Tab = "document" | "effective" | "history";
+const TABS: readonly (readonly [Tab, string])[] = [["document", "Document"], ["effective", "Effective"], ["history", "History"]];
+
+export function ConfigPage() {
+  const [tab, setTab] = useState<Tab>("document");
+  return (
+    <Page title="Configuration" lead="One document; every change is planned and then made as a whole or not at all.">
+      <div class="tabs" role="group" aria-label="Views of the configuration">
+        {TABS.map(([each, title]) => (
+          <button key={each} type="button" aria-pressed={each === tab} onClick={() => setTab(each)}>{title}</button>
+        ))}
+      </div>
+      {tab === "document" && <DocumentTab />}
+      {tab === "effective" && <EffectiveTab />}
+      {tab === "history" && <HistoryTab />}
+    </Page>
+  );
+}
+
+function DocumentTab() {
+  const [base, setBase] = useState<Document>();
+  const reading = useTask();
+  const read = () => reading.run(async () => setBase(await api.document()));
+  useEffect(read, []);
+  return (
+    <>
+      <ProblemBox problem={reading.problem} retry={read} />
+      {base ? <Draft key={base.revision} base={base} rebase={setBase} /> : <div class="loading" />}
+    </>
+  );
+}
+
+/** The document as somebody edits it, from the revision he began with. */
+function Draft({ base, rebase }: { base: Document; rebase: (base: Document) => void }) {
+  const [text, setText] = useState(base.text);
+  const [comment, setComment] = useState("");
+  const [planned, setPlanned] = useState<{ plan: Plan; text: string }>();
+  const [newer, setNewer] = useState<Document>();
+  const planning = useTask();
+  const applying = useTask();
+  const isChanged = text !== base.text;
+  const isPlanned = planned?.text === text && planned.plan.revision === base.revision;
+  const plan = () => planning.run(async () => {
+    const made = await api.plan(text);
+    setPlanned({ plan: made, text });
+    if (made.revision !== base.revision) setNewer(await api.document());
+  });
+  const apply = () => applying.run(async () => {
+    try {
+      const applied = await api.apply(text, comment, base.revision);
+      touch();
+      say(`Applied: revision ${applied.revision}`);
+      rebase(await api.document());
+    } catch (thrown) {
+      const now = await api.document();
+      if (now.revision !== base.revision) setNewer(now);
+      throw thrown;
+    }
+  });
+  const change = (next: string) => {
+    setText(next);
+    planning.clear();
+    applying.clear();
+  };
+  return (
+    <Card title={`Revision ${base.revision}`} actions={isChanged && <Badge tone="warn">not applied</Badge>}>
+      <Editor value={text} set={change} label="Document of the configuration" readonly={!may("admin")} />
+      {newer && <Newer base={base} newer={newer} text={text} take={() => rebase(newer)} />}
+      <ProblemBox problem={planning.problem} />
+      <ProblemBox problem={applying.problem} />
+      {planned && planned.text === text && <PlanView plan={planned.plan} />}
+      {may("admin") && (
+        <div class="row bottom">
+          <Text label="Comment" value={comment} set={setComment} hint="What it is for; for the history" />
+          <div class="actions">
+            <Button disabled={!isChanged} onClick={() => change(base.text)}>Discard</Button>
+            <Button disabled={!isChanged || planning.busy} onClick={plan}>Plan</Button>
+            <Button tone="primary" disabled={!isChanged || !isPlanned || !planned.plan.is_applicable || applying.busy} onClick={apply}>Apply</Button>
+          </div>
+        </div>
+      )}
+    </Card>
+  );
+}
+
+/** Somebody else was faster. */
+function Newer({ base, newer, text, take }: { base: Document; newer: Document; text: string; take: () => void }) {
+  const [isCompared, setCompared] = useState(false);
+  return (
+    <Notice tone="warn">
+      <p><b>The configuration has changed meanwhile</b>: revision {newer.revision} runs, you began with {base.revision}. Copy what
+        you need, then read it again.</p>
+      <div class="actions">
+        <Button onClick={() => setCompared(!isCompared)} aria-expanded={isCompared}>Compare</Button>
+        <Button tone="danger" onClick={take}>Discard mine and read again</Button>
+      </div>
+      {isCompared && <Diff before={newer.text} after={text} label={`Revision ${newer.revision} and yours`} />}
+    </Notice>
+  );
+}
+
+function Diff({ before, after, label }: { before: string; after: string; label: string }) {
+  const lines = hunks(diff(before, after));
+  if (lines.length === 0) return <Empty title="They are equal." />;
+  const kinds = { " ": "same", "+": "new", "-": "gone" } as const;
+  return (
+    <pre class="diff" tabIndex={0} aria-label={label}>
+      {lines.map((line, at) => (
+        <span key={at} class={line ? kinds[line.mark] : "cut"}>{line ? `${line.mark} ${line.text}` : "⋯"}{"\n"}</span>
+      ))}
+    </pre>
+  );
+}
+
+function EffectiveTab() {
+  const effective = useLoad(api.effective);
+  return (
+    <Card title="With every default written out">
+      <Shown from={effective}>{({ text }) => <Editor value={text} label="Effective configuration" readonly />}</Shown>
+    </Card>
+  );
+}
+
+function HistoryTab() {
+  const history = useLoad(api.history);
+  const [chosen, setChosen] = useState<number>();
+  const runs = history.value?.[0]?.revision;
+  return (
+    <Card title="Revisions that are kept">
+      <Shown from={history}>
+        {(value) => (
+          <ul class="revisions">
+            {value.map((revision) => <RevisionLine key={revision.revision} revision={revision} isRunning={revision.revision === runs} choose={() => setChosen(revision.revision)} />)}
+          </ul>
+        )}
+      </Shown>
+      {chosen !== undefined && runs !== undefined && <Rollback key={chosen} revision={chosen} close={() => setChosen(undefined)} />}
+    </Card>
+  );
+}
+
+function RevisionLine({ revision, isRunning, choose }: { revision: Revision; isRunning: boolean; choose: () => void }) {
+  return (
+    <li>
+      <div>
+        <b>Revision {revision.revision}</b> {isRunning && <Badge tone="good">runs</Badge>}
+        <span class="muted"> {moment(revision.applied_ms)} by {revision.author}</span>
+        {revision.comment && <p>{revision.comment}</p>}
+        {revision.summary.length > 0 && <p class="hint name">{revision.summary.join("; ")}</p>}
+      </div>
+      {!isRunning && <Button onClick={choose} aria-label={`Compare revision ${revision.revision}`}>Compare</Button>}
+    </li>
+  );
+}
+
+/** What lies between a revision and the one that runs, and the way back. */
+function Rollback({ revision, close }: { revision: number; close: () => void }) {
+  const both = useLoad(async () => {
+    const [now, then] = await Promise.all([api.document(), api.revision(revision)]);
+    return { now, then, plan: await api.plan(then.text) };
+  }, revision);
+  const task = useTask();
+  const back = (from: number) => task.run(async () => {
+    const applied = await api.rollback(revision, `back to revision ${revision}`, from);
+    touch();
+    say(`Revision ${applied.revision} is revision ${revision} again`);
+    close();
+  });
+  return (
+    <Dialog title={`Revision ${revision} and the one that runs`} close={close} wide>
+      <Shown from={both}>
+        {({ now, then, plan }) => (
+          <>
+            <Diff before={now.text} after={then.text} label={`From revision ${now.revision} to ${revision}`} />
+            {may("admin") && (
+              <>
+                <h3>To go back would be</h3>
+                <PlanView plan={plan} />
+                <ProblemBox problem={task.problem} />
+                <div class="actions end">
+                  <Button onClick={close}>Cancel</Button>
+                  <Button tone="danger" disabled={!plan.is_applicable || task.busy} onClick={() => back(now.revision)}>Go back to it</Button>
+                </div>
+              </>
+            )}
+          </>
+        )}
+      </Shown>
+    </Dialog>
+  );
+}

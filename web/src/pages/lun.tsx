@@ -1,0 +1,193 @@
+import { useMemo, useState } from "preact/hooks";
+import { api, may } from "../api/client";
+import { historyOf, latest } from "../api/live";
+import type { Point } from "../api/live";
+import type { Lun, Target } from "../api/types";
+import type { PageProps } from "../app";
+import { removeLun, rename, resize } from "../lib/changes";
+import { useLoad } from "../lib/load";
+import { percentile } from "../lib/rates";
+import { useStore } from "../lib/store";
+import { bytes, count, exactSize, latency, NONE, parseSize, throughput } from "../lib/units";
+import { go, href } from "../router";
+import { Badge, Button, Card, Empty, Facts, Page, Shown } from "../ui/basics";
+import { ChangeDialog } from "../ui/change";
+import type { Change } from "../ui/change";
+import { Chart } from "../ui/charts";
+import { Dialog } from "../ui/dialog";
+import { Text } from "../ui/form";
+import { Heatmap } from "../ui/heatmap";
+import { Table } from "../ui/table";
+
+const IOPS_LINES = [
+  { title: "read", colour: "--chart-1", value: (point: Point) => point.readIops },
+  { title: "write", colour: "--chart-2", value: (point: Point) => point.writeIops },
+  { title: "other", colour: "--chart-3", value: (point: Point) => point.otherIops },
+];
+const BYTES_LINES = [
+  { title: "read", colour: "--chart-1", value: (point: Point) => point.readBytes },
+  { title: "write", colour: "--chart-2", value: (point: Point) => point.writeBytes },
+];
+const LATENCY_LINES = [
+  { title: "p50", colour: "--chart-1", value: (point: Point) => point.p50 },
+  { title: "p99", colour: "--chart-2", value: (point: Point) => point.p99 },
+  { title: "p99.9", colour: "--chart-3", value: (point: Point) => point.p999 },
+];
+
+export function LunPage({ parts }: PageProps) {
+  const [id = ""] = parts;
+  const luns = useLoad(api.luns, id);
+  const targets = useLoad(api.targets, id);
+  const lun = luns.value?.find((each) => each.spec.id === id);
+  return (
+    <Page
+      title={id} lead={<a href={href("luns")}>All LUNs</a>}
+      actions={lun && <Actions lun={lun} targets={targets.value ?? []} />}
+    >
+      <Shown from={luns}>{() => (lun ? <Detail lun={lun} /> : <Empty title={`There is no LUN ${id}.`} />)}</Shown>
+    </Page>
+  );
+}
+
+function Detail({ lun }: { lun: Lun }) {
+  const points = useMemo(() => historyOf(lun.spec.id), [lun.spec.id]);
+  return (
+    <>
+      <div class="columns">
+        <Card><Chart title="IOPS" points={points} lines={IOPS_LINES} format={count} /></Card>
+        <Card><Chart title="Throughput" points={points} lines={BYTES_LINES} format={throughput} /></Card>
+      </div>
+      <Card><Chart title="Latency" points={points} lines={LATENCY_LINES} format={latency} /></Card>
+      <Card><Heatmap points={points} label={`Latencies of ${lun.spec.id} over the last minutes`} /></Card>
+      <Card title="Commands now"><Operations id={lun.spec.id} /></Card>
+      <div class="columns">
+        <Card title="What it is"><About lun={lun} /></Card>
+        <Card title="Who shows it"><Paths lun={lun} /></Card>
+      </div>
+    </>
+  );
+}
+
+const KINDS = ["read", "write", "other"] as const;
+
+function Operations({ id }: { id: string }) {
+  const figures = useStore(latest)?.luns.get(id);
+  if (!figures) return <Empty title="No command has come yet." />;
+  return (
+    <Table
+      label="Commands by kind" rows={KINDS.map((kind) => ({ kind, flow: figures[kind] }))} keyOf={({ kind }) => kind}
+      columns={[
+        { title: "Kind", cell: ({ kind }) => kind },
+        { title: "IOPS", numeric: true, cell: ({ flow }) => count(flow.iops) },
+        { title: "Throughput", numeric: true, cell: ({ flow }) => throughput(flow.bytes) },
+        { title: "Size", numeric: true, cell: ({ flow }) => (flow.iops > 0 && flow.bytes > 0 ? bytes(flow.bytes / flow.iops) : NONE) },
+        { title: "p50", numeric: true, cell: ({ flow }) => latency(percentile(flow.buckets, 0.5)) },
+        { title: "p99", numeric: true, cell: ({ flow }) => latency(percentile(flow.buckets, 0.99)) },
+        { title: "Errors", numeric: true, cell: ({ flow }) => `${count(flow.errors)}/s` },
+      ]}
+    />
+  );
+}
+
+function About({ lun }: { lun: Lun }) {
+  return (
+    <Facts facts={[
+      ["Size", `${bytes(lun.size_bytes)} (${lun.size_bytes.toLocaleString("en")} bytes)`],
+      ["Block", bytes(lun.block_bytes)],
+      ["Kind", lun.kind],
+      ["Store", <code>{lun.spec.store}</code>],
+      ["Cache", lun.cache ?? "none"],
+      ["Unmapped space", lun.thin ? "is given back" : "is kept"],
+      ["Writes", lun.readonly ? "refused by the store" : "allowed"],
+      ["Serial number", <code>{lun.serial}</code>],
+      ["NAA", <code>{lun.naa}</code>],
+    ]} />
+  );
+}
+
+function Paths({ lun }: { lun: Lun }) {
+  if (lun.shown_by.length === 0) return <Empty title="No target shows it, so nobody sees it." />;
+  return (
+    <Table
+      label="Targets that show it" rows={lun.shown_by} keyOf={(path) => `${path.target} ${path.lun}`}
+      columns={[
+        { title: "Target", cell: (path) => <a class="name" href={href("targets")}>{path.target}</a> },
+        { title: "LUN", cell: (path) => path.lun },
+        { title: "To", cell: (path) => (path.groups.length > 0 ? path.groups.join(", ") : "everyone who may log in") },
+        { title: "Writes", cell: (path) => (path.readonly ? <Badge tone="info">refused</Badge> : "allowed") },
+      ]}
+    />
+  );
+}
+
+function Actions({ lun, targets }: { lun: Lun; targets: Target[] }) {
+  const [asked, setAsked] = useState<"resize" | "rename">();
+  const [change, setChange] = useState<Change>();
+  const take = (next: Change) => {
+    setAsked(undefined);
+    setChange(next);
+  };
+  const isFixed = lun.kind === "block";
+  return (
+    <>
+      {may("operator") && !isFixed && <Button onClick={() => setAsked("resize")}>Resize</Button>}
+      {may("operator") && <Button onClick={() => setAsked("rename")}>Rename</Button>}
+      {may("admin") && <Button tone="danger" onClick={() => take(removeLun(lun, targets, () => go("luns")))}>Remove</Button>}
+      {asked === "resize" && <Resize lun={lun} close={() => setAsked(undefined)} take={take} />}
+      {asked === "rename" && <Rename lun={lun} targets={targets} close={() => setAsked(undefined)} take={take} />}
+      {change && <ChangeDialog change={change} close={() => setChange(undefined)} />}
+    </>
+  );
+}
+
+interface Asking {
+  lun: Lun;
+  close: () => void;
+  take: (change: Change) => void;
+}
+
+function sizeError(text: string, lun: Lun): string | undefined {
+  const size = parseSize(text);
+  if (size === undefined) return "a number with k, M, G or T, as 20G";
+  if (size < lun.size_bytes) return `a unit does not shrink; it has ${bytes(lun.size_bytes)}`;
+  return size % lun.block_bytes === 0 ? undefined : `whole blocks of ${lun.block_bytes} bytes`;
+}
+
+function Resize({ lun, close, take }: Asking) {
+  const [text, setText] = useState(exactSize(lun.size_bytes));
+  const error = sizeError(text, lun);
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    const size = parseSize(text);
+    if (!error && size !== undefined) take(resize(lun, size));
+  };
+  return (
+    <Dialog title={`Resize ${lun.spec.id}`} close={close}>
+      <form onSubmit={submit}>
+        <Text label="New size" value={text} set={setText} error={error} hint="Initiators are told by unit attention." />
+        <div class="actions end"><Button onClick={close}>Cancel</Button><Button tone="primary" type="submit" disabled={Boolean(error)}>Plan</Button></div>
+      </form>
+    </Dialog>
+  );
+}
+
+/** What the configuration takes as an id. */
+export const ID = /^[A-Za-z0-9._-]{1,64}$/;
+export const ID_HINT = "1 to 64 of a-z A-Z 0-9 - _ .";
+
+function Rename({ lun, targets, close, take }: Asking & { targets: Target[] }) {
+  const [text, setText] = useState(lun.spec.id);
+  const error = ID.test(text) ? undefined : ID_HINT;
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    if (!error) take(rename(lun, text, targets, () => go("luns", text)));
+  };
+  return (
+    <Dialog title={`Rename ${lun.spec.id}`} close={close}>
+      <form onSubmit={submit}>
+        <Text label="New id" value={text} set={setText} error={error} hint="Serial number and NAA designator stay; initiators notice nothing." />
+        <div class="actions end"><Button onClick={close}>Cancel</Button><Button tone="primary" type="submit" disabled={Boolean(error) || text === lun.spec.id}>Plan</Button></div>
+      </form>
+    </Dialog>
+  );
+}

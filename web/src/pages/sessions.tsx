@@ -1,0 +1,165 @@
+import { useState } from "preact/hooks";
+import { api, may } from "../api/client";
+import { latest } from "../api/live";
+import type { Session } from "../api/types";
+import type { PageProps } from "../app";
+import { touch, useLoad, useTask } from "../lib/load";
+import { bytesPerSecond, dataBuckets, iops, percentile } from "../lib/rates";
+import { useStore } from "../lib/store";
+import { count, duration, latency, moment, NONE, plural, throughput } from "../lib/units";
+import { go, href } from "../router";
+import { Badge, Button, Card, Empty, Facts, Page, ProblemBox, Shown } from "../ui/basics";
+import { Dialog } from "../ui/dialog";
+import { Text } from "../ui/form";
+import { Table } from "../ui/table";
+import { say } from "../ui/toast";
+
+export function SessionsPage() {
+  const sessions = useLoad(api.sessions);
+  return (
+    <Page title="Sessions" lead="Initiators that are logged in.">
+      <Card><Shown from={sessions}>{(value) => <Sessions sessions={value} />}</Shown></Card>
+    </Page>
+  );
+}
+
+/** More than this, and there is a field to filter them. */
+const FILTER_FROM = 8;
+
+function Sessions({ sessions }: { sessions: Session[] }) {
+  const [filter, setFilter] = useState("");
+  const rates = useStore(latest)?.initiators;
+  if (sessions.length === 0) return <Empty title="No initiator is logged in." />;
+  const word = filter.toLowerCase();
+  const text = ({ initiator, address, target, user }: Session) => `${initiator} ${address} ${target ?? ""} ${user ?? ""}`.toLowerCase();
+  const rate = (session: Session) => {
+    const figures = rates?.get(session.initiator);
+    return figures ? iops(figures) : undefined;
+  };
+  const now = Date.now();
+  return (
+    <>
+      {sessions.length > FILTER_FROM && <Text label="Filter" value={filter} set={setFilter} hint="by initiator, address, target or user" />}
+      <Table
+        label="Sessions" rows={sessions.filter((session) => text(session).includes(word))} keyOf={({ id }) => id}
+        columns={[
+          { title: "Initiator", by: ({ initiator }) => initiator, cell: ({ id, initiator }) => <a class="name strong" href={href("sessions", id)}>{initiator}</a> },
+          { title: "Address", by: ({ address }) => address, cell: ({ address }) => <code class="name">{address}</code> },
+          { title: "Target", by: ({ target }) => target ?? "", cell: ({ target }) => <span class="name">{target?.split(":").at(-1) ?? "discovery"}</span> },
+          { title: "User", by: ({ user }) => user ?? "", cell: ({ user }) => user ?? NONE },
+          { title: "Digests", cell: digests },
+          { title: "Commands", numeric: true, by: ({ commands }) => commands, cell: ({ commands, window }) => `${commands} of ${window}` },
+          { title: "Age", numeric: true, by: ({ since_ms }) => -since_ms, cell: ({ since_ms }) => duration(now - since_ms) },
+          { title: "Trouble", by: (session) => session.violations + session.reinstatements, cell: trouble },
+          { title: "IOPS", numeric: true, by: (session) => rate(session) ?? 0, cell: (session) => { const value = rate(session); return value === undefined ? NONE : count(value); } },
+        ]}
+      />
+    </>
+  );
+}
+
+function digests({ header_digest, data_digest }: Session) {
+  return [header_digest && "header", data_digest && "data"].filter(Boolean).join(", ") || "off";
+}
+
+function trouble({ violations, reinstatements }: Session) {
+  if (violations === 0 && reinstatements === 0) return NONE;
+  return (
+    <span class="marks">
+      {violations > 0 && <Badge tone="bad">{plural(violations, "violation")}</Badge>}
+      {reinstatements > 0 && <Badge tone="warn">{plural(reinstatements, "reinstatement")}</Badge>}
+    </span>
+  );
+}
+
+export function SessionPage({ parts }: PageProps) {
+  const id = Number(parts[0]);
+  const sessions = useLoad(api.sessions, id);
+  const session = sessions.value?.find((each) => each.id === id);
+  const [isEnding, setEnding] = useState(false);
+  return (
+    <Page
+      title={session ? `Session ${id}` : "Session"} lead={<a href={href("sessions")}>All sessions</a>}
+      actions={session && may("operator") && <Button tone="danger" onClick={() => setEnding(true)}>End session</Button>}
+    >
+      <Shown from={sessions}>{() => (session ? <Detail session={session} /> : <Empty title="This session has ended." />)}</Shown>
+      {session && isEnding && <End session={session} close={() => setEnding(false)} />}
+    </Page>
+  );
+}
+
+function Detail({ session }: { session: Session }) {
+  const figures = useStore(latest)?.initiators.get(session.initiator);
+  return (
+    <>
+      <div class="columns">
+        <Card title="Who">
+          <Facts facts={[
+            ["Initiator", <span class="name">{session.initiator}</span>],
+            ["Address", <code>{session.address}</code>],
+            ["Target", <span class="name">{session.target ?? "discovery"}</span>],
+            ["CHAP user", session.user ?? "none"],
+            ["ISID", <code>{session.isid}</code>],
+            ["Portal group", session.portal_group],
+          ]} />
+        </Card>
+        <Card title="How">
+          <Facts facts={[
+            ["Since", `${moment(session.since_ms)} (${duration(Date.now() - session.since_ms)})`],
+            ["Connections", session.connections],
+            ["Core", session.core],
+            ["Digests", digests(session)],
+            ["Commands", `${session.commands} of ${session.window}`],
+            ["Violations", session.violations],
+            ["Reinstatements", session.reinstatements],
+          ]} />
+        </Card>
+      </div>
+      <Card title="Now">
+        <Facts facts={[
+          ["IOPS", figures ? count(iops(figures)) : NONE],
+          ["Throughput", figures ? throughput(bytesPerSecond(figures)) : NONE],
+          ["Latency p50", latency(figures && percentile(dataBuckets(figures), 0.5))],
+          ["Latency p99", latency(figures && percentile(dataBuckets(figures), 0.99))],
+        ]} />
+      </Card>
+      <Card title="What it sees">
+        {session.luns.length === 0 ? <Empty title="No LUN." /> : (
+          <Table
+            label="LUNs of this session" rows={session.luns} keyOf={({ lun }) => lun}
+            columns={[
+              { title: "LUN", cell: ({ lun }) => lun },
+              { title: "Unit", cell: ({ id }) => <a class="name" href={href("luns", id)}>{id}</a> },
+              { title: "Writes", cell: ({ readonly }) => (readonly ? <Badge tone="info">refused</Badge> : "allowed") },
+            ]}
+          />
+        )}
+      </Card>
+    </>
+  );
+}
+
+function End({ session, close }: { session: Session; close: () => void }) {
+  const task = useTask();
+  const end = () => task.run(async () => {
+    await api.endSession(session.id);
+    touch();
+    say(`Session ${session.id} has ended`);
+    close();
+    go("sessions");
+  });
+  return (
+    <Dialog title={`End session ${session.id}`} close={close}>
+      <p>
+        <b class="name">{session.initiator}</b> loses its {plural(session.connections, "connection")} and{" "}
+        {plural(session.commands, "command")} under way. Most initiators log in again by themselves; to keep it out, change
+        its group or user first.
+      </p>
+      <ProblemBox problem={task.problem} />
+      <div class="actions end">
+        <Button onClick={close}>Cancel</Button>
+        <Button tone="danger" onClick={end} disabled={task.busy}>End session</Button>
+      </div>
+    </Dialog>
+  );
+}

@@ -1,0 +1,51 @@
+/** The end of the wizard: what to type on the machines of the initiators. */
+import { api } from "../api/client";
+import type { Target } from "../api/types";
+import { recipes, splitPortal } from "../lib/commands";
+import { useLoad } from "../lib/load";
+import { nameOf, targetOf } from "../lib/wish";
+import type { Wish } from "../lib/wish";
+import { href } from "../router";
+import { Card, Copyable, Notice, Shown } from "../ui/basics";
+import type { Known } from "./wizard";
+
+/** Addresses that stand for all of the machine: initiators need a real one. */
+const ANY = new Set(["0.0.0.0", "[::]"]);
+
+/** Where an initiator finds a target: what discovery tells, or this machine as the browser knows it. */
+function portalOf(target: Target | undefined): string {
+  const advertised = target?.spec.portals?.[0]?.advertise;
+  if (advertised) return advertised;
+  const [host, port] = splitPortal(target?.bound[0] ?? target?.spec.portals?.[0]?.bind ?? "127.0.0.1");
+  return `${ANY.has(host) ? location.hostname : host}:${port}`;
+}
+
+export function Done({ wish, known }: { wish: Wish; known: Known }) {
+  const name = nameOf(wish);
+  const targets = useLoad(api.targets, name);
+  const { lun } = targetOf(wish, known.targets, true);
+  return (
+    <>
+      <Notice tone="good">
+        Disk <a href={href("luns", wish.id)}>{wish.id}</a> is there, and target <b class="name">{name}</b> shows it as LUN {lun}.
+      </Notice>
+      <Shown from={targets}>
+        {(value) => {
+          const target = value.find(({ spec }) => spec.name.toLowerCase() === name.toLowerCase());
+          const way = { target: name, portal: portalOf(target), lun, user: target?.spec.auth?.[0] };
+          return (
+            <Card title="On the machine of the initiator">
+              {way.user && <p class="hint">SECRET stands for the secret of user {way.user}.</p>}
+              {recipes(way).map((recipe) => (
+                <section key={recipe.title} class="recipe">
+                  <h3>{recipe.title} <span class="hint">{recipe.note}</span></h3>
+                  <Copyable text={recipe.text} label={`commands for ${recipe.title}`} />
+                </section>
+              ))}
+            </Card>
+          );
+        }}
+      </Shown>
+    </>
+  );
+}

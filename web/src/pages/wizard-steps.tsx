@@ -1,0 +1,160 @@
+/** The questions of the wizard. */
+import { parseSize } from "../lib/units";
+import type { StoreKind, Wish } from "../lib/wish";
+import { Choice, Lines, linesOf, Select, Text } from "../ui/form";
+import { INITIATORS_HINT } from "./groups";
+import { ID, ID_HINT } from "./lun";
+import { SECRET_HINT, secretError } from "./users";
+import type { Known, StepProps } from "./wizard";
+
+const STORES: readonly (readonly [StoreKind, string, string])[] = [
+  ["file", "File", "made if it is missing; takes room as it is written to"],
+  ["block", "Block device", "a disk, a partition or a logical volume of the machine"],
+  ["memory", "Memory", "fast, and gone when Tarn ends"],
+];
+
+export function DiskStep({ wish, set, known }: StepProps) {
+  const takenBy = known.luns.find(({ spec }) => spec.id === wish.id);
+  const idError = takenBy ? "there is a LUN of this id" : wish.id === "" || ID.test(wish.id) ? undefined : ID_HINT;
+  const isSized = wish.kind !== "block";
+  return (
+    <>
+      <Text label="Id" value={wish.id} set={(id) => set({ id })} required error={idError} hint={`What you call the disk: ${ID_HINT}`} />
+      <Choice label="Where the data lives" value={wish.kind} set={(kind) => set({ kind })} options={STORES} />
+      {wish.kind !== "memory" && (
+        <Text
+          label={wish.kind === "file" ? "File" : "Device"} value={wish.path} set={(path) => set({ path })} required
+          placeholder={wish.kind === "file" ? `/srv/tarn/${wish.id || "disk"}.img` : "/dev/vg0/disk"} hint="A path on the machine of Tarn"
+        />
+      )}
+      {isSized && (
+        <Text
+          label="Size" value={wish.size} set={(size) => set({ size })} required hint="Powers of 1024: 512M, 10G, 2T"
+          error={parseSize(wish.size) === undefined ? "a number with k, M, G or T, as 10G" : undefined}
+        />
+      )}
+      {wish.kind !== "memory" && (
+        <Select
+          label="Cache" value={wish.cache} set={(cache) => set({ cache })}
+          options={[
+            ["writeback", "writeback: as the cache of a disk; initiators flush"],
+            ["writethrough", "writethrough: each write is on stable storage before it is answered"],
+            ["direct", "direct: past the page cache"],
+          ]}
+        />
+      )}
+    </>
+  );
+}
+
+const PREFIX = "iqn.2026-11.example.tarn";
+
+/** A name beside those there are. */
+function suggestion(wish: Wish, known: Known): string {
+  const prefix = known.targets[0]?.spec.name.split(":")[0] ?? PREFIX;
+  return `${prefix}:${wish.id.toLowerCase().replaceAll("_", "-")}`;
+}
+
+export function TargetStep({ wish, set, known }: StepProps) {
+  const isNew = wish.target === "";
+  if (isNew && wish.newTarget === "") set({ newTarget: suggestion(wish, known) });
+  const options = [["", "a new target"] as const, ...known.targets.map(({ spec }) => [spec.name, spec.name] as const)];
+  const auth = known.targets.find(({ spec }) => spec.name === wish.target)?.spec.auth ?? [];
+  return (
+    <>
+      <Select label="Shown by" value={wish.target} set={(target) => set({ target })} options={options} hint="A target is what initiators log in to; it may show many disks." />
+      {isNew ? (
+        <>
+          <Text label="Name" value={wish.newTarget} set={(newTarget) => set({ newTarget })} required error={targetError(wish, known)} hint="iSCSI name; it stays for good" />
+          <Text label="Portal" value={wish.portal} set={(portal) => set({ portal })} required hint="ADDRESS:PORT to listen on; 0.0.0.0:3260 is all of the machine" placeholder="192.0.2.1:3260" />
+        </>
+      ) : (
+        <p class="hint">{auth.length > 0 ? `It asks for the CHAP users ${auth.join(", ")}.` : "It asks nobody who he is."}</p>
+      )}
+    </>
+  );
+}
+
+function targetError(wish: Wish, known: Known): string | undefined {
+  if (!/^(iqn|eui|naa)\.\S+$/i.test(wish.newTarget)) return "begins with iqn., eui. or naa., without blanks";
+  const isTaken = known.targets.some(({ spec }) => spec.name.toLowerCase() === wish.newTarget.toLowerCase());
+  return isTaken ? "there is a target of this name; choose it above" : undefined;
+}
+
+export function InitiatorStep({ wish, set, known }: StepProps) {
+  const groups = known.groups.map(({ id }) => [id, id] as const);
+  return (
+    <>
+      <Choice
+        label="Who sees the disk" value={wish.audience} set={(audience) => set({ audience })}
+        options={[
+          ...(groups.length > 0 ? [["group", "A group that there is"] as const] : []),
+          ["new-group", "These initiators", "a new group is made of them"],
+          ["everyone", "Everyone who may log in", "with a file system that only one machine may mount, this loses data"],
+        ]}
+      />
+      {wish.audience === "group" && <Select label="Group" value={wish.group} set={(group) => set({ group })} options={groups} />}
+      {wish.audience === "new-group" && (
+        <>
+          <Text label="Id of the group" value={wish.newGroup} set={(newGroup) => set({ newGroup })} required hint={ID_HINT} error={groupError(wish, known)} />
+          <Lines label="Initiators" value={wish.initiators.join("\n")} set={(text) => set({ initiators: text.split("\n") })} hint={INITIATORS_HINT} placeholder="iqn.1993-08.org.debian:01:host" />
+        </>
+      )}
+      {wish.target === "" && <ProofFields wish={wish} set={set} known={known} />}
+    </>
+  );
+}
+
+function groupError(wish: Wish, known: Known): string | undefined {
+  if (known.groups.some(({ id }) => id === wish.newGroup)) return "there is a group of this id; choose it above";
+  return wish.newGroup === "" || ID.test(wish.newGroup) ? undefined : ID_HINT;
+}
+
+function ProofFields({ wish, set, known }: StepProps) {
+  const users = known.users.map(({ name }) => [name, name] as const);
+  return (
+    <>
+      <Choice
+        label="What they must prove" value={wish.proof} set={(proof) => set({ proof, user: wish.user || users[0]?.[0] || "" })}
+        options={[
+          ["none", "Nothing", "names and addresses are claims; for a network where you trust everyone"],
+          ...(users.length > 0 ? [["user", "To be a user that there is", "CHAP"] as const] : []),
+          ["new-user", "To be a new user", "CHAP"],
+        ]}
+      />
+      {wish.proof === "user" && <Select label="User" value={wish.user} set={(user) => set({ user })} options={users} />}
+      {wish.proof === "new-user" && (
+        <>
+          <Text label="Name of the user" value={wish.newUser} set={(newUser) => set({ newUser })} required error={known.users.some(({ name }) => name === wish.newUser) ? "there is a user of this name; choose it above" : undefined} />
+          <Text label="Secret" type="password" value={wish.secret} set={(secret) => set({ secret })} error={secretError(wish.secret)} hint={SECRET_HINT} />
+        </>
+      )}
+    </>
+  );
+}
+
+/** Why one cannot go on from a step; nothing is wrong, if `undefined`. */
+export function wrongWith(wish: Wish, known: Known, step: number): string | undefined {
+  return [wrongDisk, wrongTarget, wrongInitiators][step]?.(wish, known);
+}
+
+function wrongDisk(wish: Wish, known: Known): string | undefined {
+  if (!ID.test(wish.id) || known.luns.some(({ spec }) => spec.id === wish.id)) return "the disk needs an id of its own";
+  if (wish.kind !== "memory" && !wish.path.startsWith("/")) return "the store needs a path that begins with /";
+  return wish.kind !== "block" && parseSize(wish.size) === undefined ? "the disk needs a size" : undefined;
+}
+
+function wrongTarget(wish: Wish, known: Known): string | undefined {
+  if (wish.target) return undefined;
+  return targetError(wish, known) ?? (wish.portal.trim() === "" ? "the target needs a portal" : undefined);
+}
+
+function wrongInitiators(wish: Wish, known: Known): string | undefined {
+  if (wish.audience === "new-group") {
+    if (wish.newGroup === "" || groupError(wish, known)) return "the group needs an id of its own";
+    if (linesOf(wish.initiators.join("\n")).length === 0) return "name at least one initiator";
+  }
+  if (wish.proof !== "new-user" || wish.target) return undefined;
+  if (wish.newUser === "" || known.users.some(({ name }) => name === wish.newUser)) return "the user needs a name of its own";
+  return wish.secret === "" ? "the user needs a secret" : secretError(wish.secret);
+}

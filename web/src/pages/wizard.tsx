@@ -1,0 +1,157 @@
+/** "Make a disk and give it to these initiators": four steps, one change, and what to type on the other side. */
+import { useEffect, useState } from "preact/hooks";
+import { api } from "../api/client";
+import type { Group, Lun, Plan, Target, User } from "../api/types";
+import { touch, useLoad, useTask } from "../lib/load";
+import { draftOf, FRESH } from "../lib/wish";
+import type { Wish } from "../lib/wish";
+import { Button, Card, Notice, Page, ProblemBox, Shown } from "../ui/basics";
+import { PlanView } from "../ui/change";
+import { Done } from "./wizard-done";
+import { DiskStep, InitiatorStep, TargetStep, wrongWith } from "./wizard-steps";
+
+/** What there is already. */
+export interface Known {
+  luns: Lun[];
+  targets: Target[];
+  groups: Group[];
+  users: User[];
+}
+
+const STEPS = ["Disk", "Target", "Initiators", "Review"] as const;
+
+export function WizardPage() {
+  const known = useLoad(async (): Promise<Known> => {
+    const [luns, targets, groups, users] = await Promise.all([api.luns(), api.targets(), api.groups(), api.users()]);
+    return { luns, targets, groups, users };
+  });
+  // What was known at the beginning: the wizard's own change must not look like a clash of names.
+  const [begun, setBegun] = useState<Known>();
+  useEffect(() => {
+    if (known.value && !begun) setBegun(known.value);
+  }, [known.value]);
+  return (
+    <Page title="Give a disk" lead="Make a disk and give it to initiators.">
+      {begun ? <Wizard known={begun} /> : <Shown from={known}>{() => null}</Shown>}
+    </Page>
+  );
+}
+
+/** What is most likely meant. */
+function firstWish(known: Known): Wish {
+  const portal = known.targets[0]?.spec.portals?.[0]?.bind ?? `${location.hostname === "localhost" ? "127.0.0.1" : location.hostname}:3260`;
+  return { ...FRESH, portal, audience: known.groups.length > 0 ? "group" : "new-group", group: known.groups[0]?.id ?? "" };
+}
+
+export interface StepProps {
+  wish: Wish;
+  set: (change: Partial<Wish>) => void;
+  known: Known;
+}
+
+function Wizard({ known }: { known: Known }) {
+  const [wish, setWish] = useState(() => firstWish(known));
+  const [at, setAt] = useState(0);
+  const [isDone, setDone] = useState(false);
+  const wrong = wrongWith(wish, known, at);
+  const props: StepProps = { wish, known, set: (change) => setWish((before) => ({ ...before, ...change })) };
+  const next = (event: SubmitEvent) => {
+    event.preventDefault();
+    if (!wrong) setAt(at + 1);
+  };
+  useEffect(() => {
+    // The next step begins at its first field.
+    document.querySelector<HTMLElement>("form.step input, form.step select, .review h2")?.focus();
+  }, [at]);
+  if (isDone) return <Done wish={wish} known={known} />;
+  return (
+    <>
+      <ol class="steps">
+        {STEPS.map((step, each) => (
+          <li key={step} aria-current={each === at ? "step" : undefined} class={each < at ? "past" : ""}>
+            <span>{each + 1}</span>{step}
+          </li>
+        ))}
+      </ol>
+      {at === STEPS.length - 1 ? <Review wish={wish} known={known} back={() => setAt(at - 1)} done={() => setDone(true)} /> : (
+        <Card>
+          <form class="step" onSubmit={next}>
+            {at === 0 && <DiskStep {...props} />}
+            {at === 1 && <TargetStep {...props} />}
+            {at === 2 && <InitiatorStep {...props} />}
+            <p class="hint bad" role="status">{wrong && wish.id ? wrong : ""}</p>
+            <div class="actions end">
+              {at > 0 && <Button onClick={() => setAt(at - 1)}>Back</Button>}
+              <Button tone="primary" type="submit" disabled={Boolean(wrong)}>Next</Button>
+            </div>
+          </form>
+        </Card>
+      )}
+    </>
+  );
+}
+
+interface ReviewProps {
+  wish: Wish;
+  known: Known;
+  back: () => void;
+  done: () => void;
+}
+
+/**
+ * Makes it all. The document changes at once; a new user goes before it, because its secret is never in a document, and
+ * is taken back when the rest fails.
+ */
+async function make(wish: Wish, known: Known, revision: number): Promise<void> {
+  const comment = `give disk ${wish.id}`;
+  if (wish.proof !== "new-user" || wish.target) {
+    const { text } = await api.document();
+    await api.apply(draftOf(text, wish, known.targets, false), comment, revision);
+    return;
+  }
+  const made = await api.putUser({ name: wish.newUser, secret: wish.secret }, revision);
+  try {
+    const document = await api.document();
+    await api.apply(draftOf(document.text, wish, known.targets, true), comment, made.revision);
+  } catch (thrown) {
+    // What failed is what the user must read; a user that stays behind harms nobody and is on the page "Users".
+    await api.removeUser(wish.newUser).catch(() => undefined);
+    throw thrown;
+  }
+}
+
+function Review({ wish, known, back, done }: ReviewProps) {
+  const [plan, setPlan] = useState<Plan>();
+  const planning = useTask();
+  const making = useTask();
+  const look = () => {
+    making.clear();
+    planning.run(async () => {
+      const { text } = await api.document();
+      setPlan(await api.plan(draftOf(text, wish, known.targets, false)));
+    });
+  };
+  useEffect(look, []);
+  const isNewUser = wish.proof === "new-user" && !wish.target;
+  const go = () => plan && making.run(async () => {
+    await make(wish, known, plan.revision);
+    touch();
+    done();
+  });
+  return (
+    <Card class="review" title={<span tabIndex={-1}>What will be done</span>}>
+      {isNewUser && (
+        <Notice>
+          User <b>{wish.newUser}</b> is added first and is the only one that may log in to the target; its secret is kept in a private file.
+        </Notice>
+      )}
+      <ProblemBox problem={planning.problem} retry={look} />
+      {plan ? <PlanView plan={plan} /> : !planning.problem && <div class="loading" />}
+      <ProblemBox problem={making.problem} retry={look} />
+      <div class="actions end">
+        <Button onClick={back}>Back</Button>
+        <Button tone="primary" disabled={!plan?.is_applicable || making.busy} onClick={go}>{making.busy ? "Working…" : "Make it"}</Button>
+      </div>
+    </Card>
+  );
+}

@@ -1,0 +1,97 @@
+/** Changes: the plan first, then the deed. */
+import { useEffect, useState } from "preact/hooks";
+import { api } from "../api/client";
+import type { Applied, Effect, Plan, Step } from "../api/types";
+import { touch, useTask } from "../lib/load";
+import { plural } from "../lib/units";
+import { Badge, Button, Notice, ProblemBox } from "./basics";
+import { Dialog } from "./dialog";
+import { say } from "./toast";
+import { Table } from "./table";
+
+/** A change of the configuration that can be looked at before it is made. */
+export interface Change {
+  title: string;
+  /** What the button says, as "Remove". */
+  verb: string;
+  isDestructive?: boolean;
+  /** The whole new document, from the one that runs. */
+  draft: (text: string) => string;
+  /** Makes it, starting from this revision. */
+  apply: (text: string, revision: number) => Promise<Applied>;
+  /** Afterwards. */
+  done?: () => void;
+}
+
+const EFFECTS: Record<Effect, [tone: string, words: string]> = {
+  online: ["good", "online"],
+  "needs-drain": ["warn", "ends what is under way"],
+  refused: ["bad", "refused"],
+};
+
+function consequence(step: Step): string {
+  const ended = step.sessions_ended?.length ?? 0;
+  return [step.reason, ended > 0 ? `${plural(ended, "session")} ended: ${step.sessions_ended?.join(", ")}` : ""]
+    .filter(Boolean).join("; ");
+}
+
+/** The steps of a plan as a table. */
+export function PlanView({ plan }: { plan: Plan }) {
+  return (
+    <div class="plan">
+      {plan.warnings.map((warning) => <Notice key={warning} tone="warn">{warning}</Notice>)}
+      {plan.steps.length === 0 ? <Notice>Nothing differs from what runs.</Notice> : (
+        <Table
+          label="Steps of the plan" rows={plan.steps.map((step, at) => ({ ...step, at }))} keyOf={({ at }) => at}
+          columns={[
+            { title: "Step", cell: ({ action, kind }) => <><b>{action}</b> {kind}</> },
+            { title: "Name", cell: ({ name }) => <span class="name">{name}</span> },
+            { title: "What", cell: ({ detail }) => <code>{detail}</code> },
+            { title: "Effect", cell: ({ effect }) => <Badge tone={EFFECTS[effect][0]}>{EFFECTS[effect][1]}</Badge> },
+            { title: "Consequence", cell: consequence },
+          ]}
+        />
+      )}
+    </div>
+  );
+}
+
+/** Shows what a change would do, and makes it when it is confirmed. */
+export function ChangeDialog({ change, close }: { change: Change; close: () => void }) {
+  const [planned, setPlanned] = useState<{ plan: Plan; text: string }>();
+  const planning = useTask();
+  const applying = useTask();
+  const look = () => {
+    applying.clear();
+    planning.run(async () => {
+      const document = await api.document();
+      const text = change.draft(document.text);
+      setPlanned({ plan: await api.plan(text), text });
+    });
+  };
+  useEffect(look, []);
+  const make = () => planned && applying.run(async () => {
+    const applied = await change.apply(planned.text, planned.plan.revision);
+    touch();
+    say(`${change.title}: done, revision ${applied.revision}`);
+    close();
+    change.done?.();
+  });
+  const isPossible = planned?.plan.is_applicable === true && planned.plan.steps.length > 0;
+  const isStale = applying.problem?.type === "revision-mismatch";
+  return (
+    <Dialog title={change.title} close={close} wide>
+      <ProblemBox problem={planning.problem} retry={look} />
+      <ProblemBox problem={applying.problem} />
+      {planned ? <PlanView plan={planned.plan} /> : !planning.problem && <div class="loading" />}
+      <div class="actions end">
+        <Button onClick={close}>Cancel</Button>
+        {isStale ? <Button tone="primary" onClick={look}>Plan again</Button> : (
+          <Button tone={change.isDestructive ? "danger" : "primary"} disabled={!isPossible || applying.busy} onClick={make}>
+            {applying.busy ? "Working…" : change.verb}
+          </Button>
+        )}
+      </div>
+    </Dialog>
+  );
+}

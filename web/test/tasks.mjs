@@ -1,0 +1,391 @@
+// What people do with the console, from the login to the end.
+import assert from "node:assert/strict";
+import { close, loaded, login, open, visit } from "./browser.mjs";
+import { Skip, test, until } from "./harness.mjs";
+
+const LUN = "e2e-disk";
+const GROUP = "e2e-hosts";
+const TARGET = "iqn.2026-11.example.tarn:e2e";
+const INITIATOR = "iqn.1993-08.org.debian:01:e2e";
+const PORTAL = "127.0.0.1:3465";
+const SECRET = "e2e-secret-e2e-secret";
+
+const button = (page, name) => page.getByRole("button", { name, exact: true });
+const dialog = (page) => page.getByRole("dialog");
+
+/** Asks the server as the page would. */
+const ask = (page, path) => page.evaluate(async (at) => (await fetch(`/api/v1/${at}`)).json(), path);
+
+/** Confirms the plan that is shown. */
+async function confirm(page, verb) {
+  await dialog(page).getByRole("table", { name: "Steps of the plan" }).waitFor();
+  await button(dialog(page), verb).click();
+  await dialog(page).waitFor({ state: "detached" });
+}
+
+/** Removes what the tests made, through the pages where it is removed. */
+async function removeAll(page) {
+  const luns = await ask(page, "luns");
+  for (const { spec } of luns.filter(({ spec: { id } }) => id.startsWith("e2e-"))) {
+    await visit(page, `luns/${spec.id}`);
+    await button(page, "Remove").click();
+    await confirm(page, "Remove");
+    await page.waitForURL(/#\/luns$/);
+  }
+  for (const [path, key, hash] of [["targets", ({ spec }) => spec.name, "targets"], ["groups", ({ id }) => id, "groups"], ["users", ({ name }) => name, "users"]]) {
+    for (const name of (await ask(page, path)).map(key).filter((each) => /(^|:)e2e/.test(each))) {
+      await visit(page, hash);
+      await button(page, `Remove ${name}`).click();
+      await confirm(page, "Remove");
+    }
+  }
+}
+
+/** Presses Tab until what has the focus is called so, as somebody without a mouse does. */
+async function tabTo(page, name) {
+  for (let tries = 0; tries < 60; tries += 1) {
+    const isThere = await page.evaluate((wanted) => {
+      const { activeElement: at } = document;
+      const label = at?.labels?.[0]?.innerText ?? at?.innerText ?? "";
+      return label.split("\n")[0].trim() === wanted;
+    }, name);
+    if (isThere) return;
+    await page.keyboard.press("Tab");
+  }
+  assert.fail(`Tab never came to ${name}`);
+}
+
+async function fillByKeyboard(page, name, text) {
+  await tabTo(page, name);
+  await page.keyboard.press("Control+A");
+  await page.keyboard.type(text);
+}
+
+async function pressByKeyboard(page, name) {
+  await tabTo(page, name);
+  await page.keyboard.press("Enter");
+}
+
+/** The wizard without a mouse: a memory disk for one initiator. */
+async function wizardByKeyboard(page) {
+  await visit(page, "new-disk");
+  await page.getByLabel("Id", { exact: true }).waitFor();
+  await fillByKeyboard(page, "Id", LUN);
+  await tabTo(page, "File");
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("ArrowDown");
+  await fillByKeyboard(page, "Size", "64M");
+  await pressByKeyboard(page, "Next");
+  await page.getByLabel("Portal").waitFor();
+  await fillByKeyboard(page, "Name", TARGET);
+  await fillByKeyboard(page, "Portal", PORTAL);
+  await pressByKeyboard(page, "Next");
+  await page.getByText("Who sees the disk").waitFor();
+  const choice = page.getByRole("radio", { name: /These initiators/ });
+  if (!(await choice.isChecked())) {
+    await tabTo(page, "A group that there is");
+    await page.keyboard.press("ArrowDown");
+  }
+  await fillByKeyboard(page, "Id of the group", GROUP);
+  await fillByKeyboard(page, "Initiators", INITIATOR);
+  await pressByKeyboard(page, "Next");
+  await page.getByRole("table", { name: "Steps of the plan" }).waitFor();
+  await pressByKeyboard(page, "Make it");
+}
+
+function addWizardTests({ browser, world }) {
+  const bases = [world.base, world.empty].filter(Boolean);
+
+  test("the wizard leads by keyboard alone to a disk and the commands to reach it", async () => {
+    for (const base of bases) {
+      const page = await open(browser, base);
+      await login(page, world.token);
+      await wizardByKeyboard(page);
+      await page.getByText("as LUN 0").waitFor();
+      const commands = await page.getByLabel("commands for Linux", { exact: true }).textContent();
+      assert.match(commands, new RegExp(`iscsiadm -m node -T ${TARGET} -p 127.0.0.1:3465 --login`));
+      const lun = (await ask(page, "luns")).find(({ spec }) => spec.id === LUN);
+      assert.deepEqual([lun.kind, lun.size_bytes, lun.shown_by.map(({ target, groups }) => [target, groups])],
+        ["memory", 64 << 20, [[TARGET, [GROUP]]]]);
+      const [access] = (await ask(page, `access?initiator=${INITIATOR}`)).filter(({ target }) => target === TARGET);
+      assert.deepEqual([access.may_login, access.luns.map(({ id }) => id)], [true, [LUN]]);
+      await removeAll(page);
+      await close(page);
+    }
+  });
+
+  test("a wizard that fails at the last step takes its new user back", async () => {
+    const page = await open(browser, world.base);
+    await login(page, world.token);
+    await page.route("**/api/v1/config", (route) => (route.request().method() === "PUT"
+      ? route.fulfill({ status: 409, contentType: "application/problem+json", body: JSON.stringify({ type: "apply-failed", title: "The change failed and was taken back", status: 409, detail: "port 3465 is in use; choose another" }) })
+      : route.continue()));
+    await visit(page, "new-disk");
+    await page.getByLabel("Id", { exact: true }).fill(LUN);
+    await page.getByText("Memory", { exact: true }).click();
+    await button(page, "Next").click();
+    await page.getByLabel("Name", { exact: true }).fill(TARGET);
+    await page.getByLabel("Portal").fill(PORTAL);
+    await button(page, "Next").click();
+    await page.getByText("Everyone who may log in").click();
+    await page.getByText("To be a new user").click();
+    await page.getByLabel("Name of the user").fill("e2e-user");
+    await page.getByLabel("Secret").fill(SECRET);
+    await button(page, "Next").click();
+    await page.getByText("is added first").waitFor();
+    await button(page, "Make it").click();
+    await page.getByText("port 3465 is in use; choose another").waitFor();
+    assert.deepEqual((await ask(page, "users")).filter(({ name }) => name === "e2e-user"), []);
+    await close(page);
+  });
+}
+
+function addChangeTests({ browser, world }) {
+  test("a disk is renamed and removed, each after its plan, and does not shrink", async () => {
+    const page = await open(browser, world.base);
+    await login(page, world.token);
+    await wizardByKeyboard(page);
+    await page.getByText("as LUN 0").waitFor();
+    await visit(page, `luns/${LUN}`);
+    await button(page, "Rename").click();
+    await page.getByLabel("New id").fill(`${LUN}-2`);
+    await button(page, "Plan").click();
+    await confirm(page, "Rename");
+    await page.getByRole("heading", { name: `${LUN}-2`, level: 1 }).waitFor();
+    const lun = (await ask(page, "luns")).find(({ spec }) => spec.id === `${LUN}-2`);
+    assert.deepEqual(lun.shown_by.map(({ target }) => target), [TARGET]);
+    await button(page, "Resize").click();
+    await page.getByLabel("New size").fill("1M");
+    assert.equal(await button(page, "Plan").isDisabled(), true);
+    await page.getByText("a unit does not shrink").waitFor();
+    await button(dialog(page), "Cancel").click();
+    await removeAll(page);
+    assert.deepEqual((await ask(page, "luns")).filter(({ spec }) => spec.id.startsWith("e2e-")), []);
+    await close(page);
+  });
+
+  test("a disk of a file grows", async () => {
+    if (!world.empty) throw new Skip("files are made by the mock only; tests of the daemon have this one");
+    const page = await open(browser, world.base);
+    await login(page, world.token);
+    await visit(page, "luns/database");
+    await button(page, "Resize").click();
+    await page.getByLabel("New size").fill("600G");
+    await button(page, "Plan").click();
+    await dialog(page).getByText(/size=600G/).waitFor();
+    await confirm(page, "Resize");
+    await page.getByText("644,245,094,400 bytes").waitFor();
+    await close(page);
+  });
+
+  test("targets, groups and users are added, changed and removed", async () => {
+    const page = await open(browser, world.base);
+    await login(page, world.token);
+    await visit(page, "groups");
+    await button(page, "Add group").click();
+    await page.getByLabel("Id", { exact: true }).fill(GROUP);
+    await page.getByLabel("Initiators").fill(`${INITIATOR}\n192.0.2.0/24`);
+    await button(page, "Plan").click();
+    await confirm(page, "Add");
+    await visit(page, "users");
+    await button(page, "Add user").click();
+    await page.getByLabel("Name", { exact: true }).fill("e2e-user");
+    await page.getByLabel("Secret", { exact: true }).fill("short");
+    await page.getByText("5 bytes; 12 to 128 are needed").waitFor();
+    await page.getByLabel("Secret", { exact: true }).fill(SECRET);
+    await button(page, "Add").click();
+    await dialog(page).waitFor({ state: "detached" });
+    await visit(page, "targets");
+    await button(page, "Add target").click();
+    await page.getByLabel("Name", { exact: true }).fill(TARGET);
+    await page.getByLabel("Portals").fill(PORTAL);
+    await page.getByLabel("e2e-user").check();
+    await button(page, "Plan").click();
+    await confirm(page, "Add");
+    await button(page, `Edit ${TARGET}`).click();
+    await page.getByLabel("Alias").fill("Test");
+    await button(page, "Plan").click();
+    await confirm(page, "Change");
+    const { spec } = (await ask(page, "targets")).find((each) => each.spec.name === TARGET);
+    assert.deepEqual([spec.alias, spec.auth, spec.portals.map(({ bind }) => bind)], ["Test", ["e2e-user"], [PORTAL]]);
+    assert.equal(JSON.stringify(await ask(page, "users")).includes(SECRET), false);
+    await removeAll(page);
+    await close(page);
+  });
+
+  test("what is in use is not removed, and the page says by whom", async () => {
+    const page = await open(browser, world.base);
+    await login(page, world.token);
+    const used = (await ask(page, "targets")).flatMap(({ spec }) => spec.luns ?? []).find(({ groups }) => groups?.length)?.groups[0];
+    assert.ok(used, "the server has a group that sees a unit");
+    await visit(page, "groups");
+    await button(page, `Remove ${used}`).click();
+    await dialog(page).getByRole("alert").waitFor();
+    assert.equal(await button(dialog(page), "Remove").isDisabled(), true);
+    await close(page);
+  });
+}
+
+function addConfigTests({ browser, world }) {
+  const area = (page) => page.getByLabel("Document of the configuration");
+
+  test("a document is planned, applied, compared and rolled back", async () => {
+    const page = await open(browser, world.base);
+    await login(page, world.token);
+    await visit(page, "config");
+    const before = await area(page).inputValue();
+    await area(page).fill(`${before}\n[[group]]\nid = "${GROUP}"\ninitiators = ["${INITIATOR}"]\n`);
+    await button(page, "Plan").click();
+    await page.getByRole("cell", { name: GROUP }).waitFor();
+    await page.getByLabel("Comment").fill("a group for e2e");
+    await button(page, "Apply").click();
+    await until(async () => (await ask(page, "groups")).some(({ id }) => id === GROUP), "the group is there");
+    await button(page, "History").click();
+    await page.getByText("a group for e2e").waitFor();
+    await page.getByRole("button", { name: /^Compare revision/ }).first().click();
+    await dialog(page).getByText(`- id = "${GROUP}"`).waitFor();
+    await button(dialog(page), "Go back to it").click();
+    await dialog(page).waitFor({ state: "detached" });
+    assert.equal((await ask(page, "config")).text, before);
+    await close(page);
+  });
+
+  test("a document with a mistake is refused with its place", async () => {
+    const page = await open(browser, world.base);
+    await login(page, world.token);
+    await visit(page, "config");
+    await area(page).fill(`${await area(page).inputValue()}\n[[lun]\n`);
+    await button(page, "Plan").click();
+    await page.getByRole("alert").filter({ hasText: /tarn\.toml:\d+|:\d+/ }).waitFor();
+    assert.equal(await button(page, "Apply").isDisabled(), true);
+    await close(page);
+  });
+
+  test("of two who edit, the second is told and loses nothing", async () => {
+    const [first, second] = [await open(browser, world.base), await open(browser, world.base)];
+    for (const page of [first, second]) {
+      await login(page, world.token);
+      await visit(page, "config");
+    }
+    const before = await area(first).inputValue();
+    const edit = async (page, comment) => {
+      await area(page).fill(`${before}\n# ${comment}\n`);
+      await button(page, "Plan").click();
+      await page.getByText("Nothing differs from what runs.").waitFor();
+    };
+    await edit(second, "second");
+    await edit(first, "first");
+    await button(first, "Apply").click();
+    await until(async () => (await ask(first, "config")).text.includes("# first"), "the first is applied");
+    await button(second, "Apply").click();
+    await second.getByText("The configuration has changed meanwhile").first().waitFor();
+    assert.match(await area(second).inputValue(), /# second/);
+    await button(second, "Compare").click();
+    await second.getByText("+ # second").waitFor();
+    await button(second, "Discard mine and read again").click();
+    await until(async () => (await area(second).inputValue()).includes("# first"), "the newer document is shown");
+    await area(second).fill(before);
+    await button(second, "Plan").click();
+    await button(second, "Apply").click();
+    await until(async () => (await ask(second, "config")).text === before, "all is as before");
+    await close(first);
+    await close(second);
+  });
+}
+
+function addFrameTests({ browser, world }) {
+  test("a wrong token is refused in words", async () => {
+    const page = await open(browser, world.base);
+    await page.goto(world.base);
+    await page.getByLabel("Token").fill("wrong");
+    await button(page, "Log in").click();
+    await page.getByRole("alert").waitFor();
+    await close(page);
+  });
+
+  test("a viewer sees everything and is offered no change", async () => {
+    const admin = await open(browser, world.base);
+    await login(admin, world.token);
+    await visit(admin, "tokens");
+    await button(admin, "Make token").click();
+    await admin.getByLabel("Name", { exact: true }).fill("e2e-viewer");
+    await button(admin, "Make").click();
+    const token = (await admin.getByLabel("token", { exact: true }).textContent()).trim();
+    await button(admin, "Done").click();
+    const page = await open(browser, world.base);
+    await login(page, token);
+    const lun = (await ask(page, "luns"))[0].spec.id;
+    for (const hash of ["", "luns", `luns/${encodeURIComponent(lun)}`, "targets", "groups", "users", "sessions", "config"]) {
+      await visit(page, hash);
+      const offered = page.locator("main").getByRole("button", { name: /^(Add|Edit|Change|Remove|Resize|Rename|End|Plan|Apply)\b/ });
+      assert.equal(await offered.count(), 0, hash);
+    }
+    assert.equal(await page.getByRole("link", { name: "Tokens" }).count(), 0);
+    await close(page);
+    await button(admin, "Revoke e2e-viewer").click();
+    await button(dialog(admin), "Revoke").click();
+    await dialog(admin).waitFor({ state: "detached" });
+    await close(admin);
+  });
+
+  test("a session is ended after a question", async () => {
+    const page = await open(browser, world.base);
+    await login(page, world.token);
+    const sessions = await ask(page, "sessions");
+    const { id } = sessions.at(-1);
+    await visit(page, `sessions/${id}`);
+    await button(page, "End session").click();
+    await button(dialog(page), "Cancel").click();
+    assert.equal((await ask(page, "sessions")).some((each) => each.id === id), true);
+    await button(page, "End session").click();
+    await button(dialog(page), "End session").click();
+    await page.waitForURL(/#\/sessions$/);
+    await until(async () => !(await ask(page, "sessions")).some((each) => each.id === id), "it has ended");
+    await close(page);
+  });
+
+  test("a lost connection is told, and found again", async () => {
+    const page = await open(browser, world.base);
+    await login(page, world.token);
+    await page.route("**/api/v1/live*", (route) => route.abort());
+    await page.context().setOffline(true);
+    await visit(page, "luns").catch(() => undefined);
+    await page.getByText("The connection is lost.").waitFor();
+    await page.context().setOffline(false);
+    await page.unroute("**/api/v1/live*");
+    await button(page, "Try now").click();
+    await page.getByText("The connection is lost.").waitFor({ state: "detached" });
+    await close(page);
+  });
+
+  test("the choice of colours stays over a reload", async () => {
+    const page = await open(browser, world.base);
+    await login(page, world.token);
+    const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    const light = await background();
+    await page.getByRole("button", { name: "Colours: as the system" }).click();
+    await page.getByRole("button", { name: "Colours: light" }).click();
+    const dark = await background();
+    assert.notEqual(dark, light);
+    await page.reload();
+    await loaded(page);
+    assert.equal(await background(), dark);
+    await close(page);
+  });
+
+  test("a file that is no report is refused in words", async () => {
+    const page = await open(browser, world.base);
+    await login(page, world.token);
+    await visit(page, "bench");
+    await page.getByLabel("Report files").setInputFiles([{ name: "x.json", mimeType: "application/json", buffer: Buffer.from('{"format":"other"}') }]);
+    await page.getByText("x.json: this is no report of tarn bench").waitFor();
+    await close(page);
+  });
+}
+
+export function addTaskTests(given) {
+  addFrameTests(given);
+  addWizardTests(given);
+  addChangeTests(given);
+  addConfigTests(given);
+}

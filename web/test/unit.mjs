@@ -1,0 +1,191 @@
+// The pure parts: figures, rates, documents, differences, reports.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { createServer } from "vite";
+import { parse } from "../mock/toml.mjs";
+import { test } from "./harness.mjs";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+
+/** Loads modules of the console as they are written. */
+async function load(...names) {
+  const vite = await createServer({ root, configFile: false, logLevel: "error", server: { middlewareMode: true, ws: false, watch: null }, appType: "custom" });
+  const modules = await Promise.all(names.map((name) => vite.ssrLoadModule(`/src/lib/${name}.ts`)));
+  await vite.close();
+  return modules;
+}
+
+/** Each with what must come out. */
+function table(run, rows) {
+  for (const [given, wanted] of rows) assert.equal(run(given), wanted, String(given));
+}
+
+function addUnits([units, rates, toml, diff, bench, commands, wish]) {
+  test("figures change their unit where the next digit would be the fourth", () => {
+    table(units.bytes, [[0, "0 B"], [1023, "1023 B"], [1024, "1 KiB"], [1536, "1.50 KiB"], [10 * 2 ** 30, "10 GiB"]]);
+    table(units.count, [[0, "0"], [9.94, "9.9"], [9.95, "10"], [999, "999"], [999.5, "1.00k"], [12345, "12.3k"]]);
+    table(units.throughput, [[999, "999 B/s"], [1000, "1 kB/s"], [1.5e9, "1.50 GB/s"]]);
+    table(units.latency, [[undefined, "–"], [95, "95 µs"], [999.4, "999 µs"], [999.5, "1.00 ms"], [999_499, "999 ms"], [2e6, "2 s"]]);
+    table(units.duration, [[999, "0 s"], [61_000, "1 min 1 s"], [86_400_000, "1 d"], [90_061_000, "1 d 1 h"]]);
+  });
+
+  test("sizes are read and written exactly", () => {
+    table(units.parseSize, [["10G", 10 * 2 ** 30], ["512 MiB", 2 ** 29], ["1.5k", 1536], ["4097", 4097], ["", undefined], ["10X", undefined], ["-1", undefined], ["0", undefined]]);
+    table(units.exactSize, [[1024, "1k"], [4097, "4097"], [1.5 * 2 ** 30, "1536M"], [2 ** 40, "1T"]]);
+  });
+
+  addRates(rates);
+  addToml(toml);
+
+  test("a difference has every line of both texts", () => {
+    const marks = (a, b) => diff.diff(a, b).map(({ mark, text }) => mark + text);
+    assert.deepEqual(marks("a\nb\nc", "a\nx\nc\nd"), [" a", "-b", "+x", " c", "+d"]);
+    assert.deepEqual(marks("a\nb", "a\nb"), [" a", " b"]);
+    const long = Array.from({ length: 20 }, (_, at) => `line ${at}`);
+    const shown = diff.hunks(diff.diff(long.join("\n"), long.with(10, "new").join("\n")), 1);
+    assert.deepEqual(shown.map((line) => line && line.mark), [undefined, " ", "-", "+", " "]);
+  });
+
+  test("reports of several files stand side by side by their points", () => {
+    const point = (iodepth, iops) => ({ rw: "randread", block_bytes: 4096, iodepth, sessions: 1, read_percent: null, targets: [{ label: "a", summary: { iops: { median: iops, min: iops, max: iops } } }] });
+    const file = (...points) => bench.parseReport(JSON.stringify({ format: "tarn-bench", version: 1, host: {}, targets: [{ label: "a" }], points }));
+    const columns = bench.columnsOf([{ name: "x", report: file(point(1, 5), point(8, 6)) }, { name: "y", report: file(point(8, 7)) }]);
+    const rows = bench.rowsOf(columns, "iops").map(({ name, cells }) => [name, ...cells.map((cell) => cell?.median)]);
+    assert.deepEqual(rows, [["randread 4 KiB, depth 1", 5, undefined], ["randread 4 KiB, depth 8", 6, 7]]);
+    for (const [text, why] of [["{", /not JSON/], ["null", /no report/], ['{"format":"tarn-bench","version":2}', /version 2/], ['{"format":"tarn-bench","version":1,"points":[3],"targets":[]}', /damaged/]]) {
+      assert.throws(() => bench.parseReport(text), why);
+    }
+  });
+
+  test("commands quote what a shell would take apart", () => {
+    const [linux, windows, qemu, libiscsi] = commands.recipes({ target: "iqn.x:a", portal: "[2001:db8::1]:3261", lun: 2, user: "o'brien" });
+    assert.match(linux.text, /username -v 'o'\\''brien'/);
+    assert.match(windows.text, /TargetPortalAddress 2001:db8::1 -TargetPortalPortNumber 3261\n.*ChapUsername 'o''brien'/);
+    assert.match(qemu.text, /file=iscsi:\/\/o'\\''brien%SECRET@\[2001:db8::1\]:3261\/iqn\.x:a\/2/);
+    assert.match(libiscsi.text, /^iscsi-inq /);
+    assert.deepEqual(commands.splitPortal("san.example"), ["san.example", "3260"]);
+  });
+
+  test("the wizard keeps what a target has and takes the lowest free number", () => {
+    const old = { name: "iqn.x:a", portals: [{ bind: "127.0.0.1:3260" }], auth: ["alice"], luns: [{ lun: 0, id: "one" }, { lun: 2, id: "two" }] };
+    const text = '[[lun]]\nid = "one"\nstore = "mem:1M"\n\n# keep me\n[[target]]\nname = "iqn.X:a"\nluns = [ # and me not\n]\n';
+    const given = { ...wish.FRESH, id: "new", kind: "file", path: "/srv/a?b%.img", size: "1G", target: "iqn.x:a", audience: "everyone" };
+    const draft = wish.draftOf(text, given, [{ spec: old }], false);
+    const model = parse(draft);
+    assert.equal(model.lun[1].store, "file:/srv/a%3Fb%25.img?size=1G");
+    assert.deepEqual(model.target[0].luns.map(({ lun, id }) => [lun, id]), [[0, "one"], [2, "two"], [1, "new"]]);
+    assert.deepEqual([model.target.length, model.target[0].auth], [1, ["alice"]]);
+    assert.match(draft, /# keep me/);
+  });
+}
+
+function addRates(rates) {
+  const operations = (count, bucket, bytes = 0) => ({ count, bytes, errors: 0, latency_us: 0, latency: Array.from({ length: rates.BUCKETS }, (_, at) => (at === bucket ? count : 0)) });
+  const none = { count: 0, bytes: 0, errors: 0, latency_us: 0 };
+  const series = (lun, initiator, count) => ({ lun, initiator, depth: 1, read: operations(count, 3, count * 10), write: none, other: none });
+  const stats = (at_ms, busy_us, ...all) => ({ at_ms, cores: [{ core: 0, busy_us }], series: all, logins: {}, sessions: 0 });
+
+  test("bounds of latencies are those of the server", () => {
+    assert.deepEqual(rates.BOUNDS_US.slice(0, 6), [4, 6, 8, 12, 16, 24]);
+    assert.equal(rates.BOUNDS_US.length, 40);
+    assert.equal(rates.BOUNDS_US[39], 3 << 20);
+  });
+
+  test("rates are what was gained, over the time that passed", () => {
+    const sample = rates.sampleBetween(stats(1000, 0, series("a", "x", 10)), stats(3000, 1e6, series("a", "x", 30), series("a", "y", 4)));
+    assert.deepEqual([sample.all.read.iops, sample.luns.get("a").read.iops, sample.initiators.get("x").read.iops, sample.initiators.get("y").read.iops], [12, 12, 10, 2]);
+    assert.deepEqual([sample.all.read.bytes, sample.all.read.buckets[3], sample.all.depth, sample.busy[0]], [120, 24, 2, 0.5]);
+    assert.equal(rates.sampleBetween(stats(1000, 0), stats(1000, 0)), undefined);
+  });
+
+  test("a counter that began again is not a loss", () => {
+    const sample = rates.sampleBetween(stats(0, 5, series("a", "x", 100, 1)), stats(1000, 0, series("a", "x", 7, 3)));
+    assert.equal(sample.all.read.iops, 7);
+  });
+
+  test("percentiles lie within their bucket", () => {
+    const buckets = new Array(rates.BUCKETS).fill(0);
+    assert.equal(rates.percentile(buckets, 0.5), undefined);
+    buckets[3] = 100;
+    assert.deepEqual([0, 0.5, 1].map((q) => rates.percentile(buckets, q)), [8, 10, 12]);
+    buckets[40] = 100;
+    assert.equal(rates.percentile(buckets, 0.99), 3 << 20);
+  });
+}
+
+function addToml(toml) {
+  const TEXT = `# head
+[[lun]]
+id = "one"          # first
+store = "mem:1M"
+
+# about two
+[[lun]]
+store = """
+[[lun]]
+id = "false"
+"""
+id = 'two'
+
+[[target]]
+name = "iqn.x:A"
+luns = [
+    { lun = 0, id = "one" }, # ]
+]
+[[target.portals]]
+bind = "[::1]:3260"
+
+[limits]
+queue_depth = 64
+`;
+
+  test("a section is replaced in its place, and all else stays to the byte", () => {
+    const section = toml.lunSection({ id: "two", store: 'file:/a"b\\c' });
+    const out = toml.put(TEXT, "lun", "two", section);
+    assert.deepEqual(parse(out.replace(/"""[^"]*"""/, '""')).lun[1], { id: "two", store: 'file:/a"b\\c' });
+    assert.equal(out, TEXT.replace(/\[\[lun\]\]\nstore = """[\s\S]*?id = 'two'/, section.replaceAll("$", "$$$$")));
+    assert.equal(toml.put(out, "lun", "two", section), out);
+  });
+
+  test("a new section goes to the end", () => {
+    const out = toml.put(TEXT, "group", "g", toml.groupSection({ id: "g", initiators: ["iqn.*", "10.0.0.0/8"] }));
+    assert.equal(out, TEXT + '\n[[group]]\nid = "g"\ninitiators = ["iqn.*", "10.0.0.0/8"]\n');
+    assert.equal(toml.put("", "group", "g", "[[group]]"), "[[group]]\n");
+  });
+
+  test("a target goes with the tables in it, whatever the case of its name", () => {
+    const out = toml.remove(TEXT, "target", "iqn.X:a");
+    assert.equal(out.includes("target"), false);
+    assert.equal(out.includes("[limits]\nqueue_depth = 64"), true);
+    assert.throws(() => toml.remove(TEXT, "target", "iqn.x:b"), /no target iqn.x:b/);
+  });
+
+  test("a document of another form is refused and not damaged", () => {
+    assert.throws(() => toml.put('lun = [{ id = "a", store = "mem:1M" }]', "lun", "b", "x"), /inline array/);
+  });
+
+  test("sections say what was given, in the words of the file", () => {
+    const spec = { name: "iqn.x:a", alias: "A \u0007", portals: [{ bind: "1.2.3.4:1" }, { bind: "[::]:1", advertise: "h:1", group: 2 }], auth: ["a"], chap_algorithms: ["md5"], luns: [{ lun: 0, id: "d", groups: ["g"], readonly: true }] };
+    assert.deepEqual(parse(toml.targetSection(spec)).target[0], { ...spec, portals: ["1.2.3.4:1", { bind: "[::]:1", advertise: "h:1", group: 2 }] });
+    const user = { name: "u", secret_file: "f", mutual: { name: "t", secret_file: "g" } };
+    assert.deepEqual(parse(toml.userSection({ ...user, secret: "never" })).user[0], user);
+  });
+
+  test("every section of the example can be put back as it is", () => {
+    const text = readFileSync(new URL("../../examples/tarn.toml", import.meta.url), "utf8");
+    const model = parse(text);
+    const portals = (list) => list?.map((each) => (typeof each === "string" ? { bind: each } : each));
+    let out = text;
+    for (const lun of model.lun) out = toml.put(out, "lun", lun.id, toml.lunSection(lun));
+    for (const group of model.group) out = toml.put(out, "group", group.id, toml.groupSection(group));
+    for (const user of model.user) out = toml.put(out, "user", user.name, toml.userSection(user));
+    for (const target of model.target) out = toml.put(out, "target", target.name, toml.targetSection({ ...target, ...(target.portals && { portals: portals(target.portals) }) }));
+    assert.deepEqual(parse(out), model);
+  });
+}
+
+/** Adds the tests of the pure parts. */
+export async function addUnitTests() {
+  addUnits(await load("units", "rates", "toml", "diff", "bench", "commands", "wish"));
+}
