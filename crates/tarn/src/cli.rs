@@ -1,8 +1,9 @@
 //! The command line: flags and their help. Knows no file and no environment.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use config::LogLevel;
 
 use crate::bench::BenchArgs;
@@ -106,14 +107,28 @@ pub struct CheckArgs {
     pub file: PathBuf,
 }
 
+/// The command that is asked for, as far as there is one: `tarn lun add` of
+/// `tarn lun add disk mem:1G`.
+pub(crate) fn command_of(arguments: &[OsString]) -> String {
+    let mut command = Cli::command();
+    let mut names = command.get_name().to_owned();
+    let words = arguments.iter().skip(1).filter_map(|word| word.to_str());
+    for word in words.filter(|word| !word.starts_with('-')) {
+        let Some(subcommand) = command.find_subcommand(word).cloned() else {
+            break;
+        };
+        names = format!("{names} {word}");
+        command = subcommand;
+    }
+    names
+}
+
 fn parse_log_level(text: &str) -> Result<LogLevel, config::Rule> {
     LogLevel::parse(text)
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     fn parse(arguments: &[&str]) -> Result<Cli, clap::Error> {

@@ -294,8 +294,9 @@ pub fn one_line(error: &anyhow::Error) -> String {
     plain(&format!("tarn: {error:#}"))
 }
 
-/// What clap says about a wrong command line, with its tip, in exactly one line.
-pub fn usage_line(text: &str) -> String {
+/// What clap says about a wrong command line, with its tip, in exactly one line. `command` is the
+/// one that was given, as `tarn lun add`.
+pub fn usage_line(text: &str, command: &str) -> String {
     let mut paragraphs = text.split("\n\n");
     let message = paragraphs.next().unwrap_or_default().trim();
     let message = message.trim_start_matches("error: ");
@@ -309,24 +310,7 @@ pub fn usage_line(text: &str) -> String {
         line = format!("{line}; {tip}");
     }
     let words: Vec<_> = line.split_whitespace().collect();
-    let usage = text
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("Usage: "));
-    let command = command_of(usage.unwrap_or("tarn"));
     plain(&format!("{}; see {command} --help", words.join(" ")))
-}
-
-/// The command of a line of usage, as `tarn lun add` of `tarn lun add [OPTIONS] <ID> <STORE>`.
-fn command_of(usage: &str) -> String {
-    let is_name = |word: &&str| {
-        let mut letters = word.chars();
-        let first = letters
-            .next()
-            .is_some_and(|letter| letter.is_ascii_lowercase());
-        first && letters.all(|letter| letter.is_ascii_lowercase() || letter == '-')
-    };
-    let names = usage.split_whitespace().take_while(is_name);
-    names.collect::<Vec<_>>().join(" ")
 }
 
 /// Escapes control characters, so that no file name can break the line or colour the terminal.
@@ -362,18 +346,13 @@ mod tests {
     #[test]
     fn usage_errors_are_one_line_too() {
         assert_eq!(
-            usage_line("error: invalid\n  value\n\nUsage: tarn\n"),
+            usage_line("error: invalid\n  value\n\nUsage: tarn\n", "tarn"),
             "tarn: invalid value; see tarn --help"
         );
+        let tips = "error: what is --x\n\n  tip: put it last\n  tip: a similar one is --y\n";
         assert_eq!(
-            usage_line(
-                "error: what is --x\n\n  tip: put it last\n  tip: a similar one is --y\n\nUsage: tarn\n"
-            ),
-            "tarn: what is --x; a similar one is --y; see tarn --help"
-        );
-        assert_eq!(
-            usage_line("error: no\n\nUsage: tarn bench [OPTIONS] <URL>...\n"),
-            "tarn: no; see tarn bench --help"
+            usage_line(tips, "tarn lun add"),
+            "tarn: what is --x; a similar one is --y; see tarn lun add --help"
         );
     }
 }
