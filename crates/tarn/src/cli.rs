@@ -7,6 +7,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use config::LogLevel;
 
 use crate::bench::BenchArgs;
+use crate::import::ImportArgs;
 use crate::verbs::Verb;
 
 /// A SAN in one program: serves files, block devices and memory as iSCSI disks.
@@ -27,6 +28,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Measure targets: I/Os a second, latency, CPU time; or verify that they keep data.
     Bench(Box<BenchArgs>),
+    /// Make a configuration of that of another target: tgt, LIO, SCST, IET, istgt, FreeBSD.
+    Import(ImportArgs),
     /// Ask the daemon that serves.
     #[command(flatten)]
     Verb(Box<Verb>),
@@ -183,6 +186,20 @@ mod tests {
             assert!(parse(&arguments).is_err(), "{more:?}");
         }
         assert!(parse(&["tarn", "serve", "--config", "f", "--cores", "1"]).is_ok());
+    }
+
+    #[test]
+    fn the_command_is_known_from_a_line_that_is_wrong() {
+        for (line, expected) in [
+            ("tarn", "tarn"),
+            ("tarn attach", "tarn"),
+            ("tarn serve --cores 0", "tarn serve"),
+            ("tarn lun lst", "tarn lun"),
+            ("tarn lun --json add disk", "tarn lun add"),
+        ] {
+            let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            assert_eq!(command_of(&arguments), expected, "{line}");
+        }
     }
 
     #[test]

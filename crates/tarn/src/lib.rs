@@ -16,6 +16,7 @@ pub mod cli;
 mod daemon;
 pub mod environment;
 pub mod error;
+mod import;
 pub mod locate;
 pub mod logging;
 pub mod prepare;
@@ -39,6 +40,7 @@ pub use crate::bench::{BenchArgs, CpuList};
 pub use cli::{CheckArgs, Cli, Command, ServeArgs};
 pub use environment::Environment;
 pub use error::StartError;
+pub use import::ImportArgs;
 pub use prepare::{Prepared, prepare};
 
 /// The command line or the configuration is wrong; nothing was started.
@@ -58,6 +60,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Check(args) => check(args, &environment),
         Command::Bench(args) => bench::run(args, &environment),
         Command::Verb(verb) => return verbs::run(verb, &environment),
+        Command::Import(args) => import::run(args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

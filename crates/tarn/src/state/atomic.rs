@@ -36,7 +36,7 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     std::fs::rename(&temporary, path)?;
     // The new name is an entry of the directory, which has a life of its own on the disk.
     let directory = path.parent().filter(|path| !path.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+    File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]
