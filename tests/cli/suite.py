@@ -196,7 +196,6 @@ config_case("unknown_unit", CONFIG.replace('id = "disk" }', 'id = "dissk" }'), "
 config_case("unknown_user", CONFIG + 'auth = ["alice"]\n', "alice")
 config_case("same_lun_twice", CONFIG.replace("}]", "}, { lun = 0, id = \"disk\" }]"), "0")
 config_case("wrong_type", CONFIG.replace("lun = 0", 'lun = "zero"'), "zero")
-config_case("no_target", '[[lun]]\nid = "disk"\nstore = "mem:1M"\n', "target")
 config_case("limit_out_of_range", CONFIG + "[limits]\nlogin_timeout_seconds = 0\n", "login_timeout_seconds", "1")
 
 
@@ -278,6 +277,16 @@ def a_portal_on_loopback_does_not_warn():
     """Nothing to warn of in the first minute."""
     with Tarn("mem:16M") as tarn:
         check("warn" not in tarn.log().lower(), tarn.log())
+
+
+@test
+def a_configuration_without_a_target_warns():
+    """It is served, so that targets can be added, and says so."""
+    with Scratch() as scratch:
+        scratch.file("tarn.toml", b'[[lun]]\nid = "disk"\nstore = "mem:1M"\n')
+        done = run("check", scratch.path / "tarn.toml")
+        equal(done.returncode, 0, done.stderr)
+        check("no [[target]]" in done.stdout + done.stderr, done.stdout + done.stderr)
 
 
 @test

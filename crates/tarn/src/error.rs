@@ -351,8 +351,9 @@ pub fn one_line(error: &anyhow::Error) -> String {
     plain(&format!("tarn: {error:#}"))
 }
 
-/// What clap says about a wrong command line, with its tip, in exactly one line.
-pub fn usage_line(text: &str) -> String {
+/// What clap says about a wrong command line, with its tip, in exactly one line. `command` is the
+/// one that was given, as `tarn lun add`.
+pub fn usage_line(text: &str, command: &str) -> String {
     let mut paragraphs = text.split("\n\n");
     let message = paragraphs.next().unwrap_or_default().trim();
     let message = message.trim_start_matches("error: ");
@@ -366,11 +367,7 @@ pub fn usage_line(text: &str) -> String {
         line = format!("{line}; {tip}");
     }
     let words: Vec<_> = line.split_whitespace().collect();
-    let command = ["bench", "check", "import"]
-        .into_iter()
-        .find(|command| text.contains(&format!("Usage: tarn {command}")));
-    let command = command.unwrap_or("serve");
-    plain(&format!("{}; see tarn {command} --help", words.join(" ")))
+    plain(&format!("{}; see {command} --help", words.join(" ")))
 }
 
 /// Escapes control characters, so that no file name can break the line or colour the terminal.
@@ -406,18 +403,13 @@ mod tests {
     #[test]
     fn usage_errors_are_one_line_too() {
         assert_eq!(
-            usage_line("error: invalid\n  value\n\nUsage: tarn\n"),
-            "tarn: invalid value; see tarn serve --help"
+            usage_line("error: invalid\n  value\n\nUsage: tarn\n", "tarn"),
+            "tarn: invalid value; see tarn --help"
         );
+        let tips = "error: what is --x\n\n  tip: put it last\n  tip: a similar one is --y\n";
         assert_eq!(
-            usage_line(
-                "error: what is --x\n\n  tip: put it last\n  tip: a similar one is --y\n\nUsage: tarn\n"
-            ),
-            "tarn: what is --x; a similar one is --y; see tarn serve --help"
-        );
-        assert_eq!(
-            usage_line("error: no\n\nUsage: tarn bench [OPTIONS] <URL>...\n"),
-            "tarn: no; see tarn bench --help"
+            usage_line(tips, "tarn lun add"),
+            "tarn: what is --x; a similar one is --y; see tarn lun add --help"
         );
     }
 }

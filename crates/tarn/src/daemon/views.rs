@@ -55,7 +55,11 @@ pub(super) fn step_line(step: &Step) -> String {
         Kind::Limits => "limit",
         Kind::Admin => "admin key",
     };
-    format!("{action} {kind} {}: {}", step.name, step.detail)
+    let what = format!("{action} {kind} {}", step.name);
+    if step.detail.is_empty() {
+        return what;
+    }
+    format!("{what}: {}", step.detail)
 }
 
 /// Puts the sessions that end beside the step that is the reason: one about their target, or else
