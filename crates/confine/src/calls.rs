@@ -1,6 +1,6 @@
 //! Which system calls stay allowed (seccomp). Any other fails with "operation not permitted", and a line on
-//! the standard error output names it; the process goes on, because those it serves need it to. Only a call that is refused while all signals are blocked, as C libraries do when they
-//! start a program, ends the process.
+//! the standard error output names it; the process goes on, because those it serves need it to. Only a call
+//! that is refused while all signals are blocked, as C libraries do when they start a program, ends it.
 //!
 //! What a ring does is not a system call and passes by: its operations are bounded by what is open and by
 //! the rules for files.

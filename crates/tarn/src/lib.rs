@@ -13,6 +13,7 @@ mod administration;
 pub mod banner;
 mod bench;
 pub mod cli;
+mod confinement;
 mod daemon;
 pub mod environment;
 pub mod error;
@@ -33,6 +34,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
+use confine::inherited::Inherited;
 
 pub use crate::bench::{BenchArgs, CpuList};
 pub use cli::{CheckArgs, Cli, Command, ServeArgs};
@@ -73,12 +75,13 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn serve(args: &ServeArgs, environment: &Environment) -> anyhow::Result<()> {
+    let inherited = Inherited::take().map_err(StartError::Inherited)?;
     let prepared = prepare(args, environment)?;
     logging::start(&prepared.log)?;
     for warning in &prepared.warnings {
         tracing::warn!("{warning}");
     }
-    serve::serve(prepared)
+    serve::serve(prepared, inherited)
 }
 
 fn check(args: &CheckArgs, environment: &Environment) -> anyhow::Result<()> {

@@ -53,6 +53,7 @@ pub(super) fn step_line(step: &Step) -> String {
         Kind::Server => "server key",
         Kind::Limits => "limit",
         Kind::Admin => "admin key",
+        Kind::Confine => "confine key",
     };
     format!("{action} {kind} {}: {}", step.name, step.detail)
 }
