@@ -1,5 +1,9 @@
 //! What was given up is gone. A process of its own gives it up, as nothing brings it back: this test's binary,
 //! started once more for the test that is ignored otherwise.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests, outside of #[test] functions"
+)]
 
 use std::io::ErrorKind::PermissionDenied;
 use std::net::{TcpListener, TcpStream};

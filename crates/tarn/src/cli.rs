@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use config::LogLevel;
 
 use crate::bench::BenchArgs;
+use crate::import::ImportArgs;
 
 /// A SAN in one program: serves files, block devices and memory as iSCSI disks.
 #[derive(Debug, Parser)]
@@ -25,6 +26,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Measure targets: I/Os a second, latency, CPU time; or verify that they keep data.
     Bench(Box<BenchArgs>),
+    /// Make a configuration of that of another target: tgt, LIO, SCST, IET, istgt, FreeBSD.
+    Import(ImportArgs),
 }
 
 const SERVE_HELP: &str = "\
@@ -169,7 +172,7 @@ mod tests {
     #[test]
     fn every_flag_says_who_needs_it() {
         let command = Cli::command();
-        for name in ["serve", "bench"] {
+        for name in ["serve", "bench", "import"] {
             let subcommand = command.find_subcommand(name).unwrap();
             for argument in subcommand.get_arguments().filter(|a| !a.is_positional()) {
                 let help = argument.get_help().unwrap().to_string();

@@ -344,6 +344,63 @@ pub enum StartError {
     #[error("--user has no secret; give --secret-file, or put it into TARN_BENCH_SECRET")]
     BenchNoSecret,
 
+    // Import.
+    /// The files of the other target cannot be read as what they are meant to be.
+    #[error(transparent)]
+    Import(#[from] ::import::ReadError),
+    /// A format and nothing to read.
+    #[error("import {format} names no file; name the configuration of the other target")]
+    ImportNoFile {
+        /// The format.
+        format: &'static str,
+    },
+    /// No address to listen on.
+    #[error("--listen {text:?} is no address and port, write it as 192.0.2.1:3260 or [::]:3260")]
+    ImportListen {
+        /// What was given.
+        text: String,
+    },
+    /// A file of the other target cannot be read.
+    #[error("cannot read {}, name a file that exists and is readable", path.display())]
+    ImportUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Files that include files without an end.
+    #[error("more than {max} files; name the files themselves, without those that include others")]
+    ImportFiles {
+        /// How many there may be.
+        max: usize,
+    },
+    /// An include that means no files of one directory.
+    #[error(
+        "{place}: include {pattern:?} has a pattern elsewhere than in the name of a file; name the files on the command line"
+    )]
+    ImportInclude {
+        /// Where it stands.
+        place: String,
+        /// What it says.
+        pattern: String,
+    },
+    /// A file of the result is there already, or cannot be made.
+    #[error("cannot make {}, name a place where it is not there yet", path.display())]
+    ImportUnwritable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The result breaks a rule of the configuration: a fault of this program.
+    #[error(
+        "the result would be wrong, which is a fault of this program; report it with the files"
+    )]
+    ImportWrong {
+        /// The rule.
+        source: ConfigError,
+    },
+
     /// The system gives no random bytes.
     #[error("cannot get random bytes from the system for a new identity, check /dev/urandom")]
     Random {
@@ -383,7 +440,7 @@ pub fn usage_line(text: &str) -> String {
         line = format!("{line}; {tip}");
     }
     let words: Vec<_> = line.split_whitespace().collect();
-    let command = ["bench", "check"]
+    let command = ["bench", "check", "import"]
         .into_iter()
         .find(|command| text.contains(&format!("Usage: tarn {command}")));
     let command = command.unwrap_or("serve");
@@ -391,7 +448,7 @@ pub fn usage_line(text: &str) -> String {
 }
 
 /// Escapes control characters, so that no file name can break the line or colour the terminal.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for character in text.chars() {
         if character.is_control() {

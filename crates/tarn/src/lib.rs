@@ -17,6 +17,7 @@ mod confinement;
 mod daemon;
 pub mod environment;
 pub mod error;
+mod import;
 pub mod locate;
 pub mod logging;
 pub mod prepare;
@@ -40,6 +41,7 @@ pub use crate::bench::{BenchArgs, CpuList};
 pub use cli::{CheckArgs, Cli, Command, ServeArgs};
 pub use environment::Environment;
 pub use error::StartError;
+pub use import::ImportArgs;
 pub use prepare::{Prepared, prepare};
 
 /// The command line or the configuration is wrong; nothing was started.
@@ -57,6 +59,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Serve(args) => serve(args, &environment),
         Command::Check(args) => check(args, &environment),
         Command::Bench(args) => bench::run(args, &environment),
+        Command::Import(args) => import::run(args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

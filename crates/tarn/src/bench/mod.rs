@@ -188,7 +188,9 @@ mod tests {
         let all = [&["tarn", "bench"], more].concat();
         match Cli::try_parse_from(all).unwrap().command {
             Command::Bench(args) => *args,
-            Command::Serve(_) | Command::Check(_) => panic!("bench was asked for"),
+            Command::Serve(_) | Command::Check(_) | Command::Import(_) => {
+                panic!("bench was asked for")
+            }
         }
     }
 
