@@ -182,6 +182,7 @@ class Tarn:
     def check_log(self):
         for line in self.log().splitlines():
             harness.check("panicked at" not in line, f"tarn panicked: {line}")
+            harness.check(not line.startswith("confinement: "), f"the filter lacks a call: {line}")
 
     def url(self, lun=0, iqn=IQN, port=None, user=""):
         """The libiscsi address of a LUN; `user` is "name%secret"."""

@@ -4,6 +4,7 @@ and that the service manager is told the truth.
 
     suite.py [--list] [PATTERN...]
 """
+import json
 import os
 import pathlib
 import re
@@ -18,7 +19,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import harness
 from harness import check, equal, measured, test
-from tarn import IQN, Tarn
+from tarn import BINARY, IQN, Tarn
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 UNIT = ROOT / "packaging/systemd/tarn.service"
@@ -48,7 +49,8 @@ def the_package_has_what_it_needs():
         root = pathlib.Path(folder)
         equal(sh("dpkg-deb", "--extract", deb, root).returncode, 0, "extract")
         for path, mode in [("usr/bin/tarn", 0o755), ("lib/systemd/system/tarn.service", 0o644), ("etc/tarn/tarn.toml", 0o640),
-                           ("usr/lib/sysusers.d/tarn.conf", 0o644), ("usr/share/doc/tarn/copyright", 0o644),
+                           ("lib/systemd/system/tarn.socket", 0o644), ("usr/lib/sysusers.d/tarn.conf", 0o644),
+                           ("usr/share/doc/tarn/copyright", 0o644),
                            ("usr/share/doc/tarn/CONFIG.md", 0o644), ("usr/share/doc/tarn/tarn.toml.example", 0o644)]:
             equal((root / path).stat().st_mode & 0o777, mode, path)
         version = sh(root / "usr/bin/tarn", "--version").stdout
@@ -78,6 +80,22 @@ def the_unit_is_sound():
         check(found is not None, f"systemd-analyze security: {out.stdout[-300:]}{out.stderr}")
         measured(f"exposure {found.group(1)}")
         check(float(found.group(1)) <= EXPOSURE_MAX, f"exposure {found.group(1)}, wanted at most {EXPOSURE_MAX}")
+
+
+@test
+def the_container_recipe_is_sound():
+    """What the recipe of the container copies is there, and the command that it runs is one tarn takes."""
+    lines = (ROOT / "packaging/container/Containerfile").read_text().splitlines()
+    words = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines if line and not line.startswith("#")}
+    sources = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
+    equal(sources[0], "target/release/tarn", "the binary")
+    for source in [BINARY, *(ROOT / name for name in sources[1:])]:
+        check(source.is_file(), f"{source} is missing")
+    command = [word.replace("/etc/tarn", "/nonexistent") for word in json.loads(words["CMD"])]
+    out = sh(BINARY, *command)
+    check(out.returncode == 2 and "cannot read configuration file /nonexistent/tarn.toml" in out.stderr, out.stderr)
+    equal(json.loads(words["ENTRYPOINT"]), ["/usr/bin/tarn"], "entry point")
+    check(words["USER"].split(":")[0] not in ("0", "root"), "it runs as root")
 
 
 class Manager:

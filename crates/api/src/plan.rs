@@ -84,6 +84,8 @@ pub enum Kind {
     Limits,
     /// A key of `[admin]`.
     Admin,
+    /// A key of `[confine]`.
+    Confine,
 }
 
 /// What a step costs those who work meanwhile.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use crate::admin::ADMIN;
+use crate::confine::CONFINE;
 use crate::limits::LIMIT_VALUES;
 use crate::value::{GROUP, KeyOf, PORTAL, SERVER, TARGET, TARGET_LUN, UNIT, USER};
 use crate::{GroupIndex, Model, TargetIndex, Unit, UnitIndex, UserIndex};
@@ -91,6 +92,8 @@ pub struct Differences {
     pub limits: Vec<KeyChange>,
     /// Keys of `[admin]`.
     pub admin: Vec<KeyChange>,
+    /// Keys of `[confine]`.
+    pub confine: Vec<KeyChange>,
 }
 
 impl Differences {
@@ -133,6 +136,7 @@ pub fn diff_with_secrets(
         server: both.keys(&SERVER, &old.server, &new.server),
         limits: both.keys(&LIMIT_VALUES, &old.limits, &new.limits),
         admin: both.keys(&ADMIN, &old.admin, &new.admin),
+        confine: both.keys(&CONFINE, &old.confine, &new.confine),
         ..Differences::default()
     };
     both.add_new_secrets(&mut differences.users, has_new_secret);

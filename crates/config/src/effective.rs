@@ -1,6 +1,7 @@
 //! The whole configuration as one text, with every default that is known written out.
 
 use crate::admin::ADMIN;
+use crate::confine::CONFINE;
 use crate::limits::LIMIT_VALUES;
 use crate::value::{
     GROUP, KeyOf, PORTAL, SERVER, TARGET, TARGET_LUN, UNIT_SECTION, USER, list, quoted,
@@ -22,6 +23,7 @@ impl Model {
         text.section("[server]", None, &SERVER, &self.server);
         text.section("[limits]", None, &LIMIT_VALUES, &self.limits);
         text.section("[admin]", None, &ADMIN, &self.admin);
+        text.section("[confine]", None, &CONFINE, &self.confine);
         for unit in &self.units {
             let id = unit.to_string();
             text.section("[[lun]]", Some(("id", &id)), &UNIT_SECTION, unit);

@@ -361,6 +361,12 @@ pub enum Rule {
         /// The key that is missing.
         missing: &'static str,
     },
+    /// A key that says more of another one, which is not there.
+    #[error("this needs {missing:?} beside it; give that too, or remove this")]
+    NotAlone {
+        /// The key that is missing.
+        missing: &'static str,
+    },
     /// Two things of one kind with one name.
     #[error("{what} {name:?} is already used at {first}; give each its own")]
     Twice {

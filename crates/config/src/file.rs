@@ -15,7 +15,7 @@ use crate::{
     ChapAlgorithm, Cidr, Coalescing, ConfigError, DigestPolicy, Group, GroupIndex, HostPort,
     InitiatorMatch, IscsiName, Limits, LogLevel, LunNumber, Model, Mutual, Naa, NamePattern, Place,
     Portal, Rule, SecretFile, Serial, Server, StoreSpec, Target, TargetIndex, TargetLun, Unit,
-    UnitIndex, User, UserIndex, address, admin, shorthand,
+    UnitIndex, User, UserIndex, address, admin, confine, shorthand,
 };
 
 /// Longest `id` of a unit or group in bytes.
@@ -57,6 +57,7 @@ impl Model {
             server: read_server(&top, directory, &user_names)?,
             limits: read_limits(&top)?,
             admin: admin::read(&top, directory)?,
+            confine: confine::read(&top, directory)?,
             units,
             users,
             groups,

@@ -15,6 +15,7 @@
 mod access;
 mod address;
 mod admin;
+mod confine;
 mod diff;
 mod edit;
 mod effective;
@@ -38,6 +39,7 @@ mod warning;
 pub use access::{Authentication, Denial, Initiator, LunEntry, LunMap};
 pub use address::{Cidr, HostPort, ISCSI_PORT};
 pub use admin::{Admin, AdminListener, Certificate};
+pub use confine::{Account, Confine, Root};
 pub use diff::{Difference, Differences, InTarget, KeyChange, Renamed, diff, diff_with_secrets};
 pub use edit::{Draft, EditError};
 pub use error::{ConfigError, Rule};

@@ -7,8 +7,8 @@ use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use crate::{
-    Admin, Cidr, ConfigError, HostPort, IscsiName, Limits, Naa, NamePattern, Place, Rule, Serial,
-    StoreSpec,
+    Admin, Cidr, ConfigError, Confine, HostPort, IscsiName, Limits, Naa, NamePattern, Place, Rule,
+    Serial, StoreSpec,
 };
 
 /// What Tarn is to serve. Checked: only [`Model::from_toml`] and [`Model::from_stores`] make one.
@@ -17,6 +17,7 @@ pub struct Model {
     pub(crate) server: Server,
     pub(crate) limits: Limits,
     pub(crate) admin: Admin,
+    pub(crate) confine: Confine,
     pub(crate) units: Vec<Unit>,
     pub(crate) users: Vec<User>,
     pub(crate) groups: Vec<Group>,
@@ -414,6 +415,11 @@ impl Model {
     /// How administrators reach the daemon.
     pub fn admin(&self) -> &Admin {
         &self.admin
+    }
+
+    /// What the process gives up once it serves.
+    pub fn confine(&self) -> &Confine {
+        &self.confine
     }
 
     /// All units, by the position of their index.

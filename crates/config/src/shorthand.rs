@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::error::At as _;
 use crate::{
-    Admin, ChapAlgorithm, ConfigError, ISCSI_PORT, IscsiName, Limits, LunNumber, Model, Place,
-    Portal, Rule, Server, StoreSpec, Target, TargetIndex, TargetLun, Unit, UnitIndex, address,
+    Admin, ChapAlgorithm, ConfigError, Confine, ISCSI_PORT, IscsiName, Limits, LunNumber, Model,
+    Place, Portal, Rule, Server, StoreSpec, Target, TargetIndex, TargetLun, Unit, UnitIndex,
+    address,
 };
 
 /// Where a target is reached that nobody gave a portal.
@@ -84,6 +85,7 @@ impl Model {
             server: Server::default(),
             limits: Limits::default(),
             admin: Admin::default(),
+            confine: Confine::default(),
             units,
             users: Vec::new(),
             groups: Vec::new(),

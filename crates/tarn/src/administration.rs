@@ -7,6 +7,7 @@ use std::sync::Arc;
 use admin::{Admin, AdminHandle, Certificate, ListenError, Listeners, Settings, SocketFile};
 use api::control::Control;
 use config::Model;
+use confine::inherited::Inherited;
 
 use crate::environment::SOCKET_NAME;
 use crate::{Environment, StartError};
@@ -52,6 +53,7 @@ impl Doors {
         model: &Model,
         socket: &SocketPath,
         state: &Path,
+        inherited: &Inherited,
     ) -> Result<Option<Self>, StartError> {
         let admin = model.admin();
         if !admin.is_enabled {
@@ -59,10 +61,14 @@ impl Doors {
         }
         let mut listeners = Listeners::default();
         for listener in &admin.listen {
-            let bound = admin::tcp(listener.bind).map_err(|source| StartError::AdminAddress {
+            let failed = |source| StartError::AdminAddress {
                 place: listener.place.clone(),
                 source,
-            })?;
+            };
+            let bound = match inherited.at(listener.bind).map_err(StartError::Inherited)? {
+                Some(bound) => bound,
+                None => admin::tcp(listener.bind).map_err(failed)?,
+            };
             listeners.tcp.push(bound.into());
         }
         let socket = match socket {
@@ -93,6 +99,11 @@ impl Doors {
             },
             socket,
         }))
+    }
+
+    /// Where the socket is.
+    pub(crate) fn socket(&self) -> Option<&Path> {
+        self.socket.as_ref().map(SocketFile::path)
     }
 
     /// Answers from now on.
@@ -197,9 +208,9 @@ mod tests {
         let (first, second) = (scratch.path().join("a.sock"), scratch.path().join("b.sock"));
         let taken = admin::unix(&first).unwrap();
         let named = SocketPath::Named(first.clone());
-        assert!(Doors::open(&model(""), &named, scratch.path()).is_err());
+        assert!(Doors::open(&model(""), &named, scratch.path(), &Inherited::default()).is_err());
         let usual = SocketPath::FirstOf(vec![first, second.clone()]);
-        let doors = Doors::open(&model(""), &usual, scratch.path()).unwrap();
+        let doors = Doors::open(&model(""), &usual, scratch.path(), &Inherited::default()).unwrap();
         assert!(second.exists());
         drop((doors, taken));
         assert!(!second.exists());
@@ -210,7 +221,12 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.path().join("a.sock");
         let off = model("[admin]\nenabled = false\n");
-        let doors = Doors::open(&off, &SocketPath::Named(path.clone()), scratch.path());
+        let doors = Doors::open(
+            &off,
+            &SocketPath::Named(path.clone()),
+            scratch.path(),
+            &Inherited::default(),
+        );
         assert!(doors.unwrap().is_none());
         assert!(!path.exists());
     }

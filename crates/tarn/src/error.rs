@@ -183,6 +183,80 @@ pub enum StartError {
         source: reactor::net::BindError,
     },
 
+    // Confinement.
+    /// There is no such user.
+    #[error("{place}")]
+    Account {
+        /// Where it is named.
+        place: Place,
+        /// What is missing.
+        source: confine::account::AccountError,
+    },
+    /// Only root becomes another user.
+    #[error("{place}: only root can become user {user}; start Tarn as root, or remove this")]
+    NotRoot {
+        /// Where the user is named.
+        place: Place,
+        /// The user.
+        user: String,
+    },
+    /// A root that is not there.
+    #[error("{place}: cannot look at root {}, make it or remove it from the list", path.display())]
+    RootMissing {
+        /// Where it is named.
+        place: Place,
+        /// The path.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A store outside the roots.
+    #[error(
+        "{place}: {} lies outside the roots ({roots}); move it there, or name its directory in confine.roots and restart Tarn",
+        path.display()
+    )]
+    StoreOutside {
+        /// Where the store is named.
+        place: Place,
+        /// Its path.
+        path: PathBuf,
+        /// The roots.
+        roots: String,
+    },
+    /// The user that Tarn becomes cannot read its configuration.
+    #[error(
+        "the user of confine.user cannot read {path}, which a reload needs; give it the file and its directory (chown)",
+        path = path.display()
+    )]
+    Hidden {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Rights cannot be given up.
+    #[error("cannot give up rights")]
+    Confine(#[source] io::Error),
+    /// Files cannot be given up.
+    #[error("cannot be confined to confine.roots; remove that to serve without")]
+    ConfineFiles(#[source] confine::files::FilesError),
+    /// System calls cannot be given up.
+    #[error("cannot be confined; set confine.seccomp = false to serve without")]
+    ConfineCalls(#[source] confine::calls::CallsError),
+    /// The kernel cannot confine, and the configuration wants it.
+    #[error(
+        "this kernel cannot confine {what}; take one that can, or set confine.required = false"
+    )]
+    Unconfined {
+        /// What.
+        what: &'static str,
+    },
+    /// What the service manager passed on is no socket of ours.
+    #[error(
+        "cannot take over the sockets of LISTEN_FDS; pass sockets that listen for TCP connections"
+    )]
+    Inherited(#[source] io::Error),
+
     // State.
     /// There is no default for this user.
     #[error("no place for the state directory, as HOME is not set; give --state DIR")]

@@ -13,6 +13,7 @@ mod administration;
 pub mod banner;
 mod bench;
 pub mod cli;
+mod confinement;
 mod daemon;
 pub mod environment;
 pub mod error;
@@ -36,6 +37,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
+use confine::inherited::Inherited;
 
 pub use crate::bench::{BenchArgs, CpuList};
 pub use crate::mount::MountArgs;
@@ -82,12 +84,13 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn serve(args: &ServeArgs, environment: &Environment) -> anyhow::Result<()> {
+    let inherited = Inherited::take().map_err(StartError::Inherited)?;
     let prepared = prepare(args, environment)?;
     logging::start(&prepared.log)?;
     for warning in &prepared.warnings {
         tracing::warn!("{warning}");
     }
-    serve::serve(prepared)
+    serve::serve(prepared, inherited)
 }
 
 fn check(args: &CheckArgs, environment: &Environment) -> anyhow::Result<()> {

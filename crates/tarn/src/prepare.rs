@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use config::{IscsiName, Model, Place, Warning, default_target_name};
+use confine::privileges::opening;
 
 use crate::administration::SocketPath;
+use crate::confinement::{self, Reach};
 use crate::locate::{Location, locate_all};
 use crate::logging::LogFilter;
 use crate::secret::Secrets;
@@ -40,6 +42,10 @@ pub struct Prepared {
     pub text: String,
     /// The user this process runs as.
     pub uid: u32,
+    /// Whether it was started as another.
+    pub(crate) is_other_user: bool,
+    /// What stays within reach.
+    pub(crate) reach: Reach,
     /// What the command line has set.
     pub flags: Flags,
     /// Where the socket of the administration may be.
@@ -55,13 +61,16 @@ pub struct Prepared {
 pub fn prepare(args: &ServeArgs, environment: &Environment) -> Result<Prepared, StartError> {
     let (model, text) = read_model(args, environment)?;
     let log = LogFilter::choose(args.log, environment, model.server().log)?;
-    let secrets = Secrets::read(&model, environment.uid)?;
-    let locations = locate_all(&model)?;
+    let uid = confinement::become_user(&model, environment.uid)?;
+    let secrets = Secrets::read(&model, uid)?;
+    let locations = opening(|| locate_all(&model))?;
     let directory = match &model.server().state {
         Some(directory) => directory.clone(),
         None => environment.state_directory()?,
     };
-    let state = State::open(directory)?;
+    let state = opening(|| State::open(directory))?;
+    let file = args.config.as_deref();
+    let reach = opening(|| Reach::of(&model, file, Some(state.directory())))?;
     let identities = state.identities(&model, &locations, |_| None)?;
     Ok(Prepared {
         socket: SocketPath::choose(environment, &model, state.directory()),
@@ -73,7 +82,9 @@ pub fn prepare(args: &ServeArgs, environment: &Environment) -> Result<Prepared, 
         log,
         file: args.config.clone(),
         text,
-        uid: environment.uid,
+        uid,
+        is_other_user: uid != environment.uid,
+        reach,
         flags: Flags::of(args),
     })
 }
@@ -158,6 +169,7 @@ pub fn check(args: &CheckArgs, environment: &Environment) -> Result<String, Star
     let (model, _) = read_file(&args.file)?;
     Secrets::read(&model, environment.uid)?;
     let locations = locate_all(&model)?;
+    Reach::of(&model, Some(&args.file), None)?;
     Ok(report(&args.file, &model, &locations))
 }
 

@@ -8,11 +8,14 @@ use std::time::Duration;
 
 use api::control::Control;
 use config::Model;
+use confine::inherited::Inherited;
+use confine::privileges::opening;
 use reactor::Listener;
 use target::{Coalescing, DataPlane, Plan, PortalIndex, Settings, TargetIndex, UnitIndex};
 
 use crate::administration::Doors;
 use crate::banner::{BoundPortal, ServedUnit, banner};
+use crate::confinement::Rest;
 use crate::daemon::{
     self, Daemon, Events, PortNumbers, Running, RunningListener, RunningUnit, bind, open_store,
     unit_plan,
@@ -26,16 +29,25 @@ use crate::{StartError, say, service};
 /// # Errors
 ///
 /// A [`StartError`] when something must be put right first; anything else when the machine fails.
-pub(crate) fn serve(prepared: Prepared) -> anyhow::Result<()> {
+pub(crate) fn serve(prepared: Prepared, inherited: Inherited) -> anyhow::Result<()> {
     let signals = Signals::catch()?;
     let settings = settings(&prepared.model)?;
     let cores = settings.cores;
-    let doors = Doors::open(
-        &prepared.model,
-        &prepared.socket,
-        prepared.state.directory(),
-    )?;
-    let (running, listeners) = open(&prepared)?;
+    let (doors, (running, listeners)) = opening(|| {
+        let (model, state) = (&prepared.model, prepared.state.directory());
+        let doors = Doors::open(model, &prepared.socket, state, &inherited)?;
+        Ok::<_, StartError>((doors, open(&prepared, &inherited)?))
+    })?;
+    tell_unused(&inherited, &prepared.model);
+    let rest = Rest {
+        model: &prepared.model,
+        reach: &prepared.reach,
+        is_other_user: prepared.is_other_user,
+        file: prepared.file.as_deref(),
+        state: prepared.state.directory(),
+        socket: doors.as_ref().and_then(Doors::socket),
+    };
+    rest.give_up()?;
     let portals = bound_portals(&running.model, &running.bound());
     let text = banner(&running.model, &served_units(&running), &portals);
     let mut units = Vec::new();
@@ -69,6 +81,8 @@ pub(crate) fn serve(prepared: Prepared) -> anyhow::Result<()> {
         text: prepared.text,
         uid: prepared.uid,
         flags: prepared.flags,
+        reach: prepared.reach,
+        inherited,
         cores,
         events,
     })?);
@@ -105,7 +119,10 @@ fn reload(daemon: &Daemon) {
 }
 
 /// Opens every store and binds every address, once.
-fn open(prepared: &Prepared) -> Result<(Running, Vec<Listener>), StartError> {
+fn open(
+    prepared: &Prepared,
+    inherited: &Inherited,
+) -> Result<(Running, Vec<Listener>), StartError> {
     let model = &prepared.model;
     let mut units = Vec::new();
     for ((index, unit), identity) in (0..).zip(model.units()).zip(&prepared.identities) {
@@ -118,7 +135,7 @@ fn open(prepared: &Prepared) -> Result<(Running, Vec<Listener>), StartError> {
     prepared.note_files()?;
     let (mut running_listeners, mut listeners) = (Vec::new(), Vec::new());
     for (index, wanted) in (0..).zip(model.listeners()) {
-        let listener = bind(&wanted)?;
+        let listener = bind(&wanted, inherited)?;
         running_listeners.push(RunningListener {
             index: PortalIndex(index),
             wanted: wanted.bind,
@@ -139,6 +156,17 @@ fn open(prepared: &Prepared) -> Result<(Running, Vec<Listener>), StartError> {
         listeners: running_listeners,
     };
     Ok((running, listeners))
+}
+
+/// A socket that nothing asks for is a slip of the finger, most likely in the port.
+fn tell_unused(inherited: &Inherited, model: &Model) {
+    let listeners = model.listeners();
+    let portals = listeners.iter().map(|listener| listener.bind);
+    let admin = model.admin().listen.iter().map(|listener| listener.bind);
+    let used: Vec<SocketAddr> = portals.chain(admin).collect();
+    for address in inherited.addresses().filter(|it| !used.contains(it)) {
+        tracing::warn!(%address, "no portal has this socket of the service manager; name its very address");
+    }
 }
 
 fn bound_portals(model: &Model, bound: &[Vec<SocketAddr>]) -> Vec<BoundPortal> {

@@ -156,7 +156,7 @@ fn a_wrong_file_is_named_with_its_line() {
     for (text, expected) in [
         (
             format!("{unit}{target}[web]\n"),
-            "t.toml:7: unknown key \"web\"; known here: lun, target, user, group, server, limits, admin",
+            "t.toml:7: unknown key \"web\"; known here: lun, target, user, group, server, limits, admin, confine",
         ),
         (
             format!("{unit}sise = 1\n{target}"),

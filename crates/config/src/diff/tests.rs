@@ -36,6 +36,7 @@ fn words(from: &str, to: &str) -> Vec<String> {
     words.extend(differences.server.iter().map(KeyChange::to_string));
     words.extend(differences.limits.iter().map(KeyChange::to_string));
     words.extend(differences.admin.iter().map(KeyChange::to_string));
+    words.extend(differences.confine.iter().map(KeyChange::to_string));
     words
 }
 

@@ -171,7 +171,7 @@ fn errors_name_the_line_the_key_and_the_remedy() {
         ),
         (
             "[web]\nlisten = \"x\"\n",
-            "t.toml:1: unknown key \"web\"; known here: lun, target, user, group, server, limits, admin",
+            "t.toml:1: unknown key \"web\"; known here: lun, target, user, group, server, limits, admin, confine",
         ),
         (
             "\n\n[[lun]]\nid = \"a\"\n",

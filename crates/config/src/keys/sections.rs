@@ -18,6 +18,7 @@ pub const SECTIONS: &[SectionKeys] = &[
     SECTION_SERVER,
     SECTION_LIMITS,
     SECTION_ADMIN,
+    SECTION_CONFINE,
 ];
 
 /// The sections themselves.
@@ -106,6 +107,16 @@ pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
             Fallback::Words("defaults"),
             "How administrators reach the daemon.",
             "who administers from another machine",
+        ),
+        key(
+            "confine",
+            Form::Table {
+                words: "`[confine]`, once",
+                keys: &SECTION_CONFINE,
+            },
+            Fallback::Words("defaults"),
+            "What the process gives up once it serves.",
+            "who serves machines that are not trusted",
         ),
     ],
 };
@@ -540,6 +551,56 @@ pub(crate) const SECTION_ADMIN: SectionKeys = SectionKeys {
     ],
 };
 
+/// What is given up.
+pub(crate) const SECTION_CONFINE: SectionKeys = SectionKeys {
+    heading: "[confine]",
+    meaning: "What the process gives up once it serves, so that whoever takes it over gets little.",
+    keys: &[
+        key(
+            "user",
+            ACCOUNT,
+            Fallback::Words("stays who it is"),
+            "The user to become when Tarn is started as root: stores and ports are opened first. It must be able to read the file and its secrets, and own the state directory.",
+            "who starts Tarn as root, without a service manager that does this",
+        ),
+        key(
+            "group",
+            ACCOUNT,
+            Fallback::Words("that of the user"),
+            "The group to be in, besides those that list the user in `/etc/group`.",
+            "who has devices that belong to a group",
+        ),
+        key(
+            "roots",
+            Form::List {
+                words: "list of directories or devices",
+                entries: &[PATH],
+            },
+            Fallback::Words("stores may lie anywhere"),
+            "Where stores may lie. A store elsewhere is refused, and the kernel keeps the process (Landlock) from everything that is neither here nor in the directories of the state, the file, its secrets and the socket, from starting programs, and from connecting to other machines. A relative path is taken from the directory of the file.",
+            "who serves machines that are not trusted",
+        ),
+        key(
+            "seccomp",
+            Form::Flag,
+            Fallback::Value("true"),
+            "Whether system calls that Tarn does not make fail; the log names each.",
+            "who runs it under a debugger or an odd C library",
+        ),
+        key(
+            "required",
+            Form::Flag,
+            Fallback::Value("false"),
+            "Whether a kernel that cannot do this keeps Tarn from starting; otherwise it warns.",
+            "who would rather not serve than serve unconfined",
+        ),
+    ],
+};
+
+const ACCOUNT: Form = Form::Text {
+    words: "name or number",
+    pattern: ANYTHING,
+};
 const ID: Form = Form::Text {
     words: "name, 1 to 64 of `a-z A-Z 0-9 - _ .`",
     pattern: ID_PATTERN,

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use config::Model;
+use confine::inherited::Inherited;
 use reactor::Listener;
 use target::{Access, Grant, Handle, NoAnswer, PortalIndex, SessionReport, TargetIndex, UnitIndex};
 
@@ -52,6 +53,7 @@ pub(super) fn prepare(
     units: &Match,
     state: &State,
     uid: u32,
+    inherited: &Inherited,
 ) -> Result<Prepared, StartError> {
     let secrets = Secrets::read(&model, uid)?;
     let locations = locate_all(&model)?;
@@ -108,7 +110,7 @@ pub(super) fn prepare(
         .map(|unit| unit.index)
         .collect();
     number_targets(&mut running, old);
-    let (opened, closed) = open_listeners(&mut running, old)?;
+    let (opened, closed) = open_listeners(&mut running, old, inherited)?;
     Ok(Prepared {
         added: prepared.added,
         grown: prepared.grown,
@@ -157,6 +159,7 @@ fn number_targets(running: &mut Running, old: &Running) {
 fn open_listeners(
     running: &mut Running,
     old: &Running,
+    inherited: &Inherited,
 ) -> Result<(Vec<Listener>, Vec<PortalIndex>), StartError> {
     let mut opened = Vec::new();
     for wanted in running.model.listeners() {
@@ -164,7 +167,7 @@ fn open_listeners(
         let listener = match old.listeners.iter().find(same) {
             Some(same) => *same,
             None => {
-                let listener = bind(&wanted)?;
+                let listener = bind(&wanted, inherited)?;
                 let bound = listener.local_address();
                 opened.push(listener);
                 RunningListener {

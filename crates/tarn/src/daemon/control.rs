@@ -11,6 +11,7 @@ use api::problem::{Problem, ProblemKind};
 use api::stats::Stats;
 use api::view;
 use config::Model;
+use confine::inherited::Inherited;
 use target::{Handle, NoAnswer, SessionReport};
 
 use super::apply::{self, Prepared};
@@ -20,6 +21,7 @@ use super::paced::Paced;
 use super::running::Running;
 use super::steps::{self, Facts, Match};
 use super::{secrets, stats, views};
+use crate::confinement::Reach;
 use crate::prepare::Flags;
 use crate::secret::Secrets;
 use crate::state::{State, replace_file};
@@ -44,6 +46,8 @@ pub(crate) struct Daemon {
     pub(super) file: Option<PathBuf>,
     uid: u32,
     flags: Flags,
+    reach: Reach,
+    inherited: Inherited,
     pub(super) cores: usize,
     pub(super) started: SystemTime,
     pub(super) events: Arc<Events>,
@@ -61,6 +65,8 @@ pub(crate) struct Parts {
     pub(crate) text: String,
     pub(crate) uid: u32,
     pub(crate) flags: Flags,
+    pub(crate) reach: Reach,
+    pub(crate) inherited: Inherited,
     pub(crate) cores: usize,
     pub(crate) events: Arc<Events>,
 }
@@ -120,6 +126,8 @@ impl Daemon {
             file: parts.file,
             uid: parts.uid,
             flags: parts.flags,
+            reach: parts.reach,
+            inherited: parts.inherited,
             cores: parts.cores,
             started,
             events: parts.events,
@@ -190,6 +198,7 @@ impl Daemon {
         })?;
         self.flags.work_into(&mut model);
         let old = &now.running;
+        self.reach.check_secrets(&model)?;
         let secrets = Secrets::read(&model, self.uid)
             .map_err(|error| Problem::new(ProblemKind::InvalidConfig, error.to_string()))?;
         let size_of = |at: usize| old.units[at].store.capabilities().size_bytes;
@@ -199,6 +208,7 @@ impl Daemon {
         let units = Match::of(&old.model, &model, &differences);
         let facts = Facts { size_of };
         let mut steps = steps::steps(&old.model, &model, &differences, &facts);
+        self.reach.refuse(&mut steps, &model);
         let ended = self.sessions_that_end(old, &model, &units, &secrets)?;
         views::name_ended(&mut steps, old, ended);
         let is_applicable = steps.iter().all(|step| step.effect != Effect::Refused);
@@ -288,7 +298,8 @@ impl Daemon {
     ) -> Result<Prepared, Problem> {
         let failed = |detail: String| Problem::new(ProblemKind::ApplyFailed, detail);
         let Planned { model, units, .. } = planned;
-        let mut prepared = apply::prepare(&now.running, model, &units, &self.state, self.uid)
+        let (old, state) = (&now.running, &self.state);
+        let mut prepared = apply::prepare(old, model, &units, state, self.uid, &self.inherited)
             .map_err(|error| failed(crate::error::chain(&error)))?;
         prepared.add_units(&self.plane).map_err(failed)?;
         let saved = self.save(history, record, &now.document.text);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::StoreSpec;
+use confine::inherited::Inherited;
 use reactor::Listener;
 use reactor::net::BindError;
 use store::{OpenError, OpenFailure, OpenOptions, SharedStore};
@@ -23,7 +24,18 @@ pub(crate) fn open_store(unit: &config::Unit) -> Result<Arc<dyn SharedStore>, St
 }
 
 /// Binds an address.
-pub(crate) fn bind(wanted: &config::Listener) -> Result<Listener, StartError> {
+///
+/// One that the service manager has bound is taken over.
+pub(crate) fn bind(
+    wanted: &config::Listener,
+    inherited: &Inherited,
+) -> Result<Listener, StartError> {
+    let passed = inherited
+        .at(wanted.bind)
+        .and_then(|socket| socket.map(Listener::try_from).transpose());
+    if let Some(listener) = passed.map_err(StartError::Inherited)? {
+        return Ok(listener);
+    }
     let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
     let bind = || Listener::bind(wanted.bind, BACKLOG);
     patiently(bind, is_in_use).map_err(|source| StartError::Bind {

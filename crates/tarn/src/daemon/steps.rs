@@ -154,6 +154,9 @@ pub(super) fn steps<F: Fn(usize) -> u64>(
             (!is_online).then_some(RESTART),
         ));
     }
+    for change in &differences.confine {
+        steps.push(key_step(Kind::Confine, change, Some(RESTART)));
+    }
     steps
 }
 
@@ -376,6 +379,11 @@ queue_depth = 32
                 "[limits]",
                 "[server]\ncores = 3\n[limits]",
                 (Change, Kind::Server, Refused),
+            ),
+            (
+                "[limits]",
+                "[confine]\nseccomp = false\n[limits]",
+                (Change, Kind::Confine, Refused),
             ),
             (
                 "[limits]",

@@ -54,6 +54,7 @@ pub(super) fn step_line(step: &Step) -> String {
         Kind::Server => "server key",
         Kind::Limits => "limit",
         Kind::Admin => "admin key",
+        Kind::Confine => "confine key",
     };
     let what = format!("{action} {kind} {}", step.name);
     if step.detail.is_empty() {

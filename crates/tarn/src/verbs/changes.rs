@@ -26,6 +26,7 @@ const fn noun(kind: Kind) -> &'static str {
         Kind::Server => "server",
         Kind::Limits => "limits",
         Kind::Admin => "admin",
+        Kind::Confine => "confine",
     }
 }
 

@@ -1,0 +1,387 @@
+//! The table of allowed system calls, by who needs them.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
+
+/// A system call: its number and its name in the C library's headers.
+type Call = (libc::c_long, &'static str);
+
+macro_rules! calls {
+    ($($call:ident),* $(,)?) => {
+        &[$((libc::$call, stringify!($call))),*]
+    };
+}
+
+/// The rings of the data plane, and what wakes them. Without conditions: they are on the path of I/O, and
+/// the kernel remembers the answer for calls without.
+const RINGS: &[Call] = calls![
+    SYS_io_uring_setup,
+    SYS_io_uring_enter,
+    SYS_io_uring_register,
+    SYS_eventfd2,
+    SYS_read,
+    SYS_write,
+];
+
+/// Stores, state and configuration.
+const FILES: &[Call] = calls![
+    SYS_openat,
+    SYS_openat2,
+    SYS_close,
+    SYS_close_range,
+    SYS_readv,
+    SYS_writev,
+    SYS_pread64,
+    SYS_pwrite64,
+    SYS_preadv,
+    SYS_pwritev,
+    SYS_preadv2,
+    SYS_pwritev2,
+    SYS_lseek,
+    SYS_fsync,
+    SYS_fdatasync,
+    SYS_sync_file_range,
+    SYS_syncfs,
+    SYS_ftruncate,
+    SYS_fallocate,
+    SYS_fadvise64,
+    SYS_copy_file_range,
+    SYS_sendfile,
+    SYS_splice,
+    SYS_flock,
+    SYS_fcntl,
+    SYS_dup,
+    SYS_dup3,
+    SYS_fstat,
+    SYS_newfstatat,
+    SYS_statx,
+    SYS_fstatfs,
+    SYS_statfs,
+    SYS_getdents64,
+    SYS_readlinkat,
+    SYS_faccessat,
+    SYS_faccessat2,
+    SYS_renameat,
+    SYS_renameat2,
+    SYS_unlinkat,
+    SYS_linkat,
+    SYS_symlinkat,
+    SYS_mkdirat,
+    SYS_fchmod,
+    SYS_fchmodat,
+    SYS_fchown,
+    SYS_utimensat,
+    SYS_umask,
+    SYS_getcwd,
+];
+
+/// Portals, the administration, the service manager.
+const SOCKETS: &[Call] = calls![
+    SYS_bind,
+    SYS_listen,
+    SYS_accept,
+    SYS_accept4,
+    SYS_connect,
+    SYS_shutdown,
+    SYS_getsockname,
+    SYS_getpeername,
+    SYS_getsockopt,
+    SYS_setsockopt,
+    SYS_sendto,
+    SYS_sendmsg,
+    SYS_sendmmsg,
+    SYS_recvfrom,
+    SYS_recvmsg,
+    SYS_recvmmsg,
+    SYS_socketpair,
+    SYS_pipe2,
+    SYS_epoll_create1,
+    SYS_epoll_ctl,
+    SYS_epoll_pwait,
+    SYS_epoll_pwait2,
+    SYS_ppoll,
+    SYS_pselect6,
+    SYS_timerfd_create,
+    SYS_timerfd_settime,
+    SYS_signalfd4,
+];
+
+/// Memory, but none that can be executed.
+const MEMORY: &[Call] = calls![
+    SYS_brk,
+    SYS_munmap,
+    SYS_mremap,
+    SYS_madvise,
+    SYS_mincore,
+    SYS_mlock,
+    SYS_munlock,
+    SYS_msync,
+    SYS_memfd_create,
+];
+
+/// Threads, time, signals, and what a process may know of itself.
+const PROCESS: &[Call] = calls![
+    SYS_futex,
+    SYS_futex_waitv,
+    SYS_set_robust_list,
+    SYS_get_robust_list,
+    SYS_set_tid_address,
+    SYS_rseq,
+    SYS_membarrier,
+    // Filtered by the other filter, which says that it does not exist.
+    SYS_clone3,
+    SYS_exit,
+    SYS_exit_group,
+    SYS_sched_yield,
+    SYS_sched_getaffinity,
+    SYS_sched_setaffinity,
+    SYS_getcpu,
+    SYS_clock_gettime,
+    SYS_clock_getres,
+    SYS_clock_nanosleep,
+    SYS_nanosleep,
+    SYS_gettimeofday,
+    SYS_rt_sigaction,
+    SYS_rt_sigprocmask,
+    SYS_rt_sigreturn,
+    SYS_rt_sigpending,
+    SYS_rt_sigtimedwait,
+    SYS_sigaltstack,
+    SYS_restart_syscall,
+    SYS_getpid,
+    SYS_getppid,
+    SYS_gettid,
+    SYS_getuid,
+    SYS_geteuid,
+    SYS_getgid,
+    SYS_getegid,
+    SYS_capget,
+    SYS_getrandom,
+    SYS_uname,
+    SYS_sysinfo,
+    SYS_times,
+    SYS_getrusage,
+    SYS_getrlimit,
+    SYS_prlimit64,
+];
+
+/// What the older of two calls is still used for; newer architectures do not have them.
+#[cfg(target_arch = "x86_64")]
+const OLDER: &[Call] = calls![
+    SYS_open,
+    SYS_stat,
+    SYS_lstat,
+    SYS_access,
+    SYS_readlink,
+    SYS_rename,
+    SYS_unlink,
+    SYS_link,
+    SYS_mkdir,
+    SYS_rmdir,
+    SYS_chmod,
+    SYS_dup2,
+    SYS_pipe,
+    SYS_poll,
+    SYS_select,
+    SYS_epoll_create,
+    SYS_epoll_wait,
+    SYS_eventfd,
+    SYS_time,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OLDER: &[Call] = &[];
+
+/// What is refused and worth a name when it is tried.
+const REFUSED: &[Call] = calls![
+    SYS_execve,
+    SYS_execveat,
+    SYS_ptrace,
+    SYS_process_vm_readv,
+    SYS_process_vm_writev,
+    SYS_kill,
+    SYS_tkill,
+    SYS_rt_sigqueueinfo,
+    SYS_mount,
+    SYS_umount2,
+    SYS_pivot_root,
+    SYS_chroot,
+    SYS_unshare,
+    SYS_setns,
+    SYS_bpf,
+    SYS_perf_event_open,
+    SYS_keyctl,
+    SYS_add_key,
+    SYS_init_module,
+    SYS_finit_module,
+    SYS_kexec_load,
+    SYS_reboot,
+    SYS_setuid,
+    SYS_setgid,
+    SYS_setresuid,
+    SYS_setresgid,
+    SYS_setgroups,
+    SYS_capset,
+    SYS_seccomp,
+    SYS_userfaultfd,
+    SYS_personality,
+    SYS_mknodat,
+    SYS_fchownat,
+    SYS_chdir,
+    SYS_fchdir,
+    SYS_pidfd_open,
+    SYS_process_madvise,
+    SYS_wait4,
+    SYS_sethostname,
+    SYS_swapon,
+];
+
+/// What an argument must be.
+enum Argument {
+    /// One of these.
+    OneOf(&'static [u64]),
+    /// This process.
+    OwnPid,
+    /// With `mask`, this value.
+    Masked { mask: u64, value: u64 },
+}
+
+/// Calls that are allowed with certain arguments alone: the argument's position, and what it must be.
+const WITH_CONDITIONS: &[(Call, u8, Argument)] = &[
+    // A thread, no process and no namespace.
+    (
+        (libc::SYS_clone, "SYS_clone"),
+        0,
+        Argument::Masked {
+            mask: bits(libc::CLONE_THREAD | NAMESPACES),
+            value: bits(libc::CLONE_THREAD),
+        },
+    ),
+    (
+        (libc::SYS_socket, "SYS_socket"),
+        0,
+        Argument::OneOf(&[
+            bits(libc::AF_UNIX),
+            bits(libc::AF_INET),
+            bits(libc::AF_INET6),
+        ]),
+    ),
+    ((libc::SYS_mmap, "SYS_mmap"), 2, NOT_EXECUTABLE),
+    ((libc::SYS_mprotect, "SYS_mprotect"), 2, NOT_EXECUTABLE),
+    // abort and raise.
+    ((libc::SYS_tgkill, "SYS_tgkill"), 0, Argument::OwnPid),
+    (
+        (libc::SYS_prctl, "SYS_prctl"),
+        0,
+        Argument::OneOf(&[bits(libc::PR_SET_NAME), bits(libc::PR_SET_VMA)]),
+    ),
+    ((libc::SYS_ioctl, "SYS_ioctl"), 1, Argument::OneOf(CONTROLS)),
+];
+
+const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET;
+
+const NOT_EXECUTABLE: Argument = Argument::Masked {
+    mask: bits(libc::PROT_EXEC),
+    value: 0,
+};
+
+/// Whether a stream is a terminal; whether a descriptor waits; what a block device is and can.
+///
+/// Spec: linux/fs.h, asm-generic/ioctls.h.
+const CONTROLS: &[u64] = &[
+    0x5401,      // TCGETS
+    0x5413,      // TIOCGWINSZ
+    0x5421,      // FIONBIO
+    0x5451,      // FIOCLEX
+    0x541b,      // FIONREAD
+    0x125e,      // BLKROGET
+    0x1268,      // BLKSSZGET
+    0x1277,      // BLKDISCARD
+    0x1278,      // BLKIOMIN
+    0x1279,      // BLKIOOPT
+    0x127b,      // BLKPBSZGET
+    0x127f,      // BLKZEROOUT
+    0x8008_1272, // BLKGETSIZE64
+];
+
+const fn bits(number: libc::c_int) -> u64 {
+    number.unsigned_abs() as u64
+}
+
+/// The table as the filter's builder takes it: a call without rules is allowed as it is.
+pub(super) fn rules(
+    own_pid: u32,
+) -> Result<BTreeMap<libc::c_long, Vec<SeccompRule>>, BackendError> {
+    let plain = [RINGS, FILES, SOCKETS, MEMORY, PROCESS, OLDER];
+    let plain = plain.into_iter().flatten();
+    let mut rules: BTreeMap<_, _> = plain.map(|(number, _)| (*number, Vec::new())).collect();
+    for ((number, _), position, argument) in WITH_CONDITIONS {
+        rules.insert(*number, conditions(*position, argument, own_pid)?);
+    }
+    Ok(rules)
+}
+
+fn conditions(
+    position: u8,
+    argument: &Argument,
+    own_pid: u32,
+) -> Result<Vec<SeccompRule>, BackendError> {
+    let rule = |operator, value| {
+        let condition = SeccompCondition::new(position, SeccompCmpArgLen::Dword, operator, value)?;
+        SeccompRule::new(vec![condition])
+    };
+    match argument {
+        Argument::OneOf(values) => {
+            let rules = values.iter().map(|value| rule(SeccompCmpOp::Eq, *value));
+            rules.collect()
+        }
+        Argument::OwnPid => Ok(vec![rule(SeccompCmpOp::Eq, u64::from(own_pid))?]),
+        Argument::Masked { mask, value } => Ok(vec![rule(SeccompCmpOp::MaskedEq(*mask), *value)?]),
+    }
+}
+
+/// The name of a call, where it is one of the table.
+pub(super) fn name(number: libc::c_long) -> Option<&'static str> {
+    let listed = [REFUSED, RINGS, FILES, SOCKETS, MEMORY, PROCESS, OLDER];
+    let mut listed = listed.into_iter().flatten();
+    let mut bounded = WITH_CONDITIONS.iter().map(|(call, _, _)| call);
+    let found = listed
+        .find(|call| call.0 == number)
+        .or_else(|| bounded.find(|call| call.0 == number))?;
+    found.1.strip_prefix("SYS_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_is_refused_is_allowed_somewhere_else() {
+        let rules = rules(1).unwrap();
+        for (number, name) in REFUSED {
+            assert!(!rules.contains_key(number), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_call_with_conditions_is_not_allowed_without_them() {
+        let rules = rules(1).unwrap();
+        for ((number, name), _, _) in WITH_CONDITIONS {
+            assert!(!rules[number].is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn calls_have_the_names_of_the_manual() {
+        assert_eq!(name(libc::SYS_execve), Some("execve"));
+        assert_eq!(name(libc::SYS_ioctl), Some("ioctl"));
+        assert_eq!(name(libc::SYS_io_uring_enter), Some("io_uring_enter"));
+        assert_eq!(name(-1), None);
+    }
+}

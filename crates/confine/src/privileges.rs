@@ -1,0 +1,105 @@
+//! Becoming an ordinary user, in two steps: what is opened at the start may belong to root still, and
+//! what is made belongs to the user already.
+
+use std::io;
+
+use rustix::process::{Gid, Uid};
+use rustix::thread::{
+    self, CapabilitySet, CapabilitySets, capability_is_in_bounding_set,
+    remove_capability_from_bounding_set,
+};
+
+use crate::account::Account;
+
+/// What opening needs: files and directories of others.
+const OPENING: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
+
+/// What may be wanted later: ports below 1024.
+const LOW_PORTS: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
+
+/// Capabilities that any kernel may have.
+const CAPABILITIES_MAX: u32 = 64;
+
+/// Whether this process may become another user.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Becomes the user. What is left of root's rights is ports below 1024, and [`opening`] for files; both
+/// until [`give_up`].
+///
+/// # Errors
+///
+/// This process may not.
+pub fn become_user(account: &Account) -> io::Result<()> {
+    let groups: Vec<Gid> = account.groups.iter().copied().map(Gid::from_raw).collect();
+    let (uid, gid) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid));
+    empty_bounding_set()?;
+    thread::set_thread_groups(&groups)?;
+    thread::set_thread_res_gid(gid, gid, gid)?;
+    thread::set_keep_capabilities(true)?;
+    thread::set_thread_res_uid(uid, uid, uid)?;
+    thread::set_keep_capabilities(false)?;
+    set_capabilities(LOW_PORTS, OPENING | LOW_PORTS)
+}
+
+/// Nothing that is started later gets more, whatever its file says.
+fn empty_bounding_set() -> io::Result<()> {
+    for number in 0..CAPABILITIES_MAX {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        // The kernel refuses to tell of those it does not have.
+        if capability_is_in_bounding_set(capability).unwrap_or(false) {
+            remove_capability_from_bounding_set(capability)?;
+        }
+    }
+    Ok(())
+}
+
+fn set_capabilities(effective: CapabilitySet, permitted: CapabilitySet) -> io::Result<()> {
+    let sets = CapabilitySets {
+        effective,
+        permitted,
+        inheritable: CapabilitySet::empty(),
+    };
+    Ok(thread::set_capabilities(None, sets)?)
+}
+
+/// Runs this with the right to open what belongs to others, where [`become_user`] has left it.
+pub fn opening<T>(open: impl FnOnce() -> T) -> T {
+    let before = thread::capabilities(None).ok();
+    let raised = before.filter(|sets| {
+        sets.permitted.contains(OPENING)
+            && set_capabilities(sets.effective | OPENING, sets.permitted).is_ok()
+    });
+    let result = open();
+    if let Some(sets) = raised
+        && let Err(error) = set_capabilities(sets.effective, sets.permitted)
+    {
+        // Giving up a right that one has cannot fail; going on with it would be a lie.
+        unreachable!("capabilities cannot be lowered: {error}");
+    }
+    result
+}
+
+/// Gives up what [`become_user`] has left, but for ports below 1024 if they are wanted.
+///
+/// # Errors
+///
+/// The kernel refuses, which it does not.
+pub fn give_up(keeps_low_ports: bool) -> io::Result<()> {
+    let kept = if keeps_low_ports {
+        LOW_PORTS
+    } else {
+        CapabilitySet::empty()
+    };
+    set_capabilities(kept, kept)
+}
+
+/// Nothing that is started later gets more rights than this process.
+///
+/// # Errors
+///
+/// The kernel refuses, which it does not.
+pub fn no_new_privileges() -> io::Result<()> {
+    Ok(thread::set_no_new_privs(true)?)
+}

@@ -1,0 +1,128 @@
+//! What was given up is gone. A process of its own gives it up, as nothing brings it back: this test's binary,
+//! started once more for the test that is ignored otherwise.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests, outside of #[test] functions"
+)]
+
+use std::io::ErrorKind::PermissionDenied;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::{env, fs, thread};
+
+use confine::files::{Right, Rule};
+use confine::{Enforced, calls, files, privileges};
+
+const DIRECTORY: &str = "CONFINE_TEST_DIRECTORY";
+
+/// Starts a test of this file in a process of its own, with a directory for it.
+fn in_a_process(test: &str) -> (Output, PathBuf) {
+    let name = format!("confine-{test}.{}", std::process::id());
+    let directory = env::temp_dir().join(name);
+    fs::create_dir_all(directory.join("in")).unwrap();
+    fs::write(directory.join("out"), "outside").unwrap();
+    fs::write(directory.join("in/there"), "inside").unwrap();
+    let output = Command::new(env::current_exe().unwrap())
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .env(DIRECTORY, &directory)
+        .output()
+        .unwrap();
+    (output, directory)
+}
+
+fn said(output: &Output) -> String {
+    let (out, err) = (&output.stdout, &output.stderr);
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(out),
+        String::from_utf8_lossy(err)
+    )
+}
+
+#[test]
+fn only_the_calls_of_the_table_are_left() {
+    let (output, directory) = in_a_process("gives_calls_up");
+    fs::remove_dir_all(directory).unwrap();
+    let said = said(&output);
+    assert!(output.status.success(), "{said}");
+    if said.contains("no seccomp here") {
+        return;
+    }
+    for name in ["execve", "socket", "unshare"] {
+        let found = said
+            .lines()
+            .find(|line| line.ends_with(&format!("({name}) refused")));
+        let line = found.unwrap_or_else(|| panic!("{name} is not told of:\n{said}"));
+        assert!(line.starts_with("confinement: system call "), "{line}");
+    }
+}
+
+#[test]
+#[ignore = "confines its process; the test above starts it"]
+fn gives_calls_up() {
+    if calls::restrict().unwrap() == Enforced::Not {
+        println!("no seccomp here");
+        return;
+    }
+    let error = Command::new("/bin/true").exec();
+    assert_eq!(error.kind(), PermissionDenied, "execve");
+    let netlink = rustix::net::AddressFamily::NETLINK;
+    let error = rustix::net::socket(netlink, rustix::net::SocketType::RAW, None).unwrap_err();
+    assert_eq!(error, rustix::io::Errno::PERM, "socket");
+    let network = rustix::thread::UnshareFlags::NEWUSER;
+    // SAFETY: the call is refused, and nothing of this thread changes.
+    let error = unsafe { rustix::thread::unshare_unsafe(network) }.unwrap_err();
+    assert_eq!(error, rustix::io::Errno::PERM, "unshare");
+
+    // What is needed is there: threads, files, sockets.
+    let directory = PathBuf::from(env::var_os(DIRECTORY).unwrap());
+    let work = move || {
+        fs::write(directory.join("in/new"), "x").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    };
+    thread::spawn(work).join().unwrap();
+}
+
+#[test]
+fn only_the_files_of_the_rules_are_left() {
+    let (output, directory) = in_a_process("gives_files_up");
+    fs::remove_dir_all(directory).unwrap();
+    let said = said(&output);
+    assert!(output.status.success(), "{said}");
+}
+
+#[test]
+#[ignore = "confines its process; the test above starts it"]
+fn gives_files_up() {
+    let directory = PathBuf::from(env::var_os(DIRECTORY).unwrap());
+    let rule = |path: PathBuf, right| Rule { path, right };
+    let rules = [
+        rule(directory.join("in"), Right::Store),
+        rule("/proc/self".into(), Right::Read),
+        rule(directory.join("nowhere"), Right::Keep),
+    ];
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    privileges::no_new_privileges().unwrap();
+    if files::restrict(&rules).unwrap() == Enforced::Not {
+        println!("no Landlock here");
+        return;
+    }
+    let refused = |path: &Path| fs::read(path).unwrap_err().kind() == PermissionDenied;
+    assert!(refused(&directory.join("out")));
+    assert!(refused(Path::new("/etc/passwd")));
+    assert!(fs::write(directory.join("out"), "x").is_err());
+    assert_eq!(fs::read(directory.join("in/there")).unwrap(), b"inside");
+    fs::write(directory.join("in/new"), "x").unwrap();
+    fs::rename(directory.join("in/new"), directory.join("in/newer")).unwrap();
+    fs::remove_file(directory.join("in/newer")).unwrap();
+    assert!(fs::read("/proc/self/status").is_ok());
+    assert!(Command::new("/bin/true").exec().kind() == PermissionDenied);
+    // Connections are governed since Landlock's fourth version.
+    if let Err(error) = TcpStream::connect(address) {
+        assert_eq!(error.kind(), PermissionDenied);
+    }
+}
