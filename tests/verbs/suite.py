@@ -7,7 +7,9 @@ code of every way to end.
 import json
 import os
 import pathlib
+import pty
 import re
+import select
 import socket
 import subprocess
 import sys
@@ -78,6 +80,37 @@ class Daemon(Tarn):
         for name in ("port", "port2"):
             got = got.replace(str(getattr(self, name)), name.upper())
         equal(got, expected.lstrip("\n"), f"tarn {' '.join(map(str, arguments))}")
+
+    def typed(self, *arguments, keys, code=DONE):
+        """Runs a verb on a terminal of its own where a person types: pairs of what must be seen first and what is typed
+        then. Returns all that the terminal showed."""
+        ours, theirs = pty.openpty()
+        with subprocess.Popen([BINARY, *map(str, arguments)], stdin=theirs, stdout=theirs, stderr=theirs,
+                              env=self.environment(), start_new_session=True) as process:
+            os.close(theirs)
+            try:
+                shown = self.type(ours, keys)
+                equal(process.wait(30), code, f"exit code of {arguments}: {shown!r}")
+            finally:
+                process.kill()
+                os.close(ours)
+        return shown.decode()
+
+    @staticmethod
+    def type(terminal, keys):
+        shown = b""
+        for awaited, text in [*keys, (None, None)]:
+            since = len(shown)
+            while awaited is None or awaited not in shown[since:]:
+                check(select.select([terminal], [], [], 20)[0], f"{awaited!r} is not in {shown!r}")
+                try:
+                    shown += os.read(terminal, 65536)
+                except OSError:     # the other side has closed
+                    check(awaited is None, f"{awaited!r} is not in {shown!r}")
+                    break
+            if text:
+                os.write(terminal, text)
+        return shown
 
     def revision(self):
         return self.json("status")["revision"]
@@ -441,6 +474,40 @@ def what_does_not_speak_the_api_ends_with_an_error():
                 server.join()
             equal(done.returncode, code, f"{answer!r}: {done.stderr}")
             equal(len(done.stderr.splitlines()), 1, f"lines of the error for {answer!r}: {done.stderr}")
+
+
+@test
+def a_person_is_asked_before_something_goes():
+    with Daemon() as daemon:
+        new = daemon.dir / "new.toml"
+        new.write_text((daemon.dir / "tarn.toml").read_text().replace("blade*", "blade7"))
+        shown = daemon.typed("apply", new, keys=[(b"[y/N]", b"n\n")], code=FAILED)
+        check("group blades" in shown and "nothing was changed" in shown, f"plan and answer: {shown!r}")
+        equal(daemon.revision(), 1, "revision after a no")
+        daemon.typed("apply", new, keys=[(b"[y/N]", b"y\n")])
+        equal(daemon.revision(), 2, "revision after a yes")
+        daemon.typed("rollback", keys=[(b"[y/N]", b"yes\n")])
+        daemon.typed("apply", new, "--yes", keys=[])
+        daemon.typed("group", "rm", "blades", keys=[(b"[y/N]", b"\n")], code=FAILED)
+        equal(daemon.revision(), 4, "revision at the end")
+
+
+@test
+def a_secret_is_typed_twice_and_not_shown():
+    typed = SECRET.encode() + b"\n"
+    with Daemon() as daemon:
+        shown = daemon.typed("user", "add", "blade", keys=[(b"Secret of blade: ", typed), (b"again: ", typed)])
+        check(SECRET not in shown, "the terminal shows the secret")
+        kept = pathlib.Path(daemon.json("user", "show", "blade")["secret_file"])
+        equal(kept.read_text().strip(), SECRET, "the secret that is kept")
+        daemon.typed("user", "add", "other", keys=[(b"Secret of other: ", typed), (b"again: ", b"x" + typed)], code=WRONG)
+
+
+@test
+def top_on_a_terminal_is_drawn_until_q_and_leaves_it_as_it_was():
+    with Daemon() as daemon:
+        shown = daemon.typed("top", "--interval", "1", keys=[(b"LUN", b"p"), (b"LUN", b"q")])
+        check(shown.startswith("\x1b[?1049h") and shown.endswith("\x1b[?1049l"), f"screen: {shown!r}")
 
 
 @test

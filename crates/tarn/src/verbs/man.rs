@@ -61,7 +61,9 @@ fn collect(command: &Command, pages: &mut Vec<(String, Vec<u8>)>) -> io::Result<
 fn page(command: &Command) -> io::Result<(String, Vec<u8>)> {
     // What follows the help has lines that are to stay as they are.
     let after = command.get_after_help().map(ToString::to_string);
-    let man = Man::new(command.clone().after_help(""));
+    let man = Man::new(command.clone().after_help(""))
+        .source(concat!("tarn ", env!("CARGO_PKG_VERSION")))
+        .manual("Tarn");
     let mut text = Vec::new();
     man.render_title(&mut text)?;
     man.render_name_section(&mut text)?;
@@ -97,11 +99,12 @@ fn section(title: &str, text: &str) -> String {
 
 /// A line that roff takes for nothing but text.
 ///
-/// Spec: groff(7): `\&` before a dot or a quote at the start, `\e` for a backslash, `\-` for a
-/// minus that can be copied.
+/// Spec: groff(7): `\&` before a dot at the start, `\e` for a backslash, `\-` and `\(aq` for a minus
+/// and a quote that can be copied.
 fn escaped(line: &str) -> String {
     let line = line.replace('\\', "\\e").replace('-', "\\-");
-    if line.starts_with(['.', '\'']) {
+    let line = line.replace('\'', "\\(aq");
+    if line.starts_with('.') {
         format!("\\&{line}")
     } else {
         line
@@ -131,5 +134,6 @@ mod tests {
     fn text_is_nothing_but_text() {
         assert_eq!(escaped(".nf"), "\\&.nf");
         assert_eq!(escaped("a\\b --c"), "a\\eb \\-\\-c");
+        assert_eq!(escaped("'a'"), "\\(aqa\\(aq");
     }
 }

@@ -36,17 +36,12 @@ impl Screen {
 
     /// Draws as much of a text as there is room for.
     pub(super) fn draw(&self, text: &str) {
-        let (rows, columns) = tcgetwinsize(io::stdout()).map_or((usize::MAX, usize::MAX), |size| {
-            (usize::from(size.ws_row), usize::from(size.ws_col))
-        });
-        let lines = text.lines().take(rows.saturating_sub(1).max(1));
+        let size = tcgetwinsize(io::stdout());
+        let (rows, columns) = size.map_or((0, 0), |size| (size.ws_row, size.ws_col));
+        let (rows, columns) = (room(rows), room(columns));
+        let lines = text.lines().take(rows.saturating_sub(1));
         let lines: String = lines
-            .map(|line| {
-                line.chars()
-                    .take(columns.max(1))
-                    .chain(['\n'])
-                    .collect::<String>()
-            })
+            .map(|line| line.chars().take(columns).chain(['\n']).collect::<String>())
             .collect();
         say(io::stdout().lock(), &format!("{HOME}{lines}"));
     }
@@ -68,6 +63,14 @@ impl Screen {
         let [key] = key;
         let is_end = read == 0 || matches!(key, b'q' | END_OF_TEXT);
         Ok((!is_end).then_some(key))
+    }
+}
+
+/// A terminal that does not know its size, as on a serial line, says zero and has all there is.
+fn room(size: u16) -> usize {
+    match size {
+        0 => usize::MAX,
+        size => size.into(),
     }
 }
 
