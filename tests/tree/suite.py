@@ -64,6 +64,7 @@ class Mount:
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         line = self.process.stdout.readline()
         check(" shows the daemon at " in line, f"tarn mount says: {line}")
+        check(self.is_mounted(), "it is mounted")
         return self
 
     def __exit__(self, *_):
@@ -75,7 +76,8 @@ class Mount:
             subprocess.run(["fusermount3", "-u", "-z", self.dir], check=False)
 
     def is_mounted(self):
-        return f" {self.dir} fuse.tarn " in pathlib.Path("/proc/mounts").read_text()
+        # `fuse` for root, `fuse.tarn` by way of fusermount3.
+        return f" {self.dir} fuse" in pathlib.Path("/proc/mounts").read_text()
 
     def path(self, path):
         return self.dir / path
