@@ -65,16 +65,16 @@ where
 }
 
 /// The one table from what the system says about a socket to what is the matter.
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "the system may say anything; only these have a remedy of their own"
-)]
 fn of_socket(path: &Path, source: io::Error) -> ClientError {
     let path = path.to_owned();
-    match source.kind() {
-        ErrorKind::NotFound => ClientError::NoSocket { path },
-        ErrorKind::ConnectionRefused => ClientError::NobodyListens { path },
-        ErrorKind::PermissionDenied => ClientError::SocketDenied { path },
-        _ => ClientError::Socket { path, source },
+    let kind = source.kind();
+    if kind == ErrorKind::NotFound {
+        ClientError::NoSocket { path }
+    } else if kind == ErrorKind::ConnectionRefused {
+        ClientError::NobodyListens { path }
+    } else if kind == ErrorKind::PermissionDenied {
+        ClientError::SocketDenied { path }
+    } else {
+        ClientError::Socket { path, source }
     }
 }

@@ -8,10 +8,8 @@ use admin::{Admin, AdminHandle, Certificate, ListenError, Listeners, Settings, S
 use api::control::Control;
 use config::Model;
 
+use crate::environment::SOCKET_NAME;
 use crate::{Environment, StartError};
-
-/// The name of the socket in its directory.
-const SOCKET_NAME: &str = "tarn.sock";
 
 /// Where the socket may be.
 #[derive(Clone, Debug, Eq, PartialEq)]

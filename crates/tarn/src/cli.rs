@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use config::LogLevel;
 
 use crate::bench::BenchArgs;
-use crate::mount::MountArgs;
+use crate::verbs::Verb;
 
 /// A SAN in one program: serves files, block devices and memory as iSCSI disks.
 #[derive(Debug, Parser)]
@@ -24,10 +24,11 @@ pub enum Command {
     Serve(ServeArgs),
     /// Check a configuration file, its secrets and its stores; serve nothing.
     Check(CheckArgs),
-    /// Show the running state as a file tree, to read and to write.
-    Mount(MountArgs),
     /// Measure targets: I/Os a second, latency, CPU time; or verify that they keep data.
     Bench(Box<BenchArgs>),
+    /// Ask the daemon that serves.
+    #[command(flatten)]
+    Verb(Box<Verb>),
 }
 
 const SERVE_HELP: &str = "\
@@ -171,13 +172,15 @@ mod tests {
 
     #[test]
     fn every_flag_says_who_needs_it() {
-        let command = Cli::command();
-        for name in ["serve", "mount", "bench"] {
-            let subcommand = command.find_subcommand(name).unwrap();
-            for argument in subcommand.get_arguments().filter(|a| !a.is_positional()) {
-                let help = argument.get_help().unwrap().to_string();
-                assert!(help.contains("For "), "{}: {help}", argument.get_id());
-            }
+        check(&Cli::command());
+    }
+
+    fn check(command: &clap::Command) {
+        for argument in command.get_arguments().filter(|a| !a.is_positional()) {
+            let help = argument.get_help().unwrap().to_string();
+            let (name, flag) = (command.get_name(), argument.get_id());
+            assert!(help.contains("For "), "{name}, {flag}: {help}");
         }
+        command.get_subcommands().for_each(check);
     }
 }

@@ -8,6 +8,9 @@ use zeroize::Zeroizing;
 use crate::StartError;
 use crate::secret::Secret;
 
+/// The name of the socket of the administration in its directory.
+pub(crate) const SOCKET_NAME: &str = "tarn.sock";
+
 /// The user who may do everything.
 const ROOT: u32 = 0;
 
@@ -30,6 +33,12 @@ pub struct Environment {
     pub runtime_directory: Option<PathBuf>,
     /// `TARN_SOCKET`: where the administration listens, and where the verbs look for it.
     pub socket: Option<PathBuf>,
+    /// `TARN_TOKEN_FILE`: what the verbs prove themselves with to a daemon elsewhere.
+    pub token_file: Option<PathBuf>,
+    /// `NO_COLOR` is set.
+    ///
+    /// Spec: no-color.org.
+    pub no_color: bool,
     /// `TARN_LOG`.
     pub log: Option<String>,
     /// `TARN_BENCH_SECRET`.
@@ -60,6 +69,10 @@ impl Environment {
             socket: std::env::var_os("TARN_SOCKET")
                 .filter(|path| !path.is_empty())
                 .map(PathBuf::from),
+            token_file: std::env::var_os("TARN_TOKEN_FILE")
+                .filter(|path| !path.is_empty())
+                .map(PathBuf::from),
+            no_color: std::env::var_os("NO_COLOR").is_some_and(|text| !text.is_empty()),
             log: std::env::var_os("TARN_LOG").map(|text| text.to_string_lossy().into_owned()),
             bench_secret: std::env::var_os("TARN_BENCH_SECRET").map(|text| {
                 Secret::from_text(&Zeroizing::new(text.to_string_lossy().into_owned()))
@@ -80,6 +93,27 @@ impl Environment {
         places.extend(system.or(user));
         places.dedup();
         places
+    }
+
+    /// Where the verbs look for the daemon when nobody says: the first place that has a socket, or
+    /// the best one, for the message that it has none.
+    ///
+    /// # Errors
+    ///
+    /// There is no such place.
+    pub fn socket_path(&self) -> Result<PathBuf, StartError> {
+        if let Some(path) = &self.socket {
+            return Ok(path.clone());
+        }
+        let mut places = self.socket_directories();
+        let state = self.state_directory();
+        places.extend(state.as_ref().ok().cloned());
+        let mut places = places.iter().map(|place| place.join(SOCKET_NAME));
+        let there = places.clone().find(|path| path.exists());
+        match there.or_else(|| places.next()) {
+            Some(path) => Ok(path),
+            None => state,
+        }
     }
 
     /// Where the state lives when nobody says.

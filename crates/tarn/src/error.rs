@@ -309,15 +309,28 @@ pub fn usage_line(text: &str) -> String {
         line = format!("{line}; {tip}");
     }
     let words: Vec<_> = line.split_whitespace().collect();
-    let command = ["bench", "check"]
-        .into_iter()
-        .find(|command| text.contains(&format!("Usage: tarn {command}")));
-    let command = command.unwrap_or("serve");
-    plain(&format!("{}; see tarn {command} --help", words.join(" ")))
+    let usage = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Usage: "));
+    let command = command_of(usage.unwrap_or("tarn"));
+    plain(&format!("{}; see {command} --help", words.join(" ")))
+}
+
+/// The command of a line of usage, as `tarn lun add` of `tarn lun add [OPTIONS] <ID> <STORE>`.
+fn command_of(usage: &str) -> String {
+    let is_name = |word: &&str| {
+        let mut letters = word.chars();
+        let first = letters
+            .next()
+            .is_some_and(|letter| letter.is_ascii_lowercase());
+        first && letters.all(|letter| letter.is_ascii_lowercase() || letter == '-')
+    };
+    let names = usage.split_whitespace().take_while(is_name);
+    names.collect::<Vec<_>>().join(" ")
 }
 
 /// Escapes control characters, so that no file name can break the line or colour the terminal.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for character in text.chars() {
         if character.is_control() {
@@ -350,13 +363,13 @@ mod tests {
     fn usage_errors_are_one_line_too() {
         assert_eq!(
             usage_line("error: invalid\n  value\n\nUsage: tarn\n"),
-            "tarn: invalid value; see tarn serve --help"
+            "tarn: invalid value; see tarn --help"
         );
         assert_eq!(
             usage_line(
                 "error: what is --x\n\n  tip: put it last\n  tip: a similar one is --y\n\nUsage: tarn\n"
             ),
-            "tarn: what is --x; a similar one is --y; see tarn serve --help"
+            "tarn: what is --x; a similar one is --y; see tarn --help"
         );
         assert_eq!(
             usage_line("error: no\n\nUsage: tarn bench [OPTIONS] <URL>...\n"),

@@ -18,7 +18,6 @@ pub mod environment;
 pub mod error;
 pub mod locate;
 pub mod logging;
-mod mount;
 pub mod prepare;
 #[cfg(test)]
 mod scratch;
@@ -27,6 +26,7 @@ mod serve;
 mod service;
 mod signal;
 pub mod state;
+pub mod verbs;
 
 use std::ffi::OsString;
 use std::io;
@@ -36,7 +36,6 @@ use clap::Parser as _;
 use clap::error::ErrorKind;
 
 pub use crate::bench::{BenchArgs, CpuList};
-pub use crate::mount::MountArgs;
 pub use cli::{CheckArgs, Cli, Command, ServeArgs};
 pub use environment::Environment;
 pub use error::StartError;
@@ -56,8 +55,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let outcome = match &cli.command {
         Command::Serve(args) => serve(args, &environment),
         Command::Check(args) => check(args, &environment),
-        Command::Mount(args) => mount::run(args, &environment),
         Command::Bench(args) => bench::run(args, &environment),
+        Command::Verb(verb) => return verbs::run(verb, &environment),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -106,12 +106,13 @@ impl Secrets {
     }
 }
 
-/// Reads the secret file of this flag. `uid` is the user this process runs as.
+/// Reads the secret file that a flag of the command line names. `uid` is the user this process
+/// runs as.
 ///
 /// # Errors
 ///
 /// It is missing, not private, or of a wrong length.
-pub(crate) fn read_alone(flag: &'static str, path: &Path, uid: u32) -> Result<Secret, StartError> {
+pub(crate) fn read_alone(flag: &str, path: &Path, uid: u32) -> Result<Secret, StartError> {
     let file = SecretFile {
         path: path.to_owned(),
         text: path.display().to_string(),

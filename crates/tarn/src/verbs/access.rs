@@ -1,0 +1,73 @@
+//! `tarn who-sees`
+
+use api::view::{Access, SessionLun};
+use clap::Args;
+use client::path;
+
+use super::Outcome;
+use super::desk::Desk;
+use super::remote::Ask;
+use super::table::{Column, figures, mark, table, words};
+use crate::error::plain;
+
+const AFTER_HELP: &str = "\
+Examples:
+  tarn who-sees iqn.2026-11.example:blade7
+  tarn who-sees iqn.2026-11.example:blade7 --address 192.0.2.7 --user blades";
+
+/// `tarn who-sees`
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct WhoSees {
+    /// InitiatorName, as iqn.2026-11.example:blade7.
+    #[arg(value_name = "IQN")]
+    initiator: String,
+    /// Where it would come from. For groups that have addresses or networks.
+    #[arg(long, value_name = "ADDR")]
+    address: Option<String>,
+    /// The CHAP user it would prove to be. For targets that ask for one.
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+}
+
+pub(super) const LUNS: &[Column<SessionLun>] = &[
+    figures("lun", |l| l.lun.to_string()),
+    words("id", |l| l.id.clone()),
+    words("flags", |l| mark(l.readonly, "readonly")),
+];
+
+impl Ask for WhoSees {
+    fn ask(&self, desk: &Desk) -> Outcome {
+        let question = path(&["access"])
+            .with("initiator", Some(&self.initiator))
+            .with("address", self.address.as_deref())
+            .with("user", self.user.as_deref());
+        desk.show(&question, |answers: &Vec<Access>| {
+            answers.iter().map(target).collect()
+        })
+    }
+}
+
+fn target(access: &Access) -> String {
+    let login = match (access.may_login, access.needs_chap) {
+        (true, true) => "may log in, with CHAP",
+        (true, false) => "may log in",
+        (false, _) => "may not log in",
+    };
+    let discovery = if access.is_discovered {
+        "discovery shows it"
+    } else {
+        "discovery hides it"
+    };
+    let head = format!(
+        "{}: {login}; {discovery}\n  {}\n",
+        plain(&access.target),
+        plain(&access.reason)
+    );
+    if access.luns.is_empty() {
+        return format!("{head}  no units\n");
+    }
+    let luns = table(LUNS, &access.luns);
+    let luns: String = luns.lines().map(|line| format!("  {line}\n")).collect();
+    format!("{head}{luns}")
+}

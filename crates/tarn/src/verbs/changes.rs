@@ -1,0 +1,110 @@
+//! Steps of a plan as text, before and after they were done.
+
+use api::plan::{Action, Applied, Effect, Kind, Plan, Step};
+
+use super::human;
+use super::paper::{Paper, Tone};
+use crate::error::plain;
+
+/// How an action is shown: its sign, and the tone of it.
+const fn sign(action: Action) -> (&'static str, Tone) {
+    match action {
+        Action::Add => ("+", Tone::Good),
+        Action::Change => ("~", Tone::Odd),
+        Action::Remove => ("-", Tone::Bad),
+    }
+}
+
+const fn noun(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Lun => "lun",
+        Kind::Target => "target",
+        Kind::Portal => "portal",
+        Kind::View => "view",
+        Kind::Group => "group",
+        Kind::User => "user",
+        Kind::Server => "server",
+        Kind::Limits => "limits",
+        Kind::Admin => "admin",
+    }
+}
+
+/// What a step costs, and the tone of it.
+const fn cost(effect: Effect) -> (&'static str, Tone) {
+    match effect {
+        Effect::Online => ("online", Tone::Good),
+        Effect::NeedsDrain => ("needs drain", Tone::Odd),
+        Effect::Refused => ("refused", Tone::Bad),
+    }
+}
+
+/// A step: a line of what it does, and a line of what it costs unless that is nothing.
+fn step(paper: Paper, step: &Step) -> String {
+    let (sign, tone) = sign(step.action);
+    let mut text = format!(
+        "{} {} {}",
+        paper.toned(tone, sign),
+        noun(step.kind),
+        plain(&step.name)
+    );
+    if !step.detail.is_empty() {
+        text.push_str(&format!("  {}", plain(&step.detail)));
+    }
+    text.push('\n');
+    let mut costs = Vec::new();
+    let (cost, tone) = cost(step.effect);
+    match (&step.reason, step.effect) {
+        (Some(reason), _) => costs.push(format!("{}: {}", paper.toned(tone, cost), plain(reason))),
+        (None, Effect::Online) => {}
+        (None, Effect::NeedsDrain | Effect::Refused) => costs.push(paper.toned(tone, cost)),
+    }
+    if !step.sessions_ended.is_empty() {
+        let sessions: Vec<_> = step.sessions_ended.iter().map(u16::to_string).collect();
+        costs.push(format!("ends sessions {}", sessions.join(", ")));
+    }
+    if !costs.is_empty() {
+        text.push_str(&format!("    {}\n", costs.join("; ")));
+    }
+    text
+}
+
+/// The steps, one below the other.
+pub(super) fn steps(paper: Paper, steps: &[Step]) -> String {
+    steps.iter().map(|one| step(paper, one)).collect()
+}
+
+/// What a plan would do.
+pub(super) fn plan(paper: Paper, plan: &Plan) -> String {
+    if plan.steps.is_empty() {
+        return format!("nothing to do: revision {} is the same\n", plan.revision);
+    }
+    let count = |effect| plan.steps.iter().filter(|s| s.effect == effect).count() as u64;
+    format!(
+        "{}{} from revision {}: {} online, {} with drain, {} refused\n",
+        steps(paper, &plan.steps),
+        human::count(plan.steps.len() as u64, "step"),
+        plan.revision,
+        count(Effect::Online),
+        count(Effect::NeedsDrain),
+        count(Effect::Refused),
+    )
+}
+
+/// What a change has done.
+pub(super) fn done(paper: Paper, applied: &Applied) -> String {
+    if applied.steps.is_empty() {
+        return format!(
+            "nothing to do: revision {} runs already\n",
+            applied.revision
+        );
+    }
+    let steps = steps(paper, &applied.steps);
+    format!("{steps}revision {}\n", applied.revision)
+}
+
+/// Says what is legal and most likely not meant.
+pub(super) fn warn(paper: Paper, warnings: &[String]) {
+    for warning in warnings {
+        paper.remark(&format!("tarn: warning: {}\n", plain(warning)));
+    }
+}

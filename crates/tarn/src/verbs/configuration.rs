@@ -1,0 +1,183 @@
+//! `tarn plan`, `tarn apply`, `tarn show`
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use api::plan::{Applied, Change, Document, Effect, Plan};
+use clap::Args;
+use client::{Answer, path};
+
+use super::desk::Desk;
+use super::exit::Exit;
+use super::failure::Failure;
+use super::remote::Ask;
+use super::{Outcome, changes, human, terminal};
+
+/// A configuration is a text that people write.
+const TEXT_BYTES_MAX: u64 = 16 << 20;
+/// The name of a file that means the standard input.
+const STANDARD_INPUT: &str = "-";
+
+const PLAN_HELP: &str = "\
+Examples:
+  tarn plan /etc/tarn/tarn.toml
+  tarn plan new.toml --exit-code     # 0: nothing to do, 10: something, 7: refused";
+
+/// `tarn plan`
+#[derive(Args, Debug)]
+#[command(after_help = PLAN_HELP)]
+pub struct PlanArgs {
+    /// The configuration file; - for the standard input.
+    file: PathBuf,
+    /// End with exit code 10 when there is something to do, 7 when it would be refused. For scripts
+    /// that watch for drift.
+    #[arg(long)]
+    exit_code: bool,
+}
+
+const APPLY_HELP: &str = "\
+On a terminal, the plan is shown and a question asked first.
+
+Examples:
+  tarn apply /etc/tarn/tarn.toml
+  tarn apply new.toml --revision 42 --comment 'second shelf' --yes";
+
+/// `tarn apply`
+#[derive(Args, Debug)]
+#[command(after_help = APPLY_HELP)]
+pub struct Apply {
+    /// The configuration file; - for the standard input.
+    file: PathBuf,
+    /// Apply only if this revision runs. For scripts that have read it before.
+    #[arg(long, value_name = "N")]
+    revision: Option<u64>,
+    /// What the change is for. For who reads the history.
+    #[arg(long, value_name = "TEXT")]
+    comment: Option<String>,
+    /// Do not ask. For scripts.
+    #[arg(long)]
+    yes: bool,
+}
+
+/// `tarn show`
+#[derive(Args, Debug)]
+pub struct Show {
+    /// Write out every default. For who wants to know what is in force.
+    #[arg(long, conflicts_with = "revision")]
+    effective: bool,
+    /// Print this revision instead. For who looks back; tarn history lists them.
+    #[arg(long, value_name = "N")]
+    revision: Option<u64>,
+}
+
+impl Ask for PlanArgs {
+    fn ask(&self, desk: &Desk) -> Outcome {
+        let answer = plan(desk, read(&self.file)?)?;
+        show_plan(desk, &answer);
+        Ok(exit(self.exit_code, &answer.value))
+    }
+}
+
+impl Ask for Apply {
+    fn ask(&self, desk: &Desk) -> Outcome {
+        let change = Change {
+            text: read(&self.file)?,
+            comment: self.comment.clone(),
+        };
+        let only_at = self.agree(desk, &change)?;
+        let answer = terminal::busy("applying", || {
+            let at = path(&["config"]);
+            desk.client.put::<Applied>(&at, &change, only_at)
+        })?;
+        desk.applied(&answer)
+    }
+}
+
+impl Apply {
+    /// Shows a person the plan and asks; then it is to be carried out as it was seen or not at all.
+    /// Gives the revision it must start from.
+    fn agree(&self, desk: &Desk, change: &Change) -> Result<Option<u64>, Failure> {
+        if self.yes || desk.paper.is_json || !terminal::has_person() {
+            return Ok(self.revision);
+        }
+        let plan = plan(desk, change.text.clone())?.value;
+        if !plan.steps.is_empty() {
+            desk.paper.remark(&changes::plan(desk.paper, &plan));
+            check_applicable(&plan)?;
+            desk.confirm(false, "Apply it?")?;
+        }
+        Ok(self.revision.or(Some(plan.revision)))
+    }
+}
+
+impl Ask for Show {
+    fn ask(&self, desk: &Desk) -> Outcome {
+        let number = self.revision.map(|number| number.to_string());
+        let at = match &number {
+            Some(number) => path(&["config", "history", number]),
+            None if self.effective => path(&["config", "effective"]),
+            None => path(&["config"]),
+        };
+        desk.show(&at, |document: &Document| document.text.clone())
+    }
+}
+
+/// Asks what applying a text would do.
+pub(super) fn plan(desk: &Desk, text: String) -> Result<Answer<Plan>, Failure> {
+    let change = Change {
+        text,
+        comment: None,
+    };
+    Ok(desk.client.post(&path(&["plan"]), &change, None)?)
+}
+
+/// Prints a plan and its warnings.
+pub(super) fn show_plan(desk: &Desk, answer: &Answer<Plan>) {
+    changes::warn(desk.paper, &answer.value.warnings);
+    let text = || changes::plan(desk.paper, &answer.value);
+    desk.paper.print(&answer.json, text);
+}
+
+/// How a command ends that tells a difference, if it was asked to tell it by its exit code.
+pub(super) fn exit(is_asked: bool, plan: &Plan) -> Exit {
+    match (is_asked, plan.is_applicable, plan.steps.is_empty()) {
+        (false, _, _) | (true, true, true) => Exit::Done,
+        (true, true, false) => Exit::Differs,
+        (true, false, _) => Exit::Refused,
+    }
+}
+
+/// Ends here when a step of the plan, which was shown, would be refused.
+pub(super) fn check_applicable(plan: &Plan) -> Result<(), Failure> {
+    if plan.is_applicable {
+        return Ok(());
+    }
+    let is_refused = |step: &&api::plan::Step| step.effect == Effect::Refused;
+    Err(Failure::Refused {
+        refused: plan.steps.iter().filter(is_refused).count(),
+        steps: human::count(plan.steps.len() as u64, "step"),
+    })
+}
+
+/// Reads a configuration that the command line names.
+pub(super) fn read(path: &Path) -> Result<String, Failure> {
+    let unreadable = |source| Failure::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    let mut text = String::new();
+    let mut take = |from: &mut dyn Read| from.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text);
+    let bytes = if path.as_os_str() == STANDARD_INPUT {
+        take(&mut io::stdin().lock())
+    } else {
+        File::open(path).and_then(|mut file| take(&mut file))
+    };
+    if bytes.map_err(unreadable)? as u64 > TEXT_BYTES_MAX {
+        return Err(Failure::TooLong {
+            path: path.to_owned(),
+            max: TEXT_BYTES_MAX,
+        });
+    }
+    Ok(text)
+}

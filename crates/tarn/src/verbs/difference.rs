@@ -1,0 +1,94 @@
+//! `tarn diff`
+
+use std::path::PathBuf;
+
+use api::plan::Document;
+use api::view::Status;
+use clap::Args;
+use client::path;
+use similar::TextDiff;
+
+use super::desk::Desk;
+use super::failure::Failure;
+use super::paper::{Paper, Tone};
+use super::remote::Ask;
+use super::{Outcome, changes, configuration};
+use crate::error::plain;
+
+/// Lines around a difference that are shown for who reads it.
+const CONTEXT_LINES: usize = 3;
+
+const AFTER_HELP: &str = "\
+Lines with - run and would go; lines with + are in the file and would come. The steps follow.
+
+Examples:
+  tarn diff
+  tarn diff new.toml --exit-code     # 0: the same, 10: not, 7: not, and it would be refused";
+
+/// `tarn diff`
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct Diff {
+    /// The configuration file; - for the standard input. [default: the one the daemon was started
+    /// with]
+    file: Option<PathBuf>,
+    /// End with exit code 10 when there is something to do, 7 when it would be refused. For scripts
+    /// that watch for drift.
+    #[arg(long)]
+    exit_code: bool,
+}
+
+impl Ask for Diff {
+    fn ask(&self, desk: &Desk) -> Outcome {
+        let file = match &self.file {
+            Some(file) => file.clone(),
+            None => started_with(desk)?,
+        };
+        let wanted = configuration::read(&file)?;
+        let running = desk.get::<Document>(&path(&["config"]))?.value;
+        let plan = configuration::plan(desk, wanted.clone())?;
+        changes::warn(desk.paper, &plan.value.warnings);
+        desk.paper.print(&plan.json, || {
+            let name = file.display().to_string();
+            let lines = lines(desk.paper, &running, &name, &wanted);
+            format!("{lines}{}", changes::plan(desk.paper, &plan.value))
+        });
+        Ok(configuration::exit(self.exit_code, &plan.value))
+    }
+}
+
+/// The file that the daemon was started with, if this is its machine.
+fn started_with(desk: &Desk) -> Result<PathBuf, Failure> {
+    if !desk.is_local() {
+        return Err(Failure::NoFile {
+            how: "on another machine",
+        });
+    }
+    let status = desk.get::<Status>(&path(&["status"]))?.value;
+    let file = status.config_file.ok_or(Failure::NoFile {
+        how: "with stores on its command line",
+    })?;
+    Ok(file.into())
+}
+
+fn lines(paper: Paper, running: &Document, name: &str, wanted: &str) -> String {
+    let from = format!("running (revision {})", running.revision);
+    let diff = TextDiff::from_lines(running.text.as_str(), wanted);
+    let mut unified = diff.unified_diff();
+    let text = unified
+        .context_radius(CONTEXT_LINES)
+        .header(&from, &plain(name))
+        .to_string();
+    text.lines().map(|line| toned(paper, line)).collect()
+}
+
+fn toned(paper: Paper, line: &str) -> String {
+    let line = plain(line);
+    let text = match line.as_bytes().first() {
+        Some(b'+') => paper.toned(Tone::Good, &line),
+        Some(b'-') => paper.toned(Tone::Bad, &line),
+        Some(b'@') => paper.toned(Tone::Strong, &line),
+        _ => line,
+    };
+    format!("{text}\n")
+}

@@ -1,0 +1,116 @@
+//! `tarn events`
+
+use api::event::{Event, Severity};
+use clap::{Args, ValueEnum};
+use client::{Message, path};
+use serde_json::Value;
+
+use super::desk::Desk;
+use super::exit::Exit;
+use super::failure::Failure;
+use super::paper::Paper;
+use super::remote::Ask;
+use super::{Outcome, doctor, human};
+use crate::error::plain;
+
+const AFTER_HELP: &str = "\
+Examples:
+  tarn events --most 1000 --severity warning
+  tarn events --follow --json | jq .message";
+
+/// `tarn events`
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct Events {
+    /// Go on with events as they happen. For who watches; with --json one line for each.
+    #[arg(long, short)]
+    follow: bool,
+    /// Only events with a number above this. For scripts that ask again.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    after: u64,
+    /// How many at most to begin with, the oldest first. For who wants more or fewer.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    most: u32,
+    /// Only events as bad as this or worse. For who looks for trouble.
+    #[arg(long, value_enum, default_value_t = Worst::Info)]
+    severity: Worst,
+}
+
+/// How bad events must be.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum Worst {
+    /// All.
+    Info,
+    /// What to look at.
+    Warning,
+    /// Requests that did not happen.
+    Error,
+}
+
+impl From<Worst> for Severity {
+    fn from(worst: Worst) -> Self {
+        match worst {
+            Worst::Info => Self::Info,
+            Worst::Warning => Self::Warning,
+            Worst::Error => Self::Error,
+        }
+    }
+}
+
+impl Ask for Events {
+    fn ask(&self, desk: &Desk) -> Outcome {
+        let question = path(&["events"])
+            .with("after", Some(&self.after.to_string()))
+            .with("most", Some(&self.most.to_string()));
+        let answer = desk.get::<Vec<Event>>(&question)?;
+        let last = answer.value.last().map_or(self.after, |last| last.number);
+        let rows = answer.json.as_array().map(Vec::as_slice);
+        let rows = rows.unwrap_or_default();
+        let found = answer.value.iter().zip(rows);
+        let found: Vec<_> = found.filter(|(event, _)| self.has(event)).collect();
+        if self.follow {
+            for (event, json) in found {
+                desk.paper.print_line(json, || line(desk.paper, event));
+            }
+            return self.follow(desk, last);
+        }
+        let json = found.iter().map(|(_, json)| (*json).clone()).collect();
+        desk.paper.print(&Value::Array(json), || {
+            let lines = found.iter().map(|(event, _)| line(desk.paper, event));
+            lines.collect()
+        });
+        Ok(Exit::Done)
+    }
+}
+
+impl Events {
+    fn has(&self, event: &Event) -> bool {
+        event.severity >= self.severity.into()
+    }
+
+    /// Prints what happens until the daemon ends, which is a failure to follow it.
+    fn follow(&self, desk: &Desk, after: u64) -> Outcome {
+        let stream = path(&["live"]).with("after", Some(&after.to_string()));
+        for message in desk.client.live(&stream)? {
+            match message? {
+                Message::Event(event, json) if self.has(&event) => {
+                    desk.paper.print_line(&json, || line(desk.paper, &event));
+                }
+                Message::Event(..) | Message::Stats(_) => {}
+            }
+        }
+        Err(Failure::StreamEnded)
+    }
+}
+
+fn line(paper: Paper, event: &Event) -> String {
+    let (word, tone) = doctor::severity(event.severity);
+    let author = event.author.as_ref().map(|author| format!(" ({author})"));
+    format!(
+        "{}  {:7}  {}{}\n",
+        human::moment(event.at_ms),
+        paper.toned(tone, word),
+        plain(&event.message),
+        plain(&author.unwrap_or_default()),
+    )
+}

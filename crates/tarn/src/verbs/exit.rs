@@ -1,0 +1,113 @@
+//! Exit codes: the one table of them, which the documents and the manual pages repeat.
+
+use std::process::ExitCode;
+
+use api::problem::ProblemKind;
+
+/// How a command ended, for scripts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub enum Exit {
+    /// It is done.
+    Done = 0,
+    /// It failed, and no other code says how.
+    Failed = 1,
+    /// The command line or a configuration is wrong.
+    Wrong = 2,
+    /// The daemon does not answer.
+    Unreachable = 3,
+    /// Who asks may not.
+    NotAllowed = 4,
+    /// There is no such thing.
+    NotFound = 5,
+    /// Something else is in the way.
+    Conflict = 6,
+    /// It cannot be done while Tarn runs.
+    Refused = 7,
+    /// There is a difference, and the command was to tell by its exit code.
+    Differs = 10,
+}
+
+/// A row of the table: code, what it means.
+pub type Row = (Exit, &'static str);
+
+/// All exit codes.
+pub const TABLE: &[Row] = &[
+    (Exit::Done, "done; or there was nothing to do"),
+    (
+        Exit::Failed,
+        "failed, as the message says; or a question was answered with no",
+    ),
+    (
+        Exit::Wrong,
+        "the command line, a file or the configuration in it is wrong",
+    ),
+    (
+        Exit::Unreachable,
+        "the daemon does not answer: it does not run, or is elsewhere",
+    ),
+    (
+        Exit::NotAllowed,
+        "not allowed: another user, no token, or a role that may not",
+    ),
+    (Exit::NotFound, "there is no such thing"),
+    (
+        Exit::Conflict,
+        "something else is in the way: it exists, is in use, or the configuration has changed meanwhile",
+    ),
+    (
+        Exit::Refused,
+        "this cannot be done while Tarn runs; the message says why",
+    ),
+    (
+        Exit::Differs,
+        "there is a difference, and --exit-code was given",
+    ),
+];
+
+impl Exit {
+    /// The number.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The one table from what the daemon says to the exit code.
+    pub(super) const fn of_problem(kind: ProblemKind) -> Self {
+        match kind {
+            ProblemKind::BadRequest
+            | ProblemKind::InvalidConfig
+            | ProblemKind::TooLarge
+            | ProblemKind::UnsupportedMediaType => Self::Wrong,
+            ProblemKind::Unavailable => Self::Unreachable,
+            ProblemKind::Unauthorized | ProblemKind::Forbidden | ProblemKind::TooManyRequests => {
+                Self::NotAllowed
+            }
+            ProblemKind::NotFound => Self::NotFound,
+            ProblemKind::Conflict | ProblemKind::RevisionMismatch => Self::Conflict,
+            ProblemKind::Refused => Self::Refused,
+            ProblemKind::ApplyFailed | ProblemKind::MethodNotAllowed => Self::Failed,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.code().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_code_is_in_the_table_once_and_in_the_document() {
+        let codes: Vec<_> = TABLE.iter().map(|(exit, _)| exit.code()).collect();
+        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 10]);
+        let document = include_str!("../../../../docs/CLI.md");
+        for (exit, meaning) in TABLE {
+            let row = format!("| {} | {meaning} |", exit.code());
+            assert!(document.contains(&row), "docs/CLI.md has no {row}");
+        }
+    }
+}

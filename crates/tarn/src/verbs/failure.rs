@@ -1,0 +1,242 @@
+//! What can keep a verb from being done, beside what the daemon says.
+
+use std::io;
+use std::path::PathBuf;
+
+use client::ClientError;
+use config::ConfigError;
+use tree::MountError;
+
+use super::exit::Exit;
+use crate::StartError;
+
+/// Why a verb was not done. One variant per rule, each with its remedy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum Failure {
+    /// The daemon says why not, or does not answer.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The surroundings of the process are not as they must be.
+    #[error(transparent)]
+    Start(#[from] StartError),
+
+    // The command line.
+    /// Something that is added is there already.
+    #[error(
+        "there is a {noun} {name:?} already; change it with tarn {noun} set, or take another name"
+    )]
+    Exists {
+        /// What kind of thing.
+        noun: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// Something that is changed is not there.
+    #[error("there is no {noun} {name:?} in the configuration; tarn {noun} list names all")]
+    Missing {
+        /// What kind of thing.
+        noun: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// A change without a change.
+    #[error("nothing to change is given; see tarn {noun} set --help")]
+    NothingGiven {
+        /// What kind of thing.
+        noun: &'static str,
+    },
+    /// A number that something else has.
+    #[error(
+        "{target} shows another unit as LUN {number}; take it away with tarn target unmap, or leave --lun out"
+    )]
+    LunTaken {
+        /// The target.
+        target: String,
+        /// The number.
+        number: u16,
+    },
+    /// A target that shows as many units as it may.
+    #[error("{target} has no free LUN up to {max}; name one with --lun")]
+    NoFreeLun {
+        /// The target.
+        target: String,
+        /// The largest LUN.
+        max: u16,
+    },
+    /// The file to compare with is on another machine, or there is none.
+    #[error("the daemon was started {how}; name the FILE to compare with")]
+    NoFile {
+        /// How.
+        how: &'static str,
+    },
+    /// There is no revision before the one that runs.
+    #[error("there is no revision before the one that runs; tarn history lists all")]
+    NoEarlier,
+    /// A remote daemon and no token.
+    #[error("--url needs a token; give --token-file FILE with one that tarn token add made")]
+    NoToken,
+
+    // Files.
+    /// A file of the command line cannot be read.
+    #[error("cannot read {}, name a file that exists and is readable", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {}, name a directory that can be written to", path.display())]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// More text than a configuration may have.
+    #[error("{} has more than {max} bytes; name a configuration file", path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// The limit.
+        max: u64,
+    },
+    /// The terminal cannot be used.
+    #[error("cannot use the terminal, give the answer with a flag instead")]
+    Terminal(#[source] io::Error),
+    /// A secret from the standard input that is none.
+    #[error("the secret has {got} bytes; it must have {min} to {max}")]
+    SecretLength {
+        /// How many it has.
+        got: usize,
+        /// The shortest.
+        min: usize,
+        /// The longest.
+        max: usize,
+    },
+    /// Two answers that differ.
+    #[error("the two secrets differ; nothing was changed, try again")]
+    SecretsDiffer,
+    /// No secret and nobody to ask.
+    #[error("user {name:?} needs a secret; give --secret-from FILE, or - for the standard input")]
+    NoSecret {
+        /// The user.
+        name: String,
+    },
+
+    // The course of things.
+    /// The configuration that runs is not one this program knows.
+    #[error(
+        "the configuration that runs has keys that this tarn does not know; use the tarn of the daemon's version"
+    )]
+    Document(#[source] ConfigError),
+    /// A change that cannot be made in the document.
+    #[error(transparent)]
+    Edit(#[from] config::EditError),
+    /// A stream that has no end has ended.
+    #[error("the daemon has ended or closed the stream, see its log")]
+    StreamEnded,
+    /// Others kept changing the configuration.
+    #[error("the configuration changed {tries} times meanwhile; try again")]
+    Overtaken {
+        /// How often it was tried.
+        tries: usize,
+    },
+    /// A step of the plan is refused, which was told.
+    #[error("nothing was changed: {refused} of {steps} cannot be done while Tarn runs")]
+    Refused {
+        /// How many are refused.
+        refused: usize,
+        /// How many there are, with the noun.
+        steps: String,
+    },
+    /// Signals cannot be caught, so that a mount would outlive its end.
+    #[error("the system does not let signals be caught, raise the limit of open files")]
+    Signals(#[source] io::Error),
+    /// The tree is not mounted, or not any more.
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    /// The answer was no.
+    #[error("nothing was changed")]
+    NotConfirmed,
+}
+
+impl Failure {
+    /// The one table from a failure to its exit code.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::Client(error) => of_client(error),
+            Self::Exists { .. } | Self::LunTaken { .. } | Self::Overtaken { .. } => Exit::Conflict,
+            Self::Missing { .. } | Self::NoEarlier => Exit::NotFound,
+            Self::Edit(error) => of_edit(error),
+            Self::Refused { .. } => Exit::Refused,
+            Self::StreamEnded => Exit::Unreachable,
+            Self::Mount(error) => of_mount(error),
+            Self::NotConfirmed | Self::Terminal(_) | Self::Document(_) | Self::Signals(_) => {
+                Exit::Failed
+            }
+            Self::Start(_)
+            | Self::NothingGiven { .. }
+            | Self::NoFreeLun { .. }
+            | Self::NoFile { .. }
+            | Self::NoToken
+            | Self::Unreadable { .. }
+            | Self::Unwritable { .. }
+            | Self::TooLong { .. }
+            | Self::SecretLength { .. }
+            | Self::SecretsDiffer
+            | Self::NoSecret { .. } => Exit::Wrong,
+        }
+    }
+}
+
+fn of_client(error: &ClientError) -> Exit {
+    match error {
+        ClientError::Problem(problem) => Exit::of_problem(problem.kind),
+        ClientError::SocketDenied { .. } => Exit::NotAllowed,
+        ClientError::Url { .. }
+        | ClientError::AuthorityForm
+        | ClientError::NoAuthority
+        | ClientError::TokenForm => Exit::Wrong,
+        ClientError::NoSocket { .. }
+        | ClientError::NobodyListens { .. }
+        | ClientError::Socket { .. }
+        | ClientError::Unreachable { .. }
+        | ClientError::Untrusted { .. }
+        | ClientError::Broken { .. }
+        | ClientError::Late { .. } => Exit::Unreachable,
+        ClientError::TooLarge { .. }
+        | ClientError::Foreign { .. }
+        | ClientError::Tls { .. }
+        | ClientError::Runtime(_)
+        | ClientError::Request { .. }
+        | ClientError::Unwritable { .. } => Exit::Failed,
+        _ => Exit::Failed,
+    }
+}
+
+fn of_mount(error: &MountError) -> Exit {
+    match error {
+        MountError::Daemon(error) => of_client(error),
+        MountError::NoDirectory { .. } | MountError::Dead { .. } => Exit::Wrong,
+        MountError::NoDevice | MountError::Refused { .. } | MountError::Broken { .. } => {
+            Exit::Failed
+        }
+        _ => Exit::Failed,
+    }
+}
+
+fn of_edit(error: &config::EditError) -> Exit {
+    use config::EditError;
+    match error {
+        EditError::NotFound { .. } => Exit::NotFound,
+        EditError::Exists { .. } | EditError::InUse { .. } => Exit::Conflict,
+        EditError::LastPortal { .. }
+        | EditError::CannotShrink { .. }
+        | EditError::SizeOfDevice { .. }
+        | EditError::SecretMissing { .. }
+        | EditError::Rule(_) => Exit::Wrong,
+        _ => Exit::Wrong,
+    }
+}

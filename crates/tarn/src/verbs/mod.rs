@@ -1,0 +1,135 @@
+//! The verbs of an administrator: each asks the daemon over `/api/v1` and says what it answered.
+//!
+//! A module for each noun, with the flags and the tables of its verbs. None of them knows more of
+//! the daemon than the API tells; the socket is the same that scripts and the console may use.
+
+mod access;
+mod changes;
+mod completion;
+mod configuration;
+mod desk;
+mod difference;
+mod doctor;
+mod events;
+pub mod exit;
+mod failure;
+mod group;
+mod history;
+mod human;
+mod lun;
+mod man;
+mod mount;
+mod paper;
+mod portal;
+mod rates;
+mod remote;
+mod resource;
+mod screen;
+mod secrets;
+mod session;
+mod status;
+mod table;
+mod target;
+mod terminal;
+mod token;
+mod top;
+mod user;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use self::exit::Exit;
+use self::failure::Failure;
+use self::remote::{Alone, Noun, Run as _};
+use crate::{Environment, error, say};
+
+/// How a verb ends.
+type Outcome = Result<Exit, Failure>;
+
+/// What to ask the daemon.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Say how the daemon is.
+    Status(Alone<status::Status>),
+    /// Watch units and sessions at work.
+    Top(Alone<top::Top>),
+    /// Tell what happened.
+    Events(Alone<events::Events>),
+    /// Tell what limits or endangers the service, and what to do.
+    Doctor(Alone<doctor::Doctor>),
+    /// Logical units.
+    Lun(Noun<lun::LunVerb>),
+    /// Targets, and the units they show.
+    Target(Noun<target::TargetVerb>),
+    /// Addresses that targets are reached at.
+    Portal(Noun<portal::PortalVerb>),
+    /// Groups of initiators.
+    Group(Noun<group::GroupVerb>),
+    /// CHAP users.
+    User(Noun<user::UserVerb>),
+    /// Sessions of initiators.
+    Session(Noun<session::SessionVerb>),
+    /// Tell what an initiator would see: a dry run of the rules of access.
+    WhoSees(Alone<access::WhoSees>),
+    /// Tell what applying a configuration file would do; change nothing.
+    Plan(Alone<configuration::PlanArgs>),
+    /// Make the running configuration that of a file, as a whole or not at all.
+    Apply(Alone<configuration::Apply>),
+    /// Compare the running configuration with a file.
+    Diff(Alone<difference::Diff>),
+    /// Print the running configuration.
+    Show(Alone<configuration::Show>),
+    /// List the revisions of the configuration.
+    History(Alone<history::History>),
+    /// Make an earlier revision run again, as a new one.
+    Rollback(Alone<history::Rollback>),
+    /// Tokens for access from elsewhere.
+    Token(Noun<token::TokenVerb>),
+    /// Show the running state as a file tree, to read and to write.
+    Mount(mount::Mount),
+    /// Print the completion of commands for a shell.
+    Completion(completion::Completion),
+    /// Write the manual pages.
+    Man(man::Pages),
+}
+
+/// Carries a verb out and says how it ended, by [`exit::TABLE`].
+pub(crate) fn run(verb: &Verb, environment: &Environment) -> ExitCode {
+    match carry_out(verb, environment) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            let exit = failure.exit();
+            let line = error::one_line(&failure.into());
+            say(io::stderr().lock(), &format!("{line}\n"));
+            exit.into()
+        }
+    }
+}
+
+fn carry_out(verb: &Verb, environment: &Environment) -> Outcome {
+    match verb {
+        Verb::Status(alone) => alone.run(environment),
+        Verb::Top(alone) => alone.run(environment),
+        Verb::Events(alone) => alone.run(environment),
+        Verb::Doctor(alone) => alone.run(environment),
+        Verb::Lun(noun) => noun.run(environment),
+        Verb::Target(noun) => noun.run(environment),
+        Verb::Portal(noun) => noun.run(environment),
+        Verb::Group(noun) => noun.run(environment),
+        Verb::User(noun) => noun.run(environment),
+        Verb::Session(noun) => noun.run(environment),
+        Verb::WhoSees(alone) => alone.run(environment),
+        Verb::Plan(alone) => alone.run(environment),
+        Verb::Apply(alone) => alone.run(environment),
+        Verb::Diff(alone) => alone.run(environment),
+        Verb::Show(alone) => alone.run(environment),
+        Verb::History(alone) => alone.run(environment),
+        Verb::Rollback(alone) => alone.run(environment),
+        Verb::Token(noun) => noun.run(environment),
+        Verb::Mount(mount) => mount.run(environment),
+        Verb::Completion(completion) => Ok(completion.print()),
+        Verb::Man(man) => man.write(),
+    }
+}

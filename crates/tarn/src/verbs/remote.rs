@@ -1,0 +1,136 @@
+//! How the daemon is reached: the flags that every verb has.
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use client::{Endpoint, Remote, Token};
+use zeroize::Zeroizing;
+
+use super::Outcome;
+use super::desk::Desk;
+use super::failure::Failure;
+use super::paper::Paper;
+use crate::{Environment, secret};
+
+/// Something that can be asked of the daemon.
+pub(super) trait Ask {
+    /// Asks, and prints the answer.
+    fn ask(&self, desk: &Desk) -> Outcome;
+}
+
+/// A noun with its verbs, and how to reach the daemon.
+#[derive(Args, Debug)]
+pub struct Noun<V: Subcommand> {
+    /// What to do with it.
+    #[command(subcommand)]
+    verb: V,
+    /// How to reach the daemon.
+    #[command(flatten)]
+    remote: RemoteArgs,
+}
+
+/// A verb without a noun, and how to reach the daemon.
+#[derive(Args, Debug)]
+pub struct Alone<A: Args> {
+    /// Its own flags.
+    #[command(flatten)]
+    verb: A,
+    /// How to reach the daemon.
+    #[command(flatten)]
+    remote: RemoteArgs,
+}
+
+/// Something that finds the daemon by itself.
+pub(super) trait Run {
+    /// Finds the daemon, asks, and prints the answer.
+    fn run(&self, environment: &Environment) -> Outcome;
+}
+
+impl<V: Subcommand + Ask> Run for Noun<V> {
+    fn run(&self, environment: &Environment) -> Outcome {
+        self.verb.ask(&self.remote.desk(environment)?)
+    }
+}
+
+impl<A: Args + Ask> Run for Alone<A> {
+    fn run(&self, environment: &Environment) -> Outcome {
+        self.verb.ask(&self.remote.desk(environment)?)
+    }
+}
+
+/// How the daemon is reached, and how its answers are shown.
+#[derive(Args, Debug, Default)]
+#[command(next_help_heading = "Daemon and output")]
+pub(super) struct RemoteArgs {
+    /// Where the daemon is.
+    #[command(flatten)]
+    endpoint: EndpointArgs,
+
+    /// Print the answer of the API as JSON. For programs.
+    #[arg(long, global = true)]
+    json: bool,
+
+    /// Print without colour. For who dislikes it; the variable NO_COLOR does the same.
+    #[arg(long, global = true)]
+    no_color: bool,
+}
+
+impl RemoteArgs {
+    fn desk(&self, environment: &Environment) -> Result<Desk, Failure> {
+        let may_colour = !self.no_color && !environment.no_color;
+        let paper = Paper::new(self.json, may_colour);
+        Desk::open(self.endpoint.find(environment)?, paper)
+    }
+}
+
+/// Where the daemon is.
+#[derive(Args, Debug, Default)]
+pub(super) struct EndpointArgs {
+    /// Socket of the daemon. For who runs several, or as another user; the variable TARN_SOCKET
+    /// does the same. [default: /run/tarn/tarn.sock for root, else $XDG_RUNTIME_DIR/tarn/tarn.sock,
+    /// else tarn.sock in the state directory]
+    #[arg(long, value_name = "PATH", global = true, conflicts_with = "url")]
+    socket: Option<PathBuf>,
+
+    /// Address of a daemon elsewhere, https://HOST:PORT. For who administers from another machine;
+    /// see admin.listen in docs/CONFIG.md.
+    #[arg(long, value_name = "URL", global = true)]
+    url: Option<String>,
+
+    /// File with the token for --url, chmod 600. For who uses --url; the variable TARN_TOKEN_FILE
+    /// does the same.
+    #[arg(long, value_name = "FILE", global = true)]
+    token_file: Option<PathBuf>,
+
+    /// Certificate authority of the daemon's certificate, PEM. For who uses --url with a
+    /// certificate that the system does not trust.
+    #[arg(long, value_name = "FILE", global = true)]
+    ca: Option<PathBuf>,
+}
+
+impl EndpointArgs {
+    /// The daemon that the flags and the environment name.
+    pub(super) fn find(&self, environment: &Environment) -> Result<Endpoint, Failure> {
+        let Some(url) = &self.url else {
+            let path = match &self.socket {
+                Some(path) => path.clone(),
+                None => environment.socket_path()?,
+            };
+            return Ok(Endpoint::Socket(path));
+        };
+        let file = self.token_file.as_ref().or(environment.token_file.as_ref());
+        let file = file.ok_or(Failure::NoToken)?;
+        let token = secret::read_alone("--token-file", file, environment.uid)?;
+        let token = Zeroizing::new(String::from_utf8_lossy(token.as_bytes()).into_owned());
+        let authorities = self.ca.as_ref().map(|path| {
+            let unreadable = |source| Failure::Unreadable {
+                path: path.clone(),
+                source,
+            };
+            fs::read(path).map_err(unreadable)
+        });
+        let remote = Remote::new(url, Token::new(token), authorities.transpose()?.as_deref())?;
+        Ok(Endpoint::Remote(Box::new(remote)))
+    }
+}

@@ -1,0 +1,97 @@
+//! `tarn session`
+
+use api::view::Session;
+use clap::Subcommand;
+use client::{Path, path};
+
+use super::access::LUNS;
+use super::desk::Desk;
+use super::exit::Exit;
+use super::remote::Ask;
+use super::table::{Column, fields, figures, mark, table, words};
+use super::{Outcome, human};
+
+/// `tarn session`
+#[derive(Debug, Subcommand)]
+pub enum SessionVerb {
+    /// List all sessions.
+    List {},
+    /// Tell all of one session.
+    Show {
+        /// Its number, as tarn session list tells it.
+        id: u16,
+    },
+    /// End a session and its commands; the initiator may log in again.
+    Rm {
+        /// Its number, as tarn session list tells it.
+        id: u16,
+        /// Do not ask. For scripts.
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+const COLUMNS: &[Column<Session>] = &[
+    figures("id", |s| s.id.to_string()),
+    words("initiator", |s| s.initiator.clone()),
+    words("address", |s| s.address.clone()),
+    words("target", target),
+    figures("luns", |s| s.luns.len().to_string()),
+];
+
+const FIELDS: &[Column<Session>] = &[
+    words("session", |s| s.id.to_string()),
+    words("initiator", |s| s.initiator.clone()),
+    words("isid", |s| s.isid.clone()),
+    words("address", |s| s.address.clone()),
+    words("target", target),
+    words("portal group", |s| s.portal_group.to_string()),
+    words("user", |s| s.user.clone().unwrap_or_default()),
+    words("since", |s| human::moment(s.since_ms)),
+    words("core", |s| s.core.to_string()),
+    words("connections", |s| s.connections.to_string()),
+    words("digests", |s| {
+        let (header, data) = (mark(s.header_digest, "header"), mark(s.data_digest, "data"));
+        super::table::joined(&[header, data], ", ")
+    }),
+    words("commands", |s| {
+        format!("{} under way, of {}", s.commands, s.window)
+    }),
+    words("violations", |s| s.violations.to_string()),
+    words("reinstated", |s| human::count(s.reinstatements, "time")),
+];
+
+impl Ask for SessionVerb {
+    fn ask(&self, desk: &Desk) -> Outcome {
+        match self {
+            Self::List {} => desk.list(&path(&["sessions"]), COLUMNS),
+            Self::Show { id } => desk.show(&at(*id), show),
+            Self::Rm { id, yes } => end(desk, *id, *yes),
+        }
+    }
+}
+
+fn at(id: u16) -> Path {
+    path(&["sessions", &id.to_string()])
+}
+
+fn target(session: &Session) -> String {
+    let target = session.target.clone();
+    target.unwrap_or_else(|| "(discovery)".to_owned())
+}
+
+fn show(session: &Session) -> String {
+    let text = fields(FIELDS, session);
+    if session.luns.is_empty() {
+        return text;
+    }
+    format!("{text}\n{}", table(LUNS, &session.luns))
+}
+
+fn end(desk: &Desk, id: u16, is_said: bool) -> Outcome {
+    desk.confirm(is_said, &format!("End session {id} and its commands?"))?;
+    let answer = desk.client.delete::<()>(&at(id), None)?;
+    desk.paper
+        .print(&answer.json, || format!("session {id} has ended\n"));
+    Ok(Exit::Done)
+}

@@ -1,0 +1,49 @@
+//! `tarn status`
+
+use api::event::Finding;
+use api::view;
+use clap::Args;
+use client::path;
+
+use super::desk::Desk;
+use super::remote::Ask;
+use super::table::{Column, fields, words};
+use super::{Outcome, doctor, human};
+
+/// `tarn status`
+#[derive(Args, Debug)]
+pub struct Status {}
+
+const FIELDS: &[Column<view::Status>] = &[
+    words("version", |s| s.version.clone()),
+    words("process", |s| s.pid.to_string()),
+    words("up", |s| human::age(s.started_ms, s.now_ms)),
+    words("revision", |s| s.revision.to_string()),
+    words("configuration", |s| {
+        s.config_file
+            .clone()
+            .unwrap_or_else(|| "none: stores of the command line".to_owned())
+    }),
+    words("state", |s| s.state_directory.clone()),
+    words("cores", |s| s.cores.to_string()),
+    words("luns", |s| s.luns.to_string()),
+    words("targets", |s| s.targets.to_string()),
+    words("sessions", |s| s.sessions.to_string()),
+    words("findings", |s| findings(&s.findings)),
+];
+
+impl Ask for Status {
+    fn ask(&self, desk: &Desk) -> Outcome {
+        desk.show(&path(&["status"]), |status: &view::Status| {
+            let listed = doctor::findings(desk.paper, &status.findings);
+            format!("{}{listed}", fields(FIELDS, status))
+        })
+    }
+}
+
+fn findings(findings: &[Finding]) -> String {
+    match findings.len() {
+        0 => "none".to_owned(),
+        some => format!("{some}, the worst first:"),
+    }
+}

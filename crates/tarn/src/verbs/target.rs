@@ -1,0 +1,237 @@
+//! `tarn target`
+
+use api::spec::{self, TargetLun};
+use api::view::Target;
+use clap::{Args, Subcommand};
+use client::{Path, path};
+
+use super::Outcome;
+use super::desk::Desk;
+use super::failure::Failure;
+use super::remote::Ask;
+use super::resource::{self, Resource as _, given};
+use super::table::{Column, fields, figures, mark, or_everyone, table, words};
+
+/// `tarn target`
+#[derive(Debug, Subcommand)]
+pub enum TargetVerb {
+    /// List all targets.
+    List {},
+    /// Tell all of one target.
+    Show {
+        /// The target.
+        name: String,
+    },
+    /// Add a target.
+    Add(Add),
+    /// Change what is configured of a target.
+    Set(Set),
+    /// Remove a target and end its sessions.
+    Rm {
+        /// The target.
+        name: String,
+        /// Do not ask. For scripts.
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Show a unit under a number, or change who sees it.
+    Map(Map),
+    /// Show nothing under a number any more.
+    Unmap {
+        /// The target.
+        name: String,
+        /// The number.
+        lun: u16,
+        /// Do not ask. For scripts.
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+const ADD_HELP: &str = "\
+Examples:
+  tarn target add iqn.2026-11.example:web --portals 192.0.2.1:3260 --auth blades
+  tarn target map iqn.2026-11.example:web 0 disk --groups blades";
+
+/// `tarn target add`
+#[derive(Args, Debug)]
+#[command(after_help = ADD_HELP)]
+pub struct Add {
+    /// TargetName, as iqn.2026-11.example:web.
+    name: String,
+    /// TargetAlias. For people who read lists of targets.
+    #[arg(long, value_name = "TEXT")]
+    alias: Option<String>,
+    /// Addresses to listen on, ADDRESS:PORT, joined by commas. For who serves other machines.
+    /// [default: that of the file]
+    #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
+    portals: Vec<String>,
+    /// CHAP users that may log in, joined by commas. For who asks for proof. [default: everyone]
+    #[arg(long, value_name = "USER", value_delimiter = ',')]
+    auth: Vec<String>,
+    /// CHAP algorithms, joined by commas. For who has initiators with old ones. [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    chap_algorithms: Option<Vec<String>>,
+}
+
+/// `tarn target set`
+#[derive(Args, Debug)]
+pub struct Set {
+    /// The target.
+    name: String,
+    /// TargetAlias; empty for none. For people who read lists of targets.
+    #[arg(long, value_name = "TEXT")]
+    alias: Option<String>,
+    /// CHAP users that may log in, joined by commas; empty for everyone. For who asks for proof.
+    #[arg(long, value_name = "USER", value_delimiter = ',')]
+    auth: Option<Vec<String>>,
+    /// CHAP algorithms, joined by commas; empty for all. For who has initiators with old ones.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    chap_algorithms: Option<Vec<String>>,
+}
+
+const MAP_HELP: &str = "\
+Examples:
+  tarn target map iqn.2026-11.example:web 0 disk
+  tarn target map iqn.2026-11.example:web 1 backup --groups vaults --readonly";
+
+/// `tarn target map`
+#[derive(Args, Debug)]
+#[command(after_help = MAP_HELP)]
+pub struct Map {
+    /// The target.
+    name: String,
+    /// The logical unit number, up to 16383.
+    lun: u16,
+    /// The unit.
+    id: String,
+    /// Groups that see it, joined by commas. For who shows it to some only. [default: everyone who
+    /// may log in]
+    #[arg(long, value_name = "GROUP", value_delimiter = ',')]
+    groups: Vec<String>,
+    /// Refuse writes on this way. For disks that are only to be read.
+    #[arg(long)]
+    readonly: bool,
+}
+
+const COLUMNS: &[Column<Target>] = &[
+    words("name", |t| t.spec.name.clone()),
+    figures("luns", |t| t.spec.luns.len().to_string()),
+    figures("sessions", |t| t.sessions.to_string()),
+    words("login", |t| or_everyone(&t.spec.auth)),
+    words("portals", |t| t.bound.join(", ")),
+];
+
+const FIELDS: &[Column<Target>] = &[
+    words("target", |t| t.spec.name.clone()),
+    words("alias", |t| t.spec.alias.clone().unwrap_or_default()),
+    words("portals", |t| t.bound.join(", ")),
+    words("login", |t| or_everyone(&t.spec.auth)),
+    words("chap", |t| {
+        t.spec
+            .chap_algorithms
+            .iter()
+            .flatten()
+            .cloned()
+            .collect::<Vec<_>>()
+            .join(", ")
+    }),
+    words("sessions", |t| t.sessions.to_string()),
+];
+
+const LUNS: &[Column<TargetLun>] = &[
+    figures("lun", |l| l.lun.to_string()),
+    words("id", |l| l.id.clone()),
+    words("groups", |l| or_everyone(&l.groups)),
+    words("flags", |l| mark(l.readonly, "readonly")),
+];
+
+impl Ask for TargetVerb {
+    fn ask(&self, desk: &Desk) -> Outcome {
+        match self {
+            Self::List {} => desk.list(&path(&["targets"]), COLUMNS),
+            Self::Show { name } => desk.show(&spec::Target::at(name), show),
+            Self::Add(add) => resource::add(desk, &add.target()),
+            Self::Set(set) => set.ask(desk),
+            Self::Rm { name, yes } => {
+                let question = format!("Remove target {name} and end its sessions?");
+                desk.remove(&spec::Target::at(name), *yes, &question)
+            }
+            Self::Map(map) => desk.put(&entry(&map.name, map.lun), &map.entry()),
+            Self::Unmap { name, lun, yes } => {
+                let question = format!("Show no LUN {lun} at {name} any more?");
+                desk.remove(&entry(name, *lun), *yes, &question)
+            }
+        }
+    }
+}
+
+fn entry(target: &str, lun: u16) -> Path {
+    path(&["targets", target, "luns", &lun.to_string()])
+}
+
+fn show(target: &Target) -> String {
+    let text = fields(FIELDS, target);
+    if target.spec.luns.is_empty() {
+        return format!("{text}\nit shows no units; see tarn target map\n");
+    }
+    format!("{text}\n{}", table(LUNS, &target.spec.luns))
+}
+
+impl Add {
+    fn target(&self) -> spec::Target {
+        let portal = |bind: &String| spec::Portal {
+            bind: bind.clone(),
+            advertise: None,
+            group: None,
+        };
+        let portals: Vec<_> = self.portals.iter().map(portal).collect();
+        spec::Target {
+            name: self.name.clone(),
+            alias: self.alias.clone(),
+            portals: (!portals.is_empty()).then_some(portals),
+            auth: self.auth.clone(),
+            chap_algorithms: self.chap_algorithms.clone(),
+            luns: Vec::new(),
+        }
+    }
+}
+
+impl Set {
+    fn ask(&self, desk: &Desk) -> Outcome {
+        if self.alias.is_none() && self.auth.is_none() && self.chap_algorithms.is_none() {
+            return Err(Failure::NothingGiven { noun: "target" });
+        }
+        resource::set(desk, &self.name, |target: &mut spec::Target| {
+            if let Some(alias) = &self.alias {
+                target.alias = given(alias);
+            }
+            if let Some(auth) = &self.auth {
+                target.auth = names(auth);
+            }
+            if let Some(algorithms) = &self.chap_algorithms {
+                let algorithms = names(algorithms);
+                target.chap_algorithms = (!algorithms.is_empty()).then_some(algorithms);
+            }
+        })
+    }
+}
+
+impl Map {
+    fn entry(&self) -> TargetLun {
+        TargetLun {
+            lun: self.lun,
+            id: self.id.clone(),
+            groups: self.groups.clone(),
+            readonly: self.readonly,
+        }
+    }
+}
+
+/// The names of a list; an empty text between commas is none.
+fn names(list: &[String]) -> Vec<String> {
+    list.iter()
+        .filter(|name| !name.is_empty())
+        .cloned()
+        .collect()
+}

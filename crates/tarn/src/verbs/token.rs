@@ -1,0 +1,112 @@
+//! `tarn token`
+
+use api::access::{NewToken, Role, Token};
+use clap::{Subcommand, ValueEnum};
+use client::path;
+
+use super::desk::Desk;
+use super::exit::Exit;
+use super::remote::Ask;
+use super::table::{Column, words};
+use super::{Outcome, human};
+
+const ADD_HELP: &str = "\
+The token is printed once; Tarn keeps no more than its hash.
+
+Examples:
+  tarn token add grafana metrics
+  (umask 77; tarn token add laptop admin > ~/.tarn-token)
+  tarn status --url https://san.example:3261 --token-file ~/.tarn-token";
+
+/// `tarn token`
+#[derive(Debug, Subcommand)]
+pub enum TokenVerb {
+    /// List all tokens, without what was told once.
+    List {},
+    /// Make a token and print it, this once.
+    #[command(after_help = ADD_HELP)]
+    Add {
+        /// Its name, for the audit log and to revoke it.
+        name: String,
+        /// What it may do.
+        role: RoleName,
+    },
+    /// Revoke a token.
+    Rm {
+        /// The token's name.
+        name: String,
+        /// Do not ask. For scripts.
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// What a token may do. Each may do what those before it may.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum RoleName {
+    /// Read /metrics, nothing else.
+    Metrics,
+    /// Read everything but secrets.
+    Viewer,
+    /// End sessions, resize, rename.
+    Operator,
+    /// Everything.
+    Admin,
+}
+
+impl From<RoleName> for Role {
+    fn from(name: RoleName) -> Self {
+        match name {
+            RoleName::Metrics => Self::Metrics,
+            RoleName::Viewer => Self::Viewer,
+            RoleName::Operator => Self::Operator,
+            RoleName::Admin => Self::Admin,
+        }
+    }
+}
+
+const fn word(role: Role) -> &'static str {
+    match role {
+        Role::Metrics => "metrics",
+        Role::Viewer => "viewer",
+        Role::Operator => "operator",
+        Role::Admin => "admin",
+    }
+}
+
+const COLUMNS: &[Column<Token>] = &[
+    words("name", |t| t.name.clone()),
+    words("role", |t| word(t.role).to_owned()),
+    words("made", |t| human::moment(t.made_ms)),
+];
+
+impl Ask for TokenVerb {
+    fn ask(&self, desk: &Desk) -> Outcome {
+        match self {
+            Self::List {} => desk.list(&path(&["tokens"]), COLUMNS),
+            Self::Add { name, role } => add(desk, name, *role),
+            Self::Rm { name, yes } => revoke(desk, name, *yes),
+        }
+    }
+}
+
+/// The token alone goes to the standard output, so that it can go into a file as it is.
+fn add(desk: &Desk, name: &str, role: RoleName) -> Outcome {
+    let new = NewToken {
+        name: name.to_owned(),
+        role: role.into(),
+    };
+    let answer = desk.client.post::<Token>(&path(&["tokens"]), &new, None)?;
+    let token = answer.value.token.unwrap_or_default();
+    desk.paper.print(&answer.json, || format!("{token}\n"));
+    Ok(Exit::Done)
+}
+
+fn revoke(desk: &Desk, name: &str, is_said: bool) -> Outcome {
+    let question = format!("Revoke token {name}? Whoever uses it is shut out.");
+    desk.confirm(is_said, &question)?;
+    let answer = desk.client.delete::<()>(&path(&["tokens", name]), None)?;
+    desk.paper
+        .print(&answer.json, || format!("token {name} is revoked\n"));
+    Ok(Exit::Done)
+}

@@ -1,0 +1,249 @@
+//! `tarn top`
+
+use std::cmp::Ordering;
+use std::io::{self, IsTerminal as _};
+use std::time::{Duration, Instant};
+
+use api::stats::Stats;
+use clap::{Args, ValueEnum};
+use client::path;
+
+use super::desk::Desk;
+use super::exit::Exit;
+use super::rates::{Key, Rate, rates};
+use super::remote::Ask;
+use super::screen::Screen;
+use super::table::{Column, figures, table, words};
+use super::{Outcome, human};
+
+const AFTER_HELP: &str = "\
+On a terminal, the letters in brackets sort, and q ends it: [n]ame, [i]ops, [r]ead, [w]ritten,
+[m]ean, [p]99, [d]epth, [e]rrors. Elsewhere one table follows the other.
+
+Examples:
+  tarn top
+  tarn top --by pair --sort p99 --count 1 --interval 10";
+
+/// `tarn top`
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct Top {
+    /// Seconds between tables. For who wants it calmer.
+    #[arg(long, short, value_name = "S", default_value_t = 2,
+          value_parser = clap::value_parser!(u16).range(1..=3600))]
+    interval: u16,
+    /// How many tables. For scripts. [default: until it is ended]
+    #[arg(long, short, value_name = "N")]
+    count: Option<u32>,
+    /// What to sort by. For who looks for the busiest or the slowest.
+    #[arg(long, short, value_enum, default_value_t = Sort::Iops)]
+    sort: Sort,
+    /// What to count together. For who has many units or many initiators.
+    #[arg(long, short, value_enum, default_value_t = By::Each)]
+    by: By,
+}
+
+/// What to sort by.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(super) enum Sort {
+    /// The name.
+    Name,
+    /// Commands a second.
+    Iops,
+    /// Bytes read a second.
+    Read,
+    /// Bytes written a second.
+    Written,
+    /// Mean latency.
+    Mean,
+    /// Latency that 99 of 100 commands stay below.
+    P99,
+    /// Commands that wait.
+    Depth,
+    /// Commands that were not answered GOOD.
+    Errors,
+}
+
+/// What to count together.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum By {
+    /// A table of units and one of initiators.
+    Each,
+    /// Units.
+    Lun,
+    /// Initiators.
+    Initiator,
+    /// Each initiator at each unit.
+    Pair,
+}
+
+const UNITS: (&str, Key) = ("lun", |series| series.lun.clone());
+const INITIATORS: (&str, Key) = ("initiator", |series| series.initiator.clone());
+const PAIRS: (&str, Key) = ("lun, initiator", |series| {
+    format!("{}, {}", series.lun, series.initiator)
+});
+
+impl By {
+    const fn tables(self) -> &'static [(&'static str, Key)] {
+        match self {
+            Self::Each => &[UNITS, INITIATORS],
+            Self::Lun => &[UNITS],
+            Self::Initiator => &[INITIATORS],
+            Self::Pair => &[PAIRS],
+        }
+    }
+}
+
+/// The key that sorts by it.
+const KEYS: [(u8, Sort); 8] = [
+    (b'n', Sort::Name),
+    (b'i', Sort::Iops),
+    (b'r', Sort::Read),
+    (b'w', Sort::Written),
+    (b'm', Sort::Mean),
+    (b'p', Sort::P99),
+    (b'd', Sort::Depth),
+    (b'e', Sort::Errors),
+];
+
+const COLUMNS: [Column<Rate>; 7] = [
+    figures("iops", |r| format!("{:.0}", r.iops)),
+    figures("read/s", |r| human::size(r.read)),
+    figures("written/s", |r| human::size(r.written)),
+    figures("mean", |r| {
+        r.mean_us.map(human::latency).unwrap_or_default()
+    }),
+    figures("p99", |r| {
+        let bound = r.p99_us.map(|us| human::latency(us as f64));
+        bound.unwrap_or_default()
+    }),
+    figures("depth", |r| r.depth.to_string()),
+    figures("errors", |r| r.errors.to_string()),
+];
+
+impl Ask for Top {
+    fn ask(&self, desk: &Desk) -> Outcome {
+        let is_live = io::stdin().is_terminal() && io::stdout().is_terminal();
+        let screen = (is_live && !desk.paper.is_json)
+            .then(Screen::open)
+            .transpose()?;
+        let interval = Duration::from_secs(u64::from(self.interval));
+        let mut sort = self.sort;
+        let mut before = read(desk)?.value;
+        let mut due = Instant::now() + interval;
+        let mut told = 0;
+        while self.count.is_none_or(|count| told < count) {
+            let Some(key) = wait(screen.as_ref(), due)? else {
+                return Ok(Exit::Done);
+            };
+            if let Some((_, wanted)) = KEYS.iter().find(|(of, _)| *of == key) {
+                sort = *wanted;
+            }
+            if Instant::now() < due {
+                continue;
+            }
+            let answer = read(desk)?;
+            let text = self.tables(&before, &answer.value, sort);
+            match &screen {
+                Some(screen) => screen.draw(&text),
+                None => desk.paper.print_line(&answer.json, || text),
+            }
+            (before, told) = (answer.value, told + 1);
+            due = Instant::now() + interval;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// What stands for no key.
+const NO_KEY: u8 = 0;
+
+/// Waits for the time or for a key; `None` when it shall end.
+fn wait(screen: Option<&Screen>, due: Instant) -> Result<Option<u8>, super::failure::Failure> {
+    let rest = due.saturating_duration_since(Instant::now());
+    match screen {
+        Some(screen) => screen.key(rest),
+        None => {
+            sleep(rest);
+            Ok(Some(NO_KEY))
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is no part of the data plane"
+)]
+fn sleep(time: Duration) {
+    std::thread::sleep(time);
+}
+
+fn read(desk: &Desk) -> Result<client::Answer<Stats>, super::failure::Failure> {
+    desk.get(&path(&["stats"]))
+}
+
+impl Top {
+    fn tables(&self, before: &Stats, after: &Stats, sort: Sort) -> String {
+        let head = format!(
+            "{}  {}, {} since the start\n",
+            human::moment(after.at_ms),
+            human::count(u64::from(after.sessions), "session"),
+            human::count(after.logins.succeeded, "login"),
+        );
+        let one = |(title, key): &(&'static str, Key)| {
+            let mut rates = rates(before, after, *key);
+            rates.sort_by(|a, b| order(sort, a, b));
+            let columns: Vec<_> = std::iter::once(words(title, |r: &Rate| r.name.clone()))
+                .chain(COLUMNS)
+                .collect();
+            format!("{}\n", table(&columns, &rates))
+        };
+        let tables: String = self.by.tables().iter().map(one).collect();
+        format!("{head}{tables}")
+    }
+}
+
+/// Names go up, figures down.
+fn order(sort: Sort, a: &Rate, b: &Rate) -> Ordering {
+    let mean = |rate: &Rate| rate.mean_us.unwrap_or(0.0);
+    let by = match sort {
+        Sort::Name => Ordering::Equal,
+        Sort::Iops => b.iops.total_cmp(&a.iops),
+        Sort::Read => b.read.cmp(&a.read),
+        Sort::Written => b.written.cmp(&a.written),
+        Sort::Mean => mean(b).total_cmp(&mean(a)),
+        Sort::P99 => b.p99_us.cmp(&a.p99_us),
+        Sort::Depth => b.depth.cmp(&a.depth),
+        Sort::Errors => b.errors.cmp(&a.errors),
+    };
+    by.then_with(|| a.name.cmp(&b.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(name: &str, iops: f64, depth: u64) -> Rate {
+        Rate {
+            name: name.to_owned(),
+            iops,
+            depth,
+            ..Rate::default()
+        }
+    }
+
+    #[test]
+    fn figures_go_down_and_names_up() {
+        let rates = [rate("b", 5.0, 1), rate("a", 1.0, 9), rate("c", 5.0, 2)];
+        for (sort, expected) in [
+            (Sort::Name, ["a", "b", "c"]),
+            (Sort::Iops, ["b", "c", "a"]),
+            (Sort::Depth, ["a", "c", "b"]),
+        ] {
+            let mut sorted = rates.to_vec();
+            sorted.sort_by(|a, b| order(sort, a, b));
+            let names: Vec<_> = sorted.iter().map(|rate| rate.name.as_str()).collect();
+            assert_eq!(names, expected, "{sort:?}");
+        }
+    }
+}

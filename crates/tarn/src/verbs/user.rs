@@ -1,0 +1,244 @@
+//! `tarn user`
+
+use std::path::PathBuf;
+
+use api::spec::{Mutual, User};
+use clap::{Args, Subcommand};
+use client::path;
+use zeroize::Zeroize as _;
+
+use super::desk::Desk;
+use super::failure::Failure;
+use super::remote::Ask;
+use super::resource::{self, Resource as _};
+use super::table::{Column, fields, words};
+use super::{Outcome, secrets};
+
+/// `tarn user`
+#[derive(Debug, Subcommand)]
+pub enum UserVerb {
+    /// List all users.
+    List {},
+    /// Tell all of one user but the secret.
+    Show {
+        /// The user.
+        name: String,
+    },
+    /// Add a user. The secret is asked for, unless a flag names a file.
+    Add(Change),
+    /// Change the secrets of a user.
+    Set(Set),
+    /// Remove a user that nothing refers to.
+    Rm {
+        /// The user.
+        name: String,
+        /// Do not ask. For scripts.
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+const CHANGE_HELP: &str = "\
+A secret has 12 to 128 bytes. It never stands on the command line, where others can read it.
+
+Examples:
+  tarn user add blades
+  openssl rand -hex 16 | tarn user add blades --secret-from -
+  tarn user add blades --secret-file /etc/tarn/blades.secret";
+
+/// `tarn user add`, and what `tarn user set` has in common with it
+#[derive(Args, Debug)]
+#[command(after_help = CHANGE_HELP)]
+pub struct Change {
+    /// CHAP name of the initiator.
+    name: String,
+    /// File with the secret, - for the standard input; Tarn keeps the secret itself. For scripts.
+    #[arg(long, value_name = "FILE", conflicts_with = "secret_file")]
+    secret_from: Option<PathBuf>,
+    /// File on the daemon's machine that keeps the secret, chmod 600. For who manages secrets with
+    /// files.
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<String>,
+    /// CHAP name with which the target proves itself. For who wants proof from both sides.
+    #[arg(long, value_name = "NAME")]
+    mutual: Option<String>,
+    /// File with the secret of --mutual, - for the standard input. For who uses --mutual.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "mutual",
+        conflicts_with = "mutual_secret_file"
+    )]
+    mutual_secret_from: Option<PathBuf>,
+    /// File on the daemon's machine that keeps the secret of --mutual. For who uses --mutual.
+    #[arg(long, value_name = "FILE", requires = "mutual")]
+    mutual_secret_file: Option<String>,
+}
+
+/// `tarn user set`
+#[derive(Args, Debug)]
+pub struct Set {
+    /// What is to be so.
+    #[command(flatten)]
+    change: Change,
+    /// Have the target prove itself no more. For who no longer uses --mutual.
+    #[arg(long, conflicts_with = "mutual")]
+    no_mutual: bool,
+    /// Ask for a new secret. For people.
+    #[arg(long, conflicts_with_all = ["secret_from", "secret_file"])]
+    ask: bool,
+}
+
+const COLUMNS: &[Column<User>] = &[
+    words("name", |u| u.name.clone()),
+    words("mutual", mutual_name),
+    words("secret file", |u| u.secret_file.clone().unwrap_or_default()),
+];
+
+const FIELDS: &[Column<User>] = &[
+    words("user", |u| u.name.clone()),
+    words("secret file", |u| u.secret_file.clone().unwrap_or_default()),
+    words("mutual", mutual_name),
+    words("mutual secret file", |u| {
+        let mutual = u.mutual.as_ref();
+        mutual
+            .and_then(|mutual| mutual.secret_file.clone())
+            .unwrap_or_default()
+    }),
+];
+
+fn mutual_name(user: &User) -> String {
+    let mutual = user.mutual.as_ref();
+    mutual.map(|mutual| mutual.name.clone()).unwrap_or_default()
+}
+
+impl Ask for UserVerb {
+    fn ask(&self, desk: &Desk) -> Outcome {
+        match self {
+            Self::List {} => desk.list(&path(&["users"]), COLUMNS),
+            Self::Show { name } => desk.show(&User::at(name), |user| fields(FIELDS, user)),
+            Self::Add(change) => change.add(desk),
+            Self::Set(set) => set.ask(desk),
+            Self::Rm { name, yes } => {
+                desk.remove(&User::at(name), *yes, &format!("Remove user {name}?"))
+            }
+        }
+    }
+}
+
+/// Where a secret is: in a file of the daemon's, or here to be sent. Neither: as it was.
+#[derive(Default)]
+struct Kept {
+    file: Option<String>,
+    secret: Option<String>,
+}
+
+impl Kept {
+    fn of(file: Option<&String>, from: Option<&PathBuf>) -> Result<Self, Failure> {
+        let secret = from.map(|path| secrets::from_file(path)).transpose()?;
+        Ok(Self {
+            file: file.cloned(),
+            secret: secret.map(|secret| secret.as_str().to_owned()),
+        })
+    }
+
+    fn ask(&mut self, whose: &str) -> Result<(), Failure> {
+        let secret = secrets::from_person(whose)?;
+        let secret = secret.ok_or_else(|| Failure::NoSecret {
+            name: whose.to_owned(),
+        })?;
+        self.secret = Some(secret.as_str().to_owned());
+        Ok(())
+    }
+
+    const fn is_nothing(&self) -> bool {
+        self.file.is_none() && self.secret.is_none()
+    }
+
+    /// Where it was is forgotten if this says otherwise.
+    fn put(&self, file: &mut Option<String>, secret: &mut Option<String>) {
+        if !self.is_nothing() {
+            file.clone_from(&self.file);
+        }
+        secret.clone_from(&self.secret);
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.secret.zeroize();
+    }
+}
+
+impl Change {
+    fn forward(&self) -> Result<Kept, Failure> {
+        Kept::of(self.secret_file.as_ref(), self.secret_from.as_ref())
+    }
+
+    fn mutual(&self) -> Result<Kept, Failure> {
+        let (file, from) = (&self.mutual_secret_file, &self.mutual_secret_from);
+        Kept::of(file.as_ref(), from.as_ref())
+    }
+
+    fn add(&self, desk: &Desk) -> Outcome {
+        let (mut forward, mut back) = (self.forward()?, self.mutual()?);
+        if forward.is_nothing() {
+            forward.ask(&self.name)?;
+        }
+        if let Some(name) = &self.mutual
+            && back.is_nothing()
+        {
+            back.ask(name)?;
+        }
+        let mut user = User {
+            name: self.name.clone(),
+            secret_file: None,
+            secret: None,
+            mutual: None,
+        };
+        self.alter(&mut user, &forward, &back);
+        let outcome = resource::add(desk, &user);
+        wipe(&mut user);
+        outcome
+    }
+
+    fn alter(&self, user: &mut User, forward: &Kept, back: &Kept) {
+        forward.put(&mut user.secret_file, &mut user.secret);
+        let Some(name) = &self.mutual else {
+            return;
+        };
+        let mutual = user.mutual.get_or_insert_with(|| Mutual {
+            name: String::new(),
+            secret_file: None,
+            secret: None,
+        });
+        mutual.name.clone_from(name);
+        back.put(&mut mutual.secret_file, &mut mutual.secret);
+    }
+}
+
+impl Set {
+    fn ask(&self, desk: &Desk) -> Outcome {
+        let change = &self.change;
+        let (mut forward, back) = (change.forward()?, change.mutual()?);
+        if self.ask {
+            forward.ask(&change.name)?;
+        }
+        if forward.is_nothing() && change.mutual.is_none() && !self.no_mutual {
+            return Err(Failure::NothingGiven { noun: "user" });
+        }
+        resource::set(desk, &change.name, |user: &mut User| {
+            if self.no_mutual {
+                user.mutual = None;
+            }
+            change.alter(user, &forward, &back);
+        })
+    }
+}
+
+fn wipe(user: &mut User) {
+    user.secret.zeroize();
+    if let Some(mutual) = &mut user.mutual {
+        mutual.secret.zeroize();
+    }
+}
