@@ -10,6 +10,7 @@ pub mod allocation;
 mod chap;
 mod disk;
 mod framing;
+mod import;
 mod input;
 pub mod mutate;
 pub mod prng;
@@ -53,6 +54,7 @@ pub const TARGETS: &[Target] = &[
     target("lun", 64, small::lun),
     target("state", 8 * 1024, small::state),
     target("config", 8 * 1024, small::config),
+    target("import", 8 * 1024, import::run),
 ];
 
 /// The entry point of that name.

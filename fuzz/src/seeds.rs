@@ -40,6 +40,7 @@ pub fn of(target: &str) -> Vec<Seed> {
         "lun" => luns(),
         "state" => states(),
         "config" => configs(),
+        "import" => imports(),
         _ => Vec::new(),
     }
 }
@@ -502,4 +503,39 @@ fn configs() -> Vec<Seed> {
         name = iqn.2026-11.example.tarn:demo\ninitiators = 10.0.0.0/8\nname = naa.3333330000001234\n\
         size = 18446744073709551615T\nbind = 127.0.0.1:65536\nname = iqn.*\n";
     vec![named("full", full), named("values", values)]
+}
+
+/// A sample of the importers' tests.
+macro_rules! sample {
+    ($path:literal) => {
+        include_str!(concat!("../../tests/import/", $path))
+    };
+}
+
+fn imports() -> Vec<Seed> {
+    let samples: [(&str, &[&str]); 7] = [
+        (
+            "tgt",
+            &[
+                sample!("tgt/targets.conf"),
+                sample!("tgt/conf.d/archive.conf"),
+            ],
+        ),
+        ("tgt-show", &[sample!("tgt-show/show.txt")]),
+        ("lio", &[sample!("lio/saveconfig.json")]),
+        ("scst", &[sample!("scst/scst.conf")]),
+        (
+            "iet",
+            &[sample!("iet/ietd.conf"), sample!("iet/initiators.allow")],
+        ),
+        (
+            "istgt",
+            &[sample!("istgt/istgt.conf"), sample!("istgt/auth.conf")],
+        ),
+        ("ctl", &[sample!("ctl/ctl.conf")]),
+    ];
+    samples
+        .into_iter()
+        .map(|(name, texts)| named(name, texts.join(crate::import::BETWEEN)))
+        .collect()
 }

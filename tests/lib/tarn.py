@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 
+import admin
 import harness
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -95,6 +96,10 @@ class Tarn:
         """Its own socket for the administration: many daemons run here at once."""
         return {**os.environ, "TARN_SOCKET": str(self.socket)}
 
+    def api(self, **options):
+        """Its administration, over the socket."""
+        return admin.Api(self.socket, **options)
+
     def secret(self, name, text):
         """Puts a secret into the directory of the configuration, readable by its owner alone."""
         path = self.dir / name
@@ -102,13 +107,13 @@ class Tarn:
         path.write_text(text + "\n")
 
     def start(self):
-        """Starts the process and returns when it accepts connections."""
+        """Starts the process and returns when it is ready."""
         with open(self.log_path, "ab") as log, open(self.out_path, "ab") as out:
             self.process = subprocess.Popen([*self.prefix, *self.command()], stdin=subprocess.DEVNULL, stdout=out,
                                             stderr=log, cwd=self.dir, env=self.environment())
         begin = time.monotonic()
         end = begin + START_LIMIT_S
-        while not listens(self.port):
+        while not self.ready():
             if self.process.poll() is not None:
                 raise harness.Failure(f"tarn ended with {self.process.returncode} at its start:\n{self.log_tail()}")
             if time.monotonic() > end:
@@ -117,6 +122,10 @@ class Tarn:
             time.sleep(0.02)
         self.start_seconds = time.monotonic() - begin
         return self
+
+    def ready(self):
+        """It can be asked for what the test is about."""
+        return listens(self.port)
 
     def alive(self):
         return self.process is not None and self.process.poll() is None

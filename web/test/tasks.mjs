@@ -67,7 +67,7 @@ async function pressByKeyboard(page, name) {
 }
 
 /** The wizard without a mouse: a memory disk for one initiator. */
-async function wizardByKeyboard(page) {
+export async function wizardByKeyboard(page, { portal = PORTAL, initiator = INITIATOR } = {}) {
   await visit(page, "new-disk");
   await page.getByLabel("Id", { exact: true }).waitFor();
   await fillByKeyboard(page, "Id", LUN);
@@ -78,7 +78,7 @@ async function wizardByKeyboard(page) {
   await pressByKeyboard(page, "Next");
   await page.getByLabel("Portal").waitFor();
   await fillByKeyboard(page, "Name", TARGET);
-  await fillByKeyboard(page, "Portal", PORTAL);
+  await fillByKeyboard(page, "Portal", portal);
   await pressByKeyboard(page, "Next");
   await page.getByText("Who sees the disk").waitFor();
   const choice = page.getByRole("radio", { name: /These initiators/ });
@@ -87,7 +87,7 @@ async function wizardByKeyboard(page) {
     await page.keyboard.press("ArrowDown");
   }
   await fillByKeyboard(page, "Id of the group", GROUP);
-  await fillByKeyboard(page, "Initiators", INITIATOR);
+  await fillByKeyboard(page, "Initiators", initiator);
   await pressByKeyboard(page, "Next");
   await page.getByRole("table", { name: "Steps of the plan" }).waitFor();
   await pressByKeyboard(page, "Make it");

@@ -1,11 +1,13 @@
 //! The command line: flags and their help. Knows no file and no environment.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use config::LogLevel;
 
 use crate::bench::BenchArgs;
+use crate::import::ImportArgs;
 use crate::verbs::Verb;
 
 /// A SAN in one program: serves files, block devices and memory as iSCSI disks.
@@ -26,6 +28,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Measure targets: I/Os a second, latency, CPU time; or verify that they keep data.
     Bench(Box<BenchArgs>),
+    /// Make a configuration of that of another target: tgt, LIO, SCST, IET, istgt, FreeBSD.
+    Import(ImportArgs),
     /// Ask the daemon that serves.
     #[command(flatten)]
     Verb(Box<Verb>),
@@ -106,14 +110,28 @@ pub struct CheckArgs {
     pub file: PathBuf,
 }
 
+/// The command that is asked for, as far as there is one: `tarn lun add` of
+/// `tarn lun add disk mem:1G`.
+pub(crate) fn command_of(arguments: &[OsString]) -> String {
+    let mut command = Cli::command();
+    let mut names = command.get_name().to_owned();
+    let words = arguments.iter().skip(1).filter_map(|word| word.to_str());
+    for word in words.filter(|word| !word.starts_with('-')) {
+        let Some(subcommand) = command.find_subcommand(word).cloned() else {
+            break;
+        };
+        names = format!("{names} {word}");
+        command = subcommand;
+    }
+    names
+}
+
 fn parse_log_level(text: &str) -> Result<LogLevel, config::Rule> {
     LogLevel::parse(text)
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     fn parse(arguments: &[&str]) -> Result<Cli, clap::Error> {
@@ -168,6 +186,20 @@ mod tests {
             assert!(parse(&arguments).is_err(), "{more:?}");
         }
         assert!(parse(&["tarn", "serve", "--config", "f", "--cores", "1"]).is_ok());
+    }
+
+    #[test]
+    fn the_command_is_known_from_a_line_that_is_wrong() {
+        for (line, expected) in [
+            ("tarn", "tarn"),
+            ("tarn attach", "tarn"),
+            ("tarn serve --cores 0", "tarn serve"),
+            ("tarn lun lst", "tarn lun"),
+            ("tarn lun --json add disk", "tarn lun add"),
+        ] {
+            let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            assert_eq!(command_of(&arguments), expected, "{line}");
+        }
     }
 
     #[test]

@@ -136,7 +136,35 @@ impl Environment {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn the_verbs_find_the_socket_that_is_there_and_name_the_best_place_otherwise() {
+        let scratch = Scratch::new();
+        let (run, state) = (scratch.path().join("run"), scratch.path().join("state"));
+        let mut environment = Environment {
+            uid: 1000,
+            xdg_runtime_dir: Some(run.clone()),
+            xdg_state_home: Some(state.clone()),
+            ..Environment::default()
+        };
+        let best = run.join("tarn").join(SOCKET_NAME);
+        assert_eq!(environment.socket_path().unwrap(), best);
+        fs::create_dir_all(state.join("tarn")).unwrap();
+        let there = state.join("tarn").join(SOCKET_NAME);
+        fs::write(&there, b"").unwrap();
+        assert_eq!(environment.socket_path().unwrap(), there);
+        environment.socket = Some("/named".into());
+        assert_eq!(environment.socket_path().unwrap(), Path::new("/named"));
+        let nowhere = Environment {
+            uid: 1000,
+            ..Environment::default()
+        };
+        assert!(matches!(nowhere.socket_path(), Err(StartError::NoHome)));
+    }
 
     #[test]
     fn the_state_directory_is_the_system_s_or_the_user_s() {

@@ -270,6 +270,63 @@ pub enum StartError {
     #[error("--user has no secret; give --secret-file, or put it into TARN_BENCH_SECRET")]
     BenchNoSecret,
 
+    // Import.
+    /// The files of the other target cannot be read as what they are meant to be.
+    #[error(transparent)]
+    Import(#[from] ::import::ReadError),
+    /// A format and nothing to read.
+    #[error("import {format} names no file; name the configuration of the other target")]
+    ImportNoFile {
+        /// The format.
+        format: &'static str,
+    },
+    /// No address to listen on.
+    #[error("--listen {text:?} is no address and port, write it as 192.0.2.1:3260 or [::]:3260")]
+    ImportListen {
+        /// What was given.
+        text: String,
+    },
+    /// A file of the other target cannot be read.
+    #[error("cannot read {}, name a file that exists and is readable", path.display())]
+    ImportUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Files that include files without an end.
+    #[error("more than {max} files; name the files themselves, without those that include others")]
+    ImportFiles {
+        /// How many there may be.
+        max: usize,
+    },
+    /// An include that means no files of one directory.
+    #[error(
+        "{place}: include {pattern:?} has a pattern elsewhere than in the name of a file; name the files on the command line"
+    )]
+    ImportInclude {
+        /// Where it stands.
+        place: String,
+        /// What it says.
+        pattern: String,
+    },
+    /// A file of the result is there already, or cannot be made.
+    #[error("cannot make {}, name a place where it is not there yet", path.display())]
+    ImportUnwritable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The result breaks a rule of the configuration: a fault of this program.
+    #[error(
+        "the result would be wrong, which is a fault of this program; report it with the files"
+    )]
+    ImportWrong {
+        /// The rule.
+        source: ConfigError,
+    },
+
     /// The system gives no random bytes.
     #[error("cannot get random bytes from the system for a new identity, check /dev/urandom")]
     Random {
@@ -294,8 +351,9 @@ pub fn one_line(error: &anyhow::Error) -> String {
     plain(&format!("tarn: {error:#}"))
 }
 
-/// What clap says about a wrong command line, with its tip, in exactly one line.
-pub fn usage_line(text: &str) -> String {
+/// What clap says about a wrong command line, with its tip, in exactly one line. `command` is the
+/// one that was given, as `tarn lun add`.
+pub fn usage_line(text: &str, command: &str) -> String {
     let mut paragraphs = text.split("\n\n");
     let message = paragraphs.next().unwrap_or_default().trim();
     let message = message.trim_start_matches("error: ");
@@ -309,24 +367,7 @@ pub fn usage_line(text: &str) -> String {
         line = format!("{line}; {tip}");
     }
     let words: Vec<_> = line.split_whitespace().collect();
-    let usage = text
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("Usage: "));
-    let command = command_of(usage.unwrap_or("tarn"));
     plain(&format!("{}; see {command} --help", words.join(" ")))
-}
-
-/// The command of a line of usage, as `tarn lun add` of `tarn lun add [OPTIONS] <ID> <STORE>`.
-fn command_of(usage: &str) -> String {
-    let is_name = |word: &&str| {
-        let mut letters = word.chars();
-        let first = letters
-            .next()
-            .is_some_and(|letter| letter.is_ascii_lowercase());
-        first && letters.all(|letter| letter.is_ascii_lowercase() || letter == '-')
-    };
-    let names = usage.split_whitespace().take_while(is_name);
-    names.collect::<Vec<_>>().join(" ")
 }
 
 /// Escapes control characters, so that no file name can break the line or colour the terminal.
@@ -362,18 +403,13 @@ mod tests {
     #[test]
     fn usage_errors_are_one_line_too() {
         assert_eq!(
-            usage_line("error: invalid\n  value\n\nUsage: tarn\n"),
+            usage_line("error: invalid\n  value\n\nUsage: tarn\n", "tarn"),
             "tarn: invalid value; see tarn --help"
         );
+        let tips = "error: what is --x\n\n  tip: put it last\n  tip: a similar one is --y\n";
         assert_eq!(
-            usage_line(
-                "error: what is --x\n\n  tip: put it last\n  tip: a similar one is --y\n\nUsage: tarn\n"
-            ),
-            "tarn: what is --x; a similar one is --y; see tarn --help"
-        );
-        assert_eq!(
-            usage_line("error: no\n\nUsage: tarn bench [OPTIONS] <URL>...\n"),
-            "tarn: no; see tarn bench --help"
+            usage_line(tips, "tarn lun add"),
+            "tarn: what is --x; a similar one is --y; see tarn lun add --help"
         );
     }
 }

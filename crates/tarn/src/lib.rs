@@ -16,6 +16,7 @@ pub mod cli;
 mod daemon;
 pub mod environment;
 pub mod error;
+mod import;
 pub mod locate;
 pub mod logging;
 pub mod prepare;
@@ -39,6 +40,7 @@ pub use crate::bench::{BenchArgs, CpuList};
 pub use cli::{CheckArgs, Cli, Command, ServeArgs};
 pub use environment::Environment;
 pub use error::StartError;
+pub use import::ImportArgs;
 pub use prepare::{Prepared, prepare};
 
 /// The command line or the configuration is wrong; nothing was started.
@@ -47,9 +49,10 @@ const EXIT_WRONG: u8 = 2;
 /// Runs the program with these arguments and says how it ended: 0 for a clean end, 2 for what an
 /// administrator can put right before anything starts, 1 for everything else.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
-        Err(error) => return report_usage(&error),
+        Err(error) => return report_usage(&error, &cli::command_of(&arguments)),
     };
     let environment = Environment::of_process();
     let outcome = match &cli.command {
@@ -57,6 +60,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Check(args) => check(args, &environment),
         Command::Bench(args) => bench::run(args, &environment),
         Command::Verb(verb) => return verbs::run(verb, &environment),
+        Command::Import(args) => import::run(args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -90,7 +94,7 @@ fn check(args: &CheckArgs, environment: &Environment) -> anyhow::Result<()> {
 }
 
 /// Prints what clap has to say: help in full, errors in one line as all others.
-fn report_usage(error: &clap::Error) -> ExitCode {
+fn report_usage(error: &clap::Error, command: &str) -> ExitCode {
     let text = error.render().to_string();
     if !error.use_stderr() {
         say(io::stdout().lock(), &text);
@@ -99,7 +103,7 @@ fn report_usage(error: &clap::Error) -> ExitCode {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         say(io::stderr().lock(), &text);
     } else {
-        let line = error::usage_line(&text);
+        let line = error::usage_line(&text, command);
         say(io::stderr().lock(), &format!("{line}\n"));
     }
     ExitCode::from(EXIT_WRONG)

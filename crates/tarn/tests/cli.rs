@@ -101,7 +101,7 @@ fn a_wrong_command_line_is_one_line() {
         ),
         (
             &["attach"],
-            "unrecognized subcommand 'attach'; see tarn serve --help",
+            "unrecognized subcommand 'attach'; see tarn --help",
         ),
     ] {
         assert_eq!(scratch.refusal(arguments), expected);

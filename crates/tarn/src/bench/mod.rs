@@ -189,7 +189,7 @@ mod tests {
         let all = [&["tarn", "bench"], more].concat();
         match Cli::try_parse_from(all).unwrap().command {
             Command::Bench(args) => *args,
-            Command::Serve(_) | Command::Check(_) | Command::Verb(_) => {
+            Command::Serve(_) | Command::Check(_) | Command::Import(_) | Command::Verb(_) => {
                 panic!("bench was asked for")
             }
         }

@@ -244,7 +244,7 @@ impl Prepared {
         for (listener, index) in new.zip(opened) {
             listener.index = index;
         }
-        Ok(judge(&policy, plane.sessions()?))
+        Ok(judge(&policy, &plane.sessions()?))
     }
 
     /// Tells sessions and closes what is gone.
@@ -285,7 +285,7 @@ impl Prepared {
 }
 
 /// What the rules say of sessions that are there.
-pub(super) fn judge(policy: &ModelPolicy, sessions: Vec<SessionReport>) -> Verdict {
+pub(super) fn judge(policy: &ModelPolicy, sessions: &[SessionReport]) -> Verdict {
     use target::Policy as _;
 
     let (mut ended, mut granted) = (Vec::new(), Vec::new());
@@ -305,7 +305,7 @@ pub(super) fn judge(policy: &ModelPolicy, sessions: Vec<SessionReport>) -> Verdi
                 luns,
                 targets: policy.targets(&asker, session.target),
             }),
-            None => ended.push(session),
+            None => ended.push(session.clone()),
         }
     }
     Verdict { ended, granted }

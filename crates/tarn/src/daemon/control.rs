@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use api::control::Control;
 use api::event::{Event, Finding, Severity};
@@ -11,17 +11,21 @@ use api::problem::{Problem, ProblemKind};
 use api::stats::Stats;
 use api::view;
 use config::Model;
-use target::{Handle, SessionReport};
+use target::{Handle, NoAnswer, SessionReport};
 
 use super::apply::{self, Prepared};
 use super::events::{Events, milliseconds};
 use super::history::{History, Record};
+use super::paced::Paced;
 use super::running::Running;
 use super::steps::{self, Facts, Match};
 use super::{secrets, stats, views};
 use crate::prepare::Flags;
 use crate::secret::Secrets;
 use crate::state::{State, replace_file};
+
+/// Between two times that the cores are asked for their sessions, however many want to know.
+const SESSIONS_PAUSE: Duration = Duration::from_millis(20);
 
 /// What is in force: the document and what it became. Replaced as a whole.
 pub(super) struct InForce {
@@ -43,6 +47,8 @@ pub(crate) struct Daemon {
     pub(super) cores: usize,
     pub(super) started: SystemTime,
     pub(super) events: Arc<Events>,
+    /// Each core makes its part of the answer, and serves no disk meanwhile.
+    sessions: Paced<Result<Arc<[SessionReport]>, NoAnswer>>,
 }
 
 /// What a daemon is made from.
@@ -117,6 +123,7 @@ impl Daemon {
             cores: parts.cores,
             started,
             events: parts.events,
+            sessions: Paced::new(SESSIONS_PAUSE),
         })
     }
 
@@ -137,8 +144,9 @@ impl Daemon {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn sessions_now(&self) -> Result<Vec<SessionReport>, Problem> {
-        self.plane.sessions().map_err(no_answer)
+    pub(super) fn sessions_now(&self) -> Result<Arc<[SessionReport]>, Problem> {
+        let ask = || self.plane.sessions().map(Arc::from);
+        self.sessions.ask(ask).map_err(no_answer)
     }
 
     fn file(&self) -> Result<&PathBuf, Problem> {
@@ -213,7 +221,7 @@ impl Daemon {
         secrets: &Secrets,
     ) -> Result<Vec<SessionReport>, Problem> {
         let policy = old.policy_of(model, &units.from, secrets);
-        Ok(apply::judge(&policy, self.sessions_now()?).ended)
+        Ok(apply::judge(&policy, &self.sessions_now()?).ended)
     }
 
     /// The file may have been edited by hand and not applied: that must not be lost.
@@ -304,7 +312,7 @@ fn history_max(model: &Model) -> usize {
     usize::from(model.admin().history)
 }
 
-fn no_answer(error: target::NoAnswer) -> Problem {
+fn no_answer(error: NoAnswer) -> Problem {
     Problem::new(ProblemKind::Unavailable, error.to_string())
 }
 
@@ -419,7 +427,7 @@ impl Control for Daemon {
     }
 
     fn targets(&self) -> Vec<view::Target> {
-        let sessions = self.plane.sessions().unwrap_or_default();
+        let sessions = self.sessions_now().unwrap_or_default();
         views::targets(&self.in_force(), &sessions)
     }
 

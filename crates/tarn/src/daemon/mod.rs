@@ -8,6 +8,7 @@
 //! | `apply` | carrying a change out |
 //! | `history` | the revisions on disk |
 //! | `control` | the one writer, the answers to the administration |
+//! | `paced` | questions that disturb the cores, asked only so often |
 //! | `views`, `stats` | what runs, in the words of the API |
 //! | `secrets`, `events` | what their names say |
 
@@ -16,6 +17,7 @@ mod control;
 mod events;
 mod history;
 mod open;
+mod paced;
 mod running;
 mod secrets;
 mod stats;

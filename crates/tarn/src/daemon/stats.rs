@@ -10,6 +10,15 @@ use target::{CoreCounts, KindCounts, SeriesCounts};
 use super::control::Daemon;
 use super::events::milliseconds;
 
+/// How many sessions there are, without a question to the cores.
+pub(super) fn sessions(daemon: &Daemon) -> u32 {
+    sessions_of(&daemon.plane.counts())
+}
+
+fn sessions_of(counts: &[CoreCounts]) -> u32 {
+    counts.iter().map(|core| small(core.sessions)).sum()
+}
+
 /// Everything that is counted, now.
 pub(super) fn stats(daemon: &Daemon) -> Stats {
     let counts = daemon.plane.counts();
@@ -40,7 +49,7 @@ pub(super) fn stats(daemon: &Daemon) -> Stats {
     }
     Stats {
         at_ms: milliseconds(SystemTime::now()),
-        sessions: counts.iter().map(|core| small(core.sessions)).sum(),
+        sessions: sessions_of(&counts),
         cores: (0..).zip(&counts).map(core).collect(),
         series: series.into_values().collect(),
         logins: logins(&daemon.plane.login_counts()),

@@ -14,6 +14,7 @@ use target::SessionReport;
 use super::control::{Daemon, InForce};
 use super::events::milliseconds;
 use super::running::Running;
+use super::stats;
 
 /// The daemon in one look.
 pub(super) fn status(daemon: &Daemon) -> view::Status {
@@ -31,7 +32,7 @@ pub(super) fn status(daemon: &Daemon) -> view::Status {
         cores: count(daemon.cores),
         luns: count(in_force.running.units.len()),
         targets: count(in_force.running.targets.len()),
-        sessions: count(daemon.sessions_now().map_or(0, |sessions| sessions.len())),
+        sessions: stats::sessions(daemon),
         findings: findings(&in_force),
     }
 }
@@ -54,7 +55,11 @@ pub(super) fn step_line(step: &Step) -> String {
         Kind::Limits => "limit",
         Kind::Admin => "admin key",
     };
-    format!("{action} {kind} {}: {}", step.name, step.detail)
+    let what = format!("{action} {kind} {}", step.name);
+    if step.detail.is_empty() {
+        return what;
+    }
+    format!("{what}: {}", step.detail)
 }
 
 /// Puts the sessions that end beside the step that is the reason: one about their target, or else

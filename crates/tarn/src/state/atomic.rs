@@ -35,10 +35,8 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()?;
     std::fs::rename(&temporary, path)?;
     // The new name is an entry of the directory, which has a life of its own on the disk.
-    match path.parent() {
-        Some(directory) => File::open(directory)?.sync_all(),
-        None => Ok(()),
-    }
+    let directory = path.parent().filter(|path| !path.as_os_str().is_empty());
+    File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

@@ -1,0 +1,363 @@
+//! FreeBSD: `ctl.conf`, as `ctld` reads it.
+//!
+//! A disk shows the T10 vendor designator of its `device-id`, and an NAA designator only if the option
+//! `naa` sets one. Serial numbers and device ids that are not set are numbered in the order in which
+//! disks were made, which the file does not tell.
+
+mod keys;
+
+use std::collections::BTreeMap;
+
+use crate::acl::Acl;
+use crate::found::{self, Cache, Found, Mutual, Portal, Secret, Store, Target, Unit, View};
+use crate::lines::{base_name, is_yes, size_bytes};
+use crate::tree::Node;
+use crate::{ReadError, Source, address, braces};
+use keys::{GLOBAL, OF_LUN, OF_PORTAL_GROUP, OF_TARGET, OPTIONS};
+
+/// The tag of the portal group that ctld makes first, which is called `default`.
+const FIRST_TAG: u16 = 256;
+
+/// What initiators go by where a disk has no NAA designator.
+const T10_VENDOR: &str = "a T10 vendor designator, FREEBSD with the device-id";
+
+pub(crate) fn read(sources: &[Source<'_>], found: &mut Found) -> Result<(), ReadError> {
+    for source in sources {
+        let file = braces::read(source)?;
+        let mut reader = Reader {
+            file: &file,
+            tags: tags(&file),
+            shared: BTreeMap::new(),
+        };
+        for node in &file.children {
+            match node.key() {
+                "lun" => {
+                    let unit = reader.read_unit(node, node.value(), found);
+                    reader.shared.insert(node.value(), unit);
+                }
+                "portal-group" => reader.read_portal_group(node, found),
+                "target" | "auth-group" => {}
+                key => found.idle_key(GLOBAL, &node.place, "global", key),
+            }
+        }
+        for target in file.all("target") {
+            reader.read_target(target, found);
+        }
+    }
+    Ok(())
+}
+
+/// The tag of each portal group: its own, or the next from 256, where `default` comes first.
+fn tags(file: &Node) -> BTreeMap<&str, (u16, bool)> {
+    let named = file
+        .all("portal-group")
+        .map(|node| (node.value(), Some(node)));
+    let mut tags = BTreeMap::new();
+    let mut next = FIRST_TAG;
+    for (name, node) in std::iter::once(("default", None)).chain(named) {
+        let told = node.and_then(|node| node.value_of("tag"));
+        match told.and_then(|tag| tag.parse().ok()) {
+            Some(tag) => {
+                tags.insert(name, (tag, true));
+            }
+            None => {
+                tags.entry(name).or_insert_with(|| {
+                    let tag = next;
+                    next = next.saturating_add(1);
+                    (tag, false)
+                });
+            }
+        }
+    }
+    tags
+}
+
+/// Who a target lets in.
+enum Access<'a> {
+    /// Everyone.
+    Open,
+    /// Those whom this section names: an auth-group, or the target itself.
+    Of(&'a Node),
+    /// Nobody.
+    Deny,
+}
+
+/// Whom a section lets in: ctld wants it to have users, or to say that none are needed.
+fn access_by(section: &Node) -> Access<'_> {
+    let has_users = ["chap", "chap-mutual"]
+        .iter()
+        .any(|key| section.find(key).is_some());
+    match section.value_of("auth-type") {
+        Some("deny") => Access::Deny,
+        Some("none") => Access::Of(section),
+        Some(_) | None if has_users => Access::Of(section),
+        Some(_) | None => Access::Deny,
+    }
+}
+
+struct Reader<'a> {
+    file: &'a Node,
+    /// The tag of each portal group, and whether the file tells it.
+    tags: BTreeMap<&'a str, (u16, bool)>,
+    /// Disks that several targets may show, by name.
+    shared: BTreeMap<&'a str, Option<usize>>,
+}
+
+impl<'a> Reader<'a> {
+    fn section(&self, key: &str, name: &str) -> Option<&'a Node> {
+        let mut all = self.file.children.iter().rev();
+        all.find(|node| node.key() == key && node.value() == name)
+    }
+
+    fn read_portal_group(&self, node: &'a Node, found: &mut Found) {
+        let subject = format!("portal group {:?}", node.value());
+        for child in &node.children {
+            found.idle_key(OF_PORTAL_GROUP, &child.place, &subject, child.key());
+        }
+        let group = node.value_of("discovery-auth-group");
+        match self.access(group.unwrap_or("default")) {
+            Access::Open => {}
+            Access::Of(section) => {
+                for user in add_users(section, found) {
+                    if !found.discovery_auth.contains(&user) {
+                        found.discovery_auth.push(user);
+                    }
+                }
+            }
+            Access::Deny => {
+                let message = "discovery was refused here; Tarn answers, and tells the targets that an initiator may log in to";
+                let remedy = "set discovery_auth to a user to keep the names from others";
+                found.changed(&node.place, &subject, message, remedy);
+            }
+        }
+    }
+
+    fn read_target(&self, node: &'a Node, found: &mut Found) {
+        let name = node.value();
+        let subject = format!("target {name}");
+        let mut target = Target::new(node.place.clone(), name);
+        target.alias = node.value_of("alias").map(str::to_owned);
+        for child in &node.children {
+            found.idle_key(OF_TARGET, &child.place, &subject, child.key());
+        }
+        // A portal group may be named with an auth-group of its own, which counts there.
+        let first = node.all("portal-group").next();
+        let own = first.map_or("", |group| group.word(2));
+        let access = if own.is_empty() {
+            self.access_of_target(node)
+        } else {
+            self.access(own)
+        };
+        let group = match access {
+            Access::Open => None,
+            Access::Of(section) => {
+                target.auth = add_users(section, found);
+                let values = |key: &'static str| section.all(key).map(Node::rest).collect();
+                let acl = Acl {
+                    names: values("initiator-name"),
+                    addresses: values("initiator-portal"),
+                };
+                acl.into_group(section.value(), &section.place, found)
+            }
+            Access::Deny => {
+                let message = "its auth-group lets nobody in; a target without one takes the auth-group default, which does the same unless it is set";
+                let remedy = "add the target by hand, with auth or groups";
+                found.left_out(&node.place, &subject, message, remedy);
+                return;
+            }
+        };
+        self.read_portals(node, own, &mut target, found);
+        for lun in node.all("lun") {
+            self.read_lun(lun, &mut target, group.as_ref(), found);
+        }
+        found.targets.push(target);
+    }
+
+    /// Who may log in to a target: its auth-group says so, or it does itself.
+    fn access_of_target(&self, target: &'a Node) -> Access<'a> {
+        const OWN: &[&str] = &[
+            "chap",
+            "chap-mutual",
+            "auth-type",
+            "initiator-name",
+            "initiator-portal",
+        ];
+        let is_own = target.children.iter().any(|node| OWN.contains(&node.key()));
+        match target.value_of("auth-group") {
+            None if is_own => access_by(target),
+            None => self.access("default"),
+            Some(name) => self.access(name),
+        }
+    }
+
+    /// Whom an auth-group lets in. One that is not in the file is of ctld, or nobody's.
+    fn access(&self, name: &str) -> Access<'a> {
+        match (name, self.section("auth-group", name)) {
+            ("no-authentication", _) => Access::Open,
+            (_, Some(section)) => access_by(section),
+            (_, None) => Access::Deny,
+        }
+    }
+
+    /// The portals of the groups that are named with the auth-group `own`.
+    fn read_portals(&self, node: &'a Node, own: &str, target: &mut Target, found: &mut Found) {
+        let subject = format!("target {}", target.name);
+        let mut names: Vec<&str> = Vec::new();
+        for group in node.all("portal-group") {
+            if group.word(2) == own {
+                names.push(group.value());
+                continue;
+            }
+            let message = format!(
+                "at portal group {} it had another auth-group; one holds at all portals of a target of Tarn, so it is not reached there",
+                group.value()
+            );
+            let remedy = "make another target for these portals";
+            found.left_out(&group.place, &subject, message, remedy);
+        }
+        if names.is_empty() {
+            names.push("default");
+        }
+        for name in names {
+            let (tag, is_told) = self.tags.get(name).copied().unwrap_or((FIRST_TAG, false));
+            let section = self.section("portal-group", name);
+            if section.is_none() && name == "default" {
+                let bind = found::ANY_ADDRESS.to_owned();
+                target.portals.push(Portal { bind, tag });
+            }
+            let listens = section
+                .into_iter()
+                .flat_map(|section| section.all("listen"));
+            for listen in listens {
+                match address::bind(listen.value()) {
+                    Some(bind) => target.portals.push(Portal { bind, tag }),
+                    None => {
+                        let message = format!("listen {:?} is no address", listen.value());
+                        let remedy = "add the address to portals by hand";
+                        found.left_out(&listen.place, &subject, message, remedy);
+                    }
+                }
+            }
+            if !is_told {
+                let message = format!(
+                    "the tag of portal group {name} is not told; {tag} is what ctld gives it when it starts with this file"
+                );
+                let remedy = "compare with the portal group that an initiator has stored (iscsiadm -m node shows it behind the comma)";
+                found.changed(&node.place, &subject, message, remedy);
+            }
+        }
+    }
+
+    /// `lun NUMBER { ... }`, or `lun NUMBER NAME` of a disk that stands by itself.
+    fn read_lun(
+        &self,
+        node: &Node,
+        target: &mut Target,
+        group: Option<&String>,
+        found: &mut Found,
+    ) {
+        let unit = match node.word(2) {
+            "" => {
+                let name = node.value_of("path").map(base_name);
+                let suffix = target.name.rsplit(':').next().unwrap_or_default();
+                let made = format!("{suffix}-{}", node.value());
+                self.read_unit(node, name.unwrap_or(&made), found)
+            }
+            name => self.shared.get(name).copied().flatten(),
+        };
+        let (Ok(lun), Some(unit)) = (node.value().parse(), unit) else {
+            let message = format!(
+                "lun {} has no number, or shows no disk that was carried over",
+                node.rest()
+            );
+            let remedy = "see the note on that disk";
+            found.left_out(
+                &node.place,
+                &format!("target {}", target.name),
+                message,
+                remedy,
+            );
+            return;
+        };
+        target.views.push(View {
+            place: node.place.clone(),
+            lun,
+            unit,
+            group: group.cloned(),
+            read_only: false,
+        });
+    }
+
+    fn read_unit(&self, node: &Node, name: &str, found: &mut Found) -> Option<usize> {
+        let subject = format!("disk {name:?}");
+        for child in &node.children {
+            if child.key() == "option" {
+                found.idle_key(OPTIONS, &child.place, &subject, child.value());
+            } else {
+                found.idle_key(OF_LUN, &child.place, &subject, child.key());
+            }
+        }
+        let kind = node.value_of("device-type").unwrap_or("disk");
+        if !matches!(kind, "disk" | "direct" | "0") {
+            let message = format!("device-type {kind}; Tarn serves disks");
+            found.left_out(&node.place, &subject, message, "keep ctld for it");
+            return None;
+        }
+        Some(found.add_unit(unit(node, name)))
+    }
+}
+
+fn unit(node: &Node, name: &str) -> Unit {
+    let option = |key: &str| {
+        let mut options = node.children.iter().rev();
+        options
+            .find(|child| child.key() == "option" && child.value() == key)
+            .map(|child| child.word(2))
+    };
+    let store = if node.value_of("backend") == Some("ramdisk") {
+        Store::Memory(node.value_of("size").and_then(size_bytes).unwrap_or(0))
+    } else {
+        Store::Path(node.value_of("path").unwrap_or_default().to_owned())
+    };
+    let mut unit = Unit::new(node.place.clone(), name, store);
+    let block = node.value_of("blocksize");
+    unit.block_bytes = block.map_or(512, |text| text.parse().unwrap_or(0));
+    unit.read_only = option("readonly").is_some_and(is_yes);
+    unit.thin = option("unmap").map(is_yes);
+    if option("writecache").is_some_and(|text| !is_yes(text)) {
+        unit.cache = Cache::Writethrough;
+    }
+    unit.serial = node.value_of("serial").map(str::to_owned);
+    let naa = option("naa").map(|naa| naa.trim_start_matches("0x").to_owned());
+    unit.naa = naa;
+    unit.other_designator = Some(T10_VENDOR);
+    unit.inquiry = (
+        option("vendor").unwrap_or("FREEBSD").to_owned(),
+        option("product").unwrap_or("CTLDISK").to_owned(),
+    );
+    unit
+}
+
+/// Adds the users of an auth-group, or of a target; gives their names.
+fn add_users(section: &Node, found: &mut Found) -> Vec<String> {
+    let secret = |text: &str| (!text.is_empty()).then(|| Secret::new(text.to_owned()));
+    let mut names = Vec::new();
+    for node in &section.children {
+        let mutual = match node.key() {
+            "chap" => None,
+            "chap-mutual" => Some(Mutual {
+                name: node.word(3).to_owned(),
+                secret: secret(node.word(4)),
+            }),
+            _ => continue,
+        };
+        found.add_user(
+            node.place.clone(),
+            node.value(),
+            secret(node.word(2)),
+            mutual,
+        );
+        names.push(node.value().to_owned());
+    }
+    names
+}

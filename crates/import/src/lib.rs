@@ -1,0 +1,137 @@
+//! Configurations of other targets, read into that of Tarn: texts in, a `tarn.toml` and a list out.
+//!
+//! The point is identity: initiators are not to notice the move. So each reader knows what its
+//! program presents for a configuration (iSCSI names, LUN numbers, target portal group tags, serial
+//! numbers, NAA designators), also where the file leaves it to the program. What Tarn cannot
+//! present, and what is not certain, is in the list of [`Note`]s with its consequence; nothing is
+//! guessed in silence.
+//!
+//! ```text
+//! texts -> reader of the format -> Found -> settle: what Tarn allows -> write: TOML
+//!                                     \______________\___________________\_-> notes
+//! ```
+//!
+//! This crate is pure. It opens no file: whoever calls brings the files that a file includes
+//! ([`includes`]), and puts the secrets ([`SecretFile`]) where the result says.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod acl;
+mod address;
+mod braces;
+mod crc32c;
+mod ctl;
+mod format;
+mod found;
+mod iet;
+mod ini;
+mod istgt;
+mod lines;
+mod lio;
+mod note;
+mod scst;
+mod settle;
+mod source;
+mod tags;
+mod tgt;
+mod tgt_show;
+mod tree;
+mod write;
+
+use zeroize::Zeroizing;
+
+pub use format::Format;
+pub use note::{Note, Severity};
+pub use source::{FILE_BYTES_MAX, Include, Place, ReadError, Source, TOTAL_BYTES_MAX};
+
+use found::Found;
+
+/// What the caller wants of the result.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Addresses to listen on, `ADDRESS:PORT`, instead of those of the files.
+    pub listen: Vec<String>,
+    /// Put before the name of every secret file, as `tarn.`.
+    pub secret_prefix: String,
+}
+
+/// What came of the files.
+#[expect(
+    missing_debug_implementations,
+    reason = "it holds secrets, which are not to reach a log"
+)]
+pub struct Imported {
+    /// Which program the files belong to.
+    pub format: Format,
+    /// The configuration of Tarn, with comments that say where each thing comes from.
+    pub toml: String,
+    /// What was carried over, changed, and left out.
+    pub notes: Vec<Note>,
+    /// The secrets that the configuration refers to.
+    pub secrets: Vec<SecretFile>,
+}
+
+/// A file that the configuration refers to as a `secret_file`.
+#[expect(
+    missing_debug_implementations,
+    reason = "it holds a secret, which is not to reach a log"
+)]
+pub struct SecretFile {
+    /// Its name, without directory.
+    pub name: String,
+    /// What it is for, as `user "alice"`.
+    pub purpose: String,
+    /// What belongs into it; `None` if the files do not tell, or Tarn would not take it.
+    pub secret: Option<Zeroizing<String>>,
+}
+
+/// Reads the files of one configuration, which are in the order in which the program reads them.
+///
+/// # Errors
+///
+/// A text that is not of that format, or one that goes beyond a limit.
+pub fn import(
+    format: Format,
+    sources: &[Source<'_>],
+    options: &Options,
+) -> Result<Imported, ReadError> {
+    source::check_sizes(sources)?;
+    let mut found = Found::default();
+    match format {
+        Format::Tgt => tgt::read(sources, &mut found)?,
+        Format::TgtShow => tgt_show::read(sources, &mut found)?,
+        Format::Lio => lio::read(sources, &mut found)?,
+        Format::Scst => scst::read(sources, &mut found)?,
+        Format::Iet => iet::read(sources, &mut found)?,
+        Format::Istgt => istgt::read(sources, &mut found)?,
+        Format::Ctl => ctl::read(sources, &mut found)?,
+    }
+    settle::settle(&mut found, options);
+    if found.targets.is_empty() {
+        return Err(source::nothing_found(sources));
+    }
+    let secrets = settle::secret_files(&mut found, options);
+    let toml = write::write(format, &found, &secrets);
+    let mut notes = found.notes;
+    notes.sort_by_key(|note| note.severity);
+    Ok(Imported {
+        format,
+        toml,
+        notes,
+        secrets: secrets.into_files(),
+    })
+}
+
+/// The files that this one includes, as it names them: the caller reads them and gives them to
+/// [`import`] after it. Patterns of the shell may be among them.
+pub fn includes(format: Format, source: Source<'_>) -> Vec<Include> {
+    match format {
+        Format::Tgt => tgt::includes(source),
+        Format::Scst
+        | Format::TgtShow
+        | Format::Lio
+        | Format::Iet
+        | Format::Istgt
+        | Format::Ctl => Vec::new(),
+    }
+}

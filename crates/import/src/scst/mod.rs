@@ -1,0 +1,300 @@
+//! SCST: `scst.conf`, as `scstadmin` writes it.
+//!
+//! What a device shows is in its attributes `usn`, `t10_dev_id`, `naa_id` and `eui64_id`; `scstadmin`
+//! writes them when they were set. SCST makes the first two of the CRC of the device's name.
+
+mod keys;
+
+use std::collections::BTreeMap;
+
+use crate::found::{self, Cache, Found, Group, Mutual, Secret, Store, Target, Unit, View};
+use crate::lines::{is_yes, size_bytes};
+use crate::tree::Node;
+use crate::{ReadError, Source, braces, crc32c};
+use keys::{OF_DEVICE, OF_TARGET};
+
+/// Handlers whose devices are disks on a file, a block device or nothing.
+const HANDLERS: &[&str] = &["vdisk_fileio", "vdisk_blockio", "vdisk_nullio"];
+
+/// What initiators go by where a device has no NAA designator.
+const EUI_64: &str = "an EUI-64 and a T10 vendor designator, made of t10_dev_id";
+
+pub(crate) fn read(sources: &[Source<'_>], found: &mut Found) -> Result<(), ReadError> {
+    for source in sources {
+        let file = braces::read(source)?;
+        let mut devices = BTreeMap::new();
+        for handler in file.all("HANDLER") {
+            for device in handler.all("DEVICE") {
+                if let Some(unit) = read_device(handler.value(), device, found) {
+                    devices.insert(device.value().to_owned(), found.add_unit(unit));
+                }
+            }
+        }
+        for driver in file.all("TARGET_DRIVER") {
+            read_driver(driver, &devices, found);
+        }
+        for group in file.all("DEVICE_GROUP") {
+            let message = "asymmetric access by groups of devices and targets";
+            let remedy = "nothing if all paths led to one host; Tarn reports all its ports active";
+            found.left_out(
+                &group.place,
+                &format!("device group {:?}", group.value()),
+                message,
+                remedy,
+            );
+        }
+    }
+    Ok(())
+}
+
+fn read_device(handler: &str, device: &Node, found: &mut Found) -> Option<Unit> {
+    let name = device.value();
+    let subject = format!("disk {name:?}");
+    if !HANDLERS.contains(&handler) {
+        let message = format!("handler {handler}; Tarn serves disks on files and block devices");
+        let remedy = "keep SCST for it, or copy the data into a file or a block device";
+        found.left_out(&device.place, &subject, message, remedy);
+        return None;
+    }
+    for child in &device.children {
+        found.idle_key(OF_DEVICE, &child.place, &subject, child.key());
+    }
+    let value = |key: &str| device.value_of(key);
+    let is_set = |key: &str| value(key).is_some_and(is_yes);
+    let store = match value("filename") {
+        Some(path) => Store::Path(path.to_owned()),
+        None => Store::Null(null_bytes(device)),
+    };
+    let mut unit = Unit::new(device.place.clone(), name, store);
+    unit.block_bytes = value("blocksize").map_or(512, |text| text.parse().unwrap_or(0));
+    unit.read_only = is_set("read_only");
+    unit.thin = value("thin_provisioned").map(is_yes);
+    unit.cache = if is_set("o_direct") {
+        Cache::Direct
+    } else if is_set("write_through") || is_set("nv_cache") {
+        Cache::Writethrough
+    } else {
+        Cache::Writeback
+    };
+    if is_set("nv_cache") {
+        let message = "nv_cache promised that no write is lost though it was cached; Tarn has each on stable storage before it answers, which is slower";
+        let remedy = "take cache=writethrough out if the cache really survives a power failure and initiators flush";
+        found.changed(&device.place, &subject, message, remedy);
+    }
+    set_identity(handler, device, &mut unit, found);
+    Some(unit)
+}
+
+/// The size of a device without a file.
+fn null_bytes(device: &Node) -> u64 {
+    let mib = device.value_of("size_mb").map(|text| format!("{text}M"));
+    let text = device.value_of("size").map(str::to_owned).or(mib);
+    text.and_then(|text| size_bytes(&text)).unwrap_or(0)
+}
+
+fn set_identity(handler: &str, device: &Node, unit: &mut Unit, found: &mut Found) {
+    let name = device.value();
+    let value = |key: &str| device.value_of(key).map(str::to_owned);
+    let is_told = device.find("usn").is_some();
+    let number = dev_id_num(name);
+    unit.serial = Some(value("usn").unwrap_or_else(|| format!("{number:x}")));
+    unit.naa = value("naa_id").map(|naa| naa.trim_start_matches("0x").to_owned());
+    unit.other_designator = Some(EUI_64);
+    let vendor = if handler == "vdisk_blockio" {
+        "SCST_BIO"
+    } else {
+        "SCST_FIO"
+    };
+    unit.inquiry = (
+        value("t10_vend_id").unwrap_or_else(|| vendor.to_owned()),
+        value("prod_id").unwrap_or_default(),
+    );
+    if !is_told {
+        let message =
+            format!("usn is not told; {number:x} is what SCST 3 makes of the name with setup_id 0");
+        let remedy = "compare with /sys/kernel/scst_tgt/devices/NAME/usn, and correct serial";
+        found.changed(&device.place, &format!("disk {name:?}"), message, remedy);
+    }
+}
+
+/// The number that SCST makes of a device's name: its CRC with the zero at its end.
+fn dev_id_num(name: &str) -> u32 {
+    crc32c::update(0, name.bytes().chain([0]))
+}
+
+fn read_driver(driver: &Node, devices: &BTreeMap<String, usize>, found: &mut Found) {
+    if driver.value() != "iscsi" {
+        for target in driver.all("TARGET") {
+            let message = format!("target driver {:?}; Tarn speaks iSCSI", driver.value());
+            let subject = format!("target {}", target.value());
+            found.left_out(
+                &target.place,
+                &subject,
+                message,
+                "log the initiators in over iSCSI",
+            );
+        }
+        return;
+    }
+    for node in incoming_users(driver) {
+        let (name, secret) = account(node);
+        found.add_user(node.place.clone(), &name, secret, None);
+        found.discovery_auth.push(name);
+    }
+    for target in driver.all("TARGET") {
+        read_target(target, devices, found);
+    }
+    if let Some(first) = driver.all("TARGET").next() {
+        let message = "the addresses of iscsi-scstd are on its command line; Tarn would listen on all, port 3260";
+        let remedy = "give --listen ADDRESS:PORT if it listened elsewhere";
+        found.changed(&first.place, "portals", message, remedy);
+    }
+}
+
+/// The users of a driver or a target. Those after the first may be numbered, as their attributes
+/// are: `IncomingUser1`.
+fn incoming_users(node: &Node) -> impl Iterator<Item = &Node> {
+    let users = node.children.iter();
+    users.filter(|child| unnumbered(child.key()) == "IncomingUser")
+}
+
+fn unnumbered(key: &str) -> &str {
+    key.trim_end_matches(|c: char| c.is_ascii_digit())
+}
+
+/// Name and secret, in one quoted word or in two.
+fn account(node: &Node) -> (String, Option<Secret>) {
+    let rest = Secret::new(node.rest());
+    match rest.split_once(char::is_whitespace) {
+        Some((name, secret)) => {
+            let secret = Secret::new(secret.trim().to_owned());
+            (name.to_owned(), Some(secret))
+        }
+        None => (rest.as_str().to_owned(), None),
+    }
+}
+
+fn read_target(node: &Node, devices: &BTreeMap<String, usize>, found: &mut Found) {
+    let name = node.value();
+    let subject = format!("target {name}");
+    if node.value_of("enabled").is_some_and(|text| !is_yes(text)) {
+        let message = "it is not enabled";
+        found.left_out(
+            &node.place,
+            &subject,
+            message,
+            "enable it there and import again, if it is used",
+        );
+        return;
+    }
+    for child in &node.children {
+        found.idle_key(OF_TARGET, &child.place, &subject, unnumbered(child.key()));
+    }
+    let mut target = Target::new(node.place.clone(), name);
+    target.alias = node.value_of("alias").map(str::to_owned);
+    read_portals(node, &mut target, found);
+    read_users(node, &mut target, found);
+    for group in node.all("GROUP") {
+        let id = add_group(name, group, found);
+        add_views(group, Some(&id), devices, &mut target, found);
+    }
+    let has_groups = node.all("GROUP").next().is_some();
+    if has_groups && node.all("LUN").next().is_some() {
+        let message = "its own LUNs were for initiators in none of its groups; now those in groups see them, too";
+        let remedy = "give these LUNs a group of the initiators they are for";
+        found.changed(&node.place, &subject, message, remedy);
+    }
+    add_views(node, None, devices, &mut target, found);
+    found.targets.push(target);
+}
+
+fn read_portals(node: &Node, target: &mut Target, found: &mut Found) {
+    for allowed in node.all("allowed_portal") {
+        match crate::address::bind(allowed.value()) {
+            Some(bind) => target.portals.push(found::Portal { bind, tag: 1 }),
+            None => {
+                let message = format!("allowed_portal {:?} is no address", allowed.value());
+                let remedy = "add the address to portals by hand";
+                found.left_out(
+                    &allowed.place,
+                    &format!("target {}", target.name),
+                    message,
+                    remedy,
+                );
+            }
+        }
+    }
+    if node.find("allowed_portal").is_none() {
+        target.portals = found::portal_of_all();
+    }
+}
+
+fn read_users(node: &Node, target: &mut Target, found: &mut Found) {
+    let outgoing = node.find("OutgoingUser").map(account);
+    let mutual = outgoing.map(|(name, secret)| Mutual { name, secret });
+    for incoming in incoming_users(node) {
+        let (name, secret) = account(incoming);
+        found.add_user(incoming.place.clone(), &name, secret, mutual.clone());
+        target.auth.push(name);
+    }
+}
+
+fn add_group(target: &str, group: &Node, found: &mut Found) -> String {
+    let id = format!("{target}/{}", group.value());
+    let mut initiators = Vec::new();
+    for initiator in group.all("INITIATOR") {
+        let name = initiator.value();
+        if name.starts_with('!') || name.contains('#') {
+            let message = format!(
+                "INITIATOR {name:?} excludes, or goes by the portal; groups of Tarn only include, by name or address"
+            );
+            let remedy = "list those who may see the disks instead";
+            found.left_out(
+                &initiator.place,
+                &format!("group {:?}", group.value()),
+                message,
+                remedy,
+            );
+        } else {
+            initiators.push(name.to_owned());
+        }
+    }
+    found.groups.push(Group {
+        place: group.place.clone(),
+        id: id.clone(),
+        initiators,
+    });
+    id
+}
+
+fn add_views(
+    node: &Node,
+    group: Option<&str>,
+    devices: &BTreeMap<String, usize>,
+    target: &mut Target,
+    found: &mut Found,
+) {
+    for lun in node.all("LUN") {
+        let (Ok(number), Some(&unit)) = (lun.value().parse(), devices.get(lun.word(2))) else {
+            let message = format!(
+                "LUN {} has no number, or shows no disk that was carried over",
+                lun.rest()
+            );
+            let remedy = "see the note on that disk";
+            found.left_out(
+                &lun.place,
+                &format!("target {}", target.name),
+                message,
+                remedy,
+            );
+            continue;
+        };
+        target.views.push(View {
+            place: lun.place.clone(),
+            lun: number,
+            unit,
+            group: group.map(str::to_owned),
+            read_only: lun.value_of("read_only").is_some_and(is_yes),
+        });
+    }
+}

@@ -1,0 +1,334 @@
+//! Users, their secrets, and groups.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use config::NamePattern;
+
+use super::{Ids, legal};
+use crate::found::{Found, Group, Mutual, Secret, User};
+use crate::{Options, Place, SecretFile, address};
+
+/// Shortest secret in bytes; see docs/CONFIG.md.
+const SECRET_BYTES_MIN: usize = 12;
+
+/// Longest secret in bytes.
+const SECRET_BYTES_MAX: usize = 128;
+
+/// Longest user name in bytes.
+const USER_BYTES_MAX: usize = 255;
+
+pub(super) fn settle(found: &mut Found) {
+    merge_users(found);
+    drop_nameless(found);
+    drop_nameless_proofs(found);
+    settle_groups(found);
+}
+
+/// The user for people.
+fn subject(name: &str) -> String {
+    format!("user {name:?}")
+}
+
+/// A name is one user; other programs let it have another secret in each target.
+fn merge_users(found: &mut Found) {
+    let mut positions: BTreeMap<String, usize> = BTreeMap::new();
+    let mut kept: Vec<User> = Vec::new();
+    for user in std::mem::take(&mut found.users) {
+        let first = positions.get(&user.name).and_then(|&at| kept.get_mut(at));
+        match first {
+            None => {
+                positions.insert(user.name.clone(), kept.len());
+                kept.push(user);
+            }
+            Some(first) => merge_user(found, first, user),
+        }
+    }
+    found.users = kept;
+}
+
+fn merge_user(found: &mut Found, first: &mut User, user: User) {
+    let remedy = "in Tarn a user is the same for all targets; give one of them another name, here and at the initiators";
+    if first.secret.is_none() {
+        first.secret = user.secret;
+    } else if user.secret.is_some() && user.secret != first.secret {
+        let message = format!(
+            "it has another secret at {}; that one is taken",
+            first.place
+        );
+        found.left_out(&user.place, &subject(&user.name), message, remedy);
+    }
+    if first.mutual.is_none() {
+        first.mutual = user.mutual;
+    } else if user.mutual.is_some() && user.mutual != first.mutual {
+        let message = format!(
+            "the target proves itself with something else at {}; that is taken",
+            first.place
+        );
+        found.left_out(&user.place, &subject(&user.name), message, remedy);
+    }
+}
+
+fn is_user_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= USER_BYTES_MAX && !name.contains(char::is_control)
+}
+
+/// Takes out users whose name Tarn cannot have, and targets that nobody else may log in to.
+fn drop_nameless(found: &mut Found) {
+    let users = std::mem::take(&mut found.users);
+    let (kept, dropped): (Vec<_>, Vec<_>) =
+        users.into_iter().partition(|user| is_user_name(&user.name));
+    found.users = kept;
+    let names: BTreeSet<String> = found.users.iter().map(|user| user.name.clone()).collect();
+    for user in &dropped {
+        let message = "the name is empty, too long or has control characters";
+        let remedy = "give the user another name, here and at the initiators";
+        found.left_out(&user.place, &subject(&user.name), message, remedy);
+    }
+    let mut targets = std::mem::take(&mut found.targets);
+    targets.retain_mut(|target| {
+        let had_users = !target.auth.is_empty();
+        let mut seen = BTreeSet::new();
+        target
+            .auth
+            .retain(|name| names.contains(name) && seen.insert(name.clone()));
+        let stays_closed = !had_users || !target.auth.is_empty();
+        if !stays_closed {
+            let message = "none of its users could be carried over, and without it would be open";
+            let subject = format!("target {}", target.name);
+            found.left_out(
+                &target.place,
+                &subject,
+                message,
+                "add a user and the target by hand",
+            );
+        }
+        stays_closed
+    });
+    found.targets = targets;
+    settle_discovery(found, &names, dropped.first());
+}
+
+/// Keeps the users of discovery that there are.
+fn settle_discovery(found: &mut Found, names: &BTreeSet<String>, dropped: Option<&User>) {
+    let had_users = !found.discovery_auth.is_empty();
+    let mut seen = BTreeSet::new();
+    found
+        .discovery_auth
+        .retain(|name| names.contains(name) && seen.insert(name.clone()));
+    if let (true, true, Some(user)) = (had_users, found.discovery_auth.is_empty(), dropped) {
+        let message = "none of its users could be carried over; everyone may ask for the names of targets now";
+        let remedy = "add a user, and discovery_auth with it";
+        found.left_out(&user.place, "discovery", message, remedy);
+    }
+}
+
+/// Takes out what targets prove themselves with where Tarn cannot have its name.
+fn drop_nameless_proofs(found: &mut Found) {
+    let mut users = std::mem::take(&mut found.users);
+    for user in &mut users {
+        let proof = user.mutual.take_if(|mutual| !is_user_name(&mutual.name));
+        if proof.is_some() {
+            let message = "the name with which the target proves itself is empty, too long or has control characters; it does not prove itself";
+            let remedy = "add a mutual table with another name, and set it at the initiators";
+            found.left_out(&user.place, &subject(&user.name), message, remedy);
+        }
+    }
+    found.users = users;
+}
+
+/// Makes groups legal. A group that is left without initiators lets nobody see what it guards, so
+/// what it guards goes, too.
+fn settle_groups(found: &mut Found) {
+    let mut ids = Ids::default();
+    let mut renamed: BTreeMap<String, Option<String>> = BTreeMap::new();
+    let mut by_members: BTreeMap<Vec<String>, String> = BTreeMap::new();
+    let mut kept = Vec::new();
+    for mut group in std::mem::take(&mut found.groups) {
+        check_members(found, &mut group);
+        if group.initiators.is_empty() {
+            let message = "no initiator of it could be carried over; nobody sees what it was for";
+            let subject = format!("group {:?}", group.id);
+            found.left_out(&group.place, &subject, message, "add a group by hand");
+            renamed.insert(group.id, None);
+            continue;
+        }
+        let known = by_members.get(&group.initiators).cloned();
+        let id = known.clone().unwrap_or_else(|| ids.make(&group.id));
+        renamed.insert(group.id.clone(), Some(id.clone()));
+        if known.is_none() {
+            by_members.insert(group.initiators.clone(), id.clone());
+            group.id = id;
+            kept.push(group);
+        }
+    }
+    found.groups = kept;
+    for target in &mut found.targets {
+        target.views.retain_mut(|view| match &view.group {
+            None => true,
+            Some(group) => {
+                view.group = renamed.get(group).cloned().flatten();
+                view.group.is_some()
+            }
+        });
+    }
+}
+
+fn check_members(found: &mut Found, group: &mut Group) {
+    let subject = format!("group {:?}", group.id);
+    let mut seen = BTreeSet::new();
+    let mut kept = Vec::new();
+    for initiator in std::mem::take(&mut group.initiators) {
+        match legal_member(&initiator) {
+            Some(member) if seen.insert(member.clone()) => kept.push(member),
+            Some(_) => {}
+            None => {
+                let message = format!("{initiator:?} is no initiator name, address or network");
+                let remedy = "add who was meant to initiators of the group";
+                found.left_out(&group.place, &subject, message, remedy);
+            }
+        }
+    }
+    group.initiators = kept;
+}
+
+/// As Tarn writes it: a name pattern, an address or a network.
+fn legal_member(text: &str) -> Option<String> {
+    if let Some(network) = address::network(text) {
+        return Some(network);
+    }
+    let lower = text.to_ascii_lowercase();
+    let is_name = ["iqn.", "eui.", "naa.", "*", "?"]
+        .iter()
+        .any(|start| lower.starts_with(start));
+    (is_name && NamePattern::parse(text).is_ok()).then_some(lower)
+}
+
+/// Takes out users and groups that nothing refers to.
+pub(super) fn drop_unused(found: &mut Found) {
+    let auth = found.targets.iter().flat_map(|target| &target.auth);
+    let users: BTreeSet<String> = auth.chain(&found.discovery_auth).cloned().collect();
+    let views = found.targets.iter().flat_map(|target| &target.views);
+    let groups: BTreeSet<String> = views.filter_map(|view| view.group.clone()).collect();
+    let unused: Vec<(Place, String)> = found
+        .users
+        .iter()
+        .filter(|user| !users.contains(&user.name))
+        .map(|user| (user.place.clone(), subject(&user.name)))
+        .collect();
+    for (place, subject) in unused {
+        let message = "no target that was carried over, and no discovery, asks for it";
+        found.left_out(&place, &subject, message, "nothing, or add it to an auth");
+    }
+    found.users.retain(|user| users.contains(&user.name));
+    found.groups.retain(|group| groups.contains(&group.id));
+}
+
+/// Other programs tell a user of discovery all targets, Tarn those that this user may log in to.
+pub(super) fn note_discovery(found: &mut Found) {
+    if found.discovery_auth.is_empty() {
+        return;
+    }
+    let is_hidden = |auth: &[String]| {
+        !auth.is_empty() && !auth.iter().any(|name| found.discovery_auth.contains(name))
+    };
+    let hidden: Vec<(Place, String)> = found
+        .targets
+        .iter()
+        .filter(|target| is_hidden(&target.auth))
+        .map(|target| (target.place.clone(), format!("target {}", target.name)))
+        .collect();
+    for (place, subject) in hidden {
+        let message = "the users of discovery are not its users, so discovery does not show it: Tarn shows a user the targets that it may log in to";
+        let remedy = "nothing for initiators that know it already; for others put a user of the target into discovery_auth, and let them use it for discovery, too";
+        found.changed(&place, &subject, message, remedy);
+    }
+}
+
+/// The files of all secrets, and which belongs to whom.
+pub(crate) struct Secrets {
+    files: Vec<SecretFile>,
+    /// For each user the position of its file, and of the file for mutual CHAP.
+    of_users: Vec<(usize, Option<usize>)>,
+}
+
+impl Secrets {
+    /// The names of the files of the user at that position.
+    pub(crate) fn names_of(&self, user: usize) -> Option<(&str, Option<&str>)> {
+        let (forward, mutual) = *self.of_users.get(user)?;
+        let name = |at: usize| self.files.get(at).map(|file| file.name.as_str());
+        Some((name(forward)?, mutual.and_then(name)))
+    }
+
+    pub(crate) fn into_files(self) -> Vec<SecretFile> {
+        self.files
+    }
+}
+
+/// Gives every secret a file, and notes those that have to be put there by hand.
+pub(crate) fn secret_files(found: &mut Found, options: &Options) -> Secrets {
+    let mut ids = Ids::default();
+    let mut secrets = Secrets {
+        files: Vec::new(),
+        of_users: Vec::new(),
+    };
+    let users = std::mem::take(&mut found.users);
+    let forward: BTreeSet<&str> = users
+        .iter()
+        .filter_map(|user| user.secret.as_ref())
+        .map(|secret| secret.as_str())
+        .collect();
+    for user in &users {
+        let mut add = |what: &str, suffix: &str, secret: Option<&Secret>| {
+            let name = ids.make(&format!("{}{suffix}", legal(&user.name)));
+            let name = format!("{}{name}", options.secret_prefix);
+            let purpose = format!("{what} {:?}", user.name);
+            let secret = usable(found, &user.place, &purpose, &name, secret);
+            secrets.files.push(SecretFile {
+                name,
+                purpose,
+                secret,
+            });
+            secrets.files.len().saturating_sub(1)
+        };
+        let own = add("user", ".secret", user.secret.as_ref());
+        let mutual = user.mutual.as_ref().map(|mutual: &Mutual| {
+            let secret = mutual.secret.as_ref();
+            let is_new = secret.is_some_and(|secret| !forward.contains(secret.as_str()));
+            let secret = secret.filter(|_| is_new);
+            add("the target towards user", ".mutual.secret", secret)
+        });
+        secrets.of_users.push((own, mutual));
+    }
+    found.users = users;
+    secrets
+}
+
+/// The secret if Tarn takes it.
+fn usable(
+    found: &mut Found,
+    place: &Place,
+    purpose: &str,
+    file: &str,
+    secret: Option<&Secret>,
+) -> Option<Secret> {
+    let problem = match secret {
+        None => "its secret is not told here, or is the same in both directions".to_owned(),
+        Some(secret) if secret.contains(['\n', '\r', '\0']) => {
+            "its secret has line ends or zeros in it".to_owned()
+        }
+        Some(secret) => {
+            let bytes = secret.len();
+            if (SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&bytes) {
+                return Some(secret.clone());
+            }
+            format!(
+                "its secret has {bytes} bytes; Tarn wants {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX}"
+            )
+        }
+    };
+    let remedy = format!(
+        "put a secret of 12 to 128 bytes into the private file {file}, the same as at the initiators"
+    );
+    found.left_out(place, purpose, problem, &remedy);
+    None
+}

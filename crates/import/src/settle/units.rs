@@ -1,0 +1,293 @@
+//! Units: one per store, with an identity that is legal and its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use config::{Naa, Serial};
+
+use super::Ids;
+use crate::Place;
+use crate::found::{Found, Store, Unit};
+
+/// What to do when initiators know a disk by something that Tarn does not show.
+const NEW_WWID: &str = "where an initiator names the disk by its WWID (multipath wwids and bindings, /dev/disk/by-id, VMware datastores, Windows clusters), enter the new one when it logs in to Tarn; names by file system UUID, label or LVM stay";
+
+pub(super) fn settle(found: &mut Found) {
+    merge_stores(found);
+    drop_impossible(found);
+    let mut ids = Ids::default();
+    for unit in &mut found.units {
+        unit.name = ids.make(&unit.name);
+    }
+    check_serials(found);
+    check_naas(found);
+}
+
+/// The unit for people.
+pub(crate) fn subject(name: &str) -> String {
+    format!("disk {name:?}")
+}
+
+/// Two units on one store become one: two would not know of each other's reservations.
+fn merge_stores(found: &mut Found) {
+    let mut first_of: BTreeMap<Store, usize> = BTreeMap::new();
+    let mut kept: Vec<Unit> = Vec::new();
+    let mut moved = Vec::new();
+    for unit in std::mem::take(&mut found.units) {
+        let position = match (&unit.store, first_of.get(&unit.store)) {
+            (Store::Path(_), Some(&first)) => {
+                if let Some(first) = kept.get_mut(first) {
+                    merge(found, first, &unit);
+                }
+                first
+            }
+            _ => {
+                let position = kept.len();
+                first_of.insert(unit.store.clone(), position);
+                kept.push(unit);
+                position
+            }
+        };
+        moved.push(position);
+    }
+    found.units = kept;
+    for view in found
+        .targets
+        .iter_mut()
+        .flat_map(|target| &mut target.views)
+    {
+        view.unit = moved.get(view.unit).copied().unwrap_or(usize::MAX);
+    }
+}
+
+fn merge(found: &mut Found, first: &mut Unit, other: &Unit) {
+    let differs = |a: &Option<String>, b: &Option<String>| b.is_some() && a != b;
+    if differs(&first.serial, &other.serial) || differs(&first.naa, &other.naa) {
+        let message = format!(
+            "the same store is {:?} at {}; here it had another identity and now has that one",
+            first.name, first.place
+        );
+        found.changed(&other.place, &subject(&other.name), message, NEW_WWID);
+    }
+    if first.read_only != other.read_only {
+        let message = format!(
+            "the same store is {:?} at {}, writable in one place and read-only in the other; it is read-only now",
+            first.name, first.place
+        );
+        let remedy =
+            "take readonly out of the store, and put readonly = true where it belongs in luns";
+        found.changed(&other.place, &subject(&other.name), message, remedy);
+        first.read_only = true;
+    }
+}
+
+/// Takes out what Tarn cannot serve, with everything that shows it.
+fn drop_impossible(found: &mut Found) {
+    let mut moved = Vec::new();
+    let mut kept = Vec::new();
+    for unit in std::mem::take(&mut found.units) {
+        match impossible(&unit) {
+            None => {
+                moved.push(Some(kept.len()));
+                kept.push(unit);
+            }
+            Some((message, remedy)) => {
+                moved.push(None);
+                found.left_out(&unit.place, &subject(&unit.name), message, remedy);
+            }
+        }
+    }
+    found.units = kept;
+    move_views(found, &moved);
+}
+
+/// Follows units to their new positions, and drops the views of those that have none.
+fn move_views(found: &mut Found, moved: &[Option<usize>]) {
+    for target in &mut found.targets {
+        target
+            .views
+            .retain_mut(|view| match moved.get(view.unit).copied().flatten() {
+                Some(position) => {
+                    view.unit = position;
+                    true
+                }
+                None => false,
+            });
+    }
+}
+
+fn impossible(unit: &Unit) -> Option<(String, &'static str)> {
+    if !matches!(unit.block_bytes, 512 | 4096) {
+        let message = format!(
+            "blocks of {} bytes; Tarn has 512 and 4096, and another size would shift all data",
+            unit.block_bytes
+        );
+        return Some((message, "copy the data to a disk of another block size"));
+    }
+    let size_bytes = match &unit.store {
+        Store::Path(path) => {
+            let is_usable = path.starts_with('/') && !path.contains(char::is_control);
+            let remedy = "give the absolute path of a file or a block device";
+            return (!is_usable).then(|| (format!("{path:?} is no absolute path"), remedy));
+        }
+        Store::Memory(size_bytes) | Store::Null(size_bytes) => *size_bytes,
+    };
+    let is_whole = size_bytes != 0
+        && size_bytes <= config::SIZE_BYTES_MAX
+        && size_bytes.is_multiple_of(unit.block_bytes);
+    (!is_whole).then(|| {
+        let message = format!("{size_bytes} bytes are not a number of whole blocks");
+        (message, "set a size in the store")
+    })
+}
+
+fn check_serials(found: &mut Found) {
+    let mut seen: BTreeMap<String, String> = BTreeMap::new();
+    let mut untold = Alike::default();
+    let mut units = std::mem::take(&mut found.units);
+    for unit in &mut units {
+        let Some(serial) = unit.serial.take() else {
+            untold.add(String::new(), unit);
+            continue;
+        };
+        let subject = subject(&unit.name);
+        if let Err(rule) = Serial::parse(&serial) {
+            let message = format!("serial number {serial:?} was shown, which Tarn cannot: {rule}");
+            let remedy = "who goes by VPD page 80h sees the serial number that Tarn makes; set serial to choose one";
+            found.left_out(&unit.place, &subject, message, remedy);
+        } else if let Some(other) = seen.insert(serial.clone(), unit.name.clone()) {
+            let message = format!("serial number {serial:?} belongs to disk {other:?}, too");
+            let remedy = "two disks with one serial number are one to some initiators; set serial to choose another";
+            found.left_out(&unit.place, &subject, message, remedy);
+        } else {
+            unit.serial = Some(serial);
+        }
+    }
+    found.units = units;
+    for (place, names) in untold.0.into_values() {
+        let message = "the serial number is not told here, and Tarn makes a new one";
+        let remedy = "read the old one at an initiator with sg_inq --page=0x80 before the move, and set serial";
+        found.left_out(&place, &names, message, remedy);
+    }
+}
+
+fn check_naas(found: &mut Found) {
+    let mut seen: BTreeMap<String, String> = BTreeMap::new();
+    let mut units = std::mem::take(&mut found.units);
+    for unit in &mut units {
+        let Some(text) = unit.naa.take() else {
+            continue;
+        };
+        let subject = subject(&unit.name);
+        let problem = match Naa::parse(&text) {
+            Err(rule) => Some(rule.to_string()),
+            Ok(naa) => {
+                let naa = naa.to_string();
+                let other = seen.insert(naa.clone(), unit.name.clone());
+                unit.naa = other.is_none().then_some(naa);
+                other.map(|other| format!("it belongs to disk {other:?}, too"))
+            }
+        };
+        if let Some(problem) = problem {
+            let message =
+                format!("NAA designator {text:?} was shown and cannot be kept: {problem}");
+            found.left_out(&unit.place, &subject, message, NEW_WWID);
+            unit.other_designator = Some("an NAA designator that cannot be kept");
+        }
+    }
+    found.units = units;
+}
+
+/// Takes out units that no target shows.
+pub(super) fn drop_unseen(found: &mut Found) {
+    let views = found.targets.iter().flat_map(|target| &target.views);
+    let seen: BTreeSet<usize> = views.map(|view| view.unit).collect();
+    let mut kept = Vec::new();
+    let mut moved = Vec::new();
+    for (position, unit) in std::mem::take(&mut found.units).into_iter().enumerate() {
+        if seen.contains(&position) {
+            moved.push(Some(kept.len()));
+            kept.push(unit);
+        } else {
+            moved.push(None);
+            let message = "no iSCSI target that was carried over shows it";
+            let remedy = "nothing, or add a [[lun]] for it by hand";
+            found.left_out(&unit.place, &subject(&unit.name), message, remedy);
+        }
+    }
+    found.units = kept;
+    move_views(found, &moved);
+}
+
+/// Says of every unit what of its identity stays, and once for all alike what does not.
+pub(super) fn note_identities(found: &mut Found) {
+    let mut inquiries = Alike::default();
+    let mut designators = Alike::default();
+    let units = std::mem::take(&mut found.units);
+    for unit in &units {
+        let (vendor, product) = &unit.inquiry;
+        if product.is_empty() {
+            inquiries.add(format!("{vendor:?} and the disk's name"), unit);
+        } else {
+            inquiries.add(format!("{vendor:?} and {product:?}"), unit);
+        }
+        if unit.naa.is_none() {
+            let other = unit
+                .other_designator
+                .unwrap_or("nothing that the file tells");
+            designators.add(other.to_owned(), unit);
+        }
+        note_identity(found, unit);
+    }
+    found.units = units;
+    for (inquiry, (place, names)) in inquiries.0 {
+        let message = format!(
+            "INQUIRY told {inquiry} as vendor and product, and now tells \"TARN\" and \"DISK\""
+        );
+        let remedy = "rules by vendor or product (device sections of multipath.conf, udev rules, VMware claim rules) need entries for TARN DISK";
+        found.changed(&place, &names, message, remedy);
+    }
+    for (designator, (place, names)) in designators.0 {
+        let message = format!(
+            "VPD page 83h had {designator}; Tarn shows an NAA designator that it makes and keeps"
+        );
+        found.left_out(&place, &names, message, NEW_WWID);
+    }
+}
+
+fn note_identity(found: &mut Found, unit: &Unit) {
+    let subject = subject(&unit.name);
+    match (&unit.serial, &unit.naa) {
+        (Some(serial), Some(naa)) => {
+            let message = format!("serial number {serial}, NAA designator {naa}");
+            found.carried(&unit.place, &subject, message);
+        }
+        (Some(serial), None) => {
+            found.carried(&unit.place, &subject, format!("serial number {serial}"));
+        }
+        (None, Some(naa)) => {
+            found.carried(&unit.place, &subject, format!("NAA designator {naa}"));
+        }
+        (None, None) => found.carried(&unit.place, &subject, "its data, with a new identity"),
+    }
+}
+
+/// Units that have something in common, by what it is: where the first stands, and their names.
+#[derive(Default)]
+struct Alike(BTreeMap<String, (Place, String)>);
+
+/// Longest list of names in one note, in bytes.
+const NAMES_BYTES_MAX: usize = 200;
+
+impl Alike {
+    fn add(&mut self, what: String, unit: &Unit) {
+        match self.0.get_mut(&what) {
+            None => {
+                let names = format!("disk {:?}", unit.name);
+                self.0.insert(what, (unit.place.clone(), names));
+            }
+            Some((_, names)) if names.ends_with("...") => {}
+            Some((_, names)) if names.len() > NAMES_BYTES_MAX => names.push_str(", ..."),
+            Some((_, names)) => names.push_str(&format!(", {:?}", unit.name)),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The texts that are read, places in them, and what makes one unreadable.
+
+use std::fmt;
+
+/// Largest file in bytes.
+pub const FILE_BYTES_MAX: usize = 16 << 20;
+
+/// Most bytes in all files together.
+pub const TOTAL_BYTES_MAX: usize = 32 << 20;
+
+/// Deepest nesting of sections.
+pub(crate) const DEPTH_MAX: usize = 16;
+
+/// A file of the other program.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// Its name, for messages.
+    pub name: &'a str,
+    /// What is in it.
+    pub text: &'a str,
+}
+
+impl Source<'_> {
+    /// A line of it, counted from one.
+    pub(crate) fn at(&self, line: usize) -> Place {
+        Place {
+            file: self.name.to_owned(),
+            line,
+        }
+    }
+}
+
+/// A line of a file.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Place {
+    /// The file.
+    pub file: String,
+    /// The line, counted from one; 0 for the file as a whole.
+    pub line: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line == 0 {
+            f.write_str(&self.file)
+        } else {
+            write!(f, "{}:{}", self.file, self.line)
+        }
+    }
+}
+
+/// A file, or a pattern for several, that another file includes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Include {
+    /// Where it says so.
+    pub place: Place,
+    /// What it says. A relative path is taken from the directory of the including file.
+    pub pattern: String,
+}
+
+/// Why a text cannot be read as a configuration of that program.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The text breaks the syntax of the format.
+    #[error("{place}: {problem}; correct the file, or name its format if it is of another one")]
+    Syntax {
+        /// Where.
+        place: Place,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Sections in sections in sections.
+    #[error("{place}: sections nest deeper than {DEPTH_MAX}; that is no configuration of a target")]
+    TooDeep {
+        /// Where.
+        place: Place,
+    },
+    /// A file, or all together, beyond the limit.
+    #[error("{name}: {got_bytes} bytes are too much, the limit is {max_bytes}; split the file")]
+    TooLarge {
+        /// The file, or `all files`.
+        name: String,
+        /// How much it is.
+        got_bytes: usize,
+        /// How much it may be.
+        max_bytes: usize,
+    },
+    /// Nothing in the files looks like any of the formats.
+    #[error(
+        "{name}: the format cannot be told from the text; name it: tgt, lio, scst, iet, istgt or ctl"
+    )]
+    FormatUnknown {
+        /// The first file.
+        name: String,
+    },
+    /// No iSCSI target, or none that Tarn could serve.
+    #[error(
+        "{name}: no iSCSI target was found that could be carried over; check the file, and the list if there is one"
+    )]
+    NoTarget {
+        /// The first file.
+        name: String,
+    },
+}
+
+impl ReadError {
+    pub(crate) fn syntax(place: Place, problem: impl Into<String>) -> Self {
+        Self::Syntax {
+            place,
+            problem: problem.into(),
+        }
+    }
+}
+
+pub(crate) fn nothing_found(sources: &[Source<'_>]) -> ReadError {
+    ReadError::NoTarget {
+        name: first_name(sources),
+    }
+}
+
+pub(crate) fn first_name(sources: &[Source<'_>]) -> String {
+    sources
+        .first()
+        .map_or_else(|| "no file".to_owned(), |source| source.name.to_owned())
+}
+
+pub(crate) fn check_sizes(sources: &[Source<'_>]) -> Result<(), ReadError> {
+    let too_large = |name: &str, got_bytes, max_bytes| ReadError::TooLarge {
+        name: name.to_owned(),
+        got_bytes,
+        max_bytes,
+    };
+    let mut total_bytes = 0_usize;
+    for source in sources {
+        let bytes = source.text.len();
+        if bytes > FILE_BYTES_MAX {
+            return Err(too_large(source.name, bytes, FILE_BYTES_MAX));
+        }
+        total_bytes = total_bytes.saturating_add(bytes);
+    }
+    if total_bytes > TOTAL_BYTES_MAX {
+        return Err(too_large("all files", total_bytes, TOTAL_BYTES_MAX));
+    }
+    Ok(())
+}

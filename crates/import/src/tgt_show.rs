@@ -1,0 +1,204 @@
+//! tgt: what `tgtadm --op show --mode target` prints, the running state with every number.
+
+use crate::acl::Acl;
+use crate::found::{self, Cache, Found, Target, View};
+use crate::tgt::{self, TgtUnit};
+use crate::{Place, ReadError, Source, address};
+
+/// What is wrong with a line that numbers a target or unit.
+const NUMBER: &str = "a number is expected behind the colon";
+
+/// The part of a target that is being read.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Part {
+    System,
+    Nexus,
+    Units,
+    Accounts,
+    Acl,
+}
+
+/// The headings of the parts.
+const PARTS: &[(&str, Part)] = &[
+    ("System information:", Part::System),
+    ("I_T nexus information:", Part::Nexus),
+    ("LUN information:", Part::Units),
+    ("Account information:", Part::Accounts),
+    ("ACL information:", Part::Acl),
+];
+
+pub(crate) fn read(sources: &[Source<'_>], found: &mut Found) -> Result<(), ReadError> {
+    for source in sources {
+        let mut shown: Option<Shown<'_>> = None;
+        for (number, line) in (1..).zip(source.text.lines()) {
+            let place = source.at(number);
+            if let Some(heading) = line.strip_prefix("Target ") {
+                let next = Shown::begin(place, heading)?;
+                if let Some(done) = shown.replace(next) {
+                    done.finish(found);
+                }
+            } else if let Some(shown) = &mut shown {
+                shown.line(place, line.trim())?;
+            }
+        }
+        if let Some(done) = shown {
+            done.finish(found);
+        }
+        tgt::note_common(&source.at(0), found);
+    }
+    Ok(())
+}
+
+/// A target as it is shown.
+struct Shown<'a> {
+    place: Place,
+    tid: u64,
+    name: &'a str,
+    driver: &'a str,
+    part: Part,
+    units: Vec<(u64, TgtUnit<'a>)>,
+    accounts: Vec<(Place, &'a str)>,
+    acl: Vec<&'a str>,
+}
+
+fn number(place: &Place, text: &str) -> Result<u64, ReadError> {
+    text.trim()
+        .parse()
+        .map_err(|_not_a_number| ReadError::syntax(place.clone(), NUMBER))
+}
+
+impl<'a> Shown<'a> {
+    fn begin(place: Place, heading: &'a str) -> Result<Self, ReadError> {
+        let (tid, name) = heading.split_once(": ").unwrap_or((heading, ""));
+        Ok(Self {
+            tid: number(&place, tid)?,
+            place,
+            name: name.trim(),
+            driver: "iscsi",
+            part: Part::System,
+            units: Vec::new(),
+            accounts: Vec::new(),
+            acl: Vec::new(),
+        })
+    }
+
+    fn line(&mut self, place: Place, line: &'a str) -> Result<(), ReadError> {
+        if let Some((_, part)) = PARTS.iter().find(|(heading, _)| *heading == line) {
+            self.part = *part;
+            return Ok(());
+        }
+        let (key, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.trim();
+        match self.part {
+            Part::System if key == "Driver" => self.driver = value,
+            Part::Units if key == "LUN" => {
+                let lun = number(&place, value)?;
+                self.units.push((lun, empty_unit(place)));
+            }
+            Part::Units => {
+                if let Some((_, unit)) = self.units.last_mut() {
+                    set(unit, key, value);
+                }
+            }
+            Part::Accounts => self.accounts.push((place, line)),
+            Part::Acl => self.acl.push(line),
+            Part::System | Part::Nexus => {}
+        }
+        Ok(())
+    }
+
+    fn finish(self, found: &mut Found) {
+        let subject = format!("target {}", self.name);
+        if self.driver != "iscsi" {
+            let message = format!("driver {:?}; Tarn speaks iSCSI over TCP", self.driver);
+            let remedy = "log the initiators in over TCP";
+            found.left_out(&self.place, &subject, message, remedy);
+            return;
+        }
+        let mut target = Target::new(self.place.clone(), self.name);
+        target.portals = found::portal_of_all();
+        add_accounts(&self.accounts, &mut target, found);
+        let (addresses, names): (Vec<_>, Vec<_>) = self
+            .acl
+            .iter()
+            .filter(|entry| !entry.is_empty())
+            .map(|entry| (*entry).to_owned())
+            .partition(|entry| entry == "ALL" || address::network(entry).is_some());
+        let acl = Acl { names, addresses };
+        let group = acl.into_group(self.name, &self.place, found);
+        for (lun, unit) in self.units {
+            let place = unit.place.clone();
+            if unit.device_type == "controller" {
+                continue;
+            }
+            if let Some(unit) = unit.finish(self.tid, lun, found) {
+                target.views.push(View {
+                    place,
+                    lun,
+                    unit: found.add_unit(unit),
+                    group: group.clone(),
+                    read_only: false,
+                });
+            }
+        }
+        found.targets.push(target);
+    }
+}
+
+/// The names of accounts; their secrets are not shown.
+fn add_accounts(accounts: &[(Place, &str)], target: &mut Target, found: &mut Found) {
+    let outgoing = accounts
+        .iter()
+        .find_map(|(_, line)| line.strip_suffix(" (outgoing)"));
+    let mutual = outgoing.map(|name| found::Mutual {
+        name: name.to_owned(),
+        secret: None,
+    });
+    for (place, name) in accounts {
+        if !name.is_empty() && !name.ends_with(" (outgoing)") {
+            found.add_user(place.clone(), name, None, mutual.clone());
+            target.auth.push((*name).to_owned());
+        }
+    }
+}
+
+fn empty_unit<'a>(place: Place) -> TgtUnit<'a> {
+    TgtUnit {
+        place,
+        path: String::new(),
+        is_direct: false,
+        scsi_id: None,
+        scsi_sn: None,
+        vendor: "IET",
+        product: "VIRTUAL-DISK",
+        backing_type: "rdwr",
+        device_type: "disk",
+        block_bytes: None,
+        read_only: false,
+        cache: Cache::Writeback,
+        thin: false,
+        idle: Vec::new(),
+    }
+}
+
+fn set<'a>(unit: &mut TgtUnit<'a>, key: &str, value: &'a str) {
+    match key {
+        "Type" => unit.device_type = value,
+        "SCSI ID" => unit.scsi_id = Some(value),
+        "SCSI SN" => unit.scsi_sn = Some(value),
+        "Size" => unit.block_bytes = block_bytes(value),
+        "Readonly" => unit.read_only = value == "Yes",
+        "Thin-provisioning" => unit.thin = value == "Yes",
+        "Backing store type" => unit.backing_type = value,
+        "Backing store path" => value.clone_into(&mut unit.path),
+        "Backing store flags" if value.contains("direct") => unit.cache = Cache::Direct,
+        "Backing store flags" if value.contains("sync") => unit.cache = Cache::Writethrough,
+        _ => {}
+    }
+}
+
+/// The block size in `17 MB, Block size: 512`.
+fn block_bytes(size: &str) -> Option<u64> {
+    let (_, block) = size.rsplit_once("Block size:")?;
+    block.trim().parse().ok()
+}

@@ -1,0 +1,182 @@
+//! The result as TOML, with comments that say where each thing comes from.
+
+use std::fmt::{self, Write as _};
+
+use toml::Value;
+
+use crate::found::{Cache, Found, Group, Store, Target, Unit, User, View};
+use crate::settle::Secrets;
+use crate::{Format, Place};
+
+/// The text of the configuration.
+pub(crate) fn write(format: Format, found: &Found, secrets: &Secrets) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _infallible = write_all(&mut text, format, found, secrets);
+    text
+}
+
+fn write_all(out: &mut String, format: Format, found: &Found, secrets: &Secrets) -> fmt::Result {
+    writeln!(out, "# Imported from {}.", format.meaning())?;
+    writeln!(
+        out,
+        "# docs/CONFIG.md explains the keys, docs/MIGRATION.md the move."
+    )?;
+    if !found.discovery_auth.is_empty() {
+        writeln!(out, "\n[server]")?;
+        writeln!(out, "discovery_auth = {}", strings(&found.discovery_auth))?;
+    }
+    for (position, user) in found.users.iter().enumerate() {
+        if let Some(files) = secrets.names_of(position) {
+            write_user(out, user, files)?;
+        }
+    }
+    for group in &found.groups {
+        write_group(out, group)?;
+    }
+    for unit in &found.units {
+        write_unit(out, unit)?;
+    }
+    for target in &found.targets {
+        write_target(out, target, &found.units)?;
+    }
+    Ok(())
+}
+
+/// A string as TOML writes it.
+fn string(text: &str) -> Value {
+    Value::String(text.to_owned())
+}
+
+fn strings(texts: &[String]) -> Value {
+    Value::Array(texts.iter().map(|text| string(text)).collect())
+}
+
+/// The heading of a section, with the place it comes from.
+fn heading(out: &mut String, name: &str, place: &Place) -> fmt::Result {
+    // A line end in a file name would end the comment.
+    let place: String = place
+        .to_string()
+        .chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect();
+    writeln!(out, "\n# {place}\n[[{name}]]")
+}
+
+fn write_user(
+    out: &mut String,
+    user: &User,
+    (own, mutual_file): (&str, Option<&str>),
+) -> fmt::Result {
+    heading(out, "user", &user.place)?;
+    writeln!(out, "name = {}", string(&user.name))?;
+    writeln!(out, "secret_file = {}", string(own))?;
+    if let (Some(mutual), Some(file)) = (&user.mutual, mutual_file) {
+        let name = string(&mutual.name);
+        let file = string(file);
+        writeln!(out, "mutual = {{ name = {name}, secret_file = {file} }}")?;
+    }
+    Ok(())
+}
+
+fn write_group(out: &mut String, group: &Group) -> fmt::Result {
+    heading(out, "group", &group.place)?;
+    writeln!(out, "id = {}", string(&group.id))?;
+    writeln!(out, "initiators = {}", strings(&group.initiators))
+}
+
+fn write_unit(out: &mut String, unit: &Unit) -> fmt::Result {
+    heading(out, "lun", &unit.place)?;
+    writeln!(out, "id = {}", string(&unit.name))?;
+    writeln!(out, "store = {}", string(&store(unit)))?;
+    if let Some(serial) = &unit.serial {
+        writeln!(out, "serial = {}", string(serial))?;
+    }
+    if let Some(naa) = &unit.naa {
+        writeln!(out, "naa = {}", string(naa))?;
+    }
+    Ok(())
+}
+
+/// The STORE. The size of a file is not in it: a file that is not there is to be an error, not a new
+/// and empty disk.
+fn store(unit: &Unit) -> String {
+    let is_path = matches!(unit.store, Store::Path(_));
+    let mut options = Vec::new();
+    if unit.block_bytes != 512 {
+        options.push(format!("blocksize={}", unit.block_bytes));
+    }
+    if unit.read_only {
+        options.push("readonly".to_owned());
+    }
+    match unit.cache {
+        Cache::Writethrough if is_path => options.push("cache=writethrough".to_owned()),
+        Cache::Direct if is_path => options.push("cache=direct".to_owned()),
+        Cache::Writeback | Cache::Writethrough | Cache::Direct => {}
+    }
+    if let Some(thin) = unit.thin {
+        options.push(format!("thin={thin}"));
+    }
+    let place = match &unit.store {
+        Store::Path(path) => path.replace('%', "%25").replace('?', "%3F"),
+        Store::Memory(bytes) => format!("mem:{bytes}"),
+        Store::Null(bytes) => format!("null:{bytes}"),
+    };
+    if options.is_empty() {
+        place
+    } else {
+        format!("{place}?{}", options.join("&"))
+    }
+}
+
+fn write_target(out: &mut String, target: &Target, units: &[Unit]) -> fmt::Result {
+    heading(out, "target", &target.place)?;
+    writeln!(out, "name = {}", string(&target.name))?;
+    if let Some(alias) = &target.alias {
+        writeln!(out, "alias = {}", string(alias))?;
+    }
+    writeln!(out, "portals = [")?;
+    for portal in &target.portals {
+        let (bind, tag) = (string(&portal.bind), portal.tag);
+        writeln!(out, "    {{ bind = {bind}, group = {tag} }},")?;
+    }
+    writeln!(out, "]")?;
+    if !target.auth.is_empty() {
+        writeln!(out, "auth = {}", strings(&target.auth))?;
+    }
+    if target.views.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "luns = [")?;
+    for entries in target.views.chunk_by(|a, b| a.lun == b.lun) {
+        write_view(out, entries, units)?;
+    }
+    writeln!(out, "]")
+}
+
+/// All entries of one number, which are of one unit.
+fn write_view(out: &mut String, entries: &[View], units: &[Unit]) -> fmt::Result {
+    let Some(first) = entries.first() else {
+        return Ok(());
+    };
+    let Some(unit) = units.get(first.unit) else {
+        return Ok(());
+    };
+    write!(
+        out,
+        "    {{ lun = {}, id = {}",
+        first.lun,
+        string(&unit.name)
+    )?;
+    let groups: Vec<String> = entries
+        .iter()
+        .filter_map(|view| view.group.clone())
+        .collect();
+    if !groups.is_empty() {
+        write!(out, ", groups = {}", strings(&groups))?;
+    }
+    if first.read_only && !unit.read_only {
+        write!(out, ", readonly = true")?;
+    }
+    writeln!(out, " }},")
+}

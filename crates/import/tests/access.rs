@@ -1,0 +1,237 @@
+//! What was guarded stays guarded: a target that asked for proof, or let only some in, never becomes one that is
+//! open, whatever of it could not be carried over.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests, outside of #[test] functions"
+)]
+
+use std::path::Path;
+
+use config::Model;
+use import::{Format, Options, ReadError, Source};
+
+/// What the result says of `iqn.2026-11.example:t`.
+#[derive(Debug, Eq, PartialEq)]
+enum Access {
+    /// It is not in it.
+    Absent,
+    /// These users log in.
+    Users(&'static [&'static str]),
+    /// No proof is asked for, and these groups see its disk.
+    Groups(&'static [&'static str]),
+    /// Everyone sees its disk.
+    Open,
+}
+
+fn import(format: Format, texts: &[(&str, &str)]) -> Result<Model, ReadError> {
+    let sources: Vec<_> = texts
+        .iter()
+        .map(|&(name, text)| Source { name, text })
+        .collect();
+    let imported = import::import(format, &sources, &Options::default())?;
+    Ok(Model::from_toml(&imported.toml, Path::new("tarn.toml")).unwrap())
+}
+
+fn assert_access(format: Format, texts: &[(&str, &str)], expected: &Access) {
+    let model = import(format, texts);
+    let effective = match &model {
+        Ok(model) => model.effective(),
+        Err(ReadError::NoTarget { .. }) => String::new(),
+        Err(error) => panic!("{error}"),
+    };
+    let value: toml::Table = effective.parse().unwrap();
+    let target = value.get("target").and_then(|targets| targets.get(0));
+    let strings = |value: Option<&toml::Value>| -> Vec<String> {
+        let list = value.and_then(toml::Value::as_array);
+        let texts = list.into_iter().flatten().filter_map(toml::Value::as_str);
+        texts.map(str::to_owned).collect()
+    };
+    let users = strings(target.and_then(|target| target.get("auth")));
+    let lun = target.and_then(|target| target.get("luns")?.get(0));
+    let groups = strings(lun.and_then(|lun| lun.get("groups")));
+    match expected {
+        Access::Absent => assert!(target.is_none(), "{texts:?}\n{effective}"),
+        Access::Users(expected) => assert_eq!(users, *expected, "{texts:?}\n{effective}"),
+        Access::Groups(expected) => {
+            assert_eq!(groups, *expected, "{texts:?}\n{effective}");
+            assert!(users.is_empty(), "{texts:?}\n{effective}");
+        }
+        Access::Open => {
+            assert!(lun.is_some(), "{texts:?}\n{effective}");
+            assert!(
+                users.is_empty() && groups.is_empty(),
+                "{texts:?}\n{effective}"
+            );
+        }
+    }
+}
+
+/// A target of ctld with these lines, behind these auth-groups.
+fn assert_ctl(groups: &str, lines: &str, expected: &Access) {
+    let text = format!(
+        "{groups}\nportal-group p {{ listen 192.0.2.1; }}\nportal-group q {{ listen 192.0.2.2; }}\n\
+         target iqn.2026-11.example:t {{\n{lines}\nlun 0 {{ path /d; }}\n}}\n"
+    );
+    assert_access(Format::Ctl, &[("ctl.conf", &text)], expected);
+}
+
+#[test]
+fn ctld_wants_users_or_a_word_that_none_are_needed() {
+    let group = "auth-group a { chap u secret-of-user; }";
+    let names = "auth-group a { initiator-name iqn.2026-11.example:h; }";
+    let none = "auth-group a { auth-type none; initiator-name iqn.2026-11.example:h; }";
+    for (groups, lines, expected) in [
+        ("", "auth-group no-authentication", Access::Open),
+        ("", "auth-group no-access", Access::Absent),
+        ("", "auth-group a", Access::Absent),
+        ("", "", Access::Absent),
+        (group, "auth-group a", Access::Users(&["u"])),
+        (names, "auth-group a", Access::Absent),
+        (none, "auth-group a", Access::Groups(&["a"])),
+        ("", "auth-type chap", Access::Absent),
+        ("", "auth-type none", Access::Open),
+        ("", "chap u secret-of-user", Access::Users(&["u"])),
+        ("auth-group default { auth-type none; }", "", Access::Open),
+        (
+            "auth-group a { auth-type deny; chap u s; }",
+            "auth-group a",
+            Access::Absent,
+        ),
+    ] {
+        assert_ctl(groups, lines, &expected);
+    }
+}
+
+#[test]
+fn an_auth_group_of_a_portal_group_holds_there_and_only_there() {
+    let group = "auth-group a { chap u secret-of-user; }";
+    assert_ctl(
+        group,
+        "auth-group no-authentication\nportal-group p a",
+        &Access::Users(&["u"]),
+    );
+    assert_ctl(
+        "",
+        "auth-group no-authentication\nportal-group p no-access",
+        &Access::Absent,
+    );
+    let text = "auth-group a { chap u secret-of-user; }\n\
+        portal-group p { listen 192.0.2.1; }\nportal-group q { listen 192.0.2.2; }\n\
+        target iqn.2026-11.example:t {\nauth-group no-authentication\nportal-group p\nportal-group q a\nlun 0 { path /d; }\n}\n";
+    let model = import(Format::Ctl, &[("ctl.conf", text)]).unwrap();
+    let effective = model.effective();
+    assert!(effective.contains("192.0.2.1:3260"), "{effective}");
+    assert!(!effective.contains("192.0.2.2"), "{effective}");
+}
+
+#[test]
+fn a_user_without_a_usable_secret_is_still_asked_for() {
+    let scst = |line: &str| {
+        format!(
+            "HANDLER vdisk_fileio {{\nDEVICE d {{\nfilename /d\n}}\n}}\nTARGET_DRIVER iscsi {{\n\
+             TARGET iqn.2026-11.example:t {{\nenabled 1\n{line}\nLUN 0 d\n}}\n}}\n"
+        )
+    };
+    let iet =
+        |line: &str| format!("Target iqn.2026-11.example:t\n{line}\nLun 0 Path=/d,Type=fileio\n");
+    let tgt = |line: &str| {
+        format!("<target iqn.2026-11.example:t>\n{line}\nbacking-store /d\n</target>\n")
+    };
+    for (line, expected) in [
+        ("", Access::Open),
+        ("IncomingUser \"u short\"", Access::Users(&["u"])),
+        ("IncomingUser \"u\"", Access::Users(&["u"])),
+        ("IncomingUser1 \"u secret-of-user\"", Access::Users(&["u"])),
+        ("IncomingUser \"\"", Access::Absent),
+    ] {
+        assert_access(Format::Scst, &[("scst.conf", &scst(line))], &expected);
+    }
+    for (line, expected) in [
+        ("", Access::Open),
+        ("IncomingUser u short", Access::Users(&["u"])),
+        ("IncomingUser u", Access::Users(&["u"])),
+        ("IncomingUser", Access::Absent),
+    ] {
+        assert_access(Format::Iet, &[("ietd.conf", &iet(line))], &expected);
+        let lower = line.to_ascii_lowercase();
+        assert_access(Format::Tgt, &[("targets.conf", &tgt(&lower))], &expected);
+    }
+}
+
+#[test]
+fn lists_of_initiators_stay() {
+    let config = "Target iqn.2026-11.example:t\nLun 0 Path=/d,Type=fileio\n";
+    for (name, list, expected) in [
+        (
+            "initiators.allow",
+            "iqn.2026-11.example:t 192.0.2.0/24\n",
+            Access::Groups(&["iqn.2026-11.example-t"]),
+        ),
+        (
+            "initiators.allow",
+            "iqn.2026-11.example:other 192.0.2.0/24\n",
+            Access::Open,
+        ),
+        ("initiators.allow", "ALL ALL\n", Access::Open),
+        ("initiators.deny", "ALL ALL\n", Access::Absent),
+        (
+            "initiators.deny",
+            "iqn.2026-11.example:t 192.0.2.0/24\n",
+            Access::Absent,
+        ),
+        (
+            "initiators.deny",
+            "iqn.2026-11.example:other ALL\n",
+            Access::Open,
+        ),
+    ] {
+        let texts = [("ietd.conf", config), (name, list)];
+        assert_access(Format::Iet, &texts, &expected);
+    }
+    let both = [
+        ("ietd.conf", config),
+        ("initiators.deny", "ALL ALL\n"),
+        (
+            "initiators.allow",
+            "iqn.2026-11.example:t iqn.2026-11.example:h\n",
+        ),
+    ];
+    assert_access(
+        Format::Iet,
+        &both,
+        &Access::Groups(&["iqn.2026-11.example-t"]),
+    );
+    let tgt =
+        "<target iqn.2026-11.example:t>\nbacking-store /d\ninitiator-name not a name\n</target>\n";
+    let model = import(Format::Tgt, &[("targets.conf", tgt)]).unwrap();
+    assert!(!model.effective().contains("id = \"d\""));
+}
+
+#[test]
+fn chap_without_a_user_lets_nobody_in() {
+    let lio = r#"{"storage_objects": [{"plugin": "fileio", "name": "d", "dev": "/d"}],
+        "targets": [{"fabric": "iscsi", "wwn": "iqn.2026-11.example:t", "tpgs": [{"tag": 1,
+            "attributes": {"authentication": 1, "generate_node_acls": 1},
+            "portals": [{"ip_address": "192.0.2.1", "port": 3260}],
+            "luns": [{"index": 0, "storage_object": "/backstores/fileio/d"}], "node_acls": []}]}]}"#;
+    assert_access(Format::Lio, &[("saveconfig.json", lio)], &Access::Absent);
+    let open = lio.replace("\"authentication\": 1", "\"authentication\": 0");
+    assert_access(Format::Lio, &[("saveconfig.json", &open)], &Access::Open);
+    let istgt = |method: &str| {
+        format!(
+            "[PortalGroup1]\nPortal A 192.0.2.1:3260\n[InitiatorGroup1]\nInitiatorName \"ALL\"\nNetmask ALL\n\
+             [LogicalUnit1]\nTargetName iqn.2026-11.example:t\nMapping PortalGroup1 InitiatorGroup1\nAuthMethod {method}\n\
+             AuthGroup AuthGroup1\nUnitType Disk\nLUN0 Storage /d Auto\n"
+        )
+    };
+    assert_access(
+        Format::Istgt,
+        &[("istgt.conf", &istgt("CHAP"))],
+        &Access::Absent,
+    );
+    assert_access(
+        Format::Istgt,
+        &[("istgt.conf", &istgt("None"))],
+        &Access::Open,
+    );
+}

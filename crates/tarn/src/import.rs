@@ -1,0 +1,156 @@
+//! `tarn import`: reads the files, writes the configuration and its secrets, tells the list.
+
+mod files;
+mod report;
+
+use std::path::{Path, PathBuf};
+
+use ::import::{Format, Imported, Options, Source};
+use clap::Args;
+
+use crate::StartError;
+
+const IMPORT_HELP: &str = "\
+FORMAT may be left out where the first file tells it:
+  tgt             targets.conf, or what tgt-admin --dump writes
+  tgt-show        what tgtadm --op show --mode target prints
+  lio             saveconfig.json of LIO (targetcli)
+  scst            scst.conf of SCST (scstadmin)
+  iet             ietd.conf, with initiators.allow
+  istgt           istgt.conf, with auth.conf
+  ctl             ctl.conf of FreeBSD
+Files that a file includes are read, too.
+
+Exit code 0: everything was carried over, or changed as the list says; 1: something was left out;
+2: nothing was imported. docs/MIGRATION.md leads through a move.
+
+Examples:
+  tarn import /etc/tgt/targets.conf -o tarn.toml
+  tarn import iet /etc/iet/ietd.conf /etc/iet/initiators.allow
+  tarn import saveconfig.json --listen 127.0.0.1:3270 -o rehearsal.toml";
+
+/// `tarn import`.
+#[derive(Args, Debug)]
+#[command(after_help = IMPORT_HELP)]
+pub struct ImportArgs {
+    /// The format, and the files of the other target.
+    #[arg(value_name = "[FORMAT] FILE", required = true)]
+    pub words: Vec<PathBuf>,
+
+    /// Write the configuration to this file, and the secrets into private files beside it; none of
+    /// them may be there. For who goes on to serve it. [default: the configuration to standard
+    /// output, and no secrets]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Address to listen on instead of those of the files, once for each; IPv6 in brackets. For who
+    /// moves to other addresses, or rehearses the move.
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Vec<String>,
+
+    /// Print the result as JSON on standard output, the configuration in it unless --output takes it.
+    /// For programs.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Something was left out, and the list has told what.
+#[derive(Debug, thiserror::Error)]
+#[error("{count} left out; see the list for what to do about each")]
+struct LeftOut {
+    count: usize,
+}
+
+/// Runs `tarn import`.
+///
+/// # Errors
+///
+/// [`StartError`] if nothing was imported; another error if something was left out.
+pub(crate) fn run(args: &ImportArgs) -> anyhow::Result<()> {
+    let (word, paths) = split_format(&args.words)?;
+    let texts = files::read_all(word, &paths)?;
+    let sources: Vec<Source<'_>> = texts.iter().map(files::Text::source).collect();
+    let format = match word {
+        Some(format) => format,
+        None => Format::detect(&sources).map_err(StartError::from)?,
+    };
+    let options = Options {
+        listen: listen(&args.listen)?,
+        secret_prefix: args.output.as_deref().map(prefix).unwrap_or_default(),
+    };
+    let imported = ::import::import(format, &sources, &options).map_err(StartError::from)?;
+    check(&imported, args.output.as_deref())?;
+    if let Some(output) = &args.output {
+        files::write_all(output, &imported)?;
+    }
+    let exposed = files::exposed(&texts, &imported);
+    report::tell(args, &imported, word.is_none(), &exposed);
+    let count = report::left_out(&imported);
+    if count == 0 {
+        Ok(())
+    } else {
+        Err(LeftOut { count }.into())
+    }
+}
+
+/// The format, if the first word names one, and the files.
+fn split_format(words: &[PathBuf]) -> Result<(Option<Format>, Vec<PathBuf>), StartError> {
+    let first = words.first().and_then(|word| word.to_str());
+    let Some(format) = first.and_then(Format::parse) else {
+        return Ok((None, words.to_vec()));
+    };
+    let paths = words.get(1..).unwrap_or_default().to_vec();
+    if paths.is_empty() {
+        return Err(StartError::ImportNoFile {
+            format: format.as_str(),
+        });
+    }
+    Ok((Some(format), paths))
+}
+
+/// The addresses, as the configuration will read them.
+fn listen(listen: &[String]) -> Result<Vec<String>, StartError> {
+    for text in listen {
+        text.parse::<std::net::SocketAddr>()
+            .map_err(|_no_address| StartError::ImportListen { text: text.clone() })?;
+    }
+    Ok(listen.to_vec())
+}
+
+/// Secrets of two imports into one directory are kept apart by the name of the configuration.
+fn prefix(output: &Path) -> String {
+    let stem = output.file_stem().map(|stem| stem.to_string_lossy());
+    stem.map(|stem| format!("{stem}.")).unwrap_or_default()
+}
+
+/// What Tarn could not read itself must not be handed out as its configuration.
+fn check(imported: &Imported, output: Option<&Path>) -> Result<(), StartError> {
+    let path = output.unwrap_or_else(|| Path::new("tarn.toml"));
+    config::Model::from_toml(&imported.toml, path)
+        .map(|_model| ())
+        .map_err(|source| StartError::ImportWrong { source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(words: &[&str]) -> Vec<PathBuf> {
+        words.iter().map(PathBuf::from).collect()
+    }
+
+    #[test]
+    fn the_first_word_may_name_the_format() {
+        let (format, files) = split_format(&paths(&["lio", "a", "b"])).unwrap();
+        assert_eq!((format, files), (Some(Format::Lio), paths(&["a", "b"])));
+        let (format, files) = split_format(&paths(&["a", "lio"])).unwrap();
+        assert_eq!((format, files), (None, paths(&["a", "lio"])));
+        assert!(split_format(&paths(&["lio"])).is_err());
+    }
+
+    #[test]
+    fn secrets_are_named_after_the_configuration() {
+        assert_eq!(prefix(Path::new("/etc/tarn/tarn.toml")), "tarn.");
+        assert_eq!(prefix(Path::new("x")), "x.");
+    }
+}

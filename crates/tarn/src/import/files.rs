@@ -1,0 +1,221 @@
+//! The files of `tarn import`: those of the other target, and those that are made.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use ::import::{FILE_BYTES_MAX, Format, Imported, Include, Source};
+use zeroize::Zeroizing;
+
+use crate::StartError;
+
+/// Most files that are read, with those that others include.
+const FILES_MAX: usize = 1000;
+
+/// A file that was read.
+pub(super) struct Text {
+    name: String,
+    path: PathBuf,
+    /// It may hold secrets.
+    text: Zeroizing<String>,
+}
+
+impl Text {
+    /// The file as the importer takes it.
+    pub(super) fn source(&self) -> Source<'_> {
+        Source {
+            name: &self.name,
+            text: &self.text,
+        }
+    }
+}
+
+/// Reads the files, and behind each those that it includes.
+pub(super) fn read_all(format: Option<Format>, paths: &[PathBuf]) -> Result<Vec<Text>, StartError> {
+    let mut texts = Vec::new();
+    let mut seen = BTreeSet::new();
+    let mut waiting: Vec<PathBuf> = paths.iter().rev().cloned().collect();
+    while let Some(path) = waiting.pop() {
+        // A file that includes itself is read once.
+        if !seen.insert(path.clone()) {
+            continue;
+        }
+        if texts.len() >= FILES_MAX {
+            return Err(StartError::ImportFiles { max: FILES_MAX });
+        }
+        let text = read(&path)?;
+        let format = format.or_else(|| Format::detect(&[text.source()]).ok());
+        // A file that only includes others tells no format; only tgt has such files.
+        let format = format.unwrap_or(Format::Tgt);
+        let includes = ::import::includes(format, text.source());
+        for include in includes.iter().rev() {
+            waiting.extend(expand(&path, include)?.into_iter().rev());
+        }
+        texts.push(text);
+    }
+    Ok(texts)
+}
+
+fn read(path: &Path) -> Result<Text, StartError> {
+    let failed = |source| StartError::ImportUnreadable {
+        path: path.to_owned(),
+        source,
+    };
+    let file = File::open(path).map_err(failed)?;
+    let mut bytes = Zeroizing::new(Vec::new());
+    let limit = u64::try_from(FILE_BYTES_MAX).unwrap_or(u64::MAX);
+    // One more, which the importer refuses.
+    file.take(limit.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    let text = std::str::from_utf8(&bytes).map_err(|_not_utf8| {
+        let message = "it is not text in UTF-8";
+        failed(io::Error::new(io::ErrorKind::InvalidData, message))
+    })?;
+    Ok(Text {
+        name: path.display().to_string(),
+        path: path.to_owned(),
+        text: Zeroizing::new(text.to_owned()),
+    })
+}
+
+/// The files that an include means, in the order of their names. A pattern may match none.
+fn expand(including: &Path, include: &Include) -> Result<Vec<PathBuf>, StartError> {
+    let directory = including.parent().unwrap_or_else(|| Path::new(""));
+    let path = directory.join(&include.pattern);
+    let is_pattern = |text: &str| text.contains(['*', '?']);
+    if !is_pattern(&include.pattern) {
+        return Ok(vec![path]);
+    }
+    let parent = path.parent().unwrap_or_else(|| Path::new(""));
+    let name = path.file_name().and_then(|name| name.to_str());
+    let unusable = || StartError::ImportInclude {
+        place: include.place.to_string(),
+        pattern: include.pattern.clone(),
+    };
+    let name = name.ok_or_else(unusable)?;
+    let pattern = config::NamePattern::parse(name).map_err(|_rule| unusable())?;
+    if is_pattern(&parent.to_string_lossy()) {
+        return Err(unusable());
+    }
+    let Ok(entries) = fs::read_dir(parent) else {
+        return Ok(Vec::new());
+    };
+    let mut paths: Vec<PathBuf> = entries
+        .filter_map(Result::ok)
+        .map(|entry| entry.file_name())
+        .filter(|name| pattern.matches(&name.to_string_lossy()))
+        .map(|name| parent.join(name))
+        .filter(|path| path.is_file())
+        .collect();
+    paths.sort();
+    Ok(paths)
+}
+
+/// Files with secrets in them that others may read.
+pub(super) fn exposed(texts: &[Text], imported: &Imported) -> Vec<String> {
+    const OTHERS: u32 = 0o044;
+    let holds_secret = |text: &Text| {
+        let mut secrets = imported
+            .secrets
+            .iter()
+            .filter_map(|file| file.secret.as_ref());
+        secrets.any(|secret| text.text.contains(secret.as_str()))
+    };
+    let is_exposed = |text: &&Text| {
+        let mode = fs::metadata(&text.path).map_or(0, |metadata| metadata.mode());
+        mode & OTHERS != 0 && holds_secret(text)
+    };
+    texts
+        .iter()
+        .filter(is_exposed)
+        .map(|text| text.name.clone())
+        .collect()
+}
+
+/// Writes the secrets, then the configuration. If one cannot be written, those before it are taken
+/// away again.
+pub(super) fn write_all(output: &Path, imported: &Imported) -> Result<(), StartError> {
+    let mut made = Vec::new();
+    let written = write_each(output, imported, &mut made);
+    if written.is_err() {
+        for path in made {
+            let _left = fs::remove_file(path);
+        }
+    }
+    written
+}
+
+fn write_each(
+    output: &Path,
+    imported: &Imported,
+    made: &mut Vec<PathBuf>,
+) -> Result<(), StartError> {
+    for file in &imported.secrets {
+        if let Some(secret) = &file.secret {
+            let line = Zeroizing::new(format!("{}\n", secret.as_str()));
+            write_new(&output.with_file_name(&file.name), 0o600, &line, made)?;
+        }
+    }
+    write_new(output, 0o644, &imported.toml, made)
+}
+
+/// Writes a file that was not there.
+fn write_new(
+    path: &Path,
+    mode: u32,
+    text: &str,
+    made: &mut Vec<PathBuf>,
+) -> Result<(), StartError> {
+    let failed = |source| StartError::ImportUnwritable {
+        path: path.to_owned(),
+        source,
+    };
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create_new(true).mode(mode);
+    let mut file = options.open(path).map_err(failed)?;
+    made.push(path.to_owned());
+    file.write_all(text.as_bytes())
+        .and_then(|()| file.sync_all())
+        .map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn an_include_reads_the_files_it_matches_once_and_in_order() {
+        let scratch = Scratch::new();
+        let put = |name: &str, text: &str| fs::write(scratch.path().join(name), text).unwrap();
+        fs::create_dir(scratch.path().join("conf.d")).unwrap();
+        put(
+            "targets.conf",
+            "include conf.d/*.conf\ninclude targets.conf\n",
+        );
+        put("conf.d/b.conf", "<target iqn.b>\n</target>\n");
+        put("conf.d/a.conf", "<target iqn.a>\n</target>\n");
+        put("conf.d/no", "");
+        let texts = read_all(None, &[scratch.path().join("targets.conf")]).unwrap();
+        let names: Vec<_> = texts
+            .iter()
+            .map(|text| text.path.file_name().unwrap().to_str().unwrap())
+            .collect();
+        assert_eq!(names, ["targets.conf", "a.conf", "b.conf"]);
+    }
+
+    #[test]
+    fn nothing_is_left_when_a_file_is_in_the_way() {
+        let scratch = Scratch::new();
+        let mut made = Vec::new();
+        let path = scratch.path().join("a");
+        write_new(&path, 0o600, "x", &mut made).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert!(write_new(&path, 0o600, "y", &mut made).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "x");
+        assert_eq!(made, [path]);
+    }
+}

@@ -1,0 +1,137 @@
+//! What `tarn import` tells: a list for people, JSON for programs.
+
+use std::fmt::{self, Write as _};
+use std::io;
+
+use ::import::{Imported, Note, Severity};
+use serde::Serialize;
+
+use super::ImportArgs;
+use crate::say;
+
+/// The result for programs.
+#[derive(Serialize)]
+struct Report<'a> {
+    format: &'static str,
+    notes: &'a [Note],
+    secrets: Vec<SecretReport<'a>>,
+    /// Files of the other target that hold secrets and that others may read.
+    exposed: &'a [String],
+    /// The configuration, unless it went to a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    toml: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct SecretReport<'a> {
+    file: &'a str,
+    purpose: &'a str,
+    /// The file was written; otherwise it is to be made.
+    written: bool,
+}
+
+/// How many things were left out.
+pub(super) fn left_out(imported: &Imported) -> usize {
+    let notes = imported.notes.iter();
+    notes
+        .filter(|note| note.severity == Severity::LeftOut)
+        .count()
+}
+
+/// Prints the result.
+pub(super) fn tell(args: &ImportArgs, imported: &Imported, is_detected: bool, exposed: &[String]) {
+    let is_written = args.output.is_some();
+    if args.json {
+        let report = report(imported, is_written, exposed);
+        // Texts and numbers always have a form in JSON.
+        let json = serde_json::to_string_pretty(&report).unwrap_or_default();
+        say(io::stdout().lock(), &format!("{json}\n"));
+        return;
+    }
+    if !is_written {
+        say(io::stdout().lock(), &imported.toml);
+    }
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _infallible = list(&mut text, imported, is_detected, is_written, exposed);
+    say(io::stderr().lock(), &text);
+}
+
+fn report<'a>(imported: &'a Imported, is_written: bool, exposed: &'a [String]) -> Report<'a> {
+    let secrets = imported.secrets.iter().map(|file| SecretReport {
+        file: &file.name,
+        purpose: &file.purpose,
+        written: is_written && file.secret.is_some(),
+    });
+    Report {
+        format: imported.format.as_str(),
+        notes: &imported.notes,
+        secrets: secrets.collect(),
+        exposed,
+        toml: (!is_written).then_some(imported.toml.as_str()),
+    }
+}
+
+fn list(
+    out: &mut String,
+    imported: &Imported,
+    is_detected: bool,
+    is_written: bool,
+    exposed: &[String],
+) -> fmt::Result {
+    if is_detected {
+        let format = imported.format;
+        writeln!(out, "read as {}: {}", format.as_str(), format.meaning())?;
+    }
+    for note in &imported.notes {
+        write_note(out, note)?;
+    }
+    for file in &imported.secrets {
+        let (name, purpose) = (plain(&file.name), plain(&file.purpose));
+        if is_written && file.secret.is_some() {
+            writeln!(out, "secret     {name}: written, for {purpose}")?;
+        } else {
+            writeln!(
+                out,
+                "secret     {name}: to be made (chmod 600), for {purpose}"
+            )?;
+        }
+    }
+    for name in exposed {
+        let name = plain(name);
+        writeln!(
+            out,
+            "warning    {name} holds secrets and others may read it; run chmod 600 {name}"
+        )?;
+    }
+    let count = |severity| {
+        imported
+            .notes
+            .iter()
+            .filter(|note| note.severity == severity)
+            .count()
+    };
+    writeln!(
+        out,
+        "{} carried, {} changed, {} left out",
+        count(Severity::Carried),
+        count(Severity::Changed),
+        count(Severity::LeftOut)
+    )
+}
+
+fn write_note(out: &mut String, note: &Note) -> fmt::Result {
+    let severity = note.severity.as_str();
+    let place = plain(&note.place.to_string());
+    let (subject, message) = (plain(&note.subject), plain(&note.message));
+    writeln!(out, "{severity:<10} {place}: {subject}: {message}")?;
+    if note.remedy.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "{:10} -> {}", "", plain(&note.remedy))
+}
+
+/// The text without characters that would break the line or colour the terminal.
+fn plain(text: &str) -> String {
+    crate::error::plain(text)
+}

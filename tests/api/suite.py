@@ -1,0 +1,735 @@
+#!/usr/bin/env python3
+"""The administration of a running daemon, by its API: what it changes is real, who may not is refused, and whatever comes in
+is answered and bounded, while disks are served.
+
+    suite.py [--list] [PATTERN...]
+"""
+import collections
+import contextlib
+import os
+import pathlib
+import re
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+import admin
+import harness
+import iscsi
+import scsi
+from admin import Api, name
+from harness import check, equal, measured, skip, test, wait_for
+from tarn import BINARY, IQN, ROOT, Tarn, free_port, listens
+
+MIB = 1 << 20
+ADMIN = """
+[admin]
+listen = ["127.0.0.1:{port2}"]
+tls = false
+"""
+ONE = ADMIN + """
+[[lun]]
+id = "disk"
+store = "mem:16M"
+
+[[target]]
+name = "%s"
+portals = ["127.0.0.1:{port}"]
+luns = [{ lun = 0, id = "disk" }]
+""" % IQN
+WRITERS = 16
+VENV = ROOT / "target/schemathesis"
+SCHEMATHESIS = "schemathesis>=4,<5"
+
+
+class Daemon(Tarn):
+    """A Tarn whose administration listens at `port2` too, in the plain."""
+
+    def __init__(self, config=ONE, **options):
+        super().__init__(config=config, **options)
+
+    def command(self):
+        """The file is written once; from then on it is the daemon's."""
+        file = self.dir / "tarn.toml"
+        if file.exists():
+            return [str(BINARY), "serve", "--config", str(file), "--state", str(self.dir / "state")]
+        return super().command()
+
+    def ready(self):
+        return listens(self.port2) and self.socket.exists()
+
+    def remote(self, role=None, **options):
+        """Asks over TCP, with a new token of this role."""
+        token = self.token(role) if role else None
+        return Api(address=("127.0.0.1", self.port2), plain=True, token=token, **options)
+
+    def token(self, role):
+        tokens = self.api().get("tokens")
+        return self.api().post("tokens", {"name": f"{role}-{len(tokens)}", "role": role})["token"]
+
+    @contextlib.contextmanager
+    def session(self, target=IQN, **options):
+        """A session whose unit attentions at LUN 0, if it is there, are taken."""
+        with iscsi.Session(self.port, target, timeout_s=10, **options) as session:
+            session.clear_unit_attentions()
+            yield session
+
+
+def refused(status, kind, call, *arguments, **options):
+    """The answer to a question that must be refused."""
+    answer = call(*arguments, **options)
+    equal((answer.status, answer.kind), (status, kind), f"{arguments[:2]}")
+    equal(answer.headers["Content-Type"], "application/problem+json", "Content-Type of a problem")
+    return answer
+
+
+# From nothing to a disk.
+
+
+@test
+def from_nothing_to_a_disk():
+    """A daemon without a target becomes one with a disk that iscsi-inq reads; the file says so, and a restart keeps it."""
+    with Daemon(config=ADMIN) as tarn:
+        api = tarn.api()
+        equal(api.get("luns"), [], "LUNs at first")
+        (tarn.dir / "disk.img").write_bytes(bytes(8 * MIB))
+        answer = api.good("PUT", "luns/one", {"id": "one", "store": "disk.img", "serial": "S-1"})
+        equal((answer.status, answer.etag), (201, 2), "status and revision of a LUN that was made")
+        target = {"name": IQN, "portals": [{"bind": f"127.0.0.1:{tarn.port}"}], "luns": [{"lun": 3, "id": "one"}]}
+        equal(api.good("PUT", f"targets/{name(IQN)}", target).status, 201, "status of a target that was made")
+        out = subprocess.run(["iscsi-inq", "-e", "1", "-c", "128", tarn.url(3)], capture_output=True, text=True, timeout=20).stdout
+        check("S-1" in out, out)
+        with tarn.session() as session:
+            session.clear_unit_attentions(3)
+            check(session.command(scsi.write10(0, 1), write=b"x" * 512, lun=3).good, "WRITE")
+        equal((tarn.dir / "disk.img").read_bytes()[:512], b"x" * 512, "what the file holds")
+        equal((tarn.dir / "tarn.toml").read_text(), api.get("config")["text"], "the file and the document")
+        equal(tarn.terminate(), 0, "exit code")
+        tarn.start()
+        equal([lun["spec"]["id"] for lun in api.get("luns")], ["one"], "LUNs after a restart")
+        with tarn.session() as session:
+            session.clear_unit_attentions(3)
+            equal(session.command(scsi.read10(0, 1), read=512, lun=3).data, b"x" * 512, "the data after a restart")
+
+
+@test
+def everything_can_be_made_changed_and_removed():
+    """LUNs, targets, LUN numbers, portals, groups and users: each by a PUT that is taken again without a change, each gone
+    by a DELETE, and 404 after it."""
+    with Daemon() as tarn:
+        api = tarn.api()
+        target = f"targets/{name(IQN)}"
+        for path, made, changed in [
+            ("luns/two", {"id": "two", "store": "mem:8M"}, None),
+            ("groups/hosts", {"id": "hosts", "initiators": ["iqn.2026-11.example:*"]},
+             {"id": "hosts", "initiators": ["iqn.2026-11.example:*", "192.0.2.0/24"]}),
+            ("users/alice", {"name": "alice", "secret": "twelve-or-more"}, {"name": "alice", "secret": "twelve-and-more"}),
+            (f"{target}/luns/7", {"lun": 7, "id": "two"}, {"lun": 7, "id": "two", "readonly": True}),
+            (f"{target}/portals/{name('127.0.0.2:' + str(free_port()))}", None, None),
+        ]:
+            if made is None:
+                made = {"bind": admin.urllib.parse.unquote(path.rsplit("/", 1)[1])}
+            before = api.get("config")["revision"]
+            equal(api.good("PUT", path, made).status, 201, f"status of {path}")
+            again = api.good("PUT", path, made)
+            equal((again.status, again.json["steps"], again.etag), (200, [], before + 1), f"{path} again")
+            if changed:
+                once_more = api.good("PUT", path, changed)
+                equal((once_more.status, once_more.etag), (200, before + 2), f"{path} changed")
+        for path in [f"{target}/luns/7", "luns/two", "groups/hosts", "users/alice", target]:
+            api.delete(path)
+            refused(404, "not-found", api.ask, "DELETE", path)
+        equal([lun["spec"]["id"] for lun in api.get("luns")], ["disk"], "what is left")
+        check("twelve" not in api.get("config")["text"], "a secret is in the document")
+        check("twelve" not in tarn.log(), "a secret is in the log")
+
+
+@test
+def a_disk_grows_and_is_renamed_while_it_works():
+    """POST resize and rename: an open session goes on and is told; the identity stays."""
+    with Daemon(config=ONE.replace("mem:16M", "disk.img?size=16M")) as tarn:
+        api = tarn.api()
+        before = api.get("luns/disk")
+        with tarn.session() as session:
+            session.clear_unit_attentions()
+            api.post("luns/disk/resize", {"size_bytes": 32 * MIB})
+            sense = session.command(scsi.test_unit_ready()).sense
+            equal((sense.key, *sense.code), (6, 0x2a, 0x09), "unit attention")
+            api.post("luns/disk/rename", {"id": "drive"})
+            check(session.command(scsi.read10(0, 1), read=512).good, "READ after the rename")
+        after = api.get("luns/drive")
+        equal((after["size_bytes"], after["serial"], after["naa"]), (32 * MIB, before["serial"], before["naa"]), "the disk")
+        refused(404, "not-found", api.ask, "GET", "luns/disk")
+
+
+@test
+def a_plan_changes_nothing_and_a_rollback_is_a_new_revision():
+    """POST plan tells the steps; history and rollback lead back to any revision."""
+    with Daemon() as tarn:
+        api = tarn.api()
+        first = api.get("config")
+        text = first["text"] + '\n[[lun]]\nid = "more"\nstore = "mem:1M"\n'
+        plan = api.post("plan", {"text": text})
+        equal([(step["action"], step["kind"], step["name"], step["effect"]) for step in plan["steps"]],
+              [("add", "lun", "more", "online")], "steps")
+        equal(api.get("config"), first, "the document after a plan")
+        api.put("config", {"text": text, "comment": "one more"})
+        applied = api.post("config/rollback", {"revision": first["revision"]})
+        equal((applied["revision"], api.get("config")["text"]), (3, first["text"]), "after the rollback")
+        history = api.get("config/history")
+        equal([one["revision"] for one in history], [3, 2, 1], "history")
+        equal((history[1]["author"], history[1]["comment"]), (f"uid {os.getuid()}", "one more"), "who and why")
+        equal(api.get("config/history/2")["text"], text, "an old document")
+        refused(404, "not-found", api.ask, "POST", "config/rollback", {"revision": 99})
+        broken = refused(422, "invalid-config", api.ask, "PUT", "config", {"text": "[[lun]]\nid = 1\n"})
+        check("tarn.toml:2" in broken.json["place"], f"no place in {broken}")
+
+
+# Who writes at the same time.
+
+
+@test
+def a_change_of_an_old_revision_is_refused():
+    """If-Match names the revision a change starts from: 412 for another one, and nothing is changed."""
+    with Daemon() as tarn:
+        api = tarn.api()
+        lun = {"id": "two", "store": "mem:1M"}
+        answer = refused(412, "revision-mismatch", api.ask, "PUT", "luns/two", lun, If_Match='"7"')
+        equal((answer.json["revision"], api.get("config")["revision"]), (1, 1), "the revision that runs")
+        equal(api.good("PUT", "luns/two", lun, If_Match='"1"').etag, 2, "the next revision")
+        refused(412, "revision-mismatch", api.ask, "PUT", "luns/two", lun, If_Match="two")
+
+
+@test(limit_s=180)
+def sixteen_writers_lose_nothing():
+    """16 at once: half edit resources, half read the document, add to it and write it back with If-Match. All is there at
+    the end, each revision tells of one change, and an initiator has worked on meanwhile."""
+    each = 12
+    with Daemon() as tarn:
+        failures, conflicts = [], collections.Counter()
+
+        def resources(writer):
+            with tarn.api(timeout_s=120) as api:
+                for number in range(each):
+                    id = f"w{writer}-{number}"
+                    api.put(f"groups/{id}", {"id": id, "initiators": [f"iqn.2026-11.example:{id}"]})
+
+        def documents(writer):
+            with tarn.api(timeout_s=120) as api:
+                for number in range(each):
+                    id = f"w{writer}-{number}"
+                    while True:
+                        now = api.get("config")
+                        text = now["text"] + f'\n[[group]]\nid = "{id}"\ninitiators = ["iqn.2026-11.example:{id}"]\n'
+                        answer = api.ask("PUT", "config", {"text": text}, If_Match=f'"{now["revision"]}"')
+                        if answer.status == 200:
+                            break
+                        conflicts[answer.status] += 1
+                        equal(answer.status, 412, f"writer {writer}")
+
+        def guarded(work, writer):
+            try:
+                work(writer)
+            except Exception as error:  # noqa: BLE001 - told below
+                failures.append(f"writer {writer}: {error}")
+
+        threads = [threading.Thread(target=guarded, args=(documents if writer % 2 else resources, writer))
+                   for writer in range(WRITERS)]
+        with tarn.session() as session:
+            for thread in threads:
+                thread.start()
+            commands = 0
+            while any(thread.is_alive() for thread in threads):
+                check(session.command(scsi.read10(0, 8), read=4096).good, "READ under 16 writers")
+                commands += 1
+        equal(failures, [], "failures")
+        api = tarn.api()
+        wanted = {f"w{writer}-{number}" for writer in range(WRITERS) for number in range(each)}
+        equal({group["id"] for group in api.get("groups")}, wanted, "groups")
+        equal(api.get("config")["revision"], 1 + len(wanted), "revision")
+        equal({len(one["summary"]) for one in api.get("config/history")[:-1]}, {1}, "steps of a revision")
+        measured(f"{len(wanted)} changes, {conflicts[412]} made again, {commands} READs meanwhile")
+
+
+# Who may ask.
+
+
+@test
+def the_socket_is_private():
+    """Mode 0600; and if somebody opens it wider, the kernel's word on who connects still keeps others out."""
+    with Daemon() as tarn:
+        equal(stat.S_IMODE(tarn.socket.stat().st_mode), 0o600, "mode")
+        if os.getuid() != 0:
+            skip("only root can be somebody else")
+        for path in (tarn.dir, tarn.socket):
+            path.chmod(0o777)
+        equal(as_somebody_else(lambda: answered(tarn.api(timeout_s=5))), False, "uid 65534 is answered")
+        check(answered(tarn.api()), "its own user is not")
+
+
+def as_somebody_else(ask):
+    """The truth of what the user 65534 finds."""
+    child = os.fork()
+    if child == 0:
+        status = 2
+        try:
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+            status = int(bool(ask()))
+        finally:
+            os._exit(status)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    check(status in (0, 1), f"the child ended with {status}")
+    return bool(status)
+
+
+@test
+def tcp_needs_a_token_and_each_role_has_its_own():
+    """Loopback too. Every method of every path of the OpenAPI document is asked with every role."""
+    ranks = ["metrics", "viewer", "operator", "admin"]
+    with Daemon() as tarn:
+        document = tarn.api().get("openapi.json")
+        nobody = tarn.remote()
+        refused(401, "unauthorized", nobody.ask, "GET", "status")
+        refused(401, "unauthorized", nobody.ask, "GET", "/metrics")
+        equal(nobody.ask("GET", "/healthz").status, 200, "healthz for everybody")
+        callers = {role: tarn.remote(role) for role in ranks}
+        for role, path, status in [("metrics", "/metrics", 200), ("metrics", "status", 403), ("viewer", "status", 200),
+                                   ("viewer", "tokens", 403), ("operator", "tokens", 403), ("admin", "tokens", 200)]:
+            equal(callers[role].ask("GET", path).status, status, f"{role} {path}")
+        asked = 0
+        for path, methods in document["paths"].items():
+            for method in methods:
+                if path.endswith(("/login", "/logout", "/live")) or method == "get":
+                    continue
+                for role in ("metrics", "viewer"):
+                    # A body that is wrong for all: who may not is told so before it is read.
+                    answer = callers[role].ask(method.upper(), re.sub(r"\{\w+\}", "1", path), b"{")
+                    equal(answer.status, 403, f"{role} {method} {path}")
+                    asked += 1
+        equal(tarn.api().get("config")["revision"], 1, "revision")
+        measured(f"{asked} changes refused")
+
+
+@test
+def browsers_are_not_led_here():
+    """A foreign Host or Origin is refused; a login sets a cookie that only the console sends, and changes need its CSRF
+    token."""
+    with Daemon() as tarn:
+        viewer, port = tarn.remote("viewer"), tarn.port2
+        refused(403, "forbidden", viewer.ask, "GET", "status", Host=f"evil.example:{port}")
+        refused(403, "forbidden", viewer.ask, "GET", "status", Origin="http://evil.example")
+        equal(viewer.ask("GET", "status", Origin=f"http://127.0.0.1:{port}").status, 200, "its own origin")
+        token = tarn.token("admin")
+        login = tarn.remote().ask("POST", "login", {"token": token})
+        equal(login.status, 200, "login")
+        cookie = login.headers["Set-Cookie"]
+        for word in ("HttpOnly", "SameSite=Strict", "Path=/"):
+            check(word in cookie, f"{word} is not in {cookie}")
+        check(token not in cookie, "the cookie holds the token")
+        browser, cookie = tarn.remote(), cookie.split(";")[0]
+        group = {"id": "g", "initiators": ["iqn.2026-11.example:*"]}
+        equal(browser.ask("GET", "status", Cookie=cookie).status, 200, "a question with the cookie")
+        refused(403, "forbidden", browser.ask, "PUT", "groups/g", group, Cookie=cookie)
+        csrf = login.json["csrf"]
+        equal(browser.ask("PUT", "groups/g", group, Cookie=cookie, X_Tarn_CSRF=csrf).status, 201, "a change with both")
+        equal(browser.ask("POST", "logout", Cookie=cookie, X_Tarn_CSRF=csrf).status, 204, "logout")
+        refused(401, "unauthorized", browser.ask, "GET", "status", Cookie=cookie)
+
+
+@test
+def guesses_are_limited():
+    """Wrong tokens from one address are answered 429 after some; who has a right one at another address is not."""
+    with Daemon(config=ONE.replace('"127.0.0.1:{port2}"', '"127.0.0.1:{port2}", "127.0.0.2:{port2}"')) as tarn:
+        right = tarn.token("viewer")
+        statuses = collections.Counter()
+        for _ in range(60):
+            guess = tarn.remote()
+            guess.token = "tarn_" + "0" * 64
+            statuses[guess.ask("GET", "status").status] += 1
+        check(statuses[429] > 0 and set(statuses) == {401, 429}, f"{statuses}")
+        other = Api(address=("127.0.0.2", tarn.port2), plain=True, token=right, source="127.0.0.2")
+        equal(other.ask("GET", "status").status, 200, "another address")
+        measured(f"{statuses[401]} guesses were looked at")
+
+
+@test
+def a_revoked_token_is_nothing():
+    """At once, for new questions and for a stream that is open."""
+    with Daemon() as tarn:
+        viewer = tarn.remote("viewer")
+        stream = viewer.stream()
+        next(stream)
+        tarn.api().delete("tokens/viewer-0")
+        refused(401, "unauthorized", viewer.ask, "GET", "status")
+        began = time.monotonic()
+        for _ in stream:
+            check(time.monotonic() - began < 20, "the stream goes on")
+
+
+@test
+def tls_has_a_certificate_of_its_own():
+    """Without a word about it, TCP is TLS, by a certificate that is made once and kept."""
+    with Daemon(config=ONE.replace("tls = false", "")) as tarn:
+        remote = Api(address=("127.0.0.1", tarn.port2), token=tarn.token("viewer"))
+        equal(remote.ask("GET", "status").status, 200, "over TLS")
+        pem = tarn.dir / "state/admin-cert.pem"
+        equal(stat.S_IMODE((tarn.dir / "state/admin-key.pem").stat().st_mode), 0o600, "mode of the key")
+        context = admin.ssl.create_default_context(cafile=str(pem))
+        with socket.create_connection(("127.0.0.1", tarn.port2), 10) as plain, \
+                context.wrap_socket(plain, server_hostname="localhost") as wrapped:
+            check(wrapped.version() in ("TLSv1.2", "TLSv1.3"), wrapped.version())
+        with socket.create_connection(("127.0.0.1", tarn.port2), 10) as plain:
+            plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            check(b"200" not in plain.recv(4096), "an answer without TLS")
+
+
+# What is told.
+
+
+@test
+def live_figures_and_events_arrive():
+    """The stream tells the counters each second and events as they come."""
+    with Daemon() as tarn:
+        api = tarn.api()
+        seen = []
+        with tarn.session() as session:
+            for event, data in api.stream(seconds=20):
+                seen.append(event)
+                if event == "event" and data["kind"] == "config-applied":
+                    equal(data["author"], f"uid {os.getuid()}", "author")
+                if event == "stats" and seen.count("stats") == 1:
+                    for _ in range(10):
+                        session.command(scsi.read10(0, 8), read=4096)
+                    api.put("groups/g", {"id": "g", "initiators": ["iqn.2026-11.example:*"]})
+                elif event == "stats" and "event" in seen:
+                    series = [one for one in data["series"] if one["lun"] == "disk"]
+                    check(series and sum(one["read"]["count"] for one in series) >= 10, f"{data}")
+                    break
+        check("event" in seen, f"{seen}")
+
+
+@test
+def what_administrators_do_is_noted():
+    """Changes and refusals are events with their author, and lines of the log."""
+    with Daemon() as tarn:
+        tarn.api().put("groups/g", {"id": "g", "initiators": ["iqn.2026-11.example:*"]})
+        refused(403, "forbidden", tarn.remote("viewer").ask, "DELETE", "groups/g")
+        events = tarn.api().get("events?after=0&most=1000")
+        numbers = [event["number"] for event in events]
+        equal(numbers, sorted(set(numbers)), "numbers of events")
+        check(any(event["kind"] == "config-applied" and event["author"] == f"uid {os.getuid()}" for event in events), f"{events}")
+        check(any(event.get("author", "").startswith("viewer") for event in events), f"{events}")
+        check("viewer-0" in tarn.log(), "the log does not tell of the refusal")
+
+
+@test
+def metrics_are_what_prometheus_reads():
+    """promtool finds nothing to say about them; a series appears with the first command; all counters grow."""
+    with Daemon() as tarn:
+        reader = tarn.remote("metrics")
+        before = reader.ask("GET", "/metrics").body.decode()
+        check('lun="disk"' not in before, "a series before the first command")
+        with tarn.session() as session:
+            for _ in range(5):
+                session.command(scsi.read10(0, 8), read=4096)
+            session.command(scsi.write10(0, 8), write=bytes(4096))
+            body = reader.ask("GET", "/metrics").body
+        text = body.decode()
+        labels = f'lun="disk",initiator="{session.initiator}",operation="read"'
+        for line in (f"tarn_scsi_commands_total{{{labels}}} 5", f"tarn_scsi_bytes_total{{{labels}}} 20480"):
+            check(line in text, f"{line} is not in:\n{text}")
+        done = subprocess.run(["promtool", "check", "metrics"], input=body, capture_output=True, timeout=30)
+        equal((done.returncode, done.stdout.decode(), done.stderr.decode()), (0, "", ""), "promtool")
+        accept = "application/openmetrics-text;version=1.0.0"
+        open_metrics = reader.ask("GET", "/metrics", Accept=accept)
+        check(open_metrics.headers["Content-Type"].startswith("application/openmetrics-text"), open_metrics.headers["Content-Type"])
+        check(open_metrics.body.endswith(b"# EOF\n"), "no # EOF")
+
+
+@test(limit_s=120)
+def prometheus_scrapes_it():
+    """A real Prometheus with a token of the role metrics has the counters of a LUN in its database."""
+    with Daemon() as tarn:
+        with tarn.session() as session:
+            session.command(scsi.read10(0, 8), read=4096)
+        port, home = free_port(), tarn.dir / "prometheus"
+        home.mkdir()
+        (home / "token").write_text(tarn.token("metrics"))
+        (home / "prometheus.yml").write_text(f"""
+global: {{ scrape_interval: 1s }}
+scrape_configs:
+  - job_name: tarn
+    authorization: {{ credentials_file: {home}/token }}
+    static_configs: [{{ targets: ["127.0.0.1:{tarn.port2}"] }}]
+""")
+        process = subprocess.Popen(["prometheus", f"--config.file={home}/prometheus.yml", f"--storage.tsdb.path={home}/data",
+                                    f"--web.listen-address=127.0.0.1:{port}"], stdout=subprocess.DEVNULL,
+                                   stderr=open(home / "log", "w"))
+        try:
+            wait_for(lambda: listens(port), 60, "prometheus listens")
+            asks = Api(address=("127.0.0.1", port), plain=True)
+
+            def found(query):
+                answer = asks.ask("GET", f"/api/v1/query?query={name(query)}")
+                return answer.status == 200 and answer.json["data"]["result"]
+            wait_for(lambda: found('tarn_scsi_commands_total{lun="disk",operation="read"}'), 60, "the counter is in Prometheus")
+            equal(found("up")[0]["value"][1], "1", "up")
+        finally:
+            process.kill()
+            process.wait()
+
+
+# Whatever comes in.
+
+
+@test
+def paths_methods_and_bodies_that_are_wrong_are_told_so():
+    """404, 405, 400, 413, 415, 431: each with its reason, none is a 5xx."""
+    with Daemon() as tarn:
+        api = tarn.api()
+        for method, path, body, headers, status in [
+            ("GET", "nothing", None, {}, 404),
+            ("GET", "luns/none", None, {}, 404),
+            ("GET", "luns/%ff%fe", None, {}, 400),
+            ("PATCH", "status", None, {}, 405),
+            ("PUT", "luns/a", b"{", {"Content_Type": "application/json"}, 400),
+            ("PUT", "luns/a", b"{}", {"Content_Type": "text/plain"}, 415),
+            ("PUT", "luns/a", {"id": "b", "store": "mem:1M"}, {}, 400),
+            ("PUT", "luns/a", {"id": "a", "store": "mem:1M", "colour": "red"}, {}, 400),
+            ("PUT", "luns/a", b'{"id":"a"' + b" " * 70_000 + b"}", {"Content_Type": "application/json"}, 413),
+            ("PUT", "luns/a", {"id": "a", "store": "nonsense:"}, {}, 422),
+            ("PUT", "luns/a", {"id": "a", "store": "/no/such/file"}, {}, 409),
+            ("GET", "events?after=-1", None, {}, 400),
+            ("GET", "status", None, {"X_Long": "x" * 20_000}, 431),
+            ("DELETE", "sessions/9", None, {}, 404),
+            ("POST", "luns/disk/resize", {"size_bytes": 1}, {}, None),
+        ]:
+            answer = api.ask(method, path, body, **headers)
+            if status is None:
+                check(400 <= answer.status < 500, f"{method} {path}: {answer}")
+            else:
+                equal(answer.status, status, f"{method} {path} {str(body)[:40]}: {answer}")
+        equal(api.get("config")["revision"], 1, "revision")
+
+
+@test(limit_s=120)
+def connections_and_streams_are_bounded():
+    """1,000 connections that say nothing, half a head, or read nothing: memory stays, others are answered, disks served."""
+    with Daemon() as tarn, tarn.session() as session:
+        api = tarn.api()
+        api.get("status")
+        before = tarn.heap_bytes()
+        idle = []
+        for number in range(1000):
+            one = socket.socket(socket.AF_UNIX)
+            one.settimeout(5)
+            try:
+                one.connect(str(tarn.socket))
+                if number % 2:
+                    one.sendall(b"GET /api/v1/live HTTP/1.1\r\nHost: x\r\n" + (b"\r\n" if number % 4 == 1 else b""))
+            except OSError:
+                pass  # It may be closed at any time.
+            idle.append(one)
+            if number % 50 == 0:
+                check(session.command(scsi.read10(0, 8), read=4096).good, "READ meanwhile")
+        check(wait_for(lambda: answered(api), 60, "an answer among 1,000 connections"), "no answer")
+        grown = tarn.heap_bytes() - before
+        check(grown < 32 * MIB, f"{grown >> 10} KiB more memory")
+        measured(f"{grown >> 10} KiB more memory")
+        for one in idle:
+            one.close()
+        wait_for(lambda: answered(api), 60, "an answer afterwards")
+
+
+def answered(api):
+    try:
+        return api.ask("GET", "status").status == 200
+    except OSError:
+        return False
+
+
+@test(limit_s=60)
+def noise_is_not_understood():
+    """Bytes that are no HTTP get an answer or an end of the connection; the next one is answered."""
+    with Daemon() as tarn:
+        for noise in (b"\0" * 100, b"\x16\x03\x01\x02\x00\x01", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
+                      b"POST /api/v1/plan HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
+                      b"POST /api/v1/plan HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+                      b"POST /api/v1/plan HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcde"):
+            with socket.socket(socket.AF_UNIX) as one:
+                one.settimeout(25)
+                one.connect(str(tarn.socket))
+                one.sendall(noise)
+                one.shutdown(socket.SHUT_WR)
+                answer = one.recv(65536)
+                check(not answer.startswith(b"HTTP/1.1 2"), f"{noise!r}: {answer!r}")
+            check(answered(tarn.api()), f"no answer after {noise!r}")
+
+
+@test(limit_s=600)
+def no_question_of_the_openapi_document_ends_in_a_5xx():
+    """schemathesis makes questions from the document that the daemon serves: none ends in a 5xx, each answer is as the
+    document says, and the disk is served to the end."""
+    schemathesis = install_schemathesis()
+    with Daemon() as tarn, Forwarder(tarn.socket) as forwarder:
+        first = tarn.api().get("config")["text"]
+        base = f"http://127.0.0.1:{forwarder.port}"
+        done = subprocess.run(
+            [schemathesis, "run", f"{base}/api/v1/openapi.json", "--url", base, "--max-examples", "40", "--seed", "1",
+             "--phases", "examples,coverage,fuzzing,stateful", "--no-color", "--request-timeout", "20", "--exclude-path-regex", "/live$",
+             "--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"],
+            capture_output=True, text=True, timeout=580, cwd=tarn.dir)
+        (ROOT / "target/test-logs").mkdir(parents=True, exist_ok=True)
+        (ROOT / "target/test-logs/schemathesis.log").write_text(done.stdout + done.stderr)
+        check(done.returncode == 0, done.stdout[-6000:] + done.stderr[-500:])
+        check(answered(tarn.api()), "no answer afterwards")
+        # Whatever it has done to the configuration, the first one can be had again.
+        revisions = len(tarn.api().get("config/history"))
+        tarn.api().put("config", {"text": first})
+        with tarn.session() as session:
+            check(session.command(scsi.read10(0, 8), read=4096).good, "READ afterwards")
+        check(revisions > 3, f"{revisions} revisions: nothing was ever changed")
+        measured(f"{re.search('([0-9]+) generated', done.stdout).group(1)} questions, {revisions} revisions")
+
+
+class Forwarder:
+    """A port of the loopback address that leads to a unix socket: there everybody is its owner, and needs no token."""
+
+    def __init__(self, path):
+        self.path = str(path)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                one, _ = self.listener.accept()
+                other = socket.socket(socket.AF_UNIX)
+                other.connect(self.path)
+                for source, sink in ((one, other), (other, one)):
+                    threading.Thread(target=self._copy, args=(source, sink), daemon=True).start()
+
+    @staticmethod
+    def _copy(source, sink):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+
+def install_schemathesis():
+    """From PyPI, into a place of its own."""
+    program = VENV / "bin/schemathesis"
+    if not program.exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", VENV], check=True, timeout=60)
+        subprocess.run([VENV / "bin/pip", "install", "--quiet", "--disable-pip-version-check", SCHEMATHESIS], check=True, timeout=300)
+    return program
+
+
+# When the administration is unwell.
+
+
+class Traced:
+    """strace on the thread of the administration, with a system call that goes wrong."""
+
+    def __init__(self, tarn, injection):
+        self.log = tarn.dir / "strace"
+        self.process = subprocess.Popen(["strace", "-p", str(thread(tarn, "admin")), "-o", str(self.log), "-e", "trace=epoll_wait",
+                                         "-e", f"inject=epoll_wait:{injection}"], stderr=subprocess.PIPE, text=True)
+        line = self.process.stderr.readline()
+        if "attached" not in line:
+            self.close()
+            skip(f"strace cannot attach: {line}")
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stderr.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def thread(tarn, comm):
+    """The number of a thread, by its name."""
+    for task in pathlib.Path(f"/proc/{tarn.process.pid}/task").iterdir():
+        if (task / "comm").read_text().strip() == comm:
+            return int(task.name)
+    raise harness.Failure(f"there is no thread {comm}")
+
+
+def works_on(session, commands=200):
+    for number in range(commands):
+        check(session.command(scsi.read10(number % 64, 8), read=4096).good, f"READ {number}")
+
+
+@test
+def a_blocked_administration_blocks_no_disk():
+    """Its thread hangs in a system call for as long as somebody wants; commands are answered, logins too, and it goes on
+    afterwards."""
+    with Daemon() as tarn, tarn.session() as session:
+        with Traced(tarn, "delay_enter=60s"):
+            asked = threading.Thread(target=lambda: answered(tarn.api(timeout_s=5)))
+            asked.start()
+            works_on(session)
+            with tarn.session() as another:
+                works_on(another, 20)
+            asked.join()
+        check(wait_for(lambda: answered(tarn.api()), 30, "an answer afterwards"), "no answer")
+
+
+@test
+def an_administration_that_panics_is_started_again():
+    """The kernel fails it in a way it cannot go on from: it panics, is started again and answers; disks notice nothing."""
+    with Daemon(check_exit=False) as tarn, tarn.session() as session:
+        for round in range(3):
+            with Traced(tarn, "error=EBADF:when=1"):
+                answered(tarn.api(timeout_s=2))
+                works_on(session)
+                wait_for(lambda: tarn.log().count("panicked at") > round, 20, "the panic")
+            wait_for(lambda: answered(tarn.api(timeout_s=2)), 30, "an answer after the panic")
+            works_on(session)
+        check(listens(tarn.port2), "TCP is gone")
+        equal(tarn.terminate(), 0, "exit code")
+
+
+@test(limit_s=120)
+def a_flood_of_questions_fails_no_command():
+    """Eight ask without end, in the expensive way; every command is answered, and every question too or with 503."""
+    with Daemon() as tarn, tarn.session() as session:
+        statuses, stop = collections.Counter(), threading.Event()
+
+        def ask():
+            with tarn.api() as api:
+                while not stop.is_set():
+                    statuses[api.ask("GET", "/metrics").status] += 1
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        for one in threads:
+            one.start()
+        works_on(session, 3000)
+        stop.set()
+        for one in threads:
+            one.join()
+        check(set(statuses) <= {200, 503} and statuses[200] > 0, f"{statuses}")
+        measured(f"{sum(statuses.values())} questions, 3000 READs")
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""The web console in a browser against the daemon itself: every task and every page, and from nothing to a disk.
+
+    suite.py [--list] [PATTERN...]
+
+The tests in the browser are those of web/test, which the stage `console` runs against its mock. Pictures go to
+target/browser.
+"""
+import contextlib
+import pathlib
+import re
+import subprocess
+import sys
+import threading
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+import harness
+import iscsi
+import scsi
+from harness import check, equal, measured, test
+from tarn import BINARY, IQN, ROOT, Tarn, listens
+
+WEB = ROOT / "web"
+INQ_NAME = "iqn.2007-10.com.github:sahlberg:libiscsi:iscsi-inq"
+EMPTY = """
+[admin]
+listen = ["127.0.0.1:{port2}"]
+tls = false
+"""
+FULL = EMPTY + """
+[[lun]]
+id = "database"
+store = "mem:64M"
+
+[[lun]]
+id = "scratch"
+store = "mem:16M"
+
+[[group]]
+id = "hosts"
+initiators = ["*"]
+
+[[target]]
+name = "%s"
+portals = ["127.0.0.1:{port}"]
+luns = [{ lun = 0, id = "database", groups = ["hosts"] }, { lun = 1, id = "scratch" }]
+""" % IQN
+
+
+class Daemon(Tarn):
+    def ready(self):
+        return listens(self.port2) and self.socket.exists()
+
+    @property
+    def console(self):
+        return f"http://127.0.0.1:{self.port2}"
+
+    def token(self):
+        return self.api().post("tokens", {"name": "browser", "role": "admin"})["token"]
+
+
+def node(script, *arguments, limit_s):
+    return subprocess.run(["node", f"test/{script}", *map(str, arguments)], cwd=WEB, capture_output=True, text=True,
+                          timeout=limit_s, stdin=subprocess.DEVNULL)
+
+
+@contextlib.contextmanager
+def load(tarn):
+    """An initiator at work; when its session is ended, the next one comes."""
+    stop = threading.Event()
+
+    def work():
+        while not stop.is_set():
+            subprocess.run([BINARY, "bench", tarn.url(), "--rw", "randread", "--bs", "4k", "--iodepth", "4", "--runtime", "5",
+                            "--repeat", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@test(limit_s=120)
+def the_wizard_makes_a_disk_that_iscsi_inq_reads():
+    """A daemon with nothing: a person with a keyboard is led to a disk, and an initiator reads it."""
+    with Daemon(config=EMPTY) as tarn:
+        done = node("first-disk.mjs", "--url", tarn.console, "--token", tarn.token(), "--portal", f"127.0.0.1:{tarn.port}",
+                    "--initiator", INQ_NAME, limit_s=100)
+        check(done.returncode == 0, done.stdout + done.stderr)
+        target = done.stdout.strip()
+        inq = subprocess.run(["iscsi-inq", tarn.url(0, target)], capture_output=True, text=True, timeout=20)
+        check(inq.returncode == 0 and "Product:" in inq.stdout, inq.stdout + inq.stderr)
+        with iscsi.Session(tarn.port, target, initiator=INQ_NAME) as session:
+            session.clear_unit_attentions()
+            check(session.command(scsi.write10(1, 1), write=b"w" * 512).good, "WRITE")
+            equal(session.command(scsi.read10(1, 1), read=512).data, b"w" * 512, "what was written")
+        try:
+            with iscsi.Session(tarn.port, target, initiator="iqn.2026-11.example.tarn:stranger") as session:
+                equal(session.command(scsi.report_luns(), read=4096).data[:4], bytes(4), "LUNs of a stranger")
+        except iscsi.LoginError:
+            pass
+
+
+@test(limit_s=580)
+def every_task_and_every_page():
+    """The tests of web/test, with an initiator at work: figures move, sessions end, plans are applied, pages fit and log
+    nothing."""
+    with Daemon(config=FULL) as tarn, load(tarn):
+        done = node("suite.mjs", "--url", tarn.console, "--token", tarn.token(), "--out", ROOT / "target/browser", limit_s=560)
+        found = re.search(r"= (\d+) passed, (\d+) failed, (\d+) skipped", done.stdout)
+        check(done.returncode == 0 and found, f"{done.stdout[-6000:]}\n{done.stderr[-2000:]}")
+        measured(f"{found[1]} passed in the browser")
+        equal([lun["spec"]["id"] for lun in tarn.api().get("luns")], ["database", "scratch"], "what is left")
+
+
+if __name__ == "__main__":
+    subprocess.run(["npm", "ci", "--no-fund", "--no-audit", "--loglevel=error"], cwd=WEB, check=True, stdout=subprocess.DEVNULL)
+    harness.main()

@@ -1,0 +1,459 @@
+#!/usr/bin/env python3
+"""The verbs of the command line, against a daemon that serves: what they print for people and for programs, and the exit
+code of every way to end.
+
+    suite.py [--list] [PATTERN...]
+"""
+import json
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+import iscsi
+import scsi
+from harness import check, equal, main, test
+from tarn import BINARY, IQN, Tarn
+
+DONE, FAILED, WRONG, UNREACHABLE, NOT_ALLOWED, NOT_FOUND, CONFLICT, REFUSED, DIFFERS = 0, 1, 2, 3, 4, 5, 6, 7, 10
+OTHER = "iqn.2026-11.example:other"
+SECRET = "correct horse battery"
+CONFIG = f"""# shelf one
+[[lun]]
+id = "disk"     # the first
+store = "mem:16M"
+serial = "S1"
+naa = "3000000000000001"
+
+[[lun]]
+id = "file"
+store = "file:{{dir}}/file.img?size=8M"
+serial = "S2"
+naa = "3000000000000002"
+
+[[group]]
+id = "blades"
+initiators = ["iqn.2026-11.example:blade*"]
+
+[[target]]
+name = "{IQN}"
+portals = ["127.0.0.1:{{port}}"]
+luns = [{{ lun = 0, id = "disk" }}, {{ lun = 1, id = "file", groups = ["blades"] }}]
+"""
+
+
+class Daemon(Tarn):
+    """A daemon with the configuration above, and tarn with its socket."""
+
+    def __init__(self, config=CONFIG.replace("{{", "{").replace("}}", "}"), **more):
+        super().__init__(config=config, **more)
+
+    def run(self, *arguments, given="", code=DONE, environment=()):
+        """Runs a verb, which must end with this code; returns what it printed."""
+        variables = {**self.environment(), **dict(environment)}
+        done = subprocess.run([BINARY, *map(str, arguments)], input=given, capture_output=True, text=True, timeout=30,
+                              env=variables)
+        said = f"tarn {' '.join(map(str, arguments))}\n{done.stdout}{done.stderr}"
+        equal(done.returncode, code, f"exit code of {said}")
+        check("panicked" not in done.stderr, said)
+        check("\x1b" not in done.stdout + done.stderr, f"colour without a terminal: {said}")
+        if code not in (DONE, DIFFERS) and not done.stdout:
+            errors = [line for line in done.stderr.splitlines() if not line.startswith("tarn: warning: ")]
+            equal(len(errors), 1, f"lines of the error of {said}")
+            check(errors[0].startswith("tarn: "), said)
+            return errors[0]
+        return done.stdout
+
+    def json(self, *arguments, **more):
+        return json.loads(self.run(*arguments, "--json", **more))
+
+    def golden(self, expected, *arguments, **more):
+        """What a verb prints is this, but for the directory and the ports."""
+        got = self.run(*arguments, **more).replace(str(self.dir), "DIR")
+        for name in ("port", "port2"):
+            got = got.replace(str(getattr(self, name)), name.upper())
+        equal(got, expected.lstrip("\n"), f"tarn {' '.join(map(str, arguments))}")
+
+    def revision(self):
+        return self.json("status")["revision"]
+
+    def login(self, initiator):
+        return iscsi.Session(self.port, IQN, initiator=initiator)
+
+
+@test
+def status_tells_what_runs():
+    with Daemon() as daemon:
+        told = daemon.json("status")
+        equal((told["revision"], told["luns"], told["targets"], told["sessions"]), (1, 2, 1, 0), "figures of the status")
+        equal(told["pid"], daemon.process.pid, "process of the status")
+        text = daemon.run("status")
+        check(re.search(r"^revision +1$", text, re.MULTILINE), text)
+        check(re.search(rf"^configuration +{daemon.dir}/tarn.toml$", text, re.MULTILINE), text)
+
+
+@test
+def listings_have_a_line_for_each_thing():
+    with Daemon() as daemon:
+        daemon.golden("""
+ID    KIND      SIZE  BLOCK  WAYS  SERIAL  FLAGS
+disk  memory  16 MiB    512     1  S1      thin
+file  file     8 MiB    512     1  S2      thin
+""", "lun", "list")
+        daemon.golden(f"""
+NAME                           LUNS  SESSIONS  LOGIN     PORTALS
+{IQN}     2         0  everyone  127.0.0.1:PORT
+""", "target", "list")
+        daemon.golden("""
+ID      COUNT  INITIATORS
+blades      1  iqn.2026-11.example:blade*
+""", "group", "list")
+        daemon.golden("NAME  MUTUAL  SECRET FILE\n", "user", "list")
+        daemon.golden("NAME  ROLE  MADE\n", "token", "list")
+        daemon.golden("ID  INITIATOR  ADDRESS  TARGET  LUNS\n", "session", "list")
+        text = daemon.run("portal", "list")
+        check(f"{IQN}  127.0.0.1:{daemon.port}" in text, text)
+
+
+@test
+def one_thing_is_told_whole():
+    with Daemon() as daemon:
+        daemon.golden(f"""
+id        file
+store     file:DIR/file.img?size=8M
+kind      file
+size      8 MiB (8388608 bytes)
+block     512 bytes
+serial    S2
+naa       3000000000000002
+cache     writeback
+thin      yes
+
+TARGET                         LUN  GROUPS  FLAGS
+{IQN}    1  blades
+""", "lun", "show", "file")
+        text = daemon.run("target", "show", IQN)
+        check("  0  disk  everyone" in text and "  1  file  blades" in text, text)
+        equal(daemon.run("group", "show", "blades"), "iqn.2026-11.example:blade*\n", "tarn group show")
+        equal(daemon.json("lun", "show", "file")["size_bytes"], 8 << 20, "exact size in JSON")
+
+
+@test
+def units_come_change_and_go():
+    """A unit is added, with its place at a target in the same revision, renamed, resized, unmapped and removed."""
+    with Daemon() as daemon:
+        daemon.golden(f"""
++ lun web  file:DIR/web.img?size=4M
++ view {IQN} LUN 2 (web)
+revision 2
+""", "lun", "add", "web", f"file:{daemon.dir}/web.img?size=4M", "--target", IQN, "--groups", "blades")
+        equal(daemon.json("lun", "show", "web")["shown_by"],
+              [{"target": IQN, "lun": 2, "groups": ["blades"], "readonly": False}], "ways to the new unit")
+        daemon.run("lun", "resize", "web", "6M")
+        equal(daemon.json("lun", "show", "web")["size_bytes"], 6 << 20, "size after resize")
+        daemon.golden('~ lun web  id: "web" -> "www"\nrevision 4\n', "lun", "rename", "web", "www")
+        check("target unmap" in daemon.run("lun", "add", "more", "mem:1M", "--target", IQN, "--lun", "2", code=CONFLICT),
+              "remedy for a number that is taken")
+        check(IQN in daemon.run("lun", "rm", "www", code=CONFLICT), "the error names who uses the unit")
+        daemon.run("target", "unmap", IQN, "2")
+        daemon.run("lun", "rm", "www")
+        equal([lun["spec"]["id"] for lun in daemon.json("lun", "list")], ["disk", "file"], "units at the end")
+        text = (daemon.dir / "tarn.toml").read_text()
+        check(text.startswith("# shelf one\n") and "# the first" in text, f"comments are kept:\n{text}")
+
+
+@test
+def a_unit_that_is_added_in_vain_leaves_nothing():
+    with Daemon() as daemon:
+        daemon.run("lun", "add", "web", "mem:1M", "--target", "iqn.2026-11.example:none", code=NOT_FOUND)
+        daemon.run("lun", "add", "web", "mem:1M", "--target", IQN, "--groups", "none", code=WRONG)
+        daemon.run("lun", "add", "disk", "mem:1M", code=CONFLICT)
+        daemon.run("lun", "add", "web", "tape:1", code=WRONG)
+        equal(daemon.revision(), 1, "revision after changes that failed")
+
+
+@test
+def targets_portals_and_groups_come_change_and_go():
+    with Daemon() as daemon:
+        bind = f"127.0.0.1:{daemon.port2}"
+        daemon.run("group", "add", "vaults", "iqn.2026-11.example:vault", "192.0.2.0/24")
+        daemon.run("group", "set", "vaults", "--add", "192.0.2.9", "--remove", "192.0.2.0/24")
+        equal(daemon.json("group", "show", "vaults")["initiators"], ["iqn.2026-11.example:vault", "192.0.2.9"], "group")
+        daemon.run("target", "add", OTHER, "--portals", bind, "--alias", "two words")
+        daemon.run("target", "map", OTHER, "3", "disk", "--groups", "vaults,blades", "--readonly")
+        told = daemon.json("target", "show", OTHER)
+        equal(told["spec"]["luns"], [{"lun": 3, "id": "disk", "groups": ["vaults", "blades"], "readonly": True}], "map")
+        equal((told["spec"]["alias"], told["bound"]), ("two words", [bind]), "alias and portal")
+        daemon.run("target", "set", OTHER, "--alias", "")
+        check("alias" not in daemon.json("target", "show", OTHER)["spec"], "no alias")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            third = f"127.0.0.1:{free.getsockname()[1]}"
+        daemon.run("portal", "add", OTHER, third)
+        equal(daemon.json("target", "show", OTHER)["bound"], [bind, third], "portals")
+        daemon.run("portal", "rm", OTHER, third)
+        daemon.run("group", "rm", "vaults", code=CONFLICT)
+        daemon.run("target", "rm", OTHER)
+        daemon.run("group", "rm", "vaults")
+        daemon.run("target", "set", IQN, code=WRONG)
+        daemon.run("target", "set", OTHER, "--alias", "x", code=NOT_FOUND)
+
+
+@test
+def secrets_come_from_files_and_never_back():
+    with Daemon() as daemon:
+        daemon.run("user", "add", "blade", "--secret-from", "-", given=SECRET + "\n")
+        (daemon.dir / "mutual").write_text("another long secret\n")
+        daemon.run("user", "set", "blade", "--mutual", "shelf", "--mutual-secret-from", daemon.dir / "mutual")
+        told = daemon.json("user", "show", "blade")
+        equal(told["mutual"]["name"], "shelf", "mutual name")
+        kept = pathlib.Path(told["secret_file"])
+        equal((kept.read_text().strip(), kept.stat().st_mode & 0o777), (SECRET, 0o600), "the secret that is kept")
+        everything = daemon.run("show") + daemon.run("history", "--json") + daemon.run("events", "--json") + daemon.log()
+        check(SECRET not in everything, "the secret is told")
+        check("--secret-from" in daemon.run("user", "add", "none", code=WRONG), "remedy for a missing secret")
+        daemon.run("user", "add", "short", "--secret-from", "-", given="short", code=WRONG)
+        daemon.run("user", "set", "blade", "--no-mutual")
+        check("mutual" not in daemon.json("user", "show", "blade"), "no mutual")
+        daemon.run("user", "rm", "blade")
+        daemon.run("user", "show", "blade", code=NOT_FOUND)
+
+
+@test
+def a_file_is_planned_compared_and_applied():
+    with Daemon() as daemon:
+        text = (daemon.dir / "tarn.toml").read_text()
+        new = daemon.dir / "new.toml"
+        new.write_text(text.replace('"iqn.2026-11.example:blade*"', '"iqn.2026-11.example:blade7"'))
+        daemon.golden("nothing to do: revision 1 is the same\n", "plan", daemon.dir / "tarn.toml", "--exit-code")
+        step = '~ group blades  initiators: ["iqn.2026-11.example:blade*"] -> ["iqn.2026-11.example:blade7"]\n'
+        planned = f"{step}1 step from revision 1: 1 online, 0 with drain, 0 refused\n"
+        daemon.golden(planned, "plan", new)
+        daemon.golden(planned, "plan", "-", "--exit-code", given=new.read_text(), code=DIFFERS)
+        daemon.golden(f"""
+--- running (revision 1)
++++ DIR/new.toml
+@@ -13,7 +13,7 @@
+ 
+ [[group]]
+ id = "blades"
+-initiators = ["iqn.2026-11.example:blade*"]
++initiators = ["iqn.2026-11.example:blade7"]
+ 
+ [[target]]
+ name = "{IQN}"
+{planned}""", "diff", new)
+        equal(daemon.json("plan", new)["is_applicable"], True, "plan in JSON")
+        daemon.run("apply", new, "--revision", "7", code=CONFLICT)
+        equal(daemon.revision(), 1, "nothing was applied")
+        daemon.golden(f"{step}revision 2\n", "apply", new, "--revision", "1", "--comment", "one blade")
+        daemon.golden("nothing to do: revision 2 runs already\n", "apply", new)
+        equal(daemon.run("show"), new.read_text(), "what runs is what was applied")
+        daemon.golden("nothing to do: revision 2 is the same\n", "diff", "--exit-code")
+        history = daemon.json("history")
+        equal([(r["revision"], r.get("comment")) for r in history], [(2, "one blade"), (1, None)], "history")
+        daemon.run("rollback")
+        equal(daemon.run("show"), text, "the text of revision 1")
+        equal(daemon.run("show", "--revision", "2"), new.read_text(), "the text of revision 2")
+        equal(daemon.revision(), 3, "a way back is a new revision")
+        daemon.run("rollback", "99", code=NOT_FOUND)
+
+
+@test
+def a_file_that_is_wrong_or_refused_changes_nothing():
+    with Daemon() as daemon:
+        text = (daemon.dir / "tarn.toml").read_text()
+        for bad, code, word in [(text + "[sever]\n", WRONG, "sever"), (text.replace("mem:16M", "mem:8M"), REFUSED, "disk")]:
+            line = daemon.run("apply", "-", given=bad, code=code)
+            check(word in line, f"the error names the place: {line}")
+        daemon.run("plan", "-", "--exit-code", given=text.replace("mem:16M", "mem:8M"), code=REFUSED)
+        daemon.run("apply", daemon.dir / "none.toml", code=WRONG)
+        equal(daemon.revision(), 1, "revision after files that failed")
+
+
+@test
+def the_effective_configuration_has_the_defaults():
+    with Daemon() as daemon:
+        text = daemon.run("show", "--effective")
+        check("[limits]" in text and "queue_depth" in text, text)
+
+
+@test
+def access_is_tried_dry():
+    with Daemon() as daemon:
+        blade, other = (daemon.run("who-sees", name) for name in ("iqn.2026-11.example:blade1", "iqn.2026-11.example:x"))
+        check("file" in blade and "disk" in blade, blade)
+        check("file" not in other and "disk" in other, other)
+        told = daemon.json("who-sees", "iqn.2026-11.example:x", "--address", "192.0.2.1")
+        equal([lun["id"] for lun in told[0]["luns"]], ["disk"], "what a stranger sees")
+        daemon.run("who-sees", "nobody?", code=WRONG)
+
+
+@test
+def sessions_are_told_and_ended():
+    with Daemon() as daemon:
+        session = daemon.login("iqn.2026-11.example:blade1")
+        found = daemon.json("session", "list")
+        equal([s["initiator"] for s in found], ["iqn.2026-11.example:blade1"], "sessions")
+        number = found[0]["id"]
+        text = daemon.run("session", "show", number)
+        check("iqn.2026-11.example:blade1" in text and "  1  file" in text, text)
+        daemon.golden(f"session {number} has ended\n", "session", "rm", number)
+        equal(daemon.json("session", "list"), [], "sessions after the end")
+        daemon.run("session", "rm", number, code=NOT_FOUND)
+        session.close()
+
+
+@test
+def top_prints_a_table_for_each_interval():
+    with Daemon() as daemon:
+        session = daemon.login("iqn.2026-11.example:blade1")
+        session.clear_unit_attentions()
+        stop = threading.Event()
+
+        def work():
+            while not stop.is_set():
+                session.command(scsi.read10(0, 8), read=4096)
+        worker = threading.Thread(target=work)
+        worker.start()
+        try:
+            text = daemon.run("top", "--count", "2", "--interval", "1")
+            found = re.findall(r"^disk +([1-9]\d*) ", text, re.MULTILINE)
+            equal(len(found), 2, f"tables with a rate of the unit:\n{text}")
+            check("iqn.2026-11.example:blade1" in text, text)
+            lines = daemon.run("top", "--count", "2", "--interval", "1", "--json").splitlines()
+            counts = [json.loads(line)["series"][0]["read"]["count"] for line in lines]
+            check(len(counts) == 2 and counts[0] < counts[1], f"counters grow: {counts}")
+        finally:
+            stop.set()
+            worker.join()
+            session.close()
+
+
+@test
+def events_are_told_and_followed():
+    with Daemon() as daemon:
+        daemon.run("lun", "rename", "disk", "first")
+        kinds = [event["kind"] for event in daemon.json("events")]
+        check("config-applied" in kinds, f"kinds of events: {kinds}")
+        last = daemon.json("events", "--most", "1000")[-1]["number"]
+        with subprocess.Popen([BINARY, "events", "--follow", "--json", "--after", str(last)], stdout=subprocess.PIPE,
+                              text=True, env=daemon.environment()) as follower:
+            daemon.run("lun", "rename", "first", "disk")
+            lines = iter(follower.stdout.readline, "")
+            event = next(event for event in map(json.loads, lines) if event["kind"] == "config-applied")
+            check(event["number"] > last, f"an event that is new: {event}")
+            follower.terminate()
+
+
+@test
+def a_doctor_tells_findings():
+    with Daemon() as daemon:
+        equal(daemon.json("doctor"), daemon.json("status")["findings"], "findings")
+        worst = any(finding["severity"] != "info" for finding in daemon.json("doctor"))
+        daemon.run("doctor", "--exit-code", code=DIFFERS if worst else DONE)
+
+
+@test
+def a_file_that_was_named_without_its_directory_is_changed_too():
+    class Beside(Daemon):
+        def command(self):
+            return [word.replace(f"{self.dir}/tarn.toml", "tarn.toml") for word in super().command()]
+
+    with Beside() as daemon:
+        daemon.run("lun", "rename", "disk", "first")
+        check('id = "first"' in (daemon.dir / "tarn.toml").read_text(), "the file has the change")
+
+
+@test
+def a_daemon_elsewhere_is_asked_with_a_token():
+    """Over TLS: a role that may not ends with 4, no token is an error of the command line."""
+    config = CONFIG.replace("{{", "{").replace("}}", "}") + '[admin]\nlisten = ["127.0.0.1:{port2}"]\n'
+    with Daemon(config=config) as daemon:
+        daemon.secret("admin", daemon.run("token", "add", "me", "admin").strip())
+        daemon.secret("viewer", daemon.run("token", "add", "guest", "viewer").strip())
+        daemon.secret("unknown", "tarn_" + "0" * 64)
+        certificate = daemon.dir / "state/admin-cert.pem"
+        url = ["--url", f"https://127.0.0.1:{daemon.port2}"]
+        trusted = [*url, "--ca", certificate]
+
+        def token(name):
+            return ["--token-file", daemon.dir / name]
+        equal(daemon.json("status", *trusted, *token("viewer"))["pid"], daemon.process.pid, "the same daemon")
+        daemon.run("lun", "rename", "disk", "first", *trusted, *token("viewer"), code=NOT_ALLOWED)
+        daemon.run("status", *trusted, *token("unknown"), code=NOT_ALLOWED)
+        daemon.run("lun", "rename", "disk", "first", *trusted, *token("admin"))
+        daemon.run("status", *url, *token("admin"), code=UNREACHABLE)
+        daemon.run("status", *trusted, code=WRONG)
+        daemon.run("status", *trusted, environment={"TARN_TOKEN_FILE": str(daemon.dir / "viewer")})
+        daemon.run("status", "--url", "http://127.0.0.1", *token("admin"), code=WRONG)
+        daemon.run("diff", *trusted, *token("admin"), code=WRONG)
+        daemon.run("token", "rm", "guest")
+        daemon.run("status", *trusted, *token("viewer"), code=NOT_ALLOWED)
+
+
+@test
+def a_daemon_that_is_not_there_ends_with_3():
+    with tempfile.TemporaryDirectory() as scratch:
+        path = pathlib.Path(scratch) / "tarn.sock"
+        environment = {**os.environ, "TARN_SOCKET": str(path)}
+
+        def status():
+            return subprocess.run([BINARY, "status"], env=environment, capture_output=True, text=True, timeout=30)
+        done = status()
+        equal(done.returncode, UNREACHABLE, f"no socket: {done.stderr}")
+        check(str(path) in done.stderr and "tarn serve" in done.stderr, f"place and remedy: {done.stderr}")
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(path))
+        done = status()
+        equal(done.returncode, UNREACHABLE, f"a socket that nobody listens at: {done.stderr}")
+
+
+@test
+def what_does_not_speak_the_api_ends_with_an_error():
+    """Whatever answers at the socket, the verb ends with one line and never hangs."""
+    ok = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+    cases = [(b"", UNREACHABLE), (b"hello\r\n\r\n", UNREACHABLE), (ok + b"Content-Length: 100\r\n\r\n{}", UNREACHABLE),
+             (ok + b"Content-Length: 2\r\n\r\n{}", FAILED), (ok + b"Content-Length: 3\r\n\r\n\xff\xfe\xfd", FAILED),
+             (ok + b"Content-Length: 99999999999\r\n\r\n{", UNREACHABLE),
+             (ok + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", UNREACHABLE),
+             (b"HTTP/1.1 500 No\r\nContent-Length: 4\r\n\r\noops", FAILED)]
+    with tempfile.TemporaryDirectory() as scratch:
+        for number, (answer, code) in enumerate(cases):
+            path = pathlib.Path(scratch) / f"{number}.sock"
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(str(path))
+                listener.listen()
+
+                def speak():
+                    connection, _ = listener.accept()
+                    with connection:
+                        connection.recv(65536)
+                        connection.sendall(answer)
+                server = threading.Thread(target=speak)
+                server.start()
+                done = subprocess.run([BINARY, "status", "--socket", path], capture_output=True, text=True, timeout=30)
+                server.join()
+            equal(done.returncode, code, f"{answer!r}: {done.stderr}")
+            equal(len(done.stderr.splitlines()), 1, f"lines of the error for {answer!r}: {done.stderr}")
+
+
+@test
+def completion_and_manual_pages_are_made():
+    for shell in ("bash", "zsh", "fish"):
+        done = subprocess.run([BINARY, "completion", shell], capture_output=True, text=True, timeout=30)
+        check(done.returncode == 0 and "who-sees" in done.stdout, f"completion for {shell}: {done.stderr}")
+    with tempfile.TemporaryDirectory() as scratch:
+        done = subprocess.run([BINARY, "man", pathlib.Path(scratch) / "man1"], capture_output=True, text=True, timeout=30)
+        equal((done.returncode, done.stderr), (0, ""), "tarn man")
+        page = (pathlib.Path(scratch) / "man1/tarn-lun-add.1").read_text()
+        check("EXIT STATUS" in page and "tarn lun add web" in page, page)
+
+
+if __name__ == "__main__":
+    main()
