@@ -187,12 +187,11 @@ mod tests {
 
     fn args(more: &[&str]) -> BenchArgs {
         let all = [&["tarn", "bench"], more].concat();
-        match Cli::try_parse_from(all).unwrap().command {
-            Command::Bench(args) => *args,
-            Command::Serve(_) | Command::Check(_) | Command::Import(_) | Command::Verb(_) => {
-                panic!("bench was asked for")
-            }
-        }
+        let command = Cli::try_parse_from(all).unwrap().command;
+        let Command::Bench(args) = command else {
+            panic!("bench was asked for");
+        };
+        *args
     }
 
     fn plan_of(more: &[&str]) -> Result<Plan, String> {
