@@ -64,6 +64,7 @@ class Mount:
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         line = self.process.stdout.readline()
         check(" shows the daemon at " in line, f"tarn mount says: {line}")
+        check(self.is_mounted(), "it is mounted")
         return self
 
     def __exit__(self, *_):
@@ -75,7 +76,8 @@ class Mount:
             subprocess.run(["fusermount3", "-u", "-z", self.dir], check=False)
 
     def is_mounted(self):
-        return f" {self.dir} fuse.tarn " in pathlib.Path("/proc/mounts").read_text()
+        # `fuse` for root, `fuse.tarn` by way of fusermount3.
+        return f" {self.dir} fuse" in pathlib.Path("/proc/mounts").read_text()
 
     def path(self, path):
         return self.dir / path
@@ -398,24 +400,25 @@ def a_mount_ends_by_signals_and_by_umount():
 
 @test
 def mistakes_are_told_before_anything_is_mounted():
-    """No daemon, no directory, a dead mount: one line with the remedy, an exit code that is not 0."""
+    """No daemon, no directory, a dead mount: one line with the remedy, its exit code."""
     with mounted() as (tarn, tree):
         def mount(directory, socket=tarn.socket):
             return run("mount", directory, "--socket", socket)
-        for what, process, words in (
-                ("no daemon", mount(tree.dir, tarn.dir / "none"), ("no daemon at", "tarn serve")),
-                ("no directory", mount(tarn.dir / "none"), ("cannot mount on", "name a directory that exists")),
-                ("a file", mount(tarn.dir / "tarn.toml"), ("cannot mount on", "name a directory that exists")),
-                ("token without URL", run("mount", tree.dir, "--token-file", "x"), ("--url",)),
-                ("no argument", run("mount"), ("DIR",))):
-            check(process.returncode != 0, f"{what}: exit code 0")
+        for what, process, code, words in (
+                ("no daemon", mount(tree.dir, tarn.dir / "none"), 3, ("no daemon at", "tarn serve")),
+                ("no directory", mount(tarn.dir / "none"), 2, ("cannot mount on", "name a directory that exists")),
+                ("a file", mount(tarn.dir / "tarn.toml"), 2, ("cannot mount on", "name a directory that exists")),
+                ("no token", run("mount", tree.dir, "--url", "https://localhost:1"), 2, ("--token-file",)),
+                ("no argument", run("mount"), 2, ("DIR",))):
+            equal(process.returncode, code, f"exit code of {what}: {process.stderr!r}")
             equal(process.stderr.count("\n"), 1, f"lines for {what}: {process.stderr!r}")
             for word in words:
                 check(word in process.stderr, f"{what} says {process.stderr!r}")
         tree.process.kill()
         tree.process.wait()
         process = mount(tree.dir)
-        check(process.returncode != 0 and "fusermount3 -u" in process.stderr, f"a dead mount says {process.stderr!r}")
+        equal(process.returncode, 2, "exit code of a dead mount")
+        check("fusermount3 -u" in process.stderr, f"a dead mount says {process.stderr!r}")
 
 
 @test(limit_s=240)

@@ -8,7 +8,6 @@ use config::LogLevel;
 
 use crate::bench::BenchArgs;
 use crate::import::ImportArgs;
-use crate::mount::MountArgs;
 use crate::verbs::Verb;
 
 /// A SAN in one program: serves files, block devices and memory as iSCSI disks.
@@ -27,8 +26,6 @@ pub enum Command {
     Serve(ServeArgs),
     /// Check a configuration file, its secrets and its stores; serve nothing.
     Check(CheckArgs),
-    /// Show the running state as a file tree, to read and to write.
-    Mount(MountArgs),
     /// Measure targets: I/Os a second, latency, CPU time; or verify that they keep data.
     Bench(Box<BenchArgs>),
     /// Make a configuration of that of another target: tgt, LIO, SCST, IET, istgt, FreeBSD.

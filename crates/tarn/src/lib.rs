@@ -20,7 +20,6 @@ pub mod error;
 mod import;
 pub mod locate;
 pub mod logging;
-mod mount;
 pub mod prepare;
 #[cfg(test)]
 mod scratch;
@@ -40,7 +39,6 @@ use clap::error::ErrorKind;
 use confine::inherited::Inherited;
 
 pub use crate::bench::{BenchArgs, CpuList};
-pub use crate::mount::MountArgs;
 pub use cli::{CheckArgs, Cli, Command, ServeArgs};
 pub use environment::Environment;
 pub use error::StartError;
@@ -62,7 +60,6 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let outcome = match &cli.command {
         Command::Serve(args) => serve(args, &environment),
         Command::Check(args) => check(args, &environment),
-        Command::Mount(args) => mount::run(args, &environment),
         Command::Bench(args) => bench::run(args, &environment),
         Command::Verb(verb) => return verbs::run(verb, &environment),
         Command::Import(args) => import::run(args),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use client::ClientError;
 use config::ConfigError;
+use tree::MountError;
 
 use super::exit::Exit;
 use crate::StartError;
@@ -150,6 +151,12 @@ pub(crate) enum Failure {
         /// How many there are, with the noun.
         steps: String,
     },
+    /// Signals cannot be caught, so that a mount would outlive its end.
+    #[error("the system does not let signals be caught, raise the limit of open files")]
+    Signals(#[source] io::Error),
+    /// The tree is not mounted, or not any more.
+    #[error(transparent)]
+    Mount(#[from] MountError),
     /// The answer was no.
     #[error("nothing was changed")]
     NotConfirmed,
@@ -165,7 +172,10 @@ impl Failure {
             Self::Edit(error) => of_edit(error),
             Self::Refused { .. } => Exit::Refused,
             Self::StreamEnded => Exit::Unreachable,
-            Self::NotConfirmed | Self::Terminal(_) | Self::Document(_) => Exit::Failed,
+            Self::Mount(error) => of_mount(error),
+            Self::NotConfirmed | Self::Terminal(_) | Self::Document(_) | Self::Signals(_) => {
+                Exit::Failed
+            }
             Self::Start(_)
             | Self::NothingGiven { .. }
             | Self::NoFreeLun { .. }
@@ -202,6 +212,17 @@ fn of_client(error: &ClientError) -> Exit {
         | ClientError::Runtime(_)
         | ClientError::Request { .. }
         | ClientError::Unwritable { .. } => Exit::Failed,
+        _ => Exit::Failed,
+    }
+}
+
+fn of_mount(error: &MountError) -> Exit {
+    match error {
+        MountError::Daemon(error) => of_client(error),
+        MountError::NoDirectory { .. } | MountError::Dead { .. } => Exit::Wrong,
+        MountError::NoDevice | MountError::Refused { .. } | MountError::Broken { .. } => {
+            Exit::Failed
+        }
         _ => Exit::Failed,
     }
 }

@@ -18,6 +18,7 @@ mod history;
 mod human;
 mod lun;
 mod man;
+mod mount;
 mod paper;
 mod portal;
 mod rates;
@@ -86,6 +87,8 @@ pub enum Verb {
     Rollback(Alone<history::Rollback>),
     /// Tokens for access from elsewhere.
     Token(Noun<token::TokenVerb>),
+    /// Show the running state as a file tree, to read and to write.
+    Mount(mount::Mount),
     /// Print the completion of commands for a shell.
     Completion(completion::Completion),
     /// Write the manual pages.
@@ -125,6 +128,7 @@ fn carry_out(verb: &Verb, environment: &Environment) -> Outcome {
         Verb::History(alone) => alone.run(environment),
         Verb::Rollback(alone) => alone.run(environment),
         Verb::Token(noun) => noun.run(environment),
+        Verb::Mount(mount) => mount.run(environment),
         Verb::Completion(completion) => Ok(completion.print()),
         Verb::Man(man) => man.write(),
     }

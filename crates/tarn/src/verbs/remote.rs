@@ -63,6 +63,30 @@ impl<A: Args + Ask> Run for Alone<A> {
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Daemon and output")]
 pub(super) struct RemoteArgs {
+    /// Where the daemon is.
+    #[command(flatten)]
+    endpoint: EndpointArgs,
+
+    /// Print the answer of the API as JSON. For programs.
+    #[arg(long, global = true)]
+    json: bool,
+
+    /// Print without colour. For who dislikes it; the variable NO_COLOR does the same.
+    #[arg(long, global = true)]
+    no_color: bool,
+}
+
+impl RemoteArgs {
+    fn desk(&self, environment: &Environment) -> Result<Desk, Failure> {
+        let may_colour = !self.no_color && !environment.no_color;
+        let paper = Paper::new(self.json, may_colour);
+        Desk::open(self.endpoint.find(environment)?, paper)
+    }
+}
+
+/// Where the daemon is.
+#[derive(Args, Debug, Default)]
+pub(super) struct EndpointArgs {
     /// Socket of the daemon. For who runs several, or as another user; the variable TARN_SOCKET
     /// does the same. [default: /run/tarn/tarn.sock for root, else $XDG_RUNTIME_DIR/tarn/tarn.sock,
     /// else tarn.sock in the state directory]
@@ -83,24 +107,11 @@ pub(super) struct RemoteArgs {
     /// certificate that the system does not trust.
     #[arg(long, value_name = "FILE", global = true)]
     ca: Option<PathBuf>,
-
-    /// Print the answer of the API as JSON. For programs.
-    #[arg(long, global = true)]
-    json: bool,
-
-    /// Print without colour. For who dislikes it; the variable NO_COLOR does the same.
-    #[arg(long, global = true)]
-    no_color: bool,
 }
 
-impl RemoteArgs {
-    fn desk(&self, environment: &Environment) -> Result<Desk, Failure> {
-        let may_colour = !self.no_color && !environment.no_color;
-        let paper = Paper::new(self.json, may_colour);
-        Desk::open(self.endpoint(environment)?, paper)
-    }
-
-    fn endpoint(&self, environment: &Environment) -> Result<Endpoint, Failure> {
+impl EndpointArgs {
+    /// The daemon that the flags and the environment name.
+    pub(super) fn find(&self, environment: &Environment) -> Result<Endpoint, Failure> {
         let Some(url) = &self.url else {
             let path = match &self.socket {
                 Some(path) => path.clone(),
