@@ -180,6 +180,9 @@ impl Rest<'_> {
             let error = io::Error::other("other threads run already");
             return Err(StartError::Confine(error));
         }
+        // Kernels before 6.4 tell it in a file below /proc, which is out of reach from now on; once
+        // asked for, it is remembered.
+        rustix::param::page_size();
         privileges::no_new_privileges().map_err(StartError::Confine)?;
         if self.is_other_user {
             privileges::give_up(self.has_low_ports()).map_err(StartError::Confine)?;

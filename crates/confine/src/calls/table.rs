@@ -273,10 +273,20 @@ const WITH_CONDITIONS: &[(Call, u8, Argument)] = &[
     (
         (libc::SYS_prctl, "SYS_prctl"),
         0,
-        Argument::OneOf(&[bits(libc::PR_SET_NAME), bits(libc::PR_SET_VMA)]),
+        Argument::OneOf(&[
+            bits(libc::PR_SET_NAME),
+            bits(libc::PR_SET_VMA),
+            bits(PR_GET_AUXV),
+        ]),
     ),
     ((libc::SYS_ioctl, "SYS_ioctl"), 1, Argument::OneOf(CONTROLS)),
 ];
+
+/// What the kernel told the process at its start, such as the size of a page: asked for when somebody first
+/// wants to know.
+///
+/// Spec: PR_GET_AUXV(2const), from Linux 6.4 on.
+const PR_GET_AUXV: libc::c_int = 0x4155_5856;
 
 const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
