@@ -6,6 +6,7 @@ is answered and bounded, while disks are served.
 """
 import collections
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -42,6 +43,7 @@ portals = ["127.0.0.1:{port}"]
 luns = [{ lun = 0, id = "disk" }]
 """ % IQN
 WRITERS = 16
+MONITORING = ROOT / "packaging/monitoring"
 VENV = ROOT / "target/schemathesis"
 SCHEMATHESIS = "schemathesis>=4,<5"
 
@@ -452,37 +454,81 @@ def metrics_are_what_prometheus_reads():
         check(open_metrics.body.endswith(b"# EOF\n"), "no # EOF")
 
 
-@test(limit_s=120)
-def prometheus_scrapes_it():
-    """A real Prometheus with a token of the role metrics has the counters of a LUN in its database."""
-    with Daemon() as tarn:
-        with tarn.session() as session:
-            session.command(scsi.read10(0, 8), read=4096)
-        port, home = free_port(), tarn.dir / "prometheus"
-        home.mkdir()
-        (home / "token").write_text(tarn.token("metrics"))
-        (home / "prometheus.yml").write_text(f"""
-global: {{ scrape_interval: 1s }}
+@test
+def alert_rules_say_what_they_should():
+    """promtool takes the rules, and to known figures each rule says what tests/monitoring expects."""
+    for arguments in (["check", "rules", MONITORING / "tarn.rules.yml"], ["test", "rules", ROOT / "tests/monitoring/rules_test.yml"]):
+        done = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+        equal(done.returncode, 0, f"{arguments[0]} rules: {done.stdout}{done.stderr}")
+
+
+@test(limit_s=180)
+def prometheus_scrapes_it_and_every_panel_shows_something():
+    """A real Prometheus with a token of the role metrics and the alert rules: every query of the dashboard has an answer
+    while an initiator works, errs and is refused."""
+    with Daemon() as tarn, scraping(tarn) as asks, at_work(tarn):
+        def found(query):
+            answer = asks.ask("GET", f"/api/v1/query?query={name(query)}")
+            equal(answer.status, 200, f"{query}: {answer}")
+            return answer.json["data"]["result"]
+        wait_for(lambda: found('tarn_scsi_commands_total{lun="disk",operation="read"}'), 60, "the counter is in Prometheus")
+        equal(found("up")[0]["value"][1], "1", "up")
+        dashboard = json.loads((MONITORING / "dashboard.json").read_text())
+        queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+        for query in queries:
+            for variable, value in (("instance", ".*"), ("lun", ".*"), ("initiator", ".*"), ("__rate_interval", "10s")):
+                query = query.replace(f"${variable}", value)
+            wait_for(lambda: found(query), 30, f"an answer to {query}", step_s=0.5)
+        rules = asks.ask("GET", "/api/v1/rules").json["data"]["groups"][0]["rules"]
+        equal({rule["health"] for rule in rules} - {"unknown"}, {"ok"}, "health of the rules")
+        measured(f"{len(queries)} queries, {len(rules)} rules")
+
+
+@contextlib.contextmanager
+def scraping(tarn):
+    """A Prometheus that scrapes this Tarn; gives the way to ask it."""
+    port, home = free_port(), tarn.dir / "prometheus"
+    home.mkdir()
+    (home / "token").write_text(tarn.token("metrics"))
+    (home / "prometheus.yml").write_text(f"""
+global: {{ scrape_interval: 1s, evaluation_interval: 1s }}
+rule_files: ["{MONITORING}/tarn.rules.yml"]
 scrape_configs:
   - job_name: tarn
     authorization: {{ credentials_file: {home}/token }}
     static_configs: [{{ targets: ["127.0.0.1:{tarn.port2}"] }}]
 """)
-        process = subprocess.Popen(["prometheus", f"--config.file={home}/prometheus.yml", f"--storage.tsdb.path={home}/data",
-                                    f"--web.listen-address=127.0.0.1:{port}"], stdout=subprocess.DEVNULL,
-                                   stderr=open(home / "log", "w"))
-        try:
-            wait_for(lambda: listens(port), 60, "prometheus listens")
-            asks = Api(address=("127.0.0.1", port), plain=True)
+    process = subprocess.Popen(["prometheus", f"--config.file={home}/prometheus.yml", f"--storage.tsdb.path={home}/data",
+                                f"--web.listen-address=127.0.0.1:{port}"], stdout=subprocess.DEVNULL,
+                               stderr=open(home / "log", "w"))
+    try:
+        wait_for(lambda: listens(port), 60, "prometheus listens")
+        yield Api(address=("127.0.0.1", port), plain=True)
+    finally:
+        process.kill()
+        process.wait()
 
-            def found(query):
-                answer = asks.ask("GET", f"/api/v1/query?query={name(query)}")
-                return answer.status == 200 and answer.json["data"]["result"]
-            wait_for(lambda: found('tarn_scsi_commands_total{lun="disk",operation="read"}'), 60, "the counter is in Prometheus")
-            equal(found("up")[0]["value"][1], "1", "up")
-        finally:
-            process.kill()
-            process.wait()
+
+@contextlib.contextmanager
+def at_work(tarn):
+    """An initiator that reads, writes, asks for what is not there, and another one that may not log in."""
+    stop = threading.Event()
+
+    def work():
+        with tarn.session() as session:
+            while not stop.wait(0.05):
+                session.command(scsi.read10(0, 8), read=4096)
+                session.command(scsi.write10(0, 8), write=bytes(4096))
+                session.command(scsi.read10(0x7fff0000, 8), read=4096)
+                with contextlib.suppress(iscsi.LoginError):
+                    iscsi.Session(tarn.port, f"{IQN}-none")
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 # Whatever comes in.

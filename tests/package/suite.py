@@ -50,6 +50,10 @@ def the_package_has_what_it_needs():
         equal(sh("dpkg-deb", "--extract", deb, root).returncode, 0, "extract")
         for path, mode in [("usr/bin/tarn", 0o755), ("lib/systemd/system/tarn.service", 0o644), ("etc/tarn/tarn.toml", 0o640),
                            ("lib/systemd/system/tarn.socket", 0o644), ("usr/lib/sysusers.d/tarn.conf", 0o644),
+                           ("usr/share/man/man1/tarn.1.gz", 0o644), ("usr/share/man/man1/tarn-lun-add.1.gz", 0o644),
+                           ("usr/share/bash-completion/completions/tarn", 0o644), ("usr/share/zsh/vendor-completions/_tarn", 0o644),
+                           ("usr/share/fish/vendor_completions.d/tarn.fish", 0o644),
+                           ("usr/share/tarn/monitoring/tarn.rules.yml", 0o644), ("usr/share/tarn/monitoring/dashboard.json", 0o644),
                            ("usr/share/doc/tarn/copyright", 0o644),
                            ("usr/share/doc/tarn/CONFIG.md", 0o644), ("usr/share/doc/tarn/tarn.toml.example", 0o644)]:
             equal((root / path).stat().st_mode & 0o777, mode, path)
