@@ -13,6 +13,7 @@ mod framing;
 mod import;
 mod input;
 pub mod mutate;
+mod nbd;
 pub mod prng;
 pub mod seeds;
 mod session;
@@ -55,6 +56,7 @@ pub const TARGETS: &[Target] = &[
     target("state", 8 * 1024, small::state),
     target("config", 8 * 1024, small::config),
     target("import", 8 * 1024, import::run),
+    target("nbd", 8 * 1024, nbd::run),
 ];
 
 /// The entry point of that name.

@@ -22,6 +22,7 @@ use iscsi::pdu::{
 use scsi::disk::COMMANDS;
 
 use crate::chap::{credentials, policy};
+use crate::nbd::{STRUCTURED, WITH_HANDSHAKE};
 
 /// Name and content.
 pub type Seed = (String, Vec<u8>);
@@ -41,6 +42,7 @@ pub fn of(target: &str) -> Vec<Seed> {
         "state" => states(),
         "config" => configs(),
         "import" => imports(),
+        "nbd" => nbd_servers(),
         _ => Vec::new(),
     }
 }
@@ -538,4 +540,96 @@ fn imports() -> Vec<Seed> {
         .into_iter()
         .map(|(name, texts)| named(name, texts.join(crate::import::BETWEEN)))
         .collect()
+}
+
+// ---- NBD servers -----------------------------------------------------------------------------
+
+/// Joins fields in network order.
+macro_rules! wire {
+    ($($field:expr),* $(,)?) => {
+        [$(&$field.to_be_bytes()[..]),*].concat()
+    };
+}
+
+/// Length of the pieces that a stream comes in, less one.
+const PIECES: u8 = 63;
+
+fn nbd_servers() -> Vec<Seed> {
+    let seed = |what: u8, parts: &[Vec<u8>]| [&[what, PIECES], &parts.concat()[..]].concat();
+    let simple = |error: u32, cookie: u64| wire!(0x6744_6698_u32, error, cookie);
+    let chunk = |flags: u16, kind: u16, cookie: u64, payload: &[u8]| {
+        let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let header = wire!(0x668e_33ef_u32, flags, kind, cookie, length);
+        [&header[..], payload].concat()
+    };
+    let greeting = wire!(
+        u64::from_be_bytes(*b"NBDMAGIC"),
+        u64::from_be_bytes(*b"IHAVEOPT"),
+        3_u16
+    );
+    let reply = |option: u32, kind: u32, payload: &[u8]| {
+        let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let header = wire!(0x0003_e889_0455_65a9_u64, option, kind, length);
+        [&header[..], payload].concat()
+    };
+    let (structured, go) = (8, 7);
+    let export = wire!(0_u16, 1_u64 << 20, 0x007d_u16);
+    let sizes = wire!(3_u16, 512_u32, 4096_u32, 1_u32 << 20);
+    vec![
+        named(
+            "simple",
+            seed(
+                0,
+                &[
+                    simple(0, 0),
+                    vec![1; 512],
+                    simple(5, 1),
+                    simple(0, 2),
+                    simple(0, 3),
+                    simple(0, 1 << 32),
+                ],
+            ),
+        ),
+        named(
+            "structured",
+            seed(
+                STRUCTURED,
+                &[
+                    chunk(0, 1, 0, &[&wire!(0_u64)[..], &[1; 256]].concat()),
+                    chunk(1, 2, 0, &wire!(256_u64, 256_u32)),
+                    chunk(1, 0x8001, 1, &[&wire!(5_u32, 4_u16)[..], b"oops"].concat()),
+                    chunk(1, 0, 2, &[]),
+                    chunk(1, 0, 3, &[]),
+                ],
+            ),
+        ),
+        named(
+            "handshake",
+            seed(
+                WITH_HANDSHAKE,
+                &[
+                    greeting.clone(),
+                    reply(structured, 1, &[]),
+                    reply(go, 3, &export),
+                    reply(go, 3, &sizes),
+                    reply(go, 1, &[]),
+                    chunk(1, 0x8001, 0, &wire!(28_u32, 0_u16)),
+                ],
+            ),
+        ),
+        named(
+            "handshake-of-old",
+            seed(
+                WITH_HANDSHAKE,
+                &[
+                    greeting,
+                    reply(structured, 0x8000_0001, &[]),
+                    reply(go, 0x8000_0001, &[]),
+                    wire!(1_u64 << 20, 0x007d_u16),
+                    simple(0, 0),
+                    vec![1; 512],
+                ],
+            ),
+        ),
+    ]
 }

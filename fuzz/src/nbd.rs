@@ -1,0 +1,161 @@
+//! What an NBD server sends, in pieces of any length.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ::nbd::{Client, Export, Handshake, ReadBuffer, Request, TransmissionFlags, Work};
+
+use crate::input::Input;
+
+/// Requests under way.
+const DEPTH: u32 = 4;
+
+/// Bytes of most requests.
+const LENGTH: u32 = 512;
+
+/// In the first byte: the handshake comes first; else the export is as [`EXPORT`] says.
+pub(crate) const WITH_HANDSHAKE: u8 = 1 << 0;
+
+/// In the first byte: replies may come in chunks.
+pub(crate) const STRUCTURED: u8 = 1 << 1;
+
+/// An export that can do everything.
+const EXPORT: Export = Export {
+    size_bytes: 1 << 20,
+    flags: TransmissionFlags(0x007d),
+    block_min_bytes: 1,
+    block_preferred_bytes: 4096,
+    payload_max_bytes: 32 << 20,
+    has_structured_replies: false,
+};
+
+/// The first byte says what is tested, the second how long the pieces are, the rest is what the
+/// server sends. Each request is done once at most, with what it was submitted with.
+pub(crate) fn run(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let (what, piece_len) = (input.byte(), usize::from(input.byte()) + 1);
+    let stream = input.bytes(usize::MAX);
+    if what & WITH_HANDSHAKE == 0 {
+        let export = Export {
+            has_structured_replies: what & STRUCTURED != 0,
+            ..EXPORT
+        };
+        let _done = transmission(export, stream, piece_len);
+    } else if let Some((export, rest)) = handshake(stream, piece_len) {
+        let _done = transmission(export, &rest, piece_len);
+    }
+}
+
+/// The export that a handshake leads to, and what is behind it.
+fn handshake(stream: &[u8], piece_len: usize) -> Option<(Export, Vec<u8>)> {
+    let mut handshake = Handshake::new("disk").ok()?;
+    let mut fed = 0;
+    for piece in stream.chunks(piece_len) {
+        fed += piece.len();
+        let outcome = handshake.handle_bytes(piece);
+        assert!(handshake.take_output().len() < 1024);
+        if let Some(export) = outcome.ok()? {
+            assert!(export.block_min_bytes.is_power_of_two());
+            assert!(export.payload_max_bytes >= export.block_min_bytes);
+            let unread = handshake.into_unread();
+            assert!(stream[..fed].ends_with(&unread));
+            return Some((export, [&unread, &stream[fed..]].concat()));
+        }
+    }
+    None
+}
+
+/// The kinds of requests, in turn.
+fn work(number: u64) -> Work {
+    let data = || Arc::from(vec![7; LENGTH as usize]);
+    match number % 6 {
+        0 => Work::Read {
+            length: LENGTH,
+            buffer: ReadBuffer::Into(vec![0; LENGTH as usize]),
+        },
+        1 => Work::Read {
+            length: 2 * LENGTH,
+            buffer: ReadBuffer::Discard,
+        },
+        2 => Work::Write {
+            data: data(),
+            fua: true,
+        },
+        3 => Work::Flush,
+        4 => Work::Trim {
+            length: LENGTH,
+            fua: false,
+        },
+        _ => Work::WriteZeroes {
+            length: LENGTH,
+            fua: false,
+            no_hole: true,
+        },
+    }
+}
+
+/// Returns how many requests were done.
+fn transmission(export: Export, stream: &[u8], piece_len: usize) -> u64 {
+    let mut client = Client::new(export, DEPTH);
+    let mut open = BTreeMap::new();
+    let (mut next, mut done) = (0, 0);
+    for piece in stream.chunks(piece_len) {
+        // An export may refuse some kinds, or all.
+        for _ in client.in_flight()..DEPTH as usize {
+            let request = Request {
+                tag: next,
+                offset: 0,
+                work: work(next),
+            };
+            if client.submit(request).is_ok() {
+                open.insert(next, std::mem::discriminant(&work(next)));
+            }
+            next += 1;
+        }
+        client.transmit(usize::MAX, |_piece| {});
+        assert_eq!(client.in_flight(), open.len());
+        let outcome = client.handle_bytes(piece);
+        while let Some(completion) = client.poll_completion() {
+            let submitted = open.remove(&completion.tag);
+            assert_eq!(submitted, Some(std::mem::discriminant(&completion.work)));
+            done += 1;
+            if let Work::Read {
+                length,
+                buffer: ReadBuffer::Into(buffer),
+            } = &completion.work
+            {
+                assert_eq!(buffer.len(), *length as usize);
+            }
+        }
+        assert_eq!(client.in_flight(), open.len());
+        if outcome.is_err() {
+            break;
+        }
+    }
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A seed that is refused at its first message would lead nowhere.
+    #[test]
+    fn the_seeds_lead_to_completions() {
+        for (name, bytes) in crate::seeds::of("nbd") {
+            let (what, stream) = (bytes[0], &bytes[2..]);
+            let (export, rest) = if what & WITH_HANDSHAKE == 0 {
+                let has_structured_replies = what & STRUCTURED != 0;
+                let export = Export {
+                    has_structured_replies,
+                    ..EXPORT
+                };
+                (export, stream.to_vec())
+            } else {
+                handshake(stream, 64).unwrap()
+            };
+            let done = transmission(export, &rest, 64);
+            assert!(done > 0, "{name}");
+        }
+    }
+}
