@@ -1,6 +1,6 @@
 //! Named sets of points, and figures that others published of theirs.
 
-use crate::result::Metric;
+use crate::result::{Metric, PointResult};
 use crate::workload::{Access, Point, Sweep};
 
 const KIB: u32 = 1024;
@@ -157,6 +157,30 @@ pub struct Published {
     /// The figure.
     pub figure: f64,
 }
+
+/// A published figure, and what was measured at its point.
+#[derive(Clone, Copy, Debug)]
+pub struct Beside<'a> {
+    /// The figure.
+    pub row: &'static Published,
+    /// What was measured.
+    pub result: &'a PointResult,
+}
+
+/// What of these results stands beside a published figure, in the order of [`PUBLISHED`].
+#[must_use]
+pub fn beside(results: &[PointResult]) -> Vec<Beside<'_>> {
+    let rows = PUBLISHED.iter().filter_map(|row| {
+        let result = results.iter().find(|result| result.point == row.point)?;
+        Some(Beside { row, result })
+    });
+    rows.collect()
+}
+
+/// What is to be said in front of published figures.
+pub const PUBLISHED_PREFACE: &str = "\
+The machines, the networks and sometimes the tools differ, by up to two decades: this is history,
+not a contest. Depths that a source does not tell are ours.";
 
 const SCST: &str = "Linux kernel list, SCST against STGT";
 const COMSTAR: &str = "Bourbonnais, COMSTAR against a user daemon";

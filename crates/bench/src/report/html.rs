@@ -7,6 +7,7 @@ use super::Report;
 use super::plot::{Plot, STYLES, Scale, Series, marker};
 use crate::host::Host;
 use crate::result::{Metric, MetricForm, PointResult, Spread};
+use crate::suite::{Beside, PUBLISHED_PREFACE};
 use crate::workload::{Point, Size};
 
 const STYLE: &str = include_str!("style.css");
@@ -26,6 +27,7 @@ pub fn render(report: &Report<'_>) -> String {
     lead(&mut page, report);
     charts(&mut page, report);
     tables(&mut page, report);
+    published(&mut page, report);
     page.push_str("</body></html>\n");
     page
 }
@@ -379,6 +381,49 @@ fn cell(page: &mut String, spread: Option<Spread>, digits: usize, unit: &str, is
     );
 }
 
+/// What others published, beside what was measured.
+fn published(page: &mut String, report: &Report<'_>) {
+    if report.published.is_empty() {
+        return;
+    }
+    let _infallible = write!(
+        page,
+        "<h2>Published figures, and what was measured here</h2><p>{}</p>\n\
+         <div class=\"wide\"><table class=\"published\"><thead><tr><th>Source</th><th>Target</th>\
+         <th>Point</th><th>Published</th>",
+        escaped(PUBLISHED_PREFACE)
+    );
+    for target in report.targets {
+        let _infallible = write!(page, "<th>{}, here</th>", escaped(&target.label));
+    }
+    page.push_str("</tr></thead><tbody>");
+    for Beside { row, result } in report.published {
+        let form = row.metric.form();
+        let _infallible = write!(
+            page,
+            "<tr><th>{} ({})</th><td>{}; {}</td><td>{}</td><td>{:.0} {}</td>",
+            escaped(row.source),
+            row.year,
+            escaped(row.target),
+            escaped(row.hardware),
+            escaped(&row.point.to_string()),
+            row.figure,
+            form.name
+        );
+        for index in 0..report.targets.len() {
+            cell(
+                page,
+                result.spread(index, row.metric),
+                form.digits,
+                "",
+                false,
+            );
+        }
+        page.push_str("</tr>");
+    }
+    page.push_str("</tbody></table></div>\n");
+}
+
 fn troubles(page: &mut String, result: &PointResult) {
     for target in &result.targets {
         for (round, sample) in target.samples.iter().enumerate() {
@@ -411,6 +456,7 @@ mod tests {
     use crate::host::Host;
     use crate::report::TargetNote;
     use crate::result::testing::result;
+    use crate::suite::{PUBLISHED, beside};
 
     fn page(results: &[PointResult]) -> String {
         let host = Host {
@@ -430,6 +476,7 @@ mod tests {
             results,
             failure: Some("<lost>"),
             is_verified: false,
+            published: &beside(results),
         })
     }
 
@@ -484,6 +531,17 @@ mod tests {
         let ahead = page(&[result(1, &[("a", &[100.0]), ("b<i>&\"'", &[125.0])])]);
         assert!(ahead.contains("is ahead in IOPS (25 % more), MB/s (25 % more)"));
         assert_eq!(ahead.matches("class=\"ahead\"").count(), 4);
+    }
+
+    #[test]
+    fn published_figures_have_ours_beside_them() {
+        let mut results = [result(8, &[("a", &[100.0]), ("b<i>&\"'", &[50.0])])];
+        assert!(!page(&results).contains("class=\"published\""));
+        results[0].point = PUBLISHED[0].point;
+        let page = page(&results);
+        assert_well_formed(&page);
+        assert!(page.contains("history"), "the preface is there");
+        assert!(page.contains("<td>77 MB/s</td>"), "{page}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Report, TargetNote};
 use crate::host::Host;
 use crate::result::{Metric, PointResult, Spread, TargetResult};
+use crate::suite::Beside;
 use crate::tally::Sample;
 use crate::workload::{Access, Point};
 
@@ -32,6 +33,34 @@ pub struct Document {
     pub failure: Option<String>,
     /// What came of each point.
     pub points: Vec<PointDocument>,
+    /// What others published, of the suite `papers`; else absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<PublishedDocument>,
+}
+
+/// A published figure. What was measured at its point is in `points`.
+#[derive(Debug, Deserialize, PartialEq, Serialize)]
+pub struct PublishedDocument {
+    /// Who measured what.
+    pub source: String,
+    /// When.
+    pub year: u16,
+    /// On what, in a few words.
+    pub hardware: String,
+    /// Which target, and what else sets the row apart.
+    pub target: String,
+    /// As in [`PointDocument`].
+    pub rw: String,
+    /// Bytes of one I/O.
+    pub block_bytes: u32,
+    /// I/Os under way in each session.
+    pub iodepth: u32,
+    /// Sessions.
+    pub sessions: u32,
+    /// Which figure it is, by the keys of `summary`.
+    pub metric: String,
+    /// The figure.
+    pub figure: f64,
 }
 
 /// One point.
@@ -122,6 +151,23 @@ fn document(report: &Report<'_>) -> Document {
         verified: report.is_verified,
         failure: report.failure.map(str::to_owned),
         points: report.results.iter().map(point_document).collect(),
+        published: report.published.iter().map(published_document).collect(),
+    }
+}
+
+fn published_document(beside: &Beside<'_>) -> PublishedDocument {
+    let row = beside.row;
+    PublishedDocument {
+        source: row.source.to_owned(),
+        year: row.year,
+        hardware: row.hardware.to_owned(),
+        target: row.target.to_owned(),
+        rw: row.point.access.name().to_owned(),
+        block_bytes: row.point.block_bytes,
+        iodepth: row.point.depth,
+        sessions: row.point.sessions,
+        metric: row.metric.form().key.to_owned(),
+        figure: row.figure,
     }
 }
 
@@ -185,6 +231,7 @@ fn by_key(figure: impl Fn(Metric) -> Option<Spread>) -> BTreeMap<String, SpreadD
 mod tests {
     use super::*;
     use crate::result::testing::result;
+    use crate::suite::{PUBLISHED, beside};
 
     #[test]
     fn what_is_written_is_read_back_the_same() {
@@ -210,6 +257,7 @@ mod tests {
             results: &results,
             failure: Some("lost"),
             is_verified: false,
+            published: &[],
         };
         let text = render(&report).unwrap();
         let back: Document = serde_json::from_str(&text).unwrap();
@@ -219,5 +267,37 @@ mod tests {
         assert!((b.summary["iops"].median - 58.0).abs() < 1e-9);
         assert!(back.points[0].targets[0].ratio_to_first.is_empty());
         assert_eq!(back.points[0].read_percent, None);
+        assert!(!text.contains("published"));
+    }
+
+    #[test]
+    fn published_figures_name_their_point() {
+        let mut results = [result(8, &[("a", &[100.0])])];
+        results[0].point = PUBLISHED[0].point;
+        let report = Report {
+            host: &Host::default(),
+            targets: &[],
+            results: &results,
+            failure: None,
+            is_verified: false,
+            published: &beside(&results),
+        };
+        let back: Document = serde_json::from_str(&render(&report).unwrap()).unwrap();
+        assert_eq!(back, document(&report));
+        let rows = &back.published;
+        assert!(rows.len() > 1, "several have published the same point");
+        for row in rows {
+            let measured = &back.points[0];
+            assert_eq!(
+                (&row.rw, row.block_bytes, row.iodepth, row.sessions),
+                (
+                    &measured.rw,
+                    measured.block_bytes,
+                    measured.iodepth,
+                    measured.sessions
+                )
+            );
+            assert!(measured.targets[0].summary.contains_key(&row.metric));
+        }
     }
 }

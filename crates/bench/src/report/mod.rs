@@ -6,6 +6,7 @@ mod plot;
 
 use crate::host::Host;
 use crate::result::PointResult;
+use crate::suite::Beside;
 
 /// Everything a report tells.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub struct Report<'a> {
     pub failure: Option<&'a str>,
     /// Every byte read was checked.
     pub is_verified: bool,
+    /// Published figures to be shown beside the results.
+    pub published: &'a [Beside<'a>],
 }
 
 /// A target in a report.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::bench::host::Host;
-use ::bench::suite::Suite;
+use ::bench::suite::{Suite, beside};
 use ::bench::url::{Address, Login, Password, Target};
 use ::bench::workload::{Access, Point, Sweep};
 use ::bench::{Conditions, Outcome, Plan, TargetPlan};
@@ -39,12 +39,15 @@ pub(crate) fn run(args: &BenchArgs, environment: &Environment) -> anyhow::Result
     let outcome = ::bench::run(&plan, &interrupt, &mut teller);
     teller.clear();
     let outcome = outcome.map_err(StartError::Bench)?;
-    reports::write(args, &plan, &host, &outcome)?;
+    let published = if args.suite == Some(Suite::Papers) {
+        beside(&outcome.results)
+    } else {
+        Vec::new()
+    };
+    reports::write(args, &plan, &host, &outcome, &published)?;
     let blocks: Vec<_> = outcome.results.iter().map(table::point).collect();
     let mut text = blocks.join("\n");
-    if args.suite == Some(Suite::Papers) {
-        text.push_str(&papers::table(&outcome.results));
-    }
+    text.push_str(&papers::table(&published));
     crate::say(io::stdout().lock(), &text);
     if interrupt.load(Ordering::Relaxed) {
         crate::say(

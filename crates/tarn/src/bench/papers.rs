@@ -3,22 +3,13 @@
 use std::fmt::Write as _;
 
 use ::bench::result::PointResult;
-use ::bench::suite::{PUBLISHED, Published};
-
-const PREFACE: &str = "\
-Published figures, and what was measured here now
-The machines, the networks and sometimes the tools differ, by up to two decades: this is history,
-not a contest. Depths that a source does not tell are ours.
-";
+use ::bench::suite::{Beside, PUBLISHED_PREFACE, Published};
 
 /// The table; empty when nothing was measured that was published.
-pub(super) fn table(results: &[PointResult]) -> String {
+pub(super) fn table(published: &[Beside<'_>]) -> String {
     let mut text = String::new();
     let mut last_source = "";
-    for row in PUBLISHED {
-        let Some(result) = results.iter().find(|result| result.point == row.point) else {
-            continue;
-        };
+    for Beside { row, result } in published {
         if last_source != row.source {
             last_source = row.source;
             let _infallible = writeln!(text, "\n{} ({})", row.source, row.year);
@@ -28,7 +19,7 @@ pub(super) fn table(results: &[PointResult]) -> String {
     if text.is_empty() {
         return text;
     }
-    format!("\n{PREFACE}{text}")
+    format!("\nPublished figures, and what was measured here now\n{PUBLISHED_PREFACE}\n{text}")
 }
 
 fn line(row: &Published, result: &PointResult) -> String {
@@ -48,6 +39,7 @@ fn line(row: &Published, result: &PointResult) -> String {
 #[cfg(test)]
 mod tests {
     use ::bench::result::TargetResult;
+    use ::bench::suite::{PUBLISHED, beside};
     use ::bench::tally::{Sample, Tally};
 
     use super::*;
@@ -71,7 +63,7 @@ mod tests {
                 samples: vec![sample],
             }],
         };
-        let text = table(&[result]);
+        let text = table(&beside(&[result]));
         assert!(text.contains("not a contest"));
         assert!(text.contains("SCST against STGT (2008)\n"));
         assert!(

@@ -6,6 +6,7 @@ use std::path::Path;
 use ::bench::host::Host;
 use ::bench::process;
 use ::bench::report::{Report, TargetNote, html, json};
+use ::bench::suite::Beside;
 use ::bench::url::redacted;
 use ::bench::{Outcome, Plan, TargetPlan};
 use anyhow::Context as _;
@@ -30,6 +31,7 @@ pub(super) fn write(
     plan: &Plan,
     host: &Host,
     outcome: &Outcome,
+    published: &[Beside<'_>],
 ) -> anyhow::Result<()> {
     let targets: Vec<_> = plan.targets.iter().map(note).collect();
     let failure = outcome.failure.as_ref().map(ToString::to_string);
@@ -39,6 +41,7 @@ pub(super) fn write(
         results: &outcome.results,
         failure: failure.as_deref(),
         is_verified: plan.conditions.is_verified,
+        published,
     };
     if let Some(path) = &args.json {
         put(path, "--json", &json::render(&report)?)?;
