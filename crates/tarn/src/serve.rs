@@ -11,6 +11,7 @@ use config::Model;
 use confine::inherited::Inherited;
 use confine::privileges::opening;
 use reactor::Listener;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use target::{Coalescing, DataPlane, Plan, PortalIndex, Settings, TargetIndex, UnitIndex};
 
 use crate::administration::Doors;
@@ -33,6 +34,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited) -> anyhow::Result<
     let signals = Signals::catch()?;
     let settings = settings(&prepared.model)?;
     let cores = settings.cores;
+    raise_descriptor_limit();
     let (doors, (running, listeners)) = opening(|| {
         let (model, state) = (&prepared.model, prepared.state.directory());
         let doors = Doors::open(model, &prepared.socket, state, &inherited)?;
@@ -47,6 +49,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited) -> anyhow::Result<
         state: prepared.state.directory(),
         socket: doors.as_ref().and_then(Doors::socket),
     };
+    let machine = daemon::Machine::look();
     rest.give_up()?;
     let portals = bound_portals(&running.model, &running.bound());
     let text = banner(&running.model, &served_units(&running), &portals);
@@ -85,6 +88,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited) -> anyhow::Result<
         inherited,
         cores,
         events,
+        machine,
     })?);
     let control = Arc::clone(&daemon) as Arc<dyn Control>;
     let administration = doors.map(|doors| doors.serve(control)).transpose()?;
@@ -102,6 +106,16 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited) -> anyhow::Result<
         Ok(())
     } else {
         anyhow::bail!("a core failed; see the log")
+    }
+}
+
+/// As many open files as the system lets this process have: a session is one at least, and the
+/// soft limit is there for programs that wait with `select`.
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
     }
 }
 

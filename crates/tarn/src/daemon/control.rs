@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use api::control::Control;
 use api::event::{Event, Finding, Severity};
@@ -15,11 +15,12 @@ use confine::inherited::Inherited;
 use target::{Handle, NoAnswer, SessionReport};
 
 use super::apply::{self, Prepared};
+use super::doctor::{self, Facts, Looks, Machine};
 use super::events::{Events, milliseconds};
 use super::history::{History, Record};
 use super::paced::Paced;
 use super::running::Running;
-use super::steps::{self, Facts, Match};
+use super::steps::{self, Match};
 use super::{secrets, stats, views};
 use crate::confinement::Reach;
 use crate::prepare::Flags;
@@ -53,6 +54,10 @@ pub(crate) struct Daemon {
     pub(super) events: Arc<Events>,
     /// Each core makes its part of the answer, and serves no disk meanwhile.
     sessions: Paced<Result<Arc<[SessionReport]>, NoAnswer>>,
+    looks: Mutex<Looks>,
+    machine: Machine,
+    /// The same moment as `started`, by the clock that nobody sets.
+    began: Instant,
 }
 
 /// What a daemon is made from.
@@ -69,6 +74,8 @@ pub(crate) struct Parts {
     pub(crate) inherited: Inherited,
     pub(crate) cores: usize,
     pub(crate) events: Arc<Events>,
+    /// Looked at before anything was given up.
+    pub(crate) machine: Machine,
 }
 
 /// A document that was read and compared with what runs.
@@ -85,7 +92,7 @@ impl Daemon {
     ///
     /// The history cannot be read or written.
     pub(crate) fn new(parts: Parts) -> std::io::Result<Self> {
-        let started = SystemTime::now();
+        let (started, began) = (SystemTime::now(), Instant::now());
         let place = parts
             .file
             .clone()
@@ -132,6 +139,9 @@ impl Daemon {
             started,
             events: parts.events,
             sessions: Paced::new(SESSIONS_PAUSE),
+            looks: Mutex::new(Looks::new(began)),
+            machine: parts.machine,
+            began,
         })
     }
 
@@ -155,6 +165,35 @@ impl Daemon {
     pub(super) fn sessions_now(&self) -> Result<Arc<[SessionReport]>, Problem> {
         let ask = || self.plane.sessions().map(Arc::from);
         self.sessions.ask(ask).map_err(no_answer)
+    }
+
+    /// What limits or endangers the service, now.
+    pub(super) fn findings_now(&self) -> Vec<Finding> {
+        let in_force = self.in_force();
+        let running = &in_force.running;
+        let stats = stats::stats(self);
+        let now = Instant::now();
+        let shares = {
+            // A look that panicked has left the one before it.
+            let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+            looks.shares(now, &stats.cores)
+        };
+        // Cores that do not answer are no reason to say nothing of the rest.
+        let sessions = self.sessions_now().unwrap_or_default();
+        let units = running.model.units().iter().zip(&running.units);
+        let failed = units.filter(|(_, served)| served.store.is_flush_latched());
+        doctor::examine(&Facts {
+            model: &running.model,
+            failed: &failed.map(|(unit, _)| unit.to_string()).collect::<Vec<_>>(),
+            sessions: &views::sessions(&in_force, &sessions),
+            stats: &stats,
+            shares: &shares,
+            machine: &self.machine,
+            clock: (
+                doctor::since(self.started),
+                now.saturating_duration_since(self.began),
+            ),
+        })
     }
 
     fn file(&self) -> Result<&PathBuf, Problem> {
@@ -206,8 +245,7 @@ impl Daemon {
             |user: &str| secrets::differ((&old.model, &old.secrets), (&model, &secrets), user);
         let differences = config::diff_with_secrets(&old.model, &model, secrets_differ);
         let units = Match::of(&old.model, &model, &differences);
-        let facts = Facts { size_of };
-        let mut steps = steps::steps(&old.model, &model, &differences, &facts);
+        let mut steps = steps::steps(&old.model, &model, &differences, size_of);
         self.reach.refuse(&mut steps, &model);
         let ended = self.sessions_that_end(old, &model, &units, &secrets)?;
         views::name_ended(&mut steps, old, ended);
@@ -480,6 +518,6 @@ impl Control for Daemon {
     }
 
     fn findings(&self) -> Vec<Finding> {
-        views::findings(&self.in_force())
+        self.findings_now()
     }
 }

@@ -8,12 +8,14 @@
 //! | `apply` | carrying a change out |
 //! | `history` | the revisions on disk |
 //! | `control` | the one writer, the answers to the administration |
+//! | `doctor` | what limits or endangers the service, rule by rule |
 //! | `paced` | questions that disturb the cores, asked only so often |
 //! | `views`, `stats` | what runs, in the words of the API |
 //! | `secrets`, `events` | what their names say |
 
 mod apply;
 mod control;
+mod doctor;
 mod events;
 mod history;
 mod open;
@@ -25,6 +27,7 @@ mod steps;
 mod views;
 
 pub(crate) use control::{Daemon, Parts};
+pub(crate) use doctor::Machine;
 pub(crate) use events::Events;
 pub(crate) use open::{bind, open_store};
 pub(crate) use running::{PortNumbers, Running, RunningListener, RunningUnit, unit_plan};

@@ -64,24 +64,18 @@ impl Match {
     }
 }
 
-/// What the outcome of a step depends on, beside the models.
-pub(super) struct Facts<F> {
-    /// The size of an old unit's store in bytes, by position.
-    pub(super) size_of: F,
-}
-
 /// All steps from one configuration to another, in the order in which they make sense to a
-/// reader.
-pub(super) fn steps<F: Fn(usize) -> u64>(
+/// reader. `size_of` tells the size of an old unit's store in bytes, by position.
+pub(super) fn steps(
     old: &Model,
     new: &Model,
     differences: &Differences,
-    facts: &Facts<F>,
+    size_of: impl Fn(usize) -> u64,
 ) -> Vec<Step> {
     let models = Models { old, new };
     let mut steps = Vec::new();
     for difference in &differences.units {
-        steps.push(models.unit(difference, facts));
+        steps.push(models.unit(difference, &size_of));
     }
     for renamed in &differences.renamed {
         let (before, after) = (unit(old, renamed.old), unit(new, renamed.new));
@@ -234,11 +228,7 @@ impl Models<'_> {
         step(action, kind, name.unwrap_or_default(), detail)
     }
 
-    fn unit<F: Fn(usize) -> u64>(
-        &self,
-        difference: &Difference<UnitIndex>,
-        facts: &Facts<F>,
-    ) -> Step {
+    fn unit(&self, difference: &Difference<UnitIndex>, size_of: impl Fn(usize) -> u64) -> Step {
         let mut one = self.plain(Kind::Lun, difference, |model, at| Some(unit(model, at)));
         match difference {
             Difference::Added(index) => {
@@ -256,7 +246,7 @@ impl Models<'_> {
                 let units = self.old.units().get(old.position());
                 let units = units.zip(self.new.units().get(new.position()));
                 if let Some((before, after)) = units {
-                    let size_bytes = (facts.size_of)(old.position());
+                    let size_bytes = size_of(old.position());
                     changed_unit(&mut one, before, after, keys, size_bytes);
                 }
             }
@@ -324,10 +314,7 @@ queue_depth = 32
         let model = |text| Model::from_toml(text, Path::new("/etc/t.toml")).unwrap();
         let (old, new) = (model(BASE), model(text));
         let differences = config::diff(&old, &new);
-        let facts = Facts {
-            size_of: |_| 8 << 20,
-        };
-        let steps = steps(&old, &new, &differences, &facts);
+        let steps = steps(&old, &new, &differences, |_| 8 << 20);
         steps
             .iter()
             .map(|one| (one.action, one.kind, one.effect))

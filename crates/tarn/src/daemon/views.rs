@@ -4,7 +4,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::SystemTime;
 
-use api::event::{Finding, Severity};
 use api::plan::{Document, Effect, Kind, Step};
 use api::problem::{Problem, ProblemKind};
 use api::view;
@@ -33,7 +32,7 @@ pub(super) fn status(daemon: &Daemon) -> view::Status {
         luns: count(in_force.running.units.len()),
         targets: count(in_force.running.targets.len()),
         sessions: stats::sessions(daemon),
-        findings: findings(&in_force),
+        findings: daemon.findings_now(),
     }
 }
 
@@ -280,34 +279,4 @@ pub(super) fn access(
         });
     }
     Ok(answers)
-}
-
-/// What an administrator should look at, the worst first.
-pub(super) fn findings(in_force: &InForce) -> Vec<Finding> {
-    let running = &in_force.running;
-    let mut findings = Vec::new();
-    for (unit, served) in running.model.units().iter().zip(&running.units) {
-        if served.store.is_flush_latched() {
-            findings.push(Finding {
-                severity: Severity::Error,
-                code: "flush-failed".to_owned(),
-                subject: unit.to_string(),
-                message:
-                    "a flush of its store failed: data that was answered as written may be lost"
-                        .to_owned(),
-                remedy: "look at the disk and the kernel log, check the data, then restart Tarn"
-                    .to_owned(),
-            });
-        }
-    }
-    for warning in running.model.warnings() {
-        findings.push(Finding {
-            severity: Severity::Warning,
-            code: "config".to_owned(),
-            subject: String::new(),
-            message: warning.to_string(),
-            remedy: "change the configuration, if it is not meant".to_owned(),
-        });
-    }
-    findings
 }

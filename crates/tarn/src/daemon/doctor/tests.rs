@@ -1,0 +1,198 @@
+use super::*;
+
+/// One unit that one target shows, without a warning.
+fn text(store: &str) -> String {
+    format!(
+        "[[lun]]\nid = \"a\"\nstore = \"{store}\"\n\
+         [[target]]\nname = \"iqn.2026-11.example:a\"\nportals = [\"127.0.0.1:3260\"]\n\
+         luns = [{{ lun = 0, id = \"a\" }}]\n"
+    )
+}
+
+fn model(text: &str) -> Model {
+    Model::from_toml(text, "/etc/tarn/tarn.toml".as_ref()).unwrap()
+}
+
+fn session(commands: u32, violations: u64, data_digest: bool) -> Session {
+    Session {
+        id: 1,
+        initiator: "iqn.2026-11.example:init".to_owned(),
+        address: "192.0.2.1:5000".to_owned(),
+        target: None,
+        portal_group: 1,
+        isid: "000000000000".to_owned(),
+        user: None,
+        core: 0,
+        connections: 1,
+        since_ms: 0,
+        luns: Vec::new(),
+        header_digest: false,
+        data_digest,
+        commands,
+        window: 128,
+        violations,
+        reinstatements: 0,
+    }
+}
+
+fn writes(lun: &str, count: u64, mean_us: u64) -> Stats {
+    let none = api::stats::Operations::default;
+    let write = api::stats::Operations {
+        count,
+        latency_us: count * mean_us,
+        ..none()
+    };
+    Stats {
+        at_ms: 0,
+        sessions: 0,
+        cores: Vec::new(),
+        series: vec![api::stats::Series {
+            lun: lun.to_owned(),
+            initiator: "a".to_owned(),
+            depth: 0,
+            read: none(),
+            write,
+            other: none(),
+        }],
+        logins: api::stats::Logins {
+            accepted: 0,
+            succeeded: 0,
+            failed: Vec::new(),
+        },
+    }
+}
+
+/// Facts that give nothing to find.
+struct Given {
+    model: Model,
+    failed: Vec<String>,
+    sessions: Vec<Session>,
+    stats: Stats,
+    shares: Vec<Share>,
+    machine: Machine,
+    clock: (Duration, Duration),
+}
+
+impl Given {
+    fn quiet() -> Self {
+        Self {
+            model: model(&text("mem:1M")),
+            failed: Vec::new(),
+            sessions: vec![session(127, 0, false)],
+            stats: writes("a", 1000, 50_000),
+            shares: vec![share(0, 1, 0.6, 0), share(1, 1, 0.2, 0)],
+            machine: Machine {
+                receive_max_bytes: Some(6 << 20),
+                send_max_bytes: Some(4 << 20),
+                descriptors_max: Some(1 << 20),
+            },
+            clock: (Duration::from_secs(100), Duration::from_secs(101)),
+        }
+    }
+
+    fn codes(&self) -> Vec<String> {
+        let findings = examine(&Facts {
+            model: &self.model,
+            failed: &self.failed,
+            sessions: &self.sessions,
+            stats: &self.stats,
+            shares: &self.shares,
+            machine: &self.machine,
+            clock: self.clock,
+        });
+        findings.into_iter().map(|one| one.code).collect()
+    }
+}
+
+fn share(core: u32, sessions: u32, busy: f64, starved: u64) -> Share {
+    Share {
+        core,
+        sessions,
+        busy,
+        starved,
+    }
+}
+
+#[test]
+fn each_rule_finds_what_it_is_for_and_nothing_else() {
+    type Change = fn(&mut Given);
+    let cases: [(Change, &[&str]); 14] = [
+        (|_| {}, &[]),
+        (|given| given.failed.push("a".to_owned()), &["flush-failed"]),
+        (|given| given.model = model(""), &["config"]),
+        (|given| given.shares[0].busy = 0.97, &["one-session"]),
+        (
+            |given| given.shares[0] = share(0, 3, 0.97, 0),
+            &["core-busy"],
+        ),
+        (
+            |given| given.shares = vec![share(0, 1, 0.95, 0), share(1, 1, 0.99, 0)],
+            &["cores-busy"],
+        ),
+        // Nowhere to go.
+        (
+            |given| given.shares = vec![share(0, 1, 0.95, 0), share(1, 1, 0.8, 0)],
+            &[],
+        ),
+        (|given| given.shares[1].starved = 4, &["buffers-short"]),
+        (
+            |given| given.sessions.push(session(128, 0, false)),
+            &["window-full"],
+        ),
+        (
+            |given| {
+                given.model = model(&text("file:/x?cache=direct"));
+                given.stats = writes("a", 100, 4_200);
+            },
+            &["write-cache"],
+        ),
+        (
+            |given| {
+                given.model = model(&text("file:/x?cache=direct"));
+                given.stats = writes("a", 100, 900);
+            },
+            &[],
+        ),
+        (
+            |given| given.machine.descriptors_max = Some(1024),
+            &["descriptors"],
+        ),
+        (
+            |given| given.machine.send_max_bytes = Some(1 << 20),
+            &["socket-buffers"],
+        ),
+        (
+            |given| given.sessions.push(session(0, 2, true)),
+            &["violations", "digests"],
+        ),
+    ];
+    for (number, (change, expected)) in cases.into_iter().enumerate() {
+        let mut given = Given::quiet();
+        change(&mut given);
+        assert_eq!(given.codes(), expected, "case {number}");
+    }
+    let mut given = Given::quiet();
+    given.clock.0 = Duration::from_secs(3700);
+    assert_eq!(given.codes(), ["clock"]);
+}
+
+/// The table of docs/CLI.md has exactly the codes that the rules give.
+#[test]
+fn the_codes_are_documented() {
+    let section = include_str!("../../../../../docs/CLI.md")
+        .split("\n## ")
+        .find(|section| section.starts_with("What the doctor finds"))
+        .unwrap();
+    let documented: Vec<&str> = section
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .collect();
+    let rules = include_str!("../doctor.rs");
+    let given: Vec<&str> = documented
+        .iter()
+        .copied()
+        .filter(|code| rules.contains(&format!("\"{code}\",")))
+        .collect();
+    assert_eq!(given, documented);
+    assert_eq!(documented.len(), 13);
+}
