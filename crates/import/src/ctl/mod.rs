@@ -44,6 +44,10 @@ pub(crate) fn read(sources: &[Source<'_>], found: &mut Found) -> Result<(), Read
             }
         }
         for target in file.all("target") {
+            // Each looks through the lists that it names; what is not to be used is not looked for.
+            if !found.has_room(&target.place, 0) {
+                break;
+            }
             reader.read_target(target, found);
         }
     }
