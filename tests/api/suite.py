@@ -502,8 +502,10 @@ scrape_configs:
                                 f"--web.listen-address=127.0.0.1:{port}"], stdout=subprocess.DEVNULL,
                                stderr=open(home / "log", "w"))
     try:
-        wait_for(lambda: listens(port), 60, "prometheus listens")
-        yield Api(address=("127.0.0.1", port), plain=True)
+        asks = Api(address=("127.0.0.1", port), plain=True)
+        # It listens before its database can be asked.
+        wait_for(lambda: listens(port) and asks.ask("GET", "/-/ready").status == 200, 60, "prometheus is ready")
+        yield asks
     finally:
         process.kill()
         process.wait()
