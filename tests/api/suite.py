@@ -683,6 +683,9 @@ def install_schemathesis():
     """From PyPI, into a place of its own."""
     program = VENV / "bin/schemathesis"
     if not program.exists():
+        if subprocess.run([sys.executable, "-c", "import ensurepip"], capture_output=True).returncode != 0:
+            # Debian's Python leaves it to a package.
+            subprocess.run([ROOT / "tools/need", "/usr/lib/python3*/ensurepip/__init__.py=python3-venv"], check=True, timeout=300)
         subprocess.run([sys.executable, "-m", "venv", "--clear", VENV], check=True, timeout=60)
         subprocess.run([VENV / "bin/pip", "install", "--quiet", "--disable-pip-version-check", SCHEMATHESIS], check=True, timeout=300)
     return program
