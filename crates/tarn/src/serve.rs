@@ -49,7 +49,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited) -> anyhow::Result<
         state: prepared.state.directory(),
         socket: doors.as_ref().and_then(Doors::socket),
     };
-    let machine = daemon::Machine::look();
+    let doctor = daemon::Doctor::open();
     rest.give_up()?;
     let portals = bound_portals(&running.model, &running.bound());
     let text = banner(&running.model, &served_units(&running), &portals);
@@ -88,7 +88,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited) -> anyhow::Result<
         inherited,
         cores,
         events,
-        machine,
+        doctor,
     })?);
     let control = Arc::clone(&daemon) as Arc<dyn Control>;
     let administration = doors.map(|doors| doors.serve(control)).transpose()?;
