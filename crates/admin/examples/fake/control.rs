@@ -403,6 +403,7 @@ fn series(lun: &str, turn: u64) -> Series {
         lun: lun.to_owned(),
         initiator: "iqn.1993-08.org.debian:01:1".to_owned(),
         depth: 1,
+        slow: 0,
         read: operations(turn),
         write: operations(2 * turn),
         other: Operations::default(),
