@@ -83,11 +83,13 @@ fn of_command(command: &SlowCommand<'_>) -> Event {
         Ending::Answered(_) | Ending::Aborted => "slow-command",
         Ending::Pending => "command-hangs",
     };
+    let (unit, initiator) = (command.unit, command.initiator);
+    let message = format!("{unit}: {command}, {initiator}");
     Event {
         target: command.target.map(str::to_owned),
-        initiator: Some(command.initiator.to_owned()),
+        initiator: Some(initiator.to_owned()),
         command: Some(command_in_parts(command)),
-        ..of_unit(Severity::Warning, kind, command.to_string(), command.unit)
+        ..of_unit(Severity::Warning, kind, message, unit)
     }
 }
 
