@@ -158,15 +158,13 @@ fn open(
         listeners.push(listener);
     }
     let targets: Vec<TargetIndex> = (0..).map(TargetIndex).take(model.targets().len()).collect();
-    let mut ports = PortNumbers::default();
-    ports.number(model);
     let running = Running {
         model: Arc::new(model.clone()),
         secrets: Arc::clone(&prepared.secrets),
         units,
         next_target: u32::try_from(targets.len()).unwrap_or(u32::MAX),
         targets,
-        ports,
+        ports: PortNumbers::of_model(model, &prepared.state)?,
         listeners: running_listeners,
     };
     Ok((running, listeners))
