@@ -178,6 +178,25 @@ def a_command_that_waits_for_older_ones_is_told():
 
 
 @test
+def a_command_that_waits_for_others_on_its_blocks_is_told():
+    """A COMPARE AND WRITE beside a READ of the same block that its store holds up waits for a fence."""
+    with served() as slow:
+        slow.fs.hang = ("read",)
+        reader = read(slow.session)
+        wait_for(slow.fs.hung, 10, "the READ reaches the store")
+        compare_and_write = bytes([0x89, *bytes(12), 1, 0, 0])
+        atomic = slow.session.start(compare_and_write, write=bytes(2 * BLOCK))
+        slow.session.nop(b"it is there")
+        time.sleep(HELD_S)
+        slow.fs.release()
+        good(slow.session, reader)
+        good(slow.session, atomic)
+        command = slow.told(atomic)["command"]
+        waited_for(command, "fence")
+        equal((command["name"], command["lba"], command["blocks"]), ("COMPARE AND WRITE", 0, 1), "what")
+
+
+@test
 def an_aborted_command_is_told():
     """A READ that hangs and is aborted was slow, though it has no status."""
     with served() as slow:
