@@ -41,7 +41,13 @@ for (const { initiator, address, target } of load.sessions) {
 }
 if (!flags.empty) {
   world.note("warning", "login-failed", "192.0.2.77: CHAP of user bob failed", { initiator: "iqn.1993-08.org.debian:01:test" });
-  world.note("error", "slow-command", "WRITE(10) of 128 KiB to backup took 5120 ms, 5098 ms of it in the store", { lun: "backup" });
+  world.note("warning", "slow-command", "backup, iqn.1993-08.org.debian:01:test: WRITE (10), 256 blocks at 4096, 131072 bytes: GOOD after 5.120 s, data 0.020 s, store 5.098 s; session 4242, task 0x0000002a", {
+    lun: "backup",
+    command: {
+      session: 4242, task_tag: 42, name: "WRITE (10)", lba: 4096, blocks: 256, bytes: 131_072, took_us: 5_120_000, outcome: "GOOD", core_us: 2000, untold: 0,
+      phases: [{ phase: "data", from_us: 1000, us: 20_000 }, { phase: "store", from_us: 21_000, us: 5_098_000 }],
+    },
+  });
 }
 
 async function bodyOf(request) {

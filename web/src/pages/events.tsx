@@ -6,6 +6,7 @@ import { moment } from "../lib/units";
 import { href } from "../router";
 import { Card, Empty, Page, SeverityBadge } from "../ui/basics";
 import { Select, Text } from "../ui/form";
+import { Life } from "../ui/life";
 import { Table } from "../ui/table";
 
 type Least = Severity | "all";
@@ -46,10 +47,19 @@ function Events({ shown }: { shown: Event[] }) {
         { title: "When", cell: ({ at_ms }) => <time class="nowrap" dateTime={new Date(at_ms).toISOString()}>{moment(at_ms)}</time> },
         { title: "Severity", cell: ({ severity }) => <SeverityBadge severity={severity} /> },
         { title: "Kind", cell: (event) => <code>{event.kind}</code> },
-        { title: "What", cell: (event) => <span class="name">{event.message}</span> },
+        { title: "What", cell: What },
         { title: "About", cell: About },
       ]}
     />
+  );
+}
+
+function What({ message, command }: Event) {
+  return (
+    <>
+      <span class="name">{message}</span>
+      {command && <Life {...command} />}
+    </>
   );
 }
 
