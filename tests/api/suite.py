@@ -502,8 +502,10 @@ scrape_configs:
                                 f"--web.listen-address=127.0.0.1:{port}"], stdout=subprocess.DEVNULL,
                                stderr=open(home / "log", "w"))
     try:
-        wait_for(lambda: listens(port), 60, "prometheus listens")
-        yield Api(address=("127.0.0.1", port), plain=True)
+        asks = Api(address=("127.0.0.1", port), plain=True)
+        # It listens before its database can be asked.
+        wait_for(lambda: listens(port) and asks.ask("GET", "/-/ready").status == 200, 60, "prometheus is ready")
+        yield asks
     finally:
         process.kill()
         process.wait()
@@ -681,6 +683,9 @@ def install_schemathesis():
     """From PyPI, into a place of its own."""
     program = VENV / "bin/schemathesis"
     if not program.exists():
+        if subprocess.run([sys.executable, "-c", "import ensurepip"], capture_output=True).returncode != 0:
+            # Debian's Python leaves it to a package.
+            subprocess.run([ROOT / "tools/need", "/usr/lib/python3*/ensurepip/__init__.py=python3-venv"], check=True, timeout=300)
         subprocess.run([sys.executable, "-m", "venv", "--clear", VENV], check=True, timeout=60)
         subprocess.run([VENV / "bin/pip", "install", "--quiet", "--disable-pip-version-check", SCHEMATHESIS], check=True, timeout=300)
     return program

@@ -351,9 +351,11 @@ function addFrameTests({ browser, world }) {
     await page.context().setOffline(true);
     await visit(page, "luns").catch(() => undefined);
     await page.getByText("The connection is lost.").waitFor();
+    // As long as the stream is refused the notice stays, so that there is something to press.
     await page.context().setOffline(false);
+    await Promise.all([page.waitForRequest("**/api/v1/live*"), button(page, "Try now").click()]);
+    await page.getByText("The connection is lost.").waitFor();
     await page.unroute("**/api/v1/live*");
-    await button(page, "Try now").click();
     await page.getByText("The connection is lost.").waitFor({ state: "detached" });
     await close(page);
   });
