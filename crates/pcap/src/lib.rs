@@ -56,33 +56,35 @@ pub struct Segment<'a> {
     pub bytes: &'a [u8],
 }
 
-/// A file in the making.
-#[derive(Clone, Debug)]
-pub struct Capture {
-    file: Vec<u8>,
+/// The file of these packets. Readers expect them in the order of their times.
+pub fn file<'a>(packets: impl IntoIterator<Item = &'a Packets>) -> Vec<u8> {
+    let mut file = Vec::new();
+    file.extend_from_slice(&MAGIC.to_le_bytes());
+    file.extend_from_slice(&VERSION.0.to_le_bytes());
+    file.extend_from_slice(&VERSION.1.to_le_bytes());
+    // Offset of the time zone and accuracy of the times: both are zero everywhere.
+    file.extend_from_slice(&[0; 8]);
+    file.extend_from_slice(&SNAPSHOT_BYTES_MAX.to_le_bytes());
+    file.extend_from_slice(&LINKTYPE_RAW.to_le_bytes());
+    for some in packets {
+        file.extend_from_slice(&some.bytes);
+    }
+    file
 }
 
-impl Default for Capture {
-    fn default() -> Self {
-        Self::new()
-    }
+/// Packets, each behind its time and its lengths, as they stand in the file.
+#[derive(Clone, Debug, Default)]
+pub struct Packets {
+    bytes: Vec<u8>,
 }
 
-impl Capture {
-    /// A file without packets.
-    pub fn new() -> Self {
-        let mut file = Vec::new();
-        file.extend_from_slice(&MAGIC.to_le_bytes());
-        file.extend_from_slice(&VERSION.0.to_le_bytes());
-        file.extend_from_slice(&VERSION.1.to_le_bytes());
-        // Offset of the time zone and accuracy of the times: both are zero everywhere.
-        file.extend_from_slice(&[0; 8]);
-        file.extend_from_slice(&SNAPSHOT_BYTES_MAX.to_le_bytes());
-        file.extend_from_slice(&LINKTYPE_RAW.to_le_bytes());
-        Self { file }
+impl Packets {
+    /// How much they take in a file, in bytes.
+    pub const fn len_bytes(&self) -> usize {
+        self.bytes.len()
     }
 
-    /// Appends a segment. Readers expect segments in the order of their times.
+    /// Appends a segment.
     pub fn push(&mut self, segment: &Segment<'_>) {
         let whole = segment.whole_bytes.max(segment.bytes.len());
         let mut start = 0;
@@ -98,11 +100,6 @@ impl Capture {
         }
     }
 
-    /// The file.
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.file
-    }
-
     /// Appends the packet of `length` bytes of data from `start` on, of which `data` is there.
     fn push_packet(&mut self, segment: &Segment<'_>, start: usize, length: usize, data: &[u8]) {
         let headers = packet::headers(segment, start, length);
@@ -111,12 +108,12 @@ impl Capture {
         self.push_u32(segment.at.subsec_micros());
         self.push_length(headers.len() + data.len());
         self.push_length(headers.len() + length);
-        self.file.extend_from_slice(&headers);
-        self.file.extend_from_slice(data);
+        self.bytes.extend_from_slice(&headers);
+        self.bytes.extend_from_slice(data);
     }
 
     fn push_u32(&mut self, value: u32) {
-        self.file.extend_from_slice(&value.to_le_bytes());
+        self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
     fn push_length(&mut self, bytes: usize) {
@@ -144,7 +141,7 @@ mod tests {
     }
 
     /// (bytes in the file, bytes in the stream, packet) of every packet.
-    fn packets(file: &[u8]) -> Vec<(usize, usize, &[u8])> {
+    fn cut(file: &[u8]) -> Vec<(usize, usize, &[u8])> {
         let mut rest = &file[FILE_HEADER_BYTES..];
         let mut found = Vec::new();
         while !rest.is_empty() {
@@ -166,17 +163,17 @@ mod tests {
             0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 101, 0,
             0, 0,
         ];
-        assert_eq!(Capture::new().into_bytes(), expected);
+        assert_eq!(file([]), expected);
     }
 
     #[test]
     fn a_segment_is_a_packet_with_its_time_and_both_lengths() {
-        let mut capture = Capture::new();
-        capture.push(&Segment {
+        let mut packets = Packets::default();
+        packets.push(&Segment {
             whole_bytes: 100,
             ..segment(b"begin")
         });
-        let file = capture.into_bytes();
+        let file = file([&packets]);
         let record = &file[FILE_HEADER_BYTES..FILE_HEADER_BYTES + RECORD_HEADER_BYTES];
         let expected: Vec<u8> = [1_700_000_000, 123_456, 45, 140]
             .iter()
@@ -198,15 +195,15 @@ mod tests {
             ),
             (0, 0, &[(0, 0)]),
         ] {
-            let mut capture = Capture::new();
-            capture.push(&Segment {
+            let mut packets = Packets::default();
+            packets.push(&Segment {
                 whole_bytes: whole,
                 ..segment(&vec![0x5a; have])
             });
-            let file = capture.into_bytes();
+            let file = file([&packets]);
             let mut position = 0x11;
             let mut found = Vec::new();
-            for (included, original, packet) in packets(&file) {
+            for (included, original, packet) in cut(&file) {
                 let sequence = u32::from_be_bytes(packet[24..28].try_into().unwrap());
                 assert_eq!(sequence as usize, position, "{whole} bytes");
                 position += original - 40;
@@ -218,11 +215,11 @@ mod tests {
 
     #[test]
     fn more_data_than_was_announced_is_believed() {
-        let mut capture = Capture::new();
-        capture.push(&Segment {
+        let mut packets = Packets::default();
+        packets.push(&Segment {
             whole_bytes: 1,
             ..segment(b"four")
         });
-        assert_eq!(packets(&capture.into_bytes())[0].1, 44);
+        assert_eq!(cut(&file([&packets]))[0].1, 44);
     }
 }

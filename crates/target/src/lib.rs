@@ -18,6 +18,7 @@
 //! | `counters` | what is counted |
 //! | `watcher` | what an administrator hears of |
 //! | `handle` | what an administrator may change, and waits for |
+//! | `trace` | what goes over connections, for those who look for a fault |
 //! | `change`, `grant` | what that means for units and sessions |
 //!
 //! No file and no format of a configuration is named here.
@@ -45,6 +46,7 @@ mod session;
 mod sessions;
 mod stop;
 mod token;
+mod trace;
 mod unit;
 mod watcher;
 
@@ -59,6 +61,10 @@ pub use plan::{
 pub use plane::{DataPlane, StartError};
 pub use policy::{Asker, Authorization, Policy, VisibleLun, VisibleTarget};
 pub use report::SessionReport;
+pub use trace::{
+    DATA_BYTES_MAX, KEEP_BYTES_MAX, KEEP_BYTES_MIN, NoTrace, Subject, TRACES_MAX, TraceLimits,
+    TraceReport,
+};
 pub use watcher::{Happening, Watcher, Who};
 
 /// The core that listens, logs in, and keeps the directory of sessions.

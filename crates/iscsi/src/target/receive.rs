@@ -13,6 +13,7 @@ use std::ops::Range;
 
 use super::Violation;
 use crate::digest::{DIGEST_LENGTH_BYTES, Digest};
+use crate::excerpt::Standing;
 use crate::pdu::{BHS_LENGTH_BYTES, Bhs, BhsBytes, PduLayout, RequestBhs, opcode_bits};
 
 /// A header that is whole and, as far as digests tell, undamaged.
@@ -106,6 +107,20 @@ impl Receiver {
     /// How much of the data segment begun is still to come, padding left out.
     pub(super) fn data_left(&self) -> usize {
         self.body.as_ref().map_or(0, |body| body.data_left)
+    }
+
+    /// Where it is, for whoever begins to follow the connection.
+    pub(super) fn standing(&self) -> Standing<'_> {
+        let left_bytes = self.body.as_ref().map_or(0, |body| {
+            let tail_left = body.tail_bytes.saturating_sub(body.tail_have);
+            body.data_left.saturating_add(tail_left)
+        });
+        Standing {
+            header_digest: self.header_digest,
+            data_digest: self.data_digest,
+            begun: &self.carry,
+            left_bytes,
+        }
     }
 
     /// How much is best received into a chunk next. Where long data segments are to be expected,
