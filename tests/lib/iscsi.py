@@ -174,11 +174,16 @@ class Pdu:
 
 
 class Connection:
-    """A TCP connection that carries PDUs. Digests are off until the login switches them on."""
+    """A TCP connection that carries PDUs. Digests are off until the login switches them on. `segment_bytes`: it takes no
+    larger segments, as an initiator with a smaller MTU."""
 
-    def __init__(self, port, host="127.0.0.1", timeout_s=10):
+    def __init__(self, port, host="127.0.0.1", timeout_s=10, segment_bytes=None):
         self.timeout_s = timeout_s
-        self.socket = socket.create_connection((host, port), timeout=timeout_s)
+        self.socket = socket.socket()
+        self.socket.settimeout(timeout_s)
+        if segment_bytes is not None:
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, segment_bytes)
+        self.socket.connect((host, port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.header_digest = self.data_digest = False
         self.exp_stat_sn = 0

@@ -19,7 +19,7 @@ import threading
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import iscsi
 import scsi
-from harness import check, equal, main, test
+from harness import check, equal, main, test, wait_for
 from tarn import BINARY, IQN, Tarn
 
 DONE, FAILED, WRONG, UNREACHABLE, NOT_ALLOWED, NOT_FOUND, CONFLICT, REFUSED, DIFFERS = 0, 1, 2, 3, 4, 5, 6, 7, 10
@@ -385,9 +385,28 @@ def events_are_told_and_followed():
 
 
 @test
+def a_doctor_sees_the_network():
+    """An initiator that takes smaller segments than this side does, as with another MTU; one that takes as large ones is no
+    finding. What the kernel tells is a moment old at most."""
+    def mtu(daemon):
+        return [finding for finding in daemon.json("doctor") if finding["code"] == "mtu"]
+
+    with Daemon() as daemon, daemon.login("iqn.2026-11.example:large"):
+        equal(mtu(daemon), [], "findings about an initiator with the same MTU")
+        small = iscsi.Connection(daemon.port, segment_bytes=1400)
+        wait_for(lambda: mtu(daemon), 30, "the doctor sees it")
+        [finding] = mtu(daemon)
+        equal(finding["subject"], "127.0.0.1", "the host")
+        check("segments carry 1388 bytes" in finding["message"] or "segments carry 1400 bytes" in finding["message"], finding)
+        small.socket.close()
+        wait_for(lambda: not mtu(daemon), 30, "the doctor sees that it is gone")
+
+
+@test
 def a_doctor_tells_findings():
     with Daemon() as daemon:
-        equal(daemon.json("doctor"), daemon.json("status")["findings"], "findings")
+        codes = [finding["code"] for finding in daemon.json("doctor")]
+        equal(codes, [finding["code"] for finding in daemon.json("status")["findings"]], "findings")
         worst = any(finding["severity"] != "info" for finding in daemon.json("doctor"))
         daemon.run("doctor", "--exit-code", code=DIFFERS if worst else DONE)
 

@@ -304,6 +304,11 @@ pub enum StartError {
         /// The version this program reads and writes.
         known: u32,
     },
+    /// SCSI counts the ports of a target device with 16 bits.
+    #[error(
+        "the targets have more than 65535 portal groups in all; give more of their portals the same group"
+    )]
+    PortsExhausted,
     /// Another process serves the unit.
     #[error(
         "{place}: {unit} is already served by another tarn, which holds {lock}; stop that one first",

@@ -49,7 +49,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited) -> anyhow::Result<
         state: prepared.state.directory(),
         socket: doors.as_ref().and_then(Doors::socket),
     };
-    let machine = daemon::Machine::look();
+    let doctor = daemon::Doctor::open();
     rest.give_up()?;
     let portals = bound_portals(&running.model, &running.bound());
     let text = banner(&running.model, &served_units(&running), &portals);
@@ -88,7 +88,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited) -> anyhow::Result<
         inherited,
         cores,
         events,
-        machine,
+        doctor,
     })?);
     let control = Arc::clone(&daemon) as Arc<dyn Control>;
     let administration = doors.map(|doors| doors.serve(control)).transpose()?;
@@ -158,15 +158,13 @@ fn open(
         listeners.push(listener);
     }
     let targets: Vec<TargetIndex> = (0..).map(TargetIndex).take(model.targets().len()).collect();
-    let mut ports = PortNumbers::default();
-    ports.number(model);
     let running = Running {
         model: Arc::new(model.clone()),
         secrets: Arc::clone(&prepared.secrets),
         units,
         next_target: u32::try_from(targets.len()).unwrap_or(u32::MAX),
         targets,
-        ports,
+        ports: PortNumbers::of_model(model, &prepared.state)?,
         listeners: running_listeners,
     };
     Ok((running, listeners))

@@ -1,7 +1,8 @@
 //! The state directory: what must survive a restart.
 //!
 //! ```text
-//! identities.toml            serial number and NAA designator of each unit, made once
+//! identities.toml            serial number and NAA designator of each unit, and the number of each
+//!                            target port, made once
 //! lock                       held while identities.toml is read, changed and written
 //! units/NAA/lock             held as long as a process serves the unit
 //! units/NAA/saved            registrations with APTPL and saved mode pages, in a form of the
@@ -14,9 +15,10 @@
 
 mod atomic;
 mod identity;
+mod ports;
 mod unit;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -29,6 +31,7 @@ use crate::StartError;
 use crate::locate::Location;
 pub(crate) use atomic::replace as replace_file;
 use identity::Ledger;
+pub(crate) use ports::PortName;
 pub use unit::UnitState;
 
 /// The state directory of this process.
@@ -140,6 +143,21 @@ impl State {
                 ledger.identity(unit, location.as_ref(), random_bytes)?;
             }
             Ok(())
+        })
+    }
+
+    /// The relative target port identifier of each port, the same as at the last start.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be used, or there are more ports than numbers.
+    pub(crate) fn port_numbers(
+        &self,
+        ports: &BTreeSet<PortName>,
+    ) -> Result<BTreeMap<PortName, u16>, StartError> {
+        self.change_ledger(|ledger| {
+            let numbers = ledger.port.number(ports);
+            numbers.map_err(|ports::Exhausted| StartError::PortsExhausted)
         })
     }
 

@@ -17,7 +17,7 @@ use reactor::Listener;
 use target::{Access, Grant, Handle, NoAnswer, PortalIndex, SessionReport, TargetIndex, UnitIndex};
 
 use super::open::{bind, open_store};
-use super::running::{Running, RunningListener, RunningUnit, profile, unit_plan};
+use super::running::{PortNumbers, Running, RunningListener, RunningUnit, profile, unit_plan};
 use super::steps::Match;
 use crate::StartError;
 use crate::access::ModelPolicy;
@@ -66,11 +66,10 @@ pub(super) fn prepare(
         listeners: Vec::new(),
         secrets: Arc::new(secrets),
         next_target: old.next_target,
-        ports: old.ports.clone(),
+        ports: PortNumbers::of_model(&model, state)?,
         model: Arc::new(model),
     };
     let model = Arc::clone(&running.model);
-    running.ports.number(&model);
     let mut prepared = Parts::default();
     for ((position, unit), identity) in model.units().iter().enumerate().zip(identities) {
         let from =

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use api::control::Control;
 use api::event::{Event, Finding, Severity};
@@ -16,7 +16,7 @@ use confine::inherited::Inherited;
 use target::{Handle, NoAnswer, SessionReport};
 
 use super::apply::{self, Prepared};
-use super::doctor::{self, Facts, Looks, Machine};
+use super::doctor::Doctor;
 use super::events::{Events, milliseconds};
 use super::history::{History, Record};
 use super::paced::Paced;
@@ -55,10 +55,7 @@ pub(crate) struct Daemon {
     pub(super) events: Arc<Events>,
     /// Each core makes its part of the answer, and serves no disk meanwhile.
     sessions: Paced<Result<Arc<[SessionReport]>, NoAnswer>>,
-    looks: Mutex<Looks>,
-    machine: Machine,
-    /// The same moment as `started`, by the clock that nobody sets.
-    began: Instant,
+    doctor: Doctor,
 }
 
 /// What a daemon is made from.
@@ -75,8 +72,7 @@ pub(crate) struct Parts {
     pub(crate) inherited: Inherited,
     pub(crate) cores: usize,
     pub(crate) events: Arc<Events>,
-    /// Looked at before anything was given up.
-    pub(crate) machine: Machine,
+    pub(crate) doctor: Doctor,
 }
 
 /// A document that was read and compared with what runs.
@@ -93,7 +89,7 @@ impl Daemon {
     ///
     /// The history cannot be read or written.
     pub(crate) fn new(parts: Parts) -> std::io::Result<Self> {
-        let (started, began) = (SystemTime::now(), Instant::now());
+        let started = SystemTime::now();
         let place = parts
             .file
             .clone()
@@ -140,9 +136,7 @@ impl Daemon {
             started,
             events: parts.events,
             sessions: Paced::new(SESSIONS_PAUSE),
-            looks: Mutex::new(Looks::new(began)),
-            machine: parts.machine,
-            began,
+            doctor: parts.doctor,
         })
     }
 
@@ -170,31 +164,7 @@ impl Daemon {
 
     /// What limits or endangers the service, now.
     pub(super) fn findings_now(&self) -> Vec<Finding> {
-        let in_force = self.in_force();
-        let running = &in_force.running;
-        let stats = stats::stats(self);
-        let now = Instant::now();
-        let shares = {
-            // A look that panicked has left the one before it.
-            let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
-            looks.shares(now, &stats.cores)
-        };
-        // Cores that do not answer are no reason to say nothing of the rest.
-        let sessions = self.sessions_now().unwrap_or_default();
-        let units = running.model.units().iter().zip(&running.units);
-        let failed = units.filter(|(_, served)| served.store.is_flush_latched());
-        doctor::examine(&Facts {
-            model: &running.model,
-            failed: &failed.map(|(unit, _)| unit.to_string()).collect::<Vec<_>>(),
-            sessions: &views::sessions(&in_force, &sessions),
-            stats: &stats,
-            shares: &shares,
-            machine: &self.machine,
-            clock: (
-                doctor::since(self.started),
-                now.saturating_duration_since(self.began),
-            ),
-        })
+        self.doctor.findings(self)
     }
 
     fn file(&self) -> Result<&PathBuf, Problem> {

@@ -1,74 +1,145 @@
 //! What limits or endangers the service, in words: one rule per function, all in [`RULES`].
+//!
+//! | Module | What it has |
+//! | --- | --- |
+//! | `service` | rules about the configuration, the cores, the sessions, the machine |
+//! | `network` | rules about the way to the initiators |
+//! | `space` | the rule about file systems that files grow on, and the look at them |
+//! | `looks` | the machine, and the load of the cores between two looks |
+//! | `hosts`, `tcp` | what the kernel tells of the connections, summed up by host |
 
+mod hosts;
 mod looks;
+mod network;
+mod service;
+mod space;
+mod tcp;
 #[cfg(test)]
 mod tests;
 
-use std::time::{Duration, SystemTime};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use api::event::{Finding, Severity};
 use api::stats::Stats;
 use api::view::Session;
-use config::{CacheMode, Model};
+use config::Model;
 
-pub(crate) use looks::Machine;
-pub(super) use looks::{Looks, Share};
+use hosts::{Host, Network};
+use looks::{Looks, Machine, Share};
+use space::{Room, Space, UnitFile};
 
-/// A core is busy that works for so much of the time.
-const BUSY: f64 = 0.9;
+use super::control::{Daemon, InForce};
+use super::{stats, views};
 
-/// A core has time left that works for no more than this.
-const IDLE: f64 = 0.5;
+/// What the doctor examines with, and what it saw when it last did.
+pub(crate) struct Doctor {
+    machine: Machine,
+    looks: Mutex<Looks>,
+    network: Mutex<Network>,
+    space: Mutex<Space>,
+    /// The start, by the clock of the day and by the clock that nobody sets.
+    started: (SystemTime, Instant),
+}
 
-/// Writes that take longer than this in the mean wait for a medium, not for a processor.
-const SLOW_WRITE_US: u64 = 1000;
+impl Doctor {
+    /// To be called before the process gives up what it may.
+    pub(crate) fn open() -> Self {
+        let began = Instant::now();
+        Self {
+            machine: Machine::look(),
+            looks: Mutex::new(Looks::new(began)),
+            network: Mutex::new(Network::open()),
+            space: Mutex::default(),
+            started: (SystemTime::now(), began),
+        }
+    }
 
-/// Fewer writes than these tell nothing.
-const WRITES_MIN: u64 = 100;
+    /// What limits or endangers the service, now.
+    pub(super) fn findings(&self, daemon: &Daemon) -> Vec<Finding> {
+        let in_force = daemon.in_force();
+        let running = &in_force.running;
+        let stats = stats::stats(daemon);
+        let now = Instant::now();
+        let portals: Vec<_> = running.bound().into_iter().flatten().collect();
+        // Cores that do not answer are no reason to say nothing of the rest.
+        let sessions = daemon.sessions_now().unwrap_or_default();
+        let units = running.model.units().iter().zip(&running.units);
+        let failed = units.filter(|(_, served)| served.store.is_flush_latched());
+        let (started, began) = self.started;
+        examine(&Facts {
+            model: &running.model,
+            failed: &failed.map(|(unit, _)| unit.to_string()).collect::<Vec<_>>(),
+            sessions: &views::sessions(&in_force, &sessions),
+            shares: &locked(&self.looks).shares(now, &stats.cores),
+            stats: &stats,
+            machine: &self.machine,
+            hosts: &locked(&self.network).hosts(now, &portals),
+            room: &locked(&self.space).room(now, || unit_files(&in_force)),
+            clock: (
+                SystemTime::now()
+                    .duration_since(started)
+                    .unwrap_or_default(),
+                now.saturating_duration_since(began),
+            ),
+        })
+    }
+}
 
-/// What the kernel may give a socket at most, so that one connection fills 10 Gbit/s at 1 ms.
-const SOCKET_BYTES_WANTED: u64 = 2 << 20;
+/// A look that panicked has left the one before it.
+fn locked<T>(looks: &Mutex<T>) -> MutexGuard<'_, T> {
+    looks.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
-/// The clock of the day and the time that passed may differ by so much.
-const CLOCK_STEP: Duration = Duration::from_secs(5);
+fn unit_files(in_force: &InForce) -> Vec<UnitFile> {
+    let running = &in_force.running;
+    let units = running.model.units().iter().zip(&running.units);
+    let file = |(unit, served): (&config::Unit, &super::RunningUnit)| {
+        Some(UnitFile {
+            path: unit.store.kind.path()?.to_owned(),
+            size_bytes: served.store.capabilities().size_bytes,
+        })
+    };
+    units.filter_map(file).collect()
+}
 
 /// Everything the rules look at.
-pub(super) struct Facts<'a> {
-    pub(super) model: &'a Model,
+struct Facts<'a> {
+    model: &'a Model,
     /// Units with a failed flush behind them.
-    pub(super) failed: &'a [String],
-    pub(super) sessions: &'a [Session],
-    pub(super) stats: &'a Stats,
-    pub(super) shares: &'a [Share],
-    pub(super) machine: &'a Machine,
+    failed: &'a [String],
+    sessions: &'a [Session],
+    stats: &'a Stats,
+    shares: &'a [Share],
+    machine: &'a Machine,
+    hosts: &'a [Host],
+    room: &'a Room,
     /// How far the clock of the day went since the start, and how much time passed.
-    pub(super) clock: (Duration, Duration),
+    clock: (Duration, Duration),
 }
 
 /// All rules, the gravest first.
-const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 10] = [
-    failed_flushes,
-    warnings_of_the_configuration,
-    busy_cores,
-    short_buffers,
-    full_windows,
-    slow_writes,
-    few_descriptors,
-    small_socket_buffers,
-    broken_rules_and_digests,
-    clock_that_was_set,
+const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 15] = [
+    service::failed_flushes,
+    space::scarce_space,
+    service::warnings_of_the_configuration,
+    network::black_holes,
+    network::lossy_paths,
+    service::busy_cores,
+    service::short_buffers,
+    service::full_windows,
+    network::held_back,
+    network::different_mtus,
+    service::slow_writes,
+    service::few_descriptors,
+    service::small_socket_buffers,
+    service::broken_rules_and_digests,
+    service::clock_that_was_set,
 ];
 
 /// What they find.
-pub(super) fn examine(facts: &Facts<'_>) -> Vec<Finding> {
+fn examine(facts: &Facts<'_>) -> Vec<Finding> {
     RULES.iter().flat_map(|rule| rule(facts)).collect()
-}
-
-/// How far the clock of the day went since then.
-pub(super) fn since(started: SystemTime) -> Duration {
-    SystemTime::now()
-        .duration_since(started)
-        .unwrap_or_default()
 }
 
 fn finding(
@@ -85,221 +156,4 @@ fn finding(
         message: message.into(),
         remedy: remedy.into(),
     }
-}
-
-fn failed_flushes(facts: &Facts<'_>) -> Vec<Finding> {
-    let findings = facts.failed.iter().map(|unit| {
-        finding(
-            Severity::Error,
-            "flush-failed",
-            unit,
-            "a flush of its store failed: data that was answered as written may be lost",
-            "look at the disk and the kernel log, check the data, then restart Tarn",
-        )
-    });
-    findings.collect()
-}
-
-fn warnings_of_the_configuration(facts: &Facts<'_>) -> Vec<Finding> {
-    let warnings = facts.model.warnings();
-    let findings = warnings.iter().map(|warning| {
-        finding(
-            Severity::Warning,
-            "config",
-            "",
-            warning.to_string(),
-            "change the configuration, if it is not meant",
-        )
-    });
-    findings.collect()
-}
-
-/// A session stays on its core: one that is busy while others are not has the wrong sessions.
-fn busy_cores(facts: &Facts<'_>) -> Vec<Finding> {
-    let is_full = facts.shares.iter().all(|share| share.busy >= BUSY);
-    if is_full && !facts.shares.is_empty() {
-        return vec![finding(
-            Severity::Warning,
-            "cores-busy",
-            "",
-            format!("all {} cores are busy all the time", facts.shares.len()),
-            "give Tarn more cores ([server] cores), or another machine",
-        )];
-    }
-    let is_somewhere_idle = facts.shares.iter().any(|share| share.busy <= IDLE);
-    let busy = facts.shares.iter().filter(|share| share.busy >= BUSY);
-    let findings = busy.filter(|_| is_somewhere_idle).map(|share| {
-        let percent = share.busy * 100.0;
-        let (code, what, remedy) = if share.sessions <= 1 {
-            (
-                "one-session",
-                "one session".to_owned(),
-                "let the initiator open several sessions (node.session.nr_sessions, multipath)",
-            )
-        } else {
-            (
-                "core-busy",
-                format!("{} sessions", share.sessions),
-                "end one of them (tarn session rm): it comes back to a core with fewer",
-            )
-        };
-        finding(
-            Severity::Warning,
-            code,
-            format!("core {}", share.core),
-            format!("it is busy {percent:.0} % of the time with {what}, and other cores are not"),
-            remedy,
-        )
-    });
-    findings.collect()
-}
-
-fn short_buffers(facts: &Facts<'_>) -> Vec<Finding> {
-    let starved = facts.shares.iter().filter(|share| share.starved > 0);
-    let findings = starved.map(|share| {
-        finding(
-            Severity::Warning,
-            "buffers-short",
-            format!("core {}", share.core),
-            format!("{} commands had to wait for buffers of late", share.starved),
-            "raise pool_per_core_bytes in [limits] and restart Tarn, or lower queue_depth",
-        )
-    });
-    findings.collect()
-}
-
-/// An initiator that has as much under way as it may waits for us, not for its own work.
-fn full_windows(facts: &Facts<'_>) -> Vec<Finding> {
-    let full = facts
-        .sessions
-        .iter()
-        .filter(|session| session.window > 1 && session.commands >= session.window);
-    let findings = full.map(|session| {
-        finding(
-            Severity::Info,
-            "window-full",
-            session.initiator.clone(),
-            format!(
-                "session {} has {} commands under way, as many as it may",
-                session.id, session.commands
-            ),
-            "raise queue_depth in [limits] if the disks are fast enough, or ask for less",
-        )
-    });
-    findings.collect()
-}
-
-fn slow_writes(facts: &Facts<'_>) -> Vec<Finding> {
-    let uncached = facts.model.units().iter().filter(|unit| {
-        unit.store.kind.path().is_some() && unit.store.cache != CacheMode::Writeback
-    });
-    let findings = uncached.filter_map(|unit| {
-        let name = unit.to_string();
-        let series = facts.stats.series.iter().filter(|one| one.lun == name);
-        let (count, latency_us) = series.fold((0, 0), |(count, latency_us), one| {
-            (count + one.write.count, latency_us + one.write.latency_us)
-        });
-        let mean_us = (count >= WRITES_MIN).then(|| latency_us / count)?;
-        (mean_us > SLOW_WRITE_US).then(|| {
-            finding(
-                Severity::Info,
-                "write-cache",
-                name,
-                format!(
-                    "a write takes {}.{} ms in the mean, because cache = {} waits for the medium",
-                    mean_us / 1000,
-                    mean_us % 1000 / 100,
-                    unit.store.cache.as_str()
-                ),
-                "cache = writeback, if its initiators flush what must not be lost (most do)",
-            )
-        })
-    });
-    findings.collect()
-}
-
-fn few_descriptors(facts: &Facts<'_>) -> Vec<Finding> {
-    let sessions = u64::from(facts.model.limits().sessions_max);
-    // Each session may have several connections; rings, stores and the administration have theirs.
-    let wanted = sessions + facts.model.units().len() as u64 + 512;
-    let Some(most) = facts.machine.descriptors_max.filter(|most| *most < wanted) else {
-        return Vec::new();
-    };
-    vec![finding(
-        Severity::Warning,
-        "descriptors",
-        "",
-        format!("this process may open {most} files, and sessions_max asks for {wanted}"),
-        "raise LimitNOFILE of the service (ulimit -n), or lower sessions_max",
-    )]
-}
-
-fn small_socket_buffers(facts: &Facts<'_>) -> Vec<Finding> {
-    let sides = [
-        ("net.ipv4.tcp_rmem", facts.machine.receive_max_bytes),
-        ("net.ipv4.tcp_wmem", facts.machine.send_max_bytes),
-    ];
-    let small = sides.into_iter().filter_map(|(name, bytes)| {
-        let bytes = bytes.filter(|bytes| *bytes < SOCKET_BYTES_WANTED)?;
-        Some(finding(
-            Severity::Warning,
-            "socket-buffers",
-            name,
-            format!(
-                "the kernel gives a connection {} KiB at most; fast or long networks need more",
-                bytes / 1024
-            ),
-            format!("sysctl -w {name}='4096 131072 16777216'"),
-        ))
-    });
-    small.collect()
-}
-
-fn broken_rules_and_digests(facts: &Facts<'_>) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for session in facts.sessions {
-        if session.violations > 0 {
-            findings.push(finding(
-                Severity::Warning,
-                "violations",
-                session.initiator.clone(),
-                format!(
-                    "it broke the protocol {} times in session {}",
-                    session.violations, session.id
-                ),
-                "look into the log, and for an update of the initiator",
-            ));
-        }
-        if session.data_digest {
-            findings.push(finding(
-                Severity::Info,
-                "digests",
-                session.initiator.clone(),
-                format!(
-                    "session {} has digests of data: a 4 KiB read takes some three times the instructions",
-                    session.id
-                ),
-                "leave them to networks that are not trusted to keep data whole",
-            ));
-        }
-    }
-    findings
-}
-
-fn clock_that_was_set(facts: &Facts<'_>) -> Vec<Finding> {
-    let (clock, passed) = facts.clock;
-    let off = clock.abs_diff(passed);
-    if off < CLOCK_STEP {
-        return Vec::new();
-    }
-    vec![finding(
-        Severity::Info,
-        "clock",
-        "",
-        format!(
-            "the clock was set by {} s since Tarn began: times of events and revisions jump there",
-            off.as_secs()
-        ),
-        "have the clock kept by NTP; nothing else depends on it",
-    )]
 }

@@ -29,7 +29,7 @@ mod traces;
 mod views;
 
 pub(crate) use control::{Daemon, Parts};
-pub(crate) use doctor::Machine;
+pub(crate) use doctor::Doctor;
 pub(crate) use events::Events;
 pub(crate) use open::{bind, open_store};
 pub(crate) use running::{PortNumbers, Running, RunningListener, RunningUnit, unit_plan};

@@ -1,6 +1,6 @@
 //! What runs: the model and what each part of it is in the data plane.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -9,9 +9,10 @@ use scsi::{Identity, Profile, TargetPort};
 use store::SharedStore;
 use target::{PortPlan, PortalIndex, TargetIndex, TargetPlan, UnitIndex, UnitPlan};
 
+use crate::StartError;
 use crate::access::{ModelPolicy, Rules};
 use crate::secret::Secrets;
-use crate::state::UnitIdentity;
+use crate::state::{PortName, State, UnitIdentity};
 
 /// PROTOCOL IDENTIFIER and version descriptor of iSCSI.
 ///
@@ -58,25 +59,19 @@ pub(crate) struct RunningListener {
     pub(crate) bound: SocketAddr,
 }
 
-/// The relative target port identifiers. A port keeps its number while Tarn runs, and the number
-/// of one that is gone is not given to another: reservations name ports by it.
+/// The relative target port identifiers, kept in the state directory: reservations name ports by
+/// them, also after a restart.
 ///
-/// Spec: SPC-4, relative target port identifier.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct PortNumbers {
-    /// By folded name of the target and target portal group tag.
-    given: BTreeMap<(String, u16), u16>,
-}
+/// Spec: SPC-5, relative target port identifier.
+#[derive(Clone, Debug)]
+pub(crate) struct PortNumbers(BTreeMap<PortName, u16>);
 
 impl PortNumbers {
-    /// Numbers every port of the model that has none.
-    pub(crate) fn number(&mut self, model: &Model) {
-        for target in model.targets() {
-            for tag in tags(target) {
-                let next = self.given.values().max().map_or(1, |last| last + 1);
-                self.given.entry(key(target, tag)).or_insert(next);
-            }
-        }
+    /// Of every port of the model; one that has no number yet gets one.
+    pub(crate) fn of_model(model: &Model, state: &State) -> Result<Self, StartError> {
+        let targets = model.targets().iter();
+        let names = targets.flat_map(|target| tags(target).into_iter().map(|tag| key(target, tag)));
+        Ok(Self(state.port_numbers(&names.collect())?))
     }
 
     /// The ports of a target, one for each portal group.
@@ -84,7 +79,7 @@ impl PortNumbers {
         tags(target)
             .into_iter()
             .filter_map(|portal_group_tag| {
-                let relative_id = *self.given.get(&key(target, portal_group_tag))?;
+                let relative_id = *self.0.get(&key(target, portal_group_tag))?;
                 Some(PortPlan {
                     portal_group_tag,
                     relative_id,
@@ -94,19 +89,13 @@ impl PortNumbers {
     }
 }
 
-fn key(target: &config::Target, tag: u16) -> (String, u16) {
+fn key(target: &config::Target, tag: u16) -> PortName {
     (target.name.as_str().to_ascii_lowercase(), tag)
 }
 
-fn tags(target: &config::Target) -> Vec<u16> {
-    let mut tags: Vec<u16> = target
-        .portals
-        .iter()
-        .map(|portal| portal.group_tag)
-        .collect();
-    tags.sort_unstable();
-    tags.dedup();
-    tags
+fn tags(target: &config::Target) -> BTreeSet<u16> {
+    let portals = target.portals.iter();
+    portals.map(|portal| portal.group_tag).collect()
 }
 
 impl Running {

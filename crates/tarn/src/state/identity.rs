@@ -1,4 +1,5 @@
-//! The ledger of identities: which unit has which serial number and NAA designator.
+//! The ledger of identities: which unit has which serial number and NAA designator, and which
+//! target port has which number.
 
 use std::io;
 use std::path::Path;
@@ -6,6 +7,7 @@ use std::path::Path;
 use config::{Naa, Serial, Unit};
 use serde::{Deserialize, Serialize};
 
+use super::ports::Ports;
 use crate::StartError;
 use crate::locate::{FileMark, Location};
 
@@ -18,6 +20,8 @@ pub(super) struct Ledger {
     version: u32,
     #[serde(default, rename = "unit", skip_serializing_if = "Vec::is_empty")]
     records: Vec<Record>,
+    #[serde(default, skip_serializing_if = "Ports::is_empty")]
+    pub(super) port: Ports,
 }
 
 /// One identity and how its unit is found again: by the `id` of a configuration file, or else by
@@ -51,6 +55,7 @@ impl Ledger {
             return Ok(Self {
                 version: VERSION,
                 records: Vec::new(),
+                port: Ports::default(),
             });
         }
         let foreign = |problem| StartError::StateForeign {
@@ -80,7 +85,7 @@ impl Ledger {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.records.is_empty()
+        self.records.is_empty() && self.port.is_empty()
     }
 
     /// The text of the file.

@@ -91,6 +91,27 @@ fn an_identity_is_made_once() {
 }
 
 #[test]
+fn a_port_has_its_number_again_after_a_restart() {
+    let world = World::new();
+    world.make("a");
+    world.naa("a");
+    let port = |target: &str| (target.to_owned(), 1);
+    let both = BTreeSet::from([port("t1"), port("t2")]);
+    let first = world.state.port_numbers(&both).unwrap();
+    let again = State::open(world.state.directory().to_owned()).unwrap();
+    let more = BTreeSet::from([port("t0"), port("t2")]);
+    let second = again.port_numbers(&more).unwrap();
+    assert_eq!(second[&port("t2")], first[&port("t2")]);
+    assert!(!first.values().any(|number| *number == second[&port("t0")]));
+    world.naa("a");
+    assert_eq!(
+        again.port_numbers(&both).unwrap(),
+        first,
+        "kept beside the units"
+    );
+}
+
+#[test]
 fn a_moved_image_keeps_its_identity_and_its_old_place_is_free() {
     let world = World::new();
     world.make("a");

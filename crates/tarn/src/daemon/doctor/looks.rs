@@ -10,7 +10,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// What the machine allows, found out once, before anything is out of reach.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Machine {
+pub(super) struct Machine {
     /// The greatest receive buffer of a TCP socket, if the kernel tells.
     pub(super) receive_max_bytes: Option<u64>,
     /// The same of the send buffer.
@@ -21,7 +21,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Of this process.
-    pub(crate) fn look() -> Self {
+    pub(super) fn look() -> Self {
         // Spec: tcp(7); the third number is the most that autotuning gives.
         let most = |name: &str| {
             let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
@@ -37,7 +37,7 @@ impl Machine {
 
 /// How busy each core was of late.
 #[derive(Debug)]
-pub(in crate::daemon) struct Looks {
+pub(super) struct Looks {
     last: Look,
     shares: Vec<Share>,
 }
@@ -51,7 +51,7 @@ struct Look {
 
 /// A core between two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(in crate::daemon) struct Share {
+pub(super) struct Share {
     pub(super) core: u32,
     pub(super) sessions: u32,
     /// Of the time, from 0 to 1.
@@ -62,7 +62,7 @@ pub(in crate::daemon) struct Share {
 
 impl Looks {
     /// Nothing has been counted yet.
-    pub(in crate::daemon) fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant) -> Self {
         Self {
             last: Look {
                 at: now,
@@ -73,7 +73,7 @@ impl Looks {
     }
 
     /// The shares between the last look and now, or those before if that was only just.
-    pub(in crate::daemon) fn shares(&mut self, now: Instant, cores: &[Core]) -> Vec<Share> {
+    pub(super) fn shares(&mut self, now: Instant, cores: &[Core]) -> Vec<Share> {
         let passed = now.saturating_duration_since(self.last.at);
         if passed >= LOOK_EVERY {
             let before = |core: &Core| self.last.cores.iter().find(|old| old.core == core.core);

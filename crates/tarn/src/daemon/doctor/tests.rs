@@ -70,6 +70,8 @@ struct Given {
     stats: Stats,
     shares: Vec<Share>,
     machine: Machine,
+    hosts: Vec<Host>,
+    room: Room,
     clock: (Duration, Duration),
 }
 
@@ -86,6 +88,11 @@ impl Given {
                 send_max_bytes: Some(4 << 20),
                 descriptors_max: Some(1 << 20),
             },
+            hosts: vec![host()],
+            room: Room {
+                systems: vec![file_system(900, 5000)],
+                is_late: false,
+            },
             clock: (Duration::from_secs(100), Duration::from_secs(101)),
         }
     }
@@ -98,9 +105,45 @@ impl Given {
             stats: &self.stats,
             shares: &self.shares,
             machine: &self.machine,
+            hosts: &self.hosts,
+            room: &self.room,
             clock: self.clock,
         });
         findings.into_iter().map(|one| one.code).collect()
+    }
+}
+
+/// One with jumbo frames all the way.
+fn host() -> Host {
+    let narrowest = tcp::Connection {
+        peer: "192.0.2.1:5000".parse().unwrap(),
+        segment_bytes: 8948,
+        own_segment_bytes: 8960,
+        path_mtu: 9000,
+        timeouts: 0,
+        counts: tcp::Counts::default(),
+    };
+    Host {
+        address: narrowest.peer.ip(),
+        narrowest,
+        timeouts: 0,
+        counts: tcp::Counts {
+            segments: 100_000,
+            again: 3,
+            busy_us: 1_000_000,
+            window_us: 1000,
+            buffer_us: 1000,
+        },
+    }
+}
+
+/// One of 1000 bytes.
+fn file_system(free_bytes: u64, promised_bytes: u64) -> space::FileSystem {
+    space::FileSystem {
+        path: "/srv/a.img".into(),
+        free_bytes,
+        size_bytes: 1000,
+        promised_bytes,
     }
 }
 
@@ -116,7 +159,7 @@ fn share(core: u32, sessions: u32, busy: f64, starved: u64) -> Share {
 #[test]
 fn each_rule_finds_what_it_is_for_and_nothing_else() {
     type Change = fn(&mut Given);
-    let cases: [(Change, &[&str]); 14] = [
+    let cases: [(Change, &[&str]); 25] = [
         (|_| {}, &[]),
         (|given| given.failed.push("a".to_owned()), &["flush-failed"]),
         (|given| given.model = model(""), &["config"]),
@@ -165,6 +208,44 @@ fn each_rule_finds_what_it_is_for_and_nothing_else() {
             |given| given.sessions.push(session(0, 2, true)),
             &["violations", "digests"],
         ),
+        (
+            |given| given.hosts[0].narrowest.segment_bytes = 1448,
+            &["mtu"],
+        ),
+        (|given| given.hosts[0].timeouts = 4, &["unanswered"]),
+        (
+            |given| given.hosts[0].counts.again = 1100,
+            &["retransmissions"],
+        ),
+        // Few, or few of many.
+        (|given| given.hosts[0].counts.again = 900, &[]),
+        (
+            |given| given.hosts[0].counts.window_us = 400_000,
+            &["receive-window"],
+        ),
+        (
+            |given| given.hosts[0].counts.buffer_us = 400_000,
+            &["send-buffer"],
+        ),
+        // Nothing much was sent.
+        (
+            |given| {
+                given.hosts[0].counts.busy_us = 400_000;
+                given.hosts[0].counts.buffer_us = 400_000;
+            },
+            &[],
+        ),
+        (
+            |given| given.room.systems.push(file_system(100, 101)),
+            &["space"],
+        ),
+        // What is promised is there.
+        (|given| given.room.systems.push(file_system(10, 10)), &[]),
+        (
+            |given| given.room.systems.push(file_system(10, 11)),
+            &["space"],
+        ),
+        (|given| given.room.is_late = true, &["file-system"]),
     ];
     for (number, (change, expected)) in cases.into_iter().enumerate() {
         let mut given = Given::quiet();
@@ -187,12 +268,17 @@ fn the_codes_are_documented() {
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
         .collect();
-    let rules = include_str!("../doctor.rs");
+    let rules = [
+        include_str!("service.rs"),
+        include_str!("network.rs"),
+        include_str!("space.rs"),
+    ]
+    .concat();
     let given: Vec<&str> = documented
         .iter()
         .copied()
         .filter(|code| rules.contains(&format!("\"{code}\",")))
         .collect();
     assert_eq!(given, documented);
-    assert_eq!(documented.len(), 13);
+    assert_eq!(documented.len(), 20);
 }

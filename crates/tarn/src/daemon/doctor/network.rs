@@ -1,0 +1,155 @@
+//! Rules about the network between initiators and the daemon.
+
+use api::event::{Finding, Severity};
+
+use super::hosts::Host;
+use super::{Facts, finding};
+
+/// IP and TCP headers with all options take some of an MTU, more on one side than on the other.
+const HEADERS_BYTES: u32 = 72;
+
+/// A segment of an Ethernet that knows no jumbo frames.
+const ORDINARY_SEGMENT_BYTES: u32 = 1460;
+
+/// What jumbo frames carry. The loopback interface has room for more, and TCP does not always use
+/// it: a segment is at most half the receive window.
+const JUMBO_SEGMENT_BYTES: u32 = 8960;
+
+/// As often as this in a row a segment is not lost by chance.
+const TIMEOUTS: u8 = 3;
+
+/// Of the segments, sent again: more than this costs throughput.
+const AGAIN: f64 = 0.01;
+
+/// Fewer segments that were sent again tell nothing.
+const AGAIN_MIN: u32 = 50;
+
+/// Of the time with data to send: more than this held back by a full buffer or window counts.
+const HELD: f64 = 0.3;
+
+/// Less time with data to send tells nothing.
+const BUSY_MIN_US: u64 = 500_000;
+
+/// Segments to a host are smaller than this side's MTU allows.
+pub(super) fn different_mtus(facts: &Facts<'_>) -> Vec<Finding> {
+    let narrow = facts.hosts.iter().filter(|host| {
+        let connection = &host.narrowest;
+        let own = connection.own_segment_bytes.min(JUMBO_SEGMENT_BYTES);
+        connection.segment_bytes + HEADERS_BYTES < own
+    });
+    let findings = narrow.map(|host| {
+        let connection = &host.narrowest;
+        let (segment, own) = (connection.segment_bytes, connection.own_segment_bytes);
+        let is_path = connection.path_mtu < connection.own_segment_bytes;
+        let who = if is_path {
+            format!("the path to it has an MTU of {}", connection.path_mtu)
+        } else {
+            "its own MTU, or one on the way, is smaller".to_owned()
+        };
+        finding(
+            Severity::Info,
+            "mtu",
+            host.address.to_string(),
+            format!("segments carry {segment} bytes where {own} were possible: {who}"),
+            "give all interfaces and switches on the way the same MTU",
+        )
+    });
+    findings.collect()
+}
+
+/// The same segment is lost again and again, and it is a large one: the signature of a switch that
+/// drops jumbo frames in silence.
+pub(super) fn black_holes(facts: &Facts<'_>) -> Vec<Finding> {
+    let lost = facts.hosts.iter().filter(|host| host.timeouts >= TIMEOUTS);
+    let findings = lost.map(|host| {
+        let segment = host.narrowest.segment_bytes;
+        let (what, remedy) = if segment > ORDINARY_SEGMENT_BYTES {
+            (
+                format!("segments of {segment} bytes, perhaps more than the network carries"),
+                format!(
+                    "try ping -M do -s {segment} {}; give all on the way the same MTU",
+                    host.address
+                ),
+            )
+        } else {
+            (
+                "and nothing comes back".to_owned(),
+                "look whether the host is up and the network to it whole".to_owned(),
+            )
+        };
+        finding(
+            Severity::Warning,
+            "unanswered",
+            host.address.to_string(),
+            format!(
+                "the same data was sent {} times in vain: {what}",
+                host.timeouts
+            ),
+            remedy,
+        )
+    });
+    findings.collect()
+}
+
+pub(super) fn lossy_paths(facts: &Facts<'_>) -> Vec<Finding> {
+    let share = |host: &Host| f64::from(host.counts.again) / f64::from(host.counts.segments.max(1));
+    let lossy = facts
+        .hosts
+        .iter()
+        .filter(|host| host.counts.again >= AGAIN_MIN && share(host) > AGAIN);
+    let findings = lossy.map(|host| {
+        finding(
+            Severity::Warning,
+            "retransmissions",
+            host.address.to_string(),
+            format!(
+                "{} of {} segments of late were sent again: the network loses some",
+                host.counts.again, host.counts.segments
+            ),
+            "look for errors and drops of cards and switch ports (ip -s link, ethtool -S), and for MTUs that differ",
+        )
+    });
+    findings.collect()
+}
+
+/// Why TCP does not send what there is to send.
+pub(super) fn held_back(facts: &Facts<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for host in facts.hosts {
+        let counts = &host.counts;
+        let of_the_time = |held_us: u64| held_us as f64 / counts.busy_us as f64;
+        let causes = [
+            (
+                counts.window_us,
+                "receive-window",
+                "its receive window was full",
+                "raise the receive buffers of the initiator (net.ipv4.tcp_rmem), or give it more time for what it gets",
+            ),
+            (
+                counts.buffer_us,
+                "send-buffer",
+                "the send buffer of this side was full",
+                "sysctl -w net.ipv4.tcp_wmem='4096 131072 16777216'",
+            ),
+        ];
+        if counts.busy_us < BUSY_MIN_US {
+            continue;
+        }
+        for (held_us, code, what, remedy) in causes {
+            let share = of_the_time(held_us);
+            if share > HELD {
+                findings.push(finding(
+                    Severity::Info,
+                    code,
+                    host.address.to_string(),
+                    format!(
+                        "data waited because {what} for {:.0} % of the time",
+                        share * 100.0
+                    ),
+                    remedy,
+                ));
+            }
+        }
+    }
+    findings
+}

@@ -1,0 +1,243 @@
+//! Rules about the service and its configuration, load and machine.
+
+use std::time::Duration;
+
+use api::event::{Finding, Severity};
+use config::CacheMode;
+
+use super::{Facts, finding};
+
+/// A core is busy that works for so much of the time.
+const BUSY: f64 = 0.9;
+
+/// A core has time left that works for no more than this.
+const IDLE: f64 = 0.5;
+
+/// Writes that take longer than this in the mean wait for a medium, not for a processor.
+const SLOW_WRITE_US: u64 = 1000;
+
+/// Fewer writes than these tell nothing.
+const WRITES_MIN: u64 = 100;
+
+/// What the kernel may give a socket at most, so that one connection fills 10 Gbit/s at 1 ms.
+const SOCKET_BYTES_WANTED: u64 = 2 << 20;
+
+/// The clock of the day and the time that passed may differ by so much.
+const CLOCK_STEP: Duration = Duration::from_secs(5);
+
+pub(super) fn failed_flushes(facts: &Facts<'_>) -> Vec<Finding> {
+    let findings = facts.failed.iter().map(|unit| {
+        finding(
+            Severity::Error,
+            "flush-failed",
+            unit,
+            "a flush of its store failed: data that was answered as written may be lost",
+            "look at the disk and the kernel log, check the data, then restart Tarn",
+        )
+    });
+    findings.collect()
+}
+
+pub(super) fn warnings_of_the_configuration(facts: &Facts<'_>) -> Vec<Finding> {
+    let warnings = facts.model.warnings();
+    let findings = warnings.iter().map(|warning| {
+        finding(
+            Severity::Warning,
+            "config",
+            "",
+            warning.to_string(),
+            "change the configuration, if it is not meant",
+        )
+    });
+    findings.collect()
+}
+
+/// A session stays on its core: one that is busy while others are not has the wrong sessions.
+pub(super) fn busy_cores(facts: &Facts<'_>) -> Vec<Finding> {
+    let is_full = facts.shares.iter().all(|share| share.busy >= BUSY);
+    if is_full && !facts.shares.is_empty() {
+        return vec![finding(
+            Severity::Warning,
+            "cores-busy",
+            "",
+            format!("all {} cores are busy all the time", facts.shares.len()),
+            "give Tarn more cores ([server] cores), or another machine",
+        )];
+    }
+    let is_somewhere_idle = facts.shares.iter().any(|share| share.busy <= IDLE);
+    let busy = facts.shares.iter().filter(|share| share.busy >= BUSY);
+    let findings = busy.filter(|_| is_somewhere_idle).map(|share| {
+        let percent = share.busy * 100.0;
+        let (code, what, remedy) = if share.sessions <= 1 {
+            (
+                "one-session",
+                "one session".to_owned(),
+                "let the initiator open several sessions (node.session.nr_sessions, multipath)",
+            )
+        } else {
+            (
+                "core-busy",
+                format!("{} sessions", share.sessions),
+                "end one of them (tarn session rm): it comes back to a core with fewer",
+            )
+        };
+        finding(
+            Severity::Warning,
+            code,
+            format!("core {}", share.core),
+            format!("it is busy {percent:.0} % of the time with {what}, and other cores are not"),
+            remedy,
+        )
+    });
+    findings.collect()
+}
+
+pub(super) fn short_buffers(facts: &Facts<'_>) -> Vec<Finding> {
+    let starved = facts.shares.iter().filter(|share| share.starved > 0);
+    let findings = starved.map(|share| {
+        finding(
+            Severity::Warning,
+            "buffers-short",
+            format!("core {}", share.core),
+            format!("{} commands had to wait for buffers of late", share.starved),
+            "raise pool_per_core_bytes in [limits] and restart Tarn, or lower queue_depth",
+        )
+    });
+    findings.collect()
+}
+
+/// An initiator that has as much under way as it may waits for us, not for its own work.
+pub(super) fn full_windows(facts: &Facts<'_>) -> Vec<Finding> {
+    let full = facts
+        .sessions
+        .iter()
+        .filter(|session| session.window > 1 && session.commands >= session.window);
+    let findings = full.map(|session| {
+        finding(
+            Severity::Info,
+            "window-full",
+            session.initiator.clone(),
+            format!(
+                "session {} has {} commands under way, as many as it may",
+                session.id, session.commands
+            ),
+            "raise queue_depth in [limits] if the disks are fast enough, or ask for less",
+        )
+    });
+    findings.collect()
+}
+
+pub(super) fn slow_writes(facts: &Facts<'_>) -> Vec<Finding> {
+    let uncached = facts.model.units().iter().filter(|unit| {
+        unit.store.kind.path().is_some() && unit.store.cache != CacheMode::Writeback
+    });
+    let findings = uncached.filter_map(|unit| {
+        let name = unit.to_string();
+        let series = facts.stats.series.iter().filter(|one| one.lun == name);
+        let (count, latency_us) = series.fold((0, 0), |(count, latency_us), one| {
+            (count + one.write.count, latency_us + one.write.latency_us)
+        });
+        let mean_us = (count >= WRITES_MIN).then(|| latency_us / count)?;
+        (mean_us > SLOW_WRITE_US).then(|| {
+            finding(
+                Severity::Info,
+                "write-cache",
+                name,
+                format!(
+                    "a write takes {}.{} ms in the mean, because cache = {} waits for the medium",
+                    mean_us / 1000,
+                    mean_us % 1000 / 100,
+                    unit.store.cache.as_str()
+                ),
+                "cache = writeback, if its initiators flush what must not be lost (most do)",
+            )
+        })
+    });
+    findings.collect()
+}
+
+pub(super) fn few_descriptors(facts: &Facts<'_>) -> Vec<Finding> {
+    let sessions = u64::from(facts.model.limits().sessions_max);
+    // Each session may have several connections; rings, stores and the administration have theirs.
+    let wanted = sessions + facts.model.units().len() as u64 + 512;
+    let Some(most) = facts.machine.descriptors_max.filter(|most| *most < wanted) else {
+        return Vec::new();
+    };
+    vec![finding(
+        Severity::Warning,
+        "descriptors",
+        "",
+        format!("this process may open {most} files, and sessions_max asks for {wanted}"),
+        "raise LimitNOFILE of the service (ulimit -n), or lower sessions_max",
+    )]
+}
+
+pub(super) fn small_socket_buffers(facts: &Facts<'_>) -> Vec<Finding> {
+    let sides = [
+        ("net.ipv4.tcp_rmem", facts.machine.receive_max_bytes),
+        ("net.ipv4.tcp_wmem", facts.machine.send_max_bytes),
+    ];
+    let small = sides.into_iter().filter_map(|(name, bytes)| {
+        let bytes = bytes.filter(|bytes| *bytes < SOCKET_BYTES_WANTED)?;
+        Some(finding(
+            Severity::Warning,
+            "socket-buffers",
+            name,
+            format!(
+                "the kernel gives a connection {} KiB at most; fast or long networks need more",
+                bytes / 1024
+            ),
+            format!("sysctl -w {name}='4096 131072 16777216'"),
+        ))
+    });
+    small.collect()
+}
+
+pub(super) fn broken_rules_and_digests(facts: &Facts<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for session in facts.sessions {
+        if session.violations > 0 {
+            findings.push(finding(
+                Severity::Warning,
+                "violations",
+                session.initiator.clone(),
+                format!(
+                    "it broke the protocol {} times in session {}",
+                    session.violations, session.id
+                ),
+                "look into the log, and for an update of the initiator",
+            ));
+        }
+        if session.data_digest {
+            findings.push(finding(
+                Severity::Info,
+                "digests",
+                session.initiator.clone(),
+                format!(
+                    "session {} has digests of data: a 4 KiB read takes some three times the instructions",
+                    session.id
+                ),
+                "leave them to networks that are not trusted to keep data whole",
+            ));
+        }
+    }
+    findings
+}
+
+pub(super) fn clock_that_was_set(facts: &Facts<'_>) -> Vec<Finding> {
+    let (clock, passed) = facts.clock;
+    let off = clock.abs_diff(passed);
+    if off < CLOCK_STEP {
+        return Vec::new();
+    }
+    vec![finding(
+        Severity::Info,
+        "clock",
+        "",
+        format!(
+            "the clock was set by {} s since Tarn began: times of events and revisions jump there",
+            off.as_secs()
+        ),
+        "have the clock kept by NTP; nothing else depends on it",
+    )]
+}

@@ -1,0 +1,235 @@
+//! The file systems that files of units grow on.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use api::event::{Finding, Severity};
+
+use super::{Facts, finding};
+
+/// Between two looks, at least.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// A file system answers sooner, or its server is gone.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// With less than this free, of the whole, it is worth a warning.
+const SHORT: f64 = 0.2;
+
+/// With less than this free, of the whole, it will not be long.
+const ALMOST_FULL: f64 = 0.05;
+
+/// The unit of `st_blocks`, whatever the file system's blocks are.
+///
+/// Spec: stat(2).
+const STAT_BLOCK_BYTES: u64 = 512;
+
+/// A file of a unit, and how large it may become.
+#[derive(Clone, Debug)]
+pub(super) struct UnitFile {
+    pub(super) path: PathBuf,
+    pub(super) size_bytes: u64,
+}
+
+/// A file system, and what its files may still take of it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct FileSystem {
+    /// One of the files on it.
+    pub(super) path: PathBuf,
+    /// What others than root may still write.
+    pub(super) free_bytes: u64,
+    pub(super) size_bytes: u64,
+    /// What its files have not taken yet of the sizes that they show.
+    pub(super) promised_bytes: u64,
+}
+
+/// The answers so far.
+#[derive(Debug, Default)]
+pub(super) struct Space {
+    last: Option<Instant>,
+    /// A look that has not ended. A file system whose server is gone may hold its thread for ever;
+    /// there is never a second one.
+    under_way: Option<Receiver<Vec<FileSystem>>>,
+    known: Vec<FileSystem>,
+}
+
+/// What is known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Room {
+    pub(super) systems: Vec<FileSystem>,
+    /// A file system does not answer.
+    pub(super) is_late: bool,
+}
+
+impl Space {
+    /// The file systems of the files, as of now or of a moment ago.
+    pub(super) fn room(&mut self, now: Instant, files: impl FnOnce() -> Vec<UnitFile>) -> Room {
+        let is_due = |last: Instant| now.saturating_duration_since(last) >= LOOK_EVERY;
+        if self.under_way.is_none() && self.last.is_none_or(is_due) {
+            self.last = Some(now);
+            self.under_way = begin(files());
+        }
+        Room {
+            is_late: self.wait(),
+            systems: self.known.clone(),
+        }
+    }
+
+    /// Whether the look under way is late. One that was late before is not waited for.
+    fn wait(&mut self) -> bool {
+        let Some(under_way) = &self.under_way else {
+            return false;
+        };
+        let is_new = self.last.is_some_and(|last| last.elapsed() < PATIENCE);
+        let answer = if is_new {
+            under_way.recv_timeout(PATIENCE)
+        } else {
+            under_way.try_recv().map_err(|error| match error {
+                TryRecvError::Empty => RecvTimeoutError::Timeout,
+                TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+            })
+        };
+        match answer {
+            Ok(systems) => self.known = systems,
+            Err(RecvTimeoutError::Timeout) => return true,
+            Err(RecvTimeoutError::Disconnected) => {}
+        }
+        self.under_way = None;
+        false
+    }
+}
+
+/// Looks in a thread that can be left behind.
+fn begin(files: Vec<UnitFile>) -> Option<Receiver<Vec<FileSystem>>> {
+    if files.is_empty() {
+        return None;
+    }
+    let (answer, answered) = channel();
+    let look = move || {
+        // Nobody waits any more when the daemon has ended.
+        let _gone = answer.send(look(&files));
+    };
+    let thread = thread::Builder::new().name("space".to_owned()).spawn(look);
+    thread.ok().map(|_detached| answered)
+}
+
+/// Files that cannot be reached, or are none, are left out.
+fn look(files: &[UnitFile]) -> Vec<FileSystem> {
+    let mut systems: BTreeMap<u64, FileSystem> = BTreeMap::new();
+    for file in files {
+        let Ok(metadata) = fs::metadata(&file.path) else {
+            continue;
+        };
+        if !metadata.is_file() {
+            continue;
+        }
+        let Ok(system) = rustix::fs::statvfs(&file.path) else {
+            continue;
+        };
+        let taken = metadata.blocks().saturating_mul(STAT_BLOCK_BYTES);
+        let entry = systems.entry(metadata.dev()).or_insert_with(|| FileSystem {
+            path: file.path.clone(),
+            free_bytes: system.f_bavail.saturating_mul(system.f_frsize),
+            size_bytes: system.f_blocks.saturating_mul(system.f_frsize),
+            promised_bytes: 0,
+        });
+        entry.promised_bytes += file.size_bytes.saturating_sub(taken);
+    }
+    systems.into_values().collect()
+}
+
+/// Thin files may take more than there is. That alone is how thin files are used; it counts when
+/// there is little left.
+pub(super) fn scarce_space(facts: &Facts<'_>) -> Vec<Finding> {
+    let mut findings: Vec<_> = facts.room.systems.iter().filter_map(scarce).collect();
+    if facts.room.is_late {
+        findings.push(finding(
+            Severity::Warning,
+            "file-system",
+            "",
+            "a file system with files of units does not answer a question for its free space",
+            "look at the kernel log, and at the server if it is a network's",
+        ));
+    }
+    findings
+}
+
+fn scarce(system: &FileSystem) -> Option<Finding> {
+    let free = system.free_bytes as f64 / system.size_bytes.max(1) as f64;
+    if system.promised_bytes <= system.free_bytes || free >= SHORT {
+        return None;
+    }
+    let severity = if free < ALMOST_FULL {
+        Severity::Error
+    } else {
+        Severity::Warning
+    };
+    Some(finding(
+        severity,
+        "space",
+        system.path.display().to_string(),
+        format!(
+            "its file system has {} MiB free ({:.0} %), and the thin files on it may take {} MiB more: writes will fail then",
+            system.free_bytes >> 20,
+            free * 100.0,
+            system.promised_bytes >> 20
+        ),
+        "make room, or let initiators give back what they do not use (discard)",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn thin_files_of_a_file_system_are_counted_together() {
+        let scratch = Scratch::new();
+        let file = |name: &str, size_bytes: u64| {
+            let path = scratch.path().join(name);
+            fs::File::create(&path)
+                .unwrap()
+                .set_len(size_bytes)
+                .unwrap();
+            UnitFile { path, size_bytes }
+        };
+        let gone = UnitFile {
+            path: scratch.path().join("gone"),
+            size_bytes: 1 << 40,
+        };
+        let files = [file("a", 3 << 30), file("b", 1 << 30), gone];
+        let mut space = Space::default();
+        let now = Instant::now();
+        // This machine may be slow; then the answer comes with a later question.
+        let mut room = space.room(now, || files.to_vec());
+        while room.is_late {
+            thread::yield_now();
+            room = space.room(now, || panic!("there is a look under way"));
+        }
+        let [system] = &room.systems[..] else {
+            panic!("one file system")
+        };
+        assert_eq!(system.promised_bytes, 4 << 30);
+        assert!(system.size_bytes > 0);
+        let soon = space.room(now, || panic!("a moment ago is soon enough"));
+        assert_eq!(soon.systems, room.systems);
+    }
+
+    #[test]
+    fn a_look_that_does_not_end_is_told_and_not_begun_again() {
+        let (_answer, under_way) = channel();
+        let mut space = Space {
+            last: Instant::now().checked_sub(LOOK_EVERY * 2),
+            under_way: Some(under_way),
+            known: Vec::new(),
+        };
+        let room = space.room(Instant::now(), || panic!("one thread is enough"));
+        assert!(room.is_late);
+    }
+}
