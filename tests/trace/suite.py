@@ -247,6 +247,27 @@ def sorted_pdus(pdus):
 
 
 @test
+def data_is_noted_as_it_went():
+    """Data that the kernel put straight into the buffer of a task is noted like any other."""
+    data = b"".join(number.to_bytes(8, "big") for number in range(64 << 10))
+    with Traced("mem:16M") as tarn:
+        with tarn.login() as session:
+            session.clear_unit_attentions()
+            for cdb, options, opcode in [(scsi.write16(0, 1024), {"write": data}, iscsi.DATA_OUT),
+                                         (scsi.read16(0, 1024), {"read": len(data)}, iscsi.DATA_IN)]:
+                tarn.start_trace()
+                check(session.command(cdb, **options).good, f"512 KiB by {cdb.hex()}")
+                trace = tarn.trace()
+                trace.check_whole()
+                rows = trace.rows("iscsi.bufferOffset", only=f"iscsi.opcode == {opcode}")
+                check(len(rows) > 1, f"{len(rows)} PDUs of opcode {opcode:#x}")
+                for (offset,) in rows:
+                    begin = int(offset, 0)
+                    equal(trace.bytes.count(data[begin:begin + 64]), 1, f"data from {offset} on")
+                tarn.stop_trace()
+
+
+@test
 def only_as_much_data_is_kept_as_was_asked_for():
     block = b"a block that may be secret......" * 16
     for data_bytes, count in [(0, 0), (64, 2), (512, 16)]:

@@ -313,6 +313,7 @@ mod tests {
 
     use super::*;
     use crate::digest::{data_digest, header_digest};
+    use crate::excerpt::Cutter;
     use crate::pdu::{NopOutBhs, U24, padding_length};
 
     /// A NOP-Out with `len` bytes of ping data and `ahs` words of additional headers.
@@ -378,6 +379,33 @@ mod tests {
                     pdus.iter().all(|(_, intact)| *intact),
                     "step {step} digests {digests}"
                 );
+            }
+        }
+    }
+
+    /// Whoever begins to follow the connection finds the PDUs from the next whole one on.
+    #[test]
+    fn it_tells_where_it_stands_wherever_that_is() {
+        for digests in [false, true] {
+            let shapes = [(5, 0), (300, 1), (0, 2_u8), (7, 0)];
+            let pdus = shapes.map(|(len, ahs)| pdu(len, ahs, digests));
+            let stream = pdus.concat();
+            for at in 0..stream.len() {
+                let mut receiver = Receiver::new(digests, digests, 8192);
+                let (before, after) = stream.split_at(at);
+                run(&mut receiver, before, 11).unwrap();
+                let mut cutter = Cutter::new(&receiver.standing(), 8192);
+                let mut found = Vec::new();
+                cutter.push(after.into(), |excerpt| found.push(excerpt.bytes.to_vec()));
+                // A header that is there as a whole has been told of.
+                let mut start = 0;
+                let header_ends = pdus.iter().zip(shapes).map(|(pdu, (_, ahs))| {
+                    let header_end = start + if digests { 52 } else { 48 } + usize::from(ahs) * 4;
+                    start += pdu.len();
+                    header_end
+                });
+                let first = header_ends.filter(|end| *end <= at).count();
+                assert_eq!(found, pdus[first..], "{at} of {}", stream.len());
             }
         }
     }
