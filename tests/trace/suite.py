@@ -6,6 +6,7 @@
 import contextlib
 import os
 import pathlib
+import socket
 import stat
 import subprocess
 import sys
@@ -340,6 +341,50 @@ def traces_have_limits_and_mistakes_are_told():
             tarn.stop_trace(subject)
         equal(api.get("traces"), [], "traces after their end")
         check(session.command(scsi.test_unit_ready()).good, "the session goes on")
+
+
+@test
+def a_trace_that_was_stopped_costs_nothing():
+    """Neither its memory nor the taps of a session that goes on are left."""
+    with Traced("mem:16M") as tarn, tarn.login() as session:
+        session.clear_unit_attentions()
+
+        def trace_some():
+            tarn.start_trace(data_bytes=8192, keep_bytes=16 << 20)
+            for _ in range(100):
+                check(session.command(scsi.read16(0, 16), read=8192).good, "READ of 8 KiB")
+            held = len(tarn.trace().bytes)
+            check(held > 100 * 8192, f"{held} bytes of a trace")
+            tarn.stop_trace()
+        for _ in range(5):
+            trace_some()
+        before = tarn.heap_bytes()
+        for _ in range(20):
+            trace_some()
+        more = tarn.heap_bytes() - before
+        measured(f"{more >> 10} KiB more memory after 20 traces of 800 KiB")
+        check(more < 4 << 20, f"{more} bytes more memory")
+
+
+@test
+def files_on_their_way_are_bounded():
+    """Readers that do not read hold four files; further ones are told to wait, and the sessions go on."""
+    with Traced("mem:16M") as tarn, tarn.login() as session, contextlib.ExitStack() as stack:
+        session.clear_unit_attentions()
+        tarn.start_trace(data_bytes=8192, keep_bytes=16 << 20)
+        for _ in range(1000):
+            check(session.command(scsi.read16(0, 16), read=8192).good, "READ of 8 KiB")
+        idle = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(8)]
+        for one in idle:
+            one.connect(str(tarn.socket))
+            one.sendall(f"GET /api/v1/traces/{name(ME)} HTTP/1.1\r\nHost: tarn\r\n\r\n".encode())
+        statuses = [one.recv(13).decode() for one in idle]
+        equal(sorted(statuses), ["HTTP/1.1 200 "] * 4 + ["HTTP/1.1 503 "] * 4, "answers")
+        equal(tarn.api().ask("GET", f"traces/{name(ME)}").status, 503, "one more")
+        check(session.command(scsi.read16(0, 16), read=8192).good, "READ meanwhile")
+        for one in idle:
+            one.close()
+        wait_for(lambda: tarn.api().ask("GET", f"traces/{name(ME)}").status == 200, 10, "a place")
 
 
 @test

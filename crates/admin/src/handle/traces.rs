@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use api::request::Tracing;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 
 use crate::answer::{Answer, json, made};
 use crate::app::App;
 use crate::ask::{Named, Told};
+use crate::file::file;
 
 /// What a trace is read as.
 pub(crate) const FILE: &str = "application/vnd.tcpdump.pcap";
@@ -34,9 +35,9 @@ pub(crate) async fn start(
 
 /// `GET /traces/{subject}`
 pub(crate) async fn read(State(app): State<Arc<App>>, Named(subject): Named<String>) -> Answer {
+    let place = app.files.place()?;
     let read = app.calls.read(move |control| control.read_trace(&subject));
-    let file = read.await??;
-    Ok(([(header::CONTENT_TYPE, FILE)], file).into_response())
+    Ok(file(read.await??, FILE, place))
 }
 
 /// `DELETE /traces/{subject}`
