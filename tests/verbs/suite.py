@@ -10,10 +10,12 @@ import pathlib
 import pty
 import re
 import select
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
@@ -527,6 +529,27 @@ def top_on_a_terminal_is_drawn_until_q_and_leaves_it_as_it_was():
     with Daemon() as daemon:
         shown = daemon.typed("top", "--interval", "1", keys=[(b"LUN", b"p"), (b"LUN", b"q")])
         check(shown.startswith("\x1b[?1049h") and shown.endswith("\x1b[?1049l"), f"screen: {shown!r}")
+
+
+@test
+def top_that_is_ended_by_a_signal_leaves_the_terminal_as_it_was():
+    with Daemon() as daemon:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            ours, theirs = pty.openpty()
+            before = termios.tcgetattr(theirs)
+            with subprocess.Popen([BINARY, "top"], stdin=theirs, stdout=theirs, stderr=theirs, env=daemon.environment(),
+                                  start_new_session=True) as process:
+                shown = b""
+                while b"LUN" not in shown:
+                    shown += os.read(ours, 65536)
+                check(termios.tcgetattr(theirs) != before, "another mode while it runs")
+                process.send_signal(number)
+                equal(process.wait(30), DONE, f"exit code after {number!r}")
+            shown = os.read(ours, 65536)
+            check(shown.endswith(b"\x1b[?1049l"), f"screen after {number!r}: {shown!r}")
+            equal(termios.tcgetattr(theirs), before, f"modes after {number!r}")
+            os.close(ours)
+            os.close(theirs)
 
 
 @test

@@ -81,7 +81,7 @@ export class Load {
 
   drive(session, lun, seconds, now) {
     const key = `${lun} ${session.initiator}`;
-    const series = this.series.get(key) ?? { lun, initiator: session.initiator, depth: 0, read: operations(), write: operations(), other: operations() };
+    const series = this.series.get(key) ?? { lun, initiator: session.initiator, depth: 0, slow: 0, read: operations(), write: operations(), other: operations() };
     this.series.set(key, series);
     const habit = HABITS[(session.id - 1) % HABITS.length];
     const wave = 1 + 0.3 * Math.sin(now / 9000 + session.id) + 0.06 * normal();

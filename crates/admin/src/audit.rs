@@ -84,6 +84,7 @@ impl Entry {
             target: None,
             initiator: None,
             author: self.author,
+            command: None,
         }
     }
 }

@@ -13,7 +13,7 @@ pub struct Event {
     /// How bad.
     pub severity: Severity,
     /// As `session-begun`, `session-ended`, `login-failed`, `config-applied`, `lun-resized`,
-    /// `store-failed`, `slow-command`.
+    /// `store-failed`, `slow-command`, `command-hangs`, `slow-send`.
     pub kind: String,
     /// One line for people.
     pub message: String,
@@ -29,6 +29,52 @@ pub struct Event {
     /// Who did it, if an administrator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<String>,
+    /// The command it is about, of `slow-command` and `command-hangs`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<SlowCommand>,
+}
+
+/// A command that took long, or still does.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct SlowCommand {
+    /// TSIH of its session.
+    pub session: u16,
+    /// Initiator Task Tag.
+    pub task_tag: u32,
+    /// Its name in the standards.
+    pub name: String,
+    /// The first block, if the CDB names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lba: Option<u64>,
+    /// How many blocks, if the CDB names them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<u32>,
+    /// Data that goes with it.
+    pub bytes: u32,
+    /// From its header to the moment its answer was given to the kernel, or until now.
+    pub took_us: u64,
+    /// Its status in the words of the standard, or `aborted`; absent while it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
+    /// What it waited for, in the order in which it began to.
+    pub phases: Vec<CommandPhase>,
+    /// What is left of the time: the core was at work, for it or for others.
+    pub core_us: u64,
+    /// How many slow commands of its core were not told since the last that was.
+    pub untold: u64,
+}
+
+/// How long a command waited for something.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct CommandPhase {
+    /// For what: `arrival` (its immediate data, the commands before it), `order` (older commands, as
+    /// its task attribute asks), `data` (Data-Out), `memory`, `fence` (others on the same blocks),
+    /// `owner` (a change of state that all cores share), `store`.
+    pub phase: String,
+    /// When it began to, counted from its arrival.
+    pub from_us: u64,
+    /// How long, all times taken together.
+    pub us: u64,
 }
 
 /// How bad.

@@ -65,6 +65,9 @@ pub struct Series {
     pub initiator: String,
     /// Commands that wait for something: data, the store, another command.
     pub depth: u32,
+    /// Commands that took longer than `slow_command_ms` of `[limits]`, aborted ones too.
+    #[serde(default)]
+    pub slow: u64,
     /// Commands that read the medium.
     pub read: Operations,
     /// Commands that write the medium.

@@ -1,5 +1,6 @@
 //! Who may log in to what, and what they see there. Pure functions of the model.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::{
@@ -146,9 +147,15 @@ impl Model {
 
     /// Whether discovery lists the target to the initiator: exactly if it could log in.
     ///
-    /// An initiator that did not authenticate for its discovery session still may for a login.
-    /// So for one without a user every user that a login takes is tried.
+    /// An initiator that did not authenticate for its discovery session still may for a login, and
+    /// so may one that did as a user for discovery alone, whom no target and no group names. So for
+    /// these every user that a login takes is tried.
     pub fn discovers(&self, target: TargetIndex, initiator: &Initiator<'_>) -> bool {
+        let is_discoverer = |user: &UserIndex| self.discoverers.contains(user);
+        let initiator = &Initiator {
+            user: initiator.user.filter(|user| !is_discoverer(user)),
+            ..*initiator
+        };
         let could_be = |user| {
             let initiator = Initiator { user, ..*initiator };
             self.login(target, &initiator).is_ok()
@@ -160,6 +167,15 @@ impl Model {
         could_be(initiator.user)
             || (initiator.user.is_none()
                 && could_become.into_iter().any(|user| could_be(Some(user))))
+    }
+
+    /// Those of `discovery_auth` that no target and no group names.
+    pub(crate) fn users_for_discovery_alone(&self) -> BTreeSet<UserIndex> {
+        let listed = self.targets.iter().flat_map(|target| &target.auth).copied();
+        let grouped = self.groups.iter().flat_map(Group::users);
+        let named: BTreeSet<_> = listed.chain(grouped).collect();
+        let users = self.server.discovery_auth.iter().copied();
+        users.filter(|user| !named.contains(user)).collect()
     }
 
     fn shows(&self, entry: &TargetLun, initiator: &Initiator<'_>) -> bool {
@@ -349,6 +365,24 @@ mod tests {
             .unwrap();
         let map = model.login(target, &initiator(&model, STRANGER, "::1", ""));
         assert_eq!(map, Ok(LunMap::default()));
+    }
+
+    /// Alice has two purposes, and eve is for discovery alone.
+    #[test]
+    fn a_user_for_discovery_alone_is_shown_what_others_could_reach() {
+        let text = format!("{FILE}\n[server]\ndiscovery_auth = [\"alice\", \"eve\"]\n");
+        let model = Model::from_toml(&text, Path::new("tarn.toml")).unwrap();
+        let closed = model.target_by_name("iqn.2026-11.example.tarn:closed");
+        for (user, is_shown) in [("eve", true), ("", true), ("alice", true), ("bob", false)] {
+            let initiator = initiator(&model, STRANGER, "198.51.100.1", user);
+            assert_eq!(
+                model.discovers(closed.unwrap(), &initiator),
+                is_shown,
+                "{user}"
+            );
+        }
+        let eve = initiator(&model, STRANGER, "198.51.100.1", "eve");
+        assert!(model.login(closed.unwrap(), &eve).is_err());
     }
 
     #[test]

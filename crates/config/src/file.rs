@@ -1,6 +1,6 @@
 //! From the text of a configuration file to a [`Model`]: one function per section.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
@@ -63,6 +63,7 @@ impl Model {
             groups,
             targets,
             target_names,
+            discoverers: BTreeSet::new(),
             place: top.place(),
         };
         model.seal()

@@ -225,6 +225,10 @@ limits! {
     shutdown_timeout_seconds: number u32 = 5, 1 => 300,
         for "whose service manager kills sooner, or whose stores flush slowly";
 
+    "Milliseconds after which a command is slow: `tarn events` and the log tell what it waited for; 0 is never. A change is in force at once."
+    slow_command_ms: number u32 = 1000, 0 => 600_000,
+        for "who looks for the cause of pauses";
+
     "Largest sequence of data for one R2T or one run of Data-In (MaxBurstLength)."
     max_burst_bytes: bytes u32 = 1024 * 1024, 512 => ISCSI_LENGTH_MAX,
         for "who measures";

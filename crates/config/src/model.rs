@@ -1,6 +1,6 @@
 //! The checked model: what Tarn is to serve, with every reference resolved.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -24,6 +24,8 @@ pub struct Model {
     pub(crate) targets: Vec<Target>,
     /// From the folded name to the target.
     pub(crate) target_names: BTreeMap<String, TargetIndex>,
+    /// Users that may discover and that no target and no group names.
+    pub(crate) discoverers: BTreeSet<UserIndex>,
     /// Where all of it is given.
     pub(crate) place: Place,
 }
@@ -491,6 +493,7 @@ impl Model {
         for target in &mut self.targets {
             target.luns.sort_by_key(|entry| entry.lun);
         }
+        self.discoverers = self.users_for_discovery_alone();
         Ok(self)
     }
 

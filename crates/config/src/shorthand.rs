@@ -1,6 +1,6 @@
 //! From the STOREs of a command line to a [`Model`]: a short way to say what a file would.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::error::At as _;
@@ -91,6 +91,7 @@ impl Model {
             groups: Vec::new(),
             target_names: BTreeMap::from([(target.name.to_string(), TargetIndex(0))]),
             targets: vec![target],
+            discoverers: BTreeSet::new(),
             place: Place::argument("STORE"),
         };
         model.seal()

@@ -14,6 +14,9 @@ use std::ptr::{self, NonNull};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
+/// Spec: madvise(2), since Linux 6.1; not every C library knows it.
+const MADV_COLLAPSE: libc::c_int = 25;
+
 /// The size of a huge page, in bytes (x86-64; elsewhere it may be another, then there are none).
 pub const HUGE_PAGE_BYTES: usize = 2 * 1024 * 1024;
 
@@ -88,7 +91,7 @@ impl Region {
         }
         let address = self.address(start, end - start).as_ptr();
         // SAFETY: the advice changes no contents, and the range is inside this region.
-        let result = unsafe { libc::madvise(address.cast(), end - start, libc::MADV_COLLAPSE) };
+        let result = unsafe { libc::madvise(address.cast(), end - start, MADV_COLLAPSE) };
         if result == 0 {
             Ok(())
         } else {

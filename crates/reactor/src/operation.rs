@@ -106,7 +106,8 @@ impl SendHeader {
             iov_len: len,
         }));
         self.header.msg_iov = self.parts.as_mut_ptr();
-        self.header.msg_iovlen = self.parts.len();
+        // An int with padding in musl, a size_t elsewhere; no more than PARTS_MAX in any case.
+        self.header.msg_iovlen = self.parts.len() as _;
         &raw const self.header
     }
 }

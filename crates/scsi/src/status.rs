@@ -23,3 +23,19 @@ pub enum Status {
     /// Another I_T nexus aborted it.
     TaskAborted = 0x40,
 }
+
+impl Status {
+    /// Its name in the standard.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Good => "GOOD",
+            Self::CheckCondition => "CHECK CONDITION",
+            Self::ConditionMet => "CONDITION MET",
+            Self::Busy => "BUSY",
+            Self::ReservationConflict => "RESERVATION CONFLICT",
+            Self::TaskSetFull => "TASK SET FULL",
+            Self::AcaActive => "ACA ACTIVE",
+            Self::TaskAborted => "TASK ABORTED",
+        }
+    }
+}

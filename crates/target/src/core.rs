@@ -389,6 +389,7 @@ impl Core {
             self.mark_session_dirty(key);
         }
         self.probe_some();
+        self.tell_hanging(now);
     }
 
     // ---- the end -----------------------------------------------------------------------------

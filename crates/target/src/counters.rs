@@ -11,12 +11,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use iscsi::pdu::LoginStatus;
+use iscsi::target::TaskId;
 use reactor::cores;
-use scsi::Lun;
+use scsi::{Lun, Status};
 
 use crate::core::Core;
+use crate::life::Life;
 use crate::plan::UnitIndex;
 use crate::session::{MappedLun, SessionEntry};
+use crate::slow::{Ending, SlowLimit, SlowLog, Told};
 
 /// Buckets of a latency histogram: two to the octave from 4 us on, and one for what is above.
 pub const LATENCY_BUCKETS: usize = 41;
@@ -138,6 +141,7 @@ pub(crate) struct SeriesCounters {
     initiator: Box<str>,
     /// Commands that wait for something.
     depth: AtomicU32,
+    slow: AtomicU64,
     kinds: [KindCounters; 3],
 }
 
@@ -150,6 +154,8 @@ pub struct SeriesCounts {
     pub initiator: String,
     /// Commands that wait for something.
     pub depth: u32,
+    /// Commands that took longer than the limit.
+    pub slow: u64,
     /// By [`CommandKind`], in its order.
     pub kinds: [KindCounts; 3],
 }
@@ -179,6 +185,7 @@ impl CoreCounters {
             unit: one.unit,
             initiator: one.initiator.to_string(),
             depth: one.depth.load(Ordering::Relaxed),
+            slow: value(&one.slow),
             kinds: std::array::from_fn(|at| one.kinds[at].read()),
         };
         CoreCounts {
@@ -212,31 +219,45 @@ pub struct CoreCounts {
     pub series: Vec<SeriesCounts>,
 }
 
-/// Where and as what a command is to be counted.
+/// Where and as what a command is to be counted, and which it was.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
     series: u32,
-    kind: CommandKind,
-    bytes: u32,
-    since: Duration,
+    /// TSIH.
+    pub(crate) session: u16,
+    /// Initiator Task Tag.
+    pub(crate) task_tag: u32,
+    pub(crate) bytes: u32,
+    /// When its header came.
+    pub(crate) since: Duration,
+    pub(crate) cdb: [u8; 16],
 }
 
 impl Account {
-    pub(crate) fn new(series: u32, command: &iscsi::target::Command, since: Duration) -> Self {
+    pub(crate) fn new(
+        series: u32,
+        entry: &SessionEntry,
+        id: TaskId,
+        command: &iscsi::target::Command,
+    ) -> Self {
         Self {
             series,
-            kind: CommandKind::of(command.cdb[0]),
+            session: entry.tsih.0,
+            task_tag: entry.session.tag_of(id),
             bytes: command.data_in_length.max(command.data_out_length),
-            since,
+            since: entry.session.arrival_of(id),
+            cdb: command.cdb,
         }
     }
 
     /// For a command to a unit that is not there.
     pub(crate) const NOBODY: Self = Self {
         series: NO_SERIES,
-        kind: CommandKind::Other,
+        session: 0,
+        task_tag: 0,
         bytes: 0,
         since: Duration::ZERO,
+        cdb: [0; 16],
     };
 }
 
@@ -283,15 +304,20 @@ pub(crate) struct Tally {
     pub(crate) shared: Arc<CoreCounters>,
     series: Vec<Arc<SeriesCounters>>,
     found: HashMap<(UnitIndex, Box<str>), u32>,
-    completed: Vec<(Account, bool)>,
+    /// Commands of this turn that never waited.
+    at_once: Vec<(Account, Status)>,
+    /// The other commands that ended in this turn.
+    lived: Vec<(Account, Ending, Life)>,
+    pub(crate) slow: SlowLog,
 }
 
 impl Tally {
-    pub(crate) fn new(shared: Arc<CoreCounters>, pool_bytes: usize) -> Self {
+    pub(crate) fn new(shared: Arc<CoreCounters>, pool_bytes: usize, slow: Arc<SlowLimit>) -> Self {
         shared.thread.store(cores::thread_id(), Ordering::Relaxed);
         add(&shared.pool_bytes, pool_bytes as u64);
         Self {
             shared,
+            slow: SlowLog::new(slow),
             ..Self::default()
         }
     }
@@ -313,6 +339,7 @@ impl Tally {
             unit,
             initiator: key.1.clone(),
             depth: AtomicU32::new(0),
+            slow: AtomicU64::new(0),
             kinds: Default::default(),
         });
         self.shared.series().push(Arc::clone(&series));
@@ -321,9 +348,20 @@ impl Tally {
         number
     }
 
-    /// A command is answered; counted at the end of the turn.
-    pub(crate) fn note(&mut self, account: Account, is_good: bool) {
-        self.completed.push((account, is_good));
+    /// A command that never waited is answered; counted at the end of the turn.
+    pub(crate) fn note(&mut self, account: Account, status: Status) {
+        self.at_once.push((account, status));
+    }
+
+    /// A command is over after it has waited; counted at the end of the turn.
+    pub(crate) fn note_lived(&mut self, account: Account, ending: Ending, life: Life) {
+        self.lived.push((account, ending, life));
+    }
+
+    /// Whose command it is: the unit and the InitiatorName of its series.
+    pub(crate) fn whose(&self, account: Account) -> Option<(UnitIndex, &str)> {
+        let series = self.series.get(account.series as usize)?;
+        Some((series.unit, &series.initiator))
     }
 
     /// A command waits for something.
@@ -345,27 +383,81 @@ impl Tally {
         }
     }
 
+    /// There is nothing to count.
+    fn is_even(&self) -> bool {
+        self.at_once.is_empty() && self.lived.is_empty()
+    }
+
     pub(crate) fn note_starved(&self) {
         add(&self.shared.starved, 1);
     }
 
-    fn count(&mut self, now: Duration) {
-        for (account, is_good) in self.completed.drain(..) {
+    /// Counts what the turn that began at `began` has completed. Gives those that were slow and are
+    /// to be told.
+    fn count(&mut self, began: Duration, now: Duration) -> Vec<Told> {
+        let limit_us = self.slow.limit_us();
+        let mut told = Vec::new();
+        for (account, status) in self.at_once.drain(..) {
             let Some(series) = self.series.get(account.series as usize) else {
                 continue;
             };
-            let counters = &series.kinds[account.kind as usize];
-            let latency = now.saturating_sub(account.since).as_nanos() / 1000;
-            let us = u64::try_from(latency).unwrap_or(u64::MAX);
-            add(&counters.count, 1);
-            add(&counters.latency_us, us);
-            add(&counters.latency[latency_bucket(us)], 1);
-            if is_good {
-                add(&counters.bytes, u64::from(account.bytes));
-            } else {
-                add(&counters.errors, 1);
+            if series.count(account, Some(status), now) > limit_us {
+                let life = Life::new(account.since, began);
+                let ending = Ending::Answered(status);
+                told.extend(series.tell(&mut self.slow, (account, ending, life), now));
             }
         }
+        for (account, ending, life) in self.lived.drain(..) {
+            let Some(series) = self.series.get(account.series as usize) else {
+                continue;
+            };
+            let status = match ending {
+                Ending::Answered(status) => Some(status),
+                Ending::Aborted | Ending::Pending => None,
+            };
+            if series.count(account, status, now) > limit_us {
+                told.extend(series.tell(&mut self.slow, (account, ending, life), now));
+            }
+        }
+        told
+    }
+}
+
+impl SeriesCounters {
+    /// Counts a command, if it was answered. Gives its latency in microseconds.
+    fn count(&self, account: Account, answer: Option<Status>, now: Duration) -> u64 {
+        let latency = now.saturating_sub(account.since).as_nanos() / 1000;
+        let us = u64::try_from(latency).unwrap_or(u64::MAX);
+        let Some(status) = answer else {
+            return us;
+        };
+        let counters = &self.kinds[CommandKind::of(account.cdb[0]) as usize];
+        add(&counters.count, 1);
+        add(&counters.latency_us, us);
+        add(&counters.latency[latency_bucket(us)], 1);
+        if status == Status::Good {
+            add(&counters.bytes, u64::from(account.bytes));
+        } else {
+            add(&counters.errors, 1);
+        }
+        us
+    }
+
+    /// Counts a slow command, and gives what is told of it.
+    fn tell(
+        &self,
+        log: &mut SlowLog,
+        (account, ending, life): (Account, Ending, Life),
+        now: Duration,
+    ) -> Option<Told> {
+        add(&self.slow, 1);
+        let untold = log.take(now)?;
+        Some(Told {
+            account,
+            ending,
+            life,
+            untold,
+        })
     }
 }
 
@@ -378,9 +470,11 @@ impl Core {
             |counter: &AtomicU64, value: usize| counter.store(value as u64, Ordering::Relaxed);
         set(&shared.sessions, self.sessions.len());
         set(&shared.pool_free_bytes, self.pool.free_bytes());
-        if !self.tally.completed.is_empty() {
-            let now = self.reactor.clock();
-            self.tally.count(now);
+        if !self.tally.is_even() {
+            let (began, now) = (self.reactor.now(), self.reactor.clock());
+            for told in self.tally.count(began, now) {
+                self.tell_slow(&told, now);
+            }
         }
     }
 }
@@ -405,6 +499,27 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::life::Phase;
+
+    const READ: u8 = 0x28;
+    const WRITE: u8 = 0x2a;
+
+    const fn us(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    /// A command that came after 100 us.
+    fn account(series: u32, operation_code: u8, bytes: u32) -> Account {
+        let mut cdb = [0; 16];
+        cdb[0] = operation_code;
+        Account {
+            series,
+            bytes,
+            cdb,
+            since: us(100),
+            ..Account::NOBODY
+        }
+    }
 
     #[test]
     fn buckets_are_two_to_the_octave() {
@@ -442,16 +557,14 @@ mod tests {
     fn a_command_is_counted_once() {
         let mut tally = Tally::default();
         let series = tally.series_of(UnitIndex(0), "a");
-        let account = |kind, bytes| Account {
-            series,
-            kind,
-            bytes,
-            since: Duration::from_micros(100),
-        };
-        tally.note(account(CommandKind::Read, 4096), true);
-        tally.note(account(CommandKind::Write, 512), false);
-        tally.note(Account::NOBODY, true);
-        tally.count(Duration::from_micros(110));
+        tally.note(account(series, READ, 4096), Status::Good);
+        let life = Life::new(us(100), us(100));
+        let failed = Ending::Answered(Status::CheckCondition);
+        tally.note_lived(account(series, WRITE, 512), failed, life);
+        tally.note_lived(account(series, READ, 512), Ending::Aborted, life);
+        tally.note(Account::NOBODY, Status::Good);
+        assert!(tally.count(us(105), us(110)).is_empty());
+        assert!(tally.is_even());
         let [read, write, other] = tally.shared.read().series[0].kinds.clone();
         assert_eq!(
             (read.count, read.bytes, read.errors, read.latency_us),
@@ -460,5 +573,38 @@ mod tests {
         assert_eq!((write.count, write.bytes, write.errors), (1, 0, 1));
         assert_eq!(read.latency[latency_bucket(10)], 1);
         assert_eq!(other.count, 0);
+    }
+
+    /// At the limit and above it, answered at once, later, or never.
+    #[test]
+    fn what_took_longer_than_the_limit_is_slow_and_told_with_its_life() {
+        let limit = SlowLimit::new(Some(us(50)));
+        let mut tally = Tally::new(Arc::default(), 0, Arc::new(limit));
+        let series = tally.series_of(UnitIndex(0), "a");
+        let mut life = Life::new(us(100), us(110));
+        life.leave(Some(Phase::Store), us(140));
+        tally.note(account(series, READ, 512), Status::Good);
+        tally.note_lived(account(series, READ, 512), Ending::Aborted, life);
+        assert!(tally.count(us(140), us(150)).is_empty());
+        tally.note(account(series, READ, 512), Status::Busy);
+        tally.note_lived(account(series, WRITE, 512), Ending::Aborted, life);
+        let told = tally.count(us(140), us(151));
+        let told = told.iter().map(|one| {
+            let phases = one.life.phases();
+            let last = phases.last().map(|one| (one.phase, one.took));
+            (one.account.cdb[0], one.ending, last)
+        });
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            [
+                (
+                    READ,
+                    Ending::Answered(Status::Busy),
+                    Some((Phase::Arrival, us(40)))
+                ),
+                (WRITE, Ending::Aborted, Some((Phase::Store, us(30)))),
+            ]
+        );
+        assert_eq!(tally.shared.read().series[0].slow, 2);
     }
 }

@@ -11,6 +11,7 @@ use crate::letter::{Letter, Ticket};
 use crate::plan::UnitIndex;
 use crate::running::{Request, Running, Stage, copied};
 use crate::session::MappedLun;
+use crate::slow::Ending;
 use crate::token::Purpose;
 
 impl Core {
@@ -25,7 +26,7 @@ impl Core {
         }
         let Some(mapped) = entry.luns.find(command.lun) else {
             let outcome = scsi::missing::execute(&scsi_command(&command, &[], &entry.luns));
-            self.respond(session, id, outcome, false, Account::NOBODY);
+            self.respond_at_once(session, id, outcome, false, Account::NOBODY);
             return;
         };
         let series = if mapped.series == NO_SERIES {
@@ -33,7 +34,7 @@ impl Core {
         } else {
             mapped.series
         };
-        let account = Account::new(series, &command, self.reactor.now());
+        let account = Account::new(series, entry, id, &command);
         let unit = mapped.unit.as_usize();
         let attribute = attribute_of(command.attribute);
         let set = self.units[unit].view.task_set(mapped.nexus);
@@ -45,13 +46,20 @@ impl Core {
             self.run_at_once(session, id, &command, mapped, account);
             return;
         }
-        let key = self.enroll(Running::new(session, id, unit, mapped.nexus, account));
+        let now = self.reactor.now();
+        let key = self.enroll(Running::new(session, id, unit, mapped.nexus, account, now));
         let set = self.units[unit].view.task_set(mapped.nexus);
         if set.is_none_or(|set| set.enter(attribute, task_number(key))) {
             self.start(key, &command);
         } else {
-            self.tasks[key].stage = Stage::Dormant(Box::new(command));
+            self.enter(key, Stage::Dormant(Box::new(command)));
         }
+    }
+
+    /// A task waits for something else from now on. Gives what it waited for.
+    pub(crate) fn enter(&mut self, key: usize, stage: Stage) -> Stage {
+        let now = self.reactor.now();
+        self.tasks[key].enter(stage, now)
     }
 
     /// Gives a task its place in the tables.
@@ -111,7 +119,7 @@ impl Core {
                 }
                 Step::Done(outcome) if !must_copy(&outcome, &entry.session, id) => {
                     let descriptor = unit.view.descriptor_sense();
-                    self.respond(session, id, outcome, descriptor, account);
+                    self.respond_at_once(session, id, outcome, descriptor, account);
                     return;
                 }
                 step @ (Step::Done(_) | Step::Owner(_) | Step::Fence(_)) => {
@@ -124,7 +132,8 @@ impl Core {
             let may_start = set.enter(TaskAttribute::Simple, task_number(self.tasks.vacant_key()));
             debug_assert!(may_start, "a task that was let pass has to wait");
         }
-        let mut running = Running::new(session, id, index, mapped.nexus, account);
+        let now = self.reactor.now();
+        let mut running = Running::new(session, id, index, mapped.nexus, account, now);
         running.task = Some(task);
         let key = self.enroll(running);
         match hindrance {
@@ -157,7 +166,6 @@ impl Core {
         };
         let (task, step) = view.start(running.nexus, &scsi_command(command, cdb, &entry.luns));
         running.task = Some(task);
-        running.stage = Stage::Active;
         self.drive(key, step);
     }
 
@@ -174,7 +182,7 @@ impl Core {
                     None => return,
                 },
                 Step::Owner(change) => {
-                    self.tasks[key].stage = Stage::Owner;
+                    self.enter(key, Stage::Owner);
                     let unit = self.tasks[key].unit;
                     let ticket = self.open_request(Request::Task(key));
                     self.ask_owner(unit, ticket, change);
@@ -194,8 +202,8 @@ impl Core {
     }
 
     fn resume(&mut self, key: usize, input: Input) -> Step {
+        self.enter(key, Stage::Active);
         let running = &mut self.tasks[key];
-        running.stage = Stage::Active;
         match &mut running.task {
             Some(task) => self.units[running.unit].view.resume(task, input),
             // A task that never started is never given anything.
@@ -216,9 +224,8 @@ impl Core {
 
     /// The session collects data for a task.
     fn await_data_out(&mut self, key: usize) {
-        let running = &mut self.tasks[key];
-        running.stage = Stage::DataOut;
-        let Some(session) = running.session else {
+        self.enter(key, Stage::DataOut);
+        let Some(session) = self.tasks[key].session else {
             return;
         };
         let is_starving = self.sessions[session].session.is_starving();
@@ -238,13 +245,14 @@ impl Core {
 
     /// Hands a request to the store of the task's unit. The result, if it is there at once.
     fn submit(&mut self, key: usize, request: IoRequest) -> Option<IoResult> {
+        let now = self.reactor.now();
         let running = &mut self.tasks[key];
         let unit = &mut self.units[running.unit];
         if !unit.fences.is_empty()
             && let Some(blocks) = running.task.as_ref().and_then(scsi::Task::blocks)
             && unit.is_fenced(&blocks, key, running.fence)
         {
-            running.stage = Stage::Parked(request);
+            running.enter(Stage::Parked(request), now);
             unit.parked.push(key);
             return None;
         }
@@ -252,7 +260,7 @@ impl Core {
             match with_buffer(request, &self.pool) {
                 Ok(request) => request,
                 Err(request) => {
-                    running.stage = Stage::Memory(request);
+                    running.enter(Stage::Memory(request), now);
                     self.tally.note_starved();
                     self.starved.push_back(key);
                     return None;
@@ -274,13 +282,12 @@ impl Core {
             Submitted::Helper(operation) => Some(self.reactor.submit_helper(token, operation)),
             Submitted::Pending => None,
             Submitted::Full(request) => {
-                let running = &mut self.tasks[key];
-                running.stage = Stage::StoreFull(request);
-                self.units[running.unit].full.push_back(key);
+                self.enter(key, Stage::StoreFull(request));
+                self.units[self.tasks[key].unit].full.push_back(key);
                 return None;
             }
         };
-        self.tasks[key].stage = Stage::Store { operation };
+        self.enter(key, Stage::Store { operation });
         None
     }
 
@@ -331,7 +338,7 @@ impl Core {
 
     /// Tries a request again that could not be taken before.
     pub(crate) fn retry(&mut self, key: usize) {
-        match std::mem::replace(&mut self.tasks[key].stage, Stage::Active) {
+        match self.enter(key, Stage::Active) {
             Stage::Memory(request) | Stage::StoreFull(request) | Stage::Parked(request) => {
                 if let Some(result) = self.submit(key, request) {
                     let step = self.resume(key, Input::Io(result));
@@ -346,7 +353,7 @@ impl Core {
             | Stage::Owner
             | Stage::Fence) => {
                 debug_assert!(false, "retry in {stage:?}");
-                self.tasks[key].stage = stage;
+                self.enter(key, stage);
             }
         }
     }
@@ -364,19 +371,26 @@ impl Core {
             match copied(&outcome.data, &self.pool) {
                 Ok(data) => outcome.data = data,
                 Err(PoolFull) => {
-                    self.tasks[key].stage = Stage::AnswerMemory(outcome);
+                    self.enter(key, Stage::AnswerMemory(outcome));
                     self.starved.push_back(key);
                     return;
                 }
             }
         }
-        let (id, account) = (running.id, running.account);
         let descriptor = self.units[running.unit].view.descriptor_sense();
-        self.respond(session, id, outcome, descriptor, account);
-        self.close_task(key);
+        self.respond_to(key, session, outcome, descriptor);
     }
 
-    fn respond(
+    /// Answers a task that has its place in the tables; then it has none.
+    fn respond_to(&mut self, key: usize, session: usize, outcome: Outcome, descriptor: bool) {
+        let ending = Ending::Answered(outcome.status);
+        let id = self.tasks[key].id;
+        self.respond(session, id, outcome, descriptor);
+        self.end_task(key, ending);
+    }
+
+    /// Answers a command that never had a place in any table.
+    fn respond_at_once(
         &mut self,
         session: usize,
         id: TaskId,
@@ -384,10 +398,14 @@ impl Core {
         descriptor: bool,
         account: Account,
     ) {
+        self.tally.note(account, outcome.status);
+        self.respond(session, id, outcome, descriptor);
+    }
+
+    fn respond(&mut self, session: usize, id: TaskId, outcome: Outcome, descriptor: bool) {
         let Some(entry) = self.sessions.get_mut(session) else {
             return;
         };
-        self.tally.note(account, outcome.status == Status::Good);
         let sense = outcome.sense.map(|sense| sense.encode(descriptor));
         let sense = sense.as_deref().unwrap_or(&[]);
         let response = Response {
@@ -415,25 +433,24 @@ impl Core {
             .sessions
             .get(session)
             .and_then(|entry| entry.task_key(id));
-        let account = key
-            .and_then(|key| self.tasks.get(key))
-            .map(|task| task.account);
-        self.respond(
-            session,
-            id,
-            outcome,
-            false,
-            account.unwrap_or(Account::NOBODY),
-        );
-        if let Some(key) = key {
-            self.close_task(key);
+        match key {
+            Some(key) => self.respond_to(key, session, outcome, false),
+            None => self.respond(session, id, outcome, false),
         }
     }
 
-    /// Forgets a task that has been answered or aborted, and lets those go on that waited for it.
+    /// Forgets a task that was aborted.
     pub(crate) fn close_task(&mut self, key: usize) {
-        let running = self.tasks.remove(key);
+        self.end_task(key, Ending::Aborted);
+    }
+
+    /// Forgets a task, and lets those go on that waited for it.
+    fn end_task(&mut self, key: usize, ending: Ending) {
+        let now = self.reactor.now();
+        let mut running = self.tasks.remove(key);
+        running.life.leave(running.stage.phase(), now);
         self.tally.leave(running.account);
+        self.tally.note_lived(running.account, ending, running.life);
         debug_assert!(
             !running.is_in_store() || running.is_aborted,
             "a task ended while the store works for it"
@@ -478,6 +495,7 @@ impl Core {
     /// Starts the tasks whose turn has come. Not where it comes: a queue of short commands would
     /// be a recursion as deep as it is long.
     pub(crate) fn start_waiting(&mut self) {
+        let now = self.reactor.now();
         while let Some(key) = self.startable.pop_front() {
             let Some(waiting) = self.tasks.get_mut(key) else {
                 continue;
@@ -485,7 +503,7 @@ impl Core {
             if waiting.is_aborted || !matches!(waiting.stage, Stage::Dormant(_)) {
                 continue;
             }
-            if let Stage::Dormant(command) = std::mem::replace(&mut waiting.stage, Stage::Active) {
+            if let Stage::Dormant(command) = waiting.enter(Stage::Active, now) {
                 self.start(key, &command);
             }
         }

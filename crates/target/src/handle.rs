@@ -19,6 +19,7 @@ use crate::plan::{PortalIndex, TargetIndex, TargetPlan, UnitIndex, UnitPlan};
 use crate::plane::StartError;
 use crate::policy::{Policy, VisibleLun, VisibleTarget};
 use crate::report::SessionReport;
+use crate::slow::SlowLimit;
 use crate::trace::Trace;
 
 /// How long a core may take to answer what it need not wait for itself.
@@ -90,6 +91,7 @@ pub struct Grant {
 pub struct Handle {
     posts: Vec<Post<Letter>>,
     counters: Vec<Arc<CoreCounters>>,
+    slow: Arc<SlowLimit>,
     logins: Arc<Mutex<LoginCounts>>,
     abort_timeout: Duration,
     next: Mutex<Next>,
@@ -107,6 +109,7 @@ impl Handle {
     pub(crate) fn new(
         posts: Vec<Post<Letter>>,
         counters: Vec<Arc<CoreCounters>>,
+        slow: Arc<SlowLimit>,
         logins: Arc<Mutex<LoginCounts>>,
         abort_timeout: Duration,
         units: usize,
@@ -116,6 +119,7 @@ impl Handle {
         Self {
             posts,
             counters,
+            slow,
             logins,
             abort_timeout,
             next: Mutex::new(Next {
@@ -129,6 +133,11 @@ impl Handle {
     /// What every core has counted. No core is asked.
     pub fn counts(&self) -> Vec<CoreCounts> {
         self.counters.iter().map(|core| core.read()).collect()
+    }
+
+    /// Commands that take longer are told of from now on; `None`: none are. No core is asked.
+    pub fn set_slow_command(&self, limit: Option<Duration>) {
+        self.slow.set(limit);
     }
 
     /// Logins since the plane began.

@@ -16,6 +16,7 @@
 //! | `front` | accepting and login, on one core |
 //! | `directory` | which session is where |
 //! | `counters` | what is counted |
+//! | `life`, `slow` | what a command waits for, which of them are told of |
 //! | `watcher` | what an administrator hears of |
 //! | `handle` | what an administrator may change, and waits for |
 //! | `trace` | what goes over connections, for those who look for a fault |
@@ -35,6 +36,7 @@ mod front;
 mod grant;
 mod handle;
 mod letter;
+mod life;
 mod link;
 mod owner;
 mod plan;
@@ -44,6 +46,7 @@ mod report;
 mod running;
 mod session;
 mod sessions;
+mod slow;
 mod stop;
 mod token;
 mod trace;
@@ -54,6 +57,7 @@ pub use counters::{
     CommandKind, CoreCounts, KindCounts, LATENCY_BUCKETS, LoginCounts, SeriesCounts, latency_bucket,
 };
 pub use handle::{Access, Grant, Handle, NoAnswer};
+pub use life::{Phase, PhaseTime};
 pub use plan::{
     Coalescing, Keeper, Plan, PortPlan, PortalIndex, Settings, TargetIndex, TargetPlan, UnitIndex,
     UnitPlan,
@@ -61,6 +65,7 @@ pub use plan::{
 pub use plane::{DataPlane, StartError};
 pub use policy::{Asker, Authorization, Policy, VisibleLun, VisibleTarget};
 pub use report::SessionReport;
+pub use slow::{Ending, SlowCommand};
 pub use trace::{
     DATA_BYTES_MAX, KEEP_BYTES_MAX, KEEP_BYTES_MIN, NoTrace, Subject, TRACES_MAX, TraceLimits,
     TraceReport,

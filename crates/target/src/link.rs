@@ -267,6 +267,7 @@ impl Core {
                 connection.taps.send(&message);
             }
             connection.is_sending = true;
+            connection.sending_since = self.reactor.now();
             self.reactor
                 .send(&connection.socket, Purpose::Send(key).token(), message);
         } else if connection.close_when_sent {
@@ -280,6 +281,9 @@ impl Core {
         mut message: Message,
         result: Result<(), Errno>,
     ) {
+        if let Some(connection) = self.connections.get(key) {
+            self.note_send(connection.session, connection.sending_since, message.len());
+        }
         message.clear(MESSAGE_ROOM_BYTES);
         let Some(connection) = self.connections.get_mut(key) else {
             return;

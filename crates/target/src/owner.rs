@@ -332,6 +332,7 @@ impl Core {
     }
 
     fn answer_task(&mut self, key: usize, reply: Reply, is_complete: bool) {
+        let now = self.reactor.now();
         let Some(running) = self.tasks.get_mut(key) else {
             return;
         };
@@ -339,7 +340,7 @@ impl Core {
             self.close_task(key);
             return;
         }
-        running.stage = Stage::Active;
+        running.enter(Stage::Active, now);
         let reply = if is_complete {
             reply
         } else {
@@ -364,7 +365,7 @@ impl Core {
             since,
         });
         let running = &mut self.tasks[key];
-        running.stage = Stage::Fence;
+        running.enter(Stage::Fence, since);
         running.fence = Some(ticket);
         let unit = running.unit;
         let owner = self.owner_of(unit);
@@ -388,6 +389,7 @@ impl Core {
     }
 
     pub(crate) fn handle_fence_granted(&mut self, ticket: Ticket) {
+        let now = self.reactor.now();
         // The task may have been aborted meanwhile; its letter is on the way to the owner.
         let Some(Request::Fence { task, granted, .. }) = self.request_mut(ticket) else {
             return;
@@ -400,7 +402,7 @@ impl Core {
         if !matches!(running.stage, Stage::Fence) || running.fence != Some(ticket) {
             return;
         }
-        running.stage = Stage::Active;
+        running.enter(Stage::Active, now);
         let unit = running.unit;
         if let Some(task) = &mut running.task {
             let step = self.units[unit].view.resume(task, Input::FenceGranted);
@@ -429,7 +431,7 @@ impl Core {
             .collect();
         for key in late {
             if let Some(running) = self.tasks.get_mut(key) {
-                running.stage = Stage::Active;
+                running.enter(Stage::Active, now);
                 self.drive(key, Step::Done(Outcome::status(Status::Busy)));
             }
         }

@@ -131,6 +131,9 @@ pub struct Settings {
     pub fence_timeout: Duration,
     /// How long initiators get to log out when the plane stops.
     pub stop_timeout: Duration,
+    /// Commands that take longer are told of; `None`: none are. Only the first value: see
+    /// [`crate::Handle::set_slow_command`].
+    pub slow_command: Option<Duration>,
 }
 
 impl Default for Settings {
@@ -150,6 +153,7 @@ impl Default for Settings {
             abort_timeout: Duration::from_secs(5),
             fence_timeout: Duration::from_secs(5),
             stop_timeout: Duration::from_secs(5),
+            slow_command: Some(Duration::from_secs(1)),
         }
     }
 }

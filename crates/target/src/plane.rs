@@ -17,6 +17,7 @@ use crate::handle::Handle;
 use crate::letter::Letter;
 use crate::plan::{Plan, Settings, TargetPlan, UnitIndex, UnitPlan};
 use crate::policy::Policy;
+use crate::slow::SlowLimit;
 use crate::watcher::Watcher;
 
 /// Size of one receive chunk. Large enough for some thousand commands, small enough that a chunk
@@ -80,6 +81,7 @@ struct Parts {
     settings: Settings,
     units: Vec<(UnitIndex, UnitPlan)>,
     counters: Vec<Arc<CoreCounters>>,
+    slow: Arc<SlowLimit>,
     watcher: Arc<dyn Watcher>,
     posts: Vec<Post<Letter>>,
 }
@@ -114,9 +116,11 @@ impl DataPlane {
             counts: Arc::default(),
         };
         let counters: Vec<Arc<CoreCounters>> = posts.iter().map(|_| Arc::default()).collect();
+        let slow = Arc::new(SlowLimit::new(settings.slow_command));
         let handle = Handle::new(
             posts.clone(),
             counters.clone(),
+            Arc::clone(&slow),
             Arc::clone(&front.counts),
             settings.abort_timeout,
             units.len(),
@@ -126,6 +130,7 @@ impl DataPlane {
             settings,
             units: (0..).map(UnitIndex).zip(units).collect(),
             counters,
+            slow,
             watcher,
             posts: posts.clone(),
         });
@@ -254,7 +259,7 @@ impl Core {
             })
             .transpose()?;
         let counters = parts.counters.get(index).cloned().unwrap_or_default();
-        let tally = Tally::new(counters, pool.capacity_bytes());
+        let tally = Tally::new(counters, pool.capacity_bytes(), Arc::clone(&parts.slow));
         let mut core = Self {
             index,
             settings,

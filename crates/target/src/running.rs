@@ -11,6 +11,7 @@ use store::IoRequest;
 use crate::counters::Account;
 use crate::handle::Receipt;
 use crate::letter::Ticket;
+use crate::life::{Life, Phase};
 use crate::plan::TargetIndex;
 
 /// What a task waits for.
@@ -38,6 +39,21 @@ pub(crate) enum Stage {
     Fence,
 }
 
+impl Stage {
+    /// What it waits for, for those who ask where the time went. `None`: nothing.
+    pub(crate) const fn phase(&self) -> Option<Phase> {
+        match self {
+            Self::Active => None,
+            Self::Dormant(_) => Some(Phase::Order),
+            Self::DataOut => Some(Phase::Data),
+            Self::Store { .. } | Self::StoreFull(_) => Some(Phase::Store),
+            Self::Parked(_) | Self::Fence => Some(Phase::Fence),
+            Self::Memory(_) | Self::AnswerMemory(_) => Some(Phase::Memory),
+            Self::Owner => Some(Phase::Owner),
+        }
+    }
+}
+
 /// One task.
 #[derive(Debug)]
 pub(crate) struct Running {
@@ -49,7 +65,11 @@ pub(crate) struct Running {
     pub(crate) account: Account,
     /// `None` while dormant.
     pub(crate) task: Option<Task>,
+    /// Changed by [`Running::enter`] alone.
     pub(crate) stage: Stage,
+    pub(crate) life: Life,
+    /// It was told that it hangs.
+    pub(crate) is_told: bool,
     /// The ticket by which it asked for, or holds, a fence.
     pub(crate) fence: Option<Ticket>,
     /// It ends without an answer; whoever waits for that is told.
@@ -60,12 +80,14 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) const fn new(
+    /// A task whose turn it is now.
+    pub(crate) fn new(
         session: usize,
         id: TaskId,
         unit: usize,
         nexus: NexusSlot,
         account: Account,
+        now: Duration,
     ) -> Self {
         Self {
             session: Some(session),
@@ -75,11 +97,25 @@ impl Running {
             account,
             task: None,
             stage: Stage::Active,
+            life: Life::new(account.since, now),
+            is_told: false,
             fence: None,
             is_aborted: false,
             waiters: Vec::new(),
             is_orphan: false,
         }
+    }
+
+    /// Waits for something else from now on. Gives what it waited for.
+    pub(crate) fn enter(&mut self, stage: Stage, now: Duration) -> Stage {
+        self.life.leave(self.stage.phase(), now);
+        std::mem::replace(&mut self.stage, stage)
+    }
+
+    /// It has been there for so long, and nobody was told. One that is aborted is waited for by
+    /// those who aborted it.
+    pub(crate) fn hangs(&self, now: Duration, patience: Duration) -> bool {
+        !self.is_told && !self.is_aborted && self.life.age(now) >= patience
     }
 
     /// True while the store may still act on the task's behalf.

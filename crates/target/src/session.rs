@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use iscsi::pdu::{Isid, Tsih};
 use iscsi::target::Session;
@@ -201,6 +201,8 @@ pub(crate) struct Connection {
     pub(crate) index: usize,
     pub(crate) is_receiving: bool,
     pub(crate) is_sending: bool,
+    /// The turn in which the last send began.
+    pub(crate) sending_since: Duration,
     /// It is in the list of connections with output.
     pub(crate) is_dirty: bool,
     /// The socket held more when it was last received from.

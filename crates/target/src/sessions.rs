@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::time::Duration;
 
 use iscsi::login::{Admission, LoginAction, LoginTarget, NegotiatedLogin};
 use iscsi::pdu::{Cid, LoginStatus, Tsih};
@@ -99,6 +100,7 @@ impl Core {
             index,
             is_receiving: false,
             is_sending: false,
+            sending_since: Duration::ZERO,
             is_dirty: false,
             has_more: false,
             is_throttled: false,

@@ -2,6 +2,9 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::slow::SlowCommand;
 
 /// Hears of what happens. Called on the cores: it must not wait, and rare things only are told.
 pub trait Watcher: Send + Sync + fmt::Debug {
@@ -44,6 +47,19 @@ pub enum Happening<'a> {
     StoreStuck {
         /// The unit.
         unit: &'a str,
+    },
+    /// A command took longer than the limit, or hangs.
+    SlowCommand(&'a SlowCommand<'a>),
+    /// The initiator, or the network, took longer than the limit to take what was sent.
+    SlowSend {
+        /// Who is behind the session.
+        who: Who<'a>,
+        /// From the moment it was given to the kernel until all of it was in the socket.
+        took: Duration,
+        /// How much it was.
+        bytes: usize,
+        /// How many slow commands and sends of the core were not told since the last that was.
+        untold: u64,
     },
     /// The state of a unit could not be made safe; the command that wanted that has failed.
     StateNotKept {

@@ -19,7 +19,7 @@ use crate::banner::{BoundPortal, ServedUnit, banner};
 use crate::confinement::Rest;
 use crate::daemon::{
     self, Daemon, Events, PortNumbers, Running, RunningListener, RunningUnit, bind, open_store,
-    unit_plan,
+    slow_command, unit_plan,
 };
 use crate::prepare::Prepared;
 use crate::signal::Signals;
@@ -232,5 +232,6 @@ fn settings(model: &Model) -> anyhow::Result<Settings> {
         abort_timeout: seconds(limits.task_deadline_seconds),
         fence_timeout: seconds(limits.task_deadline_seconds),
         stop_timeout: seconds(limits.shutdown_timeout_seconds),
+        slow_command: slow_command(model),
     })
 }

@@ -78,6 +78,7 @@ fn series(lun: &str, initiator: &str, count: u64) -> Series {
         lun: lun.to_owned(),
         initiator: initiator.to_owned(),
         depth: 1,
+        slow: 0,
         read: operations(count),
         write: operations(2 * count),
         other: operations(3 * count),

@@ -210,6 +210,7 @@ export interface Series {
   lun: string;
   initiator: string;
   depth: number;
+  slow: number;
   read: Operations;
   write: Operations;
   other: Operations;
@@ -243,6 +244,27 @@ export interface Event {
   target?: string;
   initiator?: string;
   author?: string;
+  command?: SlowCommand;
+}
+
+export interface SlowCommand {
+  session: number;
+  task_tag: number;
+  name: string;
+  lba?: number;
+  blocks?: number;
+  bytes: number;
+  took_us: number;
+  outcome?: string;
+  phases: CommandPhase[];
+  core_us: number;
+  untold: number;
+}
+
+export interface CommandPhase {
+  phase: string;
+  from_us: number;
+  us: number;
 }
 
 /** RFC 9457, `application/problem+json`. */

@@ -222,6 +222,14 @@ pub(super) static METRICS: &[Metric] = &[
         samples: Samples::OfSeries(|series| Value::Count(series.depth.into())),
     },
     Metric {
+        name: "tarn_slow_commands",
+        kind: Kind::Counter,
+        unit: "",
+        labels: &["lun", "initiator"],
+        help: "SCSI commands that took longer than slow_command_ms of [limits]; `tarn events` tells of them.",
+        samples: Samples::OfSeries(|series| Value::Count(series.slow)),
+    },
+    Metric {
         name: "tarn_reactor_busy_seconds",
         kind: Kind::Counter,
         unit: "seconds",

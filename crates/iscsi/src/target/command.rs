@@ -8,6 +8,7 @@
 
 use std::ops::Range;
 use std::rc::Rc;
+use std::time::Duration;
 
 use memory::{BUFFER_BYTES_MAX, Buffer, Payload, Pool};
 
@@ -168,6 +169,7 @@ impl Session {
         let id = self.new_task(tag.0, unsolicited);
         let now = self.now;
         if let Some(task) = self.task_mut(id) {
+            task.arrived = now;
             task.connection = connection;
             task.lun = bhs.lun.get();
             task.cmd_sn = bhs.cmd_sn.get();
@@ -222,6 +224,7 @@ impl Session {
         let index = u32::try_from(self.tasks.len()).unwrap_or(u32::MAX);
         self.tasks.push(Task {
             serial,
+            arrived: Duration::ZERO,
             connection: 0,
             lun: 0,
             cmd_sn: 0,

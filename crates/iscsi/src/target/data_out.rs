@@ -294,7 +294,9 @@ impl Session {
             .sum()
     }
 
-    pub(super) fn tag_of(&self, id: TaskId) -> u32 {
+    /// The Initiator Task Tag of a task that is not over.
+    #[must_use]
+    pub fn tag_of(&self, id: TaskId) -> u32 {
         self.tags
             .get(id.index as usize)
             .copied()

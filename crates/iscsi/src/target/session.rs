@@ -274,6 +274,14 @@ impl Session {
         self.open_window();
     }
 
+    /// When the header of a task that is not over came: before its immediate data, and before its
+    /// turn in the order of CmdSN.
+    #[must_use]
+    pub fn arrival_of(&self, id: TaskId) -> Duration {
+        let task = self.tasks.get(id.index as usize);
+        task.map_or(self.now, |task| task.arrived)
+    }
+
     /// What happened, oldest first.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()

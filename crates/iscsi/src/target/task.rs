@@ -103,6 +103,8 @@ pub(super) struct DataOut {
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) serial: u32,
+    /// When its header came.
+    pub(super) arrived: Duration,
     pub(super) connection: usize,
     pub(super) lun: u64,
     pub(super) cmd_sn: u32,

@@ -8,6 +8,7 @@
 //! and installed on every core. [`COMMANDS`] is the table of all commands.
 
 mod atomic;
+mod describe;
 mod inquiry;
 mod mode;
 mod owner;
@@ -24,6 +25,7 @@ mod work;
 #[cfg(test)]
 mod tests;
 
+pub use describe::{Description, describe};
 pub use mode::Modes;
 pub use owner::{Applied, Change, ChangeKind, Notice, Owner, Reply, RestoreError, Who};
 pub use shared::Shared;

@@ -91,6 +91,40 @@ pub enum Operation {
     Owned(OwnerOperation),
 }
 
+impl Operation {
+    /// Whether the CDB names blocks of the medium.
+    pub(super) const fn has_extent(self) -> bool {
+        match self {
+            Self::Read
+            | Self::Write
+            | Self::WriteAndVerify
+            | Self::Verify
+            | Self::PreFetch
+            | Self::SynchronizeCache
+            | Self::CompareAndWrite
+            | Self::OrWrite
+            | Self::WriteSame => true,
+            Self::TestUnitReady
+            | Self::RequestSense
+            | Self::Inquiry
+            | Self::ModeSense
+            | Self::LogSense
+            | Self::ReportLuns
+            | Self::ReadCapacity10
+            | Self::ReadCapacity16
+            | Self::ReadDefectData
+            | Self::ReportSupportedOperationCodes
+            | Self::ReportSupportedTaskManagementFunctions
+            | Self::ReportTargetPortGroups
+            | Self::SendDiagnostic
+            | Self::PersistentReserveIn
+            | Self::Unmap
+            | Self::GetLbaStatus
+            | Self::Owned(_) => false,
+        }
+    }
+}
+
 /// What the owner core executes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[expect(missing_docs, reason = "the names are those of the commands")]

@@ -17,7 +17,9 @@ use reactor::Listener;
 use target::{Access, Grant, Handle, NoAnswer, PortalIndex, SessionReport, TargetIndex, UnitIndex};
 
 use super::open::{bind, open_store};
-use super::running::{PortNumbers, Running, RunningListener, RunningUnit, profile, unit_plan};
+use super::running::{
+    PortNumbers, Running, RunningListener, RunningUnit, profile, slow_command, unit_plan,
+};
 use super::steps::Match;
 use crate::StartError;
 use crate::access::ModelPolicy;
@@ -230,6 +232,7 @@ impl Prepared {
 
     /// Switches. Nothing here can be refused; a core that does not answer is the only trouble.
     pub(super) fn switch(&mut self, old: &Running, plane: &Handle) -> Result<Verdict, NoAnswer> {
+        plane.set_slow_command(slow_command(&self.running.model));
         plane.set_profiles(self.changed_profiles(old))?;
         let policy = Arc::new(self.running.policy());
         let opened = plane.set_access(Access {

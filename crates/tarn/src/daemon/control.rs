@@ -294,6 +294,7 @@ impl Daemon {
             target: None,
             initiator: None,
             author: Some(author.to_owned()),
+            command: None,
         });
     }
 

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use api::event::{Event, Severity};
-use target::{Happening, Watcher, Who};
+use api::event::{CommandPhase, Event, Severity};
+use target::{Ending, Happening, SlowCommand, Watcher, Who};
 
 /// How many are kept.
 const EVENTS_MAX: usize = 4096;
@@ -58,6 +58,7 @@ fn event(severity: Severity, kind: &str, message: String) -> Event {
         target: None,
         initiator: None,
         author: None,
+        command: None,
     }
 }
 
@@ -74,6 +75,64 @@ fn of_unit(severity: Severity, kind: &str, message: String, unit: &str) -> Event
         lun: Some(unit.to_owned()),
         ..event(severity, kind, message)
     }
+}
+
+/// The life of a command, in one line and in parts.
+fn of_command(command: &SlowCommand<'_>) -> Event {
+    let kind = match command.ending {
+        Ending::Answered(_) | Ending::Aborted => "slow-command",
+        Ending::Pending => "command-hangs",
+    };
+    let (unit, initiator) = (command.unit, command.initiator);
+    let message = format!("{unit}: {command}, {initiator}");
+    Event {
+        target: command.target.map(str::to_owned),
+        initiator: Some(initiator.to_owned()),
+        command: Some(command_in_parts(command)),
+        ..of_unit(Severity::Warning, kind, message, unit)
+    }
+}
+
+fn command_in_parts(command: &SlowCommand<'_>) -> api::event::SlowCommand {
+    let (lba, blocks) = command.description.extent.unzip();
+    let phases = command.phases.iter().map(|one| CommandPhase {
+        phase: one.phase.as_str().to_owned(),
+        from_us: micros(one.from),
+        us: micros(one.took),
+    });
+    api::event::SlowCommand {
+        session: command.session,
+        task_tag: command.task_tag,
+        name: command.description.name.to_owned(),
+        lba,
+        blocks,
+        bytes: command.bytes,
+        took_us: micros(command.took),
+        outcome: command.ending.name().map(str::to_owned),
+        phases: phases.collect(),
+        core_us: micros(command.on_core()),
+        untold: command.untold,
+    }
+}
+
+fn of_send(who: Who<'_>, took: Duration, bytes: usize, untold: u64) -> Event {
+    let mut message = format!(
+        "session {} at {} took {:.3} s to take {bytes} bytes of answers",
+        who.session,
+        who.peer,
+        took.as_secs_f64()
+    );
+    if untold > 0 {
+        message += &format!("; {untold} more were slow and not told");
+    }
+    Event {
+        severity: Severity::Warning,
+        ..of_session("slow-send", message, who)
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Watcher for Events {
@@ -104,6 +163,13 @@ impl Watcher for Events {
                     "its store does not give a request back; it refuses access until then";
                 of_unit(Severity::Error, "store-stuck", message.to_owned(), unit)
             }
+            Happening::SlowCommand(command) => of_command(command),
+            Happening::SlowSend {
+                who,
+                took,
+                bytes,
+                untold,
+            } => of_send(who, took, bytes, untold),
             Happening::StateNotKept { unit } => {
                 let message = "its reservations or mode pages could not be kept; see the log";
                 of_unit(Severity::Error, "state-not-kept", message.to_owned(), unit)

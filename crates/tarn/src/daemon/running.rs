@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use config::Model;
 use scsi::{Identity, Profile, TargetPort};
@@ -199,6 +200,12 @@ pub(crate) fn unit_plan(
         restored: identity.state.load()?,
         keeper: Arc::clone(&identity.state) as Arc<dyn target::Keeper>,
     })
+}
+
+/// From when on a command is slow; `None`: never.
+pub(crate) fn slow_command(model: &Model) -> Option<Duration> {
+    let ms = model.limits().slow_command_ms;
+    (ms > 0).then(|| Duration::from_millis(ms.into()))
 }
 
 /// What a unit says of itself.

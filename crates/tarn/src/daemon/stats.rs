@@ -37,11 +37,13 @@ pub(super) fn stats(daemon: &Daemon) -> Stats {
             lun,
             initiator: one.initiator.clone(),
             depth: 0,
+            slow: 0,
             read: Operations::default(),
             write: Operations::default(),
             other: Operations::default(),
         });
         sum.depth += one.depth;
+        sum.slow += one.slow;
         let [read, write, other] = &one.kinds;
         add(&mut sum.read, read);
         add(&mut sum.write, write);

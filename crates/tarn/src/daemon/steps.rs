@@ -21,6 +21,9 @@ const NEGOTIATED: [&str; 9] = [
     "outstanding_r2t_max",
 ];
 
+/// Keys of `[limits]` that are in force for all at once.
+const AT_ONCE: [&str; 1] = ["slow_command_ms"];
+
 const RESTART: &str = "it is read when Tarn starts: put it into the file and restart Tarn";
 const IDENTITY: &str = "initiators know the disk by its identity: remove the lun in one change, add it again in the next";
 const TWICE: &str = "a store is not opened twice: remove the lun in one change, add it with the new options in the next";
@@ -133,9 +136,10 @@ pub(super) fn steps(
         ));
     }
     for change in &differences.limits {
-        let is_online = NEGOTIATED.contains(&change.key);
+        let is_negotiated = NEGOTIATED.contains(&change.key);
+        let is_online = is_negotiated || AT_ONCE.contains(&change.key);
         let mut one = key_step(Kind::Limits, change, (!is_online).then_some(RESTART));
-        if is_online {
+        if is_negotiated {
             one.reason = Some(NEXT_SESSIONS.to_owned());
         }
         steps.push(one);
@@ -360,6 +364,11 @@ queue_depth = 32
             (
                 "queue_depth = 32",
                 "queue_depth = 32\ninitial_r2t = true",
+                (Change, Kind::Limits, Online),
+            ),
+            (
+                "queue_depth = 32",
+                "queue_depth = 32\nslow_command_ms = 5",
                 (Change, Kind::Limits, Online),
             ),
             (

@@ -158,6 +158,7 @@ mod tests {
             lun: (*lun).to_owned(),
             initiator: (*initiator).to_owned(),
             depth: 2,
+            slow: 0,
             read: read.clone(),
             write: Operations::default(),
             other: Operations::default(),

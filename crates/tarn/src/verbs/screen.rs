@@ -1,11 +1,15 @@
 //! The whole screen of a terminal, drawn again and again, and keys as they are pressed.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::termios::{LocalModes, tcgetwinsize};
+use signal_hook::consts::{SIGHUP, SIGTERM};
+use signal_hook::flag;
 
 use super::failure::Failure;
 use super::terminal::Modes;
@@ -22,16 +26,25 @@ const END_OF_TEXT: u8 = 3;
 /// The screen, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Screen {
+    /// A signal asked for the end.
+    is_ended: Arc<AtomicBool>,
     _modes: Modes,
 }
 
 impl Screen {
-    /// Keys come one by one and are not shown. Ctrl-C is one of them, so that the terminal is put
-    /// right in any case.
+    /// Keys come one by one and are not shown. Ctrl-C is one of them, and the signals that end
+    /// programs are caught, so that the terminal is put right in any case.
     pub(super) fn open() -> Result<Self, Failure> {
+        let is_ended = Arc::<AtomicBool>::default();
+        for signal in [SIGTERM, SIGHUP] {
+            flag::register(signal, Arc::clone(&is_ended)).map_err(Failure::Signals)?;
+        }
         let modes = Modes::without(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)?;
         say(io::stdout().lock(), ENTER);
-        Ok(Self { _modes: modes })
+        Ok(Self {
+            is_ended,
+            _modes: modes,
+        })
     }
 
     /// Draws as much of a text as there is room for.
@@ -47,13 +60,17 @@ impl Screen {
     }
 
     /// Waits for a key, no longer than this; zero stands for none. `None` when it shall end: by q,
-    /// Ctrl-C, or because the terminal is gone.
+    /// Ctrl-C, a signal, or because the terminal is gone.
     pub(super) fn key(&self, patience: Duration) -> Result<Option<u8>, Failure> {
         let failed = |error: Errno| Failure::Terminal(error.into());
         let stdin = io::stdin();
         let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
         let patience = Timespec::try_from(patience).ok();
-        match poll(&mut fds, patience.as_ref()) {
+        let polled = poll(&mut fds, patience.as_ref());
+        if self.is_ended.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        match polled {
             Ok(0) | Err(Errno::INTR) => return Ok(Some(0)),
             Ok(_) => {}
             Err(error) => return Err(failed(error)),

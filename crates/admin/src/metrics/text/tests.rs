@@ -31,6 +31,7 @@ fn snapshot(series: usize) -> Snapshot {
         lun: format!("disk {number}"),
         initiator: "iqn.x:\"a\\b\n".to_owned(),
         depth: 3,
+        slow: 0,
         read: operations(5),
         write: Operations::default(),
         other: Operations::default(),

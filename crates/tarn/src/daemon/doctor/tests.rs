@@ -61,6 +61,7 @@ fn writes(lun: &str, count: u64, mean_us: u64) -> Stats {
             lun: lun.to_owned(),
             initiator: "a".to_owned(),
             depth: 0,
+            slow: 0,
             read: none(),
             write,
             other: none(),

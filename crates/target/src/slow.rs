@@ -1,0 +1,429 @@
+//! Commands that take too long: which they are, and what is told of them.
+//!
+//! A command is slow when the turn that answers it has been sent and more than the limit has
+//! passed since its header came. That comparison is made where latencies are counted; all else
+//! here happens to slow commands alone. How many are told is limited, so that a store in trouble
+//! does not hide everything else that happens: the others are counted.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use iscsi::pdu::Tsih;
+use scsi::Status;
+use scsi::disk::{Description, describe};
+
+use crate::core::Core;
+use crate::counters::Account;
+use crate::life::{Life, PhaseTime};
+use crate::session::SessionEntry;
+use crate::watcher::{Happening, Who};
+
+/// How many are told at once, on each core.
+const TOLD_MAX: u32 = 8;
+
+/// One more may be told after each of these.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
+
+/// A command that has waited this many times the limit is told although it is not over.
+const HANGS_AFTER: u32 = 10;
+
+/// How many places of the table of tasks are looked at in one tick, so that a core with very many
+/// commands does not stop for it. All have their turn in the ticks that follow.
+const PLACES_PER_TICK: usize = 16 * 1024;
+
+/// What takes shorter is not worth a word.
+const WORTH_TELLING: Duration = Duration::from_millis(1);
+
+/// From when on a command is slow. Read by every core, changed by the administrator.
+#[derive(Debug)]
+pub(crate) struct SlowLimit(AtomicU64);
+
+/// The limit in microseconds that nothing reaches.
+const NEVER: u64 = u64::MAX;
+
+impl SlowLimit {
+    /// `None`: no command is slow.
+    pub(crate) fn new(limit: Option<Duration>) -> Self {
+        let made = Self::default();
+        made.set(limit);
+        made
+    }
+
+    pub(crate) fn set(&self, limit: Option<Duration>) {
+        let us = limit.map_or(NEVER, |limit| {
+            u64::try_from(limit.as_micros()).unwrap_or(NEVER)
+        });
+        self.0.store(us, Ordering::Relaxed);
+    }
+
+    /// In microseconds, [`NEVER`] where there is none.
+    fn us(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Default for SlowLimit {
+    fn default() -> Self {
+        Self(AtomicU64::new(NEVER))
+    }
+}
+
+/// How a command ended, if it has.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Ending {
+    /// It was answered.
+    Answered(Status),
+    /// It was aborted, or its session ended.
+    Aborted,
+    /// It waits.
+    Pending,
+}
+
+impl Ending {
+    /// In words: its status, or `aborted`. `None` while it waits.
+    pub const fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Answered(status) => Some(status.name()),
+            Self::Aborted => Some("aborted"),
+            Self::Pending => None,
+        }
+    }
+}
+
+/// A command that is over, or hangs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    pub(crate) account: Account,
+    pub(crate) ending: Ending,
+    pub(crate) life: Life,
+    /// How many slow ones were not told since the last that was.
+    pub(crate) untold: u64,
+}
+
+/// A command that took long, or still does, for those who hear of it.
+#[derive(Clone, Debug)]
+pub struct SlowCommand<'a> {
+    /// The unit.
+    pub unit: &'a str,
+    /// InitiatorName.
+    pub initiator: &'a str,
+    /// TargetName, while the session is there.
+    pub target: Option<&'a str>,
+    /// TSIH of the session.
+    pub session: u16,
+    /// Initiator Task Tag.
+    pub task_tag: u32,
+    /// What it was to do.
+    pub description: Description,
+    /// Data that goes with it, in bytes.
+    pub bytes: u32,
+    /// From its header to the moment its answer was given to the kernel, or until now.
+    pub took: Duration,
+    /// What it waited for, in the order in which it began to.
+    pub phases: Vec<PhaseTime>,
+    /// How it ended.
+    pub ending: Ending,
+    /// How many slow commands of the core were not told since the last that was.
+    pub untold: u64,
+}
+
+impl SlowCommand<'_> {
+    /// What is left when all waits are taken away: the core was at work, for it or for others.
+    pub fn on_core(&self) -> Duration {
+        let waited = self.phases.iter().map(|one| one.took).sum();
+        self.took.saturating_sub(waited)
+    }
+}
+
+impl fmt::Display for SlowCommand<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.description.name)?;
+        if let Some((lba, blocks)) = self.description.extent {
+            write!(f, ", {blocks} blocks at {lba}")?;
+        }
+        let ending = self.ending.name().unwrap_or("not answered");
+        let took = self.took.as_secs_f64();
+        write!(f, ", {} bytes: {ending} after {took:.3} s", self.bytes)?;
+        let waits = self.phases.iter().map(|one| (one.phase.as_str(), one.took));
+        let parts = waits.chain([("core", self.on_core())]);
+        let parts = parts.filter(|(_, took)| *took >= WORTH_TELLING);
+        for (word, took) in parts {
+            write!(f, ", {word} {:.3} s", took.as_secs_f64())?;
+        }
+        write!(
+            f,
+            "; session {}, task {:#010x}",
+            self.session, self.task_tag
+        )?;
+        match self.untold {
+            0 => Ok(()),
+            more => write!(f, "; {more} more were slow and not told"),
+        }
+    }
+}
+
+/// What a core knows of slow commands.
+#[derive(Debug)]
+pub(crate) struct SlowLog {
+    limit: Arc<SlowLimit>,
+    /// How many may be told now.
+    left: u32,
+    /// When that was last counted up.
+    filled: Duration,
+    untold: u64,
+    /// The next place of the table of tasks that is looked at.
+    next_place: usize,
+}
+
+impl Default for SlowLog {
+    fn default() -> Self {
+        Self::new(Arc::default())
+    }
+}
+
+impl SlowLog {
+    pub(crate) const fn new(limit: Arc<SlowLimit>) -> Self {
+        Self {
+            limit,
+            left: TOLD_MAX,
+            filled: Duration::ZERO,
+            untold: 0,
+            next_place: 0,
+        }
+    }
+
+    /// From when on a command is slow, in microseconds.
+    pub(crate) fn limit_us(&self) -> u64 {
+        self.limit.us()
+    }
+
+    /// When a command hangs; `None`: never.
+    fn patience(&self) -> Option<Duration> {
+        let us = self.limit.us();
+        (us != NEVER).then(|| Duration::from_micros(us).saturating_mul(HANGS_AFTER))
+    }
+
+    fn fill(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.filled).as_nanos() / TOLD_EVERY.as_nanos();
+        let more = u32::try_from(passed).unwrap_or(u32::MAX);
+        if more >= TOLD_MAX - self.left {
+            self.left = TOLD_MAX;
+            self.filled = now;
+        } else {
+            self.left += more;
+            self.filled += TOLD_EVERY * more;
+        }
+    }
+
+    /// Whether one more may be told, and if so, how many were not before it. One that may not is
+    /// counted.
+    pub(crate) fn take(&mut self, now: Duration) -> Option<u64> {
+        self.fill(now);
+        if self.left == 0 {
+            self.untold += 1;
+            return None;
+        }
+        self.left -= 1;
+        Some(std::mem::take(&mut self.untold))
+    }
+
+    fn may_tell(&mut self, now: Duration) -> bool {
+        self.fill(now);
+        self.left > 0
+    }
+}
+
+impl Core {
+    /// Tells of a command that is slow.
+    pub(crate) fn tell_slow(&self, told: &Told, now: Duration) {
+        let Some((unit, initiator)) = self.tally.whose(told.account) else {
+            return;
+        };
+        let Some(unit) = self.units.get(unit.as_usize()) else {
+            return;
+        };
+        let key = self.by_tsih.get(&Tsih(told.account.session));
+        let who = key
+            .and_then(|&key| self.sessions.get(key))
+            .map(SessionEntry::who);
+        let command = SlowCommand {
+            unit: &unit.name,
+            initiator: who.map_or(initiator, |who| who.initiator),
+            target: who.and_then(|who| who.target),
+            session: told.account.session,
+            task_tag: told.account.task_tag,
+            description: describe(&told.account.cdb),
+            bytes: told.account.bytes,
+            took: told.life.age(now),
+            phases: told.life.phases(),
+            ending: told.ending,
+            untold: told.untold,
+        };
+        let (unit, initiator) = (command.unit, command.initiator);
+        tracing::warn!(unit, initiator, %command, "slow command");
+        self.watcher.hear(&Happening::SlowCommand(&command));
+    }
+
+    /// Tells, once, of commands that have waited far too long and are not over.
+    pub(crate) fn tell_hanging(&mut self, now: Duration) {
+        let Some(patience) = self.tally.slow.patience() else {
+            return;
+        };
+        let places = self.tasks.capacity();
+        if self.tasks.is_empty() {
+            return;
+        }
+        for _ in 0..places.min(PLACES_PER_TICK) {
+            let place = self.tally.slow.next_place % places;
+            let hangs = self
+                .tasks
+                .get(place)
+                .is_some_and(|task| task.hangs(now, patience));
+            if hangs {
+                if !self.tally.slow.may_tell(now) {
+                    // It keeps its turn.
+                    return;
+                }
+                self.tell_hanging_task(place, now);
+            }
+            self.tally.slow.next_place = place + 1;
+        }
+    }
+
+    fn tell_hanging_task(&mut self, key: usize, now: Duration) {
+        let (Some(task), Some(untold)) = (self.tasks.get_mut(key), self.tally.slow.take(now))
+        else {
+            return;
+        };
+        task.is_told = true;
+        let mut life = task.life;
+        life.leave(task.stage.phase(), now);
+        let told = Told {
+            account: task.account,
+            ending: Ending::Pending,
+            life,
+            untold,
+        };
+        self.tell_slow(&told, now);
+    }
+
+    /// A send has ended that began at `since`: whoever waits for the answers in it waited for the
+    /// network or for himself.
+    pub(crate) fn note_send(&mut self, session: usize, since: Duration, bytes: usize) {
+        let now = self.reactor.now();
+        let took = now.saturating_sub(since);
+        if took.as_micros() < u128::from(self.tally.slow.limit_us()) {
+            return;
+        }
+        let (Some(entry), Some(untold)) = (self.sessions.get(session), self.tally.slow.take(now))
+        else {
+            return;
+        };
+        let who: Who<'_> = entry.who();
+        let seconds = took.as_secs_f64();
+        tracing::warn!(initiator = who.initiator, peer = %who.peer, seconds, bytes, "slow send");
+        self.watcher.hear(&Happening::SlowSend {
+            who,
+            took,
+            bytes,
+            untold,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::life::Phase;
+
+    const fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_limit_is_kept_in_microseconds_and_none_is_never_reached() {
+        let limit = SlowLimit::new(Some(Duration::from_millis(1)));
+        assert_eq!(limit.us(), 1000);
+        limit.set(None);
+        assert_eq!(limit.us(), u64::MAX);
+    }
+
+    #[test]
+    fn beyond_the_burst_they_are_counted_and_the_next_one_tells_how_many() {
+        let mut log = SlowLog::default();
+        let start = seconds(1000);
+        for n in 0..TOLD_MAX {
+            assert_eq!(log.take(start), Some(0), "{n}");
+        }
+        assert_eq!(log.take(start), None);
+        assert_eq!(log.take(start + TOLD_EVERY - seconds(1)), None);
+        assert_eq!(log.take(start + TOLD_EVERY), Some(2));
+        assert_eq!(log.take(start + TOLD_EVERY), None);
+        assert_eq!(log.take(start + TOLD_EVERY * 1000), Some(1));
+        assert_eq!(log.left, TOLD_MAX - 1);
+    }
+
+    #[test]
+    fn a_command_hangs_at_ten_times_the_limit() {
+        let log = SlowLog::new(Arc::new(SlowLimit::new(Some(seconds(2)))));
+        assert_eq!(log.patience(), Some(seconds(20)));
+        assert_eq!(SlowLog::default().patience(), None);
+    }
+
+    fn command(ending: Ending, untold: u64) -> SlowCommand<'static> {
+        let phase = |phase, from, took| PhaseTime {
+            phase,
+            from: Duration::from_micros(from),
+            took: Duration::from_micros(took),
+        };
+        SlowCommand {
+            unit: "disk",
+            initiator: "iqn.x",
+            target: None,
+            session: 3,
+            task_tag: 0x1a2b,
+            description: Description {
+                name: "WRITE (10)",
+                extent: Some((2048, 8)),
+            },
+            bytes: 4096,
+            took: Duration::from_micros(2_104_000),
+            phases: vec![
+                phase(Phase::Arrival, 0, 999),
+                phase(Phase::Data, 999, 2_000_001),
+                phase(Phase::Store, 2_001_000, 100_000),
+            ],
+            ending,
+            untold,
+        }
+    }
+
+    #[test]
+    fn its_life_is_one_line_without_what_took_no_time() {
+        for (ending, untold, line) in [
+            (
+                Ending::Answered(Status::Good),
+                0,
+                "WRITE (10), 8 blocks at 2048, 4096 bytes: GOOD after 2.104 s, data 2.000 s, \
+                 store 0.100 s, core 0.003 s; session 3, task 0x00001a2b",
+            ),
+            (
+                Ending::Pending,
+                7,
+                "WRITE (10), 8 blocks at 2048, 4096 bytes: not answered after 2.104 s, \
+                 data 2.000 s, store 0.100 s, core 0.003 s; session 3, task 0x00001a2b; \
+                 7 more were slow and not told",
+            ),
+        ] {
+            assert_eq!(command(ending, untold).to_string(), line);
+        }
+        let mut short = command(Ending::Aborted, 0);
+        (short.phases, short.description.extent) = (Vec::new(), None);
+        assert_eq!(
+            short.to_string(),
+            "WRITE (10), 4096 bytes: aborted after 2.104 s, core 2.104 s; session 3, task 0x00001a2b"
+        );
+    }
+}
