@@ -85,7 +85,11 @@ pub(crate) fn json_at<T: Serialize>(value: &T, revision: u64) -> Response {
 
 /// What a change gave: 201 when it made a thing, else 200.
 pub(crate) fn applied(applied: &Applied, is_new: bool) -> Response {
-    let mut response = json_at(applied, applied.revision);
+    made(json_at(applied, applied.revision), is_new)
+}
+
+/// The same as 201 when a thing was made.
+pub(crate) fn made(mut response: Response, is_new: bool) -> Response {
     if is_new {
         *response.status_mut() = StatusCode::CREATED;
     }

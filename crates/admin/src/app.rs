@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use crate::browser::Logins;
 use crate::bucket::{Attempts, Bucket};
 use crate::call::Calls;
+use crate::file::Files;
 use crate::live::Live;
 use crate::tokens::Tokens;
 use crate::{audit, limits};
@@ -24,6 +25,8 @@ pub(crate) struct App {
     pub(crate) names: Vec<String>,
     /// Streams of live data.
     pub(crate) live: Live,
+    /// Files on their way.
+    pub(crate) files: Files,
     /// True when all has to end.
     pub(crate) stopping: watch::Receiver<bool>,
     gate: Mutex<Gate>,
@@ -54,6 +57,7 @@ impl App {
             tokens,
             names,
             live: Live::new(limits::STREAMS_MAX),
+            files: Files::default(),
             stopping,
             gate: Mutex::new(Gate {
                 logins: Logins::default(),

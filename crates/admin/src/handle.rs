@@ -6,3 +6,4 @@ pub(crate) mod edit;
 pub(crate) mod login;
 pub(crate) mod resources;
 pub(crate) mod tokens;
+pub(crate) mod traces;

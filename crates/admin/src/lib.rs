@@ -20,6 +20,7 @@ mod call;
 mod connections;
 mod console;
 mod feed;
+mod file;
 mod guard;
 mod handle;
 mod limits;

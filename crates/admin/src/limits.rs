@@ -50,6 +50,9 @@ pub(crate) const CALL_THREADS_MAX: usize = 8;
 /// Streams of live data. Beyond it: 503.
 pub(crate) const STREAMS_MAX: usize = 32;
 
+/// Files on their way to those who read them, each as large as a trace may be. Beyond it: 503.
+pub(crate) const FILES_MAX: usize = 4;
+
 /// Events that one request reads.
 pub(crate) const EVENTS_MAX: usize = 1000;
 

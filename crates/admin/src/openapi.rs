@@ -146,6 +146,7 @@ fn responses(route: &Route) -> Value {
             });
             success["content"] = Value::Object(content.collect());
         }
+        Gives::File(kind) => success["content"] = json!({kind: {}}),
     }
     if route.tagged {
         success["headers"] = json!({"ETag": {
@@ -180,7 +181,7 @@ fn schemas() -> Map<String, Value> {
     for route in ROUTES {
         let given = match route.gives {
             Gives::One(shape) | Gives::Many(shape) => Some(shape),
-            Gives::Nothing | Gives::Json | Gives::Texts(_) => None,
+            Gives::Nothing | Gives::Json | Gives::Texts(_) | Gives::File(_) => None,
         };
         for shape in route.takes.into_iter().chain(given) {
             (shape.collect)(&mut schemas);

@@ -62,6 +62,8 @@ pub(crate) enum Gives {
     Json,
     /// Text, of one of these content types.
     Texts(&'static [&'static str]),
+    /// Bytes, of this content type.
+    File(&'static str),
 }
 
 /// A field of the query.

@@ -6,16 +6,16 @@ use api::access::Role::{Admin, Metrics, Operator, Viewer};
 use api::access::{NewToken, Token};
 use api::event::{Event, Finding};
 use api::plan::{Applied, Change, Document, Plan, Revision};
-use api::request::{Login, Rename, Resize, Rollback, WhoAmI};
+use api::request::{Login, Rename, Resize, Rollback, Tracing, WhoAmI};
 use api::spec;
 use api::stats::Stats;
-use api::view::{Access, Lun, Session, Status, Target};
+use api::view::{Access, Lun, Session, Status, Target, Trace};
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{delete, get, post, put};
 
 use crate::app::App;
-use crate::handle::{configuration, daemon, login, resources, tokens};
+use crate::handle::{configuration, daemon, login, resources, tokens, traces};
 use crate::route::{Field, Gives, Route, of};
 use crate::{console, guard, limits, live, metrics, openapi};
 
@@ -99,6 +99,14 @@ pub(crate) static ROUTES: &[Route] = &[
         Gives::One(of::<Session>()), || get(daemon::session)),
     Route::delete("/api/v1/sessions/{session}", Operator, "Ends a session; the initiator may log in again",
         Gives::Nothing, || delete(daemon::end_session)),
+    Route::get("/api/v1/traces", Viewer, "All traces, without what they have",
+        Gives::Many(of::<Trace>()), || get(traces::list)),
+    Route::put("/api/v1/traces/{subject}", Operator, "Keeps the last PDUs of a session (its number) or an initiator (its name)",
+        Gives::One(of::<Trace>()), || put(traces::start)).takes(of::<Tracing>()).makes(),
+    Route::get("/api/v1/traces/{subject}", Operator, "What a trace has, as a file that protocol analysers read",
+        Gives::File(traces::FILE), || get(traces::read)),
+    Route::delete("/api/v1/traces/{subject}", Operator, "Ends a trace and forgets what it has",
+        Gives::Nothing, || delete(traces::stop)),
     Route::get("/api/v1/access", Viewer, "What an initiator would meet: the dry run of the rules",
         Gives::Many(of::<Access>()), || get(daemon::access))
         .asks(&[

@@ -13,7 +13,7 @@ pub enum Role {
     Metrics,
     /// Read everything but secrets.
     Viewer,
-    /// End sessions, resize, rename; no users, no tokens, no targets.
+    /// End sessions, trace them, resize, rename; no users, no tokens, no targets.
     Operator,
     /// Everything.
     Admin,

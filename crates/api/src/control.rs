@@ -3,8 +3,9 @@
 use crate::event::{Event, Finding};
 use crate::plan::{Applied, Change, Document, Plan, Revision};
 use crate::problem::Problem;
+use crate::request::Tracing;
 use crate::stats::Stats;
-use crate::view::{Access, AccessQuestion, Lun, Session, Status, Target};
+use crate::view::{Access, AccessQuestion, Lun, Session, Status, Target, Trace};
 
 /// The daemon, as its administration sees it. Calls may block for as long as a step of a plan
 /// takes, which is bounded; none is made by a core. All may be made from several threads at once.
@@ -60,6 +61,31 @@ pub trait Control: Send + Sync + 'static {
     ///
     /// There is none of that number, or its end takes too long.
     fn end_session(&self, id: u16) -> Result<(), Problem>;
+
+    /// All traces, in the order they began.
+    fn traces(&self) -> Vec<Trace>;
+
+    /// Keeps the last PDUs of a session or an initiator from now on. The same again changes
+    /// nothing; other limits begin anew. True when a trace has begun.
+    ///
+    /// # Errors
+    ///
+    /// The subject is none, a limit is beyond its own, or there are too many traces.
+    fn start_trace(&self, subject: &str, how: Tracing) -> Result<(Trace, bool), Problem>;
+
+    /// What a trace has, as a file of `pcap`.
+    ///
+    /// # Errors
+    ///
+    /// There is none of this subject.
+    fn read_trace(&self, subject: &str) -> Result<Vec<u8>, Problem>;
+
+    /// Ends a trace and forgets what it has.
+    ///
+    /// # Errors
+    ///
+    /// There is none of this subject, or the data plane does not answer.
+    fn stop_trace(&self, subject: &str) -> Result<(), Problem>;
 
     /// Keeps a secret in a private file that belongs to the daemon. Gives the path to put into the
     /// document.

@@ -32,6 +32,20 @@ pub struct Rollback {
     pub comment: Option<String>,
 }
 
+/// How much a trace keeps.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tracing {
+    /// Of the data of each SCSI PDU and ping; 64 if it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 8192)]
+    pub data_bytes: Option<u32>,
+    /// In all, as a file; 1 MiB if it is absent. The oldest PDUs go for new ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 65536, maximum = 16777216)]
+    pub keep_bytes: Option<u32>,
+}
+
 /// The way into the console.
 #[derive(Clone, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -138,6 +138,23 @@ pub struct SessionLun {
     pub readonly: bool,
 }
 
+/// The last PDUs of a session or an initiator, as they are kept.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Trace {
+    /// The number of a session, or an InitiatorName.
+    pub subject: String,
+    /// When it began.
+    pub since_ms: u64,
+    /// How much it keeps of the data of each SCSI PDU and ping.
+    pub data_bytes: u32,
+    /// How much it keeps in all, as a file.
+    pub keep_bytes: u32,
+    /// PDUs that it has.
+    pub pdus: u64,
+    /// Older ones that are gone.
+    pub dropped: u64,
+}
+
 /// Whose access is asked for: the dry run of the rules.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct AccessQuestion {

@@ -102,6 +102,15 @@ impl Client {
         self.call(Method::GET, path, Bytes::new(), None)
     }
 
+    /// Asks for a file.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer, or it is a problem.
+    pub fn download(&self, path: &Path) -> Result<Vec<u8>, ClientError> {
+        Ok(self.ask(Method::GET, path, Bytes::new(), None)?.body.into())
+    }
+
     /// Makes a thing, or makes it so; only when `only_at` is the revision that runs, if there is one.
     ///
     /// # Errors
@@ -170,6 +179,18 @@ impl Client {
         body: Bytes,
         only_at: Option<u64>,
     ) -> Result<Answer<T>, ClientError> {
+        let raw = self.ask(method, path, body, only_at)?;
+        Answer::read(&raw).ok_or_else(|| self.foreign(&raw))
+    }
+
+    /// Asks, and waits for the whole answer, which must be a success.
+    fn ask(
+        &self,
+        method: Method,
+        path: &Path,
+        body: Bytes,
+        only_at: Option<u64>,
+    ) -> Result<Raw, ClientError> {
         let patience = match method {
             Method::GET => self.limits.question,
             _ => self.limits.change,
@@ -180,7 +201,7 @@ impl Client {
         if !(200..300).contains(&raw.status) {
             return Err(self.not_a_success(&raw));
         }
-        Answer::read(&raw).ok_or_else(|| self.foreign(&raw))
+        Ok(raw)
     }
 
     fn request(

@@ -15,6 +15,7 @@
 //! | [`negotiate`] | the table of keys, and how two sides agree |
 //! | [`chap`] | authentication |
 //! | [`discovery`] | text exchanges and SendTargets |
+//! | [`excerpt`] | PDUs as whoever looks into a connection sees them, without secrets |
 //! | [`framing`] | PDUs out of a byte stream, where speed does not matter |
 //! | [`login`] | login, both roles |
 //! | [`target`] | the target in full-feature phase |
@@ -28,6 +29,7 @@
 pub mod chap;
 pub mod digest;
 pub mod discovery;
+pub mod excerpt;
 pub mod framing;
 pub mod fuzz;
 pub mod initiator;

@@ -3,7 +3,8 @@
 //!
 //! * [`Pool`] and [`Buffer`]: memory of one core for data in flight, bounded, handed out whole.
 //! * [`Mapping`]: memory shared by all cores, only ever touched by raw copies.
-//! * [`Payload`]: data of one command, wherever it lies; [`Message`]: what one send gathers.
+//! * [`Payload`]: data of one command, wherever it lies; [`Message`]: what one send gathers,
+//!   [`Piece`]: a stretch of it.
 //!
 //! This crate knows nothing of SCSI, iSCSI, files or rings. All addresses it gives out stay valid
 //! for as long as the owning value lives, so whoever lends memory to the kernel keeps the value
@@ -17,7 +18,7 @@ mod pool;
 mod region;
 
 pub use mapping::{CoreMapping, MappedRange, Mapping};
-pub use message::{Message, PayloadIndex};
+pub use message::{Message, PayloadIndex, Piece};
 pub use payload::Payload;
 pub use pool::{BUFFER_BYTES_MAX, Buffer, PIECE_BYTES, Pool, PoolFull};
 pub use region::HUGE_PAGE_BYTES;

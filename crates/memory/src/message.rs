@@ -30,6 +30,59 @@ enum Part {
     },
 }
 
+/// A stretch of bytes that may only be copied, because others may write some of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a>(Place<'a>);
+
+#[derive(Clone, Copy, Debug)]
+enum Place<'a> {
+    Bytes(&'a [u8]),
+    Payload {
+        payload: &'a Payload,
+        start: usize,
+        len: usize,
+    },
+}
+
+impl Piece<'_> {
+    /// The length in bytes.
+    pub const fn len(&self) -> usize {
+        match self.0 {
+            Place::Bytes(bytes) => bytes.len(),
+            Place::Payload { len, .. } => len,
+        }
+    }
+
+    /// True when there are no bytes.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies `bytes.len()` bytes from `offset` on.
+    ///
+    /// # Panics
+    ///
+    /// When they are not all inside the piece.
+    pub fn copy_to(&self, offset: usize, bytes: &mut [u8]) {
+        let end = offset + bytes.len();
+        assert!(
+            end <= self.len(),
+            "{end} bytes of a piece of {}",
+            self.len()
+        );
+        match self.0 {
+            Place::Bytes(own) => bytes.copy_from_slice(&own[offset..end]),
+            Place::Payload { payload, start, .. } => payload.copy_to(start + offset, bytes),
+        }
+    }
+}
+
+impl<'a> From<&'a [u8]> for Piece<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self(Place::Bytes(bytes))
+    }
+}
+
 /// Names a payload of one message; see [`Message::push_payload`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PayloadIndex(usize);
@@ -144,20 +197,25 @@ impl Message {
         })
     }
 
+    /// Everything that would be sent, in order.
+    pub fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        self.parts.iter().map(|part| match *part {
+            Part::Bytes { start, len } => Piece::from(&self.bytes[start..start + len]),
+            Part::Payload { index, start, len } => Piece(Place::Payload {
+                payload: &self.payloads[index],
+                start,
+                len,
+            }),
+        })
+    }
+
     /// Everything that would be sent, in a vector. For tests and for small exchanges.
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut all = Vec::with_capacity(self.len);
-        for part in &self.parts {
-            match *part {
-                Part::Bytes { start, len } => {
-                    all.extend_from_slice(&self.bytes[start..start + len])
-                }
-                Part::Payload { index, start, len } => {
-                    let at = all.len();
-                    all.resize(at + len, 0);
-                    self.payloads[index].copy_to(start, &mut all[at..]);
-                }
-            }
+        let mut all = vec![0; self.len];
+        let mut at = 0;
+        for piece in self.pieces() {
+            piece.copy_to(0, &mut all[at..at + piece.len()]);
+            at += piece.len();
         }
         all
     }
@@ -205,6 +263,27 @@ mod tests {
         assert_eq!(message.to_vec(), b"head\0!234next56789");
         assert_eq!(message.len(), 18);
         assert_eq!(message.part_count(), 4);
+    }
+
+    #[test]
+    fn any_part_of_a_piece_can_be_copied() {
+        let message = sample();
+        let pieces: Vec<Piece<'_>> = message.pieces().collect();
+        let mut two = [0; 2];
+        for (piece, expected) in pieces.iter().zip([b"ea", b"34", b"ex", b"67"]) {
+            piece.copy_to(1, &mut two);
+            assert_eq!(&two, expected, "{piece:?}");
+        }
+        assert_eq!(pieces[1].len(), 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "4 bytes of a piece of 3")]
+    fn what_lies_behind_a_piece_is_not_copied() {
+        let message = sample();
+        if let Some(piece) = message.pieces().nth(1) {
+            piece.copy_to(2, &mut [0; 2]);
+        }
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::plan::Settings;
 use crate::running::{Request, Running, Wait};
 use crate::session::{Connection, SessionEntry};
 use crate::token::Purpose;
+use crate::trace::Trace;
 use crate::unit::{Owned, Unit};
 use crate::watcher::Watcher;
 
@@ -79,6 +80,7 @@ pub(crate) struct Core {
     pub(crate) is_short_of_memory: bool,
     pub(crate) tally: Tally,
     pub(crate) watcher: Arc<dyn Watcher>,
+    pub(crate) traces: Vec<Arc<Trace>>,
     /// Accepts and logs in; one core has it.
     pub(crate) front: Option<Front>,
     pub(crate) next_tick: Duration,
@@ -331,6 +333,14 @@ impl Core {
                 receipt,
             } => self.dismiss(session, reason, receipt),
             Letter::SizeChanged { unit, receipt } => self.handle_size_changed(unit, receipt),
+            Letter::StartTrace { trace, receipt } => {
+                self.handle_start_trace(trace);
+                drop(receipt);
+            }
+            Letter::StopTrace { trace, receipt } => {
+                self.handle_stop_trace(&trace);
+                drop(receipt);
+            }
             Letter::Stop => self.handle_stop(),
         }
     }

@@ -32,6 +32,7 @@ use crate::plane::StartError;
 use crate::policy::{Asker, Policy};
 use crate::session::SessionProfile;
 use crate::token::Purpose;
+use crate::trace::Taps;
 use crate::watcher::Happening;
 
 /// Probes of the kernel, for peers that vanish without a word while nothing is asked of them.
@@ -62,6 +63,7 @@ pub(crate) struct Waiting {
     machine: LoginTarget,
     negotiated: Box<NegotiatedLogin>,
     unread: Vec<u8>,
+    taps: Taps,
     profile: Box<SessionProfile>,
 }
 
@@ -81,6 +83,7 @@ struct Login {
     /// Answers that wait for the one being sent.
     output: VecDeque<Message>,
     close_when_sent: bool,
+    taps: Taps,
     /// The login has ended well; the session is to be found when nothing is under way.
     negotiated: Option<Box<NegotiatedLogin>>,
 }
@@ -140,6 +143,11 @@ impl Front {
 
     fn count_failure(&self, status: Option<LoginStatus>) {
         self.count(|counts| *counts.failed.entry(login_cause(status)).or_default() += 1);
+    }
+
+    /// What follows connections that have not finished their login.
+    pub(crate) fn taps_of_logins(&mut self) -> impl Iterator<Item = &mut Taps> {
+        self.logins.iter_mut().map(|(_, login)| &mut login.taps)
     }
 
     /// When the next login runs out of time.
@@ -367,6 +375,7 @@ impl Core {
             is_closing: false,
             output: VecDeque::new(),
             close_when_sent: false,
+            taps: Taps::new(peer, portal),
             negotiated: None,
         });
         front.oldest.push_back(key);
@@ -426,6 +435,8 @@ impl Core {
             match login.buffer.next_pdu(LOGIN_SEGMENT_MAX_BYTES, false, false) {
                 Ok(Some(pdu)) => {
                     login.machine.handle_pdu(&pdu.header, &pdu.data);
+                    let name = login.machine.initiator_name();
+                    login.taps.receive_login(&pdu, name, &self.traces);
                     self.act_on_login(key);
                 }
                 Ok(None) => {
@@ -457,6 +468,7 @@ impl Core {
                 LoginAction::Send(pdu) => {
                     let mut message = Message::default();
                     message.push_bytes(&pdu.to_bytes(false, false));
+                    login.taps.send(&message);
                     login.output.push_back(message);
                     self.send_login(key);
                 }
@@ -594,6 +606,7 @@ impl Core {
             fd,
             machine: login.machine,
             unread: login.buffer.into_unread(),
+            taps: login.taps,
             profile: Box::new(profile),
             negotiated,
         };
@@ -633,7 +646,7 @@ impl Core {
             Decision::Refuse(status, mut waiting) => {
                 front.count_failure(Some(status));
                 waiting.machine.admit_reply(Err(status));
-                crate::sessions::answer_and_close(waiting.fd, waiting.machine);
+                crate::sessions::answer_and_close(waiting.fd, waiting.machine, waiting.taps);
             }
         }
     }
@@ -647,6 +660,7 @@ impl Core {
             machine,
             negotiated,
             unread,
+            taps,
             ..
         } = waiting;
         let adoption = Adoption {
@@ -654,6 +668,7 @@ impl Core {
             machine,
             negotiated,
             unread,
+            taps,
             entry,
         };
         self.post(core, Letter::Adopt(Box::new(adoption)));
@@ -679,7 +694,7 @@ impl Core {
                         front.count_failure(Some(status));
                     }
                     login.machine.admit_reply(Err(status));
-                    crate::sessions::answer_and_close(login.fd, login.machine);
+                    crate::sessions::answer_and_close(login.fd, login.machine, login.taps);
                 }
             }
         }

@@ -20,9 +20,10 @@ use crate::plane::StartError;
 use crate::policy::{Policy, VisibleLun, VisibleTarget};
 use crate::report::SessionReport;
 use crate::slow::SlowLimit;
+use crate::trace::Trace;
 
 /// How long a core may take to answer what it need not wait for itself.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How many times the limit on aborts an orderly end may take: commands get the time to end by
 /// themselves, then to be aborted, on two units one after the other.
@@ -94,6 +95,7 @@ pub struct Handle {
     logins: Arc<Mutex<LoginCounts>>,
     abort_timeout: Duration,
     next: Mutex<Next>,
+    traces: Mutex<Vec<Arc<Trace>>>,
 }
 
 /// The first index of each kind that was never given.
@@ -124,6 +126,7 @@ impl Handle {
                 unit: count(units),
                 portal: count(portals),
             }),
+            traces: Mutex::default(),
         }
     }
 
@@ -150,12 +153,21 @@ impl Handle {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The list is right whatever a caller that panicked was about to ask.
+    pub(crate) fn traces(&self) -> MutexGuard<'_, Vec<Arc<Trace>>> {
+        self.traces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn end_patience(&self) -> Duration {
         self.abort_timeout * END_PATIENCE + ANSWER_PATIENCE
     }
 
     /// Sends every core the letter and waits until all have done what it says.
-    fn ask_all(&self, limit: Duration, letter: impl Fn(Receipt) -> Letter) -> Result<(), NoAnswer> {
+    pub(crate) fn ask_all(
+        &self,
+        limit: Duration,
+        letter: impl Fn(Receipt) -> Letter,
+    ) -> Result<(), NoAnswer> {
         let (held, returned) = receipt();
         for post in &self.posts {
             post.push(letter(held.clone()));

@@ -16,6 +16,7 @@ use crate::plan::{TargetIndex, UnitIndex, UnitPlan};
 use crate::plane::StartError;
 use crate::report::SessionReport;
 use crate::session::SessionProfile;
+use crate::trace::{Taps, Trace};
 
 /// Where an answer belongs: a request of one core.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -52,6 +53,7 @@ pub(crate) struct Adoption {
     pub(crate) negotiated: Box<NegotiatedLogin>,
     /// Bytes that came behind the last login request.
     pub(crate) unread: Vec<u8>,
+    pub(crate) taps: Taps,
     pub(crate) entry: Entry,
 }
 
@@ -168,6 +170,10 @@ pub(crate) enum Letter {
     },
     /// Administrator to the owner of a unit: its store has another size.
     SizeChanged { unit: UnitIndex, receipt: Receipt },
+    /// Administrator to every core: note what goes over the connections of this trace.
+    StartTrace { trace: Arc<Trace>, receipt: Receipt },
+    /// Administrator to every core: note nothing for this trace any more.
+    StopTrace { trace: Arc<Trace>, receipt: Receipt },
     /// Ask initiators to log out, end what is left at the deadline, flush, and stop.
     Stop,
 }

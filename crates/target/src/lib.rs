@@ -19,6 +19,7 @@
 //! | `life`, `slow` | what a command waits for, which of them are told of |
 //! | `watcher` | what an administrator hears of |
 //! | `handle` | what an administrator may change, and waits for |
+//! | `trace` | what goes over connections, for those who look for a fault |
 //! | `change`, `grant` | what that means for units and sessions |
 //!
 //! No file and no format of a configuration is named here.
@@ -48,6 +49,7 @@ mod sessions;
 mod slow;
 mod stop;
 mod token;
+mod trace;
 mod unit;
 mod watcher;
 
@@ -64,6 +66,10 @@ pub use plane::{DataPlane, StartError};
 pub use policy::{Asker, Authorization, Policy, VisibleLun, VisibleTarget};
 pub use report::SessionReport;
 pub use slow::{Ending, SlowCommand};
+pub use trace::{
+    DATA_BYTES_MAX, KEEP_BYTES_MAX, KEEP_BYTES_MIN, NoTrace, Subject, TRACES_MAX, TraceLimits,
+    TraceReport,
+};
 pub use watcher::{Happening, Watcher, Who};
 
 /// The core that listens, logs in, and keeps the directory of sessions.

@@ -80,9 +80,12 @@ impl Core {
 
     /// Passes bytes to the session.
     pub(crate) fn handle_bytes(&mut self, key: usize, chunk: &Rc<Buffer>) {
-        let Some(connection) = self.connections.get(key) else {
+        let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
+        if connection.taps.is_open() {
+            connection.taps.receive(chunk);
+        }
         let (session, index) = (connection.session, connection.index);
         let now = self.reactor.now();
         let Some(entry) = self.sessions.get_mut(session) else {
@@ -139,6 +142,11 @@ impl Core {
         let Some(entry) = self.sessions.get_mut(session) else {
             return;
         };
+        if connection.taps.is_open() {
+            let begin = entry.session.exact_offset(index);
+            let bytes = buffer.get(begin..begin.saturating_add(received));
+            connection.taps.receive(bytes.unwrap_or_default());
+        }
         let outcome = entry
             .session
             .handle_exact(index, buffer, received, &self.pool, now);
@@ -255,6 +263,9 @@ impl Core {
         if entry.session.has_output(connection.index) {
             let spare = connection.spare.take().unwrap_or_default();
             let message = entry.session.take_message(connection.index, spare);
+            if connection.taps.is_open() {
+                connection.taps.send(&message);
+            }
             connection.is_sending = true;
             connection.sending_since = self.reactor.now();
             self.reactor

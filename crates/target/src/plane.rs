@@ -290,6 +290,7 @@ impl Core {
             is_short_of_memory: false,
             tally,
             watcher: Arc::clone(&parts.watcher),
+            traces: Vec::new(),
             front,
             next_tick: Duration::ZERO,
             probes_in_flight: 0,

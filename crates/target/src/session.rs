@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use iscsi::pdu::{Isid, Tsih};
@@ -13,6 +14,7 @@ use scsi::{Lun, LunInventory, Nexus, NexusId, NexusSlot, PortName};
 use crate::handle::Receipt;
 use crate::plan::{TargetIndex, UnitIndex};
 use crate::policy::{Asker, VisibleLun};
+use crate::trace::{Taps, Trace};
 use crate::watcher::Who;
 
 /// What the front desk knows of a session when it begins.
@@ -151,6 +153,8 @@ pub(crate) struct SessionEntry {
     pub(crate) digests: (bool, bool),
     /// Of those who wait for its end.
     pub(crate) receipts: Vec<Receipt>,
+    /// Those that its connections are followed for.
+    pub(crate) traces: Vec<Arc<Trace>>,
     /// Violations so far, so that the log tells of the first few only.
     pub(crate) violations: u32,
 }
@@ -209,6 +213,8 @@ pub(crate) struct Connection {
     pub(crate) is_closing: bool,
     /// Close when all output is sent.
     pub(crate) close_when_sent: bool,
+    /// What follows it.
+    pub(crate) taps: Taps,
     /// An emptied message, kept for its room.
     pub(crate) spare: Option<Message>,
 }

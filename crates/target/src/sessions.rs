@@ -7,6 +7,7 @@ use std::time::Duration;
 use iscsi::login::{Admission, LoginAction, LoginTarget, NegotiatedLogin};
 use iscsi::pdu::{Cid, LoginStatus, Tsih};
 use iscsi::target::{ConnectionConfig, Event, Session, SessionConfig};
+use memory::Message;
 use reactor::{Socket, net};
 use scsi::{Change, ChangeKind, Nexus, UnitAttention};
 
@@ -17,6 +18,7 @@ use crate::directory::Placement;
 use crate::letter::{Adoption, Entry, Letter};
 use crate::running::{Request, Then};
 use crate::session::{Connection, LunMap, MappedLun, SessionEntry, SessionProfile};
+use crate::trace::Taps;
 use crate::watcher::Happening;
 
 impl Core {
@@ -27,6 +29,7 @@ impl Core {
             mut machine,
             negotiated,
             unread,
+            mut taps,
             entry,
         } = adoption;
         let found = match entry {
@@ -40,11 +43,12 @@ impl Core {
             Err(status) => {
                 tracing::info!(?status, "connection refused");
                 machine.admit_reply(Err(status));
-                answer_and_close(fd, machine);
+                answer_and_close(fd, machine, taps);
                 return;
             }
         };
         let entry = &mut self.sessions[session];
+        taps.enter_session(&entry.traces, &negotiated.connection);
         let (exp_cmd_sn, max_cmd_sn) = entry.session.window();
         let admission = Admission {
             tsih: entry.tsih,
@@ -66,7 +70,7 @@ impl Core {
             return;
         };
         // The new connection first: a session without any would be over.
-        let new = self.connect(session, socket, &negotiated, &answer);
+        let new = self.connect(session, socket, taps, &negotiated, &answer);
         if let Some(old) = old {
             self.reinstate_connection(session, old);
         }
@@ -78,6 +82,7 @@ impl Core {
         &mut self,
         session: usize,
         socket: Socket,
+        taps: Taps,
         negotiated: &NegotiatedLogin,
         answer: &[u8],
     ) -> usize {
@@ -101,6 +106,7 @@ impl Core {
             is_throttled: false,
             is_closing: false,
             close_when_sent: false,
+            taps,
             spare: None,
         });
         if entry.connections.len() <= index {
@@ -214,6 +220,7 @@ impl Core {
         if self.sessions.is_empty() {
             self.next_tick = self.reactor.now();
         }
+        let traces = self.traces_of(&profile.initiator_name);
         let key = self.sessions.insert(SessionEntry {
             session,
             tsih: placement.tsih,
@@ -230,6 +237,7 @@ impl Core {
                 negotiated.connection.data_digest,
             ),
             receipts: Vec::new(),
+            traces,
             violations: 0,
         });
         self.by_tsih.insert(placement.tsih, key);
@@ -367,14 +375,15 @@ impl Core {
 
 /// Says no at the very end of a login. The few bytes fit in the empty buffer of the socket; if
 /// they do not, the initiator sees the connection end.
-pub(crate) fn answer_and_close(fd: OwnedFd, mut machine: LoginTarget) {
-    let mut answer = Vec::new();
+pub(crate) fn answer_and_close(fd: OwnedFd, mut machine: LoginTarget, mut taps: Taps) {
+    let mut answer = Message::default();
     while let Some(action) = machine.poll_action() {
         if let LoginAction::Send(pdu) = action {
-            answer.extend_from_slice(&pdu.to_bytes(false, false));
+            answer.push_bytes(&pdu.to_bytes(false, false));
         }
     }
-    if let Err(error) = net::send_now(&fd, &answer) {
+    taps.send(&answer);
+    if let Err(error) = net::send_now(&fd, &answer.to_vec()) {
         tracing::debug!(%error, "a refusal could not be sent");
     }
 }

@@ -12,6 +12,7 @@
 
 mod arrival;
 mod row;
+mod tap;
 mod target;
 
 use anyhow::{Context, Result, ensure};

@@ -46,10 +46,12 @@ pub(crate) struct Row {
     pub(crate) batch: u32,
     /// CRC32C over headers and data.
     pub(crate) has_digests: bool,
+    /// The connection is followed by a trace.
+    pub(crate) is_traced: bool,
 }
 
 /// All rows.
-pub(crate) const ROWS: [Row; 6] = [
+pub(crate) const ROWS: [Row; 7] = [
     Row::new("test-unit-ready", "TEST UNIT READY", Kind::Test, 0),
     Row::new("read-512", "READ of 512 bytes", Kind::Read, 512),
     Row::new("read-4k", "READ of 4 KiB", Kind::Read, 4 * KIB),
@@ -58,6 +60,15 @@ pub(crate) const ROWS: [Row; 6] = [
         ..Row::new(
             "read-4k-digests",
             "READ of 4 KiB, header and data digests",
+            Kind::Read,
+            4 * KIB,
+        )
+    },
+    Row {
+        is_traced: true,
+        ..Row::new(
+            "read-4k-traced",
+            "READ of 4 KiB while tarn trace follows",
             Kind::Read,
             4 * KIB,
         )
@@ -88,6 +99,7 @@ impl Row {
             bytes,
             batch: BATCH,
             has_digests: false,
+            is_traced: false,
         }
     }
 

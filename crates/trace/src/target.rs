@@ -24,6 +24,7 @@ use store::{Backstore, IoRequest, IoTag, MemoryDisk, SharedStore, Submitted};
 
 use crate::arrival::{Arrival, Turn};
 use crate::row::{BLOCK_BYTES, DISK_BYTES, FIRST_CMD_SN, Row, pattern};
+use crate::tap::Tap;
 
 /// What Tarn offers and accepts when nothing else is configured.
 const BURST_MAX_BYTES: u32 = 1024 * 1024;
@@ -55,6 +56,7 @@ pub(crate) struct Target {
     waiting: Vec<(TaskId, Task)>,
     /// An emptied message, kept for its room.
     spare: Message,
+    tap: Option<Tap>,
     good_commands: u32,
 }
 
@@ -77,6 +79,7 @@ impl Target {
             luns: [Lun::new(0).ok_or_else(|| anyhow!("LUN 0 has no address"))?],
             waiting: Vec::new(),
             spare: Message::default(),
+            tap: row.is_traced.then(Tap::new),
             good_commands: 0,
         })
     }
@@ -97,6 +100,9 @@ impl Target {
         let spare = std::mem::take(&mut self.spare);
         let mut message = self.session.take_message(CONNECTION, spare);
         ensure!(!message.is_empty(), "nothing to send after a turn");
+        if let Some(tap) = &mut self.tap {
+            tap.send(&message);
+        }
         message.clear(MESSAGE_ROOM_BYTES);
         self.spare = message;
         Ok(())
@@ -108,6 +114,9 @@ impl Target {
             (Arrival::Chunk(chunk), Receive::Chunk { limit_bytes })
                 if chunk.len() <= limit_bytes =>
             {
+                if let Some(tap) = &mut self.tap {
+                    tap.receive(chunk);
+                }
                 self.session
                     .handle_chunk(CONNECTION, chunk, &self.pool, NOW)?;
             }

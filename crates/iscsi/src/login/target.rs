@@ -259,6 +259,12 @@ impl LoginTarget {
         self.actions.pop_front()
     }
 
+    /// Who wants to log in, as soon as it has said so. Claimed, not proved.
+    #[must_use]
+    pub fn initiator_name(&self) -> Option<&IscsiName> {
+        self.names.as_ref().map(|names| &names.initiator_name)
+    }
+
     /// When [`LoginTarget::handle_timeout`] is due, if ever.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Duration> {

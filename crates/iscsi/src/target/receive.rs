@@ -13,6 +13,7 @@ use std::ops::Range;
 
 use super::Violation;
 use crate::digest::{DIGEST_LENGTH_BYTES, Digest};
+use crate::excerpt::Standing;
 use crate::pdu::{BHS_LENGTH_BYTES, Bhs, BhsBytes, PduLayout, RequestBhs, opcode_bits};
 
 /// A header that is whole and, as far as digests tell, undamaged.
@@ -106,6 +107,20 @@ impl Receiver {
     /// How much of the data segment begun is still to come, padding left out.
     pub(super) fn data_left(&self) -> usize {
         self.body.as_ref().map_or(0, |body| body.data_left)
+    }
+
+    /// Where it is, for whoever begins to follow the connection.
+    pub(super) fn standing(&self) -> Standing<'_> {
+        let left_bytes = self.body.as_ref().map_or(0, |body| {
+            let tail_left = body.tail_bytes.saturating_sub(body.tail_have);
+            body.data_left.saturating_add(tail_left)
+        });
+        Standing {
+            header_digest: self.header_digest,
+            data_digest: self.data_digest,
+            begun: &self.carry,
+            left_bytes,
+        }
     }
 
     /// How much is best received into a chunk next. Where long data segments are to be expected,
@@ -298,6 +313,7 @@ mod tests {
 
     use super::*;
     use crate::digest::{data_digest, header_digest};
+    use crate::excerpt::Cutter;
     use crate::pdu::{NopOutBhs, U24, padding_length};
 
     /// A NOP-Out with `len` bytes of ping data and `ahs` words of additional headers.
@@ -363,6 +379,33 @@ mod tests {
                     pdus.iter().all(|(_, intact)| *intact),
                     "step {step} digests {digests}"
                 );
+            }
+        }
+    }
+
+    /// Whoever begins to follow the connection finds the PDUs from the next whole one on.
+    #[test]
+    fn it_tells_where_it_stands_wherever_that_is() {
+        for digests in [false, true] {
+            let shapes = [(5, 0), (300, 1), (0, 2_u8), (7, 0)];
+            let pdus = shapes.map(|(len, ahs)| pdu(len, ahs, digests));
+            let stream = pdus.concat();
+            for at in 0..stream.len() {
+                let mut receiver = Receiver::new(digests, digests, 8192);
+                let (before, after) = stream.split_at(at);
+                run(&mut receiver, before, 11).unwrap();
+                let mut cutter = Cutter::new(&receiver.standing(), 8192);
+                let mut found = Vec::new();
+                cutter.push(after.into(), |excerpt| found.push(excerpt.bytes.to_vec()));
+                // A header that is there as a whole has been told of.
+                let mut start = 0;
+                let header_ends = pdus.iter().zip(shapes).map(|(pdu, (_, ahs))| {
+                    let header_end = start + if digests { 52 } else { 48 } + usize::from(ahs) * 4;
+                    start += pdu.len();
+                    header_end
+                });
+                let first = header_ends.filter(|end| *end <= at).count();
+                assert_eq!(found, pdus[first..], "{at} of {}", stream.len());
             }
         }
     }

@@ -25,6 +25,7 @@ use super::{
     TaskId, Verdict, Violation,
 };
 use crate::SerialNumber;
+use crate::excerpt::Standing;
 use crate::limits;
 use crate::pdu::{Bhs, Cid, NopInBhs, Opcode, RESERVED_TAG};
 
@@ -175,6 +176,16 @@ impl Session {
             None => self.connections.push(Some(connection)),
         }
         index
+    }
+
+    /// Where a connection is in what it receives, for whoever begins to follow it. What it sends
+    /// always begins with a PDU.
+    #[must_use]
+    pub fn standing(&self, connection: usize) -> Standing<'_> {
+        match self.connections.get(connection) {
+            Some(Some(state)) => state.receiver.standing(),
+            Some(None) | None => Standing::default(),
+        }
     }
 
     /// Queues the last answer of a connection's login, which is sent as it is.
@@ -392,6 +403,18 @@ impl Session {
             task.data_out.give_back(buffer);
         }
         self.handle_bytes(connection, None, pool)
+    }
+
+    /// Where in its buffer [`Receive::Exact`] had the next bytes go, while it is not back.
+    #[must_use]
+    pub fn exact_offset(&self, connection: usize) -> usize {
+        match self.connections.get(connection) {
+            Some(Some(Connection {
+                incoming: Some(Incoming::Data { offset, .. }),
+                ..
+            })) => *offset,
+            Some(_) | None => 0,
+        }
     }
 
     /// Tries again what waited for memory. Call it when buffers came back to the pool.

@@ -8,6 +8,7 @@ use api::control::Control;
 use api::event::{Event, Finding, Severity};
 use api::plan::{Applied, Change, Document, Effect, Plan, Revision, Step};
 use api::problem::{Problem, ProblemKind};
+use api::request::Tracing;
 use api::stats::Stats;
 use api::view;
 use config::Model;
@@ -21,7 +22,7 @@ use super::history::{History, Record};
 use super::paced::Paced;
 use super::running::Running;
 use super::steps::{self, Match};
-use super::{secrets, stats, views};
+use super::{secrets, stats, traces, views};
 use crate::confinement::Reach;
 use crate::prepare::Flags;
 use crate::secret::Secrets;
@@ -332,7 +333,7 @@ fn history_max(model: &Model) -> usize {
     usize::from(model.admin().history)
 }
 
-fn no_answer(error: NoAnswer) -> Problem {
+pub(super) fn no_answer(error: NoAnswer) -> Problem {
     Problem::new(ProblemKind::Unavailable, error.to_string())
 }
 
@@ -466,6 +467,22 @@ impl Control for Daemon {
         let which = [(session.core, session.tsih)];
         let ended = self.plane.end_sessions(&which, "an administrator ended it");
         ended.map_err(no_answer)
+    }
+
+    fn traces(&self) -> Vec<view::Trace> {
+        traces::list(&self.plane)
+    }
+
+    fn start_trace(&self, subject: &str, how: Tracing) -> Result<(view::Trace, bool), Problem> {
+        traces::start(&self.plane, &self.sessions_now()?, subject, how)
+    }
+
+    fn read_trace(&self, subject: &str) -> Result<Vec<u8>, Problem> {
+        traces::read(&self.plane, subject)
+    }
+
+    fn stop_trace(&self, subject: &str) -> Result<(), Problem> {
+        traces::stop(&self.plane, subject)
     }
 
     fn keep_secret(&self, user: &str, secret: &str, is_mutual: bool) -> Result<String, Problem> {

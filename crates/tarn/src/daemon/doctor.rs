@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use api::event::{Finding, Severity};
 use api::stats::Stats;
-use api::view::Session;
+use api::view::{Session, Trace};
 use config::Model;
 
 use hosts::{Host, Network};
@@ -30,7 +30,7 @@ use looks::{Looks, Machine, Share};
 use space::{Room, Space, UnitFile};
 
 use super::control::{Daemon, InForce};
-use super::{stats, views};
+use super::{stats, traces, views};
 
 /// What the doctor examines with, and what it saw when it last did.
 pub(crate) struct Doctor {
@@ -76,6 +76,7 @@ impl Doctor {
             machine: &self.machine,
             hosts: &locked(&self.network).hosts(now, &portals),
             room: &locked(&self.space).room(now, || unit_files(&in_force)),
+            traces: &traces::list(&daemon.plane),
             clock: (
                 SystemTime::now()
                     .duration_since(started)
@@ -114,12 +115,13 @@ struct Facts<'a> {
     machine: &'a Machine,
     hosts: &'a [Host],
     room: &'a Room,
+    traces: &'a [Trace],
     /// How far the clock of the day went since the start, and how much time passed.
     clock: (Duration, Duration),
 }
 
 /// All rules, the gravest first.
-const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 15] = [
+const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 16] = [
     service::failed_flushes,
     space::scarce_space,
     service::warnings_of_the_configuration,
@@ -135,6 +137,7 @@ const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 15] = [
     service::small_socket_buffers,
     service::broken_rules_and_digests,
     service::clock_that_was_set,
+    service::running_traces,
 ];
 
 /// What they find.

@@ -10,6 +10,7 @@
 //! | `control` | the one writer, the answers to the administration |
 //! | `doctor` | what limits or endangers the service, rule by rule |
 //! | `paced` | questions that disturb the cores, asked only so often |
+//! | `traces` | what goes over connections, for those who look for a fault |
 //! | `views`, `stats` | what runs, in the words of the API |
 //! | `secrets`, `events` | what their names say |
 
@@ -24,6 +25,7 @@ mod running;
 mod secrets;
 mod stats;
 mod steps;
+mod traces;
 mod views;
 
 pub(crate) use control::{Daemon, Parts};

@@ -33,6 +33,7 @@ mod target;
 mod terminal;
 mod token;
 mod top;
+mod trace;
 mod user;
 
 use std::io;
@@ -71,6 +72,8 @@ pub enum Verb {
     User(Noun<user::UserVerb>),
     /// Sessions of initiators.
     Session(Noun<session::SessionVerb>),
+    /// What goes over the connections of a session or an initiator, for Wireshark.
+    Trace(Noun<trace::TraceVerb>),
     /// Tell what an initiator would see: a dry run of the rules of access.
     WhoSees(Alone<access::WhoSees>),
     /// Tell what applying a configuration file would do; change nothing.
@@ -120,6 +123,7 @@ fn carry_out(verb: &Verb, environment: &Environment) -> Outcome {
         Verb::Group(noun) => noun.run(environment),
         Verb::User(noun) => noun.run(environment),
         Verb::Session(noun) => noun.run(environment),
+        Verb::Trace(noun) => noun.run(environment),
         Verb::WhoSees(alone) => alone.run(environment),
         Verb::Plan(alone) => alone.run(environment),
         Verb::Apply(alone) => alone.run(environment),

@@ -48,7 +48,7 @@ pub enum RoleName {
     Metrics,
     /// Read everything but secrets.
     Viewer,
-    /// End sessions, resize, rename.
+    /// End sessions, trace them, resize, rename.
     Operator,
     /// Everything.
     Admin,

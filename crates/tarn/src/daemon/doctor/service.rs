@@ -241,3 +241,17 @@ pub(super) fn clock_that_was_set(facts: &Facts<'_>) -> Vec<Finding> {
         "have the clock kept by NTP; nothing else depends on it",
     )]
 }
+
+/// Somebody looked for a fault, and may have forgotten it.
+pub(super) fn running_traces(facts: &Facts<'_>) -> Vec<Finding> {
+    let findings = facts.traces.iter().map(|trace| {
+        finding(
+            Severity::Info,
+            "trace",
+            trace.subject.clone(),
+            format!("it is traced, {} PDUs are kept", trace.pdus),
+            "tarn trace stop, when nobody needs it any more: traced commands cost more",
+        )
+    });
+    findings.collect()
+}

@@ -35,6 +35,17 @@ fn session(commands: u32, violations: u64, data_digest: bool) -> Session {
     }
 }
 
+fn trace() -> Trace {
+    Trace {
+        subject: "iqn.2026-11.example:init".to_owned(),
+        since_ms: 0,
+        data_bytes: 64,
+        keep_bytes: 1 << 20,
+        pdus: 7,
+        dropped: 0,
+    }
+}
+
 fn writes(lun: &str, count: u64, mean_us: u64) -> Stats {
     let none = api::stats::Operations::default;
     let write = api::stats::Operations {
@@ -73,6 +84,7 @@ struct Given {
     machine: Machine,
     hosts: Vec<Host>,
     room: Room,
+    traces: Vec<Trace>,
     clock: (Duration, Duration),
 }
 
@@ -94,6 +106,7 @@ impl Given {
                 systems: vec![file_system(900, 5000)],
                 is_late: false,
             },
+            traces: Vec::new(),
             clock: (Duration::from_secs(100), Duration::from_secs(101)),
         }
     }
@@ -108,6 +121,7 @@ impl Given {
             machine: &self.machine,
             hosts: &self.hosts,
             room: &self.room,
+            traces: &self.traces,
             clock: self.clock,
         });
         findings.into_iter().map(|one| one.code).collect()
@@ -160,7 +174,7 @@ fn share(core: u32, sessions: u32, busy: f64, starved: u64) -> Share {
 #[test]
 fn each_rule_finds_what_it_is_for_and_nothing_else() {
     type Change = fn(&mut Given);
-    let cases: [(Change, &[&str]); 25] = [
+    let cases: [(Change, &[&str]); 26] = [
         (|_| {}, &[]),
         (|given| given.failed.push("a".to_owned()), &["flush-failed"]),
         (|given| given.model = model(""), &["config"]),
@@ -209,6 +223,7 @@ fn each_rule_finds_what_it_is_for_and_nothing_else() {
             |given| given.sessions.push(session(0, 2, true)),
             &["violations", "digests"],
         ),
+        (|given| given.traces.push(trace()), &["trace"]),
         (
             |given| given.hosts[0].narrowest.segment_bytes = 1448,
             &["mtu"],
@@ -281,5 +296,5 @@ fn the_codes_are_documented() {
         .filter(|code| rules.contains(&format!("\"{code}\",")))
         .collect();
     assert_eq!(given, documented);
-    assert_eq!(documented.len(), 20);
+    assert_eq!(documented.len(), 21);
 }

@@ -1,0 +1,126 @@
+//! Traces: what went over the connections of a session or an initiator, kept for whoever looks for
+//! a fault.
+//!
+//! A trace is shared by all cores. Each connection that it follows has a tap, which cuts what goes
+//! by into PDUs and notes them; a connection that nobody follows pays for asking whether it has
+//! one. What is noted is packets of a capture already, in blocks of which the oldest go first.
+
+mod core;
+mod handle;
+mod record;
+mod tap;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use iscsi::excerpt::EXCERPT_MAX_BYTES;
+use pcap::Segment;
+
+pub use self::handle::NoTrace;
+use self::record::{Block, Record};
+pub(crate) use self::tap::Taps;
+
+/// Traces at a time. One more is refused.
+pub const TRACES_MAX: usize = 8;
+
+/// The least that a trace keeps, in bytes of its file.
+pub const KEEP_BYTES_MIN: usize = 64 * 1024;
+
+/// The most that a trace keeps, in bytes of its file. The oldest PDUs are dropped for new ones.
+pub const KEEP_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// The most that a trace keeps of the data of a PDU, in bytes.
+pub const DATA_BYTES_MAX: usize = iscsi::limits::LOGIN_SEGMENT_MAX_BYTES;
+
+// However little a trace keeps, the last PDUs are there.
+const _: () = assert!(KEEP_BYTES_MIN > record::BLOCK_BYTES + 2 * EXCERPT_MAX_BYTES);
+
+/// Whose connections are followed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Subject {
+    /// Those of a session that is there, by its TSIH, and others that join it.
+    Session(u16),
+    /// Those of an initiator, by its folded name: of the sessions it has and of all that it begins,
+    /// logins that fail too.
+    Initiator(String),
+}
+
+/// How much a trace keeps.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TraceLimits {
+    /// Of the data of each SCSI PDU and ping, in bytes.
+    pub data_bytes: usize,
+    /// In all, in bytes of its file.
+    pub keep_bytes: usize,
+}
+
+/// A trace at one moment.
+#[derive(Clone, Debug)]
+pub struct TraceReport {
+    /// Whose connections it follows.
+    pub subject: Subject,
+    /// How much it keeps.
+    pub limits: TraceLimits,
+    /// When it began.
+    pub since: SystemTime,
+    /// PDUs that it has.
+    pub pdus: u64,
+    /// PDUs that it had and dropped for newer ones.
+    pub dropped: u64,
+}
+
+/// A trace, as all cores share it.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    subject: Subject,
+    limits: TraceLimits,
+    since: SystemTime,
+    record: Mutex<Record>,
+}
+
+impl Trace {
+    fn new(subject: Subject, limits: TraceLimits) -> Self {
+        Self {
+            subject,
+            limits,
+            since: SystemTime::now(),
+            record: Mutex::default(),
+        }
+    }
+
+    /// It follows every session that this initiator begins.
+    pub(crate) fn is_of_initiator(&self, name: &str) -> bool {
+        matches!(&self.subject, Subject::Initiator(own) if own == name)
+    }
+
+    /// It follows this session, which is there when the trace begins.
+    fn is_of_session(&self, tsih: u16, initiator: &str) -> bool {
+        self.subject == Subject::Session(tsih) || self.is_of_initiator(initiator)
+    }
+
+    /// Whoever panicked while it held the lock has noted its PDU or not.
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, pdu: &Segment<'_>) {
+        self.record().push(pdu, self.limits.keep_bytes);
+    }
+
+    fn report(&self) -> TraceReport {
+        let record = self.record();
+        TraceReport {
+            subject: self.subject.clone(),
+            limits: self.limits,
+            since: self.since,
+            pdus: record.pdus(),
+            dropped: record.dropped(),
+        }
+    }
+
+    /// The file. Cores that note something meanwhile wait for a copy of some pointers.
+    fn file(&self) -> Vec<u8> {
+        let blocks: Vec<Arc<Block>> = self.record().blocks();
+        pcap::file(blocks.iter().map(|block| block.packets()))
+    }
+}

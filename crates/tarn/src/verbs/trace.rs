@@ -1,0 +1,157 @@
+//! `tarn trace`
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use api::request::Tracing;
+use api::view::Trace;
+use clap::{Args, Subcommand};
+use client::path;
+use serde_json::Value;
+
+use super::desk::Desk;
+use super::exit::Exit;
+use super::failure::Failure;
+use super::remote::Ask;
+use super::table::{Column, figures, words};
+use super::{Outcome, human};
+
+/// A trace may show data: nobody else reads it.
+const PRIVATE: u32 = 0o600;
+
+const START_HELP: &str = "\
+SUBJECT is the number of a session, as tarn session list tells it, or the name of an initiator: then
+its logins are there too, also those that fail. Secrets are blanked.
+
+Examples:
+  tarn trace start iqn.2026-11.example:blade7
+  tarn trace save iqn.2026-11.example:blade7 -o blade7.pcap
+  tarn trace save iqn.2026-11.example:blade7 -o - | wireshark -k -i -
+  tarn trace stop iqn.2026-11.example:blade7
+Wireshark takes other ports than 3260 for iSCSI when told so: -d tcp.port==PORT,iscsi";
+
+/// `tarn trace`
+#[derive(Debug, Subcommand)]
+pub enum TraceVerb {
+    /// List all traces.
+    List {},
+    /// Keep the last PDUs of a session or an initiator from now on.
+    #[command(after_help = START_HELP)]
+    Start(Start),
+    /// Save what a trace has as a file for Wireshark; it goes on.
+    Save {
+        /// The session or initiator, as tarn trace list tells it.
+        subject: String,
+        /// File to write; - is the standard output. For everyone.
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+    },
+    /// End a trace and forget what it has.
+    Stop {
+        /// The session or initiator, as tarn trace list tells it.
+        subject: String,
+    },
+}
+
+/// `tarn trace start`
+#[derive(Args, Debug)]
+pub struct Start {
+    /// Number of a session, or name of an initiator.
+    subject: String,
+
+    /// Bytes to keep of the data of each PDU, 8192 at most. For who looks for what is in blocks.
+    /// [default: 64]
+    #[arg(long, value_name = "N")]
+    bytes: Option<u32>,
+
+    /// Size to keep in all, 64k to 16M; the oldest PDUs go for new ones. For who waits long for a
+    /// fault. [default: 1M]
+    #[arg(long, value_name = "SIZE", value_parser = keep_bytes)]
+    keep: Option<u32>,
+}
+
+const COLUMNS: &[Column<Trace>] = &[
+    words("subject", |t| t.subject.clone()),
+    words("since", |t| human::moment(t.since_ms)),
+    figures("pdus", |t| t.pdus.to_string()),
+    figures("dropped", |t| t.dropped.to_string()),
+    figures("data", |t| human::size(t.data_bytes.into())),
+    figures("keeps", |t| human::size(t.keep_bytes.into())),
+];
+
+impl Ask for TraceVerb {
+    fn ask(&self, desk: &Desk) -> Outcome {
+        match self {
+            Self::List {} => desk.list(&path(&["traces"]), COLUMNS),
+            Self::Start(start) => start.ask(desk),
+            Self::Save { subject, output } => save(desk, subject, output),
+            Self::Stop { subject } => stop(desk, subject),
+        }
+    }
+}
+
+impl Start {
+    fn ask(&self, desk: &Desk) -> Outcome {
+        let how = Tracing {
+            data_bytes: self.bytes,
+            keep_bytes: self.keep,
+        };
+        let at = path(&["traces", &self.subject]);
+        let answer = desk.client.put::<Trace>(&at, &how, None)?;
+        desk.paper.print(&answer.json, || {
+            let subject = &answer.value.subject;
+            if answer.is_new {
+                format!("{subject} is traced from now on\n")
+            } else {
+                format!("{subject} is traced already\n")
+            }
+        });
+        Ok(Exit::Done)
+    }
+}
+
+fn save(desk: &Desk, subject: &str, output: &Path) -> Outcome {
+    let file = desk.client.download(&path(&["traces", subject]))?;
+    let unwritable = |source| Failure::Unwritable {
+        path: output.to_owned(),
+        source,
+    };
+    if output == Path::new("-") {
+        let mut out = io::stdout().lock();
+        out.write_all(&file)
+            .and_then(|()| out.flush())
+            .map_err(unwritable)?;
+        return Ok(Exit::Done);
+    }
+    write_private(output, &file).map_err(unwritable)?;
+    let size = human::size(file.len() as u64);
+    desk.paper
+        .print(&Value::Null, || format!("{}: {size}\n", output.display()));
+    Ok(Exit::Done)
+}
+
+fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(PRIVATE);
+    options.open(path)?.write_all(content)
+}
+
+fn stop(desk: &Desk, subject: &str) -> Outcome {
+    let at = path(&["traces", subject]);
+    let answer = desk.client.delete::<()>(&at, None)?;
+    desk.paper
+        .print(&answer.json, || format!("{subject} is traced no more\n"));
+    Ok(Exit::Done)
+}
+
+/// What is too large for any trace is left to the daemon to refuse.
+fn keep_bytes(text: &str) -> Result<u32, config::Rule> {
+    let bytes = config::parse_size(text)?;
+    Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
+}
