@@ -8,6 +8,7 @@
 #   make bench                   measure Tarn beside tgt and istgt: bench/out/report.html, table.md; as root
 #   make bench ROUNDS=15         with more repeats
 #   make deb                     the Debian package: target/debian/tarn_*.deb
+#   make static                  one binary that needs no library: target/x86_64-unknown-linux-musl/release/tarn
 
 ROUNDS ?= 5
 DISK ?= demo.img
@@ -16,7 +17,7 @@ STAGE ?=
 DEMO_SIZE := 1G
 IQN := iqn.2026-11.example.tarn:demo
 
-.PHONY: serve test build web bench deb
+.PHONY: serve test build web bench deb static
 
 serve: build $(DISK)
 	@[ "$$(id -u)" -ne 0 ] || echo "serve: running as root; an ordinary user is enough"
@@ -46,3 +47,9 @@ bench: build
 deb: build
 	@tools/need dpkg-deb=dpkg strip=binutils
 	@packaging/deb/build
+
+# For machines with another C library, or none. The file needs no more than a kernel.
+static:
+	@tools/need cc=build-essential musl-gcc=musl-tools
+	rustup target add x86_64-unknown-linux-musl
+	cargo build --release --package tarn --target x86_64-unknown-linux-musl
