@@ -322,6 +322,7 @@ impl Core {
     pub(crate) fn bury_session(&mut self, key: usize) {
         let entry = self.sessions.remove(key);
         self.by_tsih.remove(&entry.tsih);
+        entry.traces.iter().for_each(|trace| trace.end_session());
         self.forget_session(key);
         for mapped in entry.luns.iter() {
             let unit = mapped.unit.as_usize();

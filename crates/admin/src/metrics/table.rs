@@ -44,6 +44,8 @@ pub(super) enum Samples {
     OfLogins(fn(&LoginFailures) -> Value),
     /// One for each session, with text in the labels.
     OfSessions(fn(&Session) -> Vec<String>),
+    /// One for each session, by its TSIH.
+    OfEachSession(fn(&Session) -> Value),
     /// One for each unit and initiator.
     OfSeries(fn(&Series) -> Value),
     /// One for each unit, initiator and operation.
@@ -156,6 +158,30 @@ pub(super) static METRICS: &[Metric] = &[
                 session.core.to_string(),
             ]
         }),
+    },
+    Metric {
+        name: "tarn_session_commands",
+        kind: Kind::Gauge,
+        unit: "",
+        labels: &["session"],
+        help: "Commands that a session has under way.",
+        samples: Samples::OfEachSession(|session| Value::Count(session.commands.into())),
+    },
+    Metric {
+        name: "tarn_session_window",
+        kind: Kind::Gauge,
+        unit: "",
+        labels: &["session"],
+        help: "Commands that a session may have under way.",
+        samples: Samples::OfEachSession(|session| Value::Count(session.window.into())),
+    },
+    Metric {
+        name: "tarn_session_violations",
+        kind: Kind::Counter,
+        unit: "",
+        labels: &["session"],
+        help: "Violations of the protocol by the initiator of a session.",
+        samples: Samples::OfEachSession(|session| Value::Count(session.violations)),
     },
     Metric {
         name: "tarn_connections_accepted",

@@ -154,6 +154,12 @@ fn write_sample(out: &mut String, metric: &Metric, number: usize, all: &Snapshot
             };
             sample.info(&read(session));
         }
+        Samples::OfEachSession(read) => {
+            let Some(session) = all.sessions.get(number) else {
+                return false;
+            };
+            sample.value(&[&session.id.to_string()], read(session));
+        }
         Samples::OfSeries(read) => {
             let Some(series) = all.stats.series.get(number) else {
                 return false;

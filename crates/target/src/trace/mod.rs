@@ -10,6 +10,7 @@ mod handle;
 mod record;
 mod tap;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -75,6 +76,8 @@ pub(crate) struct Trace {
     subject: Subject,
     limits: TraceLimits,
     since: SystemTime,
+    /// It followed one session, which has ended; another may get its number.
+    is_over: AtomicBool,
     record: Mutex<Record>,
 }
 
@@ -84,6 +87,7 @@ impl Trace {
             subject,
             limits,
             since: SystemTime::now(),
+            is_over: AtomicBool::new(false),
             record: Mutex::default(),
         }
     }
@@ -96,6 +100,17 @@ impl Trace {
     /// It follows this session, which is there when the trace begins.
     fn is_of_session(&self, tsih: u16, initiator: &str) -> bool {
         self.subject == Subject::Session(tsih) || self.is_of_initiator(initiator)
+    }
+
+    /// A session that it follows has ended.
+    pub(crate) fn end_session(&self) {
+        let is_over = matches!(self.subject, Subject::Session(_));
+        self.is_over.store(is_over, Ordering::Relaxed);
+    }
+
+    /// It goes on as it is, if somebody begins it again.
+    fn is_as(&self, limits: TraceLimits) -> bool {
+        self.limits == limits && !self.is_over.load(Ordering::Relaxed)
     }
 
     /// Whoever panicked while it held the lock has noted its PDU or not.
@@ -122,5 +137,30 @@ impl Trace {
     fn file(&self) -> Vec<u8> {
         let blocks: Vec<Arc<Block>> = self.record().blocks();
         pcap::file(blocks.iter().map(|block| block.packets()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: TraceLimits = TraceLimits {
+        data_bytes: 64,
+        keep_bytes: KEEP_BYTES_MIN,
+    };
+
+    #[test]
+    fn a_trace_of_a_session_is_over_with_it_and_one_of_an_initiator_is_not() {
+        let of_session = Trace::new(Subject::Session(7), LIMITS);
+        let of_initiator = Trace::new(Subject::Initiator("iqn.x".to_owned()), LIMITS);
+        assert!(of_session.is_as(LIMITS) && of_initiator.is_as(LIMITS));
+        of_session.end_session();
+        of_initiator.end_session();
+        assert!(!of_session.is_as(LIMITS) && of_initiator.is_as(LIMITS));
+        let more = TraceLimits {
+            data_bytes: 65,
+            ..LIMITS
+        };
+        assert!(!of_initiator.is_as(more));
     }
 }

@@ -108,6 +108,7 @@ fn open_metrics_has_units_and_an_end() {
         "tarn_reactor_busy_seconds_total{core=\"0\"} 2.000001",
         "tarn_login_failures_total{cause=\"not-found\"} 2",
         "tarn_session_info{session=\"1\",initiator=\"iqn.x\",target=\"\",portal_group=\"1\",core=\"0\"} 1",
+        "tarn_session_window{session=\"1\"} 1",
     ] {
         assert!(text.lines().any(|own| own == line), "{line}\n{text}");
     }
