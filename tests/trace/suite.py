@@ -400,6 +400,8 @@ def viewers_see_no_data():
             return remote.ask(method, f"traces/{name(ME)}", {} if method == "PUT" else None).status
         equal([ask("viewer", method) for method in ("GET", "PUT", "DELETE")], [403] * 3, "answers to a viewer")
         equal([ask("operator", method) for method in ("GET", "PUT", "DELETE")], [200, 200, 204], "answers to an operator")
+        reads = [event["message"] for event in tarn.api().get("events") if event["kind"] == "admin-read"]
+        check(len(reads) == 1 and "by operator" in reads[0] and reads[0].endswith(": 200"), f"who has read it: {reads}")
 
 
 @test

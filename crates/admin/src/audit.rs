@@ -30,16 +30,19 @@ pub(crate) struct Entry {
     pub(crate) method: Method,
     /// What, as it was sent: percent-encoded, so without control characters.
     pub(crate) path: String,
+    /// It takes out what initiators wrote and read.
+    pub(crate) gives_file: bool,
 }
 
 impl Entry {
-    /// Notes the outcome of a change, or of any request that was refused to this caller.
+    /// Notes the outcome of a change, of a request for a file, or of any request that was refused to
+    /// this caller.
     pub(crate) async fn note(self, app: &Arc<App>, status: StatusCode) {
         let is_refusal = matches!(
             status,
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS
         );
-        if !is_refusal && self.method.is_safe() {
+        if !is_refusal && self.method.is_safe() && !self.gives_file {
             return;
         }
         tracing::info!(
@@ -62,10 +65,10 @@ impl Entry {
     }
 
     fn event(self, status: StatusCode, is_refusal: bool) -> Event {
-        let (kind, severity) = if is_refusal {
-            ("admin-refused", Severity::Warning)
-        } else {
-            ("admin-change", Severity::Info)
+        let (kind, severity) = match (is_refusal, self.method.is_safe()) {
+            (true, _) => ("admin-refused", Severity::Warning),
+            (false, false) => ("admin-change", Severity::Info),
+            (false, true) => ("admin-read", Severity::Info),
         };
         let who = self.author.as_deref().unwrap_or("somebody unknown");
         let path: String = self.path.chars().take(PATH_MAX).collect();

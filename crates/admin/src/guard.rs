@@ -16,7 +16,7 @@ use crate::app::App;
 use crate::ask::{self, BodyMax};
 use crate::audit;
 use crate::peer::{self, Peer};
-use crate::route::{self, Needs, Route};
+use crate::route::{self, Gives, Needs, Route};
 use crate::tokens::Holder;
 
 /// Brings the second secret of a console login.
@@ -129,13 +129,14 @@ pub(crate) async fn guard(
         return ask::too_large(route.body_bytes_max()).into_response();
     }
     let author = caller.as_ref().map(|caller| caller.author.clone());
-    let entry = entry_of(&request, author);
+    let mut entry = entry_of(&request, author);
+    entry.gives_file = matches!(route.gives, Gives::File(_));
     let extensions = request.extensions_mut();
     extensions.insert(BodyMax(route.body_bytes_max()));
     if let Some(caller) = caller {
         extensions.insert(caller);
     }
-    if entry.method.is_safe() {
+    if entry.method.is_safe() && !entry.gives_file {
         return next.run(request).await;
     }
     // In a task of its own: a change is made and noted to its end also when the caller has gone.
@@ -327,6 +328,7 @@ fn entry_of(request: &Request, author: Option<String>) -> audit::Entry {
         peer: peer.map(Peer::to_string).unwrap_or_default(),
         method: request.method().clone(),
         path: request.uri().path().to_owned(),
+        gives_file: false,
     }
 }
 
