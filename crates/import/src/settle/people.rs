@@ -223,9 +223,19 @@ pub(super) fn drop_unused(found: &mut Found) {
     found.groups.retain(|group| groups.contains(&group.id));
 }
 
-/// Other programs tell a user of discovery all targets, Tarn those that this user may log in to.
+/// Other programs tell a user of discovery all targets. So does Tarn, if the user is for discovery
+/// alone; one who is a user of targets is told those.
 pub(super) fn note_discovery(found: &mut Found) {
     if found.discovery_auth.is_empty() {
+        return;
+    }
+    let is_listed = |name: &String| {
+        found
+            .targets
+            .iter()
+            .any(|target| target.auth.contains(name))
+    };
+    if !found.discovery_auth.iter().any(is_listed) {
         return;
     }
     let is_hidden = |auth: &[String]| {
