@@ -272,3 +272,35 @@ fn lists_that_multiply_are_refused() {
         );
     }
 }
+
+/// A user of discovery who is a user of one target is told that one, and the list says what of the
+/// other; one for discovery alone is told both.
+#[test]
+fn what_discovery_no_longer_tells_is_in_the_list() {
+    for (finder, hidden) in [("bob", 1), ("finder", 0)] {
+        let text = format!(
+            "IncomingUser {finder} secret-of-twelve\n\
+             Target iqn.2026-11.example:a\n IncomingUser alice secret-of-alice\n Lun 0 Path=/srv/a\n\
+             Target iqn.2026-11.example:b\n IncomingUser bob secret-of-twelve\n Lun 0 Path=/srv/b\n"
+        );
+        let source = Source {
+            name: "ietd.conf",
+            text: &text,
+        };
+        let imported = import::import(Format::Iet, &[source], &Options::default()).unwrap();
+        let is_about = |note: &&import::Note| note.message.contains("discovery does not show it");
+        let notes: Vec<_> = imported.notes.iter().filter(is_about).collect();
+        assert_eq!(notes.len(), hidden, "{finder}");
+        assert!(notes.iter().all(|note| note.subject.ends_with(":a")));
+        let model = Model::from_toml(&imported.toml, Path::new("tarn.toml")).unwrap();
+        let shown = model.target_indices().filter(|&target| {
+            let initiator = config::Initiator {
+                name: "iqn.2026-11.example:i",
+                address: std::net::Ipv4Addr::LOCALHOST.into(),
+                user: model.user_by_name(finder),
+            };
+            model.discovers(target, &initiator)
+        });
+        assert_eq!(shown.count(), 2 - hidden, "{finder}");
+    }
+}
