@@ -2,7 +2,7 @@
 import { Store } from "../lib/store";
 import type {
   Access, Applied, Document, Event, Finding, Group, Lun, LunSpec, Plan, Problem, Revision, Role, Session, Stats,
-  Status, Target, TargetSpec, Token, User, Whoami,
+  Status, Target, TargetSpec, Token, Trace, User, Whoami,
 } from "./types";
 
 const PREFIX = "/api/v1";
@@ -107,6 +107,7 @@ export const api = {
   removeUser: (name: string, revision?: number) => request<Applied>("DELETE", at("users", name), { revision }),
 
   sessions: () => get<Session[]>("/sessions"),
+  traces: () => get<Trace[]>("/traces"),
   endSession: (id: number) => request<void>("DELETE", at("sessions", id)),
 
   document: () => get<Document>("/config"),

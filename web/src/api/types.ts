@@ -234,6 +234,15 @@ export interface Stats {
   sessions: number;
 }
 
+export interface Trace {
+  subject: string;
+  since_ms: number;
+  data_bytes: number;
+  keep_bytes: number;
+  pdus: number;
+  dropped: number;
+}
+
 export interface Event {
   number: number;
   at_ms: number;

@@ -1,12 +1,12 @@
 import { useState } from "preact/hooks";
 import { api, may } from "../api/client";
 import { latest } from "../api/live";
-import type { Session } from "../api/types";
+import type { Session, Trace } from "../api/types";
 import type { PageProps } from "../app";
 import { touch, useLoad, useTask } from "../lib/load";
 import { bytesPerSecond, dataBuckets, iops, percentile } from "../lib/rates";
 import { useStore } from "../lib/store";
-import { count, duration, latency, moment, NONE, plural, throughput } from "../lib/units";
+import { bytes, count, duration, latency, moment, NONE, plural, throughput } from "../lib/units";
 import { go, href } from "../router";
 import { Badge, Button, Card, Empty, Facts, Page, ProblemBox, Shown } from "../ui/basics";
 import { Dialog } from "../ui/dialog";
@@ -16,10 +16,29 @@ import { say } from "../ui/toast";
 
 export function SessionsPage() {
   const sessions = useLoad(api.sessions);
+  const traces = useLoad(api.traces);
   return (
     <Page title="Sessions" lead="Initiators that are logged in.">
       <Card><Shown from={sessions}>{(value) => <Sessions sessions={value} />}</Shown></Card>
+      {traces.value && traces.value.length > 0 && <Card title="Traces"><Traces traces={traces.value} /></Card>}
     </Page>
+  );
+}
+
+/** Begun and ended on the command line (tarn trace); whoever may read them takes the file from here, too. */
+function Traces({ traces }: { traces: Trace[] }) {
+  return (
+    <Table
+      label="Traces" rows={traces} keyOf={({ subject }) => subject}
+      columns={[
+        { title: "Session or initiator", cell: ({ subject }) => <span class="name">{subject}</span> },
+        { title: "Since", cell: ({ since_ms }) => <time class="nowrap" dateTime={new Date(since_ms).toISOString()}>{moment(since_ms)}</time> },
+        { title: "PDUs", numeric: true, cell: ({ pdus }) => count(pdus) },
+        { title: "Dropped", numeric: true, cell: ({ dropped }) => count(dropped) },
+        { title: "Keeps", numeric: true, cell: ({ keep_bytes }) => bytes(keep_bytes) },
+        { title: "File", cell: ({ subject }) => (may("operator") ? <a href={`/api/v1/traces/${encodeURIComponent(subject)}`} download="trace.pcap">Save</a> : NONE) },
+      ]}
+    />
   );
 }
 
