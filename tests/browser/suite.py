@@ -66,13 +66,16 @@ def node(script, *arguments, limit_s):
 
 @contextlib.contextmanager
 def load(tarn):
-    """An initiator at work; when its session is ended, the next one comes."""
+    """An initiator at work whose session does not end by itself; when it is ended, the next one comes."""
     stop = threading.Event()
 
     def work():
         while not stop.is_set():
-            subprocess.run([BINARY, "bench", tarn.url(), "--rw", "randread", "--bs", "4k", "--iodepth", "4", "--runtime", "5",
-                            "--repeat", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            with subprocess.Popen([BINARY, "bench", tarn.url(), "--rw", "randread", "--bs", "4k", "--iodepth", "4", "--runtime",
+                                   "3600", "--repeat", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as bench:
+                while bench.poll() is None and not stop.wait(0.1):
+                    pass
+                bench.kill()
     thread = threading.Thread(target=work)
     thread.start()
     try:

@@ -158,18 +158,25 @@ def a_command_that_waits_for_the_one_numbered_before_it_is_told():
         equal([event["command"]["task_tag"] for event in slow.events()], [late.itt], "commands that were told")
 
 
+@contextlib.contextmanager
+def held_read(slow):
+    """A READ that its store holds up, for long after what is begun meanwhile; then it is answered."""
+    slow.fs.hang = ("read",)
+    held = read(slow.session)
+    wait_for(slow.fs.hung, 10, "the READ reaches the store")
+    yield held
+    slow.session.nop(b"it is there")
+    time.sleep(HELD_S)
+    slow.fs.release()
+    good(slow.session, held)
+
+
 @test
 def a_command_that_waits_for_older_ones_is_told():
     """An ORDERED command behind one that its store holds up waits for its order."""
     with served() as slow:
-        slow.fs.hang = ("read",)
-        older = read(slow.session)
-        wait_for(slow.fs.hung, 10, "the READ reaches the store")
-        ordered = slow.session.start(scsi.test_unit_ready(), attribute=iscsi.ORDERED)
-        slow.session.nop(b"it is there")
-        time.sleep(HELD_S)
-        slow.fs.release()
-        good(slow.session, older)
+        with held_read(slow) as older:
+            ordered = slow.session.start(scsi.test_unit_ready(), attribute=iscsi.ORDERED)
         good(slow.session, ordered)
         waited_for(slow.told(older)["command"], "store")
         command = slow.told(ordered)["command"]
@@ -181,15 +188,9 @@ def a_command_that_waits_for_older_ones_is_told():
 def a_command_that_waits_for_others_on_its_blocks_is_told():
     """A COMPARE AND WRITE beside a READ of the same block that its store holds up waits for a fence."""
     with served() as slow:
-        slow.fs.hang = ("read",)
-        reader = read(slow.session)
-        wait_for(slow.fs.hung, 10, "the READ reaches the store")
         compare_and_write = bytes([0x89, *bytes(12), 1, 0, 0])
-        atomic = slow.session.start(compare_and_write, write=bytes(2 * BLOCK))
-        slow.session.nop(b"it is there")
-        time.sleep(HELD_S)
-        slow.fs.release()
-        good(slow.session, reader)
+        with held_read(slow):
+            atomic = slow.session.start(compare_and_write, write=bytes(2 * BLOCK))
         good(slow.session, atomic)
         command = slow.told(atomic)["command"]
         waited_for(command, "fence")

@@ -40,7 +40,7 @@ impl Taps {
 
     /// Follows it for this trace, from where the connection stands.
     pub(super) fn start(&mut self, trace: &Arc<Trace>, standing: &Standing<'_>) {
-        self.taps.push(Tap::new(trace, self.ends, standing));
+        self.taps.push(Tap::new(trace, standing));
     }
 
     /// Follows it no more for this trace.
@@ -100,14 +100,16 @@ impl Taps {
     /// These bytes came from the initiator.
     pub(crate) fn receive(&mut self, bytes: &[u8]) {
         for tap in &mut self.taps {
-            tap.receive(Piece::from(bytes));
+            tap.receive(self.ends, Piece::from(bytes));
         }
     }
 
     /// These bytes go to the initiator.
     pub(crate) fn send(&mut self, message: &Message) {
         for tap in &mut self.taps {
-            message.pieces().for_each(|piece| tap.send(piece));
+            message
+                .pieces()
+                .for_each(|piece| tap.send(self.ends, piece));
         }
     }
 }
@@ -152,7 +154,6 @@ impl Way {
 #[derive(Debug)]
 struct Tap {
     trace: Arc<Trace>,
-    ends: Ends,
     received: Way,
     sent: Way,
 }
@@ -160,7 +161,7 @@ struct Tap {
 impl Tap {
     /// For a connection that is at `standing` in what it receives, and between two PDUs in what it
     /// sends.
-    fn new(trace: &Arc<Trace>, ends: Ends, standing: &Standing<'_>) -> Self {
+    fn new(trace: &Arc<Trace>, standing: &Standing<'_>) -> Self {
         let data_bytes = trace.limits.data_bytes;
         let way = |standing: &Standing<'_>| Way {
             cutter: Cutter::new(standing, data_bytes),
@@ -168,7 +169,6 @@ impl Tap {
         };
         Self {
             trace: Arc::clone(trace),
-            ends,
             received: way(standing),
             sent: way(&Standing {
                 begun: &[],
@@ -178,15 +178,13 @@ impl Tap {
         }
     }
 
-    fn receive(&mut self, piece: Piece<'_>) {
-        let Ends { peer, portal } = self.ends;
+    fn receive(&mut self, Ends { peer, portal }: Ends, piece: Piece<'_>) {
         let others = self.sent.position;
         self.received
             .pass(&self.trace, piece, (peer, portal), others);
     }
 
-    fn send(&mut self, piece: Piece<'_>) {
-        let Ends { peer, portal } = self.ends;
+    fn send(&mut self, Ends { peer, portal }: Ends, piece: Piece<'_>) {
         let others = self.received.position;
         self.sent.pass(&self.trace, piece, (portal, peer), others);
     }
