@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use memory::{Buffer, Payload};
 
@@ -147,8 +148,10 @@ pub enum IoFailure {
 /// The outcome of one request.
 pub type IoResult = Result<IoAnswer, IoFailure>;
 
-/// The file of a store, kept open by every operation in flight on it.
-pub type FileHandle = Rc<OwnedFd>;
+/// The file of a store, kept open by every operation in flight on it. One descriptor serves all
+/// cores, as descriptors are few; each core counts its own operations, so that cores do not meet
+/// at the counter.
+pub type FileHandle = Rc<Arc<OwnedFd>>;
 
 /// What the reactor does for a store on the core's ring. It gives the operation back to
 /// [`Backstore::handle_ring_result`], with everything it owns, when the kernel is done with it.

@@ -53,7 +53,7 @@ pub(crate) struct FileDisk(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    file: OwnedFd,
+    file: Arc<OwnedFd>,
     capabilities: Capabilities,
     cache: CacheMode,
     is_block_device: bool,
@@ -70,7 +70,7 @@ impl FileDisk {
         is_block_device: bool,
     ) -> Self {
         Self(Arc::new(Shared {
-            file,
+            file: Arc::new(file),
             size_bytes: AtomicU64::new(capabilities.size_bytes),
             capabilities,
             cache,
@@ -83,7 +83,7 @@ impl FileDisk {
 impl SharedStore for FileDisk {
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
         let mut store = FileStore {
-            file: Rc::new(self.0.file.try_clone()?),
+            file: Rc::new(Arc::clone(&self.0.file)),
             zeros: zeros::for_this_core()?,
             capabilities: self.0.capabilities.clone(),
             plans: HashMap::new(),
@@ -374,13 +374,7 @@ impl FileStore {
     }
 
     fn extents(&self, range: Range<u64>, count_max: usize) -> Submitted {
-        let file = match self.file.try_clone() {
-            Ok(file) => file,
-            Err(error) => {
-                let errno = error.raw_os_error().unwrap_or(0);
-                return Submitted::Done(Err(IoFailure::Hardware { errno }));
-            }
-        };
+        let file = Arc::clone(&self.file);
         let block_bytes = self.capabilities.block_bytes;
         Submitted::Helper(HelperOperation {
             name: "extents of a file",

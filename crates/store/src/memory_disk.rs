@@ -51,6 +51,8 @@ pub struct MemoryDisk {
 #[derive(Debug)]
 struct Shared {
     medium: Arc<Mapping>,
+    /// That of `medium`.
+    file: Arc<OwnedFd>,
     written: Bitmap,
     /// Cleared when the kernel turns out not to have them for this.
     has_huge_pages: AtomicBool,
@@ -65,10 +67,13 @@ impl MemoryDisk {
             .and_then(|size| size.checked_next_multiple_of(PAGE_BYTES))
             .ok_or(io::ErrorKind::OutOfMemory)?;
         let medium = Arc::new(Mapping::sparse(size)?);
+        let file = medium.file().ok_or(io::ErrorKind::Unsupported)?;
+        let file = Arc::new(file.try_clone_to_owned()?);
         let written = Bitmap::new(size / PAGE_BYTES);
         Ok(Self {
             shared: Arc::new(Shared {
                 medium,
+                file,
                 written,
                 has_huge_pages: AtomicBool::new(true),
             }),
@@ -91,16 +96,11 @@ impl MemoryDisk {
 
 impl SharedStore for MemoryDisk {
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
-        let medium = &self.shared.medium;
-        let file: OwnedFd = match medium.file() {
-            Some(file) => file.try_clone_to_owned()?,
-            None => return Err(io::ErrorKind::Unsupported.into()),
-        };
         Ok(Box::new(MemoryHandle {
             shared: Arc::clone(&self.shared),
-            medium: CoreMapping::new(medium),
+            medium: CoreMapping::new(&self.shared.medium),
             zeros: zeros::for_this_core()?,
-            file: Rc::new(file),
+            file: Rc::new(Arc::clone(&self.shared.file)),
             capabilities: self.capabilities.clone(),
         }))
     }

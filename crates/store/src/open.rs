@@ -401,6 +401,12 @@ pub enum OpenFailure {
         /// What was asked for.
         block_bytes: u32,
     },
+    /// This process, or the system as a whole, has no descriptor left.
+    #[error(
+        "there are too many open files: raise the limit (`ulimit -n`, LimitNOFILE= in a service \
+         file); a disk takes two"
+    )]
+    TooManyFiles,
     /// Something else that the system refused.
     #[error("cannot {action}: {error}")]
     System {
@@ -412,7 +418,10 @@ pub enum OpenFailure {
 }
 
 fn system(action: &'static str) -> impl Fn(io::Error) -> OpenFailure {
-    move |error| OpenFailure::System { action, error }
+    move |error| match Errno::from_io_error(&error) {
+        Some(Errno::MFILE | Errno::NFILE) => OpenFailure::TooManyFiles,
+        _ => OpenFailure::System { action, error },
+    }
 }
 
 fn check_size(size_bytes: u64, block_bytes: u32) -> Result<(), OpenFailure> {

@@ -1,5 +1,6 @@
 //! Finds the files and devices of a model's units, without opening them.
 
+use std::collections::HashMap;
 use std::fs::{self, FileType, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -25,7 +26,7 @@ pub struct Location {
 
 /// What stays with a file when it is moved: device, inode, and the time it was made, as inodes
 /// are used again.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct FileMark(String);
 
 impl FileMark {
@@ -48,36 +49,40 @@ impl FileMark {
 /// A store that is not there and has no `size=` to be made with, is of another kind than asked
 /// for, or is that of two units.
 pub fn locate_all(model: &Model) -> Result<Vec<Option<Location>>, StartError> {
-    let mut locations: Vec<Option<Location>> = Vec::new();
-    for unit in model.units() {
+    let mut uses = Uses::default();
+    let locations = model.units().iter().map(|unit| {
         let location = locate(unit)?;
         if let Some(location) = &location {
-            refuse_second_use(model, unit, location, &locations)?;
+            uses.claim(unit, location)?;
         }
-        locations.push(location);
-    }
-    Ok(locations)
+        Ok(location)
+    });
+    locations.collect()
 }
 
-/// The model has compared the paths as they are written; this compares where they lead.
-fn refuse_second_use(
-    model: &Model,
-    unit: &Unit,
-    location: &Location,
-    earlier: &[Option<Location>],
-) -> Result<(), StartError> {
-    let is_same = |other: &Location| {
-        other.path == location.path || (other.mark.is_some() && other.mark == location.mark)
-    };
-    let mut others = model.units().iter().zip(earlier);
-    match others.find(|(_, other)| other.as_ref().is_some_and(is_same)) {
-        None => Ok(()),
-        Some((first, _)) => Err(Rule::StoreTwice {
-            path: location.path.display().to_string(),
-            first: first.place.clone(),
+/// Which unit has what. The model has compared the paths as they are written; this compares where
+/// they lead.
+#[derive(Default)]
+struct Uses<'a> {
+    paths: HashMap<PathBuf, &'a Unit>,
+    marks: HashMap<FileMark, &'a Unit>,
+}
+
+impl<'a> Uses<'a> {
+    /// Refuses what another unit has already.
+    fn claim(&mut self, unit: &'a Unit, location: &Location) -> Result<(), StartError> {
+        let by_path = self.paths.insert(location.path.clone(), unit);
+        let mark = location.mark.as_ref();
+        let by_mark = mark.and_then(|mark| self.marks.insert(mark.clone(), unit));
+        match by_path.or(by_mark) {
+            None => Ok(()),
+            Some(first) => Err(Rule::StoreTwice {
+                path: location.path.display().to_string(),
+                first: first.place.clone(),
+            }
+            .at(unit.place.clone())
+            .into()),
         }
-        .at(unit.place.clone())
-        .into()),
     }
 }
 

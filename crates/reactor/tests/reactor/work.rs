@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
 
@@ -17,7 +18,7 @@ fn file() -> (File, FileHandle) {
     let fd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     let file = File::from(fd);
     file.set_len(1 << 20).unwrap();
-    let handle = Rc::new(OwnedFd::from(file.try_clone().unwrap()));
+    let handle = Rc::new(Arc::new(OwnedFd::from(file.try_clone().unwrap())));
     (file, handle)
 }
 
