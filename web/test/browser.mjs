@@ -13,7 +13,7 @@ export const launch = () => chromium.launch({ executablePath: CHROMIUM, args: FL
 export async function open(browser, base, { width = 1280, height = 900, scheme = "light" } = {}) {
   const context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, reducedMotion: "reduce", ignoreHTTPSErrors: true });
   const page = await context.newPage();
-  page.setDefaultTimeout(15_000);
+  page.setDefaultTimeout(30_000);
   page.wrong = [];
   page.on("pageerror", (error) => page.wrong.push(`exception: ${error.message}`));
   page.on("console", (message) => {

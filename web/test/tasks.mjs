@@ -351,8 +351,12 @@ function addFrameTests({ browser, world }) {
     await page.context().setOffline(true);
     await visit(page, "luns").catch(() => undefined);
     await page.getByText("The connection is lost.").waitFor();
-    // As long as the stream is refused the notice stays, so that there is something to press.
     await page.context().setOffline(false);
+    // A stream that was there before may have outlived the loss; a new page has none. As long as it is refused the
+    // notice stays, so that there is something to press.
+    await page.reload();
+    await loaded(page);
+    await page.getByText("The connection is lost.").waitFor();
     await Promise.all([page.waitForRequest("**/api/v1/live*"), button(page, "Try now").click()]);
     await page.getByText("The connection is lost.").waitFor();
     await page.unroute("**/api/v1/live*");
