@@ -427,7 +427,7 @@ def what_administrators_do_is_noted():
         equal(numbers, sorted(set(numbers)), "numbers of events")
         check(any(event["kind"] == "config-applied" and event["author"] == f"uid {os.getuid()}" for event in events), f"{events}")
         check(any(event.get("author", "").startswith("viewer") for event in events), f"{events}")
-        check("viewer-0" in tarn.log(), "the log does not tell of the refusal")
+        tarn.await_log("viewer-0")
 
 
 @test

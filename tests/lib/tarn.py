@@ -173,6 +173,12 @@ class Tarn:
     def log(self):
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
+    def await_log(self, *words):
+        """Waits for a line of the log with all of these words; lines come a little later than what they tell of."""
+        def has_line():
+            return any(all(word in line for word in words) for line in self.log().splitlines())
+        harness.wait_for(has_line, 10, f"a line of the log with {' and '.join(map(repr, words))}")
+
     def out(self):
         return self.out_path.read_text(errors="replace") if self.out_path.exists() else ""
 

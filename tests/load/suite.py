@@ -4,8 +4,10 @@ cores also run the load.
 
     suite.py [--list] [PATTERN...]
 """
+import fcntl
 import os
 import pathlib
+import select
 import subprocess
 import sys
 import threading
@@ -220,6 +222,25 @@ def idle_costs_next_to_nothing():
         check(after <= 0.15, f"{after:.2f} s of CPU in 5 s after a load")
         for session in sessions:
             session.close()
+
+
+@test
+def a_log_that_nobody_reads_holds_nobody_up():
+    """The log goes to a pipe that is full after some lines and is never read: initiators come and go, and it ends in time."""
+    tarn = Tarn("mem:16M")
+    os.mkfifo(tarn.log_path)
+    reader = os.open(tarn.log_path, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
+        tarn.start()
+        for n in range(100):
+            with iscsi.Session(tarn.port, IQN, initiator=name(n)) as s:
+                s.clear_unit_attentions()
+        check(len(select.select([], [reader], [], 0)[1]) == 0, "the pipe is not full, so this shows nothing")
+        equal(tarn.terminate(), 0, "exit code after SIGTERM")
+    finally:
+        os.close(reader)
+        tarn.close()
 
 
 @test

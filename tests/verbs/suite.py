@@ -327,6 +327,8 @@ def access_is_tried_dry():
         told = daemon.json("who-sees", "iqn.2026-11.example:x", "--address", "192.0.2.1")
         equal([lun["id"] for lun in told[0]["luns"]], ["disk"], "what a stranger sees")
         daemon.run("who-sees", "nobody?", code=WRONG)
+        spelled = daemon.json("who-sees", "iqn.1991-05.com.Microsoft:my_host")
+        check(spelled[0]["may_login"], f"a host with an underscore: {spelled}")
 
 
 @test
@@ -384,6 +386,29 @@ def events_are_told_and_followed():
             event = next(event for event in map(json.loads, lines) if event["kind"] == "config-applied")
             check(event["number"] > last, f"an event that is new: {event}")
             follower.terminate()
+
+
+@test
+def the_newest_events_are_told():
+    """Without a number those at the end, and of a severity those at the end of it; numbers rise over a restart."""
+    with Daemon() as daemon:
+        daemon.run("lun", "rename", "disk", "first")
+        try:
+            iscsi.Session(daemon.port, IQN + "-that-is-not-there")
+        except iscsi.LoginError:
+            pass
+        daemon.run("lun", "rename", "first", "disk")
+        everything = daemon.json("events", "--after", "0", "--most", "1000")
+        equal(daemon.json("events", "--most", "2"), everything[-2:], "the newest two")
+        equal(daemon.json("events", "--after", str(everything[0]["number"]), "--most", "1"), everything[1:2], "the one after the first")
+        bad = [event for event in everything if event["severity"] != "info"]
+        check(bad and bad != everything[-len(bad):], f"the warnings are the newest, so this shows nothing: {everything}")
+        equal(daemon.json("events", "--severity", "warning", "--most", str(len(bad))), bad, "warnings")
+        daemon.terminate()
+        daemon.start()
+        daemon.run("lun", "rename", "disk", "again")
+        news = daemon.json("events", "--after", str(everything[-1]["number"]))
+        check(any(event["kind"] == "config-applied" for event in news), f"after the restart: {news}")
 
 
 @test

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::control::Control;
+use api::event::EventQuestion;
 use api::problem::{Problem, ProblemKind};
 use axum::Extension;
 use axum::body::Body;
@@ -100,7 +101,10 @@ pub(crate) async fn watch_daemon(app: Arc<App>) {
 /// The number of the newest event, if `known` was it a moment ago.
 fn newest(control: &dyn Control, known: u64) -> u64 {
     let mut newest = known;
-    while let Some(last) = control.events(newest, limits::EVENTS_MAX).last() {
+    while let Some(last) = control
+        .events(EventQuestion::after(newest, limits::EVENTS_MAX))
+        .last()
+    {
         newest = last.number;
     }
     newest
@@ -202,8 +206,8 @@ impl Stream {
 
     /// True when there was one.
     async fn send_events(&mut self) -> Result<bool, End> {
-        let after = self.after;
-        let ask = move |control: &dyn Control| control.events(after, limits::EVENTS_DEFAULT);
+        let question = EventQuestion::after(self.after, limits::EVENTS_DEFAULT);
+        let ask = move |control: &dyn Control| control.events(question);
         let events = self.app.calls.read(ask).await?;
         for event in &events {
             self.after = event.number;

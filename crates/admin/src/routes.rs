@@ -119,8 +119,9 @@ pub(crate) static ROUTES: &[Route] = &[
     Route::get("/api/v1/events", Viewer, "Events, the oldest first",
         Gives::Many(of::<Event>()), || get(daemon::events))
         .asks(&[
-            Field { name: "after", about: "Only events with a number above this", required: false, number_max: Some(u64::MAX) },
+            Field { name: "after", about: "Only events with a number above this; absent: the newest", required: false, number_max: Some(u64::MAX) },
             Field { name: "most", about: "How many; 100 if it is absent", required: false, number_max: Some(limits::EVENTS_MAX as u64) },
+            Field { name: "severity", about: "Only events as bad as this or worse: info, warning or error", required: false, number_max: None },
         ]),
     Route::get("/api/v1/live", Viewer, "Counters once a second (`stats`) and events as they come (`event`), as server-sent events",
         Gives::Texts(&["text/event-stream"]), || get(live::live))

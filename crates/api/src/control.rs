@@ -1,6 +1,6 @@
 //! What the administration asks of the daemon it belongs to.
 
-use crate::event::{Event, Finding};
+use crate::event::{Event, EventQuestion, Finding};
 use crate::plan::{Applied, Change, Document, Plan, Revision};
 use crate::problem::Problem;
 use crate::request::Tracing;
@@ -105,8 +105,8 @@ pub trait Control: Send + Sync + 'static {
     /// Counters, now.
     fn stats(&self) -> Stats;
 
-    /// Events with a number above `after`, the oldest first, at most `most` of them.
-    fn events(&self, after: u64, most: usize) -> Vec<Event>;
+    /// The events that are asked for, the oldest first.
+    fn events(&self, question: EventQuestion) -> Vec<Event>;
 
     /// Notes what an administrator did, for the events and the audit log.
     fn note(&self, event: Event);

@@ -83,11 +83,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn serve(args: &ServeArgs, environment: &Environment) -> anyhow::Result<()> {
     let inherited = Inherited::take().map_err(StartError::Inherited)?;
     let prepared = prepare(args, environment)?;
-    logging::start(&prepared.log)?;
+    let log = logging::start(&prepared.log)?;
     for warning in &prepared.warnings {
         tracing::warn!("{warning}");
     }
-    serve::serve(prepared, inherited)
+    serve::serve(prepared, inherited, &log)
 }
 
 fn check(args: &CheckArgs, environment: &Environment) -> anyhow::Result<()> {

@@ -1,10 +1,14 @@
 //! Logs: events of `tracing` to the standard error output.
 
+mod lines;
+
 use std::io;
+use std::sync::Arc;
 
 use config::LogLevel;
 use tracing_subscriber::EnvFilter;
 
+use self::lines::{LastLines, Lines, Writer};
 use crate::{Environment, StartError};
 
 /// Which events are logged. Checked: it is a filter.
@@ -53,20 +57,40 @@ impl LogFilter {
     }
 }
 
+/// The log of the process.
+#[derive(Debug)]
+pub(crate) struct Log(Arc<Lines>);
+
+impl Log {
+    /// From now on, nobody who logs waits for who reads: lines that find no reader in time are
+    /// lost, and counted. Before, as threads are not yet wanted, they are written at once. The end
+    /// of what is returned waits a moment for the last lines.
+    ///
+    /// # Errors
+    ///
+    /// The system gives no thread.
+    pub(crate) fn begin(&self) -> io::Result<LastLines> {
+        self.0.begin(io::stderr())
+    }
+}
+
 /// Starts logging for the whole process.
 ///
 /// # Errors
 ///
 /// Logging was started before.
-pub fn start(filter: &LogFilter) -> anyhow::Result<()> {
+pub(crate) fn start(filter: &LogFilter) -> anyhow::Result<Log> {
+    let lines = Arc::<Lines>::default();
+    let log = Log(Arc::clone(&lines));
     tracing_subscriber::fmt()
         .compact()
-        .with_writer(io::stderr)
+        .with_writer(move || Writer(Arc::clone(&lines)))
         .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
         .with_target(filter.shows_targets)
         .with_env_filter(EnvFilter::try_new(&filter.directives)?)
         .try_init()
-        .map_err(|error| anyhow::anyhow!("cannot start logging: {error}"))
+        .map_err(|error| anyhow::anyhow!("cannot start logging: {error}"))?;
+    Ok(log)
 }
 
 #[cfg(test)]

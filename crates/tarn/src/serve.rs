@@ -4,7 +4,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use api::control::Control;
 use config::Model;
@@ -21,6 +21,7 @@ use crate::daemon::{
     self, Daemon, Events, PortNumbers, Running, RunningListener, RunningUnit, bind, open_store,
     slow_command, unit_plan,
 };
+use crate::logging::Log;
 use crate::prepare::Prepared;
 use crate::signal::Signals;
 use crate::{StartError, say, service};
@@ -30,7 +31,7 @@ use crate::{StartError, say, service};
 /// # Errors
 ///
 /// A [`StartError`] when something must be put right first; anything else when the machine fails.
-pub(crate) fn serve(prepared: Prepared, inherited: Inherited) -> anyhow::Result<()> {
+pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyhow::Result<()> {
     let signals = Signals::catch()?;
     let settings = settings(&prepared.model)?;
     let cores = settings.cores;
@@ -51,6 +52,8 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited) -> anyhow::Result<
     };
     let doctor = daemon::Doctor::open();
     rest.give_up()?;
+    // Not before: a thread has what it had when it began.
+    let _last_lines = log.begin()?;
     let portals = bound_portals(&running.model, &running.bound());
     let text = banner(&running.model, &served_units(&running), &portals);
     let mut units = Vec::new();
@@ -66,7 +69,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited) -> anyhow::Result<
             &running.ports,
         )?);
     }
-    let events = Arc::<Events>::default();
+    let events = Arc::new(Events::begin(SystemTime::now()));
     let targets = running.target_plans().into_iter().map(|(_, plan)| plan);
     let plane = DataPlane::start(Plan {
         units,

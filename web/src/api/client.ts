@@ -1,7 +1,7 @@
 /** Requests to `/api/v1`. Every failure is a `Failure` with the problem the server told, or one that says it is away. */
 import { Store } from "../lib/store";
 import type {
-  Access, Applied, Document, Event, Finding, Group, Lun, LunSpec, Plan, Problem, Revision, Role, Session, Stats,
+  Access, Applied, Document, Finding, Group, Lun, LunSpec, Plan, Problem, Revision, Role, Session, Stats,
   Status, Target, TargetSpec, Token, Trace, User, Whoami,
 } from "./types";
 
@@ -81,7 +81,6 @@ export const api = {
   status: () => get<Status>("/status"),
   findings: () => get<Finding[]>("/findings"),
   stats: () => get<Stats>("/stats"),
-  events: (after: number, most: number) => get<Event[]>(`/events?after=${after}&most=${most}`),
   access: (question: { initiator: string; address?: string; user?: string }) =>
     get<Access[]>("/access?" + new URLSearchParams(question as Record<string, string>).toString()),
 

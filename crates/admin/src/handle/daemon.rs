@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::event::{EventQuestion, Severity};
 use api::problem::ProblemKind;
 use api::view::AccessQuestion;
 use axum::extract::State;
@@ -103,11 +104,11 @@ pub(crate) async fn stats(State(app): State<Arc<App>>) -> Answer {
 pub(crate) struct Which {
     after: Option<u64>,
     most: Option<usize>,
+    severity: Option<Severity>,
 }
 
 /// `GET /events`
 pub(crate) async fn events(State(app): State<Arc<App>>, Asked(which): Asked<Which>) -> Answer {
-    let after = which.after.unwrap_or(0);
     let most = which.most.unwrap_or(limits::EVENTS_DEFAULT);
     if most > limits::EVENTS_MAX {
         let detail = format!(
@@ -116,7 +117,12 @@ pub(crate) async fn events(State(app): State<Arc<App>>, Asked(which): Asked<Whic
         );
         return Err(Refusal::field("most", detail));
     }
-    let ask = app.calls.read(move |control| control.events(after, most));
+    let question = EventQuestion {
+        after: which.after,
+        most,
+        severity: which.severity.unwrap_or(Severity::Info),
+    };
+    let ask = app.calls.read(move |control| control.events(question));
     Ok(json(&ask.await?))
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use api::control::Control;
-use api::event::{Event, Finding, Severity};
+use api::event::{Event, EventQuestion, Finding, Severity};
 use api::plan::{Applied, Change, Document, Effect, Plan, Revision, Step};
 use api::problem::{Problem, ProblemKind};
 use api::request::Tracing;
@@ -497,8 +497,8 @@ impl Control for Daemon {
         stats::stats(self)
     }
 
-    fn events(&self, after: u64, most: usize) -> Vec<Event> {
-        self.events.after(after, most)
+    fn events(&self, question: EventQuestion) -> Vec<Event> {
+        self.events.find(question)
     }
 
     fn note(&self, event: Event) {

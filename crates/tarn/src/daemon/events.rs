@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use api::event::{CommandPhase, Event, Severity};
+use api::event::{CommandPhase, Event, EventQuestion, Severity};
 use target::{Ending, Happening, SlowCommand, Watcher, Who};
 
 /// How many are kept.
@@ -21,6 +21,16 @@ struct Ring {
 }
 
 impl Events {
+    /// Numbers go on from the present in milliseconds, so that none is given again after a restart:
+    /// who asks for those after a number misses nothing.
+    pub(crate) fn begin(now: SystemTime) -> Self {
+        let ring = Ring {
+            last: milliseconds(now),
+            ..Ring::default()
+        };
+        Self(Mutex::new(ring))
+    }
+
     /// A thread that panicked while it held the lock left a whole ring behind.
     fn lock(&self) -> MutexGuard<'_, Ring> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -38,11 +48,17 @@ impl Events {
         ring.events.push_back(event);
     }
 
-    /// Those after a number, the oldest first.
-    pub(crate) fn after(&self, number: u64, most: usize) -> Vec<Event> {
+    /// Those that are asked for, the oldest first.
+    pub(crate) fn find(&self, question: EventQuestion) -> Vec<Event> {
         let ring = self.lock();
-        let newer = ring.events.iter().filter(|event| event.number > number);
-        newer.take(most).cloned().collect()
+        let found = ring.events.iter().filter(|event| {
+            event.severity >= question.severity && Some(event.number) > question.after
+        });
+        let before = match question.after {
+            Some(_) => 0,
+            None => found.clone().count().saturating_sub(question.most),
+        };
+        found.skip(before).take(question.most).cloned().collect()
     }
 }
 
@@ -195,9 +211,47 @@ mod tests {
         for _ in 0..EVENTS_MAX + 2 {
             events.note(event.clone());
         }
-        let all = events.after(0, usize::MAX);
+        let all = events.find(EventQuestion::after(0, usize::MAX));
         assert_eq!((all.len(), all[0].number), (EVENTS_MAX, 3));
         assert!(all[0].at_ms > 0);
-        assert_eq!(events.after(4096, 1)[0].number, 4097);
+        assert_eq!(events.find(EventQuestion::after(4096, 1))[0].number, 4097);
+    }
+
+    #[test]
+    fn without_a_number_the_newest_are_found() {
+        let events = Events::default();
+        for severity in [Severity::Error, Severity::Info, Severity::Warning] {
+            events.note(event(severity, "test", String::new()));
+        }
+        for (after, most, severity, numbers) in [
+            (None, 2, Severity::Info, vec![2, 3]),
+            (None, 9, Severity::Warning, vec![1, 3]),
+            (None, 1, Severity::Error, vec![1]),
+            (Some(0), 1, Severity::Info, vec![1]),
+            (Some(1), 9, Severity::Warning, vec![3]),
+            (None, 0, Severity::Info, vec![]),
+        ] {
+            let found = events.find(EventQuestion {
+                after,
+                most,
+                severity,
+            });
+            let found: Vec<_> = found.iter().map(|event| event.number).collect();
+            assert_eq!(found, numbers, "{after:?} {most} {severity:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_rise_over_a_restart() {
+        let since = UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let (first, second) = (
+            Events::begin(since),
+            Events::begin(since + Duration::from_secs(1)),
+        );
+        let number = |events: &Events| {
+            events.note(event(Severity::Info, "test", String::new()));
+            events.find(EventQuestion::after(0, 1))[0].number
+        };
+        assert!(number(&second) > number(&first));
     }
 }

@@ -247,9 +247,11 @@ pub(super) fn access(
             Some(user.ok_or_else(|| wrong(format!("there is no user {name:?}")))?)
         }
     };
-    config::IscsiName::parse(&question.initiator).map_err(|rule| wrong(rule.to_string()))?;
+    // By the rule of the login, which takes more than configured names may have.
+    let name = iscsi::names::IscsiName::parse(&question.initiator)
+        .map_err(|error| wrong(format!("iSCSI name {:?}: {error}", question.initiator)))?;
     let initiator = Initiator {
-        name: &question.initiator,
+        name: name.as_str(),
         address,
         user,
     };

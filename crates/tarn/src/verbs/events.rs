@@ -3,7 +3,6 @@
 use api::event::{Event, Severity};
 use clap::{Args, ValueEnum};
 use client::{Message, path};
-use serde_json::Value;
 
 use super::desk::Desk;
 use super::exit::Exit;
@@ -26,9 +25,10 @@ pub struct Events {
     #[arg(long, short)]
     follow: bool,
     /// Only events with a number above this. For scripts that ask again.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    after: u64,
-    /// How many at most to begin with, the oldest first. For who wants more or fewer.
+    /// [default: the newest]
+    #[arg(long, value_name = "N")]
+    after: Option<u64>,
+    /// How many at most to begin with. For who wants more or fewer.
     #[arg(long, value_name = "N", default_value_t = 100)]
     most: u32,
     /// Only events as bad as this or worse. For who looks for trouble.
@@ -47,6 +47,17 @@ pub(super) enum Worst {
     Error,
 }
 
+impl Worst {
+    /// As the API has it.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
 impl From<Worst> for Severity {
     fn from(worst: Worst) -> Self {
         match worst {
@@ -60,23 +71,24 @@ impl From<Worst> for Severity {
 impl Ask for Events {
     fn ask(&self, desk: &Desk) -> Outcome {
         let question = path(&["events"])
-            .with("after", Some(&self.after.to_string()))
-            .with("most", Some(&self.most.to_string()));
+            .with(
+                "after",
+                self.after.map(|after| after.to_string()).as_deref(),
+            )
+            .with("most", Some(&self.most.to_string()))
+            .with("severity", Some(self.severity.word()));
         let answer = desk.get::<Vec<Event>>(&question)?;
-        let last = answer.value.last().map_or(self.after, |last| last.number);
-        let rows = answer.json.as_array().map(Vec::as_slice);
-        let rows = rows.unwrap_or_default();
-        let found = answer.value.iter().zip(rows);
-        let found: Vec<_> = found.filter(|(event, _)| self.has(event)).collect();
         if self.follow {
-            for (event, json) in found {
+            let last = answer.value.last().map(|last| last.number).or(self.after);
+            let rows = answer.json.as_array().map(Vec::as_slice);
+            for (event, json) in answer.value.iter().zip(rows.unwrap_or_default()) {
                 desk.paper.print_line(json, || line(desk.paper, event));
             }
-            return self.follow(desk, last);
+            // What there was before and is not as bad comes again, and is left out again.
+            return self.follow(desk, last.unwrap_or(0));
         }
-        let json = found.iter().map(|(_, json)| (*json).clone()).collect();
-        desk.paper.print(&Value::Array(json), || {
-            let lines = found.iter().map(|(event, _)| line(desk.paper, event));
+        desk.paper.print(&answer.json, || {
+            let lines = answer.value.iter().map(|event| line(desk.paper, event));
             lines.collect()
         });
         Ok(Exit::Done)

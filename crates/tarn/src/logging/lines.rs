@@ -1,0 +1,162 @@
+//! The lines of the log on their way to who reads them.
+//!
+//! A pipe that nobody empties, and a terminal after Ctrl-S, hold up whoever writes to them. No core
+//! may wait for such a reader, so a thread of their own writes the lines.
+
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+/// Lines that wait for a reader; those beyond are lost, and counted.
+const WAITING_MAX: usize = 4096;
+
+/// How long the end of the process waits for a reader.
+const LAST_LINES_LIMIT: Duration = Duration::from_secs(1);
+
+/// Where lines go: at first to the reader at once, then to the thread.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    to_thread: OnceLock<SyncSender<Message>>,
+    lost: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Message {
+    Line(Vec<u8>),
+    /// Tell when all lines before this are written.
+    Flush(Sender<()>),
+}
+
+impl Lines {
+    /// Takes the text of a line, as a whole.
+    fn take(&self, text: &[u8]) {
+        let Some(to_thread) = self.to_thread.get() else {
+            // Without a reader there is nobody to tell of it.
+            drop(io::stderr().write_all(text));
+            return;
+        };
+        if to_thread.try_send(Message::Line(text.to_vec())).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// From now on a thread writes the lines to `reader`, until the returned value goes.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        reader: impl Write + Send + 'static,
+    ) -> io::Result<LastLines> {
+        let (to_thread, from_cores) = sync_channel(WAITING_MAX);
+        let lines = Arc::clone(self);
+        let thread = thread::Builder::new().name("log".to_owned());
+        let _detached = thread.spawn(move || lines.write_all(&from_cores, reader))?;
+        let to_thread = self.to_thread.get_or_init(|| to_thread).clone();
+        Ok(LastLines { to_thread })
+    }
+
+    fn write_all(&self, messages: &Receiver<Message>, mut reader: impl Write) {
+        for message in messages {
+            match message {
+                Message::Line(text) => drop(reader.write_all(&text)),
+                Message::Flush(done) => drop(done.send(())),
+            }
+            // This goes the same way, and is counted when it finds no place, too.
+            let lost = self.lost.swap(0, Ordering::Relaxed);
+            if lost > 0 {
+                tracing::error!(lost, "lines of the log are lost: nobody read them in time");
+            }
+        }
+    }
+}
+
+/// Waits for the last lines to be written, for a moment.
+#[derive(Debug)]
+pub(crate) struct LastLines {
+    to_thread: SyncSender<Message>,
+}
+
+impl Drop for LastLines {
+    fn drop(&mut self) {
+        let (done, is_done) = channel();
+        if self.to_thread.try_send(Message::Flush(done)).is_ok() {
+            // Late or not, the end goes on.
+            let _in_time = is_done.recv_timeout(LAST_LINES_LIMIT);
+        }
+    }
+}
+
+/// One place to write to, as `tracing` wants it: it writes a line by one call.
+#[derive(Debug)]
+pub(super) struct Writer(pub(super) Arc<Lines>);
+
+impl Write for Writer {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.0.take(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A reader that takes each line when it is told to.
+    struct Slow {
+        may_read: Receiver<()>,
+        read: Sender<Vec<u8>>,
+    }
+
+    impl Write for Slow {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            let _told = self.may_read.recv();
+            drop(self.read.send(text.to_vec()));
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn who_writes_never_waits_for_who_reads() {
+        let (let_read, may_read) = channel();
+        let (read, was_read) = channel();
+        let lines = Arc::new(Lines::default());
+        let last = lines.begin(Slow { may_read, read }).unwrap();
+        let mut writer = Writer(Arc::clone(&lines));
+        let many = WAITING_MAX + 100;
+        for number in 0..many {
+            writeln!(writer, "line {number}").unwrap();
+        }
+        // One may be in the hands of the thread.
+        let lost = lines.lost.load(Ordering::Relaxed);
+        assert!((99..=100).contains(&lost), "{lost} lines are lost");
+        for _ in 0..many {
+            let_read.send(()).unwrap();
+        }
+        drop(last);
+        let texts: Vec<_> = was_read.try_iter().collect();
+        assert_eq!(texts.len() as u64, many as u64 - lost);
+        assert_eq!(texts[0], b"line 0\n");
+        assert_eq!(lines.lost.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_reader_that_is_stuck_holds_the_end_up_for_a_moment_only() {
+        let (let_read, may_read) = channel();
+        let (read, was_read) = channel();
+        let lines = Arc::new(Lines::default());
+        let last = lines.begin(Slow { may_read, read }).unwrap();
+        writeln!(Writer(lines), "line").unwrap();
+        drop(last);
+        assert!(was_read.try_recv().is_err());
+        drop(let_read);
+    }
+}
