@@ -1,7 +1,6 @@
 //! Who did what from where, and with what outcome: to the log (target `audit`) and to the events.
 //! Never a body, so never a secret.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::event::{Event, Severity};
@@ -37,7 +36,7 @@ pub(crate) struct Entry {
 impl Entry {
     /// Notes the outcome of a change, of a request for a file, or of any request that was refused to
     /// this caller.
-    pub(crate) async fn note(self, app: &Arc<App>, status: StatusCode) {
+    pub(crate) fn note(self, app: &App, status: StatusCode) {
         let is_refusal = matches!(
             status,
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS
@@ -57,11 +56,7 @@ impl Entry {
             return;
         }
         let event = self.event(status, is_refusal);
-        // The log has it in any case.
-        app.calls
-            .read(move |control| control.note(event))
-            .await
-            .ok();
+        app.calls.note(event);
     }
 
     fn event(self, status: StatusCode, is_refusal: bool) -> Event {

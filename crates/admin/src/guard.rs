@@ -72,7 +72,7 @@ pub(crate) async fn site(State(app): State<Arc<App>>, request: Request, next: Ne
         .and_then(|peer| peer::check_site(&peer, request.headers(), &app.names))
     {
         Ok(()) => next.run(request).await,
-        Err(problem) => refuse_and_note(&app, request, None, problem).await,
+        Err(problem) => refuse_and_note(&app, &request, None, problem),
     };
     for (name, value) in &SITE_HEADERS {
         let headers = response.headers_mut();
@@ -122,7 +122,7 @@ pub(crate) async fn guard(
         Ok(caller) => caller,
         Err(refused) => {
             let Refused { problem, author } = *refused;
-            return refuse_and_note(&app, request, author, problem).await;
+            return refuse_and_note(&app, &request, author, problem);
         }
     };
     if length_of(request.headers()).is_some_and(|length| length > route.body_bytes_max()) {
@@ -142,7 +142,7 @@ pub(crate) async fn guard(
     // In a task of its own: a change is made and noted to its end also when the caller has gone.
     let task = tokio::spawn(async move {
         let response = next.run(request).await;
-        entry.note(&app, response.status()).await;
+        entry.note(&app, response.status());
         response
     });
     task.await.unwrap_or_else(|error| {
@@ -309,15 +309,15 @@ pub(crate) fn peer_of(request: &Request) -> Result<Peer, Problem> {
     })
 }
 
-async fn refuse_and_note(
-    app: &Arc<App>,
-    request: Request,
+fn refuse_and_note(
+    app: &App,
+    request: &Request,
     author: Option<String>,
     problem: Problem,
 ) -> Response {
-    let entry = entry_of(&request, author);
+    let entry = entry_of(request, author);
     let response = Refusal(problem).into_response();
-    entry.note(app, response.status()).await;
+    entry.note(app, response.status());
     response
 }
 

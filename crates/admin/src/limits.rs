@@ -44,8 +44,11 @@ pub(crate) const READS_MAX: usize = 64;
 /// Changes under way or waiting for their turn. Beyond it: 503.
 pub(crate) const CHANGES_MAX: usize = 64;
 
-/// Threads that call the daemon.
+/// Threads that call the daemon, besides the one that asks whether it is ready.
 pub(crate) const CALL_THREADS_MAX: usize = 8;
+
+/// How old an answer to `/readyz` may be. Whoever asks more often is told it again.
+pub(crate) const READY_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// Streams of live data. Beyond it: 503.
 pub(crate) const STREAMS_MAX: usize = 32;

@@ -108,7 +108,8 @@ pub trait Control: Send + Sync + 'static {
     /// Events with a number above `after`, the oldest first, at most `most` of them.
     fn events(&self, after: u64, most: usize) -> Vec<Event>;
 
-    /// Notes what an administrator did, for the events and the audit log.
+    /// Notes what an administrator did, for the events and the audit log. Takes a moment only: it
+    /// waits neither for the data plane nor for a disk.
     fn note(&self, event: Event);
 
     /// What limits or endangers the service.
