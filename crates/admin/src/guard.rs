@@ -15,6 +15,7 @@ use crate::answer::Refusal;
 use crate::app::App;
 use crate::ask::{self, BodyMax};
 use crate::audit;
+use crate::connections::Introduction;
 use crate::peer::{self, Peer};
 use crate::route::{self, Gives, Needs, Route};
 use crate::tokens::Holder;
@@ -134,6 +135,9 @@ pub(crate) async fn guard(
     let extensions = request.extensions_mut();
     extensions.insert(BodyMax(route.body_bytes_max()));
     if let Some(caller) = caller {
+        if let Some(introduction) = extensions.get::<Introduction>() {
+            introduction.made();
+        }
         extensions.insert(caller);
     }
     if entry.method.is_safe() && !entry.gives_file {
