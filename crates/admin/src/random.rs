@@ -39,6 +39,21 @@ impl Hash {
     }
 }
 
+impl PartialEq for Hash {
+    fn eq(&self, other: &Self) -> bool {
+        self.is(other)
+    }
+}
+
+impl Eq for Hash {}
+
+impl std::fmt::Debug for Hash {
+    /// Nothing of it: it is as good as its secret for whoever wants to know which token it is.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hash")
+    }
+}
+
 /// 256 random bits as 64 hexadecimal digits.
 ///
 /// # Errors

@@ -64,6 +64,8 @@ pub(crate) struct Holder {
     pub(crate) name: String,
     /// What it may do.
     pub(crate) role: Role,
+    /// Which token: one that was made later under the same name is another.
+    pub(crate) token: Hash,
 }
 
 /// A token with its hash at hand.
@@ -173,12 +175,12 @@ impl Tokens {
         Ok(shown)
     }
 
-    /// Revokes a token.
+    /// Revokes a token. Gives who held it, to end what it has opened.
     ///
     /// # Errors
     ///
     /// There is none of that name, or the file cannot be written; then the token stays.
-    pub(crate) fn revoke(&self, name: &str) -> Result<(), Problem> {
+    pub(crate) fn revoke(&self, name: &str) -> Result<Holder, Problem> {
         let mut entries = self.lock();
         let place = entries.iter().position(|entry| entry.kept.name == name);
         let Some(place) = place else {
@@ -192,7 +194,7 @@ impl Tokens {
             entries.insert(place, entry);
             return Err(problem);
         }
-        Ok(())
+        Ok(entry.holder())
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
@@ -219,6 +221,7 @@ impl Entry {
         Holder {
             name: self.kept.name.clone(),
             role: self.kept.role,
+            token: self.hash,
         }
     }
 
@@ -325,6 +328,19 @@ mod tests {
         assert!(!tokens.knows(&holder));
         let again = Tokens::open(&path).unwrap();
         assert!(again.list().is_empty());
+    }
+
+    #[test]
+    fn a_token_of_the_same_name_does_not_revive_what_was_revoked() {
+        let scratch = Scratch::new();
+        let tokens = Tokens::open(&scratch.path("tokens.toml")).unwrap();
+        let old = tokens.make(new("a", Role::Admin), 0).unwrap();
+        let old = tokens.holder(&old.token.unwrap()).unwrap();
+        assert_eq!(tokens.revoke("a").unwrap(), old);
+        let made = tokens.make(new("a", Role::Admin), 0).unwrap();
+        let holder = tokens.holder(&made.token.unwrap()).unwrap();
+        assert!(tokens.knows(&holder));
+        assert!(!tokens.knows(&old));
     }
 
     #[test]
