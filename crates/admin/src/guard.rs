@@ -145,7 +145,14 @@ pub(crate) async fn guard(
     }
     // In a task of its own: a change is made and noted to its end also when the caller has gone.
     let task = tokio::spawn(async move {
+        let introduction = request.extensions().get::<Introduction>().cloned();
         let response = next.run(request).await;
+        if let Some(Author(name)) = response.extensions().get() {
+            entry.author = Some(name.clone());
+            if let Some(introduction) = introduction {
+                introduction.made();
+            }
+        }
         entry.note(&app, response.status());
         response
     });
@@ -155,6 +162,10 @@ pub(crate) async fn guard(
         Refusal::new(ProblemKind::Unavailable, detail).into_response()
     })
 }
+
+/// In an answer to a request that needed no proof: whose it has turned out to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Author(pub(crate) String);
 
 /// Why a request goes no further, and whose it was as far as that is known.
 #[derive(Debug)]
@@ -263,7 +274,7 @@ pub(crate) fn failed_attempt(app: &App, address: std::net::IpAddr) -> Problem {
 }
 
 /// 429.
-pub(crate) fn too_many() -> Problem {
+fn too_many() -> Problem {
     Problem::new(
         ProblemKind::TooManyRequests,
         "too many attempts with a wrong token; try again in some seconds",
@@ -348,4 +359,70 @@ fn length_of(headers: &HeaderMap) -> Option<usize> {
         .ok()?
         .parse()
         .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use api::access::NewToken;
+    use axum::body::Body;
+    use hyper::service::Service as _;
+    use hyper_util::service::TowerToHyperService;
+
+    use super::*;
+    use crate::routes;
+    use crate::testing::{Double, Scratch, app};
+
+    /// What a TCP peer on this machine, as a proxy is, is answered to a login with this token.
+    async fn login(app: &Arc<App>, token: &str) -> Response {
+        let local: SocketAddr = "127.0.0.1:3262".parse().unwrap();
+        let request = Request::post("/api/v1/login")
+            .header(header::HOST, "127.0.0.1:3262")
+            .header(header::CONTENT_TYPE, "application/json")
+            .extension(Peer::Tcp {
+                address: local,
+                local,
+                is_tls: false,
+            })
+            .body(Body::from(format!("{{\"token\": \"{token}\"}}")))
+            .unwrap();
+        let router = TowerToHyperService::new(routes::router(app));
+        router.call(request).await.unwrap()
+    }
+
+    fn new_token(app: &App, name: &str) -> String {
+        let new = NewToken {
+            name: name.to_owned(),
+            role: Role::Viewer,
+        };
+        app.tokens.make(new, 0).unwrap().token.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_right_token_logs_in_after_any_number_of_wrong_ones_from_its_address() {
+        let scratch = Scratch::new();
+        let app = app(&Arc::default(), &scratch);
+        let token = new_token(&app, "a");
+        let mut last = StatusCode::OK;
+        for _ in 0..100 {
+            last = login(&app, "tarn_wrong").await.status();
+        }
+        assert_eq!(last, StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(login(&app, &token).await.status(), StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn a_login_is_noted_with_whose_it_is() {
+        let scratch = Scratch::new();
+        let daemon = Arc::new(Double::default());
+        let app = app(&daemon, &scratch);
+        login(&app, &new_token(&app, "a")).await;
+        let noted = daemon.noted();
+        let noted: Vec<_> = noted
+            .iter()
+            .map(|event| (event.kind.as_str(), event.author.as_deref()))
+            .collect();
+        assert_eq!(noted, [("admin-change", Some("a"))]);
+    }
 }

@@ -48,7 +48,7 @@ impl PartialEq for Hash {
 impl Eq for Hash {}
 
 impl std::fmt::Debug for Hash {
-    /// Nothing of it: it is as good as its secret for whoever wants to know which token it is.
+    /// Without the digits: what tells secrets apart is not for a log.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Hash")
     }

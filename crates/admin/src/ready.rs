@@ -60,12 +60,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::testing::{Double, app};
+    use crate::testing::{Double, Scratch, app};
 
     #[tokio::test]
     async fn many_who_ask_are_one_question_to_the_daemon() {
+        let scratch = Scratch::new();
         let daemon = Arc::new(Double::default());
-        let app = app(&daemon);
+        let app = app(&daemon, &scratch);
         let now = Instant::now();
         let asks: Vec<_> = (0..100)
             .map(|_| {
@@ -84,8 +85,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_daemon_that_does_not_answer_is_not_ready() {
+        let scratch = Scratch::new();
         let daemon = Arc::new(Double::that_answers_nothing());
-        let app = app(&daemon);
+        let app = app(&daemon, &scratch);
         let problem = app.ready.ask(&app, Instant::now()).await.unwrap_err();
         assert_eq!(problem.kind, ProblemKind::Unavailable);
     }

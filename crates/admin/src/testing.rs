@@ -63,15 +63,9 @@ pub(crate) fn event(kind: &str) -> Event {
     }
 }
 
-/// What the requests share, before this daemon and without a token.
-pub(crate) fn app(daemon: &Arc<Double>) -> Arc<App> {
-    let scratch = Scratch::new();
+/// What the requests share, before this daemon and with tokens in this directory.
+pub(crate) fn app(daemon: &Arc<Double>, scratch: &Scratch) -> Arc<App> {
     let tokens = Tokens::open(&scratch.path("tokens.toml")).unwrap();
-    app_with(daemon, tokens)
-}
-
-/// What the requests share, before this daemon and with these tokens.
-pub(crate) fn app_with(daemon: &Arc<Double>, tokens: Tokens) -> Arc<App> {
     let control = Arc::clone(daemon) as Arc<dyn Control>;
     let stopping = watch::Sender::new(false).subscribe();
     Arc::new(App::new(control, tokens, Vec::new(), stopping))
