@@ -11,6 +11,7 @@ use crate::bucket::{Attempts, Bucket};
 use crate::call::Calls;
 use crate::file::Files;
 use crate::live::Live;
+use crate::ready::Ready;
 use crate::tokens::Tokens;
 use crate::{audit, limits};
 
@@ -25,6 +26,8 @@ pub(crate) struct App {
     pub(crate) names: Vec<String>,
     /// Streams of live data.
     pub(crate) live: Live,
+    /// Whether the daemon answers.
+    pub(crate) ready: Ready,
     /// Files on their way.
     pub(crate) files: Files,
     /// True when all has to end.
@@ -57,6 +60,7 @@ impl App {
             tokens,
             names,
             live: Live::new(limits::STREAMS_MAX),
+            ready: Ready::default(),
             files: Files::default(),
             stopping,
             gate: Mutex::new(Gate {

@@ -1,7 +1,6 @@
 //! Who did what from where, and with what outcome: to the log (target `audit`) and to the events.
 //! Never a body, so never a secret.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::event::{Event, Severity};
@@ -36,12 +35,12 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// Notes the outcome of a change, of a request for a file, or of any request that was refused to
-    /// this caller.
-    pub(crate) async fn note(self, app: &Arc<App>, status: StatusCode) {
+    /// this caller. Whatever has no author is a refusal: nobody changes anything without a name.
+    pub(crate) fn note(self, app: &App, status: StatusCode) {
         let is_refusal = matches!(
             status,
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS
-        );
+        ) || self.author.is_none();
         if !is_refusal && self.method.is_safe() && !self.gives_file {
             return;
         }
@@ -57,11 +56,7 @@ impl Entry {
             return;
         }
         let event = self.event(status, is_refusal);
-        // The log has it in any case.
-        app.calls
-            .read(move |control| control.note(event))
-            .await
-            .ok();
+        app.calls.note(event);
     }
 
     fn event(self, status: StatusCode, is_refusal: bool) -> Event {
@@ -89,5 +84,43 @@ impl Entry {
             author: self.author,
             command: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::testing::{Double, Scratch, app};
+
+    fn entry(author: Option<&str>) -> Entry {
+        Entry {
+            author: author.map(str::to_owned),
+            peer: "192.0.2.1".to_owned(),
+            method: Method::POST,
+            path: "/api/v1/login".to_owned(),
+            gives_file: false,
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_is_not_known_cannot_wash_the_events_away() {
+        let scratch = Scratch::new();
+        let daemon = Arc::new(Double::default());
+        let app = app(&daemon, &scratch);
+        for _ in 0..5000 {
+            entry(None).note(&app, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+        }
+        let noted = daemon.noted();
+        // Some more may fit in while the test runs on a slow machine.
+        assert!(noted.len() < 100, "{}", noted.len());
+        assert!(noted.iter().all(|event| event.kind == "admin-refused"));
+        entry(Some("ops")).note(&app, StatusCode::OK);
+        let last = daemon.noted().pop().unwrap();
+        assert_eq!(
+            (last.kind.as_str(), last.author.as_deref()),
+            ("admin-change", Some("ops"))
+        );
     }
 }

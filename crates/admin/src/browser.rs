@@ -66,6 +66,11 @@ impl Logins {
         found
     }
 
+    /// Ends all logins that this token has opened.
+    pub(crate) fn close_all_of(&mut self, holder: &Holder) {
+        self.0.retain(|login| login.holder != *holder);
+    }
+
     /// Ends the login of this cookie.
     pub(crate) fn close(&mut self, cookie: &str) {
         let hash = Hash::of(cookie);
@@ -85,6 +90,7 @@ mod tests {
         Holder {
             name: name.to_owned(),
             role: Role::Viewer,
+            token: Hash::of(name),
         }
     }
 
@@ -109,6 +115,19 @@ mod tests {
         logins.close(&one.cookie);
         assert!(logins.find(&one.cookie, now).is_none());
         assert!(logins.find(&other.cookie, now).is_some());
+    }
+
+    #[test]
+    fn the_logins_of_a_token_end_together_and_others_stay() {
+        let mut logins = Logins::default();
+        let now = Instant::now();
+        let of_a = [(); 2].map(|()| logins.open(holder("a"), now).unwrap());
+        let of_b = logins.open(holder("b"), now).unwrap();
+        logins.close_all_of(&holder("a"));
+        for login in of_a {
+            assert!(logins.find(&login.cookie, now).is_none());
+        }
+        assert!(logins.find(&of_b.cookie, now).is_some());
     }
 
     #[test]

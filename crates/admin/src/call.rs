@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::control::Control;
+use api::event::Event;
 use api::problem::{Problem, ProblemKind};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
@@ -14,6 +15,8 @@ pub(crate) struct Calls {
     control: Arc<dyn Control>,
     reads: Arc<Semaphore>,
     changes: Arc<Semaphore>,
+    /// For the one question that nobody needs to be known for.
+    probe: Arc<Semaphore>,
     /// Whoever changes something holds this, so that edits do not run into each other and those
     /// who wait take no thread.
     turn: Arc<Mutex<()>>,
@@ -26,6 +29,7 @@ impl Calls {
             control,
             reads: Arc::new(Semaphore::new(limits::READS_MAX)),
             changes: Arc::new(Semaphore::new(limits::CHANGES_MAX)),
+            probe: Arc::new(Semaphore::new(1)),
             turn: Arc::new(Mutex::new(())),
         }
     }
@@ -42,6 +46,31 @@ impl Calls {
     {
         let permit = admit(&self.reads)?;
         self.run(ask, permit, limits::READ_TIME_MAX).await
+    }
+
+    /// Asks the daemon on behalf of nobody in particular: one at a time, and beside all others, so
+    /// that neither keeps the other from being asked.
+    ///
+    /// # Errors
+    ///
+    /// The daemon takes too long or panics.
+    pub(crate) async fn probe<T, F>(&self, ask: F) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn Control) -> T + Send + 'static,
+    {
+        let most = limits::READ_TIME_MAX;
+        let permit = Arc::clone(&self.probe).acquire_owned();
+        match tokio::time::timeout(most, permit).await {
+            Ok(permit) => self.run(ask, permit, most).await,
+            Err(_) => Err(late(most)),
+        }
+    }
+
+    /// Puts an event into the books. Takes no permit: what was done is noted however much is under
+    /// way.
+    pub(crate) fn note(&self, event: Event) {
+        self.control.note(event);
     }
 
     /// Changes something, when all changes before have been made. A change that has begun goes on
@@ -116,4 +145,23 @@ fn late(most: Duration) -> Problem {
             most.as_secs()
         ),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Double, event};
+
+    #[tokio::test]
+    async fn a_probe_and_a_note_need_no_place_among_the_questions() {
+        let daemon = Arc::new(Double::default());
+        let calls = Calls::new(Arc::clone(&daemon) as Arc<dyn Control>);
+        let all = u32::try_from(limits::READS_MAX).unwrap();
+        let reads = Arc::clone(&calls.reads).try_acquire_many_owned(all);
+        assert!(calls.read(|_| ()).await.is_err());
+        assert_eq!(calls.probe(|_| 7).await.unwrap(), 7);
+        calls.note(event("admin-change"));
+        assert_eq!(daemon.noted().len(), 1);
+        drop(reads);
+    }
 }

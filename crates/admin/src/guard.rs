@@ -15,6 +15,7 @@ use crate::answer::Refusal;
 use crate::app::App;
 use crate::ask::{self, BodyMax};
 use crate::audit;
+use crate::connections::Introduction;
 use crate::peer::{self, Peer};
 use crate::route::{self, Gives, Needs, Route};
 use crate::tokens::Holder;
@@ -72,7 +73,7 @@ pub(crate) async fn site(State(app): State<Arc<App>>, request: Request, next: Ne
         .and_then(|peer| peer::check_site(&peer, request.headers(), &app.names))
     {
         Ok(()) => next.run(request).await,
-        Err(problem) => refuse_and_note(&app, request, None, problem).await,
+        Err(problem) => refuse_and_note(&app, &request, None, problem),
     };
     for (name, value) in &SITE_HEADERS {
         let headers = response.headers_mut();
@@ -122,7 +123,7 @@ pub(crate) async fn guard(
         Ok(caller) => caller,
         Err(refused) => {
             let Refused { problem, author } = *refused;
-            return refuse_and_note(&app, request, author, problem).await;
+            return refuse_and_note(&app, &request, author, problem);
         }
     };
     if length_of(request.headers()).is_some_and(|length| length > route.body_bytes_max()) {
@@ -134,6 +135,9 @@ pub(crate) async fn guard(
     let extensions = request.extensions_mut();
     extensions.insert(BodyMax(route.body_bytes_max()));
     if let Some(caller) = caller {
+        if let Some(introduction) = extensions.get::<Introduction>() {
+            introduction.made();
+        }
         extensions.insert(caller);
     }
     if entry.method.is_safe() && !entry.gives_file {
@@ -141,8 +145,15 @@ pub(crate) async fn guard(
     }
     // In a task of its own: a change is made and noted to its end also when the caller has gone.
     let task = tokio::spawn(async move {
+        let introduction = request.extensions().get::<Introduction>().cloned();
         let response = next.run(request).await;
-        entry.note(&app, response.status()).await;
+        if let Some(Author(name)) = response.extensions().get() {
+            entry.author = Some(name.clone());
+            if let Some(introduction) = introduction {
+                introduction.made();
+            }
+        }
+        entry.note(&app, response.status());
         response
     });
     task.await.unwrap_or_else(|error| {
@@ -151,6 +162,10 @@ pub(crate) async fn guard(
         Refusal::new(ProblemKind::Unavailable, detail).into_response()
     })
 }
+
+/// In an answer to a request that needed no proof: whose it has turned out to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Author(pub(crate) String);
 
 /// Why a request goes no further, and whose it was as far as that is known.
 #[derive(Debug)]
@@ -259,7 +274,7 @@ pub(crate) fn failed_attempt(app: &App, address: std::net::IpAddr) -> Problem {
 }
 
 /// 429.
-pub(crate) fn too_many() -> Problem {
+fn too_many() -> Problem {
     Problem::new(
         ProblemKind::TooManyRequests,
         "too many attempts with a wrong token; try again in some seconds",
@@ -309,15 +324,15 @@ pub(crate) fn peer_of(request: &Request) -> Result<Peer, Problem> {
     })
 }
 
-async fn refuse_and_note(
-    app: &Arc<App>,
-    request: Request,
+fn refuse_and_note(
+    app: &App,
+    request: &Request,
     author: Option<String>,
     problem: Problem,
 ) -> Response {
-    let entry = entry_of(&request, author);
+    let entry = entry_of(request, author);
     let response = Refusal(problem).into_response();
-    entry.note(app, response.status()).await;
+    entry.note(app, response.status());
     response
 }
 
@@ -344,4 +359,70 @@ fn length_of(headers: &HeaderMap) -> Option<usize> {
         .ok()?
         .parse()
         .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use api::access::NewToken;
+    use axum::body::Body;
+    use hyper::service::Service as _;
+    use hyper_util::service::TowerToHyperService;
+
+    use super::*;
+    use crate::routes;
+    use crate::testing::{Double, Scratch, app};
+
+    /// What a TCP peer on this machine, as a proxy is, is answered to a login with this token.
+    async fn login(app: &Arc<App>, token: &str) -> Response {
+        let local: SocketAddr = "127.0.0.1:3262".parse().unwrap();
+        let request = Request::post("/api/v1/login")
+            .header(header::HOST, "127.0.0.1:3262")
+            .header(header::CONTENT_TYPE, "application/json")
+            .extension(Peer::Tcp {
+                address: local,
+                local,
+                is_tls: false,
+            })
+            .body(Body::from(format!("{{\"token\": \"{token}\"}}")))
+            .unwrap();
+        let router = TowerToHyperService::new(routes::router(app));
+        router.call(request).await.unwrap()
+    }
+
+    fn new_token(app: &App, name: &str) -> String {
+        let new = NewToken {
+            name: name.to_owned(),
+            role: Role::Viewer,
+        };
+        app.tokens.make(new, 0).unwrap().token.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_right_token_logs_in_after_any_number_of_wrong_ones_from_its_address() {
+        let scratch = Scratch::new();
+        let app = app(&Arc::default(), &scratch);
+        let token = new_token(&app, "a");
+        let mut last = StatusCode::OK;
+        for _ in 0..100 {
+            last = login(&app, "tarn_wrong").await.status();
+        }
+        assert_eq!(last, StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(login(&app, &token).await.status(), StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn a_login_is_noted_with_whose_it_is() {
+        let scratch = Scratch::new();
+        let daemon = Arc::new(Double::default());
+        let app = app(&daemon, &scratch);
+        login(&app, &new_token(&app, "a")).await;
+        let noted = daemon.noted();
+        let noted: Vec<_> = noted
+            .iter()
+            .map(|event| (event.kind.as_str(), event.author.as_deref()))
+            .collect();
+        assert_eq!(noted, [("admin-change", Some("a"))]);
+    }
 }

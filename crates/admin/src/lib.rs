@@ -31,6 +31,7 @@ mod openapi;
 mod patient;
 mod peer;
 mod random;
+mod ready;
 mod route;
 mod routes;
 mod serve;

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-/// Connections at once. At the limit the one that has been idle longest is closed for the new one;
-/// when none is idle, the new one is closed.
+/// Connections at once, on the sockets and as many over TCP. At the limit the one that has been
+/// idle longest is closed for the new one, else the oldest that has proved nothing; when there is
+/// neither, the new one is closed.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
+
+/// Connections over TCP that have proved nothing yet. At the limit one of them is closed as above.
+pub(crate) const STRANGERS_MAX: usize = CONNECTIONS_MAX / 2;
 
 /// Bytes of a request line and its header fields together. Beyond it: 431, and the end of the
 /// connection.
@@ -44,8 +48,11 @@ pub(crate) const READS_MAX: usize = 64;
 /// Changes under way or waiting for their turn. Beyond it: 503.
 pub(crate) const CHANGES_MAX: usize = 64;
 
-/// Threads that call the daemon.
+/// Threads that call the daemon, besides the one that asks whether it is ready.
 pub(crate) const CALL_THREADS_MAX: usize = 8;
+
+/// How old an answer to `/readyz` may be. Whoever asks more often is told it again.
+pub(crate) const READY_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// Streams of live data. Beyond it: 503.
 pub(crate) const STREAMS_MAX: usize = 32;
@@ -83,5 +90,5 @@ pub(crate) const STOP_TIME_MAX: Duration = Duration::from_secs(3);
 
 const _: () = assert!(BODY_BYTES_MAX <= DOCUMENT_BYTES_MAX);
 const _: () = assert!(EVENTS_DEFAULT <= EVENTS_MAX);
-const _: () = assert!(STREAMS_MAX < CONNECTIONS_MAX);
+const _: () = assert!(STREAMS_MAX < CONNECTIONS_MAX - STRANGERS_MAX);
 const _: () = assert!(CALL_THREADS_MAX < READS_MAX);

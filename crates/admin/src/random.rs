@@ -39,6 +39,21 @@ impl Hash {
     }
 }
 
+impl PartialEq for Hash {
+    fn eq(&self, other: &Self) -> bool {
+        self.is(other)
+    }
+}
+
+impl Eq for Hash {}
+
+impl std::fmt::Debug for Hash {
+    /// Without the digits: what tells secrets apart is not for a log.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hash")
+    }
+}
+
 /// 256 random bits as 64 hexadecimal digits.
 ///
 /// # Errors

@@ -47,21 +47,26 @@ struct Shared {
 /// One of its tasks did: it passes the panic on, to be started again.
 pub(crate) async fn serve(app: Arc<App>, listeners: &Listeners) -> io::Result<()> {
     let mut stopping = app.stopping.clone();
-    let shared = Shared {
+    // Whoever reaches the TCP ports must not keep root from the socket, so each kind has its own.
+    let local = Shared {
         router: routes::router(&app),
-        connections: Connections::new(limits::CONNECTIONS_MAX),
+        connections: Connections::new(limits::CONNECTIONS_MAX, 0),
         stopping: stopping.clone(),
+    };
+    let remote = Shared {
+        connections: Connections::new(limits::CONNECTIONS_MAX, limits::STRANGERS_MAX),
+        ..local.clone()
     };
     let mut tasks = JoinSet::new();
     for listener in &listeners.unix {
         let listener = UnixListener::from_std(listener.try_clone()?)?;
-        tasks.spawn(accept_unix(listener, shared.clone()));
+        tasks.spawn(accept_unix(listener, local.clone()));
     }
     for endpoint in &listeners.tcp {
         let listener = TcpListener::from_std(endpoint.listener.try_clone()?)?;
         let tls = endpoint.tls.as_ref();
         let tls = tls.map(|tls| TlsAcceptor::from(Arc::clone(&tls.config)));
-        tasks.spawn(accept_tcp(listener, tls, shared.clone()));
+        tasks.spawn(accept_tcp(listener, tls, remote.clone()));
     }
     tasks.spawn(live::watch_daemon(app));
     tokio::select! {
@@ -71,8 +76,10 @@ pub(crate) async fn serve(app: Arc<App>, listeners: &Listeners) -> io::Result<()
     tasks.shutdown().await;
     // Connections hold a receiver each, and end by it.
     let all_ended = async {
-        while Arc::strong_count(&shared.connections) > 1 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+        for shared in [&local, &remote] {
+            while Arc::strong_count(&shared.connections) > 1 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
         }
     };
     tokio::time::timeout(limits::STOP_TIME_MAX, all_ended)
@@ -98,7 +105,7 @@ async fn accept_unix(listener: UnixListener, shared: Shared) {
         };
         match stream.peer_cred().map(|peer| peer.uid()) {
             Ok(uid) if uid == 0 || uid == own => {
-                if let Some(place) = shared.connections.admit(Instant::now()) {
+                if let Some(place) = shared.connections.admit_known(Instant::now()) {
                     tokio::spawn(converse(stream, Peer::Unix { uid }, place, shared.clone()));
                 }
             }
@@ -115,7 +122,7 @@ async fn accept_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Sha
         };
         let (Ok(local), Some(place)) = (
             stream.local_addr(),
-            shared.connections.admit(Instant::now()),
+            shared.connections.admit_stranger(Instant::now()),
         ) else {
             continue;
         };
@@ -177,7 +184,9 @@ where
     let router = TowerToHyperService::new(router);
     let service = hyper::service::service_fn(|mut request: Request<Incoming>| {
         let busy = place.begin();
-        request.extensions_mut().insert(peer);
+        let extensions = request.extensions_mut();
+        extensions.insert(peer);
+        extensions.insert(place.introduction());
         let answer = router.call(request.map(Body::new));
         async move {
             let response = answer.await?;

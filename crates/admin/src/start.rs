@@ -183,7 +183,7 @@ fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread()
         .enable_io()
         .enable_time()
-        .max_blocking_threads(limits::CALL_THREADS_MAX)
+        .max_blocking_threads(limits::CALL_THREADS_MAX + 1)
         .thread_name("admin-call")
         .build()
 }

@@ -3,6 +3,19 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use api::control::Control;
+use api::event::{Event, Finding, Severity};
+use api::plan::{Applied, Change, Document, Plan, Revision};
+use api::problem::{Problem, ProblemKind};
+use api::request::Tracing;
+use api::stats::Stats;
+use api::view::{Access, AccessQuestion, Lun, Session, Status, Target, Trace};
+use tokio::sync::watch;
+
+use crate::app::App;
+use crate::tokens::Tokens;
 
 /// A directory that is gone at the end of its test.
 #[derive(Debug)]
@@ -31,5 +44,151 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+/// An event of this kind.
+pub(crate) fn event(kind: &str) -> Event {
+    Event {
+        number: 0,
+        at_ms: 0,
+        severity: Severity::Info,
+        kind: kind.to_owned(),
+        message: String::new(),
+        lun: None,
+        target: None,
+        initiator: None,
+        author: None,
+        command: None,
+    }
+}
+
+/// What the requests share, before this daemon and with tokens in this directory.
+pub(crate) fn app(daemon: &Arc<Double>, scratch: &Scratch) -> Arc<App> {
+    let tokens = Tokens::open(&scratch.path("tokens.toml")).unwrap();
+    let control = Arc::clone(daemon) as Arc<dyn Control>;
+    let stopping = watch::Sender::new(false).subscribe();
+    Arc::new(App::new(control, tokens, Vec::new(), stopping))
+}
+
+/// A daemon that has no sessions and keeps what it is told to note.
+#[derive(Debug, Default)]
+pub(crate) struct Double {
+    is_silent: bool,
+    asked_sessions: AtomicU32,
+    noted: Mutex<Vec<Event>>,
+}
+
+impl Double {
+    /// One whose data plane hangs.
+    pub(crate) fn that_answers_nothing() -> Self {
+        Self {
+            is_silent: true,
+            ..Self::default()
+        }
+    }
+
+    /// How often it was asked for its sessions.
+    pub(crate) fn asked_sessions(&self) -> u32 {
+        self.asked_sessions.load(Ordering::Relaxed)
+    }
+
+    /// What it was told to note.
+    pub(crate) fn noted(&self) -> Vec<Event> {
+        self.noted.lock().unwrap().clone()
+    }
+}
+
+/// What no test asks of it.
+const UNASKED: &str = "the double of the daemon does not know this";
+
+impl Control for Double {
+    fn sessions(&self) -> Result<Vec<Session>, Problem> {
+        self.asked_sessions.fetch_add(1, Ordering::Relaxed);
+        if self.is_silent {
+            return Err(Problem::new(ProblemKind::Unavailable, "it does not answer"));
+        }
+        Ok(Vec::new())
+    }
+
+    fn events(&self, after: u64, most: usize) -> Vec<Event> {
+        let after = usize::try_from(after).unwrap();
+        self.noted().into_iter().skip(after).take(most).collect()
+    }
+
+    fn note(&self, event: Event) {
+        self.noted.lock().unwrap().push(event);
+    }
+
+    fn status(&self) -> Status {
+        panic!("{UNASKED}")
+    }
+
+    fn document(&self) -> Document {
+        panic!("{UNASKED}")
+    }
+
+    fn effective(&self) -> Document {
+        panic!("{UNASKED}")
+    }
+
+    fn plan(&self, _text: &str) -> Result<Plan, Problem> {
+        panic!("{UNASKED}")
+    }
+
+    fn apply(&self, _: Change, _: Option<u64>, _: &str) -> Result<Applied, Problem> {
+        panic!("{UNASKED}")
+    }
+
+    fn history(&self) -> Vec<Revision> {
+        panic!("{UNASKED}")
+    }
+
+    fn document_of(&self, _revision: u64) -> Option<Document> {
+        panic!("{UNASKED}")
+    }
+
+    fn luns(&self) -> Vec<Lun> {
+        panic!("{UNASKED}")
+    }
+
+    fn targets(&self) -> Vec<Target> {
+        panic!("{UNASKED}")
+    }
+
+    fn end_session(&self, _id: u16) -> Result<(), Problem> {
+        panic!("{UNASKED}")
+    }
+
+    fn traces(&self) -> Vec<Trace> {
+        panic!("{UNASKED}")
+    }
+
+    fn start_trace(&self, _: &str, _: Tracing) -> Result<(Trace, bool), Problem> {
+        panic!("{UNASKED}")
+    }
+
+    fn read_trace(&self, _subject: &str) -> Result<Vec<u8>, Problem> {
+        panic!("{UNASKED}")
+    }
+
+    fn stop_trace(&self, _subject: &str) -> Result<(), Problem> {
+        panic!("{UNASKED}")
+    }
+
+    fn keep_secret(&self, _: &str, _: &str, _: bool) -> Result<String, Problem> {
+        panic!("{UNASKED}")
+    }
+
+    fn access(&self, _question: &AccessQuestion) -> Result<Vec<Access>, Problem> {
+        panic!("{UNASKED}")
+    }
+
+    fn stats(&self) -> Stats {
+        panic!("{UNASKED}")
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        panic!("{UNASKED}")
     }
 }

@@ -64,9 +64,12 @@ pub(crate) struct Holder {
     pub(crate) name: String,
     /// What it may do.
     pub(crate) role: Role,
+    /// Which token: one that was made later under the same name is another.
+    pub(crate) token: Hash,
 }
 
 /// A token with its hash at hand.
+#[derive(Clone)]
 struct Entry {
     kept: Kept,
     hash: Hash,
@@ -75,7 +78,10 @@ struct Entry {
 /// All tokens.
 pub(crate) struct Tokens {
     path: PathBuf,
+    /// Held for no longer than a look takes: the thread that answers everybody takes it.
     entries: Mutex<Vec<Entry>>,
+    /// Whoever changes them holds this, over the writing of the file too.
+    turn: Mutex<()>,
 }
 
 impl Tokens {
@@ -109,6 +115,7 @@ impl Tokens {
         Ok(Self {
             path: path.to_owned(),
             entries: Mutex::new(entries.collect::<Result<_, _>>()?),
+            turn: Mutex::default(),
         })
     }
 
@@ -140,20 +147,16 @@ impl Tokens {
     ///
     /// The name is taken or no name, there are too many, or the file cannot be written.
     pub(crate) fn make(&self, new: NewToken, now_ms: u64) -> Result<Token, Problem> {
+        self.make_by(new, now_ms, replace)
+    }
+
+    fn make_by(
+        &self,
+        new: NewToken,
+        now_ms: u64,
+        write: impl FnOnce(&Path, &[u8]) -> io::Result<()>,
+    ) -> Result<Token, Problem> {
         check_name(&new.name)?;
-        let mut entries = self.lock();
-        if entries.iter().any(|entry| entry.kept.name == new.name) {
-            return Err(conflict(format!(
-                "there is a token {:?} already; revoke it first, or take another name",
-                new.name
-            )));
-        }
-        if entries.len() >= limits::TOKENS_MAX {
-            return Err(conflict(format!(
-                "there are {} tokens already; revoke one first",
-                limits::TOKENS_MAX
-            )));
-        }
         let random = random::secret().map_err(|error| unavailable(&error))?;
         let token = format!("{PREFIX}{random}");
         let hash = Hash::of(&token);
@@ -165,53 +168,76 @@ impl Tokens {
         };
         let entry = Entry { kept, hash };
         let shown = entry.shown(Some(token));
-        entries.push(entry);
-        if let Err(problem) = self.write(&entries) {
-            entries.pop();
-            return Err(problem);
-        }
+        self.change(write, |entries| {
+            check_room(entries, &entry.kept.name)?;
+            entries.push(entry);
+            Ok(())
+        })?;
         Ok(shown)
     }
 
-    /// Revokes a token.
+    /// Revokes a token. Gives who held it, to end what it has opened.
     ///
     /// # Errors
     ///
     /// There is none of that name, or the file cannot be written; then the token stays.
-    pub(crate) fn revoke(&self, name: &str) -> Result<(), Problem> {
-        let mut entries = self.lock();
-        let place = entries.iter().position(|entry| entry.kept.name == name);
-        let Some(place) = place else {
-            return Err(Problem::new(
-                ProblemKind::NotFound,
-                format!("there is no token {name:?}"),
-            ));
-        };
-        let entry = entries.remove(place);
-        if let Err(problem) = self.write(&entries) {
-            entries.insert(place, entry);
-            return Err(problem);
-        }
-        Ok(())
+    pub(crate) fn revoke(&self, name: &str) -> Result<Holder, Problem> {
+        self.change(replace, |entries| {
+            let place = entries.iter().position(|entry| entry.kept.name == name);
+            let place = place.ok_or_else(|| {
+                Problem::new(ProblemKind::NotFound, format!("there is no token {name:?}"))
+            })?;
+            Ok(entries.remove(place).holder())
+        })
+    }
+
+    /// Makes a change that is in force once it is on disk. Whoever looks a token up meanwhile finds
+    /// what was before, and does not wait for the disk.
+    fn change<T>(
+        &self,
+        write: impl FnOnce(&Path, &[u8]) -> io::Result<()>,
+        edit: impl FnOnce(&mut Vec<Entry>) -> Result<T, Problem>,
+    ) -> Result<T, Problem> {
+        // Holds nothing that could be half changed.
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.lock().clone();
+        let outcome = edit(&mut entries)?;
+        write(&self.path, written(&entries)?.as_bytes()).map_err(|error| {
+            let path = self.path.display();
+            unavailable(&format_args!("{path}: cannot be written: {error}"))
+        })?;
+        *self.lock() = entries;
+        Ok(outcome)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
-        // Every change is complete or taken back before the lock is released.
+        // Every change is one assignment.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn write(&self, entries: &[Entry]) -> Result<(), Problem> {
-        let file = TokensFile {
-            token: entries.iter().map(|entry| entry.kept.clone()).collect(),
-        };
-        let text = toml::to_string(&file).map_err(|error| unavailable(&error))?;
-        replace(&self.path, text.as_bytes()).map_err(|error| {
-            unavailable(&format_args!(
-                "{}: cannot be written: {error}",
-                self.path.display()
-            ))
-        })
+/// The file with these tokens.
+fn written(entries: &[Entry]) -> Result<String, Problem> {
+    let file = TokensFile {
+        token: entries.iter().map(|entry| entry.kept.clone()).collect(),
+    };
+    toml::to_string(&file).map_err(|error| unavailable(&error))
+}
+
+/// Checks that there can be one more token, of this name.
+fn check_room(entries: &[Entry], name: &str) -> Result<(), Problem> {
+    if entries.iter().any(|entry| entry.kept.name == name) {
+        return Err(conflict(format!(
+            "there is a token {name:?} already; revoke it first, or take another name"
+        )));
     }
+    if entries.len() >= limits::TOKENS_MAX {
+        return Err(conflict(format!(
+            "there are {} tokens already; revoke one first",
+            limits::TOKENS_MAX
+        )));
+    }
+    Ok(())
 }
 
 impl Entry {
@@ -219,6 +245,7 @@ impl Entry {
         Holder {
             name: self.kept.name.clone(),
             role: self.kept.role,
+            token: self.hash,
         }
     }
 
@@ -328,6 +355,19 @@ mod tests {
     }
 
     #[test]
+    fn a_token_of_the_same_name_does_not_revive_what_was_revoked() {
+        let scratch = Scratch::new();
+        let tokens = Tokens::open(&scratch.path("tokens.toml")).unwrap();
+        let old = tokens.make(new("a", Role::Admin), 0).unwrap();
+        let old = tokens.holder(&old.token.unwrap()).unwrap();
+        assert_eq!(tokens.revoke("a").unwrap(), old);
+        let made = tokens.make(new("a", Role::Admin), 0).unwrap();
+        let holder = tokens.holder(&made.token.unwrap()).unwrap();
+        assert!(tokens.knows(&holder));
+        assert!(!tokens.knows(&old));
+    }
+
+    #[test]
     fn a_name_is_taken_once() {
         let scratch = Scratch::new();
         let tokens = Tokens::open(&scratch.path("tokens.toml")).unwrap();
@@ -360,6 +400,19 @@ mod tests {
         let problem = tokens.make(new("a", Role::Admin), 0).unwrap_err();
         assert_eq!(problem.kind, ProblemKind::Unavailable);
         assert!(tokens.list().is_empty());
+    }
+
+    #[test]
+    fn tokens_are_looked_up_while_the_file_is_written() {
+        let scratch = Scratch::new();
+        let tokens = Tokens::open(&scratch.path("tokens.toml")).unwrap();
+        let writes = |path: &Path, bytes: &[u8]| {
+            let entries = tokens.entries.try_lock();
+            assert!(entries.is_ok_and(|entries| entries.is_empty()));
+            replace(path, bytes)
+        };
+        tokens.make_by(new("a", Role::Admin), 0, writes).unwrap();
+        assert_eq!(tokens.list().len(), 1);
     }
 
     #[test]

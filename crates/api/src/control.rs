@@ -108,7 +108,8 @@ pub trait Control: Send + Sync + 'static {
     /// The events that are asked for, the oldest first.
     fn events(&self, question: EventQuestion) -> Vec<Event>;
 
-    /// Notes what an administrator did, for the events and the audit log.
+    /// Notes what an administrator did, for the events and the audit log. Takes a moment only: it
+    /// waits neither for the data plane nor for a disk.
     fn note(&self, event: Event);
 
     /// What limits or endangers the service.

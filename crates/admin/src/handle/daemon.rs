@@ -1,6 +1,7 @@
 //! What runs: units, targets, sessions, counters, events.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use api::event::{EventQuestion, Severity};
 use api::problem::ProblemKind;
@@ -138,7 +139,7 @@ pub(crate) async fn healthz() -> &'static str {
 
 /// `GET /readyz`
 pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Answer {
-    app.calls.read(|control| control.sessions()).await??;
+    app.ready.ask(&app, Instant::now()).await?;
     Ok("ok\n".into_response())
 }
 

@@ -14,7 +14,7 @@ use axum::response::IntoResponse as _;
 use crate::answer::{Answer, Refusal, json};
 use crate::app::App;
 use crate::ask::Told;
-use crate::guard::{self, Caller, Proof};
+use crate::guard::{self, Author, Caller, Proof};
 use crate::limits;
 use crate::peer::Peer;
 
@@ -24,12 +24,8 @@ pub(crate) async fn login(
     Extension(peer): Extension<Peer>,
     Told(login): Told<Login>,
 ) -> Answer {
-    let now = Instant::now();
-    if let Peer::Tcp { address, .. } = &peer
-        && !app.gate().attempts.may_try(address.ip(), now)
-    {
-        return Err(guard::too_many().into());
-    }
+    // Looked up first: an address may be that of a proxy, and who has a right token does not pay for
+    // the guesses of others behind it.
     let Some(holder) = app.tokens.holder(&login.token) else {
         return Err(match &peer {
             Peer::Tcp { address, .. } => guard::failed_attempt(&app, address.ip()),
@@ -42,13 +38,14 @@ pub(crate) async fn login(
         return Err(Refusal::new(ProblemKind::Forbidden, detail));
     }
     let (name, role) = (holder.name.clone(), holder.role);
-    let opened = app.gate().logins.open(holder, now);
+    let opened = app.gate().logins.open(holder, Instant::now());
     let opened =
         opened.map_err(|error| Refusal::new(ProblemKind::Unavailable, error.to_string()))?;
     let age = limits::LOGIN_TIME_MAX.as_secs();
     let cookie = set_cookie(&peer, &opened.cookie, age);
     let csrf = opened.csrf;
-    Ok(([cookie], json(&WhoAmI { name, role, csrf })).into_response())
+    let author = Extension(Author(name.clone()));
+    Ok((author, [cookie], json(&WhoAmI { name, role, csrf })).into_response())
 }
 
 /// `POST /logout`

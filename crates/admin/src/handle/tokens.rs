@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api::access::NewToken;
+use api::problem::Problem;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
@@ -28,7 +29,11 @@ pub(crate) async fn make(State(app): State<Arc<App>>, Told(new): Told<NewToken>)
 /// `DELETE /tokens/{name}`
 pub(crate) async fn revoke(State(app): State<Arc<App>>, Named(name): Named<String>) -> Answer {
     let shared = Arc::clone(&app);
-    let revoke = app.calls.change(move |_| shared.tokens.revoke(&name));
+    let revoke = app.calls.change(move |_| -> Result<(), Problem> {
+        let holder = shared.tokens.revoke(&name)?;
+        shared.gate().logins.close_all_of(&holder);
+        Ok(())
+    });
     revoke.await??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
