@@ -17,6 +17,7 @@
 //! | `directory` | which session is where |
 //! | `counters` | what is counted |
 //! | `life`, `slow` | what a command waits for, which of them are told of |
+//! | `bucket` | how much is told of what may happen very often |
 //! | `watcher` | what an administrator hears of |
 //! | `handle` | what an administrator may change, and waits for |
 //! | `trace` | what goes over connections, for those who look for a fault |
@@ -27,6 +28,7 @@
 #![warn(missing_docs)]
 
 mod abort;
+mod bucket;
 mod change;
 mod core;
 mod counters;
