@@ -250,6 +250,25 @@ def reinstatement_ends_the_old_session():
 
 
 @test
+def reinstatements_are_counted_port_by_port():
+    """Logged in once: 0; the same name and ISID again: 1, and again: 2. A logout replaces nothing, and other ports count for
+    themselves."""
+    with serve() as tarn, login(tarn) as other:
+        def counts(session):
+            sessions = {one["id"]: one["reinstatements"] for one in tarn.api().get("sessions")}
+            return sessions[session.tsih], sessions[other.tsih]
+
+        isid = b"\x80\x01\x02\x03\x04\x05"
+        for expected in range(3):
+            session = login(tarn, isid=isid)
+            equal(counts(session), (expected, 0), "reinstatements of this port and of another")
+        session.logout()
+        wait_for(lambda: len(tarn.api().get("sessions")) == 1, 5, "the session has ended")
+        with login(tarn, isid=isid) as back:
+            equal(counts(back), (2, 0), "reinstatements after a logout")
+
+
+@test
 def another_isid_or_name_is_another_session():
     """Neither ends the first."""
     with serve() as tarn, login(tarn) as first, login(tarn) as second, login(tarn, isid=first.isid, initiator=OTHER) as third:
@@ -652,6 +671,83 @@ def chap_refuses_a_reflected_challenge():
                 raise harness.Failure(f"the target answered its own challenge: {reply}")
             except (iscsi.LoginError, iscsi.Closed):
                 pass
+
+
+# How logins end.
+
+def login_failures(tarn):
+    return {one["cause"]: one["count"] for one in tarn.api().get("stats")["logins"]["failed"]}
+
+
+def told_failures(tarn):
+    return [event for event in tarn.api().get("events?after=0&most=4096") if event["kind"] == "login-failed"]
+
+
+def fails(attempt):
+    try:
+        attempt()
+    except (iscsi.LoginError, iscsi.Closed):
+        return
+    raise harness.Failure("the login worked")
+
+
+def silence(tarn):
+    connection = iscsi.Connection(tarn.port)
+    check(connection.closed_within(6), "a silent connection is still open")
+    raise iscsi.Closed
+
+
+def noise(tarn):
+    connection = iscsi.Connection(tarn.port)
+    connection.send(iscsi.Pdu(iscsi.NOP_OUT | iscsi.IMMEDIATE, 0x80, itt=1, ttt=iscsi.NO_TAG))
+    connection.recv()
+
+
+def half_a_login(tarn):
+    session = iscsi.Session(tarn.port, IQN + "-chap", login=False)
+    session._exchange(session.connection, 0, 0, False, session.names() + [("AuthMethod", "CHAP")])
+    session.close()
+    raise iscsi.Closed
+
+
+@test
+def every_failed_login_is_counted_and_told_with_its_cause():
+    """Wherever a login fails, one counter grows by one, one event and one line of the log say why; it is no success."""
+    with serve() as tarn, login(tarn) as session:
+        first = tarn.api().get("stats")["logins"]["succeeded"]
+        ends = {
+            "too-many-connections": lambda: session.add_connection(1),
+            "session-does-not-exist": lambda: iscsi.Session(tarn.port, IQN, tsih=0x7FFF),
+            "not-found": lambda: iscsi.Session(tarn.port, IQN + "-none"),
+            "authentication-failure": lambda: iscsi.Session(tarn.port, IQN + "-chap"),
+            "no-login": lambda: noise(tarn),
+            "abandoned": lambda: half_a_login(tarn),
+            "timeout": lambda: silence(tarn),
+        }
+        for cause, attempt in ends.items():
+            fails(attempt)
+            wait_for(lambda: cause in login_failures(tarn), 5, f"a login is counted as {cause}")
+        equal(login_failures(tarn), dict.fromkeys(ends, 1), "failed logins")
+        events = told_failures(tarn)
+        equal([event["message"].rpartition("(")[2] for event in events], [f"{cause})" for cause in ends], "causes of events")
+        equal(events[2]["target"], IQN + "-none", "the target of an event")
+        equal(tarn.log().count("login failed"), len(ends), "lines of the log")
+        equal(tarn.api().get("stats")["logins"]["succeeded"], first, "logins that succeeded")
+        with login(tarn):
+            equal(tarn.api().get("stats")["logins"]["succeeded"], first + 1, "logins that succeeded")
+
+
+@test
+def a_flood_of_failed_logins_is_counted_and_not_told():
+    """Of very many that fail a few are events and lines of the log; the counter has them all."""
+    with serve() as tarn:
+        for _ in range(300):
+            fails(lambda: iscsi.Session(tarn.port, IQN + "-none"))
+        equal(login_failures(tarn), {"not-found": 300}, "failed logins")
+        told = len(told_failures(tarn))
+        check(16 <= told < 150, f"{told} events")
+        equal(tarn.log().count("login failed"), told, "lines of the log")
+        measured(f"{told} events of 300 failed logins")
 
 
 # Reservations and saved state.

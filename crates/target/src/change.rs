@@ -13,7 +13,7 @@ use store::{
 
 use crate::core::Core;
 use crate::handle::Receipt;
-use crate::plan::{UnitIndex, UnitPlan};
+use crate::plan::{UnitDescription, UnitIndex, UnitPlan};
 use crate::plane::StartError;
 use crate::running::Request;
 use crate::unit::{Owned, Unit};
@@ -90,12 +90,14 @@ impl Core {
         drop(report.send(outcome));
     }
 
-    pub(crate) fn handle_set_profiles(&mut self, profiles: &[(UnitIndex, Arc<Profile>)]) {
-        for (index, profile) in profiles {
-            let index = index.as_usize();
-            self.units[index].view.set_profile(Arc::clone(profile));
+    pub(crate) fn handle_describe_units(&mut self, units: &[UnitDescription]) {
+        for described in units {
+            let index = described.unit.as_usize();
+            let unit = &mut self.units[index];
+            unit.name = Arc::clone(&described.name);
+            unit.view.set_profile(Arc::clone(&described.profile));
             if let Some(owned) = self.owned[index].as_mut() {
-                owned.owner.set_profile(Arc::clone(profile));
+                owned.owner.set_profile(Arc::clone(&described.profile));
             }
         }
     }
@@ -136,26 +138,28 @@ impl Core {
         for unit in units {
             let index = unit.as_usize();
             if self.owned[index].is_some() {
-                self.forgetting.push((index, receipt.clone()));
+                self.forgetting.push((*unit, receipt.clone()));
                 self.flush_store(index);
             } else {
-                self.close_store(index);
+                self.close_store(*unit);
             }
         }
     }
 
     /// The last flush of a unit is over.
     pub(crate) fn handle_flushed(&mut self, index: usize) {
-        let forgotten = self.forgetting.iter().position(|(unit, _)| *unit == index);
-        if let Some(at) = forgotten {
+        let is_it = |(unit, _): &(UnitIndex, Receipt)| unit.as_usize() == index;
+        if let Some(at) = self.forgetting.iter().position(is_it) {
+            let (unit, receipt) = self.forgetting.swap_remove(at);
             self.owned[index] = None;
-            self.close_store(index);
-            self.forgetting.swap_remove(at);
+            self.close_store(unit);
+            drop(receipt);
         }
     }
 
-    fn close_store(&mut self, index: usize) {
-        let unit = &mut self.units[index];
+    fn close_store(&mut self, unit: UnitIndex) {
+        self.tally.forget_unit(unit);
+        let unit = &mut self.units[unit.as_usize()];
         unit.store = Box::new(NoStore(unit.store.capabilities().clone()));
     }
 

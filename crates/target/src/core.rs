@@ -18,7 +18,8 @@ use crate::front::Front;
 use crate::grant::Leaving;
 use crate::handle::Receipt;
 use crate::letter::{Letter, Ticket};
-use crate::plan::Settings;
+use crate::logins::LoginLog;
+use crate::plan::{Settings, UnitIndex};
 use crate::running::{Request, Running, Wait};
 use crate::session::{Connection, SessionEntry};
 use crate::token::Purpose;
@@ -51,7 +52,7 @@ pub(crate) struct Core {
     /// Units that are to go, each with the receipt of who waits for that.
     pub(crate) retiring: Vec<(usize, Receipt)>,
     /// Units of this core that go when their last flush is over.
-    pub(crate) forgetting: Vec<(usize, Receipt)>,
+    pub(crate) forgetting: Vec<(UnitIndex, Receipt)>,
     /// Nexuses on their way out of a unit.
     pub(crate) leaving: Slab<Leaving>,
     pub(crate) sessions: Slab<SessionEntry>,
@@ -79,6 +80,7 @@ pub(crate) struct Core {
     /// The sessions' windows are kept small because memory is short.
     pub(crate) is_short_of_memory: bool,
     pub(crate) tally: Tally,
+    pub(crate) login_log: LoginLog,
     pub(crate) watcher: Arc<dyn Watcher>,
     pub(crate) traces: Vec<Arc<Trace>>,
     /// Accepts and logs in; one core has it.
@@ -316,8 +318,8 @@ impl Core {
             Letter::AddUnits { units, report } => self.handle_add_units(&units, &report),
             Letter::RetireUnits { units, receipt } => self.handle_retire_units(&units, &receipt),
             Letter::ForgetUnits { units, receipt } => self.handle_forget_units(&units, &receipt),
-            Letter::SetProfiles { profiles, receipt } => {
-                self.handle_set_profiles(&profiles);
+            Letter::DescribeUnits { units, receipt } => {
+                self.handle_describe_units(&units);
                 drop(receipt);
             }
             Letter::SetAccess { access, receipt } => {

@@ -5,15 +5,16 @@
 //! with one reading of the clock for all of them. So a latency is the time from the turn in which the
 //! command was received to the moment its answer was given to the kernel.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use iscsi::pdu::LoginStatus;
 use iscsi::target::TaskId;
 use reactor::cores;
+use scsi::disk::kind_of;
 use scsi::{Lun, Status};
+use slab::Slab;
 
 use crate::core::Core;
 use crate::life::Life;
@@ -53,35 +54,6 @@ pub const fn latency_bucket(us: u64) -> usize {
 fn add(counter: &AtomicU64, amount: u64) {
     let sum = counter.load(Ordering::Relaxed).wrapping_add(amount);
     counter.store(sum, Ordering::Relaxed);
-}
-
-/// What a command does.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum CommandKind {
-    /// Reads the medium.
-    Read,
-    /// Writes the medium, or unmaps.
-    Write,
-    /// Anything else.
-    Other,
-}
-
-impl CommandKind {
-    /// By operation code.
-    ///
-    /// Spec: SBC-4, commands for direct access block devices.
-    pub(crate) const fn of(operation_code: u8) -> Self {
-        match operation_code {
-            // READ (6), (10), (12), (16).
-            0x08 | 0x28 | 0xa8 | 0x88 => Self::Read,
-            // WRITE (6), (10), (12), (16); WRITE AND VERIFY; WRITE SAME; UNMAP; COMPARE AND WRITE;
-            // ORWRITE (16).
-            0x0a | 0x2a | 0xaa | 0x8a | 0x2e | 0xae | 0x8e | 0x41 | 0x93 | 0x42 | 0x89 | 0x8b => {
-                Self::Write
-            }
-            _ => Self::Other,
-        }
-    }
 }
 
 /// Counters of one kind of command.
@@ -156,7 +128,7 @@ pub struct SeriesCounts {
     pub depth: u32,
     /// Commands that took longer than the limit.
     pub slow: u64,
-    /// By [`CommandKind`], in its order.
+    /// By [`scsi::disk::CommandKind`], in its order.
     pub kinds: [KindCounts; 3],
 }
 
@@ -169,12 +141,13 @@ pub(crate) struct CoreCounters {
     sessions: AtomicU64,
     pool_bytes: AtomicU64,
     pool_free_bytes: AtomicU64,
-    /// Locked to add a series, and to read.
+    /// Locked to add a series, to take those of a unit out, and to read.
     series: Mutex<Vec<Arc<SeriesCounters>>>,
 }
 
 impl CoreCounters {
-    /// A list that a thread left behind is whole: one push is all that happens under the lock.
+    /// A list that a thread left behind is whole: series are added or taken out under the lock, and
+    /// that is all.
     fn series(&self) -> MutexGuard<'_, Vec<Arc<SeriesCounters>>> {
         self.series.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -261,48 +234,12 @@ impl Account {
     };
 }
 
-/// Logins since the plane began.
-#[derive(Clone, Debug, Default)]
-pub struct LoginCounts {
-    /// Connections that were accepted.
-    pub accepted: u64,
-    /// Logins that found or made their session.
-    pub succeeded: u64,
-    /// Logins that failed, by cause.
-    pub failed: BTreeMap<&'static str, u64>,
-}
-
-/// The cause of a failed login, as it is counted; `None` is a connection that ended without a word.
-pub(crate) const fn login_cause(status: Option<LoginStatus>) -> &'static str {
-    match status {
-        None => "no-login",
-        Some(LoginStatus::AuthenticationFailure) => "authentication-failure",
-        Some(LoginStatus::AuthorizationFailure) => "authorization-failure",
-        Some(LoginStatus::NotFound | LoginStatus::TargetRemoved) => "not-found",
-        Some(LoginStatus::OutOfResources) => "out-of-resources",
-        Some(LoginStatus::TooManyConnections) => "too-many-connections",
-        Some(LoginStatus::SessionDoesNotExist | LoginStatus::CannotIncludeInSession) => {
-            "session-does-not-exist"
-        }
-        Some(LoginStatus::TargetError | LoginStatus::ServiceUnavailable) => "target-error",
-        Some(
-            LoginStatus::Success
-            | LoginStatus::TargetMovedTemporarily
-            | LoginStatus::TargetMovedPermanently
-            | LoginStatus::InitiatorError
-            | LoginStatus::UnsupportedVersion
-            | LoginStatus::MissingParameter
-            | LoginStatus::SessionTypeNotSupported
-            | LoginStatus::InvalidRequestDuringLogin,
-        ) => "initiator-error",
-    }
-}
-
 /// The series of one core, and what is yet to be counted.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) shared: Arc<CoreCounters>,
-    series: Vec<Arc<SeriesCounters>>,
+    /// By number. Readers know nothing of numbers: one that is given again leads to new counters.
+    series: Slab<Arc<SeriesCounters>>,
     found: HashMap<(UnitIndex, Box<str>), u32>,
     /// Commands of this turn that never waited.
     at_once: Vec<(Account, Status)>,
@@ -334,7 +271,6 @@ impl Tally {
                 return series;
             }
         }
-        let number = u32::try_from(self.series.len()).unwrap_or(NO_SERIES);
         let series = Arc::new(SeriesCounters {
             unit,
             initiator: key.1.clone(),
@@ -343,9 +279,25 @@ impl Tally {
             kinds: Default::default(),
         });
         self.shared.series().push(Arc::clone(&series));
-        self.series.push(series);
+        let number = u32::try_from(self.series.insert(series)).unwrap_or(NO_SERIES);
         self.found.insert(key, number);
         number
+    }
+
+    /// The unit is gone: its series go with it, and their numbers may be given again. No session
+    /// has the unit any more and no command to it is under way; what may be left is an answer of
+    /// this turn, which must not be counted for whoever gets the number next.
+    pub(crate) fn forget_unit(&mut self, unit: UnitIndex) {
+        let series = &self.series;
+        let is_gone = |account: &Account| {
+            let series = series.get(account.series as usize);
+            series.is_some_and(|series| series.unit == unit)
+        };
+        self.at_once.retain(|(account, _)| !is_gone(account));
+        self.lived.retain(|(account, ..)| !is_gone(account));
+        self.found.retain(|(of, _), _| *of != unit);
+        self.series.retain(|_, series| series.unit != unit);
+        self.shared.series().retain(|series| series.unit != unit);
     }
 
     /// A command that never waited is answered; counted at the end of the turn.
@@ -431,7 +383,7 @@ impl SeriesCounters {
         let Some(status) = answer else {
             return us;
         };
-        let counters = &self.kinds[CommandKind::of(account.cdb[0]) as usize];
+        let counters = &self.kinds[kind_of(account.cdb[0]) as usize];
         add(&counters.count, 1);
         add(&counters.latency_us, us);
         add(&counters.latency[latency_bucket(us)], 1);
@@ -551,6 +503,34 @@ mod tests {
         assert_eq!(tally.series_of(UnitIndex(0), "later"), first);
         assert_ne!(tally.series_of(UnitIndex(1), "later"), first);
         assert_eq!(tally.series_of(UnitIndex(0), "7"), 7);
+    }
+
+    /// More units than there are places, each with its initiator, come and go.
+    #[test]
+    fn a_unit_that_is_gone_leaves_its_places_to_others() {
+        let mut tally = Tally::default();
+        let kept = tally.series_of(UnitIndex(0), "a");
+        for unit in 1..=SERIES_MAX as u32 + 9 {
+            let unit = UnitIndex(unit);
+            for initiator in ["a", "b"] {
+                let series = tally.series_of(unit, initiator);
+                tally.note(account(series, READ, 512), Status::Good);
+                let counts = tally.shared.read().series;
+                let last = counts.last().unwrap();
+                assert_eq!((last.unit, last.initiator.as_str()), (unit, initiator));
+                assert_eq!(last.kinds[0].count, 0, "counters of another one");
+            }
+            tally.forget_unit(unit);
+            assert_eq!(tally.shared.read().series.len(), 1);
+        }
+        assert_eq!(tally.series.capacity(), 4, "places");
+        // The answers were to units that are gone.
+        let next = tally.series_of(UnitIndex(u32::MAX), "c");
+        tally.count(us(105), us(110));
+        let counts = tally.shared.read().series;
+        assert!(counts.iter().all(|one| one.kinds[0].count == 0));
+        assert_eq!(tally.series_of(UnitIndex(0), "a"), kept);
+        assert_ne!(next, kept);
     }
 
     #[test]

@@ -16,6 +16,8 @@
 //! | `front` | accepting and login, on one core |
 //! | `directory` | which session is where |
 //! | `counters` | what is counted |
+//! | `logins` | how logins end |
+//! | `bucket` | how much is told of what may happen very often |
 //! | `life`, `slow` | what a command waits for, which of them are told of |
 //! | `watcher` | what an administrator hears of |
 //! | `handle` | what an administrator may change, and waits for |
@@ -27,6 +29,7 @@
 #![warn(missing_docs)]
 
 mod abort;
+mod bucket;
 mod change;
 mod core;
 mod counters;
@@ -38,6 +41,7 @@ mod handle;
 mod letter;
 mod life;
 mod link;
+mod logins;
 mod owner;
 mod plan;
 mod plane;
@@ -53,14 +57,13 @@ mod trace;
 mod unit;
 mod watcher;
 
-pub use counters::{
-    CommandKind, CoreCounts, KindCounts, LATENCY_BUCKETS, LoginCounts, SeriesCounts, latency_bucket,
-};
+pub use counters::{CoreCounts, KindCounts, LATENCY_BUCKETS, SeriesCounts, latency_bucket};
 pub use handle::{Access, Grant, Handle, NoAnswer};
 pub use life::{Phase, PhaseTime};
+pub use logins::{FailedLogin, LoginCause, LoginCounts};
 pub use plan::{
-    Coalescing, Keeper, Plan, PortPlan, PortalIndex, Settings, TargetIndex, TargetPlan, UnitIndex,
-    UnitPlan,
+    Coalescing, Keeper, Plan, PortPlan, PortalIndex, Settings, TargetIndex, TargetPlan,
+    UnitDescription, UnitIndex, UnitPlan,
 };
 pub use plane::{DataPlane, StartError};
 pub use policy::{Asker, Authorization, Policy, VisibleLun, VisibleTarget};

@@ -14,6 +14,7 @@ use iscsi::pdu::Tsih;
 use scsi::Status;
 use scsi::disk::{Description, describe};
 
+use crate::bucket::Bucket;
 use crate::core::Core;
 use crate::counters::Account;
 use crate::life::{Life, PhaseTime};
@@ -168,11 +169,7 @@ impl fmt::Display for SlowCommand<'_> {
 #[derive(Debug)]
 pub(crate) struct SlowLog {
     limit: Arc<SlowLimit>,
-    /// How many may be told now.
-    left: u32,
-    /// When that was last counted up.
-    filled: Duration,
-    untold: u64,
+    told: Bucket,
     /// The next place of the table of tasks that is looked at.
     next_place: usize,
 }
@@ -187,9 +184,7 @@ impl SlowLog {
     pub(crate) const fn new(limit: Arc<SlowLimit>) -> Self {
         Self {
             limit,
-            left: TOLD_MAX,
-            filled: Duration::ZERO,
-            untold: 0,
+            told: Bucket::new(TOLD_MAX, TOLD_EVERY),
             next_place: 0,
         }
     }
@@ -205,33 +200,10 @@ impl SlowLog {
         (us != NEVER).then(|| Duration::from_micros(us).saturating_mul(HANGS_AFTER))
     }
 
-    fn fill(&mut self, now: Duration) {
-        let passed = now.saturating_sub(self.filled).as_nanos() / TOLD_EVERY.as_nanos();
-        let more = u32::try_from(passed).unwrap_or(u32::MAX);
-        if more >= TOLD_MAX - self.left {
-            self.left = TOLD_MAX;
-            self.filled = now;
-        } else {
-            self.left += more;
-            self.filled += TOLD_EVERY * more;
-        }
-    }
-
     /// Whether one more may be told, and if so, how many were not before it. One that may not is
     /// counted.
     pub(crate) fn take(&mut self, now: Duration) -> Option<u64> {
-        self.fill(now);
-        if self.left == 0 {
-            self.untold += 1;
-            return None;
-        }
-        self.left -= 1;
-        Some(std::mem::take(&mut self.untold))
-    }
-
-    fn may_tell(&mut self, now: Duration) -> bool {
-        self.fill(now);
-        self.left > 0
+        self.told.take(now)
     }
 }
 
@@ -282,7 +254,7 @@ impl Core {
                 .get(place)
                 .is_some_and(|task| task.hangs(now, patience));
             if hangs {
-                if !self.tally.slow.may_tell(now) {
+                if !self.tally.slow.told.may_tell(now) {
                     // It keeps its turn.
                     return;
                 }
@@ -348,21 +320,6 @@ mod tests {
         assert_eq!(limit.us(), 1000);
         limit.set(None);
         assert_eq!(limit.us(), u64::MAX);
-    }
-
-    #[test]
-    fn beyond_the_burst_they_are_counted_and_the_next_one_tells_how_many() {
-        let mut log = SlowLog::default();
-        let start = seconds(1000);
-        for n in 0..TOLD_MAX {
-            assert_eq!(log.take(start), Some(0), "{n}");
-        }
-        assert_eq!(log.take(start), None);
-        assert_eq!(log.take(start + TOLD_EVERY - seconds(1)), None);
-        assert_eq!(log.take(start + TOLD_EVERY), Some(2));
-        assert_eq!(log.take(start + TOLD_EVERY), None);
-        assert_eq!(log.take(start + TOLD_EVERY * 1000), Some(1));
-        assert_eq!(log.left, TOLD_MAX - 1);
     }
 
     #[test]

@@ -1,0 +1,83 @@
+//! How much of what may happen very often is told: some at once, then one from time to time. What
+//! is left out is counted, and told with the next.
+
+use std::time::Duration;
+
+/// Holds the right to tell of so many more.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    /// How many are told at once.
+    most: u32,
+    /// One more may be told after each of these.
+    every: Duration,
+    /// How many may be told now.
+    left: u32,
+    /// When that was last counted up.
+    filled: Duration,
+    untold: u64,
+}
+
+impl Bucket {
+    /// A full one.
+    pub(crate) const fn new(most: u32, every: Duration) -> Self {
+        Self {
+            most,
+            every,
+            left: most,
+            filled: Duration::ZERO,
+            untold: 0,
+        }
+    }
+
+    fn fill(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.filled).as_nanos() / self.every.as_nanos();
+        let more = u32::try_from(passed).unwrap_or(u32::MAX);
+        if more >= self.most - self.left {
+            self.left = self.most;
+            self.filled = now;
+        } else {
+            self.left += more;
+            self.filled += self.every * more;
+        }
+    }
+
+    /// Whether one more may be told, and if so, how many were not before it. One that may not is
+    /// counted.
+    pub(crate) fn take(&mut self, now: Duration) -> Option<u64> {
+        self.fill(now);
+        if self.left == 0 {
+            self.untold += 1;
+            return None;
+        }
+        self.left -= 1;
+        Some(std::mem::take(&mut self.untold))
+    }
+
+    /// Whether one more may be told.
+    pub(crate) fn may_tell(&mut self, now: Duration) -> bool {
+        self.fill(now);
+        self.left > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beyond_the_burst_they_are_counted_and_the_next_one_tells_how_many() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let mut bucket = Bucket::new(8, SECOND * 10);
+        let start = SECOND * 1000;
+        for n in 0..8 {
+            assert_eq!(bucket.take(start), Some(0), "{n}");
+        }
+        assert_eq!(bucket.take(start), None);
+        assert_eq!(bucket.take(start + SECOND * 9), None);
+        assert_eq!(bucket.take(start + SECOND * 10), Some(2));
+        assert!(!bucket.may_tell(start + SECOND * 10));
+        assert_eq!(bucket.take(start + SECOND * 10), None);
+        assert_eq!(bucket.take(start + SECOND * 10_000), Some(1));
+        assert_eq!(bucket.left, 7);
+    }
+}
