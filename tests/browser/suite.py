@@ -72,8 +72,9 @@ def load(tarn):
 
     def work():
         while not stop.is_set():
-            with subprocess.Popen(["nice", "-n", "19", BINARY, "bench", tarn.url(), "--rw", "randread", "--bs", "4k", "--iodepth",
-                                   "4", "--runtime", "3600", "--repeat", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as bench:
+            with subprocess.Popen(["nice", "-n", "19", BINARY, "bench", tarn.url(), "--rw", "randread", "--bs", "4k",
+                                   "--iodepth", "4", "--runtime", "3600", "--repeat", "1"],
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as bench:
                 while bench.poll() is None and not stop.wait(0.1):
                     pass
                 bench.kill()
