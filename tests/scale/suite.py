@@ -55,8 +55,10 @@ def ten_thousand_idle_sessions():
     need_descriptors(SESSIONS)
     limits = f"sessions_max = {SESSIONS}\nnop_interval_seconds = 600"
     with Tarn(config=many_luns(1, limits=limits), arguments=["--cores", "1", "--log", "warn"]) as tarn:
-        has_work(log_in(tarn, SESSIONS))
-        wait_for(lambda: tarn.descriptors() < SESSIONS, 10, "the first session is gone")
+        with log_in(tarn, SESSIONS) as first:
+            has_work(first)
+            with_first = tarn.descriptors()
+        wait_for(lambda: tarn.descriptors() < with_first, 30, "the first session is gone")
         before_fds, before_bytes = tarn.descriptors(), tarn.rss_bytes()
         start, cpu = time.monotonic(), tarn.cpu_seconds()
         sessions = [log_in(tarn, number) for number in range(SESSIONS)]

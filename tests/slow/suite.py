@@ -149,6 +149,7 @@ def a_command_that_waits_for_the_one_numbered_before_it_is_told():
     with served() as slow:
         first, second = slow.session.cmd_sn, slow.session.cmd_sn + 1
         late = read(slow.session, lun=1, cmd_sn=second)
+        slow.session.nop(b"it is there")
         time.sleep(HELD_S)
         early = read(slow.session, lun=1, cmd_sn=first)
         slow.session.cmd_sn += 2

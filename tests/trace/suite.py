@@ -150,7 +150,7 @@ def all_pdus_are_there_and_no_others():
             measured(f"{len(requests)} + {len(responses)} PDUs in {len(trace.bytes)} bytes")
 
 
-@test
+@test(limit_s=300)
 def a_session_can_be_traced_from_its_middle():
     """The trace begins with the next whole PDU, wherever the stream is: in a header, in data that is copied, in data that
     goes straight to its place."""

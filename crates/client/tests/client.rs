@@ -24,6 +24,18 @@ enum Act {
 }
 use Act::{Hold, Send};
 
+/// Longer than any answer takes on a machine with other work.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// For what does not come.
+const SHORT: Duration = Duration::from_millis(300);
+const LIMITS: Limits = Limits {
+    connect: PATIENCE,
+    question: PATIENCE,
+    change: PATIENCE,
+    silence: PATIENCE,
+    answer_bytes_max: 4096,
+};
+
 /// A server for one connection. Gives what it was asked.
 struct Server {
     socket: PathBuf,
@@ -56,13 +68,10 @@ impl Server {
     }
 
     fn client(&self) -> Client {
-        let limits = Limits {
-            question: Duration::from_millis(300),
-            change: Duration::from_millis(300),
-            silence: Duration::from_millis(300),
-            answer_bytes_max: 4096,
-            ..Limits::default()
-        };
+        self.client_within(LIMITS)
+    }
+
+    fn client_within(&self, limits: Limits) -> Client {
         Client::new(Endpoint::Socket(self.socket.clone()), limits).unwrap()
     }
 
@@ -145,7 +154,13 @@ fn a_server_that_falls_silent_is_left_at_the_deadline() {
             Hold,
         ],
     ] {
-        let error = ask(acts).unwrap_err();
+        let limits = Limits {
+            question: SHORT,
+            ..LIMITS
+        };
+        let server = Server::new(acts);
+        let client = server.client_within(limits);
+        let error = client.get::<Vec<u32>>(&path(&["luns"])).unwrap_err();
         assert!(matches!(error, ClientError::Late { .. }), "{error}");
     }
 }
@@ -265,13 +280,16 @@ fn a_stream_gives_its_messages_and_ends() {
 
 #[test]
 fn a_stream_that_falls_silent_or_breaks_off_is_an_error_once() {
-    for acts in [
-        vec![Send(STREAM), Hold],
-        vec![Send(STREAM), Send(b"3\r\nev")],
-        vec![Send(STREAM), chunk("event: stats\ndata: oops\n\n")],
+    for (silence, acts) in [
+        (SHORT, vec![Send(STREAM), Hold]),
+        (PATIENCE, vec![Send(STREAM), Send(b"3\r\nev")]),
+        (
+            PATIENCE,
+            vec![Send(STREAM), chunk("event: stats\ndata: oops\n\n")],
+        ),
     ] {
         let server = Server::new(acts);
-        let client = server.client();
+        let client = server.client_within(Limits { silence, ..LIMITS });
         let messages: Vec<_> = client.live(&path(&["live"])).unwrap().collect();
         assert!(matches!(messages[..], [Err(_)]), "{messages:?}");
     }

@@ -505,26 +505,30 @@ mod tests {
 
     #[test]
     fn memory_that_is_written_in_full_keeps_its_contents_as_huge_pages() {
-        let disk = MemoryDisk::new(6 << 20, 512, false, true).unwrap();
-        let mut bench = Bench::new(&disk);
         let pattern: Vec<u8> = (0..4u32 << 20).map(|n| (n / 4096 % 251) as u8).collect();
-        // The second of three huge pages stays one ordinary page short.
-        for (offset, len) in [(0, 2 << 20), (2 << 20, (2 << 20) - 4096)] {
-            bench
-                .write(offset as u64, &pattern[offset..offset + len])
-                .unwrap();
-        }
-        let collapsed = huge_pages_of_this_process();
-        assert_eq!(
-            bench.read(0, (4 << 20) - 4096).unwrap(),
-            pattern[..(4 << 20) - 4096]
-        );
-        assert_eq!(bench.read((4 << 20) - 4096, 4096).unwrap(), [0; 4096]);
-        bench.unmap(4096..8192).unwrap();
-        assert_eq!(bench.read(0, 12_288).unwrap()[4096..8192], [0; 4096]);
-        if disk.shared.has_huge_pages.load(Ordering::Relaxed) {
-            assert!(collapsed, "no huge page in /proc/self/smaps");
-        }
+        // The kernel may have no huge page to give just then. When it has one for this test right
+        // after the write, it should have had one for the write, too, at least now and then.
+        let is_explained = (0..10).any(|_round| {
+            let disk = MemoryDisk::new(6 << 20, 512, false, true).unwrap();
+            let mut bench = Bench::new(&disk);
+            // The second of three huge pages stays one ordinary page short.
+            for (offset, len) in [(0, 2 << 20), (2 << 20, (2 << 20) - 4096)] {
+                bench
+                    .write(offset as u64, &pattern[offset..offset + len])
+                    .unwrap();
+            }
+            let is_collapsed = huge_pages_of_this_process();
+            let kernel_has_none = disk.shared.medium.collapse(0..HUGE_PAGE_BYTES).is_err();
+            assert_eq!(
+                bench.read(0, (4 << 20) - 4096).unwrap(),
+                pattern[..(4 << 20) - 4096]
+            );
+            assert_eq!(bench.read((4 << 20) - 4096, 4096).unwrap(), [0; 4096]);
+            bench.unmap(4096..8192).unwrap();
+            assert_eq!(bench.read(0, 12_288).unwrap()[4096..8192], [0; 4096]);
+            is_collapsed || kernel_has_none
+        });
+        assert!(is_explained, "no huge page in /proc/self/smaps");
     }
 
     fn huge_pages_of_this_process() -> bool {
