@@ -66,13 +66,15 @@ def node(script, *arguments, limit_s):
 
 @contextlib.contextmanager
 def load(tarn):
-    """An initiator at work whose session does not end by itself; when it is ended, the next one comes."""
+    """An initiator at work whose session does not end by itself; when it is ended, the next one comes. How fast it is does not
+    matter, so it leaves the processors to the browser."""
     stop = threading.Event()
 
     def work():
         while not stop.is_set():
-            with subprocess.Popen([BINARY, "bench", tarn.url(), "--rw", "randread", "--bs", "4k", "--iodepth", "4", "--runtime",
-                                   "3600", "--repeat", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as bench:
+            with subprocess.Popen(["nice", "-n", "19", BINARY, "bench", tarn.url(), "--rw", "randread", "--bs", "4k",
+                                   "--iodepth", "4", "--runtime", "3600", "--repeat", "1"],
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as bench:
                 while bench.poll() is None and not stop.wait(0.1):
                     pass
                 bench.kill()
@@ -106,12 +108,12 @@ def the_wizard_makes_a_disk_that_iscsi_inq_reads():
             pass
 
 
-@test(limit_s=580)
+@test(limit_s=840)
 def every_task_and_every_page():
     """The tests of web/test, with an initiator at work: figures move, sessions end, plans are applied, pages fit and log
     nothing."""
     with Daemon(config=FULL) as tarn, load(tarn):
-        done = node("suite.mjs", "--url", tarn.console, "--token", tarn.token(), "--out", ROOT / "target/browser", limit_s=560)
+        done = node("suite.mjs", "--url", tarn.console, "--token", tarn.token(), "--out", ROOT / "target/browser", limit_s=820)
         found = re.search(r"= (\d+) passed, (\d+) failed, (\d+) skipped", done.stdout)
         check(done.returncode == 0 and found, f"{done.stdout[-6000:]}\n{done.stderr[-2000:]}")
         measured(f"{found[1]} passed in the browser")
