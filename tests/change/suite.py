@@ -6,6 +6,7 @@ it concerns is told by unit attention, and a change that fails leaves everything
 
 The file is changed and SIGHUP sent, as `systemctl reload` does.
 """
+import fcntl
 import pathlib
 import random
 import re
@@ -316,7 +317,8 @@ def a_change_that_fails_changes_nothing():
         holder.bind(("127.0.0.1", taken))
         holder.listen()
         (tarn.dir / "held.img").write_bytes(bytes(MIB))
-        lock = subprocess.Popen(["flock", tarn.dir / "held.img", "sleep", "60"])
+        lock = open(tarn.dir / "held.img", "rb")
+        fcntl.flock(lock, fcntl.LOCK_EX)
         session.clear_unit_attentions()
         descriptors = tarn.descriptors()
         for what, change, why in MISTAKES:
@@ -331,8 +333,7 @@ def a_change_that_fails_changes_nothing():
             equal(luns_of(session), [0], f"{what}: LUNs")
             write_and_read(session)
             wait_for(lambda: tarn.descriptors() == descriptors, 5, f"{what}: the descriptors are given back")
-        lock.kill()
-        lock.wait()
+        lock.close()
         holder.close()
         config.luns["last"] = "mem:8M"
         equal(tarn.applied(config.text()), 2, "revision after all mistakes")
