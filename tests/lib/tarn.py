@@ -1,4 +1,5 @@
 """Runs the tarn program for a test: on free ports, in a directory of its own, watched until its end."""
+import contextlib
 import os
 import pathlib
 import resource
@@ -19,11 +20,18 @@ START_LIMIT_S = 20
 STOP_LIMIT_S = 15
 
 
+def free_ports(count):
+    """Different TCP ports of the loopback address that nobody uses now."""
+    with contextlib.ExitStack() as stack:
+        # All are held until all are known: the kernel may give one that was let go again.
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+
+
 def free_port():
-    """A TCP port of the loopback address that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_ports(1)[0]
 
 
 def listens(port, host="127.0.0.1"):
@@ -72,7 +80,7 @@ class Tarn:
 
     def __init__(self, *stores, config=None, arguments=(), prefix=(), check_exit=True):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="tarn-test."))
-        self.port, self.port2 = free_port(), free_port()
+        self.port, self.port2 = free_ports(2)
         self.stores, self.config = stores, config
         self.arguments, self.prefix = list(arguments), list(prefix)
         self.check_exit = check_exit
