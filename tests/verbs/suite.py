@@ -554,8 +554,10 @@ def top_that_is_ended_by_a_signal_leaves_the_terminal_as_it_was():
                 check(termios.tcgetattr(theirs) != before, "another mode while it runs")
                 process.send_signal(number)
                 equal(process.wait(30), DONE, f"exit code after {number!r}")
-            shown = os.read(ours, 65536)
-            check(shown.endswith(b"\x1b[?1049l"), f"screen after {number!r}: {shown!r}")
+            shown = b""
+            while not shown.endswith(b"\x1b[?1049l"):       # it may come in pieces
+                check(select.select([ours], [], [], 20)[0], f"screen after {number!r}: {shown!r}")
+                shown += os.read(ours, 65536)
             equal(termios.tcgetattr(theirs), before, f"modes after {number!r}")
             os.close(ours)
             os.close(theirs)
