@@ -205,6 +205,9 @@ def cpu_of(tarn, seconds):
 def idle_costs_next_to_nothing():
     """CPU time over ten idle seconds: without a session, with 200 idle ones, and after a load."""
     with Tarn("mem:64M") as tarn:
+        # It listens before all of it has started.
+        wait_for(tarn.socket.exists, 20, "the administration is there")
+        iscsi.Session(tarn.port, IQN, initiator=name(0)).logout()
         alone = cpu_of(tarn, 5)
         sessions = [iscsi.Session(tarn.port, IQN, initiator=name(n)) for n in range(SESSIONS)]
         loaded = cpu_of(tarn, 10)
