@@ -36,15 +36,18 @@ const LATENCY_LINES = [
 
 export function LunPage({ parts }: PageProps) {
   const [id = ""] = parts;
-  const luns = useLoad(api.luns, id);
-  const targets = useLoad(api.targets, id);
-  const lun = luns.value?.find((each) => each.spec.id === id);
+  // Both or nothing: an action without the targets would leave their references to the unit behind.
+  const known = useLoad(async () => {
+    const [luns, targets] = await Promise.all([api.luns(), api.targets()]);
+    return { lun: luns.find((each) => each.spec.id === id), targets };
+  }, id);
+  const { lun, targets } = known.value ?? {};
   return (
     <Page
       title={id} lead={<a href={href("luns")}>All LUNs</a>}
-      actions={lun && <Actions lun={lun} targets={targets.value ?? []} />}
+      actions={lun && targets && <Actions lun={lun} targets={targets} />}
     >
-      <Shown from={luns}>{() => (lun ? <Detail lun={lun} /> : <Empty title={`There is no LUN ${id}.`} />)}</Shown>
+      <Shown from={known}>{() => (lun ? <Detail lun={lun} /> : <Empty title={`There is no LUN ${id}.`} />)}</Shown>
     </Page>
   );
 }
