@@ -66,10 +66,15 @@ async function pressByKeyboard(page, name) {
   await page.keyboard.press("Enter");
 }
 
+/** A step of the wizard takes the focus a moment after it appears; who types before that loses it. */
+const begun = (page) => until(() => page.evaluate(
+  () => document.activeElement === document.querySelector("form.step input, form.step select")), "the step has the focus");
+
 /** The wizard without a mouse: a memory disk for one initiator. */
 export async function wizardByKeyboard(page, { portal = PORTAL, initiator = INITIATOR } = {}) {
   await visit(page, "new-disk");
   await page.getByLabel("Id", { exact: true }).waitFor();
+  await begun(page);
   await fillByKeyboard(page, "Id", LUN);
   await tabTo(page, "File");
   await page.keyboard.press("ArrowDown");
@@ -77,10 +82,12 @@ export async function wizardByKeyboard(page, { portal = PORTAL, initiator = INIT
   await fillByKeyboard(page, "Size", "64M");
   await pressByKeyboard(page, "Next");
   await page.getByLabel("Portal").waitFor();
+  await begun(page);
   await fillByKeyboard(page, "Name", TARGET);
   await fillByKeyboard(page, "Portal", portal);
   await pressByKeyboard(page, "Next");
   await page.getByText("Who sees the disk").waitFor();
+  await begun(page);
   const choice = page.getByRole("radio", { name: /These initiators/ });
   if (!(await choice.isChecked())) {
     await tabTo(page, "A group that there is");
@@ -336,6 +343,8 @@ function addFrameTests({ browser, world }) {
     await visit(page, `sessions/${id}`);
     await button(page, "End session").click();
     await button(dialog(page), "Cancel").click();
+    // Its button has the name of the page's.
+    await dialog(page).waitFor({ state: "detached" });
     assert.equal((await ask(page, "sessions")).some((each) => each.id === id), true);
     await button(page, "End session").click();
     await button(dialog(page), "End session").click();
