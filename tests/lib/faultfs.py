@@ -77,8 +77,8 @@ class FaultFs:
 
     def release(self):
         """Lets everything that hangs go on."""
-        self.hang = ()
-        with self._lock:
+        with self._lock:        # so that nothing that comes just now is kept
+            self.hang = ()
             requests, self._hung = list(self._hung.values()), {}
         for request in requests:
             self._serve(*request)
@@ -133,13 +133,19 @@ class FaultFs:
             self.counts[kind] += 1
         if opcode == INTERRUPT:
             self._interrupt(struct.unpack_from("<Q", body)[0])
-        elif kind in self.hang:
-            with self._lock:
-                self._hung[unique] = (opcode, unique, node, body)
+        elif self._keep(kind, unique, (opcode, unique, node, body)):
+            pass
         elif kind in ("read", "write") and self.delay_s:
             threading.Timer(self.delay_s, self._serve, (opcode, unique, node, body)).start()
         else:
             self._serve(opcode, unique, node, body)
+
+    def _keep(self, kind, unique, request):
+        """Whether the operation hangs from now on."""
+        with self._lock:
+            if kind in self.hang:
+                self._hung[unique] = request
+            return kind in self.hang
 
     def _interrupt(self, unique):
         """The kernel ends the process that waits: a hung operation gives way, as on a well-behaved network mount."""
