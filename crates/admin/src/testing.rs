@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use api::control::Control;
-use api::event::{Event, Finding, Severity};
+use api::event::{Event, EventQuestion, Finding, Severity};
 use api::plan::{Applied, Change, Document, Plan, Revision};
 use api::problem::{Problem, ProblemKind};
 use api::request::Tracing;
@@ -111,9 +111,13 @@ impl Control for Double {
         Ok(Vec::new())
     }
 
-    fn events(&self, after: u64, most: usize) -> Vec<Event> {
-        let after = usize::try_from(after).unwrap();
-        self.noted().into_iter().skip(after).take(most).collect()
+    fn events(&self, question: EventQuestion) -> Vec<Event> {
+        let after = usize::try_from(question.after.unwrap_or(0)).unwrap();
+        self.noted()
+            .into_iter()
+            .skip(after)
+            .take(question.most)
+            .collect()
     }
 
     fn note(&self, event: Event) {
