@@ -1,6 +1,8 @@
 //! The certificate of the TCP listeners: one that is named, or one that is made at the first start.
 
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +14,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::random::hex;
 use crate::tokens::replace;
+
+/// Bytes of a key file that are read: many times what a key takes.
+const KEY_FILE_BYTES_MAX: u64 = 256 * 1024;
 
 /// Where the certificate comes from.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -30,6 +35,21 @@ pub enum Certificate {
     },
 }
 
+impl Certificate {
+    /// Reads the files that are named, as the start does. Of our own certificate nothing is asked:
+    /// the start makes it.
+    ///
+    /// # Errors
+    ///
+    /// What would keep the administration from starting with it.
+    pub fn check(&self) -> Result<(), TlsError> {
+        match self {
+            Self::Own { .. } => Ok(()),
+            Self::Files { certificate, key } => Tls::read(certificate, key).map(drop),
+        }
+    }
+}
+
 /// Why there is no TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -40,6 +60,37 @@ pub enum TlsError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// Something other than a file, such as a directory or a pipe.
+    #[error("{}: the key is not a regular file; name one", path.display())]
+    KeyNoFile {
+        /// What is named as the key.
+        path: PathBuf,
+    },
+    /// Others have rights to the key.
+    #[error(
+        "{path}: the key has mode {mode:04o}, which lets others at it; run chmod 600 {path}",
+        path = path.display()
+    )]
+    KeyExposed {
+        /// The key.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The key belongs to somebody else, who could change it.
+    #[error(
+        "{path}: the key belongs to user {owner}; it must belong to root or to user {uid}, run \
+         chown {uid} {path}",
+        path = path.display()
+    )]
+    KeyForeign {
+        /// The key.
+        path: PathBuf,
+        /// Who owns it.
+        owner: u32,
+        /// Who runs this process.
+        uid: u32,
     },
     /// A file does not hold what it should.
     #[error("{}: is no PEM file of the wanted kind: {source}", path.display())]
@@ -75,21 +126,28 @@ impl Tls {
     /// Reads the certificate, and makes it first if it is our own and missing. `names` are what it
     /// is made for.
     pub(crate) fn load(certificate: &Certificate, names: &[String]) -> Result<Self, TlsError> {
-        let (certificate, key) = match certificate {
-            Certificate::Own { directory } => own(directory, names)?,
-            Certificate::Files { certificate, key } => (certificate.clone(), key.clone()),
-        };
+        match certificate {
+            Certificate::Own { directory } => {
+                let (certificate, key) = own(directory, names)?;
+                Self::read(&certificate, &key)
+            }
+            Certificate::Files { certificate, key } => Self::read(certificate, key),
+        }
+    }
+
+    fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let pem = |path: &Path| {
             let path = path.to_owned();
             move |source| TlsError::Pem { path, source }
         };
-        let chain = CertificateDer::pem_file_iter(&certificate)
+        let file = open_private(key, rustix::process::geteuid().as_raw())?;
+        let key = PrivateKeyDer::from_pem_reader(file).map_err(pem(key))?;
+        let chain = CertificateDer::pem_file_iter(certificate)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(pem(&certificate))?;
-        let key = PrivateKeyDer::from_pem_file(&key).map_err(pem(&key))?;
+            .map_err(pem(certificate))?;
         let fingerprint = chain.first().map(|leaf| hex(&Sha256::digest(leaf)));
         let pair = |source| TlsError::Pair {
-            path: certificate.clone(),
+            path: certificate.to_owned(),
             source,
         };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -104,6 +162,34 @@ impl Tls {
             fingerprint: fingerprint.unwrap_or_default(),
         })
     }
+}
+
+/// Opens a key that `uid` and root alone may read, as a user's secrets are.
+fn open_private(path: &Path, uid: u32) -> Result<impl io::Read, TlsError> {
+    let failed = |source| TlsError::File {
+        path: path.to_owned(),
+        source,
+    };
+    // Not to block on the pipe that somebody may have put there; a file does not mind.
+    let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let mut options = OpenOptions::new();
+    let options = options.read(true).custom_flags(nonblock);
+    let file = options.open(path).map_err(failed)?;
+    // Asked of the open file, so that nobody can swap it in between.
+    let metadata = file.metadata().map_err(failed)?;
+    let path = path.to_owned();
+    if !metadata.is_file() {
+        return Err(TlsError::KeyNoFile { path });
+    }
+    let mode = metadata.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(TlsError::KeyExposed { path, mode });
+    }
+    let owner = metadata.uid();
+    if owner != uid && owner != 0 {
+        return Err(TlsError::KeyForeign { path, owner, uid });
+    }
+    Ok(file.take(KEY_FILE_BYTES_MAX))
 }
 
 /// The files of our own certificate, made if one is missing.
@@ -165,11 +251,50 @@ mod tests {
         };
         let error = Tls::load(&mixed, &[]).unwrap_err().to_string();
         assert!(error.contains("admin-cert.pem: "), "{error}");
+        assert!(mixed.check().is_err());
         let missing = Certificate::Files {
             certificate: one.path("nowhere.pem"),
             key: two.path("admin-key.pem"),
         };
         let error = Tls::load(&missing, &[]).unwrap_err().to_string();
         assert!(error.contains("nowhere.pem: "), "{error}");
+    }
+
+    #[test]
+    fn a_key_that_others_can_reach_is_refused_with_the_command_that_helps() {
+        let scratch = Scratch::new();
+        let directory = scratch.path("");
+        Tls::load(&Certificate::Own { directory }, &["localhost".to_owned()]).unwrap();
+        let key = scratch.path("admin-key.pem");
+        let files = Certificate::Files {
+            certificate: scratch.path("admin-cert.pem"),
+            key: key.clone(),
+        };
+        for (mode, is_good) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false)] {
+            fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(files.check().is_ok(), is_good, "{mode:04o}");
+            assert_eq!(Tls::load(&files, &[]).is_ok(), is_good, "{mode:04o}");
+        }
+        let error = files.check().unwrap_err().to_string();
+        assert!(
+            error.contains("mode 0604") && error.contains("run chmod 600 "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_key_of_a_third_user_and_what_is_no_file_are_refused() {
+        let scratch = Scratch::new();
+        let key = scratch.path("key.pem");
+        fs::write(&key, "").unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        if own == 0 {
+            std::os::unix::fs::chown(&key, Some(4711), None).unwrap();
+        }
+        let refused = open_private(&key, own + 1).err();
+        assert!(matches!(refused, Some(TlsError::KeyForeign { .. })));
+        let refused = open_private(&scratch.path(""), own).err();
+        assert!(matches!(refused, Some(TlsError::KeyNoFile { .. })));
     }
 }

@@ -82,14 +82,8 @@ impl Doors {
         let own = || Certificate::Own {
             directory: state.to_owned(),
         };
-        let certificate = match &admin.certificate {
-            _ if !admin.tls => None,
-            Some(files) => Some(Certificate::Files {
-                certificate: files.certificate.clone(),
-                key: files.key.clone(),
-            }),
-            None => Some(own()),
-        };
+        check_certificate(model)?;
+        let certificate = admin.tls.then(|| named_certificate(model).unwrap_or_else(own));
         Ok(Some(Self {
             listeners,
             settings: Settings {
@@ -130,6 +124,34 @@ impl Doors {
             _socket: self.socket,
         })
     }
+}
+
+/// Checks the certificate that the configuration names and its key, if they will be used.
+///
+/// # Errors
+///
+/// What would keep the administration from starting with them.
+pub(crate) fn check_certificate(model: &Model) -> Result<(), StartError> {
+    let admin = model.admin();
+    let is_used = admin.is_enabled && admin.tls && !admin.listen.is_empty();
+    let named = admin.certificate.as_ref().filter(|_| is_used);
+    let Some((named, certificate)) = named.zip(named_certificate(model)) else {
+        return Ok(());
+    };
+    certificate
+        .check()
+        .map_err(|source| StartError::AdminCertificate {
+            place: named.place.clone(),
+            source: Box::new(source),
+        })
+}
+
+fn named_certificate(model: &Model) -> Option<Certificate> {
+    let named = model.admin().certificate.as_ref()?;
+    Some(Certificate::Files {
+        certificate: named.certificate.clone(),
+        key: named.key.clone(),
+    })
 }
 
 /// The administration at work.

@@ -30,6 +30,14 @@ pub enum StartError {
         /// Why.
         source: admin::ListenError,
     },
+    /// The certificate of the administration, or its key, cannot be used.
+    #[error("{place}: {source}")]
+    AdminCertificate {
+        /// Where the certificate is named.
+        place: Place,
+        /// Why.
+        source: Box<admin::TlsError>,
+    },
     /// The administration cannot have its socket.
     #[error(transparent)]
     AdminSocket(#[from] admin::ListenError),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use config::{IscsiName, Model, Place, Warning, default_target_name};
 use confine::privileges::opening;
 
-use crate::administration::SocketPath;
+use crate::administration::{self, SocketPath};
 use crate::confinement::{self, Reach};
 use crate::locate::{Location, locate_all};
 use crate::logging::LogFilter;
@@ -168,6 +168,7 @@ fn read_file(path: &Path) -> Result<(Model, String), StartError> {
 pub fn check(args: &CheckArgs, environment: &Environment) -> Result<String, StartError> {
     let (model, _) = read_file(&args.file)?;
     Secrets::read(&model, environment.uid)?;
+    administration::check_certificate(&model)?;
     let locations = locate_all(&model)?;
     Reach::of(&model, Some(&args.file), None)?;
     Ok(report(&args.file, &model, &locations))
@@ -204,6 +205,8 @@ fn report(file: &Path, model: &Model, locations: &[Option<Location>]) -> String 
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use config::LogLevel;
 
     use super::*;
@@ -296,5 +299,23 @@ mod tests {
              D/t.toml: good: 1 target, 1 lun, 0 users, 0 groups\n"
         );
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_check_refuses_a_key_that_others_may_read() {
+        let scratch = Scratch::new();
+        let path = |name: &str| scratch.path().join(name);
+        let text = "[admin]\nlisten = [\"127.0.0.1:0\"]\ncertificate = \"c.pem\"\nkey = \"k.pem\"\n";
+        fs::write(path("t.toml"), text).unwrap();
+        fs::write(path("k.pem"), "").unwrap();
+        fs::set_permissions(path("k.pem"), fs::Permissions::from_mode(0o644)).unwrap();
+        let file = path("t.toml");
+        let error = check(&CheckArgs { file }, &environment(&scratch)).unwrap_err();
+        let error = error.to_string();
+        let error = error.replace(scratch.path().to_str().unwrap(), "D");
+        assert_eq!(
+            error,
+            "D/t.toml:3: admin.certificate: D/k.pem: the key has mode 0644, which lets others at it; run chmod 600 D/k.pem"
+        );
     }
 }
