@@ -1,6 +1,6 @@
-//! The certificate of the TCP listeners: one that is named, or one that is made at the first start.
+//! The certificate of the TCP listeners: one that is named, or one that is made here.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use rcgen::{CertificateParams, DnType, KeyPair};
 use rustls::ServerConfig;
+use rustls::client::verify_server_name;
 use rustls::pki_types::pem::{self, PemObject as _};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::ParsedCertificate;
 use sha2::{Digest as _, Sha256};
 
 use crate::random::hex;
@@ -192,12 +194,27 @@ fn open_private(path: &Path, uid: u32) -> Result<impl io::Read, TlsError> {
     Ok(file.take(KEY_FILE_BYTES_MAX))
 }
 
-/// The files of our own certificate, made if one is missing.
+/// The files of our own certificate, made if one is missing, and made again if it was made for
+/// other names: who reaches us by a name that it lacks could not trust it.
 fn own(directory: &Path, names: &[String]) -> Result<(PathBuf, PathBuf), TlsError> {
     let certificate = directory.join("admin-cert.pem");
     let key = directory.join("admin-key.pem");
     if certificate.exists() && key.exists() {
-        return Ok((certificate, key));
+        let lacks = lacks(&certificate, names);
+        let Some(name) = lacks else {
+            return Ok((certificate, key));
+        };
+        tracing::warn!(
+            certificate = %certificate.display(),
+            name,
+            "the certificate is made again, for it lacks a name of this server; whoever trusts the \
+             old one needs the new one"
+        );
+        // Until both are new, there is none: a new key with the old certificate would be no pair.
+        fs::remove_file(&certificate).map_err(|source| TlsError::File {
+            path: certificate.clone(),
+            source,
+        })?;
     }
     let mut parameters = CertificateParams::new(names)?;
     let own_name = &mut parameters.distinguished_name;
@@ -215,9 +232,21 @@ fn own(directory: &Path, names: &[String]) -> Result<(PathBuf, PathBuf), TlsErro
     Ok((certificate, key))
 }
 
+/// The first of these names that a certificate was not made for. What cannot be read lacks nothing:
+/// the error is for whoever uses it.
+fn lacks<'a>(certificate: &Path, names: &'a [String]) -> Option<&'a str> {
+    let certificate = CertificateDer::from_pem_file(certificate).ok()?;
+    let parsed = ParsedCertificate::try_from(&certificate).ok()?;
+    let lacks = |name: &str| {
+        // What is no name for a client is none to look for.
+        let name = ServerName::try_from(name);
+        name.is_ok_and(|name| verify_server_name(&parsed, &name).is_err())
+    };
+    names.iter().map(String::as_str).find(|name| lacks(name))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
@@ -236,6 +265,25 @@ mod tests {
         assert_eq!(first.fingerprint.len(), 64);
         let key = fs::metadata(scratch.path("admin-key.pem")).unwrap();
         assert_eq!(key.permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn our_own_certificate_is_made_again_for_a_name_that_it_lacks() {
+        let scratch = Scratch::new();
+        let own = Certificate::Own {
+            directory: scratch.path(""),
+        };
+        let load = |names: &[&str]| {
+            let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+            Tls::load(&own, &names).unwrap().fingerprint
+        };
+        let first = load(&["localhost", "192.0.2.1", "2001:db8::1"]);
+        assert_eq!(load(&["2001:db8::1", "localhost"]), first);
+        for name in ["vm", "a_b.example", "192.0.2.2", "2001:db8::2"] {
+            let again = load(&["localhost", name]);
+            assert_ne!(again, first, "{name}");
+            assert_eq!(load(&["localhost", name]), again, "{name}");
+        }
     }
 
     #[test]

@@ -185,10 +185,7 @@ impl Tokens {
         self.change(replace, |entries| {
             let place = entries.iter().position(|entry| entry.kept.name == name);
             let place = place.ok_or_else(|| {
-                Problem::new(
-                    ProblemKind::NotFound,
-                    format!("there is no token {name:?}"),
-                )
+                Problem::new(ProblemKind::NotFound, format!("there is no token {name:?}"))
             })?;
             Ok(entries.remove(place).holder())
         })

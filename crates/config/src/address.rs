@@ -133,7 +133,7 @@ fn parse_port(text: &str, port: &str) -> Result<u16, Rule> {
 }
 
 /// Whether `text` names a host, by name or by address, IPv6 without brackets.
-pub(crate) fn is_host(text: &str) -> bool {
+pub fn is_host(text: &str) -> bool {
     is_host_name(text) || text.parse::<IpAddr>().is_ok()
 }
 

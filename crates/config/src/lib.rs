@@ -37,7 +37,7 @@ mod value;
 mod warning;
 
 pub use access::{Authentication, Denial, Initiator, LunEntry, LunMap};
-pub use address::{Cidr, HostPort, ISCSI_PORT};
+pub use address::{Cidr, HostPort, ISCSI_PORT, is_host};
 pub use admin::{Admin, AdminListener, Certificate};
 pub use confine::{Account, Confine, Root};
 pub use diff::{Difference, Differences, InTarget, KeyChange, Renamed, diff, diff_with_secrets};

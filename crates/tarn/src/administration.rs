@@ -44,7 +44,8 @@ pub(crate) struct Doors {
 }
 
 impl Doors {
-    /// Binds all. Nobody is answered yet. `None` where the configuration wants none.
+    /// Binds all. Nobody is answered yet. `None` where the configuration wants none. `host` is the
+    /// name of the machine.
     ///
     /// # Errors
     ///
@@ -53,6 +54,7 @@ impl Doors {
         model: &Model,
         socket: &SocketPath,
         state: &Path,
+        host: &str,
         inherited: &Inherited,
     ) -> Result<Option<Self>, StartError> {
         let admin = model.admin();
@@ -83,12 +85,14 @@ impl Doors {
             directory: state.to_owned(),
         };
         check_certificate(model)?;
-        let certificate = admin.tls.then(|| named_certificate(model).unwrap_or_else(own));
+        let certificate = admin
+            .tls
+            .then(|| named_certificate(model).unwrap_or_else(own));
         Ok(Some(Self {
             listeners,
             settings: Settings {
                 state: state.to_owned(),
-                names: admin.names.clone(),
+                names: names(admin, host),
                 certificate,
             },
             socket,
@@ -124,6 +128,14 @@ impl Doors {
             _socket: self.socket,
         })
     }
+}
+
+/// Names by which browsers may reach the console, besides the addresses: those that are configured,
+/// else that of the machine, unless no certificate could bear it.
+fn names(admin: &config::Admin, host: &str) -> Vec<String> {
+    let machine = Some(host).filter(|host| admin.names.is_empty() && config::is_host(host));
+    let machine = machine.map(str::to_ascii_lowercase);
+    admin.names.iter().cloned().chain(machine).collect()
 }
 
 /// Checks the certificate that the configuration names and its key, if they will be used.
@@ -230,12 +242,43 @@ mod tests {
         let (first, second) = (scratch.path().join("a.sock"), scratch.path().join("b.sock"));
         let taken = admin::unix(&first).unwrap();
         let named = SocketPath::Named(first.clone());
-        assert!(Doors::open(&model(""), &named, scratch.path(), &Inherited::default()).is_err());
+        assert!(
+            Doors::open(
+                &model(""),
+                &named,
+                scratch.path(),
+                "vm",
+                &Inherited::default()
+            )
+            .is_err()
+        );
         let usual = SocketPath::FirstOf(vec![first, second.clone()]);
-        let doors = Doors::open(&model(""), &usual, scratch.path(), &Inherited::default()).unwrap();
+        let doors = Doors::open(
+            &model(""),
+            &usual,
+            scratch.path(),
+            "vm",
+            &Inherited::default(),
+        )
+        .unwrap();
         assert!(second.exists());
         drop((doors, taken));
         assert!(!second.exists());
+    }
+
+    #[test]
+    fn a_console_is_reached_by_the_name_of_the_machine_unless_names_are_given() {
+        let given = model("[admin]\nnames = [\"san.example\"]\n");
+        for (model, host, expected) in [
+            (&model(""), "VM", Some("vm")),
+            (&model(""), "", None),
+            (&model(""), "(none)", None),
+            (&given, "vm", Some("san.example")),
+        ] {
+            let names = names(model.admin(), host);
+            assert_eq!(names.first().map(String::as_str), expected, "{host}");
+            assert!(names.len() < 2, "{names:?}");
+        }
     }
 
     #[test]
@@ -247,6 +290,7 @@ mod tests {
             &off,
             &SocketPath::Named(path.clone()),
             scratch.path(),
+            "vm",
             &Inherited::default(),
         );
         assert!(doors.unwrap().is_none());

@@ -50,6 +50,8 @@ pub struct Prepared {
     pub flags: Flags,
     /// Where the socket of the administration may be.
     pub(crate) socket: SocketPath,
+    /// The name of the machine.
+    pub(crate) host: String,
 }
 
 /// Reads and checks everything that serving needs.
@@ -86,6 +88,7 @@ pub fn prepare(args: &ServeArgs, environment: &Environment) -> Result<Prepared, 
         is_other_user: uid != environment.uid,
         reach,
         flags: Flags::of(args),
+        host: environment.host.clone(),
     })
 }
 
@@ -305,7 +308,8 @@ mod tests {
     fn a_check_refuses_a_key_that_others_may_read() {
         let scratch = Scratch::new();
         let path = |name: &str| scratch.path().join(name);
-        let text = "[admin]\nlisten = [\"127.0.0.1:0\"]\ncertificate = \"c.pem\"\nkey = \"k.pem\"\n";
+        let text =
+            "[admin]\nlisten = [\"127.0.0.1:0\"]\ncertificate = \"c.pem\"\nkey = \"k.pem\"\n";
         fs::write(path("t.toml"), text).unwrap();
         fs::write(path("k.pem"), "").unwrap();
         fs::set_permissions(path("k.pem"), fs::Permissions::from_mode(0o644)).unwrap();

@@ -37,7 +37,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited) -> anyhow::Result<
     raise_descriptor_limit();
     let (doors, (running, listeners)) = opening(|| {
         let (model, state) = (&prepared.model, prepared.state.directory());
-        let doors = Doors::open(model, &prepared.socket, state, &inherited)?;
+        let doors = Doors::open(model, &prepared.socket, state, &prepared.host, &inherited)?;
         Ok::<_, StartError>((doors, open(&prepared, &inherited)?))
     })?;
     tell_unused(&inherited, &prepared.model);

@@ -514,7 +514,9 @@ pub(crate) const SECTION_ADMIN: SectionKeys = SectionKeys {
         key(
             "certificate",
             PATH,
-            Fallback::Words("made at the first start, signed by itself"),
+            Fallback::Words(
+                "made at the first start and again when it lacks a name, signed by itself",
+            ),
             "Certificate in PEM, with those that lead to its root. A relative path is taken from the directory of the file.",
             "who has certificates",
         ),
