@@ -125,7 +125,7 @@ function sessions(context) {
   if (!session) throw missing(`session ${id}`);
   if (request.method === "GET") return { body: load.view(session) };
   load.end([session.id]);
-  world.note("warning", "session-ended", `session ${id} of ${session.initiator} was ended by an administrator`, { initiator: session.initiator, target: session.target });
+  world.note("info", "session-ended", `session ${id} of ${session.initiator} was ended by an administrator`, { initiator: session.initiator, target: session.target });
   return { status: 204 };
 }
 

@@ -35,9 +35,8 @@ const world = {
     for (const stream of this.streams) stream.write(`event: event\ndata: ${JSON.stringify(event)}\n\n`);
   },
 };
-world.note("info", "started", "tarn 0.1.0 serves on 3 portals");
 for (const { initiator, address, target } of load.sessions) {
-  world.note("info", "session-begun", `${initiator} from ${address} logged in to ${target}`, { initiator, target });
+  world.note("info", "session-began", `${initiator} from ${address} logged in to ${target}`, { initiator, target });
 }
 if (!flags.empty) {
   world.note("warning", "login-failed", "192.0.2.77: CHAP of user bob failed", { initiator: "iqn.1993-08.org.debian:01:test" });

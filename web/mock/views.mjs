@@ -45,8 +45,8 @@ export function findings(model) {
   const open = model.target.filter((target) => !target.auth?.length && (target.portals ?? []).includes("0.0.0.0:3260"));
   return [
     ...open.map(({ name }) => ({
-      severity: "warning", code: "no-auth", subject: name, message: "listens on 0.0.0.0:3260 and asks nobody who he is",
-      remedy: "give the target auth = [...] with CHAP users, or bind it to a private address",
+      severity: "warning", code: "config", subject: "", message: `target ${name} is open without CHAP to everyone who reaches 0.0.0.0:3260`,
+      remedy: "change the configuration, if it is not meant",
     })),
     ...model.lun.filter(({ store }) => store.includes("writethrough")).map(({ id }) => ({
       severity: "info", code: "write-cache", subject: id, message: "cache=writethrough: each write waits for the disk, 2.2 ms at the median",

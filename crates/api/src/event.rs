@@ -12,8 +12,9 @@ pub struct Event {
     pub at_ms: u64,
     /// How bad.
     pub severity: Severity,
-    /// As `session-begun`, `session-ended`, `login-failed`, `config-applied`, `lun-resized`,
-    /// `store-failed`, `slow-command`, `command-hangs`, `slow-send`.
+    /// Of initiators `session-began`, `session-ended`, `login-failed`, `slow-command`,
+    /// `command-hangs`, `slow-send`; of units `lun-resized`, `store-stuck`, `state-not-kept`; of
+    /// administrators `config-applied`, `admin-change`, `admin-read`, `admin-refused`.
     pub kind: String,
     /// One line for people.
     pub message: String,
@@ -96,7 +97,11 @@ pub enum Severity {
 pub struct Finding {
     /// How bad.
     pub severity: Severity,
-    /// As `no-auth`, `write-cache`, `socket-buffers`; stable, for scripts.
+    /// Stable, for scripts. Of the service `flush-failed`, `config`, `cores-busy`, `one-session`,
+    /// `core-busy`, `buffers-short`, `window-full`, `write-cache`, `descriptors`,
+    /// `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
+    /// `unanswered`, `retransmissions`, `receive-window`, `send-buffer`; of space `file-system`,
+    /// `space`.
     pub code: String,
     /// What it is about: an id, a name, an address; empty for the whole daemon.
     pub subject: String,

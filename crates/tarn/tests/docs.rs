@@ -83,3 +83,70 @@ fn links_of_the_front_door_lead_somewhere() {
         }
     }
 }
+
+fn read(path: &str) -> String {
+    fs::read_to_string(project(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Words of small letters and dashes between these marks.
+fn words(text: &str, mark: char) -> BTreeSet<&str> {
+    let is_kind = |word: &&str| {
+        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
+        word.len() > 2 && word.bytes().all(is_plain)
+    };
+    text.split(mark).filter(is_kind).collect()
+}
+
+/// The words in the comment of a field of `api::event`.
+fn told_of<'a>(events: &'a str, field: &str) -> BTreeSet<&'a str> {
+    let before = events.split(field).next().unwrap();
+    let lines = before.lines().rev();
+    let comment = lines.take_while(|line| line.trim().starts_with("///"));
+    comment.flat_map(|line| words(line, '`')).collect()
+}
+
+#[test]
+fn the_kinds_of_events_are_told_as_they_are_emitted() {
+    let (events, api) = (read("crates/api/src/event.rs"), read("docs/API.md"));
+    let told = told_of(&events, "    pub kind: String");
+    let emitted = [
+        read("crates/tarn/src/daemon/events.rs"),
+        read("crates/admin/src/audit.rs"),
+    ];
+    let emitted = emitted.map(|text| text.split("#[cfg(test)]").next().unwrap().to_owned());
+    let mut emitted: BTreeSet<&str> = emitted
+        .iter()
+        .flat_map(|text| words(text, '"'))
+        .filter(|word| word.contains('-'))
+        .collect();
+    emitted.insert("config-applied");
+    assert_eq!(told, emitted);
+    assert!(told.is_subset(&words(&api, '`')), "docs/API.md");
+    for mock in ["web/mock/server.mjs", "web/mock/routes.mjs"] {
+        for call in read(mock).split(".note(\"").skip(1) {
+            let kind = call.split('"').nth(2).unwrap();
+            assert!(told.contains(kind), "{mock}: {kind}");
+        }
+    }
+}
+
+#[test]
+fn the_codes_of_findings_are_told_as_they_are_emitted() {
+    let events = read("crates/api/src/event.rs");
+    let told = told_of(&events, "    pub code: String");
+    let rules = ["network", "service", "space"];
+    let rules = rules.map(|name| read(&format!("crates/tarn/src/daemon/doctor/{name}.rs")));
+    let emitted: BTreeSet<&str> = rules.iter().flat_map(|text| words(text, '"')).collect();
+    for code in &told {
+        assert!(
+            emitted.contains(code),
+            "{code} is told, and no rule gives it"
+        );
+    }
+    for fixture in ["web/mock/views.mjs", "crates/tree/src/testing.rs"] {
+        for rest in read(fixture).split("code: \"").skip(1) {
+            let code = rest.split('"').next().unwrap();
+            assert!(told.contains(code), "{fixture}: {code}");
+        }
+    }
+}

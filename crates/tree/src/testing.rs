@@ -101,10 +101,10 @@ impl View for Fixed {
             sessions: 1,
             findings: vec![Finding {
                 severity: Severity::Warning,
-                code: "no-auth".to_owned(),
-                subject: IQN.to_owned(),
-                message: "everyone may log in".to_owned(),
-                remedy: "add users".to_owned(),
+                code: "write-cache".to_owned(),
+                subject: "disk0".to_owned(),
+                message: "each write waits for the disk".to_owned(),
+                remedy: "take cache=writeback".to_owned(),
             }],
         })
     }

@@ -74,7 +74,7 @@ fn values_are_one_line_and_lists_a_line_each() {
         ("config", "# nothing\n"),
         (
             "findings",
-            "no-auth iqn.2026-11.example.tarn:a: everyone may log in; add users\n",
+            "write-cache disk0: each write waits for the disk; take cache=writeback\n",
         ),
         ("last_error", "the last\n"),
         ("luns/disk0/size", "1048576\n"),
