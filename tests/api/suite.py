@@ -6,6 +6,7 @@ is answered and bounded, while disks are served.
 """
 import collections
 import contextlib
+import http.client
 import json
 import os
 import pathlib
@@ -357,6 +358,8 @@ def guesses_are_limited():
         check(statuses[429] > 0 and set(statuses) == {401, 429}, f"{statuses}")
         other = Api(address=("127.0.0.2", tarn.port2), plain=True, token=right, source="127.0.0.2")
         equal(other.ask("GET", "status").status, 200, "another address")
+        login = tarn.remote().ask("POST", "login", {"token": right})
+        equal(login.status, 200, "a login with a right token from the address of the guesses, as behind a proxy")
         measured(f"{statuses[401]} guesses were looked at")
 
 
@@ -372,6 +375,15 @@ def a_revoked_token_is_nothing():
         began = time.monotonic()
         for _ in stream:
             check(time.monotonic() - began < 20, "the stream goes on")
+        # A console login of it is not revived by another token of that name.
+        def login(token):
+            return tarn.remote().ask("POST", "login", {"token": token}).headers["Set-Cookie"].split(";")[0]
+        old = login(tarn.api().post("tokens", {"name": "a", "role": "viewer"})["token"])
+        equal(tarn.remote().ask("GET", "status", Cookie=old).status, 200, "a console login")
+        tarn.api().delete("tokens/a")
+        new = login(tarn.api().post("tokens", {"name": "a", "role": "viewer"})["token"])
+        refused(401, "unauthorized", tarn.remote().ask, "GET", "status", Cookie=old)
+        equal(tarn.remote().ask("GET", "status", Cookie=new).status, 200, "a console login by the new token")
 
 
 @test
@@ -386,6 +398,11 @@ def tls_has_a_certificate_of_its_own():
         with socket.create_connection(("127.0.0.1", tarn.port2), 10) as plain, \
                 context.wrap_socket(plain, server_hostname="localhost") as wrapped:
             check(wrapped.version() in ("TLSv1.2", "TLSv1.3"), wrapped.version())
+        machine = socket.gethostname()
+        with socket.create_connection(("127.0.0.1", tarn.port2), 10) as plain, \
+                context.wrap_socket(plain, server_hostname=machine) as wrapped:
+            wrapped.sendall(f"GET /healthz HTTP/1.1\r\nHost: {machine}:{tarn.port2}\r\n\r\n".encode())
+            check(wrapped.recv(4096).startswith(b"HTTP/1.1 200 "), "no answer by the name of the machine")
         with socket.create_connection(("127.0.0.1", tarn.port2), 10) as plain:
             plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
             check(b"200" not in plain.recv(4096), "an answer without TLS")
@@ -428,6 +445,24 @@ def what_administrators_do_is_noted():
         check(any(event["kind"] == "config-applied" and event["author"] == f"uid {os.getuid()}" for event in events), f"{events}")
         check(any(event.get("author", "").startswith("viewer") for event in events), f"{events}")
         check("viewer-0" in tarn.log(), "the log does not tell of the refusal")
+
+
+@test
+def nobody_unknown_washes_the_events_away():
+    """Logins that make no sense are refusals, and a few of them events; one that succeeds has its author."""
+    with Daemon() as tarn:
+        tarn.api().put("groups/g", {"id": "g", "initiators": ["iqn.2026-11.example:*"]})
+        with tarn.remote() as nobody:
+            for _ in range(1000):
+                refused(415, "unsupported-media-type", nobody.ask, "POST", "login", b"{}", Content_Type="text/plain")
+        tarn.remote().good("POST", "login", {"token": tarn.token("viewer")})
+        events = tarn.api().get("events?after=0&most=1000")
+        check(any(event["kind"] == "config-applied" for event in events), "the change is gone")
+        refusals = [event for event in events if event["kind"] == "admin-refused"]
+        check(0 < len(refusals) < 100, f"{len(refusals)} refusals")
+        changes = [event for event in events if event["kind"] == "admin-change"]
+        equal([event for event in changes if "author" not in event], [], "changes without an author")
+        equal([event["author"] for event in changes if "/login" in event["message"]], ["viewer-0"], "logins")
 
 
 @test
@@ -593,6 +628,44 @@ def connections_and_streams_are_bounded():
         for one in idle:
             one.close()
         wait_for(lambda: answered(api), 60, "an answer afterwards")
+
+
+@test(limit_s=120)
+def who_has_proved_nothing_takes_nothing_from_administrators():
+    """100 connections that ask /readyz without end, then 300 logins whose body never comes: root is answered at the socket, and over
+    TCP who has a token; what is done is noted."""
+    with Daemon() as tarn, tarn.remote("viewer") as known:
+        equal(known.ask("GET", "status").status, 200, "over TCP")
+        stop, statuses = threading.Event(), collections.Counter()
+
+        def ask():
+            with contextlib.suppress(OSError, http.client.HTTPException), tarn.remote() as nobody:
+                while not stop.is_set():
+                    statuses[nobody.ask("GET", "/readyz").status] += 1
+        threads = [threading.Thread(target=ask) for _ in range(100)]
+        for one in threads:
+            one.start()
+        try:
+            for _ in range(60):
+                tarn.api().get("luns")
+            tarn.api().put("groups/g", {"id": "g", "initiators": ["iqn.2026-11.example:*"]})
+        finally:
+            stop.set()
+            for one in threads:
+                one.join()
+        equal(set(statuses), {200}, "answers to /readyz")
+        events = tarn.api().get("events?after=0&most=1000")
+        check(any(event["kind"] == "admin-change" and "groups/g" in event["message"] for event in events), f"{events}")
+        head = f"POST /api/v1/login HTTP/1.1\r\nHost: 127.0.0.1:{tarn.port2}\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+        with contextlib.ExitStack() as silent:
+            for _ in range(300):
+                one = silent.enter_context(socket.create_connection(("127.0.0.1", tarn.port2), 10))
+                with contextlib.suppress(OSError):
+                    one.sendall(head.encode())
+            tarn.api().get("status")
+            equal(known.ask("GET", "status").status, 200, "who was known before")
+            equal(tarn.remote("viewer").ask("GET", "status").status, 200, "who comes with a token")
+        measured(f"{statuses[200]} answers to /readyz")
 
 
 def answered(api):
