@@ -154,7 +154,7 @@ pub(crate) fn check_certificate(model: &Model) -> Result<(), StartError> {
         .check()
         .map_err(|source| StartError::AdminCertificate {
             place: named.place.clone(),
-            source,
+            source: Box::new(source),
         })
 }
 

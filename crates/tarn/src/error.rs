@@ -36,7 +36,7 @@ pub enum StartError {
         /// Where the certificate is named.
         place: Place,
         /// Why.
-        source: admin::TlsError,
+        source: Box<admin::TlsError>,
     },
     /// The administration cannot have its socket.
     #[error(transparent)]

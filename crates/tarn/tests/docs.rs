@@ -100,7 +100,7 @@ fn words(text: &str, mark: char) -> BTreeSet<&str> {
 /// The words in the comment of a field of `api::event`.
 fn told_of<'a>(events: &'a str, field: &str) -> BTreeSet<&'a str> {
     let before = events.split(field).next().unwrap();
-    let lines = before.lines().rev().skip(1);
+    let lines = before.lines().rev();
     let comment = lines.take_while(|line| line.trim().starts_with("///"));
     comment.flat_map(|line| words(line, '`')).collect()
 }
