@@ -654,6 +654,83 @@ def chap_refuses_a_reflected_challenge():
                 pass
 
 
+# How logins end.
+
+def login_failures(tarn):
+    return {one["cause"]: one["count"] for one in tarn.api().get("stats")["logins"]["failed"]}
+
+
+def told_failures(tarn):
+    return [event for event in tarn.api().get("events?after=0&most=1000") if event["kind"] == "login-failed"]
+
+
+def fails(attempt):
+    try:
+        attempt()
+    except (iscsi.LoginError, iscsi.Closed):
+        return
+    raise harness.Failure("the login worked")
+
+
+def silence(tarn):
+    connection = iscsi.Connection(tarn.port)
+    check(connection.closed_within(6), "a silent connection is still open")
+    raise iscsi.Closed
+
+
+def noise(tarn):
+    connection = iscsi.Connection(tarn.port)
+    connection.send(iscsi.Pdu(iscsi.NOP_OUT | iscsi.IMMEDIATE, 0x80, itt=1, ttt=iscsi.NO_TAG))
+    connection.recv()
+
+
+def half_a_login(tarn):
+    session = iscsi.Session(tarn.port, IQN + "-chap", login=False)
+    session._exchange(session.connection, 0, 0, False, session.names() + [("AuthMethod", "CHAP")])
+    session.close()
+    raise iscsi.Closed
+
+
+@test
+def every_failed_login_is_counted_and_told_with_its_cause():
+    """Wherever a login fails, one counter grows by one, one event and one line of the log say why; it is no success."""
+    with serve() as tarn, login(tarn) as session:
+        first = tarn.api().get("stats")["logins"]["succeeded"]
+        ends = {
+            "too-many-connections": lambda: session.add_connection(1),
+            "session-does-not-exist": lambda: iscsi.Session(tarn.port, IQN, tsih=0x7FFF),
+            "not-found": lambda: iscsi.Session(tarn.port, IQN + "-none"),
+            "authentication-failure": lambda: iscsi.Session(tarn.port, IQN + "-chap"),
+            "no-login": lambda: noise(tarn),
+            "abandoned": lambda: half_a_login(tarn),
+            "timeout": lambda: silence(tarn),
+        }
+        for cause, attempt in ends.items():
+            fails(attempt)
+            wait_for(lambda: cause in login_failures(tarn), 5, f"a login is counted as {cause}")
+        equal(login_failures(tarn), dict.fromkeys(ends, 1), "failed logins")
+        events = told_failures(tarn)
+        equal([event["message"].rpartition("(")[2] for event in events], [f"{cause})" for cause in ends], "causes of events")
+        equal(events[2]["target"], IQN + "-none", "the target of an event")
+        equal(tarn.log().count("login failed"), len(ends), "lines of the log")
+        equal(tarn.api().get("stats")["logins"]["succeeded"], first, "logins that succeeded")
+        with login(tarn):
+            equal(tarn.api().get("stats")["logins"]["succeeded"], first + 1, "logins that succeeded")
+
+
+@test
+def a_flood_of_failed_logins_is_counted_and_not_told():
+    """Of very many that fail a few are events and lines of the log; the counter has them all."""
+    with serve() as tarn:
+        for _ in range(300):
+            fails(lambda: iscsi.Session(tarn.port, IQN + "-none"))
+        equal(login_failures(tarn), {"not-found": 300}, "failed logins")
+        told = len(told_failures(tarn))
+        check(16 <= told < 150, f"{told} events")
+        equal(tarn.log().count("login failed"), told, "lines of the log")
+        measured(f"{told} events of 300 failed logins")
+
+
 # Reservations and saved state.
 
 def pr_out(action, key=0, new_key=0, scope_type=0, aptpl=False):

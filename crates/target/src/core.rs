@@ -18,6 +18,7 @@ use crate::front::Front;
 use crate::grant::Leaving;
 use crate::handle::Receipt;
 use crate::letter::{Letter, Ticket};
+use crate::logins::LoginLog;
 use crate::plan::Settings;
 use crate::running::{Request, Running, Wait};
 use crate::session::{Connection, SessionEntry};
@@ -79,6 +80,7 @@ pub(crate) struct Core {
     /// The sessions' windows are kept small because memory is short.
     pub(crate) is_short_of_memory: bool,
     pub(crate) tally: Tally,
+    pub(crate) login_log: LoginLog,
     pub(crate) watcher: Arc<dyn Watcher>,
     pub(crate) traces: Vec<Arc<Trace>>,
     /// Accepts and logs in; one core has it.

@@ -5,12 +5,11 @@
 //! with one reading of the clock for all of them. So a latency is the time from the turn in which the
 //! command was received to the moment its answer was given to the kernel.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use iscsi::pdu::LoginStatus;
 use iscsi::target::TaskId;
 use reactor::cores;
 use scsi::{Lun, Status};
@@ -259,43 +258,6 @@ impl Account {
         since: Duration::ZERO,
         cdb: [0; 16],
     };
-}
-
-/// Logins since the plane began.
-#[derive(Clone, Debug, Default)]
-pub struct LoginCounts {
-    /// Connections that were accepted.
-    pub accepted: u64,
-    /// Logins that found or made their session.
-    pub succeeded: u64,
-    /// Logins that failed, by cause.
-    pub failed: BTreeMap<&'static str, u64>,
-}
-
-/// The cause of a failed login, as it is counted; `None` is a connection that ended without a word.
-pub(crate) const fn login_cause(status: Option<LoginStatus>) -> &'static str {
-    match status {
-        None => "no-login",
-        Some(LoginStatus::AuthenticationFailure) => "authentication-failure",
-        Some(LoginStatus::AuthorizationFailure) => "authorization-failure",
-        Some(LoginStatus::NotFound | LoginStatus::TargetRemoved) => "not-found",
-        Some(LoginStatus::OutOfResources) => "out-of-resources",
-        Some(LoginStatus::TooManyConnections) => "too-many-connections",
-        Some(LoginStatus::SessionDoesNotExist | LoginStatus::CannotIncludeInSession) => {
-            "session-does-not-exist"
-        }
-        Some(LoginStatus::TargetError | LoginStatus::ServiceUnavailable) => "target-error",
-        Some(
-            LoginStatus::Success
-            | LoginStatus::TargetMovedTemporarily
-            | LoginStatus::TargetMovedPermanently
-            | LoginStatus::InitiatorError
-            | LoginStatus::UnsupportedVersion
-            | LoginStatus::MissingParameter
-            | LoginStatus::SessionTypeNotSupported
-            | LoginStatus::InvalidRequestDuringLogin,
-        ) => "initiator-error",
-    }
 }
 
 /// The series of one core, and what is yet to be counted.

@@ -7,13 +7,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use iscsi::discovery::{TargetRecord, TextRecords};
 use iscsi::framing::PduBuffer;
 use iscsi::limits::LOGIN_SEGMENT_MAX_BYTES;
-use iscsi::login::{LoginAction, LoginTarget, NegotiatedLogin, RANDOM_BYTES};
+use iscsi::login::{LoginAction, LoginTarget, LoginViolation, NegotiatedLogin, RANDOM_BYTES};
 use iscsi::pdu::{Isid, LoginStatus};
 use memory::Message;
 use reactor::net::{self, KeepAlive};
@@ -23,17 +23,16 @@ use scsi::reservation::canonical_transport_id;
 use slab::Slab;
 
 use crate::core::Core;
-use crate::counters::{LoginCounts, login_cause};
 use crate::directory::{Decision, Directory, NexusKey};
 use crate::handle::Access;
 use crate::letter::{Adoption, Entry, Letter};
+use crate::logins::LoginFailure;
 use crate::plan::{Settings, TargetIndex, TargetPlan};
 use crate::plane::StartError;
 use crate::policy::{Asker, Policy};
 use crate::session::SessionProfile;
 use crate::token::Purpose;
 use crate::trace::Taps;
-use crate::watcher::Happening;
 
 /// Probes of the kernel, for peers that vanish without a word while nothing is asked of them.
 ///
@@ -88,6 +87,13 @@ struct Login {
     negotiated: Option<Box<NegotiatedLogin>>,
 }
 
+impl Login {
+    /// Nobody has put an end to it yet.
+    const fn is_under_way(&self) -> bool {
+        !self.is_closing && !self.close_when_sent
+    }
+}
+
 /// What the front desk keeps.
 #[derive(Debug)]
 pub(crate) struct Front {
@@ -105,7 +111,6 @@ pub(crate) struct Front {
     is_open: bool,
     /// Portals to try again, since when.
     retry_at: Option<Duration>,
-    counts: Arc<Mutex<LoginCounts>>,
 }
 
 impl Front {
@@ -113,7 +118,6 @@ impl Front {
         policy: Arc<dyn Policy>,
         targets: Vec<TargetPlan>,
         portals: Vec<Listener>,
-        counts: Arc<Mutex<LoginCounts>>,
         settings: &Settings,
         cores: usize,
     ) -> Result<Self, StartError> {
@@ -132,17 +136,7 @@ impl Front {
             login_timeout: settings.login_timeout,
             is_open: false,
             retry_at: None,
-            counts,
         })
-    }
-
-    /// Counts; whoever panicked while it held the lock has added or not.
-    fn count(&self, change: impl FnOnce(&mut LoginCounts)) {
-        change(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    fn count_failure(&self, status: Option<LoginStatus>) {
-        self.count(|counts| *counts.failed.entry(login_cause(status)).or_default() += 1);
     }
 
     /// What follows connections that have not finished their login.
@@ -329,7 +323,7 @@ impl Core {
         match result {
             // One that came while its portal was being closed came too late.
             Ok((fd, peer)) if front.is_open && front.portals[portal].is_some() => {
-                front.count(|counts| counts.accepted += 1);
+                self.login_log.accept();
                 self.begin_login(fd, peer);
                 self.accept(portal);
             }
@@ -383,8 +377,8 @@ impl Core {
         if front.logins.len() > front.logins_max
             && let Some(oldest) = front.oldest.pop_front()
         {
-            tracing::debug!("too many unfinished logins, the oldest is ended");
-            self.close_login(oldest);
+            let limit = front.logins_max;
+            self.end_login(oldest, &LoginFailure::Displaced { limit });
         }
         self.receive_login(key);
     }
@@ -416,7 +410,7 @@ impl Core {
                 login.buffer.push(&received.chunk[..received.len]);
                 self.advance_login(key);
             }
-            Ok(_) | Err(_) => self.close_login(key),
+            Ok(_) | Err(_) => self.lose_login(key),
         }
     }
 
@@ -444,8 +438,7 @@ impl Core {
                     return;
                 }
                 Err(error) => {
-                    tracing::debug!(peer = %login.peer, %error, "login ended");
-                    self.close_login(key);
+                    self.end_login(key, &error.into());
                     return;
                 }
             }
@@ -488,26 +481,18 @@ impl Core {
                                 .machine
                                 .authorize_reply(Ok::<_, LoginStatus>(authorization.policy));
                         }
-                        Err(status) => {
-                            let peer = login.peer;
-                            tracing::info!(initiator_name, target_name, %peer, ?status, "login refused");
-                            login.machine.authorize_reply(Err(status));
-                        }
+                        Err(status) => login.machine.authorize_reply(Err(status)),
                     }
                 }
                 LoginAction::Admit(negotiated) => login.negotiated = Some(negotiated),
                 // Said only after an admission, which happens on the core of the session.
                 LoginAction::Complete(_) => debug_assert!(false, "complete before admitted"),
                 LoginAction::Close(violation) => {
-                    tracing::info!(peer = %login.peer, %violation, "login failed");
                     login.close_when_sent = true;
-                    let peer = login.peer;
-                    front.count_failure(violation.status());
-                    self.watcher.hear(&Happening::LoginFailed {
-                        peer,
-                        cause: login_cause(violation.status()),
-                        reason: &violation.to_string(),
-                    });
+                    let whose = (login.peer, &login.machine);
+                    let now = self.reactor.now();
+                    self.login_log
+                        .fail(&*self.watcher, now, whose, &violation.into());
                 }
             }
         }
@@ -546,7 +531,7 @@ impl Core {
         };
         login.is_sending = false;
         if result.is_err() || login.is_closing {
-            self.close_login(key);
+            self.lose_login(key);
             return;
         }
         self.send_login(key);
@@ -626,7 +611,6 @@ impl Core {
         let Some(login) = front.logins.get_mut(key) else {
             return;
         };
-        tracing::info!(peer = %login.peer, ?status, "login refused");
         login.machine.admit_reply(Err(status));
         self.act_on_login(key);
     }
@@ -643,18 +627,13 @@ impl Core {
             }
             Decision::EndFirst { core, tsih } => self.post(core, Letter::EndSession { tsih }),
             Decision::Wait => {}
-            Decision::Refuse(status, mut waiting) => {
-                front.count_failure(Some(status));
-                waiting.machine.admit_reply(Err(status));
-                crate::sessions::answer_and_close(waiting.fd, waiting.machine, waiting.taps);
+            Decision::Refuse(status, waiting) => {
+                self.turn_away(waiting.fd, waiting.machine, waiting.taps, status);
             }
         }
     }
 
     fn send_away(&mut self, core: usize, waiting: Waiting, entry: Entry) {
-        if let Some(front) = &self.front {
-            front.count(|counts| counts.succeeded += 1);
-        }
         let Waiting {
             fd,
             machine,
@@ -689,13 +668,7 @@ impl Core {
             };
             match granted {
                 Ok(_) => self.admit(Some(key.clone()), login),
-                Err(status) => {
-                    if let Some(front) = &self.front {
-                        front.count_failure(Some(status));
-                    }
-                    login.machine.admit_reply(Err(status));
-                    crate::sessions::answer_and_close(login.fd, login.machine, login.taps);
-                }
+                Err(status) => self.turn_away(login.fd, login.machine, login.taps, status),
             }
         }
     }
@@ -720,9 +693,33 @@ impl Core {
             .iter()
             .filter(|(_, login)| !login.is_closing && is_late(login));
         for key in late.map(|(key, _)| key).collect::<Vec<_>>() {
-            tracing::debug!("a login took too long");
+            self.end_login(key, &LoginViolation::DeadlinePassed.into());
+        }
+    }
+
+    /// The connection of a login is gone. One that ends before it says who it is was none: ports
+    /// are tried like that, to see whether somebody listens.
+    fn lose_login(&mut self, key: usize) {
+        let front = self.front.as_ref();
+        let login = front.and_then(|front| front.logins.get(key));
+        if login.is_some_and(|login| login.machine.initiator_name().is_some()) {
+            self.end_login(key, &LoginFailure::Abandoned);
+        } else {
             self.close_login(key);
         }
+    }
+
+    /// Ends a login from outside, without a word to its initiator.
+    fn end_login(&mut self, key: usize, failure: &LoginFailure) {
+        if let Some(front) = &self.front
+            && let Some(login) = front.logins.get(key)
+            && login.is_under_way()
+        {
+            let whose = (login.peer, &login.machine);
+            let now = self.reactor.now();
+            self.login_log.fail(&*self.watcher, now, whose, failure);
+        }
+        self.close_login(key);
     }
 
     fn close_login(&mut self, key: usize) {

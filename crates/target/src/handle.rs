@@ -13,8 +13,9 @@ use reactor::mail::Post;
 use scsi::Profile;
 
 use crate::FRONT_CORE;
-use crate::counters::{CoreCounters, CoreCounts, LoginCounts};
+use crate::counters::{CoreCounters, CoreCounts};
 use crate::letter::Letter;
+use crate::logins::LoginCounts;
 use crate::plan::{PortalIndex, TargetIndex, TargetPlan, UnitIndex, UnitPlan};
 use crate::plane::StartError;
 use crate::policy::{Policy, VisibleLun, VisibleTarget};

@@ -16,8 +16,9 @@
 //! | `front` | accepting and login, on one core |
 //! | `directory` | which session is where |
 //! | `counters` | what is counted |
-//! | `life`, `slow` | what a command waits for, which of them are told of |
+//! | `logins` | how logins end |
 //! | `bucket` | how much is told of what may happen very often |
+//! | `life`, `slow` | what a command waits for, which of them are told of |
 //! | `watcher` | what an administrator hears of |
 //! | `handle` | what an administrator may change, and waits for |
 //! | `trace` | what goes over connections, for those who look for a fault |
@@ -40,6 +41,7 @@ mod handle;
 mod letter;
 mod life;
 mod link;
+mod logins;
 mod owner;
 mod plan;
 mod plane;
@@ -56,10 +58,11 @@ mod unit;
 mod watcher;
 
 pub use counters::{
-    CommandKind, CoreCounts, KindCounts, LATENCY_BUCKETS, LoginCounts, SeriesCounts, latency_bucket,
+    CommandKind, CoreCounts, KindCounts, LATENCY_BUCKETS, SeriesCounts, latency_bucket,
 };
 pub use handle::{Access, Grant, Handle, NoAnswer};
 pub use life::{Phase, PhaseTime};
+pub use logins::{FailedLogin, LoginCause, LoginCounts};
 pub use plan::{
     Coalescing, Keeper, Plan, PortPlan, PortalIndex, Settings, TargetIndex, TargetPlan, UnitIndex,
     UnitPlan,

@@ -11,10 +11,11 @@ use reactor::{Listener, Reactor, SetupError, TurnError, cores};
 use slab::Slab;
 
 use crate::core::Core;
-use crate::counters::{CoreCounters, LoginCounts, Tally};
+use crate::counters::{CoreCounters, Tally};
 use crate::front::Front;
 use crate::handle::Handle;
 use crate::letter::Letter;
+use crate::logins::{LoginCounts, LoginLog};
 use crate::plan::{Plan, Settings, TargetPlan, UnitIndex, UnitPlan};
 use crate::policy::Policy;
 use crate::slow::SlowLimit;
@@ -72,7 +73,6 @@ struct FrontParts {
     policy: Arc<dyn Policy>,
     targets: Vec<TargetPlan>,
     portals: Vec<Listener>,
-    counts: Arc<Mutex<LoginCounts>>,
 }
 
 /// What the cores are made from; every thread has a share.
@@ -81,6 +81,7 @@ struct Parts {
     settings: Settings,
     units: Vec<(UnitIndex, UnitPlan)>,
     counters: Vec<Arc<CoreCounters>>,
+    logins: Arc<Mutex<LoginCounts>>,
     slow: Arc<SlowLimit>,
     watcher: Arc<dyn Watcher>,
     posts: Vec<Post<Letter>>,
@@ -113,15 +114,15 @@ impl DataPlane {
             policy,
             targets,
             portals,
-            counts: Arc::default(),
         };
         let counters: Vec<Arc<CoreCounters>> = posts.iter().map(|_| Arc::default()).collect();
+        let logins = Arc::default();
         let slow = Arc::new(SlowLimit::new(settings.slow_command));
         let handle = Handle::new(
             posts.clone(),
             counters.clone(),
             Arc::clone(&slow),
-            Arc::clone(&front.counts),
+            Arc::clone(&logins),
             settings.abort_timeout,
             units.len(),
             front.portals.len(),
@@ -130,6 +131,7 @@ impl DataPlane {
             settings,
             units: (0..).map(UnitIndex).zip(units).collect(),
             counters,
+            logins,
             slow,
             watcher,
             posts: posts.clone(),
@@ -252,7 +254,6 @@ impl Core {
                     front.policy,
                     front.targets,
                     front.portals,
-                    front.counts,
                     &settings,
                     core_count,
                 )
@@ -289,6 +290,7 @@ impl Core {
             starved_sessions: Vec::new(),
             is_short_of_memory: false,
             tally,
+            login_log: LoginLog::new(Arc::clone(&parts.logins)),
             watcher: Arc::clone(&parts.watcher),
             traces: Vec::new(),
             front,

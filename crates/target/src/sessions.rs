@@ -1,5 +1,6 @@
 //! Sessions on their core: from the end of a login to the last task.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use crate::core::Core;
 use crate::counters::NO_SERIES;
 use crate::directory::Placement;
 use crate::letter::{Adoption, Entry, Letter};
+use crate::logins::LoginFailure;
 use crate::running::{Request, Then};
 use crate::session::{Connection, LunMap, MappedLun, SessionEntry, SessionProfile};
 use crate::trace::Taps;
@@ -41,9 +43,7 @@ impl Core {
         let session = match found {
             Ok(session) => session,
             Err(status) => {
-                tracing::info!(?status, "connection refused");
-                machine.admit_reply(Err(status));
-                answer_and_close(fd, machine, taps);
+                self.turn_away(fd, machine, taps, status);
                 return;
             }
         };
@@ -66,15 +66,50 @@ impl Core {
         let old = entry.session.connection_by_cid(negotiated.cid);
         let old = old.and_then(|old| entry.connections.get(old).copied().flatten());
         let Ok(socket) = Socket::new(fd) else {
+            self.fail_login((taps.peer(), &machine), &LoginFailure::Socket);
             self.end_session(session, "the socket is of no use");
             return;
         };
         // The new connection first: a session without any would be over.
         let new = self.connect(session, socket, taps, &negotiated, &answer);
+        self.login_log.succeed();
         if let Some(old) = old {
             self.reinstate_connection(session, old);
         }
         self.feed_unread(new, &unread);
+    }
+
+    /// Says no at the very end of a login. The few bytes fit in the empty buffer of the socket; if
+    /// they do not, the initiator sees the connection end.
+    pub(crate) fn turn_away(
+        &mut self,
+        fd: OwnedFd,
+        mut machine: LoginTarget,
+        mut taps: Taps,
+        status: LoginStatus,
+    ) {
+        machine.admit_reply(Err(status));
+        let mut answer = Message::default();
+        while let Some(action) = machine.poll_action() {
+            match action {
+                LoginAction::Send(pdu) => answer.push_bytes(&pdu.to_bytes(false, false)),
+                LoginAction::Close(violation) => {
+                    self.fail_login((taps.peer(), &machine), &violation.into());
+                }
+                // A login that was to be admitted asks for nothing more.
+                LoginAction::Authorize(_) | LoginAction::Admit(_) | LoginAction::Complete(_) => {}
+            }
+        }
+        taps.send(&answer);
+        if let Err(error) = net::send_now(&fd, &answer.to_vec()) {
+            tracing::debug!(%error, "a refusal could not be sent");
+        }
+    }
+
+    /// A login has failed for good: see [`LoginLog::fail`](crate::logins::LoginLog::fail).
+    pub(crate) fn fail_login(&mut self, whose: (SocketAddr, &LoginTarget), failure: &LoginFailure) {
+        let now = self.reactor.now();
+        self.login_log.fail(&*self.watcher, now, whose, failure);
     }
 
     /// Adds a connection to a session, with the last answer of its login to send.
@@ -371,20 +406,5 @@ impl Core {
             }
         }
         self.starved_sessions.retain(|&session| session != key);
-    }
-}
-
-/// Says no at the very end of a login. The few bytes fit in the empty buffer of the socket; if
-/// they do not, the initiator sees the connection end.
-pub(crate) fn answer_and_close(fd: OwnedFd, mut machine: LoginTarget, mut taps: Taps) {
-    let mut answer = Message::default();
-    while let Some(action) = machine.poll_action() {
-        if let LoginAction::Send(pdu) = action {
-            answer.push_bytes(&pdu.to_bytes(false, false));
-        }
-    }
-    taps.send(&answer);
-    if let Err(error) = net::send_now(&fd, &answer.to_vec()) {
-        tracing::debug!(%error, "a refusal could not be sent");
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::logins::FailedLogin;
 use crate::slow::SlowCommand;
 
 /// Hears of what happens. Called on the cores: it must not wait, and rare things only are told.
@@ -28,14 +29,7 @@ pub enum Happening<'a> {
         reason: &'a str,
     },
     /// A login failed.
-    LoginFailed {
-        /// Where it came from.
-        peer: SocketAddr,
-        /// Why, for programs: one of a few words.
-        cause: &'static str,
-        /// Why, for people.
-        reason: &'a str,
-    },
+    LoginFailed(&'a FailedLogin<'a>),
     /// The size of a unit is another one.
     UnitResized {
         /// The unit.

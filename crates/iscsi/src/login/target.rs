@@ -265,6 +265,12 @@ impl LoginTarget {
         self.names.as_ref().map(|names| &names.initiator_name)
     }
 
+    /// What it wants to log in to, as soon as it has said so; `None` for discovery.
+    #[must_use]
+    pub fn target_name(&self) -> Option<&IscsiName> {
+        self.names.as_ref()?.target_name.as_ref()
+    }
+
     /// When [`LoginTarget::handle_timeout`] is due, if ever.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Duration> {

@@ -38,6 +38,11 @@ impl Taps {
         }
     }
 
+    /// Where the connection comes from.
+    pub(crate) const fn peer(&self) -> SocketAddr {
+        self.ends.peer
+    }
+
     /// Follows it for this trace, from where the connection stands.
     pub(super) fn start(&mut self, trace: &Arc<Trace>, standing: &Standing<'_>) {
         self.taps.push(Tap::new(trace, standing));

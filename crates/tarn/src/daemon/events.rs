@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use api::event::{CommandPhase, Event, Severity};
-use target::{Ending, Happening, SlowCommand, Watcher, Who};
+use target::{Ending, FailedLogin, Happening, SlowCommand, Watcher, Who};
 
 /// How many are kept.
 const EVENTS_MAX: usize = 4096;
@@ -74,6 +74,19 @@ fn of_unit(severity: Severity, kind: &str, message: String, unit: &str) -> Event
     Event {
         lun: Some(unit.to_owned()),
         ..event(severity, kind, message)
+    }
+}
+
+fn of_login(failed: &FailedLogin<'_>) -> Event {
+    let FailedLogin { peer, reason, .. } = failed;
+    let mut message = format!("login from {peer}: {reason} ({})", failed.cause.as_str());
+    if failed.untold > 0 {
+        message += &format!("; {} more failed and were not told", failed.untold);
+    }
+    Event {
+        initiator: failed.initiator.map(str::to_owned),
+        target: failed.target.map(str::to_owned),
+        ..event(Severity::Warning, "login-failed", message)
     }
 }
 
@@ -146,14 +159,7 @@ impl Watcher for Events {
                 let message = format!("session {} from {}: {reason}", who.session, who.peer);
                 of_session("session-ended", message, who)
             }
-            Happening::LoginFailed {
-                peer,
-                cause,
-                reason,
-            } => {
-                let message = format!("login from {peer}: {reason} ({cause})");
-                event(Severity::Warning, "login-failed", message)
-            }
+            Happening::LoginFailed(failed) => of_login(failed),
             Happening::UnitResized { unit, blocks } => {
                 let message = format!("it has {blocks} blocks now");
                 of_unit(Severity::Info, "lun-resized", message, unit)

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::SystemTime;
 
 use api::stats::{Core, Logins, Operations, Series, Stats};
-use target::{CoreCounts, KindCounts, SeriesCounts};
+use target::{CoreCounts, KindCounts, LoginCause, SeriesCounts};
 
 use super::control::Daemon;
 use super::events::milliseconds;
@@ -99,8 +99,8 @@ fn cpu_us(thread: u32) -> u64 {
 }
 
 fn logins(counts: &target::LoginCounts) -> Logins {
-    let failure = |(cause, count): (&&'static str, &u64)| api::stats::LoginFailures {
-        cause: (*cause).to_owned(),
+    let failure = |(cause, count): (&LoginCause, &u64)| api::stats::LoginFailures {
+        cause: cause.as_str().to_owned(),
         count: *count,
     };
     Logins {

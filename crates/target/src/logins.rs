@@ -1,0 +1,333 @@
+//! How logins end: counted, and those that fail told of, wherever that happens. All are counted;
+//! how many are told is limited, because whoever reaches a portal can make a login fail.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use iscsi::framing::FramingError;
+use iscsi::login::{LoginTarget, LoginViolation};
+use iscsi::pdu::LoginStatus;
+
+use crate::bucket::Bucket;
+use crate::watcher::{Happening, Watcher};
+
+/// How many failed logins are told at once, on each core.
+const TOLD_MAX: u32 = 16;
+
+/// One more may be told after each of these: it takes hours to fill a list of some thousand events.
+const TOLD_EVERY: Duration = Duration::from_secs(5);
+
+/// Why a login failed, for programs.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum LoginCause {
+    /// The connection began with something else.
+    NoLogin,
+    /// It was not complete in time.
+    Timeout,
+    /// The initiator closed the connection in the middle.
+    Abandoned,
+    /// CHAP was refused or did not succeed.
+    AuthenticationFailure,
+    /// The rules of access do not let the initiator in.
+    AuthorizationFailure,
+    /// No such target, or none that it may know of.
+    NotFound,
+    /// There are as many sessions, or unfinished logins, as there may be.
+    OutOfResources,
+    /// The session has as many connections as were agreed.
+    TooManyConnections,
+    /// The session to join is not there, is another's, or is ending.
+    SessionDoesNotExist,
+    /// The fault is ours.
+    TargetError,
+    /// The initiator broke a rule of the protocol, or asked for what cannot be.
+    InitiatorError,
+}
+
+impl LoginCause {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::NoLogin,
+        Self::Timeout,
+        Self::Abandoned,
+        Self::AuthenticationFailure,
+        Self::AuthorizationFailure,
+        Self::NotFound,
+        Self::OutOfResources,
+        Self::TooManyConnections,
+        Self::SessionDoesNotExist,
+        Self::TargetError,
+        Self::InitiatorError,
+    ];
+
+    /// As it is counted and told.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoLogin => "no-login",
+            Self::Timeout => "timeout",
+            Self::Abandoned => "abandoned",
+            Self::AuthenticationFailure => "authentication-failure",
+            Self::AuthorizationFailure => "authorization-failure",
+            Self::NotFound => "not-found",
+            Self::OutOfResources => "out-of-resources",
+            Self::TooManyConnections => "too-many-connections",
+            Self::SessionDoesNotExist => "session-does-not-exist",
+            Self::TargetError => "target-error",
+            Self::InitiatorError => "initiator-error",
+        }
+    }
+
+    const fn of_status(status: LoginStatus) -> Self {
+        match status {
+            LoginStatus::AuthenticationFailure => Self::AuthenticationFailure,
+            LoginStatus::AuthorizationFailure => Self::AuthorizationFailure,
+            LoginStatus::NotFound | LoginStatus::TargetRemoved => Self::NotFound,
+            LoginStatus::OutOfResources => Self::OutOfResources,
+            LoginStatus::TooManyConnections => Self::TooManyConnections,
+            LoginStatus::SessionDoesNotExist | LoginStatus::CannotIncludeInSession => {
+                Self::SessionDoesNotExist
+            }
+            LoginStatus::TargetError | LoginStatus::ServiceUnavailable => Self::TargetError,
+            LoginStatus::Success
+            | LoginStatus::TargetMovedTemporarily
+            | LoginStatus::TargetMovedPermanently
+            | LoginStatus::InitiatorError
+            | LoginStatus::UnsupportedVersion
+            | LoginStatus::MissingParameter
+            | LoginStatus::SessionTypeNotSupported
+            | LoginStatus::InvalidRequestDuringLogin => Self::InitiatorError,
+        }
+    }
+}
+
+/// What ended a login.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoginFailure {
+    /// The login machine, or whoever it asked.
+    #[error(transparent)]
+    Violation(#[from] LoginViolation),
+    /// Bytes in which no further PDU is found.
+    #[error(transparent)]
+    Framing(#[from] FramingError),
+    /// The connection ended.
+    #[error("the connection ended before the login was complete")]
+    Abandoned,
+    /// A newer one took its place.
+    #[error("more than {limit} logins are not complete, this is the oldest")]
+    Displaced {
+        /// How many there may be.
+        limit: usize,
+    },
+    /// The system does not let us use the socket.
+    #[error("the socket is of no use")]
+    Socket,
+}
+
+impl LoginFailure {
+    fn cause(&self) -> LoginCause {
+        match self {
+            Self::Violation(LoginViolation::DeadlinePassed) => LoginCause::Timeout,
+            Self::Violation(violation) => violation
+                .status()
+                .map_or(LoginCause::NoLogin, LoginCause::of_status),
+            Self::Framing(_) => LoginCause::InitiatorError,
+            Self::Abandoned => LoginCause::Abandoned,
+            Self::Displaced { .. } => LoginCause::OutOfResources,
+            Self::Socket => LoginCause::TargetError,
+        }
+    }
+}
+
+/// A login that failed, for those who hear of it.
+#[derive(Clone, Copy, Debug)]
+pub struct FailedLogin<'a> {
+    /// Where it came from.
+    pub peer: SocketAddr,
+    /// InitiatorName as it was claimed, if it was.
+    pub initiator: Option<&'a str>,
+    /// TargetName as it was asked for, if it was.
+    pub target: Option<&'a str>,
+    /// Why, for programs.
+    pub cause: LoginCause,
+    /// Why, for people.
+    pub reason: &'a str,
+    /// How many failed logins of the core were not told since the last that was.
+    pub untold: u64,
+}
+
+/// Logins since the plane began.
+#[derive(Clone, Debug, Default)]
+pub struct LoginCounts {
+    /// Connections that were accepted.
+    pub accepted: u64,
+    /// Logins that found or made their session.
+    pub succeeded: u64,
+    /// Logins that failed, by cause.
+    pub failed: BTreeMap<LoginCause, u64>,
+}
+
+/// What one core knows of logins; the counts are those of all cores.
+#[derive(Debug)]
+pub(crate) struct LoginLog {
+    counts: Arc<Mutex<LoginCounts>>,
+    told: Bucket,
+}
+
+impl LoginLog {
+    pub(crate) const fn new(counts: Arc<Mutex<LoginCounts>>) -> Self {
+        Self {
+            counts,
+            told: Bucket::new(TOLD_MAX, TOLD_EVERY),
+        }
+    }
+
+    /// Whoever panicked while it held the lock has added or not.
+    fn counts(&self) -> MutexGuard<'_, LoginCounts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection was accepted.
+    pub(crate) fn accept(&self) {
+        self.counts().accepted += 1;
+    }
+
+    /// The session has the connection.
+    pub(crate) fn succeed(&self) {
+        self.counts().succeeded += 1;
+    }
+
+    /// A login failed: counts it, and tells of it unless too many were told of. Its machine knows
+    /// who it claimed to be.
+    pub(crate) fn fail(
+        &mut self,
+        watcher: &dyn Watcher,
+        now: Duration,
+        (peer, machine): (SocketAddr, &LoginTarget),
+        failure: &LoginFailure,
+    ) {
+        let cause = failure.cause();
+        *self.counts().failed.entry(cause).or_default() += 1;
+        let Some(untold) = self.told.take(now) else {
+            return;
+        };
+        let failed = FailedLogin {
+            peer,
+            initiator: machine.initiator_name().map(|name| name.as_str()),
+            target: machine.target_name().map(|name| name.as_str()),
+            cause,
+            reason: &failure.to_string(),
+            untold,
+        };
+        let FailedLogin {
+            initiator,
+            target,
+            reason,
+            ..
+        } = failed;
+        let cause = cause.as_str();
+        tracing::info!(initiator, target, %peer, cause, untold, "login failed: {reason}");
+        watcher.hear(&Happening::LoginFailed(&failed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iscsi::login::RANDOM_BYTES;
+
+    /// Keeps the number of those that were not told.
+    #[derive(Debug, Default)]
+    struct Heard(Mutex<Vec<(LoginCause, u64)>>);
+
+    impl Watcher for Heard {
+        fn hear(&self, happening: &Happening<'_>) {
+            if let Happening::LoginFailed(failed) = happening {
+                self.0.lock().unwrap().push((failed.cause, failed.untold));
+            }
+        }
+    }
+
+    #[test]
+    fn all_failures_are_counted_and_a_burst_of_them_is_told() {
+        let start = Duration::from_secs(1000);
+        let machine = LoginTarget::new(start, Duration::from_secs(1), [0; RANDOM_BYTES]);
+        let heard = Heard::default();
+        let mut log = LoginLog::new(Arc::default());
+        let peer = SocketAddr::from(([192, 0, 2, 1], 1));
+        let mut fail = |now, failure: LoginFailure| {
+            log.fail(&heard, now, (peer, &machine), &failure);
+        };
+        for _ in 0..TOLD_MAX + 3 {
+            fail(start, LoginViolation::DeadlinePassed.into());
+        }
+        fail(start + TOLD_EVERY, LoginFailure::Abandoned);
+        let counts = log.counts().clone();
+        let told = u64::from(TOLD_MAX);
+        assert_eq!(
+            counts.failed,
+            BTreeMap::from([(LoginCause::Timeout, told + 3), (LoginCause::Abandoned, 1)])
+        );
+        let heard = heard.0.into_inner().unwrap();
+        assert_eq!(heard.len(), TOLD_MAX as usize + 1);
+        assert_eq!(heard.last(), Some(&(LoginCause::Abandoned, 3)));
+    }
+
+    #[test]
+    fn every_end_has_its_cause() {
+        let refused = |status| LoginFailure::from(LoginViolation::Refused(status));
+        for (failure, cause) in [
+            (LoginViolation::DeadlinePassed.into(), LoginCause::Timeout),
+            (
+                LoginViolation::NotALogin { opcode: 0 }.into(),
+                LoginCause::NoLogin,
+            ),
+            (
+                LoginViolation::SecuritySkipped.into(),
+                LoginCause::AuthenticationFailure,
+            ),
+            (
+                refused(LoginStatus::TooManyConnections),
+                LoginCause::TooManyConnections,
+            ),
+            (
+                LoginFailure::Displaced { limit: 1 },
+                LoginCause::OutOfResources,
+            ),
+            (LoginFailure::Socket, LoginCause::TargetError),
+        ] {
+            assert_eq!(failure.cause(), cause, "{failure}");
+        }
+    }
+
+    /// The document has a row for each cause, in their order, and no other.
+    #[test]
+    fn the_document_lists_the_causes() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/METRICS.md");
+        let document = std::fs::read_to_string(path).unwrap();
+        let rows = document
+            .lines()
+            .skip_while(|line| *line != "| cause | says |");
+        let rows = rows.skip(2).take_while(|line| line.starts_with('|'));
+        let listed: Vec<&str> = rows.filter_map(|row| row.split('`').nth(1)).collect();
+        assert_eq!(listed, LoginCause::ALL.map(LoginCause::as_str));
+    }
+
+    /// What alerts are tried on is what Tarn tells.
+    #[test]
+    fn alerts_are_tested_with_causes_that_exist() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../tests/monitoring/rules_test.yml"
+        );
+        let rules = std::fs::read_to_string(path).unwrap();
+        let causes = rules.split("cause=\"").skip(1);
+        let causes: Vec<&str> = causes.filter_map(|rest| rest.split('"').next()).collect();
+        assert!(!causes.is_empty());
+        for cause in causes {
+            let known = LoginCause::ALL.iter().any(|one| one.as_str() == cause);
+            assert!(known, "{cause}");
+        }
+    }
+}
