@@ -169,6 +169,24 @@ def a_disk_grows_and_is_renamed_while_it_works():
 
 
 @test
+def events_and_the_log_know_a_disk_by_its_new_name():
+    """What happens to a disk after a rename is told with the name it has then, and its identity stays."""
+    with Daemon(config=ONE.replace("mem:16M", "disk.img?size=16M")) as tarn:
+        api = tarn.api()
+        with tarn.session() as session:
+            identity = session.command(scsi.inquiry(page=0x83), read=255).data
+            api.post("luns/disk/rename", {"id": "drive"})
+            api.post("luns/drive/resize", {"size_bytes": 32 * MIB})
+            sense = session.command(scsi.test_unit_ready()).sense
+            equal((sense.key, *sense.code), (6, 0x2a, 0x09), "the only unit attention")
+            equal(session.command(scsi.inquiry(page=0x83), read=255).data, identity, "the identity")
+        resized = [event["lun"] for event in api.get("events?after=0&most=1000") if event["kind"] == "lun-resized"]
+        equal(resized, ["drive"], "the LUN of the event")
+        line = next(line for line in tarn.log().splitlines() if "the size of a unit changed" in line)
+        check("drive" in line and "disk" not in line, line)
+
+
+@test
 def a_plan_changes_nothing_and_a_rollback_is_a_new_revision():
     """POST plan tells the steps; history and rollback lead back to any revision."""
     with Daemon() as tarn:

@@ -13,7 +13,7 @@ use store::{
 
 use crate::core::Core;
 use crate::handle::Receipt;
-use crate::plan::{UnitIndex, UnitPlan};
+use crate::plan::{UnitDescription, UnitIndex, UnitPlan};
 use crate::plane::StartError;
 use crate::running::Request;
 use crate::unit::{Owned, Unit};
@@ -90,12 +90,14 @@ impl Core {
         drop(report.send(outcome));
     }
 
-    pub(crate) fn handle_set_profiles(&mut self, profiles: &[(UnitIndex, Arc<Profile>)]) {
-        for (index, profile) in profiles {
-            let index = index.as_usize();
-            self.units[index].view.set_profile(Arc::clone(profile));
+    pub(crate) fn handle_describe_units(&mut self, units: &[UnitDescription]) {
+        for described in units {
+            let index = described.unit.as_usize();
+            let unit = &mut self.units[index];
+            unit.name = Arc::clone(&described.name);
+            unit.view.set_profile(Arc::clone(&described.profile));
             if let Some(owned) = self.owned[index].as_mut() {
-                owned.owner.set_profile(Arc::clone(profile));
+                owned.owner.set_profile(Arc::clone(&described.profile));
             }
         }
     }

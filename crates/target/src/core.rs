@@ -318,8 +318,8 @@ impl Core {
             Letter::AddUnits { units, report } => self.handle_add_units(&units, &report),
             Letter::RetireUnits { units, receipt } => self.handle_retire_units(&units, &receipt),
             Letter::ForgetUnits { units, receipt } => self.handle_forget_units(&units, &receipt),
-            Letter::SetProfiles { profiles, receipt } => {
-                self.handle_set_profiles(&profiles);
+            Letter::DescribeUnits { units, receipt } => {
+                self.handle_describe_units(&units);
                 drop(receipt);
             }
             Letter::SetAccess { access, receipt } => {

@@ -10,13 +10,12 @@ use std::time::Duration;
 
 use reactor::Listener;
 use reactor::mail::Post;
-use scsi::Profile;
 
 use crate::FRONT_CORE;
 use crate::counters::{CoreCounters, CoreCounts};
 use crate::letter::Letter;
 use crate::logins::LoginCounts;
-use crate::plan::{PortalIndex, TargetIndex, TargetPlan, UnitIndex, UnitPlan};
+use crate::plan::{PortalIndex, TargetIndex, TargetPlan, UnitDescription, UnitIndex, UnitPlan};
 use crate::plane::StartError;
 use crate::policy::{Policy, VisibleLun, VisibleTarget};
 use crate::report::SessionReport;
@@ -236,18 +235,15 @@ impl Handle {
         })
     }
 
-    /// Changes what units say of themselves. Their stores and limits stay.
+    /// Changes what units are called and say of themselves. Their stores and limits stay.
     ///
     /// # Errors
     ///
     /// A core does not answer.
-    pub fn set_profiles(&self, profiles: Vec<(UnitIndex, Profile)>) -> Result<(), NoAnswer> {
-        let profiles: Arc<[(UnitIndex, Arc<Profile>)]> = profiles
-            .into_iter()
-            .map(|(unit, profile)| (unit, Arc::new(profile)))
-            .collect();
-        self.ask_all(ANSWER_PATIENCE, |receipt| Letter::SetProfiles {
-            profiles: Arc::clone(&profiles),
+    pub fn describe_units(&self, units: Vec<UnitDescription>) -> Result<(), NoAnswer> {
+        let units: Arc<[UnitDescription]> = units.into();
+        self.ask_all(ANSWER_PATIENCE, |receipt| Letter::DescribeUnits {
+            units: Arc::clone(&units),
             receipt,
         })
     }

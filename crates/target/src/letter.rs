@@ -8,11 +8,11 @@ use std::sync::mpsc::Sender;
 
 use iscsi::login::{LoginTarget, NegotiatedLogin};
 use iscsi::pdu::Tsih;
-use scsi::{Change, Notice, Profile, Reply, Shared, Who};
+use scsi::{Change, Notice, Reply, Shared, Who};
 
 use crate::directory::Placement;
 use crate::handle::{Access, Grant, Receipt};
-use crate::plan::{TargetIndex, UnitIndex, UnitPlan};
+use crate::plan::{TargetIndex, UnitDescription, UnitIndex, UnitPlan};
 use crate::plane::StartError;
 use crate::report::SessionReport;
 use crate::session::SessionProfile;
@@ -148,9 +148,9 @@ pub(crate) enum Letter {
         units: Arc<[UnitIndex]>,
         receipt: Receipt,
     },
-    /// Administrator to every core: what these units say of themselves.
-    SetProfiles {
-        profiles: Arc<[(UnitIndex, Arc<Profile>)]>,
+    /// Administrator to every core: what these units are called and say of themselves.
+    DescribeUnits {
+        units: Arc<[UnitDescription]>,
         receipt: Receipt,
     },
     /// Administrator to the front desk: rules, targets and portals from now on.

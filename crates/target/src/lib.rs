@@ -64,8 +64,8 @@ pub use handle::{Access, Grant, Handle, NoAnswer};
 pub use life::{Phase, PhaseTime};
 pub use logins::{FailedLogin, LoginCause, LoginCounts};
 pub use plan::{
-    Coalescing, Keeper, Plan, PortPlan, PortalIndex, Settings, TargetIndex, TargetPlan, UnitIndex,
-    UnitPlan,
+    Coalescing, Keeper, Plan, PortPlan, PortalIndex, Settings, TargetIndex, TargetPlan,
+    UnitDescription, UnitIndex, UnitPlan,
 };
 pub use plane::{DataPlane, StartError};
 pub use policy::{Asker, Authorization, Policy, VisibleLun, VisibleTarget};

@@ -64,6 +64,17 @@ pub struct UnitPlan {
     pub keeper: Arc<dyn Keeper>,
 }
 
+/// What a unit is called and says of itself, where that changes while it is served.
+#[derive(Clone, Debug)]
+pub struct UnitDescription {
+    /// The unit.
+    pub unit: UnitIndex,
+    /// For logs.
+    pub name: Arc<str>,
+    /// What initiators are told.
+    pub profile: Arc<scsi::Profile>,
+}
+
 /// A target as initiators see it.
 #[derive(Clone, Debug)]
 pub struct TargetPlan {

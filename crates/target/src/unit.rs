@@ -23,7 +23,7 @@ pub(crate) struct Fence {
 /// The unit on this core: its view of the state, its handle of the store, its fences.
 #[derive(Debug)]
 pub(crate) struct Unit {
-    /// For logs.
+    /// For logs; another one when the unit is renamed.
     pub(crate) name: Arc<str>,
     pub(crate) view: LogicalUnit,
     pub(crate) store: Box<dyn Backstore>,

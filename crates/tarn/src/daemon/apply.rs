@@ -14,7 +14,10 @@ use std::sync::Arc;
 use config::Model;
 use confine::inherited::Inherited;
 use reactor::Listener;
-use target::{Access, Grant, Handle, NoAnswer, PortalIndex, SessionReport, TargetIndex, UnitIndex};
+use target::{
+    Access, Grant, Handle, NoAnswer, PortalIndex, SessionReport, TargetIndex, UnitDescription,
+    UnitIndex,
+};
 
 use super::open::{bind, open_store};
 use super::running::{
@@ -233,7 +236,7 @@ impl Prepared {
     /// Switches. Nothing here can be refused; a core that does not answer is the only trouble.
     pub(super) fn switch(&mut self, old: &Running, plane: &Handle) -> Result<Verdict, NoAnswer> {
         plane.set_slow_command(slow_command(&self.running.model));
-        plane.set_profiles(self.changed_profiles(old))?;
+        plane.describe_units(self.changed_units(old))?;
         let policy = Arc::new(self.running.policy());
         let opened = plane.set_access(Access {
             policy: Arc::clone(&policy) as Arc<dyn target::Policy>,
@@ -267,8 +270,8 @@ impl Prepared {
         plane.remove_units(&self.removed)
     }
 
-    /// What units say of themselves, where that differs.
-    fn changed_profiles(&self, old: &Running) -> Vec<(UnitIndex, scsi::Profile)> {
+    /// What units are called and say of themselves, where either differs.
+    fn changed_units(&self, old: &Running) -> Vec<UnitDescription> {
         let mut changed = Vec::new();
         for (position, unit) in self.running.units.iter().enumerate() {
             let Some(before) = old.unit_position(unit.index) else {
@@ -280,9 +283,17 @@ impl Prepared {
                 } = unit;
                 profile(&running.model, position, store, identity, &running.ports)
             };
-            let new = of(&self.running, position);
-            if of(old, before).identity != new.identity {
-                changed.push((unit.index, new));
+            let name = |running: &Running, position| {
+                let unit = running.model.units().get(position);
+                unit.map(ToString::to_string).unwrap_or_default()
+            };
+            let (new, new_name) = (of(&self.running, position), name(&self.running, position));
+            if of(old, before).identity != new.identity || name(old, before) != new_name {
+                changed.push(UnitDescription {
+                    unit: unit.index,
+                    name: new_name.into(),
+                    profile: Arc::new(new),
+                });
             }
         }
         changed
