@@ -138,26 +138,28 @@ impl Core {
         for unit in units {
             let index = unit.as_usize();
             if self.owned[index].is_some() {
-                self.forgetting.push((index, receipt.clone()));
+                self.forgetting.push((*unit, receipt.clone()));
                 self.flush_store(index);
             } else {
-                self.close_store(index);
+                self.close_store(*unit);
             }
         }
     }
 
     /// The last flush of a unit is over.
     pub(crate) fn handle_flushed(&mut self, index: usize) {
-        let forgotten = self.forgetting.iter().position(|(unit, _)| *unit == index);
-        if let Some(at) = forgotten {
+        let is_it = |(unit, _): &(UnitIndex, Receipt)| unit.as_usize() == index;
+        if let Some(at) = self.forgetting.iter().position(is_it) {
+            let (unit, receipt) = self.forgetting.swap_remove(at);
             self.owned[index] = None;
-            self.close_store(index);
-            self.forgetting.swap_remove(at);
+            self.close_store(unit);
+            drop(receipt);
         }
     }
 
-    fn close_store(&mut self, index: usize) {
-        let unit = &mut self.units[index];
+    fn close_store(&mut self, unit: UnitIndex) {
+        self.tally.forget_unit(unit);
+        let unit = &mut self.units[unit.as_usize()];
         unit.store = Box::new(NoStore(unit.store.capabilities().clone()));
     }
 

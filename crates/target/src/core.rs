@@ -19,7 +19,7 @@ use crate::grant::Leaving;
 use crate::handle::Receipt;
 use crate::letter::{Letter, Ticket};
 use crate::logins::LoginLog;
-use crate::plan::Settings;
+use crate::plan::{Settings, UnitIndex};
 use crate::running::{Request, Running, Wait};
 use crate::session::{Connection, SessionEntry};
 use crate::token::Purpose;
@@ -52,7 +52,7 @@ pub(crate) struct Core {
     /// Units that are to go, each with the receipt of who waits for that.
     pub(crate) retiring: Vec<(usize, Receipt)>,
     /// Units of this core that go when their last flush is over.
-    pub(crate) forgetting: Vec<(usize, Receipt)>,
+    pub(crate) forgetting: Vec<(UnitIndex, Receipt)>,
     /// Nexuses on their way out of a unit.
     pub(crate) leaving: Slab<Leaving>,
     pub(crate) sessions: Slab<SessionEntry>,

@@ -13,6 +13,7 @@ use std::time::Duration;
 use iscsi::target::TaskId;
 use reactor::cores;
 use scsi::{Lun, Status};
+use slab::Slab;
 
 use crate::core::Core;
 use crate::life::Life;
@@ -168,12 +169,13 @@ pub(crate) struct CoreCounters {
     sessions: AtomicU64,
     pool_bytes: AtomicU64,
     pool_free_bytes: AtomicU64,
-    /// Locked to add a series, and to read.
+    /// Locked to add a series, to take those of a unit out, and to read.
     series: Mutex<Vec<Arc<SeriesCounters>>>,
 }
 
 impl CoreCounters {
-    /// A list that a thread left behind is whole: one push is all that happens under the lock.
+    /// A list that a thread left behind is whole: series are added or taken out under the lock, and
+    /// that is all.
     fn series(&self) -> MutexGuard<'_, Vec<Arc<SeriesCounters>>> {
         self.series.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -264,7 +266,8 @@ impl Account {
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) shared: Arc<CoreCounters>,
-    series: Vec<Arc<SeriesCounters>>,
+    /// By number. Readers know nothing of numbers: one that is given again leads to new counters.
+    series: Slab<Arc<SeriesCounters>>,
     found: HashMap<(UnitIndex, Box<str>), u32>,
     /// Commands of this turn that never waited.
     at_once: Vec<(Account, Status)>,
@@ -296,7 +299,6 @@ impl Tally {
                 return series;
             }
         }
-        let number = u32::try_from(self.series.len()).unwrap_or(NO_SERIES);
         let series = Arc::new(SeriesCounters {
             unit,
             initiator: key.1.clone(),
@@ -305,9 +307,25 @@ impl Tally {
             kinds: Default::default(),
         });
         self.shared.series().push(Arc::clone(&series));
-        self.series.push(series);
+        let number = u32::try_from(self.series.insert(series)).unwrap_or(NO_SERIES);
         self.found.insert(key, number);
         number
+    }
+
+    /// The unit is gone: its series go with it, and their numbers may be given again. No session
+    /// has the unit any more and no command to it is under way; what may be left is an answer of
+    /// this turn, which must not be counted for whoever gets the number next.
+    pub(crate) fn forget_unit(&mut self, unit: UnitIndex) {
+        let series = &self.series;
+        let is_gone = |account: &Account| {
+            let series = series.get(account.series as usize);
+            series.is_some_and(|series| series.unit == unit)
+        };
+        self.at_once.retain(|(account, _)| !is_gone(account));
+        self.lived.retain(|(account, ..)| !is_gone(account));
+        self.found.retain(|(of, _), _| *of != unit);
+        self.series.retain(|_, series| series.unit != unit);
+        self.shared.series().retain(|series| series.unit != unit);
     }
 
     /// A command that never waited is answered; counted at the end of the turn.
@@ -513,6 +531,34 @@ mod tests {
         assert_eq!(tally.series_of(UnitIndex(0), "later"), first);
         assert_ne!(tally.series_of(UnitIndex(1), "later"), first);
         assert_eq!(tally.series_of(UnitIndex(0), "7"), 7);
+    }
+
+    /// More units than there are places, each with its initiator, come and go.
+    #[test]
+    fn a_unit_that_is_gone_leaves_its_places_to_others() {
+        let mut tally = Tally::default();
+        let kept = tally.series_of(UnitIndex(0), "a");
+        for unit in (1..).take(SERIES_MAX + 9) {
+            let unit = UnitIndex(unit);
+            for initiator in ["a", "b"] {
+                let series = tally.series_of(unit, initiator);
+                tally.note(account(series, READ, 512), Status::Good);
+                let counts = tally.shared.read().series;
+                let last = counts.last().unwrap();
+                assert_eq!((last.unit, last.initiator.as_str()), (unit, initiator));
+                assert_eq!(last.kinds[0].count, 0, "counters of another one");
+            }
+            tally.forget_unit(unit);
+            assert_eq!(tally.shared.read().series.len(), 1);
+        }
+        assert_eq!(tally.series.capacity(), 4, "places");
+        // The answers were to units that are gone.
+        let next = tally.series_of(UnitIndex(u32::MAX), "c");
+        tally.count(us(105), us(110));
+        let counts = tally.shared.read().series;
+        assert!(counts.iter().all(|one| one.kinds[0].count == 0));
+        assert_eq!(tally.series_of(UnitIndex(0), "a"), kept);
+        assert_ne!(next, kept);
     }
 
     #[test]
