@@ -250,6 +250,25 @@ def reinstatement_ends_the_old_session():
 
 
 @test
+def reinstatements_are_counted_port_by_port():
+    """Logged in once: 0; the same name and ISID again: 1, and again: 2. A logout replaces nothing, and other ports count for
+    themselves."""
+    with serve() as tarn, login(tarn) as other:
+        def counts(session):
+            sessions = {one["id"]: one["reinstatements"] for one in tarn.api().get("sessions")}
+            return sessions[session.tsih], sessions[other.tsih]
+
+        isid = b"\x80\x01\x02\x03\x04\x05"
+        for expected in range(3):
+            session = login(tarn, isid=isid)
+            equal(counts(session), (expected, 0), "reinstatements of this port and of another")
+        session.logout()
+        wait_for(lambda: len(tarn.api().get("sessions")) == 1, 5, "the session has ended")
+        with login(tarn, isid=isid) as back:
+            equal(counts(back), (2, 0), "reinstatements after a logout")
+
+
+@test
 def another_isid_or_name_is_another_session():
     """Neither ends the first."""
     with serve() as tarn, login(tarn) as first, login(tarn) as second, login(tarn, isid=first.isid, initiator=OTHER) as third:

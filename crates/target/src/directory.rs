@@ -7,7 +7,7 @@
 //!
 //! Spec: RFC 7143 sections 6.3.5 (session reinstatement) and 6.3.4 (connection reinstatement).
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use iscsi::pdu::{Isid, LoginStatus, Tsih};
 use scsi::NexusId;
@@ -33,6 +33,8 @@ pub(crate) struct Placement {
     pub(crate) nexus: NexusId,
     /// This pair of ports had a session before in the life of this process.
     pub(crate) is_return: bool,
+    /// How often this pair of ports has replaced a session of its own, this time included.
+    pub(crate) reinstatements: u32,
 }
 
 /// What is to be done with a leading login.
@@ -63,8 +65,9 @@ struct Entry<W> {
 pub(crate) struct Directory<W> {
     sessions: HashMap<Tsih, Entry<W>>,
     by_key: HashMap<NexusKey, Tsih>,
-    /// Port pairs that were logged in before; forgotten when there are too many.
-    seen: HashSet<NexusKey>,
+    /// Port pairs that were logged in before, each with how often it has replaced a session of its
+    /// own. Those without a session are forgotten when there are too many.
+    seen: HashMap<NexusKey, u32>,
     per_core: Vec<usize>,
     sessions_max: usize,
     next_tsih: u16,
@@ -79,7 +82,7 @@ impl<W> Directory<W> {
         Self {
             sessions: HashMap::new(),
             by_key: HashMap::new(),
-            seen: HashSet::new(),
+            seen: HashMap::new(),
             per_core: vec![0; cores],
             // TSIH has 16 bits, and zero is none.
             sessions_max: sessions_max.min(usize::from(u16::MAX) - 1),
@@ -105,6 +108,15 @@ impl<W> Directory<W> {
 
     /// A leading login wants in. `key` is `None` for discovery.
     pub(crate) fn admit(&mut self, key: Option<NexusKey>, login: W) -> Decision<W> {
+        self.decide(key, false, login)
+    }
+
+    /// A login wants in that waited for a session of its own ports, which has ended.
+    pub(crate) fn admit_after(&mut self, key: NexusKey, login: W) -> Decision<W> {
+        self.decide(Some(key), true, login)
+    }
+
+    fn decide(&mut self, key: Option<NexusKey>, replaces: bool, login: W) -> Decision<W> {
         if let Some(key) = &key
             && let Some(&tsih) = self.by_key.get(key)
             && let Some(entry) = self.sessions.get_mut(&tsih)
@@ -122,7 +134,7 @@ impl<W> Directory<W> {
         if self.sessions.len() >= self.sessions_max {
             return Decision::Refuse(LoginStatus::OutOfResources, login);
         }
-        Decision::Place(self.place(key), login)
+        Decision::Place(self.place(key, replaces), login)
     }
 
     /// A session has ended on its core, with all its tasks. Gives the logins that waited for
@@ -137,7 +149,7 @@ impl<W> Directory<W> {
         Some((key, entry.waiting))
     }
 
-    fn place(&mut self, key: Option<NexusKey>) -> Placement {
+    fn place(&mut self, key: Option<NexusKey>, replaces: bool) -> Placement {
         let loads = self.per_core.iter().enumerate();
         let core = loads
             .min_by_key(|(_, load)| **load)
@@ -152,7 +164,7 @@ impl<W> Directory<W> {
         self.next_tsih = self.next_tsih.wrapping_add(1);
         self.next_nexus = self.next_nexus.wrapping_add(1);
         let nexus = NexusId(self.next_nexus);
-        let is_return = key.as_ref().is_some_and(|key| self.remember(key));
+        let seen = key.as_ref().and_then(|key| self.remember(key, replaces));
         if let Some(key) = &key {
             self.by_key.insert(key.clone(), tsih);
         }
@@ -168,16 +180,24 @@ impl<W> Directory<W> {
             core,
             tsih,
             nexus,
-            is_return,
+            is_return: seen.is_some(),
+            reinstatements: seen.unwrap_or_default(),
         }
     }
 
-    /// True when the port pair was known.
-    fn remember(&mut self, key: &NexusKey) -> bool {
-        if self.seen.len() >= SEEN_MAX && !self.seen.contains(key) {
-            self.seen.clear();
+    /// How often the port pair has replaced a session of its own; `None` when it was not known.
+    fn remember(&mut self, key: &NexusKey, replaces: bool) -> Option<u32> {
+        if let Some(reinstatements) = self.seen.get_mut(key) {
+            *reinstatements = reinstatements.saturating_add(replaces.into());
+            return Some(*reinstatements);
         }
-        !self.seen.insert(key.clone())
+        // Beyond the sessions that there are, so that each time many are forgotten.
+        if self.seen.len() >= self.by_key.len() + SEEN_MAX {
+            let by_key = &self.by_key;
+            self.seen.retain(|seen, _| by_key.contains_key(seen));
+        }
+        self.seen.insert(key.clone(), 0);
+        None
     }
 }
 
@@ -234,7 +254,57 @@ mod tests {
             (ended, waiting),
             (key_of, VecDeque::from(["first", "second"]))
         );
-        assert!(placed(directory.admit(key(1), "first")).is_return);
+        assert!(placed(directory.admit_after(key(1).unwrap(), "first")).is_return);
+    }
+
+    /// Of two logins that waited the second replaces the first, as soon as that is there.
+    #[test]
+    fn each_session_of_a_port_that_is_replaced_is_counted() {
+        let mut directory = Directory::new(1, 100, 1);
+        let known = || key(1).unwrap();
+        let old = placed(directory.admit(key(1), ()));
+        assert_eq!(old.reinstatements, 0);
+        directory.admit(key(1), ());
+        directory.admit(key(1), ());
+        assert_eq!(directory.ended(old.tsih).unwrap().1.len(), 2);
+        let first = placed(directory.admit_after(known(), ()));
+        assert_eq!(first.reinstatements, 1);
+        let end = Decision::EndFirst {
+            core: 0,
+            tsih: first.tsih,
+        };
+        assert_eq!(directory.admit_after(known(), ()), end);
+        assert_eq!(directory.ended(first.tsih).unwrap().1.len(), 1);
+        let second = placed(directory.admit_after(known(), ()));
+        assert_eq!(second.reinstatements, 2);
+        // A session that ended by itself was not replaced; the port is still the same.
+        assert_eq!(directory.ended(second.tsih).unwrap().1.len(), 0);
+        let third = placed(directory.admit(key(1), ()));
+        assert_eq!((third.is_return, third.reinstatements), (true, 2));
+    }
+
+    #[test]
+    fn ports_without_a_session_are_forgotten_when_they_are_too_many() {
+        let mut directory = Directory::new(1, 100, 1);
+        let kept = placed(directory.admit(key(1), ()));
+        directory.admit(key(1), ());
+        directory.ended(kept.tsih);
+        placed(directory.admit_after(key(1).unwrap(), ()));
+        let guest = |number: usize| {
+            let initiator_name = format!("iqn.2026-11.example:{number}");
+            let key = key(2).unwrap();
+            Some(NexusKey {
+                initiator_name,
+                ..key
+            })
+        };
+        for number in 0..SEEN_MAX + 2 {
+            let placement = placed(directory.admit(guest(number), ()));
+            assert!(!placement.is_return, "{number}");
+            directory.ended(placement.tsih);
+        }
+        assert_eq!(directory.seen.len(), 3);
+        assert_eq!(directory.seen.get(&key(1).unwrap()), Some(&1));
     }
 
     #[test]

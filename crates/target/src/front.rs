@@ -619,7 +619,21 @@ impl Core {
         let Some(front) = self.front.as_mut() else {
             return;
         };
-        match front.directory.admit(nexus, waiting) {
+        let decision = front.directory.admit(nexus, waiting);
+        self.carry_out(decision);
+    }
+
+    /// As [`Core::admit`], for a login that waited for a session of its own ports to end.
+    fn admit_after(&mut self, nexus: NexusKey, waiting: Waiting) {
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
+        let decision = front.directory.admit_after(nexus, waiting);
+        self.carry_out(decision);
+    }
+
+    fn carry_out(&mut self, decision: Decision<Waiting>) {
+        match decision {
             Decision::Place(placement, waiting) => {
                 let core = placement.core;
                 let profile = waiting.profile.clone();
@@ -667,7 +681,7 @@ impl Core {
                 None => return,
             };
             match granted {
-                Ok(_) => self.admit(Some(key.clone()), login),
+                Ok(_) => self.admit_after(key.clone(), login),
                 Err(status) => self.turn_away(login.fd, login.machine, login.taps, status),
             }
         }

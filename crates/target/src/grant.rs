@@ -48,7 +48,7 @@ impl Core {
                 commands: entry.tasks.iter().flatten().count(),
                 window: max_cmd_sn.0.wrapping_sub(exp_cmd_sn.0).wrapping_add(1),
                 violations: entry.violations,
-                is_return: entry.is_return,
+                reinstatements: entry.reinstatements,
             }
         };
         self.sessions.iter().map(report).collect()

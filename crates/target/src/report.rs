@@ -43,8 +43,9 @@ pub struct SessionReport {
     pub window: u32,
     /// Violations of the protocol by the initiator.
     pub violations: u32,
-    /// The initiator port had a session with this target before, in the life of the plane.
-    pub is_return: bool,
+    /// How often the initiator port has replaced a session of its own with this target, in the life
+    /// of the plane.
+    pub reinstatements: u32,
 }
 
 impl SessionReport {

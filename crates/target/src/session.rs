@@ -147,8 +147,8 @@ pub(crate) struct SessionEntry {
     pub(crate) is_ending: bool,
     /// Why, once its end has begun.
     pub(crate) end_reason: Option<&'static str>,
-    /// This pair of ports had a session before.
-    pub(crate) is_return: bool,
+    /// How often this pair of ports has replaced a session of its own.
+    pub(crate) reinstatements: u32,
     /// Digests of headers and of data, as the first connection has them.
     pub(crate) digests: (bool, bool),
     /// Of those who wait for its end.

@@ -266,7 +266,7 @@ impl Core {
             connections: Vec::new(),
             is_ending: false,
             end_reason: None,
-            is_return: placement.is_return,
+            reinstatements: placement.reinstatements,
             digests: (
                 negotiated.connection.header_digest,
                 negotiated.connection.data_digest,

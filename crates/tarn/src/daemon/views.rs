@@ -221,7 +221,7 @@ pub(super) fn sessions(in_force: &InForce, sessions: &[SessionReport]) -> Vec<vi
             commands: count(one.commands),
             window: one.window,
             violations: u64::from(one.violations),
-            reinstatements: u64::from(one.is_return),
+            reinstatements: u64::from(one.reinstatements),
         }
     };
     sessions.iter().map(session).collect()
