@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use iscsi::target::TaskId;
 use reactor::cores;
+use scsi::disk::kind_of;
 use scsi::{Lun, Status};
 use slab::Slab;
 
@@ -53,35 +54,6 @@ pub const fn latency_bucket(us: u64) -> usize {
 fn add(counter: &AtomicU64, amount: u64) {
     let sum = counter.load(Ordering::Relaxed).wrapping_add(amount);
     counter.store(sum, Ordering::Relaxed);
-}
-
-/// What a command does.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum CommandKind {
-    /// Reads the medium.
-    Read,
-    /// Writes the medium, or unmaps.
-    Write,
-    /// Anything else.
-    Other,
-}
-
-impl CommandKind {
-    /// By operation code.
-    ///
-    /// Spec: SBC-4, commands for direct access block devices.
-    pub(crate) const fn of(operation_code: u8) -> Self {
-        match operation_code {
-            // READ (6), (10), (12), (16).
-            0x08 | 0x28 | 0xa8 | 0x88 => Self::Read,
-            // WRITE (6), (10), (12), (16); WRITE AND VERIFY; WRITE SAME; UNMAP; COMPARE AND WRITE;
-            // ORWRITE (16).
-            0x0a | 0x2a | 0xaa | 0x8a | 0x2e | 0xae | 0x8e | 0x41 | 0x93 | 0x42 | 0x89 | 0x8b => {
-                Self::Write
-            }
-            _ => Self::Other,
-        }
-    }
 }
 
 /// Counters of one kind of command.
@@ -156,7 +128,7 @@ pub struct SeriesCounts {
     pub depth: u32,
     /// Commands that took longer than the limit.
     pub slow: u64,
-    /// By [`CommandKind`], in its order.
+    /// By [`scsi::disk::CommandKind`], in its order.
     pub kinds: [KindCounts; 3],
 }
 
@@ -411,7 +383,7 @@ impl SeriesCounters {
         let Some(status) = answer else {
             return us;
         };
-        let counters = &self.kinds[CommandKind::of(account.cdb[0]) as usize];
+        let counters = &self.kinds[kind_of(account.cdb[0]) as usize];
         add(&counters.count, 1);
         add(&counters.latency_us, us);
         add(&counters.latency[latency_bucket(us)], 1);

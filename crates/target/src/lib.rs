@@ -57,9 +57,7 @@ mod trace;
 mod unit;
 mod watcher;
 
-pub use counters::{
-    CommandKind, CoreCounts, KindCounts, LATENCY_BUCKETS, SeriesCounts, latency_bucket,
-};
+pub use counters::{CoreCounts, KindCounts, LATENCY_BUCKETS, SeriesCounts, latency_bucket};
 pub use handle::{Access, Grant, Handle, NoAnswer};
 pub use life::{Phase, PhaseTime};
 pub use logins::{FailedLogin, LoginCause, LoginCounts};

@@ -29,7 +29,9 @@ pub use describe::{Description, describe};
 pub use mode::Modes;
 pub use owner::{Applied, Change, ChangeKind, Notice, Owner, Reply, RestoreError, Who};
 pub use shared::Shared;
-pub use spec::{CommandSpec, Direction, Layout, Operation, OwnerOperation, Requires, Traits};
-pub use table::COMMANDS;
+pub use spec::{
+    CommandKind, CommandSpec, Direction, Layout, Operation, OwnerOperation, Requires, Traits,
+};
+pub use table::{COMMANDS, kind_of};
 pub use task::{Command, Input, Outcome, Step, Task};
 pub use unit::{LogicalUnit, NexusSlot};

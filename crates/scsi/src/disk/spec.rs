@@ -125,6 +125,17 @@ impl Operation {
     }
 }
 
+/// What a command does to the medium, for those who count.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum CommandKind {
+    /// Reads it.
+    Read,
+    /// Writes it, or unmaps.
+    Write,
+    /// Anything else.
+    Other,
+}
+
 /// What the owner core executes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[expect(missing_docs, reason = "the names are those of the commands")]
@@ -230,6 +241,17 @@ impl CommandSpec {
             Some(self.usage[1] & 0x1f)
         } else {
             None
+        }
+    }
+
+    /// What it does to the medium.
+    pub const fn kind(&self) -> CommandKind {
+        if self.traits.has(Traits::WRITES) {
+            CommandKind::Write
+        } else if matches!(self.operation, Operation::Read) {
+            CommandKind::Read
+        } else {
+            CommandKind::Other
         }
     }
 

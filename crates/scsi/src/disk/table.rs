@@ -4,7 +4,8 @@
 //! What is not really done has no row.
 
 use super::spec::{
-    CommandSpec, Direction, LONG_SECONDS, Operation, OwnerOperation, Requires, Traits, action, row,
+    CommandKind, CommandSpec, Direction, LONG_SECONDS, Operation, OwnerOperation, Requires, Traits,
+    action, row,
 };
 use crate::access::AccessClass;
 use crate::cdb::Cdb;
@@ -553,6 +554,26 @@ static FIRST_ROWS: [u8; 256] = {
     first
 };
 
+/// What the rows of each operation code do to the medium, all the same.
+static KINDS: [CommandKind; 256] = {
+    let mut kinds = [CommandKind::Other; 256];
+    let mut at = 0;
+    while at < COMMANDS.len() {
+        let row = &COMMANDS[at];
+        let first = &COMMANDS[FIRST_ROWS[row.usage[0] as usize] as usize];
+        assert!(row.kind() as u8 == first.kind() as u8);
+        kinds[row.usage[0] as usize] = row.kind();
+        at += 1;
+    }
+    kinds
+};
+
+/// What a command with this operation code does to the medium.
+#[inline]
+pub fn kind_of(opcode: u8) -> CommandKind {
+    KINDS[usize::from(opcode)]
+}
+
 /// The row for a CDB, or why there is none: INVALID COMMAND OPERATION CODE, or INVALID FIELD IN
 /// CDB for a service action.
 #[inline]
@@ -599,6 +620,22 @@ pub(super) fn access_of(spec: &CommandSpec, cdb: Cdb) -> AccessClass {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Blocks that are read for the unit alone are not read for anybody.
+    #[test]
+    fn what_reads_and_writes_blocks_is_of_that_kind_in_every_size() {
+        let of = |kind| {
+            let codes = (0..=u8::MAX).filter(move |&code| kind_of(code) == kind);
+            codes.collect::<Vec<u8>>()
+        };
+        assert_eq!(of(CommandKind::Read), [0x08, 0x28, 0x88, 0xa8]);
+        assert_eq!(
+            of(CommandKind::Write),
+            [
+                0x0a, 0x2a, 0x2e, 0x41, 0x42, 0x89, 0x8a, 0x8b, 0x8e, 0x93, 0xaa, 0xae
+            ]
+        );
+    }
 
     #[test]
     fn rows_are_sorted_so_that_those_of_one_opcode_are_adjacent() {
