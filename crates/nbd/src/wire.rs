@@ -112,12 +112,6 @@ impl TransmissionFlags {
     pub const fn can_write_zeroes(self) -> bool {
         self.has(1 << 6)
     }
-
-    /// Several connections see each other's writes once they are flushed.
-    #[must_use]
-    pub const fn can_multi_connect(self) -> bool {
-        self.has(1 << 8)
-    }
 }
 
 /// An error number that the server answered a request with.

@@ -1,4 +1,4 @@
-//! Which cores this process may use, and tying a thread to one.
+//! Which cores this process may use, and letting a thread run on all of them.
 
 use std::io;
 use std::sync::OnceLock;
@@ -25,21 +25,6 @@ pub fn usable() -> io::Result<Vec<usize>> {
         .collect())
 }
 
-/// Ties the calling thread to one core. Threads it starts later inherit that, save the helper
-/// threads of a reactor.
-pub fn pin(core: usize) -> io::Result<()> {
-    let allowed = allowed()?;
-    if core >= CpuSet::MAX_CPU || !allowed.is_set(core) {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("core {core} is not one this process may use"),
-        ));
-    }
-    let mut set = CpuSet::new();
-    set.set(core);
-    Ok(sched_setaffinity(None, &set)?)
-}
-
 /// Lets the calling thread run on all cores of the process again.
 pub(crate) fn unpin() -> io::Result<()> {
     Ok(sched_setaffinity(None, &allowed()?)?)
@@ -58,20 +43,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_can_be_tied_to_each_usable_core_and_to_no_other() {
+    fn a_thread_that_was_tied_to_a_core_may_run_on_all_again() {
         let cores = usable().unwrap();
         assert!(!cores.is_empty());
         // On a thread of its own, since the test runner's go on to other tests.
         std::thread::spawn(move || {
-            for &core in &cores {
-                pin(core).unwrap();
-                assert_eq!(rustix::thread::sched_getcpu(), core);
-            }
+            let mut set = CpuSet::new();
+            set.set(cores[0]);
+            sched_setaffinity(None, &set).unwrap();
             assert_eq!(usable().unwrap(), cores);
             unpin().unwrap();
-            let outside = cores.last().unwrap() + 1;
-            assert!(pin(outside).is_err());
-            assert!(pin(usize::MAX).is_err());
+            assert_eq!(sched_getaffinity(None).unwrap(), allowed().unwrap());
         })
         .join()
         .unwrap();

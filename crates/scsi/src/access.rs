@@ -38,11 +38,6 @@ impl Blocked {
     pub const fn contains(self, class: AccessClass) -> bool {
         self.0 & class as u8 != 0
     }
-
-    /// What either of the two shuts out.
-    pub const fn union(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
 }
 
 #[cfg(test)]

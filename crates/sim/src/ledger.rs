@@ -235,11 +235,6 @@ impl Ledger {
         let settled = newest_first.find(|version| !version.is_open);
         settled.map_or(0, |version| version.id)
     }
-
-    /// How many blocks there are.
-    pub const fn block_count(&self) -> usize {
-        self.blocks.len()
-    }
 }
 
 /// What a write of `id` puts into these blocks.

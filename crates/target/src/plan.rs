@@ -116,8 +116,6 @@ pub enum Coalescing {
 pub struct Settings {
     /// How many cores serve; each is one thread.
     pub cores: usize,
-    /// Tie each thread to a core of its own.
-    pub pin: bool,
     /// Memory for data in flight, per core, in bytes.
     pub pool_bytes: usize,
     /// How long a core looks for new work before it sleeps.
@@ -145,26 +143,4 @@ pub struct Settings {
     /// Commands that take longer are told of; `None`: none are. Only the first value: see
     /// [`crate::Handle::set_slow_command`].
     pub slow_command: Option<Duration>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            cores: 1,
-            pin: false,
-            pool_bytes: 256 * 1024 * 1024,
-            busy_poll: Duration::ZERO,
-            coalescing: Coalescing::Adaptive,
-            sessions_max: 10_000,
-            logins_max: 1_024,
-            login_timeout: Duration::from_secs(15),
-            queue_depth: 128,
-            nop_interval: Some(Duration::from_secs(30)),
-            nop_timeout: Duration::from_secs(20),
-            abort_timeout: Duration::from_secs(5),
-            fence_timeout: Duration::from_secs(5),
-            stop_timeout: Duration::from_secs(5),
-            slow_command: Some(Duration::from_secs(1)),
-        }
-    }
 }

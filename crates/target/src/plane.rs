@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use reactor::mail::{self, Mailbox, Post};
-use reactor::{Listener, Reactor, SetupError, TurnError, cores};
+use reactor::{Listener, Reactor, SetupError, TurnError};
 use slab::Slab;
 
 use crate::core::Core;
@@ -158,10 +158,6 @@ impl DataPlane {
         mailboxes: Vec<Mailbox<Letter>>,
         front: FrontParts,
     ) -> Result<(), StartError> {
-        let usable = cores::usable().map_err(|source| StartError::System {
-            action: "read the set of cores",
-            source,
-        })?;
         let (report, reports) = mpsc::channel();
         let mut front = Some(front);
         let expected = mailboxes.len();
@@ -169,13 +165,7 @@ impl DataPlane {
             let parts = Arc::clone(parts);
             let front = front.take();
             let report = report.clone();
-            let pin = usable.get(index % usable.len().max(1)).copied();
             let run = move || {
-                if let Some(core) = pin.filter(|_| parts.settings.pin)
-                    && let Err(error) = cores::pin(core)
-                {
-                    tracing::warn!(core, %error, "the thread is not tied to its core");
-                }
                 let made = Core::make(index, &parts, mailbox, front);
                 let (outcome, core) = match made {
                     Ok(core) => (Ok(()), Some(core)),

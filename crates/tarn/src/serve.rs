@@ -214,7 +214,6 @@ fn settings(model: &Model) -> anyhow::Result<Settings> {
     let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
     Ok(Settings {
         cores,
-        pin: false,
         pool_bytes: usize::try_from(limits.pool_per_core_bytes)?,
         busy_poll: Duration::from_micros(u64::from(server.busy_poll_us)),
         coalescing: match server.coalescing {

@@ -156,12 +156,6 @@ impl Negotiation {
         self.own = own;
     }
 
-    /// Goes over to the full-feature phase, where keys may be negotiated anew.
-    pub fn enter_full_feature(&mut self) {
-        self.phase = Phase::FullFeature;
-        self.begin_exchange();
-    }
-
     /// Forgets which keys were heard: a new text exchange is a new negotiation.
     pub fn begin_exchange(&mut self) {
         self.heard = KeySet::default();

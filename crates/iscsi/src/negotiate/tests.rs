@@ -251,9 +251,9 @@ fn discovery_and_joining_logins_find_session_keys_irrelevant() {
 
 #[test]
 fn full_feature_phase_takes_segment_length_again_and_rejects_login_keys() {
-    let mut negotiation = target();
-    tell(&mut negotiation, "MaxRecvDataSegmentLength=1024").unwrap();
-    negotiation.enter_full_feature();
+    let own = OperationalPreferences::default();
+    let mut negotiation =
+        Negotiation::new(Role::Target, Phase::FullFeature, SessionType::Normal, own);
     for length in [2048, 4096] {
         negotiation.begin_exchange();
         let offer = format!("MaxRecvDataSegmentLength={length} HeaderDigest=CRC32C");

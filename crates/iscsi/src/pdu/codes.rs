@@ -347,10 +347,4 @@ impl LoginStatus {
     pub const fn from_class_and_detail(class: u8, detail: u8) -> Option<Self> {
         Self::from_code(u16::from_be_bytes([class, detail]))
     }
-
-    /// True for the two "target moved" statuses.
-    #[must_use]
-    pub const fn is_redirection(self) -> bool {
-        self.class_and_detail().0 == 1
-    }
 }

@@ -59,8 +59,6 @@ pub mod flags {
     /// SCSI Command, byte 1: task attribute, see [`super::TaskAttribute`].
     pub const ATTRIBUTE_MASK: u8 = 0x07;
 
-    /// Data-In, byte 1: the target asks for a DataACK.
-    pub const ACKNOWLEDGE: u8 = 0x40;
     /// Data-In, byte 1: status and residual are valid in this PDU.
     pub const STATUS: u8 = 0x01;
     /// Data-In and SCSI Response, byte 1: more bytes were wanted than expected (O).

@@ -283,8 +283,6 @@ fn codes_match_the_published_lists() {
             0x0208, 0x0209, 0x020a, 0x020b, 0x0300, 0x0301, 0x0302
         ]
     );
-    assert!(LoginStatus::TargetMovedTemporarily.is_redirection());
-    assert!(!LoginStatus::InitiatorError.is_redirection());
     assert_eq!(LoginStatus::from_class_and_detail(2, 0x0c), None);
     let reasons: Vec<u8> = RejectReason::ALL.iter().map(|r| r.code()).collect();
     assert_eq!(reasons, [2, 3, 4, 5, 6, 7, 8, 9, 10, 12]);
