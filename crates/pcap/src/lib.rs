@@ -17,9 +17,6 @@ mod packet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The media type of the file.
-pub const MEDIA_TYPE: &str = "application/vnd.tcpdump.pcap";
-
 /// The first bytes of the file, in the order of the machine that wrote it: times are microseconds.
 const MAGIC: u32 = 0xa1b2_c3d4;
 

@@ -36,7 +36,7 @@ export interface Sample {
   all: Figures;
   luns: Map<string, Figures>;
   initiators: Map<string, Figures>;
-  /** By core: the part of the time it was not asleep, 0 to 1. */
+  /** By core: the part of the time its thread had a processor, 0 to 1. */
   busy: number[];
 }
 

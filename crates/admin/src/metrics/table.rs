@@ -260,7 +260,7 @@ pub(super) static METRICS: &[Metric] = &[
         kind: Kind::Counter,
         unit: "seconds",
         labels: &["core"],
-        help: "Time a core was not asleep.",
+        help: "Processor time of a core's thread.",
         samples: Samples::OfCores(|core| Value::Micros(core.busy_us)),
     },
     Metric {
