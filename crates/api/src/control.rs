@@ -3,7 +3,7 @@
 use crate::event::{Event, Finding};
 use crate::plan::{Applied, Change, Document, Plan, Revision};
 use crate::problem::Problem;
-use crate::request::Tracing;
+use crate::request::{Rollback, Tracing};
 use crate::stats::Stats;
 use crate::view::{Access, AccessQuestion, Lun, Session, Status, Target, Trace};
 
@@ -27,14 +27,27 @@ pub trait Control: Send + Sync + 'static {
     fn plan(&self, text: &str) -> Result<Plan, Problem>;
 
     /// Applies a document, as a whole or not at all. `only_at` is the revision it must start from;
-    /// `None` takes any. A document that changes nothing is no new revision. On success, it has
-    /// taken effect on every core and is on disk.
+    /// `None` takes any. A document that changes nothing is no new revision. On success, it is in
+    /// force and on disk, and has taken effect on every core unless it says what is not settled.
     ///
     /// # Errors
     ///
     /// Why nothing was changed.
     fn apply(&self, change: Change, only_at: Option<u64>, author: &str)
     -> Result<Applied, Problem>;
+
+    /// Applies an earlier document again. A configuration file that was edited by hand and not
+    /// applied does not stand in the way: its text is kept beside it, and a warning says where.
+    ///
+    /// # Errors
+    ///
+    /// As [`Control::apply`], or the revision is not kept.
+    fn roll_back(
+        &self,
+        back: Rollback,
+        only_at: Option<u64>,
+        author: &str,
+    ) -> Result<Applied, Problem>;
 
     /// The revisions that are kept, the last first.
     fn history(&self) -> Vec<Revision>;
@@ -46,7 +59,11 @@ pub trait Control: Send + Sync + 'static {
     fn luns(&self) -> Vec<Lun>;
 
     /// All targets, in the order of the file.
-    fn targets(&self) -> Vec<Target>;
+    ///
+    /// # Errors
+    ///
+    /// The data plane does not answer, so nobody knows how many sessions they have.
+    fn targets(&self) -> Result<Vec<Target>, Problem>;
 
     /// All sessions.
     ///
