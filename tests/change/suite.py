@@ -17,6 +17,7 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+import admin
 import harness
 import iscsi
 import scsi
@@ -337,6 +338,65 @@ def a_change_that_fails_changes_nothing():
         holder.close()
         config.luns["last"] = "mem:8M"
         equal(tarn.applied(config.text()), 2, "revision after all mistakes")
+
+
+def secret_files(tarn):
+    """The files of the daemon's own secrets, with what they hold."""
+    return {path: path.read_text() for path in (tarn.dir / "state/secrets").rglob("*") if path.is_file()}
+
+
+@test
+def a_refused_secret_is_never_in_force():
+    """PUT of a user that is refused leaves the secrets as they are: for the next change, a check, a rollback and a restart."""
+    config = one_disk()
+    config.users["alice"] = "{dir}/alice.secret"
+    config.targets["one"]["auth"] = ["alice"]
+    tarn = Changing(config=config.text())
+    tarn.secret("alice.secret", "secret of the file")
+    first = dict(name="alice", secret="forward secret 1", mutual=dict(name="t", secret="mutual secret 12"))
+    refused = [dict(first, mutual=dict(name="t", secret=first["secret"])),
+               dict(first, secret="another secret 1", mutual=dict(name="t\1", secret="another secret 2"))]
+    with tarn:
+        api = tarn.api()
+        api.put("users/alice", first)
+        kept = secret_files(tarn)
+        equal(sorted(kept.values()), [first["secret"], first["mutual"]["secret"]], "secrets")
+        for user in refused:
+            equal(api.ask("PUT", "users/alice", user).status, 422, f"answer to {user}")
+            equal(secret_files(tarn), kept, "secrets after a refusal")
+        equal(api.put("users/alice", first)["steps"], [], "the same once more")
+        api.put("groups/k", dict(id="k", initiators=[f"{NAME}:k"]))
+        equal(run("check", tarn.dir / "tarn.toml").returncode, 0, "exit code of tarn check")
+        revision = api.get("config")
+        api.put("users/alice", dict(name="alice", secret="forward secret 2"))
+        tarn.session("one", chap=dict(name="alice", secret="forward secret 2")).close()
+        api.post("config/rollback", dict(revision=revision["revision"]))
+        tarn.session("one", chap=dict(name="alice", secret=first["secret"])).close()
+        long_name = "ä" * 60
+        api.put(f"users/{admin.name(long_name)}", dict(name=long_name, secret="secret of a name"))
+        equal(tarn.terminate(), 0, "exit code")
+        tarn.config = (tarn.dir / "tarn.toml").read_text()
+        tarn.start()
+        tarn.session("one", chap=dict(name="alice", secret=first["secret"])).close()
+
+
+@test
+def a_secret_goes_with_the_last_revision_that_names_it():
+    """With a history of one, another secret takes the file of the one before with it, and a start removes what is left over."""
+    with Changing(config=one_disk().text() + "[admin]\nhistory = 1\n") as tarn:
+        api = tarn.api()
+        for secret in ("forward secret 1", "forward secret 2"):
+            api.put("users/alice", dict(name="alice", secret=secret))
+            equal(list(secret_files(tarn).values()), [secret], "secrets")
+        equal(tarn.terminate(), 0, "exit code")
+        (kept,) = secret_files(tarn)
+        (kept.parent / "0123456789abcdef.secret").write_text("secret of a crash")
+        (kept.parents[1] / "bob.secret").write_text("secret of a time before")
+        tarn.config = (tarn.dir / "tarn.toml").read_text()
+        tarn.start()
+        equal(list(secret_files(tarn)), [kept], "files after a start")
+        api.delete("users/alice")
+        equal(secret_files(tarn), {}, "secrets at the end")
 
 
 @test

@@ -104,13 +104,17 @@ pub trait Control: Send + Sync + 'static {
     /// There is none of this subject, or the data plane does not answer.
     fn stop_trace(&self, subject: &str) -> Result<(), Problem>;
 
-    /// Keeps a secret in a private file that belongs to the daemon. Gives the path to put into the
-    /// document.
+    /// Keeps a secret in a private file that belongs to the daemon, and replaces none. Gives the
+    /// path to put into the document; [`Control::release_secret`] is due then.
     ///
     /// # Errors
     ///
     /// The secret breaks a rule, or cannot be written.
     fn keep_secret(&self, user: &str, secret: &str, is_mutual: bool) -> Result<String, Problem>;
+
+    /// The change that was to name a kept secret has been made, or not: a file that nothing names
+    /// goes.
+    fn release_secret(&self, path: &str);
 
     /// The dry run of the rules of access, target by target.
     ///

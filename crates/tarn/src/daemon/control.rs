@@ -22,6 +22,7 @@ use super::file::Found;
 use super::history::{History, Past, Record};
 use super::paced::Paced;
 use super::running::Running;
+use super::secrets::SecretFiles;
 use super::steps::{self, Match};
 use super::{secrets, stats, traces, views};
 use crate::StartError;
@@ -59,6 +60,7 @@ pub(crate) struct Daemon {
     in_force: RwLock<Arc<InForce>>,
     /// Held for as long as a change takes: there is one writer.
     writer: Mutex<History>,
+    secret_files: SecretFiles,
     pub(super) state: State,
     /// Where the document lives; `None` for stores of the command line, which cannot be changed.
     pub(super) file: Option<PathBuf>,
@@ -126,6 +128,9 @@ impl Daemon {
     ///
     /// The directory it works in is gone.
     pub(crate) fn new(parts: Parts) -> std::io::Result<Self> {
+        let file = parts.file.as_deref().unwrap_or_else(|| Path::new(NO_FILE));
+        let secret_files = SecretFiles::of(parts.state.directory(), file)?;
+        secret_files.collect(file);
         let in_force = InForce {
             running: parts.running,
             document: Document {
@@ -138,6 +143,7 @@ impl Daemon {
             plane: parts.plane,
             in_force: RwLock::new(Arc::new(in_force)),
             writer: Mutex::new(parts.history),
+            secret_files,
             state: parts.state,
             file: parts.file,
             uid: parts.uid,
@@ -342,6 +348,9 @@ impl Daemon {
             .write()
             .unwrap_or_else(PoisonError::into_inner) = Arc::new(in_force);
         let settled = verdict.and_then(|verdict| prepared.settle(verdict, &self.plane));
+        if let Some(file) = &self.file {
+            self.secret_files.collect(file);
+        }
         let error = settled.err()?;
         tracing::error!(%error, revision, "a change in force is not settled");
         Some(unsettled(revision, error))
@@ -572,7 +581,17 @@ impl Control for Daemon {
     }
 
     fn keep_secret(&self, user: &str, secret: &str, is_mutual: bool) -> Result<String, Problem> {
-        secrets::keep(self.state.directory(), user, secret, is_mutual)
+        let running = &self.in_force().running;
+        match self.secret_files.same(running, user, secret, is_mutual) {
+            Some(path) => Ok(path),
+            None => self.secret_files.keep(user, secret),
+        }
+    }
+
+    fn release_secret(&self, path: &str) {
+        if let Some(file) = &self.file {
+            self.secret_files.release(path, file);
+        }
     }
 
     fn access(&self, question: &view::AccessQuestion) -> Result<Vec<view::Access>, Problem> {
