@@ -183,6 +183,7 @@ def events_and_the_log_know_a_disk_by_its_new_name():
             equal(session.command(scsi.inquiry(page=0x83), read=255).data, identity, "the identity")
         resized = [event["lun"] for event in api.get("events?after=0&most=1000") if event["kind"] == "lun-resized"]
         equal(resized, ["drive"], "the LUN of the event")
+        tarn.await_log("the size of a unit changed")
         line = next(line for line in tarn.log().splitlines() if "the size of a unit changed" in line)
         check("drive" in line and "disk" not in line, line)
 

@@ -7,6 +7,7 @@ it concerns is told by unit attention, and a change that fails leaves everything
 The file is changed and SIGHUP sent, as `systemctl reload` does.
 """
 import fcntl
+import os
 import pathlib
 import random
 import re
@@ -17,6 +18,7 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+import admin
 import harness
 import iscsi
 import scsi
@@ -337,6 +339,169 @@ def a_change_that_fails_changes_nothing():
         holder.close()
         config.luns["last"] = "mem:8M"
         equal(tarn.applied(config.text()), 2, "revision after all mistakes")
+
+
+def secret_files(tarn):
+    """The files of the daemon's own secrets, with what they hold."""
+    return {path: path.read_text() for path in (tarn.dir / "state/secrets").rglob("*") if path.is_file()}
+
+
+@test
+def a_refused_secret_is_never_in_force():
+    """PUT of a user that is refused leaves the secrets as they are: for the next change, a check, a rollback and a restart."""
+    config = one_disk()
+    config.users["alice"] = "{dir}/alice.secret"
+    config.targets["one"]["auth"] = ["alice"]
+    tarn = Changing(config=config.text())
+    tarn.secret("alice.secret", "secret of the file")
+    first = dict(name="alice", secret="forward secret 1", mutual=dict(name="t", secret="mutual secret 12"))
+    refused = [dict(first, mutual=dict(name="t", secret=first["secret"])),
+               dict(first, secret="another secret 1", mutual=dict(name="t\1", secret="another secret 2"))]
+    with tarn:
+        api = tarn.api()
+        api.put("users/alice", first)
+        kept = secret_files(tarn)
+        equal(sorted(kept.values()), [first["secret"], first["mutual"]["secret"]], "secrets")
+        for user in refused:
+            equal(api.ask("PUT", "users/alice", user).status, 422, f"answer to {user}")
+            equal(secret_files(tarn), kept, "secrets after a refusal")
+        equal(api.put("users/alice", first)["steps"], [], "the same once more")
+        api.put("groups/k", dict(id="k", initiators=[f"{NAME}:k"]))
+        equal(run("check", tarn.dir / "tarn.toml").returncode, 0, "exit code of tarn check")
+        revision = api.get("config")
+        api.put("users/alice", dict(name="alice", secret="forward secret 2"))
+        tarn.session("one", chap=dict(name="alice", secret="forward secret 2")).close()
+        api.post("config/rollback", dict(revision=revision["revision"]))
+        tarn.session("one", chap=dict(name="alice", secret=first["secret"])).close()
+        long_name = "ä" * 60
+        api.put(f"users/{admin.name(long_name)}", dict(name=long_name, secret="secret of a name"))
+        equal(tarn.terminate(), 0, "exit code")
+        tarn.config = (tarn.dir / "tarn.toml").read_text()
+        tarn.start()
+        tarn.session("one", chap=dict(name="alice", secret=first["secret"])).close()
+
+
+@test
+def a_secret_goes_with_the_last_revision_that_names_it():
+    """With a history of one, another secret takes the file of the one before with it, and a start removes what is left over."""
+    with Changing(config=one_disk().text() + "[admin]\nhistory = 1\n") as tarn:
+        api = tarn.api()
+        for secret in ("forward secret 1", "forward secret 2"):
+            api.put("users/alice", dict(name="alice", secret=secret))
+            equal(list(secret_files(tarn).values()), [secret], "secrets")
+        equal(tarn.terminate(), 0, "exit code")
+        (kept,) = secret_files(tarn)
+        (kept.parent / "0123456789abcdef.secret").write_text("secret of a crash")
+        (kept.parents[1] / "bob.secret").write_text("secret of a time before")
+        tarn.config = (tarn.dir / "tarn.toml").read_text()
+        tarn.start()
+        equal(list(secret_files(tarn)), [kept], "files after a start")
+        api.delete("users/alice")
+        equal(secret_files(tarn), {}, "secrets at the end")
+
+
+@test
+def a_full_disk_leaves_file_and_history():
+    """A change for which there is no room is refused and nowhere to be found: the next SIGHUP does not apply it."""
+    if os.geteuid() != 0:
+        harness.skip("not root")
+    tarn = Changing(config=one_disk().text())
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tarn-test", tarn.dir], capture_output=True).returncode != 0:
+        tarn.close()
+        harness.skip("no file system can be mounted here")
+    try:
+        with tarn:
+            api = tarn.api()
+            file, filler = tarn.dir / "tarn.toml", tarn.dir / "filler"
+            before, room = file.read_text(), os.statvfs(tarn.dir)
+            # Enough for the text once, not for its record, too.
+            filler.write_bytes(bytes(room.f_bavail * room.f_bsize - 60 * 1024))
+            text = before + "# " + "x" * 40 * 1024 + "\n"
+            equal(api.ask("PUT", "config", dict(text=text)).kind, "apply-failed", "answer on a full disk")
+            equal(file.read_text(), before, "the file")
+            equal([one["revision"] for one in api.get("config/history")], [1], "the history")
+            equal(sorted(path.name for path in tarn.dir.rglob("*new*")), [], "temporary files")
+            equal(tarn.applied(before), 1, "revision after SIGHUP")
+            filler.unlink()
+            api.put("config", dict(text=text))
+            equal(file.read_text(), text, "the file when there is room")
+    finally:
+        subprocess.run(["umount", tarn.dir], check=True)
+        tarn.close()
+
+
+def as_a_pipe(tarn):
+    """Whoever reads the file waits from now on. Returns the pipe."""
+    pipe = tarn.dir / "pipe"
+    os.mkfifo(pipe)
+    pipe.rename(tarn.dir / "tarn.toml")
+    return tarn.dir / "tarn.toml"
+
+
+def reader_of(pipe):
+    """Waits until somebody reads a pipe. Returns its other end: while that is open, the reader waits."""
+    def opened():
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            return None
+    return wait_for(opened, 20, "somebody reads the pipe")
+
+
+@test
+def a_long_change_stops_nobody_who_looks_back():
+    """While a change waits for its file, the history and its documents are told."""
+    with Changing(config=one_disk().text()) as tarn:
+        api = tarn.api()
+        text = api.get("config")["text"]
+        pipe = as_a_pipe(tarn)
+        answers = []
+        change = threading.Thread(target=lambda: answers.append(api.put("config", dict(text=text + "# new\n"))))
+        change.start()
+        end = reader_of(pipe)
+        try:
+            equal([one["revision"] for one in api.get("config/history")], [1], "history")
+            equal(api.get("config/history/1")["text"], text, "document of revision 1")
+            equal(answers, [], "the change goes on")
+        finally:
+            os.write(end, text.encode())
+            os.close(end)
+            change.join(20)
+        equal([answer["revision"] for answer in answers], [2], "revision of the change")
+
+
+@test
+def a_reload_that_hangs_does_not_keep_tarn_from_ending():
+    """SIGTERM ends Tarn while it reads its file again."""
+    with Changing(config=one_disk().text()) as tarn:
+        pipe = as_a_pipe(tarn)
+        tarn.process.send_signal(signal.SIGHUP)
+        end = reader_of(pipe)
+        # The exit code is that of a Tarn that ended in order.
+        equal(tarn.terminate(), 0, "exit code")
+        os.close(end)
+        pipe.unlink()
+        tarn.start()
+
+
+@test
+def a_sighup_during_a_reload_is_not_forgotten():
+    """What the file says at the last SIGHUP is what runs in the end, however many came while one was served."""
+    config = one_disk()
+    with Changing(config=config.text()) as tarn:
+        file = as_a_pipe(tarn)
+        tarn.process.send_signal(signal.SIGHUP)
+        end = reader_of(file)
+        file.unlink()
+        config.luns["last"] = "mem:8M"
+        tarn.write(config.text())
+        for _ in range(3):
+            tarn.process.send_signal(signal.SIGHUP)
+        os.write(end, b"no TOML [")
+        os.close(end)
+        wait_for(lambda: any("configuration applied" in line for line in tarn.answers()), 20, "the last file is applied")
+        check("nothing was changed" in tarn.answers()[0], tarn.answers()[0])
+        equal([lun["spec"]["id"] for lun in tarn.api().get("luns")], ["d0", "last"], "LUNs")
 
 
 class Worker(threading.Thread):

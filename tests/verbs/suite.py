@@ -260,6 +260,30 @@ def secrets_come_from_files_and_never_back():
 
 
 @test
+def a_file_edited_by_hand_is_kept_when_another_text_comes_back():
+    """A change is refused and tells the remedy; that puts the text that runs back and keeps the edited one beside it."""
+    with Daemon() as daemon:
+        file = daemon.dir / "tarn.toml"
+        first = file.read_text()
+        daemon.run("group", "add", "vaults", "iqn.2026-11.example:vault*")
+        second, edited = file.read_text(), first + "# by hand\n"
+        file.write_text(edited)
+        remedy = re.search(r"tarn (rollback \d+)", daemon.run("group", "rm", "vaults", code=CONFLICT))
+        equal(remedy[1], "rollback 2", "remedy")
+        daemon.run("rollback", "99", code=NOT_FOUND)
+        equal(sorted(path.name for path in daemon.dir.glob("tarn.toml*")), ["tarn.toml"], "files after an error")
+        told = daemon.json(*remedy[1].split())
+        equal((told["revision"], told["steps"]), (2, []), "what the way back did")
+        check(any(f"{file}.edited " in warning for warning in told["warnings"]), told)
+        equal((file.read_text(), pathlib.Path(f"{file}.edited").read_text()), (second, edited), "the files")
+        file.write_text(edited)
+        daemon.run("rollback")
+        equal((daemon.revision(), file.read_text()), (3, first), "the way back to another revision")
+        equal(pathlib.Path(f"{file}.edited.2").read_text(), edited, "the text edited by hand")
+        daemon.run("group", "add", "vaults", "iqn.2026-11.example:vault*")
+
+
+@test
 def a_file_is_planned_compared_and_applied():
     with Daemon() as daemon:
         text = (daemon.dir / "tarn.toml").read_text()

@@ -9,7 +9,7 @@ use api::control::Control;
 use api::event::{Event, EventQuestion, Finding, Severity};
 use api::plan::{Applied, Change, Document, Plan, Revision};
 use api::problem::{Problem, ProblemKind};
-use api::request::Tracing;
+use api::request::{Rollback, Tracing};
 use api::stats::Stats;
 use api::view::{Access, AccessQuestion, Lun, Session, Status, Target, Trace};
 use tokio::sync::watch;
@@ -144,6 +144,10 @@ impl Control for Double {
         panic!("{UNASKED}")
     }
 
+    fn roll_back(&self, _: Rollback, _: Option<u64>, _: &str) -> Result<Applied, Problem> {
+        panic!("{UNASKED}")
+    }
+
     fn history(&self) -> Vec<Revision> {
         panic!("{UNASKED}")
     }
@@ -156,7 +160,11 @@ impl Control for Double {
         panic!("{UNASKED}")
     }
 
-    fn targets(&self) -> Vec<Target> {
+    fn release_secret(&self, _path: &str) {
+        panic!("{UNASKED}")
+    }
+
+    fn targets(&self) -> Result<Vec<Target>, Problem> {
         panic!("{UNASKED}")
     }
 

@@ -3,7 +3,7 @@
 use crate::event::{Event, EventQuestion, Finding};
 use crate::plan::{Applied, Change, Document, Plan, Revision};
 use crate::problem::Problem;
-use crate::request::Tracing;
+use crate::request::{Rollback, Tracing};
 use crate::stats::Stats;
 use crate::view::{Access, AccessQuestion, Lun, Session, Status, Target, Trace};
 
@@ -27,14 +27,27 @@ pub trait Control: Send + Sync + 'static {
     fn plan(&self, text: &str) -> Result<Plan, Problem>;
 
     /// Applies a document, as a whole or not at all. `only_at` is the revision it must start from;
-    /// `None` takes any. A document that changes nothing is no new revision. On success, it has
-    /// taken effect on every core and is on disk.
+    /// `None` takes any. A document that changes nothing is no new revision. On success, it is in
+    /// force and on disk, and has taken effect on every core unless it says what is not settled.
     ///
     /// # Errors
     ///
     /// Why nothing was changed.
     fn apply(&self, change: Change, only_at: Option<u64>, author: &str)
     -> Result<Applied, Problem>;
+
+    /// Applies an earlier document again. A configuration file that was edited by hand and not
+    /// applied does not stand in the way: its text is kept beside it, and a warning says where.
+    ///
+    /// # Errors
+    ///
+    /// As [`Control::apply`], or the revision is not kept.
+    fn roll_back(
+        &self,
+        back: Rollback,
+        only_at: Option<u64>,
+        author: &str,
+    ) -> Result<Applied, Problem>;
 
     /// The revisions that are kept, the last first.
     fn history(&self) -> Vec<Revision>;
@@ -46,7 +59,11 @@ pub trait Control: Send + Sync + 'static {
     fn luns(&self) -> Vec<Lun>;
 
     /// All targets, in the order of the file.
-    fn targets(&self) -> Vec<Target>;
+    ///
+    /// # Errors
+    ///
+    /// The data plane does not answer, so nobody knows how many sessions they have.
+    fn targets(&self) -> Result<Vec<Target>, Problem>;
 
     /// All sessions.
     ///
@@ -87,13 +104,17 @@ pub trait Control: Send + Sync + 'static {
     /// There is none of this subject, or the data plane does not answer.
     fn stop_trace(&self, subject: &str) -> Result<(), Problem>;
 
-    /// Keeps a secret in a private file that belongs to the daemon. Gives the path to put into the
-    /// document.
+    /// Keeps a secret in a private file that belongs to the daemon, and replaces none. Gives the
+    /// path to put into the document; [`Control::release_secret`] is due then.
     ///
     /// # Errors
     ///
     /// The secret breaks a rule, or cannot be written.
     fn keep_secret(&self, user: &str, secret: &str, is_mutual: bool) -> Result<String, Problem>;
+
+    /// The change that was to name a kept secret has been made, or not: a file that nothing names
+    /// goes.
+    fn release_secret(&self, path: &str);
 
     /// The dry run of the rules of access, target by target.
     ///

@@ -122,6 +122,10 @@ pub struct Applied {
     pub steps: Vec<Step>,
     /// What is legal and most likely not meant.
     pub warnings: Vec<String>,
+    /// Why the change, which is in force, may not have taken effect everywhere yet. There is
+    /// nothing to try again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsettled: Option<String>,
 }
 
 /// A revision of the past, or the one that runs.

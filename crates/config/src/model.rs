@@ -1,6 +1,6 @@
 //! The checked model: what Tarn is to serve, with every reference resolved.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -466,13 +466,13 @@ impl Model {
     /// the file.
     pub fn listeners(&self) -> Vec<Listener> {
         let mut listeners: Vec<Listener> = Vec::new();
+        let mut positions = HashMap::new();
         for (target_position, target) in self.targets.iter().enumerate() {
             for (portal_position, portal) in target.portals.iter().enumerate() {
                 let entry = (TargetIndex(target_position), portal_position);
-                match listeners
-                    .iter_mut()
-                    .find(|listener| listener.bind == portal.bind)
-                {
+                let next = listeners.len();
+                let position = *positions.entry(portal.bind).or_insert(next);
+                match listeners.get_mut(position) {
                     Some(listener) => listener.portals.push(entry),
                     None => listeners.push(Listener {
                         bind: portal.bind,
@@ -533,9 +533,16 @@ impl Model {
     /// An address for all takes the port of every single one of its family.
     fn check_portals(&self) -> Result<(), ConfigError> {
         let listeners = self.listeners();
-        for (position, listener) in listeners.iter().enumerate() {
-            let mut earlier = listeners.iter().take(position);
-            if let Some(earlier) = earlier.find(|other| overlap(other.bind, listener.bind)) {
+        let mut first_uses = HashMap::<_, FirstUse<'_>>::new();
+        for listener in &listeners {
+            let family = (listener.bind.port(), listener.bind.is_ipv4());
+            let first = first_uses.entry(family).or_default();
+            let earlier = if listener.bind.ip().is_unspecified() {
+                first.of_any
+            } else {
+                first.of_all
+            };
+            if let Some(earlier) = earlier.filter(|other| overlap(other.bind, listener.bind)) {
                 return Err(Rule::PortalsOverlap {
                     this: listener.bind.to_string(),
                     other: earlier.bind.to_string(),
@@ -543,6 +550,7 @@ impl Model {
                 }
                 .at(listener.place.clone()));
             }
+            first.note(listener);
         }
         for listener in &self.admin.listen {
             let takes = |other: &&Listener| {
@@ -562,6 +570,24 @@ impl Model {
     }
 }
 
+/// Who takes a port first, in one family.
+#[derive(Default)]
+struct FirstUse<'a> {
+    /// Of all addresses.
+    of_any: Option<&'a Listener>,
+    /// Of those that stand for all of the family.
+    of_all: Option<&'a Listener>,
+}
+
+impl<'a> FirstUse<'a> {
+    fn note(&mut self, listener: &'a Listener) {
+        self.of_any.get_or_insert(listener);
+        if listener.bind.ip().is_unspecified() {
+            self.of_all.get_or_insert(listener);
+        }
+    }
+}
+
 /// Whether one of two different addresses stands for all of its family and takes the other's
 /// port.
 fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
@@ -573,7 +599,44 @@ fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    #[test]
+    fn an_address_for_all_takes_the_port_of_every_single_one_of_its_family() {
+        for (portals, other) in [
+            (
+                vec!["127.0.0.1:1", "127.0.0.2:1", "0.0.0.0:2", "[::]:1"],
+                None,
+            ),
+            (vec!["127.0.0.1:0", "0.0.0.0:0", "127.0.0.1:0"], None),
+            (
+                vec!["127.0.0.1:1", "127.0.0.2:1", "0.0.0.0:1"],
+                Some("127.0.0.1:1"),
+            ),
+            (
+                vec!["[::1]:1", "0.0.0.0:1", "127.0.0.2:1"],
+                Some("0.0.0.0:1"),
+            ),
+        ] {
+            let one = |(at, bind): (usize, &&str)| {
+                format!("[[target]]\nname = \"iqn.2026-11.a:t{at}\"\nportals = [\"{bind}\"]\n")
+            };
+            let text: String = portals.iter().enumerate().map(one).collect();
+            let error = Model::from_toml(&text, Path::new("t.toml")).err();
+            let found = error.map(|error| {
+                let told = error.rule.to_string();
+                let Rule::PortalsOverlap { this, other, .. } = *error.rule else {
+                    panic!("{portals:?}: {told}");
+                };
+                (this, other)
+            });
+            let last = portals.last().map(ToString::to_string);
+            let expected = other.and_then(|other: &str| Some((last?, other.to_owned())));
+            assert_eq!(found, expected, "{portals:?}");
+        }
+    }
 
     #[test]
     fn discovery_tells_an_address_that_the_initiator_can_use() {

@@ -230,7 +230,10 @@ impl Rest<'_> {
             .chain(certificates.map(|path| directory_of(path)))
             .chain(within.secrets.paths().iter().cloned());
         let kept = [self.file.map(directory_of), self.socket.map(directory_of)];
-        let kept = kept.into_iter().flatten();
+        // What a link leads to is replaced where it lies.
+        let linked = self.file.and_then(|file| std::fs::canonicalize(file).ok());
+        let linked = linked.map(|file| directory_of(&file));
+        let kept = kept.into_iter().flatten().chain(linked);
         let kept = kept.chain([self.state.to_owned()]);
         let stores = within.stores.paths().iter().cloned();
         let rule = |right| move |path| Rule { path, right };

@@ -1,7 +1,7 @@
 //! CHAP secrets: read from private files, wiped from memory, never shown.
 
-use std::fs::OpenOptions;
-use std::io::Read as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
@@ -128,21 +128,12 @@ fn read(file: &SecretFile, uid: u32) -> Result<Secret, StartError> {
         path: path.clone(),
         source,
     };
-    // Not to block on the pipe that somebody may have put there; a file does not mind.
-    let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(nonblock)
-        .open(path)
-        .map_err(unreadable)?;
-    // Asked of the open file, so that nobody can swap it in between.
+    let file = open_regular(path).map_err(unreadable)?;
+    let file = file.ok_or_else(|| StartError::SecretNoFile {
+        place: place.clone(),
+        path: path.clone(),
+    })?;
     let metadata = file.metadata().map_err(unreadable)?;
-    if !metadata.is_file() {
-        return Err(StartError::SecretNoFile {
-            place: place.clone(),
-            path: path.clone(),
-        });
-    }
     let mode = metadata.mode() & 0o7777;
     if mode & 0o077 != 0 {
         return Err(StartError::SecretExposed {
@@ -183,6 +174,23 @@ fn read(file: &SecretFile, uid: u32) -> Result<Secret, StartError> {
     Ok(Secret(bytes))
 }
 
+/// Opens a file; `None` if it is none but a device or a pipe, some of which do things when they
+/// are opened. Who may ask for a plan may name any path.
+fn open_regular(path: &Path) -> io::Result<Option<File>> {
+    if !fs::metadata(path)?.is_file() {
+        return Ok(None);
+    }
+    // Not to block on the pipe that somebody may have put there meanwhile; a file does not mind.
+    let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(nonblock)
+        .open(path)?;
+    // Asked of the open file, so that nobody can swap it in between.
+    let is_file = file.metadata()?.is_file();
+    Ok(is_file.then_some(file))
+}
+
 fn strip_line_end(bytes: &mut Vec<u8>) {
     if bytes.ends_with(b"\n") {
         bytes.pop();
@@ -194,7 +202,6 @@ fn strip_line_end(bytes: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
@@ -338,6 +345,30 @@ mod tests {
             .err()
             .unwrap();
         assert!(error.contains("is not a regular file"), "{error}");
+    }
+
+    #[test]
+    fn a_device_is_not_even_opened_and_a_link_to_a_file_works() {
+        use rustix::fs::inotify;
+
+        let scratch = Scratch::new();
+        let pipe = scratch.path().join("pipe");
+        let (fifo, private) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, private, 0).unwrap();
+        let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+        inotify::add_watch(&watch, &pipe, inotify::WatchFlags::OPEN).unwrap();
+        let link = |name: &str, to: &str| {
+            std::os::unix::fs::symlink(to, scratch.path().join(name)).unwrap();
+            read_all(scratch.path(), &[(name, None)], uid())
+        };
+        let error = link("to-pipe", "pipe").err().unwrap();
+        assert!(error.contains("is not a regular file"), "{error}");
+        let mut events = [0; 256];
+        let seen = rustix::io::read(&watch, &mut events);
+        assert_eq!(seen.unwrap_err(), rustix::io::Errno::AGAIN);
+
+        put(scratch.path(), "file", b"twelve bytes", 0o600);
+        assert!(link("to-file", "file").is_ok());
     }
 
     #[test]

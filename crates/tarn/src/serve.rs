@@ -4,6 +4,9 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use api::control::Control;
@@ -54,6 +57,8 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     rest.give_up()?;
     // Not before: a thread has what it had when it began.
     let _last_lines = log.begin()?;
+    let (file, text) = (prepared.file.as_deref(), prepared.text.as_str());
+    let history = Daemon::open_history(&prepared.state, file, text, &running.model)?;
     let portals = bound_portals(&running.model, &running.bound());
     let text = banner(&running.model, &served_units(&running), &portals);
     let mut units = Vec::new();
@@ -85,6 +90,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
         state: prepared.state,
         file: prepared.file,
         text: prepared.text,
+        history,
         uid: prepared.uid,
         flags: prepared.flags,
         reach: prepared.reach,
@@ -97,7 +103,9 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     let administration = doors.map(|doors| doors.serve(control)).transpose()?;
     say(io::stdout().lock(), &text);
     service::ready(&daemon.in_words());
-    let signal = signals.wait(|| reload(&daemon));
+    let reloads = Reloads::start(&daemon)?;
+    let signal = signals.wait(|| reloads.ask());
+    reloads.stop();
     service::stopping();
     tracing::info!(signal, "stopping");
     // Nothing is changed any more while all ends.
@@ -122,8 +130,52 @@ fn raise_descriptor_limit() {
     }
 }
 
+/// Reloads, on a thread of their own, one after the other: a signal that ends the program waits
+/// for none.
+struct Reloads {
+    /// Has room for one: whoever asks while the file is being applied gets one reload more, which
+    /// sees what all of them changed.
+    ask: SyncSender<()>,
+    is_stopping: Arc<AtomicBool>,
+}
+
+impl Reloads {
+    fn start(daemon: &Arc<Daemon>) -> io::Result<Self> {
+        let (ask, asked) = sync_channel(1);
+        let is_stopping = Arc::new(AtomicBool::new(false));
+        let (daemon, is_over) = (Arc::clone(daemon), Arc::clone(&is_stopping));
+        let run = move || {
+            while let Ok(()) = asked.recv() {
+                reload(&daemon, &is_over);
+            }
+        };
+        thread::Builder::new()
+            .name("reload".to_owned())
+            .spawn(run)?;
+        Ok(Self { ask, is_stopping })
+    }
+
+    fn ask(&self) {
+        match self.ask.try_send(()) {
+            // One that has not begun will see this change of the file, too.
+            Ok(()) | Err(TrySendError::Full(())) => {}
+            Err(TrySendError::Disconnected(())) => {
+                tracing::error!("the thread that reloads is gone; nothing was changed");
+            }
+        }
+    }
+
+    /// None begins any more, and none tells the service manager that Tarn is ready.
+    fn stop(&self) {
+        self.is_stopping.store(true, Ordering::SeqCst);
+    }
+}
+
 /// Applies the configuration file as it is now.
-fn reload(daemon: &Daemon) {
+fn reload(daemon: &Daemon, is_over: &AtomicBool) {
+    if is_over.load(Ordering::SeqCst) {
+        return;
+    }
     service::reloading();
     match daemon.apply_file() {
         Ok(applied) => {
@@ -132,7 +184,9 @@ fn reload(daemon: &Daemon) {
         }
         Err(problem) => tracing::error!(%problem, "nothing was changed"),
     }
-    service::ready(&daemon.in_words());
+    if !is_over.load(Ordering::SeqCst) {
+        service::ready(&daemon.in_words());
+    }
 }
 
 /// Opens every store and binds every address, once.

@@ -4,6 +4,8 @@
 //! identities.toml            serial number and NAA designator of each unit, and the number of each
 //!                            target port, made once
 //! lock                       held while identities.toml is read, changed and written
+//! history/NAME/NNNNNN.toml   the revisions of a configuration file
+//! secrets/NAME/HEX.secret    secrets that its administration has set
 //! units/NAA/lock             held as long as a process serves the unit
 //! units/NAA/saved            registrations with APTPL and saved mode pages, in a form of the
 //!                            device server's own
@@ -29,7 +31,7 @@ use config::{Model, Naa, Serial};
 
 use crate::StartError;
 use crate::locate::Location;
-pub(crate) use atomic::replace as replace_file;
+pub(crate) use atomic::{TEMPORARY, make_like, replace as replace_file, replace_content};
 use identity::Ledger;
 pub(crate) use ports::PortName;
 pub use unit::UnitState;

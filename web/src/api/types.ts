@@ -186,6 +186,7 @@ export interface Applied {
   revision: number;
   steps: Step[];
   warnings: string[];
+  unsettled?: string;
 }
 
 export interface Revision {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use api::plan::Change;
-use api::problem::Problem;
 use api::request::Rollback;
 use axum::Extension;
 use axum::extract::State;
@@ -80,18 +79,8 @@ pub(crate) async fn rollback(
     Told(back): Told<Rollback>,
 ) -> Answer {
     check_comment(back.comment.as_deref())?;
-    let revision = back.revision;
-    let apply = move |control: &dyn api::control::Control| -> Result<_, Problem> {
-        let past = control.document_of(revision);
-        let past = past.ok_or_else(|| missing("revision", &revision.to_string()).0)?;
-        let comment = back.comment;
-        let comment = comment.unwrap_or_else(|| format!("back to revision {revision}"));
-        let change = Change {
-            text: past.text,
-            comment: Some(comment),
-        };
-        control.apply(change, only_at, &caller.author)
-    };
+    let apply =
+        move |control: &dyn api::control::Control| control.roll_back(back, only_at, &caller.author);
     let applied = app.calls.change(apply).await??;
     Ok(answer::applied(&applied, false))
 }

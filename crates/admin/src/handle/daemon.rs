@@ -47,7 +47,7 @@ pub(crate) async fn targets(State(app): State<Arc<App>>) -> Answer {
         .calls
         .read(|control| (control.document().revision, control.targets()));
     let (revision, targets) = ask.await?;
-    Ok(json_at(&targets, revision))
+    Ok(json_at(&targets?, revision))
 }
 
 /// `GET /targets/{name}`
@@ -56,6 +56,7 @@ pub(crate) async fn target(State(app): State<Arc<App>>, Named(name): Named<Strin
         .calls
         .read(|control| (control.document().revision, control.targets()));
     let (revision, targets) = ask.await?;
+    let targets = targets?;
     let target = targets.iter().find(|target| target.spec.name == name);
     Ok(json_at(
         target.ok_or_else(|| missing("target", &name))?,

@@ -207,9 +207,10 @@ pub(crate) async fn put_user(
 ) -> Answer {
     check_same("name", &name, &user.name)?;
     let change = move |control: &dyn Control| {
-        // A secret replaces the one before, so nothing is kept for a change that cannot be made.
+        // Nothing is kept for a change that cannot be made.
         edit::check_revision(control.document().revision, only_at)?;
-        let user = keep_secrets(control, user)?;
+        let mut kept = Kept::new(control);
+        let user = kept.keep_secrets(user)?;
         let put = move |draft: &mut Draft| draft.put_user(&user);
         edit::apply(control, only_at, &caller.author, &put)
     };
@@ -228,16 +229,43 @@ pub(crate) async fn remove_user(
     edit::make(&app, caller, only_at, edit).await
 }
 
-fn keep_secrets(control: &dyn Control, mut user: spec::User) -> Result<spec::User, Problem> {
-    if let Some(secret) = user.secret.take() {
-        user.secret_file = Some(control.keep_secret(&user.name, &secret, false)?);
+/// Secrets that were kept for one change, and are let go when that is over.
+struct Kept<'a> {
+    control: &'a dyn Control,
+    paths: Vec<String>,
+}
+
+impl<'a> Kept<'a> {
+    fn new(control: &'a dyn Control) -> Self {
+        let paths = Vec::new();
+        Self { control, paths }
     }
-    if let Some(mutual) = &mut user.mutual
-        && let Some(secret) = mutual.secret.take()
-    {
-        mutual.secret_file = Some(control.keep_secret(&user.name, &secret, true)?);
+
+    fn keep_secrets(&mut self, mut user: spec::User) -> Result<spec::User, Problem> {
+        if let Some(secret) = user.secret.take() {
+            user.secret_file = Some(self.keep(&user.name, &secret, false)?);
+        }
+        if let Some(mutual) = &mut user.mutual
+            && let Some(secret) = mutual.secret.take()
+        {
+            mutual.secret_file = Some(self.keep(&user.name, &secret, true)?);
+        }
+        Ok(user)
     }
-    Ok(user)
+
+    fn keep(&mut self, user: &str, secret: &str, is_mutual: bool) -> Result<String, Problem> {
+        let path = self.control.keep_secret(user, secret, is_mutual)?;
+        self.paths.push(path.clone());
+        Ok(path)
+    }
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        for path in &self.paths {
+            self.control.release_secret(path);
+        }
+    }
 }
 
 /// What the document says, and its revision.

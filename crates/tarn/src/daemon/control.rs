@@ -1,6 +1,6 @@
 //! The daemon as its administration asks for it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,7 @@ use api::control::Control;
 use api::event::{Event, EventQuestion, Finding, Severity};
 use api::plan::{Applied, Change, Document, Effect, Plan, Revision, Step};
 use api::problem::{Problem, ProblemKind};
-use api::request::Tracing;
+use api::request::{Rollback, Tracing};
 use api::stats::Stats;
 use api::view;
 use config::Model;
@@ -18,23 +18,40 @@ use target::{Handle, NoAnswer, SessionReport};
 use super::apply::{self, Prepared};
 use super::doctor::Doctor;
 use super::events::{Events, milliseconds};
-use super::history::{History, Record};
+use super::file::Found;
+use super::history::{History, Past, Record};
 use super::paced::Paced;
 use super::running::Running;
+use super::secrets::SecretFiles;
 use super::steps::{self, Match};
 use super::{secrets, stats, traces, views};
+use crate::StartError;
 use crate::confinement::Reach;
 use crate::prepare::Flags;
 use crate::secret::Secrets;
-use crate::state::{State, replace_file};
+use crate::state::State;
 
 /// Between two times that the cores are asked for their sessions, however many want to know.
 const SESSIONS_PAUSE: Duration = Duration::from_millis(20);
 
-/// What is in force: the document and what it became. Replaced as a whole.
+/// Where the history of stores of the command line is kept.
+const NO_FILE: &str = "command-line";
+
+/// What is in force: the document, what it became, and what was before. Replaced as a whole, so
+/// that whoever reads waits for no change.
 pub(super) struct InForce {
     pub(super) running: Running,
     pub(super) document: Document,
+    pub(super) past: Past,
+}
+
+/// What becomes of a configuration file that was edited by hand and not applied.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum EditedFile {
+    /// It stands in the way.
+    Stays,
+    /// Its text is kept beside it.
+    GoesAside,
 }
 
 /// The daemon.
@@ -43,6 +60,7 @@ pub(crate) struct Daemon {
     in_force: RwLock<Arc<InForce>>,
     /// Held for as long as a change takes: there is one writer.
     writer: Mutex<History>,
+    secret_files: SecretFiles,
     pub(super) state: State,
     /// Where the document lives; `None` for stores of the command line, which cannot be changed.
     pub(super) file: Option<PathBuf>,
@@ -66,6 +84,7 @@ pub(crate) struct Parts {
     pub(crate) file: Option<PathBuf>,
     /// The text the file had when it was read.
     pub(crate) text: String,
+    pub(crate) history: History,
     pub(crate) uid: u32,
     pub(crate) flags: Flags,
     pub(crate) reach: Reach,
@@ -83,49 +102,48 @@ struct Planned {
 }
 
 impl Daemon {
+    /// Opens the history of a configuration that is about to be started; `file` is where its
+    /// `text` is from.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read or written.
+    pub(crate) fn open_history(
+        state: &State,
+        file: Option<&Path>,
+        text: &str,
+        model: &Model,
+    ) -> Result<History, StartError> {
+        let file = file.unwrap_or_else(|| Path::new(NO_FILE));
+        let history = History::begin(state.directory(), file, text, history_max(model));
+        history.map_err(|source| StartError::StateUnusable {
+            path: state.directory().join("history"),
+            source,
+        })
+    }
+
     /// Takes over what was started.
     ///
     /// # Errors
     ///
-    /// The history cannot be read or written.
+    /// The directory it works in is gone.
     pub(crate) fn new(parts: Parts) -> std::io::Result<Self> {
-        let started = SystemTime::now();
-        let place = parts
-            .file
-            .clone()
-            .unwrap_or_else(|| PathBuf::from("command-line"));
-        let mut history = History::open(
-            parts.state.directory(),
-            &place,
-            history_max(&parts.running.model),
-        )?;
-        let last = history.last();
-        let revision = match last {
-            Some(last) if last.text == parts.text => last.revision,
-            last => {
-                let revision = last.map_or(1, |last| last.revision + 1);
-                history.add(Record {
-                    revision,
-                    applied_ms: milliseconds(started),
-                    author: "start".to_owned(),
-                    comment: None,
-                    summary: Vec::new(),
-                    text: parts.text.clone(),
-                })?;
-                revision
-            }
-        };
+        let file = parts.file.as_deref().unwrap_or_else(|| Path::new(NO_FILE));
+        let secret_files = SecretFiles::of(parts.state.directory(), file)?;
+        secret_files.collect(file);
         let in_force = InForce {
             running: parts.running,
             document: Document {
-                revision,
+                revision: parts.history.running(),
                 text: parts.text,
             },
+            past: parts.history.past(),
         };
         Ok(Self {
             plane: parts.plane,
             in_force: RwLock::new(Arc::new(in_force)),
-            writer: Mutex::new(history),
+            writer: Mutex::new(parts.history),
+            secret_files,
             state: parts.state,
             file: parts.file,
             uid: parts.uid,
@@ -133,7 +151,7 @@ impl Daemon {
             reach: parts.reach,
             inherited: parts.inherited,
             cores: parts.cores,
-            started,
+            started: SystemTime::now(),
             events: parts.events,
             sessions: Paced::new(SESSIONS_PAUSE),
             doctor: parts.doctor,
@@ -143,13 +161,6 @@ impl Daemon {
     /// A thread that panicked while it held this lock did not leave half a value behind.
     pub(super) fn in_force(&self) -> Arc<InForce> {
         Arc::clone(&self.in_force.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn put_in_force(&self, in_force: InForce) {
-        *self
-            .in_force
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = Arc::new(in_force);
     }
 
     /// A writer that panicked has either put its change in force or not.
@@ -167,8 +178,8 @@ impl Daemon {
         self.doctor.findings(self)
     }
 
-    fn file(&self) -> Result<&PathBuf, Problem> {
-        self.file.as_ref().ok_or_else(|| {
+    fn file(&self) -> Result<&Path, Problem> {
+        self.file.as_deref().ok_or_else(|| {
             Problem::new(
                 ProblemKind::Refused,
                 "Tarn serves stores of its command line, which has no file to keep a change in; start it with --config FILE",
@@ -243,40 +254,29 @@ impl Daemon {
         Ok(apply::judge(&policy, &self.sessions_now()?).ended)
     }
 
-    /// The file may have been edited by hand and not applied: that must not be lost.
-    fn check_file(&self, now: &InForce, text: &str) -> Result<(), Problem> {
+    /// The file may have been edited by hand and not applied: that must not be lost. Gives its
+    /// text, and whether it is to be kept.
+    fn found(
+        &self,
+        now: &InForce,
+        text: &str,
+        edited: EditedFile,
+    ) -> Result<(Found<'_>, bool), Problem> {
         let file = self.file()?;
-        let on_disk = std::fs::read_to_string(file).map_err(|error| {
+        let found = Found::read(file).map_err(|error| {
             let detail = format!("cannot read {}: {error}", file.display());
             Problem::new(ProblemKind::ApplyFailed, detail)
         })?;
-        if on_disk == now.document.text || on_disk == text {
-            return Ok(());
+        let is_edited = found.text() != now.document.text && found.text() != text;
+        if !is_edited || edited == EditedFile::GoesAside {
+            return Ok((found, is_edited));
         }
         let detail = format!(
-            "{0} was changed by hand and not applied; see tarn plan {0}, then apply it or put it back (tarn rollback)",
-            file.display()
+            "{0} was changed by hand and not applied; see tarn plan {0}, then apply it, or put back what runs with tarn rollback {1}, which keeps the edited text beside it",
+            file.display(),
+            now.document.revision
         );
         Err(Problem::new(ProblemKind::Conflict, detail))
-    }
-
-    /// Puts the document and its record on disk.
-    fn save(&self, history: &mut History, record: Record, before: &str) -> Result<(), String> {
-        let file = self.file().map_err(|problem| problem.detail)?;
-        let say = |error| format!("cannot write {}: {error}", file.display());
-        replace_file(file, record.text.as_bytes()).map_err(say)?;
-        history.add(record).map_err(|error| {
-            self.put_text_back(before);
-            format!("cannot write the history: {error}")
-        })
-    }
-
-    fn put_text_back(&self, text: &str) {
-        if let Some(file) = &self.file
-            && let Err(error) = replace_file(file, text.as_bytes())
-        {
-            tracing::error!(%error, "the configuration file is not what runs");
-        }
     }
 
     fn note_applied(&self, applied: &Applied, author: &str) {
@@ -303,30 +303,169 @@ impl Daemon {
         &self,
         now: &InForce,
         planned: Planned,
+        found: &Found<'_>,
         history: &mut History,
         record: Record,
     ) -> Result<Prepared, Problem> {
-        let failed = |detail: String| Problem::new(ProblemKind::ApplyFailed, detail);
         let Planned { model, units, .. } = planned;
         let (old, state) = (&now.running, &self.state);
         let mut prepared = apply::prepare(old, model, &units, state, self.uid, &self.inherited)
             .map_err(|error| failed(crate::error::chain(&error)))?;
         prepared.add_units(&self.plane).map_err(failed)?;
-        let saved = self.save(history, record, &now.document.text);
-        let done = saved.and_then(|()| {
-            prepared.grow().inspect_err(|_| {
-                self.put_text_back(&now.document.text);
-                if let Err(error) = history.take_back() {
-                    tracing::error!(%error, "the history tells of a change that was not made");
-                }
-            })
-        });
+        let saved = found.save(history, record);
+        let done = saved.and_then(|()| prepared.grow().inspect_err(|_| found.put_back(history)));
         done.map_err(|detail| {
             prepared.drop_units(&self.plane);
             failed(detail)
         })?;
         Ok(prepared)
     }
+
+    /// What cannot be refused any more. Gives what keeps the change from having taken effect
+    /// everywhere, if anything does.
+    fn put_in_force(
+        &self,
+        now: &InForce,
+        mut prepared: Prepared,
+        history: &mut History,
+        document: Document,
+    ) -> Option<String> {
+        for (old, new) in &prepared.renamed {
+            if let Err(error) = self.state.rename(old, new) {
+                tracing::error!(%error, old, new, "a renamed lun gets another identity at the next start");
+            }
+        }
+        let verdict = prepared.switch(&now.running, &self.plane);
+        history.prune(history_max(&prepared.running.model));
+        let revision = document.revision;
+        let in_force = InForce {
+            running: prepared.running.clone(),
+            document,
+            past: history.past(),
+        };
+        *self
+            .in_force
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = Arc::new(in_force);
+        let settled = verdict.and_then(|verdict| prepared.settle(verdict, &self.plane));
+        if let Some(file) = &self.file {
+            self.secret_files.collect(file);
+        }
+        let error = settled.err()?;
+        tracing::error!(%error, revision, "a change in force is not settled");
+        Some(unsettled(revision, error))
+    }
+
+    /// Applies a document.
+    fn change(
+        &self,
+        change: Change,
+        only_at: Option<u64>,
+        author: &str,
+        edited: EditedFile,
+    ) -> Result<Applied, Problem> {
+        let mut history = self.writer();
+        let now = self.in_force();
+        let revision = now.document.revision;
+        check_revision(revision, only_at)?;
+        let planned = self.planned(&now, &change.text)?;
+        let mut applied = Applied {
+            revision,
+            steps: planned.plan.steps.clone(),
+            warnings: planned.plan.warnings.clone(),
+            unsettled: None,
+        };
+        let (found, is_edited) = self.found(&now, &change.text, edited)?;
+        check_applicable(&applied.steps)?;
+        let aside = is_edited.then(|| found.set_aside()).transpose();
+        let aside =
+            Aside(aside.map_err(|error| {
+                failed(format!("the text edited by hand cannot be kept: {error}"))
+            })?);
+        if change.text == now.document.text && applied.steps.is_empty() {
+            if is_edited {
+                found.write(&change.text).map_err(|error| {
+                    failed(format!("the configuration file cannot be written: {error}"))
+                })?;
+            }
+            applied.warnings.extend(aside.told());
+            return Ok(applied);
+        }
+        applied.revision += 1;
+        let record = Record {
+            revision: applied.revision,
+            applied_ms: milliseconds(SystemTime::now()),
+            author: author.to_owned(),
+            comment: change.comment,
+            summary: summary(&applied.steps),
+            text: change.text.clone(),
+        };
+        let prepared = self.take_up(&now, planned, &found, &mut history, record)?;
+        applied.warnings.extend(aside.told());
+        let document = Document {
+            revision: applied.revision,
+            text: change.text,
+        };
+        applied.unsettled = self.put_in_force(&now, prepared, &mut history, document);
+        self.note_applied(&applied, author);
+        Ok(applied)
+    }
+}
+
+/// The text that was edited by hand, in a file of its own; that goes again unless it is told of.
+struct Aside(Option<PathBuf>);
+
+impl Aside {
+    /// The change is made, so the file stays.
+    fn told(mut self) -> Option<String> {
+        let path = self.0.take()?;
+        Some(format!(
+            "the configuration file had been edited by hand; that text is in {} now",
+            path.display()
+        ))
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0
+            && let Err(error) = std::fs::remove_file(path)
+        {
+            tracing::warn!(path = %path.display(), %error, "a copy of the configuration file is left over");
+        }
+    }
+}
+
+fn failed(detail: String) -> Problem {
+    Problem::new(ProblemKind::ApplyFailed, detail)
+}
+
+fn check_revision(runs: u64, only_at: Option<u64>) -> Result<(), Problem> {
+    if only_at.is_none_or(|wanted| wanted == runs) {
+        return Ok(());
+    }
+    let detail = format!("revision {runs} runs; read it and make the change again");
+    let mut problem = Problem::new(ProblemKind::RevisionMismatch, detail);
+    problem.revision = Some(runs);
+    Err(problem)
+}
+
+fn check_applicable(steps: &[Step]) -> Result<(), Problem> {
+    match steps.iter().find(|step| step.effect == Effect::Refused) {
+        None => Ok(()),
+        Some(refused) => {
+            let reason = refused.reason.clone().unwrap_or_default();
+            let detail = format!("{}: {reason}", views::step_line(refused));
+            Err(Problem::new(ProblemKind::Refused, detail))
+        }
+    }
+}
+
+/// No problem: whoever takes this for one tries again what has been done.
+fn unsettled(revision: u64, error: NoAnswer) -> String {
+    format!(
+        "revision {revision} is in force, but {error}; see the log and tarn doctor, there is nothing to apply again"
+    )
 }
 
 fn history_max(model: &Model) -> usize {
@@ -365,79 +504,35 @@ impl Control for Daemon {
         only_at: Option<u64>,
         author: &str,
     ) -> Result<Applied, Problem> {
-        let mut history = self.writer();
-        let now = self.in_force();
-        let revision = now.document.revision;
-        if only_at.is_some_and(|wanted| wanted != revision) {
-            let detail = format!("revision {revision} runs; read it and make the change again");
-            let mut problem = Problem::new(ProblemKind::RevisionMismatch, detail);
-            problem.revision = Some(revision);
-            return Err(problem);
-        }
-        let planned = self.planned(&now, &change.text)?;
-        let Plan {
-            steps, warnings, ..
-        } = planned.plan.clone();
-        self.check_file(&now, &change.text)?;
-        if change.text == now.document.text && steps.is_empty() {
-            return Ok(Applied {
-                revision,
-                steps,
-                warnings,
-            });
-        }
-        if let Some(refused) = steps.iter().find(|step| step.effect == Effect::Refused) {
-            let reason = refused.reason.clone().unwrap_or_default();
-            let detail = format!("{}: {reason}", views::step_line(refused));
-            return Err(Problem::new(ProblemKind::Refused, detail));
-        }
-        let applied = Applied {
-            revision: revision + 1,
-            steps,
-            warnings,
-        };
-        let record = Record {
-            revision: applied.revision,
-            applied_ms: milliseconds(SystemTime::now()),
-            author: author.to_owned(),
-            comment: change.comment,
-            summary: summary(&applied.steps),
-            text: change.text.clone(),
-        };
-        history.keep(history_max(&planned.model));
-        let mut prepared = self.take_up(&now, planned, &mut history, record)?;
-        for (old, new) in &prepared.renamed {
-            if let Err(error) = self.state.rename(old, new) {
-                tracing::error!(%error, old, new, "a renamed lun gets another identity at the next start");
-            }
-        }
-        let verdict = prepared.switch(&now.running, &self.plane);
-        self.put_in_force(InForce {
-            running: prepared.running.clone(),
-            document: Document {
-                revision: applied.revision,
-                text: change.text,
-            },
-        });
-        self.note_applied(&applied, author);
-        let settled = verdict.and_then(|verdict| prepared.settle(verdict, &self.plane));
-        settled.map_err(|error| {
-            let detail = format!(
-                "revision {} is in force, but {error}; see the log and tarn doctor",
-                applied.revision
-            );
-            Problem::new(ProblemKind::Unavailable, detail)
+        self.change(change, only_at, author, EditedFile::Stays)
+    }
+
+    fn roll_back(
+        &self,
+        back: Rollback,
+        only_at: Option<u64>,
+        author: &str,
+    ) -> Result<Applied, Problem> {
+        let Rollback { revision, comment } = back;
+        let past = self.document_of(revision).ok_or_else(|| {
+            let detail = format!("there is no revision {revision}; see tarn history");
+            Problem::new(ProblemKind::NotFound, detail)
         })?;
-        Ok(applied)
+        let comment = comment.unwrap_or_else(|| format!("back to revision {revision}"));
+        let change = Change {
+            text: past.text,
+            comment: Some(comment),
+        };
+        self.change(change, only_at, author, EditedFile::GoesAside)
     }
 
     fn history(&self) -> Vec<Revision> {
-        self.writer().list()
+        self.in_force().past.list()
     }
 
     fn document_of(&self, revision: u64) -> Option<Document> {
-        let history = self.writer();
-        history.find(revision).map(|record| Document {
+        let in_force = self.in_force();
+        in_force.past.find(revision).map(|record| Document {
             revision,
             text: record.text.clone(),
         })
@@ -447,9 +542,9 @@ impl Control for Daemon {
         views::luns(&self.in_force())
     }
 
-    fn targets(&self) -> Vec<view::Target> {
-        let sessions = self.sessions_now().unwrap_or_default();
-        views::targets(&self.in_force(), &sessions)
+    fn targets(&self) -> Result<Vec<view::Target>, Problem> {
+        let sessions = self.sessions_now()?;
+        Ok(views::targets(&self.in_force(), &sessions))
     }
 
     fn sessions(&self) -> Result<Vec<view::Session>, Problem> {
@@ -486,7 +581,17 @@ impl Control for Daemon {
     }
 
     fn keep_secret(&self, user: &str, secret: &str, is_mutual: bool) -> Result<String, Problem> {
-        secrets::keep(self.state.directory(), user, secret, is_mutual)
+        let running = &self.in_force().running;
+        match self.secret_files.same(running, user, secret, is_mutual) {
+            Some(path) => Ok(path),
+            None => self.secret_files.keep(user, secret),
+        }
+    }
+
+    fn release_secret(&self, path: &str) {
+        if let Some(file) = &self.file {
+            self.secret_files.release(path, file);
+        }
     }
 
     fn access(&self, question: &view::AccessQuestion) -> Result<Vec<view::Access>, Problem> {
@@ -507,5 +612,42 @@ impl Control for Daemon {
 
     fn findings(&self) -> Vec<Finding> {
         self.findings_now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_is_not_settled_is_a_success_that_says_so() {
+        let text = unsettled(7, NoAnswer);
+        assert!(text.starts_with("revision 7 is in force, but "), "{text}");
+        let mut applied = Applied {
+            revision: 7,
+            steps: Vec::new(),
+            warnings: Vec::new(),
+            unsettled: None,
+        };
+        let json = |applied: &Applied| serde_json::to_value(applied).unwrap();
+        assert!(json(&applied).get("unsettled").is_none());
+        applied.unsettled = Some(text.clone());
+        assert_eq!(json(&applied)["unsettled"], text);
+    }
+
+    #[test]
+    fn a_copy_that_nobody_is_told_of_goes() {
+        let scratch = crate::scratch::Scratch::new();
+        let path = scratch.path().join("tarn.toml.edited");
+        for is_told in [false, true] {
+            std::fs::write(&path, "text").unwrap();
+            let aside = Aside(Some(path.clone()));
+            if is_told {
+                assert!(aside.told().unwrap().contains("tarn.toml.edited"));
+            } else {
+                drop(aside);
+            }
+            assert_eq!(path.exists(), is_told);
+        }
     }
 }

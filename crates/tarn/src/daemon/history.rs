@@ -7,10 +7,13 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use api::plan::Revision;
 use serde::{Deserialize, Serialize};
 
+use super::events::milliseconds;
 use crate::state::{make_private_directory, replace_file};
 
 /// A revision as it is kept.
@@ -31,88 +34,120 @@ pub(super) struct Record {
     pub(super) text: String,
 }
 
-/// The revisions of one configuration file.
-#[derive(Debug)]
-pub(super) struct History {
-    directory: PathBuf,
-    /// The oldest first.
-    records: Vec<Record>,
-    /// How many are kept.
-    most: usize,
-}
+/// The revisions that are kept at one moment, the oldest first.
+#[derive(Clone, Debug)]
+pub(super) struct Past(Arc<[Arc<Record>]>);
 
-impl History {
-    /// Reads what is kept for the file. A record that cannot be read is left alone and logged.
-    pub(super) fn open(state: &Path, file: &Path, most: usize) -> io::Result<Self> {
-        let absolute = std::path::absolute(file)?;
-        let name = absolute
-            .to_string_lossy()
-            .replace('-', "--")
-            .replace('/', "-");
-        let directory = state.join("history").join(name.trim_start_matches('-'));
-        make_private_directory(&directory)?;
-        let mut records = Vec::new();
-        for entry in fs::read_dir(&directory)? {
-            let path = entry?.path();
-            if path.extension().is_none_or(|extension| extension != "toml") {
-                continue;
-            }
-            let text = fs::read_to_string(&path)?;
-            match toml::from_str::<Record>(&text) {
-                Ok(record) => records.push(record),
-                Err(error) => {
-                    tracing::warn!(path = %path.display(), %error, "no record of a revision");
-                }
-            }
-        }
-        records.sort_by_key(|record| record.revision);
-        Ok(Self {
-            directory,
-            records,
-            most: most.max(1),
-        })
-    }
-
-    /// Keeps so many from the next one on.
-    pub(super) fn keep(&mut self, most: usize) {
-        self.most = most.max(1);
-    }
-
-    pub(super) fn last(&self) -> Option<&Record> {
-        self.records.last()
-    }
-
+impl Past {
     pub(super) fn find(&self, revision: u64) -> Option<&Record> {
-        self.records
-            .iter()
-            .find(|record| record.revision == revision)
+        let found = self.0.iter().find(|record| record.revision == revision);
+        found.map(AsRef::as_ref)
     }
 
     /// The last first.
     pub(super) fn list(&self) -> Vec<Revision> {
-        let revision = |record: &Record| Revision {
+        let revision = |record: &Arc<Record>| Revision {
             revision: record.revision,
             applied_ms: record.applied_ms,
             author: record.author.clone(),
             comment: record.comment.clone(),
             summary: record.summary.clone(),
         };
-        self.records.iter().rev().map(revision).collect()
+        self.0.iter().rev().map(revision).collect()
+    }
+}
+
+/// The revisions of one configuration file. The last one runs.
+#[derive(Debug)]
+pub(crate) struct History {
+    directory: PathBuf,
+    /// The oldest first.
+    records: Vec<Arc<Record>>,
+    /// The largest number that a file has, whether it can be read or not.
+    highest: u64,
+}
+
+impl History {
+    /// Reads what is kept for the file, and notes that it is started with this text; so many are
+    /// kept.
+    pub(crate) fn begin(state: &Path, file: &Path, text: &str, most: usize) -> io::Result<Self> {
+        let mut history = Self::open(state, file)?;
+        let is_last = |last: &Arc<Record>| last.text == text && last.revision == history.highest;
+        if !history.records.last().is_some_and(is_last) {
+            history.add(Record {
+                revision: history.highest + 1,
+                applied_ms: milliseconds(SystemTime::now()),
+                author: "start".to_owned(),
+                comment: None,
+                summary: Vec::new(),
+                text: text.to_owned(),
+            })?;
+        }
+        history.prune(most);
+        Ok(history)
     }
 
-    /// Keeps a record; it is on stable storage when this returns. The oldest goes if there are
-    /// too many.
+    /// Reads what is kept for the file. A record that cannot be read is left alone and logged.
+    fn open(state: &Path, file: &Path) -> io::Result<Self> {
+        let directory = state.join("history").join(name_of(file)?);
+        make_private_directory(&directory)?;
+        let (mut records, mut highest) = (Vec::new(), 0);
+        for entry in fs::read_dir(&directory)? {
+            let path = entry?.path();
+            if path.extension().is_none_or(|extension| extension != "toml") {
+                continue;
+            }
+            let number = path
+                .file_stem()
+                .and_then(|stem| stem.to_str()?.parse().ok());
+            highest = highest.max(number.unwrap_or(0));
+            match read(&path) {
+                Ok(record) => records.push(Arc::new(record)),
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "no record of a revision");
+                }
+            }
+        }
+        records.sort_by_key(|record| record.revision);
+        let last = records.last().map_or(0, |record| record.revision);
+        Ok(Self {
+            directory,
+            records,
+            highest: highest.max(last),
+        })
+    }
+
+    /// The revision that runs.
+    pub(super) fn running(&self) -> u64 {
+        self.records.last().map_or(0, |last| last.revision)
+    }
+
+    /// What is kept now.
+    pub(super) fn past(&self) -> Past {
+        Past(self.records.as_slice().into())
+    }
+
+    /// Keeps a record; it is on stable storage when this returns.
     pub(super) fn add(&mut self, record: Record) -> io::Result<()> {
         let text = toml::to_string(&record).map_err(io::Error::other)?;
-        replace_file(&self.path(record.revision), text.as_bytes())?;
-        self.records.push(record);
-        while self.records.len() > self.most {
-            let oldest = self.records.remove(0);
-            if let Err(error) = fs::remove_file(self.path(oldest.revision)) {
+        let path = self.path(record.revision);
+        replace_file(&path, text.as_bytes()).inspect_err(|_| {
+            // It may be there when only the directory could not be flushed.
+            let _not_there = fs::remove_file(&path);
+        })?;
+        self.highest = self.highest.max(record.revision);
+        self.records.push(Arc::new(record));
+        Ok(())
+    }
+
+    /// Lets the oldest go if there are more than so many.
+    pub(super) fn prune(&mut self, most: usize) {
+        let many = self.records.len().saturating_sub(most.max(1));
+        for oldest in self.records.drain(..many) {
+            if let Err(error) = fs::remove_file(path_in(&self.directory, oldest.revision)) {
                 tracing::warn!(%error, revision = oldest.revision, "an old revision stays");
             }
         }
-        Ok(())
     }
 
     /// Takes the last record back: what it tells of was not done after all.
@@ -124,8 +159,31 @@ impl History {
     }
 
     fn path(&self, revision: u64) -> PathBuf {
-        self.directory.join(format!("{revision:06}.toml"))
+        path_in(&self.directory, revision)
     }
+
+    #[cfg(test)]
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+}
+
+fn path_in(directory: &Path, revision: u64) -> PathBuf {
+    directory.join(format!("{revision:06}.toml"))
+}
+
+fn read(path: &Path) -> io::Result<Record> {
+    toml::from_str(&fs::read_to_string(path)?).map_err(io::Error::other)
+}
+
+/// The name of what belongs to a configuration file in the state directory.
+pub(super) fn name_of(file: &Path) -> io::Result<String> {
+    let absolute = std::path::absolute(file)?;
+    let name = absolute
+        .to_string_lossy()
+        .replace('-', "--")
+        .replace('/', "-");
+    Ok(name.trim_start_matches('-').to_owned())
 }
 
 #[cfg(test)]
@@ -144,22 +202,75 @@ mod tests {
         }
     }
 
+    fn numbers(history: &History) -> Vec<u64> {
+        let list = history.past().list();
+        list.iter().map(|one| one.revision).collect()
+    }
+
     #[test]
     fn revisions_survive_and_the_oldest_go() {
         let scratch = Scratch::new();
         let file = Path::new("/etc/tarn/a-b.toml");
-        let mut history = History::open(scratch.path(), file, 2).unwrap();
+        let mut history = History::open(scratch.path(), file).unwrap();
         for revision in 1..=3 {
             history.add(record(revision)).unwrap();
         }
-        let mut again = History::open(scratch.path(), file, 2).unwrap();
-        let numbers: Vec<u64> = again.list().iter().map(|one| one.revision).collect();
-        assert_eq!(numbers, [3, 2]);
-        assert_eq!(again.find(2).unwrap().text, record(2).text);
+        history.prune(2);
+        let mut again = History::open(scratch.path(), file).unwrap();
+        assert_eq!(numbers(&again), [3, 2]);
+        assert_eq!(again.past().find(2).unwrap().text, record(2).text);
         again.take_back().unwrap();
-        let other = History::open(scratch.path(), Path::new("/etc/tarn/a/b.toml"), 2).unwrap();
-        assert!(other.last().is_none());
-        let last = History::open(scratch.path(), file, 2).unwrap();
-        assert_eq!(last.last().unwrap().revision, 2);
+        let other = History::open(scratch.path(), Path::new("/etc/tarn/a/b.toml")).unwrap();
+        assert!(numbers(&other).is_empty());
+        let last = History::open(scratch.path(), file).unwrap();
+        assert_eq!(last.running(), 2);
+    }
+
+    #[test]
+    fn a_change_that_is_taken_back_costs_no_revision() {
+        let scratch = Scratch::new();
+        let file = Path::new("/etc/tarn/tarn.toml");
+        let mut history = History::begin(scratch.path(), file, "a", 3).unwrap();
+        for revision in 2..=3 {
+            history.add(record(revision)).unwrap();
+        }
+        history.add(record(4)).unwrap();
+        history.take_back().unwrap();
+        assert_eq!(numbers(&history), [3, 2, 1]);
+    }
+
+    #[test]
+    fn a_start_with_another_text_is_a_revision() {
+        let scratch = Scratch::new();
+        let file = Path::new("/etc/tarn/tarn.toml");
+        for (text, revisions) in [
+            ("a", vec![1]),
+            ("a", vec![1]),
+            ("b", vec![2, 1]),
+            ("c", vec![3, 2]),
+        ] {
+            let history = History::begin(scratch.path(), file, text, 2).unwrap();
+            assert_eq!(numbers(&history), revisions, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_record_is_left_alone_and_its_number_is_not_given_again() {
+        let scratch = Scratch::new();
+        let file = Path::new("/etc/tarn/tarn.toml");
+        let history = History::begin(scratch.path(), file, "a", 9).unwrap();
+        let damaged = [
+            ("000002.toml", &b"\xff\xfe"[..]),
+            ("000003.toml", b"revision = 3"),
+        ];
+        for (name, bytes) in damaged {
+            fs::write(history.directory().join(name), bytes).unwrap();
+        }
+        fs::create_dir(history.directory().join("x.toml")).unwrap();
+        let again = History::begin(scratch.path(), file, "a", 9).unwrap();
+        assert_eq!(numbers(&again), [4, 1]);
+        for (name, bytes) in damaged {
+            assert_eq!(fs::read(again.directory().join(name)).unwrap(), bytes);
+        }
     }
 }

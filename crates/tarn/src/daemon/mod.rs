@@ -6,7 +6,7 @@
 //! | `running` | the model in force and what it became in the data plane |
 //! | `steps` | what differs between two configurations |
 //! | `apply` | carrying a change out |
-//! | `history` | the revisions on disk |
+//! | `file`, `history` | the configuration file, and the revisions on disk |
 //! | `control` | the one writer, the answers to the administration |
 //! | `doctor` | what limits or endangers the service, rule by rule |
 //! | `paced` | questions that disturb the cores, asked only so often |
@@ -18,6 +18,7 @@ mod apply;
 mod control;
 mod doctor;
 mod events;
+mod file;
 mod history;
 mod open;
 mod paced;

@@ -1,15 +1,31 @@
 //! Secrets of users, as the administration meets them: compared, and put into files; never shown.
+//!
+//! `STATE/secrets/NAME/HEX.secret`, where NAME is that of the history and HEX is random. A secret
+//! has a file of its own, which is never written again: what runs and what an earlier revision
+//! says stay as they are whatever becomes of a change. A file goes when neither the configuration
+//! file nor a record of any history in the state directory names it. `STATE/secrets/USER.secret`
+//! and `USER.mutual.secret` are of earlier versions and go in the same way.
 
-use std::path::Path;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::problem::{Problem, ProblemKind};
 use config::Model;
 
-use crate::secret::Secrets;
-use crate::state::{make_private_directory, replace_file};
+use super::history::{Record, name_of};
+use super::running::Running;
+use crate::secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secrets};
+use crate::state::{TEMPORARY, make_private_directory, replace_file};
 
 /// Lengths that CHAP secrets may have, in bytes.
-const SECRET_BYTES: std::ops::RangeInclusive<usize> = 12..=128;
+const SECRET_BYTES: std::ops::RangeInclusive<usize> = SECRET_BYTES_MIN..=SECRET_BYTES_MAX;
+
+/// What the name of a secret's file ends with.
+const ENDING: &str = ".secret";
 
 /// Whether a user that both configurations have has another secret in the second.
 pub(super) fn differ(
@@ -22,47 +38,210 @@ pub(super) fn differ(
     before != after
 }
 
-/// Keeps a secret in `STATE/secrets/USER.secret`, or `USER.mutual.secret`, readable by this user
-/// alone. Gives the path. Characters of the name that are not plain letters or digits are written
-/// as `%` and two hexadecimal digits a byte.
-pub(super) fn keep(
-    state: &Path,
-    user: &str,
-    secret: &str,
-    is_mutual: bool,
-) -> Result<String, Problem> {
-    if !SECRET_BYTES.contains(&secret.len()) || secret.contains('\n') {
-        let (least, most) = (SECRET_BYTES.start(), SECRET_BYTES.end());
-        let detail = format!("the secret of {user:?} must be one line of {least} to {most} bytes");
-        return Err(Problem::new(ProblemKind::BadRequest, detail));
-    }
-    let directory = state.join("secrets");
-    let ending = if is_mutual { "mutual.secret" } else { "secret" };
-    let path = directory.join(format!("{}.{ending}", escaped(user)));
-    let kept =
-        make_private_directory(&directory).and_then(|()| replace_file(&path, secret.as_bytes()));
-    kept.map_err(|error| {
-        let detail = format!("cannot write {}: {error}", path.display());
-        Problem::new(ProblemKind::ApplyFailed, detail)
-    })?;
-    let path = std::path::absolute(&path).unwrap_or(path);
-    path.into_os_string().into_string().map_err(|path| {
-        let detail = format!("the path {} cannot be written into TOML", path.display());
-        Problem::new(ProblemKind::ApplyFailed, detail)
-    })
+/// The files of one configuration's secrets.
+#[derive(Debug)]
+pub(super) struct SecretFiles {
+    state: PathBuf,
+    directory: PathBuf,
+    /// Those that a change is going to name.
+    pending: Mutex<BTreeSet<PathBuf>>,
 }
 
-/// A name as part of a file's name.
-fn escaped(user: &str) -> String {
-    let mut name = String::new();
-    for byte in user.bytes() {
-        if byte.is_ascii_alphanumeric() {
-            name.push(char::from(byte));
+impl SecretFiles {
+    /// Those of the configuration file, in this state directory.
+    pub(super) fn of(state: &Path, file: &Path) -> io::Result<Self> {
+        let state = std::path::absolute(state)?;
+        Ok(Self {
+            directory: state.join("secrets").join(name_of(file)?),
+            state,
+            pending: Mutex::default(),
+        })
+    }
+
+    /// A thread that panicked while it held this lock did not leave half a value behind.
+    fn pending(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a secret in a new file, readable by this user alone, until [`SecretFiles::release`]
+    /// at least. Gives the path.
+    pub(super) fn keep(&self, user: &str, secret: &str) -> Result<String, Problem> {
+        if !SECRET_BYTES.contains(&secret.len()) || secret.contains('\n') {
+            let (least, most) = (SECRET_BYTES.start(), SECRET_BYTES.end());
+            let detail =
+                format!("the secret of {user:?} must be one line of {least} to {most} bytes");
+            return Err(Problem::new(ProblemKind::BadRequest, detail));
+        }
+        let failed = |detail| Problem::new(ProblemKind::ApplyFailed, detail);
+        let mut random = [0; 8];
+        getrandom::fill(&mut random)
+            .map_err(|error| failed(format!("no random name for a secret: {error}")))?;
+        let name = format!("{:016x}{ENDING}", u64::from_be_bytes(random));
+        let path = self.directory.join(name);
+        let text = path.to_str().map(ToOwned::to_owned).ok_or_else(|| {
+            let path = path.display();
+            failed(format!("the path {path} cannot be written into TOML"))
+        })?;
+        self.pending().insert(path.clone());
+        let kept = make_private_directory(&self.directory)
+            .and_then(|()| replace_file(&path, secret.as_bytes()));
+        kept.map_err(|error| {
+            self.pending().remove(&path);
+            failed(format!("cannot write {text}: {error}"))
+        })?;
+        Ok(text)
+    }
+
+    /// The file that a user's secret is in already, as the document names it: the same secret
+    /// again is no change. Only a file of this directory will do, as nobody else writes it.
+    pub(super) fn same(
+        &self,
+        running: &Running,
+        user: &str,
+        secret: &str,
+        is_mutual: bool,
+    ) -> Option<String> {
+        let index = running.model.user_by_name(user)?;
+        let user = running.model.users().get(index.position())?;
+        let secrets = running.secrets.of(index)?;
+        let (file, known) = if is_mutual {
+            (&user.mutual.as_ref()?.secret, secrets.mutual.as_ref()?)
         } else {
-            name.push_str(&format!("%{byte:02x}"));
+            (&user.secret, &secrets.forward)
+        };
+        let is_same =
+            file.path.starts_with(&self.directory) && known.as_bytes() == secret.as_bytes();
+        is_same.then(|| file.text.clone())
+    }
+
+    /// The change that was to name the file has been made, or not.
+    pub(super) fn release(&self, path: &str, file: &Path) {
+        let path = PathBuf::from(path);
+        self.pending().remove(&path);
+        if path.starts_with(&self.directory) {
+            self.remove_unnamed(file, &[path]);
         }
     }
-    name
+
+    /// Removes every file that nothing names any more. `file` is the configuration file.
+    pub(super) fn collect(&self, file: &Path) {
+        // Held to the end: what is made meanwhile is pending, or has not been listed.
+        let pending = self.pending();
+        let mut files = files_in(&self.directory);
+        let of_earlier_versions = files_in(&self.state.join("secrets"));
+        files.extend(of_earlier_versions.into_iter().filter(|path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.ends_with(ENDING) && name.chars().all(is_of_name))
+        }));
+        files.retain(|path| !pending.contains(&finished(path)));
+        self.remove_unnamed(file, &files);
+    }
+
+    fn remove_unnamed(&self, file: &Path, files: &[PathBuf]) {
+        let mut unnamed = BTreeMap::<String, Vec<&PathBuf>>::new();
+        for path in files {
+            if let Some(name) = finished(path).file_name().and_then(|name| name.to_str()) {
+                unnamed.entry(name.to_owned()).or_default().push(path);
+            }
+        }
+        if unnamed.is_empty() {
+            return;
+        }
+        if let Err(error) = self.strike_named(file, &mut unnamed) {
+            tracing::warn!(%error, "secrets that nothing may name any more stay");
+            return;
+        }
+        for path in unnamed.into_values().flatten() {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(path = %path.display(), %error, "an old secret stays");
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+
+    /// Leaves the names that no text has. Several daemons may share the state directory, so the
+    /// texts are those of every history, read as they are on disk.
+    fn strike_named<T>(&self, file: &Path, names: &mut BTreeMap<String, T>) -> io::Result<()> {
+        strike(&text_of(file)?, names);
+        for history in entries(&self.state.join("history"))? {
+            for record in entries(&history)? {
+                if record.extension().is_some_and(|it| it == "toml") && record.is_file() {
+                    strike(&document_in(&text_of(&record)?), names);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The text of a file; nothing if there is none.
+fn text_of(file: &Path) -> io::Result<String> {
+    match fs::read(file) {
+        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The document of a record: its steps name what was before, too. A damaged record counts as it
+/// is, as the names have no character that TOML would write in another way.
+fn document_in(record: &str) -> Cow<'_, str> {
+    match toml::from_str::<Record>(record) {
+        Ok(record) => Cow::Owned(record.text),
+        Err(_) => Cow::Borrowed(record),
+    }
+}
+
+/// Removes the names that a text has.
+fn strike<T>(text: &str, names: &mut BTreeMap<String, T>) {
+    for (at, _) in text.match_indices(ENDING) {
+        let before = text.get(..at).unwrap_or_default();
+        let start = before.trim_end_matches(is_of_name).len();
+        if let Some(name) = text.get(start..at + ENDING.len()) {
+            names.remove(name);
+        }
+    }
+}
+
+/// Whether names that Tarn gives to files of secrets may have this character.
+fn is_of_name(character: char) -> bool {
+    character.is_ascii_alphanumeric() || matches!(character, '%' | '.')
+}
+
+/// The path of a file when it has been written.
+fn finished(path: &Path) -> PathBuf {
+    let name = path.file_name().and_then(|name| name.to_str());
+    match name.and_then(|name| name.strip_suffix(TEMPORARY)) {
+        Some(name) => path.with_file_name(name),
+        None => path.to_owned(),
+    }
+}
+
+fn files_in(directory: &Path) -> Vec<PathBuf> {
+    let mut files = entries(directory).unwrap_or_else(|error| {
+        tracing::warn!(%error, path = %directory.display(), "old secrets stay");
+        Vec::new()
+    });
+    files.retain(|path| path.is_file());
+    files
+}
+
+/// What is in a directory; nothing if there is none.
+fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(directory) {
+        Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect(),
+        Err(error) if is_absent(&error) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
 }
 
 #[cfg(test)]
@@ -70,33 +249,117 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+    use crate::daemon::history::History;
     use crate::scratch::Scratch;
+
+    const SECRET: &str = "a secret of 20 bytes";
+
+    fn files(scratch: &Scratch) -> (SecretFiles, PathBuf) {
+        let file = scratch.path().join("tarn.toml");
+        fs::write(&file, "").unwrap();
+        let files = SecretFiles::of(scratch.path(), &file).unwrap();
+        (files, file)
+    }
+
+    fn names(path: &str) -> String {
+        format!("[[user]]\nname = \"a\"\nsecret_file = \"{path}\"\n")
+    }
 
     #[test]
     fn a_secret_is_kept_in_a_private_file_whatever_the_user_is_called() {
         let scratch = Scratch::new();
-        for (user, is_mutual, name) in [
-            ("alice", false, "alice.secret"),
-            ("alice", true, "alice.mutual.secret"),
-            ("../x", false, "%2e%2e%2fx.secret"),
-        ] {
-            let path = keep(scratch.path(), user, "a secret of 20 bytes", is_mutual).unwrap();
-            assert!(path.ends_with(&format!("/secrets/{name}")), "{path}");
-            assert_eq!(
-                std::fs::read_to_string(&path).unwrap(),
-                "a secret of 20 bytes"
-            );
-            let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        let (files, _) = files(&scratch);
+        let mut paths = BTreeSet::new();
+        for user in ["alice", "alice", "../x", &"ä".repeat(60)] {
+            let path = files.keep(user, SECRET).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), SECRET);
+            let mode = fs::metadata(&path).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
+            assert!(
+                Path::new(&path).parent() == Some(&files.directory),
+                "{path}"
+            );
+            assert!(paths.insert(path), "a file is written twice");
         }
     }
 
     #[test]
     fn a_secret_that_chap_cannot_use_is_refused() {
         let scratch = Scratch::new();
+        let (files, _) = files(&scratch);
         for secret in ["short", "two lines\nof secret", &"x".repeat(129)] {
-            let problem = keep(scratch.path(), "alice", secret, false).unwrap_err();
+            let problem = files.keep("alice", secret).unwrap_err();
             assert!(!problem.detail.contains(secret), "{problem}");
         }
+    }
+
+    #[test]
+    fn a_secret_goes_when_no_text_names_it_and_no_change_is_going_to() {
+        let scratch = Scratch::new();
+        let (files, file) = files(&scratch);
+        let keep = || files.keep("alice", SECRET).unwrap();
+        let (pending, refused, in_file, in_history) = (keep(), keep(), keep(), keep());
+        fs::write(&file, names(&in_file)).unwrap();
+        History::begin(
+            scratch.path(),
+            Path::new("/other.toml"),
+            &names(&in_history),
+            1,
+        )
+        .unwrap();
+        let is_there = |path: &str| Path::new(path).exists();
+        files.release(&refused, &file);
+        assert!(!is_there(&refused));
+        for named in [&in_file, &in_history] {
+            files.release(named, &file);
+        }
+        files.collect(&file);
+        for path in [&pending, &in_file, &in_history] {
+            assert!(is_there(path), "{path}");
+        }
+        files.release(&pending, &file);
+        fs::write(&file, "").unwrap();
+        files.collect(&file);
+        assert!(!is_there(&pending) && !is_there(&in_file) && is_there(&in_history));
+    }
+
+    #[test]
+    fn files_of_earlier_versions_stay_while_they_are_named() {
+        let scratch = Scratch::new();
+        let (files, file) = files(&scratch);
+        let directory = scratch.path().join("secrets");
+        fs::create_dir_all(&files.directory).unwrap();
+        for name in [
+            "a.secret",
+            "a.mutual.secret",
+            "%c3%a4.secret",
+            "b.secret",
+            "by-hand.secret",
+        ] {
+            fs::write(directory.join(name), SECRET).unwrap();
+        }
+        let stale = files.directory.join("0123456789abcdef.secret.tarn-new");
+        fs::write(&stale, SECRET).unwrap();
+        let text = |name| names(directory.join(name).to_str().unwrap());
+        fs::write(&file, text("a.mutual.secret") + &text("%c3%a4.secret")).unwrap();
+        files.collect(&file);
+        let mut left: Vec<_> = files_in(&directory)
+            .into_iter()
+            .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["%c3%a4.secret", "a.mutual.secret", "by-hand.secret"]);
+        assert!(!stale.exists());
+    }
+
+    #[test]
+    fn nothing_goes_while_a_text_cannot_be_read() {
+        let scratch = Scratch::new();
+        let (files, file) = files(&scratch);
+        let path = files.keep("alice", SECRET).unwrap();
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        files.release(&path, &file);
+        assert!(Path::new(&path).exists());
     }
 }

@@ -64,6 +64,7 @@ impl Desk {
         let paper = self.paper;
         let applied = &answer.value;
         changes::warn(paper, &applied.warnings);
+        changes::warn(paper, applied.unsettled.as_slice());
         paper.print(&answer.json, || changes::done(paper, applied));
         Ok(Exit::Done)
     }

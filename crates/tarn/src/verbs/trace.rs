@@ -1,8 +1,7 @@
 //! `tarn trace`
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use api::request::Tracing;
@@ -17,9 +16,7 @@ use super::failure::Failure;
 use super::remote::Ask;
 use super::table::{Column, figures, words};
 use super::{Outcome, human};
-
-/// A trace may show data: nobody else reads it.
-const PRIVATE: u32 = 0o600;
+use crate::state::replace_file;
 
 const START_HELP: &str = "\
 SUBJECT is the number of a session, as tarn session list tells it, or the name of an initiator: then
@@ -132,14 +129,18 @@ fn save(desk: &Desk, subject: &str, output: &Path) -> Outcome {
     Ok(Exit::Done)
 }
 
+/// Writes a private file, whatever rights one of that name had. What is no file, a pipe or a
+/// terminal, is written as it is.
 fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(PRIVATE);
-    options.open(path)?.write_all(content)
+    match fs::metadata(path) {
+        Ok(found) if !found.is_file() => OpenOptions::new()
+            .write(true)
+            .open(path)?
+            .write_all(content),
+        // A link stays, and what it leads to is replaced.
+        Ok(_) => replace_file(&fs::canonicalize(path)?, content),
+        Err(_) => replace_file(path, content),
+    }
 }
 
 fn stop(desk: &Desk, subject: &str) -> Outcome {
@@ -154,4 +155,28 @@ fn stop(desk: &Desk, subject: &str) -> Outcome {
 fn keep_bytes(text: &str) -> Result<u32, config::Rule> {
     let bytes = config::parse_size(text)?;
     Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn a_trace_is_private_whatever_the_file_was() {
+        let scratch = Scratch::new();
+        let (file, link) = (scratch.path().join("a.pcap"), scratch.path().join("b.pcap"));
+        let mode = || fs::metadata(&file).unwrap().permissions().mode() & 0o777;
+        write_private(&file, b"one").unwrap();
+        assert_eq!((fs::read(&file).unwrap(), mode()), (b"one".to_vec(), 0o600));
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        symlink("a.pcap", &link).unwrap();
+        write_private(&link, b"two").unwrap();
+        assert_eq!((fs::read(&file).unwrap(), mode()), (b"two".to_vec(), 0o600));
+        assert!(link.is_symlink());
+        write_private(Path::new("/dev/null"), b"three").unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    }
 }
