@@ -5,11 +5,10 @@ import { diff, hunks } from "../lib/diff";
 import { touch, useLoad, useTask } from "../lib/load";
 import { moment } from "../lib/units";
 import { Badge, Button, Card, Empty, Notice, Page, ProblemBox, Shown } from "../ui/basics";
-import { PlanView } from "../ui/change";
+import { PlanView, sayApplied } from "../ui/change";
 import { Dialog } from "../ui/dialog";
 import { Editor } from "../ui/editor";
 import { Text } from "../ui/form";
-import { say } from "../ui/toast";
 
 type Tab = "document" | "effective" | "history";
 const TABS: readonly (readonly [Tab, string])[] = [["document", "Document"], ["effective", "Effective"], ["history", "History"]];
@@ -62,7 +61,7 @@ function Draft({ base, rebase }: { base: Document; rebase: (base: Document) => v
     try {
       const applied = await api.apply(text, comment, base.revision);
       touch();
-      say(`Applied: revision ${applied.revision}`);
+      sayApplied(`Applied: revision ${applied.revision}`, applied, planned?.plan);
       rebase(await api.document());
     } catch (thrown) {
       const now = await api.document();
@@ -173,10 +172,10 @@ function Rollback({ revision, close }: { revision: number; close: () => void }) 
     return { now, then, plan: await api.plan(then.text) };
   }, revision);
   const task = useTask();
-  const back = (from: number) => task.run(async () => {
+  const back = (from: number, plan: Plan) => task.run(async () => {
     const applied = await api.rollback(revision, `back to revision ${revision}`, from);
     touch();
-    say(`Revision ${applied.revision} is revision ${revision} again`);
+    sayApplied(`Revision ${applied.revision} is revision ${revision} again`, applied, plan);
     close();
   });
   return (
@@ -192,7 +191,7 @@ function Rollback({ revision, close }: { revision: number; close: () => void }) 
                 <ProblemBox problem={task.problem} />
                 <div class="actions end">
                   <Button onClick={close}>Cancel</Button>
-                  <Button tone="danger" disabled={!plan.is_applicable || task.busy} onClick={() => back(now.revision)}>Go back to it</Button>
+                  <Button tone="danger" disabled={!plan.is_applicable || task.busy} onClick={() => back(now.revision, plan)}>Go back to it</Button>
                 </div>
               </>
             )}

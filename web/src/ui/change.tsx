@@ -56,6 +56,12 @@ export function PlanView({ plan }: { plan: Plan }) {
   );
 }
 
+/** Says that a change was made, with what its plan did not foretell. */
+export function sayApplied(done: string, applied: Applied, plan: Plan | undefined): void {
+  const news = applied.warnings.filter((warning) => !plan?.warnings.includes(warning));
+  say([done, ...news, ...(applied.unsettled ? [applied.unsettled] : [])].join(". "));
+}
+
 /** Shows what a change would do, and makes it when it is confirmed. */
 export function ChangeDialog({ change, close }: { change: Change; close: () => void }) {
   const [planned, setPlanned] = useState<{ plan: Plan; text: string }>();
@@ -73,7 +79,7 @@ export function ChangeDialog({ change, close }: { change: Change; close: () => v
   const make = () => planned && applying.run(async () => {
     const applied = await change.apply(planned.text, planned.plan.revision);
     touch();
-    say(`${change.title}: done, revision ${applied.revision}`);
+    sayApplied(`${change.title}: done, revision ${applied.revision}`, applied, planned.plan);
     close();
     change.done?.();
   });
