@@ -21,7 +21,7 @@ const dist = flags.dist ?? join(here, "../dist");
 const BODY_BYTES_MAX = 1 << 20;
 const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
 // As the daemon sends it: whatever needs more than this fails here too.
-const POLICY = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
+const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
 const empty = "# Nothing is configured yet.\n";
 const configuration = new Configuration(flags.empty ? empty : readFileSync(join(here, "demo.toml"), "utf8"));

@@ -136,7 +136,7 @@ pub struct Revision {
     /// When it was applied.
     pub applied_ms: u64,
     /// Who applied it: `uid 1000` on the socket, the token's name elsewhere, `start` for a file
-    /// read at the start.
+    /// read at the start, `SIGHUP` for one read again.
     pub author: String,
     /// What it was for.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -10,9 +10,10 @@ mod sections;
 
 pub(crate) use self::pattern::SIZE;
 pub use self::sections::SECTIONS;
+pub use self::sections::{SECTION_ADMIN, SECTION_CONFINE, SECTION_LIMITS, SECTION_SERVER};
 pub(crate) use self::sections::{
-    SECTION_ADMIN, SECTION_CONFINE, SECTION_GROUP, SECTION_LIMITS, SECTION_LUN, SECTION_MUTUAL,
-    SECTION_PORTAL, SECTION_SERVER, SECTION_TARGET, SECTION_TARGET_LUN, SECTION_TOP, SECTION_USER,
+    SECTION_GROUP, SECTION_LUN, SECTION_MUTUAL, SECTION_PORTAL, SECTION_TARGET, SECTION_TARGET_LUN,
+    SECTION_TOP, SECTION_USER,
 };
 
 /// A section of the file and the keys it may have.
@@ -39,6 +40,70 @@ pub struct Key {
     pub meaning: &'static str,
     /// Who has a reason to set it.
     pub needed_by: &'static str,
+}
+
+/// When a new value of a key of the process takes effect.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Effective {
+    /// At once, for all.
+    Now,
+    /// For sessions that begin from now on.
+    NextSessions,
+    /// When Tarn starts again.
+    Restart,
+}
+
+/// The keys of the process that take effect without a restart, by section.
+const WITHOUT_RESTART: &[(&SectionKeys, &str, Effective)] = &[
+    (&SECTION_SERVER, "discovery_auth", Effective::Now),
+    (&SECTION_ADMIN, "history", Effective::Now),
+    (&SECTION_LIMITS, "slow_command_ms", Effective::Now),
+    (&SECTION_LIMITS, "header_digest", Effective::NextSessions),
+    (&SECTION_LIMITS, "data_digest", Effective::NextSessions),
+    (
+        &SECTION_LIMITS,
+        "connections_per_session_max",
+        Effective::NextSessions,
+    ),
+    (&SECTION_LIMITS, "initial_r2t", Effective::NextSessions),
+    (&SECTION_LIMITS, "immediate_data", Effective::NextSessions),
+    (
+        &SECTION_LIMITS,
+        "max_recv_data_segment_bytes",
+        Effective::NextSessions,
+    ),
+    (&SECTION_LIMITS, "max_burst_bytes", Effective::NextSessions),
+    (
+        &SECTION_LIMITS,
+        "first_burst_bytes",
+        Effective::NextSessions,
+    ),
+    (
+        &SECTION_LIMITS,
+        "outstanding_r2t_max",
+        Effective::NextSessions,
+    ),
+];
+
+impl Effective {
+    /// That of a key of `[server]`, `[limits]`, `[admin]` or `[confine]`. A name that is no key is
+    /// taken for one that is read at the start.
+    pub fn of(section: &SectionKeys, key: &str) -> Self {
+        let is_it =
+            |row: &&(&SectionKeys, &str, Self)| row.0.heading == section.heading && row.1 == key;
+        let row = WITHOUT_RESTART.iter().find(is_it);
+        row.map_or(Self::Restart, |row| row.2)
+    }
+}
+
+impl fmt::Display for Effective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Now => "at once",
+            Self::NextSessions => "for new sessions",
+            Self::Restart => "after a restart",
+        })
+    }
 }
 
 /// What a key takes.
@@ -160,6 +225,19 @@ pub fn reference() -> String {
     SECTIONS.iter().map(SectionKeys::to_string).collect()
 }
 
+impl SectionKeys {
+    /// Whether it is about the process rather than about one of the things it serves.
+    fn is_process(&self) -> bool {
+        let sections = [
+            SECTION_SERVER,
+            SECTION_LIMITS,
+            SECTION_ADMIN,
+            SECTION_CONFINE,
+        ];
+        sections.iter().any(|each| each.heading == self.heading)
+    }
+}
+
 impl fmt::Display for SectionKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -173,13 +251,19 @@ impl fmt::Display for SectionKeys {
             (*heading).to_owned()
         };
         writeln!(f, "### {heading}\n\n{meaning}\n")?;
+        let is_process = self.is_process();
+        let (title, rule) = if is_process {
+            (" A new value counts |", "---|")
+        } else {
+            ("", "")
+        };
         writeln!(
             f,
-            "| Key | Takes | If left out | What it does | Who needs it |"
+            "| Key | Takes | If left out | What it does | Who needs it |{title}"
         )?;
-        writeln!(f, "|---|---|---|---|---|")?;
+        writeln!(f, "|---|---|---|---|---|{rule}")?;
         for key in *keys {
-            writeln!(
+            write!(
                 f,
                 "| `{}` | {} | {} | {} | {} |",
                 key.name,
@@ -188,6 +272,10 @@ impl fmt::Display for SectionKeys {
                 key.meaning,
                 key.needed_by
             )?;
+            if is_process {
+                write!(f, " {} |", Effective::of(self, key.name))?;
+            }
+            writeln!(f)?;
         }
         writeln!(f)
     }
@@ -197,6 +285,14 @@ impl fmt::Display for SectionKeys {
 mod tests {
     use super::*;
     use crate::parse_size;
+
+    #[test]
+    fn what_needs_no_restart_is_a_key() {
+        for (section, name, _) in WITHOUT_RESTART {
+            let mut keys = section.keys.iter();
+            assert!(keys.any(|key| key.name == *name), "{name}");
+        }
+    }
 
     #[test]
     fn a_size_text_reads_back_as_the_same_number() {

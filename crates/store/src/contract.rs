@@ -133,8 +133,8 @@ pub enum IoFailure {
         /// The first byte that is missing.
         offset: u64,
     },
-    /// An earlier flush failed; the kernel reports that once, so it stays known here until an
-    /// administrator clears it.
+    /// An earlier flush failed; the kernel reports that once, so it stays known here until the
+    /// store is opened again.
     #[error("an earlier flush failed, data answered as written may be lost")]
     FlushLatched,
     /// The request was cancelled before it had an effect.
@@ -317,9 +317,6 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
         Err(std::io::ErrorKind::Unsupported.into())
     }
 
-    /// Forgets a failed flush ([`IoFailure::FlushLatched`]): an administrator has looked at it.
-    fn clear_flush_latch(&self);
-
-    /// Whether a flush failed.
+    /// Whether a flush failed ([`IoFailure::FlushLatched`]).
     fn is_flush_latched(&self) -> bool;
 }

@@ -9,7 +9,7 @@
 //! The kernel tells of a failed write-back once, to whoever syncs next, and takes the lost pages
 //! for clean afterwards. So the first failure sets a latch that all cores share, and from then on
 //! every flush and every write that promises stable storage fails with
-//! [`IoFailure::FlushLatched`] until an administrator clears it.
+//! [`IoFailure::FlushLatched`] until the store is opened again: after somebody has looked at it.
 //!
 //! The kernel tells one open description once. Of two cores that flush at the same moment, the
 //! one whose completion is handled first may miss the failure that the other is told of; every
@@ -128,10 +128,6 @@ impl SharedStore for FileDisk {
             ftruncate(&self.0.file, size_bytes)?;
         }
         self.probe_size()
-    }
-
-    fn clear_flush_latch(&self) {
-        self.0.flush_failed.store(false, Ordering::Release);
     }
 
     fn is_flush_latched(&self) -> bool {

@@ -113,8 +113,6 @@ impl SharedStore for MemoryDisk {
         Ok(())
     }
 
-    fn clear_flush_latch(&self) {}
-
     fn is_flush_latched(&self) -> bool {
         false
     }

@@ -54,8 +54,6 @@ impl SharedStore for NullDisk {
         Ok(())
     }
 
-    fn clear_flush_latch(&self) {}
-
     fn is_flush_latched(&self) -> bool {
         false
     }

@@ -150,3 +150,42 @@ fn the_codes_of_findings_are_told_as_they_are_emitted() {
         }
     }
 }
+
+#[test]
+fn the_mock_of_the_console_sends_the_policy_of_the_daemon() {
+    let guard = read("crates/admin/src/guard.rs");
+    let policy = guard
+        .split('"')
+        .find(|text| text.starts_with("default-src"));
+    let lines = policy.unwrap().split("\\\n").map(str::trim_start);
+    let policy: String = lines.collect();
+    assert!(read("web/mock/server.mjs").contains(&format!("\"{policy}\"")));
+}
+
+#[test]
+fn a_crate_names_only_crates_below_it() {
+    let text = read("ARCHITECTURE.md");
+    let rows = text.lines().filter(|line| line.starts_with("| `"));
+    let cells = rows.filter_map(|line| line.split('|').nth(1));
+    let crates = |name: &&str| project(&format!("crates/{name}")).exists();
+    let order: Vec<&str> = cells
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .filter(crates)
+        .collect();
+    let all: BTreeSet<_> = uses().into_keys().collect();
+    assert_eq!(
+        order
+            .iter()
+            .map(ToString::to_string)
+            .collect::<BTreeSet<_>>(),
+        all
+    );
+    for (place, name) in order.iter().enumerate() {
+        let manifest = manifest(&format!("crates/{name}/Cargo.toml"));
+        let dependencies = manifest.get("dependencies").and_then(toml::Value::as_table);
+        for other in &order[..place] {
+            let names = dependencies.is_some_and(|names| names.contains_key(*other));
+            assert!(!names, "{name} names {other}");
+        }
+    }
+}

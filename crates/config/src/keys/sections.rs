@@ -409,7 +409,7 @@ pub(crate) const SECTION_GROUP: SectionKeys = SectionKeys {
 };
 
 /// The process.
-pub(crate) const SECTION_SERVER: SectionKeys = SectionKeys {
+pub const SECTION_SERVER: SectionKeys = SectionKeys {
     heading: "[server]",
     meaning: "The process itself. A flag of the command line wins over the key of the same name.",
     keys: &[
@@ -464,14 +464,14 @@ pub(crate) const SECTION_SERVER: SectionKeys = SectionKeys {
 };
 
 /// The limits.
-pub(crate) const SECTION_LIMITS: SectionKeys = SectionKeys {
+pub const SECTION_LIMITS: SectionKeys = SectionKeys {
     heading: "[limits]",
     meaning: "Limits of the server and parameters of the protocol; the defaults are meant to be good.",
     keys: &LIMIT_KEYS,
 };
 
 /// The way in for administrators.
-pub(crate) const SECTION_ADMIN: SectionKeys = SectionKeys {
+pub const SECTION_ADMIN: SectionKeys = SectionKeys {
     heading: "[admin]",
     meaning: "How administrators reach the daemon: the command line over a unix socket, REST and the console over TCP.",
     keys: &[
@@ -554,7 +554,7 @@ pub(crate) const SECTION_ADMIN: SectionKeys = SectionKeys {
 };
 
 /// What is given up.
-pub(crate) const SECTION_CONFINE: SectionKeys = SectionKeys {
+pub const SECTION_CONFINE: SectionKeys = SectionKeys {
     heading: "[confine]",
     meaning: "What the process gives up once it serves, so that whoever takes it over gets little.",
     keys: &[

@@ -4,25 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::plan::{Action, Effect, Kind, Step};
+use config::keys::{self, Effective};
 use config::{
     Difference, Differences, InTarget, KeyChange, Model, StoreKind, TargetIndex, Unit, UnitIndex,
 };
-
-/// Keys of `[limits]` that every login reads anew; the others are read once, at the start.
-const NEGOTIATED: [&str; 9] = [
-    "header_digest",
-    "data_digest",
-    "connections_per_session_max",
-    "initial_r2t",
-    "immediate_data",
-    "max_recv_data_segment_bytes",
-    "max_burst_bytes",
-    "first_burst_bytes",
-    "outstanding_r2t_max",
-];
-
-/// Keys of `[limits]` that are in force for all at once.
-const AT_ONCE: [&str; 1] = ["slow_command_ms"];
 
 const RESTART: &str = "it is read when Tarn starts: put it into the file and restart Tarn";
 const IDENTITY: &str = "initiators know the disk by its identity: remove the lun in one change, add it again in the next";
@@ -127,33 +112,14 @@ pub(super) fn steps(
         };
         steps.push(models.plain(Kind::View, difference, name));
     }
-    for change in &differences.server {
-        let is_online = change.key == "discovery_auth";
-        steps.push(key_step(
-            Kind::Server,
-            change,
-            (!is_online).then_some(RESTART),
-        ));
-    }
-    for change in &differences.limits {
-        let is_negotiated = NEGOTIATED.contains(&change.key);
-        let is_online = is_negotiated || AT_ONCE.contains(&change.key);
-        let mut one = key_step(Kind::Limits, change, (!is_online).then_some(RESTART));
-        if is_negotiated {
-            one.reason = Some(NEXT_SESSIONS.to_owned());
-        }
-        steps.push(one);
-    }
-    for change in &differences.admin {
-        let is_online = change.key == "history";
-        steps.push(key_step(
-            Kind::Admin,
-            change,
-            (!is_online).then_some(RESTART),
-        ));
-    }
-    for change in &differences.confine {
-        steps.push(key_step(Kind::Confine, change, Some(RESTART)));
+    for (kind, section, changes) in [
+        (Kind::Server, &keys::SECTION_SERVER, &differences.server),
+        (Kind::Limits, &keys::SECTION_LIMITS, &differences.limits),
+        (Kind::Admin, &keys::SECTION_ADMIN, &differences.admin),
+        (Kind::Confine, &keys::SECTION_CONFINE, &differences.confine),
+    ] {
+        let of_section = |change| key_step(kind, change, Effective::of(section, change.key));
+        steps.extend(changes.iter().map(of_section));
     }
     steps
 }
@@ -180,15 +146,17 @@ fn refuse(step: &mut Step, why: impl Into<String>) {
     step.reason = Some(why.into());
 }
 
-fn key_step(kind: Kind, change: &KeyChange, refused: Option<&str>) -> Step {
+fn key_step(kind: Kind, change: &KeyChange, effective: Effective) -> Step {
     let mut one = step(
         Action::Change,
         kind,
         change.key.to_owned(),
         change.to_string(),
     );
-    if let Some(why) = refused {
-        refuse(&mut one, why);
+    match effective {
+        Effective::Now => {}
+        Effective::NextSessions => one.reason = Some(NEXT_SESSIONS.to_owned()),
+        Effective::Restart => refuse(&mut one, RESTART),
     }
     one
 }

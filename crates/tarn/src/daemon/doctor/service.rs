@@ -32,7 +32,7 @@ pub(super) fn failed_flushes(facts: &Facts<'_>) -> Vec<Finding> {
             "flush-failed",
             unit,
             "a flush of its store failed: data that was answered as written may be lost",
-            "look at the disk and the kernel log, check the data, then restart Tarn",
+            "look at the disk and the kernel log, check the data; then take the lun out of the configuration and add it again, or restart Tarn",
         )
     });
     findings.collect()
