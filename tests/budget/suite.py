@@ -3,7 +3,7 @@
 
     suite.py [--list] [PATTERN...]
 
-valgrind's callgrind counts what crate `trace` executes for N commands and for 2 N; the difference divided by N is what
+valgrind's callgrind counts what crate `budget` executes for N commands and for 2 N; the difference divided by N is what
 one more command costs. Time plays no part in it, so the count is the same on a busy machine as on an idle one.
 """
 import os
@@ -18,7 +18,7 @@ import harness
 from harness import check, measured
 from tarn import ROOT
 
-TRACE = ROOT / "target/release/trace"
+PROGRAM = ROOT / "target/release/budget"
 TABLE = tomllib.loads(pathlib.Path(__file__).with_name("budgets.toml").read_text())
 # N: enough for everything that grows to have grown in the first half. Whole batches of every row.
 COMMANDS = 512
@@ -29,10 +29,10 @@ LIMIT_S = 60
 
 
 def instructions(row, run):
-    """How many instructions the trace takes in all when it runs `run` of 2 N prepared commands."""
-    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", TRACE, row, str(2 * COMMANDS), str(run)]
+    """how many instructions the script takes in all when it runs `run` of 2 N prepared commands."""
+    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", PROGRAM, row, str(2 * COMMANDS), str(run)]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env={**os.environ, **PLAIN_COPIES})
-    check(done.returncode == 0, f"the trace ends with {done.returncode}: {done.stderr.strip()[-500:]}")
+    check(done.returncode == 0, f"it ends with {done.returncode}: {done.stderr.strip()[-500:]}")
     return int(re.search(r"Collected : (\d+)", done.stderr)[1])
 
 
@@ -53,8 +53,8 @@ def hold(row, budget):
 
 
 def every_row_has_a_budget():
-    """The rows of the trace and those of budgets.toml are the same."""
-    listed = subprocess.run([TRACE, "--list"], capture_output=True, text=True, check=True).stdout
+    """The rows of the program and those of budgets.toml are the same."""
+    listed = subprocess.run([PROGRAM, "--list"], capture_output=True, text=True, check=True).stdout
     harness.equal(sorted(TABLE["rows"]), sorted(line.split()[0] for line in listed.splitlines()), "rows")
 
 

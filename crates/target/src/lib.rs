@@ -7,22 +7,27 @@
 //!
 //! | Module | Owns |
 //! | --- | --- |
+//! | `plan`, `policy` | what it is started with; what it asks of the configuration |
+//! | `plane` | the threads, started and stopped together |
 //! | `core` | the turn of a core, mail, time |
+//! | `letter` | mail between cores |
+//! | `token` | what an operation of the reactor was for |
 //! | `link` | sockets |
-//! | `sessions` | sessions from login to end |
-//! | `exec` | commands |
-//! | `abort` | tasks that end early, task management |
-//! | `owner` | changes of units, fences |
 //! | `front` | accepting and login, on one core |
-//! | `directory` | which session is where |
-//! | `counters` | what is counted |
 //! | `logins` | how logins end |
-//! | `bucket` | how much is told of what may happen very often |
-//! | `life`, `slow` | what a command waits for, which of them are told of |
-//! | `watcher` | what an administrator hears of |
+//! | `directory` | which session is where |
+//! | `sessions`, `session` | sessions from login to end; one of them, as its core keeps it |
+//! | `exec`, `running` | commands; one of them, and what it waits for |
+//! | `abort` | tasks that end early, task management |
+//! | `unit`, `owner` | a unit as a core sees it; changes of units, fences |
+//! | `stop` | the end of a core: writes become durable |
 //! | `handle` | what an administrator may change, and waits for |
-//! | `trace` | what goes over connections, for those who look for a fault |
 //! | `change`, `grant` | what that means for units and sessions |
+//! | `counters`, `report` | what is counted; what is told of sessions |
+//! | `life`, `slow` | what a command waits for, which of them are told of |
+//! | `bucket` | how much is told of what may happen very often |
+//! | `watcher` | what an administrator hears of |
+//! | `trace` | what goes over connections, for those who look for a fault |
 //!
 //! No file and no format of a configuration is named here.
 #![forbid(unsafe_code)]

@@ -3,8 +3,8 @@
 //! `STATE/secrets/NAME/HEX.secret`, where NAME is that of the history and HEX is random. A secret
 //! has a file of its own, which is never written again: what runs and what an earlier revision
 //! says stay as they are whatever becomes of a change. A file goes when neither the configuration
-//! file nor a record of any history in the state directory names it. `STATE/secrets/USER.secret`
-//! and `USER.mutual.secret` are of earlier versions and go in the same way.
+//! file nor a record of any history in the state directory names it. Files elsewhere are not
+//! Tarn's, and stay.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,11 +128,6 @@ impl SecretFiles {
         // Held to the end: what is made meanwhile is pending, or has not been listed.
         let pending = self.pending();
         let mut files = files_in(&self.directory);
-        let of_earlier_versions = files_in(&self.state.join("secrets"));
-        files.extend(of_earlier_versions.into_iter().filter(|path| {
-            let name = path.file_name().and_then(|name| name.to_str());
-            name.is_some_and(|name| name.ends_with(ENDING) && name.chars().all(is_of_name))
-        }));
         files.retain(|path| !pending.contains(&finished(path)));
         self.remove_unnamed(file, &files);
     }
@@ -198,16 +193,13 @@ fn document_in(record: &str) -> Cow<'_, str> {
 fn strike<T>(text: &str, names: &mut BTreeMap<String, T>) {
     for (at, _) in text.match_indices(ENDING) {
         let before = text.get(..at).unwrap_or_default();
-        let start = before.trim_end_matches(is_of_name).len();
+        let start = before
+            .trim_end_matches(|each: char| each.is_ascii_hexdigit())
+            .len();
         if let Some(name) = text.get(start..at + ENDING.len()) {
             names.remove(name);
         }
     }
-}
-
-/// Whether names that Tarn gives to files of secrets may have this character.
-fn is_of_name(character: char) -> bool {
-    character.is_ascii_alphanumeric() || matches!(character, '%' | '.')
 }
 
 /// The path of a file when it has been written.
@@ -324,32 +316,17 @@ mod tests {
     }
 
     #[test]
-    fn files_of_earlier_versions_stay_while_they_are_named() {
+    fn what_others_put_beside_the_directory_stays_and_what_was_never_finished_goes() {
         let scratch = Scratch::new();
         let (files, file) = files(&scratch);
-        let directory = scratch.path().join("secrets");
         fs::create_dir_all(&files.directory).unwrap();
-        for name in [
-            "a.secret",
-            "a.mutual.secret",
-            "%c3%a4.secret",
-            "b.secret",
-            "by-hand.secret",
-        ] {
-            fs::write(directory.join(name), SECRET).unwrap();
-        }
+        let by_hand = scratch.path().join("secrets/alice.secret");
         let stale = files.directory.join("0123456789abcdef.secret.tarn-new");
-        fs::write(&stale, SECRET).unwrap();
-        let text = |name| names(directory.join(name).to_str().unwrap());
-        fs::write(&file, text("a.mutual.secret") + &text("%c3%a4.secret")).unwrap();
+        for path in [&by_hand, &stale] {
+            fs::write(path, SECRET).unwrap();
+        }
         files.collect(&file);
-        let mut left: Vec<_> = files_in(&directory)
-            .into_iter()
-            .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
-            .collect();
-        left.sort();
-        assert_eq!(left, ["%c3%a4.secret", "a.mutual.secret", "by-hand.secret"]);
-        assert!(!stale.exists());
+        assert!(by_hand.exists() && !stale.exists());
     }
 
     #[test]

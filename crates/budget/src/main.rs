@@ -1,9 +1,9 @@
-//! Drives a fixed trace of commands through session, device server and store, so that the
+//! Drives a fixed script of commands through session, device server and store, so that the
 //! instructions of an I/O can be counted.
 //!
-//! `trace ROW PREPARED RUN` prepares the bytes of PREPARED commands and runs the first RUN of
+//! `budget ROW PREPARED RUN` prepares the bytes of PREPARED commands and runs the first RUN of
 //! them. What is prepared does not depend on RUN, so the difference between two runs is what the
-//! further commands cost and nothing else. `trace --list` names the rows.
+//! further commands cost and nothing else. `budget --list` names the rows.
 //!
 //! Nothing here is random and nothing asks a clock. `tests/budget` holds the counts against a
 //! table.
@@ -34,7 +34,7 @@ fn main() -> Result<()> {
             let row = row.with_context(|| format!("no row {name}; --list names them"))?;
             play(row, prepared.parse()?, run.parse()?)
         }
-        _ => anyhow::bail!("usage: trace --list | trace ROW PREPARED RUN"),
+        _ => anyhow::bail!("usage: budget --list | budget ROW PREPARED RUN"),
     }
 }
 

@@ -146,7 +146,7 @@ impl Target {
             | Event::TaskManagement(_)
             | Event::Logout(_)
             | Event::PeerSilent { .. }
-            | Event::Violation { .. }) => bail!("the trace leads to {event:?}"),
+            | Event::Violation { .. }) => bail!("the script leads to {event:?}"),
         }
     }
 
@@ -181,7 +181,7 @@ impl Target {
                     | Submitted::Full(_)) => bail!("the store takes its time: {submitted:?}"),
                 },
                 Step::Done(outcome) => return self.finish(id, outcome),
-                step @ (Step::Owner(_) | Step::Fence(_)) => bail!("the trace leads to {step:?}"),
+                step @ (Step::Owner(_) | Step::Fence(_)) => bail!("the script leads to {step:?}"),
             };
             step = self.view.resume(&mut task, input);
         }
@@ -292,14 +292,14 @@ fn profile(disk: &MemoryDisk) -> Profile {
             vendor: "TARN".to_owned(),
             product: "TRACE".to_owned(),
             revision: "1".to_owned(),
-            serial: "trace".to_owned(),
+            serial: "budget".to_owned(),
             naa: vec![0x30, 0, 0, 0, 0, 0, 0, 1],
             eui: None,
-            device_name: "iqn.2026-11.example.tarn:trace".to_owned(),
+            device_name: "iqn.2026-11.example.tarn:budget".to_owned(),
             target_ports: vec![TargetPort {
                 relative_id: 1,
                 group: 1,
-                scsi_name: "iqn.2026-11.example.tarn:trace,t,0x0001".to_owned(),
+                scsi_name: "iqn.2026-11.example.tarn:budget,t,0x0001".to_owned(),
             }],
             protocol_identifier: 5,
             protocol_version: 0x0960,

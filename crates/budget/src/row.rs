@@ -1,4 +1,4 @@
-//! The rows of the trace: which commands, and the bytes of them.
+//! The rows: which commands, and the bytes of them.
 
 use anyhow::Result;
 use iscsi::framing::Pdu;
