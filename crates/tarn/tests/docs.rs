@@ -70,6 +70,9 @@ fn links_of_the_front_door_lead_somewhere() {
         "docs/API.md",
         "docs/CONFIG.md",
         "docs/BENCH.md",
+        "docs/CLI.md",
+        "docs/CLIENTS.md",
+        "docs/MIGRATION.md",
     ] {
         let text = fs::read_to_string(project(file)).unwrap();
         let directory = project(file).parent().unwrap().to_owned();
