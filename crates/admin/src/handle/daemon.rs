@@ -148,6 +148,6 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Answer {
 pub(crate) fn missing(what: &str, name: &str) -> Refusal {
     Refusal::new(
         ProblemKind::NotFound,
-        format!("there is no {what} {name:?}"),
+        format!("there is no {what} {name:?}; check the name"),
     )
 }

@@ -10,7 +10,7 @@ const NAMED_MAX: usize = 4;
 #[non_exhaustive]
 pub enum EditError {
     /// There is no such thing.
-    #[error("{what} {name:?} does not exist; add it first")]
+    #[error("there is no {what} {name:?}; check the name, or add it first")]
     NotFound {
         /// What was looked for.
         what: &'static str,

@@ -259,7 +259,7 @@ fn what_cannot_be_done_says_why_and_changes_nothing() {
         ),
         (
             |d| d.remove_lun("x"),
-            "lun \"x\" does not exist; add it first",
+            "there is no lun \"x\"; check the name, or add it first",
         ),
         (
             |d| d.rename_lun("a", "b"),
@@ -279,15 +279,15 @@ fn what_cannot_be_done_says_why_and_changes_nothing() {
         ),
         (
             |d| d.remove_portal(T, "127.0.0.1:1"),
-            "portal \"127.0.0.1:1 of target iqn.2026-11.example.tarn:T\" does not exist; add it first",
+            "there is no portal \"127.0.0.1:1 of target iqn.2026-11.example.tarn:T\"; check the name, or add it first",
         ),
         (
             |d| d.remove_target_lun(T, 9),
-            "lun \"9 of target iqn.2026-11.example.tarn:T\" does not exist; add it first",
+            "there is no lun \"9 of target iqn.2026-11.example.tarn:T\"; check the name, or add it first",
         ),
         (
             |d| d.put_target_lun("iqn.x", &entry(0, "a")).map(drop),
-            "target \"iqn.x\" does not exist; add it first",
+            "there is no target \"iqn.x\"; check the name, or add it first",
         ),
         (
             |d| d.put_lun(&lun("a", "mem:x")).map(drop),
