@@ -620,6 +620,19 @@ def paths_methods_and_bodies_that_are_wrong_are_told_so():
         equal(api.get("config")["revision"], 1, "revision")
 
 
+@test
+def a_body_that_is_too_long_is_answered_when_it_was_sent():
+    """Who sends a body in pieces after its head, as many clients do, reads the reason instead of a broken pipe."""
+    with Daemon() as tarn, socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(tarn.socket))
+        client.settimeout(20)
+        client.sendall(b"PUT /api/v1/luns/a HTTP/1.1\r\nHost: tarn\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n")
+        for _ in range(10):
+            time.sleep(0.05)        # time enough for an answer that comes too early, and its end of the connection
+            client.sendall(b" " * 100_000)
+        check(client.recv(4096).startswith(b"HTTP/1.1 413"), "the answer")
+
+
 @test(limit_s=120)
 def connections_and_streams_are_bounded():
     """1,000 connections that say nothing, half a head, or read nothing: memory stays, others are answered, disks served."""

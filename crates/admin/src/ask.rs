@@ -67,6 +67,14 @@ async fn collect(body: Body, most: usize) -> Result<Vec<u8>, Refusal> {
     }
 }
 
+/// Reads what is not wanted: whoever is still sending when the connection closes may never read the
+/// answer. What is too long, or late, is left.
+pub(crate) async fn discard(body: Body) {
+    let mut body = Limited::new(body, limits::DISCARDED_BYTES_MAX);
+    let read = async { while let Some(Ok(_)) = body.frame().await {} };
+    let _in_time = tokio::time::timeout(limits::BODY_TIME_MAX, read).await;
+}
+
 /// 413.
 pub(crate) fn too_large(most: usize) -> Refusal {
     Refusal::new(

@@ -127,6 +127,7 @@ pub(crate) async fn guard(
         }
     };
     if length_of(request.headers()).is_some_and(|length| length > route.body_bytes_max()) {
+        ask::discard(request.into_body()).await;
         return ask::too_large(route.body_bytes_max()).into_response();
     }
     let author = caller.as_ref().map(|caller| caller.author.clone());

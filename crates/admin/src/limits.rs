@@ -23,6 +23,10 @@ pub(crate) const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of any other body. Beyond it: 413.
 pub(crate) const BODY_BYTES_MAX: usize = 64 * 1024;
 
+/// Bytes of a body that is too long which are still read, so that whoever sends them gets to the
+/// answer. Beyond it the connection is closed in the middle.
+pub(crate) const DISCARDED_BYTES_MAX: usize = 4 * DOCUMENT_BYTES_MAX;
+
 /// From the first byte of a connection, or the end of the answer before, to the end of a head.
 /// After it the connection is closed.
 pub(crate) const HEAD_TIME_MAX: Duration = Duration::from_secs(20);

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::control::Control;
-use api::event::EventQuestion;
 use api::problem::{Problem, ProblemKind};
+use api::request::EventQuestion;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use api::control::Control;
-use api::event::{Event, EventQuestion, Finding, Severity};
+use api::event::{Event, Finding, Severity};
 use api::plan::{Applied, Change, Document, Plan, Revision};
 use api::problem::{Problem, ProblemKind};
-use api::request::{Rollback, Tracing};
+use api::request::{EventQuestion, Rollback, Tracing};
 use api::stats::Stats;
 use api::view::{Access, AccessQuestion, Lun, Session, Status, Target, Trace};
 use tokio::sync::watch;

@@ -1,9 +1,9 @@
 //! What the administration asks of the daemon it belongs to.
 
-use crate::event::{Event, EventQuestion, Finding};
+use crate::event::{Event, Finding};
 use crate::plan::{Applied, Change, Document, Plan, Revision};
 use crate::problem::Problem;
-use crate::request::{Rollback, Tracing};
+use crate::request::{EventQuestion, Rollback, Tracing};
 use crate::stats::Stats;
 use crate::view::{Access, AccessQuestion, Lun, Session, Status, Target, Trace};
 

@@ -92,29 +92,6 @@ pub enum Severity {
     Error,
 }
 
-/// Which events are asked for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct EventQuestion {
-    /// Those with a number above this, the oldest of them first; `None`: the newest there are.
-    pub after: Option<u64>,
-    /// At most so many.
-    pub most: usize,
-    /// Those as bad as this or worse.
-    pub severity: Severity,
-}
-
-impl EventQuestion {
-    /// All after `number`, `most` at a time.
-    #[must_use]
-    pub fn after(number: u64, most: usize) -> Self {
-        Self {
-            after: Some(number),
-            most,
-            severity: Severity::Info,
-        }
-    }
-}
-
 /// What limits or endangers the service, in words: `tarn doctor`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Finding {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::access::Role;
+use crate::event::Severity;
 
 /// Another size for a unit.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
@@ -69,4 +70,27 @@ pub struct WhoAmI {
     pub role: Role,
     /// What a browser's changes bring along as `X-Tarn-CSRF`; empty where none is needed.
     pub csrf: String,
+}
+
+/// Which events are asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct EventQuestion {
+    /// Those with a number above this, the oldest of them first; `None`: the newest there are.
+    pub after: Option<u64>,
+    /// At most so many.
+    pub most: usize,
+    /// Those as bad as this or worse.
+    pub severity: Severity,
+}
+
+impl EventQuestion {
+    /// All after `number`, `most` at a time.
+    #[must_use]
+    pub fn after(number: u64, most: usize) -> Self {
+        Self {
+            after: Some(number),
+            most,
+            severity: Severity::Info,
+        }
+    }
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use api::event::{EventQuestion, Severity};
+use api::event::Severity;
 use api::problem::ProblemKind;
+use api::request::EventQuestion;
 use api::view::AccessQuestion;
 use axum::extract::State;
 use axum::http::StatusCode;

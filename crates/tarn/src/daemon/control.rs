@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use api::control::Control;
-use api::event::{Event, EventQuestion, Finding, Severity};
+use api::event::{Event, Finding, Severity};
 use api::plan::{Applied, Change, Document, Effect, Plan, Revision, Step};
 use api::problem::{Problem, ProblemKind};
-use api::request::{Rollback, Tracing};
+use api::request::{EventQuestion, Rollback, Tracing};
 use api::stats::Stats;
 use api::view;
 use config::Model;

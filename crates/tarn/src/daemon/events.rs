@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use api::event::{CommandPhase, Event, EventQuestion, Severity};
+use api::event::{CommandPhase, Event, Severity};
+use api::request::EventQuestion;
 use target::{Ending, FailedLogin, Happening, SlowCommand, Watcher, Who};
 
 /// How many are kept.

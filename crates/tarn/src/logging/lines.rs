@@ -5,10 +5,10 @@
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Lines that wait for a reader; those beyond are lost, and counted.
 const WAITING_MAX: usize = 4096;
@@ -19,15 +19,13 @@ const LAST_LINES_LIMIT: Duration = Duration::from_secs(1);
 /// Where lines go: at first to the reader at once, then to the thread.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    to_thread: OnceLock<SyncSender<Message>>,
+    to_thread: OnceLock<SyncSender<Vec<u8>>>,
     lost: AtomicU64,
-}
-
-#[derive(Debug)]
-enum Message {
-    Line(Vec<u8>),
-    /// Tell when all lines before this are written.
-    Flush(Sender<()>),
+    /// Lines that the thread was given.
+    given: AtomicU64,
+    /// Lines that it has written.
+    written: Mutex<u64>,
+    is_written: Condvar,
 }
 
 impl Lines {
@@ -38,9 +36,11 @@ impl Lines {
             drop(io::stderr().write_all(text));
             return;
         };
-        if to_thread.try_send(Message::Line(text.to_vec())).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
-        }
+        let count = match to_thread.try_send(text.to_vec()) {
+            Ok(()) => &self.given,
+            Err(_) => &self.lost,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// From now on a thread writes the lines to `reader`, until the returned value goes.
@@ -48,20 +48,19 @@ impl Lines {
         self: &Arc<Self>,
         reader: impl Write + Send + 'static,
     ) -> io::Result<LastLines> {
-        let (to_thread, from_cores) = sync_channel(WAITING_MAX);
-        let lines = Arc::clone(self);
+        let (to_thread, lines) = sync_channel(WAITING_MAX);
+        let all = Arc::clone(self);
         let thread = thread::Builder::new().name("log".to_owned());
-        let _detached = thread.spawn(move || lines.write_all(&from_cores, reader))?;
-        let to_thread = self.to_thread.get_or_init(|| to_thread).clone();
-        Ok(LastLines { to_thread })
+        let _detached = thread.spawn(move || all.write_all(&lines, reader))?;
+        self.to_thread.get_or_init(|| to_thread);
+        Ok(LastLines(Arc::clone(self)))
     }
 
-    fn write_all(&self, messages: &Receiver<Message>, mut reader: impl Write) {
-        for message in messages {
-            match message {
-                Message::Line(text) => drop(reader.write_all(&text)),
-                Message::Flush(done) => drop(done.send(())),
-            }
+    fn write_all(&self, lines: &Receiver<Vec<u8>>, mut reader: impl Write) {
+        for text in lines {
+            drop(reader.write_all(&text));
+            *self.written() += 1;
+            self.is_written.notify_all();
             // This goes the same way, and is counted when it finds no place, too.
             let lost = self.lost.swap(0, Ordering::Relaxed);
             if lost > 0 {
@@ -69,27 +68,24 @@ impl Lines {
             }
         }
     }
+
+    /// Nobody panics who holds this.
+    fn written(&self) -> MutexGuard<'_, u64> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Waits for the last lines to be written, for a moment.
 #[derive(Debug)]
-pub(crate) struct LastLines {
-    to_thread: SyncSender<Message>,
-}
+pub(crate) struct LastLines(Arc<Lines>);
 
 impl Drop for LastLines {
     fn drop(&mut self) {
-        let (done, is_done) = channel();
-        let end = Instant::now() + LAST_LINES_LIMIT;
-        while let Err(TrySendError::Full(_)) = self.to_thread.try_send(Message::Flush(done.clone()))
-        {
-            if Instant::now() >= end {
-                return;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
+        let given = self.0.given.load(Ordering::Relaxed);
+        let is_behind = |written: &mut u64| *written < given;
+        let wait = &self.0.is_written;
         // Late or not, the end goes on.
-        let _in_time = is_done.recv_timeout(end.saturating_duration_since(Instant::now()));
+        drop(wait.wait_timeout_while(self.0.written(), LAST_LINES_LIMIT, is_behind));
     }
 }
 
@@ -110,6 +106,8 @@ impl Write for Writer {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
     use super::*;
 
     /// A reader that takes each line when it is told to.
