@@ -18,6 +18,17 @@ pub(crate) const REFUSALS: Rate = Rate {
 /// Bytes of a path that are kept.
 const PATH_MAX: usize = 200;
 
+/// What a request is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Purpose {
+    /// To be told something; books tell of it when it is refused.
+    Question,
+    /// To take out what initiators wrote and read.
+    File,
+    /// To change something.
+    Change,
+}
+
 /// A request, for the books.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
@@ -29,8 +40,8 @@ pub(crate) struct Entry {
     pub(crate) method: Method,
     /// What, as it was sent: percent-encoded, so without control characters.
     pub(crate) path: String,
-    /// It takes out what initiators wrote and read.
-    pub(crate) gives_file: bool,
+    /// What for.
+    pub(crate) purpose: Purpose,
 }
 
 impl Entry {
@@ -41,7 +52,7 @@ impl Entry {
             status,
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS
         ) || self.author.is_none();
-        if !is_refusal && self.method.is_safe() && !self.gives_file {
+        if !is_refusal && self.purpose == Purpose::Question {
             return;
         }
         tracing::info!(
@@ -60,10 +71,10 @@ impl Entry {
     }
 
     fn event(self, status: StatusCode, is_refusal: bool) -> Event {
-        let (kind, severity) = match (is_refusal, self.method.is_safe()) {
+        let (kind, severity) = match (is_refusal, self.purpose) {
             (true, _) => ("admin-refused", Severity::Warning),
-            (false, false) => ("admin-change", Severity::Info),
-            (false, true) => ("admin-read", Severity::Info),
+            (false, Purpose::Change) => ("admin-change", Severity::Info),
+            (false, Purpose::Question | Purpose::File) => ("admin-read", Severity::Info),
         };
         let who = self.author.as_deref().unwrap_or("somebody unknown");
         let path: String = self.path.chars().take(PATH_MAX).collect();
@@ -100,7 +111,7 @@ mod tests {
             peer: "192.0.2.1".to_owned(),
             method: Method::POST,
             path: "/api/v1/login".to_owned(),
-            gives_file: false,
+            purpose: Purpose::Change,
         }
     }
 

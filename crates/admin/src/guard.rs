@@ -14,10 +14,10 @@ use subtle::ConstantTimeEq as _;
 use crate::answer::Refusal;
 use crate::app::App;
 use crate::ask::{self, BodyMax};
-use crate::audit;
+use crate::audit::{self, Purpose};
 use crate::connections::Introduction;
 use crate::peer::{self, Peer};
-use crate::route::{self, Gives, Needs, Route};
+use crate::route::{self, Needs, Route};
 use crate::tokens::Holder;
 
 /// Brings the second secret of a console login.
@@ -123,6 +123,10 @@ pub(crate) async fn guard(
         Ok(caller) => caller,
         Err(refused) => {
             let Refused { problem, author } = *refused;
+            if request.method().is_safe() && !shows_proof(request.headers()) {
+                // Nothing was tried: so begins whoever opens the console.
+                return Refusal(problem).into_response();
+            }
             return refuse_and_note(&app, &request, author, problem);
         }
     };
@@ -132,7 +136,7 @@ pub(crate) async fn guard(
     }
     let author = caller.as_ref().map(|caller| caller.author.clone());
     let mut entry = entry_of(&request, author);
-    entry.gives_file = matches!(route.gives, Gives::File(_));
+    entry.purpose = route.purpose();
     let extensions = request.extensions_mut();
     extensions.insert(BodyMax(route.body_bytes_max()));
     if let Some(caller) = caller {
@@ -141,7 +145,7 @@ pub(crate) async fn guard(
         }
         extensions.insert(caller);
     }
-    if entry.method.is_safe() && !entry.gives_file {
+    if entry.purpose == Purpose::Question {
         return next.run(request).await;
     }
     // In a task of its own: a change is made and noted to its end also when the caller has gone.
@@ -263,6 +267,11 @@ fn of_cookie(app: &App, cookie: &str) -> Option<Caller> {
     caller.is_valid(app).then_some(caller)
 }
 
+/// Whether a request says who is asking, rightly or not.
+fn shows_proof(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::AUTHORIZATION) || headers.contains_key(header::COOKIE)
+}
+
 /// Counts a wrong token and gives the answer to it.
 pub(crate) fn failed_attempt(app: &App, address: std::net::IpAddr) -> Problem {
     let now = Instant::now();
@@ -344,7 +353,7 @@ fn entry_of(request: &Request, author: Option<String>) -> audit::Entry {
         peer: peer.map(Peer::to_string).unwrap_or_default(),
         method: request.method().clone(),
         path: request.uri().path().to_owned(),
-        gives_file: false,
+        purpose: Purpose::Change,
     }
 }
 

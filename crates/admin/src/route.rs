@@ -10,6 +10,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::app::App;
+use crate::audit::Purpose;
 use crate::limits;
 use crate::routes::ROUTES;
 
@@ -103,6 +104,8 @@ pub(crate) struct Route {
     pub(crate) query: &'static [Field],
     /// The body may be as long as a document.
     pub(crate) takes_document: bool,
+    /// It changes nothing, although its method could.
+    pub(crate) only_asks: bool,
     /// The code.
     pub(crate) handler: fn() -> MethodRouter<Arc<App>>,
 }
@@ -128,8 +131,29 @@ impl Route {
             conditional: false,
             query: &[],
             takes_document: false,
+            only_asks: false,
             handler,
         }
+    }
+
+    /// What a request is for, for the books.
+    pub(crate) fn purpose(&self) -> Purpose {
+        match self.gives {
+            Gives::File(_) => Purpose::File,
+            Gives::Nothing | Gives::One(_) | Gives::Many(_) | Gives::Json | Gives::Texts(_) => {
+                if self.only_asks || self.method.is_safe() {
+                    Purpose::Question
+                } else {
+                    Purpose::Change
+                }
+            }
+        }
+    }
+
+    /// It changes nothing, although it has a body.
+    pub(crate) const fn only_asks(mut self) -> Self {
+        self.only_asks = true;
+        self
     }
 
     /// A question.

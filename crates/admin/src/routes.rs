@@ -31,7 +31,7 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes_document(of::<Change>()).conditional(),
     Route::post("/api/v1/plan", Operator, "What applying a document would do",
         Gives::One(of::<Plan>()), || post(configuration::plan))
-        .takes_document(of::<Change>()).tagged(),
+        .takes_document(of::<Change>()).tagged().only_asks(),
     Route::get("/api/v1/config/effective", Viewer, "The configuration with every default written out",
         Gives::One(of::<Document>()), || get(configuration::effective)).tagged(),
     Route::get("/api/v1/config/history", Viewer, "The revisions that are kept, the last first",

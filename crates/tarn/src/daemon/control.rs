@@ -285,11 +285,10 @@ impl Daemon {
             at_ms: 0,
             severity: Severity::Info,
             kind: "config-applied".to_owned(),
-            message: format!(
-                "revision {} with {} steps",
-                applied.revision,
-                applied.steps.len()
-            ),
+            message: match applied.steps.len() {
+                1 => format!("revision {} with 1 step", applied.revision),
+                steps => format!("revision {} with {steps} steps", applied.revision),
+            },
             lun: None,
             target: None,
             initiator: None,
