@@ -464,6 +464,10 @@ def what_administrators_do_is_noted():
         check(any(event["kind"] == "config-applied" and event["author"] == f"uid {os.getuid()}" for event in events), f"{events}")
         check(any(event.get("author", "").startswith("viewer") for event in events), f"{events}")
         tarn.await_log("viewer-0")
+        refused(401, "unauthorized", tarn.remote().ask, "GET", "whoami")
+        tarn.api().post("plan", {"text": tarn.api().get("config")["text"]})
+        news = tarn.api().get(f"events?after={numbers[-1]}")
+        equal(news, [], "events of a console that is opened, and of a plan")
 
 
 @test
@@ -621,16 +625,21 @@ def paths_methods_and_bodies_that_are_wrong_are_told_so():
 
 
 @test
-def a_body_that_is_too_long_is_answered_when_it_was_sent():
+def a_refusal_waits_for_the_body():
     """Who sends a body in pieces after its head, as many clients do, reads the reason instead of a broken pipe."""
-    with Daemon() as tarn, socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(tarn.socket))
-        client.settimeout(20)
-        client.sendall(b"PUT /api/v1/luns/a HTTP/1.1\r\nHost: tarn\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n")
-        for _ in range(10):
-            time.sleep(0.05)        # time enough for an answer that comes too early, and its end of the connection
-            client.sendall(b" " * 100_000)
-        check(client.recv(4096).startswith(b"HTTP/1.1 413"), "the answer")
+    with Daemon() as tarn:
+        for head, length, status in [("PUT /api/v1/luns/a", 1_000_000, 413), ("PUT /api/v1/luns/a", 1000, 412),
+                                     ("PUT /api/v1/luns", 1000, 405)]:
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(tarn.socket))
+                client.settimeout(20)
+                client.sendall(f"{head} HTTP/1.1\r\nHost: tarn\r\nContent-Type: application/json\r\nIf-Match: \"none\"\r\n"
+                               f"Content-Length: {length}\r\n\r\n".encode())
+                for _ in range(10):
+                    time.sleep(0.02)        # time enough for an answer that comes too early, and its end of the connection
+                    client.sendall(b" " * (length // 10))
+                answer = client.recv(4096)
+                check(answer.startswith(b"HTTP/1.1 %d" % status), f"{head}, {length} bytes: {answer[:60]}")
 
 
 @test(limit_s=120)

@@ -48,7 +48,8 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-async fn collect(body: Body, most: usize) -> Result<Vec<u8>, Refusal> {
+/// All of a body.
+pub(crate) async fn collect(body: Body, most: usize) -> Result<Vec<u8>, Refusal> {
     let whole = Limited::new(body, most).collect();
     match tokio::time::timeout(limits::BODY_TIME_MAX, whole).await {
         Ok(Ok(bytes)) => Ok(bytes.to_bytes().into()),
@@ -67,8 +68,8 @@ async fn collect(body: Body, most: usize) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// Reads what is not wanted: whoever is still sending when the connection closes may never read the
-/// answer. What is too long, or late, is left.
+/// Reads what is not wanted: whoever is still sending when an answer ends the connection may never
+/// read it. What is too long, or late, is left.
 pub(crate) async fn discard(body: Body) {
     let mut body = Limited::new(body, limits::DISCARDED_BYTES_MAX);
     let read = async { while let Some(Ok(_)) = body.frame().await {} };

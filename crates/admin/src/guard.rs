@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use api::access::Role;
 use api::problem::{Problem, ProblemKind};
+use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
@@ -108,7 +109,7 @@ static SITE_HEADERS: [(header::HeaderName, HeaderValue); 5] = [
 pub(crate) async fn guard(
     State(app): State<Arc<App>>,
     path: MatchedPath,
-    mut request: Request,
+    request: Request,
     next: Next,
 ) -> Response {
     if request.method() == Method::OPTIONS {
@@ -117,17 +118,21 @@ pub(crate) async fn guard(
     let Some(route) = route::find(request.method(), path.as_str()) else {
         let detail = format!("{} has no {}", path.as_str(), request.method());
         let refusal = Refusal::new(ProblemKind::MethodNotAllowed, detail);
+        ask::discard(request.into_body()).await;
         return (allow(path.as_str()), refusal).into_response();
     };
     let caller = match admit(&app, route, &request) {
         Ok(caller) => caller,
         Err(refused) => {
             let Refused { problem, author } = *refused;
-            if request.method().is_safe() && !shows_proof(request.headers()) {
-                // Nothing was tried: so begins whoever opens the console.
-                return Refusal(problem).into_response();
-            }
-            return refuse_and_note(&app, &request, author, problem);
+            // Nothing is tried by a question without proof: so begins whoever opens the console.
+            let response = if request.method().is_safe() && !shows_proof(request.headers()) {
+                Refusal(problem).into_response()
+            } else {
+                refuse_and_note(&app, &request, author, problem)
+            };
+            ask::discard(request.into_body()).await;
+            return response;
         }
     };
     if length_of(request.headers()).is_some_and(|length| length > route.body_bytes_max()) {
@@ -137,6 +142,14 @@ pub(crate) async fn guard(
     let author = caller.as_ref().map(|caller| caller.author.clone());
     let mut entry = entry_of(&request, author);
     entry.purpose = route.purpose();
+    let mut request = match with_whole_body(request, route.body_bytes_max()).await {
+        Ok(request) => request,
+        Err(refusal) => {
+            let response = refusal.into_response();
+            entry.note(&app, response.status());
+            return response;
+        }
+    };
     let extensions = request.extensions_mut();
     extensions.insert(BodyMax(route.body_bytes_max()));
     if let Some(caller) = caller {
@@ -334,6 +347,13 @@ pub(crate) fn peer_of(request: &Request) -> Result<Peer, Problem> {
     })
 }
 
+/// Reads the body before anything is said of the request, as [`ask::discard`] does and why.
+async fn with_whole_body(request: Request, bytes_max: usize) -> Result<Request, Refusal> {
+    let (parts, body) = request.into_parts();
+    let bytes = ask::collect(body, bytes_max).await?;
+    Ok(Request::from_parts(parts, Body::from(bytes)))
+}
+
 fn refuse_and_note(
     app: &App,
     request: &Request,
@@ -376,7 +396,6 @@ mod tests {
     use std::net::SocketAddr;
 
     use api::access::NewToken;
-    use axum::body::Body;
     use hyper::service::Service as _;
     use hyper_util::service::TowerToHyperService;
 
