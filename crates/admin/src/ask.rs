@@ -7,17 +7,13 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 
 use crate::answer::Refusal;
 use crate::limits;
 
-/// How long a body may be; set by the guard, from the table of routes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BodyMax(pub(crate) usize);
-
-/// The body, as JSON.
+/// The body, as JSON. The guard has read it, and it was not too long.
 #[derive(Debug)]
 pub(crate) struct Told<T>(pub(crate) T);
 
@@ -25,10 +21,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Told<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, Refusal> {
-        let most = request.extensions().get::<BodyMax>();
-        let most = most.map_or(limits::BODY_BYTES_MAX, |max| max.0);
         check_content_type(request.headers())?;
-        let bytes = collect(request.into_body(), most).await?;
+        let bytes = collect(request.into_body(), limits::DOCUMENT_BYTES_MAX).await?;
         serde_json::from_slice(&bytes)
             .map(Self)
             .map_err(|error| Refusal::new(ProblemKind::BadRequest, format!("the body: {error}")))
@@ -48,36 +42,44 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-/// All of a body.
-pub(crate) async fn collect(body: Body, most: usize) -> Result<Vec<u8>, Refusal> {
-    let whole = Limited::new(body, most).collect();
-    match tokio::time::timeout(limits::BODY_TIME_MAX, whole).await {
-        Ok(Ok(bytes)) => Ok(bytes.to_bytes().into()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(most)),
-        Ok(Err(error)) => Err(Refusal::new(
-            ProblemKind::BadRequest,
-            format!("the body broke off: {error}"),
-        )),
-        Err(_) => Err(Refusal::new(
-            ProblemKind::BadRequest,
-            format!(
-                "the body did not come within {} s",
-                limits::BODY_TIME_MAX.as_secs()
-            ),
-        )),
+/// All of a body. One that is too long is read on, and forgotten: whoever is still sending when an
+/// answer ends the connection may never read it.
+pub(crate) async fn collect(mut body: Body, most: usize) -> Result<Vec<u8>, Refusal> {
+    let mut bytes = Vec::new();
+    let mut length = 0_usize;
+    let read = async {
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame?.into_data() else {
+                continue;
+            };
+            length = length.saturating_add(data.len());
+            if length <= most {
+                bytes.extend_from_slice(&data);
+            } else if length > limits::DISCARDED_BYTES_MAX {
+                break;
+            }
+        }
+        Ok::<_, axum::Error>(())
+    };
+    let wrong = |detail| Refusal::new(ProblemKind::BadRequest, detail);
+    match tokio::time::timeout(limits::BODY_TIME_MAX, read).await {
+        Ok(Ok(())) if length > most => Err(too_large(most)),
+        Ok(Ok(())) => Ok(bytes),
+        Ok(Err(error)) => Err(wrong(format!("the body broke off: {error}"))),
+        Err(_) => Err(wrong(format!(
+            "the body did not come within {} s",
+            limits::BODY_TIME_MAX.as_secs()
+        ))),
     }
 }
 
-/// Reads what is not wanted: whoever is still sending when an answer ends the connection may never
-/// read it. What is too long, or late, is left.
+/// Reads what is not wanted, as [`collect`] does and why.
 pub(crate) async fn discard(body: Body) {
-    let mut body = Limited::new(body, limits::DISCARDED_BYTES_MAX);
-    let read = async { while let Some(Ok(_)) = body.frame().await {} };
-    let _in_time = tokio::time::timeout(limits::BODY_TIME_MAX, read).await;
+    drop(collect(body, 0).await);
 }
 
 /// 413.
-pub(crate) fn too_large(most: usize) -> Refusal {
+fn too_large(most: usize) -> Refusal {
     Refusal::new(
         ProblemKind::TooLarge,
         format!("the body is longer than {most} bytes, which is the most for this request"),

@@ -14,7 +14,7 @@ use subtle::ConstantTimeEq as _;
 
 use crate::answer::Refusal;
 use crate::app::App;
-use crate::ask::{self, BodyMax};
+use crate::ask;
 use crate::audit::{self, Purpose};
 use crate::connections::Introduction;
 use crate::peer::{self, Peer};
@@ -135,12 +135,15 @@ pub(crate) async fn guard(
             return response;
         }
     };
-    if length_of(request.headers()).is_some_and(|length| length > route.body_bytes_max()) {
-        ask::discard(request.into_body()).await;
-        return ask::too_large(route.body_bytes_max()).into_response();
+    let introduction = request.extensions().get::<Introduction>().cloned();
+    let introduce = move || introduction.iter().for_each(Introduction::made);
+    if caller.is_some() {
+        introduce();
     }
-    let author = caller.as_ref().map(|caller| caller.author.clone());
-    let mut entry = entry_of(&request, author);
+    let mut entry = entry_of(
+        &request,
+        caller.as_ref().map(|caller| caller.author.clone()),
+    );
     entry.purpose = route.purpose();
     let mut request = match with_whole_body(request, route.body_bytes_max()).await {
         Ok(request) => request,
@@ -150,26 +153,18 @@ pub(crate) async fn guard(
             return response;
         }
     };
-    let extensions = request.extensions_mut();
-    extensions.insert(BodyMax(route.body_bytes_max()));
     if let Some(caller) = caller {
-        if let Some(introduction) = extensions.get::<Introduction>() {
-            introduction.made();
-        }
-        extensions.insert(caller);
+        request.extensions_mut().insert(caller);
     }
     if entry.purpose == Purpose::Question {
         return next.run(request).await;
     }
     // In a task of its own: a change is made and noted to its end also when the caller has gone.
     let task = tokio::spawn(async move {
-        let introduction = request.extensions().get::<Introduction>().cloned();
         let response = next.run(request).await;
         if let Some(Author(name)) = response.extensions().get() {
             entry.author = Some(name.clone());
-            if let Some(introduction) = introduction {
-                introduction.made();
-            }
+            introduce();
         }
         entry.note(&app, response.status());
         response
@@ -347,7 +342,7 @@ pub(crate) fn peer_of(request: &Request) -> Result<Peer, Problem> {
     })
 }
 
-/// Reads the body before anything is said of the request, as [`ask::discard`] does and why.
+/// Reads the body before anything is said of the request, as [`ask::collect`] says why.
 async fn with_whole_body(request: Request, bytes_max: usize) -> Result<Request, Refusal> {
     let (parts, body) = request.into_parts();
     let bytes = ask::collect(body, bytes_max).await?;
@@ -380,15 +375,6 @@ fn entry_of(request: &Request, author: Option<String>) -> audit::Entry {
 fn allow(path: &str) -> [(header::HeaderName, String); 1] {
     let methods: Vec<_> = route::methods(path).collect();
     [(header::ALLOW, methods.join(", "))]
-}
-
-fn length_of(headers: &HeaderMap) -> Option<usize> {
-    headers
-        .get(header::CONTENT_LENGTH)?
-        .to_str()
-        .ok()?
-        .parse()
-        .ok()
 }
 
 #[cfg(test)]
