@@ -1,0 +1,1 @@
+"""What SCSI commands and iSCSI requests are answered."""

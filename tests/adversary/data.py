@@ -1,0 +1,1 @@
+"""Data and the process: places of tasks, late writes, flushes, reservations."""

@@ -1,0 +1,1 @@
+"""Who may do what: before login, after login, through a read-only view, as operator."""

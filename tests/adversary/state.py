@@ -1,0 +1,1 @@
+"""The state directory, memory limits, the start."""

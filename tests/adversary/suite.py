@@ -1,0 +1,31 @@
+#!/usr/bin/env python3
+"""Attacks that once succeeded: what a peer sends and what a store does must hurt nobody else.
+
+Each test reproduces one attack and asserts the rule that docs/SECURITY.md promises. The rooms:
+
+    data.py      data and the process: places of tasks, late writes, flushes, reservations
+    bounds.py    one unit, one session, one core: what each may take from the others
+    rights.py    who may do what: before login, after login, through a read-only view, as operator
+    answers.py   what SCSI commands and iSCSI requests are answered
+    state.py     the state directory, memory limits, the start
+
+Assertions are on answers and counts, never on milliseconds: a deadline is generous and only tells "answered" from "hangs".
+
+    suite.py [--list] [PATTERN...]
+"""
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "lib")]
+import harness
+
+# Each import adds its tests to the harness, in the order of the file.
+import data  # noqa: F401
+import bounds  # noqa: F401
+import rights  # noqa: F401
+import answers  # noqa: F401
+import state  # noqa: F401
+
+if __name__ == "__main__":
+    harness.main()
