@@ -13,7 +13,8 @@ pub struct Event {
     /// How bad.
     pub severity: Severity,
     /// Of initiators `session-began`, `session-ended`, `login-failed`, `slow-command`,
-    /// `command-hangs`, `slow-send`; of units `lun-resized`, `store-stuck`, `state-not-kept`; of
+    /// `command-hangs`, `slow-send`; of units `lun-resized`, `store-stuck`, `state-not-kept`;
+    /// `core-stalled`; of
     /// administrators `config-applied`, `admin-change`, `admin-read`, `admin-refused`.
     pub kind: String,
     /// One line for people.

@@ -225,6 +225,10 @@ limits! {
     shutdown_timeout_seconds: number u32 = 5, 1 => 300,
         for "whose service manager kills sooner, or whose stores flush slowly";
 
+    "Seconds a core may go without a turn, held by the kernel or by a fault of Tarn, before the process ends so that a service manager starts it anew; after 5 s it is reported."
+    core_stall_limit_seconds: number u32 = 60, 10 => 3600,
+        for "machines that stop for long, such as virtual machines that are moved";
+
     "Milliseconds after which a command is slow: `tarn events` and the log tell what it waited for; 0 is never. A change is in force at once."
     slow_command_ms: number u32 = 1000, 0 => 600_000,
         for "who looks for the cause of pauses";

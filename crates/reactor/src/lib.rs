@@ -18,6 +18,7 @@ mod in_flight;
 pub mod mail;
 pub mod net;
 mod operation;
+pub mod process;
 mod reactor;
 mod ring;
 mod settings;

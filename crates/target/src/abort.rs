@@ -5,31 +5,42 @@
 //! store then makes the unit refuse access until the kernel has returned it, because a write that
 //! "is aborted" must not reach the medium later.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use iscsi::pdu::{LogoutResponseCode, TaskManagementFunction, TaskManagementResponse};
 use iscsi::target::{LogoutEvent, ManagementEvent, ManagementId};
-use scsi::{Change, ChangeKind};
+use scsi::{Change, ChangeKind, PortName};
 
 use crate::core::Core;
 use crate::letter::Letter;
 use crate::plan::{TargetIndex, UnitIndex};
 use crate::running::{Request, Stage, Then, Wait};
+use crate::tasks::TaskKey;
 use crate::watcher::Happening;
 
 /// A reset is several aborts, one after the other on each unit; it is answered after this many
 /// times what one may take.
 const RESET_PATIENCE: u32 = 2;
 
+/// For an orphan whose nexus has left its unit already: no reservation is of that port.
+fn unknown_port() -> PortName {
+    PortName {
+        transport_id: Arc::from([]),
+        target_port: 0,
+    }
+}
+
 impl Core {
     /// Ends tasks; `then` happens when all have ended, or at the deadline.
-    pub(crate) fn abort_tasks(&mut self, keys: &[usize], then: Then) {
+    pub(crate) fn abort_tasks(&mut self, keys: &[TaskKey], then: Then) {
         let deadline = self.reactor.now() + self.settings.abort_timeout;
         // One more than there are tasks, so that nothing follows before all have been asked.
         let tasks_left = keys.len() + 1;
         let wait = self.waits.insert(Wait {
             tasks_left,
             deadline,
+            is_late: false,
             then,
         });
         // All first: the end of one must not let another begin that is to end as well.
@@ -44,7 +55,7 @@ impl Core {
         self.count_down(wait);
     }
 
-    fn abort_task(&mut self, key: usize, wait: usize) {
+    fn abort_task(&mut self, key: TaskKey, wait: usize) {
         let Some(running) = self.tasks.get_mut(key) else {
             self.count_down(wait);
             return;
@@ -60,10 +71,8 @@ impl Core {
             }
             // The owner has it in its queue; its answer ends the task.
             Stage::Owner => return,
-            Stage::Parked(_) => self.units[unit].parked.retain(|&other| other != key),
-            Stage::StoreFull(_) => self.units[unit].full.retain(|&other| other != key),
-            Stage::Memory(_) | Stage::AnswerMemory(_) => {
-                self.starved.retain(|&other| other != key);
+            Stage::Parked(_) | Stage::StoreFull(_) | Stage::Memory(_) | Stage::AnswerMemory(_) => {
+                self.leave_queues(key, unit)
             }
             Stage::Active | Stage::Dormant(_) | Stage::DataOut | Stage::Fence => {}
         }
@@ -71,7 +80,7 @@ impl Core {
     }
 
     /// Ends a task that nobody waits for.
-    pub(crate) fn abort_unheard(&mut self, key: usize) {
+    pub(crate) fn abort_unheard(&mut self, key: TaskKey) {
         self.abort_tasks(&[key], Then::Nothing);
     }
 
@@ -82,17 +91,27 @@ impl Core {
         };
         waiting.tasks_left -= 1;
         if waiting.tasks_left == 0 {
-            let then = self.waits.remove(wait).then;
-            self.follow(then, true);
+            let Wait { then, is_late, .. } = self.waits.remove(wait);
+            self.follow(then, !is_late);
         }
     }
 
-    /// The deadline of a wait has come.
+    /// The deadline of a wait has come. What is still in the store is an orphan from now on, and the
+    /// wait goes on until every core refuses access to the units concerned.
     pub(crate) fn give_up_waiting(&mut self, wait: usize) {
-        let Some(waiting) = self.waits.try_remove(wait) else {
+        let deadline = self.reactor.now() + self.settings.abort_timeout;
+        let Some(waiting) = self.waits.get_mut(wait) else {
             return;
         };
-        let left: Vec<usize> = self
+        waiting.deadline = deadline;
+        if waiting.is_late {
+            self.give_up_refusing(wait);
+            return;
+        }
+        waiting.is_late = true;
+        // One, so that nothing follows before all have been asked.
+        waiting.tasks_left = 1;
+        let left: Vec<TaskKey> = self
             .tasks
             .iter()
             .filter(|(_, running)| running.waiters.contains(&wait))
@@ -102,25 +121,39 @@ impl Core {
             let running = &mut self.tasks[key];
             running.waiters.retain(|&other| other != wait);
             let unit = running.unit;
-            let name = &self.units[unit].name;
-            if running.is_in_store() && !running.is_orphan {
+            if running.is_in_store() && running.orphan.is_none() {
+                let port = self.units[unit].view.port_of(running.nexus);
+                running.orphan = Some(port.unwrap_or_else(unknown_port));
+                let name = &self.units[unit].name;
                 tracing::error!(unit = %name, "the store did not end a request in time");
                 self.watcher.hear(&Happening::StoreStuck { unit: name });
-                running.is_orphan = true;
-                self.units[unit].orphans += 1;
-                self.refuse_access(unit, true);
+                self.add_orphan(unit);
+            }
+            if self.tasks[key].orphan.is_some() {
+                self.await_refusal(unit, wait);
             }
         }
-        self.follow(waiting.then, false);
+        self.count_down(wait);
     }
 
-    /// Tells the owner that a request of the past may still take effect, or that none may.
-    pub(crate) fn refuse_access(&mut self, unit: usize, refuse: bool) {
-        let changes_now = self.units[unit].orphans == usize::from(refuse);
-        if changes_now {
-            let owner = self.owner_of(unit);
-            let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
-            self.post(owner, Letter::RefuseAccess { unit, refuse });
+    /// A core does not confirm that it refuses access. An initiator gets its answer, which is no
+    /// success; a session does not end, nor a change, before it is safe.
+    fn give_up_refusing(&mut self, wait: usize) {
+        let Some(waiting) = self.waits.get(wait) else {
+            return;
+        };
+        match waiting.then {
+            Then::Management { .. } | Then::Logout { .. } | Then::Nothing => {
+                let then = self.waits.remove(wait).then;
+                self.leave_refusals(wait);
+                self.follow(then, false);
+            }
+            Then::Installed { .. }
+            | Then::SessionEnd { .. }
+            | Then::Drained { .. }
+            | Then::Left { .. } => {
+                tracing::error!("a core does not confirm that a unit refuses access");
+            }
         }
     }
 
@@ -177,7 +210,7 @@ impl Core {
         match function {
             TaskManagementFunction::AbortTask => {
                 let key = task.and_then(|task| entry.task_key(task));
-                let keys: Vec<usize> = key.into_iter().collect();
+                let keys: Vec<TaskKey> = key.into_iter().collect();
                 self.abort_tasks(&keys, then);
             }
             // Each nexus has a task set of its own (TST 001b), so these two are the same.
@@ -187,7 +220,7 @@ impl Core {
                     return;
                 }
                 let tasks = entry.session.tasks_of_unit(lun, Some(cmd_sn));
-                let keys: Vec<usize> = tasks
+                let keys: Vec<TaskKey> = tasks
                     .into_iter()
                     .filter_map(|task| entry.task_key(task))
                     .collect();
@@ -320,7 +353,7 @@ impl Core {
                 entry.session.tasks()
             }
         };
-        let keys: Vec<usize> = tasks
+        let keys: Vec<TaskKey> = tasks
             .into_iter()
             .filter_map(|task| entry.task_key(task))
             .collect();

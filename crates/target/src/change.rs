@@ -128,7 +128,7 @@ impl Core {
                 && !owned.is_probing
         });
         owner_is_idle
-            && unit.orphans == 0
+            && unit.orphans.count == 0
             && unit.view.nexuses().next().is_none()
             && !self.tasks.iter().any(|(_, running)| running.unit == index)
     }

@@ -20,8 +20,9 @@ use crate::handle::Receipt;
 use crate::letter::{Letter, Ticket};
 use crate::logins::LoginLog;
 use crate::plan::{Settings, UnitIndex};
-use crate::running::{Request, Running, Wait};
+use crate::running::{Request, Wait};
 use crate::session::{Connection, SessionEntry};
+use crate::tasks::{TaskKey, Tasks};
 use crate::token::Purpose;
 use crate::trace::Trace;
 use crate::unit::{Owned, Unit};
@@ -58,7 +59,7 @@ pub(crate) struct Core {
     pub(crate) sessions: Slab<SessionEntry>,
     pub(crate) by_tsih: HashMap<Tsih, usize>,
     pub(crate) connections: Slab<Connection>,
-    pub(crate) tasks: Slab<Running>,
+    pub(crate) tasks: Tasks,
     pub(crate) waits: Slab<Wait>,
     /// Questions to other cores, each with the serial number of its ticket.
     pub(crate) requests: Slab<(u64, Request)>,
@@ -71,10 +72,12 @@ pub(crate) struct Core {
     pub(crate) hold_until: Option<Duration>,
     /// Connections whose output was sent after receiving had waited for that.
     pub(crate) throttled: Vec<usize>,
+    /// Sessions in which something happened while one of their tasks was carried on.
+    pub(crate) eventful: Vec<usize>,
     /// Tasks that older ones of their nexus let start now.
-    pub(crate) startable: VecDeque<usize>,
+    pub(crate) startable: VecDeque<TaskKey>,
     /// Tasks that wait for memory, first come first.
-    pub(crate) starved: VecDeque<usize>,
+    pub(crate) starved: VecDeque<TaskKey>,
     /// Sessions that wait for memory for Data-Out.
     pub(crate) starved_sessions: Vec<usize>,
     /// The sessions' windows are kept small because memory is short.
@@ -141,6 +144,7 @@ impl Core {
                 Request::Fence { .. }
                 | Request::Task(_)
                 | Request::Management { .. }
+                | Request::Refusal { .. }
                 | Request::Administrator { .. }
                 | Request::Nobody => None,
             });
@@ -279,7 +283,15 @@ impl Core {
                 ticket,
                 change,
             } => self.handle_change(unit, ticket, change),
-            Letter::RefuseAccess { unit, refuse } => self.handle_refuse_access(unit, refuse),
+            Letter::RefuseAccess { unit, ticket } => self.handle_refuse_access(unit, ticket),
+            Letter::AllowAccess { unit, core } => self.handle_allow_access(unit, core),
+            Letter::SetAccessRefused {
+                unit,
+                refuse,
+                round,
+            } => self.handle_set_access_refused(unit, refuse, round),
+            Letter::RefusalConfirmed { unit, round } => self.handle_refusal_confirmed(unit, round),
+            Letter::AccessRefused { ticket } => self.handle_access_refused(ticket),
             Letter::Changed {
                 ticket,
                 reply,
@@ -292,7 +304,6 @@ impl Core {
                 shared,
                 update,
             } => self.handle_install(unit, &shared, &update),
-            Letter::Refresh { unit, shared } => self.handle_refresh(unit, &shared),
             Letter::Installed { unit, is_complete } => self.handle_installed(unit, is_complete),
             Letter::FenceWanted {
                 unit,
@@ -391,6 +402,8 @@ impl Core {
             self.mark_session_dirty(key);
         }
         self.probe_some();
+        self.end_overdue(now);
+        self.end_overdue_changes(now);
         self.tell_hanging(now);
     }
 
@@ -438,7 +451,7 @@ impl Core {
         if !late && self.quiet_cores < self.posts.len() {
             return false;
         }
-        if late || self.units.iter().any(|unit| unit.orphans > 0) {
+        if late || self.units.iter().any(|unit| unit.orphans.count > 0) {
             // Something in the kernel does not come back; neither would it for the ring's end.
             self.reactor.set_drain_limit(Duration::ZERO);
         }

@@ -146,6 +146,11 @@ pub(crate) struct CoreCounters {
 }
 
 impl CoreCounters {
+    /// How many turns the core has taken.
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
     /// A list that a thread left behind is whole: series are added or taken out under the lock, and
     /// that is all.
     fn series(&self) -> MutexGuard<'_, Vec<Arc<SeriesCounters>>> {

@@ -1,5 +1,7 @@
 //! Commands on their way: from the initiator's PDU through device server and store to the answer.
 
+use std::time::Duration;
+
 use iscsi::target::{Command, DataFault, Response, TaskId};
 use memory::{Payload, Pool, PoolFull};
 use scsi::{Input, Outcome, Sense, SenseCode, SenseKey, Status, Step, TaskAttribute};
@@ -10,8 +12,9 @@ use crate::counters::{Account, NO_SERIES};
 use crate::letter::{Letter, Ticket};
 use crate::plan::UnitIndex;
 use crate::running::{Request, Running, Stage, copied};
-use crate::session::MappedLun;
+use crate::session::{MappedLun, SessionEntry};
 use crate::slow::Ending;
+use crate::tasks::TaskKey;
 use crate::token::Purpose;
 
 impl Core {
@@ -49,7 +52,7 @@ impl Core {
         let now = self.reactor.now();
         let key = self.enroll(Running::new(session, id, unit, mapped.nexus, account, now));
         let set = self.units[unit].view.task_set(mapped.nexus);
-        if set.is_none_or(|set| set.enter(attribute, task_number(key))) {
+        if set.is_none_or(|set| set.enter(attribute, key.place())) {
             self.start(key, &command);
         } else {
             self.enter(key, Stage::Dormant(Box::new(command)));
@@ -57,13 +60,13 @@ impl Core {
     }
 
     /// A task waits for something else from now on. Gives what it waited for.
-    pub(crate) fn enter(&mut self, key: usize, stage: Stage) -> Stage {
+    pub(crate) fn enter(&mut self, key: TaskKey, stage: Stage) -> Stage {
         let now = self.reactor.now();
         self.tasks[key].enter(stage, now)
     }
 
     /// Gives a task its place in the tables.
-    fn enroll(&mut self, running: Running) -> usize {
+    fn enroll(&mut self, running: Running) -> TaskKey {
         let (session, id) = (running.session, running.id);
         self.tally.enter(running.account);
         let key = self.tasks.insert(running);
@@ -129,7 +132,7 @@ impl Core {
             step = unit.view.resume(&mut task, input);
         };
         if let Some(set) = unit.view.task_set(mapped.nexus) {
-            let may_start = set.enter(TaskAttribute::Simple, task_number(self.tasks.vacant_key()));
+            let may_start = set.enter(TaskAttribute::Simple, self.tasks.vacant_key().place());
             debug_assert!(may_start, "a task that was let pass has to wait");
         }
         let now = self.reactor.now();
@@ -148,7 +151,7 @@ impl Core {
         }
     }
 
-    fn start(&mut self, key: usize, command: &Command) {
+    fn start(&mut self, key: TaskKey, command: &Command) {
         let running = &mut self.tasks[key];
         let Some(entry) = running
             .session
@@ -170,7 +173,7 @@ impl Core {
     }
 
     /// Carries a task on until it waits for something or is over.
-    pub(crate) fn drive(&mut self, key: usize, mut step: Step) {
+    pub(crate) fn drive(&mut self, key: TaskKey, mut step: Step) {
         loop {
             let input = match step {
                 Step::DataOut { length } => match self.collect(key, length) {
@@ -201,7 +204,7 @@ impl Core {
         }
     }
 
-    fn resume(&mut self, key: usize, input: Input) -> Step {
+    fn resume(&mut self, key: TaskKey, input: Input) -> Step {
         self.enter(key, Stage::Active);
         let running = &mut self.tasks[key];
         match &mut running.task {
@@ -211,7 +214,7 @@ impl Core {
         }
     }
 
-    fn collect(&mut self, key: usize, length: u32) -> Option<Payload> {
+    fn collect(&mut self, key: TaskKey, length: u32) -> Option<Payload> {
         let running = &mut self.tasks[key];
         let session = running.session?;
         let entry = self.sessions.get_mut(session)?;
@@ -223,7 +226,7 @@ impl Core {
     }
 
     /// The session collects data for a task.
-    fn await_data_out(&mut self, key: usize) {
+    fn await_data_out(&mut self, key: TaskKey) {
         self.enter(key, Stage::DataOut);
         let Some(session) = self.tasks[key].session else {
             return;
@@ -232,11 +235,26 @@ impl Core {
         if is_starving && !self.starved_sessions.contains(&session) {
             self.starved_sessions.push(session);
         }
+        if self.sessions[session].session.has_event() {
+            // What has come for it already is bad.
+            self.eventful.push(session);
+        }
         self.mark_session_dirty(session);
     }
 
+    /// The task of a session that has this name and waits for data.
+    fn task_awaiting_data(&self, session: usize, id: TaskId) -> Option<TaskKey> {
+        let key = self.sessions.get(session)?.task_key(id)?;
+        let task = self.tasks.get(key)?;
+        (task.id == id && matches!(task.stage, Stage::DataOut)).then_some(key)
+    }
+
     /// The data that [`Core::collect`] asked for.
-    pub(crate) fn handle_data_out(&mut self, key: usize, data: Payload) {
+    pub(crate) fn handle_data_out(&mut self, session: usize, id: TaskId, data: Payload) {
+        // It may have been aborted meanwhile.
+        let Some(key) = self.task_awaiting_data(session, id) else {
+            return;
+        };
         let step = self.resume(key, Input::DataOut(data));
         self.drive(key, step);
     }
@@ -244,10 +262,16 @@ impl Core {
     // ---- the store ---------------------------------------------------------------------------
 
     /// Hands a request to the store of the task's unit. The result, if it is there at once.
-    fn submit(&mut self, key: usize, request: IoRequest) -> Option<IoResult> {
+    fn submit(&mut self, key: TaskKey, request: IoRequest) -> Option<IoResult> {
         let now = self.reactor.now();
         let running = &mut self.tasks[key];
         let unit = &mut self.units[running.unit];
+        if unit.view.refuses_access() {
+            // It was let pass before, and has waited since.
+            let sense = Sense::new(SenseKey::NotReady, SenseCode::LOGICAL_UNIT_NOT_READY);
+            self.finish(key, Outcome::check(sense));
+            return None;
+        }
         if !unit.fences.is_empty()
             && let Some(blocks) = running.task.as_ref().and_then(scsi::Task::blocks)
             && unit.is_fenced(&blocks, key, running.fence)
@@ -274,7 +298,7 @@ impl Core {
     }
 
     /// Does what the store asks for. The result, if it is there.
-    fn carry_on(&mut self, key: usize, submitted: Submitted) -> Option<IoResult> {
+    fn carry_on(&mut self, key: TaskKey, submitted: Submitted) -> Option<IoResult> {
         let token = Purpose::Task(key).token();
         let operation = match submitted {
             Submitted::Done(result) => return Some(result),
@@ -291,23 +315,48 @@ impl Core {
         None
     }
 
-    pub(crate) fn handle_ring_result(&mut self, key: usize, operation: RingOperation, result: i32) {
-        let unit = self.tasks[key].unit;
+    pub(crate) fn handle_ring_result(
+        &mut self,
+        key: TaskKey,
+        operation: RingOperation,
+        result: i32,
+    ) {
+        let Some(unit) = self.task_in_store(key) else {
+            return;
+        };
         let store = &mut self.units[unit].store;
         let submitted = store.handle_ring_result(tag_of(key), operation, result);
         self.handle_submitted(key, submitted);
     }
 
-    pub(crate) fn handle_helper_result(&mut self, key: usize, result: HelperResult) {
-        let unit = self.tasks[key].unit;
+    pub(crate) fn handle_helper_result(&mut self, key: TaskKey, result: HelperResult) {
+        let Some(unit) = self.task_in_store(key) else {
+            return;
+        };
         let submitted = self.units[unit]
             .store
             .handle_helper_result(tag_of(key), result);
         self.handle_submitted(key, submitted);
     }
 
-    fn handle_submitted(&mut self, key: usize, submitted: Submitted) {
+    /// The unit of a task that the store works for. A completion finds its task in any case, because
+    /// that keeps its place until then.
+    fn task_in_store(&self, key: TaskKey) -> Option<usize> {
+        let task = self.tasks.get(key).filter(|task| task.is_in_store());
+        debug_assert!(
+            task.is_some(),
+            "a completion for a task that is not in the store"
+        );
+        if task.is_none() {
+            tracing::error!("a completion for a task that is not in the store");
+        }
+        task.map(|task| task.unit)
+    }
+
+    fn handle_submitted(&mut self, key: TaskKey, submitted: Submitted) {
         let unit = self.tasks[key].unit;
+        // What the store had of the task is back.
+        self.enter(key, Stage::Active);
         if self.tasks[key].is_aborted && !matches!(submitted, Submitted::Done(_)) {
             // The rest of a transfer that nobody wants any more is not begun.
             drop(submitted);
@@ -337,7 +386,11 @@ impl Core {
     }
 
     /// Tries a request again that could not be taken before.
-    pub(crate) fn retry(&mut self, key: usize) {
+    pub(crate) fn retry(&mut self, key: TaskKey) {
+        if self.tasks.get(key).is_none() {
+            debug_assert!(false, "a task that is over waits");
+            return;
+        }
         match self.enter(key, Stage::Active) {
             Stage::Memory(request) | Stage::StoreFull(request) | Stage::Parked(request) => {
                 if let Some(result) = self.submit(key, request) {
@@ -361,7 +414,7 @@ impl Core {
     // ---- answers -----------------------------------------------------------------------------
 
     /// The device server is done with a task.
-    fn finish(&mut self, key: usize, mut outcome: Outcome) {
+    fn finish(&mut self, key: TaskKey, mut outcome: Outcome) {
         let running = &self.tasks[key];
         let Some(session) = running.session else {
             self.close_task(key);
@@ -382,7 +435,7 @@ impl Core {
     }
 
     /// Answers a task that has its place in the tables; then it has none.
-    fn respond_to(&mut self, key: usize, session: usize, outcome: Outcome, descriptor: bool) {
+    fn respond_to(&mut self, key: TaskKey, session: usize, outcome: Outcome, descriptor: bool) {
         let ending = Ending::Answered(outcome.status);
         let id = self.tasks[key].id;
         self.respond(session, id, outcome, descriptor);
@@ -429,32 +482,46 @@ impl Core {
             DataFault::DigestError => aborted(SenseCode::PROTOCOL_SERVICE_CRC_ERROR),
             DataFault::NoMemory => Outcome::status(Status::TaskSetFull),
         };
-        let key = self
-            .sessions
-            .get(session)
-            .and_then(|entry| entry.task_key(id));
-        match key {
-            Some(key) => self.respond_to(key, session, outcome, false),
-            None => self.respond(session, id, outcome, false),
+        if let Some(key) = self.task_awaiting_data(session, id) {
+            self.respond_to(key, session, outcome, false);
+        } else {
+            // Its command was not given out. Any other task keeps its place and its outcome: the
+            // session says this of none that does not wait for data.
+            let has_place = |entry: &SessionEntry| entry.task_key(id).is_some();
+            let is_known = self.sessions.get(session).is_some_and(has_place);
+            debug_assert!(!is_known, "a fault of data that nothing waits for");
+            if !is_known {
+                self.respond(session, id, outcome, false);
+            }
         }
     }
 
     /// Forgets a task that was aborted.
-    pub(crate) fn close_task(&mut self, key: usize) {
+    pub(crate) fn close_task(&mut self, key: TaskKey) {
         self.end_task(key, Ending::Aborted);
     }
 
-    /// Forgets a task, and lets those go on that waited for it.
-    fn end_task(&mut self, key: usize, ending: Ending) {
+    /// Removes a task, and lets those go on that waited for it. Its place is kept while the store
+    /// or the owner of its unit has something of it that comes back by itself: that must find this
+    /// task, and nothing else may take the place before.
+    fn end_task(&mut self, key: TaskKey, ending: Ending) {
         let now = self.reactor.now();
-        let mut running = self.tasks.remove(key);
+        let Some(task) = self.tasks.get_mut(key) else {
+            debug_assert!(false, "a task ended twice");
+            return;
+        };
+        if task.stage.is_elsewhere() {
+            debug_assert!(false, "a task ended in {:?}", task.stage);
+            tracing::error!(stage = ?task.stage, "a task cannot end yet");
+            task.is_aborted = true;
+            return;
+        }
+        let Some(mut running) = self.tasks.remove(key) else {
+            return;
+        };
         running.life.leave(running.stage.phase(), now);
         self.tally.leave(running.account);
         self.tally.note_lived(running.account, ending, running.life);
-        debug_assert!(
-            !running.is_in_store() || running.is_aborted,
-            "a task ended while the store works for it"
-        );
         let unit_index = running.unit;
         if let Some(entry) = running
             .session
@@ -472,11 +539,10 @@ impl Core {
         if running.session.is_some()
             && let Some(set) = unit.view.task_set(running.nexus)
         {
-            set.leave(task_number(key), &mut startable);
+            set.leave(key.place(), &mut startable);
         }
-        if running.is_orphan {
-            unit.orphans -= 1;
-            self.refuse_access(unit_index, false);
+        if running.orphan.is_some() {
+            self.end_orphan(unit_index);
         }
         if let Some(ticket) = running.fence {
             self.release_fence(unit_index, ticket);
@@ -487,26 +553,67 @@ impl Core {
         for wait in running.waiters {
             self.count_down(wait);
         }
-        self.startable.retain(|&waiting| waiting != key);
+        let in_place = |place| self.tasks.in_place(place as usize);
         self.startable
-            .extend(startable.into_iter().map(|number| number as usize));
+            .extend(startable.into_iter().filter_map(in_place));
     }
 
     /// Starts the tasks whose turn has come. Not where it comes: a queue of short commands would
     /// be a recursion as deep as it is long.
     pub(crate) fn start_waiting(&mut self) {
         let now = self.reactor.now();
-        while let Some(key) = self.startable.pop_front() {
-            let Some(waiting) = self.tasks.get_mut(key) else {
+        loop {
+            while let Some(key) = self.startable.pop_front() {
+                let Some(waiting) = self.tasks.get_mut(key) else {
+                    continue;
+                };
+                if waiting.is_aborted || !matches!(waiting.stage, Stage::Dormant(_)) {
+                    continue;
+                }
+                if let Stage::Dormant(command) = waiting.enter(Stage::Active, now) {
+                    self.start(key, &command);
+                }
+            }
+            let Some(session) = self.eventful.pop() else {
+                break;
+            };
+            self.handle_session_events(session);
+        }
+    }
+
+    /// Ends tasks that have waited too long, each with the status of [`Stage::patience`]. Called
+    /// once a tick.
+    pub(crate) fn end_overdue(&mut self, now: Duration) {
+        let fence = self.settings.fence_timeout;
+        let units = self.units.iter();
+        let queued = units.flat_map(|unit| unit.parked.iter().chain(&unit.full));
+        let is_overdue = |key: &&TaskKey| {
+            self.tasks.get(**key).is_some_and(|task| {
+                let patience = task.stage.patience(fence);
+                patience.is_some_and(|(limit, _)| task.life.waited(now) >= limit)
+            })
+        };
+        let overdue = queued.chain(&self.starved).filter(is_overdue);
+        for key in overdue.copied().collect::<Vec<_>>() {
+            let Some(task) = self.tasks.get(key) else {
                 continue;
             };
-            if waiting.is_aborted || !matches!(waiting.stage, Stage::Dormant(_)) {
+            let (unit, patience) = (task.unit, task.stage.patience(fence));
+            let Some((_, status)) = patience else {
                 continue;
-            }
-            if let Stage::Dormant(command) = waiting.enter(Stage::Active, now) {
-                self.start(key, &command);
-            }
+            };
+            self.leave_queues(key, unit);
+            self.enter(key, Stage::Active);
+            self.finish(key, Outcome::status(status));
         }
+    }
+
+    /// A task waits in no queue of its core any more.
+    pub(crate) fn leave_queues(&mut self, key: TaskKey, unit: usize) {
+        let unit = &mut self.units[unit];
+        unit.parked.retain(|&other| other != key);
+        unit.full.retain(|&other| other != key);
+        self.starved.retain(|&other| other != key);
     }
 
     // ---- memory ------------------------------------------------------------------------------
@@ -679,15 +786,6 @@ const fn internal_failure() -> Sense {
     Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE)
 }
 
-/// A task's number in its task set: its place in the table of this core.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "windows keep the table far below 2^32"
-)]
-const fn task_number(key: usize) -> u32 {
-    key as u32
-}
-
-const fn tag_of(key: usize) -> IoTag {
-    IoTag(key as u64)
+const fn tag_of(key: TaskKey) -> IoTag {
+    IoTag(key.to_bits())
 }

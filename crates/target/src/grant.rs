@@ -14,6 +14,7 @@ use crate::policy::{VisibleLun, VisibleTarget};
 use crate::report::SessionReport;
 use crate::running::{Request, Then, Wait};
 use crate::session::{MappedLun, SessionEntry};
+use crate::tasks::TaskKey;
 
 /// A nexus on its way out of a unit.
 #[derive(Debug)]
@@ -169,6 +170,7 @@ impl Core {
         let wait = self.waits.insert(Wait {
             tasks_left,
             deadline: self.reactor.now() + self.settings.abort_timeout,
+            is_late: false,
             then: Then::Drained { leaving },
         });
         for key in tasks {
@@ -177,7 +179,7 @@ impl Core {
         self.count_down(wait);
     }
 
-    fn tasks_of_leaving(&self, leaving: usize) -> Vec<usize> {
+    fn tasks_of_leaving(&self, leaving: usize) -> Vec<TaskKey> {
         let Some(leaving) = self.leaving.get(leaving) else {
             return Vec::new();
         };
@@ -209,7 +211,7 @@ impl Core {
         else {
             return;
         };
-        for (_, running) in &mut self.tasks {
+        for (_, running) in self.tasks.iter_mut() {
             if running.unit == unit && running.nexus == slot {
                 // The slot may be given to another nexus.
                 running.session = None;

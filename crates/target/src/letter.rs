@@ -87,8 +87,20 @@ pub(crate) enum Letter {
         change: Change,
     },
     /// To the owner: a request of this core is not accounted for, so nothing new may touch the
-    /// medium; or all are again.
-    RefuseAccess { unit: UnitIndex, refuse: bool },
+    /// medium. Answered when every core refuses access.
+    RefuseAccess { unit: UnitIndex, ticket: Ticket },
+    /// To the owner: all requests of this core are accounted for again.
+    AllowAccess { unit: UnitIndex, core: usize },
+    /// The owner to every core: refuse access, and confirm that; or allow it.
+    SetAccessRefused {
+        unit: UnitIndex,
+        refuse: bool,
+        round: u64,
+    },
+    /// A core to the owner: it refuses access since this round.
+    RefusalConfirmed { unit: UnitIndex, round: u64 },
+    /// The owner to a core that asked for it: every core refuses access.
+    AccessRefused { ticket: Ticket },
     /// The owner to the one who asked: it is done everywhere.
     Changed {
         ticket: Ticket,
@@ -100,11 +112,6 @@ pub(crate) enum Letter {
         unit: UnitIndex,
         shared: Arc<Shared>,
         update: Arc<Update>,
-    },
-    /// The owner to every core: the state of the unit, with nothing to do about it.
-    Refresh {
-        unit: UnitIndex,
-        shared: Arc<Shared>,
     },
     /// A core to the owner: installed; `is_complete` unless a task that had to end did not.
     Installed { unit: UnitIndex, is_complete: bool },

@@ -17,15 +17,17 @@
 //! | `logins` | how logins end |
 //! | `directory` | which session is where |
 //! | `sessions`, `session` | sessions from login to end; one of them, as its core keeps it |
-//! | `exec`, `running` | commands; one of them, and what it waits for |
+//! | `exec`, `running`, `tasks` | commands; one of them, and what it waits for; all of a core |
 //! | `abort` | tasks that end early, task management |
 //! | `unit`, `owner` | a unit as a core sees it; changes of units, fences |
+//! | `refusal` | units that refuse access, because a request of the past may still land |
 //! | `stop` | the end of a core: writes become durable |
 //! | `handle` | what an administrator may change, and waits for |
 //! | `change`, `grant` | what that means for units and sessions |
 //! | `counters`, `report` | what is counted; what is told of sessions |
 //! | `life`, `slow` | what a command waits for, which of them are told of |
 //! | `bucket` | how much is told of what may happen very often |
+//! | `watchdog` | that every core turns |
 //! | `watcher` | what an administrator hears of |
 //! | `trace` | what goes over connections, for those who look for a fault |
 //!
@@ -51,15 +53,18 @@ mod owner;
 mod plan;
 mod plane;
 mod policy;
+mod refusal;
 mod report;
 mod running;
 mod session;
 mod sessions;
 mod slow;
 mod stop;
+mod tasks;
 mod token;
 mod trace;
 mod unit;
+mod watchdog;
 mod watcher;
 
 pub use counters::{CoreCounts, KindCounts, LATENCY_BUCKETS, SeriesCounts, latency_bucket};

@@ -106,6 +106,11 @@ impl Life {
         self.entered = now;
     }
 
+    /// How long it has waited for what it waits for.
+    pub(crate) fn waited(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.entered)
+    }
+
     /// How long ago it came.
     pub(crate) fn age(&self, now: Duration) -> Duration {
         now.saturating_sub(self.arrived)

@@ -19,8 +19,9 @@ use crate::core::Core;
 use crate::letter::{FenceNumber, Letter, Ticket, Update};
 use crate::plan::UnitIndex;
 use crate::running::{Request, Stage, Then};
+use crate::tasks::TaskKey;
 use crate::token::Purpose;
-use crate::unit::{Current, Fence, OwnedFence, overlap};
+use crate::unit::{Current, Fence, OwnedFence, Queued, overlap};
 use crate::watcher::Happening;
 
 /// How many stores are looked at per tick, so that many units cost no more than few.
@@ -31,6 +32,16 @@ const PROBES_IN_FLIGHT_MAX: usize = 2;
 
 /// A change whose new state could not be kept safely; it has not happened.
 const NOT_KEPT: Sense = Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE);
+
+/// A change that has not begun, because one before it takes too long.
+const BUSY: Reply = Reply {
+    status: Status::Busy,
+    sense: None,
+    transfer_length: 0,
+};
+
+/// A change may wait this many times what an abort may take, and so may the keeping of its state.
+const CHANGE_PATIENCE: u32 = 3;
 
 /// A change that happened, but tasks it had to end are still in the store.
 const NOT_ENDED: Sense = Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE);
@@ -53,43 +64,19 @@ impl Core {
             );
             return;
         };
-        owned.queue.push_back((ticket, change));
+        owned.queue.push_back(Queued {
+            ticket,
+            change,
+            since: self.reactor.now(),
+        });
         self.next_change(index);
     }
 
-    pub(crate) fn handle_refuse_access(&mut self, unit: UnitIndex, refuse: bool) {
-        let Some(owned) = self.owned[unit.as_usize()].as_mut() else {
-            return;
-        };
-        owned.refusing = if refuse {
-            owned.refusing + 1
-        } else {
-            owned.refusing - 1
-        };
-        if owned.refusing != usize::from(refuse) {
-            return;
-        }
-        // Ahead of all changes that wait, and of the one under way: it depends on none of them,
-        // and until every core has it a late write could follow a newer one.
-        let kind = ChangeKind::RefuseAccess(refuse);
-        let applied = owned.owner.apply(&Change { from: None, kind });
-        if let Some(shared) = applied.shared {
-            self.post_to_all(|| Letter::Refresh {
-                unit,
-                shared: Arc::clone(&shared),
-            });
-        }
-    }
-
-    /// A state that needs no confirmation.
-    pub(crate) fn handle_refresh(&mut self, unit: UnitIndex, shared: &Arc<Shared>) {
-        self.units[unit.as_usize()].view.install(shared, &[]);
-    }
-
     fn next_change(&mut self, unit: usize) {
+        let now = self.reactor.now();
         while let Some(owned) = self.owned[unit].as_mut()
             && owned.current.is_none()
-            && let Some((ticket, change)) = owned.queue.pop_front()
+            && let Some(Queued { ticket, change, .. }) = owned.queue.pop_front()
         {
             let before = Arc::clone(owned.owner.shared());
             let applied = owned.owner.apply(&change);
@@ -106,6 +93,8 @@ impl Core {
                 acknowledgements_left: 0,
                 is_complete: true,
                 before: None,
+                since: now,
+                is_given_up: false,
             };
             match applied.persist {
                 Some(state) => {
@@ -158,15 +147,14 @@ impl Core {
             let unit = &self.units[unit].name;
             self.watcher.hear(&Happening::StateNotKept { unit });
         }
+        if current.is_given_up {
+            self.take_back(unit, before, is_safe);
+            return;
+        }
         if is_safe {
             self.announce(unit);
         } else if let Some(before) = before {
             owned.owner.put_back(before);
-            if owned.refusing > 0 {
-                // This was no part of the change, and still holds.
-                let kind = ChangeKind::RefuseAccess(true);
-                owned.owner.apply(&Change { from: None, kind });
-            }
             current.update = Arc::new(Update {
                 ticket: current.ticket,
                 changes_state: false,
@@ -177,6 +165,64 @@ impl Core {
             self.announce(unit);
         }
         self.next_change(unit);
+    }
+
+    /// A change that was answered as failed is undone; what was kept of it after all is replaced.
+    fn take_back(&mut self, unit: usize, before: Option<Arc<Shared>>, is_kept: bool) {
+        let Some(owned) = self.owned[unit].as_mut() else {
+            return;
+        };
+        if let Some(before) = before {
+            owned.owner.put_back(before);
+            if is_kept {
+                let state = owned.owner.kept_state();
+                self.keep(unit, state);
+                return;
+            }
+        }
+        owned.current = None;
+        self.next_change(unit);
+    }
+
+    /// Answers changes that have waited too long: one that has not begun is taken out of the queue,
+    /// one whose state is still being kept has failed. Called once a tick.
+    pub(crate) fn end_overdue_changes(&mut self, now: Duration) {
+        let patience = self.settings.abort_timeout * CHANGE_PATIENCE;
+        let is_overdue = |since: Duration| now.saturating_sub(since) >= patience;
+        let mut answers = Vec::new();
+        for owned in self.owned.iter_mut().flatten() {
+            if let Some(current) = &mut owned.current
+                && current.before.is_some()
+                && !current.is_given_up
+                && is_overdue(current.since)
+            {
+                current.is_given_up = true;
+                answers.push((current.ticket, Reply::check(NOT_KEPT)));
+            }
+            // What says who is there must reach the owner in any case.
+            let is_late = |queued: &Queued| {
+                matches!(queued.change.kind, ChangeKind::Command { .. }) && is_overdue(queued.since)
+            };
+            if owned.queue.iter().any(is_late) {
+                for queued in std::mem::take(&mut owned.queue) {
+                    if is_late(&queued) {
+                        answers.push((queued.ticket, BUSY));
+                    } else {
+                        owned.queue.push_back(queued);
+                    }
+                }
+            }
+        }
+        for (ticket, reply) in answers {
+            self.post(
+                ticket.core,
+                Letter::Changed {
+                    ticket,
+                    reply,
+                    is_complete: true,
+                },
+            );
+        }
     }
 
     /// Sends the current change to every core, or answers it when it concerns none.
@@ -194,7 +240,6 @@ impl Core {
             return;
         }
         current.acknowledgements_left = cores;
-        // Not the state as it was when the change was made: one that overtook it is part of it.
         let latest = Arc::clone(owned.owner.shared());
         let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
         self.post_to_all(|| Letter::Install {
@@ -260,6 +305,13 @@ impl Core {
         }
         let mut keys = Vec::new();
         if !update.abort.is_empty() {
+            // What a session that is gone has left in the store counts as well.
+            let orphans = self.tasks.iter().filter(|(_, running)| {
+                let orphan = running.orphan.as_ref();
+                let is_meant = |port| update.abort.iter().any(|who| who.is_port(port));
+                running.unit == index && orphan.is_some_and(is_meant)
+            });
+            keys.extend(orphans.map(|(key, _)| key));
             let is_meant = |nexus: &Nexus| update.abort.iter().any(|who: &Who| who.is(nexus));
             let nexuses = unit.view.nexuses().filter(|(_, nexus)| is_meant(nexus));
             let slots: Vec<NexusSlot> = nexuses.map(|(slot, _)| slot).collect();
@@ -268,9 +320,10 @@ impl Core {
                 Some(Request::Task(key)) if is_own => Some(*key),
                 Some(_) | None => None,
             };
-            for (key, running) in &mut self.tasks {
+            for (key, running) in self.tasks.iter_mut() {
                 if running.unit != index
                     || running.session.is_none()
+                    || running.orphan.is_some()
                     || !slots.contains(&running.nexus)
                     || Some(key) == own
                 {
@@ -325,22 +378,24 @@ impl Core {
             Some(Request::Nobody | Request::Administrator { .. }) => {
                 self.close_request(ticket);
             }
-            Some(Request::Fence { .. }) | None => {
+            Some(Request::Fence { .. } | Request::Refusal { .. }) | None => {
                 debug_assert!(false, "an answer nobody asked for");
             }
         }
     }
 
-    fn answer_task(&mut self, key: usize, reply: Reply, is_complete: bool) {
+    fn answer_task(&mut self, key: TaskKey, reply: Reply, is_complete: bool) {
         let now = self.reactor.now();
         let Some(running) = self.tasks.get_mut(key) else {
             return;
         };
+        // A stale answer cannot be: the task keeps its place until the owner has answered.
+        debug_assert!(matches!(running.stage, Stage::Owner), "{:?}", running.stage);
+        running.enter(Stage::Active, now);
         if running.is_aborted {
             self.close_task(key);
             return;
         }
-        running.enter(Stage::Active, now);
         let reply = if is_complete {
             reply
         } else {
@@ -357,7 +412,7 @@ impl Core {
     // ---- fences ------------------------------------------------------------------------------
 
     /// A task asks for blocks of its own.
-    pub(crate) fn ask_fence(&mut self, key: usize, blocks: Range<u64>) {
+    pub(crate) fn ask_fence(&mut self, key: TaskKey, blocks: Range<u64>) {
         let since = self.reactor.now();
         let ticket = self.open_request(Request::Fence {
             task: key,
@@ -413,7 +468,7 @@ impl Core {
     /// Ends those BUSY that have waited too long for their fence.
     pub(crate) fn handle_fence_timeouts(&mut self, now: Duration) {
         let timeout = self.settings.fence_timeout;
-        let late: Vec<usize> = self
+        let late: Vec<TaskKey> = self
             .requests
             .iter()
             .filter_map(|(_, (_, request))| match request {
@@ -425,12 +480,15 @@ impl Core {
                 Request::Fence { .. }
                 | Request::Task(_)
                 | Request::Management { .. }
+                | Request::Refusal { .. }
                 | Request::Administrator { .. }
                 | Request::Nobody => None,
             })
             .collect();
         for key in late {
-            if let Some(running) = self.tasks.get_mut(key) {
+            if let Some(running) = self.tasks.get_mut(key)
+                && matches!(running.stage, Stage::Fence)
+            {
                 running.enter(Stage::Active, now);
                 self.drive(key, Step::Done(Outcome::status(Status::Busy)));
             }
@@ -536,7 +594,7 @@ impl Core {
                 && running.fence != Some(holder)
                 && range.is_some_and(|range| overlap(&range, &blocks))
         };
-        let waiting_for: Vec<usize> = self
+        let waiting_for: Vec<TaskKey> = self
             .tasks
             .iter()
             .filter(|(_, running)| at_work(running))
@@ -562,7 +620,7 @@ impl Core {
     }
 
     /// A task is over: fences that were waiting for it may be up.
-    pub(crate) fn leave_fences(&mut self, unit: usize, key: usize) {
+    pub(crate) fn leave_fences(&mut self, unit: usize, key: TaskKey) {
         let mut up = Vec::new();
         for fence in &mut self.units[unit].fences {
             let before = fence.waiting_for.len();

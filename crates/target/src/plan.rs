@@ -138,6 +138,8 @@ pub struct Settings {
     pub abort_timeout: Duration,
     /// How long a command waits for others on the same blocks to end, when it must be atomic.
     pub fence_timeout: Duration,
+    /// A core that takes no turn for so long ends the process.
+    pub core_stall_limit: Duration,
     /// How long initiators get to log out when the plane stops.
     pub stop_timeout: Duration,
     /// Commands that take longer are told of; `None`: none are. Only the first value: see

@@ -1,13 +1,15 @@
 //! The whole plane: one thread per core, started together and stopped together.
 
 use std::collections::{HashMap, VecDeque};
+use std::error::Error;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reactor::mail::{self, Mailbox, Post};
-use reactor::{Listener, Reactor, SetupError, TurnError};
+use reactor::{Listener, Reactor, SetupError, process};
 use slab::Slab;
 
 use crate::core::Core;
@@ -19,6 +21,8 @@ use crate::logins::{LoginCounts, LoginLog};
 use crate::plan::{Plan, Settings, TargetPlan, UnitIndex, UnitPlan};
 use crate::policy::Policy;
 use crate::slow::SlowLimit;
+use crate::tasks::Tasks;
+use crate::watchdog::Watchdog;
 use crate::watcher::Watcher;
 
 /// Size of one receive chunk. Large enough for some thousand commands, small enough that a chunk
@@ -28,6 +32,13 @@ const RECEIVE_CHUNK_BYTES: usize = 128 * 1024;
 /// Threads per core for what a ring cannot do. They start when needed; some may be stuck with a
 /// file system.
 const HELPER_THREADS_MAX: usize = 16;
+
+/// What the end of the cores may take beyond the times that are configured: the kernel gives back
+/// what it still has.
+const END_MARGIN: Duration = Duration::from_secs(10);
+
+/// How often the end of the cores is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Why a plane does not start.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +75,10 @@ pub enum StartError {
 pub struct DataPlane {
     posts: Vec<Post<Letter>>,
     handle: Arc<Handle>,
-    threads: Vec<JoinHandle<Result<(), TurnError>>>,
+    threads: Vec<JoinHandle<()>>,
+    watchdog: Option<Watchdog>,
+    /// How long the cores may take to end.
+    end_limit: Duration,
 }
 
 /// What the front desk is made from, on the core that has it.
@@ -127,6 +141,7 @@ impl DataPlane {
             units.len(),
             front.portals.len(),
         );
+        let end_limit = settings.stop_timeout + settings.abort_timeout + END_MARGIN;
         let parts = Arc::new(Parts {
             settings,
             units: (0..).map(UnitIndex).zip(units).collect(),
@@ -140,8 +155,12 @@ impl DataPlane {
             posts,
             handle: Arc::new(handle),
             threads: Vec::new(),
+            watchdog: None,
+            end_limit,
         };
-        let started = plane.start_cores(&parts, mailboxes, front);
+        let started = plane
+            .start_cores(&parts, mailboxes, front)
+            .and_then(|()| plane.start_watchdog(&parts));
         if let Err(error) = started {
             plane.stop();
             return Err(error);
@@ -173,7 +192,9 @@ impl DataPlane {
                 };
                 // The starter is gone only if it has failed for another reason.
                 drop(report.send(outcome));
-                core.map_or(Ok(()), |mut core| core.run())
+                if let Some(core) = core {
+                    run_or_end(index, core);
+                }
             };
             let thread = thread::Builder::new()
                 .name(format!("core-{index}"))
@@ -191,33 +212,70 @@ impl DataPlane {
         Ok(())
     }
 
+    fn start_watchdog(&mut self, parts: &Parts) -> Result<(), StartError> {
+        let cores = parts.counters.clone();
+        let limit = parts.settings.core_stall_limit;
+        let started = Watchdog::start(cores, limit, Arc::clone(&parts.watcher));
+        self.watchdog = Some(started.map_err(|source| StartError::System {
+            action: "start a thread",
+            source,
+        })?);
+        Ok(())
+    }
+
     /// To change what is served while it is.
     pub const fn handle(&self) -> &Arc<Handle> {
         &self.handle
     }
 
     /// Asks initiators to log out, ends what is left after the configured time, flushes all
-    /// stores and ends the threads. False when a core had failed.
+    /// stores and ends the threads. False when a core failed at that.
     pub fn stop(self) -> bool {
+        // From here on cores end, each in its own time.
+        drop(self.watchdog);
         for post in &self.posts {
             post.push(Letter::Stop);
         }
+        let deadline = Instant::now() + self.end_limit;
+        while self.threads.iter().any(|thread| !thread.is_finished()) {
+            if Instant::now() >= deadline {
+                process::end_at_once(
+                    FAILED,
+                    "tarn: a core does not end, the process ends without it",
+                );
+            }
+            thread::park_timeout(LOOK_EVERY);
+        }
         let mut all_good = true;
         for thread in self.threads {
-            match thread.join() {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    tracing::error!(%error, "a core failed");
-                    all_good = false;
-                }
-                Err(_) => {
-                    tracing::error!("a core panicked");
-                    all_good = false;
-                }
+            // One that fails while it serves ends the process; see `run_or_end`.
+            if thread.join().is_err() {
+                tracing::error!("a core panicked while it was starting or ending");
+                all_good = false;
             }
         }
         all_good
     }
+}
+
+/// The exit status of a process of which a core has failed.
+const FAILED: u8 = 1;
+
+/// Serves until told to stop. A core that fails takes the process with it: sessions, letters and
+/// units of the others depend on it, and would wait for ever.
+fn run_or_end(index: usize, mut core: Core) {
+    let why = match catch_unwind(AssertUnwindSafe(|| core.run())) {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => {
+            let cause = error.source().map(|source| format!(": {source}"));
+            format!("{error}{}", cause.unwrap_or_default())
+        }
+        Err(_) => "it panicked, as said above; please report this".to_owned(),
+    };
+    process::end_at_once(
+        FAILED,
+        &format!("tarn: core {index} failed, the process ends: {why}"),
+    )
 }
 
 impl Core {
@@ -267,7 +325,7 @@ impl Core {
             sessions: Slab::new(),
             by_tsih: HashMap::new(),
             connections: Slab::new(),
-            tasks: Slab::new(),
+            tasks: Tasks::default(),
             waits: Slab::new(),
             requests: Slab::new(),
             next_request: 0,
@@ -275,6 +333,7 @@ impl Core {
             held: Vec::new(),
             hold_until: None,
             throttled: Vec::new(),
+            eventful: Vec::new(),
             startable: VecDeque::new(),
             starved: VecDeque::new(),
             starved_sessions: Vec::new(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use iscsi::target::{Command, TaskId};
 use memory::Payload;
 use reactor::OperationId;
-use scsi::{NexusSlot, Outcome, Task};
+use scsi::{NexusSlot, Outcome, PortName, Status, Task};
 use store::IoRequest;
 
 use crate::counters::Account;
@@ -13,6 +13,7 @@ use crate::handle::Receipt;
 use crate::letter::Ticket;
 use crate::life::{Life, Phase};
 use crate::plan::TargetIndex;
+use crate::tasks::TaskKey;
 
 /// What a task waits for.
 #[derive(Debug)]
@@ -39,7 +40,55 @@ pub(crate) enum Stage {
     Fence,
 }
 
+/// What a command may wait for a buffer, before it is answered that it may try again.
+const MEMORY_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a command may wait for others of its unit, which the store takes first.
+const STORE_FULL_PATIENCE: Duration = Duration::from_secs(20);
+
 impl Stage {
+    /// How long a task may stay in this stage, and the status it ends with then. Every wait has its
+    /// line here; where there is none, something else bounds it.
+    ///
+    /// | Stage | Bounded by |
+    /// | --- | --- |
+    /// | `Active` | no wait |
+    /// | `Dormant` | the tasks before it |
+    /// | `DataOut` | its initiator, whose pings and session have limits |
+    /// | `Store` | nobody can take it back: an abort answers at its deadline, and the unit refuses access |
+    /// | `Owner` | the deadline of the change at its owner; the watchdog, for the owner's core |
+    /// | `Fence` | the deadline of its request |
+    pub(crate) const fn patience(&self, fence: Duration) -> Option<(Duration, Status)> {
+        match self {
+            Self::Parked(_) => Some((fence, Status::Busy)),
+            Self::Memory(_) => Some((MEMORY_PATIENCE, Status::TaskSetFull)),
+            Self::AnswerMemory(_) => Some((MEMORY_PATIENCE, Status::Busy)),
+            Self::StoreFull(_) => Some((STORE_FULL_PATIENCE, Status::TaskSetFull)),
+            Self::Active
+            | Self::Dormant(_)
+            | Self::DataOut
+            | Self::Store { .. }
+            | Self::Owner
+            | Self::Fence => None,
+        }
+    }
+
+    /// Somebody else has the task's request, and its end comes by itself: from the store, or from
+    /// the owner of the unit.
+    pub(crate) const fn is_elsewhere(&self) -> bool {
+        match self {
+            Self::Store { .. } | Self::Owner => true,
+            Self::Active
+            | Self::Dormant(_)
+            | Self::DataOut
+            | Self::StoreFull(_)
+            | Self::Parked(_)
+            | Self::Memory(_)
+            | Self::AnswerMemory(_)
+            | Self::Fence => false,
+        }
+    }
+
     /// What it waits for, for those who ask where the time went. `None`: nothing.
     pub(crate) const fn phase(&self) -> Option<Phase> {
         match self {
@@ -75,8 +124,9 @@ pub(crate) struct Running {
     /// It ends without an answer; whoever waits for that is told.
     pub(crate) is_aborted: bool,
     pub(crate) waiters: Vec<usize>,
-    /// Nobody waits any longer, and the unit refuses access until it is over.
-    pub(crate) is_orphan: bool,
+    /// Nobody waits any longer, and the unit refuses access until it is over. The ports of its
+    /// nexus, which may be gone by then.
+    pub(crate) orphan: Option<PortName>,
 }
 
 impl Running {
@@ -102,7 +152,7 @@ impl Running {
             fence: None,
             is_aborted: false,
             waiters: Vec::new(),
-            is_orphan: false,
+            orphan: None,
         }
     }
 
@@ -131,6 +181,9 @@ pub(crate) struct Wait {
     pub(crate) tasks_left: usize,
     /// When waiting ends anyway.
     pub(crate) deadline: Duration,
+    /// The deadline has come once: what is left is in the store for good, and all that is waited
+    /// for is that every core refuses access to the units concerned.
+    pub(crate) is_late: bool,
     pub(crate) then: Then,
 }
 
@@ -163,13 +216,15 @@ pub(crate) enum Then {
 #[derive(Debug)]
 pub(crate) enum Request {
     /// A command that changes shared state.
-    Task(usize),
+    Task(TaskKey),
     /// A task that asked for a fence, or holds it.
     Fence {
-        task: usize,
+        task: TaskKey,
         granted: bool,
         since: Duration,
     },
+    /// Every core is to refuse access to a unit.
+    Refusal { unit: usize },
     /// A reset by task management, of one unit or of `left` of them.
     Management {
         /// `None` when the session has ended meanwhile.

@@ -14,6 +14,7 @@ use scsi::{Lun, LunInventory, Nexus, NexusId, NexusSlot, PortName};
 use crate::handle::Receipt;
 use crate::plan::{TargetIndex, UnitIndex};
 use crate::policy::{Asker, VisibleLun};
+use crate::tasks::TaskKey;
 use crate::trace::{Taps, Trace};
 use crate::watcher::Who;
 
@@ -140,7 +141,7 @@ pub(crate) struct SessionEntry {
     pub(crate) profile: SessionProfile,
     pub(crate) luns: LunMap,
     /// The running task in each place of the session's own table.
-    pub(crate) tasks: Vec<Option<usize>>,
+    pub(crate) tasks: Vec<Option<TaskKey>>,
     /// Connections in the order of the session's own indices.
     pub(crate) connections: Vec<Option<usize>>,
     /// The session is being ended: nothing new starts.
@@ -179,11 +180,11 @@ impl SessionEntry {
         }
     }
 
-    pub(crate) fn task_key(&self, id: iscsi::target::TaskId) -> Option<usize> {
+    pub(crate) fn task_key(&self, id: iscsi::target::TaskId) -> Option<TaskKey> {
         self.tasks.get(id.index as usize).copied().flatten()
     }
 
-    pub(crate) fn set_task_key(&mut self, id: iscsi::target::TaskId, key: Option<usize>) {
+    pub(crate) fn set_task_key(&mut self, id: iscsi::target::TaskId, key: Option<TaskKey>) {
         let index = id.index as usize;
         if self.tasks.len() <= index {
             self.tasks.resize(index + 1, None);

@@ -20,6 +20,7 @@ use crate::letter::{Adoption, Entry, Letter};
 use crate::logins::LoginFailure;
 use crate::running::{Request, Then};
 use crate::session::{Connection, LunMap, MappedLun, SessionEntry, SessionProfile};
+use crate::tasks::TaskKey;
 use crate::trace::Taps;
 use crate::watcher::Happening;
 
@@ -189,7 +190,7 @@ impl Core {
         };
         let entry = &self.sessions[session];
         let tasks = entry.session.tasks_of_connection(connection.index);
-        let keys: Vec<usize> = tasks
+        let keys: Vec<TaskKey> = tasks
             .into_iter()
             .filter_map(|task| entry.task_key(task))
             .collect();
@@ -305,11 +306,7 @@ impl Core {
         {
             match event {
                 Event::Command(id, command) => self.handle_command(key, id, command),
-                Event::DataOut(id, data) => {
-                    if let Some(task) = self.sessions[key].task_key(id) {
-                        self.handle_data_out(task, data);
-                    }
-                }
+                Event::DataOut(id, data) => self.handle_data_out(key, id, data),
                 Event::DataFault(id, fault) => self.handle_data_fault(key, id, fault),
                 Event::TaskManagement(event) => self.handle_management(key, event),
                 Event::Logout(event) => self.handle_logout(key, event),
@@ -343,7 +340,7 @@ impl Core {
         self.watcher.hear(&Happening::SessionEnded { who, reason });
         let connections: Vec<usize> = entry.connections.iter().copied().flatten().collect();
         let tasks = entry.session.tasks();
-        let tasks: Vec<usize> = tasks
+        let tasks: Vec<TaskKey> = tasks
             .into_iter()
             .filter_map(|task| entry.task_key(task))
             .collect();
@@ -374,7 +371,7 @@ impl Core {
 
     /// Its place in the table may be used again: nothing may refer to it any more.
     fn forget_session(&mut self, key: usize) {
-        for (_, running) in &mut self.tasks {
+        for (_, running) in self.tasks.iter_mut() {
             if running.session == Some(key) {
                 running.session = None;
             }
@@ -401,6 +398,7 @@ impl Core {
                 Request::Management { .. }
                 | Request::Task(_)
                 | Request::Fence { .. }
+                | Request::Refusal { .. }
                 | Request::Administrator { .. }
                 | Request::Nobody => {}
             }

@@ -19,6 +19,7 @@ use crate::core::Core;
 use crate::counters::Account;
 use crate::life::{Life, PhaseTime};
 use crate::session::SessionEntry;
+use crate::tasks::TaskKey;
 use crate::watcher::{Happening, Who};
 
 /// How many are told at once, on each core.
@@ -243,28 +244,26 @@ impl Core {
         let Some(patience) = self.tally.slow.patience() else {
             return;
         };
-        let places = self.tasks.capacity();
+        let places = self.tasks.places();
         if self.tasks.is_empty() {
             return;
         }
         for _ in 0..places.min(PLACES_PER_TICK) {
             let place = self.tally.slow.next_place % places;
-            let hangs = self
-                .tasks
-                .get(place)
-                .is_some_and(|task| task.hangs(now, patience));
-            if hangs {
+            let key = self.tasks.in_place(place);
+            let hanging = key.filter(|&key| self.tasks[key].hangs(now, patience));
+            if let Some(key) = hanging {
                 if !self.tally.slow.told.may_tell(now) {
                     // It keeps its turn.
                     return;
                 }
-                self.tell_hanging_task(place, now);
+                self.tell_hanging_task(key, now);
             }
             self.tally.slow.next_place = place + 1;
         }
     }
 
-    fn tell_hanging_task(&mut self, key: usize, now: Duration) {
+    fn tell_hanging_task(&mut self, key: TaskKey, now: Duration) {
         let (Some(task), Some(untold)) = (self.tasks.get_mut(key), self.tally.slow.take(now))
         else {
             return;

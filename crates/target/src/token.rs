@@ -2,8 +2,10 @@
 
 use reactor::Token;
 
-/// The purpose of an operation. Keys name places in the tables of one core; a place is not used
-/// again before its operations have ended, so a key needs no generation.
+use crate::tasks::TaskKey;
+
+/// The purpose of an operation. Keys name places in the tables of one core. A place of a connection
+/// or a login is not used again before its operations have ended; a task's key is never given twice.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Purpose {
     /// A portal, by its index in the plan.
@@ -13,7 +15,7 @@ pub(crate) enum Purpose {
     /// Output of a connection.
     Send(usize),
     /// A store request of a task.
-    Task(usize),
+    Task(TaskKey),
     /// The next bytes of a login.
     LoginReceive(usize),
     /// An answer of a login.
@@ -36,7 +38,7 @@ impl Purpose {
             Self::Accept(key) => (0, key),
             Self::Receive(key) => (1, key),
             Self::Send(key) => (2, key),
-            Self::Task(key) => (3, key),
+            Self::Task(key) => return 3 << KEY_BITS | key.to_bits(),
             Self::LoginReceive(key) => (4, key),
             Self::LoginSend(key) => (5, key),
             Self::Mail => (6, 0),
@@ -53,7 +55,7 @@ impl Purpose {
             0 => Self::Accept(key),
             1 => Self::Receive(key),
             2 => Self::Send(key),
-            3 => Self::Task(key),
+            3 => Self::Task(TaskKey::from_bits(token & ((1 << KEY_BITS) - 1))),
             4 => Self::LoginReceive(key),
             5 => Self::LoginSend(key),
             6 => Self::Mail,
@@ -75,7 +77,7 @@ mod tests {
             Purpose::Accept(3),
             Purpose::Receive(0),
             Purpose::Send(70_000),
-            Purpose::Task(usize::MAX >> 8),
+            Purpose::Task(TaskKey::from_bits((1 << KEY_BITS) - 1)),
             Purpose::LoginReceive(1),
             Purpose::LoginSend(2),
             Purpose::Mail,

@@ -3,12 +3,15 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use scsi::{Change, LogicalUnit, Owner, Reply, Shared};
 use store::{Backstore, SharedStore};
 
 use crate::letter::{FenceNumber, Ticket, Update};
 use crate::plan::Keeper;
+use crate::refusal::{Orphans, Refusal};
+use crate::tasks::TaskKey;
 
 /// Blocks that belong to one task alone until it is over.
 #[derive(Debug)]
@@ -17,7 +20,7 @@ pub(crate) struct Fence {
     pub(crate) holder: Ticket,
     pub(crate) blocks: Range<u64>,
     /// Tasks of this core that were at work on the blocks when the fence was raised.
-    pub(crate) waiting_for: Vec<usize>,
+    pub(crate) waiting_for: Vec<TaskKey>,
 }
 
 /// The unit on this core: its view of the state, its handle of the store, its fences.
@@ -30,11 +33,10 @@ pub(crate) struct Unit {
     /// Almost always empty; the plain path looks only at that.
     pub(crate) fences: Vec<Fence>,
     /// Tasks that wait for fences to be lowered.
-    pub(crate) parked: Vec<usize>,
+    pub(crate) parked: Vec<TaskKey>,
     /// Tasks that wait for room in the store.
-    pub(crate) full: VecDeque<usize>,
-    /// Tasks whose store request nobody waits for any longer, but which may still take effect.
-    pub(crate) orphans: usize,
+    pub(crate) full: VecDeque<TaskKey>,
+    pub(crate) orphans: Orphans,
 }
 
 impl Unit {
@@ -46,13 +48,18 @@ impl Unit {
             fences: Vec::new(),
             parked: Vec::new(),
             full: VecDeque::new(),
-            orphans: 0,
+            orphans: Orphans::default(),
         }
     }
 
     /// Whether a task must wait before it touches these blocks. A fence does not stop the task
     /// that holds it, nor one that it waits for itself.
-    pub(crate) fn is_fenced(&self, blocks: &Range<u64>, task: usize, own: Option<Ticket>) -> bool {
+    pub(crate) fn is_fenced(
+        &self,
+        blocks: &Range<u64>,
+        task: TaskKey,
+        own: Option<Ticket>,
+    ) -> bool {
         self.fences.iter().any(|fence| {
             Some(fence.holder) != own
                 && !fence.waiting_for.contains(&task)
@@ -66,6 +73,14 @@ pub(crate) fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start.max(b.start) < a.end.min(b.end)
 }
 
+/// A change that waits for its turn.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    pub(crate) ticket: Ticket,
+    pub(crate) change: Change,
+    pub(crate) since: Duration,
+}
+
 /// A change on its way through the cores.
 #[derive(Debug)]
 pub(crate) struct Current {
@@ -76,6 +91,10 @@ pub(crate) struct Current {
     pub(crate) is_complete: bool,
     /// The state before the change, while the new one is not kept safely yet.
     pub(crate) before: Option<Arc<Shared>>,
+    pub(crate) since: Duration,
+    /// It took too long to keep the state, so that the change was answered as failed: it is taken
+    /// back whatever comes of that.
+    pub(crate) is_given_up: bool,
 }
 
 /// Where a fence stands, for the owner.
@@ -97,15 +116,14 @@ pub(crate) struct Owned {
     /// Where its state is made safe.
     pub(crate) keeper: Arc<dyn Keeper>,
     /// Changes that wait for the current one.
-    pub(crate) queue: VecDeque<(Ticket, Change)>,
+    pub(crate) queue: VecDeque<Queued>,
     pub(crate) current: Option<Current>,
     /// In the order they were asked for.
     pub(crate) fences: Vec<OwnedFence>,
     pub(crate) next_fence: u64,
     /// The size of the store is being looked at.
     pub(crate) is_probing: bool,
-    /// How many cores have a request in the store whose end nobody waits for any more.
-    pub(crate) refusing: usize,
+    pub(crate) refusal: Refusal,
 }
 
 impl Owned {
@@ -119,7 +137,7 @@ impl Owned {
             fences: Vec::new(),
             next_fence: 0,
             is_probing: false,
-            refusing: 0,
+            refusal: Refusal::default(),
         }
     }
 }

@@ -55,6 +55,13 @@ pub enum Happening<'a> {
         /// How many slow commands and sends of the core were not told since the last that was.
         untold: u64,
     },
+    /// A core has not taken a turn for so long.
+    CoreStalled {
+        /// Its number.
+        core: usize,
+        /// For how long.
+        seconds: u64,
+    },
     /// The state of a unit could not be made safe; the command that wanted that has failed.
     StateNotKept {
         /// The unit.

@@ -287,6 +287,7 @@ fn settings(model: &Model) -> anyhow::Result<Settings> {
         nop_timeout: seconds(limits.nop_timeout_seconds),
         abort_timeout: seconds(limits.task_deadline_seconds),
         fence_timeout: seconds(limits.task_deadline_seconds),
+        core_stall_limit: seconds(limits.core_stall_limit_seconds),
         stop_timeout: seconds(limits.shutdown_timeout_seconds),
         slow_command: slow_command(model),
     })

@@ -172,7 +172,9 @@ impl Session {
         }
     }
 
-    /// Tells the owner, once, that a task's data will not be complete.
+    /// Notes that a task's data will not be complete. The owner is told once, and only of a task
+    /// for which it has asked for data: any other may be at work in a store, and a command that
+    /// takes no data ends as if none had come.
     pub(super) fn fail_data(&mut self, id: TaskId, fault: DataFault) {
         let Some(task) = self.task_mut(id) else {
             return;
@@ -183,6 +185,7 @@ impl Session {
         task.data_out.fault.get_or_insert(fault);
         task.data_out.drop_data();
         let is_told = task.phase == Phase::Running
+            && task.data_out.wanted.is_some()
             && !std::mem::replace(&mut task.data_out.is_fault_told, true);
         if is_told {
             self.events.push_back(Event::DataFault(id, fault));
@@ -209,13 +212,18 @@ impl Session {
 
     /// The command takes `length` bytes of Data-Out (more than the initiator will send is fine:
     /// it is counted as residual). Gives them at once if they are there; else
-    /// [`Event::DataOut`] comes.
+    /// [`Event::DataOut`] or [`Event::DataFault`] comes, perhaps before this returns.
     pub fn request_data(&mut self, id: TaskId, length: u32, pool: &Pool) -> Option<Payload> {
         let task = self.task_mut(id)?;
         let wanted = length.min(task.write_length);
         task.data_out.wanted = Some(wanted);
         if wanted == 0 {
             return Some(task.data_out.collect());
+        }
+        if let Some(fault) = task.data_out.fault {
+            // It went wrong before anybody asked.
+            self.fail_data(id, fault);
+            return None;
         }
         match task.data_out.progress() {
             Progress::Complete => Some(task.data_out.collect()),

@@ -282,6 +282,11 @@ impl Session {
         task.map_or(self.now, |task| task.arrived)
     }
 
+    /// Something has happened that [`Session::poll_event`] was not asked for yet.
+    pub fn has_event(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// What happened, oldest first.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()

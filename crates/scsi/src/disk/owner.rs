@@ -50,8 +50,6 @@ pub enum ChangeKind {
         /// The new capacity.
         blocks: u64,
     },
-    /// The medium must not be touched, or may be again.
-    RefuseAccess(bool),
     /// Tell every nexus.
     Notify(UnitAttention),
 }
@@ -70,6 +68,15 @@ pub enum Who {
 }
 
 impl Who {
+    /// Whether a nexus between these ports is meant that is not there any more.
+    pub fn is_port(&self, port: &PortName) -> bool {
+        match self {
+            Self::All | Self::AllExcept(_) => true,
+            Self::Port(meant) => meant == port,
+            Self::Nexus(_) => false,
+        }
+    }
+
     /// Whether the nexus is meant.
     pub fn is(&self, nexus: &Nexus) -> bool {
         match self {
@@ -208,7 +215,6 @@ impl Owner {
             is_stopped: false,
             is_ejected: false,
             preventing: Vec::new(),
-            refuses_access: false,
         });
         Self {
             profile,
@@ -220,6 +226,11 @@ impl Owner {
     /// The snapshot in force.
     pub const fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// The state as [`Applied::persist`] gives it: to be kept anew after a change was taken back.
+    pub fn kept_state(&self) -> Vec<u8> {
+        encode(&self.shared)
     }
 
     /// What the unit is.
@@ -310,7 +321,6 @@ impl Owner {
                     draft.notify(Who::All, UnitAttention::CapacityChanged);
                 }
             }
-            ChangeKind::RefuseAccess(refuses) => draft.shared.refuses_access = *refuses,
             ChangeKind::Notify(attention) => draft.notify(Who::All, *attention),
         }
         Ok(())

@@ -26,16 +26,12 @@ pub struct Shared {
     pub is_ejected: bool,
     /// Who prevents the removal of the medium.
     pub preventing: Vec<NexusId>,
-    /// An I/O of the past is not accounted for, so nothing new may touch the medium.
-    pub refuses_access: bool,
 }
 
 impl Shared {
     /// Why commands that need the medium end in NOT READY, if they do.
     pub(super) fn not_ready(&self) -> Option<Sense> {
-        let code = if self.refuses_access {
-            SenseCode::LOGICAL_UNIT_NOT_READY
-        } else if self.is_ejected {
+        let code = if self.is_ejected {
             SenseCode::MEDIUM_NOT_PRESENT
         } else if self.is_stopped {
             SenseCode::INITIALIZING_COMMAND_REQUIRED

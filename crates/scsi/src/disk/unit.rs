@@ -19,7 +19,7 @@ use crate::access::Blocked;
 use crate::attention::{AttentionQueue, UnitAttention};
 use crate::cdb::Cdb;
 use crate::failure::Purpose;
-use crate::nexus::{Nexus, NexusId};
+use crate::nexus::{Nexus, NexusId, PortName};
 use crate::profile::Profile;
 use crate::reservation::{PARAMETER_LIST_BYTES_MAX, Refusal, Surroundings};
 use crate::sense::{Sense, SenseCode, SenseKey};
@@ -28,7 +28,7 @@ use crate::task_set::TaskSet;
 
 /// Names an attached nexus on one core. Valid from [`LogicalUnit::attach`] to
 /// [`LogicalUnit::detach`].
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct NexusSlot(usize);
 
 /// One attached nexus.
@@ -37,6 +37,8 @@ struct Attached {
     nexus: Nexus,
     attentions: AttentionQueue,
     blocked: Blocked,
+    /// As the unit's.
+    refuses_access: bool,
     /// Something must be looked at before a command may run. Tested once per command.
     is_gated: bool,
     tasks: TaskSet,
@@ -51,6 +53,8 @@ pub struct LogicalUnit {
     pub(super) blocks: u64,
     /// A write is durable only if it is asked to be.
     pub(super) is_cached: bool,
+    /// An I/O of the past is not accounted for, so nothing new may touch the medium.
+    refuses_access: bool,
     attached: Vec<Option<Attached>>,
 }
 
@@ -61,6 +65,7 @@ impl LogicalUnit {
             profile,
             blocks: 0,
             is_cached: false,
+            refuses_access: false,
             shared: Arc::clone(&shared),
             attached: Vec::new(),
         };
@@ -78,6 +83,7 @@ impl LogicalUnit {
             nexus,
             attentions,
             blocked: Blocked::NONE,
+            refuses_access: self.refuses_access,
             is_gated: false,
             tasks: TaskSet::default(),
         };
@@ -100,6 +106,27 @@ impl LogicalUnit {
         if let Some(attached) = self.attached.get_mut(slot.0) {
             *attached = None;
         }
+    }
+
+    /// Commands that need the medium end in NOT READY from now on, or run again. This holds on
+    /// this core at once and is no part of the shared state.
+    pub fn refuse_access(&mut self, refuses: bool) {
+        self.refuses_access = refuses;
+        for attached in self.attached.iter_mut().flatten() {
+            attached.refuses_access = refuses;
+            attached.refresh(&self.shared);
+        }
+    }
+
+    /// Whether commands that need the medium are refused.
+    pub const fn refuses_access(&self) -> bool {
+        self.refuses_access
+    }
+
+    /// The ports of an attached nexus.
+    pub fn port_of(&self, slot: NexusSlot) -> Option<PortName> {
+        let attached = self.attached.get(slot.0)?.as_ref()?;
+        Some(attached.nexus.port.clone())
     }
 
     /// The slot of a nexus, if it is attached here.
@@ -300,7 +327,7 @@ impl LogicalUnit {
         });
         let sense = attention
             .map(UnitAttention::sense)
-            .or_else(|| shared.not_ready())
+            .or_else(|| not_ready(self.refuses_access, &shared))
             .unwrap_or(Sense::new(
                 SenseKey::NoSense,
                 SenseCode::NO_ADDITIONAL_SENSE_INFORMATION,
@@ -417,13 +444,21 @@ impl LogicalUnit {
     }
 }
 
+/// Why commands that need the medium end in NOT READY, if they do.
+fn not_ready(refuses_access: bool, shared: &Shared) -> Option<Sense> {
+    let refused = Sense::new(SenseKey::NotReady, SenseCode::LOGICAL_UNIT_NOT_READY);
+    refuses_access
+        .then_some(refused)
+        .or_else(|| shared.not_ready())
+}
+
 impl Attached {
     /// Computes what the gate must look at.
     fn refresh(&mut self, shared: &Shared) {
         self.blocked = shared.reservations.blocked(self.nexus.id, &self.nexus.port);
         self.is_gated = !self.attentions.is_empty()
             || self.blocked != Blocked::NONE
-            || shared.not_ready().is_some()
+            || not_ready(self.refuses_access, shared).is_some()
             || shared.reservations.lost_sense().is_some();
     }
 
@@ -446,7 +481,7 @@ impl Attached {
         {
             return Err(Outcome::check(sense));
         }
-        match shared.not_ready() {
+        match not_ready(self.refuses_access, shared) {
             Some(sense) if !spec.traits.has(Traits::WHEN_NOT_READY) => Err(Outcome::check(sense)),
             Some(_) | None => Ok(()),
         }

@@ -80,12 +80,7 @@ impl Core {
 
     pub(super) fn refuse_access(&mut self, refuse: bool) {
         if self.orphans == usize::from(refuse) {
-            let ticket = self.open_request(Request::Nobody);
-            let change = Box::new(Change {
-                from: None,
-                kind: ChangeKind::RefuseAccess(refuse),
-            });
-            self.post(0, Letter::Change { ticket, change });
+            self.post(0, Letter::RefuseAccess { refuse });
         }
     }
 

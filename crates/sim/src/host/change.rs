@@ -17,6 +17,8 @@ pub(super) struct Owned {
     queue: VecDeque<(Ticket, Change)>,
     current: Option<Current>,
     fences: Vec<OwnedFence>,
+    /// How many cores have requests that are not accounted for.
+    refusing: usize,
 }
 
 #[derive(Debug)]
@@ -42,6 +44,7 @@ impl Owned {
             queue: VecDeque::new(),
             current: None,
             fences: Vec::new(),
+            refusing: 0,
         }
     }
 }
@@ -51,6 +54,19 @@ impl Core {
         if let Some(owned) = &mut self.owned {
             owned.queue.push_back((ticket, change));
             self.next_change();
+        }
+    }
+
+    pub(super) fn handle_refuse_access(&mut self, refuse: bool) {
+        if let Some(owned) = &mut self.owned {
+            owned.refusing = if refuse {
+                owned.refusing + 1
+            } else {
+                owned.refusing - 1
+            };
+            if owned.refusing == usize::from(refuse) {
+                self.post_to_all(|| Letter::SetAccessRefused { refuse });
+            }
         }
     }
 

@@ -234,6 +234,8 @@ impl Core {
     pub(super) fn receive_letter(&mut self, letter: Letter, now: Duration) {
         self.now = now;
         match letter {
+            Letter::RefuseAccess { refuse } => self.handle_refuse_access(refuse),
+            Letter::SetAccessRefused { refuse } => self.view.refuse_access(refuse),
             Letter::Change { ticket, change } => self.queue_change(ticket, *change),
             Letter::Changed {
                 ticket,

@@ -72,6 +72,16 @@ pub struct Ticket {
 /// Mail between cores.
 #[derive(Debug)]
 pub enum Letter {
+    /// To the owner: a core has requests that are not accounted for, or no more.
+    RefuseAccess {
+        /// It has.
+        refuse: bool,
+    },
+    /// The owner to every core.
+    SetAccessRefused {
+        /// Nothing new may touch the medium.
+        refuse: bool,
+    },
     /// To the owner.
     Change {
         /// Who wants to know.

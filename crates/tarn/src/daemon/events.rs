@@ -193,6 +193,11 @@ impl Watcher for Events {
                 bytes,
                 untold,
             } => of_send(who, took, bytes, untold),
+            Happening::CoreStalled { core, seconds } => {
+                let message =
+                    format!("core {core} has not taken a turn for {seconds} s; its sessions wait");
+                event(Severity::Error, "core-stalled", message)
+            }
             Happening::StateNotKept { unit } => {
                 let message = "its reservations or mode pages could not be kept; see the log";
                 of_unit(Severity::Error, "state-not-kept", message.to_owned(), unit)

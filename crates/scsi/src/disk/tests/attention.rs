@@ -122,7 +122,9 @@ fn a_new_capacity_is_told_to_all_and_in_force_on_all_cores() {
 #[test]
 fn a_unit_that_refuses_access_answers_what_needs_no_medium() {
     let (mut rig, at) = Rig::ready(profile());
-    rig.change(None, ChangeKind::RefuseAccess(true));
+    rig.cores
+        .iter_mut()
+        .for_each(|core| core.refuse_access(true));
     for cdb in [ten(0x28, 0, 0, 1), ten(0x2a, 0, 0, 1), ten(0x35, 0, 0, 0)] {
         assert_eq!(sense(&rig.run(at, &cdb, &[0; BLOCK])), (2, 0x04, 0x00));
     }
@@ -130,7 +132,9 @@ fn a_unit_that_refuses_access_answers_what_needs_no_medium() {
     good(&rig.run(at, &[0x12, 0, 0, 0, 36, 0], &[]));
     good(&rig.run(at, &RELEASE, &[]));
     assert_eq!(data(rig.run(at, &[0x03, 0, 0, 0, 18, 0], &[]))[2], 0x02);
-    rig.change(None, ChangeKind::RefuseAccess(false));
+    rig.cores
+        .iter_mut()
+        .for_each(|core| core.refuse_access(false));
     good(&rig.run(at, &TEST_UNIT_READY, &[]));
 }
 
