@@ -289,6 +289,13 @@ pub trait Backstore: fmt::Debug {
     #[cfg(test)]
     fn use_ring_only(&mut self) {}
 
+    /// Has durable writes done as on a file system that honours `RWF_DSYNC`, or as elsewhere,
+    /// whatever the tests run on.
+    #[cfg(test)]
+    fn set_honours_dsync(&mut self, honours: bool) {
+        let _fixed = honours;
+    }
+
     /// Takes over the size that [`SharedStore::probe_size`] found last. Answers it in bytes when it
     /// differs from the one before.
     fn refresh_size(&mut self) -> Option<u64>;

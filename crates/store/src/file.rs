@@ -4,15 +4,25 @@
 //! each core has a descriptor of its own. Data goes through the page cache or past it
 //! ([`CacheMode`]); the ring does the transfers.
 //!
+//! # Durable writes
+//!
+//! Where the file system is known to honour `RWF_DSYNC`, a write that promises stable storage is
+//! one operation. Elsewhere the kernel may take the flag and ignore it (FUSE with direct I/O does),
+//! so that write is followed by a sync before it is answered ([`Plan::Sync`]).
+//!
 //! # Failed flushes
 //!
-//! The kernel tells of a failed write-back once, to whoever syncs next, and takes the lost pages
-//! for clean afterwards. So the first failure sets a latch that all cores share, and from then on
-//! every flush and every write that promises stable storage fails with
+//! The kernel reports a failed write-back once, to the next sync, and takes the lost pages for
+//! clean afterwards. So the first failure sets a latch that all cores share ([`FlushLatch`]), and
+//! from then on every flush and every write that promises stable storage fails with
 //! [`IoFailure::FlushLatched`] until the store is opened again: after somebody has looked at it.
 //!
-//! The kernel tells one open description once. Of two cores that flush at the same moment, the
-//! one whose completion is handled first may miss the failure that the other is told of; every
+//! A write with `RWF_DSYNC` has two halves, and its error does not say which one failed. The latch
+//! is set when the error is seen, before anything else is tried, and lifted only by
+//! [`is_failed_write`]. Whatever else becomes of the request, the latch stays.
+//!
+//! The kernel reports to one open description once. Of two cores that flush at the same moment,
+//! the one whose completion is handled first may miss the failure that the other one got; every
 //! later one sees the latch.
 
 use std::collections::HashMap;
@@ -21,13 +31,15 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use memory::{Buffer, CoreMapping, MappedRange, Payload};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fstat, ftruncate, seek};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::extents::extents_of;
+use crate::geometry::honours_dsync;
+use crate::latch::FlushLatch;
 use crate::request::refuse;
 use crate::zeros::{self, ZEROS_BYTES};
 use crate::{
@@ -57,9 +69,10 @@ struct Shared {
     capabilities: Capabilities,
     cache: CacheMode,
     is_block_device: bool,
+    honours_dsync: bool,
     /// As last probed, in bytes, cut to whole blocks.
     size_bytes: AtomicU64,
-    flush_failed: AtomicBool,
+    latch: FlushLatch,
 }
 
 impl FileDisk {
@@ -70,12 +83,13 @@ impl FileDisk {
         is_block_device: bool,
     ) -> Self {
         Self(Arc::new(Shared {
+            honours_dsync: is_block_device || honours_dsync(&file),
             file: Arc::new(file),
             size_bytes: AtomicU64::new(capabilities.size_bytes),
             capabilities,
             cache,
             is_block_device,
-            flush_failed: AtomicBool::new(false),
+            latch: FlushLatch::default(),
         }))
     }
 }
@@ -88,6 +102,7 @@ impl SharedStore for FileDisk {
             capabilities: self.0.capabilities.clone(),
             plans: HashMap::new(),
             cached: CachedReads::new(self.0.cache != CacheMode::Direct),
+            honours_dsync: self.0.honours_dsync,
             shared: Arc::clone(&self.0),
         };
         // It may have changed since the store was opened.
@@ -131,7 +146,7 @@ impl SharedStore for FileDisk {
     }
 
     fn is_flush_latched(&self) -> bool {
-        self.0.flush_failed.load(Ordering::Acquire)
+        self.0.latch.is_set()
     }
 }
 
@@ -145,6 +160,7 @@ struct FileStore {
     /// What is left to do for the few requests that take more than one kind of step.
     plans: HashMap<IoTag, Plan>,
     cached: CachedReads,
+    honours_dsync: bool,
 }
 
 /// Reads of this size at most are tried at once, in bytes: what a core copies in a few
@@ -208,9 +224,16 @@ enum Plan {
         /// The first bad block ends at or before this byte of the buffer.
         bad_end: usize,
     },
-    /// A durable write failed with this; it goes once more without being durable, to tell a
-    /// failing write from a failing flush.
-    Recheck,
+    /// A durable write failed; it goes once more without being durable, to tell a failing write
+    /// from a failing flush. The latch is set.
+    Recheck {
+        /// How it failed.
+        errno: Errno,
+        /// How much of it had been written before, in bytes.
+        done: usize,
+    },
+    /// A durable write is under way where `RWF_DSYNC` may be ignored; a sync follows.
+    Sync,
     /// Zeros are put into the rest of a range.
     Zero {
         /// What is not zero yet.
@@ -239,7 +262,7 @@ impl Backstore for FileStore {
                 offset,
                 data,
                 durable,
-            } => self.write(offset, data, durable || self.writes_through()),
+            } => self.write(tag, offset, data, durable || self.writes_through()),
             IoRequest::Flush => self.flush(),
             IoRequest::Unmap { range } => {
                 let mode = if self.capabilities.thin {
@@ -298,15 +321,18 @@ impl Backstore for FileStore {
     }
 
     fn abandon(&mut self, tag: IoTag) {
-        // Whether the flush half of that write had failed will never be known, so it has.
-        if let Some(Plan::Recheck) = self.plans.remove(&tag) {
-            self.shared.flush_failed.store(true, Ordering::Release);
-        }
+        // The latch stays as it is: if a flush may have failed, that will never be known better.
+        self.plans.remove(&tag);
     }
 
     #[cfg(test)]
     fn use_ring_only(&mut self) {
         self.cached.is_possible = false;
+    }
+
+    #[cfg(test)]
+    fn set_honours_dsync(&mut self, honours: bool) {
+        self.honours_dsync = honours;
     }
 
     fn refresh_size(&mut self) -> Option<u64> {
@@ -332,12 +358,16 @@ impl FileStore {
         }
     }
 
-    fn write(&self, offset: u64, data: Payload, durable: bool) -> Submitted {
+    fn write(&mut self, tag: IoTag, offset: u64, data: Payload, durable: bool) -> Submitted {
         if durable && self.is_latched() {
             return Submitted::Done(Err(IoFailure::FlushLatched));
         }
         if data.is_empty() {
             return Submitted::Done(Ok(IoAnswer::Done));
+        }
+        if durable && !self.honours_dsync {
+            self.plans.insert(tag, Plan::Sync);
+            return self.write_from(offset, data, 0, false);
         }
         self.write_from(offset, data, 0, durable)
     }
@@ -411,7 +441,9 @@ impl FileStore {
                 }
                 let len = match self.plans.get(&tag) {
                     Some(Plan::Search { len, .. }) => *len,
-                    Some(Plan::Recheck | Plan::Zero { .. }) | None => buffer.len(),
+                    Some(Plan::Recheck { .. } | Plan::Sync | Plan::Zero { .. }) | None => {
+                        buffer.len()
+                    }
                 };
                 let bad_end = buffer.len();
                 self.plans.insert(tag, Plan::Search { len, bad_end });
@@ -441,9 +473,8 @@ impl FileStore {
                 buffer.set_len(next);
                 self.read_from(offset, buffer, done)
             }
-            Some(Plan::Search { .. } | Plan::Recheck | Plan::Zero { .. }) | None => {
-                self.finish(tag, IoAnswer::Data(Payload::Pool(buffer)))
-            }
+            Some(Plan::Search { .. } | Plan::Recheck { .. } | Plan::Sync | Plan::Zero { .. })
+            | None => self.finish(tag, IoAnswer::Data(Payload::Pool(buffer))),
         }
     }
 
@@ -476,9 +507,11 @@ impl FileStore {
                 let rest = offset + data.len() as u64..rest.end;
                 self.write_zeros(tag, rest, sync)
             }
+            Some(Plan::Sync) => self.sync(),
             // The write itself goes well: what failed, and may have lost more, was the flush.
-            Some(Plan::Recheck) => {
-                self.latch();
+            Some(Plan::Recheck { .. }) => Submitted::Done(Err(IoFailure::FlushLatched)),
+            // Another write may have been given the failure of what this one wrote.
+            Some(Plan::Search { .. }) | None if durable && self.is_latched() => {
                 Submitted::Done(Err(IoFailure::FlushLatched))
             }
             Some(Plan::Search { .. }) | None => Submitted::Done(Ok(IoAnswer::Done)),
@@ -495,19 +528,29 @@ impl FileStore {
         errno: Errno,
     ) -> Submitted {
         if durable {
-            self.plans.insert(tag, Plan::Recheck);
+            self.shared.latch.suspect();
+            self.plans.insert(tag, Plan::Recheck { errno, done });
             return self.write_from(offset, data, done, false);
+        }
+        if let Some(&Plan::Recheck {
+            errno: first,
+            done: before,
+        }) = self.plans.get(&tag)
+            && done == before
+            && is_failed_write(self.shared.cache, first, errno)
+        {
+            self.shared.latch.lift();
         }
         self.fail(tag, failure(errno, offset + done as u64))
     }
 
     fn handle_synced(&mut self, tag: IoTag, result: Result<usize, Errno>) -> Submitted {
         match result {
-            // Another core may have been told of the failure that this sync had no part in.
+            // Another request may have been given the failure of what this sync was to cover.
             Ok(_) if self.is_latched() => self.fail(tag, IoFailure::FlushLatched),
             Ok(_) => self.finish(tag, IoAnswer::Done),
             Err(errno) => {
-                self.latch();
+                self.shared.latch.set();
                 self.fail(tag, hardware(errno))
             }
         }
@@ -589,11 +632,7 @@ impl FileStore {
     }
 
     fn is_latched(&self) -> bool {
-        self.shared.flush_failed.load(Ordering::Acquire)
-    }
-
-    fn latch(&self) {
-        self.shared.flush_failed.store(true, Ordering::Release);
+        self.shared.latch.is_set()
     }
 
     const fn block(&self) -> usize {
@@ -630,6 +669,28 @@ fn is_medium_error(errno: Errno) -> bool {
     )
 }
 
+fn is_out_of_space(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSPC | Errno::DQUOT)
+}
+
+/// Whether a durable write that failed with `first`, and without being durable failed with `second`
+/// at the same byte, got no farther than its write half both times, so that no flush failed.
+///
+/// A flush half that fails leaves the data in the page cache, with its space, so that the plain
+/// write goes well. A file system that was shut down in between answers something else, or goes on
+/// to fail every flush by itself. Past the page cache a device that is gone for a moment fails a
+/// flush and then the write in the same way, so only a lack of space is a proof there. In doubt a
+/// flush has failed.
+fn is_failed_write(cache: CacheMode, first: Errno, second: Errno) -> bool {
+    let is_proof = match cache {
+        CacheMode::WriteBack | CacheMode::WriteThrough => {
+            is_out_of_space(second) || is_medium_error(second)
+        }
+        CacheMode::Direct => is_out_of_space(second),
+    };
+    first == second && is_proof
+}
+
 fn hardware(errno: Errno) -> IoFailure {
     IoFailure::Hardware {
         errno: errno.raw_os_error(),
@@ -639,7 +700,7 @@ fn hardware(errno: Errno) -> IoFailure {
 /// The failure of a write at this byte.
 fn failure(errno: Errno, offset: u64) -> IoFailure {
     match errno {
-        Errno::NOSPC | Errno::DQUOT => IoFailure::NoSpace { offset },
+        errno if is_out_of_space(errno) => IoFailure::NoSpace { offset },
         errno if is_medium_error(errno) => IoFailure::Medium { offset },
         errno => hardware(errno),
     }

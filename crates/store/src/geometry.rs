@@ -5,13 +5,38 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, Dev, FallocateFlags, StatxFlags, fallocate, fstat, ioctl_blkpbszget, ioctl_blksszget,
-    major, minor, statx,
+    AtFlags, Dev, FallocateFlags, StatxFlags, fallocate, fstat, fstatfs, ioctl_blkpbszget,
+    ioctl_blksszget, major, minor, statx,
 };
 use rustix::io::Errno;
 
 /// The largest unit anybody is told of: a file system on a striped volume may name its stripe.
 const UNIT_MAX: u32 = 64 * 1024;
+
+/// File systems whose every write path, buffered and direct, ends in the sync that `RWF_DSYNC` asks
+/// for, by their magic number (`f_type`). On all others the flag is taken and may be ignored: FUSE
+/// ignores it with direct I/O, and a file system of the network has what its server has. Block
+/// devices honour it.
+#[rustfmt::skip] // one file system per line
+const HONOURS_DSYNC: [u32; 5] = [
+    0xEF53,      // ext2, ext3, ext4
+    0x5846_5342, // XFS
+    0x9123_683E, // Btrfs
+    0xF2F5_2010, // F2FS
+    0x0102_1994, // tmpfs, which has no stable storage
+];
+
+/// Whether a write to this file with `RWF_DSYNC` is known to be durable when it ends.
+pub(crate) fn honours_dsync(file: &OwnedFd) -> bool {
+    // Its type differs between platforms and may have a sign; every magic number has 32 bits.
+    fstatfs(file).is_ok_and(|found| is_known_to_honour(i128::from(found.f_type) & 0xFFFF_FFFF))
+}
+
+fn is_known_to_honour(magic: i128) -> bool {
+    HONOURS_DSYNC
+        .iter()
+        .any(|&known| i128::from(known) == magic)
+}
 
 /// Facts for [`crate::Capabilities`], as far as the kernel tells them.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -115,6 +140,20 @@ mod tests {
             (1 << 21, UNIT_MAX),
         ] {
             assert_eq!(unit(bytes), expected, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_file_system_that_is_not_known_does_not_honour_dsync() {
+        for (magic, expected) in [
+            (0xEF53, true),
+            (0x5846_5342, true),
+            (0x6573_5546, false), // FUSE
+            (0x6969, false),      // NFS
+            (0x794C_7630, false), // overlayfs
+            (0, false),
+        ] {
+            assert_eq!(is_known_to_honour(magic), expected, "{magic:#x}");
         }
     }
 

@@ -15,6 +15,7 @@ pub mod contract;
 mod extents;
 mod file;
 mod geometry;
+mod latch;
 mod memory_disk;
 mod null;
 mod open;

@@ -84,6 +84,7 @@ impl Bench {
     pub(crate) fn new(shared: &dyn SharedStore) -> Self {
         let mut store = shared.handle().unwrap();
         store.use_ring_only();
+        store.set_honours_dsync(true);
         Self {
             store,
             pool: Pool::new(64 << 20).unwrap(),

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use memory::Payload;
 use rustix::io::Errno;
 
 use crate::testing::{Bench, Fault, Scratch, pattern};
 use crate::{
-    CacheMode, IoAnswer, IoFailure, IoRequest, IoTag, OpenOptions, SharedStore, StoreKind,
-    Submitted,
+    CacheMode, IoAnswer, IoFailure, IoRequest, IoTag, OpenOptions, RingOperation, SharedStore,
+    StoreKind, Submitted,
 };
 
 const SIZE: u64 = 1 << 20;
@@ -210,6 +211,142 @@ fn a_durable_write_latches_when_its_flush_failed_and_not_when_the_write_did() {
         Err(IoFailure::FlushLatched)
     );
     assert!(shared.is_flush_latched());
+}
+
+/// Begins a durable write whose first try fails with this; gives the second try.
+fn failed_durable_write(bench: &mut Bench, first: Errno) -> RingOperation {
+    let mut buffer = bench.pool.allocate(4096).unwrap();
+    buffer.copy_from_slice(&pattern(4096));
+    let request = IoRequest::Write {
+        offset: 0,
+        data: Payload::Pool(buffer),
+        durable: true,
+    };
+    let Submitted::Ring(operation) = bench.store.submit(TAG, request) else {
+        panic!("a durable write is not submitted");
+    };
+    let result = -first.raw_os_error();
+    match bench.store.handle_ring_result(TAG, operation, result) {
+        Submitted::Ring(again @ RingOperation::Write { durable: false, .. }) => again,
+        other @ (Submitted::Done(_)
+        | Submitted::Ring(_)
+        | Submitted::Helper(_)
+        | Submitted::Pending
+        | Submitted::Full(_)) => panic!("{other:?}"),
+    }
+}
+
+const TAG: IoTag = IoTag(1);
+
+/// However the second try ends that is no proof of a failing medium.
+#[test]
+fn a_durable_write_that_failed_latches_at_once_and_however_its_second_try_ends() {
+    type End = fn(&mut Bench, RingOperation);
+    let ends: [(&str, End); 5] = [
+        ("it never ends", |_, _| {}),
+        ("it is aborted", |bench, _| bench.store.abandon(TAG)),
+        ("it is cancelled", |bench, again| {
+            let result = -Errno::CANCELED.raw_os_error();
+            let _failed = bench.store.handle_ring_result(TAG, again, result);
+        }),
+        ("it fails in another way", |bench, again| {
+            let result = -Errno::ROFS.raw_os_error();
+            let _failed = bench.store.handle_ring_result(TAG, again, result);
+        }),
+        ("it fails farther on", |bench, again| {
+            let Submitted::Ring(rest) = bench.store.handle_ring_result(TAG, again, 512) else {
+                panic!("the rest is not written");
+            };
+            let result = -Errno::IO.raw_os_error();
+            let _failed = bench.store.handle_ring_result(TAG, rest, result);
+        }),
+    ];
+    for (name, end) in ends {
+        let scratch = Scratch::new();
+        let shared = open(&scratch, CacheMode::WriteBack);
+        let (mut first, mut second) = (Bench::new(&*shared), Bench::new(&*shared));
+        let again = failed_durable_write(&mut first, Errno::IO);
+        assert!(shared.is_flush_latched(), "{name}: at once");
+        end(&mut first, again);
+        assert!(shared.is_flush_latched(), "{name}");
+        for bench in [&mut first, &mut second] {
+            assert_eq!(bench.flush(), Err(IoFailure::FlushLatched), "{name}");
+            let durable = bench.write_durably(0, &pattern(512));
+            assert_eq!(durable, Err(IoFailure::FlushLatched), "{name}");
+        }
+    }
+}
+
+#[test]
+fn past_the_page_cache_only_a_lack_of_space_proves_that_no_flush_failed() {
+    for (errno, is_latched) in [(Errno::IO, true), (Errno::NOSPC, false)] {
+        let scratch = Scratch::new();
+        let mut options = OpenOptions::new(StoreKind::File, scratch.path("disk"));
+        options.size_bytes = Some(SIZE);
+        options.cache = CacheMode::Direct;
+        let Ok(shared) = options.open() else {
+            return; // no direct I/O here
+        };
+        let mut bench = Bench::new(&*shared);
+        bench.plan([answer(errno), answer(errno)]);
+        assert!(bench.write_durably(0, &pattern(4096)).is_err());
+        assert_eq!(shared.is_flush_latched(), is_latched, "{errno}");
+    }
+}
+
+/// A flush and a durable write that end well while a failed one is under suspicion: the kernel may
+/// have given it the failure that was theirs.
+#[test]
+fn what_ends_well_beside_a_failed_flush_is_not_answered_good() {
+    let scratch = Scratch::new();
+    let shared = open(&scratch, CacheMode::WriteBack);
+    let (mut first, mut second) = (Bench::new(&*shared), Bench::new(&*shared));
+    let buffer = second.pool.allocate(4096).unwrap();
+    let write = IoRequest::Write {
+        offset: 8192,
+        data: Payload::Pool(buffer),
+        durable: true,
+    };
+    for (request, result) in [(IoRequest::Flush, 0), (write, 4096)] {
+        let Submitted::Ring(operation) = second.store.submit(TAG, request) else {
+            panic!("not submitted");
+        };
+        let again = failed_durable_write(&mut first, Errno::IO);
+        let ended = second.store.handle_ring_result(TAG, operation, result);
+        assert!(
+            matches!(ended, Submitted::Done(Err(IoFailure::FlushLatched))),
+            "{ended:?}"
+        );
+        // It was the medium: nothing was lost.
+        let result = -Errno::IO.raw_os_error();
+        let _failed = first.store.handle_ring_result(TAG, again, result);
+        assert!(!shared.is_flush_latched());
+        second.flush().unwrap();
+    }
+}
+
+#[test]
+fn where_dsync_may_be_ignored_a_durable_write_is_a_write_and_a_sync() {
+    let scratch = Scratch::new();
+    let shared = open(&scratch, CacheMode::WriteBack);
+    let mut bench = Bench::new(&*shared);
+    bench.store.set_honours_dsync(false);
+    bench.plan([Fault::Short(512)]);
+    bench.write_durably(0, &pattern(4096)).unwrap();
+    assert_eq!(bench.trace, ["write 0..4096", "write 512..4096", "sync"]);
+    bench.write(0, &pattern(4096)).unwrap();
+    assert_eq!(bench.trace, ["write 0..4096"]);
+
+    // A write that fails is no flush that failed.
+    bench.plan([answer(Errno::IO)]);
+    let failed = bench.write_durably(0, &pattern(4096));
+    assert_eq!(failed, Err(IoFailure::Medium { offset: 0 }));
+    assert!(!shared.is_flush_latched());
+
+    bench.plan([Fault::None, answer(Errno::IO)]);
+    assert!(bench.write_durably(0, &pattern(4096)).is_err());
+    assert!(shared.is_flush_latched());
+    assert_eq!(bench.flush(), Err(IoFailure::FlushLatched));
 }
 
 #[test]
