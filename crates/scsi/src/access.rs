@@ -3,8 +3,8 @@
 /// How far a reservation of another I_T nexus stands in the way of a command. A column of the
 /// command table.
 ///
-/// Spec: SPC-5, Commands that are allowed in the presence of various reservations; SBC-4, the
-/// table of the same name; SPC-2, RESERVE.
+/// Spec: SPC-4, Commands that are allowed in the presence of various reservations; SBC-3 and SPC-2,
+/// the tables of the same name.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum AccessClass {
@@ -14,7 +14,7 @@ pub enum AccessClass {
     /// Allowed under every persistent reservation, refused under an SPC-2 reservation.
     Status = 0x01,
     /// Allowed under Write Exclusive types, refused under Exclusive Access types to those whom
-    /// the reservation shuts out.
+    /// the reservation shuts out: reads, MODE SENSE, reports about the device server.
     Read = 0x02,
     /// Refused to everyone whom the reservation shuts out: writes, mode changes and the like.
     Write = 0x04,

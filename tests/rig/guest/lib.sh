@@ -5,7 +5,10 @@
 #   IQN                target with a disk         IQN_CHAP  the same, CHAP wanted
 #   CHAP_ALGORITHMS    those to try one by one, as open-iscsi names them
 #   CHAP_USER, CHAP_PASS, CHAP_USER_IN, CHAP_PASS_IN
+#   PORTAL3            a relay to PORTAL that counts flushes, served between hold and unhold
 #   hostcall kill | start   ends the target abruptly / starts it again
+#   hostcall hold | unhold  another initiator reserves the disk (Write Exclusive, Registrants Only) / lets it go
+#   hostcall flushes        whether a SYNCHRONIZE CACHE went through PORTAL3
 
 say()  { echo "--- $*"; }
 fail() { echo "FAIL: $*"; exit 1; }

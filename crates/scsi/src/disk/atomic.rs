@@ -34,12 +34,12 @@ impl LogicalUnit {
         let length = blocks
             .saturating_mul(2)
             .saturating_mul(self.profile.capabilities.block_bytes);
+        task.transfer_length = u64::from(length);
         if command.data_out_length != length {
             return Err(wrong_data_length());
         }
         task.lba = lba;
         task.blocks = u64::from(blocks);
-        task.transfer_length = u64::from(length);
         if length == 0 {
             return Ok(Self::good(task));
         }
@@ -88,7 +88,7 @@ impl LogicalUnit {
         command: &Command<'_>,
     ) -> Result<Step, Sense> {
         let extent = self.limited_extent(task, spec)?;
-        let length = self.take_whole_blocks(task, extent, command.data_out_length);
+        let length = self.take_whole_blocks(task, extent, command)?;
         if length == 0 {
             return Ok(Self::good(task));
         }

@@ -49,10 +49,10 @@ impl LogicalUnit {
             return Ok(self.zero_or_unmap(task));
         }
         let block_bytes = self.profile.capabilities.block_bytes;
+        task.transfer_length = self.block_bytes();
         if command.data_out_length != block_bytes {
             return Err(wrong_data_length());
         }
-        task.transfer_length = self.block_bytes();
         task.work = Work::SameData;
         Ok(Step::DataOut {
             length: block_bytes,

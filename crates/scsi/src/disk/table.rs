@@ -94,7 +94,7 @@ pub static COMMANDS: &[CommandSpec] = &[
         "MODE SENSE (6)",
         &[0x1a, 0x08, 0xff, 0xff, 0xff, 0],
         In,
-        Alters,
+        Reads,
         ANSWERS,
         Op::ModeSense,
     ),
@@ -139,7 +139,7 @@ pub static COMMANDS: &[CommandSpec] = &[
         "READ CAPACITY (10)",
         &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         In,
-        Asks,
+        Always,
         Is::NONE,
         Op::ReadCapacity10,
     ),
@@ -235,7 +235,7 @@ pub static COMMANDS: &[CommandSpec] = &[
         "LOG SENSE",
         &[0x4d, 0, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0],
         In,
-        Asks,
+        Always,
         ANSWERS.with(Is::WHEN_LOST),
         Op::LogSense,
     ),
@@ -267,7 +267,7 @@ pub static COMMANDS: &[CommandSpec] = &[
         "MODE SENSE (10)",
         &[0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0],
         In,
-        Alters,
+        Reads,
         ANSWERS,
         Op::ModeSense,
     ),
@@ -399,7 +399,7 @@ pub static COMMANDS: &[CommandSpec] = &[
             0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0,
         ],
         In,
-        Asks,
+        Always,
         Is::NONE,
         Op::ReadCapacity16,
     )),
@@ -437,7 +437,7 @@ pub static COMMANDS: &[CommandSpec] = &[
             0xa3, 0x0c, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0,
         ],
         In,
-        Asks,
+        Reads,
         ANSWERS,
         Op::ReportSupportedOperationCodes,
     )),
@@ -445,7 +445,7 @@ pub static COMMANDS: &[CommandSpec] = &[
         "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS",
         &[0xa3, 0x0d, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         In,
-        Asks,
+        Reads,
         ANSWERS,
         Op::ReportSupportedTaskManagementFunctions,
     )),
@@ -605,16 +605,12 @@ pub(super) fn find(cdb: Cdb, profile: &Profile) -> Result<&'static CommandSpec, 
 
 /// The column of the table, except for two commands where a field decides.
 ///
-/// Spec: SPC-4 and SBC-3, the tables of commands allowed in the presence of reservations.
+/// Spec: SPC-4, SBC-3 and SPC-2, the tables of commands allowed in the presence of reservations.
 pub(super) fn access_of(spec: &CommandSpec, cdb: Cdb) -> AccessClass {
     let low_bit = cdb.has(4, 0x01);
     let is_harmless = spec.operation == Owned(OwnerOp::StartStopUnit) && low_bit
         || spec.operation == Owned(OwnerOp::PreventAllowMediumRemoval) && !low_bit;
-    if is_harmless {
-        AccessClass::Status
-    } else {
-        spec.access
-    }
+    if is_harmless { Always } else { spec.access }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::unit::NexusSlot;
 use super::work::Work;
 use crate::cdb::Cdb;
 use crate::lun::LunInventory;
-use crate::sense::Sense;
+use crate::sense::{Sense, SenseCode};
 use crate::status::Status;
 
 /// A command as it arrives.
@@ -168,6 +168,14 @@ impl Task {
             began_cached: false,
             work: Work::Over,
         }
+    }
+
+    /// The answer to a command that was not begun. For a wrong length it counts what the command as
+    /// such transfers, so that the residual says how much is missing.
+    pub(super) fn refused(&self, sense: Sense) -> Outcome {
+        let is_length = sense.code == SenseCode::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT;
+        let transfer_length = if is_length { self.transfer_length } else { 0 };
+        Outcome::check(sense).transferring(transfer_length)
     }
 
     /// The blocks that it reads or writes, for fences. `None` when it touches none.

@@ -209,7 +209,7 @@ impl LogicalUnit {
             Ok(spec) => {
                 task.spec = Some(spec);
                 self.execute(&mut task, spec, command)
-                    .unwrap_or_else(|sense| Step::Done(Outcome::check(sense)))
+                    .unwrap_or_else(|sense| Step::Done(task.refused(sense)))
             }
             Err(outcome) => Step::Done(outcome),
         };

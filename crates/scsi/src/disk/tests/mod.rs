@@ -4,6 +4,7 @@ mod atomic;
 mod attention;
 mod hostile;
 mod inquiry;
+mod matrix;
 mod mode;
 mod owned;
 mod provision;
@@ -21,6 +22,7 @@ use crate::attention::UnitAttention;
 use crate::lun::Lun;
 use crate::nexus::{Nexus, NexusId, PortName};
 use crate::profile::{Identity, Limits, Profile, TargetPort};
+use crate::reservation::ReservationType;
 use crate::sense::{Sense, SenseKeySpecific};
 use crate::status::Status;
 

@@ -143,26 +143,64 @@ fn without_a_volatile_cache_nothing_is_flushed() {
     );
 }
 
-/// What the initiator announces decides how much is written; what the CDB says, the residual.
+/// What the initiator announces decides how much is written; what the CDB says, the residual. A
+/// length that ends inside a block writes nothing.
 #[test]
 fn only_whole_blocks_that_come_are_written() {
+    const LENGTH: Codes = (5, 0x0e, 0x03);
     for opcode in [0x2a, 0x2e] {
         for (announced, written) in [
-            (0, 0),
-            (200, 0),
-            (512, 1),
-            (1023, 1),
-            (1024, 2),
-            (10_000, 2),
+            (0, Ok(0)),
+            (1, Err(LENGTH)),
+            (511, Err(LENGTH)),
+            (512, Ok(1)),
+            (513, Err(LENGTH)),
+            (1023, Err(LENGTH)),
+            (1024, Ok(2)),
+            (1025, Ok(2)),
+            (2000, Ok(2)),
         ] {
             let (mut rig, at) = Rig::ready(profile());
-            let outcome = rig.run(at, &ten(opcode, 0, 0, 2), &vec![b'b'; announced]);
-            good(&outcome);
+            let cdb = ten(opcode, 0, 0, 2);
+            let outcome = rig.run_with_room(at, &cdb, &vec![b'b'; announced], 0);
+            match written {
+                Ok(_) => good(&outcome),
+                Err(codes) => assert_eq!(sense(&outcome), codes, "{announced} announced"),
+            }
             assert_eq!(outcome.transfer_length, 1024, "{announced} announced");
-            let changed = rig.medium.iter().filter(|&&byte| byte == b'b').count();
-            assert_eq!(changed, written * BLOCK, "{announced} announced");
+            let changed = rig.medium.iter().filter(|byte| **byte == b'b').count();
+            assert_eq!(
+                changed,
+                written.unwrap_or(0) * BLOCK,
+                "{announced} announced"
+            );
         }
     }
+}
+
+/// Data the other way is no success, and moves nothing.
+#[test]
+fn data_that_would_go_the_other_way_ends_the_command() {
+    let (mut rig, at) = Rig::ready(profile());
+    for cdb in [
+        ten(0x2a, 0, 0, 1),
+        ten(0x2e, 0, 0, 1),
+        ten(0x2f, 0x02, 0, 1),
+    ] {
+        let outcome = rig.run_with_room(at, &cdb, &[], 512);
+        assert_eq!(sense(&outcome), (5, 0x0e, 0x03));
+        assert_eq!(outcome.transfer_length, 0);
+    }
+    let outcome = rig.run_with_room(at, &sixteen(0x88, 0, 0, 1), &[0; 512], 0);
+    assert_eq!(sense(&outcome), (5, 0x0e, 0x03));
+    assert_eq!(outcome.transfer_length, 0);
+    // The public suite wants this one to end well; that nothing came is in the residual.
+    let outcome = rig.run_with_room(at, &ten(0x28, 0, 0, 1), &[0; 512], 0);
+    good(&outcome);
+    assert_eq!((outcome.transfer_length, outcome.data.len()), (0, 0));
+    // Nothing to move either way.
+    good(&rig.run_with_room(at, &ten(0x28, 0, 0, 0), &[0; 512], 0));
+    good(&rig.run_with_room(at, &ten(0x2a, 0, 0, 0), &[], 512));
 }
 
 #[test]
