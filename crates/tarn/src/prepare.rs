@@ -73,7 +73,7 @@ pub fn prepare(args: &ServeArgs, environment: &Environment) -> Result<Prepared, 
     let state = opening(|| State::open(directory))?;
     let file = args.config.as_deref();
     let reach = opening(|| Reach::of(&model, file, Some(state.directory())))?;
-    let identities = state.identities(&model, &locations, |_| None)?;
+    let identities = state.identities(&model, &locations)?;
     Ok(Prepared {
         socket: SocketPath::choose(environment, &model, state.directory()),
         warnings: model.warnings(),

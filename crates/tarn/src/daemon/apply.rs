@@ -1,7 +1,8 @@
 //! Carries a change out: everything that can fail first, then what cannot.
 //!
 //! 1. Secrets are read, identities looked up, new stores opened and new addresses bound. Nobody
-//!    sees any of it; dropping it undoes it.
+//!    sees any of it; dropping it undoes it. All that the ledger of identities must know of the
+//!    change is in it from here on, beside what it knew before.
 //! 2. The data plane takes the new units up, unseen.
 //! 3. The document and its record are put on disk.
 //! 4. Stores grow.
@@ -28,7 +29,7 @@ use crate::StartError;
 use crate::access::ModelPolicy;
 use crate::locate::locate_all;
 use crate::secret::Secrets;
-use crate::state::State;
+use crate::state::{LedgerChange, Rename, State, path_of};
 
 /// A new configuration with everything it needs, of which nobody has seen anything yet.
 pub(super) struct Prepared {
@@ -41,8 +42,6 @@ pub(super) struct Prepared {
     closed: Vec<PortalIndex>,
     /// Positions of units whose store grows, each with its size in bytes.
     grown: Vec<(usize, u64)>,
-    /// Units that have another id, old and new.
-    pub(super) renamed: Vec<(String, String)>,
 }
 
 /// Which session may stay, and what it sees then.
@@ -63,8 +62,15 @@ pub(super) fn prepare(
     let secrets = Secrets::read(&model, uid)?;
     let locations = locate_all(&model)?;
     let before = |position: usize| units.from.get(position).copied().flatten();
-    let served = |position| Some(old.units.get(before(position)?)?.identity.clone());
-    let identities = state.identities(&model, &locations, served)?;
+    let served: Vec<_> = old.units.iter().map(|unit| unit.identity.clone()).collect();
+    let identities = state.identities_of_change(&LedgerChange {
+        old: &old.model,
+        new: &model,
+        locations: &locations,
+        served: &served,
+        from: &units.from,
+        renames: &renames(&old.model, &model, units),
+    })?;
     let mut running = Running {
         units: Vec::new(),
         targets: Vec::new(),
@@ -86,11 +92,6 @@ pub(super) fn prepare(
                 {
                     prepared.grown.push((position, size));
                 }
-                if before.to_string() != unit.to_string() {
-                    prepared
-                        .renamed
-                        .push((before.to_string(), unit.to_string()));
-                }
                 served.clone()
             }
             Some(_) | None => {
@@ -105,7 +106,6 @@ pub(super) fn prepare(
         };
         running.units.push(unit);
     }
-    state.note_files(&model, &locate_all(&model)?)?;
     let stays = |unit: &&RunningUnit| running.units.iter().any(|one| one.index == unit.index);
     let removed = old
         .units
@@ -118,7 +118,6 @@ pub(super) fn prepare(
     Ok(Prepared {
         added: prepared.added,
         grown: prepared.grown,
-        renamed: prepared.renamed,
         running,
         removed,
         opened,
@@ -126,12 +125,26 @@ pub(super) fn prepare(
     })
 }
 
+/// Units that are served and get another id.
+fn renames(old: &Model, new: &Model, units: &Match) -> Vec<Rename> {
+    let matched = new.units().iter().zip(&units.from);
+    let renames = matched.filter_map(|(unit, from)| {
+        let before = old.units().get((*from)?)?;
+        let (before, after) = (before.id.clone()?, unit.id.clone()?);
+        (before != after).then(|| Rename {
+            old: before,
+            new: after,
+            path: path_of(unit),
+        })
+    });
+    renames.collect()
+}
+
 /// What is found while the units of a model are gone through.
 #[derive(Default)]
 struct Parts {
     added: Vec<usize>,
     grown: Vec<(usize, u64)>,
-    renamed: Vec<(String, String)>,
 }
 
 /// Whether the open store of the one serves for the other; steps that would need the same medium

@@ -308,15 +308,21 @@ impl Daemon {
     ) -> Result<Prepared, Problem> {
         let Planned { model, units, .. } = planned;
         let (old, state) = (&now.running, &self.state);
+        let settle_back = |_: &Problem| settle(state, &old.model);
         let mut prepared = apply::prepare(old, model, &units, state, self.uid, &self.inherited)
-            .map_err(|error| failed(crate::error::chain(&error)))?;
-        prepared.add_units(&self.plane).map_err(failed)?;
+            .map_err(|error| failed(crate::error::chain(&error)))
+            .inspect_err(settle_back)?;
+        prepared
+            .add_units(&self.plane)
+            .map_err(failed)
+            .inspect_err(settle_back)?;
         let saved = found.save(history, record);
         let done = saved.and_then(|()| prepared.grow().inspect_err(|_| found.put_back(history)));
         done.map_err(|detail| {
             prepared.drop_units(&self.plane);
             failed(detail)
-        })?;
+        })
+        .inspect_err(settle_back)?;
         Ok(prepared)
     }
 
@@ -329,11 +335,7 @@ impl Daemon {
         history: &mut History,
         document: Document,
     ) -> Option<String> {
-        for (old, new) in &prepared.renamed {
-            if let Err(error) = self.state.rename(old, new) {
-                tracing::error!(%error, old, new, "a renamed lun gets another identity at the next start");
-            }
-        }
+        settle(&self.state, &prepared.running.model);
         let verdict = prepared.switch(&now.running, &self.plane);
         history.prune(history_max(&prepared.running.model));
         let revision = document.revision;
@@ -432,6 +434,17 @@ impl Drop for Aside {
         {
             tracing::warn!(path = %path.display(), %error, "a copy of the configuration file is left over");
         }
+    }
+}
+
+/// Ends the renames that a change has begun in the ledger. `model` is in force, also on disk.
+fn settle(state: &State, model: &Model) {
+    if let Err(error) = state.settle(model) {
+        let error = crate::error::chain(&error);
+        tracing::warn!(
+            error,
+            "the ledger of identities has two ids for a renamed lun until the next change or start"
+        );
     }
 }
 
