@@ -1,6 +1,7 @@
 //! Calls of the daemon. They may block, so they run on threads of their own, and only so many at once.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use api::control::Control;
@@ -73,8 +74,9 @@ impl Calls {
         self.control.note(event);
     }
 
-    /// Changes something, when all changes before have been made. A change that has begun goes on
-    /// when nobody waits for its outcome any more.
+    /// Changes something, when all changes before have been made. One whose asker is gone before
+    /// it begins is not made. One that has begun goes on when nobody waits for its outcome any
+    /// more; the answer says so, and the history has it.
     ///
     /// # Errors
     ///
@@ -87,10 +89,20 @@ impl Calls {
         let permit = admit(&self.changes)?;
         let turn = Arc::clone(&self.turn).lock_owned();
         let Ok(turn) = tokio::time::timeout(limits::CHANGE_TIME_MAX, turn).await else {
-            return Err(late(limits::CHANGE_TIME_MAX));
+            return Err(not_made());
         };
-        self.run(change, (permit, turn), limits::CHANGE_TIME_MAX)
-            .await
+        // Without one there is nobody who could give up, as in a test.
+        let change_of = ASKER.try_with(Arc::clone).unwrap_or_default();
+        let beginning = Arc::clone(&change_of);
+        let change = move |control: &dyn Control| claim(&beginning, BEGUN).then(|| change(control));
+        let outcome = self
+            .run(change, (permit, turn), limits::CHANGE_TIME_MAX)
+            .await;
+        match outcome {
+            Ok(made) => made.ok_or_else(not_made),
+            Err(_) if claim(&change_of, GONE) => Err(not_made()),
+            Err(problem) => Err(problem),
+        }
     }
 
     async fn run<T, F, P>(&self, call: F, permit: P, most: Duration) -> Result<T, Problem>
@@ -128,6 +140,52 @@ impl std::fmt::Debug for Calls {
     }
 }
 
+/// A change waits for a thread, has begun, or never will as its asker is gone: the first that
+/// claims it decides.
+const WAITS: u8 = 0;
+const BEGUN: u8 = 1;
+const GONE: u8 = 2;
+
+tokio::task_local! {
+    /// What becomes of the change that this task is asked for.
+    static ASKER: Arc<AtomicU8>;
+}
+
+/// Who waits for a change: gone when this is dropped, as with its connection.
+#[derive(Default)]
+pub(crate) struct Asker(Arc<AtomicU8>);
+
+impl Asker {
+    /// Runs the task that makes the change, which may outlive this.
+    pub(crate) fn task<F: Future>(&self, task: F) -> impl Future<Output = F::Output> + use<F> {
+        ASKER.scope(Arc::clone(&self.0), task)
+    }
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        claim(&self.0, GONE);
+    }
+}
+
+/// Decides what becomes of a change that waits; false where that is decided.
+fn claim(change: &AtomicU8, fate: u8) -> bool {
+    let (ordering, on_failure) = (Ordering::AcqRel, Ordering::Acquire);
+    change
+        .compare_exchange(WAITS, fate, ordering, on_failure)
+        .is_ok()
+}
+
+fn not_made() -> Problem {
+    Problem::new(
+        ProblemKind::Unavailable,
+        format!(
+            "the changes before this one have not ended within {} s; it was not made, try again",
+            limits::CHANGE_TIME_MAX.as_secs()
+        ),
+    )
+}
+
 fn admit(semaphore: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Problem> {
     Arc::clone(semaphore).try_acquire_owned().map_err(|_| {
         Problem::new(
@@ -141,7 +199,8 @@ fn late(most: Duration) -> Problem {
     Problem::new(
         ProblemKind::Unavailable,
         format!(
-            "no answer from the daemon within {} s; it may still be at work on this",
+            "no answer from the daemon within {} s; it may still be at work on this: a change goes on, and \
+             tarn history shows it once it is made",
             most.as_secs()
         ),
     )
@@ -151,6 +210,19 @@ fn late(most: Duration) -> Problem {
 mod tests {
     use super::*;
     use crate::testing::{Double, event};
+
+    #[test]
+    fn a_change_is_made_or_its_asker_is_told_that_it_is_not() {
+        for (first, second) in [(BEGUN, GONE), (GONE, BEGUN)] {
+            let asker = Asker::default();
+            assert!(claim(&asker.0, first));
+            assert!(!claim(&asker.0, second));
+        }
+        let asker = Asker::default();
+        let change = Arc::clone(&asker.0);
+        drop(asker);
+        assert!(!claim(&change, BEGUN), "nobody waits for it");
+    }
 
     #[tokio::test]
     async fn a_probe_and_a_note_need_no_place_among_the_questions() {

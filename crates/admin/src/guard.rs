@@ -16,6 +16,7 @@ use crate::answer::Refusal;
 use crate::app::App;
 use crate::ask;
 use crate::audit::{self, Purpose};
+use crate::call::Asker;
 use crate::connections::Introduction;
 use crate::peer::{self, Peer};
 use crate::route::{self, Needs, Route};
@@ -159,8 +160,10 @@ pub(crate) async fn guard(
     if entry.purpose == Purpose::Question {
         return next.run(request).await;
     }
-    // In a task of its own: a change is made and noted to its end also when the caller has gone.
-    let task = tokio::spawn(async move {
+    // In a task of its own: a change that has begun is made and noted to its end also when the
+    // caller has gone.
+    let asker = Asker::default();
+    let task = tokio::spawn(asker.task(async move {
         let response = next.run(request).await;
         if let Some(Author(name)) = response.extensions().get() {
             entry.author = Some(name.clone());
@@ -168,7 +171,7 @@ pub(crate) async fn guard(
         }
         entry.note(&app, response.status());
         response
-    });
+    }));
     task.await.unwrap_or_else(|error| {
         tracing::error!(%error, "a request failed");
         let detail = "the request failed within the administration; the log tells more";

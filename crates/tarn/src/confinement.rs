@@ -112,8 +112,9 @@ impl Reach {
         for unit in model.units() {
             let name = unit.to_string();
             let is_its = |step: &&mut Step| step.kind == Kind::Lun && step.name == name;
-            if let Some(outside) = self.outside(unit)
-                && let Some(step) = steps.iter_mut().find(is_its)
+            // What no step concerns is not looked at: its file system may hang.
+            if let Some(step) = steps.iter_mut().find(is_its)
+                && let Some(outside) = self.outside(unit)
             {
                 step.effect = Effect::Refused;
                 step.reason = Some(outside.to_string());

@@ -172,6 +172,15 @@ pub enum StartError {
         source: io::Error,
     },
 
+    /// A store does not answer; the message of the source names path and remedy.
+    #[error("{place}")]
+    StoreHangs {
+        /// Where it is named.
+        place: Place,
+        /// What was tried.
+        source: Unanswered,
+    },
+
     /// A store cannot be opened; the message of the source names path and remedy.
     #[error("{place}")]
     Store {
@@ -419,6 +428,39 @@ pub enum StartError {
     Random {
         /// What the system says.
         source: getrandom::Error,
+    },
+}
+
+/// Why a call that touches a file has no outcome.
+#[derive(Debug, thiserror::Error)]
+pub enum Unanswered {
+    /// The time is over.
+    #[error("{} does not answer within {seconds} s; look at the kernel log, and at the server if it is a network's", path.display())]
+    Late {
+        /// What was asked.
+        path: PathBuf,
+        /// How long.
+        seconds: u64,
+    },
+    /// An earlier call has not come back.
+    #[error("{} has not answered an earlier change yet, and is not asked again until it has", path.display())]
+    StillHangs {
+        /// What was asked.
+        path: PathBuf,
+    },
+    /// There are as many threads as there may be.
+    #[error("{many} paths do not answer; {} is not asked until some have", path.display())]
+    TooMany {
+        /// What was to be asked.
+        path: PathBuf,
+        /// How many do not answer.
+        many: usize,
+    },
+    /// There is no thread, or it failed.
+    #[error("{} cannot be asked: the system gives no thread, or the call failed", path.display())]
+    NoThread {
+        /// What was to be asked.
+        path: PathBuf,
     },
 }
 

@@ -49,15 +49,25 @@ impl FileMark {
 /// A store that is not there and has no `size=` to be made with, is of another kind than asked
 /// for, or is that of two units.
 pub fn locate_all(model: &Model) -> Result<Vec<Option<Location>>, StartError> {
+    let locations = model.units().iter().map(locate);
+    let locations = locations.collect::<Result<Vec<_>, _>>()?;
+    check_uses(model, &locations)?;
+    Ok(locations)
+}
+
+/// Checks that no two units have the same file or device.
+///
+/// # Errors
+///
+/// Two have.
+pub(crate) fn check_uses(model: &Model, locations: &[Option<Location>]) -> Result<(), StartError> {
     let mut uses = Uses::default();
-    let locations = model.units().iter().map(|unit| {
-        let location = locate(unit)?;
-        if let Some(location) = &location {
+    for (unit, location) in model.units().iter().zip(locations) {
+        if let Some(location) = location {
             uses.claim(unit, location)?;
         }
-        Ok(location)
-    });
-    locations.collect()
+    }
+    Ok(())
 }
 
 /// Which unit has what. The model has compared the paths as they are written; this compares where
@@ -86,7 +96,12 @@ impl<'a> Uses<'a> {
     }
 }
 
-fn locate(unit: &Unit) -> Result<Option<Location>, StartError> {
+/// Finds the location of one unit.
+///
+/// # Errors
+///
+/// As [`locate_all`], but for what two units share.
+pub(crate) fn locate(unit: &Unit) -> Result<Option<Location>, StartError> {
     let Some(path) = unit.store.kind.path() else {
         return Ok(None);
     };

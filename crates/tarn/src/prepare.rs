@@ -73,7 +73,7 @@ pub fn prepare(args: &ServeArgs, environment: &Environment) -> Result<Prepared, 
     let state = opening(|| State::open(directory))?;
     let file = args.config.as_deref();
     let reach = opening(|| Reach::of(&model, file, Some(state.directory())))?;
-    let identities = state.identities(&model, &locations, |_| None)?;
+    let identities = state.identities(&model, &locations)?;
     Ok(Prepared {
         socket: SocketPath::choose(environment, &model, state.directory()),
         warnings: model.warnings(),
@@ -94,14 +94,15 @@ pub fn prepare(args: &ServeArgs, environment: &Environment) -> Result<Prepared, 
 
 impl Prepared {
     /// Notes the files that opening the stores has made, so that they are known again when they
-    /// are moved. To be called when all stores are open.
+    /// are moved. To be called when all stores are open. Gives where they are.
     ///
     /// # Errors
     ///
     /// A store is gone again, or the state directory cannot be used.
-    pub fn note_files(&self) -> Result<(), StartError> {
+    pub fn note_files(&self) -> Result<Vec<Option<Location>>, StartError> {
         let locations = locate_all(&self.model)?;
-        self.state.note_files(&self.model, &locations)
+        self.state.note_files(&self.model, &locations)?;
+        Ok(locations)
     }
 }
 

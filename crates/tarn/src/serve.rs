@@ -201,9 +201,12 @@ fn open(
             index: UnitIndex(index),
             store: open_store(unit)?,
             identity: identity.clone(),
+            location: None,
         });
     }
-    prepared.note_files()?;
+    for (unit, location) in units.iter_mut().zip(prepared.note_files()?) {
+        unit.location = location;
+    }
     let (mut running_listeners, mut listeners) = (Vec::new(), Vec::new());
     for (index, wanted) in (0..).zip(model.listeners()) {
         let listener = bind(&wanted, inherited)?;

@@ -18,6 +18,7 @@
 mod atomic;
 mod identity;
 mod ports;
+mod renames;
 mod unit;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,8 +33,9 @@ use config::{Model, Naa, Serial};
 use crate::StartError;
 use crate::locate::Location;
 pub(crate) use atomic::{TEMPORARY, make_like, replace as replace_file, replace_content};
-use identity::Ledger;
+use identity::{Ledger, MadeIdentity};
 pub(crate) use ports::PortName;
+pub(crate) use renames::{Rename, path_of};
 pub use unit::UnitState;
 
 /// The state directory of this process.
@@ -51,6 +53,35 @@ pub struct UnitIdentity {
     pub naa: Naa,
     /// What is kept of the unit across restarts; to be shared with whoever saves it.
     pub state: Arc<UnitState>,
+}
+
+/// What a change of the configuration asks of the ledger.
+pub(crate) struct LedgerChange<'a> {
+    /// What runs.
+    pub(crate) old: &'a Model,
+    /// What is to run.
+    pub(crate) new: &'a Model,
+    /// Where the units of `new` are that are not served yet.
+    pub(crate) locations: &'a [Option<Location>],
+    /// The identities of the units of `old`.
+    pub(crate) served: &'a [UnitIdentity],
+    /// The position in `old` of every unit of `new` that is served already.
+    pub(crate) from: &'a [Option<usize>],
+    /// Served units that get another id.
+    pub(crate) renames: &'a [Rename],
+}
+
+impl LedgerChange<'_> {
+    fn served_as(&self, position: usize) -> Option<&UnitIdentity> {
+        let from = self.from.get(position).copied().flatten()?;
+        self.served.get(from)
+    }
+}
+
+/// The identity of a unit, and whether its state is locked already.
+enum Found {
+    Served(UnitIdentity),
+    Made(MadeIdentity),
 }
 
 impl State {
@@ -81,8 +112,7 @@ impl State {
     }
 
     /// The identity of every unit, by the position of its index, with its state locked for this
-    /// process. What was never seen before gets an identity now. `served` gives that of a unit
-    /// that this process serves already, by its position.
+    /// process. What was never seen before gets an identity now.
     ///
     /// # Errors
     ///
@@ -91,22 +121,82 @@ impl State {
         &self,
         model: &Model,
         locations: &[Option<Location>],
-        served: impl Fn(usize) -> Option<UnitIdentity>,
     ) -> Result<Vec<UnitIdentity>, StartError> {
         let made = self.change_ledger(|ledger| {
+            ledger.settle(model);
             let units = model.units().iter().zip(locations);
             units
                 .map(|(unit, location)| ledger.identity(unit, location.as_ref(), random_bytes))
                 .collect::<Result<Vec<_>, _>>()
         })?;
+        self.take(model, made.into_iter().map(Found::Made).collect())
+    }
+
+    /// As [`State::identities`], for a change of what runs: everything that the change needs of
+    /// the ledger is written before the configuration file may be replaced. A unit that is served
+    /// keeps the identity it is served with, also under a new id.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be used, or another process serves one of the new units. The ledger
+    /// may have new records then, and [`State::settle`] takes the renames back.
+    pub(crate) fn identities_of_change(
+        &self,
+        change: &LedgerChange<'_>,
+    ) -> Result<Vec<UnitIdentity>, StartError> {
+        let LedgerChange {
+            old,
+            new,
+            locations,
+            served,
+            renames,
+            from: _,
+        } = change;
+        let found = self.change_ledger(|ledger| {
+            ledger.settle(old);
+            for (unit, identity) in old.units().iter().zip(*served) {
+                ledger.remember(unit, identity);
+            }
+            ledger.begin_renames(renames);
+            let units = new.units().iter().enumerate();
+            let found = units.map(|(position, unit)| match change.served_as(position) {
+                Some(identity) => Ok(Found::Served(identity.clone())),
+                None => {
+                    let location = locations.get(position).and_then(Option::as_ref);
+                    let made = ledger.identity(unit, location, random_bytes)?;
+                    Ok(Found::Made(made))
+                }
+            });
+            found.collect::<Result<Vec<_>, StartError>>()
+        })?;
+        self.take(new, found)
+    }
+
+    /// Ends renames that were begun, as this configuration decides: the one that is in force now.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be used. The next change or start does it then.
+    pub(crate) fn settle(&self, model: &Model) -> Result<(), StartError> {
+        self.change_ledger(|ledger| {
+            ledger.settle(model);
+            Ok(())
+        })
+    }
+
+    /// Locks the state of all units that are not served yet.
+    fn take(&self, model: &Model, found: Vec<Found>) -> Result<Vec<UnitIdentity>, StartError> {
         let mut seen = BTreeSet::new();
         let mut identities = Vec::new();
-        for (position, (unit, made)) in model.units().iter().zip(made).enumerate() {
-            if let Some(served) = served(position) {
-                seen.insert(served.naa);
-                identities.push(served);
-                continue;
-            }
+        for (unit, found) in model.units().iter().zip(found) {
+            let made = match found {
+                Found::Made(made) => made,
+                Found::Served(served) => {
+                    seen.insert(served.naa);
+                    identities.push(served);
+                    continue;
+                }
+            };
             let naa = unit.naa.unwrap_or(made.naa);
             let serial = unit.serial.clone().unwrap_or(made.serial);
             if !seen.insert(naa) {
@@ -160,18 +250,6 @@ impl State {
         self.change_ledger(|ledger| {
             let numbers = ledger.port.number(ports);
             numbers.map_err(|ports::Exhausted| StartError::PortsExhausted)
-        })
-    }
-
-    /// A unit has another `id` from now on and keeps what it is known by.
-    ///
-    /// # Errors
-    ///
-    /// The directory cannot be used.
-    pub(crate) fn rename(&self, old: &str, new: &str) -> Result<(), StartError> {
-        self.change_ledger(|ledger| {
-            ledger.rename(old, new);
-            Ok(())
         })
     }
 

@@ -1,7 +1,8 @@
 //! Carries a change out: everything that can fail first, then what cannot.
 //!
 //! 1. Secrets are read, identities looked up, new stores opened and new addresses bound. Nobody
-//!    sees any of it; dropping it undoes it.
+//!    sees any of it; dropping it undoes it. All that the ledger of identities must know of the
+//!    change is in it from here on, beside what it knew before.
 //! 2. The data plane takes the new units up, unseen.
 //! 3. The document and its record are put on disk.
 //! 4. Stores grow.
@@ -14,11 +15,13 @@ use std::sync::Arc;
 use config::Model;
 use confine::inherited::Inherited;
 use reactor::Listener;
+use store::SharedStore;
 use target::{
     Access, Grant, Handle, NoAnswer, PortalIndex, SessionReport, TargetIndex, UnitDescription,
     UnitIndex,
 };
 
+use super::attempts::Patience;
 use super::open::{bind, open_store};
 use super::running::{
     PortNumbers, Running, RunningListener, RunningUnit, profile, slow_command, unit_plan,
@@ -26,9 +29,9 @@ use super::running::{
 use super::steps::Match;
 use crate::StartError;
 use crate::access::ModelPolicy;
-use crate::locate::locate_all;
+use crate::locate::{Location, check_uses, locate};
 use crate::secret::Secrets;
-use crate::state::State;
+use crate::state::{LedgerChange, Rename, State, path_of};
 
 /// A new configuration with everything it needs, of which nobody has seen anything yet.
 pub(super) struct Prepared {
@@ -41,8 +44,6 @@ pub(super) struct Prepared {
     closed: Vec<PortalIndex>,
     /// Positions of units whose store grows, each with its size in bytes.
     grown: Vec<(usize, u64)>,
-    /// Units that have another id, old and new.
-    pub(super) renamed: Vec<(String, String)>,
 }
 
 /// Which session may stay, and what it sees then.
@@ -51,20 +52,34 @@ pub(super) struct Verdict {
     granted: Vec<Grant>,
 }
 
+/// What a change is made with.
+pub(super) struct Means<'a> {
+    pub(super) state: &'a State,
+    pub(super) uid: u32,
+    pub(super) inherited: &'a Inherited,
+    pub(super) patience: Patience<'a>,
+}
+
 /// Opens and binds all that is new.
 pub(super) fn prepare(
     old: &Running,
     model: Model,
     units: &Match,
-    state: &State,
-    uid: u32,
-    inherited: &Inherited,
+    means: &Means<'_>,
 ) -> Result<Prepared, StartError> {
-    let secrets = Secrets::read(&model, uid)?;
-    let locations = locate_all(&model)?;
+    let state = means.state;
+    let secrets = Secrets::read(&model, means.uid)?;
+    let locations = locate_new(old, &model, units, &means.patience)?;
     let before = |position: usize| units.from.get(position).copied().flatten();
-    let served = |position| Some(old.units.get(before(position)?)?.identity.clone());
-    let identities = state.identities(&model, &locations, served)?;
+    let served: Vec<_> = old.units.iter().map(|unit| unit.identity.clone()).collect();
+    let identities = state.identities_of_change(&LedgerChange {
+        old: &old.model,
+        new: &model,
+        locations: &locations,
+        served: &served,
+        from: &units.from,
+        renames: &renames(&old.model, &model, units),
+    })?;
     let mut running = Running {
         units: Vec::new(),
         targets: Vec::new(),
@@ -86,26 +101,22 @@ pub(super) fn prepare(
                 {
                     prepared.grown.push((position, size));
                 }
-                if before.to_string() != unit.to_string() {
-                    prepared
-                        .renamed
-                        .push((before.to_string(), unit.to_string()));
-                }
                 served.clone()
             }
             Some(_) | None => {
                 prepared.added.push(position);
+                let (store, location) = open_new(unit, &means.patience)?;
                 RunningUnit {
                     // Given by the data plane when it takes the unit up.
                     index: UnitIndex(u32::MAX),
-                    store: open_store(unit)?,
+                    store,
                     identity,
+                    location,
                 }
             }
         };
         running.units.push(unit);
     }
-    state.note_files(&model, &locate_all(&model)?)?;
     let stays = |unit: &&RunningUnit| running.units.iter().any(|one| one.index == unit.index);
     let removed = old
         .units
@@ -114,11 +125,10 @@ pub(super) fn prepare(
         .map(|unit| unit.index)
         .collect();
     number_targets(&mut running, old);
-    let (opened, closed) = open_listeners(&mut running, old, inherited)?;
+    let (opened, closed) = open_listeners(&mut running, old, means.inherited)?;
     Ok(Prepared {
         added: prepared.added,
         grown: prepared.grown,
-        renamed: prepared.renamed,
         running,
         removed,
         opened,
@@ -126,12 +136,72 @@ pub(super) fn prepare(
     })
 }
 
+/// Where the units of a new configuration are. Only those that are not served are looked for: the
+/// file system of one that is served may hang, which is no reason to refuse a change of another.
+fn locate_new(
+    old: &Running,
+    new: &Model,
+    units: &Match,
+    patience: &Patience<'_>,
+) -> Result<Vec<Option<Location>>, StartError> {
+    let mut locations = Vec::new();
+    for (unit, from) in new.units().iter().zip(&units.from) {
+        let served = from.and_then(|at| Some((old.units.get(at)?, old.model.units().get(at)?)));
+        locations.push(match served {
+            Some((served, before)) if same_medium(before, unit) => served.location.clone(),
+            Some(_) | None => on_thread(unit, patience, locate)??,
+        });
+    }
+    check_uses(new, &locations)?;
+    Ok(locations)
+}
+
+/// The store of a unit, opened, and where it is then: opening may have made the file.
+fn open_new(
+    unit: &config::Unit,
+    patience: &Patience<'_>,
+) -> Result<(Arc<dyn SharedStore>, Option<Location>), StartError> {
+    on_thread(unit, patience, |unit| {
+        let store = open_store(unit)?;
+        Ok((store, locate(unit)?))
+    })?
+}
+
+/// What a call that touches the file or device of a unit gives.
+fn on_thread<T: Send + 'static>(
+    unit: &config::Unit,
+    patience: &Patience<'_>,
+    call: impl FnOnce(&config::Unit) -> T + Send + 'static,
+) -> Result<T, StartError> {
+    let Some(path) = unit.store.kind.path() else {
+        return Ok(call(unit));
+    };
+    let path = path.to_owned();
+    let (unit, place) = (unit.clone(), unit.place.clone());
+    let answer = patience.ask(&path, move || call(&unit));
+    answer.map_err(|source| StartError::StoreHangs { place, source })
+}
+
+/// Units that are served and get another id.
+fn renames(old: &Model, new: &Model, units: &Match) -> Vec<Rename> {
+    let matched = new.units().iter().zip(&units.from);
+    let renames = matched.filter_map(|(unit, from)| {
+        let before = old.units().get((*from)?)?;
+        let (before, after) = (before.id.clone()?, unit.id.clone()?);
+        (before != after).then(|| Rename {
+            old: before,
+            new: after,
+            path: path_of(unit),
+        })
+    });
+    renames.collect()
+}
+
 /// What is found while the units of a model are gone through.
 #[derive(Default)]
 struct Parts {
     added: Vec<usize>,
     grown: Vec<(usize, u64)>,
-    renamed: Vec<(String, String)>,
 }
 
 /// Whether the open store of the one serves for the other; steps that would need the same medium
@@ -222,13 +292,16 @@ impl Prepared {
     }
 
     /// Makes stores larger; initiators are told with the rest.
-    pub(super) fn grow(&self) -> Result<(), String> {
-        for (position, size_bytes) in &self.grown {
-            let store = &self.running.units[*position].store;
-            store.grow(*size_bytes).map_err(|error| {
-                let unit = &self.running.model.units()[*position];
-                format!("lun {unit} cannot grow to {size_bytes} bytes: {error}")
-            })?;
+    pub(super) fn grow(&self, patience: &Patience<'_>) -> Result<(), String> {
+        for &(position, size_bytes) in &self.grown {
+            let unit = &self.running.model.units()[position];
+            let store = Arc::clone(&self.running.units[position].store);
+            let grown = on_thread(unit, patience, move |_| store.grow(size_bytes));
+            let failed =
+                |error: &str| format!("lun {unit} cannot grow to {size_bytes} bytes: {error}");
+            grown
+                .map_err(|error| failed(&crate::error::chain(&error)))?
+                .map_err(|error| failed(&error.to_string()))?;
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! The daemon as its administration asks for it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
+use std::time::{Duration, Instant, SystemTime};
 
 use api::control::Control;
 use api::event::{Event, Finding, Severity};
@@ -15,11 +15,13 @@ use config::Model;
 use confine::inherited::Inherited;
 use target::{Handle, NoAnswer, SessionReport};
 
-use super::apply::{self, Prepared};
+use super::apply::{self, Means, Prepared};
+use super::attempts::Attempts;
 use super::doctor::Doctor;
 use super::events::{Events, milliseconds};
 use super::file::Found;
 use super::history::{History, Past, Record};
+use super::open::pause;
 use super::paced::Paced;
 use super::running::Running;
 use super::secrets::SecretFiles;
@@ -33,6 +35,12 @@ use crate::state::State;
 
 /// Between two times that the cores are asked for their sessions, however many want to know.
 const SESSIONS_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long a change waits for the one before it: longer than that takes when stores hang.
+const WRITER_PATIENCE: Duration = Duration::from_secs(90);
+
+/// Between two looks whether it is over.
+const WRITER_PAUSE: Duration = Duration::from_millis(10);
 
 /// Where the history of stores of the command line is kept.
 const NO_FILE: &str = "command-line";
@@ -60,6 +68,8 @@ pub(crate) struct Daemon {
     in_force: RwLock<Arc<InForce>>,
     /// Held for as long as a change takes: there is one writer.
     writer: Mutex<History>,
+    /// Files and devices that are being looked at for a change.
+    attempts: Attempts,
     secret_files: SecretFiles,
     pub(super) state: State,
     /// Where the document lives; `None` for stores of the command line, which cannot be changed.
@@ -143,6 +153,7 @@ impl Daemon {
             plane: parts.plane,
             in_force: RwLock::new(Arc::new(in_force)),
             writer: Mutex::new(parts.history),
+            attempts: Attempts::default(),
             secret_files,
             state: parts.state,
             file: parts.file,
@@ -163,9 +174,26 @@ impl Daemon {
         Arc::clone(&self.in_force.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// The right to make a change, when the one under way is over. Nothing waits for it for longer
+    /// than its asker does.
+    ///
     /// A writer that panicked has either put its change in force or not.
-    fn writer(&self) -> MutexGuard<'_, History> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    fn writer(&self) -> Result<MutexGuard<'_, History>, Problem> {
+        let until = Instant::now() + WRITER_PATIENCE;
+        loop {
+            match self.writer.try_lock() {
+                Ok(history) => return Ok(history),
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) if Instant::now() < until => pause(WRITER_PAUSE),
+                Err(TryLockError::WouldBlock) => {
+                    let seconds = WRITER_PATIENCE.as_secs();
+                    let detail = format!(
+                        "another change has been under way for {seconds} s; this one was not made, try again"
+                    );
+                    return Err(Problem::new(ProblemKind::Conflict, detail));
+                }
+            }
+        }
     }
 
     pub(super) fn sessions_now(&self) -> Result<Arc<[SessionReport]>, Problem> {
@@ -308,15 +336,31 @@ impl Daemon {
     ) -> Result<Prepared, Problem> {
         let Planned { model, units, .. } = planned;
         let (old, state) = (&now.running, &self.state);
-        let mut prepared = apply::prepare(old, model, &units, state, self.uid, &self.inherited)
-            .map_err(|error| failed(crate::error::chain(&error)))?;
-        prepared.add_units(&self.plane).map_err(failed)?;
+        let settle_back = |_: &Problem| settle(state, &old.model);
+        let means = Means {
+            state,
+            uid: self.uid,
+            inherited: &self.inherited,
+            patience: self.attempts.begin(),
+        };
+        let mut prepared = apply::prepare(old, model, &units, &means)
+            .map_err(|error| failed(crate::error::chain(&error)))
+            .inspect_err(settle_back)?;
+        prepared
+            .add_units(&self.plane)
+            .map_err(failed)
+            .inspect_err(settle_back)?;
         let saved = found.save(history, record);
-        let done = saved.and_then(|()| prepared.grow().inspect_err(|_| found.put_back(history)));
+        let done = saved.and_then(|()| {
+            prepared
+                .grow(&means.patience)
+                .inspect_err(|_| found.put_back(history))
+        });
         done.map_err(|detail| {
             prepared.drop_units(&self.plane);
             failed(detail)
-        })?;
+        })
+        .inspect_err(settle_back)?;
         Ok(prepared)
     }
 
@@ -329,11 +373,7 @@ impl Daemon {
         history: &mut History,
         document: Document,
     ) -> Option<String> {
-        for (old, new) in &prepared.renamed {
-            if let Err(error) = self.state.rename(old, new) {
-                tracing::error!(%error, old, new, "a renamed lun gets another identity at the next start");
-            }
-        }
+        settle(&self.state, &prepared.running.model);
         let verdict = prepared.switch(&now.running, &self.plane);
         history.prune(history_max(&prepared.running.model));
         let revision = document.revision;
@@ -363,7 +403,7 @@ impl Daemon {
         author: &str,
         edited: EditedFile,
     ) -> Result<Applied, Problem> {
-        let mut history = self.writer();
+        let mut history = self.writer()?;
         let now = self.in_force();
         let revision = now.document.revision;
         check_revision(revision, only_at)?;
@@ -432,6 +472,17 @@ impl Drop for Aside {
         {
             tracing::warn!(path = %path.display(), %error, "a copy of the configuration file is left over");
         }
+    }
+}
+
+/// Ends the renames that a change has begun in the ledger. `model` is in force, also on disk.
+fn settle(state: &State, model: &Model) {
+    if let Err(error) = state.settle(model) {
+        let error = crate::error::chain(&error);
+        tracing::warn!(
+            error,
+            "the ledger of identities has two ids for a renamed lun until the next change or start"
+        );
     }
 }
 

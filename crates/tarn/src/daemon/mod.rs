@@ -6,6 +6,7 @@
 //! | `running` | the model in force and what it became in the data plane |
 //! | `steps` | what differs between two configurations |
 //! | `apply` | carrying a change out |
+//! | `attempts` | calls that a file system may never answer |
 //! | `file`, `history` | the configuration file, and the revisions on disk |
 //! | `control` | the one writer, the answers to the administration |
 //! | `doctor` | what limits or endangers the service, rule by rule |
@@ -15,6 +16,7 @@
 //! | `secrets`, `events` | what their names say |
 
 mod apply;
+mod attempts;
 mod control;
 mod doctor;
 mod events;

@@ -91,10 +91,11 @@ fn patiently<T, E>(
     attempt()
 }
 
+/// Waits a moment.
 #[expect(
     clippy::disallowed_methods,
     reason = "no core of the data plane waits here"
 )]
-fn pause(time: Duration) {
+pub(super) fn pause(time: Duration) {
     std::thread::sleep(time);
 }

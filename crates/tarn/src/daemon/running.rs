@@ -12,6 +12,7 @@ use target::{PortPlan, PortalIndex, TargetIndex, TargetPlan, UnitIndex, UnitPlan
 
 use crate::StartError;
 use crate::access::{ModelPolicy, Rules};
+use crate::locate::Location;
 use crate::secret::Secrets;
 use crate::state::{PortName, State, UnitIdentity};
 
@@ -48,6 +49,8 @@ pub(crate) struct RunningUnit {
     pub(crate) index: UnitIndex,
     pub(crate) store: Arc<dyn SharedStore>,
     pub(crate) identity: UnitIdentity,
+    /// Where its data was when it was opened.
+    pub(crate) location: Option<Location>,
 }
 
 /// An address that is listened on.

@@ -7,7 +7,9 @@ use std::path::Path;
 use config::{Naa, Serial, Unit};
 use serde::{Deserialize, Serialize};
 
+use super::UnitIdentity;
 use super::ports::Ports;
+use super::renames::Renaming;
 use crate::StartError;
 use crate::locate::{FileMark, Location};
 
@@ -19,7 +21,7 @@ const VERSION: u32 = 1;
 pub(super) struct Ledger {
     version: u32,
     #[serde(default, rename = "unit", skip_serializing_if = "Vec::is_empty")]
-    records: Vec<Record>,
+    pub(super) records: Vec<Record>,
     #[serde(default, skip_serializing_if = "Ports::is_empty")]
     pub(super) port: Ports,
 }
@@ -27,9 +29,9 @@ pub(super) struct Ledger {
 /// One identity and how its unit is found again: by the `id` of a configuration file, or else by
 /// mark and path of its file.
 #[derive(Debug, Deserialize, Serialize)]
-struct Record {
+pub(super) struct Record {
     #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<String>,
+    pub(super) id: Option<String>,
     /// Left out when the path is not UTF-8; the mark has to do then.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
@@ -37,6 +39,10 @@ struct Record {
     mark: Option<String>,
     serial: String,
     naa: String,
+    /// The change that gives the unit another id, from before the configuration file is replaced
+    /// until after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) renaming: Option<Renaming>,
 }
 
 /// An identity of the ledger, or one made for this run only.
@@ -118,6 +124,7 @@ impl Ledger {
             mark: location.and_then(Location::mark_text),
             serial: made.serial.to_string(),
             naa: made.naa.to_string(),
+            renaming: None,
         });
         // What neither id nor path nor mark leads to is never found again.
         self.records
@@ -125,16 +132,25 @@ impl Ledger {
         Ok(made)
     }
 
-    /// The record of `old` is that of `new` from now on; one that `new` had before is forgotten.
-    pub(super) fn rename(&mut self, old: &str, new: &str) {
-        self.records
-            .retain(|record| record.id.as_deref() != Some(new));
-        if let Some(record) = self.find_by_id(old) {
-            record.id = Some(new.to_owned());
+    /// Writes the identity of a unit that is being served into the ledger, if the ledger does not
+    /// have it any more. Never makes an identity.
+    pub(super) fn remember(&mut self, unit: &Unit, served: &UnitIdentity) {
+        let Some(id) = unit.id.as_ref().filter(|_| served.state.is_kept()) else {
+            return;
+        };
+        if self.find_by_id(id).is_none() {
+            self.records.push(Record {
+                id: Some(id.clone()),
+                path: None,
+                mark: None,
+                serial: served.serial.to_string(),
+                naa: served.naa.to_string(),
+                renaming: None,
+            });
         }
     }
 
-    fn find_by_id(&mut self, id: &str) -> Option<&mut Record> {
+    pub(super) fn find_by_id(&mut self, id: &str) -> Option<&mut Record> {
         let is_it = |record: &&mut Record| record.id.as_deref() == Some(id);
         self.records.iter_mut().find(is_it)
     }

@@ -50,9 +50,7 @@ impl World {
             .collect();
         let name = IscsiName::parse("iqn.2026-11.example.tarn:t").unwrap();
         let model = Model::from_stores(&stores, name, &[]).unwrap();
-        let identities = self
-            .state
-            .identities(&model, &locate_all(&model)?, |_| None)?;
+        let identities = self.state.identities(&model, &locate_all(&model)?)?;
         meanwhile();
         self.state.note_files(&model, &locate_all(&model)?)?;
         Ok(identities)
@@ -187,11 +185,7 @@ fn a_unit_with_an_id_keeps_its_identity_whatever_its_store() {
     let naa = |id: &str, store: &str| {
         let model = with_id(id, store);
         let locations = locate_all(&model).unwrap();
-        world
-            .state
-            .identities(&model, &locations, |_| None)
-            .unwrap()[0]
-            .naa
+        world.state.identities(&model, &locations).unwrap()[0].naa
     };
     let demo = naa("demo", "mem:1M");
     assert_eq!(naa("demo", "null:1M"), demo);
@@ -203,7 +197,7 @@ fn what_the_administrator_says_wins_over_what_was_made() {
     let world = World::new();
     let text = "[[lun]]\nid = \"a\"\nstore = \"mem:1M\"\nserial = \"S\"\nnaa = \"5000000000000001\"\n[[target]]\nname = \"iqn.2026-11.a:t\"\n";
     let model = Model::from_toml(text, Path::new("t.toml")).unwrap();
-    let identities = world.state.identities(&model, &[None], |_| None).unwrap();
+    let identities = world.state.identities(&model, &[None]).unwrap();
     assert_eq!(identities[0].serial.as_str(), "S");
     assert_eq!(identities[0].naa.to_string(), "5000000000000001");
 }
@@ -317,4 +311,150 @@ fn a_ledger_that_is_damaged_or_newer_is_refused_and_left_alone() {
         assert!(!error.contains('\n'), "{error}");
         assert_eq!(world.ledger(), text);
     }
+}
+
+/// A unit with an id and a file.
+fn unit_text(id: &str, path: &str) -> String {
+    format!("[[lun]]\nid = \"{id}\"\nstore = \"file:{path}?size=1M\"\n")
+}
+
+fn model_of(units: &[(&str, &str)]) -> Model {
+    let mut text: String = units.iter().map(|(id, path)| unit_text(id, path)).collect();
+    text += "[[target]]\nname = \"iqn.2026-11.a:t\"\n";
+    Model::from_toml(&text, Path::new("/t.toml")).unwrap()
+}
+
+impl World {
+    /// What a start of this configuration finds, for units whose files are not looked at.
+    fn found(&self, model: &Model) -> Vec<Naa> {
+        let locations: Vec<_> = model.units().iter().map(|_| None).collect();
+        let found = self.state.identities(model, &locations).unwrap();
+        found.iter().map(|identity| identity.naa).collect()
+    }
+
+    /// What a change from `old` to `new` writes before it replaces the file.
+    fn begin(&self, old: &Model, new: &Model, served: &[UnitIdentity], renames: &[Rename]) {
+        let from: Vec<_> = new
+            .units()
+            .iter()
+            .map(|unit| {
+                let id = unit.id.as_deref()?;
+                let renamed = renames.iter().find(|rename| rename.new == id);
+                let id = renamed.map_or(id, |rename| rename.old.as_str());
+                old.units()
+                    .iter()
+                    .position(|unit| unit.id.as_deref() == Some(id))
+            })
+            .collect();
+        let locations: Vec<_> = new.units().iter().map(|_| None).collect();
+        let change = LedgerChange {
+            old,
+            new,
+            locations: &locations,
+            served,
+            from: &from,
+            renames,
+        };
+        self.state.identities_of_change(&change).unwrap();
+    }
+}
+
+fn rename(old: &str, new: &str, path: &str) -> Rename {
+    Rename {
+        old: old.to_owned(),
+        new: new.to_owned(),
+        path: Some(path.to_owned()),
+    }
+}
+
+#[test]
+fn a_crash_at_any_step_of_a_rename_leaves_the_unit_its_identity() {
+    let (old, new) = (
+        model_of(&[("a", "/a"), ("b", "/b")]),
+        model_of(&[("z", "/a"), ("b", "/b")]),
+    );
+    // The steps: the ledger, the file, the ledger again. A crash leaves what was done before it.
+    for done in 0..4 {
+        let world = World::new();
+        // The new id has belonged to another disk.
+        let stale = world.found(&model_of(&[("z", "/old")]))[0];
+        let served = world.state.identities(&old, &[None, None]).unwrap();
+        let before: Vec<_> = served.iter().map(|identity| identity.naa).collect();
+        if done > 0 {
+            world.begin(&old, &new, &served, &[rename("a", "z", "/a")]);
+        }
+        let on_disk = if done > 1 { &new } else { &old };
+        if done > 2 {
+            world.state.settle(on_disk).unwrap();
+        }
+        drop(served);
+        for start in 0..2 {
+            assert_eq!(world.found(on_disk), before, "step {done}, start {start}");
+        }
+        assert_ne!(before[0], stale);
+        assert!(!world.ledger().contains("renaming"), "{}", world.ledger());
+    }
+}
+
+#[test]
+fn a_rename_that_was_cut_short_and_an_edit_by_hand_do_not_mix_up_disks() {
+    let old = model_of(&[("a", "/a")]);
+    for (after, position) in [
+        (model_of(&[("a", "/a"), ("z", "/new")]), 0),
+        (model_of(&[("a", "/new"), ("z", "/a")]), 1),
+    ] {
+        let world = World::new();
+        let served = world.state.identities(&old, &[None]).unwrap();
+        let naa = served[0].naa;
+        let new = model_of(&[("z", "/a")]);
+        world.begin(&old, &new, &served, &[rename("a", "z", "/a")]);
+        drop(served);
+        let found = world.found(&after);
+        assert_eq!(found[position], naa);
+        assert_ne!(found[1 - position], naa);
+    }
+}
+
+#[test]
+fn a_rename_of_another_daemon_is_left_to_it() {
+    let world = World::new();
+    let old = model_of(&[("a", "/a")]);
+    let served = world.state.identities(&old, &[None]).unwrap();
+    let new = model_of(&[("z", "/a")]);
+    world.begin(&old, &new, &served, &[rename("a", "z", "/a")]);
+    let naa = served[0].naa;
+    drop(served);
+    world.found(&model_of(&[("other", "/o")]));
+    assert_eq!(world.found(&new), [naa]);
+}
+
+#[test]
+fn units_that_exchange_names_keep_their_identities_where_a_change_is_cut_short() {
+    let (old, new) = (
+        model_of(&[("a", "/a"), ("b", "/b")]),
+        model_of(&[("b", "/a"), ("a", "/b")]),
+    );
+    for on_disk in [&old, &new] {
+        let world = World::new();
+        let served = world.state.identities(&old, &[None, None]).unwrap();
+        let before: Vec<_> = served.iter().map(|identity| identity.naa).collect();
+        let renames = [rename("a", "b", "/a"), rename("b", "a", "/b")];
+        world.begin(&old, &new, &served, &renames);
+        drop(served);
+        assert_eq!(world.found(on_disk), before);
+    }
+}
+
+#[test]
+fn a_served_unit_is_never_given_a_new_identity_and_comes_back_into_a_ledger_without_it() {
+    let world = World::new();
+    let old = model_of(&[("a", "/a")]);
+    let served = world.state.identities(&old, &[None]).unwrap();
+    let naa = served[0].naa;
+    let new = model_of(&[("z", "/a")]);
+    fs::remove_file(world.state.directory().join("identities.toml")).unwrap();
+    world.begin(&old, &new, &served, &[rename("a", "z", "/a")]);
+    assert_eq!(world.ledger().matches("[[unit]]").count(), 1);
+    drop(served);
+    assert_eq!(world.found(&new), [naa]);
 }

@@ -1,0 +1,180 @@
+//! Calls that a file system may never answer: each is made on a thread of its own, which is left
+//! behind when its time is over.
+//!
+//! Knows nothing of what is called. A path has one such thread at most, and there are
+//! [`LEFT_BEHIND_MAX`] in all: what hangs is not asked again until it has answered.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::Unanswered;
+
+/// How long one call may take: a file system that answers at all does so earlier.
+const CALL_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How long all calls of a change may take: less than its asker waits for the answer.
+const CHANGE_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Threads that are under way at once, those that were left behind among them.
+const LEFT_BEHIND_MAX: usize = 64;
+
+const _: () = assert!(CALL_TIME_MAX.as_secs() < CHANGE_TIME_MAX.as_secs());
+
+/// The paths that are being asked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Attempts(Arc<Mutex<BTreeSet<PathBuf>>>);
+
+/// The calls of one change.
+#[derive(Debug)]
+pub(crate) struct Patience<'a> {
+    attempts: &'a Attempts,
+    until: Instant,
+    call_max: Duration,
+}
+
+impl Attempts {
+    /// For a change that begins now.
+    pub(crate) fn begin(&self) -> Patience<'_> {
+        Patience {
+            attempts: self,
+            until: Instant::now() + CHANGE_TIME_MAX,
+            call_max: CALL_TIME_MAX,
+        }
+    }
+
+    /// A thread that panicked while it held this lock did not leave half a value behind.
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(&self, path: &Path) -> Result<Place, Unanswered> {
+        let path = path.to_owned();
+        let mut paths = self.lock();
+        if paths.contains(&path) {
+            return Err(Unanswered::StillHangs { path });
+        }
+        if paths.len() >= LEFT_BEHIND_MAX {
+            return Err(Unanswered::TooMany {
+                path,
+                many: LEFT_BEHIND_MAX,
+            });
+        }
+        paths.insert(path.clone());
+        Ok(Place {
+            attempts: self.clone(),
+            path,
+        })
+    }
+}
+
+impl Patience<'_> {
+    /// The outcome of a call that touches `path`. One that comes too late is dropped where it was
+    /// made.
+    pub(crate) fn ask<T: Send + 'static>(
+        &self,
+        path: &Path,
+        call: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Unanswered> {
+        let place = self.attempts.enter(path)?;
+        let (answer, answered) = sync_channel(1);
+        let run = move || {
+            let outcome = call();
+            drop(place);
+            // Nobody waits any more where it took too long.
+            let _late = answer.send(outcome);
+        };
+        let thread = thread::Builder::new().name("store".to_owned()).spawn(run);
+        if thread.is_err() {
+            return Err(Unanswered::NoThread {
+                path: path.to_owned(),
+            });
+        }
+        let left = self.until.saturating_duration_since(Instant::now());
+        let limit = left.min(self.call_max);
+        answered.recv_timeout(limit).map_err(|error| match error {
+            std::sync::mpsc::RecvTimeoutError::Timeout => Unanswered::Late {
+                path: path.to_owned(),
+                seconds: limit.as_secs(),
+            },
+            std::sync::mpsc::RecvTimeoutError::Disconnected => Unanswered::NoThread {
+                path: path.to_owned(),
+            },
+        })
+    }
+}
+
+/// A path that is being asked, until this is dropped.
+struct Place {
+    attempts: Attempts,
+    path: PathBuf,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.attempts.lock().remove(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    fn patience(attempts: &Attempts) -> Patience<'_> {
+        Patience {
+            call_max: Duration::ZERO,
+            ..attempts.begin()
+        }
+    }
+
+    #[test]
+    fn an_answer_comes_back_and_the_path_may_be_asked_again() {
+        let attempts = Attempts::default();
+        let patience = attempts.begin();
+        for _ in 0..2 {
+            assert_eq!(patience.ask(Path::new("/a"), || 7).unwrap(), 7);
+        }
+        assert!(attempts.lock().is_empty());
+    }
+
+    #[test]
+    fn a_path_that_hangs_has_one_thread_and_holds_up_no_other() {
+        let attempts = Attempts::default();
+        let (release, released) = channel::<()>();
+        let hang = move || released.recv().is_ok();
+        let late = patience(&attempts).ask(Path::new("/a"), hang).unwrap_err();
+        assert!(matches!(late, Unanswered::Late { .. }), "{late}");
+        let again = attempts.begin().ask(Path::new("/a"), || ()).unwrap_err();
+        assert!(matches!(again, Unanswered::StillHangs { .. }), "{again}");
+        attempts.begin().ask(Path::new("/b"), || ()).unwrap();
+        release.send(()).unwrap();
+        while !attempts.lock().is_empty() {
+            thread::yield_now();
+        }
+        attempts.begin().ask(Path::new("/a"), || ()).unwrap();
+    }
+
+    #[test]
+    fn threads_that_are_left_behind_are_bounded() {
+        let attempts = Attempts::default();
+        let (release, released) = channel::<()>();
+        let released = Arc::new(Mutex::new(released));
+        for number in 0..LEFT_BEHIND_MAX {
+            let released = Arc::clone(&released);
+            let hang = move || {
+                let held = released.lock().unwrap_or_else(PoisonError::into_inner);
+                held.recv().is_err()
+            };
+            let path = PathBuf::from(format!("/{number}"));
+            assert!(patience(&attempts).ask(&path, hang).is_err());
+        }
+        let many = attempts.begin().ask(Path::new("/b"), || ()).unwrap_err();
+        assert!(matches!(many, Unanswered::TooMany { .. }), "{many}");
+        drop(release);
+    }
+}
