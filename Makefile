@@ -7,6 +7,7 @@
 #   make web                     build the web console anew: web/dist, which is committed
 #   make bench                   measure Tarn beside tgt and istgt: bench/out/report.html, table.md; as root
 #   make bench ROUNDS=15         with more repeats
+#   make advisories              known faults of the dependencies, from the network; says 'skipped' where there is none
 #   make deb                     the Debian package: target/debian/tarn_*.deb
 #   make static                  one binary that needs no library: target/x86_64-unknown-linux-musl/release/tarn
 
@@ -17,7 +18,7 @@ STAGE ?=
 DEMO_SIZE := 1G
 IQN := iqn.2026-11.example.tarn:demo
 
-.PHONY: serve test build web bench deb static
+.PHONY: serve test build web bench advisories deb static
 
 serve: build $(DISK)
 	@[ "$$(id -u)" -ne 0 ] || echo "serve: running as root; an ordinary user is enough"
@@ -42,6 +43,10 @@ web:
 bench: build
 	@tools/need cc=build-essential tgtd=tgt istgt=istgt python3=python3 /usr/include/liburing.h=liburing-dev
 	@bench/run $(ROUNDS)
+
+advisories:
+	@tools/need git=git python3=python3
+	@tests/deny/advisories
 
 # The Debian package, in target/debian.
 deb: build

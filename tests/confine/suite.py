@@ -205,6 +205,64 @@ def root_becomes_the_user():
     check(out.returncode == 2 and "only root can become user root" in out.stderr, f"{out.returncode} {out.stderr}")
 
 
+# CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_NET_BIND_SERVICE (linux/capability.h).
+SERVING = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 10
+
+
+@test
+def root_without_a_user_keeps_the_capabilities_of_serving_alone():
+    """Started as root without [confine] user, every thread has four capabilities, and what they are for works: a store of
+    another user is added by a change, and the configuration file keeps its owner."""
+    if os.geteuid() != 0:
+        harness.skip("not root")
+    user = pwd.getpwnam("nobody")
+    base = lun("a", "mem:8M")
+    with Confined(base + target("a")) as tarn:
+        tarn.ready()
+        for field in ("CapPrm", "CapEff"):
+            equal(tarn.status(field), {f"{SERVING:016x}"}, field)
+        for field in ("CapBnd", "CapInh", "CapAmb"):
+            equal(tarn.status(field), {"0" * 16}, field)
+        equal(tarn.status("NoNewPrivs"), {"1"}, "NoNewPrivs of every thread")
+        theirs = tarn.dir / "disks/theirs.img"
+        theirs.write_bytes(bytes(8 << 20))
+        theirs.chmod(0o600)
+        for path in (theirs, theirs.parent, tarn.dir / "tarn.toml", tarn.dir):
+            os.chown(path, user.pw_uid, user.pw_gid)
+        line = tarn.reload(base + lun("b", f"file:{theirs}") + target("a", "b"))
+        check("configuration applied" in line, line)
+        write_and_read(tarn.port, 2)
+        tarn.api().put("luns/c", {"id": "c", "store": "mem:8M"})
+        status = (tarn.dir / "tarn.toml").stat()
+        equal((status.st_uid, status.st_gid), (user.pw_uid, user.pw_gid), "owner of the configuration file")
+        no_call_refused(tarn)
+
+
+@test
+def the_rights_of_the_start_end_with_it():
+    """Once it is ready, every thread has the filter that takes rings, unix sockets and filters away; a reload is still told to
+    the service manager."""
+    base = lun("a", "mem:8M") + target("a")
+    tarn = Confined(base)
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    manager.bind(str(tarn.dir / "notify"))
+    manager.settimeout(20)
+    environment = tarn.environment
+    tarn.environment = lambda: {**environment(), "NOTIFY_SOCKET": str(tarn.dir / "notify")}
+    with manager, tarn:
+        while "READY=1" not in manager.recv(4096).decode():
+            pass
+        equal(tarn.status("Seccomp_filters"), {"3"}, "filters of every thread")
+        check("configuration applied" in (line := tarn.reload(base + lun("b", "mem:8M"))), line)
+        told = manager.recv(4096).decode()
+        check(told.startswith("RELOADING=1\nMONOTONIC_USEC="), told)
+        told = manager.recv(4096).decode()
+        check("READY=1" in told and "luns 2" in told, told)
+        equal(tarn.status("Seccomp_filters"), {"3"}, "filters of every thread after a change")
+        write_and_read(tarn.port, 1)
+        no_call_refused(tarn)
+
+
 @test
 def mistakes_are_told_before_anything_starts():
     """A user, group or root that is not there ends the start with exit code 2, place and remedy."""

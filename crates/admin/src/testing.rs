@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use api::control::Control;
 use api::event::{Event, Finding, Severity};
-use api::plan::{Applied, Change, Document, Plan, Revision};
+use api::plan::{Applied, Change, Document, Inspection, Plan, Revision};
 use api::problem::{Problem, ProblemKind};
 use api::request::{EventQuestion, Rollback, Tracing};
 use api::stats::Stats;
@@ -136,7 +136,7 @@ impl Control for Double {
         panic!("{UNASKED}")
     }
 
-    fn plan(&self, _text: &str) -> Result<Plan, Problem> {
+    fn plan(&self, _text: &str, _inspection: Inspection) -> Result<Plan, Problem> {
         panic!("{UNASKED}")
     }
 

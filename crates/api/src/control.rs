@@ -1,7 +1,7 @@
 //! What the administration asks of the daemon it belongs to.
 
 use crate::event::{Event, Finding};
-use crate::plan::{Applied, Change, Document, Plan, Revision};
+use crate::plan::{Applied, Change, Document, Inspection, Plan, Revision};
 use crate::problem::Problem;
 use crate::request::{EventQuestion, Rollback, Tracing};
 use crate::stats::Stats;
@@ -19,12 +19,13 @@ pub trait Control: Send + Sync + 'static {
     /// The same with every default written out, and without comments.
     fn effective(&self) -> Document;
 
-    /// What applying this document would do. Changes nothing.
+    /// What applying this document would do, as far as `inspection` lets the plan look. Changes
+    /// nothing.
     ///
     /// # Errors
     ///
     /// The document breaks a rule.
-    fn plan(&self, text: &str) -> Result<Plan, Problem>;
+    fn plan(&self, text: &str, inspection: Inspection) -> Result<Plan, Problem>;
 
     /// Applies a document, as a whole or not at all. `only_at` is the revision it must start from;
     /// `None` takes any. A document that changes nothing is no new revision. On success, it is in

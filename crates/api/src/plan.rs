@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::access::Role;
+
 /// The configuration that runs.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Document {
@@ -23,6 +25,26 @@ pub struct Plan {
     pub is_applicable: bool,
     /// What is legal and most likely not meant.
     pub warnings: Vec<String>,
+}
+
+/// What a plan may look at besides the document and what runs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Inspection {
+    /// Secret files and the places of stores: for those who may read any file of the daemon anyway.
+    Files,
+    /// Nothing. No path of the document is looked at and no secret is compared, so the plan tells
+    /// nothing that the document and the running configuration do not.
+    DocumentOnly,
+}
+
+impl Inspection {
+    /// The one table from a role to what its plans look at.
+    pub const fn of(role: Role) -> Self {
+        match role {
+            Role::Admin => Self::Files,
+            Role::Operator | Role::Viewer | Role::Metrics => Self::DocumentOnly,
+        }
+    }
 }
 
 /// One step of a plan.
@@ -143,4 +165,21 @@ pub struct Revision {
     pub comment: Option<String>,
     /// Its steps, one line each.
     pub summary: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_admin_has_files_looked_at() {
+        for (role, inspection) in [
+            (Role::Metrics, Inspection::DocumentOnly),
+            (Role::Viewer, Inspection::DocumentOnly),
+            (Role::Operator, Inspection::DocumentOnly),
+            (Role::Admin, Inspection::Files),
+        ] {
+            assert_eq!(Inspection::of(role), inspection, "{role:?}");
+        }
+    }
 }

@@ -2,6 +2,9 @@
 //! the standard error output names it; the process goes on, because those it serves need it to. Only a call
 //! that is refused while all signals are blocked, as C libraries do when they start a program, ends it.
 //!
+//! It comes in two steps. [`restrict`] leaves the calls of a table; [`seal`] takes those away that only the
+//! start makes: new rings, new unix sockets, further filters.
+//!
 //! What a ring does is not a system call and passes by: its operations are bounded by what is open and by
 //! the rules for files.
 
@@ -38,9 +41,25 @@ pub fn restrict() -> Result<Enforced, CallsError> {
         return Ok(Enforced::Not);
     };
     trap::install().map_err(CallsError::Signal)?;
-    // The last one that is applied forbids to apply more.
-    for filter in [without_clone3(arch)?, of_table(arch)?] {
-        match seccompiler::apply_filter_all_threads(&filter) {
+    apply(&[without_clone3(arch)?, of_table(arch)?])
+}
+
+/// Takes away, from all threads, what only the start needs: setting up rings, making unix sockets, applying
+/// filters. To be called once everything runs, after [`restrict`] was enforced.
+///
+/// # Errors
+///
+/// The kernel refuses for another reason than not having the feature.
+pub fn seal() -> Result<Enforced, CallsError> {
+    let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else {
+        return Ok(Enforced::Not);
+    };
+    apply(&[without_what_starts(arch)?])
+}
+
+fn apply(filters: &[BpfProgram]) -> Result<Enforced, CallsError> {
+    for filter in filters {
+        match seccompiler::apply_filter_all_threads(filter) {
             Ok(()) => {}
             Err(error) if is_missing(&error) => return Ok(Enforced::Not),
             Err(error) => return Err(error.into()),
@@ -69,6 +88,12 @@ fn without_clone3(arch: TargetArch) -> Result<BpfProgram, BackendError> {
     let missing = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
     let calls = calls.into_iter().collect();
     SeccompFilter::new(calls, SeccompAction::Allow, missing, arch)?.try_into()
+}
+
+fn without_what_starts(arch: TargetArch) -> Result<BpfProgram, BackendError> {
+    let calls = table::of_the_start()?;
+    let (others, these) = (SeccompAction::Allow, SeccompAction::Trap);
+    SeccompFilter::new(calls, others, these, arch)?.try_into()
 }
 
 fn of_table(arch: TargetArch) -> Result<BpfProgram, BackendError> {

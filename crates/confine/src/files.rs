@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath,
     PathFd, PathFdError, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError,
-    RulesetStatus,
+    RulesetStatus, Scope,
 };
 
 use crate::Enforced;
 
-/// The newest rights that are asked for (Linux 6.10); older kernels take what they know.
-const ABI_WANTED: ABI = ABI::V5;
+/// The newest rights that are asked for (Linux 6.12); older kernels take what they know.
+const ABI_WANTED: ABI = ABI::V6;
 
 /// What a rule allows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -67,7 +67,8 @@ pub enum FilesError {
 }
 
 /// Restricts the calling thread, and those it starts, to these paths. Programs cannot be started from
-/// any of them, and no TCP connection can be made.
+/// any of them, and no TCP connection can be made; from Linux 6.12 on, neither can one to an abstract
+/// unix socket of another process, nor can a signal be sent to one.
 ///
 /// # Errors
 ///
@@ -77,6 +78,7 @@ pub fn restrict(rules: &[Rule]) -> Result<Enforced, FilesError> {
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(ABI_WANTED))?
         .handle_access(AccessNet::ConnectTcp)?
+        .scope(Scope::from_all(ABI_WANTED))?
         .create()?;
     for rule in rules.iter().filter(|rule| rule.path.exists()) {
         let path = PathFd::new(&rule.path)?;

@@ -17,6 +17,19 @@ const OPENING: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
 /// What may be wanted later: ports below 1024.
 const LOW_PORTS: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
 
+/// What serving as root may need while no other user is named. Files and directories of others are
+/// opened, made and replaced (`DAC_OVERRIDE`) at every change of the configuration; a configuration
+/// file that is replaced keeps its owner (`CHOWN`) and mode (`FOWNER`); portals are bound later, too.
+const SERVING: CapabilitySet = CapabilitySet::DAC_OVERRIDE
+    .union(CapabilitySet::CHOWN)
+    .union(CapabilitySet::FOWNER)
+    .union(LOW_PORTS);
+
+/// What makes rings where `kernel.io_uring_disabled` is 1.
+///
+/// Spec: Documentation/admin-guide/sysctl/kernel.rst, io_uring_disabled.
+const RINGS: CapabilitySet = CapabilitySet::SYS_ADMIN;
+
 /// Capabilities that any kernel may have.
 const CAPABILITIES_MAX: u32 = 64;
 
@@ -93,6 +106,27 @@ pub fn give_up(keeps_low_ports: bool) -> io::Result<()> {
         CapabilitySet::empty()
     };
     set_capabilities(kept, kept)
+}
+
+/// Gives up every capability but those that serving needs, where no other user was named. Keeps
+/// nothing that this process does not have. `keeps_rings` is for a host where only
+/// `CAP_SYS_ADMIN` makes rings.
+///
+/// # Errors
+///
+/// The kernel refuses, which it does not.
+pub fn keep_serving(keeps_rings: bool) -> io::Result<()> {
+    let had = thread::capabilities(None)?;
+    let wanted = if keeps_rings {
+        SERVING | RINGS
+    } else {
+        SERVING
+    };
+    // A process that may not empty the set goes on without: with no_new_privs it means nothing.
+    if had.effective.contains(CapabilitySet::SETPCAP) {
+        empty_bounding_set()?;
+    }
+    set_capabilities(had.effective & wanted, had.permitted & wanted)
 }
 
 /// Nothing that is started later gets more rights than this process.

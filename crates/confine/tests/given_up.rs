@@ -7,9 +7,12 @@
 
 use std::io::ErrorKind::PermissionDenied;
 use std::net::{TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::mpsc;
 use std::{env, fs, thread};
 
 use confine::files::{Right, Rule};
@@ -87,6 +90,64 @@ fn gives_calls_up() {
 }
 
 #[test]
+fn what_only_the_start_needs_ends_with_it() {
+    let (output, directory) = in_a_process("seals_itself");
+    fs::remove_dir_all(directory).unwrap();
+    let said = said(&output);
+    assert!(output.status.success(), "{said}");
+    if said.contains("no seccomp here") {
+        return;
+    }
+    for name in ["io_uring_setup", "socket", "seccomp"] {
+        let is_told = said
+            .lines()
+            .any(|line| line.ends_with(&format!("({name}) refused")));
+        assert!(is_told, "{name} is not told of:\n{said}");
+    }
+}
+
+#[test]
+#[ignore = "confines its process; the test above starts it"]
+fn seals_itself() {
+    if calls::restrict().unwrap() == Enforced::Not {
+        println!("no seccomp here");
+        return;
+    }
+    // Another thread that was there before is sealed, too.
+    let (go, gone) = mpsc::channel::<()>();
+    let other = thread::spawn(move || {
+        gone.recv().unwrap();
+        UnixDatagram::unbound().map_err(|error| error.kind())
+    });
+    let pair = UnixDatagram::pair().unwrap();
+    assert!(UnixDatagram::unbound().is_ok());
+    assert_ne!(set_up_a_ring(), Some(libc::EPERM));
+    assert_eq!(calls::seal().unwrap(), Enforced::Fully);
+    go.send(()).unwrap();
+    assert_eq!(other.join().unwrap().unwrap_err(), PermissionDenied);
+    assert_eq!(
+        UnixDatagram::unbound().unwrap_err().kind(),
+        PermissionDenied
+    );
+    assert_eq!(set_up_a_ring(), Some(libc::EPERM));
+    assert!(calls::seal().is_err());
+
+    // What is open stays usable, and portals may still be made.
+    pair.0.send(b"x").unwrap();
+    TcpListener::bind("127.0.0.1:0").unwrap();
+    thread::spawn(|| ()).join().unwrap();
+}
+
+/// Tries it with parameters that no kernel takes. Gives why not.
+fn set_up_a_ring() -> Option<i32> {
+    let nothing = std::ptr::null_mut::<libc::c_void>();
+    // SAFETY: the kernel looks for the parameters at address 0, finds none and makes nothing.
+    let made = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, nothing) };
+    assert_eq!(made, -1, "a ring without parameters");
+    std::io::Error::last_os_error().raw_os_error()
+}
+
+#[test]
 fn only_the_files_of_the_rules_are_left() {
     let (output, directory) = in_a_process("gives_files_up");
     fs::remove_dir_all(directory).unwrap();
@@ -106,6 +167,9 @@ fn gives_files_up() {
     ];
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
+    let name = format!("confine-test-{}", std::process::id());
+    let outside = SocketAddr::from_abstract_name(name).unwrap();
+    let _listening = UnixListener::bind_addr(&outside).unwrap();
     privileges::no_new_privileges().unwrap();
     if files::restrict(&rules).unwrap() == Enforced::Not {
         println!("no Landlock here");
@@ -121,6 +185,10 @@ fn gives_files_up() {
     fs::remove_file(directory.join("in/newer")).unwrap();
     assert!(fs::read("/proc/self/status").is_ok());
     assert!(Command::new("/bin/true").exec().kind() == PermissionDenied);
+    // Sockets without a path are governed since Landlock's sixth version.
+    if let Err(error) = UnixStream::connect_addr(&outside) {
+        assert_eq!(error.kind(), PermissionDenied);
+    }
     // Connections are governed since Landlock's fourth version.
     if let Err(error) = TcpStream::connect(address) {
         assert_eq!(error.kind(), PermissionDenied);

@@ -22,8 +22,9 @@ pub(crate) struct ModelPolicy {
     targets: Vec<TargetIndex>,
     /// By target and position of the portal in it.
     bound: Vec<Vec<SocketAddr>>,
-    /// By the position of the user's index: every user has a secret, or nothing starts.
-    accounts: Vec<ChapAccount>,
+    /// By the position of the user. Every user has one, but in the rules of a plan that reads no
+    /// secrets.
+    accounts: Vec<Option<ChapAccount>>,
 }
 
 /// What a policy is made from.
@@ -57,8 +58,8 @@ impl ModelPolicy {
             bound,
         } = rules;
         let accounts = (0..model.users().len())
-            .filter_map(|position| model.user_by_name(&model.users()[position].name))
-            .filter_map(|user| account(&model, secrets, user))
+            .map(|position| model.user_by_name(&model.users()[position].name))
+            .map(|user| account(&model, secrets, user?))
             .collect();
         Self {
             model,
@@ -116,7 +117,7 @@ impl ModelPolicy {
         users: &[UserIndex],
         algorithms: &[config::ChapAlgorithm],
     ) -> TargetAuth {
-        let account = |user: &UserIndex| self.accounts.get(user.position()).cloned();
+        let account = |user: &UserIndex| self.accounts.get(user.position()).cloned().flatten();
         TargetAuth::Chap {
             is_required,
             algorithms: algorithms

@@ -45,6 +45,18 @@ pub(crate) fn become_user(model: &Model, uid: u32) -> Result<u32, StartError> {
     Ok(account.uid)
 }
 
+/// Whether this host leaves rings to those with `CAP_SYS_ADMIN`, of which no other user was named.
+fn needs_right_to_rings() -> bool {
+    let switch = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
+    let is_needed = privileges::is_root() && switch.is_ok_and(|text| text.trim() == "1");
+    if is_needed {
+        tracing::warn!(
+            "kernel.io_uring_disabled is 1: CAP_SYS_ADMIN is kept to make rings; name a user of kernel.io_uring_group in confine.user instead"
+        );
+    }
+    is_needed
+}
+
 /// What stays within reach: everything, or stores below the roots and secrets where some are already.
 #[derive(Debug, Default)]
 pub(crate) struct Reach(Option<Within>);
@@ -188,6 +200,8 @@ impl Rest<'_> {
         if self.is_other_user {
             privileges::give_up(self.has_low_ports()).map_err(StartError::Confine)?;
             self.check_file()?;
+        } else {
+            privileges::keep_serving(needs_right_to_rings()).map_err(StartError::Confine)?;
         }
         if let Some(rules) = self.rules() {
             let enforced = files::restrict(&rules).map_err(StartError::ConfineFiles)?;
@@ -198,6 +212,26 @@ impl Rest<'_> {
             self.tell("system calls (seccomp)", enforced)?;
         }
         Ok(())
+    }
+
+    /// Gives up what only the start needed. To be called when all threads run that the start makes.
+    ///
+    /// # Errors
+    ///
+    /// The kernel cannot, and the configuration wants it.
+    pub(crate) fn seal(model: &Model) -> Result<(), StartError> {
+        if !model.confine().seccomp {
+            return Ok(());
+        }
+        let enforced = calls::seal().map_err(StartError::ConfineCalls)?;
+        match enforced {
+            // It has been told already.
+            Enforced::Not if !model.confine().is_required => Ok(()),
+            Enforced::Not => Err(StartError::Unconfined {
+                what: "system calls of the start (seccomp)",
+            }),
+            Enforced::Fully | Enforced::Partly => Ok(()),
+        }
     }
 
     fn has_low_ports(&self) -> bool {

@@ -5,7 +5,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use config::{Model, Place, SecretFile, UserIndex};
+use config::{Model, Place, SecretFile, User, UserIndex};
 use zeroize::Zeroizing;
 
 use crate::StartError;
@@ -39,7 +39,7 @@ impl Secret {
 }
 
 /// The secrets of one user.
-#[derive(Eq, PartialEq)]
+#[derive(Clone, Eq, PartialEq)]
 #[expect(
     missing_debug_implementations,
     reason = "secrets are not to reach a log"
@@ -57,7 +57,8 @@ pub struct UserSecrets {
     reason = "secrets are not to reach a log"
 )]
 pub struct Secrets {
-    users: Vec<UserSecrets>,
+    /// By the position of the user; `None` for one whose files were not read.
+    users: Vec<Option<UserSecrets>>,
 }
 
 impl Secrets {
@@ -71,10 +72,10 @@ impl Secrets {
         let mut users = Vec::new();
         for user in model.users() {
             let mutual = user.mutual.as_ref();
-            users.push(UserSecrets {
+            users.push(Some(UserSecrets {
                 forward: read(&user.secret, uid)?,
                 mutual: mutual.map(|mutual| read(&mutual.secret, uid)).transpose()?,
-            });
+            }));
         }
         let secrets = Self { users };
         secrets.check_directions(model)?;
@@ -83,7 +84,20 @@ impl Secrets {
 
     /// The secrets of a user of the model this was read for.
     pub fn of(&self, user: UserIndex) -> Option<&UserSecrets> {
-        self.users.get(user.position())
+        self.users.get(user.position())?.as_ref()
+    }
+
+    /// These secrets for another model, without a look at any file: of the users who are in both
+    /// and whose files have the same paths in both. The others have none.
+    pub(crate) fn carried_over(&self, from: &Model, to: &Model) -> Self {
+        let carried = |user: &User| {
+            let index = from.user_by_name(&user.name)?;
+            let before = from.users().get(index.position())?;
+            (paths(before) == paths(user)).then(|| self.of(index).cloned())?
+        };
+        Self {
+            users: to.users().iter().map(carried).collect(),
+        }
     }
 
     /// An initiator that knows the target's secret could pass for the target.
@@ -91,10 +105,15 @@ impl Secrets {
     /// Spec: RFC 7143 section 9.2.1, secrets of the two directions must differ.
     fn check_directions(&self, model: &Model) -> Result<(), StartError> {
         for (secrets, user) in self.users.iter().zip(model.users()) {
-            let (Some(secret), Some(mutual)) = (&secrets.mutual, &user.mutual) else {
+            let secret = secrets.as_ref().and_then(|both| both.mutual.as_ref());
+            let (Some(secret), Some(mutual)) = (secret, &user.mutual) else {
                 continue;
             };
-            let other = self.users.iter().position(|other| other.forward == *secret);
+            let is_same = |other: &UserSecrets| other.forward == *secret;
+            let other = self
+                .users
+                .iter()
+                .position(|other| other.as_ref().is_some_and(is_same));
             if let Some(other) = other.and_then(|position| model.users().get(position)) {
                 return Err(StartError::SecretReflected {
                     place: mutual.secret.place.clone(),
@@ -104,6 +123,13 @@ impl Secrets {
         }
         Ok(())
     }
+}
+
+/// The files of a user's secrets: of the initiator's, and of the target's if it has one.
+fn paths(user: &User) -> (&Path, Option<&Path>) {
+    let mutual = user.mutual.as_ref();
+    let mutual = mutual.map(|mutual| mutual.secret.path.as_path());
+    (&user.secret.path, mutual)
 }
 
 /// Reads the secret file that a flag of the command line names. `uid` is the user this process
@@ -175,7 +201,7 @@ fn read(file: &SecretFile, uid: u32) -> Result<Secret, StartError> {
 }
 
 /// Opens a file; `None` if it is none but a device or a pipe, some of which do things when they
-/// are opened. Who may ask for a plan may name any path.
+/// are opened. An admin who asks for a plan may name any path.
 fn open_regular(path: &Path) -> io::Result<Option<File>> {
     if !fs::metadata(path)?.is_file() {
         return Ok(None);
@@ -369,6 +395,40 @@ mod tests {
 
         put(scratch.path(), "file", b"twelve bytes", 0o600);
         assert!(link("to-file", "file").is_ok());
+    }
+
+    #[test]
+    fn secrets_are_carried_over_by_user_and_path_alone() {
+        let scratch = Scratch::new();
+        put(scratch.path(), "a", b"secret of alice", 0o600);
+        put(scratch.path(), "b", b"secret of bob  ", 0o600);
+        put(scratch.path(), "t", b"secret of tarn", 0o600);
+        let before = model(scratch.path(), &[("a", Some("t")), ("b", None)]);
+        let secrets = Secrets::read(&before, uid()).unwrap();
+        // What is on disk does not matter any more.
+        for name in ["a", "b", "t"] {
+            fs::remove_file(scratch.path().join(name)).unwrap();
+        }
+        for (after, known) in [
+            (&[("b", None), ("a", Some("t"))][..], &[true, true][..]),
+            (&[("a", Some("b")), ("b", Some("t"))], &[false, false]),
+            (&[("a", None), ("c", None)], &[false, false]),
+        ] {
+            let after = model(scratch.path(), after);
+            let carried = secrets.carried_over(&before, &after);
+            let has = |user: &User| {
+                carried
+                    .of(after.user_by_name(&user.name).unwrap())
+                    .is_some()
+            };
+            let found: Vec<bool> = after.users().iter().map(has).collect();
+            assert_eq!(found, known);
+        }
+        // Another user who names a known path does not get the secret that is there.
+        let text = "[[user]]\nname = \"mallory\"\nsecret_file = \"a\"\n";
+        let after = Model::from_toml(text, &scratch.path().join("t.toml")).unwrap();
+        let carried = secrets.carried_over(&before, &after);
+        assert!(carried.of(after.user_by_name("mallory").unwrap()).is_none());
     }
 
     #[test]

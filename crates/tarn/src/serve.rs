@@ -54,6 +54,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
         socket: doors.as_ref().and_then(Doors::socket),
     };
     let doctor = daemon::Doctor::open();
+    service::connect();
     rest.give_up()?;
     // Not before: a thread has what it had when it began.
     let _last_lines = log.begin()?;
@@ -101,9 +102,10 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     })?);
     let control = Arc::clone(&daemon) as Arc<dyn Control>;
     let administration = doors.map(|doors| doors.serve(control)).transpose()?;
+    let reloads = Reloads::start(&daemon)?;
+    Rest::seal(&prepared.model)?;
     say(io::stdout().lock(), &text);
     service::ready(&daemon.in_words());
-    let reloads = Reloads::start(&daemon)?;
     let signal = signals.wait(|| reloads.ask());
     reloads.stop();
     service::stopping();

@@ -1,31 +1,102 @@
 //! What the service manager is told, if there is one: `systemctl status` tells the truth, and a
 //! reload ends when the change has taken effect.
 //!
+//! The socket is made before the process confines itself, as none can be made afterwards.
+//!
 //! Spec: sd_notify(3).
 
-use sd_notify::NotifyState;
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::OnceLock;
 
-/// Tells it. A manager that cannot be told is no reason to stop serving.
-fn tell(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(false, states) {
+use rustix::time::{ClockId, clock_gettime};
+
+/// Names the socket of the service manager.
+const VARIABLE: &str = "NOTIFY_SOCKET";
+
+/// Connected for the life of the process; `None` where there is no manager.
+static MANAGER: OnceLock<Option<UnixDatagram>> = OnceLock::new();
+
+/// Connects to the service manager, if there is one. A manager that cannot be reached is no reason
+/// not to serve.
+pub(crate) fn connect() {
+    MANAGER.get_or_init(|| {
+        let name = std::env::var_os(VARIABLE)?;
+        connect_to(&name)
+            .inspect_err(|error| tracing::warn!(%error, "the service manager cannot be reached"))
+            .ok()
+    });
+}
+
+/// A name that begins with `@` is abstract.
+fn connect_to(name: &OsStr) -> io::Result<UnixDatagram> {
+    let address = match name.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(name)?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.connect_addr(&address)?;
+    Ok(socket)
+}
+
+/// Sends assignments, one a line. A manager that cannot be told is no reason to stop serving.
+fn send(assignments: &str) {
+    let Some(Some(manager)) = MANAGER.get() else {
+        return;
+    };
+    if let Err(error) = manager.send(assignments.as_bytes()) {
         tracing::warn!(%error, "the service manager cannot be told");
     }
 }
 
 /// Tarn serves, as `status` says in one line.
 pub(crate) fn ready(status: &str) {
-    tell(&[NotifyState::Status(status), NotifyState::Ready]);
+    send(&format!("STATUS={status}\nREADY=1\n"));
 }
 
 /// A change is being made; [`ready`] follows.
 pub(crate) fn reloading() {
-    match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::warn!(%error, "the clock cannot be read"),
-    }
+    let now = clock_gettime(ClockId::Monotonic);
+    let (seconds, micros) = (now.tv_sec, now.tv_nsec / 1_000);
+    send(&format!(
+        "RELOADING=1\nMONOTONIC_USEC={seconds}{micros:06}\n"
+    ));
 }
 
 /// Tarn ends.
 pub(crate) fn stopping() {
-    tell(&[NotifyState::Stopping]);
+    send("STOPPING=1\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn a_manager_is_reached_by_path_and_by_abstract_name() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("notify");
+        let abstract_name = format!("tarn-test-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&abstract_name).unwrap();
+        for (manager, name) in [
+            (
+                UnixDatagram::bind(&path).unwrap(),
+                path.clone().into_os_string(),
+            ),
+            (
+                UnixDatagram::bind_addr(&address).unwrap(),
+                format!("@{abstract_name}").into(),
+            ),
+        ] {
+            connect_to(&name).unwrap().send(b"READY=1\n").unwrap();
+            let mut text = [0; 16];
+            let length = manager.recv(&mut text).unwrap();
+            assert_eq!(&text[..length], b"READY=1\n");
+        }
+        assert!(connect_to(OsStr::new("/nowhere/notify")).is_err());
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::plan::Change;
+use api::plan::{Change, Inspection};
 use api::request::Rollback;
 use axum::Extension;
 use axum::extract::State;
@@ -50,10 +50,15 @@ pub(crate) async fn apply(
 }
 
 /// `POST /plan`
-pub(crate) async fn plan(State(app): State<Arc<App>>, Told(change): Told<Change>) -> Answer {
+pub(crate) async fn plan(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    Told(change): Told<Change>,
+) -> Answer {
+    let inspection = Inspection::of(caller.role);
     let plan = app
         .calls
-        .read(move |control| control.plan(&change.text))
+        .read(move |control| control.plan(&change.text, inspection))
         .await??;
     Ok(json_at(&plan, plan.revision))
 }

@@ -222,7 +222,6 @@ const REFUSED: &[Call] = calls![
     SYS_setresgid,
     SYS_setgroups,
     SYS_capset,
-    SYS_seccomp,
     SYS_userfaultfd,
     SYS_personality,
     SYS_mknodat,
@@ -277,10 +276,32 @@ const WITH_CONDITIONS: &[(Call, u8, Argument)] = &[
             bits(libc::PR_SET_NAME),
             bits(libc::PR_SET_VMA),
             bits(PR_GET_AUXV),
+            // Every filter is applied with it, also the one that ends the start.
+            bits(libc::PR_SET_NO_NEW_PRIVS),
         ]),
+    ),
+    (
+        (libc::SYS_seccomp, "SYS_seccomp"),
+        0,
+        Argument::OneOf(&[SET_MODE_FILTER]),
     ),
     ((libc::SYS_ioctl, "SYS_ioctl"), 1, Argument::OneOf(CONTROLS)),
 ];
+
+/// What the start does and nothing after it; `None`: whatever the arguments are.
+const OF_THE_START: &[(Call, Option<(u8, Argument)>)] = &[
+    // A ring does what it is asked for without a system call.
+    ((libc::SYS_io_uring_setup, "SYS_io_uring_setup"), None),
+    ((libc::SYS_seccomp, "SYS_seccomp"), None),
+    // No filter sees an address. Those who take connections keep the sockets they have.
+    (
+        (libc::SYS_socket, "SYS_socket"),
+        Some((0, Argument::OneOf(&[bits(libc::AF_UNIX)]))),
+    ),
+];
+
+/// Spec: seccomp(2).
+const SET_MODE_FILTER: u64 = libc::SECCOMP_SET_MODE_FILTER as u64;
 
 /// What the kernel told the process at its start, such as the size of a page: asked for when somebody first
 /// wants to know.
@@ -337,6 +358,19 @@ pub(super) fn rules(
     Ok(rules)
 }
 
+/// The calls that end with the start, as the filter's builder takes them.
+pub(super) fn of_the_start() -> Result<BTreeMap<libc::c_long, Vec<SeccompRule>>, BackendError> {
+    let mut rules = BTreeMap::new();
+    for ((number, _), argument) in OF_THE_START {
+        let conditions = match argument {
+            Some((position, argument)) => conditions(*position, argument, 0)?,
+            None => Vec::new(),
+        };
+        rules.insert(*number, conditions);
+    }
+    Ok(rules)
+}
+
 fn conditions(
     position: u8,
     argument: &Argument,
@@ -384,6 +418,14 @@ mod tests {
         let rules = rules(1).unwrap();
         for ((number, name), _, _) in WITH_CONDITIONS {
             assert!(!rules[number].is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_ends_with_the_start_is_allowed_until_then() {
+        let rules = rules(1).unwrap();
+        for ((number, name), _) in OF_THE_START {
+            assert!(rules.contains_key(number), "{name}");
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use api::control::Control;
 use api::event::{Event, Finding, Severity};
-use api::plan::{Applied, Change, Document, Effect, Plan, Revision, Step};
+use api::plan::{Applied, Change, Document, Effect, Inspection, Plan, Revision, Step};
 use api::problem::{Problem, ProblemKind};
 use api::request::{EventQuestion, Rollback, Tracing};
 use api::stats::Stats;
@@ -44,6 +44,9 @@ const WRITER_PAUSE: Duration = Duration::from_millis(10);
 
 /// Where the history of stores of the command line is kept.
 const NO_FILE: &str = "command-line";
+
+/// The warning of every plan that looks at no file, whatever the document says.
+const NOT_INSPECTED: &str = "no file was looked at, as the role is below admin: secret files, and where stores lie, are checked when an admin plans or applies this";
 
 /// What is in force: the document, what it became, and what was before. Replaced as a whole, so
 /// that whoever reads waits for no change.
@@ -238,7 +241,12 @@ impl Daemon {
         self.apply(change, None, "SIGHUP")
     }
 
-    fn planned(&self, now: &InForce, text: &str) -> Result<Planned, Problem> {
+    fn planned(
+        &self,
+        now: &InForce,
+        text: &str,
+        inspection: Inspection,
+    ) -> Result<Planned, Problem> {
         let file = self.file()?;
         let mut model = Model::from_toml(text, file).map_err(|error| {
             let mut problem = Problem::new(ProblemKind::InvalidConfig, error.rule.to_string());
@@ -247,20 +255,23 @@ impl Daemon {
         })?;
         self.flags.work_into(&mut model);
         let old = &now.running;
-        self.reach.check_secrets(&model)?;
-        let secrets = Secrets::read(&model, self.uid)
-            .map_err(|error| Problem::new(ProblemKind::InvalidConfig, error.to_string()))?;
+        let secrets = self.secrets_of(old, &model, inspection)?;
         let size_of = |at: usize| old.units[at].store.capabilities().size_bytes;
-        let secrets_differ =
-            |user: &str| secrets::differ((&old.model, &old.secrets), (&model, &secrets), user);
+        let secrets_differ = |user: &str| {
+            inspection == Inspection::Files
+                && secrets::differ((&old.model, &old.secrets), (&model, &secrets), user)
+        };
         let differences = config::diff_with_secrets(&old.model, &model, secrets_differ);
         let units = Match::of(&old.model, &model, &differences);
         let mut steps = steps::steps(&old.model, &model, &differences, size_of);
-        self.reach.refuse(&mut steps, &model);
+        let mut warnings: Vec<String> = model.warnings().iter().map(ToString::to_string).collect();
+        match inspection {
+            Inspection::Files => self.reach.refuse(&mut steps, &model),
+            Inspection::DocumentOnly => warnings.push(NOT_INSPECTED.to_owned()),
+        }
         let ended = self.sessions_that_end(old, &model, &units, &secrets)?;
         views::name_ended(&mut steps, old, ended);
         let is_applicable = steps.iter().all(|step| step.effect != Effect::Refused);
-        let warnings = model.warnings().iter().map(ToString::to_string).collect();
         let plan = Plan {
             revision: now.document.revision,
             steps,
@@ -268,6 +279,23 @@ impl Daemon {
             warnings,
         };
         Ok(Planned { model, units, plan })
+    }
+
+    /// The secrets of a model: as they are on disk, or those that run already.
+    fn secrets_of(
+        &self,
+        old: &Running,
+        model: &Model,
+        inspection: Inspection,
+    ) -> Result<Secrets, Problem> {
+        match inspection {
+            Inspection::Files => {
+                self.reach.check_secrets(model)?;
+                Secrets::read(model, self.uid)
+                    .map_err(|error| Problem::new(ProblemKind::InvalidConfig, error.to_string()))
+            }
+            Inspection::DocumentOnly => Ok(old.secrets.carried_over(&old.model, model)),
+        }
     }
 
     /// The sessions that the rules of a model would not let in.
@@ -407,7 +435,7 @@ impl Daemon {
         let now = self.in_force();
         let revision = now.document.revision;
         check_revision(revision, only_at)?;
-        let planned = self.planned(&now, &change.text)?;
+        let planned = self.planned(&now, &change.text, Inspection::Files)?;
         let mut applied = Applied {
             revision,
             steps: planned.plan.steps.clone(),
@@ -544,8 +572,8 @@ impl Control for Daemon {
         views::effective(&self.in_force())
     }
 
-    fn plan(&self, text: &str) -> Result<Plan, Problem> {
-        Ok(self.planned(&self.in_force(), text)?.plan)
+    fn plan(&self, text: &str, inspection: Inspection) -> Result<Plan, Problem> {
+        Ok(self.planned(&self.in_force(), text, inspection)?.plan)
     }
 
     fn apply(
