@@ -12,7 +12,7 @@ pub struct Event {
     pub at_ms: u64,
     /// How bad.
     pub severity: Severity,
-    /// Of initiators `session-began`, `session-ended`, `login-failed`, `slow-command`,
+    /// Of initiators `session-began`, `session-ended`, `connection-joined`, `login-failed`, `slow-command`,
     /// `command-hangs`, `slow-send`; of units `lun-resized`, `store-stuck`, `state-not-kept`; of
     /// administrators `config-applied`, `admin-change`, `admin-read`, `admin-refused`.
     pub kind: String,

@@ -51,12 +51,14 @@ mod owner;
 mod plan;
 mod plane;
 mod policy;
+mod proof;
 mod report;
 mod running;
 mod session;
 mod sessions;
 mod slow;
 mod stop;
+mod throttle;
 mod token;
 mod trace;
 mod unit;
@@ -72,7 +74,7 @@ pub use plan::{
 };
 pub use plane::{DataPlane, StartError};
 pub use policy::{Asker, Authorization, Policy, VisibleLun, VisibleTarget};
-pub use report::SessionReport;
+pub use report::{ConnectionReport, SessionReport};
 pub use slow::{Ending, SlowCommand};
 pub use trace::{
     DATA_BYTES_MAX, KEEP_BYTES_MAX, KEEP_BYTES_MIN, NoTrace, Subject, TRACES_MAX, TraceLimits,
