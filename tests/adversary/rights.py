@@ -129,3 +129,235 @@ def an_operator_cannot_compare_secrets():
                             answer_of(operator, text.replace('secret_file = "alice.secret"\n', mutual))])
             (tarn.dir / "guess.secret").unlink()
         equal(answers[0], answers[1], "plans with a right and with a wrong guess")
+import socket
+import struct
+
+import iscsi
+import scsi
+from harness import check, equal, test, wait_for
+from tarn import IQN, Tarn
+
+HOST = "iqn.2026-11.example.tarn:host"
+ISID = b"\x80\x00\x00\x00\x00\x07"
+ALICE = dict(name="alice", secret="alice-secret-of-16")
+BOB = dict(name="bob", secret="bob-secret-of-16-b")
+PATHS = {"MaxConnections": "4"}
+REFUSED, NO_SESSION, OUT_OF_RESOURCES, NO_PROOF = 0x0202, 0x020A, 0x0302, 0x0201
+BLOCK = 512
+SECRET = b"only alice may see this".ljust(BLOCK, b".")
+
+# `IQN` wants CHAP; `IQN-open` takes everybody and shows more to alice; `IQN-net` shows by address.
+CONFIG = f"""
+[[lun]]
+id = "hers"
+store = "mem:16M"
+[[lun]]
+id = "common"
+store = "mem:16M"
+[[user]]
+name = "alice"
+secret_file = "{{dir}}/alice"
+[[user]]
+name = "bob"
+secret_file = "{{dir}}/bob"
+[[group]]
+id = "hers"
+initiators = ["alice"]
+[[group]]
+id = "near"
+initiators = [NEAR]
+[[group]]
+id = "all"
+initiators = ["127.0.0.0/8"]
+[[target]]
+name = "{IQN}"
+portals = ["127.0.0.1:{{port}}"]
+auth = ["alice", "bob"]
+luns = [{{ lun = 0, id = "hers", groups = ["hers"] }}, {{ lun = 1, id = "common" }}]
+[[target]]
+name = "{IQN}-open"
+portals = ["127.0.0.1:{{port}}"]
+luns = [{{ lun = 0, id = "hers", groups = ["hers"] }}, {{ lun = 1, id = "common" }}]
+[[target]]
+name = "{IQN}-net"
+portals = ["127.0.0.1:{{port}}"]
+luns = [{{ lun = 0, id = "hers", groups = ["near"] }}, {{ lun = 1, id = "common", groups = ["all"] }}]
+"""
+NEAR = '"127.0.0.5", "127.0.0.6"'
+
+
+def serve(near=NEAR, extra=""):
+    tarn = Tarn(config=CONFIG.replace("NEAR", near) + extra)
+    for user in (ALICE, BOB):
+        tarn.secret(user["name"], user["secret"])
+    return tarn
+
+
+class Host(iscsi.Session):
+    """A host that comes from the address `source` and whose first connection has the number `cid`."""
+
+    def __init__(self, tarn, target=IQN, *, source="127.0.0.1", cid=0, **options):
+        self.source, self.first_cid = source, cid
+        options = {"initiator": HOST, "isid": ISID, "keys": PATHS, **options}
+        super().__init__(tarn.port, target, **options)
+
+    def add_connection(self, cid, login=True):
+        plain = socket.socket.connect
+
+        def connect(one, address):
+            one.bind((self.source, 0))
+            plain(one, address)
+
+        socket.socket.connect = connect
+        try:
+            return super().add_connection(cid or self.first_cid, login)
+        finally:
+            socket.socket.connect = plain
+
+
+def status_of(login):
+    """The status that ends a login, 0 for one that is let in."""
+    try:
+        login().close()
+    except iscsi.LoginError as error:
+        return error.status
+    return 0
+
+
+def is_well(session, lun):
+    """The session goes on: it takes commands and its data is there."""
+    session.nop()
+    session.clear_unit_attentions(lun)
+    outcome = session.command(scsi.read10(0, 1), read=BLOCK, lun=lun)
+    check(outcome.good, f"a READ of the honest session: {outcome}")
+    return outcome.data
+
+
+def begin(tarn, target=IQN, user=ALICE, lun=0, **options):
+    """An honest session, with something worth reading."""
+    session = Host(tarn, target, chap=user, **options)
+    session.clear_unit_attentions(lun)
+    check(session.command(scsi.write10(0, 1), write=SECRET, lun=lun).good, "the WRITE of the honest session")
+    return session
+
+
+def entrances(tarn, session, target, **newcomer):
+    """What a newcomer with the names of a session gets: another connection, one in place of the first, a new session."""
+    options = {"source": session.source, **newcomer}
+    return [status_of(lambda: Host(tarn, target, tsih=tsih, cid=cid, **options))
+            for tsih, cid in ((session.tsih, 1), (session.tsih, 0), (0, 0))]
+
+
+@test
+def another_user_enters_no_session():
+    """C1: with alice's InitiatorName, ISID and TSIH bob neither joins her session nor replaces a connection or all of it."""
+    with serve() as tarn, begin(tarn) as alice:
+        equal(entrances(tarn, alice, IQN, chap=BOB), [REFUSED] * 3, "what bob is answered")
+        equal(is_well(alice, 0), SECRET, "the data of alice")
+        equal(len(tarn.api().get("sessions")), 1, "sessions")
+
+
+@test
+def nobody_enters_the_session_of_a_user():
+    """C1: where CHAP is not asked for, one who proves nothing does not enter the session of one who did, nor the reverse."""
+    target = f"{IQN}-open"
+    with serve() as tarn:
+        with begin(tarn, target) as alice:
+            equal(entrances(tarn, alice, target), [REFUSED] * 3, "what nobody is answered")
+            equal(entrances(tarn, alice, target, chap=BOB)[-1] in (REFUSED, NO_PROOF), True, "what bob is answered")
+            equal(is_well(alice, 0), SECRET, "the data of alice")
+            alice.logout()
+        with begin(tarn, target, None, lun=1) as nobody:
+            equal(entrances(tarn, nobody, target, chap=ALICE), [REFUSED] * 3, "what alice is answered")
+            equal(is_well(nobody, 1), SECRET, "the data of nobody")
+
+
+@test
+def the_same_user_enters_its_session():
+    """C1: alice joins her session, replaces a connection of it, and replaces it as a whole."""
+    with serve() as tarn:
+        for user, target, lun in ((ALICE, IQN, 0), (None, f"{IQN}-open", 1)):
+            with begin(tarn, target, user, lun) as alice:
+                alice.add_connection(1)
+                alice.add_connection(2)
+                equal(alice.nop(b"two", alice.connections[2]), b"two", "a ping over the third connection")
+                again = Host(tarn, target, chap=user, tsih=alice.tsih, cid=2, cmd_sn=alice.cmd_sn)
+                check(alice.connections[2].closed_within(10), "the connection that was replaced stays open")
+                alice.nop()
+                again.close()
+                alice.close()
+            with begin(tarn, target, user, lun) as alice, Host(tarn, target, chap=user) as newer:
+                check(alice.connection.closed_within(10), "the session that was replaced stays open")
+                equal(is_well(newer, lun), SECRET, "the data")
+                newer.logout()
+
+
+@test
+def an_address_that_is_granted_less_enters_no_session():
+    """C1: a connection from an address that sees less than the session has neither joins nor replaces it."""
+    target = f"{IQN}-net"
+    with serve() as tarn, begin(tarn, target, None, source="127.0.0.5") as near:
+        equal(entrances(tarn, near, target, source="127.0.0.9"), [REFUSED] * 3, "what the far one is answered")
+        equal(is_well(near, 0), SECRET, "the data")
+        with Host(tarn, target, source="127.0.0.6", tsih=near.tsih, cid=1, cmd_sn=near.cmd_sn) as second:
+            second.nop()
+            near.nop()
+
+
+@test
+def numbers_of_sessions_are_not_foreseen():
+    """C1: TSIHs do not follow each other."""
+    with serve() as tarn:
+        hosts = [Host(tarn, f"{IQN}-open", isid=b"\x80\x00\x00\x00\x01" + bytes([n])) for n in range(12)]
+        numbers = [host.tsih for host in hosts]
+        steps = [(b - a) % 2**16 for a, b in zip(numbers, numbers[1:])]
+        check(0 not in numbers and len(set(numbers)) == len(numbers), f"TSIHs {numbers}")
+        check(sum(step < 16 for step in steps) <= 2, f"TSIHs {numbers}")
+        for host in hosts:
+            host.close()
+
+
+@test
+def failed_joins_are_limited_and_delay_no_leading_login():
+    """C1: whoever tries TSIHs is no longer looked at, by address; leading logins and other addresses notice nothing."""
+    target, tries = f"{IQN}-open", 48
+    with serve() as tarn, begin(tarn, target, None, lun=1, source="127.0.0.5") as honest:
+        guess = {"source": "127.0.0.9", "cid": 1}
+        answers = [status_of(lambda n=n: Host(tarn, target, tsih=(honest.tsih + n) % 2**16 or 7, isid=b"\x80\0\0\0\0\x63", **guess))
+                   for n in range(1, tries)]
+        equal(answers[0], NO_SESSION, "the first wrong TSIH")
+        equal(answers[-1], OUT_OF_RESOURCES, "the last wrong TSIH")
+        with Host(tarn, target, isid=b"\x80\0\0\0\0\x64", source="127.0.0.9") as leading:
+            leading.nop()
+        honest.add_connection(1)
+        equal(honest.nop(b"one", honest.connections[1]), b"one", "a ping over the second connection")
+
+
+@test
+def every_connection_is_listed_and_logged():
+    """C1: a session shows each of its connections with address and portal; one that joins is an event and a line of the log."""
+    target = f"{IQN}-net"
+    with serve() as tarn, begin(tarn, target, None, source="127.0.0.5") as near:
+        with Host(tarn, target, source="127.0.0.6", tsih=near.tsih, cid=3, cmd_sn=near.cmd_sn) as second:
+            second.nop()
+            session, = tarn.api().get("sessions")
+            listed = [(one["cid"], one["address"].rpartition(":")[0], one["portal"]) for one in session["connection_list"]]
+            portal = f"127.0.0.1:{tarn.port}"
+            equal(listed, [(0, "127.0.0.5", portal), (3, "127.0.0.6", portal)], "connections of the session")
+            equal(session["connections"], 2, "their count")
+            event, = (one for one in tarn.api().get("events?most=100") if one["kind"] == "connection-joined")
+            check("127.0.0.6" in event["message"] and event["initiator"] == HOST, f"the event: {event}")
+            tarn.await_log("connection joins", "127.0.0.6", HOST)
+
+
+@test
+def every_connection_is_judged_by_a_change():
+    """C1: a session ends when a change no longer admits the address of any of its connections, not only of its first."""
+    target = f"{IQN}-net"
+    with serve() as tarn, begin(tarn, target, None, source="127.0.0.5") as near:
+        with Host(tarn, target, source="127.0.0.6", tsih=near.tsih, cid=1, cmd_sn=near.cmd_sn) as second:
+            second.nop()
+            api = tarn.api()
+            api.put("groups/near", dict(id="near", initiators=["127.0.0.5", "127.0.0.7"]))
+            check(second.connection.closed_within(10), "a connection from an address that is granted no more stays open")
+            wait_for(lambda: not api.get("sessions"), 10, "the session has ended")

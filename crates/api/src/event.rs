@@ -12,9 +12,9 @@ pub struct Event {
     pub at_ms: u64,
     /// How bad.
     pub severity: Severity,
-    /// Of initiators `session-began`, `session-ended`, `login-failed`, `slow-command`,
-    /// `command-hangs`, `slow-send`; of units `lun-resized`, `store-stuck`, `state-not-kept`;
-    /// `core-stalled`; of
+    /// Of initiators `session-began`, `session-ended`, `connection-joined`, `login-failed`,
+    /// `slow-command`, `command-hangs`, `slow-send`; of units `lun-resized`, `store-stuck`,
+    /// `state-not-kept`; of cores `core-stalled`; of
     /// administrators `config-applied`, `admin-change`, `admin-read`, `admin-refused`.
     pub kind: String,
     /// One line for people.

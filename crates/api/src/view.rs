@@ -109,6 +109,9 @@ pub struct Session {
     pub core: u32,
     /// Connections.
     pub connections: u32,
+    /// Each of them.
+    #[serde(default)]
+    pub connection_list: Vec<Connection>,
     /// When it began.
     pub since_ms: u64,
     /// What it sees.
@@ -125,6 +128,17 @@ pub struct Session {
     pub violations: u64,
     /// How often this initiator port replaced a session of its own since the daemon began.
     pub reinstatements: u64,
+}
+
+/// A connection of a session.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Connection {
+    /// CID, the initiator's number for it.
+    pub cid: u16,
+    /// Where it comes from, `ADDRESS:PORT`.
+    pub address: String,
+    /// The address of this host that it reached.
+    pub portal: String,
 }
 
 /// A unit as a session sees it.

@@ -3,16 +3,20 @@
 //!
 //! Pure: it decides, its owner carries out. A leading login whose initiator port is known
 //! (name, ISID and portal group) replaces the old session, and waits until that has ended on its
-//! core.
+//! core. Whether it may, and whether a connection may join a session, is for [`Member::decide`] to
+//! say.
 //!
 //! Spec: RFC 7143 sections 6.3.5 (session reinstatement) and 6.3.4 (connection reinstatement).
 
 use std::collections::{HashMap, VecDeque};
 
+use iscsi::login::{Entry as Entrance, EntryRefusal};
 use iscsi::pdu::{Isid, LoginStatus, Tsih};
 use scsi::NexusId;
 
 use crate::plan::TargetIndex;
+use crate::policy::Policy;
+use crate::proof::Member;
 
 /// The initiator port and target port of a session: at most one session has each.
 ///
@@ -46,14 +50,14 @@ pub(crate) enum Decision<W> {
     EndFirst { core: usize, tsih: Tsih },
     /// The login waits for a session that is already being ended.
     Wait,
-    /// No more sessions.
+    /// No more sessions, or the one in the way is another's.
     Refuse(LoginStatus, W),
 }
 
 #[derive(Debug)]
 struct Entry<W> {
-    /// `None` for discovery sessions.
-    key: Option<NexusKey>,
+    /// Who began it; `None` for discovery sessions.
+    member: Option<Member>,
     core: usize,
     /// Set while the session is being ended to make room for these logins, of which only the
     /// last will live; each would replace the one before.
@@ -70,57 +74,91 @@ pub(crate) struct Directory<W> {
     seen: HashMap<NexusKey, u32>,
     per_core: Vec<usize>,
     sessions_max: usize,
-    next_tsih: u16,
+    /// TSIHs of the sessions that ended last. They are not given again so soon: letters between
+    /// cores may still name them.
+    ended: VecDeque<Tsih>,
     next_nexus: u32,
 }
 
 /// How many port pairs are remembered after their session has ended.
 const SEEN_MAX: usize = 16 * 1024;
 
+/// How many TSIHs rest after the end of their session.
+const RESTING_MAX: usize = 1024;
+
+/// As many sessions can be told apart: TSIH has 16 bits, and zero is none.
+const TSIHS_MAX: usize = u16::MAX as usize - 1;
+
 impl<W> Directory<W> {
-    pub(crate) fn new(cores: usize, sessions_max: usize, first_tsih: u16) -> Self {
+    pub(crate) fn new(cores: usize, sessions_max: usize) -> Self {
         Self {
             sessions: HashMap::new(),
             by_key: HashMap::new(),
             seen: HashMap::new(),
             per_core: vec![0; cores],
-            // TSIH has 16 bits, and zero is none.
-            sessions_max: sessions_max.min(usize::from(u16::MAX) - 1),
-            next_tsih: first_tsih,
+            sessions_max: sessions_max.min(TSIHS_MAX),
+            ended: VecDeque::new(),
             next_nexus: 0,
         }
     }
 
-    /// The core of a session.
-    pub(crate) fn core_of(&self, tsih: Tsih, key: &NexusKey) -> Result<usize, LoginStatus> {
-        let entry = self
-            .sessions
-            .get(&tsih)
-            .ok_or(LoginStatus::SessionDoesNotExist)?;
-        if entry.key.as_ref() != Some(key) {
-            return Err(LoginStatus::SessionDoesNotExist);
+    /// The core of the session that a newcomer wants to join, if it may.
+    pub(crate) fn join(
+        &self,
+        tsih: Tsih,
+        newcomer: &Member,
+        policy: &dyn Policy,
+    ) -> Result<usize, LoginStatus> {
+        let entry = self.sessions.get(&tsih);
+        let session = entry.and_then(|entry| entry.member.as_ref());
+        match (newcomer.decide(true, session, policy), entry) {
+            (Entrance::Join, Some(entry)) if entry.waiting.is_empty() => Ok(entry.core),
+            (Entrance::Join, Some(_)) => Err(LoginStatus::CannotIncludeInSession),
+            (Entrance::Refuse(refusal), _) => Err(refusal.status()),
+            (Entrance::Join | Entrance::Begin | Entrance::Reinstate, _) => {
+                Err(EntryRefusal::NoSuchSession.status())
+            }
         }
-        if !entry.waiting.is_empty() {
-            return Err(LoginStatus::CannotIncludeInSession);
-        }
-        Ok(entry.core)
     }
 
-    /// A leading login wants in. `key` is `None` for discovery.
-    pub(crate) fn admit(&mut self, key: Option<NexusKey>, login: W) -> Decision<W> {
-        self.decide(key, false, login)
+    /// A leading login wants in. `member` is `None` for discovery; `random` decides what number the
+    /// session gets.
+    pub(crate) fn admit(
+        &mut self,
+        member: Option<Member>,
+        login: W,
+        policy: &dyn Policy,
+        random: u16,
+    ) -> Decision<W> {
+        self.decide(member, false, login, policy, random)
     }
 
     /// A login wants in that waited for a session of its own ports, which has ended.
-    pub(crate) fn admit_after(&mut self, key: NexusKey, login: W) -> Decision<W> {
-        self.decide(Some(key), true, login)
+    pub(crate) fn admit_after(
+        &mut self,
+        member: Member,
+        login: W,
+        policy: &dyn Policy,
+        random: u16,
+    ) -> Decision<W> {
+        self.decide(Some(member), true, login, policy, random)
     }
 
-    fn decide(&mut self, key: Option<NexusKey>, replaces: bool, login: W) -> Decision<W> {
-        if let Some(key) = &key
-            && let Some(&tsih) = self.by_key.get(key)
+    fn decide(
+        &mut self,
+        member: Option<Member>,
+        replaces: bool,
+        login: W,
+        policy: &dyn Policy,
+        random: u16,
+    ) -> Decision<W> {
+        if let Some(member) = &member
+            && let Some(&tsih) = self.by_key.get(&member.nexus)
             && let Some(entry) = self.sessions.get_mut(&tsih)
         {
+            if let Entrance::Refuse(refusal) = member.decide(false, entry.member.as_ref(), policy) {
+                return Decision::Refuse(refusal.status(), login);
+            }
             entry.waiting.push_back(login);
             return if entry.waiting.len() == 1 {
                 Decision::EndFirst {
@@ -134,22 +172,42 @@ impl<W> Directory<W> {
         if self.sessions.len() >= self.sessions_max {
             return Decision::Refuse(LoginStatus::OutOfResources, login);
         }
-        Decision::Place(self.place(key, replaces), login)
+        Decision::Place(self.place(member, replaces, random), login)
     }
 
     /// A session has ended on its core, with all its tasks. Gives the logins that waited for
     /// that, first come first.
-    pub(crate) fn ended(&mut self, tsih: Tsih) -> Option<(NexusKey, VecDeque<W>)> {
-        let entry = self.sessions.remove(&tsih)?;
+    pub(crate) fn ended(&mut self, tsih: Tsih) -> VecDeque<W> {
+        let Some(entry) = self.sessions.remove(&tsih) else {
+            return VecDeque::new();
+        };
+        if self.ended.len() >= RESTING_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(tsih);
         if let Some(load) = self.per_core.get_mut(entry.core) {
             *load = load.saturating_sub(1);
         }
-        let key = entry.key?;
-        self.by_key.remove(&key);
-        Some((key, entry.waiting))
+        if let Some(member) = &entry.member {
+            self.by_key.remove(&member.nexus);
+        }
+        entry.waiting
     }
 
-    fn place(&mut self, key: Option<NexusKey>, replaces: bool) -> Placement {
+    /// A TSIH that nobody can foresee: the first that is free from a random one on.
+    fn free_tsih(&mut self, random: u16) -> Tsih {
+        while self.sessions.len() + self.ended.len() >= TSIHS_MAX && !self.ended.is_empty() {
+            self.ended.pop_front();
+        }
+        let mut tsih = Tsih(random);
+        // There is one: sessions and resting ones together are fewer than `TSIHS_MAX`.
+        while tsih.is_none() || self.sessions.contains_key(&tsih) || self.ended.contains(&tsih) {
+            tsih = Tsih(tsih.0.wrapping_add(1));
+        }
+        tsih
+    }
+
+    fn place(&mut self, member: Option<Member>, replaces: bool, random: u16) -> Placement {
         let loads = self.per_core.iter().enumerate();
         let core = loads
             .min_by_key(|(_, load)| **load)
@@ -157,21 +215,18 @@ impl<W> Directory<W> {
         if let Some(load) = self.per_core.get_mut(core) {
             *load += 1;
         }
-        while self.next_tsih == 0 || self.sessions.contains_key(&Tsih(self.next_tsih)) {
-            self.next_tsih = self.next_tsih.wrapping_add(1);
-        }
-        let tsih = Tsih(self.next_tsih);
-        self.next_tsih = self.next_tsih.wrapping_add(1);
+        let tsih = self.free_tsih(random);
         self.next_nexus = self.next_nexus.wrapping_add(1);
         let nexus = NexusId(self.next_nexus);
-        let seen = key.as_ref().and_then(|key| self.remember(key, replaces));
-        if let Some(key) = &key {
+        let key = member.as_ref().map(|member| &member.nexus);
+        let seen = key.and_then(|key| self.remember(key, replaces));
+        if let Some(key) = key {
             self.by_key.insert(key.clone(), tsih);
         }
         self.sessions.insert(
             tsih,
             Entry {
-                key,
+                member,
                 core,
                 waiting: VecDeque::new(),
             },
@@ -202,129 +257,4 @@ impl<W> Directory<W> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(isid: u8) -> Option<NexusKey> {
-        Some(NexusKey {
-            initiator_name: "iqn.2026-11.example:host".to_owned(),
-            isid: Isid([0, 0, 0, 0, 0, isid]),
-            target: TargetIndex(0),
-            portal_group_tag: 1,
-        })
-    }
-
-    fn placed<W: std::fmt::Debug>(decision: Decision<W>) -> Placement {
-        match decision {
-            Decision::Place(placement, _) => placement,
-            Decision::EndFirst { .. } | Decision::Wait | Decision::Refuse(..) => {
-                panic!("{decision:?}")
-            }
-        }
-    }
-
-    #[test]
-    fn sessions_spread_over_the_cores_and_numbers_differ() {
-        let mut directory = Directory::new(2, 100, 0xffff);
-        let first = placed(directory.admit(key(1), ()));
-        let second = placed(directory.admit(key(2), ()));
-        assert_ne!(first.core, second.core);
-        assert_eq!((first.tsih, second.tsih), (Tsih(0xffff), Tsih(1)));
-        assert_ne!(first.nexus, second.nexus);
-    }
-
-    #[test]
-    fn a_known_port_waits_for_its_old_session_and_returns() {
-        let mut directory = Directory::new(1, 100, 1);
-        let old = placed(directory.admit(key(1), "old"));
-        assert!(!old.is_return);
-        let end = Decision::EndFirst {
-            core: 0,
-            tsih: old.tsih,
-        };
-        assert_eq!(directory.admit(key(1), "first"), end);
-        assert_eq!(directory.admit(key(1), "second"), Decision::Wait);
-        let key_of = key(1).unwrap();
-        assert_eq!(
-            directory.core_of(old.tsih, &key_of),
-            Err(LoginStatus::CannotIncludeInSession)
-        );
-        let (ended, waiting) = directory.ended(old.tsih).unwrap();
-        assert_eq!(
-            (ended, waiting),
-            (key_of, VecDeque::from(["first", "second"]))
-        );
-        assert!(placed(directory.admit_after(key(1).unwrap(), "first")).is_return);
-    }
-
-    /// Of two logins that waited the second replaces the first, as soon as that is there.
-    #[test]
-    fn each_session_of_a_port_that_is_replaced_is_counted() {
-        let mut directory = Directory::new(1, 100, 1);
-        let known = || key(1).unwrap();
-        let old = placed(directory.admit(key(1), ()));
-        assert_eq!(old.reinstatements, 0);
-        directory.admit(key(1), ());
-        directory.admit(key(1), ());
-        assert_eq!(directory.ended(old.tsih).unwrap().1.len(), 2);
-        let first = placed(directory.admit_after(known(), ()));
-        assert_eq!(first.reinstatements, 1);
-        let end = Decision::EndFirst {
-            core: 0,
-            tsih: first.tsih,
-        };
-        assert_eq!(directory.admit_after(known(), ()), end);
-        assert_eq!(directory.ended(first.tsih).unwrap().1.len(), 1);
-        let second = placed(directory.admit_after(known(), ()));
-        assert_eq!(second.reinstatements, 2);
-        // A session that ended by itself was not replaced; the port is still the same.
-        assert_eq!(directory.ended(second.tsih).unwrap().1.len(), 0);
-        let third = placed(directory.admit(key(1), ()));
-        assert_eq!((third.is_return, third.reinstatements), (true, 2));
-    }
-
-    #[test]
-    fn ports_without_a_session_are_forgotten_when_they_are_too_many() {
-        let mut directory = Directory::new(1, 100, 1);
-        let kept = placed(directory.admit(key(1), ()));
-        directory.admit(key(1), ());
-        directory.ended(kept.tsih);
-        placed(directory.admit_after(key(1).unwrap(), ()));
-        let guest = |number: usize| {
-            let initiator_name = format!("iqn.2026-11.example:{number}");
-            let key = key(2).unwrap();
-            Some(NexusKey {
-                initiator_name,
-                ..key
-            })
-        };
-        for number in 0..SEEN_MAX + 2 {
-            let placement = placed(directory.admit(guest(number), ()));
-            assert!(!placement.is_return, "{number}");
-            directory.ended(placement.tsih);
-        }
-        assert_eq!(directory.seen.len(), 3);
-        assert_eq!(directory.seen.get(&key(1).unwrap()), Some(&1));
-    }
-
-    #[test]
-    fn a_session_is_joined_only_by_its_own_port() {
-        let mut directory = Directory::new(1, 100, 1);
-        let session = placed(directory.admit(key(1), ()));
-        assert_eq!(directory.core_of(session.tsih, &key(1).unwrap()), Ok(0));
-        let missing = Err(LoginStatus::SessionDoesNotExist);
-        assert_eq!(directory.core_of(session.tsih, &key(2).unwrap()), missing);
-        assert_eq!(directory.core_of(Tsih(9), &key(1).unwrap()), missing);
-    }
-
-    #[test]
-    fn the_limit_holds_and_discovery_counts() {
-        let mut directory = Directory::new(1, 2, 1);
-        let discovery = placed(directory.admit(None, ()));
-        placed(directory.admit(None, ()));
-        let refused = Decision::Refuse(LoginStatus::OutOfResources, ());
-        assert_eq!(directory.admit(key(1), ()), refused);
-        assert_eq!(directory.ended(discovery.tsih), None);
-        placed(directory.admit(key(1), ()));
-    }
-}
+mod tests;

@@ -14,7 +14,7 @@ use iscsi::discovery::{TargetRecord, TextRecords};
 use iscsi::framing::PduBuffer;
 use iscsi::limits::LOGIN_SEGMENT_MAX_BYTES;
 use iscsi::login::{LoginAction, LoginTarget, LoginViolation, NegotiatedLogin, RANDOM_BYTES};
-use iscsi::pdu::{Isid, LoginStatus};
+use iscsi::pdu::{Isid, LoginStatus, Tsih};
 use memory::Message;
 use reactor::net::{self, KeepAlive};
 use reactor::{Errno, Listener, OperationId, Received, Socket};
@@ -30,7 +30,9 @@ use crate::logins::LoginFailure;
 use crate::plan::{Settings, TargetIndex, TargetPlan};
 use crate::plane::StartError;
 use crate::policy::{Asker, Policy};
+use crate::proof::Member;
 use crate::session::SessionProfile;
+use crate::throttle::JoinLimiter;
 use crate::token::Purpose;
 use crate::trace::Taps;
 
@@ -103,6 +105,8 @@ pub(crate) struct Front {
     portals: Vec<Option<Listener>>,
     accepts: Vec<Option<OperationId>>,
     directory: Directory<Waiting>,
+    /// Joins that failed, by where they came from.
+    joins: JoinLimiter,
     logins: Slab<Login>,
     /// In the order they came; ended ones are skipped when they come up.
     oldest: VecDeque<usize>,
@@ -121,15 +125,14 @@ impl Front {
         settings: &Settings,
         cores: usize,
     ) -> Result<Self, StartError> {
-        let mut first_tsih = [0; 2];
-        random(&mut first_tsih)?;
         let accepts = vec![None; portals.len()];
         Ok(Self {
             policy,
             targets: (0..).map(TargetIndex).zip(targets).collect(),
             portals: portals.into_iter().map(Some).collect(),
             accepts,
-            directory: Directory::new(cores, settings.sessions_max, u16::from_ne_bytes(first_tsih)),
+            directory: Directory::new(cores, settings.sessions_max),
+            joins: JoinLimiter::default(),
             logins: Slab::new(),
             oldest: VecDeque::new(),
             logins_max: settings.logins_max.max(1),
@@ -157,7 +160,7 @@ impl Front {
         &self,
         login: &Login,
         negotiated: &NegotiatedLogin,
-    ) -> Result<(Option<NexusKey>, SessionProfile), LoginStatus> {
+    ) -> Result<(Option<Member>, SessionProfile), LoginStatus> {
         let mut profile = SessionProfile {
             initiator_name: negotiated.initiator_name.as_str().to_owned(),
             target_name: negotiated
@@ -178,12 +181,26 @@ impl Front {
             luns: Vec::new(),
             text: TextRecords::for_discovery(Vec::new()),
         };
-        let nexus = self.grant(&mut profile)?;
-        Ok((nexus, profile))
+        let member = self.grant(&mut profile)?;
+        Ok((member, profile))
+    }
+
+    /// The core of the session that a login wants to join.
+    fn join(&mut self, tsih: Tsih, newcomer: &Member, now: Duration) -> Result<usize, LoginStatus> {
+        let address = newcomer.peer.ip();
+        if !self.joins.allows(address, now) {
+            return Err(LoginStatus::OutOfResources);
+        }
+        let found = self.directory.join(tsih, newcomer, &*self.policy);
+        if found.is_err() {
+            self.joins.note_failure(address, now);
+        }
+        found
     }
 
     /// Fills in what the rules, as they are now, give whoever is behind a session.
-    fn grant(&self, profile: &mut SessionProfile) -> Result<Option<NexusKey>, LoginStatus> {
+    /// `None` for discovery.
+    fn grant(&self, profile: &mut SessionProfile) -> Result<Option<Member>, LoginStatus> {
         let asker = profile.asker();
         let records = |only| {
             let visible = self.policy.targets(&asker, only).into_iter();
@@ -208,11 +225,16 @@ impl Front {
         };
         profile.luns = luns;
         profile.text = TextRecords::for_target(own);
-        Ok(Some(NexusKey {
-            initiator_name: profile.initiator_name.clone(),
-            isid: profile.isid,
-            target,
-            portal_group_tag: tag,
+        Ok(Some(Member {
+            nexus: NexusKey {
+                initiator_name: profile.initiator_name.clone(),
+                isid: profile.isid,
+                target,
+                portal_group_tag: tag,
+            },
+            user: profile.user.clone(),
+            peer: profile.peer,
+            portal: profile.portal,
         }))
     }
 }
@@ -223,6 +245,13 @@ fn random(bytes: &mut [u8]) -> Result<(), StartError> {
         action: "read random bytes",
         source: std::io::Error::other(error),
     })
+}
+
+/// What the number of a new session comes from.
+fn random_number() -> Result<u16, StartError> {
+    let mut bytes = [0; 2];
+    random(&mut bytes)?;
+    Ok(u16::from_ne_bytes(bytes))
 }
 
 /// The TransportID of an initiator port.
@@ -558,23 +587,25 @@ impl Core {
 
     /// Finds or makes the session of a login that ended well.
     fn place_login(&mut self, key: usize, negotiated: Box<NegotiatedLogin>) {
+        let now = self.reactor.now();
         let Some(front) = self.front.as_mut() else {
             return;
         };
         let Some(login) = front.logins.get(key) else {
             return;
         };
+        let tsih = negotiated.tsih;
         let placed = front
             .profile(login, &negotiated)
-            .and_then(|(nexus, profile)| {
-                if negotiated.tsih.is_none() {
-                    return Ok((nexus, profile, None));
+            .and_then(|(member, profile)| {
+                if tsih.is_none() {
+                    return Ok((member, profile, None));
                 }
-                let nexus = nexus.ok_or(LoginStatus::SessionDoesNotExist)?;
-                let core = front.directory.core_of(negotiated.tsih, &nexus)?;
-                Ok((Some(nexus), profile, Some(core)))
+                let newcomer = member.ok_or(LoginStatus::SessionDoesNotExist)?;
+                let core = front.join(tsih, &newcomer, now)?;
+                Ok((Some(newcomer), profile, Some(core)))
             });
-        let (nexus, profile, joined) = match placed {
+        let (member, profile, joined) = match placed {
             Ok(placed) => placed,
             Err(status) => {
                 self.refuse_login(key, status);
@@ -596,11 +627,8 @@ impl Core {
             negotiated,
         };
         match joined {
-            Some(core) => {
-                let tsih = waiting.negotiated.tsih;
-                self.send_away(core, waiting, Entry::Join { tsih });
-            }
-            None => self.admit(nexus, waiting),
+            Some(core) => self.send_away(core, waiting, Entry::Join { tsih }),
+            None => self.admit(member, waiting),
         }
     }
 
@@ -615,20 +643,30 @@ impl Core {
         self.act_on_login(key);
     }
 
-    fn admit(&mut self, nexus: Option<NexusKey>, waiting: Waiting) {
+    fn admit(&mut self, member: Option<Member>, waiting: Waiting) {
         let Some(front) = self.front.as_mut() else {
             return;
         };
-        let decision = front.directory.admit(nexus, waiting);
+        let decision = match random_number() {
+            Ok(random) => front
+                .directory
+                .admit(member, waiting, &*front.policy, random),
+            Err(_) => Decision::Refuse(LoginStatus::TargetError, waiting),
+        };
         self.carry_out(decision);
     }
 
     /// As [`Core::admit`], for a login that waited for a session of its own ports to end.
-    fn admit_after(&mut self, nexus: NexusKey, waiting: Waiting) {
+    fn admit_after(&mut self, member: Member, waiting: Waiting) {
         let Some(front) = self.front.as_mut() else {
             return;
         };
-        let decision = front.directory.admit_after(nexus, waiting);
+        let decision = match random_number() {
+            Ok(random) => front
+                .directory
+                .admit_after(member, waiting, &*front.policy, random),
+            Err(_) => Decision::Refuse(LoginStatus::TargetError, waiting),
+        };
         self.carry_out(decision);
     }
 
@@ -654,12 +692,13 @@ impl Core {
             negotiated,
             unread,
             taps,
-            ..
+            profile,
         } = waiting;
         let adoption = Adoption {
             fd,
             machine,
             negotiated,
+            portal: profile.portal,
             unread,
             taps,
             entry,
@@ -667,21 +706,20 @@ impl Core {
         self.post(core, Letter::Adopt(Box::new(adoption)));
     }
 
-    pub(crate) fn handle_session_ended(&mut self, tsih: iscsi::pdu::Tsih) {
+    pub(crate) fn handle_session_ended(&mut self, tsih: Tsih) {
         let Some(front) = self.front.as_mut() else {
             return;
         };
-        let Some((key, waiting)) = front.directory.ended(tsih) else {
-            return;
-        };
-        for mut login in waiting {
+        for mut login in front.directory.ended(tsih) {
             // The rules may be others than when it began to wait.
             let granted = match &self.front {
                 Some(front) => front.grant(&mut login.profile),
                 None => return,
             };
             match granted {
-                Ok(_) => self.admit_after(key.clone(), login),
+                Ok(Some(member)) => self.admit_after(member, login),
+                // Discovery sessions replace none.
+                Ok(None) => {}
                 Err(status) => self.turn_away(login.fd, login.machine, login.taps, status),
             }
         }

@@ -11,9 +11,9 @@ use crate::core::Core;
 use crate::counters::NO_SERIES;
 use crate::handle::{Grant, Receipt};
 use crate::policy::{VisibleLun, VisibleTarget};
-use crate::report::SessionReport;
+use crate::report::{ConnectionReport, SessionReport};
 use crate::running::{Request, Then, Wait};
-use crate::session::{MappedLun, SessionEntry};
+use crate::session::{Connection, MappedLun, SessionEntry};
 use crate::tasks::TaskKey;
 
 /// A nexus on its way out of a unit.
@@ -43,7 +43,7 @@ impl Core {
                 portal_group_tag: profile.portal_group_tag,
                 since: profile.since,
                 luns: profile.luns.clone(),
-                connections: entry.session.connection_count(),
+                connections: self.report_connections(entry),
                 header_digest: entry.digests.0,
                 data_digest: entry.digests.1,
                 commands: entry.tasks.iter().flatten().count(),
@@ -53,6 +53,17 @@ impl Core {
             }
         };
         self.sessions.iter().map(report).collect()
+    }
+
+    fn report_connections(&self, entry: &SessionEntry) -> Vec<ConnectionReport> {
+        let keys = entry.connections.iter().flatten();
+        let report = |connection: &Connection| ConnectionReport {
+            cid: connection.cid.0,
+            peer: connection.taps.peer(),
+            portal: connection.portal,
+        };
+        keys.filter_map(|&key| self.connections.get(key).map(report))
+            .collect()
     }
 
     /// Ends a session for an administrator.

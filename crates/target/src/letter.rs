@@ -1,6 +1,7 @@
 //! Mail between cores. Every exchange is bounded by what the sender has under way, so a mailbox
 //! needs no limit of its own.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -51,6 +52,8 @@ pub(crate) struct Adoption {
     /// Waits to be told which session it is in.
     pub(crate) machine: LoginTarget,
     pub(crate) negotiated: Box<NegotiatedLogin>,
+    /// The address of ours that it reached.
+    pub(crate) portal: SocketAddr,
     /// Bytes that came behind the last login request.
     pub(crate) unread: Vec<u8>,
     pub(crate) taps: Taps,
@@ -65,7 +68,7 @@ pub(crate) enum Entry {
         placement: Placement,
         profile: Box<SessionProfile>,
     },
-    /// The session is there.
+    /// The session is there, and the front desk has found that the login may join it.
     Join { tsih: Tsih },
 }
 

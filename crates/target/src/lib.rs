@@ -54,6 +54,7 @@ mod plan;
 mod plane;
 mod policy;
 mod refusal;
+mod proof;
 mod report;
 mod running;
 mod session;
@@ -61,6 +62,7 @@ mod sessions;
 mod slow;
 mod stop;
 mod tasks;
+mod throttle;
 mod token;
 mod trace;
 mod unit;
@@ -77,7 +79,7 @@ pub use plan::{
 };
 pub use plane::{DataPlane, StartError};
 pub use policy::{Asker, Authorization, Policy, VisibleLun, VisibleTarget};
-pub use report::SessionReport;
+pub use report::{ConnectionReport, SessionReport};
 pub use slow::{Ending, SlowCommand};
 pub use trace::{
     DATA_BYTES_MAX, KEEP_BYTES_MAX, KEEP_BYTES_MIN, NoTrace, Subject, TRACES_MAX, TraceLimits,

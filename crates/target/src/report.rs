@@ -31,8 +31,8 @@ pub struct SessionReport {
     pub since: SystemTime,
     /// What it sees.
     pub luns: Vec<VisibleLun>,
-    /// Connections.
-    pub connections: usize,
+    /// Its connections, as they are now; the first may be gone.
+    pub connections: Vec<ConnectionReport>,
     /// Digests of headers were negotiated for the first connection.
     pub header_digest: bool,
     /// Digests of data were negotiated for the first connection.
@@ -48,6 +48,17 @@ pub struct SessionReport {
     pub reinstatements: u32,
 }
 
+/// A connection of a session.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ConnectionReport {
+    /// CID.
+    pub cid: u16,
+    /// Where it comes from.
+    pub peer: SocketAddr,
+    /// The address of ours that it reached.
+    pub portal: SocketAddr,
+}
+
 impl SessionReport {
     /// Who is behind it, for the rules of access.
     pub fn asker(&self) -> Asker<'_> {
@@ -56,6 +67,15 @@ impl SessionReport {
             address: self.peer.ip(),
             portal: self.portal,
             user: self.user.as_deref(),
+        }
+    }
+
+    /// The same user at the other end of one of its connections.
+    pub fn asker_of(&self, connection: &ConnectionReport) -> Asker<'_> {
+        Asker {
+            address: connection.peer.ip(),
+            portal: connection.portal,
+            ..self.asker()
         }
     }
 }

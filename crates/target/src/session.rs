@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use iscsi::pdu::{Isid, Tsih};
+use iscsi::pdu::{Cid, Isid, Tsih};
 use iscsi::target::Session;
 use memory::Message;
 use reactor::Socket;
@@ -200,6 +200,9 @@ pub(crate) struct Connection {
     pub(crate) session: usize,
     /// Index in the session.
     pub(crate) index: usize,
+    pub(crate) cid: Cid,
+    /// The address of ours that it reached.
+    pub(crate) portal: SocketAddr,
     pub(crate) is_receiving: bool,
     pub(crate) is_sending: bool,
     /// The turn in which the last send began.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use iscsi::login::{Admission, LoginAction, LoginTarget, NegotiatedLogin};
-use iscsi::pdu::{Cid, LoginStatus, Tsih};
+use iscsi::pdu::{LoginStatus, Tsih};
 use iscsi::target::{ConnectionConfig, Event, Session, SessionConfig};
 use memory::Message;
 use reactor::{Socket, net};
@@ -22,7 +22,7 @@ use crate::running::{Request, Then};
 use crate::session::{Connection, LunMap, MappedLun, SessionEntry, SessionProfile};
 use crate::tasks::TaskKey;
 use crate::trace::Taps;
-use crate::watcher::Happening;
+use crate::watcher::{Happening, Who};
 
 impl Core {
     /// A connection arrives at the core of its session, with its login not yet answered.
@@ -31,15 +31,17 @@ impl Core {
             fd,
             mut machine,
             negotiated,
+            portal,
             unread,
             mut taps,
             entry,
         } = adoption;
+        let is_join = matches!(entry, Entry::Join { .. });
         let found = match entry {
             Entry::Found { placement, profile } => {
                 Ok(self.found_session(&negotiated, &placement, *profile))
             }
-            Entry::Join { tsih } => self.joinable_session(tsih, negotiated.cid),
+            Entry::Join { tsih } => self.joinable_session(tsih, &negotiated),
         };
         let session = match found {
             Ok(session) => session,
@@ -71,8 +73,11 @@ impl Core {
             self.end_session(session, "the socket is of no use");
             return;
         };
+        if is_join {
+            self.note_join(session, &negotiated, (taps.peer(), portal), old.is_some());
+        }
         // The new connection first: a session without any would be over.
-        let new = self.connect(session, socket, taps, &negotiated, &answer);
+        let new = self.connect(session, (socket, portal), taps, &negotiated, &answer);
         self.login_log.succeed();
         if let Some(old) = old {
             self.reinstate_connection(session, old);
@@ -117,7 +122,7 @@ impl Core {
     fn connect(
         &mut self,
         session: usize,
-        socket: Socket,
+        (socket, portal): (Socket, SocketAddr),
         taps: Taps,
         negotiated: &NegotiatedLogin,
         answer: &[u8],
@@ -134,6 +139,8 @@ impl Core {
             socket,
             session,
             index,
+            cid: negotiated.cid,
+            portal,
             is_receiving: false,
             is_sending: false,
             sending_since: Duration::ZERO,
@@ -153,8 +160,42 @@ impl Core {
         key
     }
 
-    /// The session that a connection wants to join, if it may.
-    fn joinable_session(&self, tsih: Tsih, cid: Cid) -> Result<usize, LoginStatus> {
+    /// Logs and reports another connection of a session.
+    fn note_join(
+        &self,
+        session: usize,
+        negotiated: &NegotiatedLogin,
+        (peer, portal): (SocketAddr, SocketAddr),
+        replaces: bool,
+    ) {
+        let entry = &self.sessions[session];
+        let cid = negotiated.cid.0;
+        tracing::info!(
+            initiator = %entry.profile.initiator_name,
+            user = entry.profile.user.as_deref(),
+            %peer,
+            %portal,
+            tsih = entry.tsih.0,
+            cid,
+            replaces,
+            "connection joins a session"
+        );
+        let who = Who {
+            peer,
+            ..entry.who()
+        };
+        self.watcher
+            .hear(&Happening::ConnectionJoined { who, cid, replaces });
+    }
+
+    /// The session that a connection wants to join, if it may. The front desk knows who began it;
+    /// here it may be ending, or full.
+    fn joinable_session(
+        &self,
+        tsih: Tsih,
+        negotiated: &NegotiatedLogin,
+    ) -> Result<usize, LoginStatus> {
+        let cid = negotiated.cid;
         let key = *self
             .by_tsih
             .get(&tsih)
@@ -164,6 +205,8 @@ impl Core {
         let replaces = entry.session.connection_by_cid(cid).is_some();
         if entry.is_ending {
             Err(LoginStatus::SessionDoesNotExist)
+        } else if entry.profile.user != negotiated.chap_user {
+            Err(LoginStatus::AuthorizationFailure)
         } else if !replaces && entry.session.connection_count() >= connections_max {
             Err(LoginStatus::TooManyConnections)
         } else {

@@ -21,6 +21,15 @@ pub enum Happening<'a> {
         /// Who is behind it.
         who: Who<'a>,
     },
+    /// A session has got another connection.
+    ConnectionJoined {
+        /// Who is behind the session, and where this connection comes from.
+        who: Who<'a>,
+        /// CID.
+        cid: u16,
+        /// The session had a connection of this CID, which goes.
+        replaces: bool,
+    },
     /// A session is being ended.
     SessionEnded {
         /// Who was behind it.

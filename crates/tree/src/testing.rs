@@ -161,6 +161,7 @@ impl View for Fixed {
             user: None,
             core: 0,
             connections: 1,
+            connection_list: Vec::new(),
             since_ms: 3,
             luns: vec![SessionLun {
                 lun: 0,

@@ -12,10 +12,12 @@
     clippy::panic
 )]
 
+mod entry;
 mod initiator;
 mod target;
 mod violation;
 
+pub use entry::{Claim, Entry, EntryRefusal, decide_entry};
 pub use initiator::{
     EstablishedInitiator, InitiatorAuth, InitiatorLoginAction, InitiatorLoginConfig,
     InitiatorLoginError, LoginInitiator,

@@ -6,7 +6,8 @@ use std::time::Duration;
 use iscsi::framing::PduBuffer;
 use iscsi::limits::LOGIN_SEGMENT_MAX_BYTES;
 use iscsi::login::{
-    LoginAction, LoginTarget, NegotiatedLogin, RANDOM_BYTES, TargetAuth, TargetPolicy,
+    Claim, Entry, LoginAction, LoginTarget, NegotiatedLogin, RANDOM_BYTES, TargetAuth,
+    TargetPolicy, decide_entry,
 };
 use iscsi::pdu::{Isid, LoginStatus, Tsih};
 use scsi::NexusId;
@@ -28,8 +29,29 @@ pub(super) struct Entering {
 struct Placement {
     initiator: String,
     isid: Isid,
+    user: Option<String>,
     core: usize,
     nexus: NexusId,
+}
+
+/// The one portal group of the one target.
+const PORTAL_GROUP: u16 = 1;
+
+/// A claim to a session of the one target.
+fn claim<'a>(initiator_name: &'a str, isid: Isid, user: Option<&'a str>) -> Claim<'a> {
+    Claim {
+        initiator_name,
+        isid,
+        target: 0,
+        portal_group_tag: PORTAL_GROUP,
+        user,
+    }
+}
+
+impl Placement {
+    fn claim(&self) -> Claim<'_> {
+        claim(&self.initiator, self.isid, self.user.as_deref())
+    }
 }
 
 /// A leading login that waits for an older session of the same name to end.
@@ -150,7 +172,7 @@ impl Core {
                     let policy = TargetPolicy {
                         auth: TargetAuth::None,
                         preferences: self.settings.preferences.clone(),
-                        portal_group_tag: 1,
+                        portal_group_tag: PORTAL_GROUP,
                         target_alias: None,
                     };
                     let reply = is_known.then_some(policy).ok_or(LoginStatus::NotFound);
@@ -176,25 +198,33 @@ impl Core {
             return;
         };
         let initiator = negotiated.initiator_name.to_string();
-        if !negotiated.tsih.is_none() {
-            let found = front.directory.get(&negotiated.tsih.0);
-            let found =
-                found.filter(|place| place.initiator == initiator && place.isid == negotiated.isid);
-            match found {
-                Some(place) => {
-                    let (core, nexus) = (place.core, place.nexus);
-                    let tsih = negotiated.tsih;
-                    self.send_off(core, entering, negotiated, tsih, nexus);
-                }
-                None => self.close_link(entering.link),
-            }
-            return;
-        }
+        let newcomer = claim(&initiator, negotiated.isid, negotiated.chap_user.as_deref());
+        let is_join = !negotiated.tsih.is_none();
         let same =
             |place: &Placement| place.initiator == initiator && place.isid == negotiated.isid;
-        let old = front.directory.iter().find(|(_, place)| same(place));
-        if let Some((&tsih, place)) = old {
-            let core = place.core;
+        let meant = if is_join {
+            front.directory.get_key_value(&negotiated.tsih.0)
+        } else {
+            front.directory.iter().find(|(_, place)| same(place))
+        };
+        let session = meant.map(|(_, place)| place.claim());
+        // Everybody here is granted the same.
+        let entry = decide_entry(&newcomer, is_join, session.as_ref(), true);
+        let (tsih, place) = match (entry, meant) {
+            (Entry::Begin, _) => {
+                self.open_session(entering, negotiated);
+                return;
+            }
+            (Entry::Join | Entry::Reinstate, Some((&tsih, place))) => (tsih, place),
+            (Entry::Join | Entry::Reinstate | Entry::Refuse(_), _) => {
+                self.close_link(entering.link);
+                return;
+            }
+        };
+        let (core, nexus) = (place.core, place.nexus);
+        if entry == Entry::Join {
+            self.send_off(core, entering, negotiated, Tsih(tsih), nexus);
+        } else {
             let waiting = Waiting {
                 entering,
                 negotiated,
@@ -205,9 +235,7 @@ impl Core {
             if let Some(earlier) = earlier {
                 self.close_link(earlier.entering.link);
             }
-            return;
         }
-        self.open_session(entering, negotiated);
     }
 
     fn open_session(&mut self, entering: Entering, negotiated: Box<NegotiatedLogin>) {
@@ -222,6 +250,7 @@ impl Core {
         let place = Placement {
             initiator: negotiated.initiator_name.to_string(),
             isid: negotiated.isid,
+            user: negotiated.chap_user.clone(),
             core,
             nexus,
         };

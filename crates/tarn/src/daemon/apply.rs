@@ -17,8 +17,8 @@ use confine::inherited::Inherited;
 use reactor::Listener;
 use store::SharedStore;
 use target::{
-    Access, Grant, Handle, NoAnswer, PortalIndex, SessionReport, TargetIndex, UnitDescription,
-    UnitIndex,
+    Access, Asker, ConnectionReport, Grant, Handle, NoAnswer, PortalIndex, SessionReport,
+    TargetIndex, UnitDescription, UnitIndex, VisibleLun,
 };
 
 use super::attempts::Patience;
@@ -380,14 +380,7 @@ pub(super) fn judge(policy: &ModelPolicy, sessions: &[SessionReport]) -> Verdict
     let (mut ended, mut granted) = (Vec::new(), Vec::new());
     for session in sessions {
         let asker = session.asker();
-        let luns = match session.target {
-            None => Some(Vec::new()),
-            Some(target) => policy
-                .is_reached(target, session.portal, session.portal_group_tag)
-                .then(|| policy.luns(&asker, target).ok())
-                .flatten(),
-        };
-        match luns {
+        match luns_of(policy, session) {
             Some(luns) => granted.push(Grant {
                 session: session.tsih,
                 core: session.core,
@@ -398,4 +391,26 @@ pub(super) fn judge(policy: &ModelPolicy, sessions: &[SessionReport]) -> Verdict
         }
     }
     Verdict { ended, granted }
+}
+
+/// What a session may see, if it may stay. Its first login says what that is, also when that
+/// connection is gone; every connection it has now must be granted as much.
+fn luns_of(policy: &ModelPolicy, session: &SessionReport) -> Option<Vec<VisibleLun>> {
+    use target::Policy as _;
+
+    let Some(target) = session.target else {
+        return Some(Vec::new());
+    };
+    let tag = session.portal_group_tag;
+    let granted = |asker: Asker<'_>| {
+        policy
+            .is_reached(target, asker.portal, tag)
+            .then(|| policy.luns(&asker, target).ok())
+            .flatten()
+    };
+    let luns = granted(session.asker())?;
+    let has_all = |connection: &ConnectionReport| {
+        granted(session.asker_of(connection)).is_some_and(|own| VisibleLun::cover(&own, &luns))
+    };
+    session.connections.iter().all(has_all).then_some(luns)
 }

@@ -172,6 +172,18 @@ impl Watcher for Events {
                 let message = format!("session {} from {}", who.session, who.peer);
                 of_session("session-began", message, who)
             }
+            Happening::ConnectionJoined { who, cid, replaces } => {
+                let instead = if replaces {
+                    ", in place of an older one"
+                } else {
+                    ""
+                };
+                let message = format!(
+                    "session {} has another connection from {}, CID {cid}{instead}",
+                    who.session, who.peer
+                );
+                of_session("connection-joined", message, who)
+            }
             Happening::SessionEnded { who, reason } => {
                 let message = format!("session {} from {}: {reason}", who.session, who.peer);
                 of_session("session-ended", message, who)

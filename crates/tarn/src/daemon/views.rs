@@ -8,7 +8,7 @@ use api::plan::{Document, Effect, Kind, Step};
 use api::problem::{Problem, ProblemKind};
 use api::view;
 use config::{Authentication, Initiator, Model, StoreKind};
-use target::SessionReport;
+use target::{ConnectionReport, SessionReport};
 
 use super::control::{Daemon, InForce};
 use super::events::milliseconds;
@@ -204,6 +204,11 @@ pub(super) fn sessions(in_force: &InForce, sessions: &[SessionReport]) -> Vec<vi
                 readonly: lun.read_only,
             })
         };
+        let connection = |one: &ConnectionReport| view::Connection {
+            cid: one.cid,
+            address: one.peer.to_string(),
+            portal: one.portal.to_string(),
+        };
         view::Session {
             id: one.tsih,
             initiator: one.initiator_name.clone(),
@@ -213,7 +218,8 @@ pub(super) fn sessions(in_force: &InForce, sessions: &[SessionReport]) -> Vec<vi
             isid: one.isid.iter().map(|byte| format!("{byte:02x}")).collect(),
             user: one.user.clone(),
             core: count(one.core),
-            connections: count(one.connections),
+            connections: count(one.connections.len()),
+            connection_list: one.connections.iter().map(connection).collect(),
             since_ms: milliseconds(one.since),
             luns: one.luns.iter().filter_map(lun).collect(),
             header_digest: one.header_digest,

@@ -1,6 +1,6 @@
 //! `tarn session`
 
-use api::view::Session;
+use api::view::{Connection, Session};
 use clap::Subcommand;
 use client::{Path, path};
 
@@ -61,6 +61,12 @@ const FIELDS: &[Column<Session>] = &[
     words("reinstated", |s| human::count(s.reinstatements, "time")),
 ];
 
+const CONNECTIONS: &[Column<Connection>] = &[
+    figures("cid", |c| c.cid.to_string()),
+    words("address", |c| c.address.clone()),
+    words("portal", |c| c.portal.clone()),
+];
+
 impl Ask for SessionVerb {
     fn ask(&self, desk: &Desk) -> Outcome {
         match self {
@@ -81,11 +87,14 @@ fn target(session: &Session) -> String {
 }
 
 fn show(session: &Session) -> String {
-    let text = fields(FIELDS, session);
-    if session.luns.is_empty() {
-        return text;
+    let mut text = fields(FIELDS, session);
+    if !session.connection_list.is_empty() {
+        text += &format!("\n{}", table(CONNECTIONS, &session.connection_list));
     }
-    format!("{text}\n{}", table(LUNS, &session.luns))
+    if !session.luns.is_empty() {
+        text += &format!("\n{}", table(LUNS, &session.luns));
+    }
+    text
 }
 
 fn end(desk: &Desk, id: u16, is_said: bool) -> Outcome {

@@ -81,6 +81,7 @@ fn session() -> Session {
         user: None,
         core: 0,
         connections: 1,
+        connection_list: Vec::new(),
         since_ms: 0,
         luns: Vec::new(),
         header_digest: false,

@@ -24,6 +24,7 @@ fn session(commands: u32, violations: u64, data_digest: bool) -> Session {
         user: None,
         core: 0,
         connections: 1,
+        connection_list: Vec::new(),
         since_ms: 0,
         luns: Vec::new(),
         header_digest: false,

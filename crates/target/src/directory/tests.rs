@@ -1,0 +1,256 @@
+use std::net::SocketAddr;
+
+use super::*;
+use crate::plan::UnitIndex;
+use crate::policy::{Asker, Authorization, VisibleLun, VisibleTarget};
+
+const LIMIT: usize = 100;
+
+/// Shows one unit, for writing to those from 192.0.2.1 and for reading to those from 192.0.2.2.
+#[derive(Debug)]
+struct ByAddress;
+
+impl Policy for ByAddress {
+    fn authorize(&self, _: &Asker<'_>, _: Option<&str>) -> Result<Authorization, LoginStatus> {
+        Err(LoginStatus::NotFound)
+    }
+
+    fn luns(&self, asker: &Asker<'_>, _: TargetIndex) -> Result<Vec<VisibleLun>, LoginStatus> {
+        let lun = |read_only| VisibleLun {
+            lun: 0,
+            unit: UnitIndex(0),
+            read_only,
+        };
+        match asker.address.to_string().as_str() {
+            "192.0.2.1" => Ok(vec![lun(false)]),
+            "192.0.2.2" => Ok(vec![lun(true)]),
+            _ => Err(LoginStatus::AuthorizationFailure),
+        }
+    }
+
+    fn targets(&self, _: &Asker<'_>, _: Option<TargetIndex>) -> Vec<VisibleTarget> {
+        Vec::new()
+    }
+}
+
+fn member(isid: u8) -> Member {
+    Member {
+        nexus: NexusKey {
+            initiator_name: "iqn.2026-11.example:host".to_owned(),
+            isid: Isid([0, 0, 0, 0, 0, isid]),
+            target: TargetIndex(0),
+            portal_group_tag: 1,
+        },
+        user: None,
+        peer: SocketAddr::from(([192, 0, 2, 1], 1)),
+        portal: SocketAddr::from(([192, 0, 2, 100], 3260)),
+    }
+}
+
+fn user(name: &str) -> Member {
+    Member {
+        user: Some(name.to_owned()),
+        ..member(1)
+    }
+}
+
+fn from(address: [u8; 4]) -> Member {
+    Member {
+        peer: SocketAddr::from((address, 2)),
+        ..member(1)
+    }
+}
+
+impl<W> Directory<W> {
+    fn lead(&mut self, member: Member, login: W) -> Decision<W> {
+        self.admit(Some(member), login, &ByAddress, 1)
+    }
+
+    fn lead_after(&mut self, member: Member, login: W) -> Decision<W> {
+        self.admit_after(member, login, &ByAddress, 1)
+    }
+}
+
+fn placed<W: std::fmt::Debug>(decision: Decision<W>) -> Placement {
+    match decision {
+        Decision::Place(placement, _) => placement,
+        Decision::EndFirst { .. } | Decision::Wait | Decision::Refuse(..) => {
+            panic!("{decision:?}")
+        }
+    }
+}
+
+const REFUSED: Decision<()> = Decision::Refuse(LoginStatus::AuthorizationFailure, ());
+
+#[test]
+fn sessions_spread_over_the_cores() {
+    let mut directory = Directory::new(2, LIMIT);
+    let first = placed(directory.lead(member(1), ()));
+    let second = placed(directory.lead(member(2), ()));
+    assert_ne!(first.core, second.core);
+    assert_ne!(first.nexus, second.nexus);
+}
+
+#[test]
+fn numbers_are_those_that_chance_gives_and_never_zero_or_in_use_or_just_given_up() {
+    let mut directory = Directory::new(1, LIMIT);
+    let mut tsih = |random, isid| {
+        let placement = placed(directory.admit(Some(member(isid)), (), &ByAddress, random));
+        placement.tsih.0
+    };
+    assert_eq!(tsih(0xbeef, 1), 0xbeef);
+    assert_eq!(tsih(0x1234, 2), 0x1234);
+    assert_eq!(tsih(0x1234, 3), 0x1235);
+    assert_eq!(tsih(0, 4), 1);
+    assert_eq!(tsih(0xffff, 5), 0xffff);
+    assert_eq!(tsih(0xffff, 6), 2);
+    directory.ended(Tsih(0xbeef));
+    let next = placed(directory.admit(None, (), &ByAddress, 0xbeef));
+    assert_eq!(next.tsih, Tsih(0xbef0));
+}
+
+#[test]
+fn every_number_can_be_given_although_some_rest() {
+    let mut directory = Directory::new(1, usize::MAX);
+    for _ in 0..2 * RESTING_MAX {
+        let placement = placed(directory.admit(None, (), &ByAddress, 7));
+        directory.ended(placement.tsih);
+    }
+    assert_eq!(directory.ended.len(), RESTING_MAX);
+    for n in 0..u16::MAX - 1 {
+        placed(directory.admit(None, (), &ByAddress, n));
+    }
+    let refused = Decision::Refuse(LoginStatus::OutOfResources, ());
+    assert_eq!(directory.admit(None, (), &ByAddress, 7), refused);
+}
+
+#[test]
+fn a_known_port_waits_for_its_old_session_and_returns() {
+    let mut directory = Directory::new(1, LIMIT);
+    let old = placed(directory.lead(member(1), "old"));
+    assert!(!old.is_return);
+    let end = Decision::EndFirst {
+        core: 0,
+        tsih: old.tsih,
+    };
+    assert_eq!(directory.lead(member(1), "first"), end);
+    assert_eq!(directory.lead(member(1), "second"), Decision::Wait);
+    assert_eq!(
+        directory.join(old.tsih, &member(1), &ByAddress),
+        Err(LoginStatus::CannotIncludeInSession)
+    );
+    let waiting = directory.ended(old.tsih);
+    assert_eq!(waiting, VecDeque::from(["first", "second"]));
+    assert!(placed(directory.lead_after(member(1), "first")).is_return);
+}
+
+/// Of two logins that waited the second replaces the first, as soon as that is there.
+#[test]
+fn each_session_of_a_port_that_is_replaced_is_counted() {
+    let mut directory = Directory::new(1, LIMIT);
+    let old = placed(directory.lead(member(1), ()));
+    assert_eq!(old.reinstatements, 0);
+    directory.lead(member(1), ());
+    directory.lead(member(1), ());
+    assert_eq!(directory.ended(old.tsih).len(), 2);
+    let first = placed(directory.lead_after(member(1), ()));
+    assert_eq!(first.reinstatements, 1);
+    let end = Decision::EndFirst {
+        core: 0,
+        tsih: first.tsih,
+    };
+    assert_eq!(directory.lead_after(member(1), ()), end);
+    assert_eq!(directory.ended(first.tsih).len(), 1);
+    let second = placed(directory.lead_after(member(1), ()));
+    assert_eq!(second.reinstatements, 2);
+    // A session that ended by itself was not replaced; the port is still the same.
+    assert_eq!(directory.ended(second.tsih).len(), 0);
+    let third = placed(directory.lead(member(1), ()));
+    assert_eq!((third.is_return, third.reinstatements), (true, 2));
+}
+
+/// Neither another user nor nobody ends a session, whoever began it; the session goes on.
+#[test]
+fn a_session_is_replaced_only_by_the_user_that_began_it() {
+    for (owner, strangers) in [
+        (user("alice"), [user("bob"), member(1)]),
+        (member(1), [user("bob"), user("alice")]),
+    ] {
+        let mut directory = Directory::new(1, LIMIT);
+        let session = placed(directory.lead(owner.clone(), ()));
+        for stranger in strangers {
+            assert_eq!(directory.lead(stranger.clone(), ()), REFUSED);
+            assert_eq!(
+                directory.join(session.tsih, &stranger, &ByAddress),
+                Err(LoginStatus::AuthorizationFailure)
+            );
+        }
+        assert_eq!(directory.join(session.tsih, &owner, &ByAddress), Ok(0));
+        // Somebody else who waits for the end of the session does not inherit its place.
+        directory.lead(owner.clone(), ());
+        assert_eq!(directory.lead(user("eve"), ()), REFUSED);
+        assert_eq!(directory.ended(session.tsih).len(), 1);
+    }
+}
+
+#[test]
+fn an_address_that_is_granted_less_neither_joins_nor_replaces() {
+    for (owner, newcomer, may_enter) in [
+        ([192, 0, 2, 1], [192, 0, 2, 2], false),
+        ([192, 0, 2, 1], [192, 0, 2, 3], false),
+        ([192, 0, 2, 2], [192, 0, 2, 1], true),
+        ([192, 0, 2, 2], [192, 0, 2, 2], true),
+    ] {
+        let mut directory = Directory::new(1, LIMIT);
+        let session = placed(directory.lead(from(owner), ()));
+        let joined = directory.join(session.tsih, &from(newcomer), &ByAddress);
+        let expected = may_enter
+            .then_some(0)
+            .ok_or(LoginStatus::AuthorizationFailure);
+        assert_eq!(joined, expected, "{newcomer:?} at {owner:?}");
+        let is_refused = directory.lead(from(newcomer), ()) == REFUSED;
+        assert_eq!(is_refused, !may_enter, "{newcomer:?} at {owner:?}");
+    }
+}
+
+#[test]
+fn ports_without_a_session_are_forgotten_when_they_are_too_many() {
+    let mut directory = Directory::new(1, LIMIT);
+    let kept = placed(directory.lead(member(1), ()));
+    directory.lead(member(1), ());
+    directory.ended(kept.tsih);
+    placed(directory.lead_after(member(1), ()));
+    for number in 0..SEEN_MAX + 2 {
+        let mut guest = member(2);
+        guest.nexus.initiator_name = format!("iqn.2026-11.example:{number}");
+        let placement = placed(directory.lead(guest, ()));
+        assert!(!placement.is_return, "{number}");
+        directory.ended(placement.tsih);
+    }
+    assert_eq!(directory.seen.len(), 3);
+    assert_eq!(directory.seen.get(&member(1).nexus), Some(&1));
+}
+
+#[test]
+fn a_session_is_joined_only_by_its_own_port() {
+    let mut directory = Directory::new(1, LIMIT);
+    let session = placed(directory.lead(member(1), ()));
+    let discovery = placed(directory.admit(None, (), &ByAddress, 5));
+    let join = |tsih, isid| directory.join(tsih, &member(isid), &ByAddress);
+    assert_eq!(join(session.tsih, 1), Ok(0));
+    let missing = Err(LoginStatus::SessionDoesNotExist);
+    assert_eq!(join(session.tsih, 2), missing);
+    assert_eq!(join(discovery.tsih, 1), missing);
+    assert_eq!(join(Tsih(9), 1), missing);
+}
+
+#[test]
+fn the_limit_holds_and_discovery_counts() {
+    let mut directory = Directory::new(1, 2);
+    let discovery = placed(directory.admit(None, (), &ByAddress, 1));
+    placed(directory.admit(None, (), &ByAddress, 1));
+    let refused = Decision::Refuse(LoginStatus::OutOfResources, ());
+    assert_eq!(directory.lead(member(1), ()), refused);
+    assert!(directory.ended(discovery.tsih).is_empty());
+    placed(directory.lead(member(1), ()));
+}

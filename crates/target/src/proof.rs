@@ -1,0 +1,119 @@
+//! What a login has proved and is granted, held against the session that it means.
+//!
+//! Pure; the rule itself is [`iscsi::login::decide_entry`]. It is asked by the front desk with the
+//! rules of access as they are at that moment, for both sides: what a session was granted once is
+//! no argument.
+
+use std::net::SocketAddr;
+
+use iscsi::login::{Claim, Entry, decide_entry};
+
+use crate::directory::NexusKey;
+use crate::policy::{Asker, Policy, VisibleLun};
+
+/// Who is behind a connection that has finished its login to a target.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Member {
+    /// The ports it claims.
+    pub(crate) nexus: NexusKey,
+    /// The user it has proved.
+    pub(crate) user: Option<String>,
+    /// Where it comes from.
+    pub(crate) peer: SocketAddr,
+    /// The address of ours that it reached.
+    pub(crate) portal: SocketAddr,
+}
+
+impl Member {
+    fn claim(&self) -> Claim<'_> {
+        Claim {
+            initiator_name: &self.nexus.initiator_name,
+            isid: self.nexus.isid,
+            target: self.nexus.target.0,
+            portal_group_tag: self.nexus.portal_group_tag,
+            user: self.user.as_deref(),
+        }
+    }
+
+    fn asker(&self) -> Asker<'_> {
+        Asker {
+            initiator_name: &self.nexus.initiator_name,
+            address: self.peer.ip(),
+            portal: self.portal,
+            user: self.user.as_deref(),
+        }
+    }
+
+    /// What becomes of this newcomer, whose login means `session` if that is there.
+    pub(crate) fn decide(
+        &self,
+        is_join: bool,
+        session: Option<&Self>,
+        policy: &dyn Policy,
+    ) -> Entry {
+        let has_reach = session.is_none_or(|session| self.reaches(session, policy));
+        let session = session.map(Self::claim);
+        decide_entry(&self.claim(), is_join, session.as_ref(), has_reach)
+    }
+
+    /// Whether the rules give this one at least what they give the session. A session that they
+    /// grant nothing any more is about to end.
+    fn reaches(&self, session: &Self, policy: &dyn Policy) -> bool {
+        let granted = |one: &Self| policy.luns(&one.asker(), one.nexus.target);
+        match (granted(self), granted(session)) {
+            (Ok(own), Ok(of_session)) => VisibleLun::cover(&own, &of_session),
+            (Ok(_), Err(_)) => true,
+            (Err(_), _) => false,
+        }
+    }
+}
+
+impl VisibleLun {
+    /// Whether `granted` has every unit of `wanted` by the same number and with at least the same
+    /// access.
+    pub fn cover(granted: &[Self], wanted: &[Self]) -> bool {
+        wanted.iter().all(|wanted| {
+            let is_it = |one: &Self| {
+                one.lun == wanted.lun
+                    && one.unit == wanted.unit
+                    && (wanted.read_only || !one.read_only)
+            };
+            granted.iter().any(is_it)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::UnitIndex;
+
+    #[test]
+    fn every_unit_is_needed_with_its_number_and_its_access() {
+        let lun = |lun, unit, read_only| VisibleLun {
+            lun,
+            unit: UnitIndex(unit),
+            read_only,
+        };
+        let (write, read) = (lun(0, 5, false), lun(0, 5, true));
+        for (granted, wanted, is_covered) in [
+            (&[][..], &[][..], true),
+            (&[write], &[], true),
+            (&[write], &[write], true),
+            (&[write], &[read], true),
+            (&[read], &[read], true),
+            (&[read], &[write], false),
+            (&[], &[read], false),
+            (&[lun(1, 5, false)], &[write], false),
+            (&[lun(0, 6, false)], &[write], false),
+            (&[lun(1, 6, false), write], &[write], true),
+            (&[write], &[write, lun(1, 6, true)], false),
+        ] {
+            assert_eq!(
+                VisibleLun::cover(granted, wanted),
+                is_covered,
+                "{granted:?} for {wanted:?}"
+            );
+        }
+    }
+}
