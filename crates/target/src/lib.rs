@@ -70,7 +70,7 @@ pub use plan::{
     Coalescing, Keeper, Plan, PortPlan, PortalIndex, Settings, TargetIndex, TargetPlan,
     UnitDescription, UnitIndex, UnitPlan,
 };
-pub use plane::{DataPlane, StartError};
+pub use plane::{DataPlane, StartError, Stopped};
 pub use policy::{Asker, Authorization, Policy, VisibleLun, VisibleTarget};
 pub use report::SessionReport;
 pub use slow::{Ending, SlowCommand};

@@ -19,6 +19,7 @@ use crate::logins::{LoginCounts, LoginLog};
 use crate::plan::{Plan, Settings, TargetPlan, UnitIndex, UnitPlan};
 use crate::policy::Policy;
 use crate::slow::SlowLimit;
+use crate::stop::LastFlushes;
 use crate::watcher::Watcher;
 
 /// Size of one receive chunk. Large enough for some thousand commands, small enough that a chunk
@@ -64,7 +65,17 @@ pub enum StartError {
 pub struct DataPlane {
     posts: Vec<Post<Letter>>,
     handle: Arc<Handle>,
-    threads: Vec<JoinHandle<Result<(), TurnError>>>,
+    threads: Vec<JoinHandle<Result<Vec<Arc<str>>, TurnError>>>,
+}
+
+/// How a plane ended.
+#[derive(Debug, Default)]
+#[must_use = "data may be lost"]
+pub struct Stopped {
+    /// A core had failed.
+    pub is_core_lost: bool,
+    /// Units whose last flush failed: data that was answered as written may be lost.
+    pub unflushed: Vec<Arc<str>>,
 }
 
 /// What the front desk is made from, on the core that has it.
@@ -143,7 +154,8 @@ impl DataPlane {
         };
         let started = plane.start_cores(&parts, mailboxes, front);
         if let Err(error) = started {
-            plane.stop();
+            // Nothing was served.
+            let _stopped = plane.stop();
             return Err(error);
         }
         if let Some(first) = plane.posts.first() {
@@ -173,7 +185,10 @@ impl DataPlane {
                 };
                 // The starter is gone only if it has failed for another reason.
                 drop(report.send(outcome));
-                core.map_or(Ok(()), |mut core| core.run())
+                let Some(mut core) = core else {
+                    return Ok(Vec::new());
+                };
+                core.run().map(|()| core.last_flushes.take_failed())
             };
             let thread = thread::Builder::new()
                 .name(format!("core-{index}"))
@@ -197,26 +212,26 @@ impl DataPlane {
     }
 
     /// Asks initiators to log out, ends what is left after the configured time, flushes all
-    /// stores and ends the threads. False when a core had failed.
-    pub fn stop(self) -> bool {
+    /// stores and ends the threads.
+    pub fn stop(self) -> Stopped {
         for post in &self.posts {
             post.push(Letter::Stop);
         }
-        let mut all_good = true;
+        let mut stopped = Stopped::default();
         for thread in self.threads {
             match thread.join() {
-                Ok(Ok(())) => {}
+                Ok(Ok(unflushed)) => stopped.unflushed.extend(unflushed),
                 Ok(Err(error)) => {
                     tracing::error!(%error, "a core failed");
-                    all_good = false;
+                    stopped.is_core_lost = true;
                 }
                 Err(_) => {
                     tracing::error!("a core panicked");
-                    all_good = false;
+                    stopped.is_core_lost = true;
                 }
             }
         }
-        all_good
+        stopped
     }
 }
 
@@ -291,7 +306,7 @@ impl Core {
             is_quiet: false,
             quiet_cores: 0,
             is_flushed: false,
-            flushes: 0,
+            last_flushes: LastFlushes::default(),
         };
         core.add_units(&parts.units)?;
         Ok(core)
