@@ -1,4 +1,4 @@
-"""Data and the process: places of tasks, late writes, flushes, reservations."""
+"""Data and the process: places of tasks, late writes, reservations."""
 import contextlib
 import pathlib
 import socket

@@ -3,7 +3,8 @@
 
 Each test reproduces one attack and asserts the rule that docs/SECURITY.md promises. The rooms:
 
-    data.py      data and the process: places of tasks, late writes, flushes, reservations
+    data.py      data and the process: places of tasks, late writes, reservations
+    flushes.py   durability: failed flushes, FUA, the last flush, new files
     bounds.py    one unit, one session, one core: what each may take from the others
     rights.py    who may do what: before login, after login, through a read-only view, as operator
     answers.py   what SCSI commands and iSCSI requests are answered
@@ -22,6 +23,7 @@ import harness
 
 # Each import adds its tests to the harness, in the order of the file.
 import data  # noqa: F401
+import flushes  # noqa: F401
 import bounds  # noqa: F401
 import rights  # noqa: F401
 import answers  # noqa: F401

@@ -46,15 +46,15 @@ shutdown_timeout_seconds = {SHUTDOWN_S}
 """
 
 
-def serve(path, options=""):
-    return Tarn(config=CONFIG.replace("STORE", f"{path}{options}"))
+def serve(path, options="", **how):
+    return Tarn(config=CONFIG.replace("STORE", f"{path}{options}"), **how)
 
 
 @contextlib.contextmanager
-def served(options=""):
+def served(options="", **how):
     """The faulty file system, a Tarn on it and a session."""
     with FaultFs(SIZE) as fs:
-        with serve(fs.path, options) as tarn, iscsi.Session(tarn.port, IQN) as session:
+        with serve(fs.path, options, **how) as tarn, iscsi.Session(tarn.port, IQN) as session:
             session.clear_unit_attentions(0)
             session.clear_unit_attentions(1)
             yield fs, tarn, session
@@ -197,8 +197,9 @@ def a_full_tmpfs_recovers_after_unmap():
 @test
 def a_failed_fsync_latches():
     """The kernel tells of lost writes once, so Tarn goes on telling: SYNCHRONIZE CACHE and FUA fail from then on, also for
-    another initiator, as deferred errors without INFORMATION. Reads go on, and the other unit is not touched."""
-    with served() as (fs, tarn, session):
+    another initiator, as deferred errors without INFORMATION. Reads go on, and the other unit is not touched. The last flush
+    fails, too, which the exit code says."""
+    with served(check_exit=False) as (fs, tarn, session):
         good(session.command(scsi.write16(0, 8), write=b"\x11" * 4096), "WRITE")
         fs.fsync_failures = 1
         outcome = session.command(scsi.synchronize_cache16())
@@ -216,6 +217,8 @@ def a_failed_fsync_latches():
                 good(a_session.command(scsi.read16(0, 8), read=4096), f"READ of the {who} initiator")
         good(session.command(scsi.synchronize_cache16(), lun=1), "SYNCHRONIZE CACHE of the sound unit")
         alive(session)
+        session.logout()
+        equal(tarn.terminate(), 1, "exit code")
 
 
 @test

@@ -44,8 +44,12 @@ class FaultFs:
                             page cache of a real file system does, unless `whole_reads_fail`.
     full                    writes fail with ENOSPC.
     fsync_failures          how many of the next fsyncs fail, each with EIO, as the kernel reports a lost write once.
+    hang_after_failed_fsync as `hang`, from the moment an fsync has failed.
+    answer_errno            {"write": (errno, count), ...}: the next so many of these operations fail with it.
     delay_s                 every read and write takes this long.
     hang                    "read", "write", "fsync": these operations get no answer until release().
+
+    `counts` says how many operations of each kind have come.
     """
 
     def __init__(self, size, direct_io=True):
@@ -67,6 +71,8 @@ class FaultFs:
         self.bad_reads, self.bad_writes = [], []
         self.whole_reads_fail = self.full = False
         self.fsync_failures = 0
+        self.hang_after_failed_fsync = ()
+        self.answer_errno = {}
         self.delay_s = 0
         self.hang = ()
 
@@ -135,6 +141,10 @@ class FaultFs:
             self._interrupt(struct.unpack_from("<Q", body)[0])
         elif self._keep(kind, unique, (opcode, unique, node, body)):
             pass
+        elif self.answer_errno.get(kind, (0, 0))[1]:
+            error, count = self.answer_errno[kind]
+            self.answer_errno[kind] = (error, count - 1)
+            self._reply(unique, -error)
         elif kind in ("read", "write") and self.delay_s:
             threading.Timer(self.delay_s, self._serve, (opcode, unique, node, body)).start()
         else:
@@ -193,6 +203,7 @@ class FaultFs:
         if opcode == FSYNC:
             if self.fsync_failures:
                 self.fsync_failures -= 1
+                self.hang = self.hang_after_failed_fsync or self.hang
                 raise OSError(errno.EIO, "injected")
             return b""
         if opcode == FALLOCATE:

@@ -295,11 +295,11 @@ fn profile(disk: &MemoryDisk) -> Profile {
             serial: "budget".to_owned(),
             naa: vec![0x30, 0, 0, 0, 0, 0, 0, 1],
             eui: None,
-            device_name: "iqn.2026-11.example.tarn:budget".to_owned(),
             target_ports: vec![TargetPort {
                 relative_id: 1,
                 group: 1,
                 scsi_name: "iqn.2026-11.example.tarn:budget,t,0x0001".to_owned(),
+                device_name: "iqn.2026-11.example.tarn:budget".to_owned(),
             }],
             protocol_identifier: 5,
             protocol_version: 0x0960,

@@ -10,6 +10,7 @@
 //! [`store::RingOperation`]s and [`store::HelperOperation`]s.
 #![warn(missing_docs)]
 
+mod again;
 mod chunks;
 pub mod cores;
 mod event;

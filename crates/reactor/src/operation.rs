@@ -12,6 +12,7 @@ use memory::{Buffer, Message};
 use rustix::io::Errno;
 use store::{AllocateMode, FileHandle, RingOperation};
 
+use crate::again::Tries;
 use crate::chunks;
 use crate::{Listener, Socket, Token};
 
@@ -52,6 +53,7 @@ pub(crate) enum Operation {
     Store {
         token: Token,
         operation: RingOperation,
+        tries: Tries,
     },
     /// Runs on a helper thread, not on the ring.
     Helper {
@@ -75,6 +77,8 @@ pub(crate) enum Operation {
 pub(crate) enum Step {
     /// Go on with the rest, or try once more.
     Again,
+    /// Try once more after this time.
+    Pause(Duration),
     /// Wait until there are chunks.
     Starve,
     /// Over, with this result for the event.
@@ -190,6 +194,9 @@ impl Operation {
             if let Self::Receive { socket, .. } | Self::ReceiveExact { socket, .. } = self {
                 // Whatever there was is gone, so the next attempt waits first.
                 socket.note_drained(true);
+            }
+            if let Self::Store { tries, .. } = self {
+                return tries.pause().map_or(Step::Finish(result), Step::Pause);
             }
             return Step::Again;
         }

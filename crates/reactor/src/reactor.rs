@@ -14,6 +14,7 @@ use memory::{Buffer, Message, Pool};
 use rustix::io::Errno;
 use store::{HelperOperation, HelperResult, IoFailure, RingOperation};
 
+use crate::again::Tries;
 use crate::chunks::Chunks;
 use crate::event::{Event, OperationId, Received, Token, Wait};
 use crate::helper::Helpers;
@@ -51,6 +52,8 @@ pub struct Reactor {
     alarms: Vec<Duration>,
     /// Receives that found no chunk, oldest first.
     starved: Vec<Key>,
+    /// Operations of stores that are tried again, each at its time.
+    paused: Vec<(Duration, Key)>,
     /// Events of operations that ended without the kernel.
     ready: Vec<Event>,
     completions: Vec<Completion>,
@@ -113,6 +116,7 @@ impl Reactor {
             watched: Vec::new(),
             alarms: Vec::new(),
             starved: Vec::new(),
+            paused: Vec::new(),
             ready: Vec::new(),
             completions: Vec::with_capacity(settings.in_flight_max),
             spare_headers: Vec::new(),
@@ -242,7 +246,12 @@ impl Reactor {
     /// Does one step for a store ([`Event::Store`]). Short transfers are the store's to go on
     /// with.
     pub fn submit_store(&mut self, token: Token, operation: RingOperation) -> OperationId {
-        self.start(Operation::Store { token, operation })
+        let tries = Tries::default();
+        self.start(Operation::Store {
+            token,
+            operation,
+            tries,
+        })
     }
 
     /// Runs blocking work for a store on a helper thread ([`Event::Helper`]).
@@ -277,6 +286,9 @@ impl Reactor {
         } else if let Some(n) = self.starved.iter().position(|&key| key == id.0) {
             self.starved.remove(n);
             self.finish(id.0, -libc::ECANCELED, 0, None);
+        } else if let Some(n) = self.paused.iter().position(|&(_, key)| key == id.0) {
+            self.paused.swap_remove(n);
+            self.finish(id.0, -libc::ECANCELED, 0, None);
         } else {
             self.push_cancel(CancelBuilder::user_data(id.0));
         }
@@ -293,6 +305,7 @@ impl Reactor {
     pub fn turn(&mut self, wait: Wait, events: &mut Vec<Event>) -> Result<(), TurnError> {
         let before = events.len();
         self.restock();
+        let wait = self.try_again(wait);
         self.collect_mail();
         let idle = self.ready.is_empty();
         events.append(&mut self.ready);
@@ -432,6 +445,25 @@ impl Reactor {
         }
     }
 
+    /// Submits what has paused long enough. Gives how long the turn may sleep for the rest.
+    fn try_again(&mut self, wait: Wait) -> Wait {
+        if self.paused.is_empty() {
+            return wait;
+        }
+        let now = self.start.elapsed();
+        let due = self.paused.extract_if(.., |(at, _)| *at <= now);
+        let due: Vec<Key> = due.map(|(_, key)| key).collect();
+        for key in due {
+            self.submit(key);
+        }
+        let next = self.paused.iter().map(|&(at, _)| at).min();
+        match (wait, next) {
+            (Wait::Poll, _) | (_, None) => wait,
+            (Wait::Until(deadline), Some(at)) => Wait::Until(deadline.min(at)),
+            (Wait::Forever, Some(at)) => Wait::Until(at),
+        }
+    }
+
     fn collect_mail(&mut self) {
         let mut answers = None;
         for watched in &self.watched {
@@ -476,10 +508,11 @@ impl Reactor {
         };
         self.with_kernel -= 1;
         match slot.operation.advance(result, slot.cancelled) {
-            Step::Again | Step::Starve if self.closing => {
+            Step::Again | Step::Starve | Step::Pause(_) if self.closing => {
                 self.in_flight.remove(key);
             }
             Step::Again => self.submit(key),
+            Step::Pause(pause) => self.paused.push((self.start.elapsed() + pause, key)),
             Step::Starve => self.starved.push(key),
             Step::Finish(result) => self.finish(key, result, flags, chunk),
         }
@@ -537,7 +570,9 @@ impl Reactor {
                     result,
                 }
             }
-            Operation::Store { token, operation } => Event::Store {
+            Operation::Store {
+                token, operation, ..
+            } => Event::Store {
                 token,
                 operation,
                 result,

@@ -11,6 +11,8 @@ pub struct TargetPort {
     pub group: u16,
     /// The SCSI target port name, as the transport spells it.
     pub scsi_name: String,
+    /// The name of the SCSI target device that the port belongs to, as the transport spells it.
+    pub device_name: String,
 }
 
 /// Names of a unit, as INQUIRY and its pages tell them.
@@ -28,8 +30,6 @@ pub struct Identity {
     pub naa: Vec<u8>,
     /// The EUI-64 designator, if there is one.
     pub eui: Option<u64>,
-    /// The SCSI target device name, as the transport spells it.
-    pub device_name: String,
     /// Every port through which the unit can be reached.
     pub target_ports: Vec<TargetPort>,
     /// PROTOCOL IDENTIFIER of the transport, as SPC lists them.

@@ -11,6 +11,7 @@
 //! | [`agenda`], [`prng`], [`trace`] | time, chance, the diary |
 //! | [`network`], [`disk`] | links and a medium, with their faults |
 //! | [`ledger`] | what each block may hold |
+//! | [`flush`] | the file store that ships, on a kernel that loses flushes |
 //! | [`initiator`] | the other end of the protocol, and its judge |
 //! | [`host`] | the machines under test, bound to simulated cores |
 //! | [`world`] | everything that happens, in order |
@@ -22,6 +23,7 @@
 
 pub mod agenda;
 pub mod disk;
+pub mod flush;
 pub mod host;
 pub mod initiator;
 pub mod ledger;

@@ -36,6 +36,15 @@ fn seeds_that_once_failed_do_not_fail_again() {
 }
 
 #[test]
+fn a_failed_flush_stays_known_in_the_store_that_ships() {
+    for seed in 0..2000 {
+        if let Err(breach) = sim::flush::run(seed) {
+            panic!("{breach:?}");
+        }
+    }
+}
+
+#[test]
 fn equal_seeds_give_equal_stories() {
     for seed in 0..20 {
         let (one, other) = (run(seed, usize::MAX, true), run(seed, usize::MAX, true));

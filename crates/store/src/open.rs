@@ -1,10 +1,11 @@
 //! Opening a store: every check that keeps an administrator's slip from becoming lost data.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memory::{PIECE_BYTES, Pool};
@@ -158,13 +159,28 @@ impl OpenOptions {
         let options = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let created = rustix::fs::open(&self.path, options, Mode::RUSR | Mode::WUSR);
         drop(created.map_err(|errno| system("create it")(errno.into()))?);
-        self.open_path().inspect_err(|failure| {
+        let opened = self.open_path().and_then(|disk| {
+            self.sync_name().map_err(system("make its name durable"))?;
+            Ok(disk)
+        });
+        opened.inspect_err(|failure| {
             // Unless another program was quicker: then it is that one's by now. What went wrong
             // is said already, and a file that cannot be removed is at most empty.
             if !matches!(failure, OpenFailure::InUse) {
                 drop(std::fs::remove_file(&self.path));
             }
         })
+    }
+
+    /// Makes a new file and its size durable, and its entry in the directory, which has a life of its
+    /// own on the disk: without it the file, with all that was flushed, may be gone after a crash.
+    fn sync_name(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()?;
+        let directory = self
+            .path
+            .parent()
+            .filter(|path| !path.as_os_str().is_empty());
+        File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
     }
 
     /// Opens it for the I/O to come and locks this very description.

@@ -147,12 +147,15 @@ impl Core {
     }
 
     /// The last flush of a unit is over.
-    pub(crate) fn handle_flushed(&mut self, index: usize) {
+    pub(crate) fn handle_flushed(&mut self, index: usize, is_good: bool) {
         let is_it = |(unit, _): &(UnitIndex, Receipt)| unit.as_usize() == index;
         if let Some(at) = self.forgetting.iter().position(is_it) {
             let (unit, receipt) = self.forgetting.swap_remove(at);
             self.owned[index] = None;
             self.close_store(unit);
+            if !is_good {
+                receipt.note_unflushed(unit);
+            }
             drop(receipt);
         }
     }

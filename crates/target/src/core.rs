@@ -22,6 +22,7 @@ use crate::logins::LoginLog;
 use crate::plan::{Settings, UnitIndex};
 use crate::running::{Request, Wait};
 use crate::session::{Connection, SessionEntry};
+use crate::stop::LastFlushes;
 use crate::tasks::{TaskKey, Tasks};
 use crate::token::Purpose;
 use crate::trace::Trace;
@@ -99,8 +100,7 @@ pub(crate) struct Core {
     /// How many cores have told that.
     pub(crate) quiet_cores: usize,
     pub(crate) is_flushed: bool,
-    /// Flushes before the stop that are under way.
-    pub(crate) flushes: usize,
+    pub(crate) last_flushes: LastFlushes,
 }
 
 impl Core {
@@ -163,6 +163,7 @@ impl Core {
             .chain(tick)
             .chain(stop)
             .chain(self.hold_until)
+            .chain(self.last_flushes.deadline())
             .min();
         soonest.map_or(ReactorWait::Forever, ReactorWait::Until)
     }
@@ -204,6 +205,7 @@ impl Core {
                 Some(Purpose::Task(key)) => self.handle_helper_result(key, result),
                 Some(Purpose::Keep(unit)) => self.handle_kept(unit, result.is_ok()),
                 Some(Purpose::Probe(unit)) => self.handle_probed(unit),
+                Some(Purpose::Flush(unit)) => self.handle_flush_helped(unit, result),
                 other => unexpected("helper work", other),
             },
             Event::Accepted { token, result } => match Purpose::of(token) {
@@ -377,6 +379,7 @@ impl Core {
         self.handle_fence_timeouts(now);
         self.handle_reset_timeouts(now);
         self.handle_login_timeouts(now);
+        self.retry_last_flushes(now);
         if now >= self.next_tick {
             self.next_tick = now + TICK;
             self.tick(now);
@@ -403,6 +406,7 @@ impl Core {
         }
         self.probe_some();
         self.end_overdue(now);
+        self.end_overdue_waiting(now);
         self.end_overdue_changes(now);
         self.tell_hanging(now);
     }
@@ -456,13 +460,14 @@ impl Core {
             self.reactor.set_drain_limit(Duration::ZERO);
         }
         if late {
+            self.give_up_last_flushes();
             return true;
         }
         if !self.is_flushed {
             self.is_flushed = true;
             self.flush_stores();
         }
-        self.flushes == 0
+        self.last_flushes.are_over()
     }
 }
 

@@ -62,6 +62,8 @@ struct Entry<W> {
     /// Set while the session is being ended to make room for these logins, of which only the
     /// last will live; each would replace the one before.
     waiting: VecDeque<W>,
+    /// It has been asked to end, which it does whether somebody still waits or not.
+    is_ending: bool,
 }
 
 /// All sessions. `W` is a login that waits.
@@ -112,7 +114,7 @@ impl<W> Directory<W> {
         let entry = self.sessions.get(&tsih);
         let session = entry.and_then(|entry| entry.member.as_ref());
         match (newcomer.decide(true, session, policy), entry) {
-            (Entrance::Join, Some(entry)) if entry.waiting.is_empty() => Ok(entry.core),
+            (Entrance::Join, Some(entry)) if !entry.is_ending => Ok(entry.core),
             (Entrance::Join, Some(_)) => Err(LoginStatus::CannotIncludeInSession),
             (Entrance::Refuse(refusal), _) => Err(refusal.status()),
             (Entrance::Join | Entrance::Begin | Entrance::Reinstate, _) => {
@@ -160,7 +162,7 @@ impl<W> Directory<W> {
                 return Decision::Refuse(refusal.status(), login);
             }
             entry.waiting.push_back(login);
-            return if entry.waiting.len() == 1 {
+            return if !std::mem::replace(&mut entry.is_ending, true) {
                 Decision::EndFirst {
                     core: entry.core,
                     tsih,
@@ -192,6 +194,24 @@ impl<W> Directory<W> {
             self.by_key.remove(&member.nexus);
         }
         entry.waiting
+    }
+
+    /// Logins that have waited too long for an old session to end, taken out. That goes on ending.
+    pub(crate) fn take_overdue(&mut self, mut is_overdue: impl FnMut(&W) -> bool) -> Vec<W> {
+        let mut overdue = Vec::new();
+        for entry in self.sessions.values_mut() {
+            if !entry.waiting.iter().any(&mut is_overdue) {
+                continue;
+            }
+            for login in std::mem::take(&mut entry.waiting) {
+                if is_overdue(&login) {
+                    overdue.push(login);
+                } else {
+                    entry.waiting.push_back(login);
+                }
+            }
+        }
+        overdue
     }
 
     /// A TSIH that nobody can foresee: the first that is free from a random one on.
@@ -229,6 +249,7 @@ impl<W> Directory<W> {
                 member,
                 core,
                 waiting: VecDeque::new(),
+                is_ending: false,
             },
         );
         Placement {

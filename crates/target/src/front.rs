@@ -749,6 +749,20 @@ impl Core {
         }
     }
 
+    /// Refuses logins that have waited too long for the session they replace. Called once a tick.
+    pub(crate) fn end_overdue_waiting(&mut self, now: Duration) {
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
+        let is_late = |login: &Waiting| login.machine.poll_timeout().is_some_and(|at| now >= at);
+        for login in front.directory.take_overdue(is_late) {
+            let Waiting {
+                fd, machine, taps, ..
+            } = login;
+            self.turn_away(fd, machine, taps, LoginStatus::ServiceUnavailable);
+        }
+    }
+
     /// The connection of a login is gone. One that ends before it says who it is was none: ports
     /// are tried like that, to see whether somebody listens.
     fn lose_login(&mut self, key: usize) {

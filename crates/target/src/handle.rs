@@ -3,10 +3,9 @@
 //! Every call is a letter to some cores and a wait for what they say, bounded in time. A core that
 //! does not answer costs the caller its patience and nobody else anything.
 
-use std::convert::Infallible;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reactor::Listener;
 use reactor::mail::Post;
@@ -33,24 +32,42 @@ const END_PATIENCE: u32 = 3;
 /// copies. So a core cannot forget to answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Receipt {
-    /// Never sent to.
-    _held: Sender<Infallible>,
+    held: Sender<UnitIndex>,
+}
+
+impl Receipt {
+    /// The last flush of a unit that was to be closed failed.
+    pub(crate) fn note_unflushed(&self, unit: UnitIndex) {
+        if self.held.send(unit).is_err() {
+            tracing::debug!("nobody waits for the last flush of a unit any more");
+        }
+    }
 }
 
 /// The other end of a [`Receipt`].
-struct Returned(Receiver<Infallible>);
+struct Returned(Receiver<UnitIndex>);
 
 fn receipt() -> (Receipt, Returned) {
     let (held, returned) = mpsc::channel();
-    (Receipt { _held: held }, Returned(returned))
+    (Receipt { held }, Returned(returned))
 }
 
 impl Returned {
     fn wait(self, limit: Duration) -> Result<(), NoAnswer> {
-        match self.0.recv_timeout(limit) {
-            Err(RecvTimeoutError::Disconnected) => Ok(()),
-            Err(RecvTimeoutError::Timeout) => Err(NoAnswer),
-            Ok(never) => match never {},
+        self.wait_for_flushes(limit).map(drop)
+    }
+
+    /// Gives the units whose last flush failed.
+    fn wait_for_flushes(self, limit: Duration) -> Result<Vec<UnitIndex>, NoAnswer> {
+        let end = Instant::now() + limit;
+        let mut unflushed = Vec::new();
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.0.recv_timeout(left) {
+                Ok(unit) => unflushed.push(unit),
+                Err(RecvTimeoutError::Disconnected) => return Ok(unflushed),
+                Err(RecvTimeoutError::Timeout) => return Err(NoAnswer),
+            }
         }
     }
 }
@@ -168,12 +185,15 @@ impl Handle {
         limit: Duration,
         letter: impl Fn(Receipt) -> Letter,
     ) -> Result<(), NoAnswer> {
+        self.post_to_all(letter).wait(limit)
+    }
+
+    fn post_to_all(&self, letter: impl Fn(Receipt) -> Letter) -> Returned {
         let (held, returned) = receipt();
         for post in &self.posts {
             post.push(letter(held.clone()));
         }
-        drop(held);
-        returned.wait(limit)
+        returned
     }
 
     /// Adds units that nobody sees yet. Gives their indices, in the same order.
@@ -213,12 +233,13 @@ impl Handle {
         }
     }
 
-    /// Ends units that no session sees any more: their stores are flushed and closed.
+    /// Ends units that no session sees any more: their stores are flushed and closed. Gives those
+    /// whose flush failed.
     ///
     /// # Errors
     ///
     /// A store does not give a request back. Nobody sees its unit, and it stays open.
-    pub fn remove_units(&self, units: &[UnitIndex]) -> Result<(), NoAnswer> {
+    pub fn remove_units(&self, units: &[UnitIndex]) -> Result<Vec<UnitIndex>, NoAnswer> {
         let list: Arc<[UnitIndex]> = units.into();
         self.ask_all(self.end_patience(), |receipt| Letter::RetireUnits {
             units: Arc::clone(&list),
@@ -227,12 +248,13 @@ impl Handle {
         self.forget_units(units)
     }
 
-    fn forget_units(&self, units: &[UnitIndex]) -> Result<(), NoAnswer> {
+    fn forget_units(&self, units: &[UnitIndex]) -> Result<Vec<UnitIndex>, NoAnswer> {
         let units: Arc<[UnitIndex]> = units.into();
-        self.ask_all(self.end_patience(), |receipt| Letter::ForgetUnits {
+        let returned = self.post_to_all(|receipt| Letter::ForgetUnits {
             units: Arc::clone(&units),
             receipt,
-        })
+        });
+        returned.wait_for_flushes(self.end_patience())
     }
 
     /// Changes what units are called and say of themselves. Their stores and limits stay.
@@ -249,12 +271,10 @@ impl Handle {
     }
 
     /// Changes the rules for all logins from now on. Gives the indices of what is listened on
-    /// anew. Sessions that are there keep what they see until [`Handle::grant`].
-    ///
-    /// # Errors
-    ///
-    /// The front desk does not answer.
-    pub fn set_access(&self, access: Access) -> Result<Vec<PortalIndex>, NoAnswer> {
+    /// anew, and whether the front desk has confirmed. One that has not will still do it: a core
+    /// reads its letters in order. Sessions that are there keep what they see until
+    /// [`Handle::grant`].
+    pub fn set_access(&self, access: Access) -> (Vec<PortalIndex>, Result<(), NoAnswer>) {
         let mut next = self.next();
         let first = next.portal;
         next.portal += u32::try_from(access.open.len()).unwrap_or(u32::MAX);
@@ -266,8 +286,7 @@ impl Handle {
                 receipt: held,
             });
         }
-        returned.wait(ANSWER_PATIENCE)?;
-        Ok(opened)
+        (opened, returned.wait(ANSWER_PATIENCE))
     }
 
     /// All sessions. Every login that ended before the call is among them.

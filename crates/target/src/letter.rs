@@ -29,6 +29,16 @@ pub(crate) struct Ticket {
     pub(crate) serial: u64,
 }
 
+impl Ticket {
+    /// Of who wants no answer. A session asks one question for each of its units when it begins and
+    /// when it ends: nothing is kept for them, nor sent back.
+    pub(crate) const NOBODY: Self = Self {
+        core: usize::MAX,
+        request: usize::MAX,
+        serial: u64::MAX,
+    };
+}
+
 /// Names a fence of one unit; given by the owner of the unit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct FenceNumber(pub(crate) u64);

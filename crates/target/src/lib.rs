@@ -53,8 +53,8 @@ mod owner;
 mod plan;
 mod plane;
 mod policy;
-mod refusal;
 mod proof;
+mod refusal;
 mod report;
 mod running;
 mod session;
@@ -77,7 +77,7 @@ pub use plan::{
     Coalescing, Keeper, Plan, PortPlan, PortalIndex, Settings, TargetIndex, TargetPlan,
     UnitDescription, UnitIndex, UnitPlan,
 };
-pub use plane::{DataPlane, StartError};
+pub use plane::{DataPlane, StartError, Stopped};
 pub use policy::{Asker, Authorization, Policy, VisibleLun, VisibleTarget};
 pub use report::{ConnectionReport, SessionReport};
 pub use slow::{Ending, SlowCommand};

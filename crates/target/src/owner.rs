@@ -278,6 +278,9 @@ impl Core {
         else {
             return;
         };
+        if ticket == Ticket::NOBODY {
+            return;
+        }
         self.post(
             ticket.core,
             Letter::Changed {

@@ -21,6 +21,7 @@ use crate::logins::{LoginCounts, LoginLog};
 use crate::plan::{Plan, Settings, TargetPlan, UnitIndex, UnitPlan};
 use crate::policy::Policy;
 use crate::slow::SlowLimit;
+use crate::stop::LastFlushes;
 use crate::tasks::Tasks;
 use crate::watchdog::Watchdog;
 use crate::watcher::Watcher;
@@ -75,10 +76,21 @@ pub enum StartError {
 pub struct DataPlane {
     posts: Vec<Post<Letter>>,
     handle: Arc<Handle>,
-    threads: Vec<JoinHandle<()>>,
+    /// Each gives the units whose last flush failed.
+    threads: Vec<JoinHandle<Vec<Arc<str>>>>,
     watchdog: Option<Watchdog>,
     /// How long the cores may take to end.
     end_limit: Duration,
+}
+
+/// How a plane ended.
+#[derive(Debug, Default)]
+#[must_use = "data may be lost"]
+pub struct Stopped {
+    /// A core had failed.
+    pub is_core_lost: bool,
+    /// Units whose last flush failed: data that was answered as written may be lost.
+    pub unflushed: Vec<Arc<str>>,
 }
 
 /// What the front desk is made from, on the core that has it.
@@ -162,7 +174,8 @@ impl DataPlane {
             .start_cores(&parts, mailboxes, front)
             .and_then(|()| plane.start_watchdog(&parts));
         if let Err(error) = started {
-            plane.stop();
+            // Nothing was served.
+            let _stopped = plane.stop();
             return Err(error);
         }
         if let Some(first) = plane.posts.first() {
@@ -192,9 +205,7 @@ impl DataPlane {
                 };
                 // The starter is gone only if it has failed for another reason.
                 drop(report.send(outcome));
-                if let Some(core) = core {
-                    run_or_end(index, core);
-                }
+                core.map_or_else(Vec::new, |core| run_or_end(index, core))
             };
             let thread = thread::Builder::new()
                 .name(format!("core-{index}"))
@@ -229,8 +240,8 @@ impl DataPlane {
     }
 
     /// Asks initiators to log out, ends what is left after the configured time, flushes all
-    /// stores and ends the threads. False when a core failed at that.
-    pub fn stop(self) -> bool {
+    /// stores and ends the threads.
+    pub fn stop(self) -> Stopped {
         // From here on cores end, each in its own time.
         drop(self.watchdog);
         for post in &self.posts {
@@ -246,26 +257,29 @@ impl DataPlane {
             }
             thread::park_timeout(LOOK_EVERY);
         }
-        let mut all_good = true;
+        let mut stopped = Stopped::default();
         for thread in self.threads {
             // One that fails while it serves ends the process; see `run_or_end`.
-            if thread.join().is_err() {
-                tracing::error!("a core panicked while it was starting or ending");
-                all_good = false;
+            match thread.join() {
+                Ok(unflushed) => stopped.unflushed.extend(unflushed),
+                Err(_) => {
+                    tracing::error!("a core panicked while it was starting or ending");
+                    stopped.is_core_lost = true;
+                }
             }
         }
-        all_good
+        stopped
     }
 }
 
 /// The exit status of a process of which a core has failed.
 const FAILED: u8 = 1;
 
-/// Serves until told to stop. A core that fails takes the process with it: sessions, letters and
+/// Serves until told to stop, and gives the units whose last flush failed. A core that fails takes the process with it: sessions, letters and
 /// units of the others depend on it, and would wait for ever.
-fn run_or_end(index: usize, mut core: Core) {
+fn run_or_end(index: usize, mut core: Core) -> Vec<Arc<str>> {
     let why = match catch_unwind(AssertUnwindSafe(|| core.run())) {
-        Ok(Ok(())) => return,
+        Ok(Ok(())) => return core.last_flushes.take_failed(),
         Ok(Err(error)) => {
             let cause = error.source().map(|source| format!(": {source}"));
             format!("{error}{}", cause.unwrap_or_default())
@@ -350,7 +364,7 @@ impl Core {
             is_quiet: false,
             quiet_cores: 0,
             is_flushed: false,
-            flushes: 0,
+            last_flushes: LastFlushes::default(),
         };
         core.add_units(&parts.units)?;
         Ok(core)

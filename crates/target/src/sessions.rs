@@ -16,7 +16,7 @@ use crate::FRONT_CORE;
 use crate::core::Core;
 use crate::counters::NO_SERIES;
 use crate::directory::Placement;
-use crate::letter::{Adoption, Entry, Letter};
+use crate::letter::{Adoption, Entry, Letter, Ticket};
 use crate::logins::LoginFailure;
 use crate::running::{Request, Then};
 use crate::session::{Connection, LunMap, MappedLun, SessionEntry, SessionProfile};
@@ -328,11 +328,10 @@ impl Core {
             .map(|mapped| mapped.unit.as_usize())
             .collect();
         for unit in units {
-            let ticket = self.open_request(Request::Nobody);
             let from = Some(self.sessions[key].nexus());
             self.ask_owner(
                 unit,
-                ticket,
+                Ticket::NOBODY,
                 Change {
                     from,
                     kind: ChangeKind::NexusAttached,
@@ -395,27 +394,26 @@ impl Core {
 
     /// The tasks of a session have ended, or are given up: it leaves the units and the directory.
     pub(crate) fn bury_session(&mut self, key: usize) {
-        let entry = self.sessions.remove(key);
+        let mut entry = self.sessions.remove(key);
         self.by_tsih.remove(&entry.tsih);
         entry.traces.iter().for_each(|trace| trace.end_session());
-        self.forget_session(key);
+        self.forget_session(key, std::mem::take(&mut entry.tasks));
         for mapped in entry.luns.iter() {
             let unit = mapped.unit.as_usize();
             self.units[unit].view.detach(mapped.nexus);
-            let ticket = self.open_request(Request::Nobody);
             let change = Change {
                 from: Some(entry.nexus()),
                 kind: ChangeKind::NexusLost,
             };
-            self.ask_owner(unit, ticket, change);
+            self.ask_owner(unit, Ticket::NOBODY, change);
         }
         self.post(FRONT_CORE, Letter::SessionEnded { tsih: entry.tsih });
     }
 
     /// Its place in the table may be used again: nothing may refer to it any more.
-    fn forget_session(&mut self, key: usize) {
-        for (_, running) in self.tasks.iter_mut() {
-            if running.session == Some(key) {
+    fn forget_session(&mut self, key: usize, tasks: Vec<Option<TaskKey>>) {
+        for task in tasks.into_iter().flatten() {
+            if let Some(running) = self.tasks.get_mut(task) {
                 running.session = None;
             }
         }

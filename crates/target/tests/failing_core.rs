@@ -96,7 +96,7 @@ fn serve_with_a_faulty_core() {
     stream.write_all(&login_request()).unwrap();
     // The process ends here. Without that it would end well, after a while.
     std::thread::park_timeout(Duration::from_secs(20));
-    plane.stop();
+    drop(plane.stop());
 }
 
 #[test]

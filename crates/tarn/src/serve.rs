@@ -114,12 +114,18 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     if let Some(administration) = administration {
         administration.stop();
     }
-    if plane.stop() {
-        tracing::info!("stopped");
-        Ok(())
-    } else {
-        anyhow::bail!("a core failed; see the log")
+    let stopped = plane.stop();
+    if stopped.is_core_lost {
+        anyhow::bail!("a core failed; see the log");
     }
+    if !stopped.unflushed.is_empty() {
+        anyhow::bail!(
+            "the last flush of {} failed, data that was answered as written may be lost; look at the disk and the kernel log",
+            stopped.unflushed.join(", ")
+        );
+    }
+    tracing::info!("stopped");
+    Ok(())
 }
 
 /// As many open files as the system lets this process have: a session is one at least, and the

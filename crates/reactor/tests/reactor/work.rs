@@ -300,3 +300,61 @@ fn letters_of_many_threads_all_arrive_and_two_mailboxes_are_told_apart() {
         .for_each(|sender| sender.join().unwrap());
     assert_eq!(sum, 4_000);
 }
+
+/// A pipe with nothing in it, which answers "try again", and a read of it.
+fn empty_pipe(reactor: &Reactor) -> (std::io::PipeWriter, RingOperation) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK).unwrap();
+    let read = RingOperation::Read {
+        file: Rc::new(Arc::new(OwnedFd::from(reader))),
+        offset: 0,
+        buffer: reactor.pool().allocate(512).unwrap(),
+        done: 0,
+    };
+    (writer, read)
+}
+
+#[test]
+fn what_is_to_be_tried_again_is_tried_so_often_with_pauses_and_fails_then() {
+    let mut reactor = reactor();
+    let (_writer, read) = empty_pipe(&reactor);
+    reactor.submit_store(1, read);
+    let (mut events, mut turns) = (Vec::new(), 0);
+    while events.is_empty() {
+        reactor.turn(Wait::Forever, &mut events).unwrap();
+        turns += 1;
+        assert!(turns < 100, "it turns without a pause");
+    }
+    let again = -rustix::io::Errno::AGAIN.raw_os_error();
+    assert!(
+        matches!(&events[..], [Event::Store { token: 1, result, .. }] if *result == again),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn what_pauses_before_another_try_goes_on_when_it_can_and_can_be_cancelled() {
+    use std::io::Write as _;
+
+    let mut reactor = reactor();
+    let (mut writer, read) = empty_pipe(&reactor);
+    reactor.submit_store(1, read);
+    expect_quiet(&mut reactor);
+    writer.write_all(&pattern(512)).unwrap();
+    match event(&mut reactor) {
+        Event::Store { result, .. } => assert_eq!(result, 512),
+        other => panic!("{other:?}"),
+    }
+
+    let (_writer, read) = empty_pipe(&reactor);
+    let id = reactor.submit_store(2, read);
+    expect_quiet(&mut reactor);
+    reactor.cancel(id);
+    match event(&mut reactor) {
+        Event::Store { result, .. } => {
+            assert_eq!(result, -rustix::io::Errno::CANCELED.raw_os_error());
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(reactor.in_flight(), 0);
+}

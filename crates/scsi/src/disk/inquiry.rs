@@ -172,6 +172,7 @@ fn identification(profile: &Profile, port: &PortName) -> Vec<u8> {
         relative_id,
         group,
         scsi_name,
+        device_name,
     }) = port_of(identity, port)
     {
         let [high, low] = relative_id.to_be_bytes();
@@ -179,8 +180,8 @@ fn identification(profile: &Profile, port: &PortName) -> Vec<u8> {
         let [high, low] = group.to_be_bytes();
         descriptors.push(BINARY, PIV | OF_PORT | PORT_GROUP, &[0, 0, high, low]);
         descriptors.push_name(OF_PORT, scsi_name);
+        descriptors.push_name(OF_DEVICE, device_name);
     }
-    descriptors.push_name(OF_DEVICE, &identity.device_name);
     descriptors.page
 }
 

@@ -1,6 +1,7 @@
 //! The one place where the shared state of a unit changes. Changes come one after the other from
 //! all cores; each gives a new snapshot for all of them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::mode::{self, Modes};
@@ -43,7 +44,7 @@ pub enum ChangeKind {
     ClearTaskSet,
     /// A session is there; its name is needed where PERSISTENT RESERVE OUT names a device.
     NexusAttached,
-    /// The session of `from` is no more.
+    /// The session of `from` is no more; its tasks have ended, or the unit refuses access.
     NexusLost,
     /// The store grew or shrank.
     CapacityChanged {
@@ -63,8 +64,6 @@ pub enum Who {
     AllExcept(NexusId),
     /// The nexus between these ports, if it is there.
     Port(PortName),
-    /// One nexus.
-    Nexus(NexusId),
 }
 
 impl Who {
@@ -73,7 +72,6 @@ impl Who {
         match self {
             Self::All | Self::AllExcept(_) => true,
             Self::Port(meant) => meant == port,
-            Self::Nexus(_) => false,
         }
     }
 
@@ -83,7 +81,6 @@ impl Who {
             Self::All => true,
             Self::AllExcept(id) => nexus.id != *id,
             Self::Port(port) => nexus.port == *port,
-            Self::Nexus(id) => nexus.id == *id,
         }
     }
 }
@@ -170,7 +167,7 @@ const VERSION: u8 = 1;
 pub struct Owner {
     profile: Arc<Profile>,
     shared: Arc<Shared>,
-    nexuses: Vec<Nexus>,
+    nexuses: BTreeMap<NexusId, Nexus>,
 }
 
 /// A change in the making.
@@ -219,7 +216,7 @@ impl Owner {
         Self {
             profile,
             shared,
-            nexuses: Vec::new(),
+            nexuses: BTreeMap::new(),
         }
     }
 
@@ -306,13 +303,15 @@ impl Owner {
                 draft.abort.push(Who::All);
                 draft.notify(others, UnitAttention::CommandsCleared);
             }
-            ChangeKind::NexusAttached => self.nexuses.extend(from.cloned()),
+            ChangeKind::NexusAttached => {
+                self.nexuses
+                    .extend(from.map(|from| (from.id, from.clone())));
+            }
             ChangeKind::NexusLost => {
                 if let Some(from) = from {
-                    self.nexuses.retain(|nexus| nexus.id != from.id);
+                    self.nexuses.remove(&from.id);
                     draft.shared.preventing.retain(|id| *id != from.id);
                     draft.shared.reservations.nexus_lost(from.id);
-                    draft.abort.push(Who::Nexus(from.id));
                 }
             }
             ChangeKind::CapacityChanged { blocks } => {
@@ -349,7 +348,7 @@ impl Owner {
             OwnerOperation::PersistentReserveOut => {
                 let initiators: Vec<Arc<[u8]>> = self
                     .nexuses
-                    .iter()
+                    .values()
                     .map(|nexus| Arc::clone(&nexus.port.transport_id))
                     .collect();
                 let surroundings = Surroundings {

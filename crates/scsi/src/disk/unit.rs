@@ -56,6 +56,8 @@ pub struct LogicalUnit {
     /// An I/O of the past is not accounted for, so nothing new may touch the medium.
     refuses_access: bool,
     attached: Vec<Option<Attached>>,
+    /// Slots that nobody has.
+    vacant: Vec<usize>,
 }
 
 impl LogicalUnit {
@@ -68,6 +70,7 @@ impl LogicalUnit {
             refuses_access: false,
             shared: Arc::clone(&shared),
             attached: Vec::new(),
+            vacant: Vec::new(),
         };
         unit.install(&shared, &[]);
         unit
@@ -88,7 +91,7 @@ impl LogicalUnit {
             tasks: TaskSet::default(),
         };
         attached.refresh(&self.shared);
-        let free = self.attached.iter().position(Option::is_none);
+        let free = self.vacant.pop();
         match free.and_then(|at| self.attached.get_mut(at).map(|slot| (at, slot))) {
             Some((at, slot)) => {
                 *slot = Some(attached);
@@ -103,8 +106,10 @@ impl LogicalUnit {
 
     /// Removes a nexus, with the unit attentions it was not told of. Its tasks are over.
     pub fn detach(&mut self, slot: NexusSlot) {
-        if let Some(attached) = self.attached.get_mut(slot.0) {
-            *attached = None;
+        if let Some(attached) = self.attached.get_mut(slot.0)
+            && attached.take().is_some()
+        {
+            self.vacant.push(slot.0);
         }
     }
 

@@ -354,11 +354,11 @@ fn owner(disk: &Disk, kept: Option<&[u8]>) -> Owner {
             serial: "sim".to_owned(),
             naa: vec![0x30, 0, 0, 0, 0, 0, 0, 1],
             eui: None,
-            device_name: TARGET_NAME.to_owned(),
             target_ports: vec![TargetPort {
                 relative_id: 1,
                 group: 1,
                 scsi_name: format!("{TARGET_NAME},t,0x0001"),
+                device_name: TARGET_NAME.to_owned(),
             }],
             protocol_identifier: 5,
             protocol_version: 0x0960,

@@ -146,6 +146,23 @@ fn a_known_port_waits_for_its_old_session_and_returns() {
 
 /// Of two logins that waited the second replaces the first, as soon as that is there.
 #[test]
+fn a_login_that_waits_too_long_is_taken_out_and_its_session_ends_once_all_the_same() {
+    let mut directory = Directory::new(1, LIMIT);
+    let old = placed(directory.lead(member(1), 1));
+    let end_first = Decision::EndFirst {
+        core: old.core,
+        tsih: old.tsih,
+    };
+    assert_eq!(directory.lead(member(1), 2), end_first);
+    assert_eq!(directory.lead(member(1), 3), Decision::Wait);
+    assert_eq!(directory.take_overdue(|login| *login == 2), [2]);
+    assert_eq!(directory.take_overdue(|login| *login == 3), [3]);
+    // It has been asked to end already.
+    assert_eq!(directory.lead(member(1), 4), Decision::Wait);
+    assert_eq!(directory.ended(old.tsih), [4]);
+}
+
+#[test]
 fn each_session_of_a_port_that_is_replaced_is_counted() {
     let mut directory = Directory::new(1, LIMIT);
     let old = placed(directory.lead(member(1), ()));

@@ -306,17 +306,18 @@ impl Prepared {
         Ok(())
     }
 
-    /// Switches. Nothing here can be refused; a core that does not answer is the only trouble.
+    /// Switches. Nothing here can be refused; a core that does not answer is the only trouble. It
+    /// never keeps the rest from being switched: the revision counts, so its access rules hold.
     pub(super) fn switch(&mut self, old: &Running, plane: &Handle) -> Result<Verdict, NoAnswer> {
         plane.set_slow_command(slow_command(&self.running.model));
-        plane.describe_units(self.changed_units(old))?;
+        let described = plane.describe_units(self.changed_units(old));
         let policy = Arc::new(self.running.policy());
-        let opened = plane.set_access(Access {
+        let (opened, switched) = plane.set_access(Access {
             policy: Arc::clone(&policy) as Arc<dyn target::Policy>,
             targets: self.running.target_plans(),
             open: std::mem::take(&mut self.opened),
             close: std::mem::take(&mut self.closed),
-        })?;
+        });
         let new = self
             .running
             .listeners
@@ -325,11 +326,16 @@ impl Prepared {
         for (listener, index) in new.zip(opened) {
             listener.index = index;
         }
+        described.and(switched)?;
         Ok(judge(&policy, &plane.sessions()?))
     }
 
-    /// Tells sessions and closes what is gone.
-    pub(super) fn settle(&self, verdict: Verdict, plane: &Handle) -> Result<(), NoAnswer> {
+    /// Tells sessions and closes what is gone. Gives the units whose last flush failed.
+    pub(super) fn settle(
+        &self,
+        verdict: Verdict,
+        plane: &Handle,
+    ) -> Result<Vec<UnitIndex>, NoAnswer> {
         let ended: Vec<(usize, u16)> = verdict
             .ended
             .iter()

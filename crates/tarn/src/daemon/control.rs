@@ -392,15 +392,16 @@ impl Daemon {
         Ok(prepared)
     }
 
-    /// What cannot be refused any more. Gives what keeps the change from having taken effect
-    /// everywhere, if anything does.
+    /// What cannot be refused any more. Notes what keeps the change from having taken effect
+    /// everywhere, if anything does, and units that were closed without a good flush.
     fn put_in_force(
         &self,
         now: &InForce,
         mut prepared: Prepared,
         history: &mut History,
         document: Document,
-    ) -> Option<String> {
+        applied: &mut Applied,
+    ) {
         settle(&self.state, &prepared.running.model);
         let verdict = prepared.switch(&now.running, &self.plane);
         history.prune(history_max(&prepared.running.model));
@@ -418,9 +419,17 @@ impl Daemon {
         if let Some(file) = &self.file {
             self.secret_files.collect(file);
         }
-        let error = settled.err()?;
-        tracing::error!(%error, revision, "a change in force is not settled");
-        Some(unsettled(revision, error))
+        match settled {
+            Ok(unflushed) => applied.warnings.extend(unflushed.iter().map(|&unit| {
+                let position = now.running.unit_position(unit);
+                let unit = position.and_then(|at| now.running.model.units().get(at));
+                unflushed_line(&unit.map(ToString::to_string).unwrap_or_default())
+            })),
+            Err(error) => {
+                tracing::error!(%error, revision, "a change in force is not settled");
+                applied.unsettled = Some(unsettled(revision, error));
+            }
+        }
     }
 
     /// Applies a document.
@@ -473,7 +482,7 @@ impl Daemon {
             revision: applied.revision,
             text: change.text,
         };
-        applied.unsettled = self.put_in_force(&now, prepared, &mut history, document);
+        self.put_in_force(&now, prepared, &mut history, document, &mut applied);
         self.note_applied(&applied, author);
         Ok(applied)
     }
@@ -543,6 +552,12 @@ fn check_applicable(steps: &[Step]) -> Result<(), Problem> {
 fn unsettled(revision: u64, error: NoAnswer) -> String {
     format!(
         "revision {revision} is in force, but {error}; see the log and tarn doctor, there is nothing to apply again"
+    )
+}
+
+fn unflushed_line(unit: &str) -> String {
+    format!(
+        "the last flush of lun {unit} failed, data that was answered as written may be lost; look at the disk and the kernel log"
     )
 }
 

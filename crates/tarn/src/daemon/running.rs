@@ -235,14 +235,10 @@ fn scsi_identity(
     ports: &PortNumbers,
 ) -> Identity {
     let mut target_ports = Vec::new();
-    let mut device_name = String::new();
     for target in model.targets() {
         let shows = |entry: &config::TargetLun| entry.unit.position() == position;
         if !target.luns.iter().any(shows) {
             continue;
-        }
-        if device_name.is_empty() {
-            target.name.as_str().clone_into(&mut device_name);
         }
         for port in ports.of(target) {
             target_ports.push(TargetPort {
@@ -250,6 +246,7 @@ fn scsi_identity(
                 // All ports reach the store in the same way: one group, active/optimized.
                 group: 1,
                 scsi_name: format!("{},t,0x{:04x}", target.name, port.portal_group_tag),
+                device_name: target.name.as_str().to_owned(),
             });
         }
     }
@@ -262,7 +259,6 @@ fn scsi_identity(
         serial: identity.serial.as_str().to_owned(),
         naa: identity.naa.as_bytes().to_vec(),
         eui: None,
-        device_name,
         target_ports,
         protocol_identifier: PROTOCOL_ISCSI,
         protocol_version: VERSION_ISCSI,

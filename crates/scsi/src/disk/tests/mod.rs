@@ -38,17 +38,18 @@ fn profile() -> Profile {
             serial: "0123456789".to_owned(),
             naa: vec![0x33, 0x33, 0x33, 0x00, 0x00, 0x00, 0xab, 0xcd],
             eui: None,
-            device_name: "device.name".to_owned(),
             target_ports: vec![
                 TargetPort {
                     relative_id: 1,
                     group: 1,
                     scsi_name: "device.name,t,0x0001".to_owned(),
+                    device_name: "device.name".to_owned(),
                 },
                 TargetPort {
                     relative_id: 2,
                     group: 1,
-                    scsi_name: "device.name,t,0x0002".to_owned(),
+                    scsi_name: "other.name,t,0x0002".to_owned(),
+                    device_name: "other.name".to_owned(),
                 },
             ],
             protocol_identifier: 5,

@@ -1,0 +1,310 @@
+//! The latch of failed flushes: the product's own file store (`store`), on a simulated kernel.
+//!
+//! Here nothing stands in for the code that ships: a real store is opened, and every operation that
+//! it asks its core's ring for is answered from a model of a kernel that reports a lost write-back
+//! once. Requests of several cores overlap, are cancelled, aborted, or never end.
+//!
+//! | Rule | What must hold |
+//! | --- | --- |
+//! | `a-failed-flush-stays-known` | once the kernel has reported a lost flush, no flush and no durable write that begins later ends well |
+//! | `good-is-durable` | a durable write that ends well was synced after it was written |
+//! | `nothing-is-latched-in-vain` | while no flush has failed and no request is undecided, flushes end well |
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use memory::Payload;
+use store::{
+    Backstore, IoAnswer, IoFailure, IoRequest, IoTag, OpenOptions, RingOperation, SharedStore,
+    StoreKind, Submitted,
+};
+
+use crate::prng::Prng;
+
+const CORES: usize = 2;
+const STEPS: usize = 200;
+const BYTES: usize = 4096;
+const EIO: i32 = 5;
+const EROFS: i32 = 30;
+const ENOSPC: i32 = 28;
+const ECANCELED: i32 = 125;
+
+/// A rule that was broken.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Breach {
+    /// Its name, as in the table above.
+    pub rule: &'static str,
+    /// The seed that shows it.
+    pub seed: u64,
+    /// What happened.
+    pub detail: String,
+}
+
+/// A request that the store has not ended.
+struct Open {
+    core: usize,
+    tag: IoTag,
+    operation: RingOperation,
+    /// It is to be durable when it ends: a flush or a durable write.
+    is_promise: bool,
+    /// A flush had been reported lost when it began.
+    is_after_loss: bool,
+    /// Its data is on the medium, as the kernel was asked for it.
+    is_synced: bool,
+    /// The kernel refused a try of it in a way that may have been a lost flush.
+    is_doubtful: bool,
+}
+
+struct World {
+    seed: u64,
+    prng: Prng,
+    stores: Vec<Box<dyn Backstore>>,
+    open: Vec<Open>,
+    next_tag: u64,
+    /// The kernel has reported a lost flush.
+    is_lost: bool,
+    /// A doubt that nobody decided is left for good.
+    is_doubted: bool,
+}
+
+/// Lives one seed through.
+///
+/// # Errors
+///
+/// A rule was broken, or the store cannot be opened at all.
+pub fn run(seed: u64) -> Result<(), Breach> {
+    let scratch = Scratch::new();
+    let mut options = OpenOptions::new(StoreKind::File, scratch.0.join("disk"));
+    options.size_bytes = Some(1 << 20);
+    let broken = |detail: String| Breach {
+        rule: "it-opens",
+        seed,
+        detail,
+    };
+    let shared: Arc<dyn SharedStore> = options.open().map_err(|error| broken(error.to_string()))?;
+    let mut stores = Vec::new();
+    for _ in 0..CORES {
+        stores.push(shared.handle().map_err(|error| broken(error.to_string()))?);
+    }
+    let mut world = World {
+        seed,
+        prng: Prng::stream(seed, "flush"),
+        stores,
+        open: Vec::new(),
+        next_tag: 0,
+        is_lost: false,
+        is_doubted: false,
+    };
+    for _ in 0..STEPS {
+        world.step()?;
+    }
+    world.end(&*shared)
+}
+
+impl World {
+    fn step(&mut self) -> Result<(), Breach> {
+        if self.open.is_empty() || (self.open.len() < 8 && self.prng.chance(400)) {
+            return self.begin();
+        }
+        let index = self.prng.size(0, self.open.len() - 1);
+        let request = self.open.swap_remove(index);
+        self.go_on(request)
+    }
+
+    fn begin(&mut self) -> Result<(), Breach> {
+        let core = self.prng.size(0, CORES - 1);
+        let durable = self.prng.chance(500);
+        let is_flush = self.prng.chance(400);
+        let request = if is_flush {
+            IoRequest::Flush
+        } else {
+            IoRequest::Write {
+                offset: self.prng.below(16) * BYTES as u64,
+                data: Payload::Heap(vec![7; BYTES]),
+                durable,
+            }
+        };
+        let tag = IoTag(self.next_tag);
+        self.next_tag += 1;
+        let submitted = self.stores[core].submit(tag, request);
+        let is_promise = is_flush || durable;
+        let after = (self.is_lost, false, false);
+        self.carry_on(core, tag, submitted, is_promise, after)
+    }
+
+    fn carry_on(
+        &mut self,
+        core: usize,
+        tag: IoTag,
+        submitted: Submitted,
+        is_promise: bool,
+        (is_after_loss, is_synced, is_doubtful): (bool, bool, bool),
+    ) -> Result<(), Breach> {
+        match submitted {
+            Submitted::Done(result) => self.judge(result, is_promise, is_after_loss, is_synced),
+            Submitted::Ring(operation) => {
+                self.open.push(Open {
+                    core,
+                    tag,
+                    operation,
+                    is_promise,
+                    is_after_loss,
+                    is_synced,
+                    is_doubtful,
+                });
+                Ok(())
+            }
+            other @ (Submitted::Helper(_) | Submitted::Pending | Submitted::Full(_)) => {
+                self.breach("it-runs-on-the-ring", format!("{other:?}"))
+            }
+        }
+    }
+
+    /// The kernel ends an operation, or the task of it is aborted.
+    fn go_on(&mut self, request: Open) -> Result<(), Breach> {
+        let Open {
+            core,
+            tag,
+            operation,
+            is_promise,
+            is_after_loss,
+            is_synced,
+            mut is_doubtful,
+        } = request;
+        // The second try of a durable write is a plain one.
+        let is_recheck = is_doubtful;
+        let (result, is_now_synced) = self.kernel(&operation, is_recheck, &mut is_doubtful);
+        // Only a second try that fails as the first one did proves that no flush failed.
+        self.is_doubted |= is_recheck && result != -ENOSPC;
+        let submitted = self.stores[core].handle_ring_result(tag, operation, result);
+        if !matches!(submitted, Submitted::Done(_)) && self.prng.chance(150) {
+            // The task was aborted meanwhile: the rest is not begun.
+            drop(submitted);
+            self.stores[core].abandon(tag);
+            self.is_doubted |= is_doubtful;
+            return Ok(());
+        }
+        let synced = is_synced || is_now_synced;
+        let facts = (is_after_loss, synced, is_doubtful);
+        self.carry_on(core, tag, submitted, is_promise, facts)
+    }
+
+    /// What the kernel answers, and whether the data of the request is durable by it.
+    fn kernel(
+        &mut self,
+        operation: &RingOperation,
+        is_recheck: bool,
+        is_doubtful: &mut bool,
+    ) -> (i32, bool) {
+        let len = i32::try_from(BYTES).unwrap_or(i32::MAX);
+        match operation {
+            RingOperation::Write { durable: true, .. } => match self.prng.below(10) {
+                // The flush half failed, and what others wrote is lost with it.
+                0 => {
+                    self.is_lost = true;
+                    *is_doubtful = true;
+                    (-EIO, false)
+                }
+                // The write half did.
+                1 => {
+                    *is_doubtful = true;
+                    (-ENOSPC, false)
+                }
+                2 => (-ECANCELED, false),
+                _ => (len, true),
+            },
+            RingOperation::Write { .. } => match self.prng.below(8) {
+                // What failed for lack of space does so again.
+                0..=4 if is_recheck && !self.is_lost => (-ENOSPC, false),
+                5 => (-ECANCELED, false),
+                6 if is_recheck => (-EROFS, false),
+                _ => (len, false),
+            },
+            RingOperation::Sync { .. } => match self.prng.below(20) {
+                0 => {
+                    self.is_lost = true;
+                    (-EIO, false)
+                }
+                1 => (-ECANCELED, false),
+                _ => (0, true),
+            },
+            RingOperation::Read { .. } | RingOperation::Allocate { .. } => (-EIO, false),
+        }
+    }
+
+    fn judge(
+        &self,
+        result: Result<IoAnswer, IoFailure>,
+        is_promise: bool,
+        is_after_loss: bool,
+        is_synced: bool,
+    ) -> Result<(), Breach> {
+        if result.is_err() || !is_promise {
+            return Ok(());
+        }
+        if is_after_loss {
+            return self.breach("a-failed-flush-stays-known", "it ended well".to_owned());
+        }
+        if !is_synced {
+            return self.breach("good-is-durable", "it was not synced".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Everything that is open ends; what is left is the latch.
+    fn end(&mut self, shared: &dyn SharedStore) -> Result<(), Breach> {
+        for _ in 0..100 * STEPS {
+            let Some(request) = self.open.pop() else {
+                break;
+            };
+            self.go_on(request)?;
+        }
+        let is_latched = shared.is_flush_latched();
+        if self.is_lost && !is_latched {
+            return self.breach(
+                "a-failed-flush-stays-known",
+                "no latch at the end".to_owned(),
+            );
+        }
+        if !self.is_lost && !self.is_doubted && is_latched && self.open.is_empty() {
+            return self.breach(
+                "nothing-is-latched-in-vain",
+                "a latch at the end".to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    fn breach(&self, rule: &'static str, detail: String) -> Result<(), Breach> {
+        let seed = self.seed;
+        Err(Breach { rule, seed, detail })
+    }
+}
+
+/// A directory that goes away with this value; in memory where there is such a place, because its
+/// file system is one on which a durable write is one operation.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let memory = Path::new("/dev/shm");
+        let base = match memory.is_dir() {
+            true => memory.to_owned(),
+            false => std::env::temp_dir(),
+        };
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = base.join(format!("tarn-sim-{}-{number}", std::process::id()));
+        // What is wrong with it shows when the store is opened.
+        drop(fs::create_dir(&path));
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
