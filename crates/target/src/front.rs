@@ -18,8 +18,8 @@ use iscsi::pdu::{Isid, LoginStatus, Tsih};
 use memory::Message;
 use reactor::net::{self, KeepAlive};
 use reactor::{Errno, Listener, OperationId, Received, Socket};
-use scsi::PortName;
 use scsi::reservation::canonical_transport_id;
+use scsi::{PortName, Principal};
 use slab::Slab;
 
 use crate::core::Core;
@@ -177,6 +177,7 @@ impl Front {
             port: PortName {
                 transport_id: Arc::from([]),
                 target_port: 0,
+                principal: Principal::Unknown,
             },
             luns: Vec::new(),
             text: TextRecords::for_discovery(Vec::new()),
@@ -222,6 +223,10 @@ impl Front {
         profile.port = PortName {
             transport_id: transport_id(&profile.initiator_name, profile.isid),
             target_port,
+            principal: match profile.user.as_deref() {
+                Some(user) => Principal::User(user.into()),
+                None => Principal::Nobody,
+            },
         };
         profile.luns = luns;
         profile.text = TextRecords::for_target(own);

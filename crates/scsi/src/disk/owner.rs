@@ -82,7 +82,7 @@ impl Who {
         match self {
             Self::All => true,
             Self::AllExcept(id) => nexus.id != *id,
-            Self::Port(port) => nexus.port == *port,
+            Self::Port(port) => port.admits(&nexus.port),
             Self::Nexus(id) => nexus.id == *id,
         }
     }
