@@ -201,6 +201,20 @@ pub struct User {
     pub secret: SecretFile,
     /// With what the target proves itself, if it does.
     pub mutual: Option<Mutual>,
+    /// The names that are this user's alone, and the only ones it may have; empty: it may have any.
+    pub initiators: Vec<NamePattern>,
+}
+
+impl User {
+    /// Whether the initiator name is one of those that are this user's alone.
+    pub fn owns_name(&self, name: &str) -> bool {
+        self.initiators.iter().any(|pattern| pattern.matches(name))
+    }
+
+    /// Whether the user may come with this initiator name.
+    pub fn may_have_name(&self, name: &str) -> bool {
+        self.initiators.is_empty() || self.owns_name(name)
+    }
 }
 
 /// The target's side of mutual CHAP.
@@ -346,7 +360,7 @@ impl fmt::Display for LunNumber {
 /// An algorithm of CHAP. The numbers of CHAP_A are the data plane's business.
 ///
 /// Spec: RFC 7143 section 12.1.3 and the IANA registry of PPP authentication algorithms.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum ChapAlgorithm {
     /// The one every initiator has.
     Md5,
