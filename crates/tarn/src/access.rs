@@ -237,12 +237,18 @@ impl Policy for ModelPolicy {
                 continue;
             }
             let bound = self.bound.get(index.position());
-            let addresses = target
+            let addresses: Vec<String> = target
                 .portals
                 .iter()
                 .zip(bound.into_iter().flatten())
-                .filter_map(|(portal, bound)| portal.target_address(*bound, asker.portal))
+                .filter_map(|(portal, bound)| {
+                    portal.target_address(*bound, asker.portal, asker.address)
+                })
                 .collect();
+            // Without an address the initiator would try the one that it asked here.
+            if addresses.is_empty() && only.is_none() {
+                continue;
+            }
             visible.push(VisibleTarget {
                 name: target.name.as_str().to_owned(),
                 addresses,
