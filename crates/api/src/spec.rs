@@ -103,6 +103,10 @@ pub struct User {
     /// With what the target proves itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mutual: Option<Mutual>,
+    /// The InitiatorNames (patterns) that are this user's alone and the only ones it may have. Absent in
+    /// a request: they stay; empty: it may have any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initiators: Option<Vec<String>>,
 }
 
 /// The target's side of mutual CHAP.

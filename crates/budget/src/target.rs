@@ -18,7 +18,7 @@ use iscsi::target::{
 use memory::{Message, Payload, Pool};
 use scsi::{
     Identity, Input, Limits, LogicalUnit, Lun, Nexus, NexusId, NexusSlot, Outcome, Owner, PortName,
-    Profile, Status, Step, TargetPort, Task,
+    Principal, Profile, Status, Step, TargetPort, Task,
 };
 use store::{Backstore, IoRequest, IoTag, MemoryDisk, SharedStore, Submitted};
 
@@ -281,6 +281,7 @@ fn initiator() -> Nexus {
         port: PortName {
             transport_id: vec![0x45, 0, 0, 20].into(),
             target_port: 1,
+            principal: Principal::Nobody,
         },
         read_only: false,
     }

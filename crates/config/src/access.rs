@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::{
-    Group, InitiatorMatch, LunNumber, Model, Target, TargetIndex, TargetLun, UnitIndex, UserIndex,
+    ChapAlgorithm, Group, InitiatorMatch, LunNumber, Model, Target, TargetIndex, TargetLun,
+    UnitIndex, UserIndex,
 };
 
 /// What is known of an initiator.
@@ -27,6 +28,12 @@ pub enum Denial {
     /// The user is proved and may still not log in to this target.
     #[error("the CHAP user is not listed in auth of the target")]
     UserNotListed,
+    /// The user is proved, and its names are others.
+    #[error("the CHAP user may not have this initiator name")]
+    NameNotOfUser,
+    /// The name is a user's alone, and this is not that user.
+    #[error("the initiator name is that of another CHAP user")]
+    NameOfAnotherUser,
     /// None of the target's units is for this initiator.
     #[error("no LUN of the target is for this initiator")]
     NothingToSee,
@@ -98,6 +105,8 @@ impl Model {
             }
             Some(_) | None => {}
         }
+        let takes_users = self.takes_users(target);
+        self.check_name(initiator, takes_users)?;
         let entries: Vec<_> = target
             .luns
             .iter()
@@ -112,6 +121,33 @@ impl Model {
             return Err(Denial::NothingToSee);
         }
         Ok(LunMap { entries })
+    }
+
+    /// Whether the initiator may have the name that it claims. Where nobody is asked who he is,
+    /// names are no user's.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    fn check_name(&self, initiator: &Initiator<'_>, takes_users: bool) -> Result<(), Denial> {
+        let name = initiator.name;
+        let user = initiator
+            .user
+            .and_then(|user| self.users.get(user.position()));
+        let is_taken = || self.users.iter().any(|user| user.owns_name(name));
+        match user {
+            Some(user) if !user.may_have_name(name) => Err(Denial::NameNotOfUser),
+            Some(user) if user.owns_name(name) => Ok(()),
+            Some(_) | None if takes_users && is_taken() => Err(Denial::NameOfAnotherUser),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Whether the target asks who somebody is, or may.
+    fn takes_users(&self, target: &Target) -> bool {
+        let groups = target.luns.iter().flat_map(|entry| &entry.groups);
+        let mut groups = groups.filter_map(|group| self.groups.get(group.0));
+        !target.auth.is_empty() || groups.any(|group| group.users().next().is_some())
     }
 
     /// Whether a login to the target uses CHAP.
@@ -136,7 +172,22 @@ impl Model {
         }
     }
 
-    /// Whether a discovery session uses CHAP. All algorithms are accepted there.
+    /// The algorithms of CHAP that discovery accepts: those that some target with users accepts, so
+    /// that a minimum which holds for all targets holds there, too.
+    pub fn discovery_algorithms(&self) -> Vec<ChapAlgorithm> {
+        let asks = |target: &&Target| self.takes_users(target);
+        let accepted: BTreeSet<ChapAlgorithm> = self
+            .targets
+            .iter()
+            .filter(asks)
+            .flat_map(|target| target.chap_algorithms.iter().copied())
+            .collect();
+        let all = ChapAlgorithm::ALL.into_iter();
+        all.filter(|one| accepted.is_empty() || accepted.contains(one))
+            .collect()
+    }
+
+    /// Whether a discovery session uses CHAP.
     pub fn discovery_authentication(&self) -> Authentication {
         if self.server.discovery_auth.is_empty() {
             Authentication::None
@@ -232,6 +283,7 @@ mod tests {
             { name = "alice", secret_file = "a" },
             { name = "bob", secret_file = "b" },
             { name = "eve", secret_file = "e" },
+            { name = "mallory", secret_file = "m", initiators = ["iqn.2001-01.example.own:*"] },
         ]
         group = [
             { id = "lab", initiators = ["iqn.2001-01.example.lab:*"] },
@@ -338,6 +390,31 @@ mod tests {
         }
     }
 
+    /// A name that a user lists is that user's wherever a target takes users, and it has no other.
+    #[test]
+    fn a_user_is_bound_to_its_names_and_they_to_the_user() {
+        const OWN: &str = "iqn.2001-01.example.OWN:x";
+        let model = model();
+        let other = Err(Denial::NameOfAnotherUser);
+        for (target, name, user, expected) in [
+            ("mixed", OWN, "mallory", Ok(1)),
+            ("mixed", STRANGER, "mallory", Err(Denial::NameNotOfUser)),
+            ("mixed", OWN, "", other),
+            ("mixed", OWN, "alice", other),
+            ("mixed", STRANGER, "alice", Ok(2)),
+            ("closed", OWN, "alice", other),
+            // Nobody is asked there who he is.
+            ("empty", OWN, "", Ok(0)),
+            ("empty", STRANGER, "mallory", Err(Denial::NameNotOfUser)),
+        ] {
+            let index = model.target_by_name(&format!("iqn.2026-11.example.tarn:{target}"));
+            let initiator = initiator(&model, name, "198.51.100.1", user);
+            let got = model.login(index.unwrap(), &initiator);
+            let got = got.map(|map| map.entries().len());
+            assert_eq!(got, expected, "{name} as {user:?} at {target}");
+        }
+    }
+
     #[test]
     fn chap_is_required_optional_or_pointless() {
         let model = model();
@@ -355,6 +432,30 @@ mod tests {
             assert_eq!(model.authentication(target), expected, "{name}");
         }
         assert_eq!(model.discovery_authentication(), Authentication::None);
+    }
+
+    #[test]
+    fn a_minimum_of_all_targets_holds_for_discovery() {
+        use ChapAlgorithm::{Md5, Sha3_256, Sha256};
+
+        let target = |name: &str, rest: &str| {
+            format!("[[target]]\nname = \"iqn.2026-11.example:{name}\"\n{rest}\n")
+        };
+        let chap = |words: &str| format!("auth = [\"alice\"]\nchap_algorithms = [{words}]");
+        let (strong, legacy) = (chap("\"sha256\", \"sha3-256\""), chap("\"md5\""));
+        for (targets, expected) in [
+            (vec![strong.clone()], vec![Sha3_256, Sha256]),
+            (vec![strong.clone(), String::new()], vec![Sha3_256, Sha256]),
+            (vec![strong, legacy], vec![Sha3_256, Sha256, Md5]),
+            (vec![String::new()], ChapAlgorithm::ALL.to_vec()),
+        ] {
+            let mut text = "user = [{ name = \"alice\", secret_file = \"a\" }]\n".to_owned();
+            for (n, rest) in targets.iter().enumerate() {
+                text += &target(&format!("t{n}"), rest);
+            }
+            let model = Model::from_toml(&text, Path::new("tarn.toml")).unwrap();
+            assert_eq!(model.discovery_algorithms(), expected, "{text}");
+        }
     }
 
     #[test]

@@ -219,6 +219,12 @@ impl Draft {
             None => keys.remove("mutual"),
             Some((name, file)) => set_mutual(&mut keys, name, &file),
         }
+        // A client that does not know the key does not free the user of its names.
+        match user.initiators.as_deref() {
+            None => {}
+            Some([]) => keys.remove("initiators"),
+            Some(names) => keys.set_texts("initiators", names, file::initiator_form),
+        }
         Ok(is_made)
     }
 

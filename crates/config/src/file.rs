@@ -171,6 +171,10 @@ fn read_users(top: &Section<'_>, directory: &Path) -> Result<Vec<User>, ConfigEr
                     secret: read_secret(&mutual, directory)?,
                 }),
             },
+            initiators: match section.field("initiators") {
+                None => Vec::new(),
+                Some(field) => read_names_of_user(&field)?,
+            },
         };
         names.insert(&user.name, name.place())?;
         users.push(user);
@@ -198,6 +202,14 @@ pub(crate) fn read_path(
         return Err(Rule::EmptyName { what }.at(field.place()));
     }
     Ok(directory.join(path))
+}
+
+fn read_names_of_user(field: &Field<'_>) -> Result<Vec<NamePattern>, ConfigError> {
+    let names = field.entries()?;
+    let names = names.iter();
+    names
+        .map(|entry| NamePattern::parse(entry.text()?).at(|| entry.place()))
+        .collect()
 }
 
 fn read_groups(top: &Section<'_>, users: &Names<'_>) -> Result<Vec<Group>, ConfigError> {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 
@@ -201,6 +201,20 @@ pub struct User {
     pub secret: SecretFile,
     /// With what the target proves itself, if it does.
     pub mutual: Option<Mutual>,
+    /// The names that are this user's alone, and the only ones it may have; empty: it may have any.
+    pub initiators: Vec<NamePattern>,
+}
+
+impl User {
+    /// Whether the initiator name is one of those that are this user's alone.
+    pub fn owns_name(&self, name: &str) -> bool {
+        self.initiators.iter().any(|pattern| pattern.matches(name))
+    }
+
+    /// Whether the user may come with this initiator name.
+    pub fn may_have_name(&self, name: &str) -> bool {
+        self.initiators.is_empty() || self.owns_name(name)
+    }
 }
 
 /// The target's side of mutual CHAP.
@@ -278,10 +292,16 @@ pub struct Portal {
 impl Portal {
     /// The value of TargetAddress: what discovery tells an initiator that came to our address
     /// `reached`, if the portal listens on `bound`. An address that stands for all becomes the one that
-    /// was reached, as that is known to work; `None` if it is of the other family.
+    /// was reached, as that is known to work; `None` if it is of the other family, or of the loopback
+    /// interface and the initiator at `from` is on another host.
     ///
     /// Spec: RFC 7143 section 13.8.
-    pub fn target_address(&self, bound: SocketAddr, reached: SocketAddr) -> Option<String> {
+    pub fn target_address(
+        &self,
+        bound: SocketAddr,
+        reached: SocketAddr,
+        from: IpAddr,
+    ) -> Option<String> {
         let tag = self.group_tag;
         if let Some(advertise) = &self.advertise {
             return Some(format!("{advertise},{tag}"));
@@ -295,7 +315,8 @@ impl Portal {
         } else {
             return None;
         };
-        Some(format!("{},{tag}", SocketAddr::new(ip, bound.port())))
+        let is_reachable = !ip.to_canonical().is_loopback() || from.to_canonical().is_loopback();
+        is_reachable.then(|| format!("{},{tag}", SocketAddr::new(ip, bound.port())))
     }
 }
 
@@ -346,7 +367,7 @@ impl fmt::Display for LunNumber {
 /// An algorithm of CHAP. The numbers of CHAP_A are the data plane's business.
 ///
 /// Spec: RFC 7143 section 12.1.3 and the IANA registry of PPP authentication algorithms.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum ChapAlgorithm {
     /// The one every initiator has.
     Md5,
@@ -641,6 +662,8 @@ mod tests {
     #[test]
     fn discovery_tells_an_address_that_the_initiator_can_use() {
         for (bound, advertise, reached, expected) in [
+            ("127.0.0.1:1", None, "192.0.2.1:1", None),
+            ("[::1]:1", None, "192.0.2.1:1", None),
             ("192.0.2.1:1", None, "192.0.2.1:1", Some("192.0.2.1:1,7")),
             ("192.0.2.1:1", None, "198.51.100.1:2", Some("192.0.2.1:1,7")),
             ("192.0.2.1:1", Some("san:9"), "192.0.2.1:1", Some("san:9,7")),
@@ -660,8 +683,30 @@ mod tests {
                 group_tag: 7,
                 place: Place::argument("x"),
             };
-            let got = portal.target_address(portal.bind, reached.parse().unwrap());
+            let reached = reached.parse().unwrap();
+            let from = "198.51.100.9".parse().unwrap();
+            let got = portal.target_address(portal.bind, reached, from);
             assert_eq!(got.as_deref(), expected, "{bound} {reached}");
+        }
+    }
+
+    #[test]
+    fn loopback_portals_are_for_this_host() {
+        for (bound, from, is_given) in [
+            ("127.0.0.1:1", "127.0.0.1", true),
+            ("127.0.0.1:1", "::ffff:127.0.0.9", true),
+            ("[::1]:1", "::1", true),
+            ("127.0.0.1:1", "192.0.2.1", false),
+            ("[::ffff:127.0.0.1]:1", "192.0.2.1", false),
+        ] {
+            let portal = Portal {
+                bind: bound.parse().unwrap(),
+                advertise: None,
+                group_tag: 1,
+                place: Place::argument("x"),
+            };
+            let got = portal.target_address(portal.bind, portal.bind, from.parse().unwrap());
+            assert_eq!(got.is_some(), is_given, "{bound} for {from}");
         }
     }
 }

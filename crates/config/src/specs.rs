@@ -102,6 +102,8 @@ fn user(user: &User) -> spec::User {
             secret_file: file(&mutual.secret),
             secret: None,
         }),
+        initiators: (!user.initiators.is_empty())
+            .then(|| user.initiators.iter().map(ToString::to_string).collect()),
     }
 }
 

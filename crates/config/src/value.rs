@@ -90,9 +90,13 @@ pub(crate) const TARGET_LUN: [KeyOf<TargetLun>; 3] = [
 ];
 
 /// A user, without what it is found by.
-pub(crate) const USER: [KeyOf<User>; 2] = [
+pub(crate) const USER: [KeyOf<User>; 3] = [
     key("secret_file", |_, user| Some(secret_path(&user.secret))),
     key("mutual", |_, user| user.mutual.as_ref().map(mutual)),
+    key("initiators", |_, user| {
+        let names = user.initiators.iter();
+        (!user.initiators.is_empty()).then(|| list(names.map(|name| quoted(&name.to_string()))))
+    }),
 ];
 
 /// A group, without what it is found by.

@@ -30,7 +30,7 @@ pub use disk::{
     Reply, RestoreError, Shared, Step, Task, Who,
 };
 pub use lun::{Lun, LunInventory, UnsupportedLun};
-pub use nexus::{Nexus, NexusId, PortName};
+pub use nexus::{Nexus, NexusId, PortName, Principal};
 pub use profile::{Identity, Limits, Profile, TargetPort};
 pub use sense::{Sense, SenseCode, SenseData, SenseKey, SenseKeySpecific};
 pub use status::Status;

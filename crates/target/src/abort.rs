@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use iscsi::pdu::{LogoutResponseCode, TaskManagementFunction, TaskManagementResponse};
 use iscsi::target::{LogoutEvent, ManagementEvent, ManagementId};
-use scsi::{Change, ChangeKind, PortName};
+use scsi::{Change, ChangeKind, PortName, Principal};
 
 use crate::core::Core;
 use crate::letter::Letter;
@@ -28,6 +28,7 @@ fn unknown_port() -> PortName {
     PortName {
         transport_id: Arc::from([]),
         target_port: 0,
+        principal: Principal::Unknown,
     }
 }
 

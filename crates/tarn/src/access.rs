@@ -114,10 +114,19 @@ impl ModelPolicy {
     fn auth(
         &self,
         is_required: bool,
+        name: &str,
         users: &[UserIndex],
         algorithms: &[config::ChapAlgorithm],
     ) -> TargetAuth {
-        let account = |user: &UserIndex| self.accounts.get(user.position()).cloned().flatten();
+        // Under a name that is not its own a user is as good as unknown.
+        let may_have_name = |user: &UserIndex| {
+            let user = self.model.users().get(user.position());
+            user.is_some_and(|user| user.may_have_name(name))
+        };
+        let account = |user: &UserIndex| {
+            let account = self.accounts.get(user.position());
+            account.filter(|_| may_have_name(user)).cloned().flatten()
+        };
         TargetAuth::Chap {
             is_required,
             algorithms: algorithms
@@ -131,11 +140,11 @@ impl ModelPolicy {
         }
     }
 
-    fn authorize_discovery(&self) -> Authorization {
+    fn authorize_discovery(&self, name: &str) -> Authorization {
         let auth = match self.model.discovery_authentication() {
             Authentication::None => TargetAuth::None,
             Authentication::Optional(users) | Authentication::Required(users) => {
-                self.auth(true, &users, &config::ChapAlgorithm::ALL)
+                self.auth(true, name, &users, &self.model.discovery_algorithms())
             }
         };
         let policy = TargetPolicy {
@@ -158,7 +167,7 @@ impl Policy for ModelPolicy {
         target_name: Option<&str>,
     ) -> Result<Authorization, LoginStatus> {
         let Some(name) = target_name else {
-            return Ok(self.authorize_discovery());
+            return Ok(self.authorize_discovery(asker.initiator_name));
         };
         let index = self
             .model
@@ -174,13 +183,18 @@ impl Policy for ModelPolicy {
             .ok_or(LoginStatus::NotFound)?;
         let portal = target.portals.get(position).ok_or(LoginStatus::NotFound)?;
         let initiator = self.initiator(asker);
+        // As if there were none: one that it may not see is not to be found by its name.
         if !self.model.discovers(index, &initiator) {
-            return Err(LoginStatus::AuthorizationFailure);
+            return Err(LoginStatus::NotFound);
         }
+        let auth = |is_required, users: &[UserIndex]| {
+            let name = asker.initiator_name;
+            self.auth(is_required, name, users, &target.chap_algorithms)
+        };
         let auth = match self.model.authentication(index) {
             Authentication::None => TargetAuth::None,
-            Authentication::Required(users) => self.auth(true, &users, &target.chap_algorithms),
-            Authentication::Optional(users) => self.auth(false, &users, &target.chap_algorithms),
+            Authentication::Required(users) => auth(true, &users),
+            Authentication::Optional(users) => auth(false, &users),
         };
         let policy = TargetPolicy {
             auth,
@@ -224,12 +238,18 @@ impl Policy for ModelPolicy {
                 continue;
             }
             let bound = self.bound.get(index.position());
-            let addresses = target
+            let addresses: Vec<String> = target
                 .portals
                 .iter()
                 .zip(bound.into_iter().flatten())
-                .filter_map(|(portal, bound)| portal.target_address(*bound, asker.portal))
+                .filter_map(|(portal, bound)| {
+                    portal.target_address(*bound, asker.portal, asker.address)
+                })
                 .collect();
+            // Without an address the initiator would try the one that it asked here.
+            if addresses.is_empty() && only.is_none() {
+                continue;
+            }
             visible.push(VisibleTarget {
                 name: target.name.as_str().to_owned(),
                 addresses,

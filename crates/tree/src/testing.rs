@@ -190,6 +190,7 @@ impl View for Fixed {
             secret_file: Some("/s/alice".to_owned()),
             secret: None,
             mutual: None,
+            initiators: None,
         }])
     }
 

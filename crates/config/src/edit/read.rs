@@ -77,6 +77,7 @@ pub(super) fn user(table: &dyn TableLike) -> spec::User {
             secret_file: text(mutual, "secret_file"),
             secret: None,
         }),
+        initiators: Some(texts(table, "initiators")).filter(|names| !names.is_empty()),
     }
 }
 

@@ -168,11 +168,15 @@ fn each_edit_changes_its_lines_and_no_others() {
                         secret_file: Some("m".to_owned()),
                         secret: None,
                     }),
+                    initiators: Some(vec!["iqn.2026-11.example:*".to_owned()]),
                 };
                 assert_eq!(d.put_user(&user), Ok(false));
             },
             &[],
-            &["mutual = { name = \"tarn\", secret_file = \"m\" }"],
+            &[
+                "mutual = { name = \"tarn\", secret_file = \"m\" }",
+                "initiators = [\"iqn.2026-11.example:*\"]",
+            ],
         ),
         (
             |d| d.remove_user("alice").unwrap(),
@@ -310,6 +314,7 @@ fn what_cannot_be_done_says_why_and_changes_nothing() {
                     secret_file: None,
                     secret: None,
                     mutual: None,
+                    initiators: None,
                 };
                 d.put_user(&user).map(drop)
             },

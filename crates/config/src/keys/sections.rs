@@ -224,7 +224,7 @@ pub(crate) const SECTION_TARGET: SectionKeys = SectionKeys {
                 entries: &[Form::OneOf(&["md5", "sha1", "sha256", "sha3-256"])],
             },
             Fallback::Words("all four"),
-            "The CHAP algorithms this target accepts; the initiator's order decides among them.",
+            "The CHAP algorithms this target accepts; the strongest that the initiator offers is used. Discovery accepts those that some target with `auth` accepts.",
             "who wants to shut out MD5, or has initiators with nothing else",
         ),
         key(
@@ -354,6 +354,19 @@ pub(crate) const SECTION_USER: SectionKeys = SectionKeys {
             Fallback::Words("the target does not prove itself"),
             "With what the target proves itself to an initiator that asks for it (mutual CHAP).",
             "who fears a false target",
+        ),
+        key(
+            "initiators",
+            Form::List {
+                words: "list of name patterns",
+                entries: &[Form::Text {
+                    words: "name pattern",
+                    pattern: ANYTHING,
+                }],
+            },
+            Fallback::Words("any name"),
+            "The InitiatorNames of this user (`*` any characters, `?` one). It proves right under no other name, and no one else may use one of these names at a target that takes users, except users that list it as well.",
+            "who has users that do not trust each other",
         ),
     ],
 };

@@ -213,8 +213,12 @@ pub struct LoginTarget {
     negotiation: Negotiation,
     names: Option<AuthorizeRequest>,
     initiator_alias: Option<String>,
+    /// AuthMethod as it was offered, once one was chosen.
+    auth_offer: Option<String>,
     policy: Option<TargetPolicy>,
     auth: AuthState,
+    /// CHAP_N as it came with a response, right or wrong.
+    claimed_user: Option<String>,
     challenge: Challenge,
     alias_is_sent: bool,
     admitted: Option<Box<NegotiatedLogin>>,
@@ -246,6 +250,8 @@ impl LoginTarget {
             ),
             names: None,
             initiator_alias: None,
+            auth_offer: None,
+            claimed_user: None,
             policy: None,
             auth: AuthState::Open,
             challenge,
@@ -263,6 +269,12 @@ impl LoginTarget {
     #[must_use]
     pub fn initiator_name(&self) -> Option<&IscsiName> {
         self.names.as_ref().map(|names| &names.initiator_name)
+    }
+
+    /// The user that it claims to be, as soon as it has sent a proof, right or wrong.
+    #[must_use]
+    pub fn claimed_user(&self) -> Option<&str> {
+        self.claimed_user.as_deref()
     }
 
     /// What it wants to log in to, as soon as it has said so; `None` for discovery.
@@ -523,7 +535,12 @@ impl LoginTarget {
     fn take_keys(&mut self, pairs: &[Pair<'_>], is_first: bool) -> Result<(), LoginViolation> {
         let mut chap = ChapKeys::default();
         let mut auth_method = None;
-        for (key, value) in self.negotiation.handle_text(pairs, &mut self.answer)? {
+        let fresh: Vec<Pair<'_>> = pairs
+            .iter()
+            .filter(|pair| is_first || !self.is_repeated(pair))
+            .copied()
+            .collect();
+        for (key, value) in self.negotiation.handle_text(&fresh, &mut self.answer)? {
             if chap.take(key, value) {
                 continue;
             }
@@ -547,6 +564,26 @@ impl LoginTarget {
         Ok(())
     }
 
+    /// Whether a pair says in the operational stage what was said before it. Some initiators (QEMU and
+    /// others with libiscsi) declare their names in each stage; nothing changes by that.
+    fn is_repeated(&self, pair: &Pair<'_>) -> bool {
+        if self.stage != LoginStage::OperationalNegotiation {
+            return false;
+        }
+        let Some(names) = &self.names else {
+            return false;
+        };
+        let name = || IscsiName::parse(pair.value).ok();
+        match Key::from_name(pair.key) {
+            Some(Key::InitiatorName) => name().is_some_and(|name| name == names.initiator_name),
+            Some(Key::TargetName) => name().is_some_and(|name| names.target_name == Some(name)),
+            Some(Key::SessionType) => SessionType::parse(pair.value) == Some(names.session_type),
+            Some(Key::InitiatorAlias) => self.initiator_alias.as_deref() == Some(pair.value),
+            Some(Key::AuthMethod) => self.auth_offer.as_deref() == Some(pair.value),
+            Some(_) | None => false,
+        }
+    }
+
     fn choose_auth_method(&mut self, offered: &str) -> Result<(), LoginViolation> {
         let key = Key::AuthMethod.name();
         if self.stage != LoginStage::SecurityNegotiation {
@@ -566,6 +603,7 @@ impl LoginTarget {
             .find_map(|word| accepted.iter().find(|method| **method == word))
             .ok_or(LoginViolation::NoCommonAuthMethod)?;
         let method = *method;
+        self.auth_offer = Some(offered.to_owned());
         self.answer.push(key, method);
         self.auth = if method == "CHAP" {
             AuthState::Chap(ChapTarget::new(self.challenge))
@@ -591,6 +629,9 @@ impl LoginTarget {
         else {
             return Err(crate::chap::ChapError::OutOfTurn(Key::ChapAlgorithm).into());
         };
+        if let Some(name) = keys.name {
+            self.claimed_user = Some(name.to_owned());
+        }
         if let Some(user) = chap.handle(keys, algorithms, accounts, &mut self.answer)? {
             self.auth = AuthState::Proved(user.to_owned());
         }

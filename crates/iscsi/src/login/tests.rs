@@ -443,6 +443,43 @@ fn ending(pdus: &[Pdu]) -> Option<Option<LoginStatus>> {
     None
 }
 
+/// QEMU and others with libiscsi declare their names in each stage.
+#[test]
+fn names_that_are_said_again_in_the_operational_stage_change_nothing() {
+    let open = || TargetPolicy {
+        auth: TargetAuth::None,
+        ..policy()
+    };
+    for (again, is_taken) in [
+        (format!("InitiatorName={INITIATOR}"), true),
+        (format!("TargetName={TARGET}"), true),
+        ("SessionType=Normal".to_owned(), true),
+        ("InitiatorAlias=box".to_owned(), true),
+        ("AuthMethod=CHAP,None".to_owned(), true),
+        (format!("InitiatorName={INITIATOR}x"), false),
+        (format!("TargetName={TARGET}x"), false),
+        ("SessionType=Discovery".to_owned(), false),
+        ("AuthMethod=None".to_owned(), false),
+    ] {
+        let mut target = target();
+        let text = format!(
+            "InitiatorName={INITIATOR}\0TargetName={TARGET}\0InitiatorAlias=box\0AuthMethod=CHAP,None\0"
+        );
+        let security = request(0x81, text.as_bytes());
+        target.handle_pdu(&security.header, &security.data);
+        assert!(matches!(
+            target.poll_action(),
+            Some(LoginAction::Authorize(_))
+        ));
+        target.authorize_reply(Ok::<_, LoginRefusal>(open()));
+        sent(&mut target);
+        let operational = request(0x87, format!("{again}\0").as_bytes());
+        target.handle_pdu(&operational.header, &operational.data);
+        let is_admitted = matches!(target.poll_action(), Some(LoginAction::Admit(_)));
+        assert_eq!(is_admitted, is_taken, "{again}");
+    }
+}
+
 #[test]
 fn every_broken_rule_has_its_status() {
     use LoginStatus::{
@@ -505,7 +542,7 @@ fn every_broken_rule_has_its_status() {
         ),
         (vec![first(), request(0x00, b"")], Some(InitiatorError)),
         (
-            vec![first(), text("SessionType=Normal")],
+            vec![first(), text("SessionType=Discovery")],
             Some(InitiatorError),
         ),
         (vec![text("")], Some(MissingParameter)),

@@ -91,7 +91,7 @@ pub struct KeySpec {
     pub scope: Scope,
     /// Who may send it.
     pub senders: Senders,
-    /// False when a discovery session has no use for it; the answer is `Irrelevant` then.
+    /// False when a discovery session has no use for it.
     pub in_discovery: bool,
 }
 

@@ -282,22 +282,26 @@ impl Negotiation {
             | (Use::InitializeOnly, Phase::LeadingLogin | Phase::JoiningLogin)
             | (Use::LeadingOnly, Phase::LeadingLogin)
             | (Use::FullFeatureOnly, Phase::FullFeature) => {}
-            // SessionType is harmless on a further connection; the caller compares it.
-            (Use::LeadingOnly, Phase::JoiningLogin) if key == Key::SessionType => {}
-            (Use::LeadingOnly, Phase::JoiningLogin) => return Some(ReservedAnswer::Irrelevant),
+            // Of no effect there, but some initiators repeat on each connection what they offered on
+            // the first: they get the answer that they had.
+            (Use::LeadingOnly, Phase::JoiningLogin) => {}
             (Use::InitializeOnly | Use::LeadingOnly, Phase::FullFeature)
             | (Use::FullFeatureOnly, Phase::LeadingLogin | Phase::JoiningLogin) => {
                 return Some(ReservedAnswer::Reject);
             }
         }
+        None
+    }
+
+    /// Whether the result of a key makes no difference here. An offer of one is still answered by
+    /// the normal selection: "Irrelevant" is legal, but ends the login of strict initiators.
+    fn has_no_effect(&self, key: Key) -> bool {
+        let spec = key.spec();
         let no_first_burst =
             self.agreed(Key::InitialR2T) == 1 && self.agreed(Key::ImmediateData) == 0;
-        if (self.session_type == SessionType::Discovery && !spec.in_discovery)
+        (spec.allowed == Use::LeadingOnly && self.phase == Phase::JoiningLogin)
+            || (self.session_type == SessionType::Discovery && !spec.in_discovery)
             || (key == Key::FirstBurstLength && no_first_burst)
-        {
-            return Some(ReservedAnswer::Irrelevant);
-        }
-        None
     }
 
     /// Takes an offer or declaration of the peer and writes the answer.
@@ -512,6 +516,7 @@ impl Negotiation {
                     && !self.settled.contains(row.key)
                     && !self.heard.contains(row.key)
                     && self.refusal(row.key).is_none()
+                    && !self.has_no_effect(row.key)
                     && !self.accepts(row.key, self.agreed(row.key))
                 {
                     self.offer(row.key, out);
@@ -530,6 +535,7 @@ impl Negotiation {
             row.kind != KeyKind::Text
                 && row.result != ResultFunction::Declarative
                 && self.refusal(row.key).is_none()
+                && !self.has_no_effect(row.key)
         };
         KEYS.iter()
             .filter(relevant)

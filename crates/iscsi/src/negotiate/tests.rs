@@ -133,7 +133,7 @@ fn target_answers_each_offer_by_its_result_function() {
 }
 
 #[test]
-fn first_burst_is_irrelevant_without_unsolicited_data_wherever_it_stands() {
+fn first_burst_is_selected_also_without_unsolicited_data_wherever_it_stands() {
     let mut negotiation = target();
     let answers = tell(
         &mut negotiation,
@@ -141,7 +141,7 @@ fn first_burst_is_irrelevant_without_unsolicited_data_wherever_it_stands() {
     );
     assert_eq!(
         answers.as_deref(),
-        Ok("InitialR2T=Yes ImmediateData=No FirstBurstLength=Irrelevant")
+        Ok("InitialR2T=Yes ImmediateData=No FirstBurstLength=8192")
     );
 }
 
@@ -224,7 +224,7 @@ fn a_key_of_the_other_side_is_a_violation() {
 }
 
 #[test]
-fn discovery_and_joining_logins_find_session_keys_irrelevant() {
+fn keys_without_effect_in_discovery_and_joining_logins_are_selected_as_ever() {
     let own = OperationalPreferences::default();
     let mut discovery = Negotiation::new(
         Role::Target,
@@ -238,14 +238,12 @@ fn discovery_and_joining_logins_find_session_keys_irrelevant() {
             "InitialR2T=No MaxConnections=4 DefaultTime2Wait=5 HeaderDigest=CRC32C"
         )
         .as_deref(),
-        Ok(
-            "InitialR2T=Irrelevant MaxConnections=Irrelevant DefaultTime2Wait=5 HeaderDigest=CRC32C"
-        )
+        Ok("InitialR2T=No MaxConnections=4 DefaultTime2Wait=5 HeaderDigest=CRC32C")
     );
     let mut joining = Negotiation::new(Role::Target, Phase::JoiningLogin, SessionType::Normal, own);
     assert_eq!(
         tell(&mut joining, "MaxBurstLength=4096 DataDigest=CRC32C").as_deref(),
-        Ok("MaxBurstLength=Irrelevant DataDigest=CRC32C")
+        Ok("MaxBurstLength=4096 DataDigest=CRC32C")
     );
 }
 

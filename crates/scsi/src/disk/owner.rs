@@ -71,7 +71,7 @@ impl Who {
     pub fn is_port(&self, port: &PortName) -> bool {
         match self {
             Self::All | Self::AllExcept(_) => true,
-            Self::Port(meant) => meant == port,
+            Self::Port(meant) => meant.admits(port),
         }
     }
 
@@ -80,7 +80,7 @@ impl Who {
         match self {
             Self::All => true,
             Self::AllExcept(id) => nexus.id != *id,
-            Self::Port(port) => nexus.port == *port,
+            Self::Port(port) => port.admits(&nexus.port),
         }
     }
 }

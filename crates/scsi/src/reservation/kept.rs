@@ -3,15 +3,18 @@
 //! Layout, all numbers big-endian: magic (6 bytes), version (2), checksum of all that follows
 //! (8), APTPL (1), type code or zero (1), index of the holder or FFFFh (2), number of
 //! registrations (2), then for each: key (8), target port (2), length (2) and bytes of the
-//! TransportID.
+//! TransportID. In version 2 each goes on with who is behind the initiator port: 0 for not known, 1
+//! for nobody, 2 for a user, whose length (2) and name follow. Version 1 knows none.
 
 use super::{
     Held, REGISTRATIONS_MAX, Registration, ReservationType, Reservations, TRANSPORT_ID_BYTES_MAX,
 };
-use crate::nexus::PortName;
+use crate::nexus::{PortName, Principal};
 
 const MAGIC: [u8; 6] = *b"TarnPR";
-const VERSION: u16 = 1;
+/// Of registrations of which no principal is known.
+const VERSION_WITHOUT_PRINCIPALS: u16 = 1;
+const VERSION: u16 = 2;
 /// As index of the holder: there is none, or all registrants are.
 const NO_HOLDER: u16 = 0xffff;
 
@@ -55,15 +58,21 @@ impl Reservations {
     pub fn encode(&self) -> Vec<u8> {
         let nothing = Self::default();
         let kept = if self.is_kept { self } else { &nothing };
-        let body = kept.encode_body();
+        let is_unknown = |one: &Registration| one.port.principal == Principal::Unknown;
+        let version = if kept.registrations.iter().all(is_unknown) {
+            VERSION_WITHOUT_PRINCIPALS
+        } else {
+            VERSION
+        };
+        let body = kept.encode_body(version);
         let mut record = MAGIC.to_vec();
-        record.extend_from_slice(&VERSION.to_be_bytes());
+        record.extend_from_slice(&version.to_be_bytes());
         record.extend_from_slice(&checksum(&body).to_be_bytes());
         record.extend_from_slice(&body);
         record
     }
 
-    fn encode_body(&self) -> Vec<u8> {
+    fn encode_body(&self, version: u16) -> Vec<u8> {
         let held = self.held.as_ref();
         let holder = held.and_then(|held| held.by.as_ref());
         let holder = holder.and_then(|holder| {
@@ -81,6 +90,9 @@ impl Reservations {
             body.extend_from_slice(&port.target_port.to_be_bytes());
             body.extend_from_slice(&u16_of(port.transport_id.len()));
             body.extend_from_slice(&port.transport_id);
+            if version == VERSION {
+                append_principal(&mut body, &port.principal);
+            }
         }
         body
     }
@@ -93,7 +105,8 @@ impl Reservations {
             return Err(KeptError::NotARecord);
         }
         let got = reader.u16().ok_or(KeptError::NotARecord)?;
-        if got != VERSION {
+        let version = got;
+        if version != VERSION && version != VERSION_WITHOUT_PRINCIPALS {
             let known = VERSION;
             return Err(KeptError::Version { got, known });
         }
@@ -102,10 +115,10 @@ impl Reservations {
         if got != computed {
             return Err(KeptError::Checksum { got, computed });
         }
-        Self::decode_body(&mut reader).ok_or(KeptError::Inconsistent)
+        Self::decode_body(&mut reader, version).ok_or(KeptError::Inconsistent)
     }
 
-    fn decode_body(reader: &mut Reader<'_>) -> Option<Self> {
+    fn decode_body(reader: &mut Reader<'_>, version: u16) -> Option<Self> {
         let [is_kept, type_code] = reader.array()?;
         let holder = reader.u16()?;
         let count = reader.u16()?;
@@ -114,8 +127,9 @@ impl Reservations {
             ..Self::default()
         };
         for _ in 0..count {
-            let registration = reader.registration()?;
-            let is_new = state.key_of(&registration.port).is_none();
+            let registration = reader.registration(version)?;
+            let mut before = state.registrations.iter();
+            let is_new = before.all(|one| one.port != registration.port);
             if !is_new || registration.key == 0 || state.registrations.len() == REGISTRATIONS_MAX {
                 return None;
             }
@@ -160,18 +174,52 @@ impl<'a> Reader<'a> {
         Some(bytes)
     }
 
-    fn registration(&mut self) -> Option<Registration> {
+    fn registration(&mut self, version: u16) -> Option<Registration> {
         let key = self.u64()?;
         let target_port = self.u16()?;
         let length = usize::from(self.u16()?);
         let transport_id = self.bytes(length)?;
+        let principal = match version {
+            VERSION => self.principal()?,
+            _ => Principal::Unknown,
+        };
         (length <= TRANSPORT_ID_BYTES_MAX).then(|| Registration {
             port: PortName {
                 transport_id: transport_id.into(),
                 target_port,
+                principal,
             },
             key,
         })
+    }
+
+    fn principal(&mut self) -> Option<Principal> {
+        match self.array()? {
+            [PRINCIPAL_UNKNOWN] => Some(Principal::Unknown),
+            [PRINCIPAL_NOBODY] => Some(Principal::Nobody),
+            [PRINCIPAL_USER] => {
+                let length = usize::from(self.u16()?);
+                let name = std::str::from_utf8(self.bytes(length)?).ok()?;
+                Some(Principal::User(name.into()))
+            }
+            _ => None,
+        }
+    }
+}
+
+const PRINCIPAL_UNKNOWN: u8 = 0;
+const PRINCIPAL_NOBODY: u8 = 1;
+const PRINCIPAL_USER: u8 = 2;
+
+fn append_principal(body: &mut Vec<u8>, principal: &Principal) {
+    match principal {
+        Principal::Unknown => body.push(PRINCIPAL_UNKNOWN),
+        Principal::Nobody => body.push(PRINCIPAL_NOBODY),
+        Principal::User(name) => {
+            body.push(PRINCIPAL_USER);
+            body.extend_from_slice(&u16_of(name.len()));
+            body.extend_from_slice(name.as_bytes());
+        }
     }
 }
 

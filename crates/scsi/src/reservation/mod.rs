@@ -312,17 +312,34 @@ impl Reservations {
     fn is_holder(&self, port: &PortName) -> bool {
         match &self.held {
             Some(held) => match &held.by {
-                Some(holder) => holder == port,
+                Some(holder) => holder.admits(port),
                 None => self.key_of(port).is_some(),
             },
             None => false,
         }
     }
 
+    /// A registration that somebody else made for this nexus belongs to it from its first command on.
+    fn bind(&mut self, port: &PortName) {
+        let names = self.registrations.iter_mut().map(|one| &mut one.port);
+        let holder = self.held.as_mut().and_then(|held| held.by.as_mut());
+        for name in names.chain(holder) {
+            if name.admits(port) {
+                name.principal = port.principal.clone();
+            }
+        }
+    }
+
+    /// A registration of these ports, whoever is behind them.
+    fn registration_of_ports(&self, port: &PortName) -> Option<&Registration> {
+        let mut registrations = self.registrations.iter();
+        registrations.find(|registration| registration.port.has_same_ports(port))
+    }
+
     fn key_of(&self, port: &PortName) -> Option<u64> {
         self.registrations
             .iter()
-            .find(|registration| registration.port == *port)
+            .find(|registration| registration.port.admits(port))
             .map(|registration| registration.key)
     }
 }

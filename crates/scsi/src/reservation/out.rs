@@ -9,7 +9,7 @@ use super::{
     Surroundings,
 };
 use crate::attention::UnitAttention;
-use crate::nexus::PortName;
+use crate::nexus::{PortName, Principal};
 use crate::sense::{Sense, SenseCode};
 
 impl Reservations {
@@ -34,6 +34,7 @@ impl Reservations {
         }
         let request = Request::parse(cdb, parameters, &from.transport_id)?;
         let mut next = self.clone();
+        next.bind(from);
         let mut effects = Change {
             state: &mut next,
             from,
@@ -109,7 +110,8 @@ impl Change<'_> {
         if registered.is_none() && request.action_key == 0 {
             return Ok(());
         }
-        let own = self.at_target_ports(&self.from.transport_id, basic);
+        let own = self.at_target_ports(&self.from.transport_id, &self.from.principal, basic);
+        own.iter().for_each(|port| self.state.bind(port));
         // As if the command had come through each target port: one wrong key spoils it.
         let is_foreign = |port: &PortName| {
             let there = self.state.key_of(port);
@@ -273,10 +275,14 @@ impl Change<'_> {
             (Some(one), true) if one != self.from.transport_id => one,
             (Some(_) | None, _) => return Err(field::MOVE_TRANSPORT_ID.into()),
         };
-        let to = PortName {
+        let mut to = PortName {
             transport_id,
             target_port: details.target_port,
+            principal: Principal::Unknown,
         };
+        if let Some(known) = self.state.registration_of_ports(&to) {
+            to = known.port.clone();
+        }
         self.set_key(&to, request.action_key)?;
         self.state.held = Some(Held::new(kind, &to));
         if details.unregister {
@@ -323,7 +329,12 @@ impl Change<'_> {
     }
 
     /// The nexuses of an initiator port that a registration concerns.
-    fn at_target_ports(&self, initiator: &Arc<[u8]>, basic: &Basic) -> Vec<PortName> {
+    fn at_target_ports(
+        &self,
+        initiator: &Arc<[u8]>,
+        principal: &Principal,
+        basic: &Basic,
+    ) -> Vec<PortName> {
         let here = self.from.target_port;
         let all = self.surroundings.target_ports.iter().copied();
         std::iter::once(here)
@@ -331,6 +342,7 @@ impl Change<'_> {
             .map(|target_port| PortName {
                 transport_id: Arc::clone(initiator),
                 target_port,
+                principal: principal.clone(),
             })
             .collect()
     }
@@ -345,9 +357,9 @@ impl Change<'_> {
             }
             for initiator in known {
                 // Only once each, so that the list stays bounded.
-                let ports = self.at_target_ports(&initiator, basic);
+                let ports = self.at_target_ports(&initiator, &Principal::Unknown, basic);
                 for port in ports {
-                    if self.state.key_of(&port).is_some() {
+                    if self.state.registration_of_ports(&port).is_some() {
                         return Err(field::SPEC_I_PT.into());
                     }
                     if specified.contains(&port) {

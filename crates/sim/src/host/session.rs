@@ -9,7 +9,7 @@ use iscsi::pdu::{Isid, LoginStatus, Tsih};
 use iscsi::target::{ConnectionConfig, Event, Receive, Session, SessionConfig, Violation};
 use memory::Buffer;
 use scsi::reservation::canonical_transport_id;
-use scsi::{Change, ChangeKind, Nexus, NexusId, NexusSlot, PortName, UnitAttention};
+use scsi::{Change, ChangeKind, Nexus, NexusId, NexusSlot, PortName, Principal, UnitAttention};
 
 use super::core::{Core, Request, Then};
 use super::{Adoption, Letter, admission};
@@ -130,6 +130,7 @@ impl Core {
         let port = PortName {
             transport_id: transport_id(&initiator, negotiated.isid),
             target_port: 1,
+            principal: Principal::Nobody,
         };
         let attached = Nexus {
             id: nexus,

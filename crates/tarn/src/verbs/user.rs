@@ -73,6 +73,10 @@ pub struct Change {
     /// File on the daemon's machine that keeps the secret of --mutual. For who uses --mutual.
     #[arg(long, value_name = "FILE", requires = "mutual")]
     mutual_secret_file: Option<String>,
+    /// Initiator names or patterns, with commas: the only ones of this user, and no one else's; "" for
+    /// any. For users that do not trust each other.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    initiators: Option<Vec<String>>,
 }
 
 /// `tarn user set`
@@ -104,6 +108,9 @@ const FIELDS: &[Column<User>] = &[
         mutual
             .and_then(|mutual| mutual.secret_file.clone())
             .unwrap_or_default()
+    }),
+    words("initiators", |u| {
+        u.initiators.clone().unwrap_or_default().join(", ")
     }),
 ];
 
@@ -195,6 +202,7 @@ impl Change {
             secret_file: None,
             secret: None,
             mutual: None,
+            initiators: None,
         };
         self.alter(&mut user, &forward, &back);
         let outcome = resource::add(desk, &user);
@@ -204,6 +212,10 @@ impl Change {
 
     fn alter(&self, user: &mut User, forward: &Kept, back: &Kept) {
         forward.put(&mut user.secret_file, &mut user.secret);
+        if let Some(names) = &self.initiators {
+            let names = names.iter().filter(|name| !name.is_empty());
+            user.initiators = Some(names.cloned().collect());
+        }
         let Some(name) = &self.mutual else {
             return;
         };
@@ -224,7 +236,8 @@ impl Set {
         if self.ask {
             forward.ask(&change.name)?;
         }
-        if forward.is_nothing() && change.mutual.is_none() && !self.no_mutual {
+        let keeps_secrets = forward.is_nothing() && change.mutual.is_none() && !self.no_mutual;
+        if keeps_secrets && change.initiators.is_none() {
             return Err(Failure::NothingGiven { noun: "user" });
         }
         resource::set(desk, &change.name, |user: &mut User| {

@@ -20,7 +20,7 @@ use store::{Capabilities, Extent, IoAnswer, IoFailure, IoRequest, IoResult};
 use super::*;
 use crate::attention::UnitAttention;
 use crate::lun::Lun;
-use crate::nexus::{Nexus, NexusId, PortName};
+use crate::nexus::{Nexus, NexusId, PortName, Principal};
 use crate::profile::{Identity, Limits, Profile, TargetPort};
 use crate::reservation::ReservationType;
 use crate::sense::{Sense, SenseKeySpecific};
@@ -116,6 +116,7 @@ fn nexus(number: u32) -> Nexus {
         port: PortName {
             transport_id: transport_id.into(),
             target_port: 1,
+            principal: Principal::Unknown,
         },
         read_only: false,
     }

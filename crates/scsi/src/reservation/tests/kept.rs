@@ -95,8 +95,8 @@ fn every_cut_and_every_flipped_bit_is_noticed() {
 fn errors_say_what_is_wrong() {
     let record = aptpl_unit(WE).state.encode();
     let mut newer = record.clone();
-    newer[7] = 2;
-    let version = KeptError::Version { got: 2, known: 1 };
+    newer[7] = 3;
+    let version = KeptError::Version { got: 3, known: 2 };
     assert_eq!(Reservations::decode(&newer), Err(version));
     assert_eq!(Reservations::decode(b"garbage"), Err(KeptError::NotARecord));
     let mut damaged = record;

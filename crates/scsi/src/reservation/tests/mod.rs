@@ -10,6 +10,7 @@ mod kept;
 mod moving;
 mod old_style;
 mod preempt;
+mod principal;
 mod random;
 mod register;
 mod report;
@@ -17,6 +18,7 @@ mod report;
 use std::sync::Arc;
 
 use super::*;
+use crate::nexus::Principal;
 use crate::sense::SenseKeySpecific;
 use UnitAttention::{RegistrationsPreempted, ReservationsPreempted, ReservationsReleased};
 
@@ -74,6 +76,7 @@ fn through(number: usize, target_port: u16) -> PortName {
     PortName {
         transport_id: initiator(number),
         target_port,
+        principal: Principal::Unknown,
     }
 }
 

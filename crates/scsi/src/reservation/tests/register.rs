@@ -141,6 +141,7 @@ fn spec_i_pt_registers_ports_and_all_known_ports_of_a_device() {
         let port = PortName {
             transport_id: Arc::clone(port),
             target_port: 1,
+            principal: Principal::Unknown,
         };
         assert_eq!(unit.state.key_of(&port), Some(5));
     }
