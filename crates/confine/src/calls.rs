@@ -3,10 +3,9 @@
 //! that is refused while all signals are blocked, as C libraries do when they start a program, ends it.
 //!
 //! It comes in two steps. [`restrict`] leaves the calls of a table; [`seal`] takes those away that only the
-//! start makes: new rings, new unix sockets, further filters.
+//! start makes: new rings, new unix sockets, connections, further filters.
 //!
-//! What a ring does is not a system call and passes by: its operations are bounded by what is open and by
-//! the rules for files.
+//! What a ring does is not a system call and passes by: whoever makes rings restricts their operations.
 
 mod table;
 mod trap;
@@ -44,8 +43,8 @@ pub fn restrict() -> Result<Enforced, CallsError> {
     apply(&[without_clone3(arch)?, of_table(arch)?])
 }
 
-/// Takes away, from all threads, what only the start needs: setting up rings, making unix sockets, applying
-/// filters. To be called once everything runs, after [`restrict`] was enforced.
+/// Takes away, from all threads, what only the start needs: setting up rings, making unix sockets, connecting
+/// any socket, applying filters. To be called once everything runs, after [`restrict`] was enforced.
 ///
 /// # Errors
 ///

@@ -98,7 +98,7 @@ fn what_only_the_start_needs_ends_with_it() {
     if said.contains("no seccomp here") {
         return;
     }
-    for name in ["io_uring_setup", "socket", "seccomp"] {
+    for name in ["io_uring_setup", "socket", "connect", "seccomp"] {
         let is_told = said
             .lines()
             .any(|line| line.ends_with(&format!("({name}) refused")));
@@ -134,7 +134,9 @@ fn seals_itself() {
 
     // What is open stays usable, and portals may still be made.
     pair.0.send(b"x").unwrap();
-    TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let refused = TcpStream::connect(listener.local_addr().unwrap()).unwrap_err();
+    assert_eq!(refused.kind(), PermissionDenied);
     thread::spawn(|| ()).join().unwrap();
 }
 

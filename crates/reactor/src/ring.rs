@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
+use io_uring::register::Restriction;
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
 use rustix::io::Errno;
@@ -31,6 +32,44 @@ const NEEDED: [(u8, &str); 9] = [
     // Not used; it came with 6.1 and stands for all that is not an operation of its own.
     (opcode::SendMsgZc::CODE, "IORING_OP_SENDMSG_ZC"),
 ];
+
+/// All that a ring may ever be asked for: data of what is open, time, and the end of either. No filter of
+/// system calls sees an operation of a ring, so the kernel is told that none opens a file, makes a
+/// socket, connects one or controls a device. Each came with 6.1 at the latest.
+const ALLOWED: [u8; 26] = [
+    opcode::Accept::CODE,
+    opcode::AsyncCancel::CODE,
+    opcode::Close::CODE,
+    opcode::Fadvise::CODE,
+    opcode::Fallocate::CODE,
+    opcode::Fsync::CODE,
+    opcode::LinkTimeout::CODE,
+    opcode::Nop::CODE,
+    opcode::PollAdd::CODE,
+    opcode::PollRemove::CODE,
+    opcode::Read::CODE,
+    opcode::ReadFixed::CODE,
+    opcode::Readv::CODE,
+    opcode::Recv::CODE,
+    opcode::RecvMsg::CODE,
+    opcode::Send::CODE,
+    opcode::SendMsg::CODE,
+    opcode::SendMsgZc::CODE,
+    opcode::SendZc::CODE,
+    opcode::Shutdown::CODE,
+    opcode::SyncFileRange::CODE,
+    opcode::Timeout::CODE,
+    opcode::TimeoutRemove::CODE,
+    opcode::Write::CODE,
+    opcode::WriteFixed::CODE,
+    opcode::Writev::CODE,
+];
+
+/// What may be registered once the ring runs: `IORING_REGISTER_PBUF_RING` and its end.
+const REGISTERED_LATER: [u8; 2] = [22, 23];
+
+/// Every flag of an entry that there is: they only say how an operation is done.
+const ENTRY_FLAGS: u8 = 0x7f;
 
 /// How long [`Ring::enter`] may sleep when nothing has completed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -95,6 +134,7 @@ impl Ring {
                 return Err(SetupError::KernelTooOld { missing });
             }
         }
+        restrict(&ring)?;
         let enter_flags = if params.is_feature_no_iowait() {
             ENTER_NO_IOWAIT
         } else {
@@ -219,6 +259,25 @@ impl Ring {
     }
 }
 
+/// Holds the ring to the operations of [`ALLOWED`], for good, and starts it.
+fn restrict(ring: &IoUring) -> Result<(), SetupError> {
+    let system = |source| SetupError::System {
+        action: "restrict an io_uring",
+        source,
+    };
+    let operations = ALLOWED.map(Restriction::sqe_op);
+    let registrations = REGISTERED_LATER.map(Restriction::register_op);
+    let flags = [Restriction::sqe_flags_allowed(ENTRY_FLAGS)];
+    let mut all: Vec<Restriction> = operations
+        .into_iter()
+        .chain(registrations)
+        .chain(flags)
+        .collect();
+    let submitter = ring.submitter();
+    submitter.register_restrictions(&mut all).map_err(system)?;
+    submitter.register_enable_rings().map_err(system)
+}
+
 /// What is asked of the kernel beyond the necessary.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Flavour {
@@ -236,7 +295,9 @@ fn builder(settings: &Settings, flavour: Flavour) -> io_uring::Builder {
     builder
         .setup_clamp()
         .setup_cqsize(completions.clamp(least, 1 << 16))
-        .setup_submit_all();
+        .setup_submit_all()
+        // Until it is restricted.
+        .setup_r_disabled();
     if flavour == Flavour::Best {
         builder
             .setup_single_issuer()
@@ -291,6 +352,8 @@ fn is_kernel_recent() -> bool {
 
 #[cfg(test)]
 mod tests {
+    use io_uring::types::Fd;
+
     use super::*;
 
     #[test]
@@ -329,5 +392,30 @@ mod tests {
             numbers.sort_unstable();
             assert!(numbers.iter().copied().eq(0..100));
         }
+    }
+
+    #[test]
+    fn a_ring_makes_no_sockets_and_opens_no_files() {
+        let settings = Settings::default();
+        let mut ring = Ring::new(&settings).unwrap();
+        let entries = [
+            opcode::Nop::new().build(),
+            opcode::Socket::new(libc::AF_UNIX, libc::SOCK_STREAM, 0).build(),
+            opcode::Connect::new(Fd(-1), std::ptr::null(), 0).build(),
+            opcode::OpenAt::new(Fd(libc::AT_FDCWD), c"/".as_ptr()).build(),
+        ];
+        for (n, entry) in (0..).zip(entries) {
+            // SAFETY: the name is static, and the others name no memory.
+            unsafe { ring.push(entry.user_data(n)) }.unwrap();
+        }
+        let mut done = Vec::new();
+        while done.len() < 4 {
+            ring.enter(Sleep::Forever).unwrap();
+            ring.reap(&mut done).unwrap();
+        }
+        done.sort_by_key(|completion| completion.user_data);
+        let results: Vec<i32> = done.iter().map(|completion| completion.result).collect();
+        let refused = -libc::EACCES;
+        assert_eq!(results, [0, refused, refused, refused]);
     }
 }

@@ -293,7 +293,8 @@ const OF_THE_START: &[(Call, Option<(u8, Argument)>)] = &[
     // A ring does what it is asked for without a system call.
     ((libc::SYS_io_uring_setup, "SYS_io_uring_setup"), None),
     ((libc::SYS_seccomp, "SYS_seccomp"), None),
-    // No filter sees an address. Those who take connections keep the sockets they have.
+    // No filter sees an address. Tarn takes connections and makes none.
+    ((libc::SYS_connect, "SYS_connect"), None),
     (
         (libc::SYS_socket, "SYS_socket"),
         Some((0, Argument::OneOf(&[bits(libc::AF_UNIX)]))),
