@@ -19,7 +19,7 @@ use crate::grant::Leaving;
 use crate::handle::Receipt;
 use crate::letter::{Letter, Ticket};
 use crate::logins::LoginLog;
-use crate::plan::{Settings, UnitIndex};
+use crate::plan::{ColdResets, Settings, UnitIndex};
 use crate::running::{Request, Wait};
 use crate::session::{Connection, SessionEntry};
 use crate::tasks::{TaskKey, Tasks};
@@ -86,6 +86,7 @@ pub(crate) struct Core {
     pub(crate) login_log: LoginLog,
     pub(crate) watcher: Arc<dyn Watcher>,
     pub(crate) traces: Vec<Arc<Trace>>,
+    pub(crate) cold_resets: Arc<ColdResets>,
     /// Accepts and logs in; one core has it.
     pub(crate) front: Option<Front>,
     pub(crate) next_tick: Duration,

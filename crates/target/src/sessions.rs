@@ -264,7 +264,9 @@ impl Core {
             session.set_queue_limit(1);
         }
         let mut luns = LunMap::default();
-        let attention = if placement.is_return {
+        let attention = if placement.was_reset {
+            UnitAttention::TargetReset
+        } else if placement.is_return {
             UnitAttention::NexusLoss
         } else {
             UnitAttention::PowerOnOrReset

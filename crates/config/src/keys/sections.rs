@@ -228,6 +228,13 @@ pub(crate) const SECTION_TARGET: SectionKeys = SectionKeys {
             "who wants to shut out MD5, or has initiators with nothing else",
         ),
         key(
+            "cold_reset",
+            Form::Flag,
+            Fallback::Value("false"),
+            "Lets every initiator that is logged in end all sessions of the target with a TARGET COLD RESET; otherwise the function is refused.",
+            "who tests initiators",
+        ),
+        key(
             "luns",
             Form::List {
                 words: "list of tables `{ lun, id, groups, readonly }`",
