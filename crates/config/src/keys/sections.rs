@@ -178,7 +178,7 @@ pub(crate) const SECTION_TARGET: SectionKeys = SectionKeys {
                 pattern: ISCSI_NAME,
             },
             Fallback::Required,
-            "The name initiators log in to, `iqn.`, `eui.` or `naa.`; folded to lower case.",
+            "The name initiators log in to, `iqn.`, `eui.` or `naa.`; folded to lower case. `_` is taken, though the standard leaves it out and some initiators refuse it.",
             "everybody",
         ),
         key(
