@@ -402,6 +402,7 @@ impl Core {
             self.handle_session_events(key);
             self.mark_session_dirty(key);
         }
+        self.end_dismissed(now);
         self.probe_some();
         self.end_overdue(now);
         self.end_overdue_changes(now);

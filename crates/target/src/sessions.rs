@@ -311,6 +311,7 @@ impl Core {
             tasks: Vec::new(),
             connections: Vec::new(),
             is_ending: false,
+            dismissal: None,
             end_reason: None,
             reinstatements: placement.reinstatements,
             digests: (
@@ -371,6 +372,7 @@ impl Core {
         let Some(entry) = self.sessions.get_mut(key) else {
             return;
         };
+        let reason = entry.dismissal.map_or(reason, |(reason, _)| reason);
         if entry.end_reason.replace(reason).is_some() {
             return;
         }
