@@ -257,3 +257,93 @@ def no_offer_is_irrelevant():
         leading.clear_unit_attentions()
         check(leading.command(scsi.read10(0, 1), read=512).good, "a READ")
         second.close()
+
+# iSCSI requests.
+
+TWO_LUNS = f"""
+[[lun]]
+id = "a"
+store = "mem:16M"
+[[lun]]
+id = "b"
+store = "mem:16M"
+[[target]]
+name = "{IQN}"
+portals = ["127.0.0.1:{{port}}"]
+luns = [{{ lun = 0, id = "a" }}, {{ lun = 1, id = "b" }}]
+"""
+UNDERSCORE = TWO_LUNS + f"""
+[[target]]
+name = "{IQN}_old_1"
+portals = ["127.0.0.1:{{port}}"]
+luns = [{{ lun = 0, id = "a" }}]
+"""
+
+
+@test
+def data_for_another_lun_is_not_written():
+    """D3: a Data-Out whose transfer tag is right and whose LUN is not that of its R2T fails the command."""
+    with Tarn(config=TWO_LUNS) as tarn, login(tarn) as session:
+        for lun, other in (0, 1), (1, 0), (0, 7):
+            session.clear_unit_attentions(lun)
+            good(session.command(scsi.write16(0, 2), write=BEFORE * (2 * BLOCK), lun=lun))
+            task = session.start(scsi.write16(0, 2), write=AFTER * (2 * BLOCK), unsolicited=0, answer_r2t=False, lun=lun)
+            while not task.r2ts:
+                session.pump()
+            task.lun = other
+            session.send_data(task, task.r2ts[0])
+            outcome = session.finish(task)
+            equal((outcome.status, outcome.sense.key), (scsi.CHECK_CONDITION, scsi.ABORTED_COMMAND), f"WRITE to LUN {lun}")
+            equal(good(session.command(scsi.read16(0, 2), read=2 * BLOCK, lun=lun)).data, BEFORE * (2 * BLOCK), "medium")
+
+
+@test
+def a_command_with_an_attribute_that_is_not_there_does_not_run():
+    """D3: reserved attributes, and ACA without an ACA condition: INVALID MESSAGE ERROR, never SIMPLE."""
+    with Tarn("mem:16M") as tarn, login(tarn) as session:
+        fill(session)
+        for attribute in 4, 5, 6, 7:
+            outcome = session.command(scsi.write16(0, 2), write=AFTER * (2 * BLOCK), attribute=attribute)
+            equal(sense_of(outcome), (scsi.ILLEGAL_REQUEST, (0x49, 0x00)), f"WRITE with attribute {attribute}")
+            equal(medium(session), BEFORE * (2 * BLOCK), f"medium after attribute {attribute}")
+        for attribute in range(4):
+            good(session.command(scsi.read16(0, 2), read=2 * BLOCK, attribute=attribute), f"READ with attribute {attribute}")
+
+
+@test
+def send_targets_with_what_is_no_name_is_rejected():
+    """D3: an empty success says that there is no such target; here nothing can have that name."""
+    with Tarn(config=TWO_LUNS) as tarn, iscsi.Session(tarn.port) as discovery, login(tarn) as session:
+        for asker in discovery, session:
+            for text in "nonsense", "all", "iqn.", "iqn.2026-11.example.tarn:a b", "x" * 255:
+                equal(list(asker.text({"SendTargets": text})), [("SendTargets", "Reject")], f"SendTargets={text}")
+            equal(list(asker.text({"SendTargets": "iqn.2026-11.example.tarn:none"})), [], "SendTargets of an unknown target")
+
+
+@test
+def targets_may_have_an_underscore_in_their_names():
+    """D3: tgt and SCST have such targets; a note says that some initiators refuse them."""
+    with Tarn(config=UNDERSCORE) as tarn, iscsi.Session(tarn.port) as discovery:
+        name = f"{IQN}_old_1"
+        check(("TargetName", name) in list(discovery.text({"SendTargets": "All"})), "the target is not told of")
+        with login(tarn, target=name) as session:
+            good(session.command(scsi.read16(0, 1), read=BLOCK))
+        tarn.await_log("underscore")
+
+
+@test
+def a_session_that_an_administrator_ends_is_told_first():
+    """D3: an Async Message that the session is dropped, then the end, within a bound also when nobody reads."""
+    with Tarn("mem:16M") as tarn, tarn.api() as api, login(tarn) as session, login(tarn, OTHER) as deaf:
+        for _ in range(64):             # answers that nobody takes
+            deaf.start(scsi.read16(0, 512), read=512 * BLOCK)
+        sessions = {one["initiator"]: one["id"] for one in api.get("sessions")}
+        api.delete(f"sessions/{sessions[session.initiator]}")
+        try:
+            while True:
+                session.pump(timeout_s=20)
+        except iscsi.Closed:
+            pass
+        equal([pdu.event for pdu in session.asyncs], [3], "Async Messages before the end")
+        api.delete(f"sessions/{sessions[OTHER]}")
+        equal([one["id"] for one in api.get("sessions")], [], "sessions that are left")

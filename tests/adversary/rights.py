@@ -519,3 +519,143 @@ def hidden_targets_are_as_missing_ones():
         for target, source, want in ((f"{IQN}-net", "127.0.0.9", NOT_FOUND), (f"{IQN}-none", "127.0.0.9", NOT_FOUND),
                                      (f"{IQN}-net", "127.0.0.5", 0)):
             equal(status_of(lambda: Host(tarn, target, source=source)), want, f"{target} from {source}")
+# C4. What a read-only view, and any initiator by a reset, may do to others.
+
+VIEW, COLD = f"{IQN}-view", f"{IQN}-cold"
+VIEW_CONFIG = f"""
+[[lun]]
+id = "disk"
+store = "file:{{dir}}/disk.img?size=16M"
+[[target]]
+name = "{IQN}"
+portals = ["127.0.0.1:{{port}}"]
+luns = [{{ lun = 0, id = "disk" }}]
+[[target]]
+name = "{VIEW}"
+portals = ["127.0.0.1:{{port}}"]
+luns = [{{ lun = 0, id = "disk", readonly = true }}]
+"""
+COLD_CONFIG = VIEW_CONFIG + f"""
+[[target]]
+name = "{COLD}"
+portals = ["127.0.0.1:{{port}}"]
+luns = [{{ lun = 0, id = "disk" }}]
+cold_reset = true
+"""
+WRITE_PROTECTED = (scsi.DATA_PROTECT, (0x27, 0x00))
+AUTHORIZATION_FAILED = 6
+SOFTWARE_WRITE_PROTECT = bytes([0, 0, 0, 0, 0x0A, 0x0A, 0x22, 0x10, 0x08]) + bytes(7)
+MODE_SELECT_6 = bytes([0x15, 0x11, 0, 0, 16, 0])
+MODE_SELECT_10 = bytes([0x55, 0x11, 0, 0, 0, 0, 0, 0, 20, 0])
+STOP, START = bytes([0x1B, 0, 0, 0, 0, 0]), bytes([0x1B, 0, 0, 0, 1, 0])
+
+
+def session_at(tarn, target=IQN, **options):
+    """A session that has taken its unit attentions."""
+    session = iscsi.Session(tarn.port, target, **options)
+    session.clear_unit_attentions()
+    return session
+
+
+def reserve_out(action, key=0, action_key=0, kind=0, aptpl=False):
+    """CDB and parameter list of PERSISTENT RESERVE OUT."""
+    cdb = struct.pack(">BBB2xIB", 0x5F, action, kind, 24, 0)
+    return cdb, struct.pack(">QQ4xB3x", key, action_key, aptpl)
+
+
+def write_is_good(session, what):
+    outcome = session.command(scsi.write16(0, 1), write=b"\x5a" * 512)
+    check(outcome.good, f"WRITE of the one that may write, {what}: {outcome}")
+
+
+@test
+def a_read_only_view_cannot_alter_the_unit():
+    """C4: write protection, stop and reservations through it are refused, and nothing of them is there after a restart."""
+    altering = {
+        "MODE SELECT (6), SWP, SP": (MODE_SELECT_6, SOFTWARE_WRITE_PROTECT),
+        "MODE SELECT (10), SWP, SP": (MODE_SELECT_10, bytes(4) + SOFTWARE_WRITE_PROTECT),
+        "START STOP UNIT, START 0": (STOP, b""),
+        "RESERVE (6)": (scsi.reserve6(), b""),
+        "RESERVE (10)": (bytes([0x56]) + bytes(9), b""),
+        "REGISTER, APTPL": reserve_out(0, 0, 0xB, aptpl=True),
+        "REGISTER AND IGNORE, APTPL": reserve_out(6, 0, 0xB, aptpl=True),
+        "RESERVE": reserve_out(1, 0xB, kind=3),
+        "CLEAR": reserve_out(3, 0xB),
+        "PREEMPT": reserve_out(4, 0xB, 0xA, 3),
+        "PREEMPT AND ABORT": reserve_out(5, 0xB, 0xA, 3),
+    }
+    tarn = Tarn(config=VIEW_CONFIG)
+    with tarn:
+        with session_at(tarn) as writer, session_at(tarn, VIEW) as view:
+            for name, (cdb, parameters) in altering.items():
+                outcome = view.command(cdb, write=parameters)
+                equal((outcome.sense.key, outcome.sense.code), WRITE_PROTECTED, f"{name} through the read-only view")
+                write_is_good(writer, f"after {name}")
+            keys = view.command(bytes([0x5E, 0, 0, 0, 0, 0, 0, 0, 255, 0]), read=255)
+            equal(keys.data, bytes(8), "registrations")
+            check(view.command(bytes([0x1A, 0, 0x3F, 0, 255, 0]), read=255).good, "MODE SENSE through the view")
+            check(view.command(scsi.read16(0, 1), read=512).good, "READ through the view")
+        tarn.terminate()
+        tarn.start()
+        with session_at(tarn) as writer:
+            write_is_good(writer, "after a restart")
+
+
+@test
+def a_read_only_view_cannot_start_what_a_writer_stopped():
+    """C4: START changes a stopped unit and is refused; of a unit that runs it changes nothing and is GOOD. RELEASE gives back."""
+    with Tarn(config=VIEW_CONFIG) as tarn, session_at(tarn) as writer, session_at(tarn, VIEW) as view:
+        check(view.command(START).good, "START of a unit that runs")
+        check(view.command(scsi.release6()).good, "RELEASE")
+        check(writer.command(STOP).good, "STOP of the one that may write")
+        outcome = view.command(START)
+        equal((outcome.sense.key, outcome.sense.code), WRITE_PROTECTED, "START of a stopped unit")
+        equal(view.command(scsi.read16(0, 1), read=512).sense.key, scsi.NOT_READY, "READ of a stopped unit")
+        check(writer.command(START).good, "START of the one that may write")
+        check(view.command(scsi.read16(0, 1), read=512).good, "READ")
+
+
+@test
+def resets_through_a_read_only_view_are_refused():
+    """C4: LOGICAL UNIT RESET and TARGET WARM RESET would end the commands of others; ABORT TASK SET ends the view's own."""
+    with Tarn(config=VIEW_CONFIG) as tarn, session_at(tarn) as writer, session_at(tarn, VIEW) as view:
+        task = writer.start(scsi.write16(0, 512), write=b"\x77" * (512 * 512), unsolicited=0, answer_r2t=False)
+        while not task.r2ts:
+            writer.pump()
+        for function in iscsi.LU_RESET, iscsi.TARGET_WARM_RESET, iscsi.TARGET_COLD_RESET:
+            equal(view.tmf(function), AUTHORIZATION_FAILED, f"response to function {function}")
+        for function in iscsi.ABORT_TASK_SET, iscsi.CLEAR_TASK_SET:
+            equal(view.tmf(function), iscsi.TMF_COMPLETE, f"response to function {function}")
+        task.answer_r2t = True
+        writer.send_data(task, task.r2ts[0])
+        outcome = writer.finish(task)
+        check(outcome.good, f"the WRITE under way: {outcome}")
+        write_is_good(writer, "without a unit attention")
+
+
+@test
+def a_cold_reset_ends_nobody_elses_session():
+    """C4: refused unless the target allows it, also to one that may write."""
+    with Tarn(config=VIEW_CONFIG) as tarn, session_at(tarn) as victim:
+        with session_at(tarn, initiator="iqn.2026-11.example.tarn:other") as other:
+            equal(other.tmf(iscsi.TARGET_COLD_RESET), AUTHORIZATION_FAILED, "response")
+            write_is_good(victim, "after a refused TARGET COLD RESET")
+            equal(victim.nop(b"alive"), b"alive", "a ping")
+
+
+@test
+def a_target_may_allow_cold_resets():
+    """C4: with `cold_reset` every session of that target ends; D3: a nexus that comes back hears of the reset (29h/02h)."""
+    isid = b"\x80\x00\x00\x00\x00\x2a"
+    with Tarn(config=COLD_CONFIG) as tarn, session_at(tarn) as apart:
+        victim = session_at(tarn, COLD, isid=isid)
+        other = session_at(tarn, COLD, initiator="iqn.2026-11.example.tarn:other")
+        equal(other.tmf(iscsi.TARGET_COLD_RESET), iscsi.TMF_COMPLETE, "response")
+        for session in victim, other:
+            check(session.connection.closed_within(20), "a session of the target is still there")
+            session.close()
+        taken = apart.clear_unit_attentions()
+        equal(taken, [(0x29, 0x02)], "unit attention of a session of another target on the same unit")
+        again = iscsi.Session(tarn.port, COLD, isid=isid)
+        equal(again.clear_unit_attentions(), [(0x29, 0x02)], "unit attention of the nexus that comes back")
+        again.close()

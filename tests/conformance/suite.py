@@ -38,7 +38,23 @@ name = "{IQN}"
 portals = ["127.0.0.1:{{port}}", "127.0.0.1:{{port2}}"]
 auth = ["{CHAP_USER}"]
 luns = [{{ lun = 0, id = "disk" }}]
+cold_reset = true
 """
+
+
+def one_disk(store):
+    """A configuration with one disk and two portals, whose target lets Reserve6.TargetColdReset do what it wants to see."""
+    return f"""
+[[lun]]
+id = "disk"
+store = "{store}"
+[[target]]
+name = "{IQN}"
+portals = ["127.0.0.1:{{port}}", "127.0.0.1:{{port2}}"]
+luns = [{{ lun = 0, id = "disk" }}]
+cold_reset = true
+"""
+
 
 READING = ["Inquiry", "Mandatory", "Prefetch*", "Read*", "TestUnitReady"]
 NOT_WRITABLE = ["ReadOnly"]
@@ -75,9 +91,12 @@ class Configuration:
 
 
 CONFIGURATIONS = [
-    Configuration("thin", "thin file, 512-byte blocks, two paths", "file:{dir}/disk.img?size=256M", paths=2, but=NOT_BELOW_PHYSICAL_BLOCKS),
-    Configuration("thick", "file without thin provisioning", "file:{dir}/disk.img?size=256M&thin=false", but=NOT_WRITABLE),
-    Configuration("mem-4k", "memory, 4096-byte blocks, two paths", "mem:256M?blocksize=4096", paths=2, but=NOT_WITH_4K_BLOCKS),
+    Configuration("thin", "thin file, 512-byte blocks, two paths", config=one_disk("file:{dir}/disk.img?size=256M"), paths=2,
+                  but=NOT_BELOW_PHYSICAL_BLOCKS),
+    Configuration("thick", "file without thin provisioning", config=one_disk("file:{dir}/disk.img?size=256M&thin=false"),
+                  but=NOT_WRITABLE),
+    Configuration("mem-4k", "memory, 4096-byte blocks, two paths", config=one_disk("mem:256M?blocksize=4096"), paths=2,
+                  but=NOT_WITH_4K_BLOCKS),
     Configuration("chap", "CHAP, two portals", config=CHAP_CONFIG, paths=2, user=f"{CHAP_USER}%{CHAP_SECRET}",
                   but=NOT_BELOW_PHYSICAL_BLOCKS),
     Configuration("readonly", "read-only", "mem:256M?readonly", tests=READING),

@@ -264,6 +264,7 @@ class Task:
     def __init__(self, itt, cmd_sn, connection, read_bytes, write, answer_r2t):
         self.itt, self.cmd_sn, self.connection = itt, cmd_sn, connection
         self.write, self.answer_r2t = write, answer_r2t
+        self.lun = 0
         self.data = bytearray(read_bytes)
         self.received = 0
         self.data_sn = self.r2t_sn = 0
@@ -514,7 +515,7 @@ class Session:
         pieces = [data[i:i + step] for i in range(0, len(data), step)] or [b""]
         for data_sn, piece in enumerate(pieces):
             final = 0x80 if data_sn == len(pieces) - 1 else 0
-            task.connection.send(Pdu(DATA_OUT, final, piece, itt=task.itt, ttt=ttt, data_sn=data_sn,
+            task.connection.send(Pdu(DATA_OUT, final, piece, lun=task.lun, itt=task.itt, ttt=ttt, data_sn=data_sn,
                                      exp_stat_sn=task.connection.exp_stat_sn, buffer_offset=offset))
             offset += len(piece)
 
@@ -555,6 +556,7 @@ class Session:
         more = unsolicited - inline
         flags = (0 if more else 0x80) | (0x40 if read else 0) | (0x20 if write else 0) | attribute
         task = Task(self.itt(), self.cmd_sn if cmd_sn is None else cmd_sn, connection, read, write, answer_r2t)
+        task.lun = lun
         self.tasks[task.itt] = task
         ahs = b""
         if len(cdb) > 16:       # Extended CDB (RFC 7143 section 11.2.2.3)

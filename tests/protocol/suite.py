@@ -41,6 +41,7 @@ mutual = {{ name = "{MUTUAL_NAME}", secret_file = "{{dir}}/mutual" }}
 name = "{IQN}"
 portals = ["127.0.0.1:{{port}}"]
 luns = [{{ lun = 0, id = "disk" }}, {{ lun = 1, id = "second" }}]
+cold_reset = true
 [[target]]
 name = "{IQN}-chap"
 portals = ["127.0.0.1:{{port}}"]

@@ -348,6 +348,9 @@ fn read_targets(
             portals: read_portals(&section)?,
             auth: names.users.find_all(section.field("auth"), UserIndex)?,
             chap_algorithms: read_chap_algorithms(section.field("chap_algorithms"))?,
+            cold_reset: section
+                .field("cold_reset")
+                .map_or(Ok(false), |field| field.flag())?,
             luns: read_target_luns(&section, names, units)?,
             place: name_field.place(),
         };

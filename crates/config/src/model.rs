@@ -270,6 +270,8 @@ pub struct Target {
     pub auth: Vec<UserIndex>,
     /// What CHAP may use; at least one, in the order of the administrator.
     pub chap_algorithms: Vec<ChapAlgorithm>,
+    /// Every initiator that is logged in may end all sessions with a TARGET COLD RESET.
+    pub cold_reset: bool,
     /// The units it shows, in the order of their numbers.
     pub luns: Vec<TargetLun>,
     /// Where the target is given.

@@ -26,8 +26,11 @@ impl IscsiName {
     ///
     /// # Errors
     ///
-    /// Another type, too long, characters outside `a-z 0-9 - . :`, a date that is none, or a
+    /// Another type, too long, characters outside `a-z 0-9 - . : _`, a date that is none, or a
     /// wrong number of hex digits.
+    ///
+    /// The name profile (RFC 3722) has no underscore; targets of other programs have, and must keep
+    /// their names when they are moved.
     pub fn parse(text: &str) -> Result<Self, Rule> {
         let name = text.to_ascii_lowercase();
         let wrong = |problem| Rule::IscsiName {
@@ -43,7 +46,7 @@ impl IscsiName {
         }
         if !name.bytes().all(is_name_byte) {
             return Err(wrong(
-                "has characters other than letters, digits, - . and :",
+                "has characters other than letters, digits, - . : and _",
             ));
         }
         if let Some(rest) = name.strip_prefix("iqn.") {
@@ -71,7 +74,7 @@ impl fmt::Display for IscsiName {
 }
 
 fn is_name_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':')
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':' | b'_')
 }
 
 /// What stands behind `iqn.`: year, month, a reversed domain name, and what its owner likes.
@@ -110,7 +113,7 @@ pub fn default_target_name(host: &str) -> IscsiName {
         .bytes()
         .take(HOST_BYTES_MAX)
         .map(|byte| match byte.to_ascii_lowercase() {
-            byte if is_name_byte(byte) && byte != b':' => char::from(byte),
+            byte if is_name_byte(byte) && !matches!(byte, b':' | b'_') => char::from(byte),
             _ => '-',
         })
         .collect();
@@ -223,6 +226,10 @@ mod tests {
                 "IQN.2001-04.com.Example:Disk:1.2-3",
                 "iqn.2001-04.com.example:disk:1.2-3",
             ),
+            (
+                "iqn.2001-04.com.example:Data_1",
+                "iqn.2001-04.com.example:data_1",
+            ),
             ("eui.02004567A425678D", "eui.02004567a425678d"),
             ("naa.52004567BA64678D", "naa.52004567ba64678d"),
             (
@@ -269,7 +276,7 @@ mod tests {
             ("iqn.2026-11.:x", "no reversed domain"),
             ("iqn.2026-11.com..example", "no reversed domain"),
             ("iqn.2026-11.-com", "no reversed domain"),
-            ("iqn.2026-11.com.example:a_b", "has characters other than"),
+            ("iqn.2026-11.com.example:a/b", "has characters other than"),
             ("iqn.2026-11.com.example:a b", "has characters other than"),
             (
                 "iqn.2026-11.com.example:\u{e9}",

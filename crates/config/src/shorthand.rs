@@ -78,6 +78,7 @@ impl Model {
             portals: read_listens(listens)?,
             auth: Vec::new(),
             chap_algorithms: ChapAlgorithm::ALL.to_vec(),
+            cold_reset: false,
             luns,
             place: Place::argument("--target"),
         };

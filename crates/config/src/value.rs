@@ -55,7 +55,7 @@ pub(crate) const UNIT_SECTION: [KeyOf<Unit>; 3] = [
 ];
 
 /// A target, without what it is found by and without its lists.
-pub(crate) const TARGET: [KeyOf<Target>; 3] = [
+pub(crate) const TARGET: [KeyOf<Target>; 4] = [
     key("alias", |_, target| target.alias.as_deref().map(quoted)),
     key("auth", |model, target| {
         Some(user_names(model, &target.auth))
@@ -63,6 +63,9 @@ pub(crate) const TARGET: [KeyOf<Target>; 3] = [
     key("chap_algorithms", |_, target| {
         let words = target.chap_algorithms.iter().map(|word| word.as_str());
         Some(list(words.map(quoted)))
+    }),
+    key("cold_reset", |_, target| {
+        Some(target.cold_reset.to_string())
     }),
 ];
 

@@ -31,6 +31,16 @@ pub enum Warning {
         /// The target.
         target: String,
     },
+    /// A name that the standard's profile does not have.
+    #[error(
+        "{place}: the name of target {target} has an underscore, which RFC 3722 leaves out; some initiators refuse it"
+    )]
+    Underscore {
+        /// The target.
+        place: Place,
+        /// The target.
+        target: String,
+    },
     /// A configuration that serves nothing yet.
     #[error("{place}: there is no [[target]]; nothing can be reached until one is added")]
     NoTarget {
@@ -133,6 +143,12 @@ impl Target {
                 target: target.clone(),
             });
         }
+        if target.contains('_') {
+            warnings.push(Warning::Underscore {
+                place: self.place.clone(),
+                target: target.clone(),
+            });
+        }
         if self.luns.is_empty() {
             warnings.push(Warning::NoLuns {
                 place: self.place.clone(),
@@ -204,6 +220,21 @@ mod tests {
             with("\"md5\""),
             [
                 "t.toml:5: target[0].name: target iqn.2026-11.example.tarn:t accepts CHAP with md5 only, which a listener can attack offline; add sha256 or sha3-256"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_underscore_in_a_name_is_taken_with_a_note() {
+        let text = "lun = [{ id = \"a\", store = \"mem:1M\" }]\n\
+                    [[target]]\nname = \"iqn.2026-11.example.tarn:a_b\"\n\
+                    luns = [{ lun = 0, id = \"a\" }]\n";
+        let model = Model::from_toml(text, Path::new("t.toml")).unwrap();
+        let got: Vec<_> = model.warnings().iter().map(Warning::to_string).collect();
+        assert_eq!(
+            got,
+            [
+                "t.toml:3: target[0].name: the name of target iqn.2026-11.example.tarn:a_b has an underscore, which RFC 3722 leaves out; some initiators refuse it"
             ]
         );
     }

@@ -15,6 +15,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::names::IscsiName;
 use crate::negotiate::{
     Key, Negotiation, NegotiationViolation, OperationalPreferences, Phase, ReservedAnswer, Role,
     SessionType,
@@ -123,6 +124,11 @@ impl TextRecords {
             return;
         }
         let is_all = value.is_empty() || value == "All";
+        if !is_all && IscsiName::parse(value).is_err() {
+            // No target can have it: a mistake, not a target that is hidden.
+            out.push(Key::SendTargets.name(), ReservedAnswer::Reject.text());
+            return;
+        }
         for target in self.targets.iter() {
             if is_all || target.name.eq_ignore_ascii_case(value) {
                 out.push(Key::TargetName.name(), &target.name);
@@ -404,6 +410,8 @@ mod tests {
             (b"SendTargets=IQN.2001-04.COM.example:A\0", A.to_owned()),
             (b"SendTargets=iqn.2001-04.com.example:c\0", String::new()),
             (b"SendTargets=\0", "SendTargets=Reject ".to_owned()),
+            (b"SendTargets=all\0", "SendTargets=Reject ".to_owned()),
+            (b"SendTargets=no name\0", "SendTargets=Reject ".to_owned()),
             (b"Foo=1\0", "Foo=NotUnderstood ".to_owned()),
             (b"", String::new()),
         ] {

@@ -16,6 +16,7 @@ use crate::core::Core;
 use crate::letter::Letter;
 use crate::plan::{TargetIndex, UnitIndex};
 use crate::running::{Request, Stage, Then, Wait};
+use crate::session::MappedLun;
 use crate::tasks::TaskKey;
 use crate::watcher::Happening;
 
@@ -228,6 +229,14 @@ impl Core {
                 self.abort_tasks(&keys, then);
             }
             TaskManagementFunction::LogicalUnitReset => match entry.luns.find(lun) {
+                // It would end the commands of others.
+                Some(mapped) if self.sees_read_only(mapped) => {
+                    self.respond_management(
+                        session,
+                        id,
+                        TaskManagementResponse::AuthorizationFailed,
+                    );
+                }
                 Some(mapped) => {
                     let unit = mapped.unit.as_usize();
                     let request = Request::Management {
@@ -245,13 +254,24 @@ impl Core {
                 }
             },
             TaskManagementFunction::TargetWarmReset | TaskManagementFunction::TargetColdReset => {
+                let is_cold = function == TaskManagementFunction::TargetColdReset;
+                let target = entry.profile.target;
+                let is_allowed =
+                    !is_cold || target.is_some_and(|target| self.cold_resets.are_allowed(target));
+                if !is_allowed || entry.luns.iter().any(|mapped| self.sees_read_only(mapped)) {
+                    self.respond_management(
+                        session,
+                        id,
+                        TaskManagementResponse::AuthorizationFailed,
+                    );
+                    return;
+                }
                 let units: Vec<usize> = entry
                     .luns
                     .iter()
                     .map(|mapped| mapped.unit.as_usize())
                     .collect();
-                let is_cold = function == TaskManagementFunction::TargetColdReset;
-                let cold = entry.profile.target.filter(|_| is_cold);
+                let cold = target.filter(|_| is_cold);
                 let request = Request::Management {
                     session: Some(session),
                     id,
@@ -271,6 +291,12 @@ impl Core {
                 self.respond_management(session, id, TaskManagementResponse::NotSupported);
             }
         }
+    }
+
+    /// Whether the nexus may not change the unit, so that it may not reset it for others either.
+    fn sees_read_only(&self, mapped: MappedLun) -> bool {
+        let unit = self.units.get(mapped.unit.as_usize());
+        unit.is_none_or(|unit| unit.view.is_read_only(mapped.nexus))
     }
 
     /// Asks the owners of the units; the answer follows when all have answered.
@@ -322,6 +348,9 @@ impl Core {
 
     /// The sessions of a target end, with what is still to be said on them.
     pub(crate) fn end_target(&mut self, target: TargetIndex) {
+        if let Some(front) = self.front.as_mut() {
+            front.note_reset(target);
+        }
         let sessions: Vec<usize> = self
             .sessions
             .iter()

@@ -19,7 +19,7 @@ use crate::grant::Leaving;
 use crate::handle::Receipt;
 use crate::letter::{Letter, Ticket};
 use crate::logins::LoginLog;
-use crate::plan::{Settings, UnitIndex};
+use crate::plan::{ColdResets, Settings, UnitIndex};
 use crate::running::{Request, Wait};
 use crate::session::{Connection, SessionEntry};
 use crate::stop::LastFlushes;
@@ -87,6 +87,7 @@ pub(crate) struct Core {
     pub(crate) login_log: LoginLog,
     pub(crate) watcher: Arc<dyn Watcher>,
     pub(crate) traces: Vec<Arc<Trace>>,
+    pub(crate) cold_resets: Arc<ColdResets>,
     /// Accepts and logs in; one core has it.
     pub(crate) front: Option<Front>,
     pub(crate) next_tick: Duration,
@@ -404,6 +405,7 @@ impl Core {
             self.handle_session_events(key);
             self.mark_session_dirty(key);
         }
+        self.end_dismissed(now);
         self.probe_some();
         self.end_overdue(now);
         self.end_overdue_waiting(now);

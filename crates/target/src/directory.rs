@@ -37,6 +37,8 @@ pub(crate) struct Placement {
     pub(crate) nexus: NexusId,
     /// This pair of ports had a session before in the life of this process.
     pub(crate) is_return: bool,
+    /// A TARGET COLD RESET ended that one, or came after it.
+    pub(crate) was_reset: bool,
     /// How often this pair of ports has replaced a session of its own, this time included.
     pub(crate) reinstatements: u32,
 }
@@ -66,14 +68,23 @@ struct Entry<W> {
     is_ending: bool,
 }
 
+/// What is known of a port pair that was logged in before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// How often it has replaced a session of its own.
+    reinstatements: u32,
+    /// The target was reset since its last login.
+    was_reset: bool,
+}
+
 /// All sessions. `W` is a login that waits.
 #[derive(Debug)]
 pub(crate) struct Directory<W> {
     sessions: HashMap<Tsih, Entry<W>>,
     by_key: HashMap<NexusKey, Tsih>,
-    /// Port pairs that were logged in before, each with how often it has replaced a session of its
-    /// own. Those without a session are forgotten when there are too many.
-    seen: HashMap<NexusKey, u32>,
+    /// Port pairs that were logged in before. Those without a session are forgotten when there are
+    /// too many.
+    seen: HashMap<NexusKey, Seen>,
     per_core: Vec<usize>,
     sessions_max: usize,
     /// TSIHs of the sessions that ended last. They are not given again so soon: letters between
@@ -257,22 +268,31 @@ impl<W> Directory<W> {
             tsih,
             nexus,
             is_return: seen.is_some(),
-            reinstatements: seen.unwrap_or_default(),
+            was_reset: seen.is_some_and(|seen| seen.was_reset),
+            reinstatements: seen.unwrap_or_default().reinstatements,
         }
     }
 
-    /// How often the port pair has replaced a session of its own; `None` when it was not known.
-    fn remember(&mut self, key: &NexusKey, replaces: bool) -> Option<u32> {
-        if let Some(reinstatements) = self.seen.get_mut(key) {
-            *reinstatements = reinstatements.saturating_add(replaces.into());
-            return Some(*reinstatements);
+    /// A target was reset: every port pair of it learns that with its next login.
+    pub(crate) fn note_reset(&mut self, target: TargetIndex) {
+        for (key, seen) in &mut self.seen {
+            seen.was_reset |= key.target == target;
+        }
+    }
+
+    /// What is known of the port pair, this login counted; `None` when it was not known.
+    fn remember(&mut self, key: &NexusKey, replaces: bool) -> Option<Seen> {
+        if let Some(seen) = self.seen.get_mut(key) {
+            seen.reinstatements = seen.reinstatements.saturating_add(replaces.into());
+            let was_reset = std::mem::take(&mut seen.was_reset);
+            return Some(Seen { was_reset, ..*seen });
         }
         // Beyond the sessions that there are, so that each time many are forgotten.
         if self.seen.len() >= self.by_key.len() + SEEN_MAX {
             let by_key = &self.by_key;
             self.seen.retain(|seen, _| by_key.contains_key(seen));
         }
-        self.seen.insert(key.clone(), 0);
+        self.seen.insert(key.clone(), Seen::default());
         None
     }
 }

@@ -39,7 +39,13 @@ impl Core {
         };
         let account = Account::new(series, entry, id, &command);
         let unit = mapped.unit.as_usize();
-        let attribute = attribute_of(command.attribute);
+        let Some(attribute) = attribute_of(command.attribute) else {
+            // Spec: SAM-5, task attributes: neither a reserved one nor ACA without an ACA condition.
+            let sense = Sense::illegal_request(SenseCode::INVALID_MESSAGE_ERROR);
+            let descriptor = self.units[unit].view.descriptor_sense();
+            self.respond_at_once(session, id, Outcome::check(sense), descriptor, account);
+            return;
+        };
         let set = self.units[unit].view.task_set(mapped.nexus);
         let may_pass = attribute == TaskAttribute::Simple
             && command.extended_cdb.is_empty()
@@ -771,14 +777,15 @@ fn scsi_command<'a>(
     }
 }
 
-const fn attribute_of(attribute: iscsi::pdu::TaskAttribute) -> TaskAttribute {
+/// How the task is ordered; `None` for an attribute that no command may have here.
+const fn attribute_of(attribute: Option<iscsi::pdu::TaskAttribute>) -> Option<TaskAttribute> {
+    use iscsi::pdu::TaskAttribute as Sent;
     match attribute {
-        iscsi::pdu::TaskAttribute::Ordered => TaskAttribute::Ordered,
-        iscsi::pdu::TaskAttribute::HeadOfQueue => TaskAttribute::HeadOfQueue,
-        // There is no ACA condition to wait for.
-        iscsi::pdu::TaskAttribute::Untagged
-        | iscsi::pdu::TaskAttribute::Simple
-        | iscsi::pdu::TaskAttribute::Aca => TaskAttribute::Simple,
+        Some(Sent::Untagged | Sent::Simple) => Some(TaskAttribute::Simple),
+        Some(Sent::Ordered) => Some(TaskAttribute::Ordered),
+        Some(Sent::HeadOfQueue) => Some(TaskAttribute::HeadOfQueue),
+        // There is never an ACA condition.
+        Some(Sent::Aca) | None => None,
     }
 }
 

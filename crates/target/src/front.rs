@@ -147,6 +147,11 @@ impl Front {
         })
     }
 
+    /// A target was reset, as its initiators learn with their next login.
+    pub(crate) fn note_reset(&mut self, target: TargetIndex) {
+        self.directory.note_reset(target);
+    }
+
     /// What follows connections that have not finished their login.
     pub(crate) fn taps_of_logins(&mut self) -> impl Iterator<Item = &mut Taps> {
         self.logins.iter_mut().map(|(_, login)| &mut login.taps)
@@ -332,6 +337,9 @@ impl Core {
         };
         front.policy = access.policy;
         front.targets = access.targets.into_iter().collect();
+        let targets = front.targets.iter();
+        self.cold_resets
+            .allow(targets.map(|(index, plan)| (*index, plan)));
         for portal in access.close {
             let portal = portal.0 as usize;
             if let Some(listener) = front.portals.get_mut(portal) {

@@ -3,6 +3,8 @@
 //! Commands on a unit that a session no longer sees get the time to end by themselves; those that
 //! do not are aborted. Only then does the nexus leave the unit.
 
+use std::time::Duration;
+
 use iscsi::discovery::{TargetRecord, TextRecords};
 use iscsi::pdu::Tsih;
 use scsi::{Change, ChangeKind, Nexus, NexusSlot, UnitAttention};
@@ -15,6 +17,9 @@ use crate::report::{ConnectionReport, SessionReport};
 use crate::running::{Request, Then, Wait};
 use crate::session::{Connection, MappedLun, SessionEntry};
 use crate::tasks::TaskKey;
+
+/// How long the peer of a session that an administrator ends has to take the message about it.
+const DISMISSAL_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A nexus on its way out of a unit.
 #[derive(Debug)]
@@ -66,15 +71,47 @@ impl Core {
             .collect()
     }
 
-    /// Ends a session for an administrator.
+    /// Ends a session for an administrator. Its tasks end at once; its connections close when an
+    /// Async Message has said so, or after [`DISMISSAL_PATIENCE`].
+    ///
+    /// Spec: RFC 7143 section 11.9.1, AsyncEvent 3.
     pub(crate) fn dismiss(&mut self, session: u16, reason: &'static str, receipt: Receipt) {
         let Some(&key) = self.by_tsih.get(&Tsih(session)) else {
             return;
         };
-        if let Some(entry) = self.sessions.get_mut(key) {
-            entry.receipts.push(receipt);
+        let deadline = self.reactor.now() + DISMISSAL_PATIENCE;
+        let Some(entry) = self.sessions.get_mut(key) else {
+            return;
+        };
+        entry.receipts.push(receipt);
+        if entry.end_reason.is_some() || entry.dismissal.is_some() {
+            return;
         }
-        self.end_session(key, reason);
+        entry.dismissal = Some((reason, deadline));
+        entry.is_ending = true;
+        entry.session.announce_end();
+        let tasks = entry.session.tasks().into_iter();
+        let tasks: Vec<TaskKey> = tasks.filter_map(|task| entry.task_key(task)).collect();
+        for key in entry.connections.clone().into_iter().flatten() {
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.close_when_sent = true;
+            }
+        }
+        self.abort_tasks(&tasks, Then::Nothing);
+        self.mark_session_dirty(key);
+    }
+
+    /// Ends dismissed sessions whose peers do not take what is sent to them.
+    pub(crate) fn end_dismissed(&mut self, now: Duration) {
+        let late = |entry: &SessionEntry| entry.dismissal.filter(|(_, deadline)| now >= *deadline);
+        let late: Vec<(usize, &'static str)> = self
+            .sessions
+            .iter()
+            .filter_map(|(key, entry)| Some((key, late(entry)?.0)))
+            .collect();
+        for (key, reason) in late {
+            self.end_session(key, reason);
+        }
     }
 
     /// Gives a session what it is to see, and takes what it is not.

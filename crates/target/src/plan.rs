@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use reactor::Listener;
@@ -82,6 +82,27 @@ pub struct TargetPlan {
     pub name: String,
     /// One entry for each portal group.
     pub ports: Vec<PortPlan>,
+    /// Its initiators may end all of its sessions (TARGET COLD RESET).
+    pub cold_reset: bool,
+}
+
+/// The targets that take a TARGET COLD RESET, for all cores.
+#[derive(Debug, Default)]
+pub(crate) struct ColdResets(Mutex<Vec<TargetIndex>>);
+
+impl ColdResets {
+    /// From now on these and no others do, of the targets that say so.
+    pub(crate) fn allow<'a>(&self, targets: impl Iterator<Item = (TargetIndex, &'a TargetPlan)>) {
+        let allowed = targets.filter(|(_, plan)| plan.cold_reset);
+        let allowed = allowed.map(|(index, _)| index).collect();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = allowed;
+    }
+
+    /// Whether the target does.
+    pub(crate) fn are_allowed(&self, target: TargetIndex) -> bool {
+        let allowed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        allowed.contains(&target)
+    }
 }
 
 /// A SCSI target port: a target seen through one portal group.

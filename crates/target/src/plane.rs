@@ -18,7 +18,7 @@ use crate::front::Front;
 use crate::handle::Handle;
 use crate::letter::Letter;
 use crate::logins::{LoginCounts, LoginLog};
-use crate::plan::{Plan, Settings, TargetPlan, UnitIndex, UnitPlan};
+use crate::plan::{ColdResets, Plan, Settings, TargetIndex, TargetPlan, UnitIndex, UnitPlan};
 use crate::policy::Policy;
 use crate::slow::SlowLimit;
 use crate::stop::LastFlushes;
@@ -111,6 +111,7 @@ struct Parts {
     slow: Arc<SlowLimit>,
     watcher: Arc<dyn Watcher>,
     posts: Vec<Post<Letter>>,
+    cold_resets: Arc<ColdResets>,
 }
 
 impl DataPlane {
@@ -154,6 +155,8 @@ impl DataPlane {
             front.portals.len(),
         );
         let end_limit = settings.stop_timeout + settings.abort_timeout + END_MARGIN;
+        let cold_resets = Arc::new(ColdResets::default());
+        cold_resets.allow((0..).map(TargetIndex).zip(&front.targets));
         let parts = Arc::new(Parts {
             settings,
             units: (0..).map(UnitIndex).zip(units).collect(),
@@ -162,6 +165,7 @@ impl DataPlane {
             slow,
             watcher,
             posts: posts.clone(),
+            cold_resets,
         });
         let mut plane = Self {
             posts,
@@ -356,6 +360,7 @@ impl Core {
             login_log: LoginLog::new(Arc::clone(&parts.logins)),
             watcher: Arc::clone(&parts.watcher),
             traces: Vec::new(),
+            cold_resets: Arc::clone(&parts.cold_resets),
             front,
             next_tick: Duration::ZERO,
             probes_in_flight: 0,

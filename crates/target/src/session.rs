@@ -146,6 +146,8 @@ pub(crate) struct SessionEntry {
     pub(crate) connections: Vec<Option<usize>>,
     /// The session is being ended: nothing new starts.
     pub(crate) is_ending: bool,
+    /// An administrator ends it: why, and when at the latest. The initiator is told first.
+    pub(crate) dismissal: Option<(&'static str, Duration)>,
     /// Why, once its end has begun.
     pub(crate) end_reason: Option<&'static str>,
     /// How often this pair of ports has replaced a session of its own.

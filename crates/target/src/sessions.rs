@@ -264,7 +264,9 @@ impl Core {
             session.set_queue_limit(1);
         }
         let mut luns = LunMap::default();
-        let attention = if placement.is_return {
+        let attention = if placement.was_reset {
+            UnitAttention::TargetReset
+        } else if placement.is_return {
             UnitAttention::NexusLoss
         } else {
             UnitAttention::PowerOnOrReset
@@ -309,6 +311,7 @@ impl Core {
             tasks: Vec::new(),
             connections: Vec::new(),
             is_ending: false,
+            dismissal: None,
             end_reason: None,
             reinstatements: placement.reinstatements,
             digests: (
@@ -368,6 +371,7 @@ impl Core {
         let Some(entry) = self.sessions.get_mut(key) else {
             return;
         };
+        let reason = entry.dismissal.map_or(reason, |(reason, _)| reason);
         if entry.end_reason.replace(reason).is_some() {
             return;
         }

@@ -178,7 +178,7 @@ pub(crate) const SECTION_TARGET: SectionKeys = SectionKeys {
                 pattern: ISCSI_NAME,
             },
             Fallback::Required,
-            "The name initiators log in to, `iqn.`, `eui.` or `naa.`; folded to lower case.",
+            "The name initiators log in to, `iqn.`, `eui.` or `naa.`; folded to lower case. `_` is taken, though the standard leaves it out and some initiators refuse it.",
             "everybody",
         ),
         key(
@@ -226,6 +226,13 @@ pub(crate) const SECTION_TARGET: SectionKeys = SectionKeys {
             Fallback::Words("all four"),
             "The CHAP algorithms this target accepts; the strongest that the initiator offers is used. Discovery accepts those that some target with `auth` accepts.",
             "who wants to shut out MD5, or has initiators with nothing else",
+        ),
+        key(
+            "cold_reset",
+            Form::Flag,
+            Fallback::Value("false"),
+            "Lets every initiator that is logged in end all sessions of the target with a TARGET COLD RESET; otherwise the function is refused.",
+            "who tests initiators",
         ),
         key(
             "luns",

@@ -333,9 +333,7 @@ impl Session {
                 .extended_cdb
                 .to_vec()
         };
-        // A reserved attribute is treated as SIMPLE, the weakest promise.
-        let attribute = TaskAttribute::from_code(bhs.flags & flags::ATTRIBUTE_MASK)
-            .unwrap_or(TaskAttribute::Simple);
+        let attribute = TaskAttribute::from_code(bhs.flags & flags::ATTRIBUTE_MASK);
         self.events.push_back(Event::Command(
             id,
             Command {

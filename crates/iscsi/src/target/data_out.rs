@@ -72,6 +72,14 @@ impl Session {
         let check = task
             .data_out
             .check(transfer, bhs.data_sn.get(), offset, length, limit);
+        let (got, expected) = (bhs.lun.get(), task.lun);
+        // Without a transfer tag the field is reserved.
+        let check = match transfer {
+            Some(_) if got != expected && check.is_ok() => {
+                Err(Violation::DataOutForOtherLun { got, expected })
+            }
+            Some(_) | None => check,
+        };
         if task.data_out.is_dropping() {
             // What comes after the end, or after a fault, is only counted.
         } else if let Err(violation) = check {

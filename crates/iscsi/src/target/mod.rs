@@ -111,8 +111,8 @@ pub struct Command {
     pub cdb: [u8; 16],
     /// The rest of a longer CDB; almost always empty.
     pub extended_cdb: Vec<u8>,
-    /// As sent.
-    pub attribute: TaskAttribute,
+    /// As sent; `None` for a reserved value.
+    pub attribute: Option<TaskAttribute>,
     /// How much data the initiator will send, in bytes.
     pub data_out_length: u32,
     /// How much data the initiator has room for, in bytes.

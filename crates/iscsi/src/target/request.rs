@@ -384,6 +384,11 @@ impl Session {
         self.push_async(AsyncEvent::LogoutRequest, seconds);
     }
 
+    /// Says on every connection that all of them are about to be closed.
+    pub fn announce_end(&mut self) {
+        self.push_async(AsyncEvent::SessionDrop, 0);
+    }
+
     pub(super) fn push_async(&mut self, event: AsyncEvent, parameter3: u16) {
         let (exp, max) = self.window();
         for state in self.connections.iter_mut().flatten() {

@@ -84,6 +84,16 @@ pub enum Violation {
         /// As sent.
         initiator_task_tag: u32,
     },
+    /// Data for another unit than the one its R2T named.
+    ///
+    /// Spec: RFC 7143 sections 11.7.4 and 11.8.
+    #[error("Data-Out for LUN field {got:#018x} where the R2T had {expected:#018x}")]
+    DataOutForOtherLun {
+        /// As sent.
+        got: u64,
+        /// As in the command and its R2T.
+        expected: u64,
+    },
     /// Spec: RFC 7143 section 11.7.5. At ErrorRecoveryLevel 0 a lost PDU cannot be asked for again.
     #[error("DataSN {got} where {expected} was due")]
     DataSnOutOfOrder {
@@ -148,6 +158,8 @@ impl Violation {
                 Verdict::FailTask(DataFault::DigestError)
             }
             Self::BurstTooLong { .. } => Verdict::FailTask(DataFault::IncorrectAmount),
+            // It is not written anywhere, so what the task asked for does not come.
+            Self::DataOutForOtherLun { .. } => Verdict::FailTask(DataFault::IncorrectAmount),
             // Spec: RFC 7143 section 4.2.2.1.
             Self::CmdSnOutsideWindow { .. } | Self::CmdSnRepeated { .. } => Verdict::Ignore,
             Self::UnknownPing { .. } => Verdict::Ignore,

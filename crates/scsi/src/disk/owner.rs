@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use super::mode::{self, Modes};
 use super::shared::Shared;
-use super::spec::{Operation, OwnerOperation};
+use super::spec::{CommandSpec, Operation, OwnerOperation};
 use super::table;
 use crate::attention::UnitAttention;
 use crate::cdb::Cdb;
 use crate::nexus::{Nexus, NexusId, PortName};
 use crate::profile::Profile;
 use crate::reservation::{KeptError, Refusal, Reservations, Surroundings};
-use crate::sense::{Sense, SenseCode};
+use crate::sense::{Sense, SenseCode, SenseKey};
 use crate::status::Status;
 
 /// Something that changes shared state, on its way to the owner core.
@@ -339,6 +339,9 @@ impl Owner {
         if blocked.contains(table::access_of(spec, cdb)) {
             return Err(Refusal::Conflict);
         }
+        if let Some(sense) = view_refusal(from, spec, cdb, shared) {
+            return Err(sense.into());
+        }
         let Operation::Owned(operation) = spec.operation else {
             return Err(Sense::illegal_request(SenseCode::INVALID_COMMAND_OPERATION_CODE).into());
         };
@@ -425,6 +428,21 @@ impl Draft {
         self.abort.push(Who::All);
         self.notify(told, attention);
     }
+}
+
+/// Why a nexus that sees the unit read-only may not have this command, if it may not: the command
+/// would change the unit for others. Asked where the command is admitted, and again by the owner.
+pub(super) fn view_refusal(
+    from: &Nexus,
+    spec: &CommandSpec,
+    cdb: Cdb,
+    shared: &Shared,
+) -> Option<Sense> {
+    let is_refused = from.read_only && table::alters(spec, cdb, shared);
+    is_refused.then_some(Sense::new(
+        SenseKey::DataProtect,
+        SenseCode::WRITE_PROTECTED,
+    ))
 }
 
 /// Spec: SBC-4, START STOP UNIT.

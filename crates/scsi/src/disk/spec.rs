@@ -46,10 +46,17 @@ impl Traits {
     pub const WRITES: Self = Self(0x04);
     /// Executed although the kept persistent reservations are lost.
     pub const WHEN_LOST: Self = Self(0x08);
+    /// Changes the unit for other nexuses without writing blocks: needs a nexus that may write.
+    pub const ALTERS: Self = Self(0x10);
 
     /// Both sets together.
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+
+    /// Whether any of the other set is in this one.
+    pub const fn has_any(self, other: Self) -> bool {
+        self.0 & other.0 != 0
     }
 
     /// Whether all of the other set are in this one.

@@ -3,6 +3,7 @@
 //!
 //! What is not really done has no row.
 
+use super::shared::Shared;
 use super::spec::{
     CommandKind, CommandSpec, Direction, LONG_SECONDS, Operation, OwnerOperation, Requires, Traits,
     action, row,
@@ -71,7 +72,7 @@ pub static COMMANDS: &[CommandSpec] = &[
         &[0x15, 0x11, 0, 0, 0xff, 0],
         Out,
         Alters,
-        ANSWERS,
+        ANSWERS.with(Is::ALTERS),
         Owned(OwnerOp::ModeSelect),
     ),
     row(
@@ -79,7 +80,7 @@ pub static COMMANDS: &[CommandSpec] = &[
         &[0x16, 0, 0, 0, 0, 0],
         NoData,
         Always,
-        ANSWERS,
+        ANSWERS.with(Is::ALTERS),
         Owned(OwnerOp::Reserve),
     ),
     row(
@@ -103,7 +104,7 @@ pub static COMMANDS: &[CommandSpec] = &[
         &[0x1b, 0x01, 0, 0, 0x05, 0],
         NoData,
         Alters,
-        ANSWERS.with(Is::WHEN_LOST),
+        ANSWERS.with(Is::WHEN_LOST).with(Is::ALTERS),
         Owned(OwnerOp::StartStopUnit),
     )
     .requires(Requires::Fixed)
@@ -113,7 +114,7 @@ pub static COMMANDS: &[CommandSpec] = &[
         &[0x1b, 0x01, 0, 0, 0x07, 0],
         NoData,
         Alters,
-        ANSWERS.with(Is::WHEN_LOST),
+        ANSWERS.with(Is::WHEN_LOST).with(Is::ALTERS),
         Owned(OwnerOp::StartStopUnit),
     )
     .requires(Requires::Removable)
@@ -131,7 +132,7 @@ pub static COMMANDS: &[CommandSpec] = &[
         &[0x1e, 0, 0, 0, 0x01, 0],
         NoData,
         Alters,
-        ANSWERS,
+        ANSWERS.with(Is::ALTERS),
         Owned(OwnerOp::PreventAllowMediumRemoval),
     )
     .requires(Requires::Removable),
@@ -244,7 +245,7 @@ pub static COMMANDS: &[CommandSpec] = &[
         &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0],
         Out,
         Alters,
-        ANSWERS,
+        ANSWERS.with(Is::ALTERS),
         Owned(OwnerOp::ModeSelect),
     ),
     row(
@@ -252,7 +253,7 @@ pub static COMMANDS: &[CommandSpec] = &[
         &[0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         NoData,
         Always,
-        ANSWERS,
+        ANSWERS.with(Is::ALTERS),
         Owned(OwnerOp::Reserve),
     ),
     row(
@@ -524,7 +525,14 @@ const fn reserve_in(name: &'static str, usage: &'static [u8]) -> CommandSpec {
 }
 
 const fn reserve_out(name: &'static str, usage: &'static [u8]) -> CommandSpec {
+    // A nexus may give back what it holds, also when it may no longer write.
+    const RELEASE: u8 = 0x02;
     let traits = ANSWERS.with(Is::WHEN_LOST);
+    let traits = if usage[1] == RELEASE {
+        traits
+    } else {
+        traits.with(Is::ALTERS)
+    };
     action(row(
         name,
         usage,
@@ -613,9 +621,32 @@ pub(super) fn access_of(spec: &CommandSpec, cdb: Cdb) -> AccessClass {
     if is_harmless { Always } else { spec.access }
 }
 
+/// Whether the command would change the unit for other nexuses: the column of the table, except
+/// for two commands where a field, or the unit, decides.
+pub(super) fn alters(spec: &CommandSpec, cdb: Cdb, shared: &Shared) -> bool {
+    let low_bit = cdb.has(4, 0x01);
+    let is_off = shared.is_stopped || shared.is_ejected;
+    let starts_what_runs = spec.operation == Owned(OwnerOp::StartStopUnit) && low_bit && !is_off;
+    let allows = spec.operation == Owned(OwnerOp::PreventAllowMediumRemoval) && !low_bit;
+    spec.traits.has(Is::ALTERS) && !starts_what_runs && !allows
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What the owner executes alters the unit, unless it only gives back what the nexus holds.
+    #[test]
+    fn every_command_for_the_owner_needs_a_nexus_that_may_write_or_gives_something_back() {
+        let owned = |row: &&CommandSpec| matches!(row.operation, Owned(_));
+        for row in COMMANDS.iter().filter(owned) {
+            let gives_back = matches!(row.operation, Owned(OwnerOp::Release))
+                || row.name == "PERSISTENT RESERVE OUT, RELEASE";
+            assert_ne!(row.traits.has(Is::ALTERS), gives_back, "{}", row.name);
+        }
+        let alters = |row: &&CommandSpec| row.traits.has(Is::ALTERS);
+        assert!(COMMANDS.iter().filter(alters).all(|row| owned(&row)));
+    }
 
     /// Blocks that are read for the unit alone are not read for anybody.
     #[test]

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::mode::{self, ModeState};
-use super::owner::{Change, ChangeKind, Notice};
+use super::owner::{self, Change, ChangeKind, Notice};
 use super::shared::Shared;
 use super::spec::{CommandSpec, Operation, OwnerOperation, Traits};
 use super::table;
@@ -25,6 +25,9 @@ use crate::reservation::{PARAMETER_LIST_BYTES_MAX, Refusal, Surroundings};
 use crate::sense::{Sense, SenseCode, SenseKey};
 use crate::status::Status;
 use crate::task_set::TaskSet;
+
+/// What a read-only view of a unit has no right to.
+const NEEDS_RIGHT_TO_WRITE: Traits = Traits::WRITES.with(Traits::ALTERS);
 
 /// Names an attached nexus on one core. Valid from [`LogicalUnit::attach`] to
 /// [`LogicalUnit::detach`].
@@ -183,6 +186,12 @@ impl LogicalUnit {
         }
     }
 
+    /// Whether the nexus sees the unit read-only.
+    pub fn is_read_only(&self, slot: NexusSlot) -> bool {
+        self.attached(slot)
+            .is_some_and(|attached| attached.nexus.read_only)
+    }
+
     /// The unit says other things of itself from now on: other target ports show it. Its store and
     /// its limits are the same.
     pub fn set_profile(&mut self, profile: Arc<Profile>) {
@@ -259,8 +268,8 @@ impl LogicalUnit {
             attached.pass_gate(spec, cdb, &self.shared)?;
         }
         spec.check_fields(cdb).map_err(Outcome::check)?;
-        if spec.traits.has(Traits::WRITES)
-            && let Some(sense) = attached.write_protection(&self.profile, &self.shared)
+        if spec.traits.has_any(NEEDS_RIGHT_TO_WRITE)
+            && let Some(sense) = attached.refusal(spec, cdb, &self.profile, &self.shared)
         {
             return Err(Outcome::check(sense));
         }
@@ -496,6 +505,21 @@ impl Attached {
         let attention = self.attentions.pop();
         self.refresh(shared);
         attention.map_or_else(Outcome::good, |told| Outcome::check(told.sense()))
+    }
+
+    /// Why this nexus may not have a command that changes blocks or the unit, if it may not.
+    fn refusal(
+        &self,
+        spec: &CommandSpec,
+        cdb: Cdb,
+        profile: &Profile,
+        shared: &Shared,
+    ) -> Option<Sense> {
+        if spec.traits.has(Traits::WRITES) {
+            self.write_protection(profile, shared)
+        } else {
+            owner::view_refusal(&self.nexus, spec, cdb, shared)
+        }
     }
 
     /// Why this nexus cannot write, if it cannot.

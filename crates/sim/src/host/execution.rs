@@ -339,13 +339,13 @@ fn scsi_command<'a>(command: &'a Command, luns: &'a Vec<Lun>) -> scsi::Command<'
     }
 }
 
-const fn attribute_of(attribute: iscsi::pdu::TaskAttribute) -> TaskAttribute {
+/// The initiators of a run send neither ACA nor reserved attributes, which are refused elsewhere.
+const fn attribute_of(attribute: Option<iscsi::pdu::TaskAttribute>) -> TaskAttribute {
+    use iscsi::pdu::TaskAttribute as Sent;
     match attribute {
-        iscsi::pdu::TaskAttribute::Ordered => TaskAttribute::Ordered,
-        iscsi::pdu::TaskAttribute::HeadOfQueue => TaskAttribute::HeadOfQueue,
-        iscsi::pdu::TaskAttribute::Untagged
-        | iscsi::pdu::TaskAttribute::Simple
-        | iscsi::pdu::TaskAttribute::Aca => TaskAttribute::Simple,
+        Some(Sent::Ordered) => TaskAttribute::Ordered,
+        Some(Sent::HeadOfQueue) => TaskAttribute::HeadOfQueue,
+        Some(Sent::Untagged | Sent::Simple | Sent::Aca) | None => TaskAttribute::Simple,
     }
 }
 

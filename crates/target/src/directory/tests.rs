@@ -245,7 +245,8 @@ fn ports_without_a_session_are_forgotten_when_they_are_too_many() {
         directory.ended(placement.tsih);
     }
     assert_eq!(directory.seen.len(), 3);
-    assert_eq!(directory.seen.get(&member(1).nexus), Some(&1));
+    let seen = directory.seen.get(&member(1).nexus);
+    assert_eq!(seen.map(|seen| seen.reinstatements), Some(1));
 }
 
 #[test]
@@ -270,4 +271,23 @@ fn the_limit_holds_and_discovery_counts() {
     assert_eq!(directory.lead(member(1), ()), refused);
     assert!(directory.ended(discovery.tsih).is_empty());
     placed(directory.lead(member(1), ()));
+}
+
+#[test]
+fn a_reset_of_the_target_is_told_once_to_each_port_that_returns() {
+    let mut directory = Directory::new(1, LIMIT);
+    let first = placed(directory.lead(member(1), "first"));
+    assert!(!first.was_reset);
+    let target = member(1).nexus.target;
+    directory.note_reset(TargetIndex(target.0 + 1));
+    directory.ended(first.tsih);
+    let second = placed(directory.lead(member(1), "second"));
+    assert!(!second.was_reset);
+    directory.note_reset(target);
+    directory.ended(second.tsih);
+    let third = placed(directory.lead(member(1), "third"));
+    assert!(third.is_return && third.was_reset);
+    directory.ended(third.tsih);
+    assert!(!placed(directory.lead(member(1), "fourth")).was_reset);
+    assert!(!placed(directory.lead(member(2), "new")).was_reset);
 }

@@ -162,7 +162,13 @@ impl Running {
         let plan = |(index, target): (&TargetIndex, &config::Target)| {
             let name = target.name.as_str().to_owned();
             let ports = self.ports.of(target);
-            (*index, TargetPlan { name, ports })
+            let cold_reset = target.cold_reset;
+            let plan = TargetPlan {
+                name,
+                ports,
+                cold_reset,
+            };
+            (*index, plan)
         };
         self.targets
             .iter()

@@ -73,14 +73,13 @@ fn bad_ones_are_rejected_with_all_of_the_header() {
 #[test]
 fn attributes_and_directions_are_as_sent() {
     for (bits, attribute) in [
-        (0, TaskAttribute::Untagged),
-        (1, TaskAttribute::Simple),
-        (2, TaskAttribute::Ordered),
-        (3, TaskAttribute::HeadOfQueue),
-        (4, TaskAttribute::Aca),
-        // Reserved: the weakest promise.
-        (5, TaskAttribute::Simple),
-        (7, TaskAttribute::Simple),
+        (0, Some(TaskAttribute::Untagged)),
+        (1, Some(TaskAttribute::Simple)),
+        (2, Some(TaskAttribute::Ordered)),
+        (3, Some(TaskAttribute::HeadOfQueue)),
+        (4, Some(TaskAttribute::Aca)),
+        (5, None),
+        (7, None),
     ] {
         let mut rig = Rig::new(config());
         let mut pdu = read(1, 1, 900);

@@ -77,6 +77,30 @@ fn data_that_was_not_negotiated_fails_the_command() {
     }
 }
 
+/// The transfer tag is right and the LUN is not that of the R2T: nothing reaches the command.
+#[test]
+fn data_for_another_unit_fails_the_task() {
+    for (lun, told) in [
+        (0, vec![]),
+        (
+            1 << 48,
+            vec!["DataOutForOtherLun", "fault 1 IncorrectAmount"],
+        ),
+    ] {
+        let mut rig = rig(true, false);
+        let id = rig.start(0, write(1, 1, 512));
+        assert!(rig.session.request_data(id, 512, &rig.pool).is_none());
+        assert_eq!(rig.answers(0), ["r2t 1 0 0+512"]);
+        let mut pdu = data_out(1, 0, 0, 0, &pattern(512));
+        DataOutBhs::view_mut(&mut pdu.bhs).lun = lun.into();
+        let mut events = rig.events(0, &[pdu]);
+        events.retain(|event| !event.starts_with("data"));
+        events.sort_by_key(|event| event.starts_with("fault"));
+        assert_eq!(events, told, "{lun:#x}");
+        rig.assert_alive(0);
+    }
+}
+
 #[test]
 fn a_wrong_unsolicited_sequence_fails_the_task_once() {
     let length = "fault 1 IncorrectAmount";

@@ -19,6 +19,66 @@ fn removable() -> Profile {
     profile
 }
 
+/// What a nexus that may not write is answered, and what it then says again at the owner, which a
+/// change of its rights may have overtaken.
+#[test]
+fn a_read_only_view_alters_nothing_and_gives_back_what_it_holds() {
+    const WRITE_PROTECTED: Codes = (7, 0x27, 0x00);
+    let (mut rig, at) = Rig::ready(removable());
+    let slot = rig.cores[1].attach(nexus(2), None);
+    let view = (1, slot);
+    let (register_cdb, parameters) = register(2, true);
+    good(&rig.run(view, &register_cdb, &parameters));
+    let mut own_key = vec![0; 24];
+    own_key[7] = 2;
+    good(&rig.run(view, &[0x5f, 0x01, 0x05, 0, 0, 0, 0, 0, 24, 0], &own_key));
+    good(&rig.run(view, &prevent(1), &[]));
+    let luns = [Lun::new(0).unwrap()];
+    let stop = Command {
+        cdb: &start_stop(0),
+        data_out_length: 0,
+        data_in_length: 0,
+        luns: &luns,
+    };
+    let (mut task, step) = rig.cores[1].start(slot, &stop);
+    let Step::Owner(mut change) = step else {
+        panic!("{step:?}");
+    };
+    rig.cores[1].set_read_only(slot, true);
+    assert!(rig.cores[1].is_read_only(slot) && !rig.cores[0].is_read_only(at.1));
+    change.from = change.from.map(|from| Nexus {
+        read_only: true,
+        ..from
+    });
+    let reply = rig.apply(&change);
+    assert_eq!(reply.status, Status::CheckCondition);
+    drop(rig.cores[1].resume(&mut task, Input::Owner(reply)));
+    for cdb in [
+        &register_cdb[..],
+        &[0x5f, 0x03, 0, 0, 0, 0, 0, 0, 24, 0],
+        &[0x55, 0x10, 0, 0, 0, 0, 0, 0, 0, 0],
+        &[0x15, 0x10, 0, 0, 0, 0],
+        &[0x16, 0, 0, 0, 0, 0],
+        &start_stop(0),
+        &start_stop(LOEJ),
+        &prevent(1),
+    ] {
+        assert_eq!(
+            sense(&rig.run(view, cdb, &own_key)),
+            WRITE_PROTECTED,
+            "{cdb:02x?}"
+        );
+    }
+    good(&rig.run(view, &start_stop(START), &[]));
+    good(&rig.run(view, &prevent(0), &[]));
+    good(&rig.run(view, &[0x5f, 0x02, 0x05, 0, 0, 0, 0, 0, 24, 0], &own_key));
+    good(&rig.run(at, &start_stop(0), &[]));
+    assert_eq!(
+        sense(&rig.run(view, &start_stop(START), &[])),
+        WRITE_PROTECTED
+    );
+}
+
 #[test]
 fn a_stopped_unit_is_flushed_and_not_ready_until_started() {
     let (mut rig, at) = Rig::ready(profile());
