@@ -23,7 +23,7 @@ from tarn import BINARY, Tarn, run
 
 HERE = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
-AUTHENTICATION_FAILED, AUTHORIZATION_FAILED = 0x0201, 0x0202
+AUTHENTICATION_FAILED, NOT_FOUND = 0x0201, 0x0203
 HOST = "iqn.2026-11.example.host:a"
 # Networks of the samples, which become that of this test.
 NETWORKS = ["192.0.2.0/24", "192.0.2.17/24"]
@@ -285,7 +285,7 @@ def a_group_is_still_needed_to_see_a_disk():
             tarn.login(tarn.sample.targets[0], initiator="iqn.2026-11.example.stranger:1").close()
             raise harness.Failure("a stranger is let in")
         except iscsi.LoginError as error:
-            equal(error.status, AUTHORIZATION_FAILED, "login status of a stranger")
+            equal(error.status, NOT_FOUND, "login status of a stranger")
 
 
 def secrets_of(move):

@@ -32,7 +32,7 @@ use crate::plane::StartError;
 use crate::policy::{Asker, Policy};
 use crate::proof::Member;
 use crate::session::SessionProfile;
-use crate::throttle::JoinLimiter;
+use crate::throttle::{GuessLimiter, JoinLimiter};
 use crate::token::Purpose;
 use crate::trace::Taps;
 
@@ -84,6 +84,8 @@ struct Login {
     /// Answers that wait for the one being sent.
     output: VecDeque<Message>,
     close_when_sent: bool,
+    /// Its refusal is not sent before.
+    hold_until: Option<Duration>,
     taps: Taps,
     /// The login has ended well; the session is to be found when nothing is under way.
     negotiated: Option<Box<NegotiatedLogin>>,
@@ -107,6 +109,8 @@ pub(crate) struct Front {
     directory: Directory<Waiting>,
     /// Joins that failed, by where they came from.
     joins: JoinLimiter,
+    /// Wrong proofs of CHAP.
+    guesses: GuessLimiter,
     logins: Slab<Login>,
     /// In the order they came; ended ones are skipped when they come up.
     oldest: VecDeque<usize>,
@@ -133,6 +137,7 @@ impl Front {
             accepts,
             directory: Directory::new(cores, settings.sessions_max),
             joins: JoinLimiter::default(),
+            guesses: GuessLimiter::default(),
             logins: Slab::new(),
             oldest: VecDeque::new(),
             logins_max: settings.logins_max.max(1),
@@ -151,7 +156,7 @@ impl Front {
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         let logins = self.logins.iter().filter(|(_, login)| !login.is_closing);
         logins
-            .filter_map(|(_, login)| login.machine.poll_timeout())
+            .filter_map(|(_, login)| login.hold_until.or_else(|| login.machine.poll_timeout()))
             .chain(self.retry_at)
             .min()
     }
@@ -403,6 +408,7 @@ impl Core {
             is_closing: false,
             output: VecDeque::new(),
             close_when_sent: false,
+            hold_until: None,
             taps: Taps::new(peer, portal),
             negotiated: None,
         });
@@ -497,7 +503,6 @@ impl Core {
                     message.push_bytes(&pdu.to_bytes(false, false));
                     login.taps.send(&message);
                     login.output.push_back(message);
-                    self.send_login(key);
                 }
                 LoginAction::Authorize(request) => {
                     let initiator_name = request.initiator_name.as_str();
@@ -527,10 +532,33 @@ impl Core {
                     let now = self.reactor.now();
                     self.login_log
                         .fail(&*self.watcher, now, whose, &violation.into());
+                    if violation.is_wrong_proof() {
+                        self.hold_refusal(key);
+                    }
                 }
             }
         }
+        self.send_login(key);
         self.settle_login(key);
+    }
+
+    /// A wrong proof of CHAP costs who guesses some time: its refusal waits. Nothing else does.
+    fn hold_refusal(&mut self, key: usize) {
+        let now = self.reactor.now();
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
+        let Some(login) = front.logins.get_mut(key) else {
+            return;
+        };
+        let user = login.machine.claimed_user().unwrap_or_default();
+        let wrong = front.guesses.note(login.peer.ip(), user, now);
+        if !wrong.delay.is_zero() {
+            login.hold_until = Some(now + wrong.delay);
+        }
+        if wrong.is_guessing {
+            self.login_log.note_guessing(login.peer.ip(), user);
+        }
     }
 
     fn send_login(&mut self, key: usize) {
@@ -542,6 +570,7 @@ impl Core {
         };
         if !login.is_sending
             && !login.is_closing
+            && login.hold_until.is_none()
             && let Some(message) = login.output.pop_front()
         {
             login.is_sending = true;
@@ -740,6 +769,21 @@ impl Core {
             for portal in closed.collect::<Vec<_>>() {
                 self.accept(portal);
             }
+        }
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
+        let is_due = |login: &Login| login.hold_until.is_some_and(|at| now >= at);
+        let held = front.logins.iter().filter(|(_, login)| is_due(login));
+        for key in held.map(|(key, _)| key).collect::<Vec<_>>() {
+            if let Some(login) = self
+                .front
+                .as_mut()
+                .and_then(|front| front.logins.get_mut(key))
+            {
+                login.hold_until = None;
+            }
+            self.send_login(key);
         }
         let Some(front) = self.front.as_mut() else {
             return;

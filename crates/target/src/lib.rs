@@ -72,7 +72,7 @@ mod watcher;
 pub use counters::{CoreCounts, KindCounts, LATENCY_BUCKETS, SeriesCounts, latency_bucket};
 pub use handle::{Access, Grant, Handle, NoAnswer};
 pub use life::{Phase, PhaseTime};
-pub use logins::{FailedLogin, LoginCause, LoginCounts};
+pub use logins::{FailedLogin, Guessing, LoginCause, LoginCounts};
 pub use plan::{
     Coalescing, Keeper, Plan, PortPlan, PortalIndex, Settings, TargetIndex, TargetPlan,
     UnitDescription, UnitIndex, UnitPlan,

@@ -2,9 +2,9 @@
 //! how many are told is limited, because whoever reaches a portal can make a login fail.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use iscsi::framing::FramingError;
 use iscsi::login::{LoginTarget, LoginViolation};
@@ -166,6 +166,19 @@ pub struct LoginCounts {
     pub succeeded: u64,
     /// Logins that failed, by cause.
     pub failed: BTreeMap<LoginCause, u64>,
+    /// The last time that somebody seemed to guess a secret.
+    pub guessing: Option<Guessing>,
+}
+
+/// Many wrong proofs of CHAP for one user from one address.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Guessing {
+    /// Where the last one came from.
+    pub address: IpAddr,
+    /// The user, who need not exist.
+    pub user: String,
+    /// When that was.
+    pub at: SystemTime,
 }
 
 /// What one core knows of logins; the counts are those of all cores.
@@ -196,6 +209,16 @@ impl LoginLog {
     /// The session has the connection.
     pub(crate) fn succeed(&self) {
         self.counts().succeeded += 1;
+    }
+
+    /// Wrong proofs for a user come from an address again and again.
+    pub(crate) fn note_guessing(&self, address: IpAddr, user: &str) {
+        const USER_CHARS_MAX: usize = 64;
+        self.counts().guessing = Some(Guessing {
+            address,
+            user: user.chars().take(USER_CHARS_MAX).collect(),
+            at: SystemTime::now(),
+        });
     }
 
     /// A login failed: counts it, and tells of it unless too many were told of. Its machine knows

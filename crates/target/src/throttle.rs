@@ -69,21 +69,154 @@ impl JoinLimiter {
 
 impl Failures {
     fn forgive(&mut self, now: Duration) {
-        let passed = now.saturating_sub(self.since).as_nanos() / FORGIVE_EVERY.as_nanos();
-        let forgiven = u32::try_from(passed).unwrap_or(u32::MAX);
-        if forgiven >= self.count {
-            self.count = 0;
-            self.since = now;
-        } else {
-            self.count -= forgiven;
-            self.since += FORGIVE_EVERY * forgiven;
+        (self.count, self.since) = forgiven(self.count, self.since, now, FORGIVE_EVERY);
+    }
+}
+
+/// Wrong proofs of CHAP, by origin and user: what each costs who guesses.
+#[derive(Debug, Default)]
+pub(crate) struct GuessLimiter {
+    pairs: HashMap<(IpAddr, String), Guesses>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Guesses {
+    /// How many wrong proofs count at the moment.
+    count: u32,
+    /// When that was last counted down, or up from zero.
+    since: Duration,
+}
+
+/// How many pairs of origin and user are remembered. One more displaces the one with the fewest wrong
+/// proofs, so that a flood of names pushes none out that is guessed at.
+const PAIRS_MAX: usize = 2048;
+
+/// How much of a user's name tells it from others, in bytes.
+const USER_BYTES_MAX: usize = 64;
+
+/// So many wrong proofs are answered at once: somebody has mistyped a secret.
+const GUESSES_FREE: u32 = 3;
+
+/// What the next one waits for its answer; each after it waits twice as long.
+const DELAY_FIRST: Duration = Duration::from_millis(500);
+
+/// The longest delay.
+const DELAY_MAX: Duration = Duration::from_secs(8);
+
+/// One wrong proof less counts after each of these.
+const GUESS_FORGIVEN_EVERY: Duration = Duration::from_secs(30);
+
+/// More of them never count, so that a pair is forgiven within half an hour.
+const GUESSES_MAX: u32 = 60;
+
+/// So many wrong proofs of a pair are a finding.
+const GUESSES_REPORTED: u32 = 8;
+
+const _: () = assert!(DELAY_FIRST.as_millis() < DELAY_MAX.as_millis());
+const _: () = assert!(GUESSES_FREE < GUESSES_REPORTED && GUESSES_REPORTED <= GUESSES_MAX);
+
+/// What follows from a wrong proof.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct WrongProof {
+    /// How long its refusal waits.
+    pub(crate) delay: Duration,
+    /// There were so many of this pair that an administrator should know.
+    pub(crate) is_guessing: bool,
+}
+
+impl GuessLimiter {
+    /// Counts a wrong proof. Right ones are never looked up here.
+    pub(crate) fn note(&mut self, address: IpAddr, user: &str, now: Duration) -> WrongProof {
+        let mut end = user.len().min(USER_BYTES_MAX);
+        while !user.is_char_boundary(end) {
+            end -= 1;
         }
+        let pair = (origin(address), user[..end].to_owned());
+        if self.pairs.len() >= PAIRS_MAX && !self.pairs.contains_key(&pair) {
+            let least = self
+                .pairs
+                .iter()
+                .min_by_key(|(_, one)| (one.count, one.since));
+            if let Some(least) = least.map(|(pair, _)| pair.clone()) {
+                self.pairs.remove(&least);
+            }
+        }
+        let guesses = self.pairs.entry(pair).or_insert(Guesses {
+            count: 0,
+            since: now,
+        });
+        let (count, since) = forgiven(guesses.count, guesses.since, now, GUESS_FORGIVEN_EVERY);
+        *guesses = Guesses {
+            count: count.saturating_add(1).min(GUESSES_MAX),
+            since,
+        };
+        let doublings = guesses.count.saturating_sub(GUESSES_FREE + 1).min(8);
+        WrongProof {
+            delay: if guesses.count <= GUESSES_FREE {
+                Duration::ZERO
+            } else {
+                (DELAY_FIRST * (1 << doublings)).min(DELAY_MAX)
+            },
+            is_guessing: guesses.count >= GUESSES_REPORTED,
+        }
+    }
+}
+
+/// What is left of a count of which one is forgiven in each `every`, and since when that counts.
+fn forgiven(count: u32, since: Duration, now: Duration, every: Duration) -> (u32, Duration) {
+    let passed = now.saturating_sub(since).as_nanos() / every.as_nanos();
+    let less = u32::try_from(passed).unwrap_or(u32::MAX);
+    if less >= count {
+        (0, now)
+    } else {
+        (count - less, since + every * less)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wrong_proofs_wait_longer_and_longer_each_pair_for_itself() {
+        let mut limiter = GuessLimiter::default();
+        let start = Duration::from_secs(1000);
+        let (here, there) = (ip("192.0.2.1"), ip("192.0.2.2"));
+        let mut delay = |address, user, now| limiter.note(address, user, now).delay.as_millis();
+        for wait in [0, 0, 0, 500, 1000, 2000, 4000, 8000, 8000] {
+            assert_eq!(delay(here, "alice", start), wait);
+        }
+        assert_eq!(delay(here, "bob", start), 0);
+        assert_eq!(delay(there, "alice", start), 0);
+        // Nine count, six are forgiven: this is the fourth.
+        assert_eq!(delay(here, "alice", start + GUESS_FORGIVEN_EVERY * 6), 500);
+        assert_eq!(delay(here, "alice", start + GUESS_FORGIVEN_EVERY * 600), 0);
+    }
+
+    #[test]
+    fn many_wrong_proofs_are_reported() {
+        let mut limiter = GuessLimiter::default();
+        for n in 1..=GUESSES_REPORTED {
+            let wrong = limiter.note(ip("::1"), "alice", Duration::ZERO);
+            assert_eq!(wrong.is_guessing, n == GUESSES_REPORTED, "{n}");
+        }
+    }
+
+    #[test]
+    fn a_flood_of_names_pushes_no_guessed_pair_out() {
+        let mut limiter = GuessLimiter::default();
+        let address = ip("192.0.2.1");
+        for _ in 0..9 {
+            limiter.note(address, "alice", Duration::ZERO);
+        }
+        for n in 0..2 * PAIRS_MAX {
+            let now = Duration::from_millis(u64::try_from(n).unwrap());
+            limiter.note(address, &format!("{n}{}", "\u{e9}".repeat(99)), now);
+        }
+        assert_eq!(limiter.pairs.len(), PAIRS_MAX);
+        let wrong = limiter.note(address, "alice", Duration::from_secs(1));
+        assert_eq!(wrong.delay, DELAY_MAX);
+    }
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()

@@ -183,8 +183,9 @@ impl Policy for ModelPolicy {
             .ok_or(LoginStatus::NotFound)?;
         let portal = target.portals.get(position).ok_or(LoginStatus::NotFound)?;
         let initiator = self.initiator(asker);
+        // As if there were none: one that it may not see is not to be found by its name.
         if !self.model.discovers(index, &initiator) {
-            return Err(LoginStatus::AuthorizationFailure);
+            return Err(LoginStatus::NotFound);
         }
         let auth = |is_required, users: &[UserIndex]| {
             let name = asker.initiator_name;

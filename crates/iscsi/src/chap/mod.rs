@@ -324,7 +324,7 @@ impl ChapTarget {
                 if keys.name.is_some() || keys.response.is_some() {
                     return Err(ChapError::OutOfTurn(Key::ChapResponse));
                 }
-                let algorithm = first_allowed(offered, allowed)?;
+                let algorithm = strongest_common(offered, allowed)?;
                 out.push_number(Key::ChapAlgorithm.name(), algorithm.code().into());
                 self.challenge.write(out);
                 self.step = TargetStep::AwaitResponse(algorithm);
@@ -393,12 +393,17 @@ impl ChapTarget {
     }
 }
 
-/// The first algorithm of the initiator's list that the administrator allows.
-fn first_allowed(offered: &str, allowed: &[ChapAlgorithm]) -> Result<ChapAlgorithm, ChapError> {
-    offered
-        .split(',')
-        .filter_map(|word| ChapAlgorithm::from_code(parse_number(word)?))
-        .find(|algorithm| allowed.contains(algorithm))
+/// The strongest algorithm of the initiator's list that the administrator allows, wherever it
+/// stands: one who changes the list on its way cannot make a weak one come first.
+fn strongest_common(offered: &str, allowed: &[ChapAlgorithm]) -> Result<ChapAlgorithm, ChapError> {
+    let is_offered = |algorithm: &ChapAlgorithm| {
+        let mut codes = offered.split(',').filter_map(parse_number);
+        codes.any(|code| code == u32::from(algorithm.code()))
+    };
+    ChapAlgorithm::ALL
+        .iter()
+        .copied()
+        .find(|algorithm| allowed.contains(algorithm) && is_offered(algorithm))
         .ok_or(ChapError::NoCommonAlgorithm)
 }
 
@@ -510,7 +515,7 @@ impl ChapInitiator {
         let chosen = keys
             .algorithms
             .ok_or(ChapError::OutOfTurn(Key::ChapAlgorithm))?;
-        let algorithm = first_allowed(chosen, &self.offered)?;
+        let algorithm = strongest_common(chosen, &self.offered)?;
         let (identifier, challenge) = keys
             .challenge()?
             .ok_or(ChapError::OutOfTurn(Key::ChapChallenge))?;

@@ -110,17 +110,23 @@ fn both_ways_succeed_with_every_algorithm() {
 }
 
 #[test]
-fn the_first_allowed_algorithm_of_the_initiator_is_taken() {
+fn the_strongest_common_algorithm_is_taken_in_whatever_order_it_is_offered() {
     use ChapAlgorithm::{Md5, Sha1, Sha256};
-    assert_eq!(first_allowed("5,7", &[Sha256, Md5]), Ok(Md5));
-    assert_eq!(first_allowed("99,x,7,5", &[Sha256, Md5]), Ok(Sha256));
-    assert_eq!(first_allowed("0x6", &[Sha1]), Ok(Sha1));
+    assert_eq!(strongest_common("5,7", &[Sha256, Md5]), Ok(Sha256));
+    assert_eq!(strongest_common("7,5", &[Md5, Sha256]), Ok(Sha256));
     assert_eq!(
-        first_allowed("5", &[Sha256]),
+        strongest_common("5,6,7,8", ChapAlgorithm::ALL),
+        Ok(ChapAlgorithm::Sha3_256)
+    );
+    assert_eq!(strongest_common("5,6,7", &[Md5]), Ok(Md5));
+    assert_eq!(strongest_common("99,x,7,5", &[Sha256, Md5]), Ok(Sha256));
+    assert_eq!(strongest_common("0x6", &[Sha1]), Ok(Sha1));
+    assert_eq!(
+        strongest_common("5", &[Sha256]),
         Err(ChapError::NoCommonAlgorithm)
     );
     assert_eq!(
-        first_allowed("", &[Sha256]),
+        strongest_common("", &[Sha256]),
         Err(ChapError::NoCommonAlgorithm)
     );
 }

@@ -117,6 +117,15 @@ pub enum LoginViolation {
 }
 
 impl LoginViolation {
+    /// Whether CHAP was gone through and the response is not that of the user.
+    #[must_use]
+    pub const fn is_wrong_proof(self) -> bool {
+        matches!(
+            self,
+            Self::Chap(ChapError::UnknownName | ChapError::WrongResponse)
+        )
+    }
+
     /// The one table from rule to status. `None`: close without a word.
     ///
     /// Spec: RFC 7143 section 11.13.5.

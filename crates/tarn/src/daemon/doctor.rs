@@ -24,6 +24,7 @@ use api::event::{Finding, Severity};
 use api::stats::Stats;
 use api::view::{Session, Trace};
 use config::Model;
+use target::Guessing;
 
 use hosts::{Host, Network};
 use looks::{Looks, Machine, Share};
@@ -77,6 +78,7 @@ impl Doctor {
             hosts: &locked(&self.network).hosts(now, &portals),
             room: &locked(&self.space).room(now, || unit_files(&in_force)),
             traces: &traces::list(&daemon.plane),
+            guessing: daemon.plane.login_counts().guessing.as_ref(),
             clock: (
                 SystemTime::now()
                     .duration_since(started)
@@ -116,14 +118,17 @@ struct Facts<'a> {
     hosts: &'a [Host],
     room: &'a Room,
     traces: &'a [Trace],
+    /// The last time that somebody seemed to guess a secret.
+    guessing: Option<&'a Guessing>,
     /// How far the clock of the day went since the start, and how much time passed.
     clock: (Duration, Duration),
 }
 
 /// All rules, the gravest first.
-const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 16] = [
+const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 17] = [
     service::failed_flushes,
     space::scarce_space,
+    service::guessed_secrets,
     service::warnings_of_the_configuration,
     network::black_holes,
     network::lossy_paths,

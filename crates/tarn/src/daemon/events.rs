@@ -8,16 +8,28 @@ use api::event::{CommandPhase, Event, Severity};
 use api::request::EventQuestion;
 use target::{Ending, FailedLogin, Happening, SlowCommand, Watcher, Who};
 
-/// How many are kept.
+/// How many are kept of what initiators and stores cause.
 const EVENTS_MAX: usize = 4096;
 
-/// A ring of events. Noting one takes a moment, so a core may do it.
+/// How many are kept of what administrators do. Initiators cannot push these out.
+const AUDIT_MAX: usize = 4096;
+
+/// Kinds of events of which only administrators are the cause.
+const AUDIT_KINDS: [&str; 4] = [
+    "admin-change",
+    "admin-read",
+    "admin-refused",
+    "config-applied",
+];
+
+/// Two rings of events with one row of numbers. Noting one takes a moment, so a core may do it.
 #[derive(Debug, Default)]
-pub(crate) struct Events(Mutex<Ring>);
+pub(crate) struct Events(Mutex<Rings>);
 
 #[derive(Debug, Default)]
-struct Ring {
+struct Rings {
     events: VecDeque<Event>,
+    audit: VecDeque<Event>,
     last: u64,
 }
 
@@ -25,41 +37,51 @@ impl Events {
     /// Numbers go on from the present in milliseconds, so that none is given again after a restart:
     /// who asks for those after a number misses nothing.
     pub(crate) fn begin(now: SystemTime) -> Self {
-        let ring = Ring {
+        let rings = Rings {
             last: milliseconds(now),
-            ..Ring::default()
+            ..Rings::default()
         };
-        Self(Mutex::new(ring))
+        Self(Mutex::new(rings))
     }
 
-    /// A thread that panicked while it held the lock left a whole ring behind.
-    fn lock(&self) -> MutexGuard<'_, Ring> {
+    /// A thread that panicked while it held the lock left whole rings behind.
+    fn lock(&self) -> MutexGuard<'_, Rings> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds an event, with the number and the time it gets here.
     pub(crate) fn note(&self, mut event: Event) {
-        let mut ring = self.lock();
-        ring.last += 1;
-        event.number = ring.last;
+        let mut rings = self.lock();
+        rings.last += 1;
+        event.number = rings.last;
         event.at_ms = milliseconds(SystemTime::now());
-        if ring.events.len() >= EVENTS_MAX {
-            ring.events.pop_front();
+        let (ring, most) = if AUDIT_KINDS.contains(&event.kind.as_str()) {
+            (&mut rings.audit, AUDIT_MAX)
+        } else {
+            (&mut rings.events, EVENTS_MAX)
+        };
+        if ring.len() >= most {
+            ring.pop_front();
         }
-        ring.events.push_back(event);
+        ring.push_back(event);
     }
 
     /// Those that are asked for, the oldest first.
     pub(crate) fn find(&self, question: EventQuestion) -> Vec<Event> {
-        let ring = self.lock();
-        let found = ring.events.iter().filter(|event| {
-            event.severity >= question.severity && Some(event.number) > question.after
-        });
+        let rings = self.lock();
+        let all = rings.events.iter().chain(&rings.audit);
+        let mut found: Vec<&Event> = all
+            .filter(|event| {
+                event.severity >= question.severity && Some(event.number) > question.after
+            })
+            .collect();
+        found.sort_unstable_by_key(|event| event.number);
         let before = match question.after {
             Some(_) => 0,
-            None => found.clone().count().saturating_sub(question.most),
+            None => found.len().saturating_sub(question.most),
         };
-        found.skip(before).take(question.most).cloned().collect()
+        let found = found.into_iter().skip(before);
+        found.take(question.most).cloned().collect()
     }
 }
 
@@ -168,6 +190,12 @@ fn micros(time: Duration) -> u64 {
 impl Watcher for Events {
     fn hear(&self, happening: &Happening<'_>) {
         self.note(match *happening {
+            // Anybody can begin thousands of these in a second: they are counted.
+            Happening::SessionBegan { who } | Happening::SessionEnded { who, .. }
+                if who.target.is_none() =>
+            {
+                return;
+            }
             Happening::SessionBegan { who } => {
                 let message = format!("session {} from {}", who.session, who.peer);
                 of_session("session-began", message, who)
@@ -239,6 +267,21 @@ mod tests {
         assert_eq!((all.len(), all[0].number), (EVENTS_MAX, 3));
         assert!(all[0].at_ms > 0);
         assert_eq!(events.find(EventQuestion::after(4096, 1))[0].number, 4097);
+    }
+
+    #[test]
+    fn what_initiators_do_pushes_no_audit_out() {
+        let events = Events::default();
+        events.note(event(Severity::Info, "admin-change", String::new()));
+        for _ in 0..EVENTS_MAX + 2 {
+            events.note(event(Severity::Info, "session-began", String::new()));
+        }
+        events.note(event(Severity::Info, "admin-refused", String::new()));
+        let all = events.find(EventQuestion::after(0, usize::MAX));
+        assert_eq!(all.len(), EVENTS_MAX + 2);
+        let kinds = |event: &Event| event.kind.starts_with("admin-");
+        assert!(all.first().is_some_and(kinds) && all.last().is_some_and(kinds));
+        assert!(all.is_sorted_by_key(|event| event.number));
     }
 
     #[test]

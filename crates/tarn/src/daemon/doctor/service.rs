@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use api::event::{Finding, Severity};
 use config::CacheMode;
+use target::Guessing;
 
 use super::{Facts, finding};
 
@@ -240,6 +241,22 @@ pub(super) fn clock_that_was_set(facts: &Facts<'_>) -> Vec<Finding> {
         ),
         "have the clock kept by NTP; nothing else depends on it",
     )]
+}
+
+/// Wrong proofs of CHAP come again and again, and did so not long ago.
+pub(super) fn guessed_secrets(facts: &Facts<'_>) -> Vec<Finding> {
+    const RECENT: Duration = Duration::from_secs(60 * 60);
+    let is_recent = |one: &&Guessing| one.at.elapsed().unwrap_or_default() < RECENT;
+    let findings = facts.guessing.filter(is_recent).map(|one| {
+        finding(
+            Severity::Warning,
+            "guessed-secret",
+            one.user.clone(),
+            format!("{} sent many wrong proofs for this CHAP user", one.address),
+            "correct the secret of that initiator, or shut the address out; use long random secrets",
+        )
+    });
+    findings.into_iter().collect()
 }
 
 /// Somebody looked for a fault, and may have forgotten it.

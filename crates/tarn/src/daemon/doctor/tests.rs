@@ -87,6 +87,7 @@ struct Given {
     room: Room,
     traces: Vec<Trace>,
     clock: (Duration, Duration),
+    guessing: Option<Guessing>,
 }
 
 impl Given {
@@ -109,6 +110,7 @@ impl Given {
             },
             traces: Vec::new(),
             clock: (Duration::from_secs(100), Duration::from_secs(101)),
+            guessing: None,
         }
     }
 
@@ -124,6 +126,7 @@ impl Given {
             room: &self.room,
             traces: &self.traces,
             clock: self.clock,
+            guessing: self.guessing.as_ref(),
         });
         findings.into_iter().map(|one| one.code).collect()
     }
@@ -297,5 +300,19 @@ fn the_codes_are_documented() {
         .filter(|code| rules.contains(&format!("\"{code}\",")))
         .collect();
     assert_eq!(given, documented);
-    assert_eq!(documented.len(), 21);
+    assert_eq!(documented.len(), 22);
+}
+
+#[test]
+fn guessing_is_found_for_an_hour() {
+    let guessed = |seconds_ago| Given {
+        guessing: Some(Guessing {
+            address: [192, 0, 2, 1].into(),
+            user: "alice".to_owned(),
+            at: SystemTime::now() - Duration::from_secs(seconds_ago),
+        }),
+        ..Given::quiet()
+    };
+    assert_eq!(guessed(1).codes(), ["guessed-secret"]);
+    assert!(guessed(2 * 60 * 60).codes().is_empty());
 }
