@@ -210,3 +210,50 @@ def data_that_goes_the_wrong_way_fails_the_command():
             check_residual(outcome, 0, 2 * BLOCK, f"READ {cdb[0]:#x} with W")
         check_residual(good(session.command(ten(0x28, 2), write=AFTER * (2 * BLOCK))), 0, 2 * BLOCK, "READ (10) with W")
         equal(medium(session), BEFORE * (2 * BLOCK), "medium")
+
+def log_in_with(session, security, operational):
+    """Both stages of a login with these pairs; returns the last answer and what was answered in the operational stage."""
+    if security is not None:
+        session._exchange(session.connection, 0, 1, True, session.names() + security)
+        return session._exchange(session.connection, 1, 3, True, operational)
+    return session._exchange(session.connection, 1, 3, True, session.names() + operational)
+
+
+@test
+def names_may_be_said_again_in_the_operational_stage():
+    """C7: QEMU and libiscsi with a user repeat their names in the operational stage: that is swallowed if nothing differs."""
+    offer = [("AuthMethod", "CHAP,None")]
+    with Tarn("mem:1M") as tarn:
+        with iscsi.Session(tarn.port, IQN, login=False) as session:
+            answer, pairs = log_in_with(session, offer, session.names() + [("InitialR2T", "No")])
+            equal(answer.flags & 0x83, 0x83, "the flags of the last answer")
+            equal(dict(pairs).get("InitialR2T"), "No", "InitialR2T")
+            check(not {"InitiatorName", "TargetName", "SessionType"} & set(dict(pairs)), f"names in the answer {pairs}")
+        for key, value in (("InitiatorName", "iqn.2026-11.example.tarn:other"), ("TargetName", IQN + "x"), ("SessionType", "Discovery")):
+            with iscsi.Session(tarn.port, IQN, login=False) as session:
+                try:
+                    log_in_with(session, offer, [(key, value)])
+                except iscsi.LoginError as error:
+                    equal(error.status >> 8, 2, f"status class of another {key}")
+                else:
+                    check(False, f"another {key} is taken")
+
+
+@test
+def no_offer_is_irrelevant():
+    """C7: operational keys in a discovery login, on a second connection and without a use are answered by the normal selection."""
+    keys = {"MaxConnections": "4", "InitialR2T": "Yes", "ImmediateData": "No", "MaxBurstLength": "65536", "FirstBurstLength": "8192",
+            "MaxOutstandingR2T": "1", "ErrorRecoveryLevel": "0", "DefaultTime2Wait": "2", "DefaultTime2Retain": "0"}
+    with Tarn("mem:1M") as tarn, iscsi.Session(tarn.port, IQN, keys=keys) as leading:
+        agreed = {key: value for key, value in leading.answered if key in keys}
+        equal(agreed, keys, "answers to the leading login")
+        second = iscsi.Session(tarn.port, IQN, isid=leading.isid, tsih=leading.tsih, cmd_sn=leading.cmd_sn, login=False)
+        second.connection.cid = 1
+        _, pairs = log_in_with(second, None, list(keys.items()))
+        equal({key: value for key, value in pairs if key in keys}, agreed, "answers to the second connection")
+        with iscsi.Session(tarn.port, login=False) as discovery:
+            _, pairs = log_in_with(discovery, None, list(keys.items()))
+            equal({key: value for key, value in pairs if key in keys}, keys, "answers to discovery")
+        leading.clear_unit_attentions()
+        check(leading.command(scsi.read10(0, 1), read=512).good, "a READ")
+        second.close()

@@ -1,11 +1,17 @@
 """Who may do what: before login, after login, through a read-only view, as operator."""
 import json
 import os
+import socket
+import struct
+import threading
+import time
 
 import admin
 import faultfs
+import iscsi
+import scsi
 from faultfs import FaultFs
-from harness import check, equal, test
+from harness import check, equal, test, wait_for
 from tarn import IQN, Tarn, listens
 
 # C6
@@ -129,20 +135,16 @@ def an_operator_cannot_compare_secrets():
                             answer_of(operator, text.replace('secret_file = "alice.secret"\n', mutual))])
             (tarn.dir / "guess.secret").unlink()
         equal(answers[0], answers[1], "plans with a right and with a wrong guess")
-import socket
-import struct
 
-import iscsi
-import scsi
-from harness import check, equal, test, wait_for
-from tarn import IQN, Tarn
+
+# C1, C5
 
 HOST = "iqn.2026-11.example.tarn:host"
 ISID = b"\x80\x00\x00\x00\x00\x07"
 ALICE = dict(name="alice", secret="alice-secret-of-16")
 BOB = dict(name="bob", secret="bob-secret-of-16-b")
 PATHS = {"MaxConnections": "4"}
-REFUSED, NO_SESSION, OUT_OF_RESOURCES, NO_PROOF = 0x0202, 0x020A, 0x0302, 0x0201
+REFUSED, NO_SESSION, OUT_OF_RESOURCES, NO_PROOF, NOT_FOUND = 0x0202, 0x020A, 0x0302, 0x0201, 0x0203
 BLOCK = 512
 SECRET = b"only alice may see this".ljust(BLOCK, b".")
 
@@ -193,6 +195,25 @@ def serve(near=NEAR, extra=""):
     return tarn
 
 
+class Origin(threading.local):
+    """Where connections of this thread come from, if a test wants a certain address."""
+
+    address = None
+
+
+origin = Origin()
+plain_connect = socket.socket.connect
+
+
+def connect_from_origin(one, address):
+    if origin.address:
+        one.bind((origin.address, 0))
+    plain_connect(one, address)
+
+
+socket.socket.connect = connect_from_origin
+
+
 class Host(iscsi.Session):
     """A host that comes from the address `source` and whose first connection has the number `cid`."""
 
@@ -202,17 +223,11 @@ class Host(iscsi.Session):
         super().__init__(tarn.port, target, **options)
 
     def add_connection(self, cid, login=True):
-        plain = socket.socket.connect
-
-        def connect(one, address):
-            one.bind((self.source, 0))
-            plain(one, address)
-
-        socket.socket.connect = connect
+        origin.address = self.source
         try:
             return super().add_connection(cid or self.first_cid, login)
         finally:
-            socket.socket.connect = plain
+            origin.address = None
 
 
 def status_of(login):
@@ -304,6 +319,37 @@ def an_address_that_is_granted_less_enters_no_session():
             near.nop()
 
 
+def reserve_out(session, action, key=0, new_key=0, kind=0, lun=1):
+    """PERSISTENT RESERVE OUT; returns the outcome."""
+    cdb = struct.pack(">BBB2xIB", 0x5F, action, kind, 24, 0)
+    return session.command(cdb, write=struct.pack(">QQ8x", key, new_key), lun=lun)
+
+
+@test
+def another_user_inherits_no_reservation():
+    """C1: once alice is gone, bob with her InitiatorName and ISID is not the holder of her reservation; alice is."""
+    register, reserve, release, write_exclusive = 0, 1, 2, 1
+    with serve() as tarn:
+        with begin(tarn, lun=1) as alice:
+            check(reserve_out(alice, register, 0, 0xA11CE).good, "REGISTER of alice")
+            check(reserve_out(alice, reserve, 0xA11CE, kind=write_exclusive).good, "RESERVE of alice")
+            alice.logout()
+        with Host(tarn, chap=BOB) as bob:
+            bob.clear_unit_attentions(1)
+            outcome = bob.command(scsi.write10(0, 1), write=b"b" * BLOCK, lun=1)
+            equal(outcome.status, scsi.RESERVATION_CONFLICT, "a WRITE of bob")
+            outcome = reserve_out(bob, release, 0xA11CE, kind=write_exclusive)
+            equal(outcome.status, scsi.RESERVATION_CONFLICT, "a RELEASE by bob")
+            check(reserve_out(bob, register, 0, 0xB0B).good, "REGISTER of bob, as another nexus")
+            outcome = bob.command(scsi.write10(0, 1), write=b"b" * BLOCK, lun=1)
+            equal(outcome.status, scsi.RESERVATION_CONFLICT, "a WRITE of bob, registered")
+            bob.logout()
+        with Host(tarn, chap=ALICE) as alice:
+            equal(is_well(alice, 1), SECRET, "the data of alice")
+            check(alice.command(scsi.write10(0, 1), write=SECRET, lun=1).good, "a WRITE of alice")
+            check(reserve_out(alice, release, 0xA11CE, kind=write_exclusive).good, "RELEASE of alice")
+
+
 @test
 def numbers_of_sessions_are_not_foreseen():
     """C1: TSIHs do not follow each other."""
@@ -361,3 +407,115 @@ def every_connection_is_judged_by_a_change():
             api.put("groups/near", dict(id="near", initiators=["127.0.0.5", "127.0.0.7"]))
             check(second.connection.closed_within(10), "a connection from an address that is granted no more stays open")
             wait_for(lambda: not api.get("sessions"), 10, "the session has ended")
+
+
+@test
+def users_are_bound_to_their_names():
+    """C1: a user with `initiators` proves right under these names alone, and they are nobody else's; a change judges sessions so."""
+    with serve() as tarn, Host(tarn, chap=BOB) as bob:
+        bob.nop()
+        api = tarn.api()
+        alice = next(user for user in api.get("users") if user["name"] == "alice")
+        api.put("users/alice", {**alice, "initiators": [HOST]})
+        check(bob.connection.closed_within(10), "bob stays logged in with a name that is now that of alice")
+        for target, chap, want in ((IQN, BOB, REFUSED), (f"{IQN}-open", None, REFUSED), (f"{IQN}-net", None, 0), (IQN, ALICE, 0)):
+            equal(status_of(lambda: Host(tarn, target, chap=chap)), want, f"{target} as {chap} with the name of alice")
+        for target, chap, want in ((IQN, ALICE, NO_PROOF), (f"{IQN}-open", ALICE, NO_PROOF), (IQN, BOB, 0), (f"{IQN}-open", None, 0)):
+            got = status_of(lambda: Host(tarn, target, chap=chap, initiator=f"{HOST}2"))
+            equal(got, want, f"{target} as {chap} with another name")
+        # A client that does not know the key does not free her.
+        del alice["secret_file"]
+        api.put("users/alice", alice)
+        equal(next(user for user in api.get("users") if user["name"] == "alice")["initiators"], [HOST], "the names of alice")
+
+
+def wrong_proof(tarn, user="alice", **options):
+    """A guess at a secret; returns the status of the answer and how long it took."""
+    begin = time.monotonic()
+    status = status_of(lambda: Host(tarn, chap=dict(name=user, secret="not the secret of it"), **options))
+    return status, time.monotonic() - begin
+
+
+@test
+def guesses_wait_and_right_proofs_do_not():
+    """C5: wrong proofs for a user from one address are answered later and later; right ones, other users and addresses at once."""
+    with serve() as tarn:
+        begin = time.monotonic()
+        waits = []
+        for _ in range(7):
+            status, wait = wrong_proof(tarn, source="127.0.0.9")
+            equal(status, NO_PROOF, "a wrong proof")
+            waits.append(wait)
+        # 0.5, 1, 2 and 4 seconds after three that are free.
+        check(time.monotonic() - begin > 7, f"seven guesses take {waits}")
+        with Host(tarn, chap=ALICE, source="127.0.0.9") as alice:
+            alice.nop()
+        slow = threading.Thread(target=wrong_proof, args=(tarn,), kwargs={"source": "127.0.0.9"})
+        slow.start()
+        # While one waits, nobody else does.
+        equal(status_of(lambda: Host(tarn, chap=ALICE, source="127.0.0.9")), 0, "a right proof meanwhile")
+        equal(wrong_proof(tarn, "bob", source="127.0.0.9")[0], NO_PROOF, "a wrong proof for another user")
+        equal(wrong_proof(tarn, source="127.0.0.8")[0], NO_PROOF, "a wrong proof from another address")
+        check(slow.is_alive(), "the eighth guess was answered as fast as the first of others")
+        finding, = (one for one in tarn.api().get("findings") if one["code"] == "guessed-secret")
+        check(finding["subject"] == "alice" and "127.0.0.9" in finding["message"], f"the finding: {finding}")
+        slow.join()
+
+
+@test
+def discovery_washes_no_event_out():
+    """C5: thousands of discovery sessions leave no event, and sessions push none of the audit out."""
+    with serve() as tarn:
+        api = tarn.api()
+        group = dict(id="near", initiators=["127.0.0.5"])
+        api.put("groups/near", group)
+        audit = [event for event in api.get("events?most=1000") if event["kind"] == "admin-change"]
+        for _ in range(100):
+            session = iscsi.Session(tarn.port)
+            session.logout()
+            session.close()
+        events = api.get("events?most=1000")
+        check(not [one for one in events if one["kind"] in ("session-began", "session-ended")], "events of discovery sessions")
+        # Sessions of a target have events, of which the last 4096 are kept: 2,100 sessions have more.
+        for n in range(2100):
+            with Host(tarn, f"{IQN}-open", isid=b"\x80\0\0\1" + n.to_bytes(2, "big")):
+                pass
+        first = [one["number"] for one in api.get("events?after=0&most=1000") if one["kind"] == "admin-change"]
+        equal(first, [one["number"] for one in audit], "the audit")
+
+
+@test
+def the_strongest_common_algorithm_is_used():
+    """C5: the strongest algorithm that both have is taken, whatever the initiator names first."""
+    with serve() as tarn:
+        for offered, best in (([5, 6, 7, 8], 8), ([5, 7], 7), ([6, 5], 6), ([5], 5)):
+            with Host(tarn, chap={**ALICE, "algorithms": offered}) as alice:
+                equal(alice.chap_algorithm, best, f"of {offered}")
+
+
+@test
+def a_minimum_of_algorithms_holds_for_discovery():
+    """C5: where no target takes MD5, discovery takes none either."""
+    extra = '[server]\ndiscovery_auth = ["alice"]\n'
+    strong = CONFIG.replace('auth = ["alice", "bob"]', 'auth = ["alice", "bob"]\nchap_algorithms = ["sha256", "sha3-256"]')
+    strong = strong.replace("[[target]]\nname = \"%s-open\"" % IQN, '[[target]]\nname = "%s-open"\nchap_algorithms = ["sha3-256"]' % IQN)
+    tarn = Tarn(config=extra + strong.replace("NEAR", NEAR))
+    for user in (ALICE, BOB):
+        tarn.secret(user["name"], user["secret"])
+    with tarn:
+        for algorithms, want in (([5], NO_PROOF), ([5, 6], NO_PROOF), ([5, 7], 0)):
+            got = status_of(lambda: iscsi.Session(tarn.port, chap={**ALICE, "algorithms": algorithms}))
+            equal(got, want, f"discovery with {algorithms}")
+
+
+@test
+def hidden_targets_are_as_missing_ones():
+    """C5: the name of a target that an initiator may not see is answered as one that is not there."""
+    only_near = CONFIG.replace('groups = ["all"]', 'groups = ["near"]')
+    tarn = Tarn(config=only_near.replace("NEAR", NEAR))
+    for user in (ALICE, BOB):
+        tarn.secret(user["name"], user["secret"])
+    with tarn:
+        for target, source, want in ((f"{IQN}-net", "127.0.0.9", NOT_FOUND), (f"{IQN}-none", "127.0.0.9", NOT_FOUND),
+                                     (f"{IQN}-net", "127.0.0.5", 0)):
+            equal(status_of(lambda: Host(tarn, target, source=source)), want, f"{target} from {source}")
