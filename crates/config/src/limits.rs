@@ -201,6 +201,14 @@ limits! {
     login_timeout_seconds: number u32 = 15, 1 => 300,
         for "who has very slow links";
 
+    "Bytes that peers which have not proved to be a user may make the target hold in all: unfinished logins, discovery sessions, requests that wait for their turn; users that have proved it have as much for themselves. One session or login takes at most 64K of it."
+    unproved_memory_bytes: bytes u64 = 128 * MIB, MIB => 64 * GIB,
+        for "who has little memory";
+
+    "Seconds a command number (CmdSN) may be missing that later requests of its session wait for; then the session ends."
+    command_gap_seconds: number u32 = 30, 1 => 300,
+        for "who has sessions over several links, one of them very slow";
+
     "Seconds of silence after which the initiator is pinged; 0 is never."
     nop_interval_seconds: number u32 = 30, 0 => 3600,
         for "who wants dead peers found sooner";

@@ -60,6 +60,7 @@ mod stop;
 mod token;
 mod trace;
 mod unit;
+mod unproved;
 mod watcher;
 
 pub use counters::{CoreCounts, KindCounts, LATENCY_BUCKETS, SeriesCounts, latency_bucket};

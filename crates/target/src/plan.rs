@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use iscsi::target::Budget;
 use reactor::Listener;
 use store::SharedStore;
 
@@ -126,6 +127,12 @@ pub struct Settings {
     pub sessions_max: usize,
     /// Connections that have not finished their login. One more ends the oldest.
     pub logins_max: usize,
+    /// What peers that have not proved who they are make all cores hold.
+    pub unproved: Arc<Budget>,
+    /// The same for users that have: nobody else can use it up.
+    pub proved: Arc<Budget>,
+    /// How long a CmdSN may be missing that later requests wait for.
+    pub gap_timeout: Duration,
     /// From the first byte to full-feature phase.
     pub login_timeout: Duration,
     /// Commands of one session under way.

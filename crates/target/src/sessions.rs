@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
+use iscsi::limits::DISCOVERY_QUEUE_DEPTH;
 use iscsi::login::{Admission, LoginAction, LoginTarget, NegotiatedLogin};
 use iscsi::pdu::{Cid, LoginStatus, Tsih};
 use iscsi::target::{ConnectionConfig, Event, Session, SessionConfig};
@@ -21,6 +22,7 @@ use crate::logins::LoginFailure;
 use crate::running::{Request, Then};
 use crate::session::{Connection, LunMap, MappedLun, SessionEntry, SessionProfile};
 use crate::trace::Taps;
+use crate::unproved::hold_limits;
 use crate::watcher::Happening;
 
 impl Core {
@@ -210,10 +212,20 @@ impl Core {
             is_discovery,
             parameters: negotiated.session.clone(),
             exp_cmd_sn: negotiated.cmd_sn,
-            queue_depth: self.settings.queue_depth,
+            queue_depth: if is_discovery {
+                self.settings.queue_depth.min(DISCOVERY_QUEUE_DEPTH)
+            } else {
+                self.settings.queue_depth
+            },
             text: profile.text.clone(),
             nop_interval: self.settings.nop_interval,
             nop_timeout: self.settings.nop_timeout,
+            hold: hold_limits(
+                &self.settings,
+                is_discovery,
+                profile.user.is_some(),
+                &negotiated.session,
+            ),
         };
         let mut session = Session::new(config);
         if self.is_short_of_memory {
@@ -317,6 +329,12 @@ impl Core {
                     let connections = &self.sessions[key].connections;
                     if let Some(connection) = connections.get(connection).copied().flatten() {
                         self.lose_connection(connection, "no answer to a ping");
+                    }
+                }
+                Event::Broken { connection } => {
+                    let connections = &self.sessions[key].connections;
+                    if let Some(connection) = connections.get(connection).copied().flatten() {
+                        self.lose_connection(connection, "the initiator broke the protocol");
                     }
                 }
                 Event::Violation { violation, .. } => self.note_violation(key, violation),

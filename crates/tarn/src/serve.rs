@@ -13,6 +13,7 @@ use api::control::Control;
 use config::Model;
 use confine::inherited::Inherited;
 use confine::privileges::opening;
+use iscsi::target::Budget;
 use reactor::Listener;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use target::{Coalescing, DataPlane, Plan, PortalIndex, Settings, TargetIndex, UnitIndex};
@@ -280,6 +281,9 @@ fn settings(model: &Model) -> anyhow::Result<Settings> {
         },
         sessions_max: usize::try_from(limits.sessions_max)?,
         logins_max: usize::try_from(limits.connections_in_login_max)?,
+        unproved: Arc::new(Budget::new(usize::try_from(limits.unproved_memory_bytes)?)),
+        proved: Arc::new(Budget::new(usize::try_from(limits.unproved_memory_bytes)?)),
+        gap_timeout: seconds(limits.command_gap_seconds),
         login_timeout: seconds(limits.login_timeout_seconds),
         queue_depth: u32::from(limits.queue_depth),
         nop_interval: (limits.nop_interval_seconds > 0)
