@@ -74,6 +74,9 @@ pub(crate) struct Directory<W> {
     next_nexus: u32,
 }
 
+/// TSIH has 16 bits, and zero is none.
+const TSIH_COUNT: usize = u16::MAX as usize - 1;
+
 /// How many port pairs are remembered after their session has ended.
 const SEEN_MAX: usize = 16 * 1024;
 
@@ -84,8 +87,7 @@ impl<W> Directory<W> {
             by_key: HashMap::new(),
             seen: HashMap::new(),
             per_core: vec![0; cores],
-            // TSIH has 16 bits, and zero is none.
-            sessions_max: sessions_max.min(usize::from(u16::MAX) - 1),
+            sessions_max,
             next_tsih: first_tsih,
             next_nexus: 0,
         }
@@ -104,6 +106,11 @@ impl<W> Directory<W> {
             return Err(LoginStatus::CannotIncludeInSession);
         }
         Ok(entry.core)
+    }
+
+    /// The core a session is on.
+    pub(crate) fn core_with(&self, tsih: Tsih) -> Option<usize> {
+        self.sessions.get(&tsih).map(|entry| entry.core)
     }
 
     /// A leading login wants in. `key` is `None` for discovery.
@@ -131,7 +138,9 @@ impl<W> Directory<W> {
                 Decision::Wait
             };
         }
-        if self.sessions.len() >= self.sessions_max {
+        // Discovery sessions are limited by `Unproved`; they take no place of others.
+        let is_full = key.is_some() && self.by_key.len() >= self.sessions_max;
+        if is_full || self.sessions.len() >= TSIH_COUNT {
             return Decision::Refuse(LoginStatus::OutOfResources, login);
         }
         Decision::Place(self.place(key, replaces), login)
@@ -318,13 +327,16 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_holds_and_discovery_counts() {
+    fn the_limit_holds_and_discovery_takes_no_place() {
         let mut directory = Directory::new(1, 2, 1);
-        let discovery = placed(directory.admit(None, ()));
-        placed(directory.admit(None, ()));
+        for _ in 0..3 {
+            placed(directory.admit(None, ()));
+        }
+        let first = placed(directory.admit(key(1), ()));
+        placed(directory.admit(key(2), ()));
         let refused = Decision::Refuse(LoginStatus::OutOfResources, ());
-        assert_eq!(directory.admit(key(1), ()), refused);
-        assert_eq!(directory.ended(discovery.tsih), None);
-        placed(directory.admit(key(1), ()));
+        assert_eq!(directory.admit(key(3), ()), refused);
+        assert!(directory.ended(first.tsih).is_some());
+        placed(directory.admit(key(3), ()));
     }
 }

@@ -14,6 +14,7 @@ use crate::policy::{VisibleLun, VisibleTarget};
 use crate::report::SessionReport;
 use crate::running::{Request, Then, Wait};
 use crate::session::{MappedLun, SessionEntry};
+use crate::unproved::SharedLists;
 
 /// A nexus on its way out of a unit.
 #[derive(Debug)]
@@ -76,7 +77,7 @@ impl Core {
         if entry.is_ending {
             return;
         }
-        let text = text_records(entry, grant.targets);
+        let text = text_records(entry, grant.targets, &self.lists);
         entry.session.set_text(text);
         let before = std::mem::replace(&mut entry.profile.luns, grant.luns.clone());
         if before == grant.luns {
@@ -230,13 +231,17 @@ impl Core {
 }
 
 /// What SendTargets tells in this session.
-fn text_records(entry: &SessionEntry, targets: Vec<VisibleTarget>) -> TextRecords {
+fn text_records(
+    entry: &SessionEntry,
+    targets: Vec<VisibleTarget>,
+    lists: &SharedLists,
+) -> TextRecords {
     let mut records = targets.into_iter().map(|target| TargetRecord {
         name: target.name,
         addresses: target.addresses,
     });
     if entry.profile.target.is_none() {
-        return TextRecords::for_discovery(records.collect());
+        return TextRecords::for_discovery_shared(lists.share(records.collect()));
     }
     records
         .next()

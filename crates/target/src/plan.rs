@@ -125,8 +125,17 @@ pub struct Settings {
     pub coalescing: Coalescing,
     /// Sessions in all.
     pub sessions_max: usize,
-    /// Connections that have not finished their login. One more ends the oldest.
+    /// Connections that have not finished their login. One more ends the oldest of the address that
+    /// has the most.
     pub logins_max: usize,
+    /// Discovery sessions. One more ends the oldest of the address that has the most.
+    pub discovery_max: usize,
+    /// How long a discovery session may last.
+    pub discovery_lifetime: Duration,
+    /// Connections in login and discovery sessions of one address. One more ends its oldest.
+    pub unproved_per_address_max: usize,
+    /// Connections in all; the descriptors beyond are for stores and the administration.
+    pub connections_max: usize,
     /// What peers that have not proved who they are make all cores hold.
     pub unproved: Arc<Budget>,
     /// The same for users that have: nobody else can use it up.

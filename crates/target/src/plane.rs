@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use crate::logins::{LoginCounts, LoginLog};
 use crate::plan::{Plan, Settings, TargetPlan, UnitIndex, UnitPlan};
 use crate::policy::Policy;
 use crate::slow::SlowLimit;
+use crate::unproved::SharedLists;
 use crate::watcher::Watcher;
 
 /// Size of one receive chunk. Large enough for some thousand commands, small enough that a chunk
@@ -82,6 +84,8 @@ struct Parts {
     units: Vec<(UnitIndex, UnitPlan)>,
     counters: Vec<Arc<CoreCounters>>,
     logins: Arc<Mutex<LoginCounts>>,
+    connection_count: Arc<AtomicUsize>,
+    lists: Arc<SharedLists>,
     slow: Arc<SlowLimit>,
     watcher: Arc<dyn Watcher>,
     posts: Vec<Post<Letter>>,
@@ -132,6 +136,8 @@ impl DataPlane {
             units: (0..).map(UnitIndex).zip(units).collect(),
             counters,
             logins,
+            connection_count: Arc::default(),
+            lists: Arc::default(),
             slow,
             watcher,
             posts: posts.clone(),
@@ -246,6 +252,7 @@ impl Core {
                     front.portals,
                     &settings,
                     core_count,
+                    Arc::clone(&parts.lists),
                 )
             })
             .transpose()?;
@@ -281,6 +288,8 @@ impl Core {
             is_short_of_memory: false,
             tally,
             login_log: LoginLog::new(Arc::clone(&parts.logins)),
+            connection_count: Arc::clone(&parts.connection_count),
+            lists: Arc::clone(&parts.lists),
             watcher: Arc::clone(&parts.watcher),
             traces: Vec::new(),
             front,

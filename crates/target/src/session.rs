@@ -143,6 +143,8 @@ pub(crate) struct SessionEntry {
     pub(crate) tasks: Vec<Option<usize>>,
     /// Connections in the order of the session's own indices.
     pub(crate) connections: Vec<Option<usize>>,
+    /// The turn in which it began.
+    pub(crate) began: Duration,
     /// The session is being ended: nothing new starts.
     pub(crate) is_ending: bool,
     /// Why, once its end has begun.

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use iscsi::limits::DISCOVERY_QUEUE_DEPTH;
@@ -24,6 +25,9 @@ use crate::session::{Connection, LunMap, MappedLun, SessionEntry, SessionProfile
 use crate::trace::Taps;
 use crate::unproved::hold_limits;
 use crate::watcher::Happening;
+
+/// How long an answer in a discovery session may wait to be read.
+const DISCOVERY_READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Core {
     /// A connection arrives at the core of its session, with its login not yet answered.
@@ -131,6 +135,7 @@ impl Core {
         };
         let index = entry.session.add_connection(&config, self.reactor.now());
         entry.session.push_login_answer(index, answer);
+        self.connection_count.fetch_add(1, Ordering::Relaxed);
         let key = self.connections.insert(Connection {
             socket,
             session,
@@ -276,6 +281,7 @@ impl Core {
             luns,
             tasks: Vec::new(),
             connections: Vec::new(),
+            began: self.reactor.now(),
             is_ending: false,
             end_reason: None,
             reinstatements: placement.reinstatements,
@@ -369,6 +375,30 @@ impl Core {
             self.close_connection(connection);
         }
         self.abort_tasks(&tasks, Then::SessionEnd { session: key });
+    }
+
+    /// Ends discovery sessions that have lasted long enough, or whose answers nobody reads.
+    pub(crate) fn end_old_discovery(&mut self, now: Duration) {
+        let mut due = Vec::new();
+        for (key, entry) in &self.sessions {
+            if entry.profile.target.is_some() || entry.is_ending {
+                continue;
+            }
+            let connections = entry.connections.iter().copied().flatten();
+            let is_unread = connections
+                .filter_map(|key| self.connections.get(key))
+                .any(|c| {
+                    c.is_sending && now.saturating_sub(c.sending_since) >= DISCOVERY_READ_TIMEOUT
+                });
+            if now.saturating_sub(entry.began) >= self.settings.discovery_lifetime {
+                due.push((key, "a discovery session lasts no longer"));
+            } else if is_unread {
+                due.push((key, "the initiator does not read its answers"));
+            }
+        }
+        for (key, reason) in due {
+            self.end_session(key, reason);
+        }
     }
 
     /// The tasks of a session have ended, or are given up: it leaves the units and the directory.

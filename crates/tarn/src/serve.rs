@@ -37,9 +37,9 @@ use crate::{StartError, say, service};
 /// A [`StartError`] when something must be put right first; anything else when the machine fails.
 pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyhow::Result<()> {
     let signals = Signals::catch()?;
+    raise_descriptor_limit();
     let settings = settings(&prepared.model)?;
     let cores = settings.cores;
-    raise_descriptor_limit();
     let (doors, (running, listeners)) = opening(|| {
         let (model, state) = (&prepared.model, prepared.state.directory());
         let doors = Doors::open(model, &prepared.socket, state, &prepared.host, &inherited)?;
@@ -263,6 +263,19 @@ fn served_units(running: &Running) -> Vec<ServedUnit> {
     running.units.iter().map(served).collect()
 }
 
+/// How many connections leave descriptors for everything else: what the administration needs to be
+/// reached, what each core has for itself, and every store on every core.
+fn connections_max(cores: usize, units: usize) -> usize {
+    const ADMINISTRATION: usize = 128;
+    const PER_CORE: usize = 16;
+    const STORES_ADDED_LATER: usize = 16;
+    let kept = ADMINISTRATION + cores * PER_CORE + (cores + 1) * (units + STORES_ADDED_LATER);
+    let most = getrlimit(Resource::Nofile).current;
+    let most = most.and_then(|most| usize::try_from(most).ok());
+    // At least half: with so few, there is not enough for anything.
+    most.map_or(usize::MAX, |most| most.saturating_sub(kept).max(most / 2))
+}
+
 fn settings(model: &Model) -> anyhow::Result<Settings> {
     let (limits, server) = (model.limits(), model.server());
     let cores = match server.cores {
@@ -281,6 +294,10 @@ fn settings(model: &Model) -> anyhow::Result<Settings> {
         },
         sessions_max: usize::try_from(limits.sessions_max)?,
         logins_max: usize::try_from(limits.connections_in_login_max)?,
+        discovery_max: usize::try_from(limits.discovery_sessions_max)?,
+        discovery_lifetime: seconds(limits.discovery_lifetime_seconds),
+        unproved_per_address_max: usize::try_from(limits.unproved_per_address_max)?,
+        connections_max: connections_max(cores, model.units().len()),
         unproved: Arc::new(Budget::new(usize::try_from(limits.unproved_memory_bytes)?)),
         proved: Arc::new(Budget::new(usize::try_from(limits.unproved_memory_bytes)?)),
         gap_timeout: seconds(limits.command_gap_seconds),

@@ -121,7 +121,7 @@ struct Facts<'a> {
 }
 
 /// All rules, the gravest first.
-const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 16] = [
+const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 17] = [
     service::failed_flushes,
     space::scarce_space,
     service::warnings_of_the_configuration,
@@ -134,6 +134,7 @@ const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 16] = [
     network::different_mtus,
     service::slow_writes,
     service::few_descriptors,
+    service::limits_reached,
     service::small_socket_buffers,
     service::broken_rules_and_digests,
     service::clock_that_was_set,

@@ -194,6 +194,15 @@ fn each_rule_finds_what_it_is_for_and_nothing_else() {
         ),
         (|given| given.shares[1].starved = 4, &["buffers-short"]),
         (
+            |given| {
+                given.stats.logins.failed = vec![api::stats::LoginFailures {
+                    cause: "out-of-resources".to_owned(),
+                    count: 1,
+                }];
+            },
+            &["strangers"],
+        ),
+        (
             |given| given.sessions.push(session(128, 0, false)),
             &["window-full"],
         ),
