@@ -230,4 +230,5 @@ def descriptors_are_kept_back_for_the_administration():
             check(session.connection.closed_within(20), "the session is removed")
         check(tarn.descriptors() < 1024 - 64, f"{tarn.descriptors()} descriptors are open")
         lines = [line for line in tarn.log().splitlines() if "descriptors" in line or "open files" in line]
-        check(len(lines) < 10, f"{len(lines)} lines tell of it: {lines[:3]}")
+        # Both buckets at once, of failed logins and of connections not taken.
+        check(len(lines) < 32, f"{len(lines)} lines tell of it: {lines[:3]}")

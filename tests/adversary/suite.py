@@ -9,7 +9,8 @@ Each test reproduces one attack and asserts the rule that docs/SECURITY.md promi
     strangers.py what peers that prove nothing may hold, and whom they may displace
     rights.py    who may do what: before login, after login, through a read-only view, as operator
     answers.py   what SCSI commands and iSCSI requests are answered
-    state.py     the state directory, memory limits, the start
+    state.py     the state directory, the start
+    promises.py  what docs/SECURITY.md names is there
 
 Assertions are on answers and counts, never on milliseconds: a deadline is generous and only tells "answered" from "hangs".
 
@@ -30,6 +31,7 @@ import strangers  # noqa: F401
 import rights  # noqa: F401
 import answers  # noqa: F401
 import state  # noqa: F401
+import promises  # noqa: F401
 
 if __name__ == "__main__":
     harness.main()
