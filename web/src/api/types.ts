@@ -68,6 +68,7 @@ export interface User {
   secret_file?: string;
   secret?: string;
   mutual?: Mutual;
+  initiators?: string[];
 }
 
 // --- view: what runs
