@@ -258,7 +258,9 @@ def a_truncated_saved_state_fences_its_unit_alone():
         for content in (saved.read_bytes()[:20], saved.read_bytes()[:-1] + b"?"):
             restart(tarn, lambda: saved.write_bytes(content))
             with session_of(tarn, "bob") as session:
-                check(not session.command(scsi.read16(0, 1), read=512).good, "the unit without its reservations is read")
+                refused = session.command(scsi.read16(0, 1), read=512)
+                equal((refused.status, refused.sense.key), (scsi.CHECK_CONDITION, scsi.DATA_PROTECT), "a READ of the unit")
+                session.clear_unit_attentions(lun=1)
                 check(session.command(scsi.read16(0, 1), read=512, lun=1).good, "the other unit")
             check("reservations-lost" in codes(tarn) & event_kinds(tarn), f"findings: {codes(tarn)}")
         tarn.terminate()
@@ -367,7 +369,7 @@ def event_numbers_never_go_back():
         tarn.kill()
         ahead = first + 10**9
         directory = next(path for path in (tarn.dir / "state/history").iterdir() if path.is_dir())
-        (directory / "event-number").write_text(f"{ahead}\n")
+        (directory / "events.next").write_text(f"{ahead}\n")
         tarn.start()
         second = newest()
         check(second > ahead, f"{second} after {ahead}")

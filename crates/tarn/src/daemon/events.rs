@@ -41,7 +41,7 @@ const NUMBERS_RESERVED: u64 = 1 << 32;
 
 /// The number that the next run begins with at least.
 fn numbers_file(directory: &Path) -> PathBuf {
-    directory.join("event-number")
+    directory.join("events.next")
 }
 
 impl Events {
