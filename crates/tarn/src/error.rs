@@ -274,6 +274,12 @@ pub enum StartError {
     )]
     Inherited(#[source] io::Error),
 
+    /// The file system of processes is not mounted.
+    #[error(
+        "/proc is not mounted, and Tarn needs it to find its threads; mount it (mount -t proc proc /proc)"
+    )]
+    NoProc,
+
     // State.
     /// There is no default for this user.
     #[error("no place for the state directory, as HOME is not set; give --state DIR")]
@@ -307,6 +313,20 @@ pub enum StartError {
         path: PathBuf,
         /// What is wrong with it, one line.
         problem: String,
+    },
+    /// A file of the state directory is damaged.
+    #[error(
+        "{path} is damaged: {problem}{}",
+        if *has_copy { ", its copy is good" } else { ", and there is no good copy" },
+        path = path.display()
+    )]
+    StateDamaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, one line.
+        problem: String,
+        /// Whether there is a copy that is not.
+        has_copy: bool,
     },
     /// A file of the state directory is of another version.
     #[error(

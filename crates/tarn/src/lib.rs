@@ -28,6 +28,7 @@ mod serve;
 mod service;
 mod signal;
 pub mod state;
+pub mod upkeep;
 pub mod verbs;
 
 use std::ffi::OsString;
@@ -63,6 +64,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Bench(args) => bench::run(args, &environment),
         Command::Verb(verb) => return verbs::run(verb, &environment),
         Command::Import(args) => import::run(args),
+        Command::State { verb } => upkeep::run(verb, &environment),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -81,6 +83,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn serve(args: &ServeArgs, environment: &Environment) -> anyhow::Result<()> {
+    if !std::path::Path::new("/proc/self/task").exists() {
+        return Err(StartError::NoProc.into());
+    }
     let inherited = Inherited::take().map_err(StartError::Inherited)?;
     let prepared = prepare(args, environment)?;
     let log = logging::start(&prepared.log)?;

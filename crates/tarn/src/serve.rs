@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use api::control::Control;
+use api::event::Severity;
 use config::Model;
 use confine::inherited::Inherited;
 use confine::privileges::opening;
@@ -18,16 +19,17 @@ use reactor::Listener;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use target::{Coalescing, DataPlane, Plan, PortalIndex, Settings, TargetIndex, UnitIndex};
 
-use crate::administration::Doors;
+use crate::administration::{Administration, Doors};
 use crate::banner::{BoundPortal, ServedUnit, banner};
 use crate::confinement::Rest;
 use crate::daemon::{
     self, Daemon, Events, PortNumbers, Running, RunningListener, RunningUnit, bind, open_store,
-    slow_command, unit_plan,
+    slow_command, stand_in, unit_plan,
 };
 use crate::logging::Log;
 use crate::prepare::Prepared;
 use crate::signal::Signals;
+use crate::state::Trouble;
 use crate::{StartError, say, service};
 
 /// Serves until SIGTERM or SIGINT.
@@ -76,7 +78,11 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
             &running.ports,
         )?);
     }
-    let events = Arc::new(Events::begin(SystemTime::now()));
+    let (events, kept) = Events::begin_after(history.directory(), SystemTime::now());
+    let events = Arc::new(events);
+    if let Err(error) = kept {
+        tracing::warn!(%error, "numbers of events may go back at the next start");
+    }
     let targets = running.target_plans().into_iter().map(|(_, plan)| plan);
     let plane = DataPlane::start(Plan {
         units,
@@ -86,6 +92,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
         watcher: Arc::clone(&events) as Arc<dyn target::Watcher>,
         settings,
     })?;
+    let (ended_events, ended_directory) = (Arc::clone(&events), history.directory().to_owned());
     let daemon = Arc::new(Daemon::new(daemon::Parts {
         plane: Arc::clone(plane.handle()),
         running,
@@ -102,7 +109,11 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
         doctor,
     })?);
     let control = Arc::clone(&daemon) as Arc<dyn Control>;
-    let administration = doors.map(|doors| doors.serve(control)).transpose()?;
+    let administration = match doors {
+        Some(doors) => administration(doors, control, &daemon)?,
+        None => None,
+    };
+    daemon.note_troubles();
     let reloads = Reloads::start(&daemon)?;
     Rest::seal(&prepared.model)?;
     say(io::stdout().lock(), &text);
@@ -116,6 +127,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
         administration.stop();
     }
     let stopped = plane.stop();
+    ended_events.end(&ended_directory);
     if stopped.is_core_lost {
         anyhow::bail!("a core failed; see the log");
     }
@@ -127,6 +139,40 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Disks are served without an administration rather than not at all.
+fn administration(
+    doors: Doors,
+    control: Arc<dyn Control>,
+    daemon: &Daemon,
+) -> Result<Option<Administration>, StartError> {
+    let trouble = |message: String| Trouble {
+        severity: Severity::Error,
+        code: "administration",
+        subject: String::new(),
+        message,
+        remedy:
+            "put it right and restart Tarn; the socket is not concerned, unless it is named here"
+                .to_owned(),
+    };
+    match doors.serve(control) {
+        Ok(administration) => {
+            for problem in administration.problems() {
+                daemon.troubles().note(trouble(problem.clone()));
+            }
+            Ok(Some(administration))
+        }
+        // A rule of the configuration, which is to be changed.
+        Err(error @ StartError::Admin(admin::StartError::PlainBeyondLoopback { .. })) => Err(error),
+        Err(error) => {
+            let error = crate::error::chain(&error);
+            daemon
+                .troubles()
+                .note(trouble(format!("there is none: {error}")));
+            Ok(None)
+        }
+    }
 }
 
 /// As many open files as the system lets this process have: a session is one at least, and the
@@ -208,7 +254,11 @@ fn open(
     for ((index, unit), identity) in (0..).zip(model.units()).zip(&prepared.identities) {
         units.push(RunningUnit {
             index: UnitIndex(index),
-            store: open_store(unit)?,
+            store: if identity.is_withheld {
+                stand_in(unit)?
+            } else {
+                open_store(unit)?
+            },
             identity: identity.clone(),
             location: None,
         });
@@ -233,7 +283,7 @@ fn open(
         units,
         next_target: u32::try_from(targets.len()).unwrap_or(u32::MAX),
         targets,
-        ports: PortNumbers::of_model(model, &prepared.state)?,
+        ports: PortNumbers::of_start(model, &prepared.state)?,
         listeners: running_listeners,
     };
     Ok((running, listeners))
