@@ -91,7 +91,7 @@ impl Core {
         let Some(entry) = self.sessions.get_mut(session) else {
             return;
         };
-        let outcome = entry.session.handle_chunk(index, chunk, &self.pool, now);
+        let outcome = entry.session.handle_chunk(index, chunk, &entry.pool, now);
         self.settle_received(key, session, index, outcome);
     }
 
@@ -149,7 +149,7 @@ impl Core {
         }
         let outcome = entry
             .session
-            .handle_exact(index, buffer, received, &self.pool, now);
+            .handle_exact(index, buffer, received, &entry.pool, now);
         if received == 0 {
             self.lose_connection(key, "the connection ended within a data segment");
         } else {
@@ -268,6 +268,7 @@ impl Core {
             }
             connection.is_sending = true;
             connection.sending_since = self.reactor.now();
+            connection.sending_bytes = message.len();
             self.reactor
                 .send(&connection.socket, Purpose::Send(key).token(), message);
         } else if connection.close_when_sent {
@@ -289,6 +290,7 @@ impl Core {
             return;
         };
         connection.is_sending = false;
+        connection.sending_bytes = 0;
         connection.spare = Some(message);
         if connection.is_closing {
             self.bury_connection(key);
