@@ -9,9 +9,11 @@ import threading
 import time
 
 import admin
+import cgroup
 import iscsi
 import scsi
-from harness import check, equal, skip, test
+import tarn as program
+from harness import check, equal, measured, skip, test
 from tarn import BINARY, IQN, Tarn, run
 
 KEY = 0x1122334455667788
@@ -413,3 +415,61 @@ def a_machine_without_proc_is_told_so():
     if "unshare" in done.stderr or "mount:" in done.stderr:
         skip("a mount of its own needs root")
     check(done.returncode == 2 and "/proc" in done.stderr, f"{done.returncode}: {done.stderr}")
+
+
+# E3
+
+MIB = 1 << 20
+GROUP_MIB = 300
+
+
+@test
+def default_pools_fit_in_a_control_group_and_the_load_does_not_kill_tarn():
+    """E3: with the defaults in a control group of 300 MiB, Tarn says that its pools are smaller and survives a load."""
+    with cgroup.MemoryGroup(GROUP_MIB * MIB) as group:
+        with Tarn("file:{dir}/disk.img?size=256M&cache=direct", arguments=["--cores", "2"], prefix=group.prefix) as served:
+            # Each takes its share of a pool and nothing of its answers.
+            mutes = [iscsi.Session(served.port, IQN, initiator=f"iqn.2026-11.example.tarn:mute{n}") for n in range(6)]
+            for mute in mutes:
+                mute.clear_unit_attentions()
+                pdus = []
+                mute.connection.send = lambda pdu, pdus=pdus: pdus.append(pdu.pack())
+                for n in range(100):
+                    mute.start(scsi.read16(n * 2048, 2048), read=MIB)
+                del mute.connection.send
+                mute.connection.send_raw(b"".join(pdus))
+            with iscsi.Session(served.port, IQN, timeout_s=20) as honest:
+                honest.clear_unit_attentions()
+                for n in range(16):
+                    check(honest.command(scsi.read16(n * 2048, 2048), read=MIB).good, f"READ {n} beside the load")
+            check(served.alive(), "Tarn is alive")
+            measured(f"{served.rss_bytes() / MIB:.0f} MiB resident")
+            check(served.rss_bytes() < GROUP_MIB * MIB, "resident memory is within the limit")
+            served.await_log("instead of 256 MiB", str(group.dir))
+            check("note: each core has" in served.out(), f"the banner says it: {served.out()}")
+            codes = [finding["code"] for finding in served.api().get("findings")]
+            check("little-memory" in codes, f"findings {codes}")
+            for mute in mutes:
+                mute.close()
+
+
+@test
+def a_memory_disk_that_cannot_fit_is_refused_with_number_and_remedy():
+    """E3: `mem:512M` in a control group of 300 MiB is an error of `tarn check` and of the start."""
+    with cgroup.MemoryGroup(GROUP_MIB * MIB) as group:
+        served = Tarn(config=f'[[lun]]\nid = "a"\nstore = "mem:512M"\n[[target]]\nname = "{IQN}"\n'
+                             'portals = ["127.0.0.1:{port}"]\nluns = [{ lun = 0, id = "a" }]\n')
+        try:
+            command = served.command()
+            check_it = [str(program.BINARY), "check", str(served.dir / "tarn.toml")]
+            for one in (check_it, command):
+                try:
+                    done = subprocess.run([*group.prefix, *one], capture_output=True, text=True, timeout=10, cwd=served.dir,
+                                          env=served.environment(), stdin=subprocess.DEVNULL)
+                except subprocess.TimeoutExpired:
+                    check(False, f"it serves: {' '.join(one[1:3])}")
+                equal(done.returncode, 2, f"exit code of {' '.join(one[1:3])}: {done.stderr}")
+                for word in ("512 MiB", "300 MiB", str(group.dir), "make the disks smaller"):
+                    check(word in done.stderr, f"{word!r} in {done.stderr!r}")
+        finally:
+            served.close()

@@ -102,7 +102,7 @@ pub struct Finding {
     /// Stable, for scripts. Of the state `lun-withheld`, `reservations-lost`, `state-damaged`,
     /// `state-unwritable`, `state-foreign`, `administration`; of the service `flush-failed`,
     /// `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
-    /// `write-cache`, `descriptors`, `strangers`,
+    /// `write-cache`, `descriptors`, `strangers`, `little-memory`,
     /// `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
     /// `unanswered`, `retransmissions`, `receive-window`, `send-buffer`; of space `file-system`,
     /// `space`.

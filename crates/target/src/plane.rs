@@ -362,6 +362,8 @@ impl Core {
             startable: VecDeque::new(),
             starved: VecDeque::new(),
             starved_sessions: Vec::new(),
+            sessions_first: false,
+            sharing: VecDeque::new(),
             is_short_of_memory: false,
             tally,
             login_log: LoginLog::new(Arc::clone(&parts.logins)),

@@ -52,6 +52,24 @@ pub enum StartError {
         /// What the filter's parser says.
         source: tracing_subscriber::filter::ParseError,
     },
+    /// What is to be served takes more memory than this process may have.
+    #[error(
+        "memory disks of {disks_mib} MiB, {cores} pools of {pool_mib} MiB and {rest_mib} MiB for the rest take {needed_mib} MiB, and {room}; make the disks smaller, lower cores or pool_per_core_bytes, or give more memory"
+    )]
+    TooLittleMemory {
+        /// What all of it takes.
+        needed_mib: u64,
+        /// What memory disks take when they are full.
+        disks_mib: u64,
+        /// How many pools there are.
+        cores: u64,
+        /// The size of each.
+        pool_mib: u64,
+        /// What all else takes.
+        rest_mib: u64,
+        /// The limit.
+        room: String,
+    },
 
     // Secrets.
     /// There is no such secret file, or it cannot be read.

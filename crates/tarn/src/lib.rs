@@ -17,6 +17,7 @@ mod confinement;
 mod daemon;
 pub mod environment;
 pub mod error;
+mod headroom;
 mod import;
 pub mod locate;
 pub mod logging;

@@ -1,6 +1,7 @@
 //! `tarn serve`: opens the stores, binds the portals, runs the data plane until it is told to
 //! stop.
 
+use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ use crate::logging::Log;
 use crate::prepare::Prepared;
 use crate::signal::Signals;
 use crate::state::Trouble;
-use crate::{StartError, say, service};
+use crate::{StartError, headroom, say, service};
 
 /// Serves until SIGTERM or SIGINT.
 ///
@@ -39,9 +40,15 @@ use crate::{StartError, say, service};
 /// A [`StartError`] when something must be put right first; anything else when the machine fails.
 pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyhow::Result<()> {
     let signals = Signals::catch()?;
-    raise_descriptor_limit();
-    let settings = settings(&prepared.model)?;
+    let mut settings = settings(&prepared.model)?;
     let cores = settings.cores;
+    let sizing = headroom::size(&prepared.model, cores, headroom::at_start())?;
+    settings.pool_bytes = usize::try_from(sizing.pool_bytes)?;
+    let note = sizing.in_words();
+    if let Some(note) = &note {
+        tracing::warn!("{note}");
+    }
+    raise_descriptor_limit();
     let (doors, (running, listeners)) = opening(|| {
         let (model, state) = (&prepared.model, prepared.state.directory());
         let doors = Doors::open(model, &prepared.socket, state, &prepared.host, &inherited)?;
@@ -56,7 +63,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
         state: prepared.state.directory(),
         socket: doors.as_ref().and_then(Doors::socket),
     };
-    let doctor = daemon::Doctor::open();
+    let doctor = daemon::Doctor::open(note.clone());
     service::connect();
     rest.give_up()?;
     // Not before: a thread has what it had when it began.
@@ -64,7 +71,11 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     let (file, text) = (prepared.file.as_deref(), prepared.text.as_str());
     let history = Daemon::open_history(&prepared.state, file, text, &running.model)?;
     let portals = bound_portals(&running.model, &running.bound());
-    let text = banner(&running.model, &served_units(&running), &portals);
+    let mut text = banner(&running.model, &served_units(&running), &portals);
+    if let Some(note) = note {
+        // Writing to a String cannot fail.
+        let _infallible = writeln!(text, "note: {note}");
+    }
     let mut units = Vec::new();
     for (position, unit) in running.units.iter().enumerate() {
         let RunningUnit {
@@ -337,12 +348,17 @@ fn connections_max(cores: usize, units: usize) -> usize {
     most.map_or(usize::MAX, |most| most.saturating_sub(kept).max(most / 2))
 }
 
+/// How many cores serve.
+pub(crate) fn cores(model: &Model) -> io::Result<usize> {
+    match model.server().cores {
+        Some(cores) => Ok(usize::from(cores.get())),
+        None => Ok(reactor::cores::usable()?.len()),
+    }
+}
+
 fn settings(model: &Model) -> anyhow::Result<Settings> {
     let (limits, server) = (model.limits(), model.server());
-    let cores = match server.cores {
-        Some(cores) => usize::from(cores.get()),
-        None => reactor::cores::usable()?.len(),
-    };
+    let cores = cores(model)?;
     let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
     Ok(Settings {
         cores,

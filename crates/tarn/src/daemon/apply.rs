@@ -27,11 +27,11 @@ use super::running::{
     PortNumbers, Running, RunningListener, RunningUnit, profile, slow_command, unit_plan,
 };
 use super::steps::Match;
-use crate::StartError;
 use crate::access::ModelPolicy;
 use crate::locate::{Location, check_uses, locate};
 use crate::secret::Secrets;
 use crate::state::{LedgerChange, Rename, State, path_of};
+use crate::{StartError, headroom};
 
 /// A new configuration with everything it needs, of which nobody has seen anything yet.
 pub(super) struct Prepared {
@@ -69,6 +69,7 @@ pub(super) fn prepare(
 ) -> Result<Prepared, StartError> {
     let state = means.state;
     let secrets = Secrets::read(&model, means.uid)?;
+    headroom::allow(&old.model, &model)?;
     let locations = locate_new(old, &model, units, &means.patience)?;
     let before = |position: usize| units.from.get(position).copied().flatten();
     let served: Vec<_> = old.units.iter().map(|unit| unit.identity.clone()).collect();
