@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -196,6 +196,9 @@ fn raise_descriptor_limit() {
     }
 }
 
+/// How often what changes have left to do is tried again.
+const SETTLE_PAUSE: Duration = Duration::from_secs(1);
+
 /// Reloads, on a thread of their own, one after the other: a signal that ends the program waits
 /// for none.
 struct Reloads {
@@ -211,8 +214,12 @@ impl Reloads {
         let is_stopping = Arc::new(AtomicBool::new(false));
         let (daemon, is_over) = (Arc::clone(daemon), Arc::clone(&is_stopping));
         let run = move || {
-            while let Ok(()) = asked.recv() {
-                reload(&daemon, &is_over);
+            loop {
+                match asked.recv_timeout(SETTLE_PAUSE) {
+                    Ok(()) => reload(&daemon, &is_over),
+                    Err(RecvTimeoutError::Timeout) => daemon.settle_rest(),
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
             }
         };
         thread::Builder::new()

@@ -15,7 +15,7 @@ use config::Model;
 use confine::inherited::Inherited;
 use target::{Handle, NoAnswer, SessionReport};
 
-use super::apply::{self, Means, Prepared};
+use super::apply::{self, Means, Prepared, Rest};
 use super::attempts::Attempts;
 use super::doctor::Doctor;
 use super::events::{Events, milliseconds};
@@ -71,6 +71,8 @@ pub(crate) struct Daemon {
     in_force: RwLock<Arc<InForce>>,
     /// Held for as long as a change takes: there is one writer.
     writer: Mutex<History>,
+    /// What changes have left to do because a core did not answer in time.
+    unsettled: Mutex<Option<Rest>>,
     /// Files and devices that are being looked at for a change.
     attempts: Attempts,
     secret_files: SecretFiles,
@@ -167,6 +169,7 @@ impl Daemon {
             plane: parts.plane,
             in_force: RwLock::new(Arc::new(in_force)),
             writer: Mutex::new(parts.history),
+            unsettled: Mutex::new(None),
             attempts: Attempts::default(),
             secret_files,
             state: parts.state,
@@ -207,6 +210,40 @@ impl Daemon {
                     return Err(Problem::new(ProblemKind::Conflict, detail));
                 }
             }
+        }
+    }
+
+    fn unsettled(&self) -> MutexGuard<'_, Option<Rest>> {
+        // Every change is one assignment, or what it has left out was left to do for ever.
+        self.unsettled
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what changes have left to do because a core did not answer. To be called now and then.
+    pub(crate) fn settle_rest(&self) {
+        if self.unsettled().is_none() {
+            return;
+        }
+        // A change that is being made judges all sessions itself.
+        let Ok(_writer) = self.writer.try_lock() else {
+            return;
+        };
+        let Some(rest) = self.unsettled().take() else {
+            return;
+        };
+        let now = self.in_force();
+        match apply::settle(&now.running.policy(), &rest, &self.plane) {
+            Ok(unflushed) => {
+                tracing::info!(revision = now.document.revision, "changes are settled");
+                for unit in unflushed {
+                    tracing::error!(
+                        unit = unit.0,
+                        "the last flush of a lun that was removed failed"
+                    );
+                }
+            }
+            Err(_) => *self.unsettled() = Some(rest),
         }
     }
 
@@ -449,7 +486,7 @@ impl Daemon {
         applied: &mut Applied,
     ) {
         settle(&self.state, &prepared.running.model);
-        let verdict = prepared.switch(&now.running, &self.plane);
+        let switched = prepared.switch(&now.running, &self.plane);
         history.prune(history_max(&prepared.running.model));
         let revision = document.revision;
         let in_force = InForce {
@@ -461,7 +498,9 @@ impl Daemon {
             .in_force
             .write()
             .unwrap_or_else(PoisonError::into_inner) = Arc::new(in_force);
-        let settled = verdict.and_then(|verdict| prepared.settle(verdict, &self.plane));
+        let policy = prepared.running.policy();
+        let rest = prepared.rest();
+        let settled = switched.and_then(|()| apply::settle(&policy, &rest, &self.plane));
         if let Some(file) = &self.file {
             self.secret_files.collect(file);
         }
@@ -472,7 +511,8 @@ impl Daemon {
                 unflushed_line(&unit.map(ToString::to_string).unwrap_or_default())
             })),
             Err(error) => {
-                tracing::error!(%error, revision, "a change in force is not settled");
+                tracing::error!(%error, revision, "a change in force is not settled, which is tried again");
+                self.unsettled().get_or_insert_default().add(rest);
                 applied.unsettled = Some(unsettled(revision, error));
             }
         }
