@@ -17,6 +17,7 @@ mod payload;
 mod pool;
 mod region;
 mod shares;
+mod trim;
 
 pub use mapping::{CoreMapping, MappedRange, Mapping};
 pub use message::{Message, PayloadIndex, Piece};
@@ -24,3 +25,4 @@ pub use payload::Payload;
 pub use pool::{BUFFER_BYTES_MAX, Buffer, PIECE_BYTES, Pool, PoolFull};
 pub use region::HUGE_PAGE_BYTES;
 pub use shares::{Need, NoRoom, Shares};
+pub use trim::give_back;

@@ -34,6 +34,15 @@ use crate::watcher::Watcher;
 /// How often sessions are looked at for silence, and stores for a changed size.
 const TICK: Duration = Duration::from_secs(1);
 
+/// With so many sessions and more it pays to give their memory back.
+const SESSIONS_MANY: usize = 256;
+
+/// The kernel gives some twenty events at a time: with so many in a turn there are more.
+const BUSY_EVENTS: usize = 16;
+
+/// How many letters to itself a core reads at a time.
+const OWN_LETTERS_MAX: usize = 1024;
+
 /// What the ends of sessions may take beyond the time an abort may.
 const ABORT_MARGIN: Duration = Duration::from_millis(500);
 
@@ -47,6 +56,10 @@ pub(crate) struct Core {
     pub(crate) mailbox: Mailbox<Letter>,
     /// Letters of this core to itself.
     pub(crate) own_letters: VecDeque<Letter>,
+    /// The most sessions and logins since memory was given back.
+    pub(crate) sessions_most: usize,
+    /// Connections whose peers are gone, oldest first; one may have been closed meanwhile.
+    pub(crate) lost: VecDeque<usize>,
     pub(crate) reactor: Reactor,
     pub(crate) pool: Pool,
     /// All units, by index.
@@ -121,10 +134,12 @@ impl Core {
         while !self.is_finished() {
             let wait = self.next_wait();
             self.reactor.turn(wait, &mut events)?;
+            let is_busy = events.len() >= BUSY_EVENTS;
             for event in events.drain(..) {
                 self.handle_event(event);
                 self.start_waiting();
             }
+            self.lose_some(is_busy);
             self.handle_own_letters();
             self.handle_memory();
             self.handle_time();
@@ -138,7 +153,7 @@ impl Core {
     }
 
     fn next_wait(&self) -> ReactorWait {
-        if !self.own_letters.is_empty() {
+        if !self.own_letters.is_empty() || !self.lost.is_empty() {
             return ReactorWait::Poll;
         }
         let waits = self.waits.iter().map(|(_, wait)| wait.deadline);
@@ -230,7 +245,7 @@ impl Core {
         }
     }
 
-    /// Sends a letter; one to itself is read before the turn ends.
+    /// Sends a letter; one to itself is read before the turn ends, unless there are very many.
     pub(crate) fn post(&mut self, core: usize, letter: Letter) {
         if core == self.index {
             self.own_letters.push_back(letter);
@@ -274,8 +289,13 @@ impl Core {
         }
     }
 
+    /// Those that are left are read in the next turn, which begins at once: the end of a thousand
+    /// sessions leaves room for the pings and commands of the others.
     fn handle_own_letters(&mut self) {
-        while let Some(letter) = self.own_letters.pop_front() {
+        for _ in 0..OWN_LETTERS_MAX {
+            let Some(letter) = self.own_letters.pop_front() else {
+                break;
+            };
             self.handle_letter(letter);
             self.start_waiting();
         }
@@ -426,6 +446,30 @@ impl Core {
         self.end_overdue_waiting(now);
         self.end_overdue_changes(now);
         self.tell_hanging(now);
+        self.give_back();
+    }
+
+    /// After most of many sessions have gone, the memory that they had goes back to the system.
+    fn give_back(&mut self) {
+        let logins = self.front.as_ref().map_or(0, Front::logins);
+        let sessions = self.sessions.len() + logins;
+        self.sessions_most = self.sessions_most.max(sessions);
+        let is_over = sessions < self.sessions_most / 4 && self.lost.is_empty();
+        if self.sessions_most < SESSIONS_MANY || !is_over {
+            return;
+        }
+        self.sessions_most = sessions;
+        self.sessions.shrink_to_fit();
+        self.connections.shrink_to_fit();
+        self.by_tsih.shrink_to_fit();
+        self.waits.shrink_to_fit();
+        self.requests.shrink_to_fit();
+        self.own_letters.shrink_to_fit();
+        self.lost.shrink_to_fit();
+        if let Some(front) = &mut self.front {
+            front.shrink();
+        }
+        memory::give_back();
     }
 
     // ---- the end -----------------------------------------------------------------------------

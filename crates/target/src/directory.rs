@@ -8,7 +8,8 @@
 //!
 //! Spec: RFC 7143 sections 6.3.5 (session reinstatement) and 6.3.4 (connection reinstatement).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasher as _, RandomState};
 
 use iscsi::login::{Entry as Entrance, EntryRefusal};
 use iscsi::pdu::{Isid, LoginStatus, Tsih};
@@ -68,9 +69,21 @@ struct Entry<W> {
     is_ending: bool,
 }
 
+/// A pair of ports, by a hash of 128 bits that nobody outside can foresee. What is remembered of those
+/// that are gone has no memory of its own, which would lie between that of the sessions to come.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct PortPair([u64; 2]);
+
+impl PortPair {
+    fn of(key: &NexusKey, hashes: &[RandomState; 2]) -> Self {
+        Self(hashes.each_ref().map(|hash| hash.hash_one(key)))
+    }
+}
+
 /// What is known of a port pair that was logged in before.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Seen {
+    target: TargetIndex,
     /// How often it has replaced a session of its own.
     reinstatements: u32,
     /// The target was reset since its last login.
@@ -84,7 +97,8 @@ pub(crate) struct Directory<W> {
     by_key: HashMap<NexusKey, Tsih>,
     /// Port pairs that were logged in before. Those without a session are forgotten when there are
     /// too many.
-    seen: HashMap<NexusKey, Seen>,
+    seen: HashMap<PortPair, Seen>,
+    hashes: [RandomState; 2],
     per_core: Vec<usize>,
     sessions_max: usize,
     /// TSIHs of the sessions that ended last. They are not given again so soon: letters between
@@ -108,6 +122,7 @@ impl<W> Directory<W> {
             sessions: HashMap::new(),
             by_key: HashMap::new(),
             seen: HashMap::new(),
+            hashes: Default::default(),
             per_core: vec![0; cores],
             sessions_max,
             ended: VecDeque::new(),
@@ -195,6 +210,13 @@ impl<W> Directory<W> {
         Decision::Place(self.place(member, replaces, random), login)
     }
 
+    /// Gives back what tables have room for beyond need.
+    pub(crate) fn shrink(&mut self) {
+        self.sessions.shrink_to_fit();
+        self.by_key.shrink_to_fit();
+        self.seen.shrink_to_fit();
+    }
+
     /// A session has ended on its core, with all its tasks. Gives the logins that waited for
     /// that, first come first.
     pub(crate) fn ended(&mut self, tsih: Tsih) -> VecDeque<W> {
@@ -276,30 +298,37 @@ impl<W> Directory<W> {
             nexus,
             is_return: seen.is_some(),
             was_reset: seen.is_some_and(|seen| seen.was_reset),
-            reinstatements: seen.unwrap_or_default().reinstatements,
+            reinstatements: seen.map_or(0, |seen| seen.reinstatements),
         }
     }
 
     /// A target was reset: every port pair of it learns that with its next login.
     pub(crate) fn note_reset(&mut self, target: TargetIndex) {
-        for (key, seen) in &mut self.seen {
-            seen.was_reset |= key.target == target;
+        for seen in self.seen.values_mut() {
+            seen.was_reset |= seen.target == target;
         }
     }
 
     /// What is known of the port pair, this login counted; `None` when it was not known.
     fn remember(&mut self, key: &NexusKey, replaces: bool) -> Option<Seen> {
-        if let Some(seen) = self.seen.get_mut(key) {
+        let pair = PortPair::of(key, &self.hashes);
+        if let Some(seen) = self.seen.get_mut(&pair) {
             seen.reinstatements = seen.reinstatements.saturating_add(replaces.into());
             let was_reset = std::mem::take(&mut seen.was_reset);
             return Some(Seen { was_reset, ..*seen });
         }
         // Beyond the sessions that there are, so that each time many are forgotten.
         if self.seen.len() >= self.by_key.len() + SEEN_MAX {
-            let by_key = &self.by_key;
-            self.seen.retain(|seen, _| by_key.contains_key(seen));
+            let pairs = self.by_key.keys();
+            let pairs: HashSet<_> = pairs.map(|key| PortPair::of(key, &self.hashes)).collect();
+            self.seen.retain(|pair, _| pairs.contains(pair));
         }
-        self.seen.insert(key.clone(), Seen::default());
+        let seen = Seen {
+            target: key.target,
+            reinstatements: 0,
+            was_reset: false,
+        };
+        self.seen.insert(pair, seen);
         None
     }
 }

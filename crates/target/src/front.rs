@@ -182,6 +182,17 @@ impl Front {
         self.logins.iter_mut().map(|(_, login)| &mut login.taps)
     }
 
+    /// How many logins are under way.
+    pub(crate) fn logins(&self) -> usize {
+        self.logins.len()
+    }
+
+    /// Gives back what tables have room for beyond need.
+    pub(crate) fn shrink(&mut self) {
+        self.logins.shrink_to_fit();
+        self.directory.shrink();
+    }
+
     /// When the next login runs out of time.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         let logins = self.logins.iter().filter(|(_, login)| !login.is_closing);

@@ -25,6 +25,9 @@ const HOLD_TIME_MAX: Duration = Duration::from_micros(30);
 /// busy connection; less room makes the allocator give pages back and fault them in at each turn.
 const MESSAGE_ROOM_BYTES: usize = 128 * 1024;
 
+/// How many lost connections are closed in one turn.
+const LOST_MAX: usize = 64;
+
 impl Core {
     /// Receives the next bytes of a connection, as its session wants them.
     pub(crate) fn receive(&mut self, key: usize) {
@@ -75,10 +78,10 @@ impl Core {
                 connection.has_more = received.more;
                 self.handle_bytes(key, &received.chunk);
             }
-            Ok(_) => self.lose_connection(key, "closed by the initiator"),
+            Ok(_) => self.lose_in_turn(key, "closed by the initiator"),
             Err(errno) => {
                 tracing::debug!(%errno, "receive failed");
-                self.lose_connection(key, "the connection failed");
+                self.lose_in_turn(key, "the connection failed");
             }
         }
     }
@@ -323,6 +326,30 @@ impl Core {
         };
         self.end_session(connection.session, reason);
         self.close_connection(key);
+    }
+
+    /// As [`Core::lose_connection`], but when its turn comes: thousands may be lost at once, and
+    /// those that are not have pings and commands.
+    fn lose_in_turn(&mut self, key: usize, reason: &'static str) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.lost = Some(reason);
+            self.lost.push_back(key);
+        }
+    }
+
+    /// Some of the connections that were lost; one while the kernel has more to tell: there may be
+    /// thousands of ends in front of a ping.
+    pub(crate) fn lose_some(&mut self, is_busy: bool) {
+        for _ in 0..if is_busy { 1 } else { LOST_MAX } {
+            let Some(key) = self.lost.pop_front() else {
+                return;
+            };
+            // Another one may have its place already; that one is not lost.
+            let connection = self.connections.get_mut(key);
+            if let Some(reason) = connection.and_then(|connection| connection.lost.take()) {
+                self.lose_connection(key, reason);
+            }
+        }
     }
 
     /// Closes the socket; the connection goes when its operations have ended.

@@ -343,6 +343,8 @@ impl Core {
             posts: parts.posts.clone(),
             mailbox,
             own_letters: VecDeque::new(),
+            sessions_most: 0,
+            lost: VecDeque::new(),
             reactor,
             pool,
             units: Vec::with_capacity(parts.units.len()),

@@ -229,6 +229,8 @@ pub(crate) struct Connection {
     pub(crate) is_closing: bool,
     /// Close when all output is sent.
     pub(crate) close_when_sent: bool,
+    /// The peer is gone, and why; its turn to be closed comes.
+    pub(crate) lost: Option<&'static str>,
     /// What follows it.
     pub(crate) taps: Taps,
     /// An emptied message, kept for its room.

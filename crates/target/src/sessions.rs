@@ -158,6 +158,7 @@ impl Core {
             is_throttled: false,
             is_closing: false,
             close_when_sent: false,
+            lost: None,
             taps,
             spare: None,
         });

@@ -47,6 +47,9 @@ struct Attached {
     tasks: TaskSet,
 }
 
+/// Places for nexuses whose memory is kept.
+const ROOM_KEPT: usize = 64;
+
 /// One core's view of a unit, with the nexuses whose sessions live on this core.
 #[derive(Debug)]
 pub struct LogicalUnit {
@@ -59,7 +62,7 @@ pub struct LogicalUnit {
     /// An I/O of the past is not accounted for, so nothing new may touch the medium.
     refuses_access: bool,
     attached: Vec<Option<Attached>>,
-    /// Slots that nobody has.
+    /// Slots that nobody has; some are gone or were taken again.
     vacant: Vec<usize>,
 }
 
@@ -94,17 +97,15 @@ impl LogicalUnit {
             tasks: TaskSet::default(),
         };
         attached.refresh(&self.shared);
-        let free = self.vacant.pop();
-        match free.and_then(|at| self.attached.get_mut(at).map(|slot| (at, slot))) {
-            Some((at, slot)) => {
+        while let Some(at) = self.vacant.pop() {
+            // One that was behind the last may be gone, or be taken again.
+            if let Some(slot @ None) = self.attached.get_mut(at) {
                 *slot = Some(attached);
-                NexusSlot(at)
-            }
-            None => {
-                self.attached.push(Some(attached));
-                NexusSlot(self.attached.len().saturating_sub(1))
+                return NexusSlot(at);
             }
         }
+        self.attached.push(Some(attached));
+        NexusSlot(self.attached.len().saturating_sub(1))
     }
 
     /// Removes a nexus, with the unit attentions it was not told of. Its tasks are over.
@@ -113,7 +114,27 @@ impl LogicalUnit {
             && attached.take().is_some()
         {
             self.vacant.push(slot.0);
+            self.give_back();
         }
+    }
+
+    /// Gives memory back after most of many have left. Every place is looked at once for each time
+    /// it was taken.
+    fn give_back(&mut self) {
+        while let Some(None) = self.attached.last() {
+            self.attached.pop();
+        }
+        let len = self.attached.len();
+        if self.attached.capacity() > len.max(ROOM_KEPT).saturating_mul(4) {
+            self.attached.shrink_to(len.saturating_mul(2));
+            self.vacant.retain(|&at| at < len);
+            self.vacant.shrink_to(len.saturating_mul(2));
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn places(&self) -> usize {
+        self.attached.capacity() + self.vacant.capacity()
     }
 
     /// Commands that need the medium end in NOT READY from now on, or run again. This holds on

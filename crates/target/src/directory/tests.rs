@@ -245,7 +245,8 @@ fn ports_without_a_session_are_forgotten_when_they_are_too_many() {
         directory.ended(placement.tsih);
     }
     assert_eq!(directory.seen.len(), 3);
-    let seen = directory.seen.get(&member(1).nexus);
+    let pair = PortPair::of(&member(1).nexus, &directory.hashes);
+    let seen = directory.seen.get(&pair);
     assert_eq!(seen.map(|seen| seen.reinstatements), Some(1));
 }
 

@@ -148,3 +148,27 @@ fn a_slot_is_used_again_without_what_its_last_nexus_was_owed() {
     assert_eq!(again.1, slot);
     good(&rig.run(again, &TEST_UNIT_READY, &[]));
 }
+
+#[test]
+fn places_of_many_that_left_are_given_back_and_none_is_given_twice() {
+    let mut rig = Rig::new(profile());
+    let unit = &mut rig.cores[0];
+    let mut taken: Vec<NexusSlot> = (0..1000).map(|n| unit.attach(nexus(n), None)).collect();
+    for round in 0..10 {
+        // All but some in the middle and one of each hundred leave, in different orders.
+        let stays = |at: usize| at % 100 == round || (40..60).contains(&at);
+        let (kept, left): (Vec<_>, Vec<_>) = (0..taken.len()).partition(|&at| stays(at));
+        for &at in left.iter().rev().skip(round % 2).chain(&left) {
+            unit.detach(taken[at]);
+        }
+        taken = kept.into_iter().map(|at| taken[at]).collect();
+        taken.extend((0..500).map(|n| unit.attach(nexus(n), None)));
+        let slots: BTreeSet<String> = taken.iter().map(|slot| format!("{slot:?}")).collect();
+        assert_eq!(slots.len(), taken.len(), "round {round}");
+        assert_eq!(unit.nexuses().count(), taken.len(), "round {round}");
+    }
+    for slot in taken {
+        unit.detach(slot);
+    }
+    assert!(unit.places() <= 256, "{} places", unit.places());
+}
