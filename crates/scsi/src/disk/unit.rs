@@ -134,7 +134,7 @@ impl LogicalUnit {
 
     #[cfg(test)]
     pub(super) fn places(&self) -> usize {
-        self.attached.capacity() + self.vacant.capacity()
+        self.attached.capacity().max(self.vacant.capacity())
     }
 
     /// Commands that need the medium end in NOT READY from now on, or run again. This holds on
