@@ -33,8 +33,8 @@ use crate::request::refuse;
 use crate::zeros::{self, ZEROS_BYTES};
 use crate::{
     AllocateMode, Backstore, Capabilities, Extent, FileHandle, HelperAnswer, HelperOperation,
-    HelperResult, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, RingOperation, SharedStore,
-    Submitted,
+    HelperResult, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Place, RingOperation,
+    SharedStore, StoreFile, Submitted,
 };
 
 const PAGE_BYTES: usize = 4096;
@@ -100,7 +100,10 @@ impl SharedStore for MemoryDisk {
             shared: Arc::clone(&self.shared),
             medium: CoreMapping::new(&self.shared.medium),
             zeros: zeros::for_this_core()?,
-            file: Rc::new(Arc::clone(&self.shared.file)),
+            file: Rc::new(StoreFile::new(
+                Arc::clone(&self.shared.file),
+                Place::memory(),
+            )),
             capabilities: self.capabilities.clone(),
         }))
     }

@@ -11,14 +11,18 @@ use std::thread;
 use crate::common::{event, events, expect_quiet, pattern, reactor, settings};
 use memory::Payload;
 use reactor::{Event, Reactor, Settings, Wait, mail};
-use store::{AllocateMode, FileHandle, HelperAnswer, HelperOperation, IoFailure, RingOperation};
+use store::{
+    AllocateMode, FileHandle, HelperAnswer, HelperOperation, IoFailure, Place, RingOperation,
+    StoreFile,
+};
 
 /// A file without a name, 1 MiB long.
 fn file() -> (File, FileHandle) {
     let fd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     let file = File::from(fd);
     file.set_len(1 << 20).unwrap();
-    let handle = Rc::new(Arc::new(OwnedFd::from(file.try_clone().unwrap())));
+    let fd = Arc::new(OwnedFd::from(file.try_clone().unwrap()));
+    let handle = Rc::new(StoreFile::new(fd, Place::memory()));
     (file, handle)
 }
 

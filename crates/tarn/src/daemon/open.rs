@@ -16,7 +16,13 @@ const BACKLOG: i32 = 4096;
 
 /// Opens the store of a unit.
 pub(crate) fn open_store(unit: &config::Unit) -> Result<Arc<dyn SharedStore>, StartError> {
-    let is_in_use = |error: &OpenError| matches!(error.reason, OpenFailure::InUse);
+    let is_in_use = |error: &OpenError| {
+        // The kernel calls its own use what a worker of a closed store still has open.
+        matches!(
+            error.reason,
+            OpenFailure::InUse | OpenFailure::InUseByKernel
+        )
+    };
     patiently(|| options(&unit.store).open(), is_in_use).map_err(|source| StartError::Store {
         place: unit.place.clone(),
         source,

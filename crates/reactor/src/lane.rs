@@ -1,0 +1,492 @@
+//! Lanes: the workers of one file on one core, for operations that may wait in the kernel.
+//!
+//! A lane belongs to one file, so that a store that hangs stops nothing but itself: not the thread of the core, not
+//! the kernel's own workers of the ring, which all files of a core share, and not the helper threads. Workers start
+//! when there is something to do, as many as are busy at once, and end when there is nothing for a while. What finds
+//! no slot waits in memory of the core, where it can be taken back at any time.
+
+mod worker;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::fmt;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::ptr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering, Ordering::SeqCst};
+use std::time::Duration;
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::thread::futex;
+use store::{AllocateMode, Class, FileHandle, Place, RingOperation};
+
+use self::worker::{CANCELLED, Done, FREE, Job, QUEUED, RUNNING, SLOTS, Shared, WORKERS_MAX};
+use crate::in_flight::Key;
+use crate::mail::Waker;
+
+/// How often lanes are looked after.
+const TEND: Duration = Duration::from_millis(500);
+
+/// An operation that a worker has not finished after this time is overdue.
+const OVERDUE: Duration = Duration::from_secs(1);
+
+/// Workers of the process beyond which a lane gets no second one.
+const PROCESS_WORKERS_MAX: usize = 1024;
+
+/// With the page below that nobody may touch.
+const STACK_BYTES: usize = 128 * 1024;
+const GUARD_BYTES: usize = 64 * 1024;
+
+/// Shares memory and nothing else, and is waited for like any child. The filter of system calls knows these flags.
+const CLONE_FLAGS: libc::c_int = libc::CLONE_VM | libc::SIGCHLD;
+
+/// Workers that were started and have not been reaped, in this process.
+static WORKERS: AtomicUsize = AtomicUsize::new(0);
+
+/// All lanes of one core.
+pub(crate) struct Lanes {
+    lanes: Vec<Option<Box<Lane>>>,
+    done: Arc<Done>,
+    /// Lanes whose file was closed, by their place.
+    closing: Rc<RefCell<Vec<usize>>>,
+    /// Lanes with something new to do.
+    dirty: Vec<usize>,
+    next_tend: Duration,
+    results: Vec<(usize, usize, i64)>,
+}
+
+/// What a file keeps: with it the lane ends.
+struct Ticket {
+    lane: usize,
+    closing: Rc<RefCell<Vec<usize>>>,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.closing.borrow_mut().push(self.lane);
+    }
+}
+
+struct Waiting {
+    key: Key,
+    queue: usize,
+    job: Job,
+}
+
+struct Lane {
+    shared: Arc<Shared>,
+    place: Arc<Place>,
+    /// What has no slot yet, oldest first.
+    waiting: VecDeque<Waiting>,
+    free: Vec<usize>,
+    /// The operation of each slot and since when it has been there.
+    taken: [Option<(Key, Duration)>; SLOTS],
+    workers: Vec<Worker>,
+    is_dirty: bool,
+    is_overdue: bool,
+}
+
+struct Worker {
+    pid: Pid,
+    stack: Stack,
+    shared: *const Shared,
+}
+
+/// Not unmapped by itself: the worker may still run on it.
+struct Stack(*mut c_void);
+
+impl fmt::Debug for Lanes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lanes")
+            .field("lanes", &self.lanes.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Lanes {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            lanes: Vec::new(),
+            done: Arc::new(Done::new(Arc::new(Waker::new()?))),
+            closing: Rc::default(),
+            dirty: Vec::new(),
+            next_tend: Duration::ZERO,
+            results: Vec::new(),
+        })
+    }
+
+    pub(crate) fn waker(&self) -> &Arc<Waker> {
+        &self.done.waker
+    }
+
+    /// Takes an operation, which stays where it is and unchanged until its key comes back.
+    pub(crate) fn submit(&mut self, key: Key, class: Class, operation: &mut RingOperation) {
+        let index = self.lane_of(operation.file());
+        let Some(Some(lane)) = self.lanes.get_mut(index) else {
+            debug_assert!(false, "lane {index} of an open file is gone");
+            return;
+        };
+        lane.waiting.push_back(Waiting {
+            key,
+            queue: Shared::queue_of(class),
+            job: job_of(operation),
+        });
+        if !lane.is_dirty {
+            lane.is_dirty = true;
+            self.dirty.push(index);
+        }
+    }
+
+    fn lane_of(&mut self, file: &FileHandle) -> usize {
+        let attached = file.attachment().get_or_init(|| {
+            let free = self.lanes.iter().position(Option::is_none);
+            let index = free.unwrap_or_else(|| {
+                self.lanes.push(None);
+                self.lanes.len() - 1
+            });
+            self.lanes[index] = Some(Box::new(Lane::new(index, file, &self.done)));
+            Box::new(Ticket {
+                lane: index,
+                closing: Rc::clone(&self.closing),
+            })
+        });
+        let ticket = attached.downcast_ref::<Ticket>();
+        ticket.map_or(usize::MAX, |ticket| ticket.lane)
+    }
+
+    /// Takes an operation back that no worker has begun.
+    pub(crate) fn cancel(&mut self, key: Key, file: &FileHandle) -> bool {
+        let index = self.lane_of(file);
+        let lane = self.lanes.get_mut(index).and_then(Option::as_mut);
+        lane.is_some_and(|lane| lane.cancel(key))
+    }
+
+    /// Hands over what is new. Gives the operations that no worker can be started for, with the reason.
+    pub(crate) fn kick(&mut self, now: Duration) -> Vec<(Key, i64)> {
+        let mut failed = Vec::new();
+        if !self.closing.borrow().is_empty() {
+            for index in self.closing.take() {
+                if let Some(Some(lane)) = self.lanes.get_mut(index) {
+                    lane.close();
+                }
+            }
+        }
+        while let Some(index) = self.dirty.pop() {
+            if let Some(Some(lane)) = self.lanes.get_mut(index) {
+                lane.is_dirty = false;
+                lane.kick(now, &mut failed);
+            }
+        }
+        if now >= self.next_tend {
+            self.next_tend = now + TEND;
+            self.tend(now, &mut failed);
+        }
+        failed
+    }
+
+    /// Takes ended workers away, notices what is overdue, and starts workers where some are missing.
+    fn tend(&mut self, now: Duration, failed: &mut Vec<(Key, i64)>) {
+        for place in &mut self.lanes {
+            let Some(lane) = place else { continue };
+            lane.reap();
+            if lane.shared.is_closed.load(SeqCst) {
+                if lane.workers.is_empty() {
+                    *place = None;
+                }
+                continue;
+            }
+            lane.note_overdue(now);
+            lane.kick(now, failed);
+        }
+    }
+
+    /// What is done: keys and results.
+    pub(crate) fn take(&mut self, into: &mut Vec<(Key, i64)>) {
+        self.done.take(&mut self.results);
+        for (index, slot, result) in self.results.drain(..).rev() {
+            let Some(Some(lane)) = self.lanes.get_mut(index) else {
+                continue;
+            };
+            if let Some(key) = lane.empty(slot) {
+                into.push((key, result));
+            }
+            if !lane.is_dirty && !lane.waiting.is_empty() {
+                lane.is_dirty = true;
+                self.dirty.push(index);
+            }
+        }
+    }
+}
+
+impl Drop for Lanes {
+    /// Workers end by themselves, or with the thread that has started them. What they may still use is not freed.
+    fn drop(&mut self) {
+        for lane in self.lanes.iter_mut().flatten() {
+            lane.close();
+            lane.reap();
+        }
+    }
+}
+
+impl Lane {
+    fn new(index: usize, file: &FileHandle, done: &Arc<Done>) -> Self {
+        Self {
+            shared: Arc::new(Shared::new(file.as_raw_fd(), index, done)),
+            place: Arc::clone(file.place()),
+            waiting: VecDeque::new(),
+            free: (0..SLOTS).rev().collect(),
+            taken: [None; SLOTS],
+            workers: Vec::new(),
+            is_dirty: false,
+            is_overdue: false,
+        }
+    }
+
+    fn cancel(&mut self, key: Key) -> bool {
+        if let Some(position) = self.waiting.iter().position(|one| one.key == key) {
+            return self.waiting.remove(position).is_some();
+        }
+        let is_it = |taken: &Option<(Key, Duration)>| taken.is_some_and(|(other, _)| other == key);
+        let Some(index) = self.taken.iter().position(is_it) else {
+            return false;
+        };
+        let state = &self.shared.slots[index].state;
+        let was_queued = state.compare_exchange(QUEUED, CANCELLED, SeqCst, SeqCst);
+        if was_queued.is_ok() {
+            // The slot stays until a worker comes to it.
+            self.taken[index] = None;
+        }
+        was_queued.is_ok()
+    }
+
+    /// A worker is done with a slot. The key, unless its operation was taken back.
+    fn empty(&mut self, slot: usize) -> Option<Key> {
+        self.shared.slots[slot].state.store(FREE, SeqCst);
+        self.free.push(slot);
+        self.taken[slot].take().map(|(key, _)| key)
+    }
+
+    fn kick(&mut self, now: Duration, failed: &mut Vec<(Key, i64)>) {
+        while let Some(&slot) = self.free.last()
+            && let Some(next) = self.waiting.pop_front()
+        {
+            self.free.pop();
+            self.taken[slot] = Some((next.key, now));
+            self.shared.slots[slot].fill(next.job);
+            self.shared.queues[next.queue].push(slot);
+        }
+        let queues = &self.shared.queues;
+        let wanted: u32 = queues.iter().map(worker::Queue::wanted).sum();
+        if wanted == 0 {
+            return;
+        }
+        self.shared.signal.fetch_add(1, SeqCst);
+        let idle = self.shared.idle.load(SeqCst);
+        if idle > 0 {
+            let count = wanted.min(idle);
+            // It cannot fail: the word is there.
+            let _woken = futex::wake(&self.shared.signal, futex::Flags::PRIVATE, count);
+        }
+        let running: u32 = queues.iter().map(worker::Queue::running).sum();
+        let live = self.shared.live.load(SeqCst);
+        let is_short = wanted > live.saturating_sub(running) && live < WORKERS_MAX;
+        if live == 0 || is_short && WORKERS.load(Ordering::Relaxed) < PROCESS_WORKERS_MAX {
+            match self.spawn() {
+                Ok(()) => {}
+                Err(error) if live == 0 => self.fail_all(&error, failed),
+                // Those that run will come to it.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// There is no worker and none can be started.
+    fn fail_all(&mut self, error: &io::Error, failed: &mut Vec<(Key, i64)>) {
+        tracing::error!(%error, "no worker for a store");
+        let result = -i64::from(libc::ENOMEM);
+        failed.extend(self.waiting.drain(..).map(|one| (one.key, result)));
+        for (taken, slot) in self.taken.iter_mut().zip(&self.shared.slots) {
+            if let Some((key, _)) = taken.take() {
+                slot.state.store(CANCELLED, SeqCst);
+                failed.push((key, result));
+            }
+        }
+    }
+
+    fn note_overdue(&mut self, now: Duration) {
+        let is_overdue = self
+            .taken
+            .iter()
+            .zip(&self.shared.slots)
+            .any(|(taken, slot)| {
+                taken.is_some_and(|(_, since)| now >= since + OVERDUE)
+                    && slot.state.load(SeqCst) == RUNNING
+            });
+        if is_overdue != self.is_overdue {
+            self.is_overdue = is_overdue;
+            self.place.set_overdue(is_overdue);
+        }
+    }
+
+    fn close(&mut self) {
+        if self.is_overdue {
+            self.is_overdue = false;
+            self.place.set_overdue(false);
+        }
+        self.shared.is_closed.store(true, SeqCst);
+        self.shared.signal.fetch_add(1, SeqCst);
+        // It cannot fail: the word is there.
+        let _woken = futex::wake(&self.shared.signal, futex::Flags::PRIVATE, i32::MAX as u32);
+    }
+
+    fn spawn(&mut self) -> io::Result<()> {
+        let stack = Stack::new()?;
+        let shared = Arc::into_raw(Arc::clone(&self.shared));
+        self.shared.live.fetch_add(1, SeqCst);
+        match clone_worker(&stack, shared) {
+            Ok(pid) => {
+                WORKERS.fetch_add(1, Ordering::Relaxed);
+                self.workers.push(Worker { pid, stack, shared });
+                Ok(())
+            }
+            Err(error) => {
+                self.shared.live.fetch_sub(1, SeqCst);
+                // SAFETY: the pointer came from `into_raw` above, and no worker has it.
+                drop(unsafe { Arc::from_raw(shared) });
+                stack.free();
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes away the workers that have ended, with their stacks.
+    fn reap(&mut self) {
+        let mut at = 0;
+        while let Some(worker) = self.workers.get(at) {
+            match waitpid(Some(worker.pid), WaitOptions::NOHANG) {
+                Ok(None) | Err(Errno::INTR) => at += 1,
+                // Without a status where the process does not care for its children.
+                Ok(Some(_)) | Err(_) => {
+                    let worker = self.workers.swap_remove(at);
+                    WORKERS.fetch_sub(1, Ordering::Relaxed);
+                    worker.stack.free();
+                    // SAFETY: the pointer came from `into_raw` in `spawn`, and the worker that had it has ended.
+                    drop(unsafe { Arc::from_raw(worker.shared) });
+                }
+            }
+        }
+    }
+}
+
+impl Stack {
+    fn new() -> io::Result<Self> {
+        let (access, flags) = (
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::STACK | MapFlags::NORESERVE,
+        );
+        let bytes = GUARD_BYTES + STACK_BYTES;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, flags) }?;
+        let stack = Self(start);
+        // SAFETY: these bytes are the low end of the mapping just made, which nobody uses yet.
+        let guarded = unsafe { mprotect(start, GUARD_BYTES, MprotectFlags::empty()) };
+        match guarded {
+            Ok(()) => Ok(stack),
+            Err(errno) => {
+                stack.free();
+                Err(errno.into())
+            }
+        }
+    }
+
+    fn top(&self) -> *mut c_void {
+        self.0.wrapping_byte_add(GUARD_BYTES + STACK_BYTES)
+    }
+
+    fn free(self) {
+        // SAFETY: the mapping is ours, and no worker runs on it: it was never started or has ended.
+        let unmapped = unsafe { munmap(self.0, GUARD_BYTES + STACK_BYTES) };
+        debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
+    }
+}
+
+/// Starts a worker. It is born with all signals blocked and never unblocks one.
+fn clone_worker(stack: &Stack, shared: *const Shared) -> io::Result<Pid> {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the set is there to be filled.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the first set was filled, the second is there to be written.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
+    let argument = shared.cast_mut().cast();
+    // SAFETY: the stack is new and stays until the child was reaped; what the child runs needs no thread-local
+    // storage and touches only the lane's shared memory, which stays as long.
+    let pid = unsafe { libc::clone(worker::enter, stack.top(), CLONE_FLAGS, argument) };
+    let error = io::Error::last_os_error();
+    // SAFETY: the set was written by the call above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+    let pid = (pid > 0).then_some(pid).and_then(Pid::from_raw);
+    pid.ok_or(error)
+}
+
+/// The operation without what it owns.
+fn job_of(operation: &mut RingOperation) -> Job {
+    match operation {
+        RingOperation::Read {
+            offset,
+            buffer,
+            done,
+            ..
+        } => Job::Read {
+            start: buffer.address().as_ptr().wrapping_add(*done),
+            len: buffer.len().saturating_sub(*done),
+            offset: *offset + *done as u64,
+        },
+        RingOperation::Write {
+            offset,
+            data,
+            done,
+            durable,
+            ..
+        } => Job::Write {
+            start: data.address().as_ptr().wrapping_add(*done),
+            len: data.len().saturating_sub(*done),
+            offset: *offset + *done as u64,
+            durable: *durable,
+        },
+        RingOperation::Sync { .. } => Job::Sync,
+        RingOperation::Allocate { mode, range, .. } => Job::Allocate {
+            mode: FallocateFlags::KEEP_SIZE
+                | match mode {
+                    AllocateMode::PunchHole => FallocateFlags::PUNCH_HOLE,
+                    AllocateMode::ZeroRange => FallocateFlags::ZERO_RANGE,
+                },
+            offset: range.start,
+            len: range.end - range.start,
+        },
+        RingOperation::Extents {
+            range,
+            block_bytes,
+            found,
+            ..
+        } => Job::Extents {
+            start: range.start,
+            end: range.end,
+            block_bytes: *block_bytes,
+            found: found.as_mut_ptr(),
+            room: found.len(),
+        },
+        RingOperation::Size {
+            is_block_device, ..
+        } => Job::Size {
+            is_block_device: *is_block_device,
+        },
+    }
+}

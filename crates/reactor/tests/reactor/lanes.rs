@@ -1,0 +1,196 @@
+//! Operations of files that may keep whoever asks waiting.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::common::{event, events, pattern, reactor};
+use memory::Payload;
+use reactor::{Event, Reactor};
+use store::{AllocateMode, Extent, FileHandle, Place, RingOperation, StoreFile};
+
+/// A file without a name, 1 MiB long, of whose place nothing is known.
+fn file() -> (File, FileHandle) {
+    let fd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let file = File::from(fd);
+    file.set_len(1 << 20).unwrap();
+    let fd = Arc::new(OwnedFd::from(file.try_clone().unwrap()));
+    (file, Rc::new(StoreFile::new(fd, Place::unknown())))
+}
+
+fn run(reactor: &mut Reactor, operation: RingOperation) -> (RingOperation, i32) {
+    reactor.submit_store(77, operation);
+    match event(reactor) {
+        Event::Store {
+            token: 77,
+            operation,
+            result,
+        } => (operation, result),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn read(reactor: &Reactor, file: &FileHandle, offset: u64) -> RingOperation {
+    RingOperation::Read {
+        file: Rc::clone(file),
+        offset,
+        buffer: reactor.pool().allocate(4096).unwrap(),
+        done: 0,
+    }
+}
+
+/// The processes that this thread has started.
+fn children() -> HashSet<u32> {
+    let path = format!("/proc/self/task/{}/children", reactor::cores::thread_id());
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace()
+        .map(|pid| pid.parse().unwrap())
+        .collect()
+}
+
+#[test]
+fn every_operation_does_on_a_lane_what_it_does_on_the_ring() {
+    let mut reactor = reactor();
+    let (plain, file) = file();
+    for (offset, durable) in [(0, false), (512 << 10, true)] {
+        let write = RingOperation::Write {
+            file: Rc::clone(&file),
+            offset,
+            data: Payload::Heap(pattern(100_000)),
+            done: 1_000,
+            durable,
+        };
+        assert_eq!(run(&mut reactor, write).1, 99_000);
+        let operation = read(&reactor, &file, offset + 8192);
+        let (operation, result) = run(&mut reactor, operation);
+        assert_eq!(result, 4096);
+        let RingOperation::Read { buffer, .. } = operation else {
+            panic!("{operation:?}");
+        };
+        assert_eq!(buffer[..], pattern(100_000)[8192..8192 + 4096]);
+    }
+    let sync = RingOperation::Sync {
+        file: Rc::clone(&file),
+    };
+    assert_eq!(run(&mut reactor, sync).1, 0);
+    let punch = RingOperation::Allocate {
+        file: Rc::clone(&file),
+        mode: AllocateMode::PunchHole,
+        range: 0..512 << 10,
+    };
+    assert_eq!(run(&mut reactor, punch).1, 0);
+    let mut bytes = [1; 4096];
+    plain.read_exact_at(&mut bytes, 8192).unwrap();
+    assert_eq!(bytes, [0; 4096]);
+
+    let extents = RingOperation::Extents {
+        file: Rc::clone(&file),
+        range: 0..1 << 20,
+        block_bytes: 4096,
+        found: vec![Extent::default(); 8],
+    };
+    let (operation, result) = run(&mut reactor, extents);
+    let RingOperation::Extents { found, .. } = operation else {
+        panic!("{operation:?}");
+    };
+    assert!(result >= 2, "{result}");
+    let hole = Extent {
+        range: 0..512 << 10,
+        mapped: false,
+    };
+    assert_eq!(found[0], hole);
+    let size = RingOperation::Size {
+        file: Rc::clone(&file),
+        is_block_device: false,
+        bytes: 0,
+    };
+    let (operation, result) = run(&mut reactor, size);
+    assert_eq!(result, i32::try_from(1 << 20).unwrap());
+    assert!(matches!(
+        operation,
+        RingOperation::Size {
+            bytes: 0x10_0000,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn an_error_of_the_kernel_comes_back_as_one() {
+    let mut reactor = reactor();
+    let fd = File::open("/proc/self/stat").unwrap();
+    let file = Rc::new(StoreFile::new(Arc::new(fd.into()), Place::unknown()));
+    let write = RingOperation::Write {
+        file,
+        offset: 0,
+        data: Payload::Heap(vec![1; 512]),
+        done: 0,
+        durable: false,
+    };
+    assert_eq!(run(&mut reactor, write).1, -libc::EBADF);
+}
+
+#[test]
+fn more_operations_than_a_lane_has_places_for_all_end() {
+    let mut reactor = reactor();
+    let (_plain, file) = file();
+    for n in 0..200 {
+        let operation = read(&reactor, &file, n * 4096);
+        reactor.submit_store(n, operation);
+    }
+    let mut tokens = HashSet::new();
+    while tokens.len() < 200 {
+        for event in events(&mut reactor) {
+            match event {
+                Event::Store { token, result, .. } => {
+                    assert_eq!(result, 4096);
+                    assert!(tokens.insert(token));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert!(children().len() <= 16, "{:?}", children());
+}
+
+#[test]
+fn what_no_worker_has_begun_is_taken_back_at_once() {
+    let mut reactor = reactor();
+    let (_plain, file) = file();
+    let operation = read(&reactor, &file, 0);
+    // Workers see it only with the next turn.
+    let id = reactor.submit_store(5, operation);
+    reactor.cancel(id);
+    match event(&mut reactor) {
+        Event::Store {
+            token: 5, result, ..
+        } => assert_eq!(result, -libc::ECANCELED),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_worker_has_the_file_open_and_nothing_else_of_ours_and_goes_with_the_file() {
+    let mut reactor = reactor();
+    let (_plain, file) = file();
+    let operation = read(&reactor, &file, 0);
+    drop(run(&mut reactor, operation));
+    let started = children();
+    assert_eq!(started.len(), 1);
+    for pid in &started {
+        let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+        assert_eq!(open, 2, "the file and the eventfd that wakes the core");
+    }
+    drop(file);
+    // Ended workers are taken away some turns later.
+    let (_plain, other) = self::file();
+    while !started.is_disjoint(&children()) {
+        let sync = RingOperation::Sync {
+            file: Rc::clone(&other),
+        };
+        drop(run(&mut reactor, sync));
+    }
+}
