@@ -102,7 +102,10 @@ fn zeroed_ranges_read_zeros_or_the_file_system_says_no() {
     std::fs::remove_file(&path).unwrap();
     plain.write_all_at(&pattern(65_536), 0).unwrap();
     let zero = RingOperation::Allocate {
-        file: Rc::new(Arc::new(plain.try_clone().unwrap().into())),
+        file: Rc::new(StoreFile::new(
+            Arc::new(plain.try_clone().unwrap().into()),
+            Place::memory(),
+        )),
         mode: AllocateMode::ZeroRange,
         // Past the end: the size must stay.
         range: 4096..1 << 20,
@@ -120,7 +123,7 @@ fn errors_of_the_kernel_come_with_the_operation() {
     let mut reactor = reactor();
     let read_only = File::open("/dev/null").unwrap();
     let write = RingOperation::Write {
-        file: Rc::new(Arc::new(read_only.into())),
+        file: Rc::new(StoreFile::new(Arc::new(read_only.into()), Place::memory())),
         offset: 0,
         data: Payload::Heap(vec![1; 512]),
         done: 0,
