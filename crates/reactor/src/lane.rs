@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::fmt;
 use std::io;
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
 use std::os::fd::AsRawFd;
 use std::ptr;
 use std::rc::Rc;
@@ -44,8 +44,10 @@ const PROCESS_WORKERS_MAX: usize = 1024;
 const STACK_BYTES: usize = 128 * 1024;
 const GUARD_BYTES: usize = 64 * 1024;
 
-/// Shares memory and nothing else, and is waited for like any child. The filter of system calls knows these flags.
-const CLONE_FLAGS: libc::c_int = libc::CLONE_VM | libc::SIGCHLD;
+/// Shares memory and open files, and is waited for like any child. With a copy of the open files it would have to close
+/// it, now or at its end, and to close a file may wait for its store (`FUSE_FLUSH`, what NFS has not written yet): a
+/// worker would wait for the stores of others. The filter of system calls knows these flags.
+const CLONE_FLAGS: libc::c_int = libc::CLONE_VM | libc::CLONE_FILES | libc::SIGCHLD;
 
 /// Workers that were started and have not been reaped, in this process.
 static WORKERS: AtomicUsize = AtomicUsize::new(0);
@@ -60,6 +62,8 @@ pub(crate) struct Lanes {
     dirty: Vec<usize>,
     next_tend: Duration,
     results: Vec<(usize, usize, i64)>,
+    /// Results that were taken before somebody asked for them.
+    early: Vec<(Key, i64)>,
 }
 
 /// What a file keeps: with it the lane ends.
@@ -119,6 +123,7 @@ impl Lanes {
             dirty: Vec::new(),
             next_tend: Duration::ZERO,
             results: Vec::new(),
+            early: Vec::new(),
         })
     }
 
@@ -193,22 +198,43 @@ impl Lanes {
 
     /// Takes ended workers away, notices what is overdue, and starts workers where some are missing.
     fn tend(&mut self, now: Duration, failed: &mut Vec<(Key, i64)>) {
-        for place in &mut self.lanes {
-            let Some(lane) = place else { continue };
-            lane.reap();
+        let mut is_any_over = false;
+        for lane in self.lanes.iter_mut().flatten() {
+            lane.reap(failed);
             if lane.shared.is_closed.load(SeqCst) {
-                if lane.workers.is_empty() {
-                    *place = None;
-                }
+                is_any_over |= lane.workers.is_empty();
                 continue;
             }
             lane.note_overdue(now);
             lane.kick(now, failed);
         }
+        if is_any_over {
+            self.remove_ended();
+        }
+    }
+
+    /// Frees the lanes whose file is closed and whose workers have ended.
+    fn remove_ended(&mut self) {
+        let is_over = |lane: &Lane| lane.shared.is_closed.load(SeqCst) && lane.workers.is_empty();
+        let over: Vec<usize> = (0..self.lanes.len())
+            .filter(|&index| self.lanes[index].as_deref().is_some_and(is_over))
+            .collect();
+        // The last that their workers did may be on the list still, which points into the lane.
+        let mut early = mem::take(&mut self.early);
+        self.take_done(&mut early);
+        self.early = early;
+        for index in over {
+            self.lanes[index] = None;
+        }
     }
 
     /// What is done: keys and results.
     pub(crate) fn take(&mut self, into: &mut Vec<(Key, i64)>) {
+        into.append(&mut self.early);
+        self.take_done(into);
+    }
+
+    fn take_done(&mut self, into: &mut Vec<(Key, i64)>) {
         self.done.take(&mut self.results);
         for (index, slot, result) in self.results.drain(..).rev() {
             let Some(Some(lane)) = self.lanes.get_mut(index) else {
@@ -230,7 +256,7 @@ impl Drop for Lanes {
     fn drop(&mut self) {
         for lane in self.lanes.iter_mut().flatten() {
             lane.close();
-            lane.reap();
+            lane.reap(&mut Vec::new());
         }
     }
 }
@@ -279,7 +305,7 @@ impl Lane {
         {
             self.free.pop();
             self.taken[slot] = Some((next.key, now));
-            self.shared.slots[slot].fill(next.job);
+            self.shared.slots[slot].fill(next.job, next.queue);
             self.shared.queues[next.queue].push(slot);
         }
         let queues = &self.shared.queues;
@@ -366,20 +392,47 @@ impl Lane {
         }
     }
 
-    /// Takes away the workers that have ended, with their stacks.
-    fn reap(&mut self) {
+    /// Takes away the workers that have ended, with their stacks. One that was killed has left an operation behind,
+    /// which fails.
+    fn reap(&mut self, failed: &mut Vec<(Key, i64)>) {
         let mut at = 0;
         while let Some(worker) = self.workers.get(at) {
             match waitpid(Some(worker.pid), WaitOptions::NOHANG) {
                 Ok(None) | Err(Errno::INTR) => at += 1,
                 // Without a status where the process does not care for its children.
-                Ok(Some(_)) | Err(_) => {
+                ended => {
                     let worker = self.workers.swap_remove(at);
+                    if let Ok(Some((_, status))) = ended
+                        && status.signaled()
+                    {
+                        tracing::error!(
+                            pid = worker.pid.as_raw_pid(),
+                            ?status,
+                            "a worker of a store was killed"
+                        );
+                        self.clear_up_after(worker.pid, failed);
+                    }
                     WORKERS.fetch_sub(1, Ordering::Relaxed);
                     worker.stack.free();
                     // SAFETY: the pointer came from `into_raw` in `spawn`, and the worker that had it has ended.
                     drop(unsafe { Arc::from_raw(worker.shared) });
                 }
+            }
+        }
+    }
+}
+
+impl Lane {
+    /// What a killed worker has not done itself. Its operation has ended in the kernel: a process ends after its last
+    /// system call.
+    fn clear_up_after(&mut self, pid: Pid, failed: &mut Vec<(Key, i64)>) {
+        self.shared.live.fetch_sub(1, SeqCst);
+        for index in 0..SLOTS {
+            let slot = &self.shared.slots[index];
+            if slot.state.load(SeqCst) == RUNNING && slot.is_run_by(pid) {
+                self.shared.queues[slot.queue()].leave();
+                let key = self.empty(index);
+                failed.extend(key.map(|key| (key, -i64::from(libc::EIO))));
             }
         }
     }

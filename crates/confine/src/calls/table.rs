@@ -256,7 +256,7 @@ const WITH_CONDITIONS: &[(Call, u8, Argument)] = &[
         Argument::MaskedOr {
             mask: bits(libc::CLONE_THREAD | NAMESPACES),
             value: bits(libc::CLONE_THREAD),
-            other: bits(libc::CLONE_VM | libc::SIGCHLD),
+            other: bits(libc::CLONE_VM | libc::CLONE_FILES | libc::SIGCHLD),
         },
     ),
     (

@@ -1,7 +1,7 @@
 //! What the workers of a lane do, and the memory that they share with their core.
 //!
-//! A worker is a process that shares the memory of this one and nothing else: a system call that never ends keeps
-//! neither our sockets open nor this process from ending. It runs on a stack of its own and has no thread-local
+//! A worker is a process that shares memory and open files with this one: a system call that never ends does not keep
+//! this process from ending, and what this one closes is closed. It runs on a stack of its own and has no thread-local
 //! storage, so nothing here allocates, panics, logs or calls the C library; system calls are made directly.
 
 use std::cell::UnsafeCell;
@@ -10,7 +10,9 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering::SeqCst,
+};
 
 use rustix::fs::{FallocateFlags, Timespec, fallocate, fdatasync};
 use rustix::io::{Errno, ReadWriteFlags, pread, pwritev2};
@@ -31,9 +33,6 @@ const IDLE: Timespec = Timespec {
     tv_sec: 10,
     tv_nsec: 0,
 };
-
-/// A file or eventfd is never numbered so.
-const FD_MAX: u32 = u32::MAX;
 
 /// One operation, without what it owns: that stays in the table of the core until the worker is done.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +82,10 @@ pub(super) struct Slot {
     /// The lane, by its place in the table of the core, and the place in the lane.
     pub(super) lane: usize,
     pub(super) index: usize,
+    /// The queue it was put into.
+    queue: AtomicU32,
+    /// The worker that runs it, or ran it last.
+    worker: AtomicI32,
     /// The next on the list of what is done.
     next: AtomicPtr<Self>,
 }
@@ -101,16 +104,28 @@ impl Slot {
             result: AtomicI64::new(0),
             lane,
             index,
+            queue: AtomicU32::new(0),
+            worker: AtomicI32::new(0),
             next: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
     /// Fills a free slot.
-    pub(super) fn fill(&self, job: Job) {
+    pub(super) fn fill(&self, job: Job, queue: usize) {
         debug_assert_eq!(self.state.load(SeqCst), FREE, "a slot that is free");
         // SAFETY: the slot is free, so no worker looks at it.
         unsafe { *self.job.get() = job };
+        self.queue.store(u32::try_from(queue).unwrap_or(0), SeqCst);
+        self.worker.store(0, SeqCst);
         self.state.store(QUEUED, SeqCst);
+    }
+
+    pub(super) fn queue(&self) -> usize {
+        self.queue.load(SeqCst) as usize
+    }
+
+    pub(super) fn is_run_by(&self, worker: Pid) -> bool {
+        self.worker.load(SeqCst) == worker.as_raw_pid()
     }
 }
 
@@ -155,6 +170,11 @@ impl Queue {
         self.running.load(SeqCst)
     }
 
+    /// One that was taken is over.
+    pub(super) fn leave(&self) {
+        self.running.fetch_sub(1, SeqCst);
+    }
+
     /// Takes the oldest, if one more may run.
     fn pop(&self) -> Option<usize> {
         let more = |running: u32| (running < self.limit).then(|| running.wrapping_add(1));
@@ -162,7 +182,7 @@ impl Queue {
         loop {
             let head = self.head.load(SeqCst);
             if head == self.tail.load(SeqCst) {
-                self.running.fetch_sub(1, SeqCst);
+                self.leave();
                 return None;
             }
             let index = self
@@ -230,7 +250,6 @@ impl Done {
 #[derive(Debug)]
 pub(super) struct Shared {
     fd: RawFd,
-    waker_fd: RawFd,
     parent: Pid,
     cores: Option<CpuSet>,
     /// Changes with every call for workers.
@@ -249,7 +268,6 @@ impl Shared {
     pub(super) fn new(fd: RawFd, lane: usize, done: &Arc<Done>) -> Self {
         Self {
             fd,
-            waker_fd: done.waker.raw(),
             parent: rustix::process::getpid(),
             cores: crate::cores::allowed().ok(),
             signal: AtomicU32::new(0),
@@ -298,7 +316,7 @@ pub(super) extern "C" fn enter(argument: *mut c_void) -> c_int {
     0
 }
 
-/// Keeps nothing but the file and the eventfd, and ends with the process it belongs to. False when that has ended.
+/// Ends with the process it belongs to. False when that has ended.
 fn prepare(shared: &Shared) -> bool {
     let _unnamed = rustix::thread::set_name(c"tarn-lane");
     let _left = set_parent_process_death_signal(Some(Signal::KILL));
@@ -308,22 +326,7 @@ fn prepare(shared: &Shared) -> bool {
     if let Some(cores) = &shared.cores {
         let _pinned = sched_setaffinity(None, cores);
     }
-    let kept = [shared.fd.cast_unsigned(), shared.waker_fd.cast_unsigned()];
-    let (low, high) = (kept[0].min(kept[1]), kept[0].max(kept[1]));
-    if low > 0 {
-        close(0, low.wrapping_sub(1));
-    }
-    if high > low.wrapping_add(1) {
-        close(low.wrapping_add(1), high.wrapping_sub(1));
-    }
-    close(high.wrapping_add(1), FD_MAX);
     true
-}
-
-fn close(first: u32, last: u32) {
-    // SAFETY: the table of descriptors is the worker's own copy, and it uses none of these. The call does not fail
-    // on kernels that have it, so the C library does not touch the error number, which is another thread's.
-    unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
 }
 
 fn serve(shared: &Shared) {
@@ -337,7 +340,11 @@ fn serve(shared: &Shared) {
                 if let Some(slot) = slot {
                     slot.result.store(run(shared, slot), SeqCst);
                 }
-                queue.running.fetch_sub(1, SeqCst);
+                // Nobody fails it any more if this worker is killed now: it is done.
+                if let Some(slot) = slot {
+                    slot.worker.store(0, SeqCst);
+                }
+                queue.leave();
                 if let Some(slot) = slot {
                     shared.done.push(slot);
                 }
@@ -362,6 +369,8 @@ fn serve(shared: &Shared) {
 }
 
 fn run(shared: &Shared, slot: &Slot) -> i64 {
+    let own = rustix::process::getpid();
+    slot.worker.store(own.as_raw_pid(), SeqCst);
     let begun = slot
         .state
         .compare_exchange(QUEUED, RUNNING, SeqCst, SeqCst)
@@ -371,7 +380,7 @@ fn run(shared: &Shared, slot: &Slot) -> i64 {
     }
     // SAFETY: this worker took the slot from the queue, so it alone reads the job, and the core does not write.
     let job = unsafe { *slot.job.get() };
-    // SAFETY: the descriptor is open in the worker's own table for as long as it lives.
+    // SAFETY: the operation in the table of the core has the file open until the worker is done.
     let file = unsafe { BorrowedFd::borrow_raw(shared.fd) };
     match perform(file, job) {
         Ok(count) => i64::try_from(count).unwrap_or(i64::MAX),

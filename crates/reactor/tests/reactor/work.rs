@@ -313,7 +313,10 @@ fn empty_pipe(reactor: &Reactor) -> (std::io::PipeWriter, RingOperation) {
     let (reader, writer) = std::io::pipe().unwrap();
     rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK).unwrap();
     let read = RingOperation::Read {
-        file: Rc::new(Arc::new(OwnedFd::from(reader))),
+        file: Rc::new(StoreFile::new(
+            Arc::new(OwnedFd::from(reader)),
+            Place::memory(),
+        )),
         offset: 0,
         buffer: reactor.pool().allocate(512).unwrap(),
         done: 0,
