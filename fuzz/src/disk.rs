@@ -6,7 +6,8 @@ use std::sync::Arc;
 use memory::{BUFFER_BYTES_MAX, Payload};
 use scsi::{
     Change, ChangeKind, Command, Identity, Input as Brought, Limits, LogicalUnit, Lun, Nexus,
-    NexusId, NexusSlot, Outcome, Owner, PortName, Profile, Reply, Status, Step, TargetPort,
+    NexusId, NexusSlot, Outcome, Owner, PortName, Principal, Profile, Reply, Status, Step,
+    TargetPort,
 };
 use store::{Capabilities, Extent, IoAnswer, IoFailure, IoRequest, IoResult};
 
@@ -21,6 +22,7 @@ pub(crate) fn profile(choice: u8) -> Profile {
     let port = |relative_id| TargetPort {
         relative_id,
         group: 1,
+        device_name: "device.name".to_owned(),
         scsi_name: format!("device.name,t,{relative_id:#06x}"),
     };
     Profile {
@@ -31,7 +33,6 @@ pub(crate) fn profile(choice: u8) -> Profile {
             serial: "0123456789".to_owned(),
             naa: vec![0x33, 0x33, 0x33, 0, 0, 0, 0xab, 0xcd],
             eui: (choice & 0x01 != 0).then_some(7),
-            device_name: "device.name".to_owned(),
             target_ports: vec![port(1), port(2)],
             protocol_identifier: 5,
             protocol_version: 0x0960,
@@ -113,6 +114,7 @@ fn nexus(number: u32) -> Nexus {
         port: PortName {
             transport_id: transport_id.into(),
             target_port: 1,
+            principal: Principal::Unknown,
         },
         read_only: false,
     }
@@ -133,7 +135,13 @@ impl Play {
                 3 => ChangeKind::CapacityChanged {
                     blocks: u64::from(input.byte() % 65),
                 },
-                4 => ChangeKind::RefuseAccess(input.byte() & 1 != 0),
+                4 => {
+                    let refuses = input.byte() & 1 != 0;
+                    self.cores
+                        .iter_mut()
+                        .for_each(|core| core.refuse_access(refuses));
+                    return;
+                }
                 _ => ChangeKind::NexusLost,
             };
             self.change(&Change {

@@ -4,6 +4,7 @@
 //! does in between. See [`Play::act`] for its verbs, [`crate::seeds`] for scripts that make sense.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use iscsi::SerialNumber;
@@ -18,7 +19,8 @@ use iscsi::pdu::{
     RequestBhs, ResponseBhs, TaskManagementResponse, flags, opcode,
 };
 use iscsi::target::{
-    ConnectionConfig, Event, ManagementId, Receive, Response, Session, SessionConfig, TaskId,
+    Budget, ConnectionConfig, Event, HoldLimits, ManagementId, Receive, Response, Session,
+    SessionConfig, TaskId,
 };
 use memory::{Buffer, Message, PIECE_BYTES, Payload, Pool};
 
@@ -134,6 +136,12 @@ impl Play {
             },
             nop_interval: Some(Duration::from_secs(10)),
             nop_timeout: Duration::from_secs(5),
+            // Little, so that it is met.
+            hold: HoldLimits {
+                budget: Arc::new(Budget::new(16 * 1024)),
+                session_max_bytes: 8 * 1024,
+                ..HoldLimits::default()
+            },
         };
         let session = Session::new(config);
         let mut play = Self {
@@ -329,7 +337,7 @@ impl Play {
                     self.told.logouts += 1;
                     self.logouts.push(event.id);
                 }
-                Event::PeerSilent { .. } => self.told.silent += 1,
+                Event::PeerSilent { .. } | Event::Broken { .. } => self.told.silent += 1,
                 Event::Violation { .. } => self.told.violations += 1,
             }
         }

@@ -133,7 +133,6 @@ def try_again(name, error):
     test(run)
 
 
-try_again("eagain", errno.EAGAIN)
 try_again("eintr", errno.EINTR)
 
 

@@ -557,7 +557,7 @@ def session_at(tarn, target=IQN, **options):
     return session
 
 
-def reserve_out(action, key=0, action_key=0, kind=0, aptpl=False):
+def reservation_cdb(action, key=0, action_key=0, kind=0, aptpl=False):
     """CDB and parameter list of PERSISTENT RESERVE OUT."""
     cdb = struct.pack(">BBB2xIB", 0x5F, action, kind, 24, 0)
     return cdb, struct.pack(">QQ4xB3x", key, action_key, aptpl)
@@ -577,12 +577,12 @@ def a_read_only_view_cannot_alter_the_unit():
         "START STOP UNIT, START 0": (STOP, b""),
         "RESERVE (6)": (scsi.reserve6(), b""),
         "RESERVE (10)": (bytes([0x56]) + bytes(9), b""),
-        "REGISTER, APTPL": reserve_out(0, 0, 0xB, aptpl=True),
-        "REGISTER AND IGNORE, APTPL": reserve_out(6, 0, 0xB, aptpl=True),
-        "RESERVE": reserve_out(1, 0xB, kind=3),
-        "CLEAR": reserve_out(3, 0xB),
-        "PREEMPT": reserve_out(4, 0xB, 0xA, 3),
-        "PREEMPT AND ABORT": reserve_out(5, 0xB, 0xA, 3),
+        "REGISTER, APTPL": reservation_cdb(0, 0, 0xB, aptpl=True),
+        "REGISTER AND IGNORE, APTPL": reservation_cdb(6, 0, 0xB, aptpl=True),
+        "RESERVE": reservation_cdb(1, 0xB, kind=3),
+        "CLEAR": reservation_cdb(3, 0xB),
+        "PREEMPT": reservation_cdb(4, 0xB, 0xA, 3),
+        "PREEMPT AND ABORT": reservation_cdb(5, 0xB, 0xA, 3),
     }
     tarn = Tarn(config=VIEW_CONFIG)
     with tarn:

@@ -6,9 +6,11 @@ Each test reproduces one attack and asserts the rule that docs/SECURITY.md promi
     data.py      data and the process: places of tasks, late writes, reservations
     flushes.py   durability: failed flushes, FUA, the last flush, new files
     bounds.py    one unit, one session, one core: what each may take from the others
+    strangers.py what peers that prove nothing may hold, and whom they may displace
     rights.py    who may do what: before login, after login, through a read-only view, as operator
     answers.py   what SCSI commands and iSCSI requests are answered
-    state.py     the state directory, memory limits, the start
+    state.py     the state directory, the start
+    promises.py  what docs/SECURITY.md names is there
 
 Assertions are on answers and counts, never on milliseconds: a deadline is generous and only tells "answered" from "hangs".
 
@@ -25,9 +27,11 @@ import harness
 import data  # noqa: F401
 import flushes  # noqa: F401
 import bounds  # noqa: F401
+import strangers  # noqa: F401
 import rights  # noqa: F401
 import answers  # noqa: F401
 import state  # noqa: F401
+import promises  # noqa: F401
 
 if __name__ == "__main__":
     harness.main()

@@ -61,8 +61,8 @@ NOT_WRITABLE = ["ReadOnly"]
 # Asks for the status of block i+1 and wants it told of block i + (logical blocks per physical block), which SBC-3 forbids
 # unless the two are one.
 NOT_BELOW_PHYSICAL_BLOCKS = NOT_WRITABLE + ["GetLBAStatus.UnmapSingle"]
-# Writes blocks of 512 bytes whatever the block size is.
-NOT_WITH_4K_BLOCKS = NOT_WRITABLE + ["iSCSITMF.AbortTaskSimpleAsync"]
+# Write 512 bytes to a block whatever its size is, which ends in 5h/0Eh/03h where a block is longer.
+NOT_WITH_4K_BLOCKS = NOT_WRITABLE + ["iSCSITMF.AbortTaskSimpleAsync", "ProutReserve.Access*"]
 
 
 class Configuration:

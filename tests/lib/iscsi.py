@@ -622,9 +622,9 @@ class Session:
     def text(self, pairs, connection=None):
         """A text exchange to its end; returns all pairs."""
         data, ttt = b"", NO_TAG
-        body = text(pairs)
+        body, itt = text(pairs), self.itt()
         while True:
-            itt = self.request(Pdu(TEXT_REQUEST, 0x80, body, itt=self.itt(), ttt=ttt), connection)
+            self.request(Pdu(TEXT_REQUEST, 0x80, body, itt=itt, ttt=ttt), connection)
             answer = self.answer(itt, connection)
             data += answer.data
             if answer.flags & 0x80:

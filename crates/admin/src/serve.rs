@@ -28,6 +28,9 @@ use crate::{Listeners, limits, live, routes};
 /// How long nothing is accepted after an accept failed, as for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// One line of the log for so many attempts that fail one after the other: one a minute.
+const FAILURES_PER_LINE: u32 = 600;
+
 /// What connections share.
 #[derive(Clone)]
 struct Shared {
@@ -99,8 +102,9 @@ fn pass_on(ended: Option<Result<(), JoinError>>) {
 
 async fn accept_unix(listener: UnixListener, shared: Shared) {
     let own = rustix::process::geteuid().as_raw();
+    let mut failures = 0;
     loop {
-        let Some((stream, _)) = accepted(listener.accept().await).await else {
+        let Some((stream, _)) = accepted(listener.accept().await, &mut failures).await else {
             continue;
         };
         match stream.peer_cred().map(|peer| peer.uid()) {
@@ -116,8 +120,9 @@ async fn accept_unix(listener: UnixListener, shared: Shared) {
 }
 
 async fn accept_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Shared) {
+    let mut failures = 0;
     loop {
-        let Some((stream, address)) = accepted(listener.accept().await).await else {
+        let Some((stream, address)) = accepted(listener.accept().await, &mut failures).await else {
             continue;
         };
         let (Ok(local), Some(place)) = (
@@ -141,11 +146,18 @@ async fn accept_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Sha
     }
 }
 
-async fn accepted<T>(outcome: io::Result<T>) -> Option<T> {
+/// `failures` counts those since a connection was last accepted.
+async fn accepted<T>(outcome: io::Result<T>, failures: &mut u32) -> Option<T> {
     match outcome {
-        Ok(connection) => Some(connection),
+        Ok(connection) => {
+            *failures = 0;
+            Some(connection)
+        }
         Err(error) => {
-            tracing::warn!(%error, "a connection cannot be accepted");
+            if failures.is_multiple_of(FAILURES_PER_LINE) {
+                tracing::warn!(%error, failures, "a connection cannot be accepted");
+            }
+            *failures = failures.wrapping_add(1);
             tokio::time::sleep(ACCEPT_PAUSE).await;
             None
         }

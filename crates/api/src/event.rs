@@ -99,7 +99,7 @@ pub struct Finding {
     /// How bad.
     pub severity: Severity,
     /// Stable, for scripts. Of the service `flush-failed`, `config`, `cores-busy`, `one-session`,
-    /// `core-busy`, `buffers-short`, `window-full`, `write-cache`, `descriptors`,
+    /// `core-busy`, `buffers-short`, `window-full`, `write-cache`, `descriptors`, `strangers`,
     /// `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
     /// `unanswered`, `retransmissions`, `receive-window`, `send-buffer`; of space `file-system`,
     /// `space`.

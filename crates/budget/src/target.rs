@@ -13,7 +13,7 @@ use iscsi::negotiate::{
 };
 use iscsi::pdu::Cid;
 use iscsi::target::{
-    Command, ConnectionConfig, Event, Receive, Response, Session, SessionConfig, TaskId,
+    Command, ConnectionConfig, Event, HoldLimits, Receive, Response, Session, SessionConfig, TaskId,
 };
 use memory::{Message, Payload, Pool};
 use scsi::{
@@ -146,6 +146,7 @@ impl Target {
             | Event::TaskManagement(_)
             | Event::Logout(_)
             | Event::PeerSilent { .. }
+            | Event::Broken { .. }
             | Event::Violation { .. }) => bail!("the script leads to {event:?}"),
         }
     }
@@ -260,6 +261,7 @@ fn session(has_digests: bool) -> Session {
         text: TextRecords::default(),
         nop_interval: None,
         nop_timeout: Duration::MAX,
+        hold: HoldLimits::default(),
     });
     let connection = ConnectionConfig {
         cid: Cid(0),

@@ -193,13 +193,33 @@ limits! {
     connections_per_session_max: number u16 = 8, 1 => 64,
         for "who uses multi-connection sessions on many links";
 
-    "Connections at once that have not finished their login; one more ends the oldest of them."
+    "Connections at once that have not finished their login; one more ends the oldest of the address that has the most."
     connections_in_login_max: number u32 = 1024, 1 => 65_535,
         for "who boots thousands of machines in the same second";
 
     "Seconds a login may take from connection to full feature phase."
     login_timeout_seconds: number u32 = 15, 1 => 300,
         for "who has very slow links";
+
+    "Discovery sessions at once; they take no place of others, and one more ends the oldest of the address that has the most."
+    discovery_sessions_max: number u32 = 1000, 1 => 16_384,
+        for "who has thousands of initiators that ask at the same time";
+
+    "Seconds a discovery session may last."
+    discovery_lifetime_seconds: number u32 = 60, 1 => 86_400,
+        for "whose initiators keep discovery sessions open";
+
+    "Connections in login and discovery sessions that one address (of IPv6: one /64 network) may have; one more ends its oldest. Sessions of targets do not count."
+    unproved_per_address_max: number u32 = 256, 1 => 65_535,
+        for "who has many initiators behind one address";
+
+    "Bytes that peers which have not proved to be a user may make the target hold in all: unfinished logins, discovery sessions, requests that wait for their turn; users that have proved it have as much for themselves. One session or login takes at most 64K of it."
+    unproved_memory_bytes: bytes u64 = 128 * MIB, MIB => 64 * GIB,
+        for "who has little memory";
+
+    "Seconds a command number (CmdSN) may be missing that later requests of its session wait for; then the session ends."
+    command_gap_seconds: number u32 = 30, 1 => 300,
+        for "who has sessions over several links, one of them very slow";
 
     "Seconds of silence after which the initiator is pinged; 0 is never."
     nop_interval_seconds: number u32 = 30, 0 => 3600,

@@ -12,6 +12,7 @@
     clippy::panic
 )]
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
@@ -88,6 +89,56 @@ pub struct TargetRecord {
     pub addresses: Vec<String>,
 }
 
+impl TargetRecord {
+    fn write(&self, out: &mut TextWriter) {
+        out.push(Key::TargetName.name(), &self.name);
+        for address in &self.addresses {
+            out.push(Key::TargetAddress.name(), address);
+        }
+    }
+}
+
+/// What is left to say in an exchange: a text, and after it lists of targets. A list is written as
+/// far as the next segment needs, so that an initiator that does not ask for the rest holds no
+/// more than that.
+#[derive(Debug, Default)]
+struct Answer {
+    text: TextWriter,
+    lists: VecDeque<List>,
+}
+
+/// Targets from `next` on.
+#[derive(Debug)]
+struct List {
+    targets: Arc<[TargetRecord]>,
+    next: usize,
+}
+
+impl Answer {
+    fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.lists.is_empty()
+    }
+
+    /// The next piece of at most `limit_bytes`, and whether more follows.
+    fn next_segment(&mut self, limit_bytes: usize) -> (Vec<u8>, bool) {
+        // One byte more than the piece takes shows that more follows.
+        while self.text.left_bytes() <= limit_bytes
+            && let Some(list) = self.lists.front_mut()
+        {
+            match list.targets.get(list.next) {
+                Some(target) => {
+                    target.write(&mut self.text);
+                    list.next = list.next.saturating_add(1);
+                }
+                None => {
+                    self.lists.pop_front();
+                }
+            }
+        }
+        self.text.next_segment(limit_bytes)
+    }
+}
+
 /// What SendTargets may tell in one session.
 #[derive(Clone, Debug, Default)]
 pub struct TextRecords {
@@ -114,27 +165,41 @@ impl TextRecords {
         }
     }
 
-    /// Writes the answer to one SendTargets.
+    /// For a discovery session, with records that others share.
+    #[must_use]
+    pub const fn for_discovery_shared(targets: Arc<[TargetRecord]>) -> Self {
+        Self {
+            session_type: SessionType::Discovery,
+            targets,
+        }
+    }
+
+    /// Begins the answer to one SendTargets.
     ///
     /// In a normal session `All` is answered like the empty value, with the own target: the
     /// standard forbids the question there, but initiators ask it.
-    fn answer(&self, value: &str, out: &mut TextWriter) {
+    fn answer(&self, value: &str, out: &mut Answer) {
         if value.is_empty() && self.session_type == SessionType::Discovery {
-            out.push(Key::SendTargets.name(), ReservedAnswer::Reject.text());
+            out.text
+                .push(Key::SendTargets.name(), ReservedAnswer::Reject.text());
             return;
         }
-        let is_all = value.is_empty() || value == "All";
-        if !is_all && IscsiName::parse(value).is_err() {
+        if value.is_empty() || value == "All" {
+            out.lists.push_back(List {
+                targets: Arc::clone(&self.targets),
+                next: 0,
+            });
+            return;
+        }
+        if IscsiName::parse(value).is_err() {
             // No target can have it: a mistake, not a target that is hidden.
-            out.push(Key::SendTargets.name(), ReservedAnswer::Reject.text());
+            out.text
+                .push(Key::SendTargets.name(), ReservedAnswer::Reject.text());
             return;
         }
         for target in self.targets.iter() {
-            if is_all || target.name.eq_ignore_ascii_case(value) {
-                out.push(Key::TargetName.name(), &target.name);
-                for address in &target.addresses {
-                    out.push(Key::TargetAddress.name(), address);
-                }
+            if target.name.eq_ignore_ascii_case(value) {
+                target.write(&mut out.text);
             }
         }
     }
@@ -187,7 +252,7 @@ struct OpenExchange {
 pub struct TextExchange {
     negotiation: Negotiation,
     gathered: TextAccumulator,
-    answer: TextWriter,
+    answer: Answer,
     open: Option<OpenExchange>,
     next_transfer_tag: u32,
 }
@@ -211,7 +276,7 @@ impl TextExchange {
                 own,
             ),
             gathered: TextAccumulator::default(),
-            answer: TextWriter::new(),
+            answer: Answer::default(),
             open: None,
             next_transfer_tag: 1,
         }
@@ -236,6 +301,14 @@ impl TextExchange {
             self.reset();
         }
         reply
+    }
+
+    /// What the exchange under way holds of text, in bytes.
+    #[must_use]
+    pub const fn held_bytes(&self) -> usize {
+        self.gathered
+            .len_bytes()
+            .saturating_add(self.answer.text.left_bytes())
     }
 
     fn advance(
@@ -283,7 +356,7 @@ impl TextExchange {
     ) -> Result<(), TextExchangeViolation> {
         let own = OperationalPreferences::default();
         self.negotiation.configure(records.session_type, own);
-        for (key, value) in self.negotiation.handle_text(pairs, &mut self.answer)? {
+        for (key, value) in self.negotiation.handle_text(pairs, &mut self.answer.text)? {
             // The other text keys of this phase are declarations that Tarn has no use for.
             if key == Key::SendTargets {
                 records.answer(value, &mut self.answer);
@@ -327,7 +400,7 @@ impl TextExchange {
     fn reset(&mut self) {
         self.negotiation.begin_exchange();
         self.gathered = TextAccumulator::default();
-        self.answer = TextWriter::new();
+        self.answer = Answer::default();
         self.open = None;
     }
 }

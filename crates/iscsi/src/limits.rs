@@ -57,6 +57,32 @@ pub const DATA_TIMEOUT: Duration = Duration::from_secs(60);
 /// With one more, the oldest is forgotten, and data that still comes for it is rejected.
 pub const DRAINING_TASKS_MAX: usize = 256;
 
+/// What a session may hold of a peer's requests that are not whole or came before their turn, in
+/// bytes: bodies of pings and texts, immediate data of commands, texts under way. What is beyond is
+/// rejected, or ends the command with TASK SET FULL.
+pub const SESSION_HOLD_MAX_BYTES: usize = 64 * 1024;
+
+/// The same for a discovery session. Together with its output it stays within
+/// [`SESSION_HOLD_MAX_BYTES`].
+pub const DISCOVERY_HOLD_MAX_BYTES: usize = 12 * 1024;
+
+/// Longest data segment a discovery session takes. It needs one line of text.
+pub const DISCOVERY_SEGMENT_MAX_BYTES: u32 = 8192;
+
+/// How much of a discovery session's requests is received at a time, in bytes. Each of them may be
+/// answered with twice its length.
+pub const DISCOVERY_RECEIVE_BYTES: usize = 2048;
+
+/// Longest data segment of a text answer, in bytes. What is longer goes out in several, each asked
+/// for by the initiator.
+pub const TEXT_SEGMENT_MAX_BYTES: usize = 36 * 1024;
+
+/// Requests of a discovery session that may be under way.
+pub const DISCOVERY_QUEUE_DEPTH: u32 = 16;
+
+/// How long a CmdSN may be missing that later requests wait for. Then the session ends.
+pub const GAP_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+
 /// R2Ts open at once in one task, whatever was negotiated.
 pub const R2T_OUTSTANDING_MAX: usize = 8;
 
@@ -79,5 +105,14 @@ const _: () = assert!(LOGIN_SEGMENT_MAX_BYTES <= TEXT_MAX_BYTES);
 const _: () = assert!(NAME_MAX_BYTES <= VALUE_MAX_BYTES);
 // The longest legal sequence must fit the number of requests a login may take.
 const _: () = assert!(TEXT_MAX_BYTES / LOGIN_SEGMENT_MAX_BYTES < 64);
+// A discovery session: what it holds, a text answer, the echo of a ping, and refusals.
+const _: () = assert!(
+    DISCOVERY_HOLD_MAX_BYTES
+        + TEXT_SEGMENT_MAX_BYTES
+        + DISCOVERY_SEGMENT_MAX_BYTES as usize
+        + 3 * DISCOVERY_RECEIVE_BYTES
+        <= SESSION_HOLD_MAX_BYTES
+);
+const _: () = assert!(DISCOVERY_SEGMENT_MAX_BYTES as usize <= DISCOVERY_HOLD_MAX_BYTES);
 // A slot number and a generation make up a task tag, which must never be the reserved one.
 const _: () = assert!(INITIATOR_TASKS_MAX < 0xffff);

@@ -185,23 +185,25 @@ impl TextAccumulator {
     pub const fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
+
+    /// How much was gathered, in bytes.
+    #[must_use]
+    pub const fn len_bytes(&self) -> usize {
+        self.text.len()
+    }
 }
 
 /// Writes pairs, and hands the text out in pieces that the peer can take.
 #[derive(Debug, Default)]
 pub struct TextWriter {
     text: Vec<u8>,
-    sent: usize,
 }
 
 impl TextWriter {
     /// A writer with nothing in it.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            text: Vec::new(),
-            sent: 0,
-        }
+        Self { text: Vec::new() }
     }
 
     /// Appends one pair.
@@ -222,13 +224,13 @@ impl TextWriter {
     /// True when there is nothing (left) to send.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.sent >= self.text.len()
+        self.text.is_empty()
     }
 
     /// Bytes not handed out yet.
     #[must_use]
     pub const fn left_bytes(&self) -> usize {
-        self.text.len().saturating_sub(self.sent)
+        self.text.len()
     }
 
     /// The next piece of at most `limit_bytes`, and whether more follows (the C bit).
@@ -236,17 +238,10 @@ impl TextWriter {
     /// A limit of zero is taken as one, so that the text always ends.
     #[must_use]
     pub fn next_segment(&mut self, limit_bytes: usize) -> (Vec<u8>, bool) {
-        let end = self
-            .sent
-            .saturating_add(limit_bytes.max(1))
-            .min(self.text.len());
-        let segment = self.text.get(self.sent..end).unwrap_or_default().to_vec();
-        self.sent = end;
-        let more = !self.is_empty();
-        if !more {
-            *self = Self::new();
-        }
-        (segment, more)
+        let end = limit_bytes.max(1).min(self.text.len());
+        let rest = self.text.split_off(end);
+        let segment = std::mem::replace(&mut self.text, rest);
+        (segment, !self.is_empty())
     }
 
     /// The whole text that is left.

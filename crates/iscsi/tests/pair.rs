@@ -138,6 +138,7 @@ impl Pair {
                 text,
                 nop_interval: Some(Duration::from_secs(30)),
                 nop_timeout: Duration::from_secs(10),
+                hold: target::HoldLimits::default(),
             }),
             pool: Pool::new(64 << 20).unwrap(),
             connections: 1,
@@ -261,6 +262,7 @@ impl Pair {
                 }
                 target::Event::DataFault(..)
                 | target::Event::PeerSilent { .. }
+                | target::Event::Broken { .. }
                 | target::Event::Violation { .. } => panic!("{event:?}"),
             }
         }

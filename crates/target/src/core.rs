@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use iscsi::pdu::Tsih;
@@ -27,6 +28,7 @@ use crate::tasks::{TaskKey, Tasks};
 use crate::token::Purpose;
 use crate::trace::Trace;
 use crate::unit::{Owned, Unit};
+use crate::unproved::SharedLists;
 use crate::watcher::Watcher;
 
 /// How often sessions are looked at for silence, and stores for a changed size.
@@ -85,6 +87,9 @@ pub(crate) struct Core {
     pub(crate) is_short_of_memory: bool,
     pub(crate) tally: Tally,
     pub(crate) login_log: LoginLog,
+    /// Sockets in full-feature phase, on all cores.
+    pub(crate) connection_count: Arc<AtomicUsize>,
+    pub(crate) lists: Arc<SharedLists>,
     pub(crate) watcher: Arc<dyn Watcher>,
     pub(crate) traces: Vec<Arc<Trace>>,
     pub(crate) cold_resets: Arc<ColdResets>,
@@ -279,6 +284,11 @@ impl Core {
                 Some(&key) => self.end_session(key, "another session of the same port begins"),
                 None => self.post(crate::FRONT_CORE, Letter::SessionEnded { tsih }),
             },
+            Letter::EndDiscovery { tsih } => {
+                if let Some(&key) = self.by_tsih.get(&tsih) {
+                    self.end_session(key, "displaced by other discovery sessions");
+                }
+            }
             Letter::SessionEnded { tsih } => self.handle_session_ended(tsih),
             Letter::Change {
                 unit,
@@ -405,6 +415,7 @@ impl Core {
             self.mark_session_dirty(key);
         }
         self.end_dismissed(now);
+        self.end_old_discovery(now);
         self.probe_some();
         self.end_overdue(now);
         self.end_overdue_waiting(now);

@@ -109,7 +109,7 @@ impl<W> Directory<W> {
             by_key: HashMap::new(),
             seen: HashMap::new(),
             per_core: vec![0; cores],
-            sessions_max: sessions_max.min(TSIHS_MAX),
+            sessions_max,
             ended: VecDeque::new(),
             next_nexus: 0,
         }
@@ -132,6 +132,11 @@ impl<W> Directory<W> {
                 Err(EntryRefusal::NoSuchSession.status())
             }
         }
+    }
+
+    /// The core a session is on.
+    pub(crate) fn core_with(&self, tsih: Tsih) -> Option<usize> {
+        self.sessions.get(&tsih).map(|entry| entry.core)
     }
 
     /// A leading login wants in. `member` is `None` for discovery; `random` decides what number the
@@ -182,7 +187,9 @@ impl<W> Directory<W> {
                 Decision::Wait
             };
         }
-        if self.sessions.len() >= self.sessions_max {
+        // Discovery sessions are limited by `Unproved`; they take no place of others.
+        let is_full = member.is_some() && self.by_key.len() >= self.sessions_max;
+        if is_full || self.sessions.len() >= TSIHS_MAX {
             return Decision::Refuse(LoginStatus::OutOfResources, login);
         }
         Decision::Place(self.place(member, replaces, random), login)

@@ -5,9 +5,10 @@
 //! to the core of its session, which sends the final response.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use iscsi::discovery::{TargetRecord, TextRecords};
@@ -22,6 +23,7 @@ use scsi::reservation::canonical_transport_id;
 use scsi::{PortName, Principal};
 use slab::Slab;
 
+use crate::bucket::Bucket;
 use crate::core::Core;
 use crate::directory::{Decision, Directory, NexusKey};
 use crate::handle::Access;
@@ -35,6 +37,7 @@ use crate::session::SessionProfile;
 use crate::throttle::{GuessLimiter, JoinLimiter};
 use crate::token::Purpose;
 use crate::trace::Taps;
+use crate::unproved::{Crowding, Peer, SharedLists, Unproved, UnprovedLimits};
 
 /// Probes of the kernel, for peers that vanish without a word while nothing is asked of them.
 ///
@@ -53,6 +56,14 @@ const _: () = assert!(
     KEEP_ALIVE.idle.as_secs() + KEEP_ALIVE.interval.as_secs() * KEEP_ALIVE.probes_max as u64
         <= KEEP_ALIVE.patience.as_secs()
 );
+
+/// How many connections that were not taken are logged at once, and how often one more.
+const REFUSALS_MAX: u32 = 4;
+const REFUSALS_EVERY: Duration = Duration::from_secs(60);
+
+/// How much of a login is received at a time, in bytes: what is not the login's goes to a session
+/// that takes no more than it needs.
+const LOGIN_RECEIVE_BYTES: usize = 4096;
 
 /// How often a closed door is tried again when no descriptor is left.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
@@ -112,9 +123,13 @@ pub(crate) struct Front {
     /// Wrong proofs of CHAP.
     guesses: GuessLimiter,
     logins: Slab<Login>,
-    /// In the order they came; ended ones are skipped when they come up.
-    oldest: VecDeque<usize>,
-    logins_max: usize,
+    /// Logins and discovery sessions, by where they come from.
+    unproved: Unproved,
+    lists: Arc<SharedLists>,
+    /// How many connections leave enough descriptors for all else.
+    connections_max: usize,
+    /// Lines about connections that were not taken.
+    refusals: Bucket,
     login_timeout: Duration,
     is_open: bool,
     /// Portals to try again, since when.
@@ -128,6 +143,7 @@ impl Front {
         portals: Vec<Listener>,
         settings: &Settings,
         cores: usize,
+        lists: Arc<SharedLists>,
     ) -> Result<Self, StartError> {
         let accepts = vec![None; portals.len()];
         Ok(Self {
@@ -139,8 +155,17 @@ impl Front {
             joins: JoinLimiter::default(),
             guesses: GuessLimiter::default(),
             logins: Slab::new(),
-            oldest: VecDeque::new(),
-            logins_max: settings.logins_max.max(1),
+            unproved: Unproved::new(
+                UnprovedLimits {
+                    per_address_max: settings.unproved_per_address_max,
+                    logins_max: settings.logins_max,
+                    discovery_max: settings.discovery_max,
+                },
+                Arc::clone(&settings.unproved),
+            ),
+            lists,
+            connections_max: settings.connections_max,
+            refusals: Bucket::new(REFUSALS_MAX, REFUSALS_EVERY),
             login_timeout: settings.login_timeout,
             is_open: false,
             retry_at: None,
@@ -221,7 +246,8 @@ impl Front {
             })
         };
         let Some(target) = profile.target else {
-            profile.text = TextRecords::for_discovery(records(None).collect());
+            let list = self.lists.share(records(None).collect());
+            profile.text = TextRecords::for_discovery_shared(list);
             return Ok(None);
         };
         let tag = profile.portal_group_tag;
@@ -371,12 +397,19 @@ impl Core {
             // One that came while its portal was being closed came too late.
             Ok((fd, peer)) if front.is_open && front.portals[portal].is_some() => {
                 self.login_log.accept();
-                self.begin_login(fd, peer);
+                if self.find_descriptor(peer) {
+                    self.begin_login(fd, peer);
+                }
                 self.accept(portal);
             }
             Ok(_) => {}
             Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                tracing::warn!("no more connections: the limit on open files is reached");
+                if let Some(untold) = front.refusals.take(now) {
+                    tracing::warn!(
+                        untold,
+                        "no more connections: the limit on open files is reached"
+                    );
+                }
                 front.retry_at = Some(now + ACCEPT_RETRY);
             }
             Err(errno) => {
@@ -420,15 +453,48 @@ impl Core {
             taps: Taps::new(peer, portal),
             negotiated: None,
         });
-        front.oldest.push_back(key);
-        // Whoever has had the longest time gives way: an honest login takes a moment.
-        if front.logins.len() > front.logins_max
-            && let Some(oldest) = front.oldest.pop_front()
-        {
-            let limit = front.logins_max;
-            self.end_login(oldest, &LoginFailure::Displaced { limit });
+        let gone = front.unproved.begin(Peer::Login(key), peer.ip());
+        if let Some((gone, crowding)) = gone {
+            self.displace(gone, crowding);
         }
         self.receive_login(key);
+    }
+
+    /// Sees to it that a new connection leaves enough descriptors for stores and the
+    /// administration: one that has proved nothing goes for it. False when there is none.
+    fn find_descriptor(&mut self, peer: SocketAddr) -> bool {
+        let now = self.reactor.now();
+        let in_use = self.connection_count.load(Ordering::Relaxed);
+        let Some(front) = self.front.as_mut() else {
+            return false;
+        };
+        let most = front.connections_max;
+        if in_use.saturating_add(front.logins.len()) < most {
+            return true;
+        }
+        if let Some(untold) = front.refusals.take(now) {
+            tracing::warn!(%peer, most, untold, "more connections than leave descriptors for the administration");
+        }
+        if let Some(gone) = front.unproved.displace() {
+            self.displace(gone, Crowding::Descriptors(most));
+            return true;
+        }
+        self.login_log.displace();
+        false
+    }
+
+    /// Ends a login or a discovery session that must go for another.
+    fn displace(&mut self, peer: Peer, crowding: Crowding) {
+        match peer {
+            Peer::Login(key) => self.end_login(key, &LoginFailure::Displaced(crowding)),
+            Peer::Discovery(tsih) => {
+                self.login_log.displace();
+                let front = self.front.as_ref();
+                if let Some(core) = front.and_then(|front| front.directory.core_with(tsih)) {
+                    self.post(core, Letter::EndDiscovery { tsih });
+                }
+            }
+        }
     }
 
     fn receive_login(&mut self, key: usize) {
@@ -438,10 +504,14 @@ impl Core {
         let Some(login) = front.logins.get_mut(key) else {
             return;
         };
-        if !login.is_receiving && !login.is_closing && !login.close_when_sent {
+        // The next request answers what was sent last.
+        let is_its_turn = !login.is_sending && login.output.is_empty();
+        let is_needed = login.is_under_way() && login.negotiated.is_none();
+        if is_its_turn && is_needed && !login.is_receiving {
             login.is_receiving = true;
+            let token = Purpose::LoginReceive(key).token();
             self.reactor
-                .receive(&login.socket, Purpose::LoginReceive(key).token());
+                .receive_at_most(&login.socket, token, LOGIN_RECEIVE_BYTES);
         }
     }
 
@@ -607,6 +677,7 @@ impl Core {
         }
         self.send_login(key);
         self.settle_login(key);
+        self.receive_login(key);
     }
 
     /// When nothing is under way: closes, or finds the session.
@@ -655,7 +726,7 @@ impl Core {
             }
         };
         let login = front.logins.remove(key);
-        front.oldest.retain(|&other| other != key);
+        front.unproved.end(Peer::Login(key));
         let Ok(fd) = login.socket.into_fd() else {
             debug_assert!(false, "an operation is under way on a login that has ended");
             return;
@@ -717,13 +788,28 @@ impl Core {
             Decision::Place(placement, waiting) => {
                 let core = placement.core;
                 let profile = waiting.profile.clone();
+                let peer = waiting.profile.peer.ip();
+                let discovery = profile.target.is_none().then_some(placement.tsih);
                 self.send_away(core, waiting, Entry::Found { placement, profile });
+                if let Some(tsih) = discovery {
+                    self.begin_discovery(tsih, peer);
+                }
             }
             Decision::EndFirst { core, tsih } => self.post(core, Letter::EndSession { tsih }),
             Decision::Wait => {}
             Decision::Refuse(status, waiting) => {
                 self.turn_away(waiting.fd, waiting.machine, waiting.taps, status);
             }
+        }
+    }
+
+    fn begin_discovery(&mut self, tsih: Tsih, address: IpAddr) {
+        let Some(front) = self.front.as_mut() else {
+            return;
+        };
+        let gone = front.unproved.begin(Peer::Discovery(tsih), address);
+        if let Some((gone, crowding)) = gone {
+            self.displace(gone, crowding);
         }
     }
 
@@ -752,6 +838,7 @@ impl Core {
         let Some(front) = self.front.as_mut() else {
             return;
         };
+        front.unproved.end(Peer::Discovery(tsih));
         for mut login in front.directory.ended(tsih) {
             // The rules may be others than when it began to wait.
             let granted = match &self.front {
@@ -855,10 +942,10 @@ impl Core {
         if !login.is_closing {
             login.is_closing = true;
             login.socket.shutdown();
+            front.unproved.end(Peer::Login(key));
         }
         if !login.is_receiving && !login.is_sending {
             front.logins.remove(key);
-            front.oldest.retain(|&other| other != key);
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::report::{ConnectionReport, SessionReport};
 use crate::running::{Request, Then, Wait};
 use crate::session::{Connection, MappedLun, SessionEntry};
 use crate::tasks::TaskKey;
+use crate::unproved::SharedLists;
 
 /// How long the peer of a session that an administrator ends has to take the message about it.
 const DISMISSAL_PATIENCE: Duration = Duration::from_secs(1);
@@ -125,7 +126,7 @@ impl Core {
         if entry.is_ending {
             return;
         }
-        let text = text_records(entry, grant.targets);
+        let text = text_records(entry, grant.targets, &self.lists);
         entry.session.set_text(text);
         let before = std::mem::replace(&mut entry.profile.luns, grant.luns.clone());
         if before == grant.luns {
@@ -280,13 +281,17 @@ impl Core {
 }
 
 /// What SendTargets tells in this session.
-fn text_records(entry: &SessionEntry, targets: Vec<VisibleTarget>) -> TextRecords {
+fn text_records(
+    entry: &SessionEntry,
+    targets: Vec<VisibleTarget>,
+    lists: &SharedLists,
+) -> TextRecords {
     let mut records = targets.into_iter().map(|target| TargetRecord {
         name: target.name,
         addresses: target.addresses,
     });
     if entry.profile.target.is_none() {
-        return TextRecords::for_discovery(records.collect());
+        return TextRecords::for_discovery_shared(lists.share(records.collect()));
     }
     records
         .next()

@@ -91,6 +91,8 @@ pub(crate) enum Letter {
     Adopt(Box<Adoption>),
     /// Front desk to a core: end this session, another takes its place.
     EndSession { tsih: Tsih },
+    /// Front desk to a core: end this discovery session, others need its place.
+    EndDiscovery { tsih: Tsih },
     /// A core to the front desk: the session is gone, with all its tasks.
     SessionEnded { tsih: Tsih },
     /// To the owner of a unit: change its state.

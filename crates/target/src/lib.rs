@@ -66,6 +66,7 @@ mod throttle;
 mod token;
 mod trace;
 mod unit;
+mod unproved;
 mod watchdog;
 mod watcher;
 

@@ -1,6 +1,7 @@
 //! Sockets in full-feature phase: bytes in, messages out.
 
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use iscsi::target::{LogoutEvent, Receive, Violation};
@@ -38,7 +39,11 @@ impl Core {
         };
         // Who does not take answers gets no more questions in; receiving goes on when they are
         // sent. The kernel ends a connection that takes nothing for too long.
-        if entry.session.output_bytes(connection.index) > OUTPUT_BYTES_MAX {
+        let unread = entry.session.output_bytes(connection.index);
+        // A discovery session asks its next question when it has the last answer.
+        let is_waiting =
+            entry.session.config().is_discovery && (unread > 0 || connection.is_sending);
+        if is_waiting || unread > OUTPUT_BYTES_MAX {
             connection.is_throttled = true;
             return;
         }
@@ -348,6 +353,7 @@ impl Core {
             .is_some_and(|c| c.is_closing && !c.is_receiving && !c.is_sending);
         if is_over {
             self.connections.remove(key);
+            self.connection_count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 

@@ -11,6 +11,7 @@ use iscsi::login::{LoginTarget, LoginViolation};
 use iscsi::pdu::LoginStatus;
 
 use crate::bucket::Bucket;
+use crate::unproved::Crowding;
 use crate::watcher::{Happening, Watcher};
 
 /// How many failed logins are told at once, on each core.
@@ -115,11 +116,8 @@ pub(crate) enum LoginFailure {
     #[error("the connection ended before the login was complete")]
     Abandoned,
     /// A newer one took its place.
-    #[error("more than {limit} logins are not complete, this is the oldest")]
-    Displaced {
-        /// How many there may be.
-        limit: usize,
-    },
+    #[error("displaced: {0}")]
+    Displaced(Crowding),
     /// The system does not let us use the socket.
     #[error("the socket is of no use")]
     Socket,
@@ -134,7 +132,7 @@ impl LoginFailure {
                 .map_or(LoginCause::NoLogin, LoginCause::of_status),
             Self::Framing(_) => LoginCause::InitiatorError,
             Self::Abandoned => LoginCause::Abandoned,
-            Self::Displaced { .. } => LoginCause::OutOfResources,
+            Self::Displaced(_) => LoginCause::OutOfResources,
             Self::Socket => LoginCause::TargetError,
         }
     }
@@ -204,6 +202,13 @@ impl LoginLog {
     /// A connection was accepted.
     pub(crate) fn accept(&self) {
         self.counts().accepted += 1;
+    }
+
+    /// A discovery session was displaced, or a connection closed before its login: both count as a
+    /// login that found no resources.
+    pub(crate) fn displace(&self) {
+        let cause = LoginCause::OutOfResources;
+        *self.counts().failed.entry(cause).or_default() += 1;
     }
 
     /// The session has the connection.
@@ -315,7 +320,7 @@ mod tests {
                 LoginCause::TooManyConnections,
             ),
             (
-                LoginFailure::Displaced { limit: 1 },
+                LoginFailure::Displaced(Crowding::Logins(1)),
                 LoginCause::OutOfResources,
             ),
             (LoginFailure::Socket, LoginCause::TargetError),

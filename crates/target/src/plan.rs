@@ -6,6 +6,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use iscsi::target::Budget;
 use reactor::Listener;
 use store::SharedStore;
 
@@ -145,8 +146,23 @@ pub struct Settings {
     pub coalescing: Coalescing,
     /// Sessions in all.
     pub sessions_max: usize,
-    /// Connections that have not finished their login. One more ends the oldest.
+    /// Connections that have not finished their login. One more ends the oldest of the address that
+    /// has the most.
     pub logins_max: usize,
+    /// Discovery sessions. One more ends the oldest of the address that has the most.
+    pub discovery_max: usize,
+    /// How long a discovery session may last.
+    pub discovery_lifetime: Duration,
+    /// Connections in login and discovery sessions of one address. One more ends its oldest.
+    pub unproved_per_address_max: usize,
+    /// Connections in all; the descriptors beyond are for stores and the administration.
+    pub connections_max: usize,
+    /// What peers that have not proved who they are make all cores hold.
+    pub unproved: Arc<Budget>,
+    /// The same for users that have: nobody else can use it up.
+    pub proved: Arc<Budget>,
+    /// How long a CmdSN may be missing that later requests wait for.
+    pub gap_timeout: Duration,
     /// From the first byte to full-feature phase.
     pub login_timeout: Duration,
     /// Commands of one session under way.

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::error::Error;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ use crate::policy::Policy;
 use crate::slow::SlowLimit;
 use crate::stop::LastFlushes;
 use crate::tasks::Tasks;
+use crate::unproved::SharedLists;
 use crate::watchdog::Watchdog;
 use crate::watcher::Watcher;
 
@@ -107,6 +109,8 @@ struct Parts {
     units: Vec<(UnitIndex, UnitPlan)>,
     counters: Vec<Arc<CoreCounters>>,
     logins: Arc<Mutex<LoginCounts>>,
+    connection_count: Arc<AtomicUsize>,
+    lists: Arc<SharedLists>,
     slow: Arc<SlowLimit>,
     watcher: Arc<dyn Watcher>,
     posts: Vec<Post<Letter>>,
@@ -161,6 +165,8 @@ impl DataPlane {
             units: (0..).map(UnitIndex).zip(units).collect(),
             counters,
             logins,
+            connection_count: Arc::default(),
+            lists: Arc::default(),
             slow,
             watcher,
             posts: posts.clone(),
@@ -321,6 +327,7 @@ impl Core {
                     front.portals,
                     &settings,
                     core_count,
+                    Arc::clone(&parts.lists),
                 )
             })
             .transpose()?;
@@ -357,6 +364,8 @@ impl Core {
             is_short_of_memory: false,
             tally,
             login_log: LoginLog::new(Arc::clone(&parts.logins)),
+            connection_count: Arc::clone(&parts.connection_count),
+            lists: Arc::clone(&parts.lists),
             watcher: Arc::clone(&parts.watcher),
             traces: Vec::new(),
             cold_resets: Arc::clone(&parts.cold_resets),

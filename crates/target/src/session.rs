@@ -144,6 +144,8 @@ pub(crate) struct SessionEntry {
     pub(crate) tasks: Vec<Option<TaskKey>>,
     /// Connections in the order of the session's own indices.
     pub(crate) connections: Vec<Option<usize>>,
+    /// The turn in which it began.
+    pub(crate) began: Duration,
     /// The session is being ended: nothing new starts.
     pub(crate) is_ending: bool,
     /// An administrator ends it: why, and when at the latest. The initiator is told first.

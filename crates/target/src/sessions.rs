@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use iscsi::limits::DISCOVERY_QUEUE_DEPTH;
 use iscsi::login::{Admission, LoginAction, LoginTarget, NegotiatedLogin};
 use iscsi::pdu::{LoginStatus, Tsih};
 use iscsi::target::{ConnectionConfig, Event, Session, SessionConfig};
@@ -22,7 +24,11 @@ use crate::running::{Request, Then};
 use crate::session::{Connection, LunMap, MappedLun, SessionEntry, SessionProfile};
 use crate::tasks::TaskKey;
 use crate::trace::Taps;
+use crate::unproved::hold_limits;
 use crate::watcher::{Happening, Who};
+
+/// How long an answer in a discovery session may wait to be read.
+const DISCOVERY_READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Core {
     /// A connection arrives at the core of its session, with its login not yet answered.
@@ -135,6 +141,7 @@ impl Core {
         };
         let index = entry.session.add_connection(&config, self.reactor.now());
         entry.session.push_login_answer(index, answer);
+        self.connection_count.fetch_add(1, Ordering::Relaxed);
         let key = self.connections.insert(Connection {
             socket,
             session,
@@ -254,10 +261,20 @@ impl Core {
             is_discovery,
             parameters: negotiated.session.clone(),
             exp_cmd_sn: negotiated.cmd_sn,
-            queue_depth: self.settings.queue_depth,
+            queue_depth: if is_discovery {
+                self.settings.queue_depth.min(DISCOVERY_QUEUE_DEPTH)
+            } else {
+                self.settings.queue_depth
+            },
             text: profile.text.clone(),
             nop_interval: self.settings.nop_interval,
             nop_timeout: self.settings.nop_timeout,
+            hold: hold_limits(
+                &self.settings,
+                is_discovery,
+                profile.user.is_some(),
+                &negotiated.session,
+            ),
         };
         let mut session = Session::new(config);
         if self.is_short_of_memory {
@@ -310,6 +327,7 @@ impl Core {
             luns,
             tasks: Vec::new(),
             connections: Vec::new(),
+            began: self.reactor.now(),
             is_ending: false,
             dismissal: None,
             end_reason: None,
@@ -361,6 +379,12 @@ impl Core {
                         self.lose_connection(connection, "no answer to a ping");
                     }
                 }
+                Event::Broken { connection } => {
+                    let connections = &self.sessions[key].connections;
+                    if let Some(connection) = connections.get(connection).copied().flatten() {
+                        self.lose_connection(connection, "the initiator broke the protocol");
+                    }
+                }
                 Event::Violation { violation, .. } => self.note_violation(key, violation),
             }
         }
@@ -394,6 +418,30 @@ impl Core {
             self.close_connection(connection);
         }
         self.abort_tasks(&tasks, Then::SessionEnd { session: key });
+    }
+
+    /// Ends discovery sessions that have lasted long enough, or whose answers nobody reads.
+    pub(crate) fn end_old_discovery(&mut self, now: Duration) {
+        let mut due = Vec::new();
+        for (key, entry) in &self.sessions {
+            if entry.profile.target.is_some() || entry.is_ending {
+                continue;
+            }
+            let connections = entry.connections.iter().copied().flatten();
+            let is_unread = connections
+                .filter_map(|key| self.connections.get(key))
+                .any(|c| {
+                    c.is_sending && now.saturating_sub(c.sending_since) >= DISCOVERY_READ_TIMEOUT
+                });
+            if now.saturating_sub(entry.began) >= self.settings.discovery_lifetime {
+                due.push((key, "a discovery session lasts no longer"));
+            } else if is_unread {
+                due.push((key, "the initiator does not read its answers"));
+            }
+        }
+        for (key, reason) in due {
+            self.end_session(key, reason);
+        }
     }
 
     /// The tasks of a session have ended, or are given up: it leaves the units and the directory.

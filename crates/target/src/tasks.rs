@@ -28,6 +28,10 @@ impl TaskKey {
     }
 
     /// From [`TaskKey::to_bits`].
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "56 bits less those of the place are 32"
+    )]
     pub(crate) const fn from_bits(bits: u64) -> Self {
         Self {
             place: (bits & ((1 << PLACE_BITS) - 1)) as u32,

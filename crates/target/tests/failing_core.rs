@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use iscsi::pdu::LoginStatus;
+use iscsi::target::Budget;
 use reactor::Listener;
 use target::{
     Asker, Authorization, Coalescing, DataPlane, Happening, Plan, Policy, Settings, TargetIndex,
@@ -50,6 +51,13 @@ fn settings() -> Settings {
         coalescing: Coalescing::Adaptive,
         sessions_max: 8,
         logins_max: 8,
+        discovery_max: 8,
+        discovery_lifetime: second,
+        unproved_per_address_max: 8,
+        connections_max: 64,
+        unproved: Arc::new(Budget::new(1 << 20)),
+        proved: Arc::new(Budget::new(1 << 20)),
+        gap_timeout: second,
         login_timeout: second,
         queue_depth: 8,
         nop_interval: None,
@@ -64,10 +72,12 @@ fn settings() -> Settings {
 
 /// A login request for discovery: 48 bytes of header, then the keys, padded to four bytes.
 fn login_request() -> Vec<u8> {
+    const KEYS_BYTES: u8 = 61;
     let keys = b"InitiatorName=iqn.2026-11.example:host\0SessionType=Discovery\0";
     let mut pdu = vec![0; 48];
     (pdu[0], pdu[1]) = (0x43, 0x87);
-    pdu[7] = u8::try_from(keys.len()).unwrap();
+    assert_eq!(keys.len(), usize::from(KEYS_BYTES));
+    pdu[7] = KEYS_BYTES;
     pdu[8] = 0x80;
     pdu.extend_from_slice(keys);
     pdu.resize(pdu.len().next_multiple_of(4), 0);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use config::{Authentication, DigestPolicy, Initiator, Limits, Model, UserIndex};
 use iscsi::chap::{ChapAccount, ChapAlgorithm, Credentials, Secret};
+use iscsi::limits::DISCOVERY_SEGMENT_MAX_BYTES;
 use iscsi::login::{TargetAuth, TargetPolicy};
 use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::LoginStatus;
@@ -149,7 +150,11 @@ impl ModelPolicy {
         };
         let policy = TargetPolicy {
             auth,
-            preferences: preferences(self.model.limits()),
+            preferences: OperationalPreferences {
+                max_recv_data_segment_length_bytes: DISCOVERY_SEGMENT_MAX_BYTES
+                    .min(self.model.limits().max_recv_data_segment_bytes),
+                ..preferences(self.model.limits())
+            },
             portal_group_tag: 0,
             target_alias: None,
         };

@@ -13,6 +13,7 @@ use api::control::Control;
 use config::Model;
 use confine::inherited::Inherited;
 use confine::privileges::opening;
+use iscsi::target::Budget;
 use reactor::Listener;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use target::{Coalescing, DataPlane, Plan, PortalIndex, Settings, TargetIndex, UnitIndex};
@@ -36,9 +37,9 @@ use crate::{StartError, say, service};
 /// A [`StartError`] when something must be put right first; anything else when the machine fails.
 pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyhow::Result<()> {
     let signals = Signals::catch()?;
+    raise_descriptor_limit();
     let settings = settings(&prepared.model)?;
     let cores = settings.cores;
-    raise_descriptor_limit();
     let (doors, (running, listeners)) = opening(|| {
         let (model, state) = (&prepared.model, prepared.state.directory());
         let doors = Doors::open(model, &prepared.socket, state, &prepared.host, &inherited)?;
@@ -273,6 +274,19 @@ fn served_units(running: &Running) -> Vec<ServedUnit> {
     running.units.iter().map(served).collect()
 }
 
+/// How many connections leave descriptors for everything else: what the administration needs to be
+/// reached, what each core has for itself, and every store on every core.
+fn connections_max(cores: usize, units: usize) -> usize {
+    const ADMINISTRATION: usize = 128;
+    const PER_CORE: usize = 16;
+    const STORES_ADDED_LATER: usize = 16;
+    let kept = ADMINISTRATION + cores * PER_CORE + (cores + 1) * (units + STORES_ADDED_LATER);
+    let most = getrlimit(Resource::Nofile).current;
+    let most = most.and_then(|most| usize::try_from(most).ok());
+    // At least half: with so few, there is not enough for anything.
+    most.map_or(usize::MAX, |most| most.saturating_sub(kept).max(most / 2))
+}
+
 fn settings(model: &Model) -> anyhow::Result<Settings> {
     let (limits, server) = (model.limits(), model.server());
     let cores = match server.cores {
@@ -291,6 +305,13 @@ fn settings(model: &Model) -> anyhow::Result<Settings> {
         },
         sessions_max: usize::try_from(limits.sessions_max)?,
         logins_max: usize::try_from(limits.connections_in_login_max)?,
+        discovery_max: usize::try_from(limits.discovery_sessions_max)?,
+        discovery_lifetime: seconds(limits.discovery_lifetime_seconds),
+        unproved_per_address_max: usize::try_from(limits.unproved_per_address_max)?,
+        connections_max: connections_max(cores, model.units().len()),
+        unproved: Arc::new(Budget::new(usize::try_from(limits.unproved_memory_bytes)?)),
+        proved: Arc::new(Budget::new(usize::try_from(limits.unproved_memory_bytes)?)),
+        gap_timeout: seconds(limits.command_gap_seconds),
         login_timeout: seconds(limits.login_timeout_seconds),
         queue_depth: u32::from(limits.queue_depth),
         nop_interval: (limits.nop_interval_seconds > 0)

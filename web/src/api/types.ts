@@ -68,6 +68,7 @@ export interface User {
   secret_file?: string;
   secret?: string;
   mutual?: Mutual;
+  initiators?: string[];
 }
 
 // --- view: what runs
@@ -121,6 +122,12 @@ export interface Target {
   sessions: number;
 }
 
+export interface Connection {
+  cid: number;
+  address: string;
+  portal: string;
+}
+
 export interface SessionLun {
   lun: number;
   id: string;
@@ -137,6 +144,7 @@ export interface Session {
   user?: string;
   core: number;
   connections: number;
+  connection_list: Connection[];
   since_ms: number;
   luns: SessionLun[];
   header_digest: boolean;

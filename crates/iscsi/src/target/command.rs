@@ -84,7 +84,12 @@ impl Session {
     ) -> Result<Incoming, Violation> {
         let id = self.open_task(connection, header)?;
         let len = header.data_bytes();
-        let room = self.room_for_all(id, len, pool);
+        // What must wait for its turn takes no more room than it needs.
+        let room = if self.is_due(header) {
+            self.room_for_all(id, len, pool)
+        } else {
+            u32::try_from(len).unwrap_or(u32::MAX)
+        };
         if len > 0
             && let Some(task) = self.task_mut(id)
             && task.data_out.fault.is_none()
@@ -276,24 +281,65 @@ impl Session {
         header: &Header,
         is_due: bool,
     ) -> Result<(), Violation> {
-        let bhs = ScsiCommandBhs::view(&header.bhs);
         if !is_due {
-            let what = Waiting::Command {
-                task: id,
-                header: header.clone(),
-            };
-            self.hold(Held {
-                cmd_sn: bhs.cmd_sn(),
-                connection,
-                what,
-            });
-            return Ok(());
+            return self.hold_command(connection, id, header);
         }
         self.deliver(id, header)?;
         if !self.held.is_empty() || !self.held_management.is_empty() {
             self.release_held();
         }
         Ok(())
+    }
+
+    /// A command waits for its turn. Without room for its data it will end with TASK SET FULL then;
+    /// without room for itself it is refused now.
+    fn hold_command(
+        &mut self,
+        connection: usize,
+        task: TaskId,
+        header: &Header,
+    ) -> Result<(), Violation> {
+        let charge = match self.account.charge(header.header_bytes()) {
+            Ok(charge) => charge,
+            Err(violation) => {
+                self.close_task(task);
+                return Err(violation);
+            }
+        };
+        self.hold(Held {
+            cmd_sn: header.common().cmd_sn(),
+            connection,
+            what: Waiting::Command {
+                task,
+                header: header.clone(),
+                charge,
+            },
+        });
+        self.charge_held_data(task);
+        Ok(())
+    }
+
+    /// Pays for the data of a command that waits for its turn. If it cannot, the data is dropped.
+    pub(super) fn charge_held_data(&mut self, id: TaskId) {
+        let Some(task) = self.task_mut(id) else {
+            return;
+        };
+        let data_bytes = task.data_out.held_bytes();
+        let charge = self.held.iter_mut().find_map(|held| match &mut held.what {
+            Waiting::Command {
+                task,
+                header,
+                charge,
+            } if *task == id => Some((header.header_bytes(), charge)),
+            Waiting::Command { .. } | Waiting::Request { .. } | Waiting::Aborted => None,
+        });
+        if let Some((header_bytes, charge)) = charge
+            && charge
+                .resize(header_bytes.saturating_add(data_bytes))
+                .is_err()
+        {
+            self.fail_data(id, DataFault::NoMemory);
+        }
     }
 
     /// A command has its turn. Its number counts also when it was aborted meanwhile.

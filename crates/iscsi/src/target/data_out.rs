@@ -95,8 +95,11 @@ impl Session {
                 .wanted
                 .unwrap_or(limit)
                 .max(offset.saturating_add(length));
+            let is_held = task.phase == Phase::Held;
             if task.data_out.ensure_room(room, pool).is_err() {
                 self.fail_data(id, DataFault::NoMemory);
+            } else if is_held {
+                self.charge_held_data(id);
             }
         }
         Ok(Incoming::Data {

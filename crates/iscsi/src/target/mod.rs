@@ -17,6 +17,7 @@
 //! (in the transmitter) and let a task change its connection (a field of the task).
 
 mod answer;
+mod budget;
 mod command;
 mod data_out;
 mod receive;
@@ -39,6 +40,7 @@ use crate::discovery::TextRecords;
 use crate::negotiate::{ConnectionParameters, SessionParameters};
 use crate::pdu::{Cid, TaskAttribute, TaskManagementFunction};
 
+pub use budget::{Budget, HoldLimits};
 pub use session::Session;
 pub use task::{DataFault, TaskId};
 pub use violation::{Verdict, Violation};
@@ -60,6 +62,8 @@ pub struct SessionConfig {
     pub nop_interval: Option<Duration>,
     /// A ping unanswered for so long means that the peer is gone.
     pub nop_timeout: Duration,
+    /// What may wait in the session.
+    pub hold: HoldLimits,
 }
 
 /// What a connection is added with.
@@ -90,6 +94,11 @@ pub enum Event {
     Logout(LogoutEvent),
     /// A connection did not answer its ping in time. Close it.
     PeerSilent {
+        /// Index in the session.
+        connection: usize,
+    },
+    /// A rule was broken by what did not come. Close the connection.
+    Broken {
         /// Index in the session.
         connection: usize,
     },
@@ -197,6 +206,8 @@ enum Incoming {
     Request {
         header: receive::Header,
         data: Vec<u8>,
+        /// For all of the data.
+        charge: budget::Charge,
     },
     /// Passed over.
     Dropped,

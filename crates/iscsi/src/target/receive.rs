@@ -33,6 +33,10 @@ impl Header {
         opcode_bits(&self.bhs)
     }
 
+    pub(super) fn header_bytes(&self) -> usize {
+        BHS_LENGTH_BYTES.saturating_add(self.ahs.len())
+    }
+
     pub(super) fn data_bytes(&self) -> usize {
         self.common().data_segment_length.as_usize()
     }

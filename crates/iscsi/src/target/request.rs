@@ -7,13 +7,16 @@
     clippy::panic
 )]
 
+use std::rc::Rc;
+
+use super::budget::{Account, Charge};
 use super::receive::Header;
-use super::session::{Held, Session, Waiting};
+use super::session::{Connection, Held, Session, Waiting};
 use super::task::{Phase, unit_of};
 use super::transmit::Segment;
 use super::{Event, LogoutEvent, ManagementEvent, ManagementId, TaskId, Verdict, Violation};
 use crate::SerialNumber;
-use crate::discovery::TextReply;
+use crate::discovery::{TextExchange, TextReply};
 use crate::limits;
 use crate::pdu::{
     AsyncEvent, AsyncMessageBhs, Bhs, Cid, LogoutReason, LogoutRequestBhs, LogoutResponseBhs,
@@ -28,6 +31,7 @@ impl Session {
         connection: usize,
         header: &Header,
         data: Vec<u8>,
+        mut charge: Charge,
     ) -> Result<(), Violation> {
         let opcode = header.opcode_bits();
         if opcode == Opcode::Snack.code() {
@@ -36,9 +40,11 @@ impl Session {
         let common = header.common();
         let (cmd_sn, immediate) = (common.cmd_sn(), common.is_immediate());
         if !self.check_cmd_sn(cmd_sn, immediate)? {
+            charge.resize(header.header_bytes().saturating_add(data.len()))?;
             let what = Waiting::Request {
                 header: header.clone(),
                 data,
+                charge,
             };
             self.hold(Held {
                 cmd_sn,
@@ -197,6 +203,7 @@ impl Session {
         }
         if task.is_none() && self.exp_cmd_sn.is_before(cmd_sn) {
             self.held_management.push(event);
+            self.note_gap();
         } else {
             self.managing.push(id);
             self.events.push_back(Event::TaskManagement(event));
@@ -277,10 +284,20 @@ impl Session {
         let Some(Some(state)) = self.connections.get_mut(connection) else {
             return Ok(());
         };
+        if state.is_text_unsent {
+            return Err(Violation::TextOutstanding);
+        }
         let limit = state.transmitter.data_segment_max_bytes;
-        let mut exchange = std::mem::take(&mut state.text);
-        let reply = exchange.handle_request(bhs, data, &self.config.text, limit);
-        state.text = exchange;
+        let limit = limit.min(limits::TEXT_SEGMENT_MAX_BYTES);
+        let reply = state
+            .text
+            .handle_request(bhs, data, &self.config.text, limit);
+        let kept = pay_for_text(&self.account, state);
+        if let Err(violation) = kept {
+            state.text = TextExchange::new();
+            state.text_charge = None;
+            return Err(violation);
+        }
         let TextReply {
             header: mut answer,
             data,
@@ -289,6 +306,7 @@ impl Session {
         if let Some(bytes) = remote_max_recv_data_segment_length {
             state.transmitter.data_segment_max_bytes = bytes as usize;
         }
+        state.is_text_unsent = true;
         TextResponseBhs::stamp(&mut answer, state.transmitter.next_stat_sn(), exp, max);
         state
             .transmitter
@@ -398,6 +416,19 @@ impl Session {
             header.parameter3 = parameter3.into();
             header.stamp(state.transmitter.next_stat_sn(), exp, max);
             state.transmitter.push(&header);
+        }
+    }
+}
+
+/// Pays for what the text exchange of a connection holds now.
+fn pay_for_text(account: &Rc<Account>, state: &mut Connection) -> Result<(), Violation> {
+    let bytes = state.text.held_bytes();
+    match &mut state.text_charge {
+        Some(charge) => charge.resize(bytes),
+        None if bytes == 0 => Ok(()),
+        None => {
+            state.text_charge = Some(account.charge(bytes)?);
+            Ok(())
         }
     }
 }

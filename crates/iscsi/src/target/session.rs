@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use memory::{Buffer, Message, Pool};
 
+use super::budget::{Account, Charge};
 use super::receive::{Header, Received, Receiver};
 use super::task::{Phase, Task, unit_of};
 use super::transmit::Transmitter;
@@ -41,6 +42,10 @@ pub(super) struct Connection {
     pub(super) transmitter: Transmitter,
     pub(super) incoming: Option<Incoming>,
     pub(super) text: crate::discovery::TextExchange,
+    /// For what the text exchange holds.
+    pub(super) text_charge: Option<Charge>,
+    /// The answer to a text request has not been taken to be sent.
+    pub(super) is_text_unsent: bool,
     pub(super) last_received: Duration,
     /// The tag of the ping that waits for its answer, and since when.
     pub(super) ping: Option<(u32, Duration)>,
@@ -60,10 +65,12 @@ pub(super) enum Waiting {
     Command {
         task: TaskId,
         header: Header,
+        charge: Charge,
     },
     Request {
         header: Header,
         data: Vec<u8>,
+        charge: Charge,
     },
     /// Nothing, and nothing will: ABORT TASK declared it received.
     Aborted,
@@ -80,6 +87,10 @@ pub struct Session {
     pub(super) queue_limit: u32,
     /// In the order of CmdSN.
     pub(super) held: VecDeque<Held>,
+    /// What pays for that.
+    pub(super) account: Rc<Account>,
+    /// The number that others wait for, and since when.
+    pub(super) gap: Option<(SerialNumber, Duration)>,
     /// Task management requests that act on commands which have not all arrived.
     pub(super) held_management: Vec<ManagementEvent>,
     pub(super) tasks: Vec<Task>,
@@ -109,6 +120,8 @@ impl Session {
         let queue_limit = config.queue_depth;
         let max_cmd_sn = exp_cmd_sn.plus(queue_limit).previous();
         Self {
+            account: Account::new(&config.hold),
+            gap: None,
             config,
             connections: Vec::new(),
             exp_cmd_sn,
@@ -166,6 +179,8 @@ impl Session {
             ),
             incoming: None,
             text: crate::discovery::TextExchange::new(),
+            text_charge: None,
+            is_text_unsent: false,
             last_received: now,
             ping: None,
         };
@@ -221,6 +236,7 @@ impl Session {
         self.held.retain(stays);
         self.held_management
             .retain(|event| event.id.connection != connection);
+        self.note_gap();
         let unknown_to_owner =
             |task: &Task| task.connection == connection && task.phase != Phase::Running;
         for task in self.task_ids(unknown_to_owner) {
@@ -349,8 +365,15 @@ impl Session {
     /// How the next bytes of a connection are best received.
     pub fn poll_receive(&mut self, connection: usize) -> Receive {
         let anything = Receive::Chunk {
-            limit_bytes: usize::MAX,
+            limit_bytes: if self.config.is_discovery {
+                limits::DISCOVERY_RECEIVE_BYTES
+            } else {
+                usize::MAX
+            },
         };
+        if self.config.is_discovery {
+            return anything;
+        }
         let Some(Some(state)) = self.connections.get_mut(connection) else {
             return anything;
         };
@@ -509,10 +532,14 @@ impl Session {
                 | Opcode::TaskManagementRequest
                 | Opcode::LogoutRequest
                 | Opcode::Snack,
-            ) => Ok(Incoming::Request {
-                header: header.clone(),
-                data: Vec::new(),
-            }),
+            ) => self
+                .account
+                .charge(header.data_bytes())
+                .map(|charge| Incoming::Request {
+                    header: header.clone(),
+                    data: Vec::new(),
+                    charge,
+                }),
             Some(
                 Opcode::LoginRequest
                 | Opcode::NopIn
@@ -566,9 +593,13 @@ impl Session {
             return Ok(());
         };
         match state.incoming.take() {
-            Some(Incoming::Request { header, data }) => {
+            Some(Incoming::Request {
+                header,
+                data,
+                charge,
+            }) => {
                 let outcome = if intact {
-                    self.handle_request(connection, &header, data)
+                    self.handle_request(connection, &header, data, charge)
                 } else {
                     Err(Violation::DataDigest {
                         opcode: header.opcode_bits(),
@@ -627,6 +658,22 @@ impl Session {
             .held
             .partition_point(|other| other.cmd_sn.is_before(held.cmd_sn));
         self.held.insert(place, held);
+        self.note_gap();
+    }
+
+    /// Notes since when the number that is due is waited for, if it is.
+    pub(super) fn note_gap(&mut self) {
+        let is_waited_for = !self.held.is_empty() || !self.held_management.is_empty();
+        self.gap = match self.gap {
+            _ if !is_waited_for => None,
+            Some((number, since)) if number == self.exp_cmd_sn => Some((number, since)),
+            Some(_) | None => Some((self.exp_cmd_sn, self.now)),
+        };
+    }
+
+    fn gap_deadline(&self) -> Option<Duration> {
+        self.gap
+            .map(|(_, since)| since.saturating_add(self.config.hold.gap_timeout))
     }
 
     /// Gives out what waited for the number that is due now.
@@ -640,11 +687,21 @@ impl Session {
                 return;
             };
             let (header, outcome) = match held.what {
-                Waiting::Command { task, header } => {
+                Waiting::Command {
+                    task,
+                    header,
+                    charge,
+                } => {
+                    drop(charge);
                     let outcome = self.deliver(task, &header);
                     (header, outcome)
                 }
-                Waiting::Request { header, data } => {
+                Waiting::Request {
+                    header,
+                    data,
+                    charge,
+                } => {
+                    drop(charge);
                     let outcome = self.serve_request(held.connection, &header, &data);
                     (header, outcome)
                 }
@@ -671,6 +728,7 @@ impl Session {
                 self.events.push_back(Event::TaskManagement(event));
             }
         }
+        self.note_gap();
     }
 
     /// When [`Session::handle_timeout`] is due, if ever.
@@ -684,7 +742,9 @@ impl Session {
                     .last_progress
                     .saturating_add(limits::DATA_TIMEOUT)
             });
-        data.chain(self.next_ping()).min()
+        data.chain(self.next_ping())
+            .chain(self.gap_deadline())
+            .min()
     }
 
     fn next_ping(&self) -> Option<Duration> {
@@ -696,10 +756,34 @@ impl Session {
         self.connections.iter().flatten().map(due).min()
     }
 
-    /// Pings connections that have been silent, and tells of those that did not answer.
+    /// A number that others wait for does not come: what waits would wait for ever.
+    fn drop_at_gap(&mut self) {
+        if self
+            .gap_deadline()
+            .is_none_or(|deadline| self.now < deadline)
+        {
+            return;
+        }
+        self.gap = None;
+        let violation = Violation::CmdSnMissing {
+            expected: self.exp_cmd_sn.0,
+            limit: self.config.hold.gap_timeout,
+        };
+        let holder = self.held.front().map(|held| held.connection);
+        let manager = self.held_management.first();
+        let connection = holder.or_else(|| manager.map(|event| event.id.connection));
+        let connection = connection.unwrap_or_default();
+        if self.dispose(connection, None, violation).is_err() {
+            self.events.push_back(Event::Broken { connection });
+        }
+    }
+
+    /// Pings connections that have been silent, and reports those that did not answer and those
+    /// that keep others waiting.
     pub fn handle_timeout(&mut self, now: Duration) {
         self.now = now;
         self.drop_stalled();
+        self.drop_at_gap();
         let Some(interval) = self.config.nop_interval else {
             return;
         };
@@ -766,7 +850,10 @@ impl Session {
     /// Takes all that waits to be sent on a connection; `empty` is filled from now on.
     pub fn take_message(&mut self, connection: usize, empty: Message) -> Message {
         match self.connections.get_mut(connection) {
-            Some(Some(state)) => state.transmitter.take(empty),
+            Some(Some(state)) => {
+                state.is_text_unsent = false;
+                state.transmitter.take(empty)
+            }
             Some(None) | None => empty,
         }
     }

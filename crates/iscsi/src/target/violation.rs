@@ -1,5 +1,7 @@
 //! What an initiator may do wrong in the full-feature phase, and the one table of consequences.
 
+use std::time::Duration;
+
 use super::DataFault;
 use crate::pdu::{AhsError, RejectReason};
 
@@ -124,6 +126,27 @@ pub enum Violation {
     /// A text exchange that breaks the rules of negotiation.
     #[error("text request refused")]
     Text,
+    /// What waits in the session for its turn, or for its end, is too much.
+    #[error(
+        "{got_bytes} bytes held for the session, limit is {limit_bytes} and what all sessions share"
+    )]
+    HoldBudget {
+        /// With what was to be held now.
+        got_bytes: usize,
+        /// The session's limit.
+        limit_bytes: usize,
+    },
+    /// A number is missing that others wait for.
+    #[error("CmdSN {expected} did not come within {} s of later ones", .limit.as_secs())]
+    CmdSnMissing {
+        /// ExpCmdSN.
+        expected: u32,
+        /// How long it may be missing.
+        limit: Duration,
+    },
+    /// Spec: RFC 7143 section 11.10; one text request at a time.
+    #[error("text request before the answer to the last one was sent")]
+    TextOutstanding,
     /// A ping with a tag that was not ours.
     #[error("NOP-Out answers ping {target_transfer_tag:#010x}, which is not outstanding")]
     UnknownPing {
@@ -152,6 +175,8 @@ impl Violation {
         match self {
             // Where the next PDU starts is unknown once a length or a header is damaged.
             Self::DataSegmentTooLong { .. } | Self::HeaderDigest => Verdict::DropConnection,
+            // Spec: RFC 7143 section 7.12; at ErrorRecoveryLevel 0 the session ends.
+            Self::CmdSnMissing { .. } => Verdict::DropConnection,
             // Spec: RFC 7143 sections 7.8 and 7.9; data that is missing cannot be asked for again
             // at this level, so its task ends. The stream itself is in order.
             Self::DataSnOutOfOrder { .. } | Self::DataOutOfOrder { .. } => {
@@ -173,6 +198,9 @@ impl Violation {
             Self::NotInDiscovery { .. } | Self::DataOutForUnknownTask { .. } | Self::Text => {
                 Verdict::Reject(RejectReason::ProtocolError)
             }
+            Self::TextOutstanding => Verdict::Reject(RejectReason::ProtocolError),
+            // Spec: RFC 7143 section 11.17.1, reason 0Ah, "out of resources".
+            Self::HoldBudget { .. } => Verdict::Reject(RejectReason::LongOperationReject),
             Self::Snack => Verdict::Reject(RejectReason::SnackReject),
         }
     }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use iscsi::discovery::TextRecords;
 use iscsi::login::LoginAction;
 use iscsi::pdu::{Isid, LoginStatus, Tsih};
-use iscsi::target::{ConnectionConfig, Event, Receive, Session, SessionConfig, Violation};
+use iscsi::target::{
+    Budget, ConnectionConfig, Event, HoldLimits, Receive, Session, SessionConfig, Violation,
+};
 use memory::Buffer;
 use scsi::reservation::canonical_transport_id;
 use scsi::{Change, ChangeKind, Nexus, NexusId, NexusSlot, PortName, Principal, UnitAttention};
@@ -15,6 +17,10 @@ use super::core::{Core, Request, Then};
 use super::{Adoption, Letter, admission};
 use crate::network::Arrival;
 use crate::sabotage::Sabotage;
+
+/// What a session may hold of requests before their turn, in bytes: so little that it is often
+/// reached.
+const HELD_MAX_BYTES: usize = 8 * 1024;
 
 /// A session.
 #[derive(Debug)]
@@ -125,6 +131,11 @@ impl Core {
             text: TextRecords::default(),
             nop_interval: Some(self.settings.nop_interval),
             nop_timeout: self.settings.nop_timeout,
+            hold: HoldLimits {
+                budget: Arc::new(Budget::new(HELD_MAX_BYTES)),
+                session_max_bytes: HELD_MAX_BYTES,
+                ..HoldLimits::default()
+            },
         };
         let initiator = negotiated.initiator_name.to_string();
         let port = PortName {
@@ -243,7 +254,7 @@ impl Core {
                 Event::DataFault(id, fault) => self.handle_data_fault(tsih, id, fault),
                 Event::TaskManagement(event) => self.handle_management(tsih, event),
                 Event::Logout(event) => self.handle_logout(tsih, event),
-                Event::PeerSilent { connection } => {
+                Event::PeerSilent { connection } | Event::Broken { connection } => {
                     let is_it =
                         |state: &Connection| state.tsih == tsih && state.index == connection;
                     let mut links = self.connections.iter();

@@ -263,14 +263,17 @@ fn a_session_is_joined_only_by_its_own_port() {
 }
 
 #[test]
-fn the_limit_holds_and_discovery_counts() {
+fn the_limit_holds_and_discovery_takes_no_place() {
     let mut directory = Directory::new(1, 2);
-    let discovery = placed(directory.admit(None, (), &ByAddress, 1));
-    placed(directory.admit(None, (), &ByAddress, 1));
+    for _ in 0..3 {
+        placed(directory.admit(None, (), &ByAddress, 1));
+    }
+    let first = placed(directory.lead(member(1), ()));
+    placed(directory.lead(member(2), ()));
     let refused = Decision::Refuse(LoginStatus::OutOfResources, ());
-    assert_eq!(directory.lead(member(1), ()), refused);
-    assert!(directory.ended(discovery.tsih).is_empty());
-    placed(directory.lead(member(1), ()));
+    assert_eq!(directory.lead(member(3), ()), refused);
+    assert!(directory.ended(first.tsih).is_empty());
+    placed(directory.lead(member(3), ()));
 }
 
 #[test]

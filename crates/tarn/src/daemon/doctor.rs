@@ -125,7 +125,7 @@ struct Facts<'a> {
 }
 
 /// All rules, the gravest first.
-const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 17] = [
+const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 18] = [
     service::failed_flushes,
     space::scarce_space,
     service::guessed_secrets,
@@ -139,6 +139,7 @@ const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 17] = [
     network::different_mtus,
     service::slow_writes,
     service::few_descriptors,
+    service::limits_reached,
     service::small_socket_buffers,
     service::broken_rules_and_digests,
     service::clock_that_was_set,

@@ -36,7 +36,7 @@ pub const TABLE: &[Row] = &[
     (Exit::Done, "done; or there was nothing to do"),
     (
         Exit::Failed,
-        "failed, as the message says; or a question was answered with no",
+        "failed, as the message says; or a question was answered with no; or the last flush of a LUN failed as `tarn serve` ended",
     ),
     (
         Exit::Wrong,

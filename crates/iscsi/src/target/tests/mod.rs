@@ -9,6 +9,7 @@ mod data_out;
 mod digest;
 mod direct;
 mod faults;
+mod hold;
 mod management;
 mod memory;
 mod ping;
@@ -56,6 +57,7 @@ fn config() -> SessionConfig {
         }),
         nop_interval: None,
         nop_timeout: Duration::from_secs(5),
+        hold: HoldLimits::default(),
     }
 }
 
@@ -415,6 +417,7 @@ impl Rig {
             }
             Event::Logout(event) => format!("logout {:?}", event.closing),
             Event::PeerSilent { connection } => format!("silent {connection}"),
+            Event::Broken { connection } => format!("broken {connection}"),
             Event::Violation { violation, .. } => {
                 let whole = format!("{violation:?}");
                 let name = whole.split(|c: char| !c.is_alphanumeric()).next().unwrap();

@@ -173,6 +173,28 @@ pub(super) fn few_descriptors(facts: &Facts<'_>) -> Vec<Finding> {
     )]
 }
 
+/// Who came too much has been refused or displaced, and honest initiators perhaps with them.
+pub(super) fn limits_reached(facts: &Facts<'_>) -> Vec<Finding> {
+    let cause = target::LoginCause::OutOfResources.as_str();
+    let failed = facts.stats.logins.failed.iter();
+    let count: u64 = failed
+        .filter(|one| one.cause == cause)
+        .map(|one| one.count)
+        .sum();
+    if count == 0 {
+        return Vec::new();
+    }
+    vec![finding(
+        Severity::Warning,
+        "strangers",
+        "",
+        format!(
+            "{count} logins and discovery sessions were refused or displaced at a limit since the start"
+        ),
+        "see with tarn events where they come from; if they are welcome, raise sessions_max, connections_in_login_max, discovery_sessions_max or unproved_per_address_max in [limits]",
+    )]
+}
+
 pub(super) fn small_socket_buffers(facts: &Facts<'_>) -> Vec<Finding> {
     let sides = [
         ("net.ipv4.tcp_rmem", facts.machine.receive_max_bytes),
