@@ -5,28 +5,30 @@
 //! when there is something to do, as many as are busy at once, and end when there is nothing for a while. What finds
 //! no slot waits in memory of the core, where it can be taken back at any time.
 
+mod child;
+mod closer;
+mod guardian;
 mod worker;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::ffi::c_void;
 use std::fmt;
 use std::io;
-use std::mem::{self, MaybeUninit};
+use std::mem;
 use std::os::fd::AsRawFd;
-use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, Ordering::SeqCst};
 use std::time::Duration;
 
 use rustix::fs::FallocateFlags;
-use rustix::io::Errno;
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
-use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::process::Pid;
 use rustix::thread::futex;
 use store::{AllocateMode, Class, FileHandle, Place, RingOperation};
 
+use self::child::{Child, State};
+pub(crate) use self::closer::close;
+pub(crate) use self::guardian::release;
 use self::worker::{CANCELLED, Done, FREE, Job, QUEUED, RUNNING, SLOTS, Shared, WORKERS_MAX};
 use crate::in_flight::Key;
 use crate::mail::Waker;
@@ -39,15 +41,6 @@ const OVERDUE: Duration = Duration::from_secs(1);
 
 /// Workers of the process beyond which a lane gets no second one.
 const PROCESS_WORKERS_MAX: usize = 1024;
-
-/// With the page below that nobody may touch.
-const STACK_BYTES: usize = 128 * 1024;
-const GUARD_BYTES: usize = 64 * 1024;
-
-/// Shares memory and open files, and is waited for like any child. With a copy of the open files it would have to close
-/// it, now or at its end, and to close a file may wait for its store (`FUSE_FLUSH`, what NFS has not written yet): a
-/// worker would wait for the stores of others. The filter of system calls knows these flags.
-const CLONE_FLAGS: libc::c_int = libc::CLONE_VM | libc::CLONE_FILES | libc::SIGCHLD;
 
 /// Workers that were started and have not been reaped, in this process.
 static WORKERS: AtomicUsize = AtomicUsize::new(0);
@@ -98,13 +91,9 @@ struct Lane {
 }
 
 struct Worker {
-    pid: Pid,
-    stack: Stack,
+    child: Child,
     shared: *const Shared,
 }
-
-/// Not unmapped by itself: the worker may still run on it.
-struct Stack(*mut c_void);
 
 impl fmt::Debug for Lanes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -198,6 +187,7 @@ impl Lanes {
 
     /// Takes ended workers away, notices what is overdue, and starts workers where some are missing.
     fn tend(&mut self, now: Duration, failed: &mut Vec<(Key, i64)>) {
+        closer::tend();
         let mut is_any_over = false;
         for lane in self.lanes.iter_mut().flatten() {
             lane.reap(failed);
@@ -373,20 +363,20 @@ impl Lane {
     }
 
     fn spawn(&mut self) -> io::Result<()> {
-        let stack = Stack::new()?;
+        guardian::ensure();
         let shared = Arc::into_raw(Arc::clone(&self.shared));
         self.shared.live.fetch_add(1, SeqCst);
-        match clone_worker(&stack, shared) {
-            Ok(pid) => {
+        // SAFETY: a worker keeps to the rules of children, and the lane's memory stays until it was reaped.
+        match unsafe { Child::start(worker::enter, shared.cast_mut().cast()) } {
+            Ok(child) => {
                 WORKERS.fetch_add(1, Ordering::Relaxed);
-                self.workers.push(Worker { pid, stack, shared });
+                self.workers.push(Worker { child, shared });
                 Ok(())
             }
             Err(error) => {
                 self.shared.live.fetch_sub(1, SeqCst);
                 // SAFETY: the pointer came from `into_raw` above, and no worker has it.
                 drop(unsafe { Arc::from_raw(shared) });
-                stack.free();
                 Err(error)
             }
         }
@@ -395,29 +385,25 @@ impl Lane {
     /// Takes away the workers that have ended, with their stacks. One that was killed has left an operation behind,
     /// which fails.
     fn reap(&mut self, failed: &mut Vec<(Key, i64)>) {
-        let mut at = 0;
-        while let Some(worker) = self.workers.get(at) {
-            match waitpid(Some(worker.pid), WaitOptions::NOHANG) {
-                Ok(None) | Err(Errno::INTR) => at += 1,
-                // Without a status where the process does not care for its children.
-                ended => {
-                    let worker = self.workers.swap_remove(at);
-                    if let Ok(Some((_, status))) = ended
-                        && status.signaled()
-                    {
-                        tracing::error!(
-                            pid = worker.pid.as_raw_pid(),
-                            ?status,
-                            "a worker of a store was killed"
-                        );
-                        self.clear_up_after(worker.pid, failed);
-                    }
-                    WORKERS.fetch_sub(1, Ordering::Relaxed);
-                    worker.stack.free();
-                    // SAFETY: the pointer came from `into_raw` in `spawn`, and the worker that had it has ended.
-                    drop(unsafe { Arc::from_raw(worker.shared) });
+        for Worker { child, shared } in mem::take(&mut self.workers) {
+            let pid = child.pid();
+            let status = match child.look() {
+                State::Runs(child) => {
+                    self.workers.push(Worker { child, shared });
+                    continue;
                 }
+                State::Ended(status) => status,
+            };
+            if let Some(status) = status
+                && status.signaled()
+            {
+                let pid_raw = pid.as_raw_pid();
+                tracing::error!(pid = pid_raw, ?status, "a worker of a store was killed");
+                self.clear_up_after(pid, failed);
             }
+            WORKERS.fetch_sub(1, Ordering::Relaxed);
+            // SAFETY: the pointer came from `into_raw` in `spawn`, and the worker that had it has ended.
+            drop(unsafe { Arc::from_raw(shared) });
         }
     }
 }
@@ -436,57 +422,6 @@ impl Lane {
             }
         }
     }
-}
-
-impl Stack {
-    fn new() -> io::Result<Self> {
-        let (access, flags) = (
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::PRIVATE | MapFlags::STACK | MapFlags::NORESERVE,
-        );
-        let bytes = GUARD_BYTES + STACK_BYTES;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, flags) }?;
-        let stack = Self(start);
-        // SAFETY: these bytes are the low end of the mapping just made, which nobody uses yet.
-        let guarded = unsafe { mprotect(start, GUARD_BYTES, MprotectFlags::empty()) };
-        match guarded {
-            Ok(()) => Ok(stack),
-            Err(errno) => {
-                stack.free();
-                Err(errno.into())
-            }
-        }
-    }
-
-    fn top(&self) -> *mut c_void {
-        self.0.wrapping_byte_add(GUARD_BYTES + STACK_BYTES)
-    }
-
-    fn free(self) {
-        // SAFETY: the mapping is ours, and no worker runs on it: it was never started or has ended.
-        let unmapped = unsafe { munmap(self.0, GUARD_BYTES + STACK_BYTES) };
-        debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
-    }
-}
-
-/// Starts a worker. It is born with all signals blocked and never unblocks one.
-fn clone_worker(stack: &Stack, shared: *const Shared) -> io::Result<Pid> {
-    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the set is there to be filled.
-    unsafe { libc::sigfillset(all.as_mut_ptr()) };
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the first set was filled, the second is there to be written.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
-    let argument = shared.cast_mut().cast();
-    // SAFETY: the stack is new and stays until the child was reaped; what the child runs needs no thread-local
-    // storage and touches only the lane's shared memory, which stays as long.
-    let pid = unsafe { libc::clone(worker::enter, stack.top(), CLONE_FLAGS, argument) };
-    let error = io::Error::last_os_error();
-    // SAFETY: the set was written by the call above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
-    let pid = (pid > 0).then_some(pid).and_then(Pid::from_raw);
-    pid.ok_or(error)
 }
 
 /// The operation without what it owns.

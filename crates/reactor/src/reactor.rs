@@ -120,6 +120,7 @@ impl Reactor {
         let helpers = Helpers::new(settings.helper_threads_max)
             .map_err(system("make an eventfd for helper work"))?;
         let keepers = Helpers::new(1).map_err(system("make an eventfd for helper work"))?;
+        store::set_closer(crate::lane::close);
         let lanes = Lanes::new().map_err(system("make an eventfd for stores"))?;
         let own = [
             (Arc::clone(helpers.answers.waker()), Purpose::Helpers),

@@ -34,9 +34,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memory::{Buffer, CoreMapping, MappedRange, Payload};
-use rustix::fs::{
-    FallocateFlags, FlockOperation, SeekFrom, fallocate, flock, fstat, ftruncate, seek,
-};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fstat, ftruncate, seek};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::geometry::honours_dsync;
@@ -44,8 +42,9 @@ use crate::latch::FlushLatch;
 use crate::request::refuse;
 use crate::zeros::{self, ZEROS_BYTES};
 use crate::{
-    AllocateMode, Backstore, Capabilities, Extent, FileHandle, HelperAnswer, HelperResult,
-    IoAnswer, IoFailure, IoRequest, IoTag, Place, RingOperation, SharedStore, StoreFile, Submitted,
+    AllocateMode, Backstore, Capabilities, DiskFile, Extent, FileHandle, HelperAnswer,
+    HelperResult, IoAnswer, IoFailure, IoRequest, IoTag, Place, RingOperation, SharedStore,
+    StoreFile, Submitted,
 };
 
 /// How writes reach the medium.
@@ -66,7 +65,7 @@ pub(crate) struct FileDisk(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    file: Arc<OwnedFd>,
+    file: Arc<DiskFile>,
     capabilities: Capabilities,
     cache: CacheMode,
     is_block_device: bool,
@@ -85,17 +84,6 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
-    /// A worker of a lane that is about to end may have the file open a little longer. What is still under way keeps
-    /// the lock until it has ended.
-    fn drop(&mut self) {
-        if Arc::strong_count(&self.file) == 1 {
-            // Closing it does the same.
-            let _unlocked = flock(&*self.file, FlockOperation::Unlock);
-        }
-    }
-}
-
 impl FileDisk {
     pub(crate) fn new(
         file: OwnedFd,
@@ -106,7 +94,7 @@ impl FileDisk {
         Self(Arc::new(Shared {
             honours_dsync: is_block_device || honours_dsync(&file),
             place: Arc::new(Place::of(&file, is_block_device, cache)),
-            file: Arc::new(file),
+            file: Arc::new(file.into()),
             size_bytes: AtomicU64::new(capabilities.size_bytes),
             capabilities,
             cache,
@@ -145,7 +133,7 @@ impl SharedStore for FileDisk {
 
     fn probe_size(&self) -> io::Result<()> {
         self.0
-            .set_size(size_of_disk(&self.0.file, self.0.is_block_device)?);
+            .set_size(size_of_disk(&*self.0.file, self.0.is_block_device)?);
         Ok(())
     }
 
@@ -153,7 +141,7 @@ impl SharedStore for FileDisk {
         if self.0.is_block_device || self.0.capabilities.read_only {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let now = size_of_disk(&self.0.file, false)?;
+        let now = size_of_disk(&*self.0.file, false)?;
         if size_bytes > now {
             if !self.0.capabilities.thin {
                 // All the space before the size: a file that found none is as it was.
@@ -761,7 +749,7 @@ fn failure(errno: Errno, offset: u64) -> IoFailure {
 }
 
 /// The size in bytes now. Seeking disturbs nobody: all I/O names its offset.
-pub(crate) fn size_of_disk(file: &OwnedFd, is_block_device: bool) -> io::Result<u64> {
+pub(crate) fn size_of_disk(file: &impl AsFd, is_block_device: bool) -> io::Result<u64> {
     Ok(find_size(file.as_fd(), is_block_device)?)
 }
 

@@ -10,7 +10,7 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use rustix::fs::{Dev, OFlags, fcntl_getfl, fcntl_setfl, fstat, fstatfs};
 
@@ -241,17 +241,77 @@ impl Place {
     }
 }
 
+/// Closes the files of stores, without keeping the caller waiting.
+static CLOSER: OnceLock<fn(OwnedFd)> = OnceLock::new();
+
+/// Has files of stores closed by `closer`: closing a file may wait for its store (a FUSE server is asked, NFS and block
+/// devices write what they still have), and the last use of a file may end on a core. The first closer stays.
+pub fn set_closer(closer: fn(OwnedFd)) {
+    // Set already: by the reactor of another core, which sets the same.
+    let _set_before = CLOSER.set(closer);
+}
+
+/// The open file of a store, for all cores.
+#[derive(Debug)]
+pub struct DiskFile {
+    /// There until it is dropped.
+    fd: Option<OwnedFd>,
+    is_memory: bool,
+}
+
+impl DiskFile {
+    /// A file without a name, in memory: closing it never waits.
+    pub const fn memory(fd: OwnedFd) -> Self {
+        Self {
+            fd: Some(fd),
+            is_memory: true,
+        }
+    }
+}
+
+impl From<OwnedFd> for DiskFile {
+    fn from(fd: OwnedFd) -> Self {
+        Self {
+            fd: Some(fd),
+            is_memory: false,
+        }
+    }
+}
+
+impl AsFd for DiskFile {
+    #[expect(clippy::expect_used, reason = "only `drop` takes it")]
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_ref().expect("an open file").as_fd()
+    }
+}
+
+impl AsRawFd for DiskFile {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+    }
+}
+
+impl Drop for DiskFile {
+    fn drop(&mut self) {
+        let closer = CLOSER.get().filter(|_| !self.is_memory);
+        match (self.fd.take(), closer) {
+            (Some(fd), Some(closer)) => closer(fd),
+            (fd, _) => drop(fd),
+        }
+    }
+}
+
 /// The file of a store on one core: its descriptor, its place, and what the reactor of that core keeps for it.
 #[derive(Debug)]
 pub struct StoreFile {
-    fd: Arc<OwnedFd>,
+    fd: Arc<DiskFile>,
     place: Arc<Place>,
     attachment: OnceCell<Box<dyn Any>>,
 }
 
 impl StoreFile {
     /// The file, for one core.
-    pub fn new(fd: Arc<OwnedFd>, place: Arc<Place>) -> Self {
+    pub fn new(fd: Arc<DiskFile>, place: Arc<Place>) -> Self {
         Self {
             fd,
             place,
@@ -299,7 +359,10 @@ mod tests {
 
     fn write(place: &Arc<Place>, durable: bool) -> Route {
         let fd = rustix::fs::memfd_create("place", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        let file = Rc::new(StoreFile::new(Arc::new(fd), Arc::clone(place)));
+        let file = Rc::new(StoreFile::new(
+            Arc::new(DiskFile::memory(fd)),
+            Arc::clone(place),
+        ));
         place.route(&RingOperation::Write {
             file,
             offset: 0,

@@ -116,6 +116,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
         administration.stop();
     }
     let stopped = plane.stop();
+    reactor::process::release();
     if stopped.is_core_lost {
         anyhow::bail!("a core failed; see the log");
     }

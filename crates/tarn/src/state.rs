@@ -29,8 +29,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use config::{Model, Naa, Serial};
+use reactor::process::LockFile;
 
 use crate::StartError;
+use crate::daemon::patiently;
 use crate::locate::Location;
 pub(crate) use atomic::{TEMPORARY, make_like, replace as replace_file, replace_content};
 use identity::{Ledger, MadeIdentity};
@@ -259,15 +261,15 @@ impl State {
             path: directory.clone(),
             source,
         };
-        match UnitState::lock(&directory) {
-            Ok(Some(state)) => Ok(state),
-            Ok(None) => Err(StartError::UnitBusy {
+        let lock = || {
+            let state = UnitState::lock(&directory).map_err(unusable)?;
+            state.ok_or_else(|| StartError::UnitBusy {
                 place: unit.place.clone(),
                 unit: unit.to_string(),
                 lock: directory.join(unit::LOCK),
-            }),
-            Err(source) => Err(unusable(source)),
-        }
+            })
+        };
+        patiently(lock, |error| matches!(error, StartError::UnitBusy { .. }))
     }
 
     /// Reads the ledger, lets `change` work on it, and writes it if it is another one then; all
@@ -285,6 +287,7 @@ impl State {
         // Held for some milliseconds by whoever holds it, so waiting is right. Dropping the file
         // lets it go.
         File::lock(&lock).map_err(unusable(&lock_path))?;
+        let _held = LockFile::from(lock);
 
         let path = self.directory.join("identities.toml");
         let before = match fs::read_to_string(&path) {

@@ -229,7 +229,6 @@ const REFUSED: &[Call] = calls![
     SYS_fchownat,
     SYS_chdir,
     SYS_fchdir,
-    SYS_pidfd_open,
     SYS_process_madvise,
     SYS_sethostname,
     SYS_swapon,
@@ -272,6 +271,12 @@ const WITH_CONDITIONS: &[(Call, u8, Argument)] = &[
     ((libc::SYS_mprotect, "SYS_mprotect"), 2, NOT_EXECUTABLE),
     // abort and raise.
     ((libc::SYS_tgkill, "SYS_tgkill"), 0, Argument::OwnPid),
+    // To be told when this process ends.
+    (
+        (libc::SYS_pidfd_open, "SYS_pidfd_open"),
+        0,
+        Argument::OwnPid,
+    ),
     (
         (libc::SYS_prctl, "SYS_prctl"),
         0,

@@ -11,14 +11,14 @@ use std::sync::Arc;
 use crate::common::{event, events, pattern, reactor};
 use memory::Payload;
 use reactor::{Event, Reactor};
-use store::{AllocateMode, Extent, FileHandle, Place, RingOperation, StoreFile};
+use store::{AllocateMode, DiskFile, Extent, FileHandle, Place, RingOperation, StoreFile};
 
 /// A file without a name, 1 MiB long, of whose place nothing is known.
 fn file() -> (File, FileHandle) {
     let fd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     let file = File::from(fd);
     file.set_len(1 << 20).unwrap();
-    let fd = Arc::new(OwnedFd::from(file.try_clone().unwrap()));
+    let fd = Arc::new(DiskFile::from(OwnedFd::from(file.try_clone().unwrap())));
     (file, Rc::new(StoreFile::new(fd, Place::unknown())))
 }
 
@@ -43,12 +43,17 @@ fn read(reactor: &Reactor, file: &FileHandle, offset: u64) -> RingOperation {
     }
 }
 
-/// The processes that this thread has started.
+/// The workers that this thread has started.
 fn children() -> HashSet<u32> {
     let path = format!("/proc/self/task/{}/children", reactor::cores::thread_id());
     let text = fs::read_to_string(path).unwrap_or_default();
+    let is_worker = |pid: &u32| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        name.trim() == "tarn-lane"
+    };
     text.split_whitespace()
         .map(|pid| pid.parse().unwrap())
+        .filter(is_worker)
         .collect()
 }
 
@@ -123,7 +128,10 @@ fn every_operation_does_on_a_lane_what_it_does_on_the_ring() {
 fn an_error_of_the_kernel_comes_back_as_one() {
     let mut reactor = reactor();
     let fd = File::open("/proc/self/exe").unwrap();
-    let file = Rc::new(StoreFile::new(Arc::new(fd.into()), Place::unknown()));
+    let file = Rc::new(StoreFile::new(
+        Arc::new(OwnedFd::from(fd).into()),
+        Place::unknown(),
+    ));
     let write = RingOperation::Write {
         file,
         offset: 0,

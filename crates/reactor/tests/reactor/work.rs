@@ -12,8 +12,8 @@ use crate::common::{event, events, expect_quiet, pattern, reactor, settings};
 use memory::Payload;
 use reactor::{Event, Reactor, Settings, Wait, mail};
 use store::{
-    AllocateMode, FileHandle, HelperAnswer, HelperOperation, IoFailure, Place, RingOperation,
-    StoreFile,
+    AllocateMode, DiskFile, FileHandle, HelperAnswer, HelperOperation, IoFailure, Place,
+    RingOperation, StoreFile,
 };
 
 /// A file without a name, 1 MiB long.
@@ -21,7 +21,7 @@ fn file() -> (File, FileHandle) {
     let fd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     let file = File::from(fd);
     file.set_len(1 << 20).unwrap();
-    let fd = Arc::new(OwnedFd::from(file.try_clone().unwrap()));
+    let fd = Arc::new(DiskFile::from(OwnedFd::from(file.try_clone().unwrap())));
     let handle = Rc::new(StoreFile::new(fd, Place::memory()));
     (file, handle)
 }
@@ -103,7 +103,7 @@ fn zeroed_ranges_read_zeros_or_the_file_system_says_no() {
     plain.write_all_at(&pattern(65_536), 0).unwrap();
     let zero = RingOperation::Allocate {
         file: Rc::new(StoreFile::new(
-            Arc::new(plain.try_clone().unwrap().into()),
+            Arc::new(OwnedFd::from(plain.try_clone().unwrap()).into()),
             Place::memory(),
         )),
         mode: AllocateMode::ZeroRange,
@@ -123,7 +123,10 @@ fn errors_of_the_kernel_come_with_the_operation() {
     let mut reactor = reactor();
     let read_only = File::open("/dev/null").unwrap();
     let write = RingOperation::Write {
-        file: Rc::new(StoreFile::new(Arc::new(read_only.into()), Place::memory())),
+        file: Rc::new(StoreFile::new(
+            Arc::new(OwnedFd::from(read_only).into()),
+            Place::memory(),
+        )),
         offset: 0,
         data: Payload::Heap(vec![1; 512]),
         done: 0,

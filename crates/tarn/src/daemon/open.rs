@@ -81,8 +81,9 @@ fn options(spec: &StoreSpec) -> OpenOptions {
 }
 
 /// Tries again for a moment when something is in use: the kernel takes a while to give back what
-/// a program that was killed, or a listener that was closed, had on its rings.
-fn patiently<T, E>(
+/// a program that was killed, or a listener that was closed, had on its rings, and so does the
+/// guardian of a program that was killed (`reactor::process`).
+pub(crate) fn patiently<T, E>(
     mut attempt: impl FnMut() -> Result<T, E>,
     is_in_use: impl Fn(&E) -> bool,
 ) -> Result<T, E> {
