@@ -26,7 +26,8 @@ import time
 LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, WRITE, STATFS, RELEASE = 1, 2, 3, 4, 14, 15, 16, 17, 18
 FSYNC, FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, ACCESS, INTERRUPT, DESTROY, BATCH_FORGET, FALLOCATE, LSEEK = \
     20, 25, 26, 27, 28, 29, 34, 36, 38, 42, 43, 46
-KINDS = {READ: "read", WRITE: "write", FSYNC: "fsync", FALLOCATE: "fallocate", GETATTR: "getattr", LSEEK: "lseek"}
+KINDS = {READ: "read", WRITE: "write", FSYNC: "fsync", FALLOCATE: "fallocate", GETATTR: "getattr", LSEEK: "lseek",
+         FLUSH: "flush"}
 WITHOUT_REPLY = (FORGET, BATCH_FORGET, INTERRUPT)
 
 MAJOR, MINOR = 7, 31
@@ -48,7 +49,7 @@ class FaultFs:
     hang_after_failed_fsync as `hang`, from the moment an fsync has failed.
     answer_errno            {"write": (errno, count), ...}: the next so many of these operations fail with it.
     delay_s                 every read and write takes this long.
-    hang                    "read", "write", "fsync", "fallocate", "getattr", "lseek": these operations get no answer until
+    hang                    "read", "write", "fsync", "fallocate", "getattr", "lseek", "flush" (a close): these operations get no answer until
                             release().
     is_stubborn             what hangs does not give way to a signal either, as a dead daemon's operations do not.
 

@@ -28,8 +28,11 @@ use store::{AllocateMode, Class, FileHandle, Place, RingOperation};
 
 use self::child::{Child, State};
 pub(crate) use self::closer::close;
-pub(crate) use self::guardian::release;
-use self::worker::{CANCELLED, Done, FREE, Job, QUEUED, RUNNING, SLOTS, Shared, WORKERS_MAX};
+pub(crate) use self::guardian::{note_listener, release};
+use self::worker::{
+    CANCELLED, CLASSES, Done, FREE, Job, QUEUED, RUNNING, SLOTS, SLOTS_OF_CLASS, Shared,
+    WORKERS_MAX,
+};
 use crate::in_flight::Key;
 use crate::mail::Waker;
 
@@ -73,15 +76,16 @@ impl Drop for Ticket {
 
 struct Waiting {
     key: Key,
-    queue: usize,
     job: Job,
 }
 
 struct Lane {
     shared: Arc<Shared>,
     place: Arc<Place>,
-    /// What has no slot yet, oldest first.
-    waiting: VecDeque<Waiting>,
+    /// What has no slot yet, oldest first, by class.
+    waiting: [VecDeque<Waiting>; CLASSES],
+    /// How many slots each class has.
+    places: [usize; CLASSES],
     free: Vec<usize>,
     /// The operation of each slot and since when it has been there.
     taken: [Option<(Key, Duration)>; SLOTS],
@@ -127,9 +131,8 @@ impl Lanes {
             debug_assert!(false, "lane {index} of an open file is gone");
             return;
         };
-        lane.waiting.push_back(Waiting {
+        lane.waiting[Shared::queue_of(class)].push_back(Waiting {
             key,
-            queue: Shared::queue_of(class),
             job: job_of(operation),
         });
         if !lane.is_dirty {
@@ -168,6 +171,8 @@ impl Lanes {
         if !self.closing.borrow().is_empty() {
             for index in self.closing.take() {
                 if let Some(Some(lane)) = self.lanes.get_mut(index) {
+                    guardian::set_waiting(lane.shared.fd, false);
+                    guardian::set_overdue(lane.shared.fd, false);
                     lane.close();
                 }
             }
@@ -233,7 +238,7 @@ impl Lanes {
             if let Some(key) = lane.empty(slot) {
                 into.push((key, result));
             }
-            if !lane.is_dirty && !lane.waiting.is_empty() {
+            if !lane.is_dirty && lane.waiting.iter().any(|queue| !queue.is_empty()) {
                 lane.is_dirty = true;
                 self.dirty.push(index);
             }
@@ -253,10 +258,12 @@ impl Drop for Lanes {
 
 impl Lane {
     fn new(index: usize, file: &FileHandle, done: &Arc<Done>) -> Self {
+        guardian::set_waiting(file.as_raw_fd(), file.place().may_wait());
         Self {
             shared: Arc::new(Shared::new(file.as_raw_fd(), index, done)),
             place: Arc::clone(file.place()),
-            waiting: VecDeque::new(),
+            waiting: Default::default(),
+            places: [0; CLASSES],
             free: (0..SLOTS).rev().collect(),
             taken: [None; SLOTS],
             workers: Vec::new(),
@@ -266,8 +273,10 @@ impl Lane {
     }
 
     fn cancel(&mut self, key: Key) -> bool {
-        if let Some(position) = self.waiting.iter().position(|one| one.key == key) {
-            return self.waiting.remove(position).is_some();
+        for queue in &mut self.waiting {
+            if let Some(position) = queue.iter().position(|one| one.key == key) {
+                return queue.remove(position).is_some();
+            }
         }
         let is_it = |taken: &Option<(Key, Duration)>| taken.is_some_and(|(other, _)| other == key);
         let Some(index) = self.taken.iter().position(is_it) else {
@@ -284,19 +293,23 @@ impl Lane {
 
     /// A worker is done with a slot. The key, unless its operation was taken back.
     fn empty(&mut self, slot: usize) -> Option<Key> {
+        self.places[self.shared.slots[slot].queue()] -= 1;
         self.shared.slots[slot].state.store(FREE, SeqCst);
         self.free.push(slot);
         self.taken[slot].take().map(|(key, _)| key)
     }
 
     fn kick(&mut self, now: Duration, failed: &mut Vec<(Key, i64)>) {
-        while let Some(&slot) = self.free.last()
-            && let Some(next) = self.waiting.pop_front()
-        {
-            self.free.pop();
-            self.taken[slot] = Some((next.key, now));
-            self.shared.slots[slot].fill(next.job, next.queue);
-            self.shared.queues[next.queue].push(slot);
+        for (class, waiting) in self.waiting.iter_mut().enumerate() {
+            while self.places[class] < SLOTS_OF_CLASS[class]
+                && let Some(next) = waiting.pop_front()
+                && let Some(slot) = self.free.pop()
+            {
+                self.places[class] += 1;
+                self.taken[slot] = Some((next.key, now));
+                self.shared.slots[slot].fill(next.job, class);
+                self.shared.queues[class].push(slot);
+            }
         }
         let queues = &self.shared.queues;
         let wanted: u32 = queues.iter().map(worker::Queue::wanted).sum();
@@ -312,13 +325,21 @@ impl Lane {
         }
         let running: u32 = queues.iter().map(worker::Queue::running).sum();
         let live = self.shared.live.load(SeqCst);
-        let is_short = wanted > live.saturating_sub(running) && live < WORKERS_MAX;
-        if live == 0 || is_short && WORKERS.load(Ordering::Relaxed) < PROCESS_WORKERS_MAX {
+        let missing = wanted.saturating_sub(live.saturating_sub(running));
+        // At most twice as many as before: what is answered fast needs few.
+        let missing = missing
+            .min(live.max(1))
+            .min(WORKERS_MAX - live.min(WORKERS_MAX));
+        for n in 0..missing {
+            let is_first = live == 0 && n == 0;
+            if !is_first && WORKERS.load(Ordering::Relaxed) >= PROCESS_WORKERS_MAX {
+                break;
+            }
             match self.spawn() {
                 Ok(()) => {}
-                Err(error) if live == 0 => self.fail_all(&error, failed),
+                Err(error) if is_first => self.fail_all(&error, failed),
                 // Those that run will come to it.
-                Err(_) => {}
+                Err(_) => break,
             }
         }
     }
@@ -327,7 +348,8 @@ impl Lane {
     fn fail_all(&mut self, error: &io::Error, failed: &mut Vec<(Key, i64)>) {
         tracing::error!(%error, "no worker for a store");
         let result = -i64::from(libc::ENOMEM);
-        failed.extend(self.waiting.drain(..).map(|one| (one.key, result)));
+        let waiting = self.waiting.iter_mut().flat_map(|queue| queue.drain(..));
+        failed.extend(waiting.map(|one| (one.key, result)));
         for (taken, slot) in self.taken.iter_mut().zip(&self.shared.slots) {
             if let Some((key, _)) = taken.take() {
                 slot.state.store(CANCELLED, SeqCst);
@@ -348,6 +370,7 @@ impl Lane {
         if is_overdue != self.is_overdue {
             self.is_overdue = is_overdue;
             self.place.set_overdue(is_overdue);
+            guardian::set_overdue(self.shared.fd, is_overdue);
         }
     }
 

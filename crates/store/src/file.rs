@@ -358,7 +358,7 @@ impl Backstore for FileStore {
 
     fn probe(&mut self) -> Option<RingOperation> {
         let is_block_device = self.shared.is_block_device;
-        if self.file.place().knows_size() && !is_block_device {
+        if !self.file.place().may_wait() && !is_block_device {
             if let Ok(size) = find_size(self.file.as_fd(), is_block_device) {
                 self.shared.set_size(size);
             }

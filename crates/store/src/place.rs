@@ -212,9 +212,9 @@ impl Place {
             && !self.is_overdue()
     }
 
-    /// Whether the size of the file is known without waiting.
-    pub(crate) fn knows_size(&self) -> bool {
-        self.kind != Kind::Waiting
+    /// Whether any use of the file may wait for anybody: a server, another program.
+    pub fn may_wait(&self) -> bool {
+        self.kind == Kind::Waiting
     }
 
     fn is_overdue(&self) -> bool {

@@ -208,6 +208,8 @@ impl DataPlane {
             let report = report.clone();
             let run = move || {
                 let made = Core::make(index, &parts, mailbox, front);
+                // The stores in it are closed when their units are removed.
+                drop(parts);
                 let (outcome, core) = match made {
                     Ok(core) => (Ok(()), Some(core)),
                     Err(error) => (Err(error), None),

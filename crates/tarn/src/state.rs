@@ -29,7 +29,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use config::{Model, Naa, Serial};
-use reactor::process::LockFile;
 
 use crate::StartError;
 use crate::daemon::patiently;
@@ -287,7 +286,6 @@ impl State {
         // Held for some milliseconds by whoever holds it, so waiting is right. Dropping the file
         // lets it go.
         File::lock(&lock).map_err(unusable(&lock_path))?;
-        let _held = LockFile::from(lock);
 
         let path = self.directory.join("identities.toml");
         let before = match fs::read_to_string(&path) {

@@ -22,11 +22,31 @@ use store::{Class, Extent, find_extents, find_size};
 
 use crate::mail::Waker;
 
-/// Operations of one lane that its workers can see.
-pub(super) const SLOTS: usize = 32;
+/// Classes of operations ([`Class`]). None can keep another from slots or workers.
+pub(super) const CLASSES: usize = 5;
 
-/// Workers of one lane, at most. More than any class may have, so that reads that hang leave some to the others.
-pub(super) const WORKERS_MAX: u32 = 16;
+/// Operations of each class that run at once: reads, writes in turn, other writes, flushes, questions.
+const RUNNING_MAX: [u32; CLASSES] = [32, 1, 32, 8, 2];
+
+/// Operations of each class that workers can see: those that run, and some so that workers need not wait for the core.
+pub(super) const SLOTS_OF_CLASS: [usize; CLASSES] = [40, 4, 40, 10, 2];
+
+/// Operations of one lane that its workers can see.
+pub(super) const SLOTS: usize = 96;
+
+/// Workers of one lane, at most: enough for all classes at once.
+pub(super) const WORKERS_MAX: u32 = 75;
+
+const _: () = {
+    let (mut class, mut slots, mut workers) = (0, 0, 0);
+    while class < CLASSES {
+        slots += SLOTS_OF_CLASS[class];
+        workers += RUNNING_MAX[class];
+        class += 1;
+    }
+    assert!(slots == SLOTS, "a slot for each that may have one");
+    assert!(workers == WORKERS_MAX, "a worker for each that may run");
+};
 
 /// How long a worker waits for work before it ends.
 const IDLE: Timespec = Timespec {
@@ -249,7 +269,7 @@ impl Done {
 /// The memory of one lane. It is freed when every worker is known to have ended.
 #[derive(Debug)]
 pub(super) struct Shared {
-    fd: RawFd,
+    pub(super) fd: RawFd,
     parent: Pid,
     cores: Option<CpuSet>,
     /// Changes with every call for workers.
@@ -259,7 +279,7 @@ pub(super) struct Shared {
     pub(super) idle: AtomicU32,
     /// Workers that were started and have not ended.
     pub(super) live: AtomicU32,
-    pub(super) queues: [Queue; 5],
+    pub(super) queues: [Queue; CLASSES],
     pub(super) slots: [Slot; SLOTS],
     done: Arc<Done>,
 }
@@ -274,14 +294,7 @@ impl Shared {
             is_closed: AtomicBool::new(false),
             idle: AtomicU32::new(0),
             live: AtomicU32::new(0),
-            queues: [
-                (Class::Read, 12),
-                (Class::WriteInTurn, 1),
-                (Class::Write, 12),
-                (Class::Flush, 8),
-                (Class::Query, 2),
-            ]
-            .map(|(_, limit)| Queue::new(limit)),
+            queues: RUNNING_MAX.map(Queue::new),
             slots: std::array::from_fn(|index| Slot::new(lane, index)),
             done: Arc::clone(done),
         }

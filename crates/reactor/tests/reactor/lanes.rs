@@ -162,7 +162,7 @@ fn more_operations_than_a_lane_has_places_for_all_end() {
             }
         }
     }
-    assert!(children().len() <= 16, "{:?}", children());
+    assert!(children().len() <= 32, "{:?}", children());
 }
 
 #[test]

@@ -1,10 +1,8 @@
 //! The state of one unit: one file in the form of the device server, behind one lock.
 
-use std::fs::{self, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-
-use reactor::process::LockFile;
 
 use super::{atomic, make_private_directory};
 
@@ -37,7 +35,7 @@ impl target::Keeper for UnitState {
 struct Kept {
     directory: PathBuf,
     /// Held, not used: the lock ends when it is closed.
-    _lock: LockFile,
+    _lock: File,
 }
 
 impl UnitState {
@@ -54,7 +52,7 @@ impl UnitState {
             Ok(()) => Ok(Some(Self {
                 kept: Some(Kept {
                     directory: directory.to_owned(),
-                    _lock: lock.into(),
+                    _lock: lock,
                 }),
             })),
             Err(TryLockError::WouldBlock) => Ok(None),
