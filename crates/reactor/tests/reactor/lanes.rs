@@ -5,12 +5,13 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::common::{event, events, pattern, reactor};
 use memory::Payload;
-use reactor::{Event, Reactor};
+use reactor::{Event, Listener, Reactor, Wait};
 use store::{AllocateMode, DiskFile, Extent, FileHandle, Place, RingOperation, StoreFile};
 
 /// A file without a name, 1 MiB long, of whose place nothing is known.
@@ -114,7 +115,7 @@ fn every_operation_does_on_a_lane_what_it_does_on_the_ring() {
         bytes: 0,
     };
     let (operation, result) = run(&mut reactor, size);
-    assert_eq!(result, i32::try_from(1 << 20).unwrap());
+    assert_eq!(result, 1 << 20);
     assert!(matches!(
         operation,
         RingOperation::Size {
@@ -204,4 +205,47 @@ fn a_worker_shares_our_open_files_and_ends_when_its_file_is_closed() {
         };
         drop(run(&mut reactor, sync));
     }
+}
+
+/// Set for the process that ends beside its workers.
+const CHILD: &str = "TARN_TEST_ENDING_REACTOR";
+
+#[test]
+fn ends_at_once_beside_its_workers() {
+    if std::env::vars_os().all(|(name, _)| name != CHILD) {
+        return;
+    }
+    let mut reactor = reactor();
+    let (_plain, file) = file();
+    let operation = read(&reactor, &file, 0);
+    drop(run(&mut reactor, operation));
+    assert_eq!(children().len(), 1);
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), 1).unwrap();
+    // The ring has the socket as well, and workers the memory of the ring.
+    reactor.accept(&listener, 1);
+    println!("at {}", listener.local_address());
+    let mut events = Vec::new();
+    reactor.turn(Wait::Poll, &mut events).unwrap();
+    let fail = move || panic!("a fault of ours");
+    drop(std::thread::spawn(fail).join());
+    reactor::process::end_at_once(9, "the end");
+}
+
+#[test]
+fn a_process_that_ends_at_once_beside_its_workers_gives_its_port_back() {
+    let ended = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "lanes::ends_at_once_beside_its_workers",
+            "--nocapture",
+        ])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ended.stdout);
+    let errors = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(9), "{said}{errors}");
+    let (_, address) = said.split_once("at 127").unwrap();
+    let address = format!("127{}", address.lines().next().unwrap());
+    drop(Listener::bind(address.parse().unwrap(), 1).unwrap());
 }
