@@ -19,6 +19,7 @@ use rustix::net::{Shutdown, shutdown};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::child::Child;
+
 static STARTED: Once = Once::new();
 
 /// Never looked after: it stays to the end.
