@@ -2,13 +2,14 @@
 
 # B4: changes of the configuration.
 
+import os  # noqa: E402
 import threading  # noqa: E402
 
 import faultfs  # noqa: E402
 import harness  # noqa: E402
 import iscsi  # noqa: E402
 import scsi  # noqa: E402
-from harness import check, equal, test  # noqa: E402
+from harness import check, equal, measured, test  # noqa: E402
 from tarn import IQN, Tarn  # noqa: E402
 
 MEMORY_LUN = """[[lun]]
@@ -108,3 +109,141 @@ def a_lun_whose_file_system_hangs_is_removed_and_others_change():
             equal(answer.status, 200, f"the removal: {answer}")
             equal(tarn.api().get("config")["revision"], 3, "the revision")
             fs.release()
+
+
+# B3: the memory of one core.
+
+# One core with little memory, so that a few sessions come to the edge of it.
+POOL_MIB = 64
+B3_CONFIG = f"""
+[[lun]]
+id = "slow"
+store = "{{slow}}"
+[[lun]]
+id = "file"
+store = "file:{{dir}}/disk.img?size=64M&cache=direct"
+[[lun]]
+id = "memory"
+store = "mem:256M"
+[[target]]
+name = "{IQN}"
+portals = ["127.0.0.1:{{port}}"]
+luns = [{{ lun = 0, id = "file" }}, {{ lun = 1, id = "memory" }}, {{ lun = 2, id = "slow" }}]
+[server]
+cores = 1
+[limits]
+pool_per_core_bytes = "{POOL_MIB}M"
+"""
+MIB = 1 << 20
+
+
+def _b3_tarn(slow="mem:1M"):
+    text = B3_CONFIG
+    for name in ("{slow}", "{dir}", "{port}"):
+        text = text.replace("{" + name + "}", name)
+    return Tarn(config=text.replace("{slow}", str(slow)))
+
+
+def _session(tarn, name, **keys):
+    session = iscsi.Session(tarn.port, IQN, initiator=f"iqn.2026-11.example.tarn:{name}", keys=keys, timeout_s=20)
+    for lun in (0, 1, 2):
+        session.clear_unit_attentions(lun)
+    return session
+
+
+@test
+def reads_of_an_initiator_that_takes_nothing_leave_room_for_the_others():
+    """B3: an initiator that does not read its socket holds its share of the pool; file READs of others are answered."""
+    with _b3_tarn() as tarn, _session(tarn, "mute") as mute, _session(tarn, "honest") as honest:
+        _start_at_once(mute, [lambda n=n: mute.start(scsi.read16(n * 2048 % 65536, 2048), read=MIB, lun=0)
+                              for n in range(100)])
+        for n in range(8):
+            outcome = honest.command(scsi.read16(n * 2048, 2048), read=MIB, lun=0)
+            check(outcome.good and len(outcome.data) == MIB, f"READ {n} of the honest initiator: {outcome}")
+        # It loses nothing by it, and gets all its answers as soon as it takes them.
+        for task in list(mute.tasks.values()):
+            check(mute.finish(task).good, "a READ of the initiator that was slow")
+
+
+def _start_at_once(session, starts):
+    """Starts commands so that all of them come in one segment."""
+    pdus = []
+    session.connection.send = lambda pdu: pdus.append(pdu.pack())
+    for start in starts:
+        start()
+    del session.connection.send
+    session.connection.send_raw(b"".join(pdus))
+
+
+@test
+def writes_that_wait_for_their_data_leave_chunks_to_receive_it():
+    """B3: five correct sessions with 128 WRITEs of 1 MiB each, 8 KiB of it immediate, do not bring a core to a halt."""
+    data = os.urandom(MIB)
+    with _b3_tarn() as tarn:
+        sessions = [_session(tarn, f"writer{n}", MaxRecvDataSegmentLength="262144", FirstBurstLength="8192",
+                             InitialR2T="Yes", MaxBurstLength="1048576") for n in range(5)]
+        # All commands first: each comes by itself, as the ping between them has its answer.
+        for n in range(128):
+            for session in sessions:
+                session.start(scsi.write16(n * 2048, 2048), write=data, lun=1, unsolicited=8192, answer_r2t=False)
+                session.nop()
+        for session in sessions:
+            for task in list(session.tasks.values()):
+                task.answer_r2t = True
+                for r2t in task.r2ts:
+                    session.send_data(task, r2t)
+        statuses = _finish_all(sessions)
+        check(set(statuses) <= {scsi.GOOD, scsi.TASK_SET_FULL}, f"statuses {statuses}")
+        check(statuses.get(scsi.GOOD, 0) >= 64, f"statuses {statuses}")
+        measured(f"statuses {statuses}")
+        equal(sessions[0].command(scsi.read16(0, 16), read=8192, lun=1).data, data[:8192], "what was written")
+        for session in sessions:
+            session.close()
+
+
+def _finish_all(sessions):
+    """Statuses with their numbers; every session is served in turn, as all are busy at the same time."""
+    statuses = {}
+    for session in sessions:
+        for task in list(session.tasks.values()):
+            status = session.finish(task, timeout_s=30).status
+            statuses[status] = statuses.get(status, 0) + 1
+    return statuses
+
+
+@test
+def small_writes_on_a_hung_unit_hold_no_more_than_their_data():
+    """B3: 16 sessions with 32 WRITEs of 4 KiB each on a hung LUN hold some MiB of a pool, and others go on."""
+    with faultfs.FaultFs(64 * MIB) as slow:
+        with _b3_tarn(f"file:{slow.path}") as tarn:
+            sessions = [_session(tarn, f"hung{n}") for n in range(16)]
+            slow.hang = ("write",)
+            data = bytes(4096)
+            for n in range(32):
+                for index, session in enumerate(sessions):
+                    session.start(scsi.write16((n * 16 + index) * 8, 8), write=data, lun=2)
+                    session.nop()
+            with _session_without_slow(tarn, "honest") as honest:
+                blob = os.urandom(MIB)
+                for n in range(16):
+                    check(honest.command(scsi.write16(n * 2048, 2048), write=blob, lun=1).good, f"WRITE {n} of memory")
+                    outcome = honest.command(scsi.read16(n * 2048, 2048), read=MIB, lun=1)
+                    check(outcome.data == blob, f"READ {n} of memory")
+                core = tarn.api().get("stats")["cores"][0]
+                held = core["pool_bytes"] - core["pool_free_bytes"]
+                measured(f"{held / MIB:.1f} MiB held")
+                # 8 MiB of chunks are always out, as many bytes of chunks again at most are kept; 2 MiB of data.
+                check(held <= 24 * MIB, f"{held} bytes of the pool are held for 2 MiB of data")
+            slow.heal()
+            slow.release()
+            for session in sessions:
+                for task in list(session.tasks.values()):
+                    session.finish(task)
+                session.close()
+
+
+def _session_without_slow(tarn, name):
+    session = iscsi.Session(tarn.port, IQN, initiator=f"iqn.2026-11.example.tarn:{name}", timeout_s=20)
+    for lun in (0, 1):
+        session.clear_unit_attentions(lun)
+    return session

@@ -273,3 +273,36 @@ def preempt_and_abort_does_not_complete_while_a_write_it_ends_may_land():
             outcome = other.command(cdb, write=parameters)
             check(not outcome.good, f"PREEMPT AND ABORT while a write may land: {outcome}")
             newest_stays(fs, other, "PREEMPT AND ABORT")
+
+
+ADMITTED_ONE = "iqn.2026-11.example.tarn:admitted"
+ADMITTED = f"""
+[server]
+cores = 2
+[[lun]]
+id = "disk"
+store = "mem:16M"
+[[target]]
+name = "{IQN}"
+portals = ["127.0.0.1:{{port}}"]
+luns = [{{ lun = 0, id = "disk", groups = ["admitted"] }}]
+[[group]]
+id = "admitted"
+initiators = ["{ADMITTED_ONE}"]
+"""
+
+
+@test(limit_s=120)
+def a_change_that_a_slow_core_does_not_confirm_is_settled_later():
+    """A7: a core answers later than a change waits: the answer says so, and without another change the session that the
+    change lets in no longer is ended."""
+    with Tarn(config=ADMITTED) as tarn, iscsi.Session(tarn.port, IQN, ADMITTED_ONE, timeout_s=ANSWER_S) as session:
+        session.clear_unit_attentions()
+        with slow_core(tarn, 1, 13):
+            time.sleep(6)       # the plan is answered in this turn, and what is made of it not before the end of the next
+            text = (tarn.dir / "tarn.toml").read_text().replace(ADMITTED_ONE, OTHER)
+            answer = tarn.api(timeout_s=60).ask("PUT", "config", {"text": text})
+            equal(answer.status, 200, f"status of the change: {answer}")
+            check(answer.json.get("unsettled"), f"nothing says that a core has not confirmed: {answer}")
+        wait_for(lambda: not tarn.api().get("sessions"), 60, "the session has ended", step_s=0.2)
+        wait_for(lambda: "changes are settled" in tarn.log(), ANSWER_S, "the log says so", step_s=0.2)

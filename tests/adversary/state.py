@@ -1,13 +1,20 @@
 """The state directory, memory limits, the start."""
+import contextlib
 import os
+import re
 import struct
+import subprocess
+import tempfile
 import threading
 import time
 
+import admin
+import cgroup
 import iscsi
 import scsi
-from harness import check, equal, test, wait_for
-from tarn import IQN, Tarn
+import tarn as program
+from harness import check, equal, measured, skip, test
+from tarn import BINARY, IQN, Tarn, run
 
 KEY = 0x1122334455667788
 
@@ -141,3 +148,328 @@ def a_rename_that_the_ledger_cannot_keep_is_refused():
         tarn.kill()
         tarn.start()
         equal(shown(tarn), before, "the disk after a restart")
+
+
+TWO_LUNS = f"""[admin]
+listen = ["127.0.0.1:{{port2}}"]
+[[lun]]
+id = "file"
+store = "file:{{dir}}/disk.img?size=8M"
+[[lun]]
+id = "named"
+store = "mem:8M"
+serial = "NAMED1"
+naa = "5000000000000001"
+[[target]]
+name = "{IQN}"
+portals = ["127.0.0.1:{{port}}"]
+luns = [{{ lun = 0, id = "file" }}, {{ lun = 1, id = "named" }}]
+"""
+
+
+def luns_of(session):
+    data = session.command(scsi.report_luns(4096), read=4096).data
+    return [data[at + 1] for at in range(8, 8 + int.from_bytes(data[:4], "big"), 8)]
+
+
+def codes(tarn):
+    return {finding["code"] for finding in tarn.api().get("findings")}
+
+
+def event_kinds(tarn):
+    return {event["kind"] for event in tarn.api().get("events?most=1000")}
+
+
+def restart(tarn, change=lambda: None):
+    tarn.terminate()
+    change()
+    tarn.start()
+
+
+def upkeep(tarn, verb, *arguments):
+    return run("state", verb, "--state", tarn.dir / "state", *arguments)
+
+
+@contextlib.contextmanager
+def small_state():
+    """A Tarn whose state directory is a file system of its own, with room for little; and what fills it."""
+    tarn = Killed(config=TWO_LUNS, check_exit=False)
+    state = tarn.dir / "state"
+    state.mkdir(mode=0o700)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", state], capture_output=True, check=False).returncode:
+        skip("a file system of its own needs root")
+
+    def fill():
+        with open(state / "filler", "wb", buffering=0) as filler, contextlib.suppress(OSError):
+            while filler.write(bytes(4096)):
+                pass
+
+    try:
+        tarn.start()
+        tarn.api().get("status")        # its administration has made what it needs
+        yield tarn, fill
+    finally:
+        tarn.kill()
+        subprocess.run(["umount", "-l", state], check=False)
+        tarn.close()
+
+
+@test
+def damaged_identities_make_no_other_disk_of_a_disk():
+    """E2: with identities.toml empty, cut or gone, disks are what they were, by the copy that Tarn keeps; without that they are
+    not shown, while disks whose identity is configured are. Finding, event, check and restore tell of it and mend it."""
+    with Killed(config=TWO_LUNS, check_exit=False) as tarn:
+        ledger = tarn.dir / "state/identities.toml"
+        copy = tarn.dir / "state/identities.toml.last"
+        with session_of(tarn) as session:
+            reserve_for_good(session)
+        before = shown(tarn)
+        whole = ledger.read_bytes()
+        for damage in (lambda: ledger.write_bytes(b""), lambda: ledger.write_bytes(whole[:len(whole) // 2]), ledger.unlink):
+            restart(tarn, damage)
+            equal(shown(tarn), before, "the disk")
+            check("state-damaged" in codes(tarn), f"findings: {codes(tarn)}")
+            check("state-damaged" in event_kinds(tarn), f"events: {event_kinds(tarn)}")
+            equal(upkeep(tarn, "check").returncode, 1, "exit code of tarn state check")
+        equal(upkeep(tarn, "restore").returncode, 0, "exit code of tarn state restore")
+        equal(ledger.read_bytes(), whole, "the ledger")
+        restart(tarn)
+        check("state-damaged" not in codes(tarn), f"findings: {codes(tarn)}")
+
+        def lose():
+            ledger.write_bytes(b"")
+            copy.unlink()
+
+        restart(tarn, lose)
+        with session_of(tarn) as session:
+            equal(luns_of(session), [1], "LUNs with the ledger and its copy gone")
+        check({"state-damaged", "lun-withheld"} <= codes(tarn), f"findings: {codes(tarn)}")
+        equal(ledger.read_bytes(), b"", "the damaged ledger")
+        restart(tarn, lambda: ledger.write_bytes(whole))
+        equal(shown(tarn), before, "the disk with the ledger of a backup")
+
+
+@test
+def a_truncated_saved_state_fences_its_unit_alone():
+    """E2: a cut units/*/saved stops neither the daemon nor other units; the unit refuses what its lost reservation could
+    forbid; its copy brings the reservation back."""
+    with Killed(config=TWO_LUNS, check_exit=False) as tarn:
+        with session_of(tarn) as session:
+            reserve_for_good(session)
+        saved = next((tarn.dir / "state/units").glob("*/saved"))
+        for content in (saved.read_bytes()[:20], saved.read_bytes()[:-1] + b"?"):
+            restart(tarn, lambda: saved.write_bytes(content))
+            with session_of(tarn, "bob") as session:
+                refused = session.command(scsi.read16(0, 1), read=512)
+                equal((refused.status, refused.sense.key), (scsi.CHECK_CONDITION, scsi.DATA_PROTECT), "a READ of the unit")
+                session.clear_unit_attentions(lun=1)
+                check(session.command(scsi.read16(0, 1), read=512, lun=1).good, "the other unit")
+            check("reservations-lost" in codes(tarn) & event_kinds(tarn), f"findings: {codes(tarn)}")
+        tarn.terminate()
+        equal(upkeep(tarn, "restore").returncode, 0, "exit code of tarn state restore")
+        tarn.start()
+        equal(shown(tarn)[2], KEY, "the reservation")
+
+
+@test
+def half_a_file_of_tokens_is_no_file_of_tokens():
+    """E2: with tokens.toml cut, no token is good and none is made over it; restored, all are good."""
+    with Killed(config=TWO_LUNS, check_exit=False) as tarn:
+        tokens = [tarn.api().post("tokens", {"name": name, "role": "admin"})["token"] for name in ("one", "two")]
+        path = tarn.dir / "state/tokens.toml"
+        whole = path.read_text()
+        restart(tarn, lambda: path.write_text(whole[:whole.rindex("[[token]]")]))
+
+        def statuses():
+            apis = [admin.Api(address=("127.0.0.1", tarn.port2), token=token) for token in tokens]
+            return [api.ask("GET", "status").status for api in apis]
+
+        equal(statuses(), [401, 401], "what the tokens are answered")
+        equal(tarn.api().ask("POST", "tokens", {"name": "three", "role": "admin"}).status, 409, "a new token")
+        check("administration" in codes(tarn) & event_kinds(tarn), f"findings: {codes(tarn)}")
+        restart(tarn, lambda: equal(upkeep(tarn, "restore").returncode, 0, "exit code of tarn state restore"))
+        equal(statuses(), [200, 200], "what the tokens are answered after the restore")
+
+
+@test
+def a_state_directory_of_an_earlier_version_starts_whole():
+    """E2: files without length and checksum, as 46980bd wrote them, are read, found whole, and get them when they are written."""
+    with Killed(config=TWO_LUNS, check_exit=False) as tarn:
+        with session_of(tarn) as session:
+            reserve_for_good(session)
+        tarn.api().post("tokens", {"name": "one", "role": "admin"})
+        before, state = shown(tarn), tarn.dir / "state"
+
+        def age():
+            for copy in state.rglob("*.last"):
+                copy.unlink()
+            for path in filter(os.path.isfile, state.rglob("*.toml")):
+                path.write_text(re.sub(r"\A# sum = .*\n", "", path.read_text()))
+            for path in state.glob("units/*/saved"):
+                _, content = path.read_bytes().split(b"\n", 1)
+                path.write_bytes(b"tarn-state 1 %d\n" % len(content) + content)
+
+        restart(tarn, age)
+        equal(shown(tarn), before, "the disk")
+        equal([token["name"] for token in tarn.api().get("tokens")], ["one"], "the tokens")
+        check(not codes(tarn) & {"state-damaged", "reservations-lost", "administration"}, f"findings: {codes(tarn)}")
+        equal(upkeep(tarn, "check").returncode, 0, "exit code of tarn state check")
+        tarn.api().post("tokens", {"name": "two", "role": "admin"})
+        check((state / "tokens.toml").read_text().startswith("# sum = "), "the file that was written has no checksum")
+
+
+@test
+def a_full_state_directory_and_a_broken_certificate_keep_no_disk_from_starting():
+    """E4: with no room for the record of an edited file, and with its own certificate cut, Tarn serves its disks, and the
+    findings say what is missing."""
+    with small_state() as (tarn, fill):
+        before = shown(tarn)
+
+        def edit():
+            fill()
+            (tarn.dir / "tarn.toml").write_text(tarn.text() + "# edited\n")
+
+        restart(tarn, edit)
+        equal(shown(tarn), before, "the disk")
+        check("state-unwritable" in codes(tarn) & event_kinds(tarn), f"findings: {codes(tarn)}")
+
+        def cut():
+            (tarn.dir / "state/filler").unlink()
+            certificate = tarn.dir / "state/admin-cert.pem"
+            certificate.write_bytes(certificate.read_bytes()[:100])
+
+        restart(tarn, cut)
+        equal(shown(tarn), before, "the disk")
+        check("administration" in codes(tarn) & event_kinds(tarn), f"findings: {codes(tarn)}")
+
+
+@test
+def a_full_disk_is_called_that_and_leaves_no_temporary_file():
+    """E5: what cannot be kept for want of room is answered with 507, never with 503, and nothing is left over."""
+    with small_state() as (tarn, fill):
+        fill()
+        text = tarn.text()
+        for method, path, body in [("POST", "tokens", {"name": "one", "role": "admin"}),
+                                   ("PUT", "config", {"text": text + "# more\n" + "# room\n" * 1000})]:
+            answer = tarn.api().ask(method, path, body)
+            equal((answer.status, answer.kind), (507, "storage-full"), f"{method} {path}: {answer}")
+        left = [path.name for path in (tarn.dir / "state").rglob("*") if path.name.endswith(("new", ".tmp"))]
+        equal(left, [], "temporary files")
+        equal(tarn.text(), text, "the configuration file")
+
+
+@test
+def event_numbers_never_go_back():
+    """E5: numbers of events rise over a restart and over a crash, also where an earlier run was ahead of the clock."""
+    with Killed(config=TWO_LUNS, check_exit=False) as tarn:
+        def newest():
+            tarn.api().post("tokens", {"name": "t", "role": "viewer"})
+            tarn.api().delete("tokens/t")
+            return tarn.api().get("events?most=1")[-1]["number"]
+
+        first = newest()
+        tarn.kill()
+        ahead = first + 10**9
+        directory = next(path for path in (tarn.dir / "state/history").iterdir() if path.is_dir())
+        (directory / "events.next").write_text(f"{ahead}\n")
+        tarn.start()
+        second = newest()
+        check(second > ahead, f"{second} after {ahead}")
+        tarn.kill()
+        tarn.start()
+        third = newest()
+        check(third > second, f"{third} after {second}")
+
+
+@test
+def luns_that_exchange_their_ids_are_planned_as_what_they_are():
+    """E5: two ids that change places in one document are refused by the plan, with the true reason."""
+    text = f"""[[lun]]
+id = "a"
+store = "file:{{dir}}/a.img?size=8M"
+[[lun]]
+id = "b"
+store = "file:{{dir}}/b.img?size=8M"
+[[target]]
+name = "{IQN}"
+portals = ["127.0.0.1:{{port}}"]
+luns = [{{ lun = 0, id = "a" }}, {{ lun = 1, id = "b" }}]
+"""
+    with Tarn(config=text) as tarn:
+        now = (tarn.dir / "tarn.toml").read_text()
+        swapped = now.replace("a.img", "x.img").replace("b.img", "a.img").replace("x.img", "b.img")
+        plan = tarn.api().post("plan", {"text": swapped})
+        check(not plan["is_applicable"], f"{plan}")
+        check(all("is open as lun" in step["reason"] for step in plan["steps"]), f"{plan}")
+        answer = tarn.api().ask("PUT", "config", {"text": swapped})
+        equal((answer.status, answer.kind), (409, "refused"), f"{answer}")
+
+
+@test
+def a_machine_without_proc_is_told_so():
+    """E5: without /proc Tarn says that it misses /proc."""
+    script = f"mount -t tmpfs none /proc && exec {BINARY} serve --listen 127.0.0.1:0 mem:8M"
+    with tempfile.TemporaryDirectory() as home:
+        done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=20, check=False,
+                              env={**os.environ, "HOME": home, "XDG_STATE_HOME": home, "TARN_SOCKET": f"{home}/s"})
+    if "unshare" in done.stderr or "mount:" in done.stderr:
+        skip("a mount of its own needs root")
+    check(done.returncode == 2 and "/proc" in done.stderr, f"{done.returncode}: {done.stderr}")
+
+
+# E3
+
+MIB = 1 << 20
+GROUP_MIB = 300
+
+
+@test
+def default_pools_fit_in_a_control_group_and_the_load_does_not_kill_tarn():
+    """E3: with the defaults in a control group of 300 MiB, Tarn says that its pools are smaller and survives a load."""
+    with cgroup.MemoryGroup(GROUP_MIB * MIB) as group:
+        with Tarn("file:{dir}/disk.img?size=256M&cache=direct", arguments=["--cores", "2"], prefix=group.prefix) as served:
+            # Each takes its share of a pool and nothing of its answers.
+            mutes = [iscsi.Session(served.port, IQN, initiator=f"iqn.2026-11.example.tarn:mute{n}") for n in range(6)]
+            for mute in mutes:
+                mute.clear_unit_attentions()
+                pdus = []
+                mute.connection.send = lambda pdu, pdus=pdus: pdus.append(pdu.pack())
+                for n in range(100):
+                    mute.start(scsi.read16(n * 2048, 2048), read=MIB)
+                del mute.connection.send
+                mute.connection.send_raw(b"".join(pdus))
+            with iscsi.Session(served.port, IQN, timeout_s=20) as honest:
+                honest.clear_unit_attentions()
+                for n in range(16):
+                    check(honest.command(scsi.read16(n * 2048, 2048), read=MIB).good, f"READ {n} beside the load")
+            check(served.alive(), "Tarn is alive")
+            measured(f"{served.rss_bytes() / MIB:.0f} MiB resident")
+            check(served.rss_bytes() < GROUP_MIB * MIB, "resident memory is within the limit")
+            served.await_log("instead of 256 MiB", str(group.dir))
+            check("note: each core has" in served.out(), f"the banner says it: {served.out()}")
+            codes = [finding["code"] for finding in served.api().get("findings")]
+            check("little-memory" in codes, f"findings {codes}")
+            for mute in mutes:
+                mute.close()
+
+
+@test
+def a_memory_disk_that_cannot_fit_is_refused_with_number_and_remedy():
+    """E3: `mem:512M` in a control group of 300 MiB is an error of `tarn check` and of the start."""
+    with cgroup.MemoryGroup(GROUP_MIB * MIB) as group:
+        served = Tarn(config=f'[[lun]]\nid = "a"\nstore = "mem:512M"\n[[target]]\nname = "{IQN}"\n'
+                             'portals = ["127.0.0.1:{port}"]\nluns = [{ lun = 0, id = "a" }]\n')
+        try:
+            command = served.command()
+            check_it = [str(program.BINARY), "check", str(served.dir / "tarn.toml")]
+            for one in (check_it, command):
+                try:
+                    done = subprocess.run([*group.prefix, *one], capture_output=True, text=True, timeout=10, cwd=served.dir,
+                                          env=served.environment(), stdin=subprocess.DEVNULL)
+                except subprocess.TimeoutExpired:
+                    check(False, f"it serves: {' '.join(one[1:3])}")
+                equal(done.returncode, 2, f"exit code of {' '.join(one[1:3])}: {done.stderr}")
+                for word in ("512 MiB", "300 MiB", str(group.dir), "make the disks smaller"):
+                    check(word in done.stderr, f"{word!r} in {done.stderr!r}")
+        finally:
+            served.close()

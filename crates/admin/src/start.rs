@@ -29,6 +29,13 @@ pub struct Settings {
     pub certificate: Option<Certificate>,
 }
 
+impl Settings {
+    /// Whether the certificate is one that is made here.
+    const fn makes_certificate(&self) -> bool {
+        matches!(self.certificate, Some(Certificate::Own { .. }))
+    }
+}
+
 /// Sockets that are bound already, whoever bound them.
 #[derive(Debug, Default)]
 pub struct Listeners {
@@ -106,8 +113,18 @@ impl Admin {
         control: Arc<dyn Control>,
         settings: Settings,
     ) -> Result<AdminHandle, StartError> {
-        let tokens = Tokens::open(&settings.state.join("tokens.toml"))?;
-        let fingerprint = secure(&mut listeners, &settings)?;
+        let (tokens, damage) = Tokens::open(&settings.state.join("tokens.toml"))?;
+        let mut problems: Vec<String> = damage.into_iter().collect();
+        let fingerprint = match secure(&mut listeners, &settings) {
+            Err(StartError::Tls(error)) if settings.makes_certificate() => {
+                problems.push(format!(
+                    "no address is served, for Tarn's own certificate cannot be used: {error}; move admin-cert.pem and admin-key.pem out of the state directory and restart Tarn, which makes new ones"
+                ));
+                listeners.tcp.clear();
+                None
+            }
+            secured => secured?,
+        };
         for listener in &listeners.unix {
             listener.set_nonblocking(true)?;
         }
@@ -126,6 +143,7 @@ impl Admin {
             .name("admin".to_owned())
             .spawn(live)?;
         Ok(AdminHandle {
+            problems,
             stop,
             ended,
             fingerprint,
@@ -204,12 +222,18 @@ fn wait(stopping: &watch::Receiver<bool>, pause: Duration) -> bool {
 /// The running administration. It stops when this is gone.
 #[derive(Debug)]
 pub struct AdminHandle {
+    problems: Vec<String>,
     stop: watch::Sender<bool>,
     ended: mpsc::Receiver<()>,
     fingerprint: Option<String>,
 }
 
 impl AdminHandle {
+    /// What it does without, one line each with the remedy.
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
     /// SHA-256 of the certificate, hexadecimal; none without TLS.
     pub fn fingerprint(&self) -> Option<&str> {
         self.fingerprint.as_deref()

@@ -65,7 +65,7 @@ pub(crate) fn event(kind: &str) -> Event {
 
 /// What the requests share, before this daemon and with tokens in this directory.
 pub(crate) fn app(daemon: &Arc<Double>, scratch: &Scratch) -> Arc<App> {
-    let tokens = Tokens::open(&scratch.path("tokens.toml")).unwrap();
+    let tokens = Tokens::open(&scratch.path("tokens.toml")).unwrap().0;
     let control = Arc::clone(daemon) as Arc<dyn Control>;
     let stopping = watch::Sender::new(false).subscribe();
     Arc::new(App::new(control, tokens, Vec::new(), stopping))

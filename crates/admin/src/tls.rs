@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use durable::replace;
 use rcgen::{CertificateParams, DnType, KeyPair};
 use rustls::ServerConfig;
 use rustls::client::verify_server_name;
@@ -15,7 +16,6 @@ use rustls::server::ParsedCertificate;
 use sha2::{Digest as _, Sha256};
 
 use crate::random::hex;
-use crate::tokens::replace;
 
 /// Bytes of a key file that are read: many times what a key takes.
 const KEY_FILE_BYTES_MAX: u64 = 256 * 1024;

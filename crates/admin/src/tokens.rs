@@ -3,14 +3,13 @@
 //! The file is TOML, one `[[token]]` for each, and belongs to the daemon. It is replaced as a whole
 //! and only after it is on disk.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::access::{NewToken, Role, Token};
 use api::problem::{Problem, ProblemKind};
+use durable::Found;
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
@@ -31,7 +30,10 @@ pub enum TokensError {
         source: io::Error,
     },
     /// The file is not what was written.
-    #[error("{}: {reason}; mend it, or move it away and make new tokens", path.display())]
+    #[error(
+        "{}: {reason}; no token is good until it is whole: run tarn state restore and restart Tarn, or move it and its copy away and make new tokens",
+        path.display()
+    )]
     Form {
         /// The file.
         path: PathBuf,
@@ -78,6 +80,8 @@ struct Entry {
 /// All tokens.
 pub(crate) struct Tokens {
     path: PathBuf,
+    /// What is wrong with the file.
+    damage: Option<String>,
     /// Held for no longer than a look takes: the thread that answers everybody takes it.
     entries: Mutex<Vec<Entry>>,
     /// Whoever changes them holds this, over the writing of the file too.
@@ -85,38 +89,38 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// Reads the file; none is no token.
+    /// Reads the file; none is no token. One that is damaged is none either, as a token that was
+    /// revoked may be in it: that comes with what is wrong, and nothing is made or revoked then.
     ///
     /// # Errors
     ///
-    /// It cannot be read or is not what was written.
-    pub(crate) fn open(path: &Path) -> Result<Self, TokensError> {
-        let text = match fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(source) => {
-                return Err(TokensError::Read {
-                    path: path.to_owned(),
-                    source,
-                });
-            }
-        };
+    /// It cannot be read.
+    pub(crate) fn open(path: &Path) -> Result<(Self, Option<String>), TokensError> {
+        let found = durable::read(path).map_err(|source| TokensError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
         let form = |reason: String| TokensError::Form {
             path: path.to_owned(),
             reason,
         };
-        let file: TokensFile =
-            toml::from_str(&text).map_err(|error| form(error.message().to_owned()))?;
-        let entries = file.token.into_iter().map(|kept| {
-            let hash = Hash::parse(&kept.sha256)
-                .ok_or_else(|| form(format!("token {:?}: sha256 is no digest", kept.name)))?;
-            Ok(Entry { kept, hash })
-        });
-        Ok(Self {
+        let entries = match found {
+            Found::Absent if durable::copy_of(path).exists() => Err(form("it is gone".to_owned())),
+            Found::Absent => Ok(Vec::new()),
+            Found::Damaged(damage) => Err(form(damage.to_string())),
+            Found::Whole(text) => parse(&text).map_err(form),
+        };
+        let (entries, damage) = match entries {
+            Ok(entries) => (entries, None),
+            Err(error) => (Vec::new(), Some(error.to_string())),
+        };
+        let tokens = Self {
             path: path.to_owned(),
-            entries: Mutex::new(entries.collect::<Result<_, _>>()?),
+            damage: damage.clone(),
+            entries: Mutex::new(entries),
             turn: Mutex::default(),
-        })
+        };
+        Ok((tokens, damage))
     }
 
     /// Who this token belongs to. Takes the same time for every wrong one.
@@ -147,7 +151,7 @@ impl Tokens {
     ///
     /// The name is taken or no name, there are too many, or the file cannot be written.
     pub(crate) fn make(&self, new: NewToken, now_ms: u64) -> Result<Token, Problem> {
-        self.make_by(new, now_ms, replace)
+        self.make_by(new, now_ms, durable::write_with_copy)
     }
 
     fn make_by(
@@ -182,7 +186,7 @@ impl Tokens {
     ///
     /// There is none of that name, or the file cannot be written; then the token stays.
     pub(crate) fn revoke(&self, name: &str) -> Result<Holder, Problem> {
-        self.change(replace, |entries| {
+        self.change(durable::write_with_copy, |entries| {
             let place = entries.iter().position(|entry| entry.kept.name == name);
             let place = place.ok_or_else(|| {
                 Problem::new(ProblemKind::NotFound, format!("there is no token {name:?}"))
@@ -198,13 +202,17 @@ impl Tokens {
         write: impl FnOnce(&Path, &[u8]) -> io::Result<()>,
         edit: impl FnOnce(&mut Vec<Entry>) -> Result<T, Problem>,
     ) -> Result<T, Problem> {
+        if let Some(damage) = &self.damage {
+            return Err(conflict(damage.clone()));
+        }
         // Holds nothing that could be half changed.
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let mut entries = self.lock().clone();
         let outcome = edit(&mut entries)?;
-        write(&self.path, written(&entries)?.as_bytes()).map_err(|error| {
+        let text = durable::seal(&written(&entries)?);
+        write(&self.path, text.as_bytes()).map_err(|error| {
             let path = self.path.display();
-            unavailable(&format_args!("{path}: cannot be written: {error}"))
+            Problem::of_write(format!("{path}: cannot be written: {error}"), &error)
         })?;
         *self.lock() = entries;
         Ok(outcome)
@@ -214,6 +222,17 @@ impl Tokens {
         // Every change is one assignment.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The tokens of a file, or what is wrong with it.
+fn parse(text: &str) -> Result<Vec<Entry>, String> {
+    let file: TokensFile = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+    let entries = file.token.into_iter().map(|kept| {
+        let hash = Hash::parse(&kept.sha256)
+            .ok_or_else(|| format!("token {:?}: sha256 is no digest", kept.name))?;
+        Ok(Entry { kept, hash })
+    });
+    entries.collect()
 }
 
 /// The file with these tokens.
@@ -259,29 +278,6 @@ impl Entry {
     }
 }
 
-/// Replaces a private file as a whole: mode 0600, on disk before it has its name.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    let new = PathBuf::from(new);
-    // One that a crash left behind may have another mode.
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let mut options = OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    path.parent()
-        .map_or(Ok(()), |directory| File::open(directory)?.sync_all())
-}
-
 fn check_name(name: &str) -> Result<(), Problem> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     if (1..=limits::TOKEN_NAME_MAX).contains(&name.len()) && name.bytes().all(is_plain) {
@@ -316,6 +312,7 @@ impl std::fmt::Debug for Tokens {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
@@ -332,7 +329,7 @@ mod tests {
     fn a_token_is_told_once_and_found_again_after_a_restart() {
         let scratch = Scratch::new();
         let path = scratch.path("tokens.toml");
-        let tokens = Tokens::open(&path).unwrap();
+        let tokens = Tokens::open(&path).unwrap().0;
         let made = tokens.make(new("ops", Role::Operator), 7).unwrap();
         let token = made.token.unwrap();
         assert_eq!(tokens.list()[0].token, None);
@@ -342,7 +339,7 @@ mod tests {
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
 
-        let tokens = Tokens::open(&path).unwrap();
+        let tokens = Tokens::open(&path).unwrap().0;
         let holder = tokens.holder(&token).unwrap();
         assert_eq!((holder.name.as_str(), holder.role), ("ops", Role::Operator));
         assert!(tokens.holder(&format!("{token}0")).is_none());
@@ -350,14 +347,14 @@ mod tests {
         tokens.revoke("ops").unwrap();
         assert!(tokens.holder(&token).is_none());
         assert!(!tokens.knows(&holder));
-        let again = Tokens::open(&path).unwrap();
+        let again = Tokens::open(&path).unwrap().0;
         assert!(again.list().is_empty());
     }
 
     #[test]
     fn a_token_of_the_same_name_does_not_revive_what_was_revoked() {
         let scratch = Scratch::new();
-        let tokens = Tokens::open(&scratch.path("tokens.toml")).unwrap();
+        let tokens = Tokens::open(&scratch.path("tokens.toml")).unwrap().0;
         let old = tokens.make(new("a", Role::Admin), 0).unwrap();
         let old = tokens.holder(&old.token.unwrap()).unwrap();
         assert_eq!(tokens.revoke("a").unwrap(), old);
@@ -370,7 +367,7 @@ mod tests {
     #[test]
     fn a_name_is_taken_once() {
         let scratch = Scratch::new();
-        let tokens = Tokens::open(&scratch.path("tokens.toml")).unwrap();
+        let tokens = Tokens::open(&scratch.path("tokens.toml")).unwrap().0;
         tokens.make(new("a", Role::Admin), 0).unwrap();
         let problem = tokens.make(new("a", Role::Admin), 0).unwrap_err();
         assert_eq!(problem.kind, ProblemKind::Conflict);
@@ -396,23 +393,46 @@ mod tests {
     #[test]
     fn a_token_that_cannot_be_written_is_not_made() {
         let scratch = Scratch::new();
-        let tokens = Tokens::open(&scratch.path("missing/tokens.toml")).unwrap();
+        let tokens = Tokens::open(&scratch.path("missing/tokens.toml"))
+            .unwrap()
+            .0;
         let problem = tokens.make(new("a", Role::Admin), 0).unwrap_err();
-        assert_eq!(problem.kind, ProblemKind::Unavailable);
+        assert_eq!(problem.kind, ProblemKind::Failed);
         assert!(tokens.list().is_empty());
     }
 
     #[test]
     fn tokens_are_looked_up_while_the_file_is_written() {
         let scratch = Scratch::new();
-        let tokens = Tokens::open(&scratch.path("tokens.toml")).unwrap();
+        let tokens = Tokens::open(&scratch.path("tokens.toml")).unwrap().0;
         let writes = |path: &Path, bytes: &[u8]| {
             let entries = tokens.entries.try_lock();
             assert!(entries.is_ok_and(|entries| entries.is_empty()));
-            replace(path, bytes)
+            durable::write_with_copy(path, bytes)
         };
         tokens.make_by(new("a", Role::Admin), 0, writes).unwrap();
         assert_eq!(tokens.list().len(), 1);
+    }
+
+    #[test]
+    fn no_part_of_the_file_is_taken_for_the_whole() {
+        let scratch = Scratch::new();
+        let path = scratch.path("tokens.toml");
+        let tokens = Tokens::open(&path).unwrap().0;
+        for name in ["a", "b"] {
+            tokens.make(new(name, Role::Admin), 0).unwrap();
+        }
+        let whole = fs::read(&path).unwrap();
+        for end in 0..whole.len() {
+            fs::write(&path, &whole[..end]).unwrap();
+            let (tokens, damage) = Tokens::open(&path).unwrap();
+            assert!(damage.is_some() && tokens.list().is_empty(), "{end} bytes");
+        }
+        fs::remove_file(&path).unwrap();
+        assert!(
+            Tokens::open(&path).unwrap().1.is_some(),
+            "gone, but for its copy"
+        );
     }
 
     #[test]
@@ -424,8 +444,12 @@ mod tests {
             "[[token]]\nname = 'a'\nrole = 'admin'\nmade_ms = 1\nsha256 = 'ab'\n",
         ] {
             fs::write(&path, text).unwrap();
-            let error = Tokens::open(&path).unwrap_err().to_string();
-            assert!(error.contains("tokens.toml: "), "{error}");
+            let (tokens, damage) = Tokens::open(&path).unwrap();
+            assert!(damage.unwrap().contains("tokens.toml: "));
+            assert!(tokens.list().is_empty());
+            let problem = tokens.make(new("a", Role::Admin), 0).unwrap_err();
+            assert_eq!(problem.kind, ProblemKind::Conflict);
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
     }
 }

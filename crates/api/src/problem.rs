@@ -57,6 +57,10 @@ pub enum ProblemKind {
     TooManyRequests,
     /// A step failed and all before it were taken back: all is as before.
     ApplyFailed,
+    /// There is no room on the file system for what the request has to keep.
+    StorageFull,
+    /// Something failed within Tarn or the system.
+    Failed,
     /// The data plane did not answer in time or is stopping.
     Unavailable,
 }
@@ -78,6 +82,8 @@ impl ProblemKind {
             Self::UnsupportedMediaType => (415, "This content type is not understood"),
             Self::TooManyRequests => (429, "Too many attempts"),
             Self::ApplyFailed => (409, "The change failed and was taken back"),
+            Self::StorageFull => (507, "There is no room to keep this"),
+            Self::Failed => (500, "The system failed at this"),
             Self::Unavailable => (503, "The data plane does not answer"),
         }
     }
@@ -95,6 +101,21 @@ impl Problem {
             place: None,
             revision: None,
         }
+    }
+}
+
+impl Problem {
+    /// What a failed write is: no room, or a failure of the system.
+    pub fn of_write(detail: impl Into<String>, error: &std::io::Error) -> Self {
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+
+        let is_full = matches!(error.kind(), StorageFull | QuotaExceeded);
+        let kind = if is_full {
+            ProblemKind::StorageFull
+        } else {
+            ProblemKind::Failed
+        };
+        Self::new(kind, detail)
     }
 }
 

@@ -41,6 +41,9 @@ pub struct Target {
     /// CHAP algorithms; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chap_algorithms: Option<Vec<String>>,
+    /// TARGET COLD RESET of an initiator ends the sessions of all.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cold_reset: bool,
     /// What it shows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub luns: Vec<TargetLun>,

@@ -44,6 +44,7 @@ impl Model {
             portals: Some(target.portals.iter().map(portal).collect()),
             auth: auth.map(|user| user_name(self, *user).to_owned()).collect(),
             chap_algorithms: Some(algorithms.map(|word| word.as_str().to_owned()).collect()),
+            cold_reset: target.cold_reset,
             luns: target
                 .luns
                 .iter()

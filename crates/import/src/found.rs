@@ -158,6 +158,8 @@ pub(crate) struct User {
     /// `None` if the file does not tell it.
     pub(crate) secret: Option<Secret>,
     pub(crate) mutual: Option<Mutual>,
+    /// The initiator names it may come with; empty: any.
+    pub(crate) initiators: Vec<String>,
 }
 
 /// With what the target proves itself.
@@ -293,6 +295,7 @@ impl Found {
             name: name.to_owned(),
             secret,
             mutual,
+            initiators: Vec::new(),
         });
     }
 }

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use config::IscsiName;
 use serde_json::Value;
 
-use crate::found::{Cache, Found, Group, Mutual, Portal, Secret, Store, Target, Unit, View};
+use crate::found::{Cache, Found, Group, Mutual, Portal, Secret, Store, Target, Unit, User, View};
 use crate::{Place, ReadError, Source, address};
 
 /// What INQUIRY tells as vendor.
@@ -306,15 +307,29 @@ impl TargetReader<'_> {
     fn read_users(&self, tpg: &Value, acls: &[Value], target: &mut Target, found: &mut Found) {
         for owner in std::iter::once(tpg).chain(acls) {
             if let Some((name, secret)) = account(owner, "chap_") {
-                let place = self.places.of_name(text(owner, "node_wwn"));
-                found.add_user(place, &name, Some(secret), mutual(owner, "chap_"));
+                let initiator = text(owner, "node_wwn");
+                let place = self.places.of_name(initiator);
+                // Of the portal group, the user may come with any name; of an ACL, with that one.
+                let bound = match IscsiName::parse(initiator) {
+                    Ok(bound) => vec![bound.to_string()],
+                    Err(_) if initiator.is_empty() => Vec::new(),
+                    Err(_) => {
+                        let message =
+                            format!("{initiator:?}, whose user {name:?} is, is no initiator name");
+                        let remedy = "add the user, with the names it may come with";
+                        found.left_out(&place, &self.subject(), message, remedy);
+                        continue;
+                    }
+                };
+                found.users.push(User {
+                    place,
+                    name: name.clone(),
+                    secret: Some(secret),
+                    mutual: mutual(owner, "chap_"),
+                    initiators: bound,
+                });
                 target.auth.push(name);
             }
-        }
-        if acls.len() > 1 {
-            let message = "each initiator had a CHAP user of its own; in Tarn every user of auth may come with every listed initiator name";
-            let remedy = "put \"user:NAME\" into the groups instead of the initiator name to show disks to users";
-            found.changed(&self.place, &self.subject(), message, remedy);
         }
     }
 

@@ -71,6 +71,9 @@ fn write_user(
     heading(out, "user", &user.place)?;
     writeln!(out, "name = {}", string(&user.name))?;
     writeln!(out, "secret_file = {}", string(own))?;
+    if !user.initiators.is_empty() {
+        writeln!(out, "initiators = {}", strings(&user.initiators))?;
+    }
     if let (Some(mutual), Some(file)) = (&user.mutual, mutual_file) {
         let name = string(&mutual.name);
         let file = string(file);

@@ -16,9 +16,11 @@ mod message;
 mod payload;
 mod pool;
 mod region;
+mod shares;
 
 pub use mapping::{CoreMapping, MappedRange, Mapping};
 pub use message::{Message, PayloadIndex, Piece};
 pub use payload::Payload;
 pub use pool::{BUFFER_BYTES_MAX, Buffer, PIECE_BYTES, Pool, PoolFull};
 pub use region::HUGE_PAGE_BYTES;
+pub use shares::{Need, NoRoom, Shares};

@@ -20,6 +20,7 @@ use std::slice;
 use rustix::mm::ProtFlags;
 
 use crate::region::Region;
+use crate::shares::{Need, NoRoom, Shares};
 
 /// The smallest buffer and the unit of accounting, in bytes; also the alignment of every buffer.
 pub const PIECE_BYTES: usize = 4 * 1024;
@@ -43,13 +44,23 @@ const _: () = assert!(BUFFER_BYTES_MAX == 16 * 1024 * 1024);
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PoolFull;
 
-/// A bounded supply of buffers that belongs to one core. Clones share the supply.
+/// A bounded supply of buffers that belongs to one core. Clones share the supply and the account;
+/// [`Pool::account`] opens another account.
 #[derive(Clone)]
-pub struct Pool(Rc<Shared>);
+pub struct Pool(Rc<Account>);
+
+/// Of whom the buffers are. Every buffer counts in its account from its making to its drop,
+/// wherever it is meanwhile.
+struct Account {
+    supply: Rc<Shared>,
+    held_bytes: Cell<usize>,
+}
 
 struct Shared {
     region: Region,
     free_bytes: Cell<usize>,
+    shares: Cell<Shares>,
+    is_crowded: Cell<bool>,
     table: RefCell<Table>,
 }
 
@@ -89,30 +100,91 @@ impl Pool {
             table.insert(u32::try_from(index).map_err(io::Error::other)?, ORDER_MAX);
         }
         let free_bytes = Cell::new(region.len());
-        Ok(Self(Rc::new(Shared {
+        let shares = Cell::new(Shares {
+            capacity: region.len(),
+        });
+        let supply = Rc::new(Shared {
             region,
             free_bytes,
+            shares,
+            is_crowded: Cell::new(false),
             table: RefCell::new(table),
-        })))
+        });
+        Ok(Self::with_account(supply))
+    }
+
+    fn with_account(supply: Rc<Shared>) -> Self {
+        Self(Rc::new(Account {
+            supply,
+            held_bytes: Cell::new(0),
+        }))
+    }
+
+    /// The same supply for another holder, whose buffers are counted by themselves.
+    #[must_use]
+    pub fn account(&self) -> Self {
+        Self::with_account(Rc::clone(&self.0.supply))
+    }
+
+    /// How many bytes of this account are handed out.
+    pub fn held_bytes(&self) -> usize {
+        self.0.held_bytes.get()
+    }
+
+    /// What is out now stays out: shares are reckoned without it from now on.
+    pub fn set_base(&self) {
+        let capacity = self.free_bytes();
+        self.0.supply.shares.set(Shares { capacity });
+    }
+
+    /// The rule by which this supply is shared.
+    pub fn shares(&self) -> Shares {
+        self.0.supply.shares.get()
     }
 
     /// The size of the whole supply in bytes.
     pub fn capacity_bytes(&self) -> usize {
-        self.0.region.len()
+        self.0.supply.region.len()
     }
 
     /// How many bytes are not handed out. Fragmentation may keep a large buffer from being made
     /// of them until others come back.
     pub fn free_bytes(&self) -> usize {
-        self.0.free_bytes.get()
+        self.0.supply.free_bytes.get()
     }
 
-    /// As [`Pool::allocate`], but leaves `reserve_bytes` for others.
-    pub fn allocate_leaving(&self, len: usize, reserve_bytes: usize) -> Result<Buffer, PoolFull> {
-        if self.free_bytes() < len.saturating_add(reserve_bytes) {
-            return Err(PoolFull);
-        }
-        self.allocate(len)
+    /// As [`Pool::allocate`], if the account may have it: see [`Shares`].
+    ///
+    /// # Errors
+    ///
+    /// What must come back first.
+    pub fn allocate_for(&self, need: Need, len: usize) -> Result<Buffer, NoRoom> {
+        self.permit(need, len)?;
+        self.allocate(len).map_err(|PoolFull| NoRoom::Supply)
+    }
+
+    /// Somebody waits for the supply, or nobody does any more: while it is crowded, new work queues
+    /// up behind those.
+    pub fn set_crowded(&self, is_crowded: bool) {
+        self.0.supply.is_crowded.set(is_crowded);
+    }
+
+    /// Whether somebody waits for the supply.
+    pub fn is_crowded(&self) -> bool {
+        self.0.supply.is_crowded.get()
+    }
+
+    /// Whether the account may have a buffer of `len` bytes now.
+    ///
+    /// # Errors
+    ///
+    /// What must come back first.
+    pub fn permit(&self, need: Need, len: usize) -> Result<(), NoRoom> {
+        let size = PIECE_BYTES << order_of(len);
+        // A pool without any room, for new work.
+        let is_behind = need == Need::Begin && self.is_crowded();
+        let free = if is_behind { 0 } else { self.free_bytes() };
+        self.shares().permit(need, size, free, self.held_bytes())
     }
 
     /// A buffer of `len` bytes whose contents are unspecified, but never another process's.
@@ -126,11 +198,12 @@ impl Pool {
             "a buffer of {len} bytes, the largest is {BUFFER_BYTES_MAX}"
         );
         let order = order_of(len);
-        let index = self.0.table.borrow_mut().take(order).ok_or(PoolFull)?;
+        let supply = &self.0.supply;
+        let index = supply.table.borrow_mut().take(order).ok_or(PoolFull)?;
         let capacity = PIECE_BYTES << order;
-        self.0.free_bytes.set(self.0.free_bytes.get() - capacity);
-        let start = self
-            .0
+        supply.free_bytes.set(supply.free_bytes.get() - capacity);
+        self.0.held_bytes.set(self.0.held_bytes.get() + capacity);
+        let start = supply
             .region
             .address(index as usize * PIECE_BYTES, capacity);
         Ok(Buffer {
@@ -138,7 +211,7 @@ impl Pool {
             len,
             index,
             order,
-            pool: Rc::clone(&self.0),
+            account: Rc::clone(&self.0),
         })
     }
 }
@@ -251,7 +324,7 @@ pub struct Buffer {
     len: usize,
     index: u32,
     order: u8,
-    pool: Rc<Shared>,
+    account: Rc<Account>,
 }
 
 impl Buffer {
@@ -309,10 +382,12 @@ impl fmt::Debug for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.pool
+        let Account { supply, held_bytes } = &*self.account;
+        held_bytes.set(held_bytes.get() - self.capacity());
+        supply
             .free_bytes
-            .set(self.pool.free_bytes.get() + self.capacity());
-        self.pool.table.borrow_mut().give(self.index, self.order);
+            .set(supply.free_bytes.get() + self.capacity());
+        supply.table.borrow_mut().give(self.index, self.order);
     }
 }
 
@@ -374,6 +449,33 @@ mod tests {
                 "buffer {n} was overwritten"
             );
         }
+    }
+
+    #[test]
+    fn each_account_counts_its_own_until_the_buffers_are_back() {
+        let pool = Pool::new(BUFFER_BYTES_MAX).unwrap();
+        let (one, two) = (pool.account(), pool.account());
+        let first = one.allocate(5000).unwrap();
+        let second = two.allocate_for(Need::Begin, 100).unwrap();
+        assert_eq!((one.held_bytes(), two.held_bytes()), (8192, 4096));
+        assert_eq!(pool.held_bytes(), 0);
+        assert_eq!(pool.free_bytes(), BUFFER_BYTES_MAX - 3 * PIECE_BYTES);
+        drop((one.clone(), two));
+        drop(first);
+        assert_eq!(one.held_bytes(), 0);
+        drop(second);
+        assert_eq!(pool.free_bytes(), BUFFER_BYTES_MAX);
+    }
+
+    #[test]
+    fn shares_are_reckoned_without_what_is_always_out() {
+        let pool = Pool::new(BUFFER_BYTES_MAX).unwrap();
+        let _always = pool.allocate(BUFFER_BYTES_MAX / 2).unwrap();
+        pool.set_base();
+        assert_eq!(pool.shares().capacity, BUFFER_BYTES_MAX / 2);
+        let holder = pool.account();
+        let all = holder.allocate_for(Need::Begin, BUFFER_BYTES_MAX / 2);
+        assert!(all.is_ok(), "nobody else has anything");
     }
 
     #[test]

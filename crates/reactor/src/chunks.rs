@@ -25,6 +25,12 @@ pub(crate) const CHUNKS_MAX: usize = 1 << 15;
 /// How many chunks the kernel has at least, as far as there are so many.
 const STOCK_MIN: usize = 4;
 
+/// Operations in stores may keep one part in this many of the chunks; all others are for receiving.
+const PINNED_SHARE: usize = 2;
+
+/// How many of the pinned chunks are looked at in one turn.
+const LOOKS: usize = 8;
+
 /// After this many turns the stock is fitted to what they needed.
 const STOCK_TURNS: u32 = 1024;
 
@@ -39,8 +45,17 @@ pub(crate) struct Chunks {
     tail: u16,
     chunk_bytes: usize,
     places: Vec<Place>,
-    /// The numbers of the chunks that are not with the kernel, the last used at the end.
-    out: Vec<u16>,
+    /// The numbers of the chunks that can be given to the kernel, the last used at the end.
+    free: Vec<u16>,
+    /// Those that came from the kernel since the last restocking.
+    used: Vec<u16>,
+    /// Those that somebody still held when the turn that brought them was over.
+    pinned: Vec<u16>,
+    /// Where in `pinned` the next look begins.
+    next_look: usize,
+    /// Chunks lent to operations in this turn, and the last of them.
+    lent: usize,
+    last_lent: usize,
     stock: Stock,
     /// For a receive that needed no chunk.
     empty: Rc<Buffer>,
@@ -111,7 +126,12 @@ impl Chunks {
             tail: 0,
             chunk_bytes,
             places,
-            out: (0..number(count)?).rev().collect(),
+            free: (0..number(count)?).rev().collect(),
+            used: Vec::with_capacity(count),
+            pinned: Vec::with_capacity(count),
+            next_look: 0,
+            lent: 0,
+            last_lent: 0,
             stock: Stock {
                 target: STOCK_MIN.min(count),
                 used: 0,
@@ -134,7 +154,7 @@ impl Chunks {
 
     /// How many chunks the kernel could fill now.
     pub(crate) const fn ready(&self) -> usize {
-        self.places.len() - self.out.len()
+        self.places.len() - self.free.len() - self.used.len() - self.pinned.len()
     }
 
     /// The kernel used the chunk `number` and put `len` bytes into it.
@@ -142,7 +162,7 @@ impl Chunks {
         let place = self.places.get_mut(usize::from(number))?;
         debug_assert!(place.with_kernel, "chunk {number} was not with the kernel");
         place.with_kernel = false;
-        self.out.push(number);
+        self.used.push(number);
         self.stock.used += 1;
         // Unique: a chunk goes to the kernel only while nobody else holds it.
         let chunk = Rc::get_mut(&mut place.chunk)?;
@@ -167,35 +187,83 @@ impl Chunks {
         }
     }
 
-    /// Provides chunks that came back, the last used first, until the kernel has enough; and
-    /// replaces chunks that are still held by fresh ones from the pool while it has less than half
-    /// of that.
-    pub(crate) fn restock(&mut self) {
-        self.stock.turn(self.places.len());
-        self.provide_some(self.stock.target, |_, place| {
-            Rc::strong_count(&place.chunk) == 1
-        });
-        let chunk_bytes = self.chunk_bytes;
-        self.provide_some(self.stock.target.div_ceil(2), |pool, place| {
-            pool.allocate(chunk_bytes).is_ok_and(|fresh| {
-                place.chunk = Rc::new(fresh);
-                true
-            })
-        });
+    /// Whether an operation that takes its time may keep this chunk, of which the caller has a part.
+    /// If not, what lies in it is to be copied: however small it is, it would keep the whole chunk.
+    pub(crate) fn lend(&mut self, chunk: &Rc<Buffer>) -> bool {
+        let address = chunk.address().as_ptr().addr();
+        if address == self.last_lent {
+            return true;
+        }
+        if self.pinned.len() + self.lent >= self.places.len() / PINNED_SHARE {
+            return false;
+        }
+        self.last_lent = address;
+        self.lent += 1;
+        true
     }
 
-    /// Provides those that `is_free` lets go, until the kernel has `target`.
-    fn provide_some(&mut self, target: usize, is_free: impl Fn(&Pool, &mut Place) -> bool) {
-        let mut n = self.out.len();
-        while self.ready() < target && n > 0 {
-            n -= 1;
-            let Some(&number) = self.out.get(n) else {
+    /// How many chunks somebody kept beyond the turn that brought them.
+    pub(crate) const fn pinned(&self) -> usize {
+        self.pinned.len()
+    }
+
+    /// Provides chunks that came back, the last used first, until the kernel has enough; and
+    /// replaces chunks that are still held by fresh ones from the pool while it has next to none.
+    pub(crate) fn restock(&mut self) {
+        self.stock.turn(self.places.len());
+        self.lent = 0;
+        self.last_lent = 0;
+        self.look_at_pinned();
+        let mut used = std::mem::take(&mut self.used);
+        for number in used.drain(..) {
+            if self.is_free(number) {
+                self.free.push(number);
+            } else {
+                self.pinned.push(number);
+            }
+        }
+        self.used = used;
+        while self.ready() < self.stock.target
+            && let Some(number) = self.free.pop()
+        {
+            self.provide(number);
+        }
+        let least = self.places.len().div_ceil(PINNED_SHARE * 2);
+        while self.ready() < least.min(self.stock.target)
+            && let Some(&number) = self.pinned.last()
+            && let Ok(fresh) = self.pool.allocate(self.chunk_bytes)
+        {
+            self.pinned.pop();
+            if let Some(place) = self.places.get_mut(usize::from(number)) {
+                place.chunk = Rc::new(fresh);
+            }
+            self.provide(number);
+        }
+    }
+
+    fn is_free(&self, number: u16) -> bool {
+        let place = self.places.get(usize::from(number));
+        place.is_some_and(|place| Rc::strong_count(&place.chunk) == 1)
+    }
+
+    /// Takes back pinned chunks that nobody holds any more: a few in each turn, all when they are
+    /// missed.
+    fn look_at_pinned(&mut self) {
+        let count = self.pinned.len();
+        let is_needed = self.ready() + self.free.len() < self.stock.target;
+        let looks = if is_needed { count } else { LOOKS.min(count) };
+        for _ in 0..looks {
+            if self.next_look >= self.pinned.len() {
+                self.next_look = 0;
+            }
+            let Some(&number) = self.pinned.get(self.next_look) else {
                 return;
             };
-            let place = self.places.get_mut(usize::from(number));
-            if place.is_some_and(|place| is_free(&self.pool, place)) {
-                self.out.remove(n);
-                self.provide(number);
+            if self.is_free(number) {
+                self.pinned.swap_remove(self.next_look);
+                self.free.push(number);
+            } else {
+                self.next_look += 1;
             }
         }
     }
@@ -237,17 +305,42 @@ mod tests {
         assert_eq!(chunks.ready(), 4);
         let used = pool.free_bytes();
 
-        let held: Vec<_> = (0..3).map(|n| chunks.take(n, 10).unwrap()).collect();
+        let held: Vec<_> = (0..4).map(|n| chunks.take(n, 10).unwrap()).collect();
         assert_eq!(held[0].len(), 10);
-        assert_eq!(chunks.ready(), 1);
+        assert_eq!(chunks.ready(), 0);
         chunks.restock();
-        assert_eq!(chunks.ready(), 2, "replaced up to one half");
+        assert_eq!(
+            (chunks.ready(), chunks.pinned()),
+            (1, 3),
+            "one was replaced"
+        );
         assert_eq!(pool.free_bytes(), used - 8192);
 
         drop(held);
         chunks.restock();
-        assert_eq!(chunks.ready(), 4);
+        assert_eq!((chunks.ready(), chunks.pinned()), (4, 0));
         assert_eq!(pool.free_bytes(), used);
+    }
+
+    #[test]
+    fn operations_keep_one_half_of_the_chunks_at_most() {
+        let pool = Pool::new(0).unwrap();
+        let mut chunks = Chunks::new(&pool, 8, 4096).unwrap();
+        let mut held = Vec::new();
+        for number in [0, 1, 2, 3] {
+            let chunk = chunks.take(number, 100).unwrap();
+            assert!(chunks.lend(&chunk));
+            assert!(chunks.lend(&chunk), "again the same");
+            held.push(chunk);
+        }
+        chunks.restock();
+        let fifth = chunks.take(4, 100).unwrap();
+        assert!(!chunks.lend(&fifth));
+        drop(fifth);
+        drop(held.pop());
+        chunks.restock();
+        let next = chunks.take(4, 100).unwrap();
+        assert!(chunks.lend(&next));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use io_uring::types::{CancelBuilder, Timespec};
 use io_uring::{cqueue, opcode};
-use memory::{Buffer, Message, Pool};
+use memory::{BUFFER_BYTES_MAX, Buffer, Message, Pool};
 use rustix::io::Errno;
 use store::{HelperOperation, HelperResult, IoFailure, RingOperation, Route};
 
@@ -108,14 +108,20 @@ impl Reactor {
     /// A reactor for the calling thread.
     pub fn new(settings: &Settings) -> Result<Self, SetupError> {
         let system = |action| move |source| SetupError::System { action, source };
-        let pool = Pool::new(settings.pool_bytes).map_err(system("reserve memory for buffers"))?;
-        let ring = Ring::new(settings)?;
         let (count, bytes) = (settings.receive_chunks, settings.receive_chunk_bytes);
+        // Beside the chunks there is always a place for the largest buffer; who waits for one would
+        // wait for ever otherwise. It is address space, and no memory until it is used.
+        let least = count.saturating_mul(bytes).saturating_add(1);
+        let least = least.next_multiple_of(BUFFER_BYTES_MAX) + BUFFER_BYTES_MAX;
+        let pool = Pool::new(settings.pool_bytes.max(least))
+            .map_err(system("reserve memory for buffers"))?;
+        let ring = Ring::new(settings)?;
         let chunks = Chunks::new(&pool, count, bytes).map_err(|_| SetupError::PoolTooSmall {
             chunks: count,
             chunk_bytes: bytes,
             pool_bytes: pool.capacity_bytes(),
         })?;
+        pool.set_base();
         ring.register_chunks(&chunks)?;
         let helpers = Helpers::new(settings.helper_threads_max)
             .map_err(system("make an eventfd for helper work"))?;
@@ -161,6 +167,17 @@ impl Reactor {
     /// The memory of this core for data in flight.
     pub const fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    /// Whether an operation that takes its time may keep this chunk, of which the caller has a part:
+    /// one half of the chunks always stays for receiving. If not, what lies in it is to be copied.
+    pub fn lend_chunk(&mut self, chunk: &Rc<Buffer>) -> bool {
+        self.chunks.lend(chunk)
+    }
+
+    /// How many chunks somebody kept beyond the turn that brought them.
+    pub const fn pinned_chunks(&self) -> usize {
+        self.chunks.pinned()
     }
 
     /// Time since the reactor was made, as read at the end of the last turn's sleep.

@@ -83,6 +83,10 @@ pub(crate) struct Core {
     pub(crate) starved: VecDeque<TaskKey>,
     /// Sessions that wait for memory for Data-Out.
     pub(crate) starved_sessions: Vec<usize>,
+    /// Those stand before the tasks that wait for memory.
+    pub(crate) sessions_first: bool,
+    /// Sessions with tasks that wait because they have their share.
+    pub(crate) sharing: VecDeque<usize>,
     /// The sessions' windows are kept small because memory is short.
     pub(crate) is_short_of_memory: bool,
     pub(crate) tally: Tally,

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use iscsi::target::{Command, DataFault, Response, TaskId};
-use memory::{Payload, Pool, PoolFull};
+use memory::{Need, Payload};
 use scsi::{Input, Outcome, Sense, SenseCode, SenseKey, Status, Step, TaskAttribute};
-use store::{Capabilities, HelperResult, IoRequest, IoResult, IoTag, RingOperation, Submitted};
+use store::{HelperResult, IoRequest, IoResult, IoTag, RingOperation, Submitted};
 
 use crate::core::Core;
 use crate::counters::{Account, NO_SERIES};
 use crate::letter::{Letter, Ticket};
 use crate::plan::UnitIndex;
-use crate::running::{Request, Running, Stage, copied};
+use crate::room::{self, Lien, Room};
+use crate::running::{Request, Running, Stage};
 use crate::session::{MappedLun, SessionEntry};
 use crate::slow::Ending;
 use crate::tasks::TaskKey;
@@ -62,6 +63,9 @@ impl Core {
             self.start(key, &command);
         } else {
             self.enter(key, Stage::Dormant(Box::new(command)));
+            if let Some(entry) = self.sessions.get_mut(session) {
+                entry.session.leave_chunk(id, &entry.pool);
+            }
         }
     }
 
@@ -104,26 +108,31 @@ impl Core {
         let hindrance = loop {
             let input = match step {
                 Step::DataOut { length } => {
-                    match entry.session.request_data(id, length, &self.pool) {
-                        Some(data) => Input::DataOut(data),
+                    match entry.session.request_data(id, length, &entry.pool) {
+                        Some(data) => match room::kept(data, Some(&task), &entry.pool) {
+                            Ok(data) => Input::DataOut(data),
+                            Err(_) => break Hindrance::NoRoom,
+                        },
                         None => break Hindrance::DataOut,
                     }
                 }
                 Step::Io(request) => {
-                    let request = if needs_buffer(&request, unit.store.capabilities()) {
-                        match with_buffer(request, &self.pool) {
-                            Ok(request) => request,
-                            Err(request) => break Hindrance::Other(Step::Io(request)),
+                    let (pool, reactor) = (&entry.pool, &mut self.reactor);
+                    let connections = &self.connections;
+                    let is_backed_up = || room::is_backed_up(entry, connections);
+                    let task = Some(&task);
+                    match room::make_room(request, task, unit, pool, reactor, is_backed_up) {
+                        Room::Ready(request) => match unit.store.submit(tag, request) {
+                            Submitted::Done(result) => Input::Io(result),
+                            submitted @ (Submitted::Ring(_)
+                            | Submitted::Helper(_)
+                            | Submitted::Pending
+                            | Submitted::Full(_)) => break Hindrance::Store(submitted),
+                        },
+                        Room::Wait(request, _) | Room::UnitShare(request) => {
+                            break Hindrance::Other(Step::Io(request));
                         }
-                    } else {
-                        request
-                    };
-                    match unit.store.submit(tag, request) {
-                        Submitted::Done(result) => Input::Io(result),
-                        submitted @ (Submitted::Ring(_)
-                        | Submitted::Helper(_)
-                        | Submitted::Pending
-                        | Submitted::Full(_)) => break Hindrance::Store(submitted),
+                        Room::Refused => break Hindrance::NoRoom,
                     }
                 }
                 Step::Done(outcome) if !must_copy(&outcome, &entry.session, id) => {
@@ -153,6 +162,7 @@ impl Core {
                     self.drive(key, step);
                 }
             }
+            Hindrance::NoRoom => self.refuse(key),
             Hindrance::Other(step) => self.drive(key, step),
         }
     }
@@ -224,11 +234,15 @@ impl Core {
         let running = &mut self.tasks[key];
         let session = running.session?;
         let entry = self.sessions.get_mut(session)?;
-        let data = entry.session.request_data(running.id, length, &self.pool);
-        if data.is_none() {
+        let Some(data) = entry.session.request_data(running.id, length, &entry.pool) else {
             self.await_data_out(key);
+            return None;
+        };
+        let kept = room::kept(data, running.task.as_ref(), &entry.pool);
+        if kept.is_err() {
+            self.refuse(key);
         }
-        data
+        kept.ok()
     }
 
     /// The session collects data for a task.
@@ -269,7 +283,6 @@ impl Core {
 
     /// Hands a request to the store of the task's unit. The result, if it is there at once.
     fn submit(&mut self, key: TaskKey, request: IoRequest) -> Option<IoResult> {
-        let now = self.reactor.now();
         let running = &mut self.tasks[key];
         let unit = &mut self.units[running.unit];
         if unit.view.refuses_access() {
@@ -282,23 +295,25 @@ impl Core {
             && let Some(blocks) = running.task.as_ref().and_then(scsi::Task::blocks)
             && unit.is_fenced(&blocks, key, running.fence)
         {
-            running.enter(Stage::Parked(request), now);
-            unit.parked.push(key);
+            self.park(key, request);
             return None;
         }
-        let request = if needs_buffer(&request, unit.store.capabilities()) {
-            match with_buffer(request, &self.pool) {
-                Ok(request) => request,
-                Err(request) => {
-                    running.enter(Stage::Memory(request), now);
-                    self.tally.note_starved();
-                    self.starved.push_back(key);
-                    return None;
-                }
+        let request = match self.make_room_for(key, request) {
+            Room::Ready(request) => request,
+            Room::Wait(request, why) => {
+                self.await_room(key, Stage::Memory(request), why);
+                return None;
             }
-        } else {
-            request
+            Room::UnitShare(request) => {
+                self.await_store(key, request);
+                return None;
+            }
+            Room::Refused => {
+                self.refuse(key);
+                return None;
+            }
         };
+        let unit = &mut self.units[self.tasks[key].unit];
         let submitted = unit.store.submit(tag_of(key), request);
         self.carry_on(key, submitted)
     }
@@ -308,12 +323,16 @@ impl Core {
         let token = Purpose::Task(key).token();
         let operation = match submitted {
             Submitted::Done(result) => return Some(result),
-            Submitted::Ring(operation) => Some(self.reactor.submit_store(token, operation)),
+            Submitted::Ring(operation) => {
+                let running = &mut self.tasks[key];
+                let held = &self.units[running.unit].held_bytes;
+                running.lien = Some(Lien::new(held, &operation));
+                Some(self.reactor.submit_store(token, operation))
+            }
             Submitted::Helper(operation) => Some(self.reactor.submit_helper(token, operation)),
             Submitted::Pending => None,
             Submitted::Full(request) => {
-                self.enter(key, Stage::StoreFull(request));
-                self.units[self.tasks[key].unit].full.push_back(key);
+                self.await_store(key, request);
                 return None;
             }
         };
@@ -363,6 +382,7 @@ impl Core {
         let unit = self.tasks[key].unit;
         // What the store had of the task is back.
         self.enter(key, Stage::Active);
+        self.tasks[key].lien = None;
         if self.tasks[key].is_aborted && !matches!(submitted, Submitted::Done(_)) {
             // The rest of a transfer that nobody wants any more is not begun.
             drop(submitted);
@@ -420,18 +440,18 @@ impl Core {
     // ---- answers -----------------------------------------------------------------------------
 
     /// The device server is done with a task.
-    fn finish(&mut self, key: TaskKey, mut outcome: Outcome) {
+    pub(crate) fn finish(&mut self, key: TaskKey, mut outcome: Outcome) {
         let running = &self.tasks[key];
         let Some(session) = running.session else {
             self.close_task(key);
             return;
         };
         if must_copy(&outcome, &self.sessions[session].session, running.id) {
-            match copied(&outcome.data, &self.pool) {
+            let pool = &self.sessions[session].pool;
+            match room::copied(&outcome.data, Need::Begin, pool) {
                 Ok(data) => outcome.data = data,
-                Err(PoolFull) => {
-                    self.enter(key, Stage::AnswerMemory(outcome));
-                    self.starved.push_back(key);
+                Err(why) => {
+                    self.await_room(key, Stage::AnswerMemory(outcome), why);
                     return;
                 }
             }
@@ -599,7 +619,13 @@ impl Core {
                 patience.is_some_and(|(limit, _)| task.life.waited(now) >= limit)
             })
         };
-        let overdue = queued.chain(&self.starved).filter(is_overdue);
+        let sharing = self
+            .sharing
+            .iter()
+            .filter_map(|&key| self.sessions.get(key));
+        let sharing = sharing.flat_map(|entry| &entry.waiting);
+        let overdue = queued.chain(&self.starved).chain(sharing);
+        let overdue = overdue.filter(is_overdue);
         for key in overdue.copied().collect::<Vec<_>>() {
             let Some(task) = self.tasks.get(key) else {
                 continue;
@@ -619,62 +645,7 @@ impl Core {
         let unit = &mut self.units[unit];
         unit.parked.retain(|&other| other != key);
         unit.full.retain(|&other| other != key);
-        self.starved.retain(|&other| other != key);
-    }
-
-    // ---- memory ------------------------------------------------------------------------------
-
-    /// Gives memory that came back to those who wait for it, first come first.
-    pub(crate) fn handle_memory(&mut self) {
-        for _ in 0..self.starved.len() {
-            let Some(key) = self.starved.pop_front() else {
-                break;
-            };
-            let before = self.starved.len();
-            self.retry(key);
-            if self.starved.len() > before {
-                // Still none: it keeps its place at the front.
-                if let Some(key) = self.starved.pop_back() {
-                    self.starved.push_front(key);
-                }
-                break;
-            }
-        }
-        if self.starved.is_empty() && !self.starved_sessions.is_empty() {
-            for session in std::mem::take(&mut self.starved_sessions) {
-                let Some(entry) = self.sessions.get_mut(session) else {
-                    continue;
-                };
-                entry.session.handle_memory(&self.pool);
-                if entry.session.is_starving() {
-                    self.starved_sessions.push(session);
-                }
-                self.handle_session_events(session);
-                self.mark_session_dirty(session);
-            }
-        }
-        self.adjust_windows();
-    }
-
-    /// Lets initiators send less while memory is short.
-    fn adjust_windows(&mut self) {
-        let (free, all) = (self.pool.free_bytes(), self.pool.capacity_bytes());
-        let is_short = if self.is_short_of_memory {
-            free < all / 2
-        } else {
-            free < all / 4
-        };
-        if is_short != self.is_short_of_memory {
-            self.is_short_of_memory = is_short;
-            let limit = if is_short {
-                1
-            } else {
-                self.settings.queue_depth
-            };
-            for (_, entry) in &mut self.sessions {
-                entry.session.set_queue_limit(limit);
-            }
-        }
+        self.leave_room_queues(key);
     }
 
     /// Asks the owner of a unit for a change; the answer comes with the ticket.
@@ -694,65 +665,14 @@ impl Core {
 
 /// Why a task cannot be over at once.
 enum Hindrance {
+    /// Its data has no place to wait in.
+    NoRoom,
     /// Its data is not there yet.
     DataOut,
     /// The store takes its time.
     Store(Submitted),
     /// What [`Core::drive`] must do.
     Other(Step),
-}
-
-/// Whether the store wants a buffer of the pool that the request does not have.
-fn needs_buffer(request: &IoRequest, capabilities: &Capabilities) -> bool {
-    match request {
-        IoRequest::Read { buffer: None, .. } => !capabilities.reads_in_place,
-        IoRequest::Write { data, .. } => {
-            capabilities.needs_own_buffer && !matches!(data, Payload::Pool(_))
-        }
-        IoRequest::Read { .. }
-        | IoRequest::Flush
-        | IoRequest::Unmap { .. }
-        | IoRequest::WriteZeros { .. }
-        | IoRequest::Extents { .. } => false,
-    }
-}
-
-/// The same request with a buffer, or unchanged when there is none now.
-fn with_buffer(request: IoRequest, pool: &Pool) -> Result<IoRequest, IoRequest> {
-    match request {
-        IoRequest::Read { offset, len, .. } => match pool.allocate(len) {
-            Ok(buffer) => Ok(IoRequest::Read {
-                offset,
-                len,
-                buffer: Some(buffer),
-            }),
-            Err(PoolFull) => Err(IoRequest::Read {
-                offset,
-                len,
-                buffer: None,
-            }),
-        },
-        IoRequest::Write {
-            offset,
-            data,
-            durable,
-        } => match copied(&data, pool) {
-            Ok(data) => Ok(IoRequest::Write {
-                offset,
-                data,
-                durable,
-            }),
-            Err(PoolFull) => Err(IoRequest::Write {
-                offset,
-                data,
-                durable,
-            }),
-        },
-        IoRequest::Flush
-        | IoRequest::Unmap { .. }
-        | IoRequest::WriteZeros { .. }
-        | IoRequest::Extents { .. } => Ok(request),
-    }
 }
 
 /// Whether data that others may write has to be copied before it is answered with.

@@ -202,6 +202,9 @@ impl Handle {
     ///
     /// A core cannot use a store; none of the units is there.
     pub fn add_units(&self, plans: Vec<UnitPlan>) -> Result<Vec<UnitIndex>, StartError> {
+        if plans.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut next = self.next();
         let first = next.unit;
         let units: Arc<[(UnitIndex, UnitPlan)]> = (first..).map(UnitIndex).zip(plans).collect();
@@ -217,7 +220,7 @@ impl Handle {
         let mut outcome = Ok(());
         for _ in &self.posts {
             let one = reports.recv_timeout(ANSWER_PATIENCE);
-            if let Err(error) = one.unwrap_or(Err(StartError::CoreLost)) {
+            if let Err(error) = one.unwrap_or_else(|_| Err(NoAnswer.into())) {
                 outcome = Err(error);
             }
         }
@@ -240,6 +243,9 @@ impl Handle {
     ///
     /// A store does not give a request back. Nobody sees its unit, and it stays open.
     pub fn remove_units(&self, units: &[UnitIndex]) -> Result<Vec<UnitIndex>, NoAnswer> {
+        if units.is_empty() {
+            return Ok(Vec::new());
+        }
         let list: Arc<[UnitIndex]> = units.into();
         self.ask_all(self.end_patience(), |receipt| Letter::RetireUnits {
             units: Arc::clone(&list),
@@ -263,6 +269,9 @@ impl Handle {
     ///
     /// A core does not answer.
     pub fn describe_units(&self, units: Vec<UnitDescription>) -> Result<(), NoAnswer> {
+        if units.is_empty() {
+            return Ok(());
+        }
         let units: Arc<[UnitDescription]> = units.into();
         self.ask_all(ANSWER_PATIENCE, |receipt| Letter::DescribeUnits {
             units: Arc::clone(&units),

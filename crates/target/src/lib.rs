@@ -18,6 +18,7 @@
 //! | `directory` | which session is where |
 //! | `sessions`, `session` | sessions from login to end; one of them, as its core keeps it |
 //! | `exec`, `running`, `tasks` | commands; one of them, and what it waits for; all of a core |
+//! | `room` | buffers for data: who gets them, who waits |
 //! | `abort` | tasks that end early, task management |
 //! | `unit`, `owner` | a unit as a core sees it; changes of units, fences |
 //! | `refusal` | units that refuse access, because a request of the past may still land |
@@ -56,6 +57,7 @@ mod policy;
 mod proof;
 mod refusal;
 mod report;
+mod room;
 mod running;
 mod session;
 mod sessions;

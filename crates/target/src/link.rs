@@ -96,7 +96,7 @@ impl Core {
         let Some(entry) = self.sessions.get_mut(session) else {
             return;
         };
-        let outcome = entry.session.handle_chunk(index, chunk, &self.pool, now);
+        let outcome = entry.session.handle_chunk(index, chunk, &entry.pool, now);
         self.settle_received(key, session, index, outcome);
     }
 
@@ -154,7 +154,7 @@ impl Core {
         }
         let outcome = entry
             .session
-            .handle_exact(index, buffer, received, &self.pool, now);
+            .handle_exact(index, buffer, received, &entry.pool, now);
         if received == 0 {
             self.lose_connection(key, "the connection ended within a data segment");
         } else {
@@ -273,6 +273,7 @@ impl Core {
             }
             connection.is_sending = true;
             connection.sending_since = self.reactor.now();
+            connection.sending_bytes = message.len();
             self.reactor
                 .send(&connection.socket, Purpose::Send(key).token(), message);
         } else if connection.close_when_sent {
@@ -294,6 +295,7 @@ impl Core {
             return;
         };
         connection.is_sending = false;
+        connection.sending_bytes = 0;
         connection.spare = Some(message);
         if connection.is_closing {
             self.bury_connection(key);

@@ -16,7 +16,7 @@ use slab::Slab;
 use crate::core::Core;
 use crate::counters::{CoreCounters, Tally};
 use crate::front::Front;
-use crate::handle::Handle;
+use crate::handle::{Handle, NoAnswer};
 use crate::letter::Letter;
 use crate::logins::{LoginCounts, LoginLog};
 use crate::plan::{ColdResets, Plan, Settings, TargetIndex, TargetPlan, UnitIndex, UnitPlan};
@@ -70,6 +70,9 @@ pub enum StartError {
     /// A core ended before it was ready.
     #[error("a core ended while it was starting")]
     CoreLost,
+    /// A core did not answer in time.
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
 }
 
 /// A running data plane.
@@ -363,6 +366,8 @@ impl Core {
             startable: VecDeque::new(),
             starved: VecDeque::new(),
             starved_sessions: Vec::new(),
+            sessions_first: false,
+            sharing: VecDeque::new(),
             is_short_of_memory: false,
             tally,
             login_log: LoginLog::new(Arc::clone(&parts.logins)),

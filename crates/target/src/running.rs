@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use iscsi::target::{Command, TaskId};
-use memory::Payload;
 use reactor::OperationId;
 use scsi::{NexusSlot, Outcome, PortName, Status, Task};
 use store::IoRequest;
@@ -13,6 +12,7 @@ use crate::handle::Receipt;
 use crate::letter::Ticket;
 use crate::life::{Life, Phase};
 use crate::plan::TargetIndex;
+use crate::room::Lien;
 use crate::tasks::TaskKey;
 
 /// What a task waits for.
@@ -119,6 +119,8 @@ pub(crate) struct Running {
     pub(crate) life: Life,
     /// It was told that it hangs.
     pub(crate) is_told: bool,
+    /// What the store has of it.
+    pub(crate) lien: Option<Lien>,
     /// The ticket by which it asked for, or holds, a fence.
     pub(crate) fence: Option<Ticket>,
     /// It ends without an answer; whoever waits for that is told.
@@ -149,6 +151,7 @@ impl Running {
             stage: Stage::Active,
             life: Life::new(account.since, now),
             is_told: false,
+            lien: None,
             fence: None,
             is_aborted: false,
             waiters: Vec::new(),
@@ -240,11 +243,4 @@ pub(crate) enum Request {
     Administrator { _receipt: Receipt },
     /// Nobody waits for the answer.
     Nobody,
-}
-
-/// Makes data that nobody else can change.
-pub(crate) fn copied(data: &Payload, pool: &memory::Pool) -> Result<Payload, memory::PoolFull> {
-    let mut buffer = pool.allocate(data.len())?;
-    data.copy_to(0, &mut buffer);
-    Ok(Payload::Pool(buffer))
 }

@@ -1,13 +1,13 @@
 //! A session and its connections as a core keeps them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use iscsi::pdu::{Cid, Isid, Tsih};
 use iscsi::target::Session;
-use memory::Message;
+use memory::{Message, Pool};
 use reactor::Socket;
 use scsi::{Lun, LunInventory, Nexus, NexusId, NexusSlot, PortName};
 
@@ -140,6 +140,12 @@ pub(crate) struct SessionEntry {
     pub(crate) nexus: NexusId,
     pub(crate) profile: SessionProfile,
     pub(crate) luns: LunMap,
+    /// Its account of the core's pool.
+    pub(crate) pool: Pool,
+    /// Tasks that wait because the session has its share of the pool.
+    pub(crate) waiting: VecDeque<TaskKey>,
+    /// It is in the core's queue of such sessions.
+    pub(crate) is_sharing: bool,
     /// The running task in each place of the session's own table.
     pub(crate) tasks: Vec<Option<TaskKey>>,
     /// Connections in the order of the session's own indices.
@@ -211,6 +217,8 @@ pub(crate) struct Connection {
     pub(crate) is_sending: bool,
     /// The turn in which the last send began.
     pub(crate) sending_since: Duration,
+    /// The size of what is being sent, in bytes.
+    pub(crate) sending_bytes: usize,
     /// It is in the list of connections with output.
     pub(crate) is_dirty: bool,
     /// The socket held more when it was last received from.

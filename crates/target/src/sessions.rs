@@ -1,5 +1,6 @@
 //! Sessions on their core: from the end of a login to the last task.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -10,7 +11,7 @@ use iscsi::limits::DISCOVERY_QUEUE_DEPTH;
 use iscsi::login::{Admission, LoginAction, LoginTarget, NegotiatedLogin};
 use iscsi::pdu::{LoginStatus, Tsih};
 use iscsi::target::{ConnectionConfig, Event, Session, SessionConfig};
-use memory::Message;
+use memory::{Message, Need};
 use reactor::{Socket, net};
 use scsi::{Change, ChangeKind, Nexus, UnitAttention};
 
@@ -151,6 +152,7 @@ impl Core {
             is_receiving: false,
             is_sending: false,
             sending_since: Duration::ZERO,
+            sending_bytes: 0,
             is_dirty: false,
             has_more: false,
             is_throttled: false,
@@ -225,7 +227,7 @@ impl Core {
     fn feed_unread(&mut self, key: usize, unread: &[u8]) {
         if unread.is_empty() {
             self.receive(key);
-        } else if let Ok(mut buffer) = self.pool.allocate(unread.len()) {
+        } else if let Ok(mut buffer) = self.pool.allocate_for(Need::GoOn, unread.len()) {
             buffer.copy_from_slice(unread);
             self.handle_bytes(key, &Rc::new(buffer));
         } else {
@@ -325,6 +327,9 @@ impl Core {
             nexus: placement.nexus,
             profile,
             luns,
+            pool: self.pool.account(),
+            waiting: VecDeque::new(),
+            is_sharing: false,
             tasks: Vec::new(),
             connections: Vec::new(),
             began: self.reactor.now(),
@@ -497,5 +502,6 @@ impl Core {
             }
         }
         self.starved_sessions.retain(|&session| session != key);
+        self.sharing.retain(|&session| session != key);
     }
 }

@@ -1,7 +1,9 @@
 //! A logical unit as one core sees it, and, on one core, as its owner.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +39,8 @@ pub(crate) struct Unit {
     /// Tasks that wait for room in the store.
     pub(crate) full: VecDeque<TaskKey>,
     pub(crate) orphans: Orphans,
+    /// How much data its store works on; see [`crate::room::Lien`].
+    pub(crate) held_bytes: Rc<Cell<usize>>,
 }
 
 impl Unit {
@@ -49,6 +53,7 @@ impl Unit {
             parked: Vec::new(),
             full: VecDeque::new(),
             orphans: Orphans::default(),
+            held_bytes: Rc::default(),
         }
     }
 

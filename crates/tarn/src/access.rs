@@ -13,6 +13,9 @@ use target::{Asker, Authorization, Policy, TargetIndex, UnitIndex, VisibleLun, V
 
 use crate::secret::Secrets;
 
+/// In place of a unit that nobody may see.
+pub(crate) const WITHHELD: UnitIndex = UnitIndex(u32::MAX);
+
 /// The model, the addresses its portals really have, what its units and targets are called in the
 /// data plane, and the accounts of its users.
 pub(crate) struct ModelPolicy {
@@ -221,9 +224,10 @@ impl Policy for ModelPolicy {
                 LoginStatus::AuthorizationFailure
             })?;
         let visible = |entry: &config::LunEntry| {
-            Some(VisibleLun {
+            let unit = *self.units.get(entry.unit.position())?;
+            (unit != WITHHELD).then_some(VisibleLun {
                 lun: entry.lun.value(),
-                unit: *self.units.get(entry.unit.position())?,
+                unit,
                 read_only: entry.read_only,
             })
         };

@@ -175,6 +175,11 @@ pub(crate) struct Administration {
 }
 
 impl Administration {
+    /// What it does without.
+    pub(crate) fn problems(&self) -> &[String] {
+        self.handle.problems()
+    }
+
     /// Answers what was asked, and ends. Returns after some seconds in any case.
     pub(crate) fn stop(self) {
         if !self.handle.stop() {

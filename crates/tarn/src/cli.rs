@@ -8,6 +8,7 @@ use config::LogLevel;
 
 use crate::bench::BenchArgs;
 use crate::import::ImportArgs;
+use crate::upkeep::StateVerb;
 use crate::verbs::Verb;
 
 /// A SAN in one program: serves files, block devices and memory as iSCSI disks.
@@ -30,6 +31,12 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// Make a configuration of that of another target: tgt, LIO, SCST, IET, istgt, FreeBSD.
     Import(ImportArgs),
+    /// Check and repair the state directory: identities, reservations, tokens.
+    State {
+        /// What to do.
+        #[command(subcommand)]
+        verb: StateVerb,
+    },
     /// Ask the daemon that serves.
     #[command(flatten)]
     Verb(Box<Verb>),

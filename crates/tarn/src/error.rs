@@ -52,6 +52,24 @@ pub enum StartError {
         /// What the filter's parser says.
         source: tracing_subscriber::filter::ParseError,
     },
+    /// What is to be served takes more memory than this process may have.
+    #[error(
+        "memory disks of {disks_mib} MiB, {cores} pools of {pool_mib} MiB and {rest_mib} MiB for the rest take {needed_mib} MiB, and {room}; make the disks smaller, lower cores or pool_per_core_bytes, or give more memory"
+    )]
+    TooLittleMemory {
+        /// What all of it takes.
+        needed_mib: u64,
+        /// What memory disks take when they are full.
+        disks_mib: u64,
+        /// How many pools there are.
+        cores: u64,
+        /// The size of each.
+        pool_mib: u64,
+        /// What all else takes.
+        rest_mib: u64,
+        /// The limit.
+        room: String,
+    },
 
     // Secrets.
     /// There is no such secret file, or it cannot be read.
@@ -274,6 +292,12 @@ pub enum StartError {
     )]
     Inherited(#[source] io::Error),
 
+    /// The file system of processes is not mounted.
+    #[error(
+        "/proc is not mounted, and Tarn needs it to find its threads; mount it (mount -t proc proc /proc)"
+    )]
+    NoProc,
+
     // State.
     /// There is no default for this user.
     #[error("no place for the state directory, as HOME is not set; give --state DIR")]
@@ -307,6 +331,20 @@ pub enum StartError {
         path: PathBuf,
         /// What is wrong with it, one line.
         problem: String,
+    },
+    /// A file of the state directory is damaged.
+    #[error(
+        "{path} is damaged: {problem}{}",
+        if *has_copy { ", its copy is good" } else { ", and there is no good copy" },
+        path = path.display()
+    )]
+    StateDamaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, one line.
+        problem: String,
+        /// Whether there is a copy that is not.
+        has_copy: bool,
     },
     /// A file of the state directory is of another version.
     #[error(

@@ -17,6 +17,7 @@ mod confinement;
 mod daemon;
 pub mod environment;
 pub mod error;
+mod headroom;
 mod import;
 pub mod locate;
 pub mod logging;
@@ -28,6 +29,7 @@ mod serve;
 mod service;
 mod signal;
 pub mod state;
+pub mod upkeep;
 pub mod verbs;
 
 use std::ffi::OsString;
@@ -63,6 +65,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Bench(args) => bench::run(args, &environment),
         Command::Verb(verb) => return verbs::run(verb, &environment),
         Command::Import(args) => import::run(args),
+        Command::State { verb } => upkeep::run(verb, &environment),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -81,6 +84,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn serve(args: &ServeArgs, environment: &Environment) -> anyhow::Result<()> {
+    if !std::path::Path::new("/proc/self/task").exists() {
+        return Err(StartError::NoProc.into());
+    }
     let inherited = Inherited::take().map_err(StartError::Inherited)?;
     let prepared = prepare(args, environment)?;
     let log = logging::start(&prepared.log)?;

@@ -15,7 +15,7 @@ use crate::locate::{Location, locate_all};
 use crate::logging::LogFilter;
 use crate::secret::Secrets;
 use crate::state::{State, UnitIdentity};
-use crate::{CheckArgs, Environment, ServeArgs, StartError};
+use crate::{CheckArgs, Environment, ServeArgs, StartError, headroom, serve};
 
 /// All that is needed to serve. The state of every unit is locked for this process as long as
 /// this lives.
@@ -175,10 +175,20 @@ pub fn check(args: &CheckArgs, environment: &Environment) -> Result<String, Star
     administration::check_certificate(&model)?;
     let locations = locate_all(&model)?;
     Reach::of(&model, Some(&args.file), None)?;
-    Ok(report(&args.file, &model, &locations))
+    let sizing = serve::cores(&model)
+        .ok()
+        .map(|cores| headroom::size(&model, cores, headroom::at_start()))
+        .transpose()?;
+    let note = sizing.and_then(|sizing| sizing.in_words());
+    Ok(report(&args.file, &model, &locations, note.as_deref()))
 }
 
-fn report(file: &Path, model: &Model, locations: &[Option<Location>]) -> String {
+fn report(
+    file: &Path,
+    model: &Model,
+    locations: &[Option<Location>],
+    note: Option<&str>,
+) -> String {
     let mut text = String::new();
     for warning in model.warnings() {
         // Writing to a String cannot fail.
@@ -190,6 +200,9 @@ fn report(file: &Path, model: &Model, locations: &[Option<Location>]) -> String 
         .filter(|location| !location.exists);
     for location in to_make {
         let _infallible = writeln!(text, "note: {} will be made", location.path.display());
+    }
+    if let Some(note) = note {
+        let _infallible = writeln!(text, "note: {note}");
     }
     let count = |number: usize, what: &str| match number {
         1 => format!("1 {what}"),

@@ -1,15 +1,17 @@
 //! `tarn serve`: opens the stores, binds the portals, runs the data plane until it is told to
 //! stop.
 
+use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
 use api::control::Control;
+use api::event::Severity;
 use config::Model;
 use confine::inherited::Inherited;
 use confine::privileges::opening;
@@ -18,17 +20,18 @@ use reactor::Listener;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use target::{Coalescing, DataPlane, Plan, PortalIndex, Settings, TargetIndex, UnitIndex};
 
-use crate::administration::Doors;
+use crate::administration::{Administration, Doors};
 use crate::banner::{BoundPortal, ServedUnit, banner};
 use crate::confinement::Rest;
 use crate::daemon::{
     self, Daemon, Events, PortNumbers, Running, RunningListener, RunningUnit, bind, open_store,
-    slow_command, unit_plan,
+    slow_command, stand_in, unit_plan,
 };
 use crate::logging::Log;
 use crate::prepare::Prepared;
 use crate::signal::Signals;
-use crate::{StartError, say, service};
+use crate::state::Trouble;
+use crate::{StartError, headroom, say, service};
 
 /// Serves until SIGTERM or SIGINT.
 ///
@@ -37,9 +40,15 @@ use crate::{StartError, say, service};
 /// A [`StartError`] when something must be put right first; anything else when the machine fails.
 pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyhow::Result<()> {
     let signals = Signals::catch()?;
-    raise_descriptor_limit();
-    let settings = settings(&prepared.model)?;
+    let mut settings = settings(&prepared.model)?;
     let cores = settings.cores;
+    let sizing = headroom::size(&prepared.model, cores, headroom::at_start())?;
+    settings.pool_bytes = usize::try_from(sizing.pool_bytes)?;
+    let note = sizing.in_words();
+    if let Some(note) = &note {
+        tracing::warn!("{note}");
+    }
+    raise_descriptor_limit();
     let (doors, (running, listeners)) = opening(|| {
         let (model, state) = (&prepared.model, prepared.state.directory());
         let doors = Doors::open(model, &prepared.socket, state, &prepared.host, &inherited)?;
@@ -54,7 +63,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
         state: prepared.state.directory(),
         socket: doors.as_ref().and_then(Doors::socket),
     };
-    let doctor = daemon::Doctor::open();
+    let doctor = daemon::Doctor::open(note.clone());
     service::connect();
     rest.give_up()?;
     // Not before: a thread has what it had when it began.
@@ -62,7 +71,11 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     let (file, text) = (prepared.file.as_deref(), prepared.text.as_str());
     let history = Daemon::open_history(&prepared.state, file, text, &running.model)?;
     let portals = bound_portals(&running.model, &running.bound());
-    let text = banner(&running.model, &served_units(&running), &portals);
+    let mut text = banner(&running.model, &served_units(&running), &portals);
+    if let Some(note) = note {
+        // Writing to a String cannot fail.
+        let _infallible = writeln!(text, "note: {note}");
+    }
     let mut units = Vec::new();
     for (position, unit) in running.units.iter().enumerate() {
         let RunningUnit {
@@ -76,7 +89,11 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
             &running.ports,
         )?);
     }
-    let events = Arc::new(Events::begin(SystemTime::now()));
+    let (events, kept) = Events::begin_after(history.directory(), SystemTime::now());
+    let events = Arc::new(events);
+    if let Err(error) = kept {
+        tracing::warn!(%error, "numbers of events may go back at the next start");
+    }
     let targets = running.target_plans().into_iter().map(|(_, plan)| plan);
     let plane = DataPlane::start(Plan {
         units,
@@ -86,6 +103,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
         watcher: Arc::clone(&events) as Arc<dyn target::Watcher>,
         settings,
     })?;
+    let (ended_events, ended_directory) = (Arc::clone(&events), history.directory().to_owned());
     let daemon = Arc::new(Daemon::new(daemon::Parts {
         plane: Arc::clone(plane.handle()),
         running,
@@ -102,7 +120,11 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
         doctor,
     })?);
     let control = Arc::clone(&daemon) as Arc<dyn Control>;
-    let administration = doors.map(|doors| doors.serve(control)).transpose()?;
+    let administration = match doors {
+        Some(doors) => administration(doors, control, &daemon)?,
+        None => None,
+    };
+    daemon.note_troubles();
     let reloads = Reloads::start(&daemon)?;
     Rest::seal(&prepared.model)?;
     say(io::stdout().lock(), &text);
@@ -116,6 +138,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
         administration.stop();
     }
     let stopped = plane.stop();
+    ended_events.end(&ended_directory);
     reactor::process::release();
     if stopped.is_core_lost {
         anyhow::bail!("a core failed; see the log");
@@ -130,6 +153,40 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     Ok(())
 }
 
+/// Disks are served without an administration rather than not at all.
+fn administration(
+    doors: Doors,
+    control: Arc<dyn Control>,
+    daemon: &Daemon,
+) -> Result<Option<Administration>, StartError> {
+    let trouble = |message: String| Trouble {
+        severity: Severity::Error,
+        code: "administration",
+        subject: String::new(),
+        message,
+        remedy:
+            "put it right and restart Tarn; the socket is not concerned, unless it is named here"
+                .to_owned(),
+    };
+    match doors.serve(control) {
+        Ok(administration) => {
+            for problem in administration.problems() {
+                daemon.troubles().note(trouble(problem.clone()));
+            }
+            Ok(Some(administration))
+        }
+        // A rule of the configuration, which is to be changed.
+        Err(error @ StartError::Admin(admin::StartError::PlainBeyondLoopback { .. })) => Err(error),
+        Err(error) => {
+            let error = crate::error::chain(&error);
+            daemon
+                .troubles()
+                .note(trouble(format!("there is none: {error}")));
+            Ok(None)
+        }
+    }
+}
+
 /// As many open files as the system lets this process have: a session is one at least, and the
 /// soft limit is there for programs that wait with `select`.
 fn raise_descriptor_limit() {
@@ -139,6 +196,9 @@ fn raise_descriptor_limit() {
         tracing::warn!(%error, "the limit of open files stays as it is");
     }
 }
+
+/// How often what changes have left to do is tried again.
+const SETTLE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Reloads, on a thread of their own, one after the other: a signal that ends the program waits
 /// for none.
@@ -155,8 +215,12 @@ impl Reloads {
         let is_stopping = Arc::new(AtomicBool::new(false));
         let (daemon, is_over) = (Arc::clone(daemon), Arc::clone(&is_stopping));
         let run = move || {
-            while let Ok(()) = asked.recv() {
-                reload(&daemon, &is_over);
+            loop {
+                match asked.recv_timeout(SETTLE_PAUSE) {
+                    Ok(()) => reload(&daemon, &is_over),
+                    Err(RecvTimeoutError::Timeout) => daemon.settle_rest(),
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
             }
         };
         thread::Builder::new()
@@ -209,7 +273,11 @@ fn open(
     for ((index, unit), identity) in (0..).zip(model.units()).zip(&prepared.identities) {
         units.push(RunningUnit {
             index: UnitIndex(index),
-            store: open_store(unit)?,
+            store: if identity.is_withheld {
+                stand_in(unit)?
+            } else {
+                open_store(unit)?
+            },
             identity: identity.clone(),
             location: None,
         });
@@ -234,7 +302,7 @@ fn open(
         units,
         next_target: u32::try_from(targets.len()).unwrap_or(u32::MAX),
         targets,
-        ports: PortNumbers::of_model(model, &prepared.state)?,
+        ports: PortNumbers::of_start(model, &prepared.state)?,
         listeners: running_listeners,
     };
     Ok((running, listeners))
@@ -288,12 +356,17 @@ fn connections_max(cores: usize, units: usize) -> usize {
     most.map_or(usize::MAX, |most| most.saturating_sub(kept).max(most / 2))
 }
 
+/// How many cores serve.
+pub(crate) fn cores(model: &Model) -> io::Result<usize> {
+    match model.server().cores {
+        Some(cores) => Ok(usize::from(cores.get())),
+        None => Ok(reactor::cores::usable()?.len()),
+    }
+}
+
 fn settings(model: &Model) -> anyhow::Result<Settings> {
     let (limits, server) = (model.limits(), model.server());
-    let cores = match server.cores {
-        Some(cores) => usize::from(cores.get()),
-        None => reactor::cores::usable()?.len(),
-    };
+    let cores = cores(model)?;
     let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
     Ok(Settings {
         cores,

@@ -1,24 +1,28 @@
 //! The state directory: what must survive a restart.
 //!
 //! ```text
-//! identities.toml            serial number and NAA designator of each unit, and the number of each
+//! identities.toml[.last]     serial number and NAA designator of each unit, and the number of each
 //!                            target port, made once
 //! lock                       held while identities.toml is read, changed and written
 //! history/NAME/NNNNNN.toml   the revisions of a configuration file
 //! secrets/NAME/HEX.secret    secrets that its administration has set
 //! units/NAA/lock             held as long as a process serves the unit
-//! units/NAA/saved            registrations with APTPL and saved mode pages, in a form of the
+//! units/NAA/saved[.last]     registrations with APTPL and saved mode pages, in a form of the
 //!                            device server's own
 //! ```
 //!
 //! Several processes may share a directory: `identities.toml` is read again under the lock before
 //! each change, and a unit has one owner at a time. Every file is replaced as a whole, so that a
-//! reader finds the old content or the new, also after a power cut.
+//! reader finds the old content or the new, also after a power cut. Each begins with its length
+//! and its checksum, so that damage is known; the files named `.last` are copies of the last good
+//! version. A unit whose identity is not known because of damage is withheld: no identity is made
+//! for it, and it is not served. See `tarn state`.
 
-mod atomic;
 mod identity;
 mod ports;
 mod renames;
+mod repair;
+mod troubles;
 mod unit;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,16 +37,20 @@ use config::{Model, Naa, Serial};
 use crate::StartError;
 use crate::daemon::patiently;
 use crate::locate::Location;
-pub(crate) use atomic::{TEMPORARY, make_like, replace as replace_file, replace_content};
+use durable::{Found as FoundFile, copy_of};
+pub(crate) use durable::{TEMPORARY, make_like, replace as replace_file, replace_content};
 use identity::{Ledger, MadeIdentity};
 pub(crate) use ports::PortName;
 pub(crate) use renames::{Rename, path_of};
+pub(crate) use troubles::{Trouble, Troubles};
 pub use unit::UnitState;
 
 /// The state directory of this process.
 #[derive(Clone, Debug)]
 pub struct State {
     directory: PathBuf,
+    /// What was found wrong with it.
+    troubles: Troubles,
 }
 
 /// What a unit is known by, and where its state is kept.
@@ -54,6 +62,8 @@ pub struct UnitIdentity {
     pub naa: Naa,
     /// What is kept of the unit across restarts; to be shared with whoever saves it.
     pub state: Arc<UnitState>,
+    /// The real identity is not known, so the unit must not be shown to anybody.
+    pub is_withheld: bool,
 }
 
 /// What a change of the configuration asks of the ledger.
@@ -79,10 +89,18 @@ impl LedgerChange<'_> {
     }
 }
 
+/// A ledger that was not written.
+struct Unkept {
+    error: StartError,
+    /// Whether there was anything to write.
+    is_needed: bool,
+}
+
 /// The identity of a unit, and whether its state is locked already.
 enum Found {
     Served(UnitIdentity),
     Made(MadeIdentity),
+    Withheld(MadeIdentity),
 }
 
 impl State {
@@ -104,7 +122,15 @@ impl State {
                 mode,
             });
         }
-        Ok(Self { directory })
+        Ok(Self {
+            directory,
+            troubles: Troubles::default(),
+        })
+    }
+
+    /// What was found wrong with the directory since it was opened.
+    pub(crate) fn troubles(&self) -> &Troubles {
+        &self.troubles
     }
 
     /// The directory.
@@ -117,20 +143,43 @@ impl State {
     ///
     /// # Errors
     ///
-    /// The directory cannot be used, or another process serves one of the units.
+    /// The directory cannot be used, or another process serves one of the units. A ledger that is
+    /// damaged or cannot be written is no error here, but noted: disks that it need not know are
+    /// served.
     pub fn identities(
         &self,
         model: &Model,
         locations: &[Option<Location>],
     ) -> Result<Vec<UnitIdentity>, StartError> {
-        let made = self.change_ledger(|ledger| {
+        let ((made, is_foreign), unkept) = self.try_ledger(|ledger| {
             ledger.settle(model);
+            let is_used = ledger.has_ids();
             let units = model.units().iter().zip(locations);
-            units
+            let made = units
                 .map(|(unit, location)| ledger.identity(unit, location.as_ref(), random_bytes))
-                .collect::<Result<Vec<_>, _>>()
+                .collect::<Result<Vec<_>, _>>()?;
+            let mut with_id = made.iter().zip(model.units());
+            let is_new = with_id.all(|(made, unit)| made.is_new && unit.id.is_some());
+            let is_foreign = is_used && is_new && !made.is_empty();
+            Ok((made, is_foreign))
         })?;
-        self.take(model, made.into_iter().map(Found::Made).collect())
+        if is_foreign {
+            self.troubles.note(Trouble::foreign(&self.directory));
+        }
+        let Some(Unkept { error, .. }) = unkept else {
+            return self.take(model, made.into_iter().map(Found::Made).collect());
+        };
+        self.troubles.note(Trouble::of_ledger(&error));
+        let units = model.units().iter().zip(made);
+        let found = units.map(|(unit, made)| {
+            let is_named = unit.naa.is_some() && unit.serial.is_some();
+            if !made.is_new || !made.is_kept || is_named {
+                return Found::Made(made);
+            }
+            self.troubles.note(Trouble::withheld(unit, &error));
+            Found::Withheld(made)
+        });
+        self.take(model, found.collect())
     }
 
     /// As [`State::identities`], for a change of what runs: everything that the change needs of
@@ -173,6 +222,29 @@ impl State {
         self.take(new, found)
     }
 
+    /// As [`State::port_numbers`], for a start: where the numbers cannot be kept, that is noted.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be used, or there are more ports than numbers.
+    pub(crate) fn port_numbers_of_start(
+        &self,
+        ports: &BTreeSet<PortName>,
+    ) -> Result<BTreeMap<PortName, u16>, StartError> {
+        let (numbers, unkept) = self.try_ledger(|ledger| {
+            let numbers = ledger.port.number(ports);
+            numbers.map_err(|ports::Exhausted| StartError::PortsExhausted)
+        })?;
+        self.note_unkept(unkept);
+        Ok(numbers)
+    }
+
+    fn note_unkept(&self, unkept: Option<Unkept>) {
+        if let Some(Unkept { error, .. }) = unkept {
+            self.troubles.note(Trouble::of_ledger(&error));
+        }
+    }
+
     /// Ends renames that were begun, as this configuration decides: the one that is in force now.
     ///
     /// # Errors
@@ -197,6 +269,15 @@ impl State {
                     identities.push(served);
                     continue;
                 }
+                Found::Withheld(MadeIdentity { serial, naa, .. }) => {
+                    identities.push(UnitIdentity {
+                        serial,
+                        naa,
+                        state: Arc::new(UnitState::volatile()),
+                        is_withheld: true,
+                    });
+                    continue;
+                }
             };
             let naa = unit.naa.unwrap_or(made.naa);
             let serial = unit.serial.clone().unwrap_or(made.serial);
@@ -207,7 +288,11 @@ impl State {
                 });
             }
             let state = if made.is_kept {
-                self.lock_unit(unit, naa)?
+                let state = self.lock_unit(unit, naa)?;
+                if let Err(error) = state.load() {
+                    self.troubles.note(Trouble::of_unit(unit, &error));
+                }
+                state
             } else {
                 UnitState::volatile()
             };
@@ -215,6 +300,7 @@ impl State {
                 serial,
                 naa,
                 state: Arc::new(state),
+                is_withheld: false,
             });
         }
         Ok(identities)
@@ -231,12 +317,14 @@ impl State {
         model: &Model,
         locations: &[Option<Location>],
     ) -> Result<(), StartError> {
-        self.change_ledger(|ledger| {
+        let ((), unkept) = self.try_ledger(|ledger| {
             for (unit, location) in model.units().iter().zip(locations) {
                 ledger.identity(unit, location.as_ref(), random_bytes)?;
             }
             Ok(())
-        })
+        })?;
+        self.note_unkept(unkept);
+        Ok(())
     }
 
     /// The relative target port identifier of each port, the same as at the last start.
@@ -277,32 +365,86 @@ impl State {
         &self,
         change: impl FnOnce(&mut Ledger) -> Result<T, StartError>,
     ) -> Result<T, StartError> {
+        match self.try_ledger(change)? {
+            (_, Some(unkept)) if unkept.is_needed => Err(unkept.error),
+            (outcome, _) => Ok(outcome),
+        }
+    }
+
+    /// As [`State::change_ledger`], for one who can do with an outcome that is not kept: because
+    /// the file cannot be written, or because it is damaged. A damaged one is left alone, and the
+    /// change works on its copy, or on an empty ledger.
+    fn try_ledger<T>(
+        &self,
+        change: impl FnOnce(&mut Ledger) -> Result<T, StartError>,
+    ) -> Result<(T, Option<Unkept>), StartError> {
         let lock_path = self.directory.join("lock");
         let unusable = |path: &Path| {
             let path = path.to_owned();
             move |source| StartError::StateUnusable { path, source }
         };
-        let lock = atomic::open_private(&lock_path).map_err(unusable(&lock_path))?;
+        let lock = durable::open_private(&lock_path).map_err(unusable(&lock_path))?;
         // Held for some milliseconds by whoever holds it, so waiting is right. Dropping the file
         // lets it go.
         File::lock(&lock).map_err(unusable(&lock_path))?;
 
-        let path = self.directory.join("identities.toml");
-        let before = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(unusable(&path)(error)),
-        };
-        let mut ledger = Ledger::parse(&before, &path)?;
+        let path = self.ledger_path();
+        let (mut ledger, damage) = self.read_ledger()?;
+        let before = ledger.to_text().map_err(unusable(&path))?;
         let outcome = change(&mut ledger)?;
-        if ledger.is_empty() {
-            return Ok(outcome);
-        }
         let after = ledger.to_text().map_err(unusable(&path))?;
-        if after != before {
-            atomic::replace(&path, after.as_bytes()).map_err(unusable(&path))?;
-        }
-        Ok(outcome)
+        let is_needed = after != before && !ledger.is_empty();
+        let error = match damage {
+            Some(damage) => Some(damage),
+            None if is_needed => {
+                let written = durable::write_with_copy(&path, durable::seal(&after).as_bytes());
+                written.map_err(unusable(&path)).err()
+            }
+            None => None,
+        };
+        Ok((outcome, error.map(|error| Unkept { error, is_needed })))
+    }
+
+    fn ledger_path(&self) -> PathBuf {
+        self.directory.join("identities.toml")
+    }
+
+    /// The ledger; with what is wrong with it where it is damaged, and is the copy then, or empty.
+    fn read_ledger(&self) -> Result<(Ledger, Option<StartError>), StartError> {
+        let path = self.ledger_path();
+        let read = |path: &Path| {
+            let found = durable::read(path);
+            found.map_err(|source| StartError::StateUnusable {
+                path: path.to_owned(),
+                source,
+            })
+        };
+        let problem = match read(&path)? {
+            FoundFile::Whole(text) => match Ledger::parse(&text, &path) {
+                Err(StartError::StateForeign { problem, .. }) => problem,
+                parsed => return Ok((parsed?, None)),
+            },
+            FoundFile::Absent if !self.was_used() => return Ok((Ledger::default(), None)),
+            FoundFile::Absent => "it is gone".to_owned(),
+            FoundFile::Damaged(damage) => damage.to_string(),
+        };
+        let copy = copy_of(&path);
+        let copied = match read(&copy)? {
+            FoundFile::Whole(text) => Ledger::parse(&text, &copy).ok(),
+            FoundFile::Absent | FoundFile::Damaged(_) => None,
+        };
+        let damage = StartError::StateDamaged {
+            path,
+            problem,
+            has_copy: copied.is_some(),
+        };
+        Ok((copied.unwrap_or_default(), Some(damage)))
+    }
+
+    /// Whether units have been served with this directory.
+    fn was_used(&self) -> bool {
+        let has_units = || Some(fs::read_dir(self.directory.join("units")).ok()?.count() > 0);
+        copy_of(&self.ledger_path()).exists() || has_units().unwrap_or(false)
     }
 }
 

@@ -150,7 +150,10 @@ fn of_problem(kind: ProblemKind) -> Number {
         ProblemKind::Refused | ProblemKind::Conflict => Number::Busy,
         ProblemKind::RevisionMismatch | ProblemKind::TooManyRequests => Number::Again,
         ProblemKind::TooLarge => Number::TooBig,
-        ProblemKind::ApplyFailed | ProblemKind::Unavailable => Number::Failed,
+        ProblemKind::ApplyFailed
+        | ProblemKind::StorageFull
+        | ProblemKind::Failed
+        | ProblemKind::Unavailable => Number::Failed,
     }
 }
 

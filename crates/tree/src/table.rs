@@ -57,6 +57,7 @@ impl Thing for Target {
         Attribute::shows("bound", "where it listens, a line each", |target| lines(&target.bound)),
         Attribute::shows("auth", "CHAP users that may log in, a line each; empty: everyone", |target| lines(&target.spec.auth)),
         Attribute::shows("chap_algorithms", "CHAP algorithms, a line each", |target| lines(target.spec.chap_algorithms.as_deref().unwrap_or_default())),
+        Attribute::shows("cold_reset", "`1` if TARGET COLD RESET of an initiator ends the sessions of all, else `0`", |target| flag(target.spec.cold_reset)),
         Attribute::shows("views", "a line for each unit it shows: LUN, id, `ro` or `rw`, groups", views),
     ];
 }

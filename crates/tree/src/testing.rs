@@ -143,6 +143,7 @@ impl View for Fixed {
                 portals: Some(vec![portal(None, None), portal(Some("san:3260"), Some(2))]),
                 auth: vec!["alice".to_owned()],
                 chap_algorithms: None,
+                cold_reset: false,
                 luns: vec![shown(0, "disk0"), shown(3, "block:/dev/vg")],
             },
             bound: vec!["[::]:3260".to_owned()],

@@ -49,6 +49,7 @@ export interface TargetSpec {
   portals?: Portal[];
   auth?: string[];
   chap_algorithms?: string[];
+  cold_reset?: boolean;
   luns?: TargetLun[];
 }
 

@@ -178,5 +178,6 @@ export const targetSection = (target: TargetSpec) => section("target", [
   ["name", quoted(target.name)], ["alias", text(target.alias)],
   ["portals", target.portals && `[${target.portals.map(portal).join(", ")}]`],
   ["auth", many(target.auth)], ["chap_algorithms", target.chap_algorithms && list(target.chap_algorithms)],
+  ["cold_reset", target.cold_reset ? "true" : undefined],
   ["luns", rows((target.luns ?? []).map(view))],
 ]);

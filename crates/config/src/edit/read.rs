@@ -25,6 +25,7 @@ pub(super) fn target(table: &dyn TableLike) -> spec::Target {
         portals: portals.map(|list| rows(Some(list)).into_iter().map(portal).collect()),
         auth: texts(table, "auth"),
         chap_algorithms: algorithms.map(|_| texts(table, "chap_algorithms")),
+        cold_reset: flag(table, "cold_reset"),
         luns: rows(table.get("luns"))
             .into_iter()
             .filter_map(target_lun)

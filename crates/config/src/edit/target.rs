@@ -22,6 +22,7 @@ impl Draft {
         set_portals(&mut keys, target.portals.as_deref());
         set_names(&mut keys, "auth", &target.auth);
         set_algorithms(&mut keys, target.chap_algorithms.as_deref());
+        set_flag(&mut keys, "cold_reset", target.cold_reset);
         set_luns(&mut keys, &target.luns);
         Ok(is_made)
     }
@@ -291,8 +292,13 @@ fn lun_value(lun: &spec::TargetLun) -> Value {
 fn set_target_lun(keys: &mut Keys<'_>, lun: &spec::TargetLun) {
     keys.set_text("id", Some(&lun.id), str::eq);
     set_names(keys, "groups", &lun.groups);
-    if read::flag(keys.read(), "readonly") != lun.readonly {
-        keys.set("readonly", lun.readonly.then(|| Value::from(true)));
+    set_flag(keys, "readonly", lun.readonly);
+}
+
+/// A key that is absent where it is not so.
+fn set_flag(keys: &mut Keys<'_>, key: &str, wanted: bool) {
+    if read::flag(keys.read(), key) != wanted {
+        keys.set(key, wanted.then(|| Value::from(true)));
     }
 }
 

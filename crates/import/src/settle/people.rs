@@ -66,6 +66,27 @@ fn merge_user(found: &mut Found, first: &mut User, user: User) {
         );
         found.left_out(&user.place, &subject(&user.name), message, remedy);
     }
+    merge_names(found, &user.place, first, &user.initiators);
+}
+
+/// The names a user may come with are the same for all targets in Tarn: those of all of them, and any if it may come
+/// with any somewhere.
+fn merge_names(found: &mut Found, place: &Place, first: &mut User, more: &[String]) {
+    if first.initiators.is_empty() != more.is_empty() {
+        let message =
+            "some targets took it from one initiator only; now it may come with any initiator name";
+        let remedy = "add the names it may come with to its initiators";
+        found.changed(place, &subject(&first.name), message, remedy);
+    }
+    if more.is_empty() {
+        first.initiators.clear();
+    } else if !first.initiators.is_empty() {
+        for name in more {
+            if !first.initiators.contains(name) {
+                first.initiators.push(name.clone());
+            }
+        }
+    }
 }
 
 fn is_user_name(name: &str) -> bool {

@@ -10,9 +10,8 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-use memory::{BUFFER_BYTES_MAX, Buffer, Payload, Pool};
+use memory::{BUFFER_BYTES_MAX, Buffer, Need, Payload, Pool};
 
-use super::data_out::SESSION_SHARE;
 use super::receive::Header;
 use super::session::{Held, Session, Waiting};
 use super::task::{DataOut, Phase, Task};
@@ -68,7 +67,11 @@ impl Session {
                 len,
             };
             task.data_out.set_immediate(payload);
-        } else if task.data_out.ensure_room(length, pool).is_ok() {
+        } else if task
+            .data_out
+            .ensure_room(length, Need::Arrived, pool)
+            .is_ok()
+        {
             task.data_out.place(0, chunk.get(range).unwrap_or(&[]));
             task.data_out.received = length;
         } else {
@@ -93,7 +96,10 @@ impl Session {
         if len > 0
             && let Some(task) = self.task_mut(id)
             && task.data_out.fault.is_none()
-            && task.data_out.ensure_room(room, pool).is_err()
+            && task
+                .data_out
+                .ensure_room(room, Need::Arrived, pool)
+                .is_err()
         {
             task.data_out.fault = Some(DataFault::NoMemory);
         }
@@ -108,12 +114,10 @@ impl Session {
     /// announces, so that it needs not be copied when the rest comes, if the session's share of the
     /// pool allows it.
     fn room_for_all(&mut self, id: TaskId, len: usize, pool: &Pool) -> u32 {
-        let share = pool.capacity_bytes() / SESSION_SHARE;
-        let held = self.held_bytes();
         let announced = self
             .task_mut(id)
             .map_or(0, |task| task.write_length as usize);
-        let is_fine = announced <= BUFFER_BYTES_MAX && held.saturating_add(announced) <= share;
+        let is_fine = announced <= BUFFER_BYTES_MAX && pool.permit(Need::Begin, announced).is_ok();
         let room = if is_fine { len.max(announced) } else { len };
         u32::try_from(room).unwrap_or(u32::MAX)
     }

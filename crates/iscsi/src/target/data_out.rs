@@ -6,7 +6,7 @@
     clippy::panic
 )]
 
-use memory::{Payload, Pool};
+use memory::{Need, NoRoom, Payload, Pool};
 
 use super::receive::Header;
 use super::session::Session;
@@ -14,9 +14,6 @@ use super::task::{Phase, Progress};
 use super::{DataFault, Event, Incoming, TaskId, Verdict, Violation};
 use crate::limits;
 use crate::pdu::{Bhs, DataOutBhs, Opcode, R2tBhs, RESERVED_TAG, ScsiCommandBhs};
-
-/// One session's Data-Out takes at most one part in this many of the pool.
-pub(super) const SESSION_SHARE: usize = 4;
 
 impl Session {
     pub(super) fn begin_data_out(
@@ -96,7 +93,11 @@ impl Session {
                 .unwrap_or(limit)
                 .max(offset.saturating_add(length));
             let is_held = task.phase == Phase::Held;
-            if task.data_out.ensure_room(room, pool).is_err() {
+            if task
+                .data_out
+                .ensure_room(room, Need::Arrived, pool)
+                .is_err()
+            {
                 self.fail_data(id, DataFault::NoMemory);
             } else if is_held {
                 self.charge_held_data(id);
@@ -214,8 +215,10 @@ impl Session {
                 self.events.push_back(Event::DataOut(id, payload));
             }
             Progress::AskMore => {
-                if !self.ask_for_data(id, pool) {
+                if let Err(why) = self.ask_for_data(id, pool) {
+                    self.starves_for = Some(why);
                     self.starving.push_back(id);
+                    self.leave_chunk(id, pool);
                 }
             }
         }
@@ -245,41 +248,40 @@ impl Session {
         }
     }
 
-    /// Sends as many R2Ts as may be outstanding. False when there is no memory for the data.
-    pub(super) fn ask_for_data(&mut self, id: TaskId, pool: &Pool) -> bool {
+    /// A task waits for others: what came with its command must not keep a chunk from being received
+    /// into. When there is no room for it elsewhere, [`Event::DataFault`] comes.
+    pub fn leave_chunk(&mut self, id: TaskId, pool: &Pool) {
+        let Some(task) = self.task_mut(id) else {
+            return;
+        };
+        if task.data_out.leave_chunk(pool).is_err() {
+            self.fail_data(id, DataFault::NoMemory);
+        }
+    }
+
+    /// Sends as many R2Ts as may be outstanding, if there is memory for the data.
+    pub(super) fn ask_for_data(&mut self, id: TaskId, pool: &Pool) -> Result<(), NoRoom> {
         let outstanding_max = usize::from(self.config.parameters.max_outstanding_r2t)
             .min(limits::R2T_OUTSTANDING_MAX);
         let burst_max = self.config.parameters.max_burst_length_bytes;
         loop {
             let transfer = self.next_transfer;
             let Some(task) = self.task_mut(id) else {
-                return true;
+                return Ok(());
             };
             let Some(wanted) = task.data_out.wanted else {
-                return true;
+                return Ok(());
             };
             if task.data_out.is_dropping() || task.data_out.r2ts.len() >= outstanding_max {
-                return true;
-            }
-            let holds = task.data_out.held_bytes();
-            let needs = wanted as usize;
-            // One task always, so that every session gets on; more within the session's share.
-            if holds < needs {
-                let others = self.held_bytes().saturating_sub(holds);
-                let share = pool.capacity_bytes() / SESSION_SHARE;
-                if others > 0 && others.saturating_add(needs) > share {
-                    return false;
-                }
+                return Ok(());
             }
             let now = self.now;
             let Some(task) = self.task_mut(id) else {
-                return true;
+                return Ok(());
             };
-            if task.data_out.ensure_room(wanted, pool).is_err() {
-                return false;
-            }
+            task.data_out.ensure_room(wanted, Need::Begin, pool)?;
             let Some((offset, length)) = task.data_out.ask(burst_max, transfer) else {
-                return true;
+                return Ok(());
             };
             task.data_out.last_progress = now;
             let mut r2t = R2tBhs::new();
@@ -302,15 +304,6 @@ impl Session {
                 state.transmitter.push(&r2t);
             }
         }
-    }
-
-    /// How much memory the session's tasks hold for Data-Out, in bytes.
-    pub(super) fn held_bytes(&self) -> usize {
-        let tasks = self.tasks.iter().zip(&self.tags);
-        tasks
-            .filter(|(_, tag)| **tag != RESERVED_TAG)
-            .map(|(task, _)| task.data_out.held_bytes())
-            .sum()
     }
 
     /// The Initiator Task Tag of a task that is not over.

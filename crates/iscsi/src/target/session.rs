@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use memory::{Buffer, Message, Pool};
+use memory::{Buffer, Message, NoRoom, Pool};
 
 use super::budget::{Account, Charge};
 use super::receive::{Header, Received, Receiver};
@@ -105,6 +105,8 @@ pub struct Session {
     pub(super) draining: VecDeque<TaskId>,
     /// Tasks that wait for a buffer before they ask for their data.
     pub(super) starving: VecDeque<TaskId>,
+    /// What the first of them waits for.
+    pub(super) starves_for: Option<NoRoom>,
     /// Task management requests that the owner has not answered.
     pub(super) managing: Vec<ManagementId>,
     /// As of the last call that brought it.
@@ -140,6 +142,7 @@ impl Session {
             managing: Vec::new(),
             now: Duration::ZERO,
             starving: VecDeque::new(),
+            starves_for: None,
             events: VecDeque::new(),
         }
     }
@@ -451,7 +454,8 @@ impl Session {
             let Some(id) = self.starving.pop_front() else {
                 return;
             };
-            if !self.ask_for_data(id, pool) {
+            if let Err(why) = self.ask_for_data(id, pool) {
+                self.starves_for = Some(why);
                 self.starving.push_front(id);
                 return;
             }
@@ -462,6 +466,12 @@ impl Session {
     #[must_use]
     pub fn is_starving(&self) -> bool {
         !self.starving.is_empty()
+    }
+
+    /// What must come back before the first of those tasks gets on.
+    #[must_use]
+    pub fn starves_for(&self) -> Option<NoRoom> {
+        self.starves_for.filter(|_| self.is_starving())
     }
 
     pub(super) fn set_incoming(&mut self, connection: usize, incoming: Option<Incoming>) {

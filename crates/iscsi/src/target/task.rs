@@ -9,13 +9,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use memory::{Payload, Pool, PoolFull};
+use memory::{Need, NoRoom, Payload, Pool};
 
 use super::Violation;
-
-/// One part in this many of the pool is not given to Data-Out: receiving and answering must go on
-/// while initiators take their time with the data they announced.
-const RESERVE_SHARE: usize = 8;
 
 /// Names a task of one session. `index` is small and reused, so that an owner may keep its own
 /// state in a table beside the session's; `serial` tells one use of it from the next.
@@ -204,7 +200,7 @@ impl DataOut {
 
     /// Sees to it that `len` bytes from the start have room in a buffer of the pool, and keeps
     /// what is there already.
-    pub(super) fn ensure_room(&mut self, len: u32, pool: &Pool) -> Result<(), PoolFull> {
+    pub(super) fn ensure_room(&mut self, len: u32, need: Need, pool: &Pool) -> Result<(), NoRoom> {
         let len = len as usize;
         if let Payload::Pool(buffer) = &mut self.data
             && buffer.capacity() >= len
@@ -214,7 +210,7 @@ impl DataOut {
             }
             return Ok(());
         }
-        let mut buffer = pool.allocate_leaving(len, pool.capacity_bytes() / RESERVE_SHARE)?;
+        let mut buffer = pool.allocate_for(need, len)?;
         let have = (self.received as usize).min(self.data.len()).min(len);
         if let Some(head) = buffer.get_mut(..have) {
             self.data.copy_to(0, head);
@@ -223,9 +219,18 @@ impl DataOut {
         Ok(())
     }
 
-    /// How much memory it holds, in bytes.
+    /// How much data it holds, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
         self.data.len()
+    }
+
+    /// Puts what came with the command into a buffer of its own size: the chunk it lies in is to be
+    /// received into while the task waits.
+    pub(super) fn leave_chunk(&mut self, pool: &Pool) -> Result<(), NoRoom> {
+        match self.data {
+            Payload::Received { .. } => self.ensure_room(self.received, Need::Arrived, pool),
+            Payload::Empty | Payload::Pool(_) | Payload::Mapped(_) | Payload::Heap(_) => Ok(()),
+        }
     }
 
     /// Data is announced or asked for.
@@ -447,10 +452,10 @@ mod tests {
         let pool = Pool::new(0).unwrap();
         let mut data = DataOut::new(true);
         data.set_immediate(Payload::Heap(b"abc".to_vec()));
-        data.ensure_room(6000, &pool).unwrap();
+        data.ensure_room(6000, Need::Begin, &pool).unwrap();
         data.place(3, b"def");
         data.advance(None, 3, true);
-        data.ensure_room(100_000, &pool).unwrap();
+        data.ensure_room(100_000, Need::GoOn, &pool).unwrap();
         data.wanted = Some(6);
         assert_eq!(data.collect().to_vec(), b"abcdef");
         assert!(data.is_dropping());

@@ -9,7 +9,7 @@ use store::{IoRequest, IoResult};
 use super::owner::{Change, Reply};
 use super::spec::{CommandSpec, Traits};
 use super::unit::NexusSlot;
-use super::work::Work;
+use super::work::{Compare, Work};
 use crate::cdb::Cdb;
 use crate::lun::LunInventory;
 use crate::sense::{Sense, SenseCode};
@@ -181,6 +181,24 @@ impl Task {
     /// The blocks that it reads or writes, for fences. `None` when it touches none.
     pub fn blocks(&self) -> Option<Range<u64>> {
         (self.blocks > 0).then(|| self.lba..self.lba.saturating_add(self.blocks))
+    }
+
+    /// It waits for data that it hands to the store at once and does not look at.
+    pub const fn is_plain_write(&self) -> bool {
+        matches!(self.work, Work::WriteData { .. })
+    }
+
+    /// It holds data that is to be compared or combined with what the store reads for it.
+    pub const fn holds_data(&self) -> bool {
+        matches!(
+            &self.work,
+            Work::CompareRead { .. }
+                | Work::OrRead { .. }
+                | Work::Verify {
+                    compare: Compare::With(_) | Compare::WithOne(_),
+                    ..
+                }
+        )
     }
 
     /// Whether it changes blocks.

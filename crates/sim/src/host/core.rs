@@ -147,6 +147,7 @@ impl Core {
                 piece /= 2;
             }
         }
+        pool.set_base();
         Self {
             index,
             settings: settings.clone(),
@@ -369,7 +370,7 @@ impl Core {
             };
             entry.session.set_queue_limit(limit);
             if entry.session.is_starving() {
-                entry.session.handle_memory(&self.pool);
+                entry.session.handle_memory(&entry.pool);
                 self.handle_session_events(Tsih(tsih));
             }
         }

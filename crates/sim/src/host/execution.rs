@@ -119,7 +119,7 @@ impl Core {
     fn collect(&mut self, key: u64, length: u32) -> Option<Payload> {
         let running = self.tasks.get_mut(&key)?;
         let entry = self.sessions.get_mut(&running.tsih.0)?;
-        let data = entry.session.request_data(running.id, length, &self.pool);
+        let data = entry.session.request_data(running.id, length, &entry.pool);
         if data.is_none() {
             running.stage = Stage::DataOut;
         }

@@ -9,7 +9,7 @@ use iscsi::pdu::{Isid, LoginStatus, Tsih};
 use iscsi::target::{
     Budget, ConnectionConfig, Event, HoldLimits, Receive, Session, SessionConfig, Violation,
 };
-use memory::Buffer;
+use memory::{Buffer, Pool};
 use scsi::reservation::canonical_transport_id;
 use scsi::{Change, ChangeKind, Nexus, NexusId, NexusSlot, PortName, Principal, UnitAttention};
 
@@ -26,6 +26,8 @@ const HELD_MAX_BYTES: usize = 8 * 1024;
 #[derive(Debug)]
 pub(super) struct SessionEntry {
     pub(super) session: Session,
+    /// Its account of the core's pool.
+    pub(super) pool: Pool,
     pub(super) nexus: NexusId,
     pub(super) port: PortName,
     pub(super) slot: NexusSlot,
@@ -161,6 +163,7 @@ impl Core {
             tsih.0,
             SessionEntry {
                 session: Session::new(config),
+                pool: self.pool.account(),
                 nexus,
                 port,
                 slot,
@@ -213,9 +216,11 @@ impl Core {
                 let chunk: Option<Rc<Buffer>> = self.chunk(&bytes);
                 let entry = self.sessions.get_mut(&tsih.0);
                 match (entry, chunk) {
-                    (Some(entry), Some(chunk)) => entry
-                        .session
-                        .handle_chunk(index, &chunk, &self.pool, self.now),
+                    (Some(entry), Some(chunk)) => {
+                        entry
+                            .session
+                            .handle_chunk(index, &chunk, &entry.pool, self.now)
+                    }
                     (_, _) => Ok(()),
                 }
             }
@@ -235,7 +240,7 @@ impl Core {
     ) -> Result<(), Violation> {
         match self.sessions.get_mut(&tsih.0) {
             Some(entry) => {
-                let (pool, now) = (&self.pool, self.now);
+                let (pool, now) = (&entry.pool, self.now);
                 entry
                     .session
                     .handle_exact(index, buffer, received, pool, now)

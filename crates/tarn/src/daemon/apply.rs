@@ -27,11 +27,11 @@ use super::running::{
     PortNumbers, Running, RunningListener, RunningUnit, profile, slow_command, unit_plan,
 };
 use super::steps::Match;
-use crate::StartError;
 use crate::access::ModelPolicy;
 use crate::locate::{Location, check_uses, locate};
 use crate::secret::Secrets;
 use crate::state::{LedgerChange, Rename, State, path_of};
+use crate::{StartError, headroom};
 
 /// A new configuration with everything it needs, of which nobody has seen anything yet.
 pub(super) struct Prepared {
@@ -52,6 +52,21 @@ pub(super) struct Verdict {
     granted: Vec<Grant>,
 }
 
+/// What a change that is in force has left to do when its rules hold: nothing of it can be refused.
+#[derive(Debug, Default)]
+pub(super) struct Rest {
+    grown: Vec<UnitIndex>,
+    removed: Vec<UnitIndex>,
+}
+
+impl Rest {
+    /// Takes over what another change has left.
+    pub(super) fn add(&mut self, other: Self) {
+        self.grown.extend(other.grown);
+        self.removed.extend(other.removed);
+    }
+}
+
 /// What a change is made with.
 pub(super) struct Means<'a> {
     pub(super) state: &'a State,
@@ -69,6 +84,7 @@ pub(super) fn prepare(
 ) -> Result<Prepared, StartError> {
     let state = means.state;
     let secrets = Secrets::read(&model, means.uid)?;
+    headroom::allow(&old.model, &model)?;
     let locations = locate_new(old, &model, units, &means.patience)?;
     let before = |position: usize| units.from.get(position).copied().flatten();
     let served: Vec<_> = old.units.iter().map(|unit| unit.identity.clone()).collect();
@@ -308,7 +324,7 @@ impl Prepared {
 
     /// Switches. Nothing here can be refused; a core that does not answer is the only trouble. It
     /// never keeps the rest from being switched: the revision counts, so its access rules hold.
-    pub(super) fn switch(&mut self, old: &Running, plane: &Handle) -> Result<Verdict, NoAnswer> {
+    pub(super) fn switch(&mut self, old: &Running, plane: &Handle) -> Result<(), NoAnswer> {
         plane.set_slow_command(slow_command(&self.running.model));
         let described = plane.describe_units(self.changed_units(old));
         let policy = Arc::new(self.running.policy());
@@ -326,27 +342,16 @@ impl Prepared {
         for (listener, index) in new.zip(opened) {
             listener.index = index;
         }
-        described.and(switched)?;
-        Ok(judge(&policy, &plane.sessions()?))
+        described.and(switched)
     }
 
-    /// Tells sessions and closes what is gone. Gives the units whose last flush failed.
-    pub(super) fn settle(
-        &self,
-        verdict: Verdict,
-        plane: &Handle,
-    ) -> Result<Vec<UnitIndex>, NoAnswer> {
-        let ended: Vec<(usize, u16)> = verdict
-            .ended
-            .iter()
-            .map(|session| (session.core, session.tsih))
-            .collect();
-        plane.end_sessions(&ended, "the configuration lets it in no longer")?;
-        plane.grant(verdict.granted)?;
-        for (position, _) in &self.grown {
-            plane.announce_size(self.running.units[*position].index)?;
+    /// What is left to do when it is in force.
+    pub(super) fn rest(&self) -> Rest {
+        let index = |&(position, _): &(usize, u64)| self.running.units[position].index;
+        Rest {
+            grown: self.grown.iter().map(index).collect(),
+            removed: self.removed.clone(),
         }
-        plane.remove_units(&self.removed)
     }
 
     /// What units are called and say of themselves, where either differs.
@@ -377,6 +382,27 @@ impl Prepared {
         }
         changed
     }
+}
+
+/// Tells sessions what they see now, and closes what is gone. Gives the units whose last flush
+/// failed. May be done again when a core did not answer.
+pub(super) fn settle(
+    policy: &ModelPolicy,
+    rest: &Rest,
+    plane: &Handle,
+) -> Result<Vec<UnitIndex>, NoAnswer> {
+    let verdict = judge(policy, &plane.sessions()?);
+    let ended: Vec<(usize, u16)> = verdict
+        .ended
+        .iter()
+        .map(|session| (session.core, session.tsih))
+        .collect();
+    plane.end_sessions(&ended, "the configuration lets it in no longer")?;
+    plane.grant(verdict.granted)?;
+    for &unit in &rest.grown {
+        plane.announce_size(unit)?;
+    }
+    plane.remove_units(&rest.removed)
 }
 
 /// What the rules say of sessions that are there.

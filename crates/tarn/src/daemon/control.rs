@@ -15,11 +15,11 @@ use config::Model;
 use confine::inherited::Inherited;
 use target::{Handle, NoAnswer, SessionReport};
 
-use super::apply::{self, Means, Prepared};
+use super::apply::{self, Means, Prepared, Rest};
 use super::attempts::Attempts;
 use super::doctor::Doctor;
 use super::events::{Events, milliseconds};
-use super::file::Found;
+use super::file::{Found, unwritten};
 use super::history::{History, Past, Record};
 use super::open::pause;
 use super::paced::Paced;
@@ -31,7 +31,7 @@ use crate::StartError;
 use crate::confinement::Reach;
 use crate::prepare::Flags;
 use crate::secret::Secrets;
-use crate::state::State;
+use crate::state::{State, Trouble, Troubles};
 
 /// Between two times that the cores are asked for their sessions, however many want to know.
 const SESSIONS_PAUSE: Duration = Duration::from_millis(20);
@@ -71,6 +71,8 @@ pub(crate) struct Daemon {
     in_force: RwLock<Arc<InForce>>,
     /// Held for as long as a change takes: there is one writer.
     writer: Mutex<History>,
+    /// What changes have left to do because a core did not answer in time.
+    unsettled: Mutex<Option<Rest>>,
     /// Files and devices that are being looked at for a change.
     attempts: Attempts,
     secret_files: SecretFiles,
@@ -128,11 +130,22 @@ impl Daemon {
         model: &Model,
     ) -> Result<History, StartError> {
         let file = file.unwrap_or_else(|| Path::new(NO_FILE));
-        let history = History::begin(state.directory(), file, text, history_max(model));
-        history.map_err(|source| StartError::StateUnusable {
-            path: state.directory().join("history"),
+        let begun = History::begin_anyhow(state.directory(), file, text, history_max(model));
+        let path = state.directory().join("history");
+        let (history, unkept) = begun.map_err(|source| StartError::StateUnusable {
+            path: path.clone(),
             source,
-        })
+        })?;
+        if let Some(source) = unkept {
+            state.troubles().note(Trouble {
+                severity: Severity::Error,
+                code: "state-unwritable",
+                subject: "history".to_owned(),
+                message: crate::error::chain(&StartError::StateUnusable { path, source }),
+                remedy: "make room in the state directory: the configuration cannot be changed until then, and the revision that runs is not kept".to_owned(),
+            });
+        }
+        Ok(history)
     }
 
     /// Takes over what was started.
@@ -156,6 +169,7 @@ impl Daemon {
             plane: parts.plane,
             in_force: RwLock::new(Arc::new(in_force)),
             writer: Mutex::new(parts.history),
+            unsettled: Mutex::new(None),
             attempts: Attempts::default(),
             secret_files,
             state: parts.state,
@@ -199,6 +213,40 @@ impl Daemon {
         }
     }
 
+    fn unsettled(&self) -> MutexGuard<'_, Option<Rest>> {
+        // Every change is one assignment, or what it has left out was left to do for ever.
+        self.unsettled
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what changes have left to do because a core did not answer. To be called now and then.
+    pub(crate) fn settle_rest(&self) {
+        if self.unsettled().is_none() {
+            return;
+        }
+        // A change that is being made judges all sessions itself.
+        let Ok(_writer) = self.writer.try_lock() else {
+            return;
+        };
+        let Some(rest) = self.unsettled().take() else {
+            return;
+        };
+        let now = self.in_force();
+        match apply::settle(&now.running.policy(), &rest, &self.plane) {
+            Ok(unflushed) => {
+                tracing::info!(revision = now.document.revision, "changes are settled");
+                for unit in unflushed {
+                    tracing::error!(
+                        unit = unit.0,
+                        "the last flush of a lun that was removed failed"
+                    );
+                }
+            }
+            Err(_) => *self.unsettled() = Some(rest),
+        }
+    }
+
     pub(super) fn sessions_now(&self) -> Result<Arc<[SessionReport]>, Problem> {
         let ask = || self.plane.sessions().map(Arc::from);
         self.sessions.ask(ask).map_err(no_answer)
@@ -206,7 +254,48 @@ impl Daemon {
 
     /// What limits or endangers the service, now.
     pub(super) fn findings_now(&self) -> Vec<Finding> {
-        self.doctor.findings(self)
+        let of_trouble = |trouble: Trouble| Finding {
+            severity: trouble.severity,
+            code: trouble.code.to_owned(),
+            subject: trouble.subject,
+            message: trouble.message,
+            remedy: trouble.remedy,
+        };
+        let troubles = self.state.troubles().list().into_iter();
+        let mut findings: Vec<_> = troubles.map(of_trouble).collect();
+        findings.extend(self.doctor.findings(self));
+        findings
+    }
+
+    /// What is wrong with the state directory and the administration.
+    pub(crate) fn troubles(&self) -> &Troubles {
+        self.state.troubles()
+    }
+
+    /// Puts what was found wrong since the last time into the log and the events.
+    pub(crate) fn note_troubles(&self) {
+        for trouble in self.state.troubles().unreported() {
+            let Trouble {
+                severity: _,
+                code,
+                subject,
+                message,
+                remedy,
+            } = &trouble;
+            tracing::error!(code, subject, remedy, "{message}");
+            self.events.note(Event {
+                number: 0,
+                at_ms: 0,
+                severity: trouble.severity,
+                kind: trouble.code.to_owned(),
+                message: format!("{}: {}", trouble.subject, trouble.message),
+                lun: None,
+                target: None,
+                initiator: None,
+                author: None,
+                command: None,
+            });
+        }
     }
 
     fn file(&self) -> Result<&Path, Problem> {
@@ -372,23 +461,17 @@ impl Daemon {
             patience: self.attempts.begin(),
         };
         let mut prepared = apply::prepare(old, model, &units, &means)
-            .map_err(|error| failed(crate::error::chain(&error)))
+            .map_err(|error| unprepared(&error))
             .inspect_err(settle_back)?;
         prepared
             .add_units(&self.plane)
             .map_err(failed)
             .inspect_err(settle_back)?;
         let saved = found.save(history, record);
-        let done = saved.and_then(|()| {
-            prepared
-                .grow(&means.patience)
-                .inspect_err(|_| found.put_back(history))
-        });
-        done.map_err(|detail| {
-            prepared.drop_units(&self.plane);
-            failed(detail)
-        })
-        .inspect_err(settle_back)?;
+        let grow = || prepared.grow(&means.patience).map_err(failed);
+        let done = saved.and_then(|()| grow().inspect_err(|_| found.put_back(history)));
+        done.inspect_err(|_| prepared.drop_units(&self.plane))
+            .inspect_err(settle_back)?;
         Ok(prepared)
     }
 
@@ -403,7 +486,7 @@ impl Daemon {
         applied: &mut Applied,
     ) {
         settle(&self.state, &prepared.running.model);
-        let verdict = prepared.switch(&now.running, &self.plane);
+        let switched = prepared.switch(&now.running, &self.plane);
         history.prune(history_max(&prepared.running.model));
         let revision = document.revision;
         let in_force = InForce {
@@ -415,7 +498,9 @@ impl Daemon {
             .in_force
             .write()
             .unwrap_or_else(PoisonError::into_inner) = Arc::new(in_force);
-        let settled = verdict.and_then(|verdict| prepared.settle(verdict, &self.plane));
+        let policy = prepared.running.policy();
+        let rest = prepared.rest();
+        let settled = switched.and_then(|()| apply::settle(&policy, &rest, &self.plane));
         if let Some(file) = &self.file {
             self.secret_files.collect(file);
         }
@@ -426,7 +511,8 @@ impl Daemon {
                 unflushed_line(&unit.map(ToString::to_string).unwrap_or_default())
             })),
             Err(error) => {
-                tracing::error!(%error, revision, "a change in force is not settled");
+                tracing::error!(%error, revision, "a change in force is not settled, which is tried again");
+                self.unsettled().get_or_insert_default().add(rest);
                 applied.unsettled = Some(unsettled(revision, error));
             }
         }
@@ -484,6 +570,7 @@ impl Daemon {
         };
         self.put_in_force(&now, prepared, &mut history, document, &mut applied);
         self.note_applied(&applied, author);
+        self.note_troubles();
         Ok(applied)
     }
 }
@@ -520,6 +607,16 @@ fn settle(state: &State, model: &Model) {
             error,
             "the ledger of identities has two ids for a renamed lun until the next change or start"
         );
+    }
+}
+
+/// Nothing of the change was made.
+fn unprepared(error: &StartError) -> Problem {
+    let detail = crate::error::chain(error);
+    if let StartError::StateUnusable { source, .. } = error {
+        unwritten(detail, source)
+    } else {
+        failed(detail)
     }
 }
 

@@ -39,19 +39,22 @@ pub(crate) struct Doctor {
     looks: Mutex<Looks>,
     network: Mutex<Network>,
     space: Mutex<Space>,
+    /// That there is less memory than the defaults want.
+    memory: Option<String>,
     /// The start, by the clock of the day and by the clock that nobody sets.
     started: (SystemTime, Instant),
 }
 
 impl Doctor {
     /// To be called before the process gives up what it may.
-    pub(crate) fn open() -> Self {
+    pub(crate) fn open(memory: Option<String>) -> Self {
         let began = Instant::now();
         Self {
             machine: Machine::look(),
             looks: Mutex::new(Looks::new(began)),
             network: Mutex::new(Network::open()),
             space: Mutex::default(),
+            memory,
             started: (SystemTime::now(), began),
         }
     }
@@ -75,6 +78,7 @@ impl Doctor {
             shares: &locked(&self.looks).shares(now, &stats.cores),
             stats: &stats,
             machine: &self.machine,
+            memory: self.memory.as_deref(),
             hosts: &locked(&self.network).hosts(now, &portals),
             room: &locked(&self.space).room(now, || unit_files(&in_force)),
             traces: &traces::list(&daemon.plane),
@@ -115,6 +119,8 @@ struct Facts<'a> {
     stats: &'a Stats,
     shares: &'a [Share],
     machine: &'a Machine,
+    /// That there is less memory than the defaults want.
+    memory: Option<&'a str>,
     hosts: &'a [Host],
     room: &'a Room,
     traces: &'a [Trace],
@@ -125,7 +131,7 @@ struct Facts<'a> {
 }
 
 /// All rules, the gravest first.
-const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 18] = [
+const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 19] = [
     service::failed_flushes,
     space::scarce_space,
     service::guessed_secrets,
@@ -134,6 +140,7 @@ const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 18] = [
     network::lossy_paths,
     service::busy_cores,
     service::short_buffers,
+    service::little_memory,
     service::full_windows,
     network::held_back,
     network::different_mtus,

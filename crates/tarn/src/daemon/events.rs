@@ -1,11 +1,14 @@
 //! The last events, for whoever asks.
 
 use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use api::event::{CommandPhase, Event, Severity};
 use api::request::EventQuestion;
+use durable::Found;
 use target::{Ending, FailedLogin, Happening, SlowCommand, Watcher, Who};
 
 /// How many are kept of what initiators and stores cause.
@@ -33,7 +36,42 @@ struct Rings {
     last: u64,
 }
 
+/// Numbers that a run may give: more than there can be events in years.
+const NUMBERS_RESERVED: u64 = 1 << 32;
+
+/// The number that the next run begins with at least.
+fn numbers_file(directory: &Path) -> PathBuf {
+    directory.join("events.next")
+}
+
 impl Events {
+    /// As [`Events::begin`], and beyond every number that a run with this directory has given, also
+    /// when the clock was set back or the last run was killed.
+    pub(crate) fn begin_after(directory: &Path, now: SystemTime) -> (Self, io::Result<()>) {
+        let path = numbers_file(directory);
+        let read = match durable::read(&path) {
+            Ok(Found::Whole(text)) => text.trim().parse::<u64>().ok(),
+            Ok(Found::Absent | Found::Damaged(_)) | Err(_) => None,
+        };
+        let events = Self::begin(now);
+        let first = {
+            let mut ring = events.lock();
+            ring.last = ring.last.max(read.unwrap_or(0));
+            ring.last
+        };
+        let next = first.saturating_add(NUMBERS_RESERVED);
+        let kept = durable::write(&path, &format!("{next}\n"));
+        (events, kept)
+    }
+
+    /// The run ends here: the next one need not leave out what this one might have given.
+    pub(crate) fn end(&self, directory: &Path) {
+        let last = self.lock().last;
+        if let Err(error) = durable::write(&numbers_file(directory), &format!("{last}\n")) {
+            tracing::warn!(%error, "numbers of events are left out at the next start");
+        }
+    }
+
     /// Numbers go on from the present in milliseconds, so that none is given again after a restart:
     /// who asks for those after a number misses nothing.
     pub(crate) fn begin(now: SystemTime) -> Self {
@@ -305,6 +343,27 @@ mod tests {
             });
             let found: Vec<_> = found.iter().map(|event| event.number).collect();
             assert_eq!(found, numbers, "{after:?} {most} {severity:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_rise_when_the_clock_is_set_back() {
+        let scratch = crate::scratch::Scratch::new();
+        let since = UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let mut last = 0;
+        for (days_back, is_killed) in [(0, false), (1, true), (2, false), (3, false)] {
+            let now = since - Duration::from_secs(days_back * 86_400);
+            let (events, kept) = Events::begin_after(scratch.path(), now);
+            kept.unwrap();
+            for _ in 0..3 {
+                events.note(event(Severity::Info, "test", String::new()));
+            }
+            let found = events.find(EventQuestion::after(0, usize::MAX));
+            assert!(found[0].number > last, "{days_back} days back");
+            last = found[2].number;
+            if !is_killed {
+                events.end(scratch.path());
+            }
         }
     }
 

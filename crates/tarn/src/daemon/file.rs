@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use api::problem::{Problem, ProblemKind};
+
 use super::history::{History, Record};
 use crate::state::{make_like, replace_content};
 
@@ -33,13 +35,14 @@ impl<'a> Found<'a> {
     ///
     /// The record comes first: should Tarn be killed in between, the file says what runs, and a
     /// record too many does no harm.
-    pub(super) fn save(&self, history: &mut History, record: Record) -> Result<(), String> {
+    pub(super) fn save(&self, history: &mut History, record: Record) -> Result<(), Problem> {
         let text = record.text.clone();
         let added = history.add(record);
-        added.map_err(|error| format!("cannot write the history: {error}"))?;
+        added.map_err(|error| unwritten(format!("cannot write the history: {error}"), &error))?;
         self.write(&text).map_err(|error| {
             self.put_back(history);
-            format!("cannot write {}: {error}", self.file.display())
+            let detail = format!("cannot write {}: {error}", self.file.display());
+            unwritten(detail, &error)
         })
     }
 
@@ -89,6 +92,15 @@ impl<'a> Found<'a> {
     }
 }
 
+/// A change failed as something could not be written, and all is as before.
+pub(super) fn unwritten(detail: String, error: &io::Error) -> Problem {
+    let mut problem = Problem::of_write(detail, error);
+    if problem.kind != ProblemKind::StorageFull {
+        problem = Problem::new(ProblemKind::ApplyFailed, problem.detail);
+    }
+    problem
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,7 +143,7 @@ mod tests {
         // No temporary file can be made here, by root neither.
         fs::create_dir_all(scratch.path().join("tarn.toml.tarn-new/x")).unwrap();
         let error = found.save(&mut history, record(2, "new")).unwrap_err();
-        assert!(error.contains("tarn.toml: "), "{error}");
+        assert!(error.detail.contains("tarn.toml: "), "{error}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "old");
         assert_eq!(history.running(), 1);
         assert_eq!(fs::read_dir(history.directory()).unwrap().count(), 1);
@@ -146,7 +158,7 @@ mod tests {
         fs::remove_dir_all(history.directory()).unwrap();
         let found = Found::read(&file).unwrap();
         let error = found.save(&mut history, record(2, "new")).unwrap_err();
-        assert!(error.contains("the history"), "{error}");
+        assert!(error.detail.contains("the history"), "{error}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "old");
     }
 

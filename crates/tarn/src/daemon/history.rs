@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use api::plan::Revision;
+use durable::Found;
 use serde::{Deserialize, Serialize};
 
 use super::events::milliseconds;
-use crate::state::{make_private_directory, replace_file};
+use crate::state::make_private_directory;
 
 /// A revision as it is kept.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -70,21 +71,50 @@ pub(crate) struct History {
 impl History {
     /// Reads what is kept for the file, and notes that it is started with this text; so many are
     /// kept.
-    pub(crate) fn begin(state: &Path, file: &Path, text: &str, most: usize) -> io::Result<Self> {
-        let mut history = Self::open(state, file)?;
+    #[cfg(test)]
+    pub(super) fn begin(state: &Path, file: &Path, text: &str, most: usize) -> io::Result<Self> {
+        let (history, unkept) = Self::begin_anyhow(state, file, text, most)?;
+        unkept.map_or(Ok(history), Err)
+    }
+
+    /// As it says, and also where the record of the start cannot be written: then with the error,
+    /// and the record is gone with the process. Disks do not wait for a history.
+    pub(crate) fn begin_anyhow(
+        state: &Path,
+        file: &Path,
+        text: &str,
+        most: usize,
+    ) -> io::Result<(Self, Option<io::Error>)> {
+        let mut unkept = None;
+        let mut history = match Self::open(state, file) {
+            Ok(history) => history,
+            Err(error) => {
+                unkept = Some(error);
+                Self {
+                    directory: state.join("history").join(name_of(file)?),
+                    records: Vec::new(),
+                    highest: 0,
+                }
+            }
+        };
         let is_last = |last: &Arc<Record>| last.text == text && last.revision == history.highest;
         if !history.records.last().is_some_and(is_last) {
-            history.add(Record {
+            let record = Record {
                 revision: history.highest + 1,
                 applied_ms: milliseconds(SystemTime::now()),
                 author: "start".to_owned(),
                 comment: None,
                 summary: Vec::new(),
                 text: text.to_owned(),
-            })?;
+            };
+            if let Err(error) = history.add(record.clone()) {
+                unkept = Some(error);
+                history.highest = record.revision;
+                history.records.push(Arc::new(record));
+            }
         }
         history.prune(most);
-        Ok(history)
+        Ok((history, unkept))
     }
 
     /// Reads what is kept for the file. A record that cannot be read is left alone and logged.
@@ -131,7 +161,7 @@ impl History {
     pub(super) fn add(&mut self, record: Record) -> io::Result<()> {
         let text = toml::to_string(&record).map_err(io::Error::other)?;
         let path = self.path(record.revision);
-        replace_file(&path, text.as_bytes()).inspect_err(|_| {
+        durable::write(&path, &text).inspect_err(|_| {
             // It may be there when only the directory could not be flushed.
             let _not_there = fs::remove_file(&path);
         })?;
@@ -162,8 +192,8 @@ impl History {
         path_in(&self.directory, revision)
     }
 
-    #[cfg(test)]
-    pub(super) fn directory(&self) -> &Path {
+    /// Where the records are.
+    pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 }
@@ -173,7 +203,11 @@ fn path_in(directory: &Path, revision: u64) -> PathBuf {
 }
 
 fn read(path: &Path) -> io::Result<Record> {
-    toml::from_str(&fs::read_to_string(path)?).map_err(io::Error::other)
+    match durable::read(path)? {
+        Found::Whole(text) => toml::from_str(&text).map_err(io::Error::other),
+        Found::Damaged(damage) => Err(io::Error::other(damage.to_string())),
+        Found::Absent => Err(io::ErrorKind::NotFound.into()),
+    }
 }
 
 /// The name of what belongs to a configuration file in the state directory.

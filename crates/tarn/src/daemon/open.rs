@@ -29,6 +29,18 @@ pub(crate) fn open_store(unit: &config::Unit) -> Result<Arc<dyn SharedStore>, St
     })
 }
 
+/// What stands in for the store of a unit that is not served, whose own is not touched.
+pub(crate) fn stand_in(unit: &config::Unit) -> Result<Arc<dyn SharedStore>, StartError> {
+    let mut options = OpenOptions::new(store::StoreKind::Null, std::path::PathBuf::new());
+    options.size_bytes = Some(1 << 20);
+    options.block_bytes = Some(unit.store.block_size.bytes());
+    options.read_only = true;
+    options.open().map_err(|source| StartError::Store {
+        place: unit.place.clone(),
+        source,
+    })
+}
+
 /// Binds an address.
 ///
 /// One that the service manager has bound is taken over.

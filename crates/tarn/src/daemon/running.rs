@@ -11,7 +11,7 @@ use store::SharedStore;
 use target::{PortPlan, PortalIndex, TargetIndex, TargetPlan, UnitIndex, UnitPlan};
 
 use crate::StartError;
-use crate::access::{ModelPolicy, Rules};
+use crate::access::{ModelPolicy, Rules, WITHHELD};
 use crate::locate::Location;
 use crate::secret::Secrets;
 use crate::state::{PortName, State, UnitIdentity};
@@ -53,6 +53,17 @@ pub(crate) struct RunningUnit {
     pub(crate) location: Option<Location>,
 }
 
+impl RunningUnit {
+    /// What initiators are shown it as.
+    fn shown(&self) -> UnitIndex {
+        if self.identity.is_withheld {
+            WITHHELD
+        } else {
+            self.index
+        }
+    }
+}
+
 /// An address that is listened on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunningListener {
@@ -76,6 +87,13 @@ impl PortNumbers {
         let targets = model.targets().iter();
         let names = targets.flat_map(|target| tags(target).into_iter().map(|tag| key(target, tag)));
         Ok(Self(state.port_numbers(&names.collect())?))
+    }
+
+    /// As [`PortNumbers::of_model`], for a start: it does not fail where they cannot be kept.
+    pub(crate) fn of_start(model: &Model, state: &State) -> Result<Self, StartError> {
+        let targets = model.targets().iter();
+        let names = targets.flat_map(|target| tags(target).into_iter().map(|tag| key(target, tag)));
+        Ok(Self(state.port_numbers_of_start(&names.collect())?))
     }
 
     /// The ports of a target, one for each portal group.
@@ -113,7 +131,7 @@ impl Running {
         ModelPolicy::new(Rules {
             model: Arc::clone(&self.model),
             secrets: &self.secrets,
-            units: self.units.iter().map(|unit| unit.index).collect(),
+            units: self.units.iter().map(RunningUnit::shown).collect(),
             targets: self.targets.clone(),
             bound: self.bound(),
         })
@@ -127,11 +145,11 @@ impl Running {
         from: &[Option<usize>],
         secrets: &Secrets,
     ) -> ModelPolicy {
-        const NEW_UNIT: UnitIndex = UnitIndex(u32::MAX);
+        const NEW_UNIT: UnitIndex = UnitIndex(u32::MAX - 1);
         const NEW_TARGET: TargetIndex = TargetIndex(u32::MAX);
         let unit = |from: &Option<usize>| {
             let served = from.and_then(|at| self.units.get(at));
-            served.map_or(NEW_UNIT, |unit| unit.index)
+            served.map_or(NEW_UNIT, RunningUnit::shown)
         };
         let target = |target: &config::Target| {
             let index = self.model.target_by_name(target.name.as_str());
@@ -206,9 +224,18 @@ pub(crate) fn unit_plan(
             .unwrap_or_default(),
         profile: profile(model, position, store, identity, ports),
         store: Arc::clone(store),
-        restored: identity.state.load()?,
+        restored: restored(identity)?,
         keeper: Arc::clone(&identity.state) as Arc<dyn target::Keeper>,
     })
+}
+
+/// What was kept of a unit. What is damaged is restored as what the device server takes for lost
+/// reservations; the unit is served, and refuses what they could forbid.
+fn restored(identity: &UnitIdentity) -> std::io::Result<Option<Vec<u8>>> {
+    match identity.state.load() {
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Ok(Some(Vec::new())),
+        loaded => loaded,
+    }
 }
 
 /// From when on a command is slow; `None`: never.

@@ -16,6 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use api::problem::{Problem, ProblemKind};
 use config::Model;
 
+use super::file::unwritten;
 use super::history::{Record, name_of};
 use super::running::Running;
 use crate::secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secrets};
@@ -87,7 +88,7 @@ impl SecretFiles {
             .and_then(|()| replace_file(&path, secret.as_bytes()));
         kept.map_err(|error| {
             self.pending().remove(&path);
-            failed(format!("cannot write {text}: {error}"))
+            unwritten(format!("cannot write {text}: {error}"), &error)
         })?;
         Ok(text)
     }

@@ -63,7 +63,16 @@ pub(super) fn steps(
     let models = Models { old, new };
     let mut steps = Vec::new();
     for difference in &differences.units {
-        steps.push(models.unit(difference, &size_of));
+        let mut one = models.unit(difference, &size_of);
+        if let Some(holder) = models.holder(difference) {
+            refuse(
+                &mut one,
+                format!(
+                    "its store is open as lun {holder:?} until this change is made: free it in one change, use it in the next"
+                ),
+            );
+        }
+        steps.push(one);
     }
     for renamed in &differences.renamed {
         let (before, after) = (unit(old, renamed.old), unit(new, renamed.new));
@@ -200,6 +209,22 @@ impl Models<'_> {
         step(action, kind, name.unwrap_or_default(), detail)
     }
 
+    /// The unit that has the store which another one is to get: it is open until the change is
+    /// made, and a store is not opened twice.
+    fn holder(&self, difference: &Difference<UnitIndex>) -> Option<String> {
+        let (own, new) = match difference {
+            Difference::Added(new) => (None, new),
+            Difference::Removed(_) => return None,
+            Difference::Changed { old, new, .. } => (Some(old.position()), new),
+        };
+        let path = self.new.units().get(new.position())?.store.kind.path()?;
+        let mut others = self.old.units().iter().enumerate();
+        let holder = others.find(|(position, unit)| {
+            Some(*position) != own && unit.store.kind.path() == Some(path)
+        });
+        holder.map(|(_, unit)| unit.to_string())
+    }
+
     fn unit(&self, difference: &Difference<UnitIndex>, size_of: impl Fn(usize) -> u64) -> Step {
         let mut one = self.plain(Kind::Lun, difference, |model, at| Some(unit(model, at)));
         match difference {
@@ -291,6 +316,25 @@ queue_depth = 32
             .iter()
             .map(|one| (one.action, one.kind, one.effect))
             .collect()
+    }
+
+    #[test]
+    fn a_store_that_another_lun_has_until_the_change_is_refused_with_that_reason() {
+        let model = |text: &str| Model::from_toml(text, Path::new("/etc/t.toml")).unwrap();
+        let second = "[[lun]]\nid = \"s\"\nstore = \"file:/srv/s.img?size=8M\"\n";
+        let old = format!("{BASE}{second}");
+        let swapped = old
+            .replace("/srv/f.img", "/srv/x.img")
+            .replace("/srv/s.img", "/srv/f.img")
+            .replace("/srv/x.img", "/srv/s.img");
+        let moved = BASE.replace("/srv/f.img", "/srv/s.img");
+        for (new, reasons) in [(swapped, 2), (moved, 1)] {
+            let (old, new) = (model(&old), model(&new));
+            let steps = steps(&old, &new, &config::diff(&old, &new), |_| 8 << 20);
+            let refused = steps.iter().filter_map(|step| step.reason.as_deref());
+            let refused = refused.filter(|reason| reason.contains("is open as lun"));
+            assert_eq!(refused.count(), reasons);
+        }
     }
 
     #[test]

@@ -52,18 +52,23 @@ pub(super) struct MadeIdentity {
     pub(super) naa: Naa,
     /// Whether the same unit will have it again.
     pub(super) is_kept: bool,
+    /// Whether the ledger did not have it before.
+    pub(super) is_new: bool,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self {
+            version: VERSION,
+            records: Vec::new(),
+            port: Ports::default(),
+        }
+    }
 }
 
 impl Ledger {
-    /// Reads the text of the file at `path`; an empty text is an empty ledger.
+    /// Reads the text of the file at `path`.
     pub(super) fn parse(text: &str, path: &Path) -> Result<Self, StartError> {
-        if text.is_empty() {
-            return Ok(Self {
-                version: VERSION,
-                records: Vec::new(),
-                port: Ports::default(),
-            });
-        }
         let foreign = |problem| StartError::StateForeign {
             path: path.to_owned(),
             problem,
@@ -88,6 +93,11 @@ impl Ledger {
             return Err(foreign(format!("serial {serial:?} or naa {naa:?} is none")));
         }
         Ok(ledger)
+    }
+
+    /// Whether it has a unit of a configuration file.
+    pub(super) fn has_ids(&self) -> bool {
+        self.records.iter().any(|record| record.id.is_some())
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -205,6 +215,7 @@ fn make(naa: Naa, is_kept: bool) -> MadeIdentity {
         serial: Serial::of_naa(naa),
         naa,
         is_kept,
+        is_new: true,
     }
 }
 
@@ -214,6 +225,7 @@ impl Record {
             serial: Serial::parse(&self.serial).ok()?,
             naa: Naa::parse(&self.naa).ok()?,
             is_kept: true,
+            is_new: false,
         })
     }
 }

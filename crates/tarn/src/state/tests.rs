@@ -269,8 +269,8 @@ fn everything_is_private_to_its_owner() {
         }
     }
     assert_eq!(
-        files, 4,
-        "identities, their lock, the unit's lock, its saved state"
+        files, 6,
+        "identities and their copy, their lock, the unit's lock, its saved state and the copy"
     );
 }
 
@@ -290,27 +290,158 @@ fn a_directory_that_others_may_write_to_is_refused() {
 }
 
 #[test]
-fn a_ledger_that_is_damaged_or_newer_is_refused_and_left_alone() {
+fn a_newer_ledger_is_refused_and_left_alone() {
     let world = World::new();
     world.make("a");
     let path = world.state.directory().join("identities.toml");
-    for (text, message) in [
-        ("version = 1\n[[unit]]\n", "is not what this program writes"),
-        (
-            "version = 2\n",
-            "has version 2, this program knows version 1",
-        ),
-        (
-            "version = 1\n[[unit]]\nserial = \"\"\nnaa = \"3\"\n",
-            "serial \"\" or naa \"3\" is none",
-        ),
-    ] {
-        fs::write(&path, text).unwrap();
-        let error = world.start(&["a"]).unwrap_err().to_string();
-        assert!(error.contains(message), "{error}");
-        assert!(!error.contains('\n'), "{error}");
-        assert_eq!(world.ledger(), text);
+    fs::write(&path, "version = 2\n").unwrap();
+    let error = world.start(&["a"]).unwrap_err().to_string();
+    assert!(
+        error.contains("has version 2, this program knows version 1"),
+        "{error}"
+    );
+    assert_eq!(world.ledger(), "version = 2\n");
+}
+
+#[test]
+fn a_damaged_ledger_is_left_alone_and_its_copy_is_used() {
+    for is_gone in [false, true] {
+        let world = World::new();
+        for name in ["a", "new"] {
+            world.make(name);
+        }
+        let naa = world.naa("a");
+        let path = world.state.directory().join("identities.toml");
+        let whole = fs::read(&path).unwrap();
+        let ends = if is_gone { 0..1 } else { 0..whole.len() };
+        for end in ends.step_by(7) {
+            if is_gone {
+                fs::remove_file(&path).unwrap();
+            } else {
+                fs::write(&path, &whole[..end]).unwrap();
+            }
+            let found = world.start(&["a", "new"]).unwrap();
+            assert_eq!((found[0].naa, found[0].is_withheld), (naa, false), "{end}");
+            assert!(found[1].is_withheld, "{end}: no identity is made");
+            assert!(!found[1].state.is_kept());
+            drop(found);
+            assert_eq!(path.exists(), !is_gone);
+        }
+        let codes: Vec<_> = world
+            .state
+            .troubles()
+            .list()
+            .iter()
+            .map(|one| one.code)
+            .collect();
+        assert!(codes.contains(&"state-damaged") && codes.contains(&"lun-withheld"));
+        let (lines, left) = world.state.restore(false).unwrap();
+        assert_eq!((lines.len(), left), (1, 0), "{lines:?}");
+        assert_eq!(fs::read(&path).unwrap(), whole);
+        let found = world.start(&["a", "new"]).unwrap();
+        assert_eq!(found[0].naa, naa);
+        assert!(!found[1].is_withheld);
     }
+}
+
+#[test]
+fn without_a_copy_no_identity_is_made_until_the_ledger_is_discarded() {
+    let world = World::new();
+    world.make("a");
+    let naa = world.naa("a");
+    let path = world.state.directory().join("identities.toml");
+    fs::remove_file(copy_of(&path)).unwrap();
+    for text in ["", "version = 1\n[[unit]]\n"] {
+        fs::write(&path, text).unwrap();
+        let found = world.start(&["a", "mem:1M"]).unwrap();
+        assert!(found[0].is_withheld);
+        assert!(!found[1].is_withheld, "memory has a new identity each time");
+    }
+    let (lines, left) = world.state.restore(false).unwrap();
+    assert_eq!((lines.len(), left), (1, 1), "{lines:?}");
+    let (_, left) = world.state.restore(true).unwrap();
+    assert_eq!(left, 0);
+    let found = world.start(&["a"]).unwrap();
+    assert!(!found[0].is_withheld);
+    assert_ne!(found[0].naa, naa);
+}
+
+#[test]
+fn a_ledger_of_an_earlier_version_is_read_and_sealed_when_it_is_written() {
+    let world = World::new();
+    world.make("a");
+    world.make("b");
+    let naa = world.naa("a");
+    let path = world.state.directory().join("identities.toml");
+    let text = world.ledger();
+    let (_, plain) = text.split_once('\n').unwrap();
+    fs::write(&path, plain).unwrap();
+    fs::remove_file(copy_of(&path)).unwrap();
+    assert_eq!(world.naa("a"), naa);
+    assert_eq!(world.ledger(), plain, "nothing new, nothing written");
+    world.naa("b");
+    assert!(world.ledger().starts_with("# sum = "));
+    assert_eq!(world.naa("a"), naa);
+}
+
+#[test]
+fn a_full_directory_keeps_no_known_disk_from_starting() {
+    let world = World::new();
+    world.make("a");
+    world.make("new");
+    let naa = world.naa("a");
+    // No temporary file can be made.
+    let blocked = world.state.directory().join("identities.toml.tarn-new/x");
+    fs::create_dir_all(&blocked).unwrap();
+    let found = world.start(&["a", "new"]).unwrap();
+    assert_eq!((found[0].naa, found[0].is_withheld), (naa, false));
+    assert!(found[1].is_withheld);
+    let troubles = world.state.troubles().list();
+    assert!(troubles.iter().any(|one| one.code == "state-unwritable"));
+}
+
+#[test]
+fn a_directory_of_another_configuration_is_noticed() {
+    let world = World::new();
+    let (one, both) = (
+        model_of(&[("a", "/a")]),
+        model_of(&[("a", "/a"), ("b", "/b")]),
+    );
+    for (model, is_foreign) in [
+        (&one, false),
+        (&both, false),
+        (&model_of(&[("z", "/z")]), true),
+    ] {
+        world.found(model);
+        let troubles = world.state.troubles().list();
+        assert_eq!(
+            troubles.iter().any(|one| one.code == "state-foreign"),
+            is_foreign
+        );
+    }
+}
+
+#[test]
+fn damaged_reservations_are_found_and_restored() {
+    let world = World::new();
+    world.make("a");
+    let saved = {
+        let identity = world.start(&["a"]).unwrap().remove(0);
+        identity.state.save(b"keys").unwrap();
+        let units = world.state.directory().join("units");
+        units.join(identity.naa.to_string()).join("saved")
+    };
+    fs::write(&saved, "tarn-state").unwrap();
+    let served = world.start(&["a"]).unwrap();
+    let troubles = world.state.troubles().list();
+    assert!(troubles.iter().any(|one| one.code == "reservations-lost"));
+    let (lines, left) = world.state.restore(false).unwrap();
+    assert_eq!((lines.len(), left), (1, 1), "it is served: {lines:?}");
+    drop(served);
+    assert_eq!(world.state.restore(false).unwrap().1, 0);
+    let loaded = world.start(&["a"]).unwrap()[0].state.load();
+    assert_eq!(loaded.unwrap().unwrap(), b"keys");
+    assert!(world.state.damaged_files().unwrap().is_empty());
 }
 
 /// A unit with an id and a file.
@@ -452,7 +583,8 @@ fn a_served_unit_is_never_given_a_new_identity_and_comes_back_into_a_ledger_with
     let served = world.state.identities(&old, &[None]).unwrap();
     let naa = served[0].naa;
     let new = model_of(&[("z", "/a")]);
-    fs::remove_file(world.state.directory().join("identities.toml")).unwrap();
+    let path = world.state.directory().join("identities.toml");
+    fs::write(path, "version = 1\n").unwrap();
     world.begin(&old, &new, &served, &[rename("a", "z", "/a")]);
     assert_eq!(world.ledger().matches("[[unit]]").count(), 1);
     drop(served);

@@ -4,18 +4,19 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{atomic, make_private_directory};
+use super::make_private_directory;
 
 /// The lock of a unit's directory.
 pub(super) const LOCK: &str = "lock";
 
 /// What the device server keeps: registrations with APTPL, saved mode pages.
-const SAVED: &str = "saved";
+pub(super) const SAVED: &str = "saved";
 
 /// First word of the header of the file; the version of the frame follows, not that of the
-/// content, which is the device server's own.
+/// content, which is the device server's own. Length and checksum of the content come last;
+/// version 1 had no checksum.
 const MAGIC: &str = "tarn-state";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The state of one unit, which this process alone may use as long as it holds this.
 ///
@@ -47,7 +48,7 @@ impl UnitState {
     /// Takes the directory of a unit for this process; `None` if another one has it.
     pub(super) fn lock(directory: &Path) -> io::Result<Option<Self>> {
         make_private_directory(directory)?;
-        let lock = atomic::open_private(&directory.join(LOCK))?;
+        let lock = durable::open_private(&directory.join(LOCK))?;
         match lock.try_lock() {
             Ok(()) => Ok(Some(Self {
                 kept: Some(Kept {
@@ -78,10 +79,7 @@ impl UnitState {
         let path = kept.directory.join(SAVED);
         match fs::read(&path) {
             Ok(bytes) => unframe(&bytes).map(Some).ok_or_else(|| {
-                let message = format!(
-                    "{} is damaged or of another version, restore it from a backup or remove it",
-                    path.display()
-                );
+                let message = format!("{} is damaged or of another version", path.display());
                 io::Error::new(io::ErrorKind::InvalidData, message)
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -98,29 +96,32 @@ impl UnitState {
         match &self.kept {
             Some(kept) => {
                 let path = kept.directory.join(SAVED);
-                atomic::replace(&path, &frame(content))
+                durable::write_with_copy(&path, &frame(content))
             }
             None => Ok(()),
         }
     }
 }
 
-/// A line that says what follows and how long it is, then the content.
+/// A line that says what follows, how long it is and what its checksum is, then the content.
 fn frame(content: &[u8]) -> Vec<u8> {
     let mut framed = format!("{}\n", header(content)).into_bytes();
     framed.extend_from_slice(content);
     framed
 }
 
-fn unframe(framed: &[u8]) -> Option<Vec<u8>> {
+/// The content, if the line tells the truth of it.
+pub(super) fn unframe(framed: &[u8]) -> Option<Vec<u8>> {
     let end = framed.iter().position(|&byte| byte == b'\n')?;
     let (found, rest) = framed.split_at_checked(end)?;
     let content = rest.get(1..)?;
-    (found == header(content).as_bytes()).then(|| content.to_vec())
+    let earlier = format!("{MAGIC} 1 {}", content.len());
+    let is_whole = found == header(content).as_bytes() || found == earlier.as_bytes();
+    is_whole.then(|| content.to_vec())
 }
 
 fn header(content: &[u8]) -> String {
-    format!("{MAGIC} {VERSION} {}", content.len())
+    format!("{MAGIC} {VERSION} {}", durable::sum_of(content))
 }
 
 #[cfg(test)]
@@ -168,12 +169,25 @@ mod tests {
             &good[..good.len() - 1],
             &[&good[..], b"x"].concat(),
             b"tarn-state 2 0\n",
+            b"tarn-state 1 1\n",
             b"other 1 0\n",
         ] {
             fs::write(&path, damaged).unwrap();
+            assert_eq!(unframe(damaged), None);
             let error = state.load().unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         }
+    }
+
+    #[test]
+    fn no_flipped_bit_of_the_content_goes_unnoticed_and_version_1_is_read() {
+        let framed = frame(b"content");
+        for bit in 0..8 {
+            let mut flipped = framed.clone();
+            *flipped.last_mut().unwrap() ^= 1 << bit;
+            assert_eq!(unframe(&flipped), None);
+        }
+        assert_eq!(unframe(b"tarn-state 1 3\nabc").unwrap(), b"abc");
     }
 
     #[test]

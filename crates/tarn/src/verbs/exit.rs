@@ -85,7 +85,10 @@ impl Exit {
             ProblemKind::NotFound => Self::NotFound,
             ProblemKind::Conflict | ProblemKind::RevisionMismatch => Self::Conflict,
             ProblemKind::Refused => Self::Refused,
-            ProblemKind::ApplyFailed | ProblemKind::MethodNotAllowed => Self::Failed,
+            ProblemKind::ApplyFailed
+            | ProblemKind::StorageFull
+            | ProblemKind::Failed
+            | ProblemKind::MethodNotAllowed => Self::Failed,
         }
     }
 }

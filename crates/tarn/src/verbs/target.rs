@@ -72,6 +72,9 @@ pub struct Add {
     /// CHAP algorithms, joined by commas. For who has initiators with old ones. [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     chap_algorithms: Option<Vec<String>>,
+    /// Let an initiator end the sessions of all by TARGET COLD RESET. For clusters that fence by it.
+    #[arg(long)]
+    cold_reset: bool,
 }
 
 /// `tarn target set`
@@ -88,6 +91,10 @@ pub struct Set {
     /// CHAP algorithms, joined by commas; empty for all. For who has initiators with old ones.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     chap_algorithms: Option<Vec<String>>,
+    /// Whether an initiator may end the sessions of all by TARGET COLD RESET. For clusters that
+    /// fence by it.
+    #[arg(long, value_name = "BOOL")]
+    cold_reset: Option<bool>,
 }
 
 const MAP_HELP: &str = "\
@@ -136,6 +143,7 @@ const FIELDS: &[Column<Target>] = &[
             .collect::<Vec<_>>()
             .join(", ")
     }),
+    words("resets", |t| mark(t.spec.cold_reset, "cold")),
     words("sessions", |t| t.sessions.to_string()),
 ];
 
@@ -192,6 +200,7 @@ impl Add {
             portals: (!portals.is_empty()).then_some(portals),
             auth: self.auth.clone(),
             chap_algorithms: self.chap_algorithms.clone(),
+            cold_reset: self.cold_reset,
             luns: Vec::new(),
         }
     }
@@ -199,7 +208,11 @@ impl Add {
 
 impl Set {
     fn ask(&self, desk: &Desk) -> Outcome {
-        if self.alias.is_none() && self.auth.is_none() && self.chap_algorithms.is_none() {
+        let is_given = self.alias.is_some()
+            || self.auth.is_some()
+            || self.chap_algorithms.is_some()
+            || self.cold_reset.is_some();
+        if !is_given {
             return Err(Failure::NothingGiven { noun: "target" });
         }
         resource::set(desk, &self.name, |target: &mut spec::Target| {
@@ -212,6 +225,9 @@ impl Set {
             if let Some(algorithms) = &self.chap_algorithms {
                 let algorithms = names(algorithms);
                 target.chap_algorithms = (!algorithms.is_empty()).then_some(algorithms);
+            }
+            if let Some(cold_reset) = self.cold_reset {
+                target.cold_reset = cold_reset;
             }
         })
     }

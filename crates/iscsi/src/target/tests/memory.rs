@@ -2,9 +2,10 @@
 
 use super::*;
 
-/// Takes all memory of the session.
+/// Others take all memory: the session itself holds nothing.
 fn exhaust(rig: &Rig) -> Vec<Buffer> {
-    std::iter::from_fn(|| rig.pool.allocate(::memory::PIECE_BYTES).ok()).collect()
+    let others = rig.pool.account();
+    std::iter::from_fn(|| others.allocate(::memory::PIECE_BYTES).ok()).collect()
 }
 
 /// Gives back what the session leaves to others, and this many pieces more.

@@ -157,6 +157,19 @@ pub(super) fn slow_writes(facts: &Facts<'_>) -> Vec<Finding> {
     findings.collect()
 }
 
+pub(super) fn little_memory(facts: &Facts<'_>) -> Vec<Finding> {
+    let found = |words: &str| {
+        finding(
+            Severity::Warning,
+            "little-memory",
+            "",
+            words,
+            "give the service more memory (MemoryMax, MemoryHigh), or set pool_per_core_bytes in [limits] to what it is to take",
+        )
+    };
+    facts.memory.map(found).into_iter().collect()
+}
+
 pub(super) fn few_descriptors(facts: &Facts<'_>) -> Vec<Finding> {
     let sessions = u64::from(facts.model.limits().sessions_max);
     // Each session may have several connections; rings, stores and the administration have theirs.

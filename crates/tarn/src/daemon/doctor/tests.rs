@@ -83,6 +83,7 @@ struct Given {
     stats: Stats,
     shares: Vec<Share>,
     machine: Machine,
+    memory: Option<&'static str>,
     hosts: Vec<Host>,
     room: Room,
     traces: Vec<Trace>,
@@ -103,6 +104,7 @@ impl Given {
                 send_max_bytes: Some(4 << 20),
                 descriptors_max: Some(1 << 20),
             },
+            memory: None,
             hosts: vec![host()],
             room: Room {
                 systems: vec![file_system(900, 5000)],
@@ -122,6 +124,7 @@ impl Given {
             stats: &self.stats,
             shares: &self.shares,
             machine: &self.machine,
+            memory: self.memory,
             hosts: &self.hosts,
             room: &self.room,
             traces: &self.traces,
@@ -301,6 +304,8 @@ fn the_codes_are_documented() {
         include_str!("service.rs"),
         include_str!("network.rs"),
         include_str!("space.rs"),
+        include_str!("../../state/troubles.rs"),
+        include_str!("../../serve.rs"),
     ]
     .concat();
     let given: Vec<&str> = documented
@@ -309,7 +314,7 @@ fn the_codes_are_documented() {
         .filter(|code| rules.contains(&format!("\"{code}\",")))
         .collect();
     assert_eq!(given, documented);
-    assert_eq!(documented.len(), 23);
+    assert_eq!(documented.len(), 30);
 }
 
 #[test]
@@ -324,4 +329,12 @@ fn guessing_is_found_for_an_hour() {
     };
     assert_eq!(guessed(1).codes(), ["guessed-secret"]);
     assert!(guessed(2 * 60 * 60).codes().is_empty());
+}
+
+#[test]
+fn pools_that_were_made_smaller_are_found() {
+    let mut given = Given::quiet();
+    assert!(!given.codes().contains(&"little-memory".to_owned()));
+    given.memory = Some("each core has less");
+    assert_eq!(given.codes(), ["little-memory"]);
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const PRIVATE: u32 = 0o600;
 
 /// Opens a file for writing and makes it, private, if it is not there; its content stays.
-pub(super) fn open_private(path: &Path) -> io::Result<File> {
+pub fn open_private(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .write(true)
         .create(true)
@@ -20,7 +20,7 @@ pub(super) fn open_private(path: &Path) -> io::Result<File> {
 }
 
 /// What the name of a file that is being written ends with; nobody else's files are called so.
-pub(crate) const TEMPORARY: &str = ".tarn-new";
+pub const TEMPORARY: &str = ".tarn-new";
 
 /// Replaces a file by one that only this user may read, or makes it. On return it is on stable
 /// storage; on an error the old content is there, or the new one if only the directory could not
@@ -28,20 +28,20 @@ pub(crate) const TEMPORARY: &str = ".tarn-new";
 ///
 /// The caller holds the lock that keeps others from replacing the same file: they would use the
 /// same temporary name.
-pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     replace_as(path, content, None)
 }
 
 /// Replaces the content of a file that is somebody else's: a link stays one, and those who might
 /// read and write the file still may. Otherwise as [`replace`].
-pub(crate) fn replace_content(path: &Path, content: &[u8]) -> io::Result<()> {
+pub fn replace_content(path: &Path, content: &[u8]) -> io::Result<()> {
     let path = std::fs::canonicalize(path)?;
     let before = std::fs::metadata(&path)?;
     replace_as(&path, content, Some(&before))
 }
 
 /// Makes a file with the rights of the file `like`. There must be none at `path`.
-pub(crate) fn make_like(path: &Path, content: &[u8], like: &Path) -> io::Result<()> {
+pub fn make_like(path: &Path, content: &[u8], like: &Path) -> io::Result<()> {
     write_new(path, content, Some(&std::fs::metadata(like)?))?;
     sync_directory_of(path)
 }

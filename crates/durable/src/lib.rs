@@ -1,0 +1,19 @@
+//! Files that outlive a crash: replaced as a whole, and known to be whole when they are read.
+//!
+//! | Module | Owns |
+//! | --- | --- |
+//! | `replace` | the one way in which Tarn replaces a file |
+//! | `seal` | length and checksum of a text, and the copy of its last good version |
+//!
+//! Knows nothing of what the files hold.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod replace;
+mod seal;
+
+pub use replace::{TEMPORARY, make_like, open_private, replace, replace_content};
+pub use seal::{Damage, Found, copy_of, open, read, seal, sum_of, write, write_with_copy};
+
+#[cfg(test)]
+mod scratch;

@@ -1,0 +1,488 @@
+//! Room for data: what a request must have before its store gets it, and who waits for that.
+//!
+//! Which buffers a session and a unit may have is decided in [`memory::Shares`], together with why
+//! nobody waits for ever. Here are the queues: tasks and sessions that wait for the pool, first come
+//! first; and, one queue each, the tasks of sessions that have their share.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use memory::{Need, NoRoom, Payload, Pool};
+use reactor::Reactor;
+use scsi::{Outcome, Status, Task};
+use slab::Slab;
+use store::{IoRequest, RingOperation};
+
+use crate::core::Core;
+use crate::running::Stage;
+use crate::session::{Connection, SessionEntry};
+use crate::tasks::TaskKey;
+use crate::unit::Unit;
+
+/// With more output than this waiting for a session's initiator, in bytes, no read begins for it
+/// that needs a buffer: it would only wait in memory.
+const READ_BACKLOG_MAX: usize = 4 * 1024 * 1024;
+
+/// How many sessions that have their share are looked at in one turn.
+const LOOKS: usize = 64;
+
+/// A request on its way to a store.
+#[derive(Debug)]
+pub(crate) enum Room {
+    /// It has all it needs.
+    Ready(IoRequest),
+    /// It needs a buffer and does not get one now.
+    Wait(IoRequest, NoRoom),
+    /// The store of its unit holds the unit's share.
+    UnitShare(IoRequest),
+    /// Its data has no place to wait in.
+    Refused,
+}
+
+/// What a unit's store works on for one task; ends with the task's wait, or with the task.
+#[derive(Debug)]
+pub(crate) struct Lien {
+    held: Rc<Cell<usize>>,
+    bytes: usize,
+}
+
+impl Lien {
+    pub(crate) fn new(held: &Rc<Cell<usize>>, operation: &RingOperation) -> Self {
+        let bytes = match operation {
+            RingOperation::Read { buffer, .. } => buffer.len(),
+            RingOperation::Write { data, .. } => data.len(),
+            RingOperation::Sync { .. }
+            | RingOperation::Allocate { .. }
+            | RingOperation::Extents { .. }
+            | RingOperation::Size { .. } => 0,
+        };
+        held.set(held.get() + bytes);
+        Self {
+            held: Rc::clone(held),
+            bytes,
+        }
+    }
+}
+
+impl Drop for Lien {
+    fn drop(&mut self) {
+        self.held.set(self.held.get() - self.bytes);
+    }
+}
+
+/// Gives a request what its store needs: a buffer to read into, data that may stay where it is.
+#[inline]
+pub(crate) fn make_room(
+    request: IoRequest,
+    task: Option<&Task>,
+    unit: &Unit,
+    pool: &Pool,
+    reactor: &mut Reactor,
+    is_backed_up: impl FnOnce() -> bool,
+) -> Room {
+    // Such a store has its own memory and keeps nothing of ours.
+    if unit.store.capabilities().reads_in_place {
+        return Room::Ready(request);
+    }
+    match request {
+        IoRequest::Read {
+            offset,
+            len,
+            buffer: None,
+        } => room_to_read((offset, len), task, unit, pool, is_backed_up),
+        IoRequest::Write {
+            offset,
+            data,
+            durable,
+        } => room_to_write((offset, data, durable), unit, pool, reactor),
+        request @ (IoRequest::Read { .. }
+        | IoRequest::Flush
+        | IoRequest::Unmap { .. }
+        | IoRequest::WriteZeros { .. }
+        | IoRequest::Extents { .. }) => Room::Ready(request),
+    }
+}
+
+/// Whether the store of a unit may get more while others need room.
+fn may_go_on(unit: &Unit, pool: &Pool) -> bool {
+    pool.shares()
+        .unit_may_go_on(pool.free_bytes(), unit.held_bytes.get())
+}
+
+fn room_to_read(
+    (offset, len): (u64, usize),
+    task: Option<&Task>,
+    unit: &Unit,
+    pool: &Pool,
+    is_backed_up: impl FnOnce() -> bool,
+) -> Room {
+    let request = |buffer| IoRequest::Read {
+        offset,
+        len,
+        buffer,
+    };
+    let holds = task.is_some_and(Task::holds_data);
+    let need = if holds { Need::GoOn } else { Need::Begin };
+    if !may_go_on(unit, pool) {
+        return Room::UnitShare(request(None));
+    }
+    if !holds && pool.held_bytes() > READ_BACKLOG_MAX && is_backed_up() {
+        return Room::Wait(request(None), NoRoom::Share);
+    }
+    match pool.allocate_for(need, len) {
+        Ok(buffer) => Room::Ready(request(Some(buffer))),
+        Err(why) => Room::Wait(request(None), why),
+    }
+}
+
+fn room_to_write(
+    (offset, data, durable): (u64, Payload, bool),
+    unit: &Unit,
+    pool: &Pool,
+    reactor: &mut Reactor,
+) -> Room {
+    let request = |data| IoRequest::Write {
+        offset,
+        data,
+        durable,
+    };
+    let may_go_on = may_go_on(unit, pool);
+    let needs_own = unit.store.capabilities().needs_own_buffer;
+    // What came in a chunk leaves it or has no place at all; all else can wait where it is.
+    let (copies, need) = match &data {
+        Payload::Received { chunk, .. } => {
+            let copies = !may_go_on || needs_own || !reactor.lend_chunk(chunk);
+            (copies, Need::Arrived)
+        }
+        Payload::Heap(_) | Payload::Mapped(_) => (needs_own, Need::Begin),
+        Payload::Empty | Payload::Pool(_) => (false, Need::Begin),
+    };
+    let data = if copies {
+        match (copied(&data, need, pool), need) {
+            (Ok(copy), _) => copy,
+            (Err(_), Need::Arrived) => return Room::Refused,
+            (Err(why), Need::Begin | Need::GoOn) => return Room::Wait(request(data), why),
+        }
+    } else {
+        data
+    };
+    if may_go_on {
+        Room::Ready(request(data))
+    } else {
+        Room::UnitShare(request(data))
+    }
+}
+
+/// Data for a task that will keep it while it waits, in a buffer of its own size: a chunk is to be
+/// received into. A plain write hands its data to the store at once.
+pub(crate) fn kept(data: Payload, task: Option<&Task>, pool: &Pool) -> Result<Payload, NoRoom> {
+    match data {
+        Payload::Received { .. } if !task.is_some_and(Task::is_plain_write) => {
+            copied(&data, Need::Arrived, pool)
+        }
+        Payload::Received { .. }
+        | Payload::Empty
+        | Payload::Pool(_)
+        | Payload::Mapped(_)
+        | Payload::Heap(_) => Ok(data),
+    }
+}
+
+/// A request that has to wait, with its data in a buffer of its own size.
+fn settled(request: IoRequest, pool: &Pool) -> Result<IoRequest, NoRoom> {
+    match request {
+        IoRequest::Write {
+            offset,
+            data: data @ Payload::Received { .. },
+            durable,
+        } => Ok(IoRequest::Write {
+            offset,
+            data: copied(&data, Need::Arrived, pool)?,
+            durable,
+        }),
+        IoRequest::Read { .. }
+        | IoRequest::Write { .. }
+        | IoRequest::Flush
+        | IoRequest::Unmap { .. }
+        | IoRequest::WriteZeros { .. }
+        | IoRequest::Extents { .. } => Ok(request),
+    }
+}
+
+/// Makes data that nobody else can change.
+pub(crate) fn copied(data: &Payload, need: Need, pool: &Pool) -> Result<Payload, NoRoom> {
+    let mut buffer = pool.allocate_for(need, data.len())?;
+    data.copy_to(0, &mut buffer);
+    Ok(Payload::Pool(buffer))
+}
+
+/// Whether much output waits for the initiator of a session.
+pub(crate) fn is_backed_up(entry: &SessionEntry, connections: &Slab<Connection>) -> bool {
+    let of_connection = |(index, key): (usize, &Option<usize>)| {
+        let sending = key.and_then(|key| connections.get(key));
+        let sending = sending.map_or(0, |connection| connection.sending_bytes);
+        sending.saturating_add(entry.session.output_bytes(index))
+    };
+    let connections = entry.connections.iter().enumerate();
+    connections.map(of_connection).sum::<usize>() > READ_BACKLOG_MAX
+}
+
+impl Core {
+    /// The account of a task's session; the core's own when that is gone.
+    pub(crate) fn pool_of(&self, key: TaskKey) -> Pool {
+        let session = self.tasks.get(key).and_then(|running| running.session);
+        let entry = session.and_then(|session| self.sessions.get(session));
+        entry.map_or(&self.pool, |entry| &entry.pool).clone()
+    }
+
+    /// As [`make_room`], for a task that has its place in the tables.
+    pub(crate) fn make_room_for(&mut self, key: TaskKey, request: IoRequest) -> Room {
+        let pool = self.pool_of(key);
+        let running = &self.tasks[key];
+        let entry = running
+            .session
+            .and_then(|session| self.sessions.get(session));
+        let connections = &self.connections;
+        make_room(
+            request,
+            running.task.as_ref(),
+            &self.units[running.unit],
+            &pool,
+            &mut self.reactor,
+            || entry.is_some_and(|entry| is_backed_up(entry, connections)),
+        )
+    }
+
+    /// A task waits for memory, with what it needs it for.
+    pub(crate) fn await_room(&mut self, key: TaskKey, stage: Stage, why: NoRoom) {
+        self.enter(key, stage);
+        let running = &self.tasks[key];
+        let entry = running
+            .session
+            .and_then(|session| Some((session, self.sessions.get_mut(session)?)));
+        match (why, entry) {
+            (NoRoom::Share, Some((session, entry))) => {
+                entry.waiting.push_back(key);
+                if !std::mem::replace(&mut entry.is_sharing, true) {
+                    self.sharing.push_back(session);
+                }
+            }
+            (NoRoom::Share | NoRoom::Supply, _) => {
+                self.tally.note_starved();
+                if running.task.as_ref().is_some_and(Task::holds_data) {
+                    self.starved.push_front(key);
+                } else {
+                    self.starved.push_back(key);
+                }
+                self.pool.set_crowded(true);
+            }
+        }
+    }
+
+    /// A task waits until the store of its unit has room, or until the unit has less than its share.
+    pub(crate) fn await_store(&mut self, key: TaskKey, request: IoRequest) {
+        match settled(request, &self.pool_of(key)) {
+            Ok(request) => {
+                self.enter(key, Stage::StoreFull(request));
+                self.units[self.tasks[key].unit].full.push_back(key);
+            }
+            Err(_) => self.refuse(key),
+        }
+    }
+
+    /// A task waits for a fence to be lowered.
+    pub(crate) fn park(&mut self, key: TaskKey, request: IoRequest) {
+        match settled(request, &self.pool_of(key)) {
+            Ok(request) => {
+                self.enter(key, Stage::Parked(request));
+                self.units[self.tasks[key].unit].parked.push(key);
+            }
+            Err(_) => self.refuse(key),
+        }
+    }
+
+    /// There is no memory for a task's data, and it cannot wait for some.
+    pub(crate) fn refuse(&mut self, key: TaskKey) {
+        self.tally.note_starved();
+        self.finish(key, Outcome::status(Status::TaskSetFull));
+    }
+
+    /// A task does not wait for memory any longer.
+    pub(crate) fn leave_room_queues(&mut self, key: TaskKey) {
+        self.starved.retain(|&other| other != key);
+        let session = self.tasks.get(key).and_then(|running| running.session);
+        if let Some(entry) = session.and_then(|session| self.sessions.get_mut(session)) {
+            entry.waiting.retain(|&other| other != key);
+        }
+    }
+
+    /// Gives memory that came back to those who wait for it, first come first.
+    pub(crate) fn handle_memory(&mut self) {
+        self.pool.set_crowded(false);
+        if !self.starved.is_empty() || !self.starved_sessions.is_empty() {
+            // Who was refused stands first until it was served: the others do not pass it.
+            let mut turns: [fn(&mut Self) -> bool; 2] = [Self::serve_tasks, Self::serve_sessions];
+            if self.sessions_first {
+                turns.reverse();
+            }
+            let is_crowded = turns.into_iter().any(|serve| serve(self));
+            if !is_crowded {
+                self.sessions_first = !self.sessions_first;
+            }
+            self.pool.set_crowded(is_crowded);
+        }
+        if !self.pool.is_crowded() {
+            self.serve_shares();
+        }
+        self.adjust_windows();
+    }
+
+    /// Whether a task that waits for memory could have it now. Trying would begin its wait anew.
+    fn may_have_room(&self, key: TaskKey) -> Result<(), NoRoom> {
+        let Some(running) = self.tasks.get(key) else {
+            return Ok(());
+        };
+        let pool = self.pool_of(key);
+        match &running.stage {
+            Stage::Memory(IoRequest::Read { len, .. }) => {
+                let holds = running.task.as_ref().is_some_and(Task::holds_data);
+                let need = if holds { Need::GoOn } else { Need::Begin };
+                let entry = running.session.and_then(|key| self.sessions.get(key));
+                if !holds
+                    && pool.held_bytes() > READ_BACKLOG_MAX
+                    && entry.is_some_and(|entry| is_backed_up(entry, &self.connections))
+                {
+                    return Err(NoRoom::Share);
+                }
+                pool.permit(need, *len)
+            }
+            Stage::Memory(IoRequest::Write { data, .. }) => pool.permit(Need::Begin, data.len()),
+            Stage::AnswerMemory(outcome) => pool.permit(Need::Begin, outcome.data.len()),
+            Stage::Memory(
+                IoRequest::Flush
+                | IoRequest::Unmap { .. }
+                | IoRequest::WriteZeros { .. }
+                | IoRequest::Extents { .. },
+            )
+            | Stage::Active
+            | Stage::Dormant(_)
+            | Stage::DataOut
+            | Stage::Store { .. }
+            | Stage::StoreFull(_)
+            | Stage::Parked(_)
+            | Stage::Owner
+            | Stage::Fence => Ok(()),
+        }
+    }
+
+    /// Tasks that wait for the pool. True when it has no room for the first.
+    fn serve_tasks(&mut self) -> bool {
+        for _ in 0..self.starved.len() {
+            let Some(&key) = self.starved.front() else {
+                break;
+            };
+            if self.may_have_room(key) == Err(NoRoom::Supply) {
+                self.sessions_first = false;
+                return true;
+            }
+            self.starved.pop_front();
+            let before = self.starved.len();
+            self.retry(key);
+            if self.starved.len() > before {
+                // Still none: it keeps its place at the front.
+                if self.starved.back() == Some(&key) {
+                    self.starved.rotate_right(1);
+                }
+                self.sessions_first = false;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Sessions that want to ask for data. True when the pool has no room for the first.
+    fn serve_sessions(&mut self) -> bool {
+        let mut sessions = std::mem::take(&mut self.starved_sessions).into_iter();
+        let mut left = Vec::new();
+        let mut is_crowded = false;
+        for session in sessions.by_ref() {
+            let Some(entry) = self.sessions.get_mut(session) else {
+                continue;
+            };
+            entry.session.handle_memory(&entry.pool);
+            if let Some(why) = entry.session.starves_for() {
+                left.push(session);
+                is_crowded = why == NoRoom::Supply;
+            }
+            self.handle_session_events(session);
+            self.mark_session_dirty(session);
+            if is_crowded {
+                self.sessions_first = true;
+                break;
+            }
+        }
+        left.extend(sessions);
+        let begun = std::mem::take(&mut self.starved_sessions);
+        left.extend(
+            begun
+                .iter()
+                .filter(|&new| !left.contains(new))
+                .copied()
+                .collect::<Vec<_>>(),
+        );
+        self.starved_sessions = left;
+        is_crowded
+    }
+
+    /// Tasks of sessions that have their share: as many of each as its share allows now.
+    fn serve_shares(&mut self) {
+        for _ in 0..self.sharing.len().min(LOOKS) {
+            let Some(session) = self.sharing.pop_front() else {
+                return;
+            };
+            while let Some(entry) = self.sessions.get(session)
+                && let Some(&key) = entry.waiting.front()
+                && self.may_have_room(key) != Err(NoRoom::Share)
+                && let Some(entry) = self.sessions.get_mut(session)
+            {
+                entry.waiting.pop_front();
+                let before = entry.waiting.len();
+                self.retry(key);
+                if let Some(entry) = self.sessions.get_mut(session)
+                    && entry.waiting.len() > before
+                {
+                    // Not yet: it keeps its place at the front.
+                    entry.waiting.rotate_right(1);
+                    break;
+                }
+            }
+            if let Some(entry) = self.sessions.get_mut(session) {
+                entry.is_sharing = !entry.waiting.is_empty();
+                if entry.is_sharing {
+                    self.sharing.push_back(session);
+                }
+            }
+        }
+    }
+
+    /// Lets initiators send less while memory is short.
+    fn adjust_windows(&mut self) {
+        let (free, all) = (self.pool.free_bytes(), self.pool.shares().capacity);
+        let is_short = if self.is_short_of_memory {
+            free < all / 2
+        } else {
+            free < all / 4
+        };
+        if is_short != self.is_short_of_memory {
+            self.is_short_of_memory = is_short;
+            let limit = if is_short {
+                1
+            } else {
+                self.settings.queue_depth
+            };
+            for (_, entry) in &mut self.sessions {
+                entry.session.set_queue_limit(limit);
+            }
+        }
+    }
+}

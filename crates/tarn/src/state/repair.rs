@@ -1,0 +1,155 @@
+//! `tarn state`: which files of a state directory are damaged, and their copies put back.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use durable::{Found, copy_of};
+
+use super::State;
+use super::identity::Ledger;
+use super::unit::{SAVED, UnitState, unframe};
+
+/// A file that is not what Tarn wrote.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Damaged {
+    pub(crate) path: PathBuf,
+    pub(crate) problem: String,
+    /// Whether its copy is whole.
+    pub(crate) has_copy: bool,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Kind {
+    Ledger,
+    Tokens,
+    Saved,
+    /// A revision of a configuration; it has no copy.
+    Record,
+}
+
+impl Kind {
+    /// What is wrong with a file that is there.
+    fn problem(self, path: &Path) -> io::Result<Option<String>> {
+        if self == Self::Saved {
+            let is_whole = unframe(&fs::read(path)?).is_some();
+            return Ok((!is_whole).then(|| "it is cut off or changed".to_owned()));
+        }
+        Ok(match durable::read(path)? {
+            Found::Absent => Some("it is gone".to_owned()),
+            Found::Damaged(damage) => Some(damage.to_string()),
+            Found::Whole(text) if self == Self::Ledger => {
+                let parsed = Ledger::parse(&text, path);
+                parsed.err().map(|error| crate::error::chain(&error))
+            }
+            Found::Whole(text) => {
+                let parsed = text.parse::<toml::Table>();
+                parsed.err().map(|error| error.message().to_owned())
+            }
+        })
+    }
+}
+
+impl State {
+    /// All files that are damaged, or gone although their copy is there.
+    pub(crate) fn damaged_files(&self) -> io::Result<Vec<Damaged>> {
+        let mut damaged = Vec::new();
+        let mut look = |path: PathBuf, kind: Kind| -> io::Result<()> {
+            let copy = copy_of(&path);
+            let is_missed = copy.exists() || (kind == Kind::Ledger && self.was_used());
+            let problem = if path.exists() {
+                kind.problem(&path)?
+            } else {
+                is_missed.then(|| "it is gone".to_owned())
+            };
+            if let Some(problem) = problem {
+                let has_copy = copy.exists() && kind.problem(&copy)?.is_none();
+                damaged.push(Damaged {
+                    path,
+                    problem,
+                    has_copy,
+                    kind,
+                });
+            }
+            Ok(())
+        };
+        look(self.ledger_path(), Kind::Ledger)?;
+        look(self.directory.join("tokens.toml"), Kind::Tokens)?;
+        for unit in entries(&self.directory.join("units"))? {
+            look(unit.join(SAVED), Kind::Saved)?;
+        }
+        for history in entries(&self.directory.join("history"))? {
+            for record in entries(&history)? {
+                if record.extension().is_some_and(|ending| ending == "toml") {
+                    look(record, Kind::Record)?;
+                }
+            }
+        }
+        Ok(damaged)
+    }
+
+    /// Puts the copy of each damaged file in its place. One that has no good copy is moved aside
+    /// if it is to be discarded. Gives what was done, a line for each file, and how many are
+    /// damaged still.
+    pub(crate) fn restore(&self, discards: bool) -> io::Result<(Vec<String>, usize)> {
+        let lock = durable::open_private(&self.directory.join("lock"))?;
+        File::lock(&lock)?;
+        let (mut lines, mut left) = (Vec::new(), 0);
+        for file in self.damaged_files()? {
+            let path = file.path.display().to_string();
+            let unit = file.path.parent().filter(|_| file.kind == Kind::Saved);
+            let held = unit.map_or_else(|| Ok(Some(UnitState::volatile())), UnitState::lock)?;
+            if held.is_none() {
+                left += 1;
+                lines.push(format!(
+                    "{path}: left alone: a Tarn serves the unit, stop it first"
+                ));
+            } else if file.has_copy {
+                durable::replace(&file.path, &fs::read(copy_of(&file.path))?)?;
+                lines.push(format!("{path}: restored from its copy"));
+            } else if discards {
+                self.discard(&file)?;
+                lines.push(format!(
+                    "{path}: discarded; what is left of it is in {path}.damaged"
+                ));
+            } else {
+                left += 1;
+                lines.push(format!(
+                    "{path}: {}, and there is no good copy: restore it from a backup, or discard it with --discard",
+                    file.problem
+                ));
+            }
+        }
+        Ok((lines, left))
+    }
+
+    fn discard(&self, file: &Damaged) -> io::Result<()> {
+        for path in [file.path.clone(), copy_of(&file.path)] {
+            let mut aside = path.clone().into_os_string();
+            aside.push(".damaged");
+            match fs::rename(&path, &aside) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        if file.kind == Kind::Ledger {
+            // One that is not there would be missed: units have been served.
+            durable::write(&file.path, &Ledger::default().to_text()?)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is in a directory, if it is there.
+fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut paths = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<io::Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
+}

@@ -1,0 +1,155 @@
+//! What is wrong with the state directory, for events and `tarn doctor`.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use api::event::Severity;
+
+use crate::StartError;
+use crate::error::chain;
+
+/// Troubles that are kept. Beyond it further ones are left out.
+const TROUBLES_MAX: usize = 256;
+
+/// Something that keeps a part of the service from its state.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Trouble {
+    pub(crate) severity: Severity,
+    /// Stable, for scripts.
+    pub(crate) code: &'static str,
+    /// The unit or the file.
+    pub(crate) subject: String,
+    pub(crate) message: String,
+    pub(crate) remedy: String,
+}
+
+/// All that was noted; shared by all that are cloned from one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Troubles(Arc<Mutex<Noted>>);
+
+#[derive(Debug, Default)]
+struct Noted {
+    troubles: Vec<Trouble>,
+    /// How many of them have been reported.
+    reported: usize,
+}
+
+impl Troubles {
+    fn lock(&self) -> MutexGuard<'_, Noted> {
+        // Every change is one push or one assignment.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps one, unless it is known or there are too many.
+    pub(crate) fn note(&self, trouble: Trouble) {
+        let troubles = &mut self.lock().troubles;
+        if troubles.len() < TROUBLES_MAX && !troubles.contains(&trouble) {
+            troubles.push(trouble);
+        }
+    }
+
+    pub(crate) fn list(&self) -> Vec<Trouble> {
+        self.lock().troubles.clone()
+    }
+
+    /// Those that this has not given yet, for the log and the events.
+    pub(crate) fn unreported(&self) -> Vec<Trouble> {
+        let mut noted = self.lock();
+        let new = noted
+            .troubles
+            .iter()
+            .skip(noted.reported)
+            .cloned()
+            .collect();
+        noted.reported = noted.troubles.len();
+        new
+    }
+}
+
+impl Trouble {
+    /// The ledger is damaged, or cannot be written.
+    pub(crate) fn of_ledger(error: &StartError) -> Self {
+        let (code, remedy) = if let StartError::StateDamaged { has_copy, .. } = error {
+            let remedy = if *has_copy {
+                "its copy is used, and no change that needs it is made; run tarn state restore, then restart Tarn"
+            } else {
+                "restore it from a backup and restart Tarn; or give its luns the serial and naa that initiators know, run tarn state restore --discard, and restart Tarn"
+            };
+            ("state-damaged", remedy)
+        } else {
+            let remedy = "make room in the state directory and make it writable, then restart Tarn";
+            ("state-unwritable", remedy)
+        };
+        Self {
+            severity: Severity::Error,
+            code,
+            subject: "identities.toml".to_owned(),
+            message: chain(error),
+            remedy: remedy.to_owned(),
+        }
+    }
+
+    /// The ledger has units, and none of those that are configured.
+    pub(crate) fn foreign(directory: &Path) -> Self {
+        Self {
+            severity: Severity::Warning,
+            code: "state-foreign",
+            subject: directory.display().to_string(),
+            message: "it has the identities of other luns and of none that is configured, so all have new ones: initiators take them for new disks".to_owned(),
+            remedy: "if initiators know these luns, stop Tarn and start it with the state directory they were served with; else nothing".to_owned(),
+        }
+    }
+
+    /// A unit is not served, as nobody knows its identity.
+    pub(crate) fn withheld(unit: &config::Unit, error: &StartError) -> Self {
+        Self {
+            severity: Severity::Error,
+            code: "lun-withheld",
+            subject: unit.to_string(),
+            message: format!(
+                "it is not served, for its serial number and NAA designator are not known: {}",
+                chain(error)
+            ),
+            remedy: "put the state directory right (tarn state check), then restart Tarn"
+                .to_owned(),
+        }
+    }
+
+    /// The reservations of a unit cannot be read.
+    pub(crate) fn of_unit(unit: &config::Unit, error: &io::Error) -> Self {
+        Self {
+            severity: Severity::Error,
+            code: "reservations-lost",
+            subject: unit.to_string(),
+            message: format!(
+                "its reservations cannot be read, so it refuses what they could forbid: {error}"
+            ),
+            remedy: "stop Tarn and run tarn state restore, or have an initiator replace them (PERSISTENT RESERVE OUT, REPLACE LOST RESERVATION)".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trouble_is_kept_once_and_so_many_are() {
+        let troubles = Troubles::default();
+        let trouble = |number: usize| Trouble {
+            severity: Severity::Error,
+            code: "a",
+            subject: number.to_string(),
+            message: String::new(),
+            remedy: String::new(),
+        };
+        for number in 0..TROUBLES_MAX + 1 {
+            troubles.note(trouble(number));
+            troubles.note(trouble(0));
+        }
+        assert_eq!(troubles.list().len(), TROUBLES_MAX);
+        assert_eq!(troubles.unreported().len(), TROUBLES_MAX);
+        assert_eq!(troubles.unreported(), []);
+    }
+}

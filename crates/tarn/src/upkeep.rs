@@ -1,0 +1,124 @@
+//! `tarn state`: looks after the state directory. Asks no daemon.
+
+use std::io;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use config::Model;
+
+use crate::state::State;
+use crate::{Environment, StartError, say};
+
+/// What to do with the state directory.
+#[derive(Debug, Subcommand)]
+pub enum StateVerb {
+    /// Say which files of the state directory are damaged.
+    Check(StateArgs),
+    /// Put the copies of damaged files in their places. Restart Tarn after it.
+    Restore(RestoreArgs),
+}
+
+/// Which state directory.
+#[derive(Args, Debug)]
+pub struct StateArgs {
+    /// Configuration file that names the state directory. For services.
+    #[arg(long, value_name = "FILE", conflicts_with = "state")]
+    config: Option<PathBuf>,
+
+    /// The state directory. For who gives it to tarn serve. [default: that of tarn serve]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+}
+
+/// `tarn state restore`.
+#[derive(Args, Debug)]
+pub struct RestoreArgs {
+    #[command(flatten)]
+    which: StateArgs,
+
+    /// Move files aside that have no good copy. For who has no backup: reservations, tokens or
+    /// identities in them are gone then.
+    #[arg(long)]
+    discard: bool,
+}
+
+/// Carries it out.
+///
+/// # Errors
+///
+/// Files are damaged still, or cannot be read.
+pub(crate) fn run(verb: &StateVerb, environment: &Environment) -> anyhow::Result<()> {
+    match verb {
+        StateVerb::Check(args) => check(&state(args, environment)?),
+        StateVerb::Restore(args) => restore(&state(&args.which, environment)?, args.discard),
+    }
+}
+
+fn state(args: &StateArgs, environment: &Environment) -> Result<State, StartError> {
+    let configured = match &args.config {
+        Some(file) => {
+            let text = std::fs::read_to_string(file);
+            let text = text.map_err(|source| StartError::ConfigUnreadable {
+                path: file.clone(),
+                source,
+            })?;
+            Model::from_toml(&text, file)?.server().state.clone()
+        }
+        None => args.state.clone(),
+    };
+    let directory = configured.map_or_else(|| environment.state_directory(), Ok)?;
+    if !directory.is_dir() {
+        return Err(StartError::StateUnusable {
+            path: directory,
+            source: io::ErrorKind::NotFound.into(),
+        });
+    }
+    State::open(directory)
+}
+
+fn check(state: &State) -> anyhow::Result<()> {
+    let damaged = state.damaged_files()?;
+    for file in &damaged {
+        let remedy = if file.has_copy {
+            "its copy is good, run tarn state restore"
+        } else {
+            "there is no good copy"
+        };
+        let path = file.path.display();
+        say(
+            io::stdout().lock(),
+            &format!("{path}: {}; {remedy}\n", file.problem),
+        );
+    }
+    let directory = state.directory().display();
+    match damaged.len() {
+        0 => {
+            say(
+                io::stdout().lock(),
+                &format!("{directory}: every file is whole\n"),
+            );
+            Ok(())
+        }
+        1 => anyhow::bail!("{directory}: a file is damaged"),
+        many => anyhow::bail!("{directory}: {many} files are damaged"),
+    }
+}
+
+fn restore(state: &State, discards: bool) -> anyhow::Result<()> {
+    let (lines, left) = state.restore(discards)?;
+    for line in &lines {
+        say(io::stdout().lock(), &format!("{line}\n"));
+    }
+    let directory = state.directory().display();
+    if lines.is_empty() {
+        say(
+            io::stdout().lock(),
+            &format!("{directory}: every file is whole\n"),
+        );
+    }
+    anyhow::ensure!(
+        left == 0,
+        "{directory}: files that are damaged still: {left}"
+    );
+    Ok(())
+}
