@@ -133,6 +133,7 @@ def try_again(name, error):
     test(run)
 
 
+try_again("eagain", errno.EAGAIN)
 try_again("eintr", errno.EINTR)
 
 

@@ -7,6 +7,7 @@ Each test reproduces one attack and asserts the rule that docs/SECURITY.md promi
     flushes.py   durability: failed flushes, FUA, the last flush, new files
     bounds.py    one unit, one session, one core: what each may take from the others
     strangers.py what peers that prove nothing may hold, and whom they may displace
+    lanes.py     stores that hang
     rights.py    who may do what: before login, after login, through a read-only view, as operator
     answers.py   what SCSI commands and iSCSI requests are answered
     state.py     the state directory, the start
@@ -27,6 +28,7 @@ import harness
 import data  # noqa: F401
 import flushes  # noqa: F401
 import bounds  # noqa: F401
+import lanes  # noqa: F401
 import strangers  # noqa: F401
 import rights  # noqa: F401
 import answers  # noqa: F401

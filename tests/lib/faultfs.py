@@ -26,10 +26,12 @@ import time
 LOOKUP, FORGET, GETATTR, SETATTR, OPEN, READ, WRITE, STATFS, RELEASE = 1, 2, 3, 4, 14, 15, 16, 17, 18
 FSYNC, FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, ACCESS, INTERRUPT, DESTROY, BATCH_FORGET, FALLOCATE, LSEEK = \
     20, 25, 26, 27, 28, 29, 34, 36, 38, 42, 43, 46
+KINDS = {READ: "read", WRITE: "write", FSYNC: "fsync", FALLOCATE: "fallocate", GETATTR: "getattr", LSEEK: "lseek",
+         FLUSH: "flush"}
 WITHOUT_REPLY = (FORGET, BATCH_FORGET, INTERRUPT)
 
 MAJOR, MINOR = 7, 31
-ASYNC_READ, BIG_WRITES, ASYNC_DIO, MAX_PAGES = 1 << 0, 1 << 5, 1 << 15, 1 << 22
+ASYNC_READ, BIG_WRITES, AUTO_INVAL_DATA, ASYNC_DIO, MAX_PAGES = 1 << 0, 1 << 5, 1 << 12, 1 << 15, 1 << 22
 FOPEN_DIRECT_IO = 1
 FATTR_SIZE = 1 << 3
 MAX_WRITE = 1 << 20
@@ -47,12 +49,18 @@ class FaultFs:
     hang_after_failed_fsync as `hang`, from the moment an fsync has failed.
     answer_errno            {"write": (errno, count), ...}: the next so many of these operations fail with it.
     delay_s                 every read and write takes this long.
-    hang                    "read", "write", "fsync": these operations get no answer until release().
+    hang                    "read", "write", "fsync", "fallocate", "getattr", "lseek", "flush" (a close): these operations get no answer until
+                            release().
+    is_stubborn             what hangs does not give way to a signal either, as a dead daemon's operations do not.
 
     `counts` says how many operations of each kind have come.
+
+    direct_io is past the page cache; with async_dio the kernel need not wait for such a transfer on the thread that asks.
+    With expiring attributes it asks for them before each read, on the thread that reads.
     """
 
-    def __init__(self, size, direct_io=True):
+    def __init__(self, size, direct_io=True, async_dio=True, expiring=False):
+        self.flags = ASYNC_READ | BIG_WRITES | MAX_PAGES | (ASYNC_DIO if async_dio else 0) | (AUTO_INVAL_DATA if expiring else 0)
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="faultfs."))
         self.mount_point = self.dir / "mnt"
         self.mount_point.mkdir()
@@ -64,7 +72,7 @@ class FaultFs:
         self._lock = threading.Lock()
         self._hung = {}
         self.heal()
-        self.counts = {"read": 0, "write": 0, "fsync": 0, "fallocate": 0}
+        self.counts = dict.fromkeys(KINDS.values(), 0)
 
     def heal(self):
         """No faults from now on; what hangs stays so until release()."""
@@ -75,6 +83,7 @@ class FaultFs:
         self.answer_errno = {}
         self.delay_s = 0
         self.hang = ()
+        self.is_stubborn = False
 
     def hung(self):
         """How many operations are without an answer."""
@@ -134,7 +143,7 @@ class FaultFs:
             self._take(opcode, unique, node, request[40:])
 
     def _take(self, opcode, unique, node, body):
-        kind = {READ: "read", WRITE: "write", FSYNC: "fsync", FALLOCATE: "fallocate"}.get(opcode)
+        kind = KINDS.get(opcode) if node == FILE_NODE else None
         if kind:
             self.counts[kind] += 1
         if opcode == INTERRUPT:
@@ -160,7 +169,7 @@ class FaultFs:
     def _interrupt(self, unique):
         """The kernel ends the process that waits: a hung operation gives way, as on a well-behaved network mount."""
         with self._lock:
-            found = self._hung.pop(unique, None)
+            found = None if self.is_stubborn else self._hung.pop(unique, None)
         if found:
             self._reply(unique, -errno.EINTR)
 
@@ -181,8 +190,7 @@ class FaultFs:
     def _handle(self, opcode, node, body):
         if opcode == INIT:
             minor = min(struct.unpack_from("<II", body)[1], MINOR)
-            flags = ASYNC_READ | BIG_WRITES | ASYNC_DIO | MAX_PAGES
-            return struct.pack("<IIIIHHIIHHI28x", MAJOR, minor, 0, flags, 64, 48, MAX_WRITE, 1, MAX_WRITE // 4096, 0, 0)
+            return struct.pack("<IIIIHHIIHHI28x", MAJOR, minor, 0, self.flags, 64, 48, MAX_WRITE, 1, MAX_WRITE // 4096, 0, 0)
         if opcode == LOOKUP:
             if body.rstrip(b"\0") != FILE_NAME.encode():
                 raise OSError(errno.ENOENT, "no such file")

@@ -53,7 +53,7 @@ fn only_the_calls_of_the_table_are_left() {
     if said.contains("no seccomp here") {
         return;
     }
-    for name in ["execve", "socket", "unshare"] {
+    for name in ["execve", "socket", "unshare", "clone"] {
         let found = said
             .lines()
             .find(|line| line.ends_with(&format!("({name}) refused")));
@@ -79,6 +79,20 @@ fn gives_calls_up() {
     let error = unsafe { rustix::thread::unshare_unsafe(network) }.unwrap_err();
     assert_eq!(error, rustix::io::Errno::PERM, "unshare");
 
+    let worker = libc::CLONE_VM | libc::CLONE_FILES | libc::SIGCHLD;
+    for flags in [
+        libc::SIGCHLD,
+        worker & !libc::CLONE_FILES,
+        worker & !libc::CLONE_VM,
+        worker & !libc::SIGCHLD,
+        worker | libc::CLONE_FS,
+        worker | libc::CLONE_VFORK,
+        worker | libc::CLONE_NEWUSER,
+    ] {
+        assert_eq!(clone(flags), Some(libc::EPERM), "clone {flags:#x}");
+    }
+    start_a_worker(worker);
+
     // What is needed is there: threads, files, sockets.
     let directory = PathBuf::from(env::var_os(DIRECTORY).unwrap());
     let work = move || {
@@ -87,6 +101,33 @@ fn gives_calls_up() {
         TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     };
     thread::spawn(work).join().unwrap();
+}
+
+/// What the kernel says to a process like this one, if it does not make it.
+fn clone(flags: i32) -> Option<i32> {
+    // SAFETY: the call is refused. Were it not, the child would end at once.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, i64::from(flags), 0, 0, 0, 0) };
+    if pid == 0 {
+        // SAFETY: it has no precondition.
+        unsafe { libc::_exit(0) };
+    }
+    (pid < 0).then(|| std::io::Error::last_os_error().raw_os_error().unwrap())
+}
+
+/// Starts what the workers of stores are, and waits for its end.
+fn start_a_worker(flags: i32) {
+    extern "C" fn end(_: *mut libc::c_void) -> libc::c_int {
+        7
+    }
+    let mut stack = vec![0_u128; 4096];
+    let top = stack.as_mut_ptr_range().end.cast();
+    // SAFETY: the stack is there until the child has ended, and the child does nothing.
+    let pid = unsafe { libc::clone(end, top, flags, std::ptr::null_mut()) };
+    assert!(pid > 0, "{}", std::io::Error::last_os_error());
+    let mut status = 0;
+    // SAFETY: the status is there to be written.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert_eq!(libc::WEXITSTATUS(status), 7);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// What the process was allowed when it first asked; a pinned thread is allowed less.
 static ALLOWED: OnceLock<CpuSet> = OnceLock::new();
 
-fn allowed() -> io::Result<CpuSet> {
+pub(crate) fn allowed() -> io::Result<CpuSet> {
     if let Some(set) = ALLOWED.get() {
         return Ok(*set);
     }

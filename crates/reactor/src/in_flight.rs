@@ -65,6 +65,15 @@ impl<T> InFlight<T> {
         key(index, 0)
     }
 
+    /// The keys of all operations under way.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let slots = (0..).zip(&self.slots);
+        slots
+            .filter(|(_, slot)| slot.value.is_some())
+            .map(|(index, slot)| key(index, slot.generation))
+            .collect()
+    }
+
     pub(crate) fn find(&mut self, key: Key) -> Option<&mut T> {
         let (index, generation) = parts(key);
         self.slots

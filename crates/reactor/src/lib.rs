@@ -6,6 +6,9 @@
 //! one event, also when it was cancelled; until then the reactor owns the memory, the messages
 //! and the descriptors that the kernel works on.
 //!
+//! An operation of a store that may wait in the kernel goes to the *lane* of its file: workers of its own, so that
+//! no store can keep the reactor or another store waiting.
+//!
 //! The reactor knows nothing of iSCSI or SCSI, and of stores only their
 //! [`store::RingOperation`]s and [`store::HelperOperation`]s.
 #![warn(missing_docs)]
@@ -16,6 +19,7 @@ pub mod cores;
 mod event;
 mod helper;
 mod in_flight;
+mod lane;
 pub mod mail;
 pub mod net;
 mod operation;

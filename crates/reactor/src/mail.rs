@@ -92,14 +92,14 @@ pub(crate) struct Waker {
 }
 
 impl Waker {
-    fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             state: AtomicU32::new(0),
             fd: eventfd(0, EventfdFlags::CLOEXEC)?,
         })
     }
 
-    fn wake(&self) {
+    pub(crate) fn wake(&self) {
         let before = self.state.fetch_or(POSTED, Ordering::AcqRel);
         if before == SLEEPING {
             // The counter would have to stand at its 64-bit limit for this to fail or to wait.

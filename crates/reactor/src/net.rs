@@ -95,6 +95,7 @@ impl Listener {
         }
         rustix::net::bind(&fd, &address)?;
         rustix::net::listen(&fd, backlog)?;
+        crate::lane::note_listener(fd.as_raw_fd());
         let local_address = SocketAddr::try_from(rustix::net::getsockname(&fd)?)?;
         Ok(Self {
             fd: Arc::new(fd),

@@ -10,7 +10,7 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd, FsyncFlags, Timespec};
 use memory::{Buffer, Message};
 use rustix::io::Errno;
-use store::{AllocateMode, FileHandle, RingOperation};
+use store::{AllocateMode, FileHandle, RingOperation, Route};
 
 use crate::again::Tries;
 use crate::chunks;
@@ -53,6 +53,7 @@ pub(crate) enum Operation {
     Store {
         token: Token,
         operation: RingOperation,
+        route: Route,
         tries: Tries,
     },
     /// Runs on a helper thread, not on the ring.
@@ -174,13 +175,33 @@ impl Operation {
                     .flags(flags)
                     .build()
             }
-            Self::Store { operation, .. } => store_entry(operation),
+            Self::Store {
+                operation, route, ..
+            } => {
+                let nowait = match route {
+                    Route::Ring => 0,
+                    Route::Try(_) => libc::RWF_NOWAIT,
+                    Route::Lane(_) => return None,
+                };
+                return store_entry(operation, nowait);
+            }
             Self::Helper { .. } => return None,
             Self::Alarm { time, .. } => opcode::Timeout::new(&raw const **time).build(),
             Self::Mail { fd, count, .. } => {
                 opcode::Read::new(Fd(*fd), (&raw mut **count).cast(), 8).build()
             }
         })
+    }
+
+    /// It goes to the lane of its file, not to the ring.
+    pub(crate) const fn is_for_lane(&self) -> bool {
+        matches!(
+            self,
+            Self::Store {
+                route: Route::Lane(_),
+                ..
+            }
+        )
     }
 
     /// Takes note of a completion and says what comes next. `cancelled` operations do not go on
@@ -241,8 +262,10 @@ fn call_len(len: usize) -> u32 {
     u32::try_from(len.min(CALL_BYTES_MAX)).unwrap_or(0)
 }
 
-fn store_entry(operation: &RingOperation) -> Entry {
-    match operation {
+/// The entry for an operation of a store; `None` for what only a lane can do. With `nowait` transfers are refused
+/// that would have to wait (`RWF_NOWAIT`).
+fn store_entry(operation: &RingOperation, nowait: i32) -> Option<Entry> {
+    Some(match operation {
         RingOperation::Read {
             file,
             offset,
@@ -253,6 +276,7 @@ fn store_entry(operation: &RingOperation) -> Entry {
             let len = call_len(buffer.len().saturating_sub(*done));
             opcode::Read::new(fd(file), start, len)
                 .offset(offset + *done as u64)
+                .rw_flags(nowait)
                 .build()
         }
         RingOperation::Write {
@@ -266,7 +290,7 @@ fn store_entry(operation: &RingOperation) -> Entry {
             let len = call_len(data.len().saturating_sub(*done));
             opcode::Write::new(fd(file), start, len)
                 .offset(offset + *done as u64)
-                .rw_flags(if *durable { libc::RWF_DSYNC } else { 0 })
+                .rw_flags(nowait | if *durable { libc::RWF_DSYNC } else { 0 })
                 .build()
         }
         RingOperation::Sync { file } => opcode::Fsync::new(fd(file))
@@ -282,7 +306,8 @@ fn store_entry(operation: &RingOperation) -> Entry {
                 .mode(mode | libc::FALLOC_FL_KEEP_SIZE)
                 .build()
         }
-    }
+        RingOperation::Extents { .. } | RingOperation::Size { .. } => return None,
+    })
 }
 
 fn fd(file: &FileHandle) -> Fd {

@@ -1,6 +1,8 @@
-//! The end of the whole process, for when one of its threads cannot go on.
+//! The end of the whole process.
 
-use std::io::Write;
+use std::io::Write as _;
+
+use crate::lane;
 
 /// Ends the process at once with this exit status: no destructor runs, no other thread is waited
 /// for. A thread that serves holds promises to others (mail, letters, locks); without it they would
@@ -10,6 +12,14 @@ use std::io::Write;
 pub fn end_at_once(status: u8, line: &str) -> ! {
     // Nobody may be there to read it.
     drop(writeln!(std::io::stderr(), "{line}"));
+    release();
     // SAFETY: `_exit` has no precondition, and does not return.
     unsafe { libc::_exit(i32::from(status)) }
+}
+
+/// Gives back the sockets, as the last thing before the process ends. Without that they would be taken for as long as
+/// a worker of a store hangs, as workers share the open files. What still uses one then gets errors. The guardian does
+/// it too, and the rest, but a moment after the end. Does nothing where no worker was ever started.
+pub fn release() {
+    lane::release();
 }

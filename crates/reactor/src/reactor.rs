@@ -1,5 +1,6 @@
 //! The reactor of one core.
 
+use std::collections::VecDeque;
 use std::mem::{self, ManuallyDrop};
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -12,13 +13,14 @@ use io_uring::types::{CancelBuilder, Timespec};
 use io_uring::{cqueue, opcode};
 use memory::{BUFFER_BYTES_MAX, Buffer, Message, Pool};
 use rustix::io::Errno;
-use store::{HelperOperation, HelperResult, IoFailure, RingOperation};
+use store::{HelperOperation, HelperResult, IoFailure, RingOperation, Route};
 
 use crate::again::Tries;
 use crate::chunks::Chunks;
 use crate::event::{Event, OperationId, Received, Token, Wait};
 use crate::helper::Helpers;
 use crate::in_flight::{InFlight, Key, NO_KEY};
+use crate::lane::Lanes;
 use crate::mail::{Mailbox, Waker};
 use crate::operation::{Operation, SendHeader, Step, check};
 use crate::ring::{Completion, Ring, Sleep};
@@ -27,6 +29,9 @@ use crate::{Listener, Socket, net};
 
 /// How long a reactor that is dropped waits for the kernel to give everything back.
 const DRAIN_TIME: Duration = Duration::from_secs(5);
+
+/// How often a reactor that is dropped looks whether workers of lanes are done.
+const LANE_PAUSE: Duration = Duration::from_millis(5);
 
 /// A sleep of this length is worth a timer of its own.
 const ALARM_TIME_MIN: Duration = Duration::from_millis(20);
@@ -47,6 +52,10 @@ pub struct Reactor {
     chunks: Chunks,
     pool: Pool,
     helpers: Helpers,
+    /// One thread that keeps state, so that no other work can delay it.
+    keepers: Helpers,
+    lanes: Lanes,
+    lane_results: Vec<(Key, i64)>,
     watched: Vec<Watched>,
     /// When the timers go off that wake from long sleeps.
     alarms: Vec<Duration>,
@@ -64,6 +73,8 @@ pub struct Reactor {
     spare_headers: Vec<Box<SendHeader>>,
     /// How many operations of the table the kernel has.
     with_kernel: usize,
+    /// How many operations the lanes have.
+    with_lanes: usize,
     busy_poll: Duration,
     start: Instant,
     now: Duration,
@@ -89,6 +100,8 @@ struct Watched {
 enum Purpose {
     Owner(Token),
     Helpers,
+    Keepers,
+    Lanes,
 }
 
 impl Reactor {
@@ -112,13 +125,23 @@ impl Reactor {
         ring.register_chunks(&chunks)?;
         let helpers = Helpers::new(settings.helper_threads_max)
             .map_err(system("make an eventfd for helper work"))?;
-        let waker = Arc::clone(helpers.answers.waker());
+        let keepers = Helpers::new(1).map_err(system("make an eventfd for helper work"))?;
+        store::set_closer(crate::lane::close);
+        let lanes = Lanes::new().map_err(system("make an eventfd for stores"))?;
+        let own = [
+            (Arc::clone(helpers.answers.waker()), Purpose::Helpers),
+            (Arc::clone(keepers.answers.waker()), Purpose::Keepers),
+            (Arc::clone(lanes.waker()), Purpose::Lanes),
+        ];
         let mut reactor = Self {
             ring,
             in_flight: InFlight::with_capacity(settings.in_flight_max),
             chunks,
             pool,
             helpers,
+            keepers,
+            lanes,
+            lane_results: Vec::new(),
             watched: Vec::new(),
             alarms: Vec::new(),
             starved: Vec::new(),
@@ -127,6 +150,7 @@ impl Reactor {
             completions: Vec::with_capacity(settings.in_flight_max),
             spare_headers: Vec::new(),
             with_kernel: 0,
+            with_lanes: 0,
             busy_poll: settings.busy_poll,
             start: Instant::now(),
             now: Duration::ZERO,
@@ -134,7 +158,9 @@ impl Reactor {
             drain_limit: DRAIN_TIME,
             closing: false,
         };
-        reactor.watch_waker(waker, Purpose::Helpers);
+        for (waker, purpose) in own {
+            reactor.watch_waker(waker, purpose);
+        }
         Ok(reactor)
     }
 
@@ -260,25 +286,43 @@ impl Reactor {
         })
     }
 
-    /// Does one step for a store ([`Event::Store`]). Short transfers are the store's to go on
-    /// with.
+    /// Does one step for a store ([`Event::Store`]), on the ring or on the lane of the file. Short
+    /// transfers are the store's to go on with.
     pub fn submit_store(&mut self, token: Token, operation: RingOperation) -> OperationId {
+        let route = operation.file().place().route(&operation);
         let tries = Tries::default();
         self.start(Operation::Store {
             token,
             operation,
+            route,
             tries,
         })
     }
 
     /// Runs blocking work for a store on a helper thread ([`Event::Helper`]).
     pub fn submit_helper(&mut self, token: Token, operation: HelperOperation) -> OperationId {
+        self.submit_work(token, operation, false)
+    }
+
+    /// Runs blocking work that keeps state on a thread of its own ([`Event::Helper`]), one after
+    /// the other.
+    pub fn submit_keeper(&mut self, token: Token, operation: HelperOperation) -> OperationId {
+        self.submit_work(token, operation, true)
+    }
+
+    fn submit_work(
+        &mut self,
+        token: Token,
+        operation: HelperOperation,
+        keeps: bool,
+    ) -> OperationId {
         let name = operation.name;
         let key = self.in_flight.insert(Slot {
             operation: Operation::Helper { token },
             cancelled: false,
         });
-        if let Err(error) = self.helpers.submit(key, operation) {
+        let helpers = if keeps { &self.keepers } else { &self.helpers };
+        if let Err(error) = helpers.submit(key, operation) {
             tracing::error!(name, %error, "no thread for helper work");
             let errno = error.raw_os_error().unwrap_or(0);
             self.finish_helper(key, Err(IoFailure::Hardware { errno }));
@@ -297,14 +341,24 @@ impl Reactor {
             return;
         }
         if matches!(slot.operation, Operation::Helper { .. }) {
-            if self.helpers.cancel(id.0) {
+            if self.helpers.cancel(id.0) || self.keepers.cancel(id.0) {
                 self.finish_helper(id.0, Err(IoFailure::Cancelled));
+            }
+        } else if let Some(n) = self.paused.iter().position(|&(_, key)| key == id.0) {
+            self.paused.swap_remove(n);
+            self.finish(id.0, -libc::ECANCELED, 0, None);
+        } else if let Operation::Store {
+            operation,
+            route: Route::Lane(_),
+            ..
+        } = &slot.operation
+        {
+            if self.lanes.cancel(id.0, operation.file()) {
+                self.leave_lane(id.0);
+                self.finish(id.0, -libc::ECANCELED, 0, None);
             }
         } else if let Some(n) = self.starved.iter().position(|&key| key == id.0) {
             self.starved.remove(n);
-            self.finish(id.0, -libc::ECANCELED, 0, None);
-        } else if let Some(n) = self.paused.iter().position(|&(_, key)| key == id.0) {
-            self.paused.swap_remove(n);
             self.finish(id.0, -libc::ECANCELED, 0, None);
         } else {
             self.push_cancel(CancelBuilder::user_data(id.0));
@@ -323,6 +377,7 @@ impl Reactor {
         let before = events.len();
         self.restock();
         let wait = self.try_again(wait);
+        self.kick_lanes();
         self.collect_mail();
         let idle = self.ready.is_empty();
         events.append(&mut self.ready);
@@ -337,6 +392,7 @@ impl Reactor {
         self.now = self.start.elapsed();
         self.reap().map_err(TurnError)?;
         self.collect_mail();
+        self.kick_lanes();
         events.append(&mut self.ready);
         if events.len() > before {
             self.last_work = self.now;
@@ -415,7 +471,72 @@ impl Reactor {
         OperationId(NO_KEY)
     }
 
+    /// Hands an operation to the lane of its file.
+    fn submit_to_lane(&mut self, key: Key) {
+        let Some(Slot {
+            operation:
+                Operation::Store {
+                    operation,
+                    route: Route::Lane(class),
+                    ..
+                },
+            ..
+        }) = self.in_flight.find(key)
+        else {
+            debug_assert!(false, "operation {key:#x} is for no lane");
+            return;
+        };
+        if matches!(operation, RingOperation::Read { .. }) {
+            operation.file().place().begin_read();
+        }
+        self.with_lanes += 1;
+        self.lanes.submit(key, *class, operation);
+    }
+
+    /// An operation comes back from its lane.
+    fn leave_lane(&mut self, key: Key) {
+        self.with_lanes -= 1;
+        if let Some(slot) = self.in_flight.find(key)
+            && let Operation::Store { operation, .. } = &slot.operation
+            && matches!(operation, RingOperation::Read { .. })
+        {
+            operation.file().place().end_read();
+        }
+    }
+
+    /// Gives the lanes what is new, and fails what no worker can be found for.
+    fn kick_lanes(&mut self) {
+        for (key, result) in self.lanes.kick(self.now) {
+            self.handle_lane_result(key, result);
+        }
+    }
+
+    fn handle_lane_result(&mut self, key: Key, result: i64) {
+        self.leave_lane(key);
+        let Some(slot) = self.in_flight.find(key) else {
+            debug_assert!(false, "a result for {key:#x}, which is not under way");
+            return;
+        };
+        let cancelled = slot.cancelled;
+        if let Operation::Store {
+            operation: RingOperation::Size { bytes, .. },
+            ..
+        } = &mut slot.operation
+            && let Ok(size) = u64::try_from(result)
+        {
+            *bytes = size;
+        }
+        let result = i32::try_from(result).unwrap_or(i32::MAX);
+        let step = slot.operation.advance(result, cancelled);
+        self.take_step(key, step, 0, None);
+    }
+
     fn submit(&mut self, key: Key) {
+        let slot = self.in_flight.find(key);
+        if slot.is_some_and(|slot| slot.operation.is_for_lane()) {
+            self.submit_to_lane(key);
+            return;
+        }
         let entry = self.in_flight.find(key).and_then(|s| s.operation.entry());
         let Some(entry) = entry else {
             debug_assert!(false, "operation {key:#x} cannot be submitted");
@@ -482,18 +603,25 @@ impl Reactor {
     }
 
     fn collect_mail(&mut self) {
-        let mut answers = None;
+        let mut answers = VecDeque::new();
+        let mut results = mem::take(&mut self.lane_results);
         for watched in &self.watched {
             if watched.waker.take_posted() {
                 match watched.purpose {
                     Purpose::Owner(token) => self.ready.push(Event::Mail { token }),
-                    Purpose::Helpers => answers = Some(self.helpers.answers.take()),
+                    Purpose::Helpers => answers.append(&mut self.helpers.answers.take()),
+                    Purpose::Keepers => answers.append(&mut self.keepers.answers.take()),
+                    Purpose::Lanes => self.lanes.take(&mut results),
                 }
             }
         }
-        for (key, result) in answers.into_iter().flatten() {
+        for (key, result) in answers {
             self.finish_helper(key, result);
         }
+        for (key, result) in results.drain(..) {
+            self.handle_lane_result(key, result);
+        }
+        self.lane_results = results;
     }
 
     fn reap(&mut self) -> std::io::Result<()> {
@@ -524,7 +652,23 @@ impl Reactor {
             return;
         };
         self.with_kernel -= 1;
-        match slot.operation.advance(result, slot.cancelled) {
+        if let Operation::Store { route, .. } = &mut slot.operation
+            && let Route::Try(class) = *route
+            && matches!(result.wrapping_neg(), libc::EAGAIN | libc::EOPNOTSUPP)
+            && !slot.cancelled
+            && !self.closing
+        {
+            // It would have to wait, or nobody knows whether.
+            *route = Route::Lane(class);
+            self.submit(key);
+            return;
+        }
+        let step = slot.operation.advance(result, slot.cancelled);
+        self.take_step(key, step, flags, chunk);
+    }
+
+    fn take_step(&mut self, key: Key, step: Step, flags: u32, chunk: Option<Rc<Buffer>>) {
+        match step {
             Step::Again | Step::Starve | Step::Pause(_) if self.closing => {
                 self.in_flight.remove(key);
             }
@@ -612,6 +756,23 @@ impl Reactor {
         self.ready.push(event);
     }
 
+    /// Takes back what no worker has begun.
+    fn cancel_lanes(&mut self) {
+        for key in self.in_flight.keys() {
+            if let Some(slot) = self.in_flight.find(key)
+                && let Operation::Store {
+                    operation,
+                    route: Route::Lane(_),
+                    ..
+                } = &slot.operation
+                && self.lanes.cancel(key, operation.file())
+            {
+                self.leave_lane(key);
+                self.in_flight.remove(key);
+            }
+        }
+    }
+
     fn finish_helper(&mut self, key: Key, result: HelperResult) {
         let Some(slot) = self.in_flight.remove(key) else {
             return;
@@ -637,21 +798,30 @@ impl Drop for Reactor {
     /// then is leaked: freed memory that a late write lands in would be worse.
     fn drop(&mut self) {
         self.closing = true;
+        self.cancel_lanes();
         self.push_cancel(CancelBuilder::any());
         let deadline = self.start.elapsed().saturating_add(self.drain_limit);
-        while self.with_kernel > 0 {
+        while self.with_kernel + self.with_lanes > 0 {
             let left = deadline.saturating_sub(self.start.elapsed());
-            if left.is_zero() || self.ring.enter(Sleep::AtMost(left)).is_err() {
+            // The wake-up of the lanes is cancelled as well, so their results are looked for.
+            let sleep = if self.with_lanes > 0 {
+                left.min(LANE_PAUSE)
+            } else {
+                left
+            };
+            if left.is_zero() || self.ring.enter(Sleep::AtMost(sleep)).is_err() {
                 break;
             }
             if self.reap().is_err() {
                 break;
             }
+            self.kick_lanes();
+            self.collect_mail();
             self.ready.clear();
         }
-        if self.with_kernel > 0 {
+        if self.with_kernel + self.with_lanes > 0 {
             tracing::warn!(
-                operations = self.with_kernel,
+                operations = self.with_kernel + self.with_lanes,
                 "the kernel did not end all operations; their memory is given up"
             );
             let in_flight = mem::replace(&mut self.in_flight, InFlight::with_capacity(0));

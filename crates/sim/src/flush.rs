@@ -230,7 +230,10 @@ impl World {
                 1 => (-ECANCELED, false),
                 _ => (0, true),
             },
-            RingOperation::Read { .. } | RingOperation::Allocate { .. } => (-EIO, false),
+            RingOperation::Read { .. }
+            | RingOperation::Allocate { .. }
+            | RingOperation::Extents { .. }
+            | RingOperation::Size { .. } => (-EIO, false),
         }
     }
 

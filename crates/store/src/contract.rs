@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use memory::{Buffer, Payload};
+
+use crate::StoreFile;
 
 /// Names a request among all that are in flight on one core. The store only carries it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -86,7 +86,7 @@ pub enum IoRequest {
 }
 
 /// A run of bytes that are all mapped or all not.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Extent {
     /// In bytes.
     pub range: Range<u64>,
@@ -151,9 +151,10 @@ pub type IoResult = Result<IoAnswer, IoFailure>;
 /// The file of a store, kept open by every operation in flight on it. One descriptor serves all
 /// cores, as descriptors are few; each core counts its own operations, so that cores do not meet
 /// at the counter.
-pub type FileHandle = Rc<Arc<OwnedFd>>;
+pub type FileHandle = Rc<StoreFile>;
 
-/// What the reactor does for a store on the core's ring. It gives the operation back to
+/// What the reactor does for a store, on the core's ring or on the lane of the file
+/// ([`Place::route`](crate::Place::route)). It gives the operation back to
 /// [`Backstore::handle_ring_result`], with everything it owns, when the kernel is done with it.
 #[derive(Debug)]
 pub enum RingOperation {
@@ -195,6 +196,41 @@ pub enum RingOperation {
         /// In bytes.
         range: Range<u64>,
     },
+    /// Finds out which parts of the range hold data; the result counts the entries of `found` that
+    /// were written.
+    Extents {
+        /// The file.
+        file: FileHandle,
+        /// In bytes.
+        range: Range<u64>,
+        /// A block that is partly mapped counts as mapped.
+        block_bytes: u32,
+        /// Room for the answer.
+        found: Vec<Extent>,
+    },
+    /// Looks how large the file is.
+    Size {
+        /// The file.
+        file: FileHandle,
+        /// It is a block device.
+        is_block_device: bool,
+        /// The answer.
+        bytes: u64,
+    },
+}
+
+impl RingOperation {
+    /// The file it is for.
+    pub const fn file(&self) -> &FileHandle {
+        match self {
+            Self::Read { file, .. }
+            | Self::Write { file, .. }
+            | Self::Sync { file }
+            | Self::Allocate { file, .. }
+            | Self::Extents { file, .. }
+            | Self::Size { file, .. } => file,
+        }
+    }
 }
 
 /// The modes of `fallocate` that stores use; all keep the file size.
@@ -223,8 +259,6 @@ pub type HelperResult = Result<HelperAnswer, IoFailure>;
 pub enum HelperAnswer {
     /// Nothing but the good news.
     Done,
-    /// For [`IoRequest::Extents`].
-    Extents(Vec<Extent>),
 }
 
 impl fmt::Debug for HelperOperation {
@@ -296,7 +330,19 @@ pub trait Backstore: fmt::Debug {
         let _fixed = honours;
     }
 
-    /// Takes over the size that [`SharedStore::probe_size`] found last. Answers it in bytes when it
+    /// Looks how large the store is now, as [`SharedStore::probe_size`] does, without waiting. An
+    /// operation that it takes for that comes back to [`Backstore::handle_probed`].
+    fn probe(&mut self) -> Option<RingOperation> {
+        None
+    }
+
+    /// The operation of [`Backstore::probe`] is over.
+    fn handle_probed(&mut self, operation: RingOperation, result: i32) {
+        // Only a store that asked for one gets one.
+        debug_assert!(false, "{result} for {operation:?}");
+    }
+
+    /// Takes over the size that was found last. Answers it in bytes when it
     /// differs from the one before.
     fn refresh_size(&mut self) -> Option<u64>;
 }

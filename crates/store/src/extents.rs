@@ -1,62 +1,68 @@
 //! Which parts of a file hold data.
 
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::BorrowedFd;
 
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-use crate::{Extent, IoFailure};
+use crate::Extent;
 
-/// The extents of `range`, at most `count_max`, in whole blocks: a block that is partly mapped
-/// counts as mapped. Blocks the thread.
+/// Writes the extents of `range` to `found`, in whole blocks: a block that is partly mapped counts as mapped.
+/// Answers how many there are; they begin at the start of the range and may not reach its end. Blocks the thread.
+/// Allocates nothing and does not panic, as the workers of a lane must not.
 ///
-/// Space that is reserved and holds nothing but zeros may be told as unmapped: `SEEK_DATA` does
-/// not tell it from a hole. What cannot be asked (block devices, some file systems) is mapped: that is always safe to say.
-pub(crate) fn extents_of(
-    file: &OwnedFd,
+/// Space that is reserved and holds nothing but zeros may be reported as unmapped: `SEEK_DATA` does not tell it from
+/// a hole. What cannot be asked (block devices, some file systems) is mapped, which is always safe to say.
+///
+/// # Errors
+///
+/// What the kernel answers.
+pub fn find_extents(
+    file: BorrowedFd<'_>,
     range: Range<u64>,
-    count_max: usize,
     block_bytes: u32,
-) -> Result<Vec<Extent>, IoFailure> {
-    let block = u64::from(block_bytes);
-    let mut extents = Vec::new();
-    let mut at = range.start;
-    while at < range.end && extents.len() < count_max {
+    found: &mut [Extent],
+) -> Result<usize, Errno> {
+    let block = u64::from(block_bytes.max(1));
+    let (mut at, mut count) = (range.start, 0);
+    while at < range.end && count < found.len() {
         // Bytes of a file may change from mapped to not while this runs; every answer is one
         // that was true at some moment, and each step goes on by at least one block.
         let data = match seek(file, SeekFrom::Data(at)) {
             Ok(data) => data / block * block,
             Err(Errno::NXIO) => range.end,
             Err(Errno::INVAL | Errno::OPNOTSUPP) => at,
-            Err(errno) => return Err(failure(errno)),
+            Err(errno) => return Err(errno),
         };
         let (end, mapped) = if data > at {
             (data.min(range.end), false)
         } else {
             let end = match seek(file, SeekFrom::Hole(at)) {
-                Ok(hole) => hole.next_multiple_of(block).max(at + block),
+                Ok(hole) => hole
+                    .div_ceil(block)
+                    .saturating_mul(block)
+                    .max(at.saturating_add(block)),
                 Err(Errno::NXIO | Errno::INVAL | Errno::OPNOTSUPP) => range.end,
-                Err(errno) => return Err(failure(errno)),
+                Err(errno) => return Err(errno),
             };
             (end.min(range.end), true)
         };
-        push(&mut extents, at..end, mapped);
+        count = push(found, count, at..end, mapped);
         at = end;
     }
-    Ok(extents)
+    Ok(count)
 }
 
-/// Joins neighbours of one kind, which rounding to blocks can make.
-fn push(extents: &mut Vec<Extent>, range: Range<u64>, mapped: bool) {
-    match extents.last_mut() {
-        Some(last) if last.mapped == mapped => last.range.end = range.end,
-        Some(_) | None => extents.push(Extent { range, mapped }),
+/// Joins neighbours of one kind, which rounding to blocks can make. Answers how many there are now.
+fn push(found: &mut [Extent], count: usize, range: Range<u64>, mapped: bool) -> usize {
+    let last = count.checked_sub(1).and_then(|last| found.get_mut(last));
+    if let Some(last) = last.filter(|last| last.mapped == mapped) {
+        last.range.end = range.end;
+        return count;
     }
-}
-
-fn failure(errno: Errno) -> IoFailure {
-    IoFailure::Hardware {
-        errno: errno.raw_os_error(),
+    if let Some(free) = found.get_mut(count) {
+        *free = Extent { range, mapped };
     }
+    count.saturating_add(1)
 }

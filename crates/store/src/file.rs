@@ -28,7 +28,7 @@
 use std::collections::HashMap;
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,14 +37,14 @@ use memory::{Buffer, CoreMapping, MappedRange, Payload};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fstat, ftruncate, seek};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-use crate::extents::extents_of;
 use crate::geometry::honours_dsync;
 use crate::latch::FlushLatch;
 use crate::request::refuse;
 use crate::zeros::{self, ZEROS_BYTES};
 use crate::{
-    AllocateMode, Backstore, Capabilities, FileHandle, HelperAnswer, HelperOperation, HelperResult,
-    IoAnswer, IoFailure, IoRequest, IoTag, RingOperation, SharedStore, Submitted,
+    AllocateMode, Backstore, Capabilities, DiskFile, Extent, FileHandle, HelperAnswer,
+    HelperResult, IoAnswer, IoFailure, IoRequest, IoTag, Place, RingOperation, SharedStore,
+    StoreFile, Submitted,
 };
 
 /// How writes reach the medium.
@@ -65,14 +65,23 @@ pub(crate) struct FileDisk(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    file: Arc<OwnedFd>,
+    file: Arc<DiskFile>,
     capabilities: Capabilities,
     cache: CacheMode,
     is_block_device: bool,
     honours_dsync: bool,
+    place: Arc<Place>,
     /// As last probed, in bytes, cut to whole blocks.
     size_bytes: AtomicU64,
     latch: FlushLatch,
+}
+
+impl Shared {
+    /// The size in whole blocks.
+    fn set_size(&self, bytes: u64) {
+        let size = bytes - bytes % u64::from(self.capabilities.block_bytes);
+        self.size_bytes.store(size, Ordering::Release);
+    }
 }
 
 impl FileDisk {
@@ -84,7 +93,8 @@ impl FileDisk {
     ) -> Self {
         Self(Arc::new(Shared {
             honours_dsync: is_block_device || honours_dsync(&file),
-            file: Arc::new(file),
+            place: Arc::new(Place::of(&file, is_block_device, cache)),
+            file: Arc::new(file.into()),
             size_bytes: AtomicU64::new(capabilities.size_bytes),
             capabilities,
             cache,
@@ -97,7 +107,10 @@ impl FileDisk {
 impl SharedStore for FileDisk {
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
         let mut store = FileStore {
-            file: Rc::new(Arc::clone(&self.0.file)),
+            file: Rc::new(StoreFile::new(
+                Arc::clone(&self.0.file),
+                Arc::clone(&self.0.place),
+            )),
             zeros: zeros::for_this_core()?,
             capabilities: self.0.capabilities.clone(),
             plans: HashMap::new(),
@@ -119,9 +132,8 @@ impl SharedStore for FileDisk {
     }
 
     fn probe_size(&self) -> io::Result<()> {
-        let size = size_of_disk(&self.0.file, self.0.is_block_device)?;
-        let size = size - size % u64::from(self.0.capabilities.block_bytes);
-        self.0.size_bytes.store(size, Ordering::Release);
+        self.0
+            .set_size(size_of_disk(&*self.0.file, self.0.is_block_device)?);
         Ok(())
     }
 
@@ -129,7 +141,7 @@ impl SharedStore for FileDisk {
         if self.0.is_block_device || self.0.capabilities.read_only {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let now = size_of_disk(&self.0.file, false)?;
+        let now = size_of_disk(&*self.0.file, false)?;
         if size_bytes > now {
             if !self.0.capabilities.thin {
                 // All the space before the size: a file that found none is as it was.
@@ -170,6 +182,9 @@ const CACHED_BYTES_MAX: usize = 64 * 1024;
 /// How many reads in a row are not tried, at most, after some that the cache did not have.
 const CACHED_SKIP_MAX: u32 = 64;
 
+/// How many extents one question brings, at most: what an initiator has room for may be more, and it asks again.
+const EXTENTS_MAX: usize = 1024;
+
 /// Whether a read is tried from the page cache at once (`RWF_NOWAIT`), which spares it the ring and
 /// the wait for its turn. Where the cache seldom has the data it is tried seldom.
 #[derive(Debug)]
@@ -189,8 +204,8 @@ impl CachedReads {
     }
 
     /// Fills the buffer from the cache; false leaves it unspecified and changes nothing else.
-    fn read(&mut self, file: &OwnedFd, offset: u64, buffer: &mut Buffer) -> bool {
-        if !self.is_possible || buffer.len() > CACHED_BYTES_MAX {
+    fn read(&mut self, file: &StoreFile, offset: u64, buffer: &mut Buffer) -> bool {
+        if !self.is_possible || buffer.len() > CACHED_BYTES_MAX || !file.place().may_try_read() {
             return false;
         }
         if self.skip > 0 {
@@ -310,13 +325,19 @@ impl Backstore for FileStore {
             },
             RingOperation::Sync { .. } => self.handle_synced(tag, result),
             RingOperation::Allocate { range, .. } => self.handle_allocated(tag, range, result),
+            RingOperation::Extents { mut found, .. } => {
+                Submitted::Done(result.map_err(hardware).map(|count| {
+                    found.truncate(count);
+                    IoAnswer::Extents(found)
+                }))
+            }
+            RingOperation::Size { .. } => Submitted::Done(Ok(IoAnswer::Done)),
         }
     }
 
     fn handle_helper_result(&mut self, _tag: IoTag, result: HelperResult) -> Submitted {
         Submitted::Done(result.map(|answer| match answer {
             HelperAnswer::Done => IoAnswer::Done,
-            HelperAnswer::Extents(extents) => IoAnswer::Extents(extents),
         }))
     }
 
@@ -333,6 +354,29 @@ impl Backstore for FileStore {
     #[cfg(test)]
     fn set_honours_dsync(&mut self, honours: bool) {
         self.honours_dsync = honours;
+    }
+
+    fn probe(&mut self) -> Option<RingOperation> {
+        let is_block_device = self.shared.is_block_device;
+        if !self.file.place().may_wait() && !is_block_device {
+            if let Ok(size) = find_size(self.file.as_fd(), is_block_device) {
+                self.shared.set_size(size);
+            }
+            return None;
+        }
+        Some(RingOperation::Size {
+            file: Rc::clone(&self.file),
+            is_block_device,
+            bytes: 0,
+        })
+    }
+
+    fn handle_probed(&mut self, operation: RingOperation, result: i32) {
+        if let RingOperation::Size { bytes, .. } = operation
+            && result >= 0
+        {
+            self.shared.set_size(bytes);
+        }
     }
 
     fn refresh_size(&mut self) -> Option<u64> {
@@ -400,13 +444,11 @@ impl FileStore {
     }
 
     fn extents(&self, range: Range<u64>, count_max: usize) -> Submitted {
-        let file = Arc::clone(&self.file);
-        let block_bytes = self.capabilities.block_bytes;
-        Submitted::Helper(HelperOperation {
-            name: "extents of a file",
-            work: Box::new(move || {
-                extents_of(&file, range, count_max, block_bytes).map(HelperAnswer::Extents)
-            }),
+        Submitted::Ring(RingOperation::Extents {
+            file: Rc::clone(&self.file),
+            range,
+            block_bytes: self.capabilities.block_bytes,
+            found: vec![Extent::default(); count_max.min(EXTENTS_MAX)],
         })
     }
 }
@@ -707,10 +749,20 @@ fn failure(errno: Errno, offset: u64) -> IoFailure {
 }
 
 /// The size in bytes now. Seeking disturbs nobody: all I/O names its offset.
-pub(crate) fn size_of_disk(file: &OwnedFd, is_block_device: bool) -> io::Result<u64> {
+pub(crate) fn size_of_disk(file: &impl AsFd, is_block_device: bool) -> io::Result<u64> {
+    Ok(find_size(file.as_fd(), is_block_device)?)
+}
+
+/// The size of a file or block device in bytes. Blocks the thread. Allocates nothing and does not panic, as the
+/// workers of a lane must not.
+///
+/// # Errors
+///
+/// What the kernel answers.
+pub fn find_size(file: BorrowedFd<'_>, is_block_device: bool) -> Result<u64, Errno> {
     if is_block_device {
-        Ok(seek(file, SeekFrom::End(0))?)
+        seek(file, SeekFrom::End(0))
     } else {
-        u64::try_from(fstat(file)?.st_size).map_err(io::Error::other)
+        u64::try_from(fstat(file)?.st_size).map_err(|_| Errno::OVERFLOW)
     }
 }

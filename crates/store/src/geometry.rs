@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{
     AtFlags, Dev, FallocateFlags, StatxFlags, fallocate, fstat, fstatfs, ioctl_blkpbszget,
-    ioctl_blksszget, major, minor, statx,
+    ioctl_blksszget, major, makedev, minor, statx,
 };
 use rustix::io::Errno;
 
@@ -120,7 +120,39 @@ fn queue_directory(device: Dev) -> Option<PathBuf> {
         .find(|queue| queue.is_dir())
 }
 
-fn read_number(directory: &Path, name: &str) -> Option<u64> {
+/// The disk below a device, and the directory with the limits of its queue: partitions lie on disks, volumes on
+/// partitions. Of several disks the first stands for all.
+pub(crate) fn queue_of_disk(device: Dev) -> (Dev, Option<PathBuf>) {
+    let mut number = device;
+    // Deeper than anybody stacks devices.
+    for _ in 0..8 {
+        let base = format!("/sys/dev/block/{}:{}", major(number), minor(number));
+        let Ok(base) = fs::canonicalize(base) else {
+            break;
+        };
+        let first = fs::read_dir(base.join("slaves")).ok().and_then(|entries| {
+            entries
+                .filter_map(Result::ok)
+                .map(|entry| entry.path())
+                .min()
+        });
+        let is_partition = base.join("partition").exists();
+        let below = first.or_else(|| base.parent().filter(|_| is_partition).map(Path::to_owned));
+        match below.and_then(|below| number_in(&below)) {
+            Some(below) if below != number => number = below,
+            Some(_) | None => break,
+        }
+    }
+    (number, queue_directory(number))
+}
+
+fn number_in(directory: &Path) -> Option<Dev> {
+    let text = fs::read_to_string(directory.join("dev")).ok()?;
+    let (major, minor) = text.trim().split_once(':')?;
+    Some(makedev(major.parse().ok()?, minor.parse().ok()?))
+}
+
+pub(crate) fn read_number(directory: &Path, name: &str) -> Option<u64> {
     let text = fs::read_to_string(directory.join(name)).ok()?;
     text.trim().parse().ok()
 }

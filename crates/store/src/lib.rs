@@ -5,7 +5,7 @@
 //! ([`OpenOptions`], which opens any of them).
 //! A store never blocks and never waits: what takes time is handed to the reactor as a
 //! [`RingOperation`] or to its helper thread as a [`HelperOperation`], and comes back by tag.
-//! Only opening may block.
+//! [`Place`] knows which operations the kernel may do on the thread that asks. Only opening may block.
 //!
 //! This crate knows nothing of SCSI or of networks; it counts in bytes.
 #![forbid(unsafe_code)]
@@ -19,6 +19,7 @@ mod latch;
 mod memory_disk;
 mod null;
 mod open;
+mod place;
 mod request;
 #[cfg(test)]
 mod testing;
@@ -27,7 +28,9 @@ mod tests;
 mod zeros;
 
 pub use contract::*;
-pub use file::CacheMode;
+pub use extents::find_extents;
+pub use file::{CacheMode, find_size};
 pub use memory_disk::MemoryDisk;
 pub use null::NullDisk;
 pub use open::{OpenError, OpenFailure, OpenOptions, StoreKind};
+pub use place::{Class, DiskFile, Place, Route, StoreFile, set_closer};

@@ -21,7 +21,6 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,9 +31,9 @@ use rustix::io::Errno;
 use crate::request::refuse;
 use crate::zeros::{self, ZEROS_BYTES};
 use crate::{
-    AllocateMode, Backstore, Capabilities, Extent, FileHandle, HelperAnswer, HelperOperation,
-    HelperResult, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, RingOperation, SharedStore,
-    Submitted,
+    AllocateMode, Backstore, Capabilities, DiskFile, Extent, FileHandle, HelperAnswer,
+    HelperOperation, HelperResult, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Place,
+    RingOperation, SharedStore, StoreFile, Submitted,
 };
 
 const PAGE_BYTES: usize = 4096;
@@ -52,7 +51,7 @@ pub struct MemoryDisk {
 struct Shared {
     medium: Arc<Mapping>,
     /// That of `medium`.
-    file: Arc<OwnedFd>,
+    file: Arc<DiskFile>,
     written: Bitmap,
     /// Cleared when the kernel turns out not to have them for this.
     has_huge_pages: AtomicBool,
@@ -68,7 +67,7 @@ impl MemoryDisk {
             .ok_or(io::ErrorKind::OutOfMemory)?;
         let medium = Arc::new(Mapping::sparse(size)?);
         let file = medium.file().ok_or(io::ErrorKind::Unsupported)?;
-        let file = Arc::new(file.try_clone_to_owned()?);
+        let file = Arc::new(DiskFile::memory(file.try_clone_to_owned()?));
         let written = Bitmap::new(size / PAGE_BYTES);
         Ok(Self {
             shared: Arc::new(Shared {
@@ -100,7 +99,10 @@ impl SharedStore for MemoryDisk {
             shared: Arc::clone(&self.shared),
             medium: CoreMapping::new(&self.shared.medium),
             zeros: zeros::for_this_core()?,
-            file: Rc::new(Arc::clone(&self.shared.file)),
+            file: Rc::new(StoreFile::new(
+                Arc::clone(&self.shared.file),
+                Place::memory(),
+            )),
             capabilities: self.capabilities.clone(),
         }))
     }

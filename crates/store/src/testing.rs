@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,7 +14,7 @@ use rustix::io::{Errno, ReadWriteFlags, pread, pwritev2};
 
 use crate::{
     AllocateMode, Backstore, Extent, IoAnswer, IoFailure, IoRequest, IoTag, RingOperation,
-    SharedStore, Submitted,
+    SharedStore, Submitted, find_extents, find_size,
 };
 
 /// A directory that goes away with this value.
@@ -138,7 +139,10 @@ impl Bench {
         let start = match operation {
             RingOperation::Read { offset, done, .. }
             | RingOperation::Write { offset, done, .. } => Some(*offset + *done as u64),
-            RingOperation::Sync { .. } | RingOperation::Allocate { .. } => None,
+            RingOperation::Sync { .. }
+            | RingOperation::Allocate { .. }
+            | RingOperation::Extents { .. }
+            | RingOperation::Size { .. } => None,
         };
         if let (Some(start), Some(bad)) = (start, &self.bad)
             && start < bad.end
@@ -153,7 +157,10 @@ impl Bench {
                             limit = limit.min(good);
                             data.len() - done
                         }
-                        RingOperation::Sync { .. } | RingOperation::Allocate { .. } => 0,
+                        RingOperation::Sync { .. }
+                        | RingOperation::Allocate { .. }
+                        | RingOperation::Extents { .. }
+                        | RingOperation::Size { .. } => 0,
                     };
                     if len > good && matches!(operation, RingOperation::Read { .. }) {
                         return -Errno::IO.raw_os_error();
@@ -276,6 +283,20 @@ fn perform(operation: &mut RingOperation, limit: usize) -> Result<usize, Errno> 
             } | FallocateFlags::KEEP_SIZE;
             fallocate(&**file, mode, range.start, range.end - range.start).map(|()| 0)
         }
+        RingOperation::Extents {
+            file,
+            range,
+            block_bytes,
+            found,
+        } => find_extents(file.as_fd(), range.clone(), *block_bytes, found),
+        RingOperation::Size {
+            file,
+            is_block_device,
+            bytes,
+        } => {
+            *bytes = find_size(file.as_fd(), *is_block_device)?;
+            Ok(0)
+        }
     }
 }
 
@@ -305,6 +326,8 @@ fn name(operation: &RingOperation) -> String {
         ),
         RingOperation::Sync { .. } => "sync".to_owned(),
         RingOperation::Allocate { mode, range, .. } => format!("{mode:?} {range:?}"),
+        RingOperation::Extents { range, .. } => format!("extents {range:?}"),
+        RingOperation::Size { .. } => "size".to_owned(),
     }
 }
 

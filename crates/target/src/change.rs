@@ -40,6 +40,9 @@ impl Backstore for NoStore {
         Submitted::Done(Err(IoFailure::Hardware { errno: 0 }))
     }
 
+    /// The answer to a question that was put to the store that stood here.
+    fn handle_probed(&mut self, _: RingOperation, _: i32) {}
+
     fn refresh_size(&mut self) -> Option<u64> {
         None
     }
@@ -71,10 +74,7 @@ impl Core {
             self.units
                 .push(Unit::new(plan.name.as_str().into(), view, handle));
             let is_own = self.owner_of(index.as_usize()) == self.index;
-            let owned = || {
-                let store = Arc::clone(&plan.store);
-                Owned::new(owner, store, Arc::clone(&plan.keeper))
-            };
+            let owned = || Owned::new(owner, Arc::clone(&plan.keeper));
             self.owned.push(is_own.then(owned));
         }
         outcome

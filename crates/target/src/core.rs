@@ -113,7 +113,6 @@ pub(crate) struct Core {
     /// Accepts and logs in; one core has it.
     pub(crate) front: Option<Front>,
     pub(crate) next_tick: Duration,
-    pub(crate) probes_in_flight: usize,
     /// The next unit whose store is looked at.
     pub(crate) next_probe: usize,
     /// Set by [`Letter::Stop`]: when sessions that are left are ended.
@@ -224,12 +223,12 @@ impl Core {
             } => match Purpose::of(token) {
                 Some(Purpose::Task(key)) => self.handle_ring_result(key, operation, result),
                 Some(Purpose::Flush(unit)) => self.handle_flush_result(unit, operation, result),
+                Some(Purpose::Probe(unit)) => self.handle_probed(unit, operation, result),
                 other => unexpected("store operation", other),
             },
             Event::Helper { token, result } => match Purpose::of(token) {
                 Some(Purpose::Task(key)) => self.handle_helper_result(key, result),
                 Some(Purpose::Keep(unit)) => self.handle_kept(unit, result.is_ok()),
-                Some(Purpose::Probe(unit)) => self.handle_probed(unit),
                 Some(Purpose::Flush(unit)) => self.handle_flush_helped(unit, result),
                 other => unexpected("helper work", other),
             },

@@ -13,7 +13,7 @@ use scsi::{
     Change, ChangeKind, Input, Nexus, NexusSlot, Outcome, Reply, Sense, SenseCode, SenseKey,
     Shared, Status, Step, Who,
 };
-use store::{HelperAnswer, HelperOperation, IoFailure};
+use store::{HelperAnswer, HelperOperation, IoFailure, RingOperation};
 
 use crate::core::Core;
 use crate::letter::{FenceNumber, Letter, Ticket, Update};
@@ -26,9 +26,6 @@ use crate::watcher::Happening;
 
 /// How many stores are looked at per tick, so that many units cost no more than few.
 const PROBES_PER_TICK: usize = 8;
-
-/// Stuck stores must leave helper threads to those that keep the state of others.
-const PROBES_IN_FLIGHT_MAX: usize = 2;
 
 /// A change whose new state could not be kept safely; it has not happened.
 const NOT_KEPT: Sense = Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE);
@@ -130,7 +127,7 @@ impl Core {
             work: Box::new(work),
         };
         self.reactor
-            .submit_helper(Purpose::Keep(unit).token(), operation);
+            .submit_keeper(Purpose::Keep(unit).token(), operation);
     }
 
     /// The state is on stable storage, or could not be put there: then it is as if the change had
@@ -652,13 +649,10 @@ impl Core {
 
     // ---- size --------------------------------------------------------------------------------
 
-    /// Looks at the size of a few stores; the answer comes from the helper thread, because a
-    /// stuck file system must not stop the core.
+    /// Looks at the size of a few stores. Each has one question under way at most, on its own lane, so that a
+    /// stuck file system stops neither the core nor the questions to others.
     pub(crate) fn probe_some(&mut self) {
         for _ in 0..PROBES_PER_TICK.min(self.owned.len()) {
-            if self.probes_in_flight >= PROBES_IN_FLIGHT_MAX {
-                return;
-            }
             let unit = self.next_probe;
             self.next_probe = (unit + 1) % self.owned.len();
             let Some(owned) = self.owned[unit].as_mut() else {
@@ -667,31 +661,23 @@ impl Core {
             if owned.is_probing {
                 continue;
             }
-            owned.is_probing = true;
-            self.probes_in_flight += 1;
-            let store = Arc::clone(&owned.store);
-            let name = Arc::clone(&self.units[unit].name);
-            let work = move || {
-                if let Err(error) = store.probe_size() {
-                    tracing::debug!(unit = %name, %error, "the size of a store is not known");
+            match self.units[unit].store.probe() {
+                Some(operation) => {
+                    owned.is_probing = true;
+                    self.reactor
+                        .submit_store(Purpose::Probe(unit).token(), operation);
                 }
-                Ok(HelperAnswer::Done)
-            };
-            let operation = HelperOperation {
-                name: "look at a store's size",
-                work: Box::new(work),
-            };
-            self.reactor
-                .submit_helper(Purpose::Probe(unit).token(), operation);
+                None => self.take_size(unit, Request::Nobody),
+            }
         }
     }
 
-    pub(crate) fn handle_probed(&mut self, unit: usize) {
+    pub(crate) fn handle_probed(&mut self, unit: usize, operation: RingOperation, result: i32) {
+        self.units[unit].store.handle_probed(operation, result);
         let Some(owned) = self.owned[unit].as_mut() else {
             return;
         };
         owned.is_probing = false;
-        self.probes_in_flight -= 1;
         self.take_size(unit, Request::Nobody);
     }
 }

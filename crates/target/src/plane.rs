@@ -32,9 +32,8 @@ use crate::watcher::Watcher;
 /// kept by one write does not weigh much.
 const RECEIVE_CHUNK_BYTES: usize = 128 * 1024;
 
-/// Threads per core for what a ring cannot do. They start when needed; some may be stuck with a
-/// file system.
-const HELPER_THREADS_MAX: usize = 16;
+/// Threads per core for what a ring cannot do to memory. They start when needed.
+const HELPER_THREADS_MAX: usize = 4;
 
 /// What the end of the cores may take beyond the times that are configured: the kernel gives back
 /// what it still has.
@@ -212,6 +211,8 @@ impl DataPlane {
             let report = report.clone();
             let run = move || {
                 let made = Core::make(index, &parts, mailbox, front);
+                // The stores in it are closed when their units are removed.
+                drop(parts);
                 let (outcome, core) = match made {
                     Ok(core) => (Ok(()), Some(core)),
                     Err(error) => (Err(error), None),
@@ -379,7 +380,6 @@ impl Core {
             cold_resets: Arc::clone(&parts.cold_resets),
             front,
             next_tick: Duration::ZERO,
-            probes_in_flight: 0,
             next_probe: 0,
             stop_at: None,
             is_quiet: false,

@@ -51,7 +51,10 @@ impl Lien {
         let bytes = match operation {
             RingOperation::Read { buffer, .. } => buffer.len(),
             RingOperation::Write { data, .. } => data.len(),
-            RingOperation::Sync { .. } | RingOperation::Allocate { .. } => 0,
+            RingOperation::Sync { .. }
+            | RingOperation::Allocate { .. }
+            | RingOperation::Extents { .. }
+            | RingOperation::Size { .. } => 0,
         };
         held.set(held.get() + bytes);
         Self {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use scsi::{Change, LogicalUnit, Owner, Reply, Shared};
-use store::{Backstore, SharedStore};
+use store::Backstore;
 
 use crate::letter::{FenceNumber, Ticket, Update};
 use crate::plan::Keeper;
@@ -116,8 +116,6 @@ pub(crate) struct OwnedFence {
 #[derive(Debug)]
 pub(crate) struct Owned {
     pub(crate) owner: Owner,
-    /// To look at its size.
-    pub(crate) store: Arc<dyn SharedStore>,
     /// Where its state is made safe.
     pub(crate) keeper: Arc<dyn Keeper>,
     /// Changes that wait for the current one.
@@ -132,10 +130,9 @@ pub(crate) struct Owned {
 }
 
 impl Owned {
-    pub(crate) fn new(owner: Owner, store: Arc<dyn SharedStore>, keeper: Arc<dyn Keeper>) -> Self {
+    pub(crate) fn new(owner: Owner, keeper: Arc<dyn Keeper>) -> Self {
         Self {
             owner,
-            store,
             keeper,
             queue: VecDeque::new(),
             current: None,

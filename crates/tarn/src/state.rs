@@ -35,6 +35,7 @@ use std::sync::Arc;
 use config::{Model, Naa, Serial};
 
 use crate::StartError;
+use crate::daemon::patiently;
 use crate::locate::Location;
 use durable::{Found as FoundFile, copy_of};
 pub(crate) use durable::{TEMPORARY, make_like, replace as replace_file, replace_content};
@@ -347,15 +348,15 @@ impl State {
             path: directory.clone(),
             source,
         };
-        match UnitState::lock(&directory) {
-            Ok(Some(state)) => Ok(state),
-            Ok(None) => Err(StartError::UnitBusy {
+        let lock = || {
+            let state = UnitState::lock(&directory).map_err(unusable)?;
+            state.ok_or_else(|| StartError::UnitBusy {
                 place: unit.place.clone(),
                 unit: unit.to_string(),
                 lock: directory.join(unit::LOCK),
-            }),
-            Err(source) => Err(unusable(source)),
-        }
+            })
+        };
+        patiently(lock, |error| matches!(error, StartError::UnitBusy { .. }))
     }
 
     /// Reads the ledger, lets `change` work on it, and writes it if it is another one then; all

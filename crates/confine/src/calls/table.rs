@@ -137,6 +137,7 @@ const PROCESS: &[Call] = calls![
     SYS_sched_getaffinity,
     SYS_sched_setaffinity,
     SYS_getcpu,
+    SYS_wait4,
     SYS_clock_gettime,
     SYS_clock_getres,
     SYS_clock_nanosleep,
@@ -228,9 +229,7 @@ const REFUSED: &[Call] = calls![
     SYS_fchownat,
     SYS_chdir,
     SYS_fchdir,
-    SYS_pidfd_open,
     SYS_process_madvise,
-    SYS_wait4,
     SYS_sethostname,
     SYS_swapon,
 ];
@@ -243,17 +242,20 @@ enum Argument {
     OwnPid,
     /// With `mask`, this value.
     Masked { mask: u64, value: u64 },
+    /// That, or exactly `other`.
+    MaskedOr { mask: u64, value: u64, other: u64 },
 }
 
 /// Calls that are allowed with certain arguments alone: the argument's position, and what it must be.
 const WITH_CONDITIONS: &[(Call, u8, Argument)] = &[
-    // A thread, no process and no namespace.
+    // A thread, no namespace; or a worker of a store, which shares the memory and runs no other program.
     (
         (libc::SYS_clone, "SYS_clone"),
         0,
-        Argument::Masked {
+        Argument::MaskedOr {
             mask: bits(libc::CLONE_THREAD | NAMESPACES),
             value: bits(libc::CLONE_THREAD),
+            other: bits(libc::CLONE_VM | libc::CLONE_FILES | libc::SIGCHLD),
         },
     ),
     (
@@ -269,11 +271,18 @@ const WITH_CONDITIONS: &[(Call, u8, Argument)] = &[
     ((libc::SYS_mprotect, "SYS_mprotect"), 2, NOT_EXECUTABLE),
     // abort and raise.
     ((libc::SYS_tgkill, "SYS_tgkill"), 0, Argument::OwnPid),
+    // To be told when this process ends.
+    (
+        (libc::SYS_pidfd_open, "SYS_pidfd_open"),
+        0,
+        Argument::OwnPid,
+    ),
     (
         (libc::SYS_prctl, "SYS_prctl"),
         0,
         Argument::OneOf(&[
             bits(libc::PR_SET_NAME),
+            bits(libc::PR_SET_PDEATHSIG),
             bits(libc::PR_SET_VMA),
             bits(PR_GET_AUXV),
             // Every filter is applied with it, also the one that ends the start.
@@ -388,6 +397,10 @@ fn conditions(
         }
         Argument::OwnPid => Ok(vec![rule(SeccompCmpOp::Eq, u64::from(own_pid))?]),
         Argument::Masked { mask, value } => Ok(vec![rule(SeccompCmpOp::MaskedEq(*mask), *value)?]),
+        Argument::MaskedOr { mask, value, other } => Ok(vec![
+            rule(SeccompCmpOp::MaskedEq(*mask), *value)?,
+            rule(SeccompCmpOp::Eq, *other)?,
+        ]),
     }
 }
 

@@ -7,6 +7,7 @@
 )]
 
 mod common;
+mod lanes;
 mod sockets;
 mod stores;
 mod work;

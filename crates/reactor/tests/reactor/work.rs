@@ -11,14 +11,18 @@ use std::thread;
 use crate::common::{event, events, expect_quiet, pattern, reactor, settings};
 use memory::Payload;
 use reactor::{Event, Reactor, Settings, Wait, mail};
-use store::{AllocateMode, FileHandle, HelperAnswer, HelperOperation, IoFailure, RingOperation};
+use store::{
+    AllocateMode, DiskFile, FileHandle, HelperAnswer, HelperOperation, IoFailure, Place,
+    RingOperation, StoreFile,
+};
 
 /// A file without a name, 1 MiB long.
 fn file() -> (File, FileHandle) {
     let fd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     let file = File::from(fd);
     file.set_len(1 << 20).unwrap();
-    let handle = Rc::new(Arc::new(OwnedFd::from(file.try_clone().unwrap())));
+    let fd = Arc::new(DiskFile::from(OwnedFd::from(file.try_clone().unwrap())));
+    let handle = Rc::new(StoreFile::new(fd, Place::memory()));
     (file, handle)
 }
 
@@ -98,7 +102,10 @@ fn zeroed_ranges_read_zeros_or_the_file_system_says_no() {
     std::fs::remove_file(&path).unwrap();
     plain.write_all_at(&pattern(65_536), 0).unwrap();
     let zero = RingOperation::Allocate {
-        file: Rc::new(Arc::new(plain.try_clone().unwrap().into())),
+        file: Rc::new(StoreFile::new(
+            Arc::new(OwnedFd::from(plain.try_clone().unwrap()).into()),
+            Place::memory(),
+        )),
         mode: AllocateMode::ZeroRange,
         // Past the end: the size must stay.
         range: 4096..1 << 20,
@@ -116,7 +123,10 @@ fn errors_of_the_kernel_come_with_the_operation() {
     let mut reactor = reactor();
     let read_only = File::open("/dev/null").unwrap();
     let write = RingOperation::Write {
-        file: Rc::new(Arc::new(read_only.into())),
+        file: Rc::new(StoreFile::new(
+            Arc::new(OwnedFd::from(read_only).into()),
+            Place::memory(),
+        )),
         offset: 0,
         data: Payload::Heap(vec![1; 512]),
         done: 0,

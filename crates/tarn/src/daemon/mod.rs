@@ -34,7 +34,7 @@ mod views;
 pub(crate) use control::{Daemon, Parts};
 pub(crate) use doctor::Doctor;
 pub(crate) use events::Events;
-pub(crate) use open::{bind, open_store, stand_in};
+pub(crate) use open::{bind, open_store, patiently, stand_in};
 pub(crate) use running::{
     PortNumbers, Running, RunningListener, RunningUnit, slow_command, unit_plan,
 };

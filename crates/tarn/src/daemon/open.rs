@@ -16,7 +16,13 @@ const BACKLOG: i32 = 4096;
 
 /// Opens the store of a unit.
 pub(crate) fn open_store(unit: &config::Unit) -> Result<Arc<dyn SharedStore>, StartError> {
-    let is_in_use = |error: &OpenError| matches!(error.reason, OpenFailure::InUse);
+    let is_in_use = |error: &OpenError| {
+        // The kernel calls its own use what a worker of a closed store still has open.
+        matches!(
+            error.reason,
+            OpenFailure::InUse | OpenFailure::InUseByKernel
+        )
+    };
     patiently(|| options(&unit.store).open(), is_in_use).map_err(|source| StartError::Store {
         place: unit.place.clone(),
         source,
@@ -87,8 +93,9 @@ fn options(spec: &StoreSpec) -> OpenOptions {
 }
 
 /// Tries again for a moment when something is in use: the kernel takes a while to give back what
-/// a program that was killed, or a listener that was closed, had on its rings.
-fn patiently<T, E>(
+/// a program that was killed, or a listener that was closed, had on its rings, and so does the
+/// guardian of a program that was killed (`reactor::process`).
+pub(crate) fn patiently<T, E>(
     mut attempt: impl FnMut() -> Result<T, E>,
     is_in_use: impl Fn(&E) -> bool,
 ) -> Result<T, E> {

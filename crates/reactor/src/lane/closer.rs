@@ -1,0 +1,54 @@
+//! Closes the files of stores, each in a process of its own, because closing one may wait for its store.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
+
+use super::child::{Child, State};
+
+/// Closers that were started and have not been seen to have ended.
+static CLOSERS: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+
+/// Closes a file without waiting for its store.
+pub(crate) fn close(file: OwnedFd) {
+    let fd = file.into_raw_fd();
+    // The number itself is what the closer gets, not an address.
+    let argument = ptr::without_provenance_mut(usize::try_from(fd).unwrap_or(usize::MAX));
+    // SAFETY: `enter` keeps to the rules of children and takes its argument for a number.
+    match unsafe { Child::start(enter, argument) } {
+        Ok(child) => {
+            let mut closers = CLOSERS.lock().unwrap_or_else(PoisonError::into_inner);
+            closers.push(child);
+        }
+        Err(error) => {
+            tracing::error!(%error, "no process to close a store in");
+            // SAFETY: nobody else has the descriptor: it came from its owner, and no closer got it.
+            unsafe { rustix::io::close(fd) };
+        }
+    }
+    tend();
+}
+
+/// Takes ended closers away.
+pub(super) fn tend() {
+    // Another core is at it already.
+    let Ok(mut closers) = CLOSERS.try_lock() else {
+        return;
+    };
+    for _ in 0..closers.len() {
+        if let Some(child) = closers.pop()
+            && let State::Runs(child) = child.look()
+        {
+            closers.insert(0, child);
+        }
+    }
+}
+
+extern "C" fn enter(argument: *mut c_void) -> c_int {
+    if let Ok(fd) = RawFd::try_from(argument.addr()) {
+        // SAFETY: the descriptor is this process's to close; its number is not used again before that.
+        unsafe { rustix::io::close(fd) };
+    }
+    0
+}

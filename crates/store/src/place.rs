@@ -1,0 +1,429 @@
+//! Where a file lies, and which way its operations may take to the kernel.
+//!
+//! A core must never wait inside a system call, because everything that it serves would wait with it. So an
+//! operation is issued on the core's own thread only where the kernel promises to refuse instead of to wait
+//! (`RWF_NOWAIT`), and only on file systems that keep this promise. Everything else belongs on the lane of the
+//! unit: workers of its own, which share nothing with the workers of another unit.
+
+use std::any::Any;
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use rustix::fs::{Dev, OFlags, fcntl_getfl, fcntl_setfl, fstat, fstatfs};
+
+use crate::geometry::{queue_of_disk, read_number};
+use crate::{CacheMode, RingOperation};
+
+/// File systems of this kernel whose reads from the page cache and whose direct transfers honour `RWF_NOWAIT`.
+/// `f_type` of `statfs`, from linux/magic.h.
+const EXT4: i128 = 0xef53;
+const XFS: i128 = 0x5846_5342;
+const BTRFS: i128 = 0x9123_683e;
+const F2FS: i128 = 0xf2f5_2010;
+const TMPFS: i128 = 0x0102_1994;
+
+/// What the queue of a device takes, when the kernel does not say.
+const QUEUE_DEFAULT: u64 = 128;
+
+/// A read that the page cache does not have may start some requests of read-ahead on the thread that asks for
+/// it, and the thread waits when the queue of the device is full. So no more reads are tried at once while
+/// this part of the queue may be taken by earlier ones.
+const QUEUE_SHARE: u64 = 16;
+
+/// Kinds of operations on a lane. Each has its own bound on how many run at once, so that many of one kind do
+/// not keep the others out.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Class {
+    /// Reads.
+    Read,
+    /// Writes that one inode lets in one at a time.
+    WriteInTurn,
+    /// Other writes.
+    Write,
+    /// What may wait for the medium to write: flushes, durable writes, allocation.
+    Flush,
+    /// Questions: size, extents.
+    Query,
+}
+
+/// The way of an operation to the kernel.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Route {
+    /// The ring of the core.
+    Ring,
+    /// The ring, which refuses what would wait; then the lane.
+    Try(Class),
+    /// The lane of the file.
+    Lane(Class),
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Kind {
+    /// Memory of this process, which never waits for anybody.
+    Memory,
+    /// A file system or device that refuses what would wait, when it is asked to.
+    Refusing {
+        /// Also buffered writes.
+        writes: bool,
+    },
+    /// Anything else: FUSE, NFS, CIFS, overlays, what is not known.
+    Waiting,
+}
+
+/// What is known of the place of a file. All cores share it.
+#[derive(Debug)]
+pub struct Place {
+    kind: Kind,
+    is_direct: bool,
+    /// The inode lets one writer in at a time.
+    writes_in_turn: bool,
+    device: Arc<Device>,
+}
+
+/// A device below one or more files, for the whole process.
+#[derive(Debug)]
+struct Device {
+    /// Reads under way that the page cache did not have.
+    reads: AtomicUsize,
+    reads_max: usize,
+    /// Lanes with an operation that is overdue.
+    overdue: AtomicUsize,
+}
+
+impl Device {
+    fn new(queue_length: Option<u64>) -> Self {
+        let share = queue_length.unwrap_or(QUEUE_DEFAULT) / QUEUE_SHARE;
+        Self {
+            reads: AtomicUsize::new(0),
+            reads_max: usize::try_from(share).unwrap_or(usize::MAX).max(1),
+            overdue: AtomicUsize::new(0),
+        }
+    }
+}
+
+/// Devices in use, by the number of the disk below.
+static DEVICES: Mutex<Option<HashMap<Dev, Weak<Device>>>> = Mutex::new(None);
+
+fn device_of(number: Dev) -> Arc<Device> {
+    let (disk, queue) = queue_of_disk(number);
+    let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+    let devices = devices.get_or_insert_default();
+    if let Some(device) = devices.get(&disk).and_then(Weak::upgrade) {
+        return device;
+    }
+    devices.retain(|_, device| device.strong_count() > 0);
+    let length = queue.and_then(|queue| read_number(&queue, "nr_requests"));
+    let device = Arc::new(Device::new(length));
+    devices.insert(disk, Arc::downgrade(&device));
+    device
+}
+
+impl Place {
+    /// The place of an open file. Reads no longer note the time of access, which would start a transaction of
+    /// the file system on the thread that reads.
+    pub(crate) fn of(file: &OwnedFd, is_block_device: bool, cache: CacheMode) -> Self {
+        let is_direct = cache == CacheMode::Direct;
+        // Its type differs between platforms and may have a sign; every magic number has 32 bits.
+        let magic = fstatfs(file).map_or(0, |found| i128::from(found.f_type) & 0xffff_ffff);
+        let kind = match magic {
+            _ if is_block_device => Kind::Refusing { writes: true },
+            XFS | BTRFS => Kind::Refusing { writes: true },
+            EXT4 | F2FS | TMPFS => Kind::Refusing { writes: false },
+            _ => Kind::Waiting,
+        };
+        if kind != Kind::Waiting
+            && let Ok(flags) = fcntl_getfl(file)
+        {
+            // The kernel refuses it to a user who does not own the file; then it is as it was.
+            let _unchanged = fcntl_setfl(file, flags | OFlags::NOATIME);
+        }
+        let number = fstat(file).map_or(0, |found| {
+            if is_block_device {
+                found.st_rdev
+            } else {
+                found.st_dev
+            }
+        });
+        Self {
+            kind,
+            is_direct,
+            writes_in_turn: kind != Kind::Waiting && !is_block_device && !is_direct,
+            device: device_of(number),
+        }
+    }
+
+    /// Memory that looks like a file.
+    pub fn memory() -> Arc<Self> {
+        Arc::new(Self {
+            kind: Kind::Memory,
+            is_direct: false,
+            writes_in_turn: false,
+            device: Arc::new(Device::new(None)),
+        })
+    }
+
+    /// A file of which nothing is known, so that every operation takes the lane.
+    pub fn unknown() -> Arc<Self> {
+        Arc::new(Self {
+            kind: Kind::Waiting,
+            is_direct: false,
+            writes_in_turn: false,
+            device: Arc::new(Device::new(None)),
+        })
+    }
+
+    /// The way of this operation, now.
+    pub fn route(&self, operation: &RingOperation) -> Route {
+        if self.kind == Kind::Memory {
+            return Route::Ring;
+        }
+        let class = match operation {
+            RingOperation::Read { .. } => Class::Read,
+            RingOperation::Write { durable: false, .. } if self.writes_in_turn => {
+                Class::WriteInTurn
+            }
+            RingOperation::Write { durable: false, .. } => Class::Write,
+            RingOperation::Write { durable: true, .. }
+            | RingOperation::Sync { .. }
+            | RingOperation::Allocate { .. } => Class::Flush,
+            RingOperation::Extents { .. } | RingOperation::Size { .. } => Class::Query,
+        };
+        let refuses = match (self.kind, class) {
+            (Kind::Refusing { .. }, Class::Read) => self.is_direct,
+            (Kind::Refusing { writes }, Class::Write | Class::WriteInTurn) => {
+                self.is_direct || writes
+            }
+            (Kind::Memory | Kind::Refusing { .. } | Kind::Waiting, _) => false,
+        };
+        if refuses && !self.is_overdue() {
+            Route::Try(class)
+        } else {
+            Route::Lane(class)
+        }
+    }
+
+    /// Whether a read from the page cache may be tried at once.
+    pub(crate) fn may_try_read(&self) -> bool {
+        matches!(self.kind, Kind::Refusing { .. })
+            && self.device.reads.load(Ordering::Relaxed) < self.device.reads_max
+            && !self.is_overdue()
+    }
+
+    /// Whether any use of the file may wait for anybody: a server, another program.
+    pub fn may_wait(&self) -> bool {
+        self.kind == Kind::Waiting
+    }
+
+    fn is_overdue(&self) -> bool {
+        self.device.overdue.load(Ordering::Relaxed) > 0
+    }
+
+    /// A lane begins to have an operation that is overdue, or has none any more.
+    pub fn set_overdue(&self, is_overdue: bool) {
+        if is_overdue {
+            self.device.overdue.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.device.overdue.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A read goes to the lane.
+    pub fn begin_read(&self) {
+        self.device.reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A read comes back from the lane.
+    pub fn end_read(&self) {
+        self.device.reads.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Closes the files of stores, without keeping the caller waiting.
+static CLOSER: OnceLock<fn(OwnedFd)> = OnceLock::new();
+
+/// Has files of stores closed by `closer`: closing a file may wait for its store (a FUSE server is asked, NFS and block
+/// devices write what they still have), and the last use of a file may end on a core. The first closer stays.
+pub fn set_closer(closer: fn(OwnedFd)) {
+    // Set already: by the reactor of another core, which sets the same.
+    let _set_before = CLOSER.set(closer);
+}
+
+/// The open file of a store, for all cores.
+#[derive(Debug)]
+pub struct DiskFile {
+    /// There until it is dropped.
+    fd: Option<OwnedFd>,
+    is_memory: bool,
+}
+
+impl DiskFile {
+    /// A file without a name, in memory: closing it never waits.
+    pub const fn memory(fd: OwnedFd) -> Self {
+        Self {
+            fd: Some(fd),
+            is_memory: true,
+        }
+    }
+}
+
+impl From<OwnedFd> for DiskFile {
+    fn from(fd: OwnedFd) -> Self {
+        Self {
+            fd: Some(fd),
+            is_memory: false,
+        }
+    }
+}
+
+impl AsFd for DiskFile {
+    #[expect(clippy::expect_used, reason = "only `drop` takes it")]
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_ref().expect("an open file").as_fd()
+    }
+}
+
+impl AsRawFd for DiskFile {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+    }
+}
+
+impl Drop for DiskFile {
+    fn drop(&mut self) {
+        let closer = CLOSER.get().filter(|_| !self.is_memory);
+        match (self.fd.take(), closer) {
+            (Some(fd), Some(closer)) => closer(fd),
+            (fd, _) => drop(fd),
+        }
+    }
+}
+
+/// The file of a store on one core: its descriptor, its place, and what the reactor of that core keeps for it.
+#[derive(Debug)]
+pub struct StoreFile {
+    fd: Arc<DiskFile>,
+    place: Arc<Place>,
+    attachment: OnceCell<Box<dyn Any>>,
+}
+
+impl StoreFile {
+    /// The file, for one core.
+    pub fn new(fd: Arc<DiskFile>, place: Arc<Place>) -> Self {
+        Self {
+            fd,
+            place,
+            attachment: OnceCell::new(),
+        }
+    }
+
+    /// Where it lies.
+    pub const fn place(&self) -> &Arc<Place> {
+        &self.place
+    }
+
+    /// What the reactor keeps for this file; dropped with it.
+    pub const fn attachment(&self) -> &OnceCell<Box<dyn Any>> {
+        &self.attachment
+    }
+}
+
+impl AsFd for StoreFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for StoreFile {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::*;
+
+    fn place(kind: Kind, is_direct: bool) -> Arc<Place> {
+        Arc::new(Place {
+            kind,
+            is_direct,
+            writes_in_turn: kind != Kind::Waiting && !is_direct,
+            device: Arc::new(Device::new(Some(64))),
+        })
+    }
+
+    fn write(place: &Arc<Place>, durable: bool) -> Route {
+        let fd = rustix::fs::memfd_create("place", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let file = Rc::new(StoreFile::new(
+            Arc::new(DiskFile::memory(fd)),
+            Arc::clone(place),
+        ));
+        place.route(&RingOperation::Write {
+            file,
+            offset: 0,
+            data: memory::Payload::Heap(vec![0; 512]),
+            done: 0,
+            durable,
+        })
+    }
+
+    #[test]
+    fn only_what_refuses_to_wait_is_tried_on_the_ring() {
+        let ext4 = Kind::Refusing { writes: false };
+        let xfs = Kind::Refusing { writes: true };
+        for (kind, is_direct, expected) in [
+            (Kind::Memory, false, Route::Ring),
+            (Kind::Waiting, false, Route::Lane(Class::Write)),
+            (Kind::Waiting, true, Route::Lane(Class::Write)),
+            (ext4, false, Route::Lane(Class::WriteInTurn)),
+            (ext4, true, Route::Try(Class::Write)),
+            (xfs, false, Route::Try(Class::WriteInTurn)),
+        ] {
+            let place = place(kind, is_direct);
+            assert_eq!(write(&place, false), expected, "{kind:?} {is_direct}");
+            if kind != Kind::Memory {
+                assert_eq!(write(&place, true), Route::Lane(Class::Flush));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_tried_on_a_device_with_an_overdue_operation() {
+        let place = place(Kind::Refusing { writes: true }, false);
+        assert!(place.may_try_read());
+        place.set_overdue(true);
+        assert!(!place.may_try_read());
+        assert_eq!(write(&place, false), Route::Lane(Class::WriteInTurn));
+        place.set_overdue(false);
+        assert!(place.may_try_read());
+        assert_eq!(write(&place, false), Route::Try(Class::WriteInTurn));
+    }
+
+    #[test]
+    fn reads_are_tried_while_few_wait_for_the_device() {
+        let place = place(Kind::Refusing { writes: false }, false);
+        for _ in 0..3 {
+            place.begin_read();
+            assert!(place.may_try_read());
+        }
+        place.begin_read();
+        assert!(!place.may_try_read(), "4 of a queue of 64");
+        place.end_read();
+        assert!(place.may_try_read());
+    }
+
+    #[test]
+    fn files_on_one_device_share_what_is_counted() {
+        let file = std::fs::File::open("/proc/self/exe").unwrap().into();
+        let (one, other) = (
+            Place::of(&file, false, CacheMode::WriteBack),
+            Place::of(&file, false, CacheMode::WriteBack),
+        );
+        assert!(Arc::ptr_eq(&one.device, &other.device));
+    }
+}

@@ -1,0 +1,384 @@
+"""Stores that hang: what they may take from their core, from other units and from the end of the process."""
+import contextlib
+import errno
+import functools
+import os
+import pathlib
+import signal
+import struct
+
+import harness
+import hungstore
+import iscsi
+import scsi
+from harness import check, equal, test
+from tarn import IQN, Tarn
+
+BLOCK = 512
+MIB = 1 << 20
+TASK_DEADLINE_S = 2
+SHUTDOWN_S = 3
+# What SIGTERM may take: sessions, then aborts, then room for a slow machine.
+END_S = SHUTDOWN_S + TASK_DEADLINE_S + 10
+HUNG, MEMORY, FIRST_FILE = 0, 1, 2
+QUEUE_DEPTH = 128
+
+
+def _config(store, files=1, hung_luns=1):
+    """The hung store, a memory disk and healthy files, all on one core."""
+    units = [("hung", f'"{store}"'), ("memory", '"mem:16M"')]
+    units += [(f"file{n}", f'"file:{{dir}}/file{n}?size=4M"') for n in range(files)]
+    text = "".join(f'[[lun]]\nid = "{name}"\nstore = {value}\n' for name, value in units)
+    luns = ", ".join(f'{{ lun = {n}, id = "{name}" }}' for n, (name, _) in enumerate(units))
+    return (f'[server]\ncores = 1\n{text}[[target]]\nname = "{IQN}"\nportals = ["127.0.0.1:{{port}}"]\nluns = [{luns}]\n'
+            f"[limits]\ntask_deadline_seconds = {TASK_DEADLINE_S}\nshutdown_timeout_seconds = {SHUTDOWN_S}\n")
+
+
+@contextlib.contextmanager
+def _served(store, files=1):
+    """A Tarn of one core on a store. It has to end by itself when asked, also while the store hangs."""
+    with Tarn(config=_config(store.path, files), check_exit=False) as tarn:
+        try:
+            yield tarn
+        finally:
+            store.go()
+
+
+def _session(tarn, luns=(), timeout_s=20):
+    """A new session: it also shows that logins are answered."""
+    session = iscsi.Session(tarn.port, IQN, timeout_s=timeout_s)
+    for lun in luns:
+        session.clear_unit_attentions(lun)
+    return session
+
+
+def _sector_reads(session, count, first=0):
+    """READs of the hung unit, each beyond what the kernel has read ahead for another."""
+    places = (1024 + n * 200 for n in range(first, first + count))
+    return [session.start(scsi.read16(lba, 8), read=8 * BLOCK, lun=HUNG) for lba in places]
+
+
+def _register(session, lun):
+    """PERSISTENT RESERVE OUT, REGISTER with APTPL: a change that has to reach the state directory."""
+    cdb = struct.pack(">BBBBBIB", 0x5F, 0x06, 0, 0, 0, 24, 0)
+    parameters = struct.pack(">QQIBxH", 0, 0x1234, 0, 1, 0)
+    return session.command(cdb, write=parameters, lun=lun)
+
+
+def _others_go_on(tarn, files=1):
+    """Logins, pings, memory, files and reservations of the same core are answered."""
+    with _session(tarn, [MEMORY]) as session:
+        equal(session.nop(b"alive"), b"alive", "answer to a ping")
+        data = b"\xa5" * 4096
+        for lun in (MEMORY, *range(FIRST_FILE, FIRST_FILE + files)):
+            session.clear_unit_attentions(lun)
+            outcome = session.command(scsi.write16(0, 8), write=data, lun=lun)
+            check(outcome.good, f"WRITE to LUN {lun}: {outcome}")
+            outcome = session.command(scsi.synchronize_cache16(), lun=lun)
+            check(outcome.good, f"SYNCHRONIZE CACHE of LUN {lun}: {outcome}")
+            outcome = session.command(scsi.read16(0, 8), read=4096, lun=lun)
+            check(outcome.good and outcome.data == data, f"READ of LUN {lun}: {outcome}")
+        outcome = _register(session, MEMORY)
+        check(outcome.good, f"PERSISTENT RESERVE OUT: {outcome}")
+
+
+def _aborts_are_answered(session, tasks):
+    """ABORT TASK of a command in the store, and of one that waits for its turn."""
+    for task in (tasks[0], tasks[-1]):
+        response = session.tmf(1, lun=HUNG, task=task)
+        check(response in (0, 255), f"ABORT TASK: {response}")
+
+
+def _ends(tarn):
+    """It ends within its limits of SIGTERM."""
+    tarn.terminate(END_S)
+    tarn.check_log()
+
+
+def _hang(kind, commands=2 * QUEUE_DEPTH + 40, files=1):
+    """Reads of a store that hangs, as many as three sessions may have, with everybody else at work."""
+    with kind() as store, _served(store, files) as tarn:
+        # Held open to the end: their tasks stay in the store.
+        sessions = [_session(tarn, [HUNG]) for _ in range(-(-commands // QUEUE_DEPTH))]
+        store.stop()
+        each = min(QUEUE_DEPTH - 8, commands)
+        tasks = [_sector_reads(session, each, n * each) for n, session in enumerate(sessions)]
+        harness.wait_for(lambda: store.fs.hung() > 0, 20, "an operation hangs")
+        _others_go_on(tarn, files)
+        _aborts_are_answered(sessions[0], tasks[0])
+        _others_go_on(tarn, files)
+        _ends(tarn)
+        for session in sessions:
+            session.close()
+
+
+FUSE_MODES = {
+    "direct_with_async_dio": {"direct_io": True},
+    "direct_without_async_dio": {"direct_io": True, "async_dio": False},
+    "cached": {"direct_io": False},
+    "cached_with_attributes_that_expire": {"direct_io": False, "expiring": True},
+}
+
+
+def _add_fuse(name, mode):
+    def run():
+        _hang(functools.partial(hungstore.fuse, **mode))
+    run.__doc__ = f"B1: a FUSE file ({name.replace('_', ' ')}) that hangs stops neither its core nor the end of the process."
+    harness.add(f"a_hung_fuse_file_{name}_stops_nobody_else", run)
+
+
+for _name, _mode in FUSE_MODES.items():
+    _add_fuse(_name, _mode)
+
+
+@test
+def a_fuse_file_that_hangs_on_attributes_stops_nobody_else():
+    """B1: GETATTR alone hangs, which the kernel asks before a read on the thread that reads."""
+    with hungstore.fuse(hang=("getattr",), direct_io=False, expiring=True) as store, _served(store) as tarn:
+        with _session(tarn, [HUNG]) as session:
+            store.stop()
+            tasks = _sector_reads(session, 16)
+            harness.wait_for(lambda: store.fs.hung() > 0, 20, "an operation hangs")
+            _others_go_on(tarn)
+            _aborts_are_answered(session, tasks)
+            _ends(tarn)
+
+
+@test
+def a_hung_block_device_stops_nobody_else():
+    """B1: more READs than the queue of the device takes (nr_requests) do not stop the core."""
+    _hang(hungstore.loop_device)
+
+
+@test
+def an_image_on_a_hung_ext4_stops_nobody_else():
+    """B1: the same for a file on ext4 on a hung device."""
+    _hang(hungstore.image_on_ext4)
+
+
+@test
+def hung_commands_leave_twenty_healthy_files_alone():
+    """B2: 8 commands that hang do not take the workers that all files of a core would share."""
+    _hang(functools.partial(hungstore.fuse, direct_io=False), commands=8, files=20)
+
+
+@test
+def a_hung_write_leaves_all_other_files_alone():
+    """B2: one WRITE that hangs holds back no other file, whatever bucket the kernel sorts their inodes into."""
+    with hungstore.fuse(hang=("write",)) as store, _served(store, files=120) as tarn:
+        with _session(tarn, [HUNG]) as session:
+            store.stop()
+            session.start(scsi.write16(0, 8), write=bytes(4096), lun=HUNG)
+            harness.wait_for(lambda: store.fs.hung() > 0, 20, "the WRITE hangs")
+            _others_go_on(tarn, files=120)
+            _ends(tarn)
+
+
+@test
+def questions_to_a_hung_file_leave_memory_and_reservations_alone():
+    """B2: 16 GET LBA STATUS that hang do not take the threads that memory disks and reservations need."""
+    with hungstore.fuse(hang=("lseek",)) as store, _served(store) as tarn:
+        with _session(tarn, [HUNG, MEMORY]) as session:
+            store.stop()
+            tasks = [session.start(scsi.get_lba_status(0), read=4096, lun=HUNG) for _ in range(24)]
+            harness.wait_for(lambda: store.fs.hung() > 0, 20, "a question hangs")
+            _others_go_on(tarn)
+            # The WRITE that fills a huge page is answered when a helper has collapsed it.
+            for n in range(8):
+                outcome = session.command(scsi.write16(n * 2048, 2048), write=bytes(MIB), lun=MEMORY)
+                check(outcome.good, f"WRITE {n} of 1 MiB to memory: {outcome}")
+            _aborts_are_answered(session, tasks)
+            _ends(tarn)
+
+
+@test
+def what_hung_is_served_again():
+    """B1: when the store goes on, its commands are answered with its data, and the same Tarn serves it as before."""
+    with hungstore.fuse(direct_io=False) as store, _served(store) as tarn:
+        with _session(tarn, [HUNG]) as session:
+            data = b"\x5a" * 4096
+            check(session.command(scsi.write16(64, 8), write=data, lun=HUNG).good, "WRITE")
+            check(session.command(scsi.synchronize_cache16(), lun=HUNG).good, "SYNCHRONIZE CACHE")
+            store.stop()
+            tasks = _sector_reads(session, 100)
+            harness.wait_for(lambda: store.fs.hung() > 0, 20, "an operation hangs")
+            store.go()
+            for task in tasks:
+                check(session.finish(task).good, "READ that hung")
+            equal(session.command(scsi.read16(64, 8), read=4096, lun=HUNG).data, data, "data")
+            equal(tarn.terminate(END_S), 0, "exit code")
+
+
+# The joints: the end of the process, of a file, of a worker, of a command.
+
+def _workers(tarn):
+    """The processes that do the operations of stores for this Tarn, by their numbers."""
+    found = set()
+    for children in pathlib.Path(f"/proc/{tarn.process.pid}/task").glob("*/children"):
+        for pid in children.read_text().split():
+            if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "tarn-lane":
+                found.add(int(pid))
+    return found
+
+
+def _is_alive(pid):
+    try:
+        return ") Z" not in pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+def _serves_again(end):
+    """Ends a Tarn whose store hangs, and starts another on the same port, with the same state and without that store."""
+    with hungstore.fuse() as store, _served(store) as tarn:
+        with _session(tarn, [HUNG, FIRST_FILE]) as session:
+            store.stop()
+            tasks = _sector_reads(session, 16)
+            harness.wait_for(lambda: store.fs.hung() > 0, 20, "an operation hangs")
+            check(_register(session, FIRST_FILE).good, "a registration that is kept")
+            workers = _workers(tarn)
+            check(workers, "no worker was seen")
+            end(tarn)
+            check(any(map(_is_alive, workers)), "the old worker hangs no longer")
+            del tasks
+        text = tarn.config
+        tarn.config = text.replace(f'[[lun]]\nid = "hung"\nstore = "{store.path}"\n', "").replace('{ lun = 0, id = "hung" }, ', "")
+        check(tarn.config != text, "the hung LUN is removed")
+        tarn.start()
+        check(any(map(_is_alive, workers)), "the old worker hangs no longer")
+        _others_go_on(tarn)
+        equal(tarn.terminate(END_S), 0, "exit code of the second Tarn")
+
+
+@test
+def a_restart_while_a_store_hangs_has_its_port_and_its_state():
+    """B1: after SIGTERM a new Tarn serves on the same port and from the same state directory, while old workers still hang."""
+    _serves_again(_ends)
+
+
+@test
+def a_restart_after_a_kill_while_a_store_hangs_has_its_port_and_its_state():
+    """B1: the same after SIGKILL, which leaves no time to give anything back."""
+    _serves_again(lambda tarn: tarn.kill())
+
+
+@test
+def a_restart_after_an_abort_while_a_store_hangs_has_its_port_and_its_state():
+    """B1: the same after SIGABRT, as after a fault that ends the process."""
+    def end(tarn):
+        tarn.process.send_signal(signal.SIGABRT)
+        tarn.process.wait(END_S)
+    _serves_again(end)
+
+
+@test
+def closing_a_file_whose_store_hangs_stops_nobody_else():
+    """B1: a LUN is removed whose file asks its store when it is closed (FUSE_FLUSH), which gets no answer."""
+    with hungstore.fuse(hang=("flush",)) as store, _served(store) as tarn:
+        with _session(tarn, [HUNG]) as session:
+            check(session.command(scsi.read16(64, 8), read=4096, lun=HUNG).good, "READ")
+            store.stop()
+            text = tarn.config.replace('{ lun = 0, id = "hung" }, ', "").replace("{port}", str(tarn.port))
+            text = text.replace(f'[[lun]]\nid = "hung"\nstore = "{store.path}"\n', "").replace("{dir}", str(tarn.dir))
+            answer = tarn.api(timeout_s=30).ask("PUT", "config", {"text": text})
+            equal(answer.status, 200, f"the removal: {answer}")
+            harness.wait_for(lambda: store.fs.hung() > 0, 20, "the file is being closed")
+            _others_go_on(tarn)
+            _ends(tarn)
+
+
+@test
+def a_worker_that_is_killed_fails_its_operation_and_nothing_else():
+    """B1: SIGKILL of a worker (by hand, for want of memory) ends the command it was at; the unit serves on."""
+    with hungstore.fuse(hang=("read",)) as store, _served(store) as tarn:
+        with _session(tarn, [HUNG]) as session:
+            store.fs.hang = store.hang
+            tasks = _sector_reads(session, 3)
+            harness.wait_for(lambda: store.fs.hung() == len(tasks), 20, "all READs are in the store")
+            store.fs.hang = ()
+            for pid in _workers(tarn):
+                os.kill(pid, signal.SIGKILL)
+            for task in tasks:
+                # Like a READ of a bad block it is tried again for the blocks that can be read.
+                status = session.finish(task).status
+                check(status in (scsi.GOOD, scsi.CHECK_CONDITION), f"status of a READ whose worker is killed: {status}")
+            tarn.await_log("a worker of a store was killed")
+            store.go()
+            _others_go_on(tarn)
+            for _ in range(40):
+                check(session.command(scsi.read16(64, 8), read=4096, lun=HUNG).good, "READ after that")
+            equal(tarn.terminate(END_S), 0, "exit code")
+
+
+@test
+def a_last_flush_that_hangs_fails_the_end_within_its_limits():
+    """B1, A7: SIGTERM while the store of written data does not answer a flush: it ends in time, names the unit, exit code 1."""
+    with hungstore.fuse(hang=("fsync",)) as store, _served(store) as tarn:
+        with _session(tarn, [HUNG]) as session:
+            check(session.command(scsi.write16(64, 8), write=bytes(4096), lun=HUNG).good, "WRITE")
+            store.stop()
+            equal(tarn.terminate(END_S), 1, "exit code")
+            check("the last flush of hung failed" in tarn.log(), "the unit is not named")
+
+
+@test
+def reads_that_hang_leave_places_to_writes_and_flushes():
+    """B1: however many READs of a unit hang, its WRITEs, flushes and questions have places of their own on its lane."""
+    with hungstore.fuse(hang=("read",)) as store, _served(store) as tarn:
+        with _session(tarn, [HUNG]) as session, _session(tarn, [HUNG]) as other:
+            store.stop()
+            tasks = _sector_reads(session, QUEUE_DEPTH - 8)
+            harness.wait_for(lambda: store.fs.hung() > 0, 20, "an operation hangs")
+            check(other.command(scsi.write16(64, 8), write=bytes(4096), lun=HUNG).good, "WRITE")
+            check(other.command(scsi.synchronize_cache16(), lun=HUNG).good, "SYNCHRONIZE CACHE")
+            check(other.command(scsi.get_lba_status(0), read=4096, lun=HUNG).good, "GET LBA STATUS")
+            store.go()
+            for task in tasks:
+                check(session.finish(task).good, "READ that hung")
+            equal(tarn.terminate(END_S), 0, "exit code")
+
+
+@test
+def an_abort_takes_back_what_waits_and_waits_for_what_runs():
+    """B1: ABORT TASK of a READ that no worker has begun ends it at once; one of a WRITE in the store is not confirmed until that
+    has ended."""
+    with hungstore.fuse(hang=("read", "write")) as store, _served(store) as tarn:
+        with _session(tarn, [HUNG]) as session:
+            store.stop()
+            tasks = _sector_reads(session, QUEUE_DEPTH - 8)
+            write = session.start(scsi.write16(0, 8), write=bytes([7]) * 4096, lun=HUNG)
+            harness.wait_for(lambda: store.fs.counts["write"] > 0, 20, "the WRITE is in the store")
+            before = store.fs.hung()
+            for task in tasks[-8:]:
+                equal(session.tmf(iscsi.ABORT_TASK, lun=HUNG, task=task), 0, "response for a READ that waits")
+            check(store.fs.hung() >= before, "a READ that runs was ended by the abort of another")
+            equal(session.tmf(iscsi.ABORT_TASK, lun=HUNG, task=write), 255, "response for a WRITE that runs")
+            store.go()
+            # What has landed late is what the standard allows: the rest is untouched, and the unit serves on.
+            for task in tasks[:-8]:
+                check(session.finish(task).good, "READ that hung")
+        with _session(tarn, [HUNG]) as session:
+            harness.wait_for(lambda: session.command(scsi.read16(0, 8), read=4096, lun=HUNG).data == bytes([7]) * 4096, 20,
+                             "the unit serves on")
+            equal(tarn.terminate(END_S), 0, "exit code")
+
+
+@test
+def errors_of_a_store_are_answered_as_before():
+    """B1: what the kernel answers a worker comes back as it is: a bad medium is no full one."""
+    with hungstore.fuse() as store, _served(store) as tarn:
+        with _session(tarn, [HUNG]) as session:
+            for number, key, code in ((errno.EIO, scsi.MEDIUM_ERROR, (0x0C, 0x00)), (errno.ENOSPC, scsi.DATA_PROTECT, (0x27, 0x07)),
+                                      (errno.EDQUOT, scsi.DATA_PROTECT, (0x27, 0x07))):
+                store.fs.answer_errno = {"write": (number, 8)}
+                outcome = session.command(scsi.write16(0, 8), write=bytes(4096), lun=HUNG)
+                equal((outcome.sense.key, outcome.sense.code), (key, code), errno.errorcode[number])
+            store.fs.answer_errno = {"read": (errno.EIO, 8)}
+            outcome = session.command(scsi.read16(0, 8), read=4096, lun=HUNG)
+            equal((outcome.sense.key, outcome.sense.code), (scsi.MEDIUM_ERROR, (0x11, 0x00)), "EIO of a READ")
+            store.fs.answer_errno = {}
+            os.truncate(store.path, MIB)
+            outcome = session.command(scsi.read16(8 * MIB // BLOCK, 8), read=4096, lun=HUNG)
+            equal(outcome.status, scsi.CHECK_CONDITION, "a READ past the end of a truncated file")
+            check(session.command(scsi.read16(0, 8), read=4096, lun=HUNG).good, "a READ before it")
+            equal(tarn.terminate(END_S), 0, "exit code")
