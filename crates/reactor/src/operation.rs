@@ -10,7 +10,7 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd, FsyncFlags, Timespec};
 use memory::{Buffer, Message};
 use rustix::io::Errno;
-use store::{AllocateMode, FileHandle, RingOperation, Route};
+use store::{AllocateMode, FileHandle, ReadUnderWay, RingOperation, Route};
 
 use crate::again::Tries;
 use crate::chunks;
@@ -54,6 +54,8 @@ pub(crate) enum Operation {
         token: Token,
         operation: RingOperation,
         route: Route,
+        /// Counts a read for its device.
+        _read: Option<ReadUnderWay>,
         tries: Tries,
     },
     /// Runs on a helper thread, not on the ring.

@@ -1,6 +1,7 @@
 //! The end of the whole process.
 
 use std::io::Write as _;
+use std::os::fd::AsRawFd;
 
 use crate::lane;
 
@@ -17,7 +18,12 @@ pub fn end_at_once(status: u8, line: &str) -> ! {
     unsafe { libc::_exit(i32::from(status)) }
 }
 
-/// Gives back the sockets, as the last thing before the process ends. Without that they would be taken for as long as
+/// A file of this process is open for the lock on it alone, or is about to be closed: [`release`] gives the lock back.
+pub fn set_lock(file: &impl AsRawFd, is_lock: bool) {
+    lane::set_lock(file.as_raw_fd(), is_lock);
+}
+
+/// Gives back sockets and locks, as the last thing before the process ends. Without that they would be taken for as long as
 /// a worker of a store hangs, as workers share the open files. What still uses one then gets errors. The guardian does
 /// it too, and the rest, but a moment after the end. Does nothing where no worker was ever started.
 pub fn release() {

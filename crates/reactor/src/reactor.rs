@@ -289,12 +289,22 @@ impl Reactor {
     /// Does one step for a store ([`Event::Store`]), on the ring or on the lane of the file. Short
     /// transfers are the store's to go on with.
     pub fn submit_store(&mut self, token: Token, operation: RingOperation) -> OperationId {
-        let route = operation.file().place().route(&operation);
+        let place = operation.file().place();
+        let route = place.route(&operation);
+        let read = match &operation {
+            RingOperation::Read { buffer, .. } => Some(place.begin_read(buffer.len())),
+            RingOperation::Write { .. }
+            | RingOperation::Sync { .. }
+            | RingOperation::Allocate { .. }
+            | RingOperation::Extents { .. }
+            | RingOperation::Size { .. } => None,
+        };
         let tries = Tries::default();
         self.start(Operation::Store {
             token,
             operation,
             route,
+            _read: read,
             tries,
         })
     }
@@ -354,7 +364,7 @@ impl Reactor {
         } = &slot.operation
         {
             if self.lanes.cancel(id.0, operation.file()) {
-                self.leave_lane(id.0);
+                self.with_lanes -= 1;
                 self.finish(id.0, -libc::ECANCELED, 0, None);
             }
         } else if let Some(n) = self.starved.iter().position(|&key| key == id.0) {
@@ -486,22 +496,8 @@ impl Reactor {
             debug_assert!(false, "operation {key:#x} is for no lane");
             return;
         };
-        if matches!(operation, RingOperation::Read { .. }) {
-            operation.file().place().begin_read();
-        }
         self.with_lanes += 1;
         self.lanes.submit(key, *class, operation);
-    }
-
-    /// An operation comes back from its lane.
-    fn leave_lane(&mut self, key: Key) {
-        self.with_lanes -= 1;
-        if let Some(slot) = self.in_flight.find(key)
-            && let Operation::Store { operation, .. } = &slot.operation
-            && matches!(operation, RingOperation::Read { .. })
-        {
-            operation.file().place().end_read();
-        }
     }
 
     /// Gives the lanes what is new, and fails what no worker can be found for.
@@ -512,7 +508,7 @@ impl Reactor {
     }
 
     fn handle_lane_result(&mut self, key: Key, result: i64) {
-        self.leave_lane(key);
+        self.with_lanes -= 1;
         let Some(slot) = self.in_flight.find(key) else {
             debug_assert!(false, "a result for {key:#x}, which is not under way");
             return;
@@ -767,7 +763,7 @@ impl Reactor {
                 } = &slot.operation
                 && self.lanes.cancel(key, operation.file())
             {
-                self.leave_lane(key);
+                self.with_lanes -= 1;
                 self.in_flight.remove(key);
             }
         }

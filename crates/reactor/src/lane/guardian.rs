@@ -101,6 +101,14 @@ static OVERDUE: Set = Set::new();
 /// Listening sockets that this process has made, and that are nobody else's.
 static LISTENERS: Set = Set::new();
 
+/// Files that are open for the lock on them alone.
+static LOCKS: Set = Set::new();
+
+/// A file is open for the lock on it alone, or is closed.
+pub(crate) fn set_lock(fd: RawFd, is_lock: bool) {
+    LOCKS.put(fd, is_lock);
+}
+
 /// A listening socket is of this process's making. Those that were passed to it listen on without it.
 pub(crate) fn note_listener(fd: RawFd) {
     LISTENERS.put(fd, true);
@@ -116,10 +124,10 @@ pub(super) fn set_overdue(fd: RawFd, is_overdue: bool) {
     OVERDUE.put(fd, is_overdue);
 }
 
-/// Gives back the sockets of this process, which is about to end, if a worker may have them as well.
+/// Gives back the sockets and locks of this process, which is about to end, if a worker may have them as well.
 pub(crate) fn release() {
     if IS_THERE.load(SeqCst) {
-        give_back(STANDARD_STREAMS, |_, is_socket| is_socket);
+        give_back(STANDARD_STREAMS, |fd, is_socket| is_socket || LOCKS.has(fd));
     }
 }
 

@@ -35,8 +35,14 @@ impl target::Keeper for UnitState {
 #[derive(Debug)]
 struct Kept {
     directory: PathBuf,
-    /// Held, not used: the lock ends when it is closed.
-    _lock: File,
+    /// The lock ends when it is closed, by this process and by all that share its files.
+    lock: File,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        reactor::process::set_lock(&self.lock, false);
+    }
 }
 
 impl UnitState {
@@ -50,12 +56,12 @@ impl UnitState {
         make_private_directory(directory)?;
         let lock = durable::open_private(&directory.join(LOCK))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Some(Self {
-                kept: Some(Kept {
-                    directory: directory.to_owned(),
-                    _lock: lock,
-                }),
-            })),
+            Ok(()) => {
+                reactor::process::set_lock(&lock, true);
+                let directory = directory.to_owned();
+                let kept = Some(Kept { directory, lock });
+                Ok(Some(Self { kept }))
+            }
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
