@@ -360,7 +360,7 @@ fn sessions() -> Vec<Seed> {
         .pdu(0, management(1, 77), &[]);
     let memory = Script::new(0x03, MANY)
         .line(&[9, 1])
-        .pdu(0, write, &[7; 512])
+        .pdu(0, write, &[])
         .request(20_000)
         .line(&[9, 0, 10, 0, 12, 0, 0, 12, 0, 0]);
     let others = Script::new(0x03, MANY)

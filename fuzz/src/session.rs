@@ -422,9 +422,10 @@ impl Play {
             self.session.handle_memory(&self.pool);
         } else {
             let leave = usize::from(amount) * PIECE_BYTES;
+            let others = self.pool.account();
             while self.pool.free_bytes() > leave {
                 let len = (self.pool.free_bytes() - leave).next_power_of_two() / 2;
-                let Ok(buffer) = self.pool.allocate(len.clamp(1, memory::BUFFER_BYTES_MAX)) else {
+                let Ok(buffer) = others.allocate(len.clamp(1, memory::BUFFER_BYTES_MAX)) else {
                     return;
                 };
                 self.hoard.push(buffer);

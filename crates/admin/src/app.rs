@@ -44,6 +44,8 @@ pub(crate) struct Gate {
     /// How many refusals become events; the rest goes to the log alone, so that nobody can wash
     /// the other events away.
     pub(crate) refusals: Bucket,
+    /// The same for those who have proved who they are, whom nobody unknown can silence.
+    pub(crate) known_refusals: Bucket,
 }
 
 impl App {
@@ -67,6 +69,7 @@ impl App {
                 logins: Logins::default(),
                 attempts: Attempts::new(now),
                 refusals: Bucket::new(audit::REFUSALS, now),
+                known_refusals: Bucket::new(audit::REFUSALS, now),
             }),
         }
     }
@@ -82,6 +85,7 @@ impl std::fmt::Debug for Gate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Gate")
             .field("refusals", &self.refusals)
+            .field("known_refusals", &self.known_refusals)
             .finish_non_exhaustive()
     }
 }

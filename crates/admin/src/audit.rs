@@ -63,8 +63,15 @@ impl Entry {
             path = self.path,
             status = status.as_u16(),
         );
-        if is_refusal && !app.gate().refusals.take(Instant::now()) {
-            return;
+        if is_refusal {
+            let mut gate = app.gate();
+            let bucket = match self.author {
+                Some(_) => &mut gate.known_refusals,
+                None => &mut gate.refusals,
+            };
+            if !bucket.take(Instant::now()) {
+                return;
+            }
         }
         let event = self.event(status, is_refusal);
         app.calls.note(event);

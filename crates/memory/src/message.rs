@@ -15,6 +15,7 @@ pub struct Message {
     payloads: Vec<Payload>,
     parts: Vec<Part>,
     len: usize,
+    heap_len: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -98,6 +99,11 @@ impl Message {
         self.len == 0
     }
 
+    /// How much of it is on the heap, in bytes: all that is in no buffer that somebody accounts for.
+    pub const fn heap_bytes(&self) -> usize {
+        self.bytes.len() + self.heap_len
+    }
+
     /// How many separate stretches of memory the kernel would be given.
     pub const fn part_count(&self) -> usize {
         self.parts.len()
@@ -146,6 +152,9 @@ impl Message {
 
     /// Takes a payload over, to be referred to by [`Message::push_part`]. Sends nothing by itself.
     pub fn push_payload(&mut self, payload: Payload) -> PayloadIndex {
+        if let Payload::Heap(bytes) = &payload {
+            self.heap_len += bytes.len();
+        }
         self.payloads.push(payload);
         PayloadIndex(self.payloads.len() - 1)
     }
@@ -227,6 +236,7 @@ impl Message {
         self.bytes.clear();
         self.bytes.shrink_to(room_bytes);
         self.len = 0;
+        self.heap_len = 0;
     }
 
     /// Neighbouring bytes become one part, so that a run of headers is one stretch of memory.

@@ -181,8 +181,9 @@ impl Pool {
     /// What must come back first.
     pub fn permit(&self, need: Need, len: usize) -> Result<(), NoRoom> {
         let size = PIECE_BYTES << order_of(len);
-        // A pool without any room, for new work.
-        let is_behind = need == Need::Begin && self.is_crowded();
+        // A pool without any room, for new work that is not small: what is small passes.
+        let is_small = self.shares().is_small(size);
+        let is_behind = need == Need::Begin && self.is_crowded() && !is_small;
         let free = if is_behind { 0 } else { self.free_bytes() };
         self.shares().permit(need, size, free, self.held_bytes())
     }

@@ -7,10 +7,11 @@
 //! # Why nobody waits for ever
 //!
 //! 1. **One buffer each.** Who holds nothing waits for the supply at most ([`NoRoom::Supply`]), in order
-//!    of arrival. Who holds something may have half of what is free, leaves a quarter of the pool, and
-//!    waits apart ([`NoRoom::Share`]): so however many holders give nothing back, and whatever they
-//!    ask for, there is room for the first buffer of the next one, and they are not before it.
-//! 2. **No circle.** New work ([`Need::Begin`]) leaves a reserve. Work that holds a buffer and needs a
+//!    of arrival. Who holds something may have half of what is free, leaves a quarter of the pool, for data
+//!    that comes unasked too, and waits apart ([`NoRoom::Share`]): so however many holders give nothing
+//!    back, and whatever they ask for, there is room for the first buffer of the next one, and they are not
+//!    before it. Small ones pass large ones, which may have to wait for what holders have.
+//! 2. **No circle.** New work ([`Need::Begin`]) leaves half of a reserve. Work that holds a buffer and needs a
 //!    second one to end ([`Need::GoOn`]: what is read for a comparison) may take that reserve, and stands
 //!    before all new work. So no task that holds memory waits for one that waits for memory.
 //! 3. **Data that has come** ([`Need::Arrived`]) does not wait at all: if it has no room, its
@@ -27,6 +28,9 @@ const RESERVE: usize = 8;
 
 /// A holder has at most one part in this many, however much is free.
 const HOLDER_MAX: usize = 4;
+
+/// One part in this many is small.
+const SMALL: usize = 128;
 
 /// What a buffer is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -74,12 +78,12 @@ impl Shares {
         let is_first = held == 0;
         let is_fine = match need {
             Need::GoOn => return fits(size <= free, NoRoom::Supply),
-            // A buffer larger than the pool without its reserve is given when nobody has anything:
+            // A buffer larger than the pool without that is given when nobody has anything:
             // else it would be waited for for ever.
-            Need::Begin if is_first => left >= reserve || free >= self.capacity,
+            Need::Begin if is_first => left >= reserve / 2 || free >= self.capacity,
             Need::Begin => left >= 2 * reserve && sum <= free / 2 && sum <= self.holder_max(),
-            Need::Arrived if is_first => left >= reserve / 2,
-            Need::Arrived => left >= reserve / 2 && sum <= free && sum <= self.holder_max(),
+            Need::Arrived if is_first => left >= reserve,
+            Need::Arrived => left >= 2 * reserve && sum <= free && sum <= self.holder_max(),
         };
         let why = if is_first {
             NoRoom::Supply
@@ -87,6 +91,12 @@ impl Shares {
             NoRoom::Share
         };
         fits(is_fine && size <= free, why)
+    }
+
+    /// Whether so few bytes pass those who wait for more, who might wait for others.
+    #[must_use]
+    pub const fn is_small(self, size: usize) -> bool {
+        size <= self.capacity / SMALL
     }
 
     const fn holder_max(self) -> usize {
@@ -168,6 +178,7 @@ mod tests {
                 is_progress = false;
                 for who in 0..count {
                     is_progress |= model.take(who, Need::Begin, size).is_ok();
+                    is_progress |= model.take(who, Need::Arrived, size).is_ok();
                 }
             }
             prop_assert!(model.free() >= CAPACITY / RESERVE, "{}", model.free());
@@ -183,8 +194,8 @@ mod tests {
             for (who, size) in steps {
                 let _refused = model.take(who, Need::Begin, size);
             }
-            prop_assert!(model.free() >= CAPACITY / RESERVE);
-            prop_assert_eq!(model.take(0, Need::GoOn, CAPACITY / RESERVE), Ok(()));
+            prop_assert!(model.free() >= CAPACITY / RESERVE / 2);
+            prop_assert_eq!(model.take(0, Need::GoOn, CAPACITY / RESERVE / 2), Ok(()));
         }
 
         /// A queue in order of arrival is served to its end, if each that was served gives back

@@ -51,6 +51,15 @@ impl Core {
                 running.is_aborted = true;
             }
         }
+        let is_queued = |key: &&TaskKey| {
+            self.tasks
+                .get(**key)
+                .is_some_and(|task| task.stage.is_queued())
+        };
+        let queued: Vec<TaskKey> = keys.iter().filter(is_queued).copied().collect();
+        if !queued.is_empty() {
+            self.leave_queues(&queued);
+        }
         for &key in keys {
             self.abort_task(key, wait);
         }
@@ -63,7 +72,6 @@ impl Core {
             return;
         };
         running.waiters.push(wait);
-        let unit = running.unit;
         match &running.stage {
             Stage::Store { operation } => {
                 if let Some(operation) = *operation {
@@ -73,9 +81,8 @@ impl Core {
             }
             // The owner has it in its queue; its answer ends the task.
             Stage::Owner => return,
-            Stage::Parked(_) | Stage::StoreFull(_) | Stage::Memory(_) | Stage::AnswerMemory(_) => {
-                self.leave_queues(key, unit)
-            }
+            // Those have left their queues.
+            Stage::Parked(_) | Stage::StoreFull(_) | Stage::Memory(_) | Stage::AnswerMemory(_) => {}
             Stage::Active | Stage::Dormant(_) | Stage::DataOut | Stage::Fence => {}
         }
         self.close_task(key);

@@ -58,6 +58,8 @@ pub(crate) struct Core {
     pub(crate) own_letters: VecDeque<Letter>,
     /// The most sessions and logins since memory was given back.
     pub(crate) sessions_most: usize,
+    /// Output on the heap that waits for peers, in bytes.
+    pub(crate) output_heap: usize,
     /// Connections whose peers are gone, oldest first; one may have been closed meanwhile.
     pub(crate) lost: VecDeque<usize>,
     pub(crate) reactor: Reactor,
@@ -238,7 +240,13 @@ impl Core {
             },
             Event::Mail { .. } => {
                 for letter in self.mailbox.take() {
-                    self.handle_letter(letter);
+                    // None overtakes what was sent before it: a session that is adopted late would
+                    // not be seen by the change that takes its rights.
+                    if self.own_letters.is_empty() {
+                        self.handle_letter(letter);
+                    } else {
+                        self.own_letters.push_back(letter);
+                    }
                 }
             }
         }

@@ -51,8 +51,8 @@ pub(crate) enum Decision<W> {
     Place(Placement, W),
     /// End this session first; the login waits in the directory.
     EndFirst { core: usize, tsih: Tsih },
-    /// The login waits for a session that is already being ended.
-    Wait,
+    /// The login waits for a session that is already being ended, in the place of this one.
+    Wait(Option<W>),
     /// No more sessions, or the one in the way is another's.
     Refuse(LoginStatus, W),
 }
@@ -62,9 +62,9 @@ struct Entry<W> {
     /// Who began it; `None` for discovery sessions.
     member: Option<Member>,
     core: usize,
-    /// Set while the session is being ended to make room for these logins, of which only the
-    /// last will live; each would replace the one before.
-    waiting: VecDeque<W>,
+    /// The login that the session is being ended for: the last one, as each would replace the one
+    /// before.
+    waiting: Option<W>,
     /// It has been asked to end, which it does whether somebody still waits or not.
     is_ending: bool,
 }
@@ -192,14 +192,13 @@ impl<W> Directory<W> {
             if let Entrance::Refuse(refusal) = member.decide(false, entry.member.as_ref(), policy) {
                 return Decision::Refuse(refusal.status(), login);
             }
-            entry.waiting.push_back(login);
-            return if !std::mem::replace(&mut entry.is_ending, true) {
-                Decision::EndFirst {
+            let displaced = entry.waiting.replace(login);
+            return match displaced {
+                None if !std::mem::replace(&mut entry.is_ending, true) => Decision::EndFirst {
                     core: entry.core,
                     tsih,
-                }
-            } else {
-                Decision::Wait
+                },
+                displaced => Decision::Wait(displaced),
             };
         }
         // Discovery sessions are limited by `Unproved`; they take no place of others.
@@ -217,12 +216,9 @@ impl<W> Directory<W> {
         self.seen.shrink_to_fit();
     }
 
-    /// A session has ended on its core, with all its tasks. Gives the logins that waited for
-    /// that, first come first.
-    pub(crate) fn ended(&mut self, tsih: Tsih) -> VecDeque<W> {
-        let Some(entry) = self.sessions.remove(&tsih) else {
-            return VecDeque::new();
-        };
+    /// A session has ended on its core, with all its tasks. Gives the login that waited for that.
+    pub(crate) fn ended(&mut self, tsih: Tsih) -> Option<W> {
+        let entry = self.sessions.remove(&tsih)?;
         if self.ended.len() >= RESTING_MAX {
             self.ended.pop_front();
         }
@@ -240,16 +236,7 @@ impl<W> Directory<W> {
     pub(crate) fn take_overdue(&mut self, mut is_overdue: impl FnMut(&W) -> bool) -> Vec<W> {
         let mut overdue = Vec::new();
         for entry in self.sessions.values_mut() {
-            if !entry.waiting.iter().any(&mut is_overdue) {
-                continue;
-            }
-            for login in std::mem::take(&mut entry.waiting) {
-                if is_overdue(&login) {
-                    overdue.push(login);
-                } else {
-                    entry.waiting.push_back(login);
-                }
-            }
+            overdue.extend(entry.waiting.take_if(|login| is_overdue(login)));
         }
         overdue
     }
@@ -288,7 +275,7 @@ impl<W> Directory<W> {
             Entry {
                 member,
                 core,
-                waiting: VecDeque::new(),
+                waiting: None,
                 is_ending: false,
             },
         );

@@ -1,5 +1,6 @@
 //! Commands on their way: from the initiator's PDU through device server and store to the answer.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use iscsi::target::{Command, DataFault, Response, TaskId};
@@ -626,26 +627,43 @@ impl Core {
         let sharing = sharing.flat_map(|entry| &entry.waiting);
         let overdue = queued.chain(&self.starved).chain(sharing);
         let overdue = overdue.filter(is_overdue);
-        for key in overdue.copied().collect::<Vec<_>>() {
+        let overdue: Vec<TaskKey> = overdue.copied().collect();
+        if overdue.is_empty() {
+            return;
+        }
+        self.leave_queues(&overdue);
+        for key in overdue {
             let Some(task) = self.tasks.get(key) else {
                 continue;
             };
-            let (unit, patience) = (task.unit, task.stage.patience(fence));
-            let Some((_, status)) = patience else {
+            let Some((_, status)) = task.stage.patience(fence) else {
                 continue;
             };
-            self.leave_queues(key, unit);
             self.enter(key, Stage::Active);
             self.finish(key, Outcome::status(status));
         }
     }
 
-    /// A task waits in no queue of its core any more.
-    pub(crate) fn leave_queues(&mut self, key: TaskKey, unit: usize) {
-        let unit = &mut self.units[unit];
-        unit.parked.retain(|&other| other != key);
-        unit.full.retain(|&other| other != key);
-        self.leave_room_queues(key);
+    /// These tasks wait in no queue of their core any more. Looks at each queue once, however many
+    /// they are.
+    pub(crate) fn leave_queues(&mut self, keys: &[TaskKey]) {
+        let gone: HashSet<TaskKey> = keys.iter().copied().collect();
+        let tasks = keys.iter().filter_map(|&key| self.tasks.get(key));
+        let (units, sessions): (HashSet<usize>, HashSet<Option<usize>>) =
+            tasks.map(|task| (task.unit, task.session)).unzip();
+        for unit in units {
+            let unit = &mut self.units[unit];
+            unit.parked.retain(|key| !gone.contains(key));
+            unit.full.retain(|key| !gone.contains(key));
+        }
+        for session in sessions.into_iter().flatten() {
+            if let Some(entry) = self.sessions.get_mut(session) {
+                entry.waiting.retain(|key| !gone.contains(key));
+            }
+        }
+        if !self.starved.is_empty() {
+            self.starved.retain(|key| !gone.contains(key));
+        }
     }
 
     /// Asks the owner of a unit for a change; the answer comes with the ticket.

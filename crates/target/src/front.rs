@@ -697,7 +697,11 @@ impl Core {
                 }
             }
             Decision::EndFirst { core, tsih } => self.post(core, Letter::EndSession { tsih }),
-            Decision::Wait => {}
+            Decision::Wait(None) => {}
+            Decision::Wait(Some(older)) => {
+                let status = LoginStatus::ServiceUnavailable;
+                self.turn_away(older.fd, older.machine, older.taps, status);
+            }
             Decision::Refuse(status, waiting) => {
                 self.turn_away(waiting.fd, waiting.machine, waiting.taps, status);
             }
@@ -740,18 +744,15 @@ impl Core {
             return;
         };
         front.unproved.end(Peer::Discovery(tsih));
-        for mut login in front.directory.ended(tsih) {
-            // The rules may be others than when it began to wait.
-            let granted = match &self.front {
-                Some(front) => front.grant(&mut login.profile),
-                None => return,
-            };
-            match granted {
-                Ok(Some(member)) => self.admit_after(member, login),
-                // Discovery sessions replace none.
-                Ok(None) => {}
-                Err(status) => self.turn_away(login.fd, login.machine, login.taps, status),
-            }
+        let Some(mut login) = front.directory.ended(tsih) else {
+            return;
+        };
+        // The rules may be others than when it began to wait.
+        match front.grant(&mut login.profile) {
+            Ok(Some(member)) => self.admit_after(member, login),
+            // Discovery sessions replace none.
+            Ok(None) => {}
+            Err(status) => self.turn_away(login.fd, login.machine, login.taps, status),
         }
     }
 

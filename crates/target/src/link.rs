@@ -15,6 +15,12 @@ use crate::token::Purpose;
 /// With more than this waiting to be sent, in bytes, nothing more is received.
 const OUTPUT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
+/// The same for output that is on the heap and in no account of a pool: echoed pings, answers that are made.
+const OUTPUT_HEAP_MAX_BYTES: usize = 64 * 1024;
+
+/// With more of that on a core, in bytes, nothing is received on a connection that has any.
+const OUTPUT_HEAP_OF_CORE_MAX_BYTES: usize = 32 * 1024 * 1024;
+
 /// Output of this size is sent at once, in bytes.
 const HOLD_BYTES_MAX: usize = 64 * 1024;
 
@@ -24,6 +30,10 @@ const HOLD_TIME_MAX: Duration = Duration::from_micros(30);
 /// How much room an emptied message keeps for its next use, in bytes. One message is in flight per
 /// busy connection; less room makes the allocator give pages back and fault them in at each turn.
 const MESSAGE_ROOM_BYTES: usize = 128 * 1024;
+
+/// With more connections than these they keep less room.
+const CONNECTIONS_FEW: usize = 256;
+const CROWD_ROOM_BYTES: usize = 4 * 1024;
 
 /// How many lost connections are closed in one turn.
 const LOST_MAX: usize = 64;
@@ -43,10 +53,16 @@ impl Core {
         // Who does not take answers gets no more questions in; receiving goes on when they are
         // sent. The kernel ends a connection that takes nothing for too long.
         let unread = entry.session.output_bytes(connection.index);
+        let queued = entry.session.output_heap_bytes(connection.index);
+        let heap = queued + connection.sending_heap_bytes;
+        self.output_heap = self.output_heap + heap - connection.heap_counted;
+        connection.heap_counted = heap;
+        let is_core_full = self.output_heap > OUTPUT_HEAP_OF_CORE_MAX_BYTES;
+        let is_much = heap > OUTPUT_HEAP_MAX_BYTES || heap > 0 && is_core_full;
         // A discovery session asks its next question when it has the last answer.
         let is_waiting =
             entry.session.config().is_discovery && (unread > 0 || connection.is_sending);
-        if is_waiting || unread > OUTPUT_BYTES_MAX {
+        if is_waiting || is_much || unread > OUTPUT_BYTES_MAX {
             connection.is_throttled = true;
             return;
         }
@@ -277,6 +293,7 @@ impl Core {
             connection.is_sending = true;
             connection.sending_since = self.reactor.now();
             connection.sending_bytes = message.len();
+            connection.sending_heap_bytes = message.heap_bytes();
             self.reactor
                 .send(&connection.socket, Purpose::Send(key).token(), message);
         } else if connection.close_when_sent {
@@ -293,12 +310,22 @@ impl Core {
         if let Some(connection) = self.connections.get(key) {
             self.note_send(connection.session, connection.sending_since, message.len());
         }
-        message.clear(MESSAGE_ROOM_BYTES);
+        let is_crowd = self.connections.len() > CONNECTIONS_FEW;
+        message.clear(if is_crowd {
+            CROWD_ROOM_BYTES
+        } else {
+            MESSAGE_ROOM_BYTES
+        });
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
         connection.is_sending = false;
         connection.sending_bytes = 0;
+        self.output_heap -= connection.sending_heap_bytes.min(connection.heap_counted);
+        connection.heap_counted = connection
+            .heap_counted
+            .saturating_sub(connection.sending_heap_bytes);
+        connection.sending_heap_bytes = 0;
         connection.spare = Some(message);
         if connection.is_closing {
             self.bury_connection(key);
@@ -381,7 +408,8 @@ impl Core {
             .get(key)
             .is_some_and(|c| c.is_closing && !c.is_receiving && !c.is_sending);
         if is_over {
-            self.connections.remove(key);
+            let connection = self.connections.remove(key);
+            self.output_heap -= connection.heap_counted;
             self.connection_count.fetch_sub(1, Ordering::Relaxed);
         }
     }

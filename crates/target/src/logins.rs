@@ -164,8 +164,8 @@ pub struct LoginCounts {
     pub succeeded: u64,
     /// Logins that failed, by cause.
     pub failed: BTreeMap<LoginCause, u64>,
-    /// The last time that somebody seemed to guess a secret.
-    pub guessing: Option<Guessing>,
+    /// Who seemed to guess which secret last, the latest last; so many.
+    pub guessing: Vec<Guessing>,
 }
 
 /// Many wrong proofs of CHAP for one user from one address.
@@ -219,9 +219,16 @@ impl LoginLog {
     /// Wrong proofs for a user come from an address again and again.
     pub(crate) fn note_guessing(&self, address: IpAddr, user: &str) {
         const USER_CHARS_MAX: usize = 64;
-        self.counts().guessing = Some(Guessing {
+        const GUESSING_MAX: usize = 64;
+        let user: String = user.chars().take(USER_CHARS_MAX).collect();
+        let guessing = &mut self.counts().guessing;
+        guessing.retain(|one| (one.address, &one.user) != (address, &user));
+        if guessing.len() >= GUESSING_MAX {
+            guessing.remove(0);
+        }
+        guessing.push(Guessing {
             address,
-            user: user.chars().take(USER_CHARS_MAX).collect(),
+            user,
             at: SystemTime::now(),
         });
     }

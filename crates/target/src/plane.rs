@@ -345,6 +345,7 @@ impl Core {
             mailbox,
             own_letters: VecDeque::new(),
             sessions_most: 0,
+            output_heap: 0,
             lost: VecDeque::new(),
             reactor,
             pool,

@@ -307,15 +307,6 @@ impl Core {
         self.finish(key, Outcome::status(Status::TaskSetFull));
     }
 
-    /// A task does not wait for memory any longer.
-    pub(crate) fn leave_room_queues(&mut self, key: TaskKey) {
-        self.starved.retain(|&other| other != key);
-        let session = self.tasks.get(key).and_then(|running| running.session);
-        if let Some(entry) = session.and_then(|session| self.sessions.get_mut(session)) {
-            entry.waiting.retain(|&other| other != key);
-        }
-    }
-
     /// Gives memory that came back to those who wait for it, first come first.
     pub(crate) fn handle_memory(&mut self) {
         self.pool.set_crowded(false);
@@ -375,29 +366,47 @@ impl Core {
         }
     }
 
-    /// Tasks that wait for the pool. True when it has no room for the first.
+    /// Tasks that wait for the pool. True when it has no room for the first. Small ones behind that
+    /// do not wait for it.
     fn serve_tasks(&mut self) -> bool {
+        let (mut at, mut is_blocked) = (0, false);
         for _ in 0..self.starved.len() {
-            let Some(&key) = self.starved.front() else {
+            let Some(&key) = self.starved.get(at) else {
                 break;
             };
-            if self.may_have_room(key) == Err(NoRoom::Supply) {
-                self.sessions_first = false;
-                return true;
+            if is_blocked && (at > LOOKS || !self.is_small(key)) {
+                at += 1;
+                continue;
             }
-            self.starved.pop_front();
+            if self.may_have_room(key) == Err(NoRoom::Supply) {
+                is_blocked = true;
+                at += 1;
+                continue;
+            }
+            self.starved.remove(at);
             let before = self.starved.len();
             self.retry(key);
             if self.starved.len() > before {
-                // Still none: it keeps its place at the front.
+                // Still none: it keeps its place.
                 if self.starved.back() == Some(&key) {
-                    self.starved.rotate_right(1);
+                    self.starved.pop_back();
+                    self.starved.insert(at, key);
                 }
-                self.sessions_first = false;
-                return true;
+                is_blocked = true;
+                at += 1;
             }
         }
-        false
+        if is_blocked {
+            self.sessions_first = false;
+        }
+        is_blocked
+    }
+
+    /// Whether a task waits for little.
+    fn is_small(&self, key: TaskKey) -> bool {
+        let stage = self.tasks.get(key).map(|running| &running.stage);
+        let shares = self.pool.shares();
+        matches!(stage, Some(Stage::Memory(IoRequest::Read { len, .. })) if shares.is_small(*len))
     }
 
     /// Sessions that want to ask for data. True when the pool has no room for the first.

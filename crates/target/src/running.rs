@@ -47,6 +47,14 @@ const MEMORY_PATIENCE: Duration = Duration::from_secs(10);
 const STORE_FULL_PATIENCE: Duration = Duration::from_secs(20);
 
 impl Stage {
+    /// Whether the task is in a queue of its core.
+    pub(crate) const fn is_queued(&self) -> bool {
+        matches!(
+            self,
+            Self::Parked(_) | Self::StoreFull(_) | Self::Memory(_) | Self::AnswerMemory(_)
+        )
+    }
+
     /// How long a task may stay in this stage, and the status it ends with then. Every wait has its
     /// line here; where there is none, something else bounds it.
     ///

@@ -219,6 +219,10 @@ pub(crate) struct Connection {
     pub(crate) sending_since: Duration,
     /// The size of what is being sent, in bytes.
     pub(crate) sending_bytes: usize,
+    /// How much of that is on the heap, in bytes.
+    pub(crate) sending_heap_bytes: usize,
+    /// Output on the heap, in bytes, as the core has counted it.
+    pub(crate) heap_counted: usize,
     /// It is in the list of connections with output.
     pub(crate) is_dirty: bool,
     /// The socket held more when it was last received from.

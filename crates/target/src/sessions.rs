@@ -153,6 +153,8 @@ impl Core {
             is_sending: false,
             sending_since: Duration::ZERO,
             sending_bytes: 0,
+            sending_heap_bytes: 0,
+            heap_counted: 0,
             is_dirty: false,
             has_more: false,
             is_throttled: false,

@@ -857,6 +857,13 @@ impl Session {
         state.map_or(0, |state| state.transmitter.queued_bytes())
     }
 
+    /// How much of it is on the heap and in no account: headers, echoed pings, answers that are made.
+    #[must_use]
+    pub fn output_heap_bytes(&self, connection: usize) -> usize {
+        let state = self.connections.get(connection).and_then(Option::as_ref);
+        state.map_or(0, |state| state.transmitter.heap_bytes())
+    }
+
     /// Takes all that waits to be sent on a connection; `empty` is filled from now on.
     pub fn take_message(&mut self, connection: usize, empty: Message) -> Message {
         match self.connections.get_mut(connection) {

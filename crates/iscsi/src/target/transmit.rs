@@ -67,6 +67,10 @@ impl Transmitter {
         self.message.len()
     }
 
+    pub(super) const fn heap_bytes(&self) -> usize {
+        self.message.heap_bytes()
+    }
+
     /// The number of the next status, which is thereby used.
     pub(super) const fn next_stat_sn(&mut self) -> SerialNumber {
         let number = self.stat_sn;

@@ -74,7 +74,7 @@ impl<W> Directory<W> {
 fn placed<W: std::fmt::Debug>(decision: Decision<W>) -> Placement {
     match decision {
         Decision::Place(placement, _) => placement,
-        Decision::EndFirst { .. } | Decision::Wait | Decision::Refuse(..) => {
+        Decision::EndFirst { .. } | Decision::Wait(_) | Decision::Refuse(..) => {
             panic!("{decision:?}")
         }
     }
@@ -134,17 +134,17 @@ fn a_known_port_waits_for_its_old_session_and_returns() {
         tsih: old.tsih,
     };
     assert_eq!(directory.lead(member(1), "first"), end);
-    assert_eq!(directory.lead(member(1), "second"), Decision::Wait);
+    let waits = Decision::Wait(Some("first"));
+    assert_eq!(directory.lead(member(1), "second"), waits);
     assert_eq!(
         directory.join(old.tsih, &member(1), &ByAddress),
         Err(LoginStatus::CannotIncludeInSession)
     );
-    let waiting = directory.ended(old.tsih);
-    assert_eq!(waiting, VecDeque::from(["first", "second"]));
-    assert!(placed(directory.lead_after(member(1), "first")).is_return);
+    assert_eq!(directory.ended(old.tsih), Some("second"));
+    assert!(placed(directory.lead_after(member(1), "second")).is_return);
 }
 
-/// Of two logins that waited the second replaces the first, as soon as that is there.
+/// Of two logins that wait the second replaces the first.
 #[test]
 fn a_login_that_waits_too_long_is_taken_out_and_its_session_ends_once_all_the_same() {
     let mut directory = Directory::new(1, LIMIT);
@@ -154,12 +154,12 @@ fn a_login_that_waits_too_long_is_taken_out_and_its_session_ends_once_all_the_sa
         tsih: old.tsih,
     };
     assert_eq!(directory.lead(member(1), 2), end_first);
-    assert_eq!(directory.lead(member(1), 3), Decision::Wait);
-    assert_eq!(directory.take_overdue(|login| *login == 2), [2]);
+    assert_eq!(directory.lead(member(1), 3), Decision::Wait(Some(2)));
+    assert_eq!(directory.take_overdue(|login| *login == 2), []);
     assert_eq!(directory.take_overdue(|login| *login == 3), [3]);
     // It has been asked to end already.
-    assert_eq!(directory.lead(member(1), 4), Decision::Wait);
-    assert_eq!(directory.ended(old.tsih), [4]);
+    assert_eq!(directory.lead(member(1), 4), Decision::Wait(None));
+    assert_eq!(directory.ended(old.tsih), Some(4));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn each_session_of_a_port_that_is_replaced_is_counted() {
     assert_eq!(old.reinstatements, 0);
     directory.lead(member(1), ());
     directory.lead(member(1), ());
-    assert_eq!(directory.ended(old.tsih).len(), 2);
+    assert!(directory.ended(old.tsih).is_some());
     let first = placed(directory.lead_after(member(1), ()));
     assert_eq!(first.reinstatements, 1);
     let end = Decision::EndFirst {
@@ -177,11 +177,11 @@ fn each_session_of_a_port_that_is_replaced_is_counted() {
         tsih: first.tsih,
     };
     assert_eq!(directory.lead_after(member(1), ()), end);
-    assert_eq!(directory.ended(first.tsih).len(), 1);
+    assert_eq!(directory.ended(first.tsih), Some(()));
     let second = placed(directory.lead_after(member(1), ()));
     assert_eq!(second.reinstatements, 2);
     // A session that ended by itself was not replaced; the port is still the same.
-    assert_eq!(directory.ended(second.tsih).len(), 0);
+    assert!(directory.ended(second.tsih).is_none());
     let third = placed(directory.lead(member(1), ()));
     assert_eq!((third.is_return, third.reinstatements), (true, 2));
 }
@@ -206,7 +206,7 @@ fn a_session_is_replaced_only_by_the_user_that_began_it() {
         // Somebody else who waits for the end of the session does not inherit its place.
         directory.lead(owner.clone(), ());
         assert_eq!(directory.lead(user("eve"), ()), REFUSED);
-        assert_eq!(directory.ended(session.tsih).len(), 1);
+        assert_eq!(directory.ended(session.tsih), Some(()));
     }
 }
 
@@ -273,7 +273,7 @@ fn the_limit_holds_and_discovery_takes_no_place() {
     placed(directory.lead(member(2), ()));
     let refused = Decision::Refuse(LoginStatus::OutOfResources, ());
     assert_eq!(directory.lead(member(3), ()), refused);
-    assert!(directory.ended(first.tsih).is_empty());
+    assert!(directory.ended(first.tsih).is_none());
     placed(directory.lead(member(3), ()));
 }
 

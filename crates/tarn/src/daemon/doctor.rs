@@ -82,7 +82,7 @@ impl Doctor {
             hosts: &locked(&self.network).hosts(now, &portals),
             room: &locked(&self.space).room(now, || unit_files(&in_force)),
             traces: &traces::list(&daemon.plane),
-            guessing: daemon.plane.login_counts().guessing.as_ref(),
+            guessing: &daemon.plane.login_counts().guessing,
             clock: (
                 SystemTime::now()
                     .duration_since(started)
@@ -124,8 +124,8 @@ struct Facts<'a> {
     hosts: &'a [Host],
     room: &'a Room,
     traces: &'a [Trace],
-    /// The last time that somebody seemed to guess a secret.
-    guessing: Option<&'a Guessing>,
+    /// The last times that somebody seemed to guess a secret.
+    guessing: &'a [Guessing],
     /// How far the clock of the day went since the start, and how much time passed.
     clock: (Duration, Duration),
 }

@@ -10,7 +10,7 @@ fn exhaust(rig: &Rig) -> Vec<Buffer> {
 
 /// Gives back what the session leaves to others, and this many pieces more.
 fn release(rig: &Rig, held: &mut Vec<Buffer>, pieces: usize) {
-    let reserve = rig.pool.capacity_bytes() / 8 / ::memory::PIECE_BYTES;
+    let reserve = rig.pool.capacity_bytes() / 16 / ::memory::PIECE_BYTES;
     held.truncate(held.len() - reserve - pieces);
 }
 

@@ -282,7 +282,7 @@ pub(super) fn clock_that_was_set(facts: &Facts<'_>) -> Vec<Finding> {
 pub(super) fn guessed_secrets(facts: &Facts<'_>) -> Vec<Finding> {
     const RECENT: Duration = Duration::from_secs(60 * 60);
     let is_recent = |one: &&Guessing| one.at.elapsed().unwrap_or_default() < RECENT;
-    let findings = facts.guessing.filter(is_recent).map(|one| {
+    let findings = facts.guessing.iter().filter(is_recent).map(|one| {
         finding(
             Severity::Warning,
             "guessed-secret",
@@ -291,7 +291,7 @@ pub(super) fn guessed_secrets(facts: &Facts<'_>) -> Vec<Finding> {
             "correct the secret of that initiator, or shut the address out; use long random secrets",
         )
     });
-    findings.into_iter().collect()
+    findings.collect()
 }
 
 /// Somebody looked for a fault, and may have forgotten it.

@@ -88,7 +88,7 @@ struct Given {
     room: Room,
     traces: Vec<Trace>,
     clock: (Duration, Duration),
-    guessing: Option<Guessing>,
+    guessing: Vec<Guessing>,
 }
 
 impl Given {
@@ -112,7 +112,7 @@ impl Given {
             },
             traces: Vec::new(),
             clock: (Duration::from_secs(100), Duration::from_secs(101)),
-            guessing: None,
+            guessing: Vec::new(),
         }
     }
 
@@ -129,7 +129,7 @@ impl Given {
             room: &self.room,
             traces: &self.traces,
             clock: self.clock,
-            guessing: self.guessing.as_ref(),
+            guessing: &self.guessing,
         });
         findings.into_iter().map(|one| one.code).collect()
     }
@@ -320,11 +320,11 @@ fn the_codes_are_documented() {
 #[test]
 fn guessing_is_found_for_an_hour() {
     let guessed = |seconds_ago| Given {
-        guessing: Some(Guessing {
+        guessing: vec![Guessing {
             address: [192, 0, 2, 1].into(),
             user: "alice".to_owned(),
             at: SystemTime::now() - Duration::from_secs(seconds_ago),
-        }),
+        }],
         ..Given::quiet()
     };
     assert_eq!(guessed(1).codes(), ["guessed-secret"]);
