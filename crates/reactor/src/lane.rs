@@ -92,6 +92,8 @@ struct Lane {
     workers: Vec<Worker>,
     is_dirty: bool,
     is_overdue: bool,
+    /// None runs and none could be started last.
+    has_no_worker: bool,
 }
 
 struct Worker {
@@ -165,7 +167,7 @@ impl Lanes {
         lane.is_some_and(|lane| lane.cancel(key))
     }
 
-    /// Hands over what is new. Gives the operations that no worker can be started for, with the reason.
+    /// Hands over what is new. Gives the operations whose worker was killed, with the reason.
     pub(crate) fn kick(&mut self, now: Duration) -> Vec<(Key, i64)> {
         let mut failed = Vec::new();
         if !self.closing.borrow().is_empty() {
@@ -180,7 +182,7 @@ impl Lanes {
         while let Some(index) = self.dirty.pop() {
             if let Some(Some(lane)) = self.lanes.get_mut(index) {
                 lane.is_dirty = false;
-                lane.kick(now, &mut failed);
+                lane.kick(now);
             }
         }
         if now >= self.next_tend {
@@ -201,7 +203,7 @@ impl Lanes {
                 continue;
             }
             lane.note_overdue(now);
-            lane.kick(now, failed);
+            lane.kick(now);
         }
         if is_any_over {
             self.remove_ended();
@@ -269,6 +271,7 @@ impl Lane {
             workers: Vec::new(),
             is_dirty: false,
             is_overdue: false,
+            has_no_worker: false,
         }
     }
 
@@ -299,7 +302,7 @@ impl Lane {
         self.taken[slot].take().map(|(key, _)| key)
     }
 
-    fn kick(&mut self, now: Duration, failed: &mut Vec<(Key, i64)>) {
+    fn kick(&mut self, now: Duration) {
         for (class, waiting) in self.waiting.iter_mut().enumerate() {
             while self.places[class] < SLOTS_OF_CLASS[class]
                 && let Some(next) = waiting.pop_front()
@@ -336,25 +339,22 @@ impl Lane {
                 break;
             }
             match self.spawn() {
-                Ok(()) => {}
-                Err(error) if is_first => self.fail_all(&error, failed),
+                Ok(()) => self.has_no_worker = false,
+                Err(error) if is_first => {
+                    self.note_no_worker(&error);
+                    break;
+                }
                 // Those that run will come to it.
                 Err(_) => break,
             }
         }
     }
 
-    /// There is no worker and none can be started.
-    fn fail_all(&mut self, error: &io::Error, failed: &mut Vec<(Key, i64)>) {
-        tracing::error!(%error, "no worker for a store");
-        let result = -i64::from(libc::ENOMEM);
-        let waiting = self.waiting.iter_mut().flat_map(|queue| queue.drain(..));
-        failed.extend(waiting.map(|one| (one.key, result)));
-        for (taken, slot) in self.taken.iter_mut().zip(&self.shared.slots) {
-            if let Some((key, _)) = taken.take() {
-                slot.state.store(CANCELLED, SeqCst);
-                failed.push((key, result));
-            }
+    /// There is no worker and none can be started: what waits goes on waiting, can be taken back, and is tried again
+    /// when lanes are looked after. It has not begun, so it has not failed.
+    fn note_no_worker(&mut self, error: &io::Error) {
+        if !mem::replace(&mut self.has_no_worker, true) {
+            tracing::error!(%error, "no worker for a store; its commands wait for one (limit of processes: TasksMax, pids.max)");
         }
     }
 

@@ -10,7 +10,7 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd, FsyncFlags, Timespec};
 use memory::{Buffer, Message};
 use rustix::io::Errno;
-use store::{AllocateMode, FileHandle, ReadUnderWay, RingOperation, Route};
+use store::{AllocateMode, FileHandle, RingOperation, Route, UnderWay};
 
 use crate::again::Tries;
 use crate::chunks;
@@ -54,8 +54,8 @@ pub(crate) enum Operation {
         token: Token,
         operation: RingOperation,
         route: Route,
-        /// Counts a read for its device.
-        _read: Option<ReadUnderWay>,
+        /// Counts it for its device.
+        _under_way: Option<UnderWay>,
         tries: Tries,
     },
     /// Runs on a helper thread, not on the ring.

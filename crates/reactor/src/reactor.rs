@@ -291,20 +291,13 @@ impl Reactor {
     pub fn submit_store(&mut self, token: Token, operation: RingOperation) -> OperationId {
         let place = operation.file().place();
         let route = place.route(&operation);
-        let read = match &operation {
-            RingOperation::Read { buffer, .. } => Some(place.begin_read(buffer.len())),
-            RingOperation::Write { .. }
-            | RingOperation::Sync { .. }
-            | RingOperation::Allocate { .. }
-            | RingOperation::Extents { .. }
-            | RingOperation::Size { .. } => None,
-        };
+        let under_way = place.begin(&operation);
         let tries = Tries::default();
         self.start(Operation::Store {
             token,
             operation,
             route,
-            _read: read,
+            _under_way: under_way,
             tries,
         })
     }
@@ -500,7 +493,7 @@ impl Reactor {
         self.lanes.submit(key, *class, operation);
     }
 
-    /// Gives the lanes what is new, and fails what no worker can be found for.
+    /// Gives the lanes what is new, and fails what a killed worker has left.
     fn kick_lanes(&mut self) {
         for (key, result) in self.lanes.kick(self.now) {
             self.handle_lane_result(key, result);

@@ -33,10 +33,6 @@ const QUEUE_DEFAULT: u64 = 128;
 /// this part of the queue may be taken by earlier ones.
 const QUEUE_SHARE: u64 = 16;
 
-/// And the part of the queue that reads may take which wait on the ring: the kernel wakes those when their page is
-/// there, without a worker. They begin on the thread of the core as well. More take the lane.
-const QUEUE_SHARE_OF_RING: u64 = 4;
-
 /// A read counts once for each part of this size, in bytes: read-ahead asks for so much at a time.
 const REQUEST_BYTES: usize = 128 * 1024;
 
@@ -75,8 +71,6 @@ enum Kind {
     Refusing {
         /// Also buffered writes.
         writes: bool,
-        /// Buffered reads that find their page missing wait without anybody's thread.
-        reads_wait_apart: bool,
     },
     /// Anything else: FUSE, NFS, CIFS, overlays, what is not known.
     Waiting,
@@ -97,22 +91,21 @@ pub struct Place {
 struct Device {
     /// Reads under way that the page cache did not have, by their parts.
     reads: AtomicUsize,
-    /// With so many no more are tried from the page cache.
+    /// Flushes under way, which may fill the queue.
+    flushes: AtomicUsize,
+    /// With so many reads no more are tried from the page cache.
     tried_max: usize,
-    /// With so many no more wait on a ring.
-    on_ring_max: usize,
     /// Lanes with an operation that is overdue.
     overdue: AtomicUsize,
 }
 
 impl Device {
     fn new(queue_length: Option<u64>) -> Self {
-        let queue = queue_length.unwrap_or(QUEUE_DEFAULT);
-        let share = |of: u64| usize::try_from(queue / of).unwrap_or(usize::MAX).max(1);
+        let share = queue_length.unwrap_or(QUEUE_DEFAULT) / QUEUE_SHARE;
         Self {
             reads: AtomicUsize::new(0),
-            tried_max: share(QUEUE_SHARE),
-            on_ring_max: share(QUEUE_SHARE_OF_RING),
+            flushes: AtomicUsize::new(0),
+            tried_max: usize::try_from(share).unwrap_or(usize::MAX).max(1),
             overdue: AtomicUsize::new(0),
         }
     }
@@ -142,15 +135,10 @@ impl Place {
         let is_direct = cache == CacheMode::Direct;
         // Its type differs between platforms and may have a sign; every magic number has 32 bits.
         let magic = fstatfs(file).map_or(0, |found| i128::from(found.f_type) & 0xffff_ffff);
-        let refusing = |writes, reads_wait_apart| Kind::Refusing {
-            writes,
-            reads_wait_apart,
-        };
         let kind = match magic {
-            _ if is_block_device => refusing(true, true),
-            XFS | BTRFS => refusing(true, true),
-            EXT4 => refusing(false, true),
-            F2FS | TMPFS => refusing(false, false),
+            _ if is_block_device => Kind::Refusing { writes: true },
+            XFS | BTRFS => Kind::Refusing { writes: true },
+            EXT4 | F2FS | TMPFS => Kind::Refusing { writes: false },
             _ => Kind::Waiting,
         };
         if kind != Kind::Waiting
@@ -210,14 +198,9 @@ impl Place {
             | RingOperation::Allocate { .. } => Class::Flush,
             RingOperation::Extents { .. } | RingOperation::Size { .. } => Class::Query,
         };
-        if let RingOperation::Read { buffer, .. } = operation
-            && self.may_wait_on_ring(buffer.len())
-        {
-            return Route::Ring;
-        }
         let refuses = match (self.kind, class) {
             (Kind::Refusing { .. }, Class::Read) => self.is_direct,
-            (Kind::Refusing { writes, .. }, Class::Write | Class::WriteInTurn) => {
+            (Kind::Refusing { writes }, Class::Write | Class::WriteInTurn) => {
                 self.is_direct || writes
             }
             (Kind::Memory | Kind::Refusing { .. } | Kind::Waiting, _) => false,
@@ -233,22 +216,7 @@ impl Place {
     pub(crate) fn may_try_read(&self) -> bool {
         matches!(self.kind, Kind::Refusing { .. })
             && self.device.reads.load(Ordering::Relaxed) < self.device.tried_max
-            && !self.is_overdue()
-    }
-
-    /// Whether a buffered read of so many bytes may wait on the ring.
-    fn may_wait_on_ring(&self, len: usize) -> bool {
-        let waits_apart = matches!(
-            self.kind,
-            Kind::Refusing {
-                reads_wait_apart: true,
-                ..
-            }
-        );
-        let reads = self.device.reads.load(Ordering::Relaxed);
-        waits_apart
-            && !self.is_direct
-            && reads.saturating_add(parts(len)) <= self.device.on_ring_max
+            && self.device.flushes.load(Ordering::Relaxed) == 0
             && !self.is_overdue()
     }
 
@@ -270,31 +238,43 @@ impl Place {
         }
     }
 
-    /// A read of so many bytes begins, on the ring or on the lane.
-    pub fn begin_read(&self, len: usize) -> ReadUnderWay {
-        let parts = parts(len);
-        self.device.reads.fetch_add(parts, Ordering::Relaxed);
-        ReadUnderWay {
+    /// An operation begins, on the ring or on the lane: reads and what may fill the queue of the
+    /// device count for it.
+    pub fn begin(&self, operation: &RingOperation) -> Option<UnderWay> {
+        let (counter, parts): (Counter, usize) = match operation {
+            RingOperation::Read { buffer, .. } => {
+                (|device| &device.reads, 1 + buffer.len() / REQUEST_BYTES)
+            }
+            RingOperation::Sync { .. } | RingOperation::Write { durable: true, .. } => {
+                (|device| &device.flushes, 1)
+            }
+            RingOperation::Write { durable: false, .. }
+            | RingOperation::Allocate { .. }
+            | RingOperation::Extents { .. }
+            | RingOperation::Size { .. } => return None,
+        };
+        counter(&self.device).fetch_add(parts, Ordering::Relaxed);
+        Some(UnderWay {
             device: Arc::clone(&self.device),
+            counter,
             parts,
-        }
+        })
     }
 }
 
-const fn parts(len: usize) -> usize {
-    1 + len / REQUEST_BYTES
-}
+type Counter = fn(&Device) -> &AtomicUsize;
 
-/// A read that counts for its device until this is dropped.
+/// An operation that counts for its device until this is dropped.
 #[derive(Debug)]
-pub struct ReadUnderWay {
+pub struct UnderWay {
     device: Arc<Device>,
+    counter: Counter,
     parts: usize,
 }
 
-impl Drop for ReadUnderWay {
+impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.device.reads.fetch_sub(self.parts, Ordering::Relaxed);
+        (self.counter)(&self.device).fetch_sub(self.parts, Ordering::Relaxed);
     }
 }
 
@@ -405,14 +385,7 @@ mod tests {
 
     use super::*;
 
-    const EXT4_KIND: Kind = refusing(false, true);
-
-    const fn refusing(writes: bool, reads_wait_apart: bool) -> Kind {
-        Kind::Refusing {
-            writes,
-            reads_wait_apart,
-        }
-    }
+    const EXT4_KIND: Kind = Kind::Refusing { writes: false };
 
     fn place(kind: Kind, is_direct: bool) -> Arc<Place> {
         Arc::new(Place {
@@ -423,12 +396,16 @@ mod tests {
         })
     }
 
-    fn write(place: &Arc<Place>, durable: bool) -> Route {
+    fn file_at(place: &Arc<Place>) -> crate::FileHandle {
         let fd = rustix::fs::memfd_create("place", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        let file = Rc::new(StoreFile::new(
+        Rc::new(StoreFile::new(
             Arc::new(DiskFile::memory(fd)),
             Arc::clone(place),
-        ));
+        ))
+    }
+
+    fn write(place: &Arc<Place>, durable: bool) -> Route {
+        let file = file_at(place);
         place.route(&RingOperation::Write {
             file,
             offset: 0,
@@ -440,7 +417,7 @@ mod tests {
 
     #[test]
     fn only_what_refuses_to_wait_is_tried_on_the_ring() {
-        let (ext4, xfs) = (EXT4_KIND, refusing(true, true));
+        let (ext4, xfs) = (EXT4_KIND, Kind::Refusing { writes: true });
         for (kind, is_direct, expected) in [
             (Kind::Memory, false, Route::Ring),
             (Kind::Waiting, false, Route::Lane(Class::Write)),
@@ -459,7 +436,7 @@ mod tests {
 
     #[test]
     fn nothing_is_tried_on_a_device_with_an_overdue_operation() {
-        let place = place(refusing(true, true), false);
+        let place = place(Kind::Refusing { writes: true }, false);
         assert!(place.may_try_read());
         place.set_overdue(true);
         assert!(!place.may_try_read());
@@ -471,42 +448,39 @@ mod tests {
 
     #[test]
     fn reads_are_tried_while_few_wait_for_the_device() {
+        let pool = memory::Pool::new(0).unwrap();
         let place = place(EXT4_KIND, false);
+        let read = |len: usize| {
+            place.begin(&RingOperation::Read {
+                file: file_at(&place),
+                offset: 0,
+                buffer: pool.allocate(len).unwrap(),
+                done: 0,
+            })
+        };
         let mut reads = Vec::new();
         for _ in 0..3 {
-            reads.push(place.begin_read(512));
+            reads.push(read(512));
             assert!(place.may_try_read());
         }
-        reads.push(place.begin_read(512));
+        reads.push(read(512));
         assert!(!place.may_try_read(), "4 of a queue of 64");
         reads.pop();
+        assert!(place.may_try_read());
+        reads = vec![read(1024 * 1024)];
+        assert!(!place.may_try_read(), "9 parts");
+        drop(reads);
         assert!(place.may_try_read());
     }
 
     #[test]
-    fn a_quarter_of_the_queue_waits_on_rings_and_nothing_of_an_overdue_device() {
+    fn nothing_is_tried_while_a_flush_may_fill_the_queue() {
         let place = place(EXT4_KIND, false);
-        let mut reads = vec![place.begin_read(1024 * 1024)];
-        while place.may_wait_on_ring(4096) {
-            reads.push(place.begin_read(4096));
-        }
-        assert_eq!(reads.len(), 1 + 7, "9 and 7 of 16");
-        reads.clear();
-        assert!(place.may_wait_on_ring(4096));
-        assert!(!place.may_wait_on_ring(16 * 1024 * 1024));
-        place.set_overdue(true);
-        assert!(!place.may_wait_on_ring(4096));
-    }
-
-    #[test]
-    fn reads_that_would_take_a_thread_and_direct_ones_do_not_wait_on_the_ring() {
-        for (kind, is_direct) in [
-            (Kind::Waiting, false),
-            (refusing(false, false), false),
-            (EXT4_KIND, true),
-        ] {
-            assert!(!place(kind, is_direct).may_wait_on_ring(512), "{kind:?}");
-        }
+        let file = file_at(&place);
+        let flush = place.begin(&RingOperation::Sync { file });
+        assert!(!place.may_try_read());
+        drop(flush);
+        assert!(place.may_try_read());
     }
 
     #[test]

@@ -104,6 +104,8 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
         settings,
     })?;
     let (ended_events, ended_directory) = (Arc::clone(&events), history.directory().to_owned());
+    // They hold the locks of units, which the units have themselves: one that is removed gives its own back.
+    drop(prepared.identities);
     let daemon = Arc::new(Daemon::new(daemon::Parts {
         plane: Arc::clone(plane.handle()),
         running,
