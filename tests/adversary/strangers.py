@@ -2,6 +2,7 @@
 import contextlib
 
 import crowd
+import faultfs
 import iscsi
 import scsi
 from harness import check, equal, measured, test, wait_for
@@ -232,3 +233,68 @@ def descriptors_are_kept_back_for_the_administration():
         lines = [line for line in tarn.log().splitlines() if "descriptors" in line or "open files" in line]
         # Both buckets at once, of failed logins and of connections not taken.
         check(len(lines) < 32, f"{len(lines)} lines tell of it: {lines[:3]}")
+
+
+OPEN = f"""
+[[lun]]
+id = "disk"
+store = "null:1M"
+[[target]]
+name = "{IQN}"
+portals = ["127.0.0.1:{{port}}"]
+luns = [{{ lun = 0, id = "disk" }}]
+"""
+
+
+@test(limit_s=60)
+def pings_whose_echoes_nobody_takes_hold_little_memory():
+    """C2: twenty-four sessions that prove nothing send pings of 32 KiB and take no echo. Each held 8 MiB of them."""
+    count, body = 24, b"p" * 32768
+    with Tarn(config=OPEN) as tarn, contextlib.ExitStack() as stack:
+        sessions = [stack.enter_context(iscsi.Session(tarn.port, IQN, f"{STRANGER}{n}", timeout_s=20)) for n in range(count)]
+        before = tarn.rss_bytes()
+        sent = 0
+        for session in sessions:
+            ping = iscsi.Pdu(iscsi.NOP_OUT | iscsi.IMMEDIATE, 0x80, body, itt=5, ttt=iscsi.NO_TAG, cmd_sn=session.cmd_sn,
+                             exp_stat_sn=session.connection.exp_stat_sn).pack()
+            session.connection.socket.settimeout(0.2)
+            with contextlib.suppress(OSError):
+                for _ in range(300):
+                    session.connection.socket.sendall(ping)
+                    sent += len(ping)
+        held = tarn.rss_bytes() - before
+        measured(f"{held / MIB:.0f} MiB held of {sent / MIB:.0f} sent")
+        check(sent > count * 2 * MIB, f"only {sent / MIB:.0f} MiB were sent")
+        check(held < 64 * MIB, f"{held / MIB:.0f} MiB more")
+        with iscsi.Session(tarn.port, IQN, timeout_s=20) as honest:
+            honest.nop(b"x")
+
+
+@test(limit_s=60)
+def logins_that_wait_for_one_session_displace_each_other():
+    """C3: the end of a session hangs with its store; of the logins that wait for it the newest stays, the others are refused."""
+    with faultfs.FaultFs(16 * MIB) as fs:
+        config = OPEN.replace("null:1M", f"file:{fs.path}")
+        with Tarn(config=config) as tarn:
+            old = iscsi.Session(tarn.port, IQN, STRANGER, isid=b"\x80wait1", timeout_s=20)
+            old.clear_unit_attentions()
+            fs.hang = ("write",)
+            old.start(scsi.write16(0, 8), write=bytes(4096))
+            wait_for(lambda: fs.hung() == 1, 20, "the WRITE is in the store")
+            before = tarn.descriptors()
+            waiting = []
+            for _ in range(200):
+                connection = iscsi.Connection(tarn.port, timeout_s=20)
+                connection.send(iscsi.Pdu(iscsi.LOGIN_REQUEST | iscsi.IMMEDIATE, 0x87, iscsi.text(
+                    [("InitiatorName", STRANGER), ("SessionType", "Normal"), ("TargetName", IQN)] + list(iscsi.DEFAULT_KEYS.items())),
+                    isid=b"\x80wait1", itt=1, cmd_sn=1))
+                waiting.append(connection)
+            refused = [connection.recv().login_status for connection in waiting[:-1]]
+            equal(set(refused), {0x0301}, "what the logins before the newest are answered")
+            check(tarn.descriptors() < before + 20, f"{tarn.descriptors() - before} descriptors more")
+            fs.hang = ()
+            fs.release()
+            equal(waiting[-1].recv().login_status, 0, "what the newest login is answered")
+            for connection in waiting:
+                connection.close()
+            old.close()
