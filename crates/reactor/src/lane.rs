@@ -28,7 +28,7 @@ use store::{AllocateMode, Class, FileHandle, Place, RingOperation};
 
 use self::child::{Child, State};
 pub(crate) use self::closer::close;
-pub(crate) use self::guardian::{note_listener, release, set_lock};
+pub(crate) use self::guardian::{note, note_listener, release, set_lock};
 use self::worker::{
     CANCELLED, CLASSES, Done, FREE, Job, QUEUED, RUNNING, SLOTS, SLOTS_OF_CLASS, Shared,
     WORKERS_MAX,

@@ -776,6 +776,7 @@ impl Reactor {
 fn accepted(result: i32) -> Result<(OwnedFd, SocketAddr), Errno> {
     // SAFETY: a successful accept gives a new descriptor, which nobody else knows of.
     let fd = unsafe { OwnedFd::from_raw_fd(result) };
+    crate::lane::note(result);
     // Fails when the peer has left again.
     let address = net::peer_address(&fd)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOTCONN))?;

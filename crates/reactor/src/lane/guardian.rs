@@ -7,7 +7,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::ManuallyDrop;
-use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, Once, PoisonError};
@@ -47,6 +47,8 @@ pub(super) fn ensure() {
 fn start() -> std::io::Result<()> {
     let end = pidfd_open(getpid(), PidfdFlags::empty())?;
     let spare = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    // What was opened at the start has lower numbers.
+    note(spare.as_raw_fd());
     // For ever: the guardian needs them to the end.
     END.store(end.into_raw_fd(), SeqCst);
     SPARE.store(spare.into_raw_fd(), SeqCst);
@@ -62,8 +64,13 @@ const STANDARD_STREAMS: RawFd = 3;
 /// Descriptors from this one on are nobody's files. Stores have low numbers: they are opened before sessions begin.
 const FILES_MAX: usize = 1 << 20;
 
-/// So many numbers in a row that are not open are the end of the table.
-const GAP_MAX: RawFd = 64 * 1024;
+/// Descriptors of this process that [`note`] was not told of, at most: files of the state, rings, the administration
+/// and its connections, stores that were opened since the lock of their unit.
+const UNKNOWN_MAX: RawFd = 4096;
+
+/// The highest descriptor that [`note`] was told of. A new descriptor gets the lowest number that is free, so none is
+/// higher than this one and all unknown ones together.
+static HIGHEST: AtomicI32 = AtomicI32::new(0);
 
 /// A set of descriptors.
 struct Set([AtomicU64; FILES_MAX / 64]);
@@ -106,16 +113,26 @@ static LOCKS: Set = Set::new();
 
 /// A file is open for the lock on it alone, or is closed.
 pub(crate) fn set_lock(fd: RawFd, is_lock: bool) {
+    note(fd);
     LOCKS.put(fd, is_lock);
+}
+
+/// This process has got one of the descriptors of which it has many.
+pub(crate) fn note(fd: RawFd) {
+    if HIGHEST.load(SeqCst) < fd {
+        HIGHEST.fetch_max(fd, SeqCst);
+    }
 }
 
 /// A listening socket is of this process's making. Those that were passed to it listen on without it.
 pub(crate) fn note_listener(fd: RawFd) {
+    note(fd);
     LISTENERS.put(fd, true);
 }
 
 /// A file of a store is on a file system that may wait for anybody, or is closed.
 pub(super) fn set_waiting(fd: RawFd, is_waiting: bool) {
+    note(fd);
     WAITING.put(fd, is_waiting);
 }
 
@@ -157,12 +174,12 @@ fn give_back(first: RawFd, wanted: impl Fn(RawFd, bool) -> bool) {
     let own = (SPARE.load(SeqCst), END.load(SeqCst));
     // SAFETY: it is open for as long as the process lives.
     let spare = unsafe { BorrowedFd::borrow_raw(own.0) };
-    let (mut fd, mut gap) = (first, 0);
-    while gap < GAP_MAX && fd < RawFd::MAX {
+    let end = HIGHEST.load(SeqCst).saturating_add(UNKNOWN_MAX);
+    for fd in first..end {
         // SAFETY: the call only asks about a number, which may be in use or not.
         let kind = socket_type(unsafe { BorrowedFd::borrow_raw(fd) });
-        gap = if kind == Err(Errno::BADF) { gap + 1 } else { 0 };
-        if gap == 0 && fd != own.0 && fd != own.1 && wanted(fd, kind.is_ok()) {
+        let is_open = kind != Err(Errno::BADF);
+        if is_open && fd != own.0 && fd != own.1 && wanted(fd, kind.is_ok()) {
             if kind.is_ok() && fd >= STANDARD_STREAMS {
                 end_socket(fd);
             }
@@ -171,7 +188,6 @@ fn give_back(first: RawFd, wanted: impl Fn(RawFd, bool) -> bool) {
             // It fails only when somebody closes it at this moment.
             let _replaced = dup3(spare, &mut place, DupFlags::CLOEXEC);
         }
-        fd += 1;
     }
 }
 
