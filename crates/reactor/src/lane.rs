@@ -305,9 +305,10 @@ impl Lane {
     fn kick(&mut self, now: Duration) {
         for (class, waiting) in self.waiting.iter_mut().enumerate() {
             while self.places[class] < SLOTS_OF_CLASS[class]
+                && let Some(&slot) = self.free.last()
                 && let Some(next) = waiting.pop_front()
-                && let Some(slot) = self.free.pop()
             {
+                self.free.pop();
                 self.places[class] += 1;
                 self.taken[slot] = Some((next.key, now));
                 self.shared.slots[slot].fill(next.job, class);
