@@ -247,3 +247,43 @@ def _session_without_slow(tarn, name):
     for lun in (0, 1):
         session.clear_unit_attentions(lun)
     return session
+
+
+@test(limit_s=60)
+def data_that_comes_unasked_leaves_room_for_a_newcomer():
+    """B3: 44 sessions that each announce a WRITE without its data and send 24 more with 256 KiB each fill what they may of the
+    pool; a READ of a session that holds nothing is answered."""
+    config = f"""[server]
+cores = 1
+[[lun]]
+id = "a"
+store = "file:{{dir}}/disk.img?size=64M"
+[[target]]
+name = "{IQN}"
+portals = ["127.0.0.1:{{port}}"]
+luns = [{{ lun = 0, id = "a" }}]
+"""
+    data = b"z" * 262144
+    with Tarn(config=config) as tarn:
+        newcomer = iscsi.Session(tarn.port, IQN, "iqn.2026-11.example.tarn:newcomer", timeout_s=20)
+        newcomer.clear_unit_attentions()
+        greedy = []
+        for n in range(44):
+            session = iscsi.Session(tarn.port, IQN, f"iqn.2026-11.example.tarn:greedy{n}", keys={"FirstBurstLength": "262144"},
+                                    timeout_s=20)
+            session.clear_unit_attentions()
+            greedy.append(session)
+        for session in greedy:
+            def send(attribute, body, length):
+                blocks = length // 512
+                session.connection.send(iscsi.Pdu(iscsi.SCSI_COMMAND, 0x80 | 0x20 | attribute, body, lun=0, itt=session.itt(),
+                                                  edtl=length, cmd_sn=session.cmd_sn, cdb=scsi.write10(0, blocks),
+                                                  exp_stat_sn=session.connection.exp_stat_sn))
+                session.cmd_sn += 1
+            send(1, b"", 512)
+            for _ in range(24):
+                send(2, data, len(data))
+        outcome = newcomer.command(scsi.read10(0, 8), read=4096)
+        check(outcome.good, f"a READ of a session that holds nothing: {outcome}")
+        for session in (newcomer, *greedy):
+            session.close()

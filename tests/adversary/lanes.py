@@ -6,6 +6,7 @@ import os
 import pathlib
 import signal
 import struct
+import tempfile
 
 import harness
 import hungstore
@@ -32,6 +33,28 @@ def _config(store, files=1, hung_luns=1):
     luns = ", ".join(f'{{ lun = {n}, id = "{name}" }}' for n, (name, _) in enumerate(units))
     return (f'[server]\ncores = 1\n{text}[[target]]\nname = "{IQN}"\nportals = ["127.0.0.1:{{port}}"]\nluns = [{luns}]\n'
             f"[limits]\ntask_deadline_seconds = {TASK_DEADLINE_S}\nshutdown_timeout_seconds = {SHUTDOWN_S}\n")
+
+
+@contextlib.contextmanager
+def _few_processes(limit):
+    """What starts a program in a control group of so many processes, and the file with their limit."""
+    top = pathlib.Path("/sys/fs/cgroup/pids")
+    if os.geteuid() != 0 or not (top / "cgroup.procs").exists():
+        top = pathlib.Path("/sys/fs/cgroup")
+        try:
+            (top / "cgroup.subtree_control").write_text("+pids")
+        except OSError:
+            harness.skip("no control group for processes can be made")
+    group = pathlib.Path(tempfile.mkdtemp(prefix="tarn-test.", dir=top))
+    try:
+        (group / "pids.max").write_text(str(limit))
+        yield ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"], group
+    finally:
+        def removed():
+            with contextlib.suppress(OSError):
+                group.rmdir()
+            return not group.exists()
+        harness.wait_for(removed, 20, f"{group} can be removed")
 
 
 @contextlib.contextmanager
@@ -382,3 +405,61 @@ def errors_of_a_store_are_answered_as_before():
             equal(outcome.status, scsi.CHECK_CONDITION, "a READ past the end of a truncated file")
             check(session.command(scsi.read16(0, 8), read=4096, lun=HUNG).good, "a READ before it")
             equal(tarn.terminate(END_S), 0, "exit code")
+
+
+@test(limit_s=60)
+def commands_without_a_worker_wait_for_one_and_do_not_fail():
+    """B2: the limit of processes leaves no worker for a healthy file: its commands wait, nothing else does, and when there is
+    a process they are done. No flush has failed."""
+    with _few_processes(1000) as (prefix, group), Tarn(config=_config("mem:16M"), prefix=prefix) as tarn:
+        with _session(tarn, [MEMORY, FIRST_FILE]) as session:
+            (group / "pids.max").write_text((group / "pids.current").read_text())
+            write = session.start(scsi.write16(0, 8), write=bytes(4096), lun=FIRST_FILE)
+            flush = session.start(scsi.synchronize_cache16(), lun=FIRST_FILE)
+            harness.wait_for(lambda: "no worker for a store" in tarn.log(), 20, "Tarn misses a worker")
+            check(session.command(scsi.read16(0, 8), read=4096, lun=MEMORY).good, "a READ of memory")
+            equal(_session(tarn).nop(b"alive"), b"alive", "answer to a ping")
+            (group / "pids.max").write_text("1000")
+            for task, what in ((write, "WRITE"), (flush, "SYNCHRONIZE CACHE")):
+                outcome = session.finish(task)
+                check(outcome.good, f"{what} that waited: {outcome}")
+            outcome = session.command(scsi.synchronize_cache16(), lun=FIRST_FILE)
+            check(outcome.good, f"SYNCHRONIZE CACHE later: {outcome}")
+
+
+@test(limit_s=60)
+def a_read_beside_a_flush_that_fills_the_queue_stops_nobody_else():
+    """B1: 600 WRITEs, the device hangs, SYNCHRONIZE CACHE fills its queue, and then one READ of what no cache has."""
+    with hungstore.loop_device() as store, _served(store) as tarn:
+        with _session(tarn, [HUNG]) as session:
+            for first in range(0, 600, 100):
+                writes = [session.start(scsi.write16((first + n) * 64, 8), write=os.urandom(4096), lun=HUNG) for n in range(100)]
+                for task in writes:
+                    check(session.finish(task).good, "a WRITE")
+            device = pathlib.Path(store.path).resolve().name
+            throttle = pathlib.Path("/sys/block", device, "queue/wbt_lat_usec")
+            if throttle.exists():
+                # Else the kernel itself keeps room in the queue.
+                throttle.write_text("0")
+            store.stop()
+            session.start(scsi.synchronize_cache16(), lun=HUNG)
+            harness.wait_for(lambda: store.fs.hung() > 0, 20, "an operation hangs")
+            session.start(scsi.read16(45000, 8), read=4096, lun=HUNG)
+            _others_go_on(tarn)
+            _ends(tarn)
+
+
+@test(limit_s=60)
+def a_lun_of_the_start_is_removed_and_added_again():
+    """A removed LUN gives its file, its identity and their locks back, whether it is of the start or not."""
+    with Tarn(config=_config("file:{dir}/first?size=4M")) as tarn:
+        full = (tarn.dir / "tarn.toml").read_text()
+        less = full.replace('{ lun = 0, id = "hung" }, ', "")
+        less = less.replace(f'[[lun]]\nid = "hung"\nstore = "file:{tarn.dir}/first?size=4M"\n', "")
+        check(less != full and "first" not in less, f"the text without it: {less}")
+        for _ in range(2):
+            for text in (less, full):
+                answer = tarn.api(timeout_s=30).ask("PUT", "config", {"text": text})
+                equal(answer.status, 200, f"status of the change: {answer.body}")
+        with _session(tarn, [HUNG]) as session:
+            check(session.command(scsi.write16(0, 8), write=bytes(4096), lun=HUNG).good, "a WRITE")

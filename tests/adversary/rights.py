@@ -460,6 +460,29 @@ def guesses_wait_and_right_proofs_do_not():
         finding, = (one for one in tarn.api().get("findings") if one["code"] == "guessed-secret")
         check(finding["subject"] == "alice" and "127.0.0.9" in finding["message"], f"the finding: {finding}")
         slow.join()
+        # Guesses at another user do not hide those.
+        others = [threading.Thread(target=wrong_proof, args=(tarn, "bob"), kwargs={"source": "127.0.0.9"}) for _ in range(8)]
+        for other in others:
+            other.start()
+        for other in others:
+            other.join()
+        guessed = {one["subject"] for one in tarn.api().get("findings") if one["code"] == "guessed-secret"}
+        equal(guessed, {"alice", "bob"}, "users whose secrets were guessed")
+
+
+@test
+def strangers_hide_no_refusal_of_a_known_token():
+    """C5: forty wrong tokens leave the refusals of an operator among the events."""
+    with Operated() as tarn:
+        wait_for(lambda: listens(tarn.port2), 20, "the administration listens")
+        api = tarn.api()
+        token = api.post("tokens", {"name": "op", "role": "operator"})["token"]
+        for n in range(40):
+            admin.Api(address=("127.0.0.1", tarn.port2), plain=True, token=f"wrong{n}").ask("GET", "config")
+        operator = admin.Api(address=("127.0.0.1", tarn.port2), plain=True, token=token)
+        equal([operator.ask("DELETE", "luns/disk").status for _ in range(3)], [403] * 3, "what the operator is answered")
+        refused = [one.get("author") for one in api.get("events?most=1000") if one["kind"] == "admin-refused"]
+        equal(refused.count("op"), 3, "refusals of the operator among the events")
 
 
 @test
