@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """goals.py - hold Tarn against the walls of this machine, goal by goal.
 
-  goals.py [--pairs 15] [--time 0.4] [--only REGEX] [--tarn PATH] [--json FILE]
+  goals.py [--pairs 15] [--time 0.4] [--only REGEX] [--tarn PATH] [--before PATH] [--json FILE]
 
 A wall (wall.c) is the least that sockets allow: it parses PDUs and sends memory. In each pair the
 generator (iload.c, on core 1) runs once against the wall and once against Tarn (both on core 0),
@@ -9,7 +9,8 @@ one after the other, and what counts is the ratio of the two: rates of a shared 
 third within minutes, the ratio of neighbours hardly does. Where the wall has two forms (blocking
 calls, io_uring) the better of the two in the same pair is taken. A goal is met when the median of
 the ratios is at or below it (at or above it for throughput). Needs root only for rows that choose
-the congestion control. Exit status 0 also when a goal is missed: it is a measurement, not a test.
+the congestion control. With --before an earlier Tarn runs in every pair, too: where both miss a goal
+the machine is to blame, or it was missed before. Exit status 0 also when a goal is missed: it is a measurement, not a test.
 """
 import argparse, json, os, re, shutil, signal, socket, statistics, subprocess, sys, tempfile, time
 from pathlib import Path
@@ -17,7 +18,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 K, M = 1024, 1024 * 1024
 IQN = "iqn.2026-11.example.tarn:goals"
-PORTS = {"blk": 3311, "uring": 3312, "store": 3313, "tarn": 3314, "tarn-poll": 3315, "tarn-xfs": 3316}
+PORTS = {"blk": 3311, "uring": 3312, "store": 3313, "tarn": 3314, "tarn-poll": 3315, "tarn-xfs": 3316,
+         "tarn-before": 3317, "tarn-poll-before": 3318, "tarn-xfs-before": 3319}
 LUNS = {"mem": 0, "file": 1, "large": 2}
 PIECES = {"file": 4 * K, "large": M}  # how an image was written: as small pages of the cache, or as large folios
 
@@ -112,14 +114,15 @@ class Servers:
         return self.running[name].pid
 
     def tarn(self, name):
-        luns = {"tarn": lambda: ["mem:1G", self.image(self.folder, "file"), self.image(self.folder, "large")],
-                "tarn-poll": lambda: ["mem:1G"], "tarn-xfs": lambda: [self.image(self.xfs(), "file")]}[name]()
-        more = ["--busy-poll", "100"] if name == "tarn-poll" else []
-        return [self.args.tarn, "serve", "--cores", "1", "--listen", f"127.0.0.1:{PORTS[name]}", "--target", IQN,
+        kind, is_before = name.removesuffix("-before"), name.endswith("-before")
+        luns = {"tarn": lambda: ["mem:1G", self.image(self.folder, "file", name), self.image(self.folder, "large", name)],
+                "tarn-poll": lambda: ["mem:1G"], "tarn-xfs": lambda: [self.image(self.xfs(), "file", name)]}[kind]()
+        more = ["--busy-poll", "100"] if kind == "tarn-poll" else []
+        return [self.args.before if is_before else self.args.tarn, "serve", "--cores", "1", "--listen", f"127.0.0.1:{PORTS[name]}", "--target", IQN,
                 "--state", str(self.folder / f"state-{name}"), "--log", "warn"] + more + [str(lun) for lun in luns]
 
-    def image(self, folder, kind):
-        path = folder / f"{kind}.img"
+    def image(self, folder, kind, user):
+        path = folder / f"{user}-{kind}.img"
         with open(path, "wb", buffering=0) as image:
             for _ in range(1024):
                 data, piece = os.urandom(M), PIECES[kind]
@@ -128,9 +131,11 @@ class Servers:
         return path
 
     def xfs(self):
+        if self.mounted:
+            return self.mounted
         base, self.mounted = self.folder / "xfs.img", self.folder / "xfs"
         self.mounted.mkdir()
-        subprocess.run(["truncate", "-s", "3G", base], check=True)
+        subprocess.run(["truncate", "-s", "5G", base], check=True)
         subprocess.run(["mkfs.xfs", "-q", base], check=True)
         subprocess.run(["mount", "-o", "loop", base, self.mounted], check=True)
         return self.mounted
@@ -146,7 +151,7 @@ class Servers:
 
 def measure(args, servers, goal, name, more):
     servers.pid(name)
-    lun = LUNS[goal["lun"]] if name == "tarn" else 0
+    lun = LUNS[goal["lun"]] if name in ("tarn", "tarn-before") else 0
     answer = servers.iload(name, lun, "--rw", goal["rw"], "--bs", str(goal["bs"]), "--qd", str(goal["qd"]),
                            "--sessions", str(goal["sessions"]), "--time", str(args.time), "--warm", "0.1", *more)
     if answer["errors"]:
@@ -177,7 +182,7 @@ def run(args, servers, goal):
     key, unit, less = FIGURES[goal["figure"]]
     if goal["cc"]:
         congestion_control(goal["cc"])
-    ratios, walls, ours = [], [], []
+    ratios, walls, ours, before = [], [], [], []
     for _ in range(args.pairs):
         best = min if less else max
         wall = best_wall(args, servers, goal, key, best)
@@ -185,12 +190,15 @@ def run(args, servers, goal):
         walls.append(wall)
         ours.append(own)
         ratios.append(own / wall)
+        if args.before:
+            before.append(measure(args, servers, goal, goal["tarn"] + "-before", goal["more"])[key] / wall)
     median = statistics.median(ratios)
     met = median <= goal["goal"] if less else median >= goal["goal"]
     quarters = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [median] * 3
     print(f"{goal['name']:42} wall {statistics.median(walls):8.2f} {unit:4} tarn {statistics.median(ours):8.2f} {unit:4} "
-          f"ratio {median:5.2f} ({quarters[0]:.2f}..{quarters[2]:.2f})  goal {goal['goal']:4}  {'met' if met else 'MISSED'}", flush=True)
-    return dict(name=goal["name"], unit=unit, wall=walls, tarn=ours, ratios=ratios, median=median, goal=goal["goal"], met=met)
+          f"ratio {median:5.2f} ({quarters[0]:.2f}..{quarters[2]:.2f})  goal {goal['goal']:4}  {'met' if met else 'MISSED'}"
+          + (f"  before {statistics.median(before):.2f}" if before else ""), flush=True)
+    return dict(name=goal["name"], unit=unit, wall=walls, tarn=ours, ratios=ratios, before=before, median=median, goal=goal["goal"], met=met)
 
 
 def main():
@@ -199,6 +207,7 @@ def main():
     parser.add_argument("--time", type=float, default=0.4)
     parser.add_argument("--only", default="")
     parser.add_argument("--tarn", default=str(HERE.parent / "target/release/tarn"))
+    parser.add_argument("--before")
     parser.add_argument("--json")
     args = parser.parse_args()
     wanted = [goal for goal in GOALS if re.search(args.only, goal["name"])]

@@ -58,9 +58,9 @@ def _few_processes(limit):
 
 
 @contextlib.contextmanager
-def _served(store, files=1):
+def _served(store, files=1, mode=""):
     """A Tarn of one core on a store. It has to end by itself when asked, also while the store hangs."""
-    with Tarn(config=_config(store.path, files), check_exit=False) as tarn:
+    with Tarn(config=_config(f"{store.path}{mode}", files), check_exit=False) as tarn:
         try:
             yield tarn
         finally:
@@ -425,6 +425,30 @@ def commands_without_a_worker_wait_for_one_and_do_not_fail():
                 check(outcome.good, f"{what} that waited: {outcome}")
             outcome = session.command(scsi.synchronize_cache16(), lun=FIRST_FILE)
             check(outcome.good, f"SYNCHRONIZE CACHE later: {outcome}")
+
+
+def _cold_metadata(mode):
+    """One READ, for which the file system has to read first where the data lies."""
+    with hungstore.image_on_ext4(in_pieces=True) as store, _served(store, mode=mode) as tarn:
+        with _session(tarn, [HUNG]) as session:
+            store.stop()
+            task = session.start(scsi.read16(40_000, 8), read=4096, lun=HUNG)
+            harness.wait_for(lambda: store.fs.hung() > 0, 20, "an operation hangs")
+            _others_go_on(tarn)
+            store.go()
+            check(session.finish(task).good, "the READ")
+
+
+@test(limit_s=60)
+def a_read_that_needs_metadata_stops_nobody_else():
+    """B1: where the data of an image on ext4 lies is in no cache, and the device hangs."""
+    _cold_metadata("")
+
+
+@test(limit_s=60)
+def a_direct_read_that_needs_metadata_stops_nobody_else():
+    """B1: the same past the page cache."""
+    _cold_metadata("?cache=direct")
 
 
 @test(limit_s=60)

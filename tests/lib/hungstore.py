@@ -75,19 +75,25 @@ def loop_device():
 
 
 @contextlib.contextmanager
-def image_on_ext4():
-    """A file on ext4 on such a device, with data that no cache has."""
+def image_on_ext4(in_pieces=False):
+    """A file on ext4 on such a device, with data that no cache has; `in_pieces` where that lies is in no cache, either."""
     with loop_device() as store, tempfile.TemporaryDirectory(prefix="hungstore.") as directory:
         _run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", store.path)
         _run("mount", store.path, directory)
         try:
             image = pathlib.Path(directory, "disk.img")
             with open(image, "wb") as file:
-                for _ in range(40):
-                    file.write(os.urandom(MIB))
+                for n in range(5120 if in_pieces else 40):
+                    if in_pieces:
+                        file.seek(n * 8192)
+                    file.write(os.urandom(4096 if in_pieces else MIB))
+                file.truncate(40 * MIB)
                 file.flush()
                 os.fsync(file.fileno())
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            if in_pieces:
+                _run("umount", directory)
+                _run("mount", store.path, directory)
             yield HungStore(store.fs, image, store.hang)
         finally:
             store.go()

@@ -28,10 +28,11 @@ use store::{AllocateMode, Class, FileHandle, Place, RingOperation};
 
 use self::child::{Child, State};
 pub(crate) use self::closer::close;
-pub(crate) use self::guardian::{note, note_listener, release, set_lock};
+pub(crate) use self::guardian::{
+    ensure as ensure_guardian, note, note_listener, release, set_lock,
+};
 use self::worker::{
-    CANCELLED, CLASSES, Done, FREE, Job, QUEUED, RUNNING, SLOTS, SLOTS_OF_CLASS, Shared,
-    WORKERS_MAX,
+    CLASSES, Done, Job, Phase, SLOTS, Seat, Shared, WORKERS_MAX, class_of, slots_of,
 };
 use crate::in_flight::Key;
 use crate::mail::Waker;
@@ -47,6 +48,11 @@ const PROCESS_WORKERS_MAX: usize = 1024;
 
 /// Workers that were started and have not been reaped, in this process.
 static WORKERS: AtomicUsize = AtomicUsize::new(0);
+
+/// Has all workers end when they have nothing in hand, and others take their place.
+pub(crate) fn renew_workers() {
+    worker::renew();
+}
 
 /// All lanes of one core.
 pub(crate) struct Lanes {
@@ -84,9 +90,10 @@ struct Lane {
     place: Arc<Place>,
     /// What has no slot yet, oldest first, by class.
     waiting: [VecDeque<Waiting>; CLASSES],
-    /// How many slots each class has.
-    places: [usize; CLASSES],
-    free: Vec<usize>,
+    /// Free slots, by class.
+    free: [Vec<usize>; CLASSES],
+    /// Operations that were offered to workers so far.
+    offered: u64,
     /// The operation of each slot and since when it has been there.
     taken: [Option<(Key, Duration)>; SLOTS],
     workers: Vec<Worker>,
@@ -98,7 +105,8 @@ struct Lane {
 
 struct Worker {
     child: Child,
-    shared: *const Shared,
+    /// One count of it belongs to the child, until it was seen to have ended.
+    seat: Arc<Seat>,
 }
 
 impl fmt::Debug for Lanes {
@@ -124,6 +132,11 @@ impl Lanes {
 
     pub(crate) fn waker(&self) -> &Arc<Waker> {
         &self.done.waker
+    }
+
+    /// When the workers are to be looked after next.
+    pub(crate) const fn next_tend(&self) -> Duration {
+        self.next_tend
     }
 
     /// Takes an operation, which stays where it is and unchanged until its key comes back.
@@ -167,14 +180,12 @@ impl Lanes {
         lane.is_some_and(|lane| lane.cancel(key))
     }
 
-    /// Hands over what is new. Gives the operations whose worker was killed, with the reason.
+    /// Hands over what is new. Gives operations that are over, and those whose worker was killed.
     pub(crate) fn kick(&mut self, now: Duration) -> Vec<(Key, i64)> {
-        let mut failed = Vec::new();
+        let mut over = Vec::new();
         if !self.closing.borrow().is_empty() {
             for index in self.closing.take() {
                 if let Some(Some(lane)) = self.lanes.get_mut(index) {
-                    guardian::set_waiting(lane.shared.fd, false);
-                    guardian::set_overdue(lane.shared.fd, false);
                     lane.close();
                 }
             }
@@ -187,17 +198,28 @@ impl Lanes {
         }
         if now >= self.next_tend {
             self.next_tend = now + TEND;
-            self.tend(now, &mut failed);
+            self.tend(now, &mut over);
         }
-        failed
+        over
     }
 
     /// Takes ended workers away, notices what is overdue, and starts workers where some are missing.
-    fn tend(&mut self, now: Duration, failed: &mut Vec<(Key, i64)>) {
+    fn tend(&mut self, now: Duration, over: &mut Vec<(Key, i64)>) {
         closer::tend();
+        let mut killed = Vec::new();
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
+            let pids = lane.iter_mut().flat_map(|lane| lane.reap());
+            killed.extend(pids.map(|pid| (index, pid)));
+        }
+        // One that was killed may have put something on the list and woken nobody.
+        self.take_done(over);
+        for (index, pid) in killed {
+            if let Some(Some(lane)) = self.lanes.get_mut(index) {
+                lane.clear_up_after(pid, over);
+            }
+        }
         let mut is_any_over = false;
         for lane in self.lanes.iter_mut().flatten() {
-            lane.reap(failed);
             if lane.shared.is_closed.load(SeqCst) {
                 is_any_over |= lane.workers.is_empty();
                 continue;
@@ -253,20 +275,20 @@ impl Drop for Lanes {
     fn drop(&mut self) {
         for lane in self.lanes.iter_mut().flatten() {
             lane.close();
-            lane.reap(&mut Vec::new());
+            // Nobody waits for what they had.
+            let _killed = lane.reap();
         }
     }
 }
 
 impl Lane {
     fn new(index: usize, file: &FileHandle, done: &Arc<Done>) -> Self {
-        guardian::set_waiting(file.as_raw_fd(), file.place().may_wait());
         Self {
             shared: Arc::new(Shared::new(file.as_raw_fd(), index, done)),
             place: Arc::clone(file.place()),
             waiting: Default::default(),
-            places: [0; CLASSES],
-            free: (0..SLOTS).rev().collect(),
+            free: std::array::from_fn(|class| slots_of(class).rev().collect()),
+            offered: 0,
             taken: [None; SLOTS],
             workers: Vec::new(),
             is_dirty: false,
@@ -285,55 +307,49 @@ impl Lane {
         let Some(index) = self.taken.iter().position(is_it) else {
             return false;
         };
-        let state = &self.shared.slots[index].state;
-        let was_queued = state.compare_exchange(QUEUED, CANCELLED, SeqCst, SeqCst);
-        if was_queued.is_ok() {
-            // The slot stays until a worker comes to it.
+        if self.shared.slots[index].take_back() {
             self.taken[index] = None;
+            self.free[class_of(index)].push(index);
+            return true;
         }
-        was_queued.is_ok()
+        false
     }
 
-    /// A worker is done with a slot. The key, unless its operation was taken back.
+    /// A worker is done with a slot. Gives the key of its operation.
     fn empty(&mut self, slot: usize) -> Option<Key> {
-        self.places[self.shared.slots[slot].queue()] -= 1;
-        self.shared.slots[slot].state.store(FREE, SeqCst);
-        self.free.push(slot);
+        self.shared.slots[slot].free();
+        self.free[class_of(slot)].push(slot);
         self.taken[slot].take().map(|(key, _)| key)
     }
 
     fn kick(&mut self, now: Duration) {
-        for (class, waiting) in self.waiting.iter_mut().enumerate() {
-            while self.places[class] < SLOTS_OF_CLASS[class]
-                && let Some(&slot) = self.free.last()
+        for (waiting, free) in self.waiting.iter_mut().zip(&mut self.free) {
+            while let Some(&slot) = free.last()
                 && let Some(next) = waiting.pop_front()
             {
-                self.free.pop();
-                self.places[class] += 1;
+                free.pop();
                 self.taken[slot] = Some((next.key, now));
-                self.shared.slots[slot].fill(next.job, class);
-                self.shared.queues[class].push(slot);
+                self.shared.slots[slot].offer(next.job, self.offered);
+                self.offered += 1;
             }
         }
-        let queues = &self.shared.queues;
-        let wanted: u32 = queues.iter().map(worker::Queue::wanted).sum();
+        let (running, wanted) = self.shared.load();
         if wanted == 0 {
             return;
         }
         self.shared.signal.fetch_add(1, SeqCst);
-        let idle = self.shared.idle.load(SeqCst);
-        if idle > 0 {
-            let count = wanted.min(idle);
+        if self.shared.idle.load(SeqCst) > 0 {
+            let count = u32::try_from(wanted).unwrap_or(u32::MAX);
             // It cannot fail: the word is there.
             let _woken = futex::wake(&self.shared.signal, futex::Flags::PRIVATE, count);
         }
-        let running: u32 = queues.iter().map(worker::Queue::running).sum();
-        let live = self.shared.live.load(SeqCst);
+        let is_live = |worker: &&Worker| worker.seat.is_live();
+        let live = self.workers.iter().filter(is_live).count();
         let missing = wanted.saturating_sub(live.saturating_sub(running));
         // At most twice as many as before: what is answered fast needs few.
         let missing = missing
             .min(live.max(1))
-            .min(WORKERS_MAX - live.min(WORKERS_MAX));
+            .min(WORKERS_MAX.saturating_sub(self.workers.len()));
         for n in 0..missing {
             let is_first = live == 0 && n == 0;
             if !is_first && WORKERS.load(Ordering::Relaxed) >= PROCESS_WORKERS_MAX {
@@ -366,7 +382,7 @@ impl Lane {
             .zip(&self.shared.slots)
             .any(|(taken, slot)| {
                 taken.is_some_and(|(_, since)| now >= since + OVERDUE)
-                    && slot.state.load(SeqCst) == RUNNING
+                    && matches!(slot.phase(), Phase::Running(_))
             });
         if is_overdue != self.is_overdue {
             self.is_overdue = is_overdue;
@@ -376,9 +392,9 @@ impl Lane {
     }
 
     fn close(&mut self) {
-        if self.is_overdue {
-            self.is_overdue = false;
+        if mem::take(&mut self.is_overdue) {
             self.place.set_overdue(false);
+            guardian::set_overdue(self.shared.fd, false);
         }
         self.shared.is_closed.store(true, SeqCst);
         self.shared.signal.fetch_add(1, SeqCst);
@@ -387,33 +403,31 @@ impl Lane {
     }
 
     fn spawn(&mut self) -> io::Result<()> {
-        guardian::ensure();
-        let shared = Arc::into_raw(Arc::clone(&self.shared));
-        self.shared.live.fetch_add(1, SeqCst);
-        // SAFETY: a worker keeps to the rules of children, and the lane's memory stays until it was reaped.
-        match unsafe { Child::start(worker::enter, shared.cast_mut().cast()) } {
+        let seat = Arc::new(Seat::new(&self.shared));
+        let argument = Arc::into_raw(Arc::clone(&seat));
+        // SAFETY: a worker keeps to the rules of children, and its count of the seat stays until it was reaped.
+        match unsafe { Child::start(worker::enter, argument.cast_mut().cast()) } {
             Ok(child) => {
                 WORKERS.fetch_add(1, Ordering::Relaxed);
-                self.workers.push(Worker { child, shared });
+                self.workers.push(Worker { child, seat });
                 Ok(())
             }
             Err(error) => {
-                self.shared.live.fetch_sub(1, SeqCst);
                 // SAFETY: the pointer came from `into_raw` above, and no worker has it.
-                drop(unsafe { Arc::from_raw(shared) });
+                drop(unsafe { Arc::from_raw(argument) });
                 Err(error)
             }
         }
     }
 
-    /// Takes away the workers that have ended, with their stacks. One that was killed has left an operation behind,
-    /// which fails.
-    fn reap(&mut self, failed: &mut Vec<(Key, i64)>) {
-        for Worker { child, shared } in mem::take(&mut self.workers) {
+    /// Takes away the workers that have ended, with their stacks. Gives those that were killed.
+    fn reap(&mut self) -> Vec<Pid> {
+        let mut killed = Vec::new();
+        for Worker { child, seat } in mem::take(&mut self.workers) {
             let pid = child.pid();
             let status = match child.look() {
                 State::Runs(child) => {
-                    self.workers.push(Worker { child, shared });
+                    self.workers.push(Worker { child, seat });
                     continue;
                 }
                 State::Ended(status) => status,
@@ -423,27 +437,26 @@ impl Lane {
             {
                 let pid_raw = pid.as_raw_pid();
                 tracing::error!(pid = pid_raw, ?status, "a worker of a store was killed");
-                self.clear_up_after(pid, failed);
+                killed.push(pid);
             }
             WORKERS.fetch_sub(1, Ordering::Relaxed);
-            // SAFETY: the pointer came from `into_raw` in `spawn`, and the worker that had it has ended.
-            drop(unsafe { Arc::from_raw(shared) });
+            // SAFETY: this count came from `into_raw` in `spawn`, and the worker that had it has ended.
+            unsafe { Arc::decrement_strong_count(Arc::as_ptr(&seat)) };
         }
+        killed
     }
-}
 
-impl Lane {
-    /// What a killed worker has not done itself. Its operation has ended in the kernel: a process ends after its last
-    /// system call.
-    fn clear_up_after(&mut self, pid: Pid, failed: &mut Vec<(Key, i64)>) {
-        self.shared.live.fetch_sub(1, SeqCst);
+    /// What a killed worker has left, when all that it put on the list of what is done was taken from there. Its
+    /// operation has ended in the kernel: a process ends after its last system call.
+    fn clear_up_after(&mut self, pid: Pid, over: &mut Vec<(Key, i64)>) {
         for index in 0..SLOTS {
             let slot = &self.shared.slots[index];
-            if slot.state.load(SeqCst) == RUNNING && slot.is_run_by(pid) {
-                self.shared.queues[slot.queue()].leave();
-                let key = self.empty(index);
-                failed.extend(key.map(|key| (key, -i64::from(libc::EIO))));
-            }
+            let result = match slot.phase() {
+                Phase::Running(worker) if worker == pid => -i64::from(libc::EIO),
+                Phase::Done(worker) if worker == pid => slot.result.load(SeqCst),
+                _ => continue,
+            };
+            over.extend(self.empty(index).map(|key| (key, result)));
         }
     }
 }

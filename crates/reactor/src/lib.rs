@@ -14,6 +14,7 @@
 #![warn(missing_docs)]
 
 mod again;
+mod cache;
 mod chunks;
 pub mod cores;
 mod event;

@@ -23,9 +23,17 @@ pub fn set_lock(file: &impl AsRawFd, is_lock: bool) {
     lane::set_lock(file.as_raw_fd(), is_lock);
 }
 
+/// Everything is open and every right of the start is given up: what runs beside this process must not have more.
+/// Workers that were started before end, others take their place, and the guardian starts, a process that gives ports
+/// and locks back should this one end while a store hangs.
+pub fn guard() {
+    lane::renew_workers();
+    lane::ensure_guardian();
+}
+
 /// Gives back sockets and locks, as the last thing before the process ends. Without that they would be taken for as long as
 /// a worker of a store hangs, as workers share the open files. What still uses one then gets errors. The guardian does
-/// it too, and the rest, but a moment after the end. Does nothing where no worker was ever started.
+/// it too, and the rest, but a moment after the end. Does nothing before [`guard`].
 pub fn release() {
     lane::release();
 }

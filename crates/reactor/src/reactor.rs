@@ -127,6 +127,7 @@ impl Reactor {
             .map_err(system("make an eventfd for helper work"))?;
         let keepers = Helpers::new(1).map_err(system("make an eventfd for helper work"))?;
         store::set_closer(crate::lane::close);
+        store::set_cache_probe(crate::cache::is_cached);
         let lanes = Lanes::new().map_err(system("make an eventfd for stores"))?;
         let own = [
             (Arc::clone(helpers.answers.waker()), Purpose::Helpers),
@@ -381,6 +382,7 @@ impl Reactor {
         self.restock();
         let wait = self.try_again(wait);
         self.kick_lanes();
+        let wait = self.look_after_lanes(wait);
         self.collect_mail();
         let idle = self.ready.is_empty();
         events.append(&mut self.ready);
@@ -401,6 +403,17 @@ impl Reactor {
             self.last_work = self.now;
         }
         Ok(())
+    }
+
+    /// While workers have operations, whether they live is looked at now and then.
+    fn look_after_lanes(&self, wait: Wait) -> Wait {
+        let next = self.lanes.next_tend();
+        match wait {
+            _ if self.with_lanes == 0 => wait,
+            Wait::Poll => Wait::Poll,
+            Wait::Until(deadline) => Wait::Until(deadline.min(next)),
+            Wait::Forever => Wait::Until(next),
+        }
     }
 
     fn spin_then_sleep(&mut self, deadline: Option<Duration>) -> std::io::Result<()> {

@@ -205,7 +205,7 @@ impl CachedReads {
 
     /// Fills the buffer from the cache; false leaves it unspecified and changes nothing else.
     fn read(&mut self, file: &StoreFile, offset: u64, buffer: &mut Buffer) -> bool {
-        if !self.is_possible || buffer.len() > CACHED_BYTES_MAX || !file.place().may_try_read() {
+        if !self.is_possible || buffer.len() > CACHED_BYTES_MAX || !file.place().is_tried() {
             return false;
         }
         if self.skip > 0 {
@@ -213,6 +213,15 @@ impl CachedReads {
             return false;
         }
         let len = buffer.len();
+        match file.is_cached(offset, len) {
+            Some(true) => {}
+            Some(false) => {
+                self.note_miss();
+                return false;
+            }
+            None if file.place().may_try_blindly() => {}
+            None => return false,
+        }
         let mut parts = [IoSliceMut::new(buffer)];
         match preadv2(file, &mut parts, offset, ReadWriteFlags::NOWAIT) {
             Ok(count) if count == len => {
@@ -221,12 +230,14 @@ impl CachedReads {
             }
             Err(Errno::OPNOTSUPP) => self.is_possible = false,
             // Whatever is wrong, the ring will meet it again and tell.
-            Ok(_) | Err(_) => {
-                self.misses = self.misses.saturating_add(1).min(CACHED_SKIP_MAX.ilog2());
-                self.skip = (1 << self.misses) - 1;
-            }
+            Ok(_) | Err(_) => self.note_miss(),
         }
         false
+    }
+
+    fn note_miss(&mut self) {
+        self.misses = self.misses.saturating_add(1).min(CACHED_SKIP_MAX.ilog2());
+        self.skip = (1 << self.misses) - 1;
     }
 }
 

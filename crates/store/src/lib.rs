@@ -33,4 +33,6 @@ pub use file::{CacheMode, find_size};
 pub use memory_disk::MemoryDisk;
 pub use null::NullDisk;
 pub use open::{OpenError, OpenFailure, OpenOptions, StoreKind};
-pub use place::{Class, DiskFile, Place, Route, StoreFile, UnderWay, set_closer};
+pub use place::{
+    CacheProbe, Class, DiskFile, Place, Route, StoreFile, UnderWay, set_cache_probe, set_closer,
+};

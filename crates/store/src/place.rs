@@ -2,7 +2,8 @@
 //!
 //! A core must never wait inside a system call, because everything that it serves would wait with it. So an
 //! operation is issued on the core's own thread only where the kernel promises to refuse instead of to wait
-//! (`RWF_NOWAIT`), and only on file systems that keep this promise. Everything else belongs on the lane of the
+//! (`RWF_NOWAIT`), and only on file systems that keep this promise, also for the metadata they have to read first.
+//! A read from the page cache is tried only when the cache has all of it. Everything else belongs on the lane of the
 //! unit: workers of its own, which share nothing with the workers of another unit.
 
 use std::any::Any;
@@ -17,8 +18,8 @@ use rustix::fs::{Dev, OFlags, fcntl_getfl, fcntl_setfl, fstat, fstatfs};
 use crate::geometry::{queue_of_disk, read_number};
 use crate::{CacheMode, RingOperation};
 
-/// File systems of this kernel whose reads from the page cache and whose direct transfers honour `RWF_NOWAIT`.
-/// `f_type` of `statfs`, from linux/magic.h.
+/// File systems of this kernel whose reads from the page cache honour `RWF_NOWAIT`. `f_type` of `statfs`, from
+/// linux/magic.h.
 const EXT4: i128 = 0xef53;
 const XFS: i128 = 0x5846_5342;
 const BTRFS: i128 = 0x9123_683e;
@@ -28,9 +29,9 @@ const TMPFS: i128 = 0x0102_1994;
 /// What the queue of a device takes, when the kernel does not say.
 const QUEUE_DEFAULT: u64 = 128;
 
-/// A read that the page cache does not have may start some requests of read-ahead on the thread that asks for
-/// it, and the thread waits when the queue of the device is full. So no more reads are tried at once while
-/// this part of the queue may be taken by earlier ones.
+/// Where the kernel does not tell what the page cache has (before Linux 6.5), a read that it does not have may start some
+/// requests of read-ahead on the thread that asks for it, and the thread waits when the queue of the device is
+/// full. So no more reads are tried at once there while this part of the queue may be taken by earlier ones.
 const QUEUE_SHARE: u64 = 16;
 
 /// A read counts once for each part of this size, in bytes: read-ahead asks for so much at a time.
@@ -67,9 +68,10 @@ pub enum Route {
 enum Kind {
     /// Memory of this process, which never waits for anybody.
     Memory,
-    /// A file system or device that refuses what would wait, when it is asked to.
+    /// A file system or device whose page cache can be read without waiting.
     Refusing {
-        /// Also buffered writes.
+        /// Direct transfers and buffered writes that would wait are refused when that is asked for. Else they may read
+        /// metadata first, and wait for that.
         writes: bool,
     },
     /// Anything else: FUSE, NFS, CIFS, overlays, what is not known.
@@ -137,8 +139,8 @@ impl Place {
         let magic = fstatfs(file).map_or(0, |found| i128::from(found.f_type) & 0xffff_ffff);
         let kind = match magic {
             _ if is_block_device => Kind::Refusing { writes: true },
-            XFS | BTRFS => Kind::Refusing { writes: true },
-            EXT4 | F2FS | TMPFS => Kind::Refusing { writes: false },
+            XFS => Kind::Refusing { writes: true },
+            BTRFS | EXT4 | F2FS | TMPFS => Kind::Refusing { writes: false },
             _ => Kind::Waiting,
         };
         if kind != Kind::Waiting
@@ -199,10 +201,8 @@ impl Place {
             RingOperation::Extents { .. } | RingOperation::Size { .. } => Class::Query,
         };
         let refuses = match (self.kind, class) {
-            (Kind::Refusing { .. }, Class::Read) => self.is_direct,
-            (Kind::Refusing { writes }, Class::Write | Class::WriteInTurn) => {
-                self.is_direct || writes
-            }
+            (Kind::Refusing { writes }, Class::Read) => self.is_direct && writes,
+            (Kind::Refusing { writes }, Class::Write | Class::WriteInTurn) => writes,
             (Kind::Memory | Kind::Refusing { .. } | Kind::Waiting, _) => false,
         };
         if refuses && !self.is_overdue() {
@@ -212,16 +212,19 @@ impl Place {
         }
     }
 
-    /// Whether a read from the page cache may be tried at once.
-    pub(crate) fn may_try_read(&self) -> bool {
-        matches!(self.kind, Kind::Refusing { .. })
-            && self.device.reads.load(Ordering::Relaxed) < self.device.tried_max
+    /// Whether reads from the page cache may be tried on the thread of a core at all.
+    pub(crate) fn is_tried(&self) -> bool {
+        matches!(self.kind, Kind::Refusing { .. }) && !self.is_overdue()
+    }
+
+    /// Whether one may be tried that the cache may not have.
+    pub(crate) fn may_try_blindly(&self) -> bool {
+        self.device.reads.load(Ordering::Relaxed) < self.device.tried_max
             && self.device.flushes.load(Ordering::Relaxed) == 0
-            && !self.is_overdue()
     }
 
     /// Whether any use of the file may wait for anybody: a server, another program.
-    pub fn may_wait(&self) -> bool {
+    pub(crate) fn may_wait(&self) -> bool {
         self.kind == Kind::Waiting
     }
 
@@ -286,6 +289,19 @@ static CLOSER: OnceLock<fn(OwnedFd)> = OnceLock::new();
 pub fn set_closer(closer: fn(OwnedFd)) {
     // Set already: by the reactor of another core, which sets the same.
     let _set_before = CLOSER.set(closer);
+}
+
+/// Tells whether bytes of a file (offset, length) are all in the page cache, if the kernel tells.
+pub type CacheProbe = fn(BorrowedFd<'_>, u64, usize) -> Option<bool>;
+
+static CACHE_PROBE: OnceLock<CacheProbe> = OnceLock::new();
+
+/// Has `probe` asked what the page cache has, before it is read from on the thread of a core: what it has not is read
+/// from the medium, and a read that is tried all the same begins that itself (`RWF_NOWAIT` does not forbid it), which
+/// waits for metadata, locks and the queue of the device. The first probe stays.
+pub fn set_cache_probe(probe: CacheProbe) {
+    // Set already: by the reactor of another core, which sets the same.
+    let _set_before = CACHE_PROBE.set(probe);
 }
 
 /// The open file of a store, for all cores.
@@ -361,6 +377,13 @@ impl StoreFile {
         &self.place
     }
 
+    /// Whether these bytes are all in the page cache, if the kernel tells.
+    pub(crate) fn is_cached(&self, offset: u64, len: usize) -> Option<bool> {
+        CACHE_PROBE
+            .get()
+            .and_then(|probe| probe(self.as_fd(), offset, len))
+    }
+
     /// What the reactor keeps for this file; dropped with it.
     pub const fn attachment(&self) -> &OnceCell<Box<dyn Any>> {
         &self.attachment
@@ -423,7 +446,8 @@ mod tests {
             (Kind::Waiting, false, Route::Lane(Class::Write)),
             (Kind::Waiting, true, Route::Lane(Class::Write)),
             (ext4, false, Route::Lane(Class::WriteInTurn)),
-            (ext4, true, Route::Try(Class::Write)),
+            (ext4, true, Route::Lane(Class::Write)),
+            (xfs, true, Route::Try(Class::Write)),
             (xfs, false, Route::Try(Class::WriteInTurn)),
         ] {
             let place = place(kind, is_direct);
@@ -437,17 +461,17 @@ mod tests {
     #[test]
     fn nothing_is_tried_on_a_device_with_an_overdue_operation() {
         let place = place(Kind::Refusing { writes: true }, false);
-        assert!(place.may_try_read());
+        assert!(place.is_tried());
         place.set_overdue(true);
-        assert!(!place.may_try_read());
+        assert!(!place.is_tried());
         assert_eq!(write(&place, false), Route::Lane(Class::WriteInTurn));
         place.set_overdue(false);
-        assert!(place.may_try_read());
+        assert!(place.is_tried());
         assert_eq!(write(&place, false), Route::Try(Class::WriteInTurn));
     }
 
     #[test]
-    fn reads_are_tried_while_few_wait_for_the_device() {
+    fn reads_are_tried_blindly_while_few_wait_for_the_device() {
         let pool = memory::Pool::new(0).unwrap();
         let place = place(EXT4_KIND, false);
         let read = |len: usize| {
@@ -461,26 +485,26 @@ mod tests {
         let mut reads = Vec::new();
         for _ in 0..3 {
             reads.push(read(512));
-            assert!(place.may_try_read());
+            assert!(place.may_try_blindly());
         }
         reads.push(read(512));
-        assert!(!place.may_try_read(), "4 of a queue of 64");
+        assert!(!place.may_try_blindly(), "4 of a queue of 64");
         reads.pop();
-        assert!(place.may_try_read());
+        assert!(place.may_try_blindly());
         reads = vec![read(1024 * 1024)];
-        assert!(!place.may_try_read(), "9 parts");
+        assert!(!place.may_try_blindly(), "9 parts");
         drop(reads);
-        assert!(place.may_try_read());
+        assert!(place.may_try_blindly());
     }
 
     #[test]
-    fn nothing_is_tried_while_a_flush_may_fill_the_queue() {
+    fn nothing_is_tried_blindly_while_a_flush_may_fill_the_queue() {
         let place = place(EXT4_KIND, false);
         let file = file_at(&place);
         let flush = place.begin(&RingOperation::Sync { file });
-        assert!(!place.may_try_read());
+        assert!(!place.may_try_blindly());
         drop(flush);
-        assert!(place.may_try_read());
+        assert!(place.may_try_blindly());
     }
 
     #[test]

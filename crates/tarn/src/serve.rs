@@ -129,6 +129,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     daemon.note_troubles();
     let reloads = Reloads::start(&daemon)?;
     Rest::seal(&prepared.model)?;
+    reactor::process::guard();
     say(io::stdout().lock(), &text);
     service::ready(&daemon.in_words());
     let signal = signals.wait(|| reloads.ask());

@@ -107,6 +107,9 @@ const SOCKETS: &[Call] = calls![
     SYS_signalfd4,
 ];
 
+/// Calls that the headers do not name yet: what the page cache has (Linux 6.5, the same number everywhere).
+const NEWER: &[Call] = &[(451, "SYS_cachestat")];
+
 /// Memory, but none that can be executed.
 const MEMORY: &[Call] = calls![
     SYS_brk,
@@ -359,7 +362,7 @@ const fn bits(number: libc::c_int) -> u64 {
 pub(super) fn rules(
     own_pid: u32,
 ) -> Result<BTreeMap<libc::c_long, Vec<SeccompRule>>, BackendError> {
-    let plain = [RINGS, FILES, SOCKETS, MEMORY, PROCESS, OLDER];
+    let plain = [RINGS, FILES, NEWER, SOCKETS, MEMORY, PROCESS, OLDER];
     let plain = plain.into_iter().flatten();
     let mut rules: BTreeMap<_, _> = plain.map(|(number, _)| (*number, Vec::new())).collect();
     for ((number, _), position, argument) in WITH_CONDITIONS {
@@ -406,7 +409,9 @@ fn conditions(
 
 /// The name of a call, where it is one of the table.
 pub(super) fn name(number: libc::c_long) -> Option<&'static str> {
-    let listed = [REFUSED, RINGS, FILES, SOCKETS, MEMORY, PROCESS, OLDER];
+    let listed = [
+        REFUSED, RINGS, FILES, NEWER, SOCKETS, MEMORY, PROCESS, OLDER,
+    ];
     let mut listed = listed.into_iter().flatten();
     let mut bounded = WITH_CONDITIONS.iter().map(|(call, _, _)| call);
     let found = listed

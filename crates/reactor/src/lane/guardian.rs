@@ -2,17 +2,18 @@
 //!
 //! Workers share the table of open files, and a worker that hangs keeps it: ports would stay taken, and files and states
 //! locked, for as long as its store hangs. And who leaves the table last closes what is in it, which may wait for a
-//! store: that must not be this process. So the guardian waits for the end of this process, gives back what others
-//! need, in the order of how likely that is to wait, and closes the rest by ending.
+//! store: that must not be this process. So the guardian waits for the end of this process and gives back what others
+//! need: sockets itself, which never waits, and files by processes of its own, one more whenever those that are there
+//! make no progress.
 
 use std::ffi::{c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, Ordering::SeqCst};
 use std::sync::{Mutex, Once, PoisonError};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{DupFlags, Errno, dup3};
 use rustix::net::sockopt::{socket_acceptconn, socket_type};
 use rustix::net::{Shutdown, shutdown};
@@ -35,7 +36,7 @@ static SPARE: AtomicI32 = AtomicI32::new(-1);
 
 /// Starts the guardian of this process unless it is there. Without one the process serves as well; only its end may
 /// wait for a store.
-pub(super) fn ensure() {
+pub(crate) fn ensure() {
     STARTED.call_once(|| match start() {
         Ok(()) => IS_THERE.store(true, SeqCst),
         Err(error) => {
@@ -72,49 +73,38 @@ const UNKNOWN_MAX: RawFd = 4096;
 /// higher than this one and all unknown ones together.
 static HIGHEST: AtomicI32 = AtomicI32::new(0);
 
-/// A set of descriptors.
-struct Set([AtomicU64; FILES_MAX / 64]);
+/// Counts for descriptors.
+struct Counts([AtomicU16; FILES_MAX]);
 
-impl Set {
+impl Counts {
     const fn new() -> Self {
-        Self([const { AtomicU64::new(0) }; FILES_MAX / 64])
+        Self([const { AtomicU16::new(0) }; FILES_MAX])
     }
 
-    fn put(&self, fd: RawFd, is_in: bool) {
-        let index = usize::try_from(fd).unwrap_or(usize::MAX);
-        if let Some(word) = self.0.get(index / 64) {
-            let bit = 1 << (index % 64);
-            if is_in {
-                word.fetch_or(bit, SeqCst);
-            } else {
-                word.fetch_and(!bit, SeqCst);
-            }
-        }
+    fn of(&self, fd: RawFd) -> Option<&AtomicU16> {
+        self.0.get(usize::try_from(fd).unwrap_or(usize::MAX))
     }
 
     fn has(&self, fd: RawFd) -> bool {
-        let index = usize::try_from(fd).unwrap_or(usize::MAX);
-        let word = self.0.get(index / 64);
-        word.is_some_and(|word| word.load(SeqCst) & 1 << (index % 64) != 0)
+        self.of(fd).is_some_and(|count| count.load(SeqCst) > 0)
     }
 }
 
-/// Files of stores on file systems that may wait for anybody.
-static WAITING: Set = Set::new();
-
-/// Files of stores with an operation that is overdue.
-static OVERDUE: Set = Set::new();
+/// Lanes of a file with an operation that is overdue: each core has one of its own.
+static OVERDUE: Counts = Counts::new();
 
 /// Listening sockets that this process has made, and that are nobody else's.
-static LISTENERS: Set = Set::new();
+static LISTENERS: Counts = Counts::new();
 
 /// Files that are open for the lock on them alone.
-static LOCKS: Set = Set::new();
+static LOCKS: Counts = Counts::new();
 
 /// A file is open for the lock on it alone, or is closed.
 pub(crate) fn set_lock(fd: RawFd, is_lock: bool) {
     note(fd);
-    LOCKS.put(fd, is_lock);
+    if let Some(count) = LOCKS.of(fd) {
+        count.store(u16::from(is_lock), SeqCst);
+    }
 }
 
 /// This process has got one of the descriptors of which it has many.
@@ -127,18 +117,20 @@ pub(crate) fn note(fd: RawFd) {
 /// A listening socket is of this process's making. Those that were passed to it listen on without it.
 pub(crate) fn note_listener(fd: RawFd) {
     note(fd);
-    LISTENERS.put(fd, true);
+    if let Some(count) = LISTENERS.of(fd) {
+        count.store(1, SeqCst);
+    }
 }
 
-/// A file of a store is on a file system that may wait for anybody, or is closed.
-pub(super) fn set_waiting(fd: RawFd, is_waiting: bool) {
-    note(fd);
-    WAITING.put(fd, is_waiting);
-}
-
-/// A file has an operation that is overdue, or none any more.
+/// A lane begins to have an operation that is overdue, or has none any more.
 pub(super) fn set_overdue(fd: RawFd, is_overdue: bool) {
-    OVERDUE.put(fd, is_overdue);
+    if let Some(count) = OVERDUE.of(fd) {
+        if is_overdue {
+            count.fetch_add(1, SeqCst);
+        } else {
+            count.fetch_sub(1, SeqCst);
+        }
+    }
 }
 
 /// Gives back the sockets and locks of this process, which is about to end, if a worker may have them as well.
@@ -161,32 +153,97 @@ extern "C" fn enter(_: *mut c_void) -> c_int {
         }
     }
     give_back(0, |fd, is_socket| is_socket || fd < STANDARD_STREAMS);
-    give_back(STANDARD_STREAMS, |fd, _| {
-        !WAITING.has(fd) && !OVERDUE.has(fd)
-    });
-    give_back(STANDARD_STREAMS, |fd, _| !OVERDUE.has(fd));
+    give_files_back();
     0
 }
 
-/// Puts the spare descriptor in the place of what `wanted` says, from `first` on: `wanted` gets a descriptor and
-/// whether it is a socket. That closes it and keeps its number from being used again by what still runs.
+/// The next descriptor that a process of [`give_files_back`] looks at.
+static NEXT: AtomicI32 = AtomicI32::new(STANDARD_STREAMS);
+
+/// How long those that give files back may take for the next one before one more process helps.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 20_000_000,
+};
+
+/// Processes that give files back, at most.
+const HELPERS_MAX: usize = 1024;
+
+/// Gives back what is still open, except where an operation hangs already. Runs when the process has ended, so nobody
+/// minds what starting a child does to the thread-local storage of the thread that has started this one.
+fn give_files_back() {
+    let end = end_of_table();
+    for n in 0..HELPERS_MAX {
+        // SAFETY: `help` keeps to the rules of children and takes no argument. Its stack is never freed.
+        let helper = unsafe { Child::start(help, ptr::null_mut()) };
+        if helper.is_err() && n == 0 {
+            // Where no process can be started, this one does it.
+            let _done = help(ptr::null_mut());
+        }
+        loop {
+            let before = NEXT.load(SeqCst);
+            if before >= end {
+                return;
+            }
+            let _waited = poll(&mut [], Some(&PATIENCE));
+            if NEXT.load(SeqCst) == before {
+                break;
+            }
+        }
+    }
+}
+
+extern "C" fn help(_: *mut c_void) -> c_int {
+    let _unnamed = rustix::thread::set_name(c"tarn-guardian");
+    let own = (SPARE.load(SeqCst), END.load(SeqCst));
+    let end = end_of_table();
+    loop {
+        let fd = NEXT.fetch_add(1, SeqCst);
+        if fd >= end {
+            return 0;
+        }
+        if fd != own.0 && fd != own.1 && !OVERDUE.has(fd) && kind_of(fd).is_some() {
+            replace(fd);
+        }
+    }
+}
+
+/// Descriptors from this one on are not open.
+fn end_of_table() -> RawFd {
+    HIGHEST.load(SeqCst).saturating_add(UNKNOWN_MAX)
+}
+
+/// Whether a descriptor is a socket, if it is open.
+fn kind_of(fd: RawFd) -> Option<bool> {
+    // SAFETY: the call only asks about a number, which may be in use or not.
+    let kind = socket_type(unsafe { BorrowedFd::borrow_raw(fd) });
+    (kind != Err(Errno::BADF)).then_some(kind.is_ok())
+}
+
+/// Puts the spare descriptor in the place of another. That closes it, which may wait, and keeps its number from being
+/// used again by what still runs.
+fn replace(fd: RawFd) {
+    // SAFETY: it is open for as long as the process lives.
+    let spare = unsafe { BorrowedFd::borrow_raw(SPARE.load(SeqCst)) };
+    // SAFETY: the number is replaced and stays open, so whoever owns it may still close it.
+    let mut place = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
+    // It fails only when somebody closes it at this moment.
+    let _replaced = dup3(spare, &mut place, DupFlags::CLOEXEC);
+}
+
+/// Replaces what `wanted` says, from `first` on: it gets a descriptor and whether it is a socket.
 fn give_back(first: RawFd, wanted: impl Fn(RawFd, bool) -> bool) {
     let own = (SPARE.load(SeqCst), END.load(SeqCst));
-    // SAFETY: it is open for as long as the process lives.
-    let spare = unsafe { BorrowedFd::borrow_raw(own.0) };
-    let end = HIGHEST.load(SeqCst).saturating_add(UNKNOWN_MAX);
-    for fd in first..end {
-        // SAFETY: the call only asks about a number, which may be in use or not.
-        let kind = socket_type(unsafe { BorrowedFd::borrow_raw(fd) });
-        let is_open = kind != Err(Errno::BADF);
-        if is_open && fd != own.0 && fd != own.1 && wanted(fd, kind.is_ok()) {
-            if kind.is_ok() && fd >= STANDARD_STREAMS {
+    for fd in first..end_of_table() {
+        if fd != own.0
+            && fd != own.1
+            && let Some(is_socket) = kind_of(fd)
+            && wanted(fd, is_socket)
+        {
+            if is_socket && fd >= STANDARD_STREAMS {
                 end_socket(fd);
             }
-            // SAFETY: the number is replaced and stays open, so whoever owns it may still close it.
-            let mut place = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
-            // It fails only when somebody closes it at this moment.
-            let _replaced = dup3(spare, &mut place, DupFlags::CLOEXEC);
+            replace(fd);
         }
     }
 }

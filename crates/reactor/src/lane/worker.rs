@@ -6,13 +6,12 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering::SeqCst,
-};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use rustix::fs::{FallocateFlags, Timespec, fallocate, fdatasync};
 use rustix::io::{Errno, ReadWriteFlags, pread, pwritev2};
@@ -25,28 +24,38 @@ use crate::mail::Waker;
 /// Classes of operations ([`Class`]). None can keep another from slots or workers.
 pub(super) const CLASSES: usize = 5;
 
-/// Operations of each class that run at once: reads, writes in turn, other writes, flushes, questions.
-const RUNNING_MAX: [u32; CLASSES] = [32, 1, 32, 8, 2];
+/// Operations of each class that run at once: reads, writes in turn, other writes, flushes, questions. Now and then one
+/// more does.
+const RUNNING_MAX: [usize; CLASSES] = [32, 1, 32, 8, 2];
 
-/// Operations of each class that workers can see: those that run, and some so that workers need not wait for the core.
-pub(super) const SLOTS_OF_CLASS: [usize; CLASSES] = [40, 4, 40, 10, 2];
+/// Slots of each class: for those that run, and some so that workers need not wait for the core.
+const SLOTS_OF_CLASS: [usize; CLASSES] = [40, 4, 40, 10, 2];
 
 /// Operations of one lane that its workers can see.
-pub(super) const SLOTS: usize = 96;
-
-/// Workers of one lane, at most: enough for all classes at once.
-pub(super) const WORKERS_MAX: u32 = 75;
-
-const _: () = {
-    let (mut class, mut slots, mut workers) = (0, 0, 0);
+pub(super) const SLOTS: usize = {
+    let (mut class, mut slots) = (0, 0);
     while class < CLASSES {
         slots += SLOTS_OF_CLASS[class];
-        workers += RUNNING_MAX[class];
         class += 1;
     }
-    assert!(slots == SLOTS, "a slot for each that may have one");
-    assert!(workers == WORKERS_MAX, "a worker for each that may run");
+    slots
 };
+
+/// Workers of one lane, at most: enough for all classes at once.
+pub(super) const WORKERS_MAX: usize = SLOTS;
+
+/// The slots of a class.
+pub(super) fn slots_of(class: usize) -> Range<usize> {
+    let before: usize = SLOTS_OF_CLASS.iter().take(class).sum();
+    before..before + SLOTS_OF_CLASS.get(class).copied().unwrap_or(0)
+}
+
+/// The class of a slot.
+pub(super) fn class_of(index: usize) -> usize {
+    (0..CLASSES)
+        .find(|&class| slots_of(class).contains(&index))
+        .unwrap_or(0)
+}
 
 /// How long a worker waits for work before it ends.
 const IDLE: Timespec = Timespec {
@@ -87,31 +96,61 @@ pub(super) enum Job {
     },
 }
 
-/// Where a slot stands. Between `FREE` and `QUEUED` its core has it, while `RUNNING` a worker.
-pub(super) const FREE: u32 = 0;
-pub(super) const QUEUED: u32 = 1;
-pub(super) const RUNNING: u32 = 2;
-/// Its operation was taken back before a worker began.
-pub(super) const CANCELLED: u32 = 3;
+/// Where a slot stands. With [`Phase::Running`] and [`Phase::Done`] goes the worker, in one word, so that a worker which
+/// is killed leaves no operation of which nobody knows whose it is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Phase {
+    /// The core has it.
+    Free,
+    /// Any worker may take it, and the core may take it back.
+    Queued,
+    Running(Pid),
+    /// There is a result. It is on the list of what is done, or will be.
+    Done(Pid),
+}
+
+impl Phase {
+    const BITS: u32 = 8;
+
+    const fn word(self) -> u64 {
+        let (number, pid) = match self {
+            Self::Free => (0, 0),
+            Self::Queued => (1, 0),
+            Self::Running(pid) => (2, pid.as_raw_nonzero().get()),
+            Self::Done(pid) => (3, pid.as_raw_nonzero().get()),
+        };
+        number | (pid.unsigned_abs() as u64) << Self::BITS
+    }
+
+    fn of(word: u64) -> Self {
+        let pid = i32::try_from(word >> Self::BITS)
+            .ok()
+            .and_then(Pid::from_raw);
+        match (word & 0xff, pid) {
+            (1, _) => Self::Queued,
+            (2, Some(pid)) => Self::Running(pid),
+            (3, Some(pid)) => Self::Done(pid),
+            _ => Self::Free,
+        }
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Slot {
-    pub(super) state: AtomicU32,
+    phase: AtomicU64,
+    /// The order in which operations came.
+    number: AtomicU64,
     job: UnsafeCell<Job>,
     pub(super) result: AtomicI64,
     /// The lane, by its place in the table of the core, and the place in the lane.
-    pub(super) lane: usize,
-    pub(super) index: usize,
-    /// The queue it was put into.
-    queue: AtomicU32,
-    /// The worker that runs it, or ran it last.
-    worker: AtomicI32,
+    lane: usize,
+    index: usize,
     /// The next on the list of what is done.
     next: AtomicPtr<Self>,
 }
 
-// SAFETY: `job` is written by the core while the slot is free and read by the one worker that took it from a queue,
-// which the core put it into after that; what it points to is not touched by the core meanwhile.
+// SAFETY: `job` is written by the core while the slot is free and read by the one worker that took it after the core had
+// offered it; what it points to is not touched by the core meanwhile.
 unsafe impl Sync for Slot {}
 // SAFETY: as above; nothing in a slot belongs to a thread.
 unsafe impl Send for Slot {}
@@ -119,111 +158,45 @@ unsafe impl Send for Slot {}
 impl Slot {
     fn new(lane: usize, index: usize) -> Self {
         Self {
-            state: AtomicU32::new(FREE),
+            phase: AtomicU64::new(Phase::Free.word()),
+            number: AtomicU64::new(0),
             job: UnsafeCell::new(Job::None),
             result: AtomicI64::new(0),
             lane,
             index,
-            queue: AtomicU32::new(0),
-            worker: AtomicI32::new(0),
             next: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
-    /// Fills a free slot.
-    pub(super) fn fill(&self, job: Job, queue: usize) {
-        debug_assert_eq!(self.state.load(SeqCst), FREE, "a slot that is free");
+    pub(super) fn phase(&self) -> Phase {
+        Phase::of(self.phase.load(SeqCst))
+    }
+
+    fn change(&self, from: Phase, to: Phase) -> bool {
+        let changed = self
+            .phase
+            .compare_exchange(from.word(), to.word(), SeqCst, SeqCst);
+        changed.is_ok()
+    }
+
+    /// Offers an operation in a free slot to the workers.
+    pub(super) fn offer(&self, job: Job, number: u64) {
+        debug_assert_eq!(self.phase(), Phase::Free, "a slot that is free");
         // SAFETY: the slot is free, so no worker looks at it.
         unsafe { *self.job.get() = job };
-        self.queue.store(u32::try_from(queue).unwrap_or(0), SeqCst);
-        self.worker.store(0, SeqCst);
-        self.state.store(QUEUED, SeqCst);
+        self.number.store(number, SeqCst);
+        self.phase.store(Phase::Queued.word(), SeqCst);
     }
 
-    pub(super) fn queue(&self) -> usize {
-        self.queue.load(SeqCst) as usize
+    /// Takes back what no worker has begun.
+    pub(super) fn take_back(&self) -> bool {
+        self.change(Phase::Queued, Phase::Free)
     }
 
-    pub(super) fn is_run_by(&self, worker: Pid) -> bool {
-        self.worker.load(SeqCst) == worker.as_raw_pid()
+    /// Whoever had it is done with it.
+    pub(super) fn free(&self) {
+        self.phase.store(Phase::Free.word(), SeqCst);
     }
-}
-
-/// Slots of one class that wait for a worker: one core puts in, many workers take out.
-#[derive(Debug)]
-pub(super) struct Queue {
-    head: AtomicU64,
-    tail: AtomicU64,
-    entries: [AtomicU32; SLOTS],
-    running: AtomicU32,
-    limit: u32,
-}
-
-impl Queue {
-    fn new(limit: u32) -> Self {
-        Self {
-            head: AtomicU64::new(0),
-            tail: AtomicU64::new(0),
-            entries: std::array::from_fn(|_| AtomicU32::new(0)),
-            running: AtomicU32::new(0),
-            limit,
-        }
-    }
-
-    /// There is always room: no slot is in a queue twice.
-    pub(super) fn push(&self, index: usize) {
-        let tail = self.tail.load(SeqCst);
-        if let Some(entry) = self.entries.get(place(tail)) {
-            entry.store(u32::try_from(index).unwrap_or(0), SeqCst);
-        }
-        self.tail.store(tail.wrapping_add(1), SeqCst);
-    }
-
-    /// How many more workers have something to do here.
-    pub(super) fn wanted(&self) -> u32 {
-        let waiting = self.tail.load(SeqCst).wrapping_sub(self.head.load(SeqCst));
-        let room = self.limit.saturating_sub(self.running.load(SeqCst));
-        u32::try_from(waiting).unwrap_or(u32::MAX).min(room)
-    }
-
-    pub(super) fn running(&self) -> u32 {
-        self.running.load(SeqCst)
-    }
-
-    /// One that was taken is over.
-    pub(super) fn leave(&self) {
-        self.running.fetch_sub(1, SeqCst);
-    }
-
-    /// Takes the oldest, if one more may run.
-    fn pop(&self) -> Option<usize> {
-        let more = |running: u32| (running < self.limit).then(|| running.wrapping_add(1));
-        self.running.fetch_update(SeqCst, SeqCst, more).ok()?;
-        loop {
-            let head = self.head.load(SeqCst);
-            if head == self.tail.load(SeqCst) {
-                self.leave();
-                return None;
-            }
-            let index = self
-                .entries
-                .get(place(head))
-                .map(|entry| entry.load(SeqCst));
-            let next = head.wrapping_add(1);
-            if self
-                .head
-                .compare_exchange(head, next, SeqCst, SeqCst)
-                .is_ok()
-            {
-                return index.map(|index| index as usize);
-            }
-        }
-    }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "less than SLOTS")]
-const fn place(number: u64) -> usize {
-    (number % SLOTS as u64) as usize
 }
 
 /// What the workers of all lanes of a core have done: a list that everybody may add to and that the core takes as a
@@ -275,11 +248,8 @@ pub(super) struct Shared {
     /// Changes with every call for workers.
     pub(super) signal: AtomicU32,
     pub(super) is_closed: AtomicBool,
-    /// Workers that wait for a call.
+    /// Workers that wait for a call; more where one was killed while it waited.
     pub(super) idle: AtomicU32,
-    /// Workers that were started and have not ended.
-    pub(super) live: AtomicU32,
-    pub(super) queues: [Queue; CLASSES],
     pub(super) slots: [Slot; SLOTS],
     done: Arc<Done>,
 }
@@ -293,8 +263,6 @@ impl Shared {
             signal: AtomicU32::new(0),
             is_closed: AtomicBool::new(false),
             idle: AtomicU32::new(0),
-            live: AtomicU32::new(0),
-            queues: RUNNING_MAX.map(Queue::new),
             slots: std::array::from_fn(|index| Slot::new(lane, index)),
             done: Arc::clone(done),
         }
@@ -310,22 +278,95 @@ impl Shared {
         }
     }
 
+    /// How many operations of a class run, how many more may begin now, and the oldest of these.
+    fn look(&self, class: usize) -> (usize, usize, Option<&Slot>) {
+        let (mut running, mut queued) = (0, 0);
+        let mut oldest: Option<(u64, &Slot)> = None;
+        for slot in self.slots.get(slots_of(class)).unwrap_or_default() {
+            match slot.phase() {
+                Phase::Running(_) => running += 1,
+                Phase::Queued => {
+                    queued += 1;
+                    let number = slot.number.load(SeqCst);
+                    if oldest.is_none_or(|(other, _)| number < other) {
+                        oldest = Some((number, slot));
+                    }
+                }
+                Phase::Free | Phase::Done(_) => {}
+            }
+        }
+        let limit = RUNNING_MAX.get(class).copied().unwrap_or(0);
+        let wanted = queued.min(limit.saturating_sub(running));
+        (
+            running,
+            wanted,
+            oldest.filter(|_| wanted > 0).map(|(_, slot)| slot),
+        )
+    }
+
+    /// Operations that run, and that may begin now.
+    pub(super) fn load(&self) -> (usize, usize) {
+        let classes = (0..CLASSES).map(|class| self.look(class));
+        classes.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    }
+
     fn has_work(&self) -> bool {
-        self.queues.iter().any(|queue| queue.wanted() > 0)
+        self.load().1 > 0
+    }
+
+    /// Takes the oldest operation of a class, if one more may run.
+    fn take(&self, class: usize, own: Pid) -> Option<&Slot> {
+        loop {
+            let (_, _, oldest) = self.look(class);
+            let slot = oldest?;
+            if slot.change(Phase::Queued, Phase::Running(own)) {
+                return Some(slot);
+            }
+        }
     }
 }
 
-/// The life of a worker. `argument` is the [`Shared`] of its lane.
+/// Workers with an older number than this end when they have nothing in hand.
+static EPOCH: AtomicU32 = AtomicU32::new(0);
+
+/// Has workers that were started before this end, and others take their place.
+pub(super) fn renew() {
+    EPOCH.fetch_add(1, SeqCst);
+}
+
+/// What a worker is started with.
+#[derive(Debug)]
+pub(super) struct Seat {
+    shared: Arc<Shared>,
+    epoch: u32,
+    /// It will look for work again before it ends.
+    is_live: AtomicBool,
+}
+
+impl Seat {
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            epoch: EPOCH.load(SeqCst),
+            is_live: AtomicBool::new(true),
+        }
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        self.is_live.load(SeqCst)
+    }
+}
+
+/// The life of a worker. `argument` is its [`Seat`].
 pub(super) extern "C" fn enter(argument: *mut c_void) -> c_int {
-    // SAFETY: whoever starts a worker keeps its lane until the worker has ended.
-    let Some(shared) = (unsafe { argument.cast::<Shared>().as_ref() }) else {
+    // SAFETY: whoever starts a worker keeps its seat until the worker has ended.
+    let Some(seat) = (unsafe { argument.cast::<Seat>().as_ref() }) else {
         return 1;
     };
-    if prepare(shared) {
-        serve(shared);
-    } else {
-        shared.live.fetch_sub(1, SeqCst);
+    if prepare(&seat.shared) {
+        serve(seat);
     }
+    seat.is_live.store(false, SeqCst);
     0
 }
 
@@ -342,25 +383,18 @@ fn prepare(shared: &Shared) -> bool {
     true
 }
 
-fn serve(shared: &Shared) {
-    while !shared.is_closed.load(SeqCst) {
+fn serve(seat: &Seat) {
+    let shared = &*seat.shared;
+    let own = rustix::process::getpid();
+    while !shared.is_closed.load(SeqCst) && seat.epoch == EPOCH.load(SeqCst) {
         let seen = shared.signal.load(SeqCst);
         let mut worked = false;
-        for queue in &shared.queues {
-            while let Some(index) = queue.pop() {
+        for class in 0..CLASSES {
+            while let Some(slot) = shared.take(class, own) {
                 worked = true;
-                let slot = shared.slots.get(index);
-                if let Some(slot) = slot {
-                    slot.result.store(run(shared, slot), SeqCst);
-                }
-                // Nobody fails it any more if this worker is killed now: it is done.
-                if let Some(slot) = slot {
-                    slot.worker.store(0, SeqCst);
-                }
-                queue.leave();
-                if let Some(slot) = slot {
-                    shared.done.push(slot);
-                }
+                slot.result.store(run(shared, slot), SeqCst);
+                slot.phase.store(Phase::Done(own).word(), SeqCst);
+                shared.done.push(slot);
             }
         }
         if worked {
@@ -371,27 +405,17 @@ fn serve(shared: &Shared) {
         shared.idle.fetch_sub(1, SeqCst);
         if waited == Err(Errno::TIMEDOUT) {
             // Either the core sees that this worker has ended, or this sees what the core has put in.
-            shared.live.fetch_sub(1, SeqCst);
+            seat.is_live.store(false, SeqCst);
             if !shared.has_work() {
                 return;
             }
-            shared.live.fetch_add(1, SeqCst);
+            seat.is_live.store(true, SeqCst);
         }
     }
-    shared.live.fetch_sub(1, SeqCst);
 }
 
 fn run(shared: &Shared, slot: &Slot) -> i64 {
-    let own = rustix::process::getpid();
-    slot.worker.store(own.as_raw_pid(), SeqCst);
-    let begun = slot
-        .state
-        .compare_exchange(QUEUED, RUNNING, SeqCst, SeqCst)
-        .is_ok();
-    if !begun {
-        return -i64::from(Errno::CANCELED.raw_os_error());
-    }
-    // SAFETY: this worker took the slot from the queue, so it alone reads the job, and the core does not write.
+    // SAFETY: this worker took the slot, so it alone reads the job, and the core does not write.
     let job = unsafe { *slot.job.get() };
     // SAFETY: the operation in the table of the core has the file open until the worker is done.
     let file = unsafe { BorrowedFd::borrow_raw(shared.fd) };

@@ -8,6 +8,8 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::common::{event, events, pattern, reactor};
 use memory::Payload;
@@ -207,6 +209,47 @@ fn a_worker_shares_our_open_files_and_ends_when_its_file_is_closed() {
     }
 }
 
+#[test]
+fn no_worker_that_is_killed_takes_an_operation_with_it() {
+    let mut reactor = reactor();
+    let (_plain, file) = file();
+    let path = format!("/proc/self/task/{}/children", reactor::cores::thread_id());
+    let (is_over, seen) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let killer = std::thread::spawn({
+        let (is_over, seen) = (Arc::clone(&is_over), Arc::clone(&seen));
+        move || {
+            while !is_over.load(Ordering::Relaxed) {
+                for pid in fs::read_to_string(&path)
+                    .unwrap_or_default()
+                    .split_whitespace()
+                {
+                    let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
+                    // It may have ended.
+                    let _killed = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                    seen.store(true, Ordering::Relaxed);
+                }
+                std::thread::sleep(Duration::from_micros(300));
+            }
+        }
+    });
+    let begin = Instant::now();
+    let mut under_way = 0;
+    while under_way > 0 || !is_over.load(Ordering::Relaxed) {
+        is_over.store(begin.elapsed() > Duration::from_secs(3), Ordering::Relaxed);
+        while under_way < 64 && !is_over.load(Ordering::Relaxed) {
+            let operation = read(&reactor, &file, 0);
+            reactor.submit_store(1, operation);
+            under_way += 1;
+        }
+        under_way -= events(&mut reactor).len();
+    }
+    killer.join().unwrap();
+    assert!(seen.load(Ordering::Relaxed), "a worker was killed");
+}
+
 /// Set for the process that ends beside its workers.
 const CHILD: &str = "TARN_TEST_ENDING_REACTOR";
 
@@ -215,6 +258,7 @@ fn ends_at_once_beside_its_workers() {
     if std::env::vars_os().all(|(name, _)| name != CHILD) {
         return;
     }
+    reactor::process::guard();
     let mut reactor = reactor();
     let (_plain, file) = file();
     let operation = read(&reactor, &file, 0);
