@@ -295,6 +295,32 @@ def a_restart_after_an_abort_while_a_store_hangs_has_its_port_and_its_state():
 
 
 @test
+def a_restart_after_a_kill_has_the_files_of_stores_that_answer():
+    """B1: Tarn is killed while nothing is under way. Two of its files ask a server when they are closed that gives no
+    answer; a third one, which was opened after them, is free for the next Tarn."""
+    with hungstore.fuse(hang=("flush",)) as one, hungstore.fuse(hang=("flush",)) as two, hungstore.fuse() as healthy:
+        def config(*stores):
+            units = "".join(f'[[lun]]\nid = "lun{n}"\nstore = "{store.path}"\n' for n, store in enumerate(stores))
+            luns = ", ".join(f'{{ lun = {n}, id = "lun{n}" }}' for n in range(len(stores)))
+            return f'{units}[[target]]\nname = "{IQN}"\nportals = ["127.0.0.1:{{port}}"]\nluns = [{luns}]\n'
+        with Tarn(config=config(one, two, healthy)) as tarn:
+            with _session(tarn, [0, 1, 2]) as session:
+                for lun in (0, 1, 2):
+                    check(session.command(scsi.read16(0, 8), read=4096, lun=lun).good, f"READ of LUN {lun}")
+            try:
+                one.stop()
+                two.stop()
+                tarn.kill()
+                harness.wait_for(lambda: one.fs.hung() > 0 and two.fs.hung() > 0, 20, "both files are being closed")
+                with Tarn(config=config(healthy)) as next_one, _session(next_one, [0]) as session:
+                    check(session.command(scsi.read16(0, 8), read=4096).good, "READ by the next Tarn")
+            finally:
+                one.go()
+                two.go()
+            tarn.start()
+
+
+@test
 def closing_a_file_whose_store_hangs_stops_nobody_else():
     """B1: a LUN is removed whose file asks its store when it is closed (FUSE_FLUSH), which gets no answer."""
     with hungstore.fuse(hang=("flush",)) as store, _served(store) as tarn:
