@@ -473,3 +473,30 @@ def a_memory_disk_that_cannot_fit_is_refused_with_number_and_remedy():
                     check(word in done.stderr, f"{word!r} in {done.stderr!r}")
         finally:
             served.close()
+
+
+@test
+def what_is_kept_of_removed_luns_is_pruned_and_of_served_ones_is_not():
+    """E2: the record of a removed LUN stays until it is pruned; that of a LUN that runs stays, whatever is asked."""
+    config = ONE_FILE.replace("ID", "ONE").replace('[[target]]', '[[lun]]\nid = "TWO"\nstore = "mem:8M"\n[[target]]', 1)
+    config = config.replace(' }]', ' }, { lun = 1, id = "TWO" }]')
+    with Tarn(config=config) as tarn:
+        units = tarn.dir / "state/units"
+        before = sorted(one.name for one in units.iterdir())
+        equal(len(before), 2, "records of units")
+        serials = shown(tarn)[0]
+        api = tarn.api()
+        text = api.get("config")["text"]
+        less = text.replace('[[lun]]\nid = "TWO"\nstore = "mem:8M"\n', "").replace(', { lun = 1, id = "TWO" }', "")
+        check(less != text and "TWO" not in less, f"the text without it: {less}")
+        api.put("config", {"text": less})
+        equal(upkeep(tarn, "prune").returncode, 0, "exit code of a prune of what is a year old")
+        equal(len(list(units.iterdir())), 2, "records of units that were used today")
+        done = upkeep(tarn, "prune", "--unused-days", "0")
+        check(done.returncode == 0 and "a record is pruned" in done.stdout, f"the prune: {done}")
+        equal(len(list(units.iterdir())), 1, "records of units")
+        equal(upkeep(tarn, "check").returncode, 0, "exit code of tarn state check")
+        equal(shown(tarn)[0], serials, "serial of the LUN that runs")
+        equal(tarn.terminate(), 0, "exit code")
+        tarn.start()
+        equal(shown(tarn)[0], serials, "its serial after a restart")

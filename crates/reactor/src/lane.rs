@@ -454,7 +454,7 @@ impl Lane {
             let result = match slot.phase() {
                 Phase::Running(worker) if worker == pid => -i64::from(libc::EIO),
                 Phase::Done(worker) if worker == pid => slot.result.load(SeqCst),
-                _ => continue,
+                Phase::Free | Phase::Queued | Phase::Running(_) | Phase::Done(_) => continue,
             };
             over.extend(self.empty(index).map(|key| (key, result)));
         }

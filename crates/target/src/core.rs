@@ -43,8 +43,8 @@ const BUSY_EVENTS: usize = 16;
 /// How many letters to itself a core reads at a time.
 const OWN_LETTERS_MAX: usize = 1024;
 
-/// What the ends of sessions may take beyond the time an abort may.
-const ABORT_MARGIN: Duration = Duration::from_millis(500);
+/// What is left of the time that an end may take for the end of the process itself.
+const END_SLACK: Duration = Duration::from_millis(200);
 
 /// Everything one core has. The fields are shared by the modules of this crate, each of which
 /// adds the methods of one concern.
@@ -503,7 +503,7 @@ impl Core {
 
     /// When the core ends whatever is left, given when sessions were to be gone.
     fn end_at(&self, asked: Duration) -> Duration {
-        asked + self.settings.abort_timeout + ABORT_MARGIN
+        asked + self.settings.abort_timeout.saturating_sub(END_SLACK)
     }
 
     /// True when it was told to stop and nothing is left to do. Writes whose end is not known

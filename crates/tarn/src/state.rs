@@ -20,6 +20,7 @@
 
 mod identity;
 mod ports;
+mod prune;
 mod renames;
 mod repair;
 mod troubles;
@@ -41,6 +42,7 @@ use durable::{Found as FoundFile, copy_of};
 pub(crate) use durable::{TEMPORARY, make_like, replace as replace_file, replace_content};
 use identity::{Ledger, MadeIdentity};
 pub(crate) use ports::PortName;
+pub(crate) use prune::Pruned;
 pub(crate) use renames::{Rename, path_of};
 pub(crate) use troubles::{Trouble, Troubles};
 pub use unit::UnitState;
@@ -161,6 +163,8 @@ impl State {
             let mut with_id = made.iter().zip(model.units());
             let is_new = with_id.all(|(made, unit)| made.is_new && unit.id.is_some());
             let is_foreign = is_used && is_new && !made.is_empty();
+            let used = made.iter().map(|made| made.naa.to_string());
+            self.prune_excess(ledger, &used.collect());
             Ok((made, is_foreign))
         })?;
         if is_foreign {
@@ -217,7 +221,13 @@ impl State {
                     Ok(Found::Made(made))
                 }
             });
-            found.collect::<Result<Vec<_>, StartError>>()
+            let found = found.collect::<Result<Vec<_>, StartError>>()?;
+            let used = found.iter().map(|found| match found {
+                Found::Served(identity) => identity.naa.to_string(),
+                Found::Made(made) | Found::Withheld(made) => made.naa.to_string(),
+            });
+            self.prune_excess(ledger, &used.collect());
+            Ok(found)
         })?;
         self.take(new, found)
     }
@@ -390,15 +400,18 @@ impl State {
 
         let path = self.ledger_path();
         let (mut ledger, damage) = self.read_ledger()?;
-        let before = ledger.to_text().map_err(unusable(&path))?;
+        let text = |ledger: &Ledger| ledger.to_text().map_err(unusable(&path));
+        let before = ledger.clone();
         let outcome = change(&mut ledger)?;
-        let after = ledger.to_text().map_err(unusable(&path))?;
-        let is_needed = after != before && !ledger.is_empty();
+        let after = text(&ledger)?;
+        let is_other = after != text(&before)? && !ledger.is_empty();
+        let is_needed = is_other && text(&ledger.without_days())? != text(&before.without_days())?;
         let error = match damage {
             Some(damage) => Some(damage),
-            None if is_needed => {
+            None if is_other => {
                 let written = durable::write_with_copy(&path, durable::seal(&after).as_bytes());
-                written.map_err(unusable(&path)).err()
+                // Nothing is lost with the days alone.
+                written.map_err(unusable(&path)).err().filter(|_| is_needed)
             }
             None => None,
         };

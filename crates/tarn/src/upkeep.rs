@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use config::Model;
 
-use crate::state::State;
+use crate::state::{Pruned, State};
 use crate::{Environment, StartError, say};
 
 /// What to do with the state directory.
@@ -16,6 +16,8 @@ pub enum StateVerb {
     Check(StateArgs),
     /// Put the copies of damaged files in their places. Restart Tarn after it.
     Restore(RestoreArgs),
+    /// Remove what is kept of LUNs that have not been served for long: serial, NAA, reservations.
+    Prune(PruneArgs),
 }
 
 /// Which state directory.
@@ -42,6 +44,17 @@ pub struct RestoreArgs {
     discard: bool,
 }
 
+/// `tarn state prune`.
+#[derive(Args, Debug)]
+pub struct PruneArgs {
+    #[command(flatten)]
+    which: StateArgs,
+
+    /// For how many days nobody has used them, at least.
+    #[arg(long, value_name = "DAYS", default_value_t = 365)]
+    unused_days: u64,
+}
+
 /// Carries it out.
 ///
 /// # Errors
@@ -51,6 +64,7 @@ pub(crate) fn run(verb: &StateVerb, environment: &Environment) -> anyhow::Result
     match verb {
         StateVerb::Check(args) => check(&state(args, environment)?),
         StateVerb::Restore(args) => restore(&state(&args.which, environment)?, args.discard),
+        StateVerb::Prune(args) => prune(&state(&args.which, environment)?, args.unused_days),
     }
 }
 
@@ -120,5 +134,28 @@ fn restore(state: &State, discards: bool) -> anyhow::Result<()> {
         left == 0,
         "{directory}: files that are damaged still: {left}"
     );
+    Ok(())
+}
+
+fn prune(state: &State, days: u64) -> anyhow::Result<()> {
+    let pruned = state.prune(days)?;
+    for Pruned {
+        name,
+        naa,
+        unused_days,
+    } in &pruned
+    {
+        say(
+            io::stdout().lock(),
+            &format!("{name}  {naa}  unused for {unused_days} days\n"),
+        );
+    }
+    let directory = state.directory().display();
+    let text = match pruned.len() {
+        0 => format!("{directory}: every record was used in the last {days} days\n"),
+        1 => format!("{directory}: a record is pruned\n"),
+        many => format!("{directory}: {many} records are pruned\n"),
+    };
+    say(io::stdout().lock(), &text);
     Ok(())
 }

@@ -231,7 +231,7 @@ fn no_worker_that_is_killed_takes_an_operation_with_it() {
                     let _killed = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
                     seen.store(true, Ordering::Relaxed);
                 }
-                std::thread::sleep(Duration::from_micros(300));
+                std::thread::park_timeout(Duration::from_micros(300));
             }
         }
     });

@@ -17,9 +17,12 @@ use crate::locate::{FileMark, Location};
 const VERSION: u32 = 1;
 
 /// All identities ever made, as `identities.toml` holds them.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Ledger {
     version: u32,
+    /// The day on which it was read, in days since 1970.
+    #[serde(skip)]
+    pub(super) today: u64,
     #[serde(default, rename = "unit", skip_serializing_if = "Vec::is_empty")]
     pub(super) records: Vec<Record>,
     #[serde(default, skip_serializing_if = "Ports::is_empty")]
@@ -28,17 +31,20 @@ pub(super) struct Ledger {
 
 /// One identity and how its unit is found again: by the `id` of a configuration file, or else by
 /// mark and path of its file.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Record {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<String>,
     /// Left out when the path is not UTF-8; the mark has to do then.
     #[serde(skip_serializing_if = "Option::is_none")]
-    path: Option<String>,
+    pub(super) path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mark: Option<String>,
     serial: String,
-    naa: String,
+    pub(super) naa: String,
+    /// The day on which a unit was last started or changed with it, in days since 1970 (UTC).
+    #[serde(default = "super::prune::today")]
+    pub(super) last_used: u64,
     /// The change that gives the unit another id, from before the configuration file is replaced
     /// until after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,6 +66,7 @@ impl Default for Ledger {
     fn default() -> Self {
         Self {
             version: VERSION,
+            today: super::prune::today(),
             records: Vec::new(),
             port: Ports::default(),
         }
@@ -73,10 +80,11 @@ impl Ledger {
             path: path.to_owned(),
             problem,
         };
-        let ledger: Self = toml::from_str(text).map_err(|error| {
+        let mut ledger: Self = toml::from_str(text).map_err(|error| {
             let problem: Vec<_> = error.message().split_whitespace().collect();
             foreign(problem.join(" "))
         })?;
+        ledger.today = super::prune::today();
         if ledger.version != VERSION {
             return Err(StartError::StateVersion {
                 path: path.to_owned(),
@@ -116,6 +124,7 @@ impl Ledger {
         location: Option<&Location>,
         random: impl Fn() -> Result<[u8; 8], StartError>,
     ) -> Result<MadeIdentity, StartError> {
+        let today = self.today;
         let found = match (&unit.id, location) {
             (Some(id), _) => self.find_by_id(id),
             (None, Some(location)) => self.find_by_location(location),
@@ -123,7 +132,10 @@ impl Ledger {
             // an initiator would take it for the disk it knew.
             (None, None) => return Ok(make(self.fresh_naa(random)?, false)),
         };
-        if let Some(identity) = found.and_then(|record| record.identity()) {
+        if let Some(record) = found
+            && let Some(identity) = record.identity()
+        {
+            record.last_used = today;
             return Ok(identity);
         }
         let made = make(self.fresh_naa(random)?, true);
@@ -134,6 +146,7 @@ impl Ledger {
             mark: location.and_then(Location::mark_text),
             serial: made.serial.to_string(),
             naa: made.naa.to_string(),
+            last_used: today,
             renaming: None,
         });
         // What neither id nor path nor mark leads to is never found again.
@@ -148,16 +161,20 @@ impl Ledger {
         let Some(id) = unit.id.as_ref().filter(|_| served.state.is_kept()) else {
             return;
         };
-        if self.find_by_id(id).is_none() {
-            self.records.push(Record {
-                id: Some(id.clone()),
-                path: None,
-                mark: None,
-                serial: served.serial.to_string(),
-                naa: served.naa.to_string(),
-                renaming: None,
-            });
+        let today = self.today;
+        if let Some(record) = self.find_by_id(id) {
+            record.last_used = today;
+            return;
         }
+        self.records.push(Record {
+            id: Some(id.clone()),
+            path: None,
+            mark: None,
+            serial: served.serial.to_string(),
+            naa: served.naa.to_string(),
+            last_used: today,
+            renaming: None,
+        });
     }
 
     pub(super) fn find_by_id(&mut self, id: &str) -> Option<&mut Record> {

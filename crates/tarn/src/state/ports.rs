@@ -11,11 +11,11 @@ pub(crate) type PortName = (String, u16);
 /// The relative target port identifiers that were given, the oldest first.
 ///
 /// Spec: SPC-5, relative target port identifier: 1 to 65,535.
-#[derive(Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(transparent)]
 pub(super) struct Ports(Vec<Port>);
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 struct Port {
     target: String,
     group: u16,

@@ -590,3 +590,88 @@ fn a_served_unit_is_never_given_a_new_identity_and_comes_back_into_a_ledger_with
     drop(served);
     assert_eq!(world.found(&new), [naa]);
 }
+
+/// A ledger in which `name` was used last so many days ago.
+fn age(world: &World, name: &str, days: u64) {
+    let path = world.state.ledger_path();
+    let FoundFile::Whole(text) = durable::read(&path).unwrap() else {
+        panic!("no ledger");
+    };
+    let mut ledger = Ledger::parse(&text, &path).unwrap();
+    let name = world.at(name).display().to_string();
+    let is_it = |record: &&mut identity::Record| record.path.as_deref() == Some(&name);
+    ledger.records.iter_mut().find(is_it).unwrap().last_used -= days;
+    let text = durable::seal(&ledger.to_text().unwrap());
+    durable::write_with_copy(&path, text.as_bytes()).unwrap();
+}
+
+#[test]
+fn what_nobody_has_used_for_long_is_pruned_and_nothing_else() {
+    let world = World::new();
+    for name in ["old", "served", "young"] {
+        world.make(name);
+    }
+    let naas = world.naas(&["old", "served", "young"]);
+    let served = world.start(&["served"]).unwrap();
+    age(&world, "old", 40);
+    age(&world, "served", 40);
+    assert_eq!(world.state.prune(41).unwrap().len(), 0);
+    let pruned = world.state.prune(40).unwrap();
+    assert_eq!(pruned.len(), 1, "{pruned:?}");
+    assert_eq!(
+        (pruned[0].naa.clone(), pruned[0].unused_days),
+        (naas[0].to_string(), 40)
+    );
+    assert!(
+        !world
+            .state
+            .directory()
+            .join("units")
+            .join(&pruned[0].naa)
+            .exists()
+    );
+    drop(served);
+    let after = world.naas(&["old", "served", "young"]);
+    assert_ne!(after[0], naas[0]);
+    assert_eq!(after[1..], naas[1..]);
+}
+
+#[test]
+fn a_use_is_noted_and_needs_no_room() {
+    let world = World::new();
+    world.make("disk");
+    world.naa("disk");
+    age(&world, "disk", 40);
+    world.naa("disk");
+    assert_eq!(world.state.prune(1).unwrap().len(), 0, "it was used today");
+}
+
+#[test]
+fn the_longest_unused_go_when_there_are_too_many() {
+    let world = World::new();
+    let model = |ids: std::ops::Range<usize>| {
+        let luns: String = ids
+            .map(|n| format!("[[lun]]\nid = \"m{n}\"\nstore = \"mem:1M\"\n"))
+            .collect();
+        Model::from_toml(&luns, Path::new("tarn.toml")).unwrap()
+    };
+    let naa = |world: &World, n: usize| {
+        let model = model(n..n + 1);
+        let locations = vec![None];
+        world.state.identities(&model, &locations).unwrap()[0].naa
+    };
+    let first = naa(&world, 0);
+    let filled = model(1..prune::UNUSED_MAX + 1);
+    let locations = vec![None; prune::UNUSED_MAX];
+    drop(world.state.identities(&filled, &locations).unwrap());
+    assert_eq!(
+        naa(&world, 0),
+        first,
+        "there is room for as many, and for those in use"
+    );
+    let last = naa(&world, prune::UNUSED_MAX + 1);
+    assert_eq!(naa(&world, prune::UNUSED_MAX + 1), last);
+    assert_ne!(naa(&world, 1), first);
+    let ledger = world.ledger();
+    assert!(ledger.matches("[[unit]]").count() <= prune::UNUSED_MAX + 2);
+}
