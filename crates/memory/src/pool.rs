@@ -423,6 +423,21 @@ mod tests {
     }
 
     #[test]
+    fn small_new_work_passes_large_that_waits() {
+        let pool = Pool::new(8 * BUFFER_BYTES_MAX).unwrap();
+        let permit = |len| pool.permit(Need::Begin, len).is_ok();
+        let large = pool.capacity_bytes() / 8;
+        // One that holds nothing may always have its first.
+        let _first = pool.allocate(512).unwrap();
+        assert!(permit(512) && permit(large));
+        pool.set_crowded(true);
+        assert!(permit(512), "small");
+        assert!(!permit(large), "large, behind what waits already");
+        pool.set_crowded(false);
+        assert!(permit(large));
+    }
+
+    #[test]
     fn a_large_buffer_is_found_when_all_small_ones_came_back() {
         let pool = Pool::new(BUFFER_BYTES_MAX).unwrap();
         let small: Vec<_> = (0..100).map(|_| pool.allocate(512).unwrap()).collect();

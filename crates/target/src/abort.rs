@@ -15,9 +15,9 @@ use scsi::{Change, ChangeKind, PortName, Principal};
 use crate::core::Core;
 use crate::letter::Letter;
 use crate::plan::{TargetIndex, UnitIndex};
-use crate::running::{Request, Stage, Then, Wait};
-use crate::session::MappedLun;
-use crate::tasks::TaskKey;
+use crate::running::TaskKey;
+use crate::running::{Request, Stage, Then, Wait, WaitKey};
+use crate::session::{MappedLun, SessionKey};
 use crate::watcher::Happening;
 
 /// A reset is several aborts, one after the other on each unit; it is answered after this many
@@ -66,7 +66,7 @@ impl Core {
         self.count_down(wait);
     }
 
-    fn abort_task(&mut self, key: TaskKey, wait: usize) {
+    fn abort_task(&mut self, key: TaskKey, wait: WaitKey) {
         let Some(running) = self.tasks.get_mut(key) else {
             self.count_down(wait);
             return;
@@ -94,20 +94,21 @@ impl Core {
     }
 
     /// One thing less that a wait waits for.
-    pub(crate) fn count_down(&mut self, wait: usize) {
+    pub(crate) fn count_down(&mut self, wait: WaitKey) {
         let Some(waiting) = self.waits.get_mut(wait) else {
             return;
         };
         waiting.tasks_left -= 1;
-        if waiting.tasks_left == 0 {
-            let Wait { then, is_late, .. } = self.waits.remove(wait);
+        if waiting.tasks_left == 0
+            && let Some(Wait { then, is_late, .. }) = self.waits.remove(wait)
+        {
             self.follow(then, !is_late);
         }
     }
 
     /// The deadline of a wait has come. What is still in the store is an orphan from now on, and the
     /// wait goes on until every core refuses access to the units concerned.
-    pub(crate) fn give_up_waiting(&mut self, wait: usize) {
+    pub(crate) fn give_up_waiting(&mut self, wait: WaitKey) {
         let deadline = self.reactor.now() + self.settings.abort_timeout;
         let Some(waiting) = self.waits.get_mut(wait) else {
             return;
@@ -147,13 +148,14 @@ impl Core {
 
     /// A core does not confirm that it refuses access. An initiator gets its answer, which is no
     /// success; a session does not end, nor a change, before it is safe.
-    fn give_up_refusing(&mut self, wait: usize) {
+    fn give_up_refusing(&mut self, wait: WaitKey) {
         let Some(waiting) = self.waits.get(wait) else {
             return;
         };
         match waiting.then {
             Then::Management { .. } | Then::Logout { .. } | Then::Nothing => {
-                let then = self.waits.remove(wait).then;
+                let then = waiting.then;
+                self.waits.remove(wait);
                 self.leave_refusals(wait);
                 self.follow(then, false);
             }
@@ -191,7 +193,7 @@ impl Core {
 
     pub(crate) fn respond_management(
         &mut self,
-        session: usize,
+        session: SessionKey,
         id: ManagementId,
         response: TaskManagementResponse,
     ) {
@@ -203,7 +205,7 @@ impl Core {
     }
 
     /// A task management request of a session.
-    pub(crate) fn handle_management(&mut self, session: usize, event: ManagementEvent) {
+    pub(crate) fn handle_management(&mut self, session: SessionKey, event: ManagementEvent) {
         let Some(entry) = self.sessions.get(session) else {
             return;
         };
@@ -338,7 +340,7 @@ impl Core {
     pub(crate) fn handle_reset_timeouts(&mut self, now: Duration) {
         let timeout = self.settings.abort_timeout * RESET_PATIENCE;
         let mut late = Vec::new();
-        for (_, (_, request)) in &mut self.requests {
+        for (_, request) in self.requests.iter_mut() {
             if let Request::Management {
                 session, id, since, ..
             } = request
@@ -358,7 +360,7 @@ impl Core {
         if let Some(front) = self.front.as_mut() {
             front.note_reset(target);
         }
-        let sessions: Vec<usize> = self
+        let sessions: Vec<SessionKey> = self
             .sessions
             .iter()
             .filter(|(_, entry)| entry.profile.target == Some(target))
@@ -379,7 +381,7 @@ impl Core {
     }
 
     /// A logout request: the tasks it concerns end first.
-    pub(crate) fn handle_logout(&mut self, session: usize, event: LogoutEvent) {
+    pub(crate) fn handle_logout(&mut self, session: SessionKey, event: LogoutEvent) {
         let Some(entry) = self.sessions.get_mut(session) else {
             return;
         };
@@ -397,7 +399,7 @@ impl Core {
         self.abort_tasks(&keys, Then::Logout { session, event });
     }
 
-    fn answer_logout(&mut self, session: usize, event: LogoutEvent, is_complete: bool) {
+    fn answer_logout(&mut self, session: SessionKey, event: LogoutEvent, is_complete: bool) {
         let Some(entry) = self.sessions.get_mut(session) else {
             return;
         };

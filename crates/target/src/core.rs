@@ -12,7 +12,6 @@ use iscsi::pdu::Tsih;
 use memory::Pool;
 use reactor::mail::{Mailbox, Post};
 use reactor::{Event, Reactor, Wait as ReactorWait};
-use slab::Slab;
 
 use crate::counters::Tally;
 use crate::front::Front;
@@ -21,10 +20,11 @@ use crate::handle::Receipt;
 use crate::letter::{Letter, Ticket};
 use crate::logins::LoginLog;
 use crate::plan::{ColdResets, Settings, UnitIndex};
-use crate::running::{Request, Wait};
-use crate::session::{Connection, SessionEntry};
+use crate::running::TaskKey;
+use crate::running::{Request, Running, Wait, WaitKey};
+use crate::session::{Connection, ConnectionKey, SessionEntry, SessionKey};
 use crate::stop::LastFlushes;
-use crate::tasks::{TaskKey, Tasks};
+use crate::table::Table;
 use crate::token::Purpose;
 use crate::trace::Trace;
 use crate::unit::{Owned, Unit};
@@ -61,7 +61,7 @@ pub(crate) struct Core {
     /// Output on the heap that waits for peers, in bytes.
     pub(crate) output_heap: usize,
     /// Connections whose peers are gone, oldest first; one may have been closed meanwhile.
-    pub(crate) lost: VecDeque<usize>,
+    pub(crate) lost: VecDeque<ConnectionKey>,
     pub(crate) reactor: Reactor,
     pub(crate) pool: Pool,
     /// All units, by index.
@@ -73,35 +73,34 @@ pub(crate) struct Core {
     /// Units of this core that go when their last flush is over.
     pub(crate) forgetting: Vec<(UnitIndex, Receipt)>,
     /// Nexuses on their way out of a unit.
-    pub(crate) leaving: Slab<Leaving>,
-    pub(crate) sessions: Slab<SessionEntry>,
-    pub(crate) by_tsih: HashMap<Tsih, usize>,
-    pub(crate) connections: Slab<Connection>,
-    pub(crate) tasks: Tasks,
-    pub(crate) waits: Slab<Wait>,
-    /// Questions to other cores, each with the serial number of its ticket.
-    pub(crate) requests: Slab<(u64, Request)>,
-    pub(crate) next_request: u64,
+    pub(crate) leaving: Table<Leaving>,
+    pub(crate) sessions: Table<SessionEntry>,
+    pub(crate) by_tsih: HashMap<Tsih, SessionKey>,
+    pub(crate) connections: Table<Connection>,
+    pub(crate) tasks: Table<Running>,
+    pub(crate) waits: Table<Wait>,
+    /// Questions to other cores.
+    pub(crate) requests: Table<Request>,
     /// Connections with output that is not being sent.
-    pub(crate) dirty: Vec<usize>,
+    pub(crate) dirty: Vec<ConnectionKey>,
     /// Room for connections whose output is held; empty between turns.
-    pub(crate) held: Vec<usize>,
+    pub(crate) held: Vec<ConnectionKey>,
     /// When held output must go.
     pub(crate) hold_until: Option<Duration>,
     /// Connections whose output was sent after receiving had waited for that.
-    pub(crate) throttled: Vec<usize>,
+    pub(crate) throttled: Vec<ConnectionKey>,
     /// Sessions in which something happened while one of their tasks was carried on.
-    pub(crate) eventful: Vec<usize>,
+    pub(crate) eventful: Vec<SessionKey>,
     /// Tasks that older ones of their nexus let start now.
     pub(crate) startable: VecDeque<TaskKey>,
     /// Tasks that wait for memory, first come first.
     pub(crate) starved: VecDeque<TaskKey>,
     /// Sessions that wait for memory for Data-Out.
-    pub(crate) starved_sessions: Vec<usize>,
+    pub(crate) starved_sessions: Vec<SessionKey>,
     /// Those stand before the tasks that wait for memory.
     pub(crate) sessions_first: bool,
     /// Sessions with tasks that wait because they have their share.
-    pub(crate) sharing: VecDeque<usize>,
+    pub(crate) sharing: VecDeque<SessionKey>,
     /// The sessions' windows are kept small because memory is short.
     pub(crate) is_short_of_memory: bool,
     pub(crate) tally: Tally,
@@ -161,7 +160,7 @@ impl Core {
         let fences = self
             .requests
             .iter()
-            .filter_map(|(_, (_, request))| match request {
+            .filter_map(|(_, request)| match request {
                 Request::Fence {
                     granted: false,
                     since,
@@ -270,29 +269,21 @@ impl Core {
 
     /// Notes a question; the answer comes with the ticket.
     pub(crate) fn open_request(&mut self, request: Request) -> Ticket {
-        let serial = self.next_request;
-        self.next_request += 1;
-        let place = self.requests.insert((serial, request));
         Ticket {
             core: self.index,
-            request: place,
-            serial,
+            request: self.requests.insert(request),
         }
     }
 
     pub(crate) fn request_mut(&mut self, ticket: Ticket) -> Option<&mut Request> {
-        let (serial, request) = self.requests.get_mut(ticket.request)?;
-        (*serial == ticket.serial).then_some(request)
+        self.requests.get_mut(ticket.request)
     }
 
     pub(crate) fn close_request(&mut self, ticket: Ticket) {
-        if self.request_mut(ticket).is_some() {
-            self.requests.remove(ticket.request);
-            if self.requests.is_empty() {
-                // A login asks one question for each of its units, and every turn walks the whole
-                // table, vacant places too.
-                self.requests.clear();
-            }
+        if self.requests.remove(ticket.request).is_some() && self.requests.is_empty() {
+            // A login asks one question for each of its units, and every turn walks the whole table,
+            // vacant places too.
+            self.requests.forget_places();
         }
     }
 
@@ -413,7 +404,7 @@ impl Core {
         let now = self.reactor.now();
         if self.waits.iter().any(|(_, wait)| wait.deadline <= now) {
             let due = self.waits.iter().filter(|(_, wait)| wait.deadline <= now);
-            let due: Vec<usize> = due.map(|(key, _)| key).collect();
+            let due: Vec<WaitKey> = due.map(|(key, _)| key).collect();
             for key in due {
                 self.give_up_waiting(key);
             }
@@ -433,7 +424,7 @@ impl Core {
 
     fn tick(&mut self, now: Duration) {
         let due = |entry: &SessionEntry| entry.session.poll_timeout().is_some_and(|at| at <= now);
-        let sessions: Vec<usize> = self
+        let sessions: Vec<SessionKey> = self
             .sessions
             .iter()
             .filter(|(_, entry)| due(entry))
@@ -485,7 +476,7 @@ impl Core {
         let seconds = u16::try_from(self.settings.stop_timeout.as_secs()).unwrap_or(u16::MAX);
         self.stop_at = Some(self.reactor.now() + self.settings.stop_timeout);
         self.stop_listening();
-        let sessions: Vec<usize> = self.sessions.iter().map(|(key, _)| key).collect();
+        let sessions: Vec<SessionKey> = self.sessions.keys().collect();
         for key in sessions {
             if let Some(entry) = self.sessions.get_mut(key) {
                 entry.session.request_logout(seconds);
@@ -495,7 +486,7 @@ impl Core {
     }
 
     fn stop_now(&mut self) {
-        let sessions: Vec<usize> = self.sessions.iter().map(|(key, _)| key).collect();
+        let sessions: Vec<SessionKey> = self.sessions.keys().collect();
         for key in sessions {
             self.end_session(key, "the target stops");
         }

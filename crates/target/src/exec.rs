@@ -13,15 +13,15 @@ use crate::counters::{Account, NO_SERIES};
 use crate::letter::{Letter, Ticket};
 use crate::plan::UnitIndex;
 use crate::room::{self, Lien, Room};
+use crate::running::TaskKey;
 use crate::running::{Request, Running, Stage};
-use crate::session::{MappedLun, SessionEntry};
+use crate::session::{MappedLun, SessionEntry, SessionKey};
 use crate::slow::Ending;
-use crate::tasks::TaskKey;
 use crate::token::Purpose;
 
 impl Core {
     /// A command of a session, in its turn.
-    pub(crate) fn handle_command(&mut self, session: usize, id: TaskId, command: Command) {
+    pub(crate) fn handle_command(&mut self, session: SessionKey, id: TaskId, command: Command) {
         let Some(entry) = self.sessions.get_mut(session) else {
             return;
         };
@@ -91,7 +91,7 @@ impl Core {
     /// has no place in any table: that is all there is to most reads and writes of memory.
     fn run_at_once(
         &mut self,
-        session: usize,
+        session: SessionKey,
         id: TaskId,
         command: &Command,
         mapped: MappedLun,
@@ -264,14 +264,14 @@ impl Core {
     }
 
     /// The task of a session that has this name and waits for data.
-    fn task_awaiting_data(&self, session: usize, id: TaskId) -> Option<TaskKey> {
+    fn task_awaiting_data(&self, session: SessionKey, id: TaskId) -> Option<TaskKey> {
         let key = self.sessions.get(session)?.task_key(id)?;
         let task = self.tasks.get(key)?;
         (task.id == id && matches!(task.stage, Stage::DataOut)).then_some(key)
     }
 
     /// The data that [`Core::collect`] asked for.
-    pub(crate) fn handle_data_out(&mut self, session: usize, id: TaskId, data: Payload) {
+    pub(crate) fn handle_data_out(&mut self, session: SessionKey, id: TaskId, data: Payload) {
         // It may have been aborted meanwhile.
         let Some(key) = self.task_awaiting_data(session, id) else {
             return;
@@ -462,7 +462,13 @@ impl Core {
     }
 
     /// Answers a task that has its place in the tables; then it has none.
-    fn respond_to(&mut self, key: TaskKey, session: usize, outcome: Outcome, descriptor: bool) {
+    fn respond_to(
+        &mut self,
+        key: TaskKey,
+        session: SessionKey,
+        outcome: Outcome,
+        descriptor: bool,
+    ) {
         let ending = Ending::Answered(outcome.status);
         let id = self.tasks[key].id;
         self.respond(session, id, outcome, descriptor);
@@ -472,7 +478,7 @@ impl Core {
     /// Answers a command that never had a place in any table.
     fn respond_at_once(
         &mut self,
-        session: usize,
+        session: SessionKey,
         id: TaskId,
         outcome: Outcome,
         descriptor: bool,
@@ -482,7 +488,7 @@ impl Core {
         self.respond(session, id, outcome, descriptor);
     }
 
-    fn respond(&mut self, session: usize, id: TaskId, outcome: Outcome, descriptor: bool) {
+    fn respond(&mut self, session: SessionKey, id: TaskId, outcome: Outcome, descriptor: bool) {
         let Some(entry) = self.sessions.get_mut(session) else {
             return;
         };
@@ -501,7 +507,7 @@ impl Core {
     }
 
     /// The data of a command will not be complete.
-    pub(crate) fn handle_data_fault(&mut self, session: usize, id: TaskId, fault: DataFault) {
+    pub(crate) fn handle_data_fault(&mut self, session: SessionKey, id: TaskId, fault: DataFault) {
         let aborted = |code| Outcome::check(Sense::new(SenseKey::AbortedCommand, code));
         let outcome = match fault {
             DataFault::UnexpectedUnsolicited => aborted(SenseCode::UNEXPECTED_UNSOLICITED_DATA),
@@ -649,7 +655,7 @@ impl Core {
     pub(crate) fn leave_queues(&mut self, keys: &[TaskKey]) {
         let gone: HashSet<TaskKey> = keys.iter().copied().collect();
         let tasks = keys.iter().filter_map(|&key| self.tasks.get(key));
-        let (units, sessions): (HashSet<usize>, HashSet<Option<usize>>) =
+        let (units, sessions): (HashSet<usize>, HashSet<Option<SessionKey>>) =
             tasks.map(|task| (task.unit, task.session)).unzip();
         for unit in units {
             let unit = &mut self.units[unit];

@@ -23,7 +23,6 @@ use reactor::net::{self, KeepAlive};
 use reactor::{Errno, Listener, OperationId, Received, Socket};
 use scsi::reservation::canonical_transport_id;
 use scsi::{PortName, Principal};
-use slab::Slab;
 
 use crate::bucket::Bucket;
 use crate::core::Core;
@@ -35,6 +34,7 @@ use crate::plane::StartError;
 use crate::policy::{Asker, Policy};
 use crate::proof::Member;
 use crate::session::SessionProfile;
+use crate::table::{Key, Table};
 use crate::throttle::{GuessLimiter, JoinLimiter};
 use crate::token::Purpose;
 use crate::trace::Taps;
@@ -77,9 +77,12 @@ pub(crate) struct Waiting {
     profile: Box<SessionProfile>,
 }
 
+/// Names a connection in its login phase.
+pub(crate) type LoginKey = Key<Login>;
+
 /// A connection that has not finished its login.
 #[derive(Debug)]
-struct Login {
+pub(crate) struct Login {
     socket: Socket,
     machine: LoginTarget,
     buffer: PduBuffer,
@@ -120,7 +123,7 @@ pub(crate) struct Front {
     joins: JoinLimiter,
     /// Wrong proofs of CHAP.
     guesses: GuessLimiter,
-    logins: Slab<Login>,
+    logins: Table<Login>,
     /// Logins and discovery sessions, by where they come from.
     unproved: Unproved,
     lists: Arc<SharedLists>,
@@ -152,7 +155,7 @@ impl Front {
             directory: Directory::new(cores, settings.sessions_max),
             joins: JoinLimiter::default(),
             guesses: GuessLimiter::default(),
-            logins: Slab::new(),
+            logins: Table::default(),
             unproved: Unproved::new(
                 UnprovedLimits {
                     per_address_max: settings.unproved_per_address_max,
@@ -398,7 +401,7 @@ impl Core {
         }
     }
 
-    fn receive_login(&mut self, key: usize) {
+    fn receive_login(&mut self, key: LoginKey) {
         let Some(front) = self.front.as_mut() else {
             return;
         };
@@ -416,7 +419,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn handle_login_bytes(&mut self, key: usize, result: Result<Received, Errno>) {
+    pub(crate) fn handle_login_bytes(&mut self, key: LoginKey, result: Result<Received, Errno>) {
         let Some(front) = self.front.as_mut() else {
             return;
         };
@@ -434,7 +437,7 @@ impl Core {
     }
 
     /// Takes PDUs for as long as it is the initiator's turn.
-    fn advance_login(&mut self, key: usize) {
+    fn advance_login(&mut self, key: LoginKey) {
         loop {
             let Some(front) = self.front.as_mut() else {
                 return;
@@ -465,7 +468,7 @@ impl Core {
     }
 
     /// Does what the login machine asks for.
-    fn act_on_login(&mut self, key: usize) {
+    fn act_on_login(&mut self, key: LoginKey) {
         loop {
             let Some(front) = self.front.as_mut() else {
                 return;
@@ -522,7 +525,7 @@ impl Core {
     }
 
     /// A wrong proof of CHAP costs who guesses some time: its refusal waits. Nothing else does.
-    fn hold_refusal(&mut self, key: usize) {
+    fn hold_refusal(&mut self, key: LoginKey) {
         let now = self.reactor.now();
         let Some(front) = self.front.as_mut() else {
             return;
@@ -540,7 +543,7 @@ impl Core {
         }
     }
 
-    fn send_login(&mut self, key: usize) {
+    fn send_login(&mut self, key: LoginKey) {
         let Some(front) = self.front.as_mut() else {
             return;
         };
@@ -560,7 +563,7 @@ impl Core {
 
     pub(crate) fn handle_login_sent(
         &mut self,
-        key: usize,
+        key: LoginKey,
         message: Message,
         result: Result<(), Errno>,
     ) {
@@ -582,7 +585,7 @@ impl Core {
     }
 
     /// When nothing is under way: closes, or finds the session.
-    fn settle_login(&mut self, key: usize) {
+    fn settle_login(&mut self, key: LoginKey) {
         let Some(front) = self.front.as_mut() else {
             return;
         };
@@ -600,7 +603,7 @@ impl Core {
     }
 
     /// Finds or makes the session of a login that ended well.
-    fn place_login(&mut self, key: usize, negotiated: Box<NegotiatedLogin>) {
+    fn place_login(&mut self, key: LoginKey, negotiated: Box<NegotiatedLogin>) {
         let now = self.reactor.now();
         let Some(front) = self.front.as_mut() else {
             return;
@@ -626,7 +629,9 @@ impl Core {
                 return;
             }
         };
-        let login = front.logins.remove(key);
+        let Some(login) = front.logins.remove(key) else {
+            return;
+        };
         front.unproved.end(Peer::Login(key));
         let Ok(fd) = login.socket.into_fd() else {
             debug_assert!(false, "an operation is under way on a login that has ended");
@@ -646,7 +651,7 @@ impl Core {
         }
     }
 
-    fn refuse_login(&mut self, key: usize, status: LoginStatus) {
+    fn refuse_login(&mut self, key: LoginKey, status: LoginStatus) {
         let Some(front) = self.front.as_mut() else {
             return;
         };
@@ -811,7 +816,7 @@ impl Core {
 
     /// The connection of a login is gone. One that ends before it says who it is was none: ports
     /// are tried like that, to see whether somebody listens.
-    fn lose_login(&mut self, key: usize) {
+    fn lose_login(&mut self, key: LoginKey) {
         let front = self.front.as_ref();
         let login = front.and_then(|front| front.logins.get(key));
         if login.is_some_and(|login| login.machine.initiator_name().is_some()) {
@@ -822,7 +827,7 @@ impl Core {
     }
 
     /// Ends a login from outside, without a word to its initiator.
-    fn end_login(&mut self, key: usize, failure: &LoginFailure) {
+    fn end_login(&mut self, key: LoginKey, failure: &LoginFailure) {
         if let Some(front) = &self.front
             && let Some(login) = front.logins.get(key)
             && login.is_under_way()
@@ -834,7 +839,7 @@ impl Core {
         self.close_login(key);
     }
 
-    fn close_login(&mut self, key: usize) {
+    fn close_login(&mut self, key: LoginKey) {
         let Some(front) = self.front.as_mut() else {
             return;
         };

@@ -14,13 +14,17 @@ use crate::counters::NO_SERIES;
 use crate::handle::{Grant, Receipt};
 use crate::policy::{VisibleLun, VisibleTarget};
 use crate::report::{ConnectionReport, SessionReport};
+use crate::running::TaskKey;
 use crate::running::{Request, Then, Wait};
-use crate::session::{Connection, MappedLun, SessionEntry};
-use crate::tasks::TaskKey;
+use crate::session::{Connection, MappedLun, SessionEntry, SessionKey};
+use crate::table::Key;
 use crate::unproved::SharedLists;
 
 /// How long the peer of a session that an administrator ends has to take the message about it.
 const DISMISSAL_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Names a nexus on its way out of a unit.
+pub(crate) type LeavingKey = Key<Leaving>;
 
 /// A nexus on its way out of a unit.
 #[derive(Debug)]
@@ -34,7 +38,7 @@ pub(crate) struct Leaving {
 impl Core {
     /// Every session that lives here.
     pub(crate) fn report_sessions(&self) -> Vec<SessionReport> {
-        let report = |(_, entry): (usize, &SessionEntry)| {
+        let report = |(_, entry): (SessionKey, &SessionEntry)| {
             let (exp_cmd_sn, max_cmd_sn) = entry.session.window();
             let profile = &entry.profile;
             SessionReport {
@@ -105,7 +109,7 @@ impl Core {
     /// Ends dismissed sessions whose peers do not take what is sent to them.
     pub(crate) fn end_dismissed(&mut self, now: Duration) {
         let late = |entry: &SessionEntry| entry.dismissal.filter(|(_, deadline)| now >= *deadline);
-        let late: Vec<(usize, &'static str)> = self
+        let late: Vec<(SessionKey, &'static str)> = self
             .sessions
             .iter()
             .filter_map(|(key, entry)| Some((key, late(entry)?.0)))
@@ -163,7 +167,13 @@ impl Core {
     /// which the mode parameter header says.
     ///
     /// Spec: SPC-4, REPORTED LUNS DATA HAS CHANGED; SBC-4, the WP bit.
-    fn keep_lun(&mut self, session: usize, old: VisibleLun, new: VisibleLun, luns_differ: bool) {
+    fn keep_lun(
+        &mut self,
+        session: SessionKey,
+        old: VisibleLun,
+        new: VisibleLun,
+        luns_differ: bool,
+    ) {
         let Some(mapped) = self.sessions[session].luns.get(new.lun) else {
             return;
         };
@@ -177,7 +187,7 @@ impl Core {
         }
     }
 
-    fn give_lun(&mut self, session: usize, lun: VisibleLun, receipt: &Receipt) {
+    fn give_lun(&mut self, session: SessionKey, lun: VisibleLun, receipt: &Receipt) {
         let nexus = Nexus {
             read_only: lun.read_only,
             ..self.sessions[session].nexus()
@@ -203,7 +213,7 @@ impl Core {
         self.ask_owner(lun.unit.as_usize(), ticket, change);
     }
 
-    fn take_lun(&mut self, session: usize, lun: VisibleLun, receipt: &Receipt) {
+    fn take_lun(&mut self, session: SessionKey, lun: VisibleLun, receipt: &Receipt) {
         let entry = &mut self.sessions[session];
         let Some(mapped) = entry.luns.remove(lun.lun) else {
             return;
@@ -228,7 +238,7 @@ impl Core {
         self.count_down(wait);
     }
 
-    fn tasks_of_leaving(&self, leaving: usize) -> Vec<TaskKey> {
+    fn tasks_of_leaving(&self, leaving: LeavingKey) -> Vec<TaskKey> {
         let Some(leaving) = self.leaving.get(leaving) else {
             return Vec::new();
         };
@@ -244,19 +254,19 @@ impl Core {
     }
 
     /// The commands of a nexus that leaves have ended, or have had their time.
-    pub(crate) fn handle_drained(&mut self, leaving: usize) {
+    pub(crate) fn handle_drained(&mut self, leaving: LeavingKey) {
         let left = self.tasks_of_leaving(leaving);
         self.abort_tasks(&left, Then::Left { leaving });
     }
 
     /// None of them is left, or what is left is the unit's trouble: the nexus goes.
-    pub(crate) fn handle_left(&mut self, leaving: usize) {
+    pub(crate) fn handle_left(&mut self, leaving: LeavingKey) {
         let Some(Leaving {
             unit,
             slot,
             nexus,
             receipt,
-        }) = self.leaving.try_remove(leaving)
+        }) = self.leaving.remove(leaving)
         else {
             return;
         };

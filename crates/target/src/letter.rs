@@ -16,6 +16,7 @@ use crate::handle::{Access, Grant, Receipt};
 use crate::plan::{TargetIndex, UnitDescription, UnitIndex, UnitPlan};
 use crate::plane::StartError;
 use crate::report::SessionReport;
+use crate::running::RequestKey;
 use crate::session::SessionProfile;
 use crate::trace::{Taps, Trace};
 
@@ -23,10 +24,7 @@ use crate::trace::{Taps, Trace};
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Ticket {
     pub(crate) core: usize,
-    /// Place in the core's table of requests.
-    pub(crate) request: usize,
-    /// Tells one use of the place from the next, for answers that come too late.
-    pub(crate) serial: u64,
+    pub(crate) request: RequestKey,
 }
 
 impl Ticket {
@@ -34,8 +32,7 @@ impl Ticket {
     /// when it ends: nothing is kept for them, nor sent back.
     pub(crate) const NOBODY: Self = Self {
         core: usize::MAX,
-        request: usize::MAX,
-        serial: u64::MAX,
+        request: RequestKey::NONE,
     };
 }
 

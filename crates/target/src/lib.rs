@@ -63,7 +63,7 @@ mod session;
 mod sessions;
 mod slow;
 mod stop;
-mod tasks;
+mod table;
 mod throttle;
 mod token;
 mod trace;

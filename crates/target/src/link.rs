@@ -10,6 +10,7 @@ use reactor::{Errno, Received};
 
 use crate::core::Core;
 use crate::plan::Coalescing;
+use crate::session::{ConnectionKey, SessionKey};
 use crate::token::Purpose;
 
 /// With more than this waiting to be sent, in bytes, nothing more is received.
@@ -40,7 +41,7 @@ const LOST_MAX: usize = 64;
 
 impl Core {
     /// Receives the next bytes of a connection, as its session wants them.
-    pub(crate) fn receive(&mut self, key: usize) {
+    pub(crate) fn receive(&mut self, key: ConnectionKey) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
@@ -80,7 +81,7 @@ impl Core {
         };
     }
 
-    pub(crate) fn handle_received(&mut self, key: usize, result: Result<Received, Errno>) {
+    pub(crate) fn handle_received(&mut self, key: ConnectionKey, result: Result<Received, Errno>) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
@@ -103,7 +104,7 @@ impl Core {
     }
 
     /// Passes bytes to the session.
-    pub(crate) fn handle_bytes(&mut self, key: usize, chunk: &Rc<Buffer>) {
+    pub(crate) fn handle_bytes(&mut self, key: ConnectionKey, chunk: &Rc<Buffer>) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
@@ -122,8 +123,8 @@ impl Core {
     /// Does what the bytes asked for, and asks for more.
     fn settle_received(
         &mut self,
-        key: usize,
-        session: usize,
+        key: ConnectionKey,
+        session: SessionKey,
         index: usize,
         outcome: Result<(), Violation>,
     ) {
@@ -147,7 +148,7 @@ impl Core {
 
     pub(crate) fn handle_received_exact(
         &mut self,
-        key: usize,
+        key: ConnectionKey,
         buffer: Buffer,
         result: Result<usize, Errno>,
     ) {
@@ -181,7 +182,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn note_violation(&mut self, session: usize, violation: Violation) {
+    pub(crate) fn note_violation(&mut self, session: SessionKey, violation: Violation) {
         const TOLD_MAX: u32 = 10;
         let Some(entry) = self.sessions.get_mut(session) else {
             return;
@@ -197,7 +198,7 @@ impl Core {
     // ---- output ------------------------------------------------------------------------------
 
     /// Notes that a connection of a session may have something to send.
-    pub(crate) fn mark_dirty(&mut self, session: usize, index: usize) {
+    pub(crate) fn mark_dirty(&mut self, session: SessionKey, index: usize) {
         let Some(entry) = self.sessions.get(session) else {
             return;
         };
@@ -213,7 +214,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn mark_session_dirty(&mut self, session: usize) {
+    pub(crate) fn mark_session_dirty(&mut self, session: SessionKey) {
         let Some(entry) = self.sessions.get(session) else {
             return;
         };
@@ -250,7 +251,7 @@ impl Core {
     /// holds further commands already, whose answers can go with it. Then this core will not be
     /// idle before they are there, so nobody waits for nothing; with few commands under way it
     /// never happens.
-    fn may_hold(&self, key: usize) -> bool {
+    fn may_hold(&self, key: ConnectionKey) -> bool {
         let Some(connection) = self.connections.get(key) else {
             return false;
         };
@@ -273,7 +274,7 @@ impl Core {
                 .is_none_or(|until| self.reactor.now() < until)
     }
 
-    fn flush_connection(&mut self, key: usize) {
+    fn flush_connection(&mut self, key: ConnectionKey) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
@@ -303,7 +304,7 @@ impl Core {
 
     pub(crate) fn handle_sent(
         &mut self,
-        key: usize,
+        key: ConnectionKey,
         mut message: Message,
         result: Result<(), Errno>,
     ) {
@@ -347,7 +348,7 @@ impl Core {
 
     /// A connection ended without logout: at ErrorRecoveryLevel 0 the session goes with it,
     /// unless others of it live on and it was closed in order.
-    pub(crate) fn lose_connection(&mut self, key: usize, reason: &'static str) {
+    pub(crate) fn lose_connection(&mut self, key: ConnectionKey, reason: &'static str) {
         let Some(connection) = self.connections.get(key) else {
             return;
         };
@@ -357,7 +358,7 @@ impl Core {
 
     /// As [`Core::lose_connection`], but when its turn comes: thousands may be lost at once, and
     /// those that are not have pings and commands.
-    fn lose_in_turn(&mut self, key: usize, reason: &'static str) {
+    fn lose_in_turn(&mut self, key: ConnectionKey, reason: &'static str) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.lost = Some(reason);
             self.lost.push_back(key);
@@ -380,7 +381,7 @@ impl Core {
     }
 
     /// Closes the socket; the connection goes when its operations have ended.
-    pub(crate) fn close_connection(&mut self, key: usize) {
+    pub(crate) fn close_connection(&mut self, key: ConnectionKey) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
@@ -402,20 +403,19 @@ impl Core {
         self.bury_connection(key);
     }
 
-    fn bury_connection(&mut self, key: usize) {
+    fn bury_connection(&mut self, key: ConnectionKey) {
         let is_over = self
             .connections
             .get(key)
             .is_some_and(|c| c.is_closing && !c.is_receiving && !c.is_sending);
-        if is_over {
-            let connection = self.connections.remove(key);
+        if is_over && let Some(connection) = self.connections.remove(key) {
             self.output_heap -= connection.heap_counted;
             self.connection_count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// After the answer to a logout is sent, the connections it concerns are closed.
-    pub(crate) fn close_after_output(&mut self, session: usize, event: LogoutEvent) {
+    pub(crate) fn close_after_output(&mut self, session: SessionKey, event: LogoutEvent) {
         let Some(entry) = self.sessions.get(session) else {
             return;
         };
@@ -424,7 +424,7 @@ impl Core {
             .get(event.id.connection)
             .copied()
             .flatten();
-        let closing: Vec<usize> = match event.closing {
+        let closing: Vec<ConnectionKey> = match event.closing {
             Some(index) => entry
                 .connections
                 .get(index)

@@ -18,8 +18,8 @@ use store::{HelperAnswer, HelperOperation, IoFailure, RingOperation};
 use crate::core::Core;
 use crate::letter::{FenceNumber, Letter, Ticket, Update};
 use crate::plan::UnitIndex;
+use crate::running::TaskKey;
 use crate::running::{Request, Stage, Then};
-use crate::tasks::TaskKey;
 use crate::token::Purpose;
 use crate::unit::{Current, Fence, OwnedFence, Queued, overlap};
 use crate::watcher::Happening;
@@ -471,7 +471,7 @@ impl Core {
         let late: Vec<TaskKey> = self
             .requests
             .iter()
-            .filter_map(|(_, (_, request))| match request {
+            .filter_map(|(_, request)| match request {
                 Request::Fence {
                     task,
                     granted: false,

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use reactor::mail::{self, Mailbox, Post};
 use reactor::{Listener, Reactor, SetupError, process};
-use slab::Slab;
 
 use crate::core::Core;
 use crate::counters::{CoreCounters, Tally};
@@ -23,7 +22,7 @@ use crate::plan::{ColdResets, Plan, Settings, TargetIndex, TargetPlan, UnitIndex
 use crate::policy::Policy;
 use crate::slow::SlowLimit;
 use crate::stop::LastFlushes;
-use crate::tasks::Tasks;
+use crate::table::Table;
 use crate::unproved::SharedLists;
 use crate::watchdog::Watchdog;
 use crate::watcher::Watcher;
@@ -353,14 +352,13 @@ impl Core {
             owned: Vec::with_capacity(parts.units.len()),
             retiring: Vec::new(),
             forgetting: Vec::new(),
-            leaving: Slab::new(),
-            sessions: Slab::new(),
+            leaving: Table::default(),
+            sessions: Table::default(),
             by_tsih: HashMap::new(),
-            connections: Slab::new(),
-            tasks: Tasks::default(),
-            waits: Slab::new(),
-            requests: Slab::new(),
-            next_request: 0,
+            connections: Table::default(),
+            tasks: Table::default(),
+            waits: Table::default(),
+            requests: Table::default(),
             dirty: Vec::new(),
             held: Vec::new(),
             hold_until: None,

@@ -10,7 +10,7 @@
 use crate::core::Core;
 use crate::letter::{Letter, Ticket};
 use crate::plan::UnitIndex;
-use crate::running::Request;
+use crate::running::{Request, WaitKey};
 
 /// The owner's side, pure: which cores have orphans, and who has confirmed.
 #[derive(Debug, Default)]
@@ -109,7 +109,7 @@ pub(crate) struct Orphans {
     /// Every core refuses access.
     stands: bool,
     /// Who goes on when that is so, or when there are no orphans any more.
-    waits: Vec<usize>,
+    waits: Vec<WaitKey>,
 }
 
 impl Core {
@@ -153,7 +153,7 @@ impl Core {
 
     /// A wait goes on until every core refuses access to the unit. One thing more that it waits
     /// for, unless that is so already.
-    pub(crate) fn await_refusal(&mut self, unit: usize, wait: usize) {
+    pub(crate) fn await_refusal(&mut self, unit: usize, wait: WaitKey) {
         let orphans = &mut self.units[unit].orphans;
         if orphans.stands || orphans.waits.contains(&wait) {
             return;
@@ -165,7 +165,7 @@ impl Core {
     }
 
     /// A wait ends before that.
-    pub(crate) fn leave_refusals(&mut self, wait: usize) {
+    pub(crate) fn leave_refusals(&mut self, wait: WaitKey) {
         for unit in &mut self.units {
             unit.orphans.waits.retain(|&other| other != wait);
         }
@@ -261,12 +261,12 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::running::RequestKey;
 
-    const fn ticket(core: usize, request: usize) -> Ticket {
+    const fn ticket(core: usize, request: u64) -> Ticket {
         Ticket {
             core,
-            request,
-            serial: 0,
+            request: RequestKey::from_bits(request),
         }
     }
 

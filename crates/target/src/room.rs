@@ -10,13 +10,13 @@ use std::rc::Rc;
 use memory::{Need, NoRoom, Payload, Pool};
 use reactor::Reactor;
 use scsi::{Outcome, Status, Task};
-use slab::Slab;
 use store::{IoRequest, RingOperation};
 
 use crate::core::Core;
 use crate::running::Stage;
-use crate::session::{Connection, SessionEntry};
-use crate::tasks::TaskKey;
+use crate::running::TaskKey;
+use crate::session::{Connection, ConnectionKey, SessionEntry};
+use crate::table::Table;
 use crate::unit::Unit;
 
 /// With more output than this waiting for a session's initiator, in bytes, no read begins for it
@@ -217,8 +217,8 @@ pub(crate) fn copied(data: &Payload, need: Need, pool: &Pool) -> Result<Payload,
 }
 
 /// Whether much output waits for the initiator of a session.
-pub(crate) fn is_backed_up(entry: &SessionEntry, connections: &Slab<Connection>) -> bool {
-    let of_connection = |(index, key): (usize, &Option<usize>)| {
+pub(crate) fn is_backed_up(entry: &SessionEntry, connections: &Table<Connection>) -> bool {
+    let of_connection = |(index, key): (usize, &Option<ConnectionKey>)| {
         let sending = key.and_then(|key| connections.get(key));
         let sending = sending.map_or(0, |connection| connection.sending_bytes);
         sending.saturating_add(entry.session.output_bytes(index))
@@ -489,7 +489,7 @@ impl Core {
             } else {
                 self.settings.queue_depth
             };
-            for (_, entry) in &mut self.sessions {
+            for (_, entry) in self.sessions.iter_mut() {
                 entry.session.set_queue_limit(limit);
             }
         }

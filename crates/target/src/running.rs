@@ -8,12 +8,14 @@ use scsi::{NexusSlot, Outcome, PortName, Status, Task};
 use store::IoRequest;
 
 use crate::counters::Account;
+use crate::grant::LeavingKey;
 use crate::handle::Receipt;
 use crate::letter::Ticket;
 use crate::life::{Life, Phase};
 use crate::plan::TargetIndex;
 use crate::room::Lien;
-use crate::tasks::TaskKey;
+use crate::session::SessionKey;
+use crate::table::Key;
 
 /// What a task waits for.
 #[derive(Debug)]
@@ -111,11 +113,20 @@ impl Stage {
     }
 }
 
+/// Names a task of a core.
+pub(crate) type TaskKey = Key<Running>;
+
+/// Names something that waits for tasks.
+pub(crate) type WaitKey = Key<Wait>;
+
+/// Names a question to the owner of a unit.
+pub(crate) type RequestKey = Key<Request>;
+
 /// One task.
 #[derive(Debug)]
 pub(crate) struct Running {
     /// Its session, unless that has ended without waiting for the store any longer.
-    pub(crate) session: Option<usize>,
+    pub(crate) session: Option<SessionKey>,
     pub(crate) id: TaskId,
     pub(crate) unit: usize,
     pub(crate) nexus: NexusSlot,
@@ -133,7 +144,7 @@ pub(crate) struct Running {
     pub(crate) fence: Option<Ticket>,
     /// It ends without an answer; whoever waits for that is told.
     pub(crate) is_aborted: bool,
-    pub(crate) waiters: Vec<usize>,
+    pub(crate) waiters: Vec<WaitKey>,
     /// Nobody waits any longer, and the unit refuses access until it is over. The ports of its
     /// nexus, which may be gone by then.
     pub(crate) orphan: Option<PortName>,
@@ -142,7 +153,7 @@ pub(crate) struct Running {
 impl Running {
     /// A task whose turn it is now.
     pub(crate) fn new(
-        session: usize,
+        session: SessionKey,
         id: TaskId,
         unit: usize,
         nexus: NexusSlot,
@@ -203,22 +214,22 @@ pub(crate) struct Wait {
 pub(crate) enum Then {
     /// A task management request is answered.
     Management {
-        session: usize,
+        session: SessionKey,
         id: iscsi::target::ManagementId,
     },
     /// The owner of the unit hears that the update is installed.
     Installed { unit: usize },
     /// A logout is answered.
     Logout {
-        session: usize,
+        session: SessionKey,
         event: iscsi::target::LogoutEvent,
     },
     /// The session is gone.
-    SessionEnd { session: usize },
+    SessionEnd { session: SessionKey },
     /// A nexus leaves a unit: what has not ended by itself is aborted.
-    Drained { leaving: usize },
+    Drained { leaving: LeavingKey },
     /// A nexus leaves a unit: it goes.
-    Left { leaving: usize },
+    Left { leaving: LeavingKey },
     /// Nobody is interested any more.
     Nothing,
 }
@@ -239,7 +250,7 @@ pub(crate) enum Request {
     /// A reset by task management, of one unit or of `left` of them.
     Management {
         /// `None` when the session has ended meanwhile.
-        session: Option<usize>,
+        session: Option<SessionKey>,
         id: iscsi::target::ManagementId,
         left: usize,
         is_complete: bool,

@@ -14,7 +14,8 @@ use scsi::{Lun, LunInventory, Nexus, NexusId, NexusSlot, PortName};
 use crate::handle::Receipt;
 use crate::plan::{TargetIndex, UnitIndex};
 use crate::policy::{Asker, VisibleLun};
-use crate::tasks::TaskKey;
+use crate::running::TaskKey;
+use crate::table::Key;
 use crate::trace::{Taps, Trace};
 use crate::watcher::Who;
 
@@ -132,6 +133,12 @@ impl<T> LunInventory for LunMap<T> {
     }
 }
 
+/// Names a session of a core.
+pub(crate) type SessionKey = Key<SessionEntry>;
+
+/// Names a socket in full-feature phase.
+pub(crate) type ConnectionKey = Key<Connection>;
+
 /// A session on the core it lives on.
 #[derive(Debug)]
 pub(crate) struct SessionEntry {
@@ -149,7 +156,7 @@ pub(crate) struct SessionEntry {
     /// The running task in each place of the session's own table.
     pub(crate) tasks: Vec<Option<TaskKey>>,
     /// Connections in the order of the session's own indices.
-    pub(crate) connections: Vec<Option<usize>>,
+    pub(crate) connections: Vec<Option<ConnectionKey>>,
     /// The turn in which it began.
     pub(crate) began: Duration,
     /// The session is being ended: nothing new starts.
@@ -207,7 +214,7 @@ impl SessionEntry {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) socket: Socket,
-    pub(crate) session: usize,
+    pub(crate) session: SessionKey,
     /// Index in the session.
     pub(crate) index: usize,
     pub(crate) cid: Cid,

@@ -21,9 +21,11 @@ use crate::counters::NO_SERIES;
 use crate::directory::Placement;
 use crate::letter::{Adoption, Entry, Letter, Ticket};
 use crate::logins::LoginFailure;
+use crate::running::TaskKey;
 use crate::running::{Request, Then};
-use crate::session::{Connection, LunMap, MappedLun, SessionEntry, SessionProfile};
-use crate::tasks::TaskKey;
+use crate::session::{
+    Connection, ConnectionKey, LunMap, MappedLun, SessionEntry, SessionKey, SessionProfile,
+};
 use crate::trace::Taps;
 use crate::unproved::hold_limits;
 use crate::watcher::{Happening, Who};
@@ -128,12 +130,12 @@ impl Core {
     /// Adds a connection to a session, with the last answer of its login to send.
     fn connect(
         &mut self,
-        session: usize,
+        session: SessionKey,
         (socket, portal): (Socket, SocketAddr),
         taps: Taps,
         negotiated: &NegotiatedLogin,
         answer: &[u8],
-    ) -> usize {
+    ) -> ConnectionKey {
         let entry = &mut self.sessions[session];
         let config = ConnectionConfig {
             cid: negotiated.cid,
@@ -175,7 +177,7 @@ impl Core {
     /// Logs and reports another connection of a session.
     fn note_join(
         &self,
-        session: usize,
+        session: SessionKey,
         negotiated: &NegotiatedLogin,
         (peer, portal): (SocketAddr, SocketAddr),
         replaces: bool,
@@ -206,7 +208,7 @@ impl Core {
         &self,
         tsih: Tsih,
         negotiated: &NegotiatedLogin,
-    ) -> Result<usize, LoginStatus> {
+    ) -> Result<SessionKey, LoginStatus> {
         let cid = negotiated.cid;
         let key = *self
             .by_tsih
@@ -227,7 +229,7 @@ impl Core {
     }
 
     /// Bytes that came behind the last login request are the first of the full-feature phase.
-    fn feed_unread(&mut self, key: usize, unread: &[u8]) {
+    fn feed_unread(&mut self, key: ConnectionKey, unread: &[u8]) {
         if unread.is_empty() {
             self.receive(key);
         } else if let Ok(mut buffer) = self.pool.allocate_for(Need::GoOn, unread.len()) {
@@ -239,7 +241,7 @@ impl Core {
     }
 
     /// The old connection of a CID goes, with its tasks; the session lives on with the new one.
-    fn reinstate_connection(&mut self, session: usize, old: usize) {
+    fn reinstate_connection(&mut self, session: SessionKey, old: ConnectionKey) {
         let Some(connection) = self.connections.get(old) else {
             return;
         };
@@ -260,7 +262,7 @@ impl Core {
         negotiated: &NegotiatedLogin,
         placement: &Placement,
         profile: SessionProfile,
-    ) -> usize {
+    ) -> SessionKey {
         let is_discovery = profile.target.is_none();
         let config = SessionConfig {
             is_discovery,
@@ -371,7 +373,7 @@ impl Core {
     }
 
     /// Takes everything that happened in a session.
-    pub(crate) fn handle_session_events(&mut self, key: usize) {
+    pub(crate) fn handle_session_events(&mut self, key: SessionKey) {
         while let Some(entry) = self.sessions.get_mut(key)
             && let Some(event) = entry.session.poll_event()
         {
@@ -399,7 +401,7 @@ impl Core {
     }
 
     /// Begins the end of a session: sockets close, tasks end, then it is gone.
-    pub(crate) fn end_session(&mut self, key: usize, reason: &'static str) {
+    pub(crate) fn end_session(&mut self, key: SessionKey, reason: &'static str) {
         let Some(entry) = self.sessions.get_mut(key) else {
             return;
         };
@@ -416,7 +418,7 @@ impl Core {
         );
         let who = entry.who();
         self.watcher.hear(&Happening::SessionEnded { who, reason });
-        let connections: Vec<usize> = entry.connections.iter().copied().flatten().collect();
+        let connections: Vec<ConnectionKey> = entry.connections.iter().copied().flatten().collect();
         let tasks = entry.session.tasks();
         let tasks: Vec<TaskKey> = tasks
             .into_iter()
@@ -431,7 +433,7 @@ impl Core {
     /// Ends discovery sessions that have lasted long enough, or whose answers nobody reads.
     pub(crate) fn end_old_discovery(&mut self, now: Duration) {
         let mut due = Vec::new();
-        for (key, entry) in &self.sessions {
+        for (key, entry) in self.sessions.iter() {
             if entry.profile.target.is_some() || entry.is_ending {
                 continue;
             }
@@ -453,8 +455,11 @@ impl Core {
     }
 
     /// The tasks of a session have ended, or are given up: it leaves the units and the directory.
-    pub(crate) fn bury_session(&mut self, key: usize) {
-        let mut entry = self.sessions.remove(key);
+    pub(crate) fn bury_session(&mut self, key: SessionKey) {
+        let Some(mut entry) = self.sessions.remove(key) else {
+            debug_assert!(false, "a session that is gone is buried");
+            return;
+        };
         self.by_tsih.remove(&entry.tsih);
         entry.traces.iter().for_each(|trace| trace.end_session());
         self.forget_session(key, std::mem::take(&mut entry.tasks));
@@ -471,13 +476,13 @@ impl Core {
     }
 
     /// Its place in the table may be used again: nothing may refer to it any more.
-    fn forget_session(&mut self, key: usize, tasks: Vec<Option<TaskKey>>) {
+    fn forget_session(&mut self, key: SessionKey, tasks: Vec<Option<TaskKey>>) {
         for task in tasks.into_iter().flatten() {
             if let Some(running) = self.tasks.get_mut(task) {
                 running.session = None;
             }
         }
-        for (_, wait) in &mut self.waits {
+        for (_, wait) in self.waits.iter_mut() {
             match wait.then {
                 Then::Management { session, .. } | Then::Logout { session, .. }
                     if session == key =>
@@ -493,7 +498,7 @@ impl Core {
                 | Then::Nothing => {}
             }
         }
-        for (_, (_, request)) in &mut self.requests {
+        for (_, request) in self.requests.iter_mut() {
             match request {
                 Request::Management { session, .. } if *session == Some(key) => *session = None,
                 Request::Management { .. }

@@ -18,8 +18,8 @@ use crate::bucket::Bucket;
 use crate::core::Core;
 use crate::counters::Account;
 use crate::life::{Life, PhaseTime};
-use crate::session::SessionEntry;
-use crate::tasks::TaskKey;
+use crate::running::TaskKey;
+use crate::session::{SessionEntry, SessionKey};
 use crate::watcher::{Happening, Who};
 
 /// How many are told at once, on each core.
@@ -282,7 +282,7 @@ impl Core {
 
     /// A send has ended that began at `since`: whoever waits for the answers in it waited for the
     /// network or for himself.
-    pub(crate) fn note_send(&mut self, session: usize, since: Duration, bytes: usize) {
+    pub(crate) fn note_send(&mut self, session: SessionKey, since: Duration, bytes: usize) {
         let now = self.reactor.now();
         let took = now.saturating_sub(since);
         if took.as_micros() < u128::from(self.tally.slow.limit_us()) {

@@ -2,24 +2,27 @@
 
 use reactor::Token;
 
-use crate::tasks::TaskKey;
+use crate::front::LoginKey;
+use crate::running::TaskKey;
+use crate::session::ConnectionKey;
+use crate::table::Key;
 
-/// The purpose of an operation. Keys name places in the tables of one core. A place of a connection
-/// or a login is not used again before its operations have ended; a task's key is never given twice.
+/// The purpose of an operation. Keys are those of one core and never given twice; what ends too late
+/// finds nobody.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Purpose {
     /// A portal, by its index in the plan.
     Accept(usize),
     /// The next bytes of a connection.
-    Receive(usize),
+    Receive(ConnectionKey),
     /// Output of a connection.
-    Send(usize),
+    Send(ConnectionKey),
     /// A store request of a task.
     Task(TaskKey),
     /// The next bytes of a login.
-    LoginReceive(usize),
+    LoginReceive(LoginKey),
     /// An answer of a login.
-    LoginSend(usize),
+    LoginSend(LoginKey),
     /// Mail from other cores.
     Mail,
     /// The state of a unit that this core owns is being kept.
@@ -35,33 +38,34 @@ const KEY_BITS: u32 = 56;
 impl Purpose {
     pub(crate) const fn token(self) -> Token {
         let (kind, key) = match self {
-            Self::Accept(key) => (0, key),
-            Self::Receive(key) => (1, key),
-            Self::Send(key) => (2, key),
-            Self::Task(key) => return 3 << KEY_BITS | key.to_bits(),
-            Self::LoginReceive(key) => (4, key),
-            Self::LoginSend(key) => (5, key),
+            Self::Accept(portal) => (0, portal as u64),
+            Self::Receive(key) => (1, key.to_bits()),
+            Self::Send(key) => (2, key.to_bits()),
+            Self::Task(key) => (3, key.to_bits()),
+            Self::LoginReceive(key) => (4, key.to_bits()),
+            Self::LoginSend(key) => (5, key.to_bits()),
             Self::Mail => (6, 0),
-            Self::Keep(key) => (7, key),
-            Self::Probe(key) => (8, key),
-            Self::Flush(key) => (9, key),
+            Self::Keep(unit) => (7, unit as u64),
+            Self::Probe(unit) => (8, unit as u64),
+            Self::Flush(unit) => (9, unit as u64),
         };
-        kind << KEY_BITS | key as Token
+        kind << KEY_BITS | key
     }
 
     pub(crate) const fn of(token: Token) -> Option<Self> {
-        let key = (token & ((1 << KEY_BITS) - 1)) as usize;
+        let bits = token & ((1 << KEY_BITS) - 1);
+        let index = bits as usize;
         Some(match token >> KEY_BITS {
-            0 => Self::Accept(key),
-            1 => Self::Receive(key),
-            2 => Self::Send(key),
-            3 => Self::Task(TaskKey::from_bits(token & ((1 << KEY_BITS) - 1))),
-            4 => Self::LoginReceive(key),
-            5 => Self::LoginSend(key),
+            0 => Self::Accept(index),
+            1 => Self::Receive(Key::from_bits(bits)),
+            2 => Self::Send(Key::from_bits(bits)),
+            3 => Self::Task(Key::from_bits(bits)),
+            4 => Self::LoginReceive(Key::from_bits(bits)),
+            5 => Self::LoginSend(Key::from_bits(bits)),
             6 => Self::Mail,
-            7 => Self::Keep(key),
-            8 => Self::Probe(key),
-            9 => Self::Flush(key),
+            7 => Self::Keep(index),
+            8 => Self::Probe(index),
+            9 => Self::Flush(index),
             _ => return None,
         })
     }
@@ -75,11 +79,11 @@ mod tests {
     fn every_purpose_survives_its_token() {
         for purpose in [
             Purpose::Accept(3),
-            Purpose::Receive(0),
-            Purpose::Send(70_000),
-            Purpose::Task(TaskKey::from_bits((1 << KEY_BITS) - 1)),
-            Purpose::LoginReceive(1),
-            Purpose::LoginSend(2),
+            Purpose::Receive(Key::from_bits(0)),
+            Purpose::Send(Key::from_bits(70_000)),
+            Purpose::Task(Key::from_bits((1 << KEY_BITS) - 1)),
+            Purpose::LoginReceive(Key::from_bits(1 << 24)),
+            Purpose::LoginSend(Key::from_bits(2)),
             Purpose::Mail,
             Purpose::Keep(5),
             Purpose::Probe(6),

@@ -13,7 +13,7 @@ use store::Backstore;
 use crate::letter::{FenceNumber, Ticket, Update};
 use crate::plan::Keeper;
 use crate::refusal::{Orphans, Refusal};
-use crate::tasks::TaskKey;
+use crate::running::TaskKey;
 
 /// Blocks that belong to one task alone until it is over.
 #[derive(Debug)]

@@ -15,6 +15,7 @@ use iscsi::negotiate::SessionParameters;
 use iscsi::pdu::Tsih;
 use iscsi::target::{Budget, HoldLimits};
 
+use crate::front::LoginKey;
 use crate::plan::Settings;
 
 /// The network of one site, which has as many addresses of it as it likes.
@@ -95,7 +96,7 @@ impl Source {
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Peer {
     /// A connection in login, by its place in the table of logins.
-    Login(usize),
+    Login(LoginKey),
     /// A discovery session.
     Discovery(Tsih),
 }
@@ -129,7 +130,7 @@ pub(crate) enum Crowding {
 /// What one source has, by age.
 #[derive(Debug, Default)]
 struct Crowd {
-    logins: BTreeMap<u64, usize>,
+    logins: BTreeMap<u64, LoginKey>,
     discovery: BTreeMap<u64, Tsih>,
 }
 
@@ -321,6 +322,10 @@ mod tests {
         IpAddr::from([127, 0, 0, last])
     }
 
+    const fn login(number: u64) -> Peer {
+        Peer::Login(LoginKey::from_bits(number))
+    }
+
     const fn discovery(number: u16) -> Peer {
         Peer::Discovery(Tsih(number))
     }
@@ -328,29 +333,29 @@ mod tests {
     #[test]
     fn one_address_displaces_its_own_oldest_beyond_its_limit() {
         let mut unproved = machine();
-        assert_eq!(unproved.begin(Peer::Login(0), from(9)), None);
+        assert_eq!(unproved.begin(login(0), from(9)), None);
         assert_eq!(unproved.begin(discovery(1), from(1)), None);
-        for login in 1..4 {
-            assert_eq!(unproved.begin(Peer::Login(login), from(1)), None);
+        for number in 1..4 {
+            assert_eq!(unproved.begin(login(number), from(1)), None);
         }
-        let gone = unproved.begin(Peer::Login(4), from(1));
+        let gone = unproved.begin(login(4), from(1));
         assert_eq!(gone, Some((discovery(1), Crowding::Address(4))));
-        let gone = unproved.begin(Peer::Login(5), from(1));
-        assert_eq!(gone, Some((Peer::Login(1), Crowding::Address(4))));
+        let gone = unproved.begin(login(5), from(1));
+        assert_eq!(gone, Some((login(1), Crowding::Address(4))));
     }
 
     #[test]
     fn the_oldest_login_of_the_fullest_address_gives_way() {
         let mut unproved = machine();
-        unproved.begin(Peer::Login(0), from(9));
-        for (login, address) in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 2)] {
-            assert_eq!(unproved.begin(Peer::Login(login), from(address)), None);
+        unproved.begin(login(0), from(9));
+        for (number, address) in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 2)] {
+            assert_eq!(unproved.begin(login(number), from(address)), None);
         }
-        let gone = unproved.begin(Peer::Login(6), from(3));
-        assert_eq!(gone, Some((Peer::Login(3), Crowding::Logins(6))));
+        let gone = unproved.begin(login(6), from(3));
+        assert_eq!(gone, Some((login(3), Crowding::Logins(6))));
         // Two addresses have two now: the one with the oldest of them.
-        let gone = unproved.begin(Peer::Login(7), from(4));
-        assert_eq!(gone, Some((Peer::Login(1), Crowding::Logins(6))));
+        let gone = unproved.begin(login(7), from(4));
+        assert_eq!(gone, Some((login(1), Crowding::Logins(6))));
     }
 
     #[test]
@@ -361,7 +366,7 @@ mod tests {
         }
         let gone = unproved.begin(discovery(4), from(2));
         assert_eq!(gone, Some((discovery(1), Crowding::Discovery(3))));
-        assert_eq!(unproved.begin(Peer::Login(1), from(1)), None);
+        assert_eq!(unproved.begin(login(1), from(1)), None);
         unproved.end(discovery(4));
         unproved.end(discovery(4));
         assert_eq!(unproved.begin(discovery(5), from(2)), None);
@@ -372,14 +377,14 @@ mod tests {
         for (places, is_enough) in [(3, true), (2, false)] {
             let budget = Arc::new(Budget::new(places * SESSION_HOLD_MAX_BYTES));
             let mut unproved = Unproved::new(LIMITS, Arc::clone(&budget));
-            for login in 0..2 {
-                assert_eq!(unproved.begin(Peer::Login(login), from(1)), None);
+            for number in 0..2 {
+                assert_eq!(unproved.begin(login(number), from(1)), None);
             }
-            let gone = unproved.begin(Peer::Login(2), from(2));
+            let gone = unproved.begin(login(2), from(2));
             assert_eq!(gone.is_none(), is_enough, "{places} places: {gone:?}");
-            assert!(gone.is_none_or(|(peer, _)| peer == Peer::Login(0)));
+            assert!(gone.is_none_or(|(peer, _)| peer == login(0)));
             assert_eq!(budget.used_bytes(), places * SESSION_HOLD_MAX_BYTES);
-            (0..3).for_each(|login| unproved.end(Peer::Login(login)));
+            (0..3).for_each(|number| unproved.end(login(number)));
             assert_eq!(budget.used_bytes(), 0);
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use reactor::Errno;
 
 use crate::core::Core;
+use crate::front::LoginKey;
 use crate::handle::Access;
 use crate::token::Purpose;
 
@@ -50,7 +51,7 @@ impl Core {
         }
         // Who comes now is refused by the kernel, not left waiting.
         front.portals.clear();
-        let logins: Vec<usize> = front.logins.iter().map(|(key, _)| key).collect();
+        let logins: Vec<LoginKey> = front.logins.keys().collect();
         for key in logins {
             self.close_login(key);
         }

@@ -8,7 +8,7 @@ use crate::core::Core;
 impl Core {
     /// Follows all connections that are the trace's, from here on.
     pub(crate) fn handle_start_trace(&mut self, trace: Arc<Trace>) {
-        for (_, entry) in &mut self.sessions {
+        for (_, entry) in self.sessions.iter_mut() {
             if !trace.is_of_session(entry.tsih.0, &entry.profile.initiator_name) {
                 continue;
             }
@@ -26,10 +26,10 @@ impl Core {
     /// Follows nothing for this trace any more.
     pub(crate) fn handle_stop_trace(&mut self, trace: &Arc<Trace>) {
         self.traces.retain(|other| !Arc::ptr_eq(other, trace));
-        for (_, entry) in &mut self.sessions {
+        for (_, entry) in self.sessions.iter_mut() {
             entry.traces.retain(|other| !Arc::ptr_eq(other, trace));
         }
-        for (_, connection) in &mut self.connections {
+        for (_, connection) in self.connections.iter_mut() {
             connection.taps.stop(trace);
         }
         if let Some(front) = self.front.as_mut() {

@@ -1,0 +1,256 @@
+//! Tables whose keys are never given twice, each kind of entry with a key of its own.
+//!
+//! Places in a table are used again; a key has the number of its use, too. Whatever comes late for
+//! an entry that is gone (a completion, an answer of another core, a deadline) finds nobody, and
+//! never another entry in the same place. A key of one table does not fit another.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Index, IndexMut};
+
+use slab::Slab;
+
+/// Names one entry of one table of one core, for as long as the process runs.
+///
+/// The place has 24 bits, the number of its use 32; see [`Key::to_bits`].
+pub(crate) struct Key<T> {
+    place: u32,
+    /// Which use of the place this is.
+    serial: u32,
+    kind: PhantomData<fn() -> T>,
+}
+
+/// Keys travel through tokens of the reactor beside a byte for the purpose.
+const PLACE_BITS: u32 = 24;
+
+impl<T> Key<T> {
+    /// Names nothing, ever.
+    pub(crate) const NONE: Self = Self::new(u32::MAX, u32::MAX);
+
+    const fn new(place: u32, serial: u32) -> Self {
+        Self {
+            place,
+            serial,
+            kind: PhantomData,
+        }
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "windows and limits keep every table far below 2^24 places"
+    )]
+    const fn at(place: usize, serial: u32) -> Self {
+        debug_assert!(place < 1 << PLACE_BITS);
+        Self::new(place as u32, serial)
+    }
+
+    /// The key in 56 bits: the serial number, then the place in the low 24.
+    pub(crate) const fn to_bits(self) -> u64 {
+        (self.serial as u64) << PLACE_BITS | self.place as u64
+    }
+
+    /// From [`Key::to_bits`].
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "56 bits less those of the place are 32"
+    )]
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        let place = (bits & ((1 << PLACE_BITS) - 1)) as u32;
+        Self::new(place, (bits >> PLACE_BITS) as u32)
+    }
+
+    /// The place in the table.
+    pub(crate) const fn place(self) -> u32 {
+        self.place
+    }
+}
+
+impl<T> Clone for Key<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Key<T> {}
+
+impl<T> PartialEq for Key<T> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.place, self.serial) == (other.place, other.serial)
+    }
+}
+
+impl<T> Eq for Key<T> {}
+
+impl<T> PartialOrd for Key<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Key<T> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.place, self.serial).cmp(&(other.place, other.serial))
+    }
+}
+
+impl<T> std::hash::Hash for Key<T> {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        (self.place, self.serial).hash(state);
+    }
+}
+
+impl<T> fmt::Debug for Key<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.place, self.serial)
+    }
+}
+
+/// A table.
+#[derive(Debug)]
+pub(crate) struct Table<T> {
+    places: Slab<(u32, T)>,
+    next_serial: u32,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self {
+            places: Slab::new(),
+            next_serial: 0,
+        }
+    }
+}
+
+impl<T> Table<T> {
+    /// The key that the next entry gets.
+    pub(crate) fn vacant_key(&self) -> Key<T> {
+        Key::at(self.places.vacant_key(), self.next_serial)
+    }
+
+    pub(crate) fn insert(&mut self, entry: T) -> Key<T> {
+        let serial = self.next_serial;
+        self.next_serial = serial.wrapping_add(1);
+        Key::at(self.places.insert((serial, entry)), serial)
+    }
+
+    pub(crate) fn get(&self, key: Key<T>) -> Option<&T> {
+        let (serial, entry) = self.places.get(key.place as usize)?;
+        (*serial == key.serial).then_some(entry)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: Key<T>) -> Option<&mut T> {
+        let (serial, entry) = self.places.get_mut(key.place as usize)?;
+        (*serial == key.serial).then_some(entry)
+    }
+
+    /// Takes an entry out. `None` when it is gone already.
+    pub(crate) fn remove(&mut self, key: Key<T>) -> Option<T> {
+        self.get(key)?;
+        Some(self.places.remove(key.place as usize).1)
+    }
+
+    /// The entry that is in a place now.
+    pub(crate) fn in_place(&self, place: usize) -> Option<Key<T>> {
+        let (serial, _) = self.places.get(place)?;
+        Some(Key::at(place, *serial))
+    }
+
+    /// How many places there are, vacant ones included.
+    pub(crate) fn places(&self) -> usize {
+        self.places.capacity()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Forgets vacant places: a walk of the table looks at those, too. The table is empty.
+    pub(crate) fn forget_places(&mut self) {
+        debug_assert!(self.is_empty(), "a table is cleared with something in it");
+        self.places.clear();
+    }
+
+    pub(crate) fn shrink_to_fit(&mut self) {
+        self.places.shrink_to_fit();
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = Key<T>> {
+        self.iter().map(|(key, _)| key)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key<T>, &T)> {
+        let all = self.places.iter();
+        all.map(|(place, (serial, entry))| (Key::at(place, *serial), entry))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Key<T>, &mut T)> {
+        let all = self.places.iter_mut();
+        all.map(|(place, (serial, entry))| (Key::at(place, *serial), entry))
+    }
+}
+
+impl<T> Index<Key<T>> for Table<T> {
+    type Output = T;
+
+    /// # Panics
+    ///
+    /// When the entry is gone: only for keys that were looked up in the same step.
+    #[expect(clippy::expect_used, reason = "a bug of ours, which must not go on")]
+    fn index(&self, key: Key<T>) -> &T {
+        self.get(key).expect("the entry is gone")
+    }
+}
+
+impl<T> IndexMut<Key<T>> for Table<T> {
+    #[expect(clippy::expect_used, reason = "a bug of ours, which must not go on")]
+    fn index_mut(&mut self, key: Key<T>) -> &mut T {
+        self.get_mut(key).expect("the entry is gone")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_of_an_entry_that_is_gone_finds_nobody_in_its_place() {
+        let mut table = Table::default();
+        let promised = table.vacant_key();
+        let old = table.insert("one");
+        assert_eq!(old, promised);
+        assert_eq!(table.remove(old), Some("one"));
+        let new = table.insert("two");
+        assert_eq!((old.place(), table.in_place(0)), (new.place(), Some(new)));
+        assert!(table.get(old).is_none() && table.get_mut(old).is_none());
+        assert!(table.remove(old).is_none());
+        assert_eq!(table[new], "two");
+        assert_eq!(table.keys().collect::<Vec<_>>(), [new]);
+    }
+
+    #[test]
+    fn keys_stay_new_when_places_are_forgotten() {
+        let mut table = Table::default();
+        let old = table.insert(1);
+        table.remove(old);
+        table.forget_places();
+        let new = table.insert(2);
+        assert_ne!(old, new);
+        assert!(table.get(old).is_none());
+    }
+
+    #[test]
+    fn a_key_survives_its_bits() {
+        for key in [
+            Key::<u8>::new(0, 0),
+            Key::new((1 << PLACE_BITS) - 1, u32::MAX),
+            Key::new(70_000, 3),
+        ] {
+            assert!(key.to_bits() < 1 << 56);
+            assert_eq!(Key::from_bits(key.to_bits()), key);
+        }
+    }
+}
