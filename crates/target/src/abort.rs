@@ -180,7 +180,6 @@ impl Core {
             }
             Then::Installed { unit } => {
                 let owner = self.owner_of(unit);
-                let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
                 self.post(owner, Letter::Installed { unit, is_complete });
             }
             Then::Logout { session, event } => self.answer_logout(session, event, is_complete),
@@ -247,7 +246,7 @@ impl Core {
                     );
                 }
                 Some(mapped) => {
-                    let unit = mapped.unit.as_usize();
+                    let unit = mapped.unit;
                     let request = Request::Management {
                         session: Some(session),
                         id,
@@ -275,11 +274,7 @@ impl Core {
                     );
                     return;
                 }
-                let units: Vec<usize> = entry
-                    .luns
-                    .iter()
-                    .map(|mapped| mapped.unit.as_usize())
-                    .collect();
+                let units: Vec<UnitIndex> = entry.luns.iter().map(|mapped| mapped.unit).collect();
                 let cold = target.filter(|_| is_cold);
                 let request = Request::Management {
                     session: Some(session),
@@ -304,12 +299,12 @@ impl Core {
 
     /// Whether the nexus may not change the unit, so that it may not reset it for others either.
     fn sees_read_only(&self, mapped: MappedLun) -> bool {
-        let unit = self.units.get(mapped.unit.as_usize());
+        let unit = self.units.get(mapped.unit);
         unit.is_none_or(|unit| unit.view.is_read_only(mapped.nexus))
     }
 
     /// Asks the owners of the units; the answer follows when all have answered.
-    fn reset_units(&mut self, units: &[usize], kind: ChangeKind, request: Request) {
+    fn reset_units(&mut self, units: &[UnitIndex], kind: ChangeKind, request: Request) {
         let Request::Management {
             session: Some(session),
             id,

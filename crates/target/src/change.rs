@@ -63,7 +63,7 @@ impl Core {
     pub(crate) fn add_units(&mut self, units: &[(UnitIndex, UnitPlan)]) -> Result<(), StartError> {
         let mut outcome = Ok(());
         for (index, plan) in units {
-            debug_assert_eq!(index.as_usize(), self.units.len(), "indices come in order");
+            debug_assert_eq!(*index, self.units.next(), "indices come in order");
             let owner = make_owner(&plan.profile, plan.restored.as_deref(), &plan.name);
             let view = LogicalUnit::new(Arc::clone(owner.profile()), Arc::clone(owner.shared()));
             let handle = plan.store.handle().unwrap_or_else(|source| {
@@ -73,7 +73,7 @@ impl Core {
             });
             self.units
                 .push(Unit::new(plan.name.as_str().into(), view, handle));
-            let is_own = self.owner_of(index.as_usize()) == self.index;
+            let is_own = self.owner_of(*index) == self.index;
             let owned = || Owned::new(owner, Arc::clone(&plan.keeper));
             self.owned.push(is_own.then(owned));
         }
@@ -92,7 +92,7 @@ impl Core {
 
     pub(crate) fn handle_describe_units(&mut self, units: &[UnitDescription]) {
         for described in units {
-            let index = described.unit.as_usize();
+            let index = described.unit;
             let unit = &mut self.units[index];
             unit.name = Arc::clone(&described.name);
             unit.view.set_profile(Arc::clone(&described.profile));
@@ -104,8 +104,8 @@ impl Core {
 
     /// The units are to go: their receipt is kept until nothing here has to do with them.
     pub(crate) fn handle_retire_units(&mut self, units: &[UnitIndex], receipt: &Receipt) {
-        for unit in units {
-            self.retiring.push((unit.as_usize(), receipt.clone()));
+        for &unit in units {
+            self.retiring.push((unit, receipt.clone()));
         }
     }
 
@@ -119,7 +119,7 @@ impl Core {
         self.retiring = retiring;
     }
 
-    fn is_idle(&self, index: usize) -> bool {
+    fn is_idle(&self, index: UnitIndex) -> bool {
         let unit = &self.units[index];
         let owner_is_idle = self.owned[index].as_ref().is_none_or(|owned| {
             owned.current.is_none()
@@ -135,20 +135,19 @@ impl Core {
 
     /// Closes the stores of units that are idle on every core, flushed before.
     pub(crate) fn handle_forget_units(&mut self, units: &[UnitIndex], receipt: &Receipt) {
-        for unit in units {
-            let index = unit.as_usize();
-            if self.owned[index].is_some() {
-                self.forgetting.push((*unit, receipt.clone()));
-                self.flush_store(index);
+        for &unit in units {
+            if self.owned[unit].is_some() {
+                self.forgetting.push((unit, receipt.clone()));
+                self.flush_store(unit);
             } else {
-                self.close_store(*unit);
+                self.close_store(unit);
             }
         }
     }
 
     /// The last flush of a unit is over.
-    pub(crate) fn handle_flushed(&mut self, index: usize, is_good: bool) {
-        let is_it = |(unit, _): &(UnitIndex, Receipt)| unit.as_usize() == index;
+    pub(crate) fn handle_flushed(&mut self, index: UnitIndex, is_good: bool) {
+        let is_it = |(unit, _): &(UnitIndex, Receipt)| *unit == index;
         if let Some(at) = self.forgetting.iter().position(is_it) {
             let (unit, receipt) = self.forgetting.swap_remove(at);
             self.owned[index] = None;
@@ -162,20 +161,17 @@ impl Core {
 
     fn close_store(&mut self, unit: UnitIndex) {
         self.tally.forget_unit(unit);
-        let unit = &mut self.units[unit.as_usize()];
+        let unit = &mut self.units[unit];
         unit.store = Box::new(NoStore(unit.store.capabilities().clone()));
     }
 
     /// The store of a unit that this core owns has another size.
     pub(crate) fn handle_size_changed(&mut self, unit: UnitIndex, receipt: Receipt) {
-        self.take_size(
-            unit.as_usize(),
-            Request::Administrator { _receipt: receipt },
-        );
+        self.take_size(unit, Request::Administrator { _receipt: receipt });
     }
 
     /// Takes over the size that the store was found to have, and tells everybody of a new one.
-    pub(crate) fn take_size(&mut self, unit: usize, request: Request) {
+    pub(crate) fn take_size(&mut self, unit: UnitIndex, request: Request) {
         let Some(owned) = self.owned[unit].as_ref() else {
             return;
         };

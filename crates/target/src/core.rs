@@ -24,7 +24,7 @@ use crate::running::TaskKey;
 use crate::running::{Request, Running, Wait, WaitKey};
 use crate::session::{Connection, ConnectionKey, SessionEntry, SessionKey};
 use crate::stop::LastFlushes;
-use crate::table::Table;
+use crate::table::{ByUnit, Table};
 use crate::token::Purpose;
 use crate::trace::Trace;
 use crate::unit::{Owned, Unit};
@@ -65,11 +65,11 @@ pub(crate) struct Core {
     pub(crate) reactor: Reactor,
     pub(crate) pool: Pool,
     /// All units, by index.
-    pub(crate) units: Vec<Unit>,
+    pub(crate) units: ByUnit<Unit>,
     /// What this core owns of them.
-    pub(crate) owned: Vec<Option<Owned>>,
+    pub(crate) owned: ByUnit<Option<Owned>>,
     /// Units that are to go, each with the receipt of who waits for that.
-    pub(crate) retiring: Vec<(usize, Receipt)>,
+    pub(crate) retiring: Vec<(UnitIndex, Receipt)>,
     /// Units of this core that go when their last flush is over.
     pub(crate) forgetting: Vec<(UnitIndex, Receipt)>,
     /// Nexuses on their way out of a unit.
@@ -115,7 +115,7 @@ pub(crate) struct Core {
     pub(crate) front: Option<Front>,
     pub(crate) next_tick: Duration,
     /// The next unit whose store is looked at.
-    pub(crate) next_probe: usize,
+    pub(crate) next_probe: UnitIndex,
     /// Set by [`Letter::Stop`]: when sessions that are left are ended.
     pub(crate) stop_at: Option<Duration>,
     /// It has told the others that it has no session left.
@@ -394,8 +394,8 @@ impl Core {
     }
 
     /// The core that owns a unit.
-    pub(crate) fn owner_of(&self, unit: usize) -> usize {
-        unit % self.posts.len()
+    pub(crate) fn owner_of(&self, unit: UnitIndex) -> usize {
+        unit.as_usize() % self.posts.len()
     }
 
     // ---- time --------------------------------------------------------------------------------
@@ -514,7 +514,7 @@ impl Core {
         if !late && self.quiet_cores < self.posts.len() {
             return false;
         }
-        if late || self.units.iter().any(|unit| unit.orphans.count > 0) {
+        if late || self.units.values().any(|unit| unit.orphans.count > 0) {
             // Something in the kernel does not come back; neither would it for the ring's end.
             self.reactor.set_drain_limit(Duration::ZERO);
         }

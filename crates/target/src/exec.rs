@@ -40,7 +40,7 @@ impl Core {
             mapped.series
         };
         let account = Account::new(series, entry, id, &command);
-        let unit = mapped.unit.as_usize();
+        let unit = mapped.unit;
         let Some(attribute) = attribute_of(command.attribute) else {
             // Spec: SAM-5, task attributes: neither a reserved one nor ACA without an ACA condition.
             let sense = Sense::illegal_request(SenseCode::INVALID_MESSAGE_ERROR);
@@ -97,7 +97,7 @@ impl Core {
         mapped: MappedLun,
         account: Account,
     ) {
-        let index = mapped.unit.as_usize();
+        let index = mapped.unit;
         let (Some(entry), Some(unit)) = (self.sessions.get_mut(session), self.units.get_mut(index))
         else {
             return;
@@ -367,7 +367,7 @@ impl Core {
 
     /// The unit of a task that the store works for. A completion finds its task in any case, because
     /// that keeps its place until then.
-    fn task_in_store(&self, key: TaskKey) -> Option<usize> {
+    fn task_in_store(&self, key: TaskKey) -> Option<UnitIndex> {
         let task = self.tasks.get(key).filter(|task| task.is_in_store());
         debug_assert!(
             task.is_some(),
@@ -618,7 +618,7 @@ impl Core {
     /// once a tick.
     pub(crate) fn end_overdue(&mut self, now: Duration) {
         let fence = self.settings.fence_timeout;
-        let units = self.units.iter();
+        let units = self.units.values();
         let queued = units.flat_map(|unit| unit.parked.iter().chain(&unit.full));
         let is_overdue = |key: &&TaskKey| {
             self.tasks.get(**key).is_some_and(|task| {
@@ -655,7 +655,7 @@ impl Core {
     pub(crate) fn leave_queues(&mut self, keys: &[TaskKey]) {
         let gone: HashSet<TaskKey> = keys.iter().copied().collect();
         let tasks = keys.iter().filter_map(|&key| self.tasks.get(key));
-        let (units, sessions): (HashSet<usize>, HashSet<Option<SessionKey>>) =
+        let (units, sessions): (HashSet<UnitIndex>, HashSet<Option<SessionKey>>) =
             tasks.map(|task| (task.unit, task.session)).unzip();
         for unit in units {
             let unit = &mut self.units[unit];
@@ -673,9 +673,8 @@ impl Core {
     }
 
     /// Asks the owner of a unit for a change; the answer comes with the ticket.
-    pub(crate) fn ask_owner(&mut self, unit: usize, ticket: Ticket, change: scsi::Change) {
+    pub(crate) fn ask_owner(&mut self, unit: UnitIndex, ticket: Ticket, change: scsi::Change) {
         let owner = self.owner_of(unit);
-        let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
         self.post(
             owner,
             Letter::Change {

@@ -12,6 +12,7 @@ use scsi::{Change, ChangeKind, Nexus, NexusSlot, UnitAttention};
 use crate::core::Core;
 use crate::counters::NO_SERIES;
 use crate::handle::{Grant, Receipt};
+use crate::plan::UnitIndex;
 use crate::policy::{VisibleLun, VisibleTarget};
 use crate::report::{ConnectionReport, SessionReport};
 use crate::running::TaskKey;
@@ -29,7 +30,7 @@ pub(crate) type LeavingKey = Key<Leaving>;
 /// A nexus on its way out of a unit.
 #[derive(Debug)]
 pub(crate) struct Leaving {
-    unit: usize,
+    unit: UnitIndex,
     slot: NexusSlot,
     nexus: Nexus,
     receipt: Receipt,
@@ -177,7 +178,7 @@ impl Core {
         let Some(mapped) = self.sessions[session].luns.get(new.lun) else {
             return;
         };
-        let view = &mut self.units[mapped.unit.as_usize()].view;
+        let view = &mut self.units[mapped.unit].view;
         if old.read_only != new.read_only {
             view.set_read_only(mapped.nexus, new.read_only);
             view.notify(mapped.nexus, UnitAttention::ModeParametersChanged);
@@ -192,7 +193,7 @@ impl Core {
             read_only: lun.read_only,
             ..self.sessions[session].nexus()
         };
-        let Some(unit) = self.units.get_mut(lun.unit.as_usize()) else {
+        let Some(unit) = self.units.get_mut(lun.unit) else {
             return;
         };
         let attention = Some(UnitAttention::PowerOnOrReset);
@@ -210,7 +211,7 @@ impl Core {
             from: Some(nexus),
             kind: ChangeKind::NexusAttached,
         };
-        self.ask_owner(lun.unit.as_usize(), ticket, change);
+        self.ask_owner(lun.unit, ticket, change);
     }
 
     fn take_lun(&mut self, session: SessionKey, lun: VisibleLun, receipt: &Receipt) {
@@ -219,7 +220,7 @@ impl Core {
             return;
         };
         let leaving = self.leaving.insert(Leaving {
-            unit: mapped.unit.as_usize(),
+            unit: mapped.unit,
             slot: mapped.nexus,
             nexus: entry.nexus(),
             receipt: receipt.clone(),

@@ -47,7 +47,7 @@ impl Core {
     // ---- the owner's side of changes ---------------------------------------------------------
 
     pub(crate) fn handle_change(&mut self, unit: UnitIndex, ticket: Ticket, change: Change) {
-        let index = unit.as_usize();
+        let index = unit;
         let Some(owned) = self.owned[index].as_mut() else {
             // The unit has gone meanwhile, and with it what was to change.
             let reply = Reply::check(NOT_KEPT);
@@ -69,7 +69,7 @@ impl Core {
         self.next_change(index);
     }
 
-    fn next_change(&mut self, unit: usize) {
+    fn next_change(&mut self, unit: UnitIndex) {
         let now = self.reactor.now();
         while let Some(owned) = self.owned[unit].as_mut()
             && owned.current.is_none()
@@ -107,7 +107,7 @@ impl Core {
         }
     }
 
-    fn keep(&mut self, unit: usize, state: Vec<u8>) {
+    fn keep(&mut self, unit: UnitIndex, state: Vec<u8>) {
         let Some(owned) = self.owned[unit].as_ref() else {
             return;
         };
@@ -132,7 +132,7 @@ impl Core {
 
     /// The state is on stable storage, or could not be put there: then it is as if the change had
     /// never been asked for.
-    pub(crate) fn handle_kept(&mut self, unit: usize, is_safe: bool) {
+    pub(crate) fn handle_kept(&mut self, unit: UnitIndex, is_safe: bool) {
         let Some(owned) = self.owned[unit].as_mut() else {
             return;
         };
@@ -165,7 +165,7 @@ impl Core {
     }
 
     /// A change that was answered as failed is undone; what was kept of it after all is replaced.
-    fn take_back(&mut self, unit: usize, before: Option<Arc<Shared>>, is_kept: bool) {
+    fn take_back(&mut self, unit: UnitIndex, before: Option<Arc<Shared>>, is_kept: bool) {
         let Some(owned) = self.owned[unit].as_mut() else {
             return;
         };
@@ -187,7 +187,7 @@ impl Core {
         let patience = self.settings.abort_timeout * CHANGE_PATIENCE;
         let is_overdue = |since: Duration| now.saturating_sub(since) >= patience;
         let mut answers = Vec::new();
-        for owned in self.owned.iter_mut().flatten() {
+        for owned in self.owned.values_mut().flatten() {
             if let Some(current) = &mut owned.current
                 && current.before.is_some()
                 && !current.is_given_up
@@ -223,7 +223,7 @@ impl Core {
     }
 
     /// Sends the current change to every core, or answers it when it concerns none.
-    fn announce(&mut self, unit: usize) {
+    fn announce(&mut self, unit: UnitIndex) {
         let cores = self.posts.len();
         let Some(owned) = self.owned[unit].as_mut() else {
             return;
@@ -238,7 +238,6 @@ impl Core {
         }
         current.acknowledgements_left = cores;
         let latest = Arc::clone(owned.owner.shared());
-        let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
         self.post_to_all(|| Letter::Install {
             unit,
             shared: Arc::clone(&latest),
@@ -247,7 +246,7 @@ impl Core {
     }
 
     pub(crate) fn handle_installed(&mut self, unit: UnitIndex, is_complete: bool) {
-        let index = unit.as_usize();
+        let index = unit;
         let Some(owned) = self.owned[index].as_mut() else {
             return;
         };
@@ -262,7 +261,7 @@ impl Core {
         }
     }
 
-    fn answer_change(&mut self, unit: usize) {
+    fn answer_change(&mut self, unit: UnitIndex) {
         let Some(owned) = self.owned[unit].as_mut() else {
             return;
         };
@@ -296,7 +295,7 @@ impl Core {
         shared: &Arc<Shared>,
         update: &Update,
     ) {
-        let index = unit.as_usize();
+        let index = unit;
         let unit = &mut self.units[index];
         if update.changes_state {
             unit.view.install(shared, &update.notices);
@@ -424,7 +423,6 @@ impl Core {
         running.fence = Some(ticket);
         let unit = running.unit;
         let owner = self.owner_of(unit);
-        let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
         self.post(
             owner,
             Letter::FenceWanted {
@@ -436,10 +434,9 @@ impl Core {
     }
 
     /// A task that asked for a fence, or held one, is over.
-    pub(crate) fn release_fence(&mut self, unit: usize, ticket: Ticket) {
+    pub(crate) fn release_fence(&mut self, unit: UnitIndex, ticket: Ticket) {
         self.close_request(ticket);
         let owner = self.owner_of(unit);
-        let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
         self.post(owner, Letter::FenceDone { unit, ticket });
     }
 
@@ -501,7 +498,7 @@ impl Core {
         holder: Ticket,
         blocks: Range<u64>,
     ) {
-        let Some(owned) = self.owned[unit.as_usize()].as_mut() else {
+        let Some(owned) = self.owned[unit].as_mut() else {
             return;
         };
         let number = FenceNumber(owned.next_fence);
@@ -518,7 +515,7 @@ impl Core {
     /// Raises every fence that no earlier one is in the way of.
     fn raise_fences(&mut self, unit: UnitIndex) {
         let cores = self.posts.len();
-        let Some(owned) = self.owned[unit.as_usize()].as_mut() else {
+        let Some(owned) = self.owned[unit].as_mut() else {
             return;
         };
         let mut raised = Vec::new();
@@ -547,7 +544,7 @@ impl Core {
     }
 
     pub(crate) fn handle_fence_raised(&mut self, unit: UnitIndex, number: FenceNumber) {
-        let Some(owned) = self.owned[unit.as_usize()].as_mut() else {
+        let Some(owned) = self.owned[unit].as_mut() else {
             return;
         };
         let Some(fence) = owned.fences.iter_mut().find(|fence| fence.number == number) else {
@@ -563,7 +560,7 @@ impl Core {
     }
 
     pub(crate) fn handle_fence_done(&mut self, unit: UnitIndex, holder: Ticket) {
-        let Some(owned) = self.owned[unit.as_usize()].as_mut() else {
+        let Some(owned) = self.owned[unit].as_mut() else {
             return;
         };
         let Some(at) = owned.fences.iter().position(|fence| fence.holder == holder) else {
@@ -586,7 +583,7 @@ impl Core {
         holder: Ticket,
         blocks: Range<u64>,
     ) {
-        let index = unit.as_usize();
+        let index = unit;
         let at_work = |running: &crate::running::Running| {
             let range = running.task.as_ref().and_then(scsi::Task::blocks);
             running.unit == index
@@ -620,7 +617,7 @@ impl Core {
     }
 
     /// A task is over: fences that were waiting for it may be up.
-    pub(crate) fn leave_fences(&mut self, unit: usize, key: TaskKey) {
+    pub(crate) fn leave_fences(&mut self, unit: UnitIndex, key: TaskKey) {
         let mut up = Vec::new();
         for fence in &mut self.units[unit].fences {
             let before = fence.waiting_for.len();
@@ -630,14 +627,13 @@ impl Core {
             }
         }
         let owner = self.owner_of(unit);
-        let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
         for fence in up {
             self.post(owner, Letter::FenceRaised { unit, fence });
         }
     }
 
     pub(crate) fn handle_fence_lower(&mut self, unit: UnitIndex, number: FenceNumber) {
-        let index = unit.as_usize();
+        let index = unit;
         self.units[index]
             .fences
             .retain(|fence| fence.number != number);
@@ -654,7 +650,12 @@ impl Core {
     pub(crate) fn probe_some(&mut self) {
         for _ in 0..PROBES_PER_TICK.min(self.owned.len()) {
             let unit = self.next_probe;
-            self.next_probe = (unit + 1) % self.owned.len();
+            let next = UnitIndex(unit.0 + 1);
+            self.next_probe = if next == self.owned.next() {
+                UnitIndex(0)
+            } else {
+                next
+            };
             let Some(owned) = self.owned[unit].as_mut() else {
                 continue;
             };
@@ -672,7 +673,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn handle_probed(&mut self, unit: usize, operation: RingOperation, result: i32) {
+    pub(crate) fn handle_probed(&mut self, unit: UnitIndex, operation: RingOperation, result: i32) {
         self.units[unit].store.handle_probed(operation, result);
         let Some(owned) = self.owned[unit].as_mut() else {
             return;

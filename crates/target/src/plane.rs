@@ -22,7 +22,7 @@ use crate::plan::{ColdResets, Plan, Settings, TargetIndex, TargetPlan, UnitIndex
 use crate::policy::Policy;
 use crate::slow::SlowLimit;
 use crate::stop::LastFlushes;
-use crate::table::Table;
+use crate::table::{ByUnit, Table};
 use crate::unproved::SharedLists;
 use crate::watchdog::Watchdog;
 use crate::watcher::Watcher;
@@ -348,8 +348,8 @@ impl Core {
             lost: VecDeque::new(),
             reactor,
             pool,
-            units: Vec::with_capacity(parts.units.len()),
-            owned: Vec::with_capacity(parts.units.len()),
+            units: ByUnit::default(),
+            owned: ByUnit::default(),
             retiring: Vec::new(),
             forgetting: Vec::new(),
             leaving: Table::default(),
@@ -379,7 +379,7 @@ impl Core {
             cold_resets: Arc::clone(&parts.cold_resets),
             front,
             next_tick: Duration::ZERO,
-            next_probe: 0,
+            next_probe: UnitIndex(0),
             stop_at: None,
             is_quiet: false,
             quiet_cores: 0,

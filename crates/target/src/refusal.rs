@@ -114,7 +114,7 @@ pub(crate) struct Orphans {
 
 impl Core {
     /// One more orphan of a unit: nothing new starts here from this moment on.
-    pub(crate) fn add_orphan(&mut self, unit: usize) {
+    pub(crate) fn add_orphan(&mut self, unit: UnitIndex) {
         self.units[unit].orphans.count += 1;
         if self.units[unit].orphans.count > 1 {
             return;
@@ -124,12 +124,11 @@ impl Core {
         let orphans = &mut self.units[unit].orphans;
         (orphans.asked, orphans.stands) = (Some(ticket), false);
         let owner = self.owner_of(unit);
-        let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
         self.post(owner, Letter::RefuseAccess { unit, ticket });
     }
 
     /// An orphan has come back.
-    pub(crate) fn end_orphan(&mut self, unit: usize) {
+    pub(crate) fn end_orphan(&mut self, unit: UnitIndex) {
         let orphans = &mut self.units[unit].orphans;
         debug_assert!(
             orphans.count > 0,
@@ -143,7 +142,6 @@ impl Core {
         let waits = std::mem::take(&mut orphans.waits);
         self.settle_access(unit);
         let (owner, core) = (self.owner_of(unit), self.index);
-        let unit = UnitIndex(u32::try_from(unit).unwrap_or(u32::MAX));
         self.post(owner, Letter::AllowAccess { unit, core });
         // Nothing may land any more, so there is nothing to be confirmed.
         for wait in waits {
@@ -153,7 +151,7 @@ impl Core {
 
     /// A wait goes on until every core refuses access to the unit. One thing more that it waits
     /// for, unless that is so already.
-    pub(crate) fn await_refusal(&mut self, unit: usize, wait: WaitKey) {
+    pub(crate) fn await_refusal(&mut self, unit: UnitIndex, wait: WaitKey) {
         let orphans = &mut self.units[unit].orphans;
         if orphans.stands || orphans.waits.contains(&wait) {
             return;
@@ -166,12 +164,12 @@ impl Core {
 
     /// A wait ends before that.
     pub(crate) fn leave_refusals(&mut self, wait: WaitKey) {
-        for unit in &mut self.units {
+        for unit in self.units.values_mut() {
             unit.orphans.waits.retain(|&other| other != wait);
         }
     }
 
-    fn settle_access(&mut self, unit: usize) {
+    fn settle_access(&mut self, unit: UnitIndex) {
         let unit = &mut self.units[unit];
         let refuses = unit.orphans.is_refused || unit.orphans.count > 0;
         unit.view.refuse_access(refuses);
@@ -181,7 +179,7 @@ impl Core {
 
     pub(crate) fn handle_refuse_access(&mut self, unit: UnitIndex, ticket: Ticket) {
         let cores = self.posts.len();
-        match self.owned[unit.as_usize()].as_mut() {
+        match self.owned[unit].as_mut() {
             Some(owned) => {
                 let order = owned.refusal.ask(ticket, cores);
                 self.carry_refusal_out(unit, order);
@@ -192,7 +190,7 @@ impl Core {
     }
 
     pub(crate) fn handle_allow_access(&mut self, unit: UnitIndex, core: usize) {
-        let Some(owned) = self.owned[unit.as_usize()].as_mut() else {
+        let Some(owned) = self.owned[unit].as_mut() else {
             return;
         };
         let order = owned.refusal.withdraw(core);
@@ -202,7 +200,7 @@ impl Core {
     }
 
     pub(crate) fn handle_refusal_confirmed(&mut self, unit: UnitIndex, round: u64) {
-        if let Some(owned) = self.owned[unit.as_usize()].as_mut() {
+        if let Some(owned) = self.owned[unit].as_mut() {
             let order = owned.refusal.confirm(round);
             self.carry_refusal_out(unit, order);
         }
@@ -229,7 +227,7 @@ impl Core {
     // ---- every core's side -------------------------------------------------------------------
 
     pub(crate) fn handle_set_access_refused(&mut self, unit: UnitIndex, refuse: bool, round: u64) {
-        let index = unit.as_usize();
+        let index = unit;
         self.units[index].orphans.is_refused = refuse;
         self.settle_access(index);
         if refuse {

@@ -12,7 +12,7 @@ use crate::grant::LeavingKey;
 use crate::handle::Receipt;
 use crate::letter::Ticket;
 use crate::life::{Life, Phase};
-use crate::plan::TargetIndex;
+use crate::plan::{TargetIndex, UnitIndex};
 use crate::room::Lien;
 use crate::session::SessionKey;
 use crate::table::Key;
@@ -128,7 +128,7 @@ pub(crate) struct Running {
     /// Its session, unless that has ended without waiting for the store any longer.
     pub(crate) session: Option<SessionKey>,
     pub(crate) id: TaskId,
-    pub(crate) unit: usize,
+    pub(crate) unit: UnitIndex,
     pub(crate) nexus: NexusSlot,
     pub(crate) account: Account,
     /// `None` while dormant.
@@ -155,7 +155,7 @@ impl Running {
     pub(crate) fn new(
         session: SessionKey,
         id: TaskId,
-        unit: usize,
+        unit: UnitIndex,
         nexus: NexusSlot,
         account: Account,
         now: Duration,
@@ -218,7 +218,7 @@ pub(crate) enum Then {
         id: iscsi::target::ManagementId,
     },
     /// The owner of the unit hears that the update is installed.
-    Installed { unit: usize },
+    Installed { unit: UnitIndex },
     /// A logout is answered.
     Logout {
         session: SessionKey,
@@ -246,7 +246,7 @@ pub(crate) enum Request {
         since: Duration,
     },
     /// Every core is to refuse access to a unit.
-    Refusal { unit: usize },
+    Refusal { unit: UnitIndex },
     /// A reset by task management, of one unit or of `left` of them.
     Management {
         /// `None` when the session has ended meanwhile.

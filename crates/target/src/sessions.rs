@@ -21,6 +21,7 @@ use crate::counters::NO_SERIES;
 use crate::directory::Placement;
 use crate::letter::{Adoption, Entry, Letter, Ticket};
 use crate::logins::LoginFailure;
+use crate::plan::UnitIndex;
 use crate::running::TaskKey;
 use crate::running::{Request, Then};
 use crate::session::{
@@ -296,7 +297,7 @@ impl Core {
             UnitAttention::PowerOnOrReset
         };
         for visible in &profile.luns {
-            let Some(unit) = self.units.get_mut(visible.unit.as_usize()) else {
+            let Some(unit) = self.units.get_mut(visible.unit) else {
                 continue;
             };
             let nexus = Nexus {
@@ -353,10 +354,10 @@ impl Core {
         self.by_tsih.insert(placement.tsih, key);
         let who = self.sessions[key].who();
         self.watcher.hear(&Happening::SessionBegan { who });
-        let units: Vec<usize> = self.sessions[key]
+        let units: Vec<UnitIndex> = self.sessions[key]
             .luns
             .iter()
-            .map(|mapped| mapped.unit.as_usize())
+            .map(|mapped| mapped.unit)
             .collect();
         for unit in units {
             let from = Some(self.sessions[key].nexus());
@@ -464,7 +465,7 @@ impl Core {
         entry.traces.iter().for_each(|trace| trace.end_session());
         self.forget_session(key, std::mem::take(&mut entry.tasks));
         for mapped in entry.luns.iter() {
-            let unit = mapped.unit.as_usize();
+            let unit = mapped.unit;
             self.units[unit].view.detach(mapped.nexus);
             let change = Change {
                 from: Some(entry.nexus()),

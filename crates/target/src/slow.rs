@@ -214,7 +214,7 @@ impl Core {
         let Some((unit, initiator)) = self.tally.whose(told.account) else {
             return;
         };
-        let Some(unit) = self.units.get(unit.as_usize()) else {
+        let Some(unit) = self.units.get(unit) else {
             return;
         };
         let key = self.by_tsih.get(&Tsih(told.account.session));

@@ -9,6 +9,7 @@ use std::time::Duration;
 use store::{HelperResult, IoRequest, IoTag, RingOperation, Submitted};
 
 use crate::core::Core;
+use crate::plan::UnitIndex;
 use crate::token::Purpose;
 
 /// How long a store that takes no flush now is left alone.
@@ -22,9 +23,9 @@ const TAG: IoTag = IoTag(u64::MAX);
 pub(crate) struct LastFlushes {
     /// Units whose flush is under way, each with the time at which a store that takes none is given
     /// up.
-    under_way: Vec<(usize, Duration)>,
+    under_way: Vec<(UnitIndex, Duration)>,
     /// Those of them whose store took none.
-    refused: Vec<usize>,
+    refused: Vec<UnitIndex>,
     /// When these are tried again.
     again_at: Duration,
     /// Names of units whose data may not be on stable storage.
@@ -49,7 +50,7 @@ impl LastFlushes {
 impl Core {
     /// Flushes the stores of the units this core owns.
     pub(crate) fn flush_stores(&mut self) {
-        for unit in 0..self.units.len() {
+        for unit in self.units.units() {
             if self.owned[unit].is_some() {
                 self.flush_store(unit);
             }
@@ -57,18 +58,18 @@ impl Core {
     }
 
     /// Flushes one store, for the last time.
-    pub(crate) fn flush_store(&mut self, unit: usize) {
+    pub(crate) fn flush_store(&mut self, unit: UnitIndex) {
         let limit = self.reactor.now() + self.settings.abort_timeout;
         self.last_flushes.under_way.push((unit, limit));
         self.submit_last_flush(unit);
     }
 
-    fn submit_last_flush(&mut self, unit: usize) {
+    fn submit_last_flush(&mut self, unit: UnitIndex) {
         let submitted = self.units[unit].store.submit(TAG, IoRequest::Flush);
         self.carry_flush_on(unit, submitted);
     }
 
-    fn carry_flush_on(&mut self, unit: usize, submitted: Submitted) {
+    fn carry_flush_on(&mut self, unit: UnitIndex, submitted: Submitted) {
         let token = Purpose::Flush(unit).token();
         match submitted {
             Submitted::Done(Ok(_)) => self.end_last_flush(unit, None),
@@ -106,7 +107,7 @@ impl Core {
         }
     }
 
-    fn end_last_flush(&mut self, unit: usize, failure: Option<&str>) {
+    fn end_last_flush(&mut self, unit: UnitIndex, failure: Option<&str>) {
         self.last_flushes.under_way.retain(|(one, _)| *one != unit);
         if let Some(error) = failure {
             self.note_unflushed(unit, error);
@@ -114,15 +115,11 @@ impl Core {
         self.handle_flushed(unit, failure.is_none());
     }
 
-    fn note_unflushed(&mut self, unit: usize, error: &str) {
+    fn note_unflushed(&mut self, unit: UnitIndex, error: &str) {
         let name = Arc::clone(&self.units[unit].name);
         tracing::error!(unit = %name, error, "the last flush failed: data may be lost");
         // Of a unit that is removed, the change reports it.
-        if !self
-            .forgetting
-            .iter()
-            .any(|(one, _)| one.as_usize() == unit)
-        {
+        if !self.forgetting.iter().any(|&(one, _)| one == unit) {
             self.last_flushes.failed.push(name);
         }
     }
@@ -130,13 +127,15 @@ impl Core {
     /// The core ends although flushes are under way, or were not begun. What a store keeps without
     /// a flush is not named.
     pub(crate) fn give_up_last_flushes(&mut self) {
-        let is_late = |core: &Self, unit: &usize| {
+        let is_late = |core: &Self, unit: &UnitIndex| {
             let is_volatile = core.units[*unit].store.capabilities().volatile_cache;
             let under_way = &core.last_flushes.under_way;
             let is_open = !core.is_flushed || under_way.iter().any(|(one, _)| one == unit);
             core.owned[*unit].is_some() && is_volatile && is_open
         };
-        let late: Vec<usize> = (0..self.units.len())
+        let late: Vec<UnitIndex> = self
+            .units
+            .units()
             .filter(|unit| is_late(self, unit))
             .collect();
         for unit in late {
@@ -146,7 +145,7 @@ impl Core {
 
     pub(crate) fn handle_flush_result(
         &mut self,
-        unit: usize,
+        unit: UnitIndex,
         operation: RingOperation,
         result: i32,
     ) {
@@ -155,7 +154,7 @@ impl Core {
         self.carry_flush_on(unit, submitted);
     }
 
-    pub(crate) fn handle_flush_helped(&mut self, unit: usize, result: HelperResult) {
+    pub(crate) fn handle_flush_helped(&mut self, unit: UnitIndex, result: HelperResult) {
         let submitted = self.units[unit].store.handle_helper_result(TAG, result);
         self.carry_flush_on(unit, submitted);
     }

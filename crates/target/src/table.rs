@@ -10,6 +10,8 @@ use std::ops::{Index, IndexMut};
 
 use slab::Slab;
 
+use crate::plan::UnitIndex;
+
 /// Names one entry of one table of one core, for as long as the process runs.
 ///
 /// The place has 24 bits, the number of its use 32; see [`Key::to_bits`].
@@ -209,6 +211,67 @@ impl<T> IndexMut<Key<T>> for Table<T> {
     #[expect(clippy::expect_used, reason = "a bug of ours, which must not go on")]
     fn index_mut(&mut self, key: Key<T>) -> &mut T {
         self.get_mut(key).expect("the entry is gone")
+    }
+}
+
+/// A table of all units, which are numbered from 0 and stay.
+#[derive(Debug)]
+pub(crate) struct ByUnit<T>(Vec<T>);
+
+impl<T> ByUnit<T> {
+    pub(crate) const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The numbers of all units.
+    pub(crate) fn units(&self) -> impl Iterator<Item = UnitIndex> + use<T> {
+        (0..self.next().0).map(UnitIndex)
+    }
+
+    /// The number of the next unit.
+    pub(crate) fn next(&self) -> UnitIndex {
+        UnitIndex(u32::try_from(self.0.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Of the unit with the next number.
+    pub(crate) fn push(&mut self, entry: T) {
+        self.0.push(entry);
+    }
+
+    pub(crate) fn get(&self, unit: UnitIndex) -> Option<&T> {
+        self.0.get(unit.as_usize())
+    }
+
+    pub(crate) fn get_mut(&mut self, unit: UnitIndex) -> Option<&mut T> {
+        self.0.get_mut(unit.as_usize())
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.0.iter()
+    }
+
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.0.iter_mut()
+    }
+}
+
+impl<T> Default for ByUnit<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Index<UnitIndex> for ByUnit<T> {
+    type Output = T;
+
+    fn index(&self, unit: UnitIndex) -> &T {
+        &self.0[unit.as_usize()]
+    }
+}
+
+impl<T> IndexMut<UnitIndex> for ByUnit<T> {
+    fn index_mut(&mut self, unit: UnitIndex) -> &mut T {
+        &mut self.0[unit.as_usize()]
     }
 }
 

@@ -3,6 +3,7 @@
 use reactor::Token;
 
 use crate::front::LoginKey;
+use crate::plan::UnitIndex;
 use crate::running::TaskKey;
 use crate::session::ConnectionKey;
 use crate::table::Key;
@@ -26,11 +27,11 @@ pub(crate) enum Purpose {
     /// Mail from other cores.
     Mail,
     /// The state of a unit that this core owns is being kept.
-    Keep(usize),
+    Keep(UnitIndex),
     /// The size of a unit that this core owns is being looked at.
-    Probe(usize),
+    Probe(UnitIndex),
     /// The last flush of a unit before the plane stops.
-    Flush(usize),
+    Flush(UnitIndex),
 }
 
 const KEY_BITS: u32 = 56;
@@ -45,16 +46,20 @@ impl Purpose {
             Self::LoginReceive(key) => (4, key.to_bits()),
             Self::LoginSend(key) => (5, key.to_bits()),
             Self::Mail => (6, 0),
-            Self::Keep(unit) => (7, unit as u64),
-            Self::Probe(unit) => (8, unit as u64),
-            Self::Flush(unit) => (9, unit as u64),
+            Self::Keep(UnitIndex(unit)) => (7, unit as u64),
+            Self::Probe(UnitIndex(unit)) => (8, unit as u64),
+            Self::Flush(UnitIndex(unit)) => (9, unit as u64),
         };
         kind << KEY_BITS | key
     }
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "an index of a unit has 32 bits"
+    )]
     pub(crate) const fn of(token: Token) -> Option<Self> {
         let bits = token & ((1 << KEY_BITS) - 1);
-        let index = bits as usize;
+        let (index, unit) = (bits as usize, UnitIndex(bits as u32));
         Some(match token >> KEY_BITS {
             0 => Self::Accept(index),
             1 => Self::Receive(Key::from_bits(bits)),
@@ -63,9 +68,9 @@ impl Purpose {
             4 => Self::LoginReceive(Key::from_bits(bits)),
             5 => Self::LoginSend(Key::from_bits(bits)),
             6 => Self::Mail,
-            7 => Self::Keep(index),
-            8 => Self::Probe(index),
-            9 => Self::Flush(index),
+            7 => Self::Keep(unit),
+            8 => Self::Probe(unit),
+            9 => Self::Flush(unit),
             _ => return None,
         })
     }
@@ -85,9 +90,9 @@ mod tests {
             Purpose::LoginReceive(Key::from_bits(1 << 24)),
             Purpose::LoginSend(Key::from_bits(2)),
             Purpose::Mail,
-            Purpose::Keep(5),
-            Purpose::Probe(6),
-            Purpose::Flush(7),
+            Purpose::Keep(UnitIndex(5)),
+            Purpose::Probe(UnitIndex(6)),
+            Purpose::Flush(UnitIndex(7)),
         ] {
             assert_eq!(Purpose::of(purpose.token()), Some(purpose));
         }
