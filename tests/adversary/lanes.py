@@ -7,6 +7,7 @@ import pathlib
 import signal
 import struct
 import tempfile
+import threading
 
 import harness
 import hungstore
@@ -318,6 +319,28 @@ def a_restart_after_a_kill_has_the_files_of_stores_that_answer():
                 one.go()
                 two.go()
             tarn.start()
+
+
+@test(limit_s=120)
+def an_administration_that_asks_about_a_hung_store_goes_on_and_ends_with_tarn():
+    """B1, B4: views, findings, metrics, a resize and a new LUN on a file system that answers nothing, each asked often: the
+    administration answers the next question, and no thread that asked keeps the process from ending."""
+    with hungstore.fuse() as store, _served(store) as tarn:
+        api = tarn.api(timeout_s=30)
+        with _session(tarn, [HUNG, MEMORY]):
+            store.stop()
+            for path in ("luns", "luns/hung", "status", "findings", "targets", "/metrics") * 5:
+                equal(api.ask("GET", path).status, 200, f"status of GET {path}")
+            beside = str(pathlib.Path(store.path).parent / "other.img?size=1M")
+            changes = [("POST", "luns/hung/resize", {"size_bytes": 128 << 20}), ("PUT", "luns/new", {"id": "new", "store": beside})]
+            asked = [threading.Thread(target=tarn.api(timeout_s=40).ask, args=change) for change in changes]
+            for one in asked:
+                one.start()
+            equal(api.ask("GET", "status").status, 200, "status meanwhile")
+            for one in asked:
+                one.join()
+            _others_go_on(tarn)
+            _ends(tarn)
 
 
 @test

@@ -18,6 +18,17 @@ pub fn end_at_once(status: u8, line: &str) -> ! {
     unsafe { libc::_exit(i32::from(status)) }
 }
 
+/// Calls a function that may wait for a store without end, such as one that asks a file system, on a thread that must
+/// not keep the process from ending: its system calls are those of another process meanwhile. The calling thread
+/// waits until it is done.
+///
+/// # Errors
+///
+/// There is no process to be had, or it was killed before the function was done.
+pub fn apart<T>(function: impl FnOnce() -> T) -> std::io::Result<T> {
+    lane::apart(function)
+}
+
 /// A file of this process is open for the lock on it alone, or is about to be closed: [`release`] gives the lock back.
 pub fn set_lock(file: &impl AsRawFd, is_lock: bool) {
     lane::set_lock(file.as_raw_fd(), is_lock);

@@ -22,6 +22,8 @@ pub struct Location {
     /// What stays with a file when it is moved. `None` for devices, for files yet to be made, and
     /// where the file system does not tell when a file was made.
     pub mark: Option<FileMark>,
+    /// It is a block device.
+    pub is_device: bool,
 }
 
 /// What stays with a file when it is moved: device, inode, and the time it was made, as inodes
@@ -121,12 +123,14 @@ pub(crate) fn locate(unit: &Unit) -> Result<Option<Location>, StartError> {
             path: std::path::absolute(path).map_err(unreachable)?,
             exists: true,
             mark: None,
+            is_device: true,
         }
     } else {
         Location {
             path: fs::canonicalize(path).map_err(unreachable)?,
             exists: true,
             mark: FileMark::of(&metadata),
+            is_device: false,
         }
     };
     Ok(Some(location))
@@ -143,6 +147,7 @@ fn locate_new(unit: &Unit, path: &Path) -> Result<Option<Location>, StartError> 
             path,
             exists: false,
             mark: None,
+            is_device: false,
         })),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             Err(StartError::StoreDirectoryMissing { place, path })

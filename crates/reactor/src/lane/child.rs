@@ -11,8 +11,8 @@ use std::ptr;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use rustix::process::{Pid, WaitOptions, WaitStatus, waitpid};
 
-/// With the pages below that nobody may touch.
 const STACK_BYTES: usize = 128 * 1024;
+/// Below it, for nobody to touch.
 const GUARD_BYTES: usize = 64 * 1024;
 
 /// Shares memory and open files, and is waited for like any child. With a copy of the open files it would have to close
@@ -46,7 +46,22 @@ impl Child {
     /// `entry` does only what the head of this file allows, and `argument` is what it expects and stays valid until
     /// the child was seen to have ended.
     pub(super) unsafe fn start(entry: Entry, argument: *mut c_void) -> io::Result<Self> {
-        let stack = Stack::new()?;
+        // SAFETY: the caller promises what is needed.
+        unsafe { Self::start_on(STACK_BYTES, entry, argument) }
+    }
+
+    /// The same with a stack of so many bytes.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Child::start`]; `entry` may do more only if nobody else uses the thread-local storage of the calling
+    /// thread until the child has ended.
+    pub(super) unsafe fn start_on(
+        stack_bytes: usize,
+        entry: Entry,
+        argument: *mut c_void,
+    ) -> io::Result<Self> {
+        let stack = Stack::new(stack_bytes)?;
         // SAFETY: the caller promises what `clone` needs; the stack is new.
         match unsafe { clone(entry, &stack, argument) } {
             Ok(pid) => Ok(Self { pid, stack }),
@@ -59,6 +74,11 @@ impl Child {
 
     pub(super) const fn pid(&self) -> Pid {
         self.pid
+    }
+
+    /// It was seen to have ended: its stack is freed.
+    pub(super) fn forget(self) {
+        self.stack.free();
     }
 
     /// Looks whether it has ended, and frees its stack then.
@@ -75,21 +95,25 @@ impl Child {
 
 /// Not unmapped by itself: a child may still run on it.
 #[derive(Debug)]
-struct Stack(*mut c_void);
+struct Stack {
+    start: *mut c_void,
+    /// With the guard pages.
+    bytes: usize,
+}
 
 // SAFETY: it is the address of a mapping, which belongs to no thread.
 unsafe impl Send for Stack {}
 
 impl Stack {
-    fn new() -> io::Result<Self> {
+    fn new(bytes: usize) -> io::Result<Self> {
         let (access, flags) = (
             ProtFlags::READ | ProtFlags::WRITE,
             MapFlags::PRIVATE | MapFlags::STACK | MapFlags::NORESERVE,
         );
-        let bytes = GUARD_BYTES + STACK_BYTES;
+        let bytes = GUARD_BYTES + bytes;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, flags) }?;
-        let stack = Self(start);
+        let stack = Self { start, bytes };
         // SAFETY: these bytes are the low end of the mapping just made, which nobody uses yet.
         let guarded = unsafe { mprotect(start, GUARD_BYTES, MprotectFlags::empty()) };
         match guarded {
@@ -102,12 +126,12 @@ impl Stack {
     }
 
     fn top(&self) -> *mut c_void {
-        self.0.wrapping_byte_add(GUARD_BYTES + STACK_BYTES)
+        self.start.wrapping_byte_add(self.bytes)
     }
 
     fn free(self) {
         // SAFETY: the mapping is ours, and no child runs on it: it was never started or has ended.
-        let unmapped = unsafe { munmap(self.0, GUARD_BYTES + STACK_BYTES) };
+        let unmapped = unsafe { munmap(self.start, self.bytes) };
         debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");
     }
 }

@@ -250,6 +250,42 @@ fn no_worker_that_is_killed_takes_an_operation_with_it() {
     assert!(seen.load(Ordering::Relaxed), "a worker was killed");
 }
 
+thread_local! {
+    static LOCAL: std::cell::Cell<u32> = const { std::cell::Cell::new(7) };
+}
+
+#[test]
+fn a_call_apart_is_ordinary_code_in_another_process() {
+    let own = rustix::process::getpid();
+    let text = reactor::process::apart(|| {
+        LOCAL.set(LOCAL.get() + 1);
+        let error = File::open("/nonexistent").unwrap_err();
+        (
+            rustix::process::getpid(),
+            format!("{error}: {:?}", error.kind()),
+        )
+    });
+    let (other, text) = text.unwrap();
+    assert_ne!(own, other);
+    assert!(text.contains("NotFound"), "{text}");
+    assert_eq!(
+        LOCAL.get(),
+        8,
+        "it has the thread-local storage of this thread"
+    );
+    let file = reactor::process::apart(|| File::open("/proc/self/exe").unwrap()).unwrap();
+    assert!(
+        file.metadata().unwrap().is_file(),
+        "what it opens is open here"
+    );
+    let panic = std::panic::catch_unwind(|| reactor::process::apart(|| -> u32 { panic!("oh") }));
+    assert_eq!(*panic.unwrap_err().downcast::<&str>().unwrap(), "oh");
+    let killed = reactor::process::apart(|| {
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
+    });
+    drop(killed.unwrap_err());
+}
+
 /// Set for the process that ends beside its workers.
 const CHILD: &str = "TARN_TEST_ENDING_REACTOR";
 

@@ -1,5 +1,6 @@
 //! Calls that a file system may never answer: each is made on a thread of its own, which is left
-//! behind when its time is over.
+//! behind when its time is over, and as another process, so that it does not keep this one from
+//! ending.
 //!
 //! Knows nothing of what is called. A path has one such thread at most, and there are
 //! [`LEFT_BEHIND_MAX`] in all: what hangs is not asked again until it has answered.
@@ -82,10 +83,13 @@ impl Patience<'_> {
         let place = self.attempts.enter(path)?;
         let (answer, answered) = sync_channel(1);
         let run = move || {
-            let outcome = call();
+            let outcome = reactor::process::apart(call);
             drop(place);
-            // Nobody waits any more where it took too long.
-            let _late = answer.send(outcome);
+            match outcome {
+                // Nobody waits any more where it took too long.
+                Ok(outcome) => drop(answer.send(outcome)),
+                Err(error) => tracing::error!(%error, "a store is not asked"),
+            }
         };
         let thread = thread::Builder::new().name("store".to_owned()).spawn(run);
         if thread.is_err() {

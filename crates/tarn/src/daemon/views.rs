@@ -10,6 +10,8 @@ use api::view;
 use config::{Authentication, Initiator, Model, StoreKind};
 use target::{ConnectionReport, SessionReport};
 
+use crate::locate::Location;
+
 use super::control::{Daemon, InForce};
 use super::events::milliseconds;
 use super::running::Running;
@@ -132,7 +134,7 @@ pub(super) fn luns(in_force: &InForce) -> Vec<view::Lun> {
             let has_cache = unit.store.kind.path().is_some();
             view::Lun {
                 spec,
-                kind: kind(&unit.store.kind).to_owned(),
+                kind: kind(&unit.store.kind, served.location.as_ref()).to_owned(),
                 size_bytes: capabilities.size_bytes,
                 block_bytes: capabilities.block_bytes,
                 readonly: capabilities.read_only,
@@ -146,21 +148,16 @@ pub(super) fn luns(in_force: &InForce) -> Vec<view::Lun> {
         .collect()
 }
 
-/// What the data is on, as far as the configuration says.
-fn kind(kind: &StoreKind) -> &'static str {
+/// What the data is on: as the configuration says, or else as it was when it was opened. The file system is not asked, it
+/// may not answer.
+fn kind(kind: &StoreKind, location: Option<&Location>) -> &'static str {
     match kind {
-        StoreKind::Auto { path } if is_block_device(path) => "block",
+        StoreKind::Auto { .. } if location.is_some_and(|it| it.is_device) => "block",
         StoreKind::Auto { .. } | StoreKind::File { .. } => "file",
         StoreKind::Block { .. } => "block",
         StoreKind::Memory { .. } => "memory",
         StoreKind::Null { .. } => "null",
     }
-}
-
-fn is_block_device(path: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt as _;
-
-    std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
 }
 
 /// All targets.

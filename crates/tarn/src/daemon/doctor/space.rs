@@ -104,15 +104,18 @@ impl Space {
     }
 }
 
-/// Looks in a thread that can be left behind.
+/// Looks in a thread that can be left behind, as another process that does not keep this one from ending.
 fn begin(files: Vec<UnitFile>) -> Option<Receiver<Vec<FileSystem>>> {
     if files.is_empty() {
         return None;
     }
     let (answer, answered) = channel();
     let look = move || {
-        // Nobody waits any more when the daemon has ended.
-        let _gone = answer.send(look(&files));
+        match reactor::process::apart(|| look(&files)) {
+            // Nobody waits any more when the daemon has ended.
+            Ok(systems) => drop(answer.send(systems)),
+            Err(error) => tracing::error!(%error, "file systems are not asked for their space"),
+        }
     };
     let thread = thread::Builder::new().name("space".to_owned()).spawn(look);
     thread.ok().map(|_detached| answered)
