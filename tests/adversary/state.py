@@ -2,6 +2,7 @@
 import contextlib
 import os
 import re
+import shutil
 import struct
 import subprocess
 import tempfile
@@ -247,6 +248,73 @@ def damaged_identities_make_no_other_disk_of_a_disk():
         equal(ledger.read_bytes(), b"", "the damaged ledger")
         restart(tarn, lambda: ledger.write_bytes(whole))
         equal(shown(tarn), before, "the disk with the ledger of a backup")
+
+
+@test
+def a_saved_state_that_is_gone_or_of_another_unit_fences_its_unit():
+    """E2: a missing units/*/saved, with or without its copy or its directory, or with that of another unit in its place, loses
+    no reservation in silence: the unit refuses what it could forbid, and says so."""
+    config = ONE_FILE.replace("ID", "ONE").replace("[[target]]", '[[lun]]\nid = "TWO"\nstore = "mem:8M"\n[[target]]', 1)
+    config = config.replace(" }]", ' }, { lun = 1, id = "TWO" }]')
+    with Killed(config=config) as tarn:
+        units = tarn.dir / "state/units"
+        with session_of(tarn, "holder") as holder:
+            reserve_for_good(holder)
+            own = next(units.glob("*/saved"))
+        kept = {path: path.read_bytes() for path in units.glob("*/saved*")}
+
+        def gone():
+            for path in own.parent.glob("saved*"):
+                path.unlink()
+
+        def of_another():
+            # With the header of another unit.
+            text = kept[own].replace(own.parent.name.encode(), b"naa.3" + b"0" * 15, 1)
+            check(text != kept[own], f"the name is in the header: {kept[own][:60]}")
+            for path in own.parent.glob("saved*"):
+                path.write_bytes(text)
+        damages = {"saved": own.unlink, "saved and its copy": gone, "its directory": lambda: shutil.rmtree(own.parent),
+                   "all directories": lambda: shutil.rmtree(units), "that of another unit": of_another}
+        for what, damage in damages.items():
+            restart(tarn, damage)
+            with session_of(tarn, "stranger") as stranger:
+                outcome = stranger.command(scsi.write16(0, 1), write=bytes(512))
+                check(not outcome.good, f"a WRITE when {what} was lost: {outcome}")
+            check("reservations-lost" in codes(tarn), f"findings when {what} was lost: {codes(tarn)}")
+            equal(upkeep(tarn, "check").returncode, 1, f"exit code of tarn state check when {what} was lost")
+
+            def heal():
+                for path, content in kept.items():
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(content)
+            restart(tarn, heal)
+            with session_of(tarn, "stranger") as stranger:
+                equal(reservation(stranger), KEY, "the reservation, when the file is back")
+        restart(tarn, gone)
+        tarn.kill()
+        equal(upkeep(tarn, "restore").returncode, 1, "exit code of a restore without a copy")
+        equal(upkeep(tarn, "restore", "--discard").returncode, 0, "exit code of a discard")
+        tarn.start()
+        with session_of(tarn, "stranger") as stranger:
+            check(stranger.command(scsi.write16(0, 1), write=bytes(512)).good, "a WRITE when it was given up")
+
+
+@test
+def a_rename_to_the_id_of_a_removed_lun_and_back_leaves_that_its_identity():
+    """E1: a LUN is removed, another gets its id and gives it up again; the removed one comes back as the disk that it was."""
+    with Killed(config=TWO_LUNS) as tarn:
+        api = tarn.api()
+        spec = {"id": "old", "store": f"file:{tarn.dir}/old.img?size=1M"}
+        api.put("luns/old", spec)
+        before = api.get("luns/old")["naa"], api.get("luns/file")["naa"]
+        api.delete("luns/old")
+        for old, new in (("file", "old"), ("old", "file")):
+            equal(api.ask("POST", f"luns/{old}/rename", {"id": new}).status, 200, f"status of the rename to {new}")
+            equal(api.get(f"luns/{new}")["naa"], before[1], "NAA of the LUN that is renamed")
+            restart(tarn)
+            equal(api.get(f"luns/{new}")["naa"], before[1], "its NAA after a restart")
+        api.put("luns/old", spec)
+        equal((api.get("luns/old")["naa"], api.get("luns/file")["naa"]), before, "NAAs at the end")
 
 
 @test

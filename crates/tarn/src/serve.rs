@@ -141,6 +141,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
         administration.stop();
     }
     let stopped = plane.stop();
+    daemon.note_saved();
     ended_events.end(&ended_directory);
     reactor::process::release();
     if stopped.is_core_lost {

@@ -62,6 +62,8 @@ pub struct UnitIdentity {
     pub serial: Serial,
     /// NAA designator (VPD page 83h).
     pub naa: Naa,
+    /// That of its record in the ledger; another one where `naa` is configured.
+    record: Naa,
     /// What is kept of the unit across restarts; to be shared with whoever saves it.
     pub state: Arc<UnitState>,
     /// The real identity is not known, so the unit must not be shown to anybody.
@@ -283,12 +285,14 @@ impl State {
                     identities.push(UnitIdentity {
                         serial,
                         naa,
+                        record: naa,
                         state: Arc::new(UnitState::volatile()),
                         is_withheld: true,
                     });
                     continue;
                 }
             };
+            let (record, saved_in) = (made.naa, made.saved_in.clone());
             let naa = unit.naa.unwrap_or(made.naa);
             let serial = unit.serial.clone().unwrap_or(made.serial);
             if !seen.insert(naa) {
@@ -299,6 +303,7 @@ impl State {
             }
             let state = if made.is_kept {
                 let state = self.lock_unit(unit, naa)?;
+                state.set_known(saved_in.as_deref() == Some(&naa.to_string()));
                 if let Err(error) = state.load() {
                     self.troubles.note(Trouble::of_unit(unit, &error));
                 }
@@ -309,11 +314,35 @@ impl State {
             identities.push(UnitIdentity {
                 serial,
                 naa,
+                record,
                 state: Arc::new(state),
                 is_withheld: false,
             });
         }
+        self.note_saved(&identities);
         Ok(identities)
+    }
+
+    /// Has the ledger know for which of these units something was saved, so that it is missed when it
+    /// is gone. Where that cannot be written it is tried again the next time.
+    pub(crate) fn note_saved<'a>(&self, identities: impl IntoIterator<Item = &'a UnitIdentity>) {
+        let news = identities.into_iter().filter(|it| it.state.is_news());
+        let news: Vec<&UnitIdentity> = news.collect();
+        if news.is_empty() {
+            return;
+        }
+        let noted = self.change_ledger(|ledger| {
+            for identity in &news {
+                if let Some(directory) = identity.state.name() {
+                    ledger.note_saved(identity.record, directory);
+                }
+            }
+            Ok(())
+        });
+        if noted.is_ok() {
+            news.iter()
+                .for_each(|identity| identity.state.set_known(true));
+        }
     }
 
     /// Notes the files that were made since [`State::identities`], so that they are known again

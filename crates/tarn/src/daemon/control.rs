@@ -220,8 +220,16 @@ impl Daemon {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Has the ledger know of units for which something was saved since.
+    pub(crate) fn note_saved(&self) {
+        let now = self.in_force();
+        let identities = now.running.units.iter().map(|unit| &unit.identity);
+        self.state.note_saved(identities);
+    }
+
     /// Does what changes have left to do because a core did not answer. To be called now and then.
     pub(crate) fn settle_rest(&self) {
+        self.note_saved();
         if self.unsettled().is_none() {
             return;
         }

@@ -45,6 +45,13 @@ pub(super) struct Record {
     /// The day on which a unit was last started or changed with it, in days since 1970 (UTC).
     #[serde(default = "super::prune::today")]
     pub(super) last_used: u64,
+    /// The directory below `units` in which something was saved for the unit: its NAA, the
+    /// configured one if there is one. What is there is missed when it is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) saved_in: Option<String>,
+    /// A unit that was renamed has its id; it is that of the id again when no other record has it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_displaced: bool,
     /// The change that gives the unit another id, from before the configuration file is replaced
     /// until after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,6 +67,8 @@ pub(super) struct MadeIdentity {
     pub(super) is_kept: bool,
     /// Whether the ledger did not have it before.
     pub(super) is_new: bool,
+    /// Where something was saved for it.
+    pub(super) saved_in: Option<String>,
 }
 
 impl Default for Ledger {
@@ -147,6 +156,8 @@ impl Ledger {
             serial: made.serial.to_string(),
             naa: made.naa.to_string(),
             last_used: today,
+            saved_in: None,
+            is_displaced: false,
             renaming: None,
         });
         // What neither id nor path nor mark leads to is never found again.
@@ -173,13 +184,29 @@ impl Ledger {
             serial: served.serial.to_string(),
             naa: served.naa.to_string(),
             last_used: today,
+            saved_in: None,
+            is_displaced: false,
             renaming: None,
         });
     }
 
+    /// Something was saved in this directory for the unit with the identity `naa`.
+    pub(super) fn note_saved(&mut self, naa: Naa, directory: &str) {
+        let naa = naa.to_string();
+        if let Some(record) = self.records.iter_mut().find(|record| record.naa == naa) {
+            record.saved_in = Some(directory.to_owned());
+        }
+    }
+
     pub(super) fn find_by_id(&mut self, id: &str) -> Option<&mut Record> {
-        let is_it = |record: &&mut Record| record.id.as_deref() == Some(id);
-        self.records.iter_mut().find(is_it)
+        let has_id = |record: &Record| record.id.as_deref() == Some(id);
+        let is_it = |record: &Record| has_id(record) && !record.is_displaced;
+        // Of those that had to give it up, the last.
+        let position = self.records.iter().position(is_it);
+        let position = position.or_else(|| self.records.iter().rposition(has_id))?;
+        let record = self.records.get_mut(position)?;
+        record.is_displaced = false;
+        Some(record)
     }
 
     /// The mark decides, as a file that was moved is the disk it was; the path only where no
@@ -233,6 +260,7 @@ fn make(naa: Naa, is_kept: bool) -> MadeIdentity {
         naa,
         is_kept,
         is_new: true,
+        saved_in: None,
     }
 }
 
@@ -243,6 +271,7 @@ impl Record {
             naa: Naa::parse(&self.naa).ok()?,
             is_kept: true,
             is_new: false,
+            saved_in: self.saved_in.clone(),
         })
     }
 }

@@ -95,7 +95,10 @@ impl State {
     ) -> Vec<Pruned> {
         let mut gone: Vec<usize> = candidates
             .into_iter()
-            .filter(|&position| self.is_forgotten(&ledger.records[position].naa))
+            .filter(|&position| {
+                let Record { naa, saved_in, .. } = &ledger.records[position];
+                self.is_forgotten(naa) && saved_in.as_ref().is_none_or(|it| self.is_forgotten(it))
+            })
             .take(most)
             .collect();
         gone.sort_by_key(|&position| Reverse(position));

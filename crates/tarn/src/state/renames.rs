@@ -74,17 +74,16 @@ impl Ledger {
             .iter()
             .filter_map(|&position| Some(self.records.get(position)?.renaming.as_ref()?.to.clone()))
             .collect();
-        let mut position = 0;
-        self.records.retain_mut(|record| {
-            let is_renamed = made.contains(&position);
-            position += 1;
-            if is_renamed {
+        for (position, record) in self.records.iter_mut().enumerate() {
+            if made.contains(&position) {
                 record.id = record.renaming.take().map(|renaming| renaming.to);
-                return true;
+                continue;
             }
-            // What the new id meant before is gone.
-            !record.id.as_ref().is_some_and(|id| ids.contains(id))
-        });
+            // What the new id meant before waits for the id to be free.
+            if record.id.as_ref().is_some_and(|id| ids.contains(id)) {
+                record.is_displaced = true;
+            }
+        }
     }
 }
 

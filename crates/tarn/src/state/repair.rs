@@ -1,5 +1,6 @@
 //! `tarn state`: which files of a state directory are damaged, and their copies put back.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,8 +8,8 @@ use std::path::{Path, PathBuf};
 use durable::{Found, copy_of};
 
 use super::State;
-use super::identity::Ledger;
-use super::unit::{SAVED, UnitState, unframe};
+use super::identity::{Ledger, Record};
+use super::unit::{SAVED, UnitState, name_of, unframe};
 
 /// A file that is not what Tarn wrote.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -33,8 +34,9 @@ impl Kind {
     /// What is wrong with a file that is there.
     fn problem(self, path: &Path) -> io::Result<Option<String>> {
         if self == Self::Saved {
-            let is_whole = unframe(&fs::read(path)?).is_some();
-            return Ok((!is_whole).then(|| "it is cut off or changed".to_owned()));
+            let unit = path.parent().map(name_of).unwrap_or_default();
+            let is_whole = unframe(&fs::read(path)?, unit).is_some();
+            return Ok((!is_whole).then(|| "it is cut off, changed, or of another unit".to_owned()));
         }
         Ok(match durable::read(path)? {
             Found::Absent => Some("it is gone".to_owned()),
@@ -55,9 +57,17 @@ impl State {
     /// All files that are damaged, or gone although their copy is there.
     pub(crate) fn damaged_files(&self) -> io::Result<Vec<Damaged>> {
         let mut damaged = Vec::new();
+        let units = self.directory.join("units");
+        let (ledger, _) = self.read_ledger().map_err(io::Error::other)?;
+        let saved_in = ledger.records.iter().filter_map(|it| it.saved_in.as_ref());
+        let saved: BTreeSet<PathBuf> = saved_in.map(|name| units.join(name)).collect();
         let mut look = |path: PathBuf, kind: Kind| -> io::Result<()> {
             let copy = copy_of(&path);
-            let is_missed = copy.exists() || (kind == Kind::Ledger && self.was_used());
+            let is_missed = match kind {
+                Kind::Ledger => copy.exists() || self.was_used(),
+                Kind::Saved => copy.exists() || path.parent().is_some_and(|it| saved.contains(it)),
+                Kind::Tokens | Kind::Record => copy.exists(),
+            };
             let problem = if path.exists() {
                 kind.problem(&path)?
             } else {
@@ -76,7 +86,12 @@ impl State {
         };
         look(self.ledger_path(), Kind::Ledger)?;
         look(self.directory.join("tokens.toml"), Kind::Tokens)?;
-        for unit in entries(&self.directory.join("units"))? {
+        for unit in saved
+            .iter()
+            .cloned()
+            .chain(entries(&units)?)
+            .collect::<BTreeSet<_>>()
+        {
             look(unit.join(SAVED), Kind::Saved)?;
         }
         for history in entries(&self.directory.join("history"))? {
@@ -124,6 +139,20 @@ impl State {
         Ok((lines, left))
     }
 
+    /// What was saved for a unit is gone for good, and not missed any more. The ledger is locked.
+    fn forget_saved(&self, directory: &str) -> io::Result<()> {
+        let (mut ledger, damage) = self.read_ledger().map_err(io::Error::other)?;
+        let is_it = |record: &&mut Record| record.saved_in.as_deref() == Some(directory);
+        if damage.is_none()
+            && let Some(record) = ledger.records.iter_mut().find(is_it)
+        {
+            record.saved_in = None;
+            let text = durable::seal(&ledger.to_text()?);
+            durable::write_with_copy(&self.ledger_path(), text.as_bytes())?;
+        }
+        Ok(())
+    }
+
     fn discard(&self, file: &Damaged) -> io::Result<()> {
         for path in [file.path.clone(), copy_of(&file.path)] {
             let mut aside = path.clone().into_os_string();
@@ -132,6 +161,9 @@ impl State {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 Ok(()) | Err(_) => {}
             }
+        }
+        if file.kind == Kind::Saved {
+            self.forget_saved(file.path.parent().map(name_of).unwrap_or_default())?;
         }
         if file.kind == Kind::Ledger {
             // One that is not there would be missed: units have been served.

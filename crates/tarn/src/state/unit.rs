@@ -3,6 +3,9 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use durable::copy_of;
 
 use super::make_private_directory;
 
@@ -13,10 +16,11 @@ pub(super) const LOCK: &str = "lock";
 pub(super) const SAVED: &str = "saved";
 
 /// First word of the header of the file; the version of the frame follows, not that of the
-/// content, which is the device server's own. Length and checksum of the content come last;
-/// version 1 had no checksum.
+/// content, which is the device server's own. Then comes the name of the directory, which is the
+/// unit's NAA, so that the file of one unit is not taken for that of another. Length and checksum of
+/// the content come last. Version 2 had no name, version 1 no checksum either.
 const MAGIC: &str = "tarn-state";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// The state of one unit, which this process alone may use as long as it holds this.
 ///
@@ -37,6 +41,10 @@ struct Kept {
     directory: PathBuf,
     /// The lock ends when it is closed, by this process and by all that share its files.
     lock: File,
+    /// Something was saved here.
+    is_saved: AtomicBool,
+    /// The ledger knows that.
+    is_known: AtomicBool,
 }
 
 impl Drop for Kept {
@@ -58,8 +66,12 @@ impl UnitState {
         match lock.try_lock() {
             Ok(()) => {
                 reactor::process::set_lock(&lock, true);
-                let directory = directory.to_owned();
-                let kept = Some(Kept { directory, lock });
+                let kept = Some(Kept {
+                    directory: directory.to_owned(),
+                    lock,
+                    is_saved: AtomicBool::new(directory.join(SAVED).exists()),
+                    is_known: AtomicBool::new(false),
+                });
                 Ok(Some(Self { kept }))
             }
             Err(TryLockError::WouldBlock) => Ok(None),
@@ -72,23 +84,48 @@ impl UnitState {
         self.kept.is_some()
     }
 
+    /// The ledger knows that something was saved, so that it is missed when it is gone.
+    pub(super) fn set_known(&self, is_known: bool) {
+        if let Some(kept) = &self.kept {
+            kept.is_known.store(is_known, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether something was saved and the ledger does not know that yet.
+    pub(super) fn is_news(&self) -> bool {
+        self.kept.as_ref().is_some_and(|kept| {
+            kept.is_saved.load(Ordering::SeqCst) && !kept.is_known.load(Ordering::SeqCst)
+        })
+    }
+
+    /// The name of its directory.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.kept.as_ref().map(|kept| name_of(&kept.directory))
+    }
+
     /// What was saved last, if anything was.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or is not what [`UnitState::save`] writes. Going on without it
-    /// would forget reservations, so the unit should not be served then.
+    /// The file cannot be read, is not what [`UnitState::save`] writes for this unit, or is gone.
+    /// Going on without it would forget reservations, so the unit should not be served then.
     pub fn load(&self) -> io::Result<Option<Vec<u8>>> {
         let Some(kept) = &self.kept else {
             return Ok(None);
         };
         let path = kept.directory.join(SAVED);
         match fs::read(&path) {
-            Ok(bytes) => unframe(&bytes).map(Some).ok_or_else(|| {
-                let message = format!("{} is damaged or of another version", path.display());
-                io::Error::new(io::ErrorKind::InvalidData, message)
-            }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Ok(bytes) => {
+                let content = unframe(&bytes, name_of(&kept.directory)).map(Some);
+                content.ok_or_else(|| damaged(&path, "is damaged, of another unit or version"))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let is_missed = kept.is_known.load(Ordering::SeqCst) || copy_of(&path).exists();
+                if is_missed {
+                    return Err(damaged(&path, "is gone"));
+                }
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }
@@ -102,32 +139,52 @@ impl UnitState {
         match &self.kept {
             Some(kept) => {
                 let path = kept.directory.join(SAVED);
-                durable::write_with_copy(&path, &frame(content))
+                durable::write_with_copy(&path, &frame(content, name_of(&kept.directory)))?;
+                kept.is_saved.store(true, Ordering::SeqCst);
+                Ok(())
             }
             None => Ok(()),
         }
     }
 }
 
-/// A line that says what follows, how long it is and what its checksum is, then the content.
-fn frame(content: &[u8]) -> Vec<u8> {
-    let mut framed = format!("{}\n", header(content)).into_bytes();
+fn damaged(path: &Path, how: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("{} {how}", path.display()),
+    )
+}
+
+/// The name of the directory of a unit.
+pub(super) fn name_of(directory: &Path) -> &str {
+    let name = directory.file_name().and_then(|name| name.to_str());
+    name.unwrap_or_default()
+}
+
+/// A line that says what follows, whose it is, how long it is and what its checksum is, then the
+/// content.
+fn frame(content: &[u8], name: &str) -> Vec<u8> {
+    let mut framed = format!("{}\n", header(content, name)).into_bytes();
     framed.extend_from_slice(content);
     framed
 }
 
-/// The content, if the line tells the truth of it.
-pub(super) fn unframe(framed: &[u8]) -> Option<Vec<u8>> {
+/// The content, if the line tells the truth of it and it is that of the unit.
+pub(super) fn unframe(framed: &[u8], name: &str) -> Option<Vec<u8>> {
     let end = framed.iter().position(|&byte| byte == b'\n')?;
     let (found, rest) = framed.split_at_checked(end)?;
     let content = rest.get(1..)?;
-    let earlier = format!("{MAGIC} 1 {}", content.len());
-    let is_whole = found == header(content).as_bytes() || found == earlier.as_bytes();
+    let forms = [
+        header(content, name),
+        format!("{MAGIC} 2 {}", durable::sum_of(content)),
+        format!("{MAGIC} 1 {}", content.len()),
+    ];
+    let is_whole = forms.iter().any(|form| form.as_bytes() == found);
     is_whole.then(|| content.to_vec())
 }
 
-fn header(content: &[u8]) -> String {
-    format!("{MAGIC} {VERSION} {}", durable::sum_of(content))
+fn header(content: &[u8], name: &str) -> String {
+    format!("{MAGIC} {VERSION} {name} {}", durable::sum_of(content))
 }
 
 #[cfg(test)]
@@ -175,11 +232,12 @@ mod tests {
             &good[..good.len() - 1],
             &[&good[..], b"x"].concat(),
             b"tarn-state 2 0\n",
+            b"tarn-state 3 other 0 0\n",
             b"tarn-state 1 1\n",
             b"other 1 0\n",
         ] {
             fs::write(&path, damaged).unwrap();
-            assert_eq!(unframe(damaged), None);
+            assert_eq!(unframe(damaged, name_of(scratch.path())), None);
             let error = state.load().unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         }
@@ -187,13 +245,17 @@ mod tests {
 
     #[test]
     fn no_flipped_bit_of_the_content_goes_unnoticed_and_version_1_is_read() {
-        let framed = frame(b"content");
+        let framed = frame(b"content", "naa.3");
+        assert_eq!(unframe(&framed, "naa.3").unwrap(), b"content");
+        assert_eq!(unframe(&framed, "naa.4"), None, "that of another unit");
         for bit in 0..8 {
             let mut flipped = framed.clone();
             *flipped.last_mut().unwrap() ^= 1 << bit;
-            assert_eq!(unframe(&flipped), None);
+            assert_eq!(unframe(&flipped, "naa.3"), None);
         }
-        assert_eq!(unframe(b"tarn-state 1 3\nabc").unwrap(), b"abc");
+        assert_eq!(unframe(b"tarn-state 1 3\nabc", "naa.3").unwrap(), b"abc");
+        let second = format!("tarn-state 2 {}\nabc", durable::sum_of(b"abc"));
+        assert_eq!(unframe(second.as_bytes(), "naa.3").unwrap(), b"abc");
     }
 
     #[test]
