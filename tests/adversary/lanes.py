@@ -295,6 +295,38 @@ def a_restart_after_an_abort_while_a_store_hangs_has_its_port_and_its_state():
     _serves_again(end)
 
 
+@test(limit_s=90)
+def a_restart_after_a_kill_while_the_administration_waits_for_a_store_has_its_port_and_its_state():
+    """B1: the same when the administration has asked for everything before."""
+    def end(tarn):
+        for path in ("luns", "/metrics", "findings", "status"):
+            equal(tarn.api(timeout_s=30).ask("GET", path).status, 200, f"status of GET {path}")
+        tarn.kill()
+    _serves_again(end)
+
+
+@test(limit_s=60)
+def a_guardian_that_is_killed_is_replaced():
+    """B1: kill -9 of the guardian is told, another one starts, and the end of Tarn is as with the first."""
+    def guardians(tarn):
+        found = set()
+        for children in pathlib.Path(f"/proc/{tarn.process.pid}/task").glob("*/children"):
+            for pid in children.read_text().split():
+                name, state = [pathlib.Path(f"/proc/{pid}", part).read_text() for part in ("comm", "stat")]
+                if name.strip() == "tarn-guardian" and state.rsplit(")", 1)[1].split()[0] != "Z":
+                    found.add(int(pid))
+        return found
+    with hungstore.fuse(hang=("flush",)) as store, _served(store) as tarn:
+        with _session(tarn, [HUNG]) as session:
+            check(session.command(scsi.read16(64, 8), read=4096, lun=HUNG).good, "READ")
+        first, = guardians(tarn)
+        os.kill(first, signal.SIGKILL)
+        tarn.await_log("the guardian was killed")
+        harness.wait_for(lambda: guardians(tarn) - {first}, 20, "another guardian runs")
+        store.stop()
+        _ends(tarn)
+
+
 @test
 def a_restart_after_a_kill_has_the_files_of_stores_that_answer():
     """B1: Tarn is killed while nothing is under way. Two of its files ask a server when they are closed that gives no

@@ -470,6 +470,27 @@ def guesses_wait_and_right_proofs_do_not():
         equal(guessed, {"alice", "bob"}, "users whose secrets were guessed")
 
 
+@test(limit_s=60)
+def a_viewer_who_holds_connections_keeps_nobody_else_out():
+    """E4: one address holds as many connections as it gets, each with a request whose body does not come; another address is
+    answered every time."""
+    with Operated() as tarn:
+        wait_for(lambda: listens(tarn.port2), 20, "the administration listens")
+        tokens = {role: tarn.api().post("tokens", {"name": role, "role": role})["token"] for role in ("viewer", "admin")}
+        head = (f"POST /api/v1/logout HTTP/1.1\r\nHost: 127.0.0.1:{tarn.port2}\r\nAuthorization: Bearer {tokens['viewer']}\r\n"
+                "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{").encode()
+        held = []
+        for n in range(600):
+            one = socket.create_connection(("127.0.0.1", tarn.port2), 5, source_address=("127.0.0.2", 0))
+            one.sendall(head)
+            held.append(one)
+            if n % 20 == 19:
+                answer = admin.Api(address=("127.0.0.1", tarn.port2), plain=True, token=tokens["admin"]).ask("GET", "status")
+                equal(answer.status, 200, f"status for another address beside {n + 1} such connections")
+        for one in held:
+            one.close()
+
+
 @test
 def strangers_hide_no_refusal_of_a_known_token():
     """C5: forty wrong tokens leave the refusals of an operator among the events."""

@@ -14,7 +14,7 @@ import cgroup
 import iscsi
 import scsi
 import tarn as program
-from harness import check, equal, measured, skip, test
+from harness import check, equal, measured, skip, test, wait_for
 from tarn import BINARY, IQN, Tarn, run
 
 KEY = 0x1122334455667788
@@ -541,6 +541,31 @@ def a_memory_disk_that_cannot_fit_is_refused_with_number_and_remedy():
                     check(word in done.stderr, f"{word!r} in {done.stderr!r}")
         finally:
             served.close()
+
+
+@test(limit_s=120)
+def plans_and_lists_of_large_documents_fit_in_little_memory():
+    """E3: an operator sends many plans of 1 MiB at once, a viewer asks for 15,000 groups as often: a Tarn of 300 MiB goes on."""
+    groups = "".join(f'[[group]]\nid = "g{n}"\ninitiators = ["iqn.2026-11.example:{n}"]\n' for n in range(15_000))
+    with cgroup.MemoryGroup(GROUP_MIB * MIB) as group, Tarn(config=TWO_LUNS + groups, prefix=group.prefix) as tarn:
+        wait_for(lambda: program.listens(tarn.port2), 20, "the administration listens")
+        operator = tarn.api().post("tokens", {"name": "op", "role": "operator"})["token"]
+        viewer = tarn.api().post("tokens", {"name": "view", "role": "viewer"})["token"]
+        nested = {"text": "x=" + "[" * 400_000 + "]" * 400_000}
+        tables = {"text": "a=[" + "{}," * 330_000 + "]"}
+        asks = [(operator, "POST", "plan", nested), (operator, "POST", "plan", tables), (viewer, "GET", "groups", None)] * 10
+        answers = []
+
+        def ask(token, method, path, body):
+            api = admin.Api(address=("127.0.0.1", tarn.port2), token=token, timeout_s=100)
+            answers.append(api.ask(method, path, body).status)
+        threads = [threading.Thread(target=ask, args=one) for one in asks]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        check(set(answers) <= {200, 422, 503} and {200, 422} <= set(answers), f"statuses: {answers}")
+        equal(len(answers), len(asks), "questions that were answered")
 
 
 @test

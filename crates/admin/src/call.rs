@@ -16,6 +16,10 @@ pub(crate) struct Calls {
     control: Arc<dyn Control>,
     reads: Arc<Semaphore>,
     changes: Arc<Semaphore>,
+    /// Room to work on documents, in kibibytes.
+    room: Arc<Semaphore>,
+    /// Those who have it or wait for it.
+    working: Arc<Semaphore>,
     /// For the one question that nobody needs to be known for.
     probe: Arc<Semaphore>,
     /// Whoever changes something holds this, so that edits do not run into each other and those
@@ -30,6 +34,8 @@ impl Calls {
             control,
             reads: Arc::new(Semaphore::new(limits::READS_MAX)),
             changes: Arc::new(Semaphore::new(limits::CHANGES_MAX)),
+            room: Arc::new(Semaphore::new(limits::WORK_BYTES_MAX / ROOM_UNIT_BYTES)),
+            working: Arc::new(Semaphore::new(limits::WORK_WAITING_MAX)),
             probe: Arc::new(Semaphore::new(1)),
             turn: Arc::new(Mutex::new(())),
         }
@@ -47,6 +53,41 @@ impl Calls {
     {
         let permit = admit(&self.reads)?;
         self.run(ask, permit, limits::READ_TIME_MAX).await
+    }
+
+    /// Asks the daemon for what grows with its configuration, or with a document of so many bytes that
+    /// is sent. Such questions wait for each other, so that they do not take all memory together.
+    ///
+    /// # Errors
+    ///
+    /// As [`Calls::read`].
+    pub(crate) async fn read_much<T, F>(&self, bytes: usize, ask: F) -> Result<Much<T>, Problem>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn Control) -> T + Send + 'static,
+    {
+        let place = admit(&self.working)?;
+        let room = self.room_for(bytes, limits::READ_TIME_MAX).await?;
+        let value = self.read(ask).await?;
+        Ok(Much {
+            value,
+            _room: (room, place),
+        })
+    }
+
+    /// Waits until there is room to work on a document of so many bytes, and on the configuration.
+    async fn room_for(&self, bytes: usize, most: Duration) -> Result<Room, Problem> {
+        let bytes = bytes.max(self.control.document_bytes());
+        let units = bytes.min(limits::WORK_BYTES_MAX) / ROOM_UNIT_BYTES;
+        let units = u32::try_from(units).unwrap_or(u32::MAX).max(1);
+        let permit = Arc::clone(&self.room).acquire_many_owned(units);
+        match tokio::time::timeout(most, permit).await {
+            Ok(Ok(permit)) => Ok(Room {
+                control: (units >= TRIM_UNITS).then(|| Arc::clone(&self.control)),
+                permit: Some(permit),
+            }),
+            Ok(Err(_)) | Err(_) => Err(late(most)),
+        }
     }
 
     /// Asks the daemon on behalf of nobody in particular: one at a time, and beside all others, so
@@ -91,12 +132,13 @@ impl Calls {
         let Ok(turn) = tokio::time::timeout(limits::CHANGE_TIME_MAX, turn).await else {
             return Err(not_made());
         };
+        let room = self.room_for(0, limits::CHANGE_TIME_MAX).await?;
         // Without one there is nobody who could give up, as in a test.
         let change_of = ASKER.try_with(Arc::clone).unwrap_or_default();
         let beginning = Arc::clone(&change_of);
         let change = move |control: &dyn Control| claim(&beginning, BEGUN).then(|| change(control));
         let outcome = self
-            .run(change, (permit, turn), limits::CHANGE_TIME_MAX)
+            .run(change, (permit, turn, room), limits::CHANGE_TIME_MAX)
             .await;
         match outcome {
             Ok(made) => made.ok_or_else(not_made),
@@ -128,6 +170,58 @@ impl Calls {
             }
             Err(_) => Err(late(most)),
         }
+    }
+}
+
+/// What a unit of room is good for.
+const ROOM_UNIT_BYTES: usize = 1024;
+
+/// From so many units on, memory goes back to the system after the work.
+const TRIM_UNITS: u32 = 64;
+
+/// Room to work on documents; free when this is gone.
+pub(crate) struct Room {
+    /// Whom to ask to give memory back.
+    control: Option<Arc<dyn Control>>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let (control, permit) = (self.control.take(), self.permit.take());
+        let Some(control) = control else {
+            return;
+        };
+        let give_back = move || {
+            control.give_memory_back();
+            drop(permit);
+        };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(give_back)),
+            Err(_) => give_back(),
+        }
+    }
+}
+
+/// An answer of the daemon that may be large, with the room that it was made in.
+pub(crate) struct Much<T> {
+    value: T,
+    _room: (Room, OwnedSemaphorePermit),
+}
+
+impl<T, E> Much<Result<T, E>> {
+    /// What it is, if it is no error.
+    pub(crate) fn good(self) -> Result<Much<T>, E> {
+        let Self { value, _room } = self;
+        value.map(|value| Much { value, _room })
+    }
+}
+
+impl<T> std::ops::Deref for Much<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
     }
 }
 

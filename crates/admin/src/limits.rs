@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// Connections at once, on the sockets and as many over TCP. At the limit the one that has been
-/// idle longest is closed for the new one, else the oldest that has proved nothing; when there is
-/// neither, the new one is closed.
+/// Connections at once, on the sockets and as many over TCP. At the limit the address with the most
+/// loses its oldest to an address with fewer. Else the one that has been idle longest is closed for
+/// the new one, else the oldest that has proved nothing; when there is neither, the new one is closed.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
 
 /// Connections over TCP that have proved nothing yet. At the limit one of them is closed as above.
@@ -51,6 +51,14 @@ pub(crate) const READS_MAX: usize = 64;
 
 /// Changes under way or waiting for their turn. Beyond it: 503.
 pub(crate) const CHANGES_MAX: usize = 64;
+
+/// Bytes of documents that are worked on at once, at most: the configuration in force counts for each
+/// list of what is in it, a document that is sent for each plan. Working on a document takes up to a
+/// hundred times its size for a moment. One that is larger is worked on alone.
+pub(crate) const WORK_BYTES_MAX: usize = 1024 * 1024;
+
+/// Those that wait for their turn. Beyond it: 503.
+pub(crate) const WORK_WAITING_MAX: usize = 16;
 
 /// Threads that call the daemon, besides the one that asks whether it is ready.
 pub(crate) const CALL_THREADS_MAX: usize = 8;

@@ -127,7 +127,9 @@ async fn accept_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Sha
         };
         let (Ok(local), Some(place)) = (
             stream.local_addr(),
-            shared.connections.admit_stranger(Instant::now()),
+            shared
+                .connections
+                .admit_stranger(Instant::now(), address.ip()),
         ) else {
             continue;
         };

@@ -132,6 +132,12 @@ impl Control for Double {
         panic!("{UNASKED}")
     }
 
+    fn document_bytes(&self) -> usize {
+        0
+    }
+
+    fn give_memory_back(&self) {}
+
     fn effective(&self) -> Document {
         panic!("{UNASKED}")
     }

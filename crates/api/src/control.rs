@@ -16,6 +16,12 @@ pub trait Control: Send + Sync + 'static {
     /// The configuration that runs.
     fn document(&self) -> Document;
 
+    /// How long the text of that configuration is, in bytes.
+    fn document_bytes(&self) -> usize;
+
+    /// Gives memory back to the system that the last questions have used.
+    fn give_memory_back(&self);
+
     /// The same with every default written out, and without comments.
     fn effective(&self) -> Document;
 

@@ -31,7 +31,8 @@ pub(crate) use self::apart::apart;
 use self::child::{Child, State};
 pub(crate) use self::closer::close;
 pub(crate) use self::guardian::{
-    ensure as ensure_guardian, note, note_listener, release, set_lock,
+    ensure as ensure_guardian, look_after as look_after_guardian, note, note_listener, release,
+    set_lock,
 };
 use self::worker::{
     CLASSES, Done, Job, Phase, SLOTS, Seat, Shared, WORKERS_MAX, class_of, slots_of,
@@ -220,6 +221,7 @@ impl Lanes {
                 lane.clear_up_after(pid, over);
             }
         }
+        self.dismiss_idle_workers();
         let mut is_any_over = false;
         for lane in self.lanes.iter_mut().flatten() {
             if lane.shared.is_closed.load(SeqCst) {
@@ -231,6 +233,17 @@ impl Lanes {
         }
         if is_any_over {
             self.remove_ended();
+        }
+    }
+
+    /// Where a lane has no worker, because there are too many processes, those end that have nothing to do.
+    fn dismiss_idle_workers(&mut self) {
+        let is_short = self.lanes.iter().flatten().any(|lane| lane.has_no_worker);
+        for lane in self.lanes.iter_mut().flatten() {
+            let was = lane.shared.is_dismissing.swap(is_short, SeqCst);
+            if is_short && !was {
+                lane.call_all();
+            }
         }
     }
 
@@ -399,6 +412,11 @@ impl Lane {
             guardian::set_overdue(self.shared.fd, false);
         }
         self.shared.is_closed.store(true, SeqCst);
+        self.call_all();
+    }
+
+    /// Has all workers look what there is.
+    fn call_all(&self) {
         self.shared.signal.fetch_add(1, SeqCst);
         // It cannot fail: the word is there.
         let _woken = futex::wake(&self.shared.signal, futex::Flags::PRIVATE, i32::MAX as u32);

@@ -42,6 +42,11 @@ pub fn guard() {
     lane::ensure_guardian();
 }
 
+/// Starts another guardian where the last one was killed. To be called now and then.
+pub fn look_after_guardian() {
+    lane::look_after_guardian();
+}
+
 /// Gives back sockets and locks, as the last thing before the process ends. Without that they would be taken for as long as
 /// a worker of a store hangs, as workers share the open files. What still uses one then gets errors. The guardian does
 /// it too, and the rest, but a moment after the end. Does nothing before [`guard`].

@@ -222,7 +222,10 @@ impl Reloads {
             loop {
                 match asked.recv_timeout(SETTLE_PAUSE) {
                     Ok(()) => reload(&daemon, &is_over),
-                    Err(RecvTimeoutError::Timeout) => daemon.settle_rest(),
+                    Err(RecvTimeoutError::Timeout) => {
+                        daemon.settle_rest();
+                        reactor::process::look_after_guardian();
+                    }
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
             }

@@ -20,19 +20,22 @@ const COMMENT_MAX: usize = 200;
 
 /// `GET /config`
 pub(crate) async fn document(State(app): State<Arc<App>>, headers: HeaderMap) -> Answer {
-    let document = app.calls.read(|control| control.document()).await?;
+    let document = app.calls.read_much(0, |control| control.document()).await?;
     let tag = answer::etag(document.revision);
     let known = headers.get(header::IF_NONE_MATCH);
     if known.is_some_and(|known| known.as_bytes() == tag.as_bytes()) {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response());
     }
-    Ok(json_at(&document, document.revision))
+    Ok(json_at(&*document, document.revision))
 }
 
 /// `GET /config/effective`
 pub(crate) async fn effective(State(app): State<Arc<App>>) -> Answer {
-    let document = app.calls.read(|control| control.effective()).await?;
-    Ok(json_at(&document, document.revision))
+    let document = app
+        .calls
+        .read_much(0, |control| control.effective())
+        .await?;
+    Ok(json_at(&*document, document.revision))
 }
 
 /// `PUT /config`
@@ -56,11 +59,13 @@ pub(crate) async fn plan(
     Told(change): Told<Change>,
 ) -> Answer {
     let inspection = Inspection::of(caller.role);
+    let bytes = change.text.len();
     let plan = app
         .calls
-        .read(move |control| control.plan(&change.text, inspection))
-        .await??;
-    Ok(json_at(&plan, plan.revision))
+        .read_much(bytes, move |control| control.plan(&change.text, inspection))
+        .await?
+        .good()?;
+    Ok(json_at(&*plan, plan.revision))
 }
 
 /// `GET /config/history`
@@ -70,10 +75,14 @@ pub(crate) async fn history(State(app): State<Arc<App>>) -> Answer {
 
 /// `GET /config/history/{revision}`
 pub(crate) async fn past(State(app): State<Arc<App>>, Named(revision): Named<u64>) -> Answer {
-    let ask = app.calls.read(move |control| control.document_of(revision));
+    let ask = app
+        .calls
+        .read_much(0, move |control| control.document_of(revision));
     let document = ask.await?;
-    let document = document.ok_or_else(|| missing("revision", &revision.to_string()))?;
-    Ok(json(&document))
+    let document = document
+        .as_ref()
+        .ok_or_else(|| missing("revision", &revision.to_string()))?;
+    Ok(json(document))
 }
 
 /// `POST /config/rollback`

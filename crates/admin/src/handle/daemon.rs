@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use api::event::Severity;
-use api::problem::ProblemKind;
+use api::problem::{Problem, ProblemKind};
 use api::request::EventQuestion;
 use api::view::AccessQuestion;
 use axum::extract::State;
@@ -27,41 +27,44 @@ pub(crate) async fn status(State(app): State<Arc<App>>) -> Answer {
 pub(crate) async fn luns(State(app): State<Arc<App>>) -> Answer {
     let ask = app
         .calls
-        .read(|control| (control.document().revision, control.luns()));
-    let (revision, luns) = ask.await?;
-    Ok(json_at(&luns, revision))
+        .read_much(0, |control| (control.document().revision, control.luns()));
+    let answer = ask.await?;
+    let (revision, luns) = &*answer;
+    Ok(json_at(luns, *revision))
 }
 
 /// `GET /luns/{id}`
 pub(crate) async fn lun(State(app): State<Arc<App>>, Named(id): Named<String>) -> Answer {
     let ask = app
         .calls
-        .read(|control| (control.document().revision, control.luns()));
-    let (revision, luns) = ask.await?;
+        .read_much(0, |control| (control.document().revision, control.luns()));
+    let answer = ask.await?;
+    let (revision, luns) = &*answer;
     let lun = luns.iter().find(|lun| lun.spec.id == id);
-    Ok(json_at(lun.ok_or_else(|| missing("lun", &id))?, revision))
+    Ok(json_at(lun.ok_or_else(|| missing("lun", &id))?, *revision))
 }
 
 /// `GET /targets`
 pub(crate) async fn targets(State(app): State<Arc<App>>) -> Answer {
-    let ask = app
-        .calls
-        .read(|control| (control.document().revision, control.targets()));
-    let (revision, targets) = ask.await?;
-    Ok(json_at(&targets?, revision))
+    let ask = app.calls.read_much(0, |control| {
+        Ok::<_, Problem>((control.document().revision, control.targets()?))
+    });
+    let answer = ask.await?.good()?;
+    let (revision, targets) = &*answer;
+    Ok(json_at(targets, *revision))
 }
 
 /// `GET /targets/{name}`
 pub(crate) async fn target(State(app): State<Arc<App>>, Named(name): Named<String>) -> Answer {
-    let ask = app
-        .calls
-        .read(|control| (control.document().revision, control.targets()));
-    let (revision, targets) = ask.await?;
-    let targets = targets?;
+    let ask = app.calls.read_much(0, |control| {
+        Ok::<_, Problem>((control.document().revision, control.targets()?))
+    });
+    let answer = ask.await?.good()?;
+    let (revision, targets) = &*answer;
     let target = targets.iter().find(|target| target.spec.name == name);
     Ok(json_at(
         target.ok_or_else(|| missing("target", &name))?,
-        revision,
+        *revision,
     ))
 }
 
@@ -92,8 +95,10 @@ pub(crate) async fn access(
     State(app): State<Arc<App>>,
     Asked(question): Asked<AccessQuestion>,
 ) -> Answer {
-    let ask = app.calls.read(move |control| control.access(&question));
-    Ok(json(&ask.await??))
+    let ask = app
+        .calls
+        .read_much(0, move |control| control.access(&question));
+    Ok(json(&*ask.await?.good()?))
 }
 
 /// `GET /stats`
@@ -131,7 +136,8 @@ pub(crate) async fn events(State(app): State<Arc<App>>, Asked(which): Asked<Whic
 
 /// `GET /findings`
 pub(crate) async fn findings(State(app): State<Arc<App>>) -> Answer {
-    Ok(json(&app.calls.read(|control| control.findings()).await?))
+    let findings = app.calls.read_much(0, |control| control.findings());
+    Ok(json(&*findings.await?))
 }
 
 /// `GET /healthz`

@@ -16,6 +16,7 @@ use super::edit;
 use crate::answer::{self, Answer, Refusal, json_at};
 use crate::app::App;
 use crate::ask::{IfMatch, Named, Told};
+use crate::call::Much;
 use crate::guard::Caller;
 
 type Shared = State<Arc<App>>;
@@ -144,17 +145,19 @@ pub(crate) async fn remove_portal(
 
 /// `GET /groups`
 pub(crate) async fn groups(State(app): Shared) -> Answer {
-    let (groups, revision) = configured(&app, Draft::groups).await?;
-    Ok(json_at(&groups, revision))
+    let answer = configured(&app, Draft::groups).await?;
+    let (groups, revision) = &*answer;
+    Ok(json_at(groups, *revision))
 }
 
 /// `GET /groups/{id}`
 pub(crate) async fn group(State(app): Shared, Named(id): Named<String>) -> Answer {
-    let (groups, revision) = configured(&app, Draft::groups).await?;
+    let answer = configured(&app, Draft::groups).await?;
+    let (groups, revision) = &*answer;
     let group = groups.iter().find(|group| group.id == id);
     Ok(json_at(
         group.ok_or_else(|| missing("group", &id))?,
-        revision,
+        *revision,
     ))
 }
 
@@ -183,17 +186,19 @@ pub(crate) async fn remove_group(
 
 /// `GET /users`
 pub(crate) async fn users(State(app): Shared) -> Answer {
-    let (users, revision) = configured(&app, Draft::users).await?;
-    Ok(json_at(&users, revision))
+    let answer = configured(&app, Draft::users).await?;
+    let (users, revision) = &*answer;
+    Ok(json_at(users, *revision))
 }
 
 /// `GET /users/{name}`
 pub(crate) async fn user(State(app): Shared, Named(name): Named<String>) -> Answer {
-    let (users, revision) = configured(&app, Draft::users).await?;
+    let answer = configured(&app, Draft::users).await?;
+    let (users, revision) = &*answer;
     let user = users.iter().find(|user| user.name == name);
     Ok(json_at(
         user.ok_or_else(|| missing("user", &name))?,
-        revision,
+        *revision,
     ))
 }
 
@@ -269,17 +274,17 @@ impl Drop for Kept<'_> {
 }
 
 /// What the document says, and its revision.
-async fn configured<T, F>(app: &App, read: F) -> Result<(Vec<T>, u64), Refusal>
+async fn configured<T, F>(app: &App, read: F) -> Result<Much<(Vec<T>, u64)>, Refusal>
 where
     T: Serialize + Send + 'static,
     F: FnOnce(&Draft) -> Vec<T> + Send + 'static,
 {
-    let ask = app.calls.read(move |control| {
+    let ask = app.calls.read_much(0, move |control| {
         let document = control.document();
         let draft = edit::draft(&document.text)?;
         Ok::<_, Problem>((read(&draft), document.revision))
     });
-    Ok(ask.await??)
+    Ok(ask.await?.good()?)
 }
 
 /// The path and the body must name the same thing.

@@ -19,11 +19,11 @@ use rustix::net::sockopt::{socket_acceptconn, socket_type};
 use rustix::net::{Shutdown, shutdown};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
-use super::child::Child;
+use super::child::{Child, State};
 
 static STARTED: Once = Once::new();
 
-/// Never looked after: it stays to the end.
+/// It stays to the end, unless it is killed.
 static CHILD: Mutex<Option<Child>> = Mutex::new(None);
 
 static IS_THERE: AtomicBool = AtomicBool::new(false);
@@ -43,6 +43,24 @@ pub(crate) fn ensure() {
             tracing::warn!(%error, "no guardian: a store that hangs may keep ports and the end of the process");
         }
     });
+}
+
+/// Starts another guardian where the last one was killed.
+pub(crate) fn look_after() {
+    if !IS_THERE.load(SeqCst) {
+        return;
+    }
+    let mut child = CHILD.lock().unwrap_or_else(PoisonError::into_inner);
+    *child = match child.take().map(Child::look) {
+        Some(State::Runs(child)) => Some(child),
+        ended => {
+            if ended.is_some() {
+                tracing::error!("the guardian was killed; another one starts");
+            }
+            // SAFETY: `enter` keeps to the rules of children and takes no argument.
+            unsafe { Child::start(enter, ptr::null_mut()) }.ok()
+        }
+    };
 }
 
 fn start() -> std::io::Result<()> {

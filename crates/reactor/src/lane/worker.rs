@@ -248,6 +248,8 @@ pub(super) struct Shared {
     /// Changes with every call for workers.
     pub(super) signal: AtomicU32,
     pub(super) is_closed: AtomicBool,
+    /// Workers without work end: others have none.
+    pub(super) is_dismissing: AtomicBool,
     /// Workers that wait for a call; more where one was killed while it waited.
     pub(super) idle: AtomicU32,
     pub(super) slots: [Slot; SLOTS],
@@ -262,6 +264,7 @@ impl Shared {
             cores: crate::cores::allowed().ok(),
             signal: AtomicU32::new(0),
             is_closed: AtomicBool::new(false),
+            is_dismissing: AtomicBool::new(false),
             idle: AtomicU32::new(0),
             slots: std::array::from_fn(|index| Slot::new(lane, index)),
             done: Arc::clone(done),
@@ -403,7 +406,7 @@ fn serve(seat: &Seat) {
         shared.idle.fetch_add(1, SeqCst);
         let waited = futex::wait(&shared.signal, futex::Flags::PRIVATE, seen, Some(&IDLE));
         shared.idle.fetch_sub(1, SeqCst);
-        if waited == Err(Errno::TIMEDOUT) {
+        if waited == Err(Errno::TIMEDOUT) || shared.is_dismissing.load(SeqCst) {
             // Either the core sees that this worker has ended, or this sees what the core has put in.
             seat.is_live.store(false, SeqCst);
             if !shared.has_work() {

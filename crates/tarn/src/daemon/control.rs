@@ -688,6 +688,14 @@ impl Control for Daemon {
         self.in_force().document.clone()
     }
 
+    fn document_bytes(&self) -> usize {
+        self.in_force().document.text.len()
+    }
+
+    fn give_memory_back(&self) {
+        memory::give_back();
+    }
+
     fn effective(&self) -> Document {
         views::effective(&self.in_force())
     }
