@@ -66,12 +66,16 @@ impl Calls {
         T: Send + 'static,
         F: FnOnce(&dyn Control) -> T + Send + 'static,
     {
+        if bytes.max(self.control.document_bytes()) < limits::WORK_BYTES_SMALL {
+            let value = self.read(ask).await?;
+            return Ok(Much { value, _room: None });
+        }
         let place = admit(&self.working)?;
         let room = self.room_for(bytes, limits::READ_TIME_MAX).await?;
         let value = self.read(ask).await?;
         Ok(Much {
             value,
-            _room: (room, place),
+            _room: Some((room, place)),
         })
     }
 
@@ -206,7 +210,7 @@ impl Drop for Room {
 /// An answer of the daemon that may be large, with the room that it was made in.
 pub(crate) struct Much<T> {
     value: T,
-    _room: (Room, OwnedSemaphorePermit),
+    _room: Option<(Room, OwnedSemaphorePermit)>,
 }
 
 impl<T, E> Much<Result<T, E>> {

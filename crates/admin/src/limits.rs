@@ -57,6 +57,9 @@ pub(crate) const CHANGES_MAX: usize = 64;
 /// hundred times its size for a moment. One that is larger is worked on alone.
 pub(crate) const WORK_BYTES_MAX: usize = 1024 * 1024;
 
+/// Documents smaller than this wait for nobody, in bytes.
+pub(crate) const WORK_BYTES_SMALL: usize = 64 * 1024;
+
 /// Those that wait for their turn. Beyond it: 503.
 pub(crate) const WORK_WAITING_MAX: usize = 16;
 
