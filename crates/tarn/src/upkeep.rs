@@ -1,7 +1,7 @@
 //! `tarn state`: looks after the state directory. Asks no daemon.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use config::Model;
@@ -68,7 +68,7 @@ pub(crate) fn run(verb: &StateVerb, environment: &Environment) -> anyhow::Result
     }
 }
 
-fn state(args: &StateArgs, environment: &Environment) -> Result<State, StartError> {
+fn state(args: &StateArgs, environment: &Environment) -> anyhow::Result<State> {
     let configured = match &args.config {
         Some(file) => {
             let text = std::fs::read_to_string(file);
@@ -85,9 +85,38 @@ fn state(args: &StateArgs, environment: &Environment) -> Result<State, StartErro
         return Err(StartError::StateUnusable {
             path: directory,
             source: io::ErrorKind::NotFound.into(),
-        });
+        }
+        .into());
     }
-    State::open(directory)
+    anyhow::ensure!(
+        is_state_directory(&directory)?,
+        "{} is not a state directory of tarn, it has none of the files of one; give --config FILE or --state DIR as tarn serve has it",
+        directory.display()
+    );
+    Ok(State::open(directory)?)
+}
+
+/// Whether a Tarn has served with this directory: one of the files that only it makes is there.
+fn is_state_directory(directory: &Path) -> Result<bool, StartError> {
+    for name in [
+        "identities.toml",
+        "identities.toml.last",
+        "units",
+        "tokens.toml",
+        "events.next",
+    ] {
+        match directory.join(name).symlink_metadata() {
+            Ok(_) => return Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => {
+                return Err(StartError::StateUnusable {
+                    path: directory.to_owned(),
+                    source,
+                });
+            }
+        }
+    }
+    Ok(false)
 }
 
 fn check(state: &State) -> anyhow::Result<()> {

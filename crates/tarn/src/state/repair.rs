@@ -33,8 +33,14 @@ impl Kind {
     /// What is wrong with a file that is there.
     fn problem(self, path: &Path) -> io::Result<Option<String>> {
         if self == Self::Saved {
-            let is_whole = unframe(&fs::read(path)?).is_some();
-            return Ok((!is_whole).then(|| "it is cut off or changed".to_owned()));
+            return Ok(match durable::read_bytes(path)? {
+                Found::Absent => Some("it is gone".to_owned()),
+                Found::Damaged(damage) => Some(damage.to_string()),
+                Found::Whole(bytes) => {
+                    let is_whole = unframe(&bytes).is_some();
+                    (!is_whole).then(|| "it is cut off or changed".to_owned())
+                }
+            });
         }
         Ok(match durable::read(path)? {
             Found::Absent => Some("it is gone".to_owned()),
@@ -106,7 +112,12 @@ impl State {
                     "{path}: left alone: a Tarn serves the unit, stop it first"
                 ));
             } else if file.has_copy {
-                durable::replace(&file.path, &fs::read(copy_of(&file.path))?)?;
+                let copy = fs::read(copy_of(&file.path))?;
+                if file.path.is_dir() {
+                    // No file can replace it.
+                    move_aside(&file.path)?;
+                }
+                durable::replace(&file.path, &copy)?;
                 lines.push(format!("{path}: restored from its copy"));
             } else if discards {
                 self.discard(&file)?;
@@ -126,18 +137,23 @@ impl State {
 
     fn discard(&self, file: &Damaged) -> io::Result<()> {
         for path in [file.path.clone(), copy_of(&file.path)] {
-            let mut aside = path.clone().into_os_string();
-            aside.push(".damaged");
-            match fs::rename(&path, &aside) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Ok(()) | Err(_) => {}
-            }
+            move_aside(&path)?;
         }
         if file.kind == Kind::Ledger {
             // One that is not there would be missed: units have been served.
             durable::write(&file.path, &Ledger::default().to_text()?)?;
         }
         Ok(())
+    }
+}
+
+/// Gives what is at `path`, if anything is, a name that Tarn does not read.
+fn move_aside(path: &Path) -> io::Result<()> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".damaged");
+    match fs::rename(path, &aside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 

@@ -1,8 +1,10 @@
 //! The state of one unit: one file in the form of the device server, behind one lock.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+
+use durable::Found;
 
 use super::make_private_directory;
 
@@ -83,14 +85,15 @@ impl UnitState {
             return Ok(None);
         };
         let path = kept.directory.join(SAVED);
-        match fs::read(&path) {
-            Ok(bytes) => unframe(&bytes).map(Some).ok_or_else(|| {
-                let message = format!("{} is damaged or of another version", path.display());
-                io::Error::new(io::ErrorKind::InvalidData, message)
-            }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        let content = match durable::read_bytes(&path)? {
+            Found::Absent => return Ok(None),
+            Found::Whole(bytes) => unframe(&bytes),
+            Found::Damaged(_) => None,
+        };
+        content.map(Some).ok_or_else(|| {
+            let message = format!("{} is damaged or of another version", path.display());
+            io::Error::new(io::ErrorKind::InvalidData, message)
+        })
     }
 
     /// Keeps `content` in place of what was saved before. On return it is on stable storage.
@@ -132,6 +135,8 @@ fn header(content: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::scratch::Scratch;
 
