@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use config::Model;
 
+use crate::prepare::read_text;
 use crate::state::{Pruned, State};
 use crate::{Environment, StartError, say};
 
@@ -71,11 +72,7 @@ pub(crate) fn run(verb: &StateVerb, environment: &Environment) -> anyhow::Result
 fn state(args: &StateArgs, environment: &Environment) -> anyhow::Result<State> {
     let configured = match &args.config {
         Some(file) => {
-            let text = std::fs::read_to_string(file);
-            let text = text.map_err(|source| StartError::ConfigUnreadable {
-                path: file.clone(),
-                source,
-            })?;
+            let text = read_text(file)?;
             Model::from_toml(&text, file)?.server().state.clone()
         }
         None => args.state.clone(),
