@@ -3,7 +3,9 @@
 # B4: changes of the configuration.
 
 import os  # noqa: E402
+import re  # noqa: E402
 import threading  # noqa: E402
+import time  # noqa: E402
 
 import faultfs  # noqa: E402
 import harness  # noqa: E402
@@ -287,3 +289,40 @@ luns = [{{ lun = 0, id = "a" }}]
         check(outcome.good, f"a READ of a session that holds nothing: {outcome}")
         for session in (newcomer, *greedy):
             session.close()
+
+
+# The log.
+
+@test(limit_s=120)
+def task_management_that_never_ends_does_not_fill_the_log():
+    """20,000 ABORT TASK SET of one session write a burst of lines and 50 a second after it; the others are counted, in lines that
+    say how many were left out."""
+    # Of immediate requests 32 are taken at a time.
+    total, batch, burst, per_second = 20_000, 25, 500, 50
+    with Tarn(config="[server]\ncores = 1\n" + changed([("m0", MEMORY_LUN)])) as tarn:
+        with iscsi.Session(tarn.port, IQN, timeout_s=20) as session:
+            before, began = len(tarn.log().splitlines()), time.monotonic()
+            for _ in range(total // batch):
+                requests = [iscsi.Pdu(iscsi.TMF_REQUEST | iscsi.IMMEDIATE, 0x80 | iscsi.ABORT_TASK_SET, lun=0, itt=session.itt(),
+                                      ref_itt=iscsi.NO_TAG, cmd_sn=session.cmd_sn, exp_stat_sn=session.connection.exp_stat_sn)
+                            for _ in range(batch)]
+                session.connection.send_raw(b"".join(request.pack() for request in requests))
+                for request in requests:
+                    equal(session.answer(request.itt).response, iscsi.TMF_COMPLETE, "response")
+            written, left_out = 0, 0
+
+            def is_all_told():
+                nonlocal written, left_out
+                lines = tarn.log().splitlines()
+                written = sum("task management" in line and "left out" not in line for line in lines)
+                told = [re.search(r"(\d+) lines about task management left out", line) for line in lines]
+                left_out = sum(int(match[1]) for match in told if match)
+                return written + left_out >= total
+
+            harness.wait_for(is_all_told, 20, "every line is written or counted")
+            seconds = time.monotonic() - began
+            equal(written + left_out, total, "lines that were written or left out")
+            grown = len(tarn.log().splitlines()) - before
+            # A line a second tells what is left out; some are about the session.
+            check(grown <= burst + (per_second + 1) * (seconds + 1) + 20, f"{grown} lines in {seconds:.1f} s")
+            measured(f"{grown} lines in {seconds:.1f} s, {left_out} left out")

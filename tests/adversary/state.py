@@ -1,6 +1,7 @@
 """The state directory, memory limits, the start."""
 import contextlib
 import os
+import pathlib
 import re
 import shutil
 import struct
@@ -225,6 +226,7 @@ def damaged_identities_make_no_other_disk_of_a_disk():
         with session_of(tarn) as session:
             reserve_for_good(session)
         before = shown(tarn)
+        restart(tarn)           # by then it says for which unit something was saved
         whole = ledger.read_bytes()
         for damage in (lambda: ledger.write_bytes(b""), lambda: ledger.write_bytes(whole[:len(whole) // 2]), ledger.unlink):
             restart(tarn, damage)
@@ -357,6 +359,53 @@ def half_a_file_of_tokens_is_no_file_of_tokens():
         check("administration" in codes(tarn) & event_kinds(tarn), f"findings: {codes(tarn)}")
         restart(tarn, lambda: equal(upkeep(tarn, "restore").returncode, 0, "exit code of tarn state restore"))
         equal(statuses(), [200, 200], "what the tokens are answered after the restore")
+
+
+@test
+def state_files_that_are_no_regular_files_are_damaged():
+    """E2: a FIFO, a directory or a very long file in place of a state file is told to be damaged and restored, and hangs neither
+    tarn state nor the start."""
+    with Killed(config=TWO_LUNS, check_exit=False) as tarn:
+        with session_of(tarn) as session:
+            reserve_for_good(session)
+        before, state = shown(tarn), tarn.dir / "state"
+        saved = next((state / "units").glob("*/saved"))
+
+        def grow(path):
+            with open(path, "wb") as file:
+                file.truncate((64 << 20) + 1)
+
+        for path in (state / "identities.toml", saved):
+            for put, problem in ((os.mkfifo, "it is not a regular file"), (os.mkdir, "it is not a regular file"),
+                                 (grow, "it is longer than 64 MiB")):
+                def damage(path=path, put=put):
+                    path.unlink()
+                    put(path)
+                restart(tarn, damage)
+                told = upkeep(tarn, "check")
+                equal(told.returncode, 1, "exit code of tarn state check")
+                check(f"{path}: {problem}; its copy is good" in told.stdout, told.stdout)
+                tarn.terminate()
+                equal(upkeep(tarn, "restore").returncode, 0, "exit code of tarn state restore")
+                equal(upkeep(tarn, "check").returncode, 0, "exit code of tarn state check after the restore")
+                if (aside := path.with_name(path.name + ".damaged")).is_dir():
+                    aside.rmdir()
+                tarn.start()
+                equal(shown(tarn), before, "the disk")
+
+
+@test
+def a_directory_that_is_no_state_directory_is_not_vouched_for():
+    """tarn state refuses a directory that has no file of a state directory, and writes nothing there."""
+    with tempfile.TemporaryDirectory() as directory:
+        other = pathlib.Path(directory)
+        (other / "notes.txt").write_text("mine")
+        for verb in ("check", "restore", "prune"):
+            refused = run("state", verb, "--state", other)
+            equal(refused.returncode, 1, f"exit code of tarn state {verb}")
+            for word in (str(other), "is not a state directory", "--config FILE", "--state DIR"):
+                check(word in refused.stderr, f"no {word!r} in {refused.stderr}")
+            equal([path.name for path in other.iterdir()], ["notes.txt"], f"what is there after tarn state {verb}")
 
 
 @test

@@ -241,6 +241,17 @@ def check_reads_a_configuration_without_serving():
 
 
 @test
+def a_configuration_that_is_no_text_is_told_by_its_line():
+    """tarn check and serve name the line of the first byte that is not UTF-8, and say of a directory that it is one."""
+    with Scratch() as scratch:
+        latin = scratch.file("latin.toml", "# one\n# Z\u00fcrich\n".encode("latin-1"))
+        for path, words in ((latin, ["latin.toml:2", "not UTF-8"]), (scratch.path, [str(scratch.path), "is a directory"])):
+            told = [scratch.serve_fails("--config", path, words=words, listen=False), run("check", path).stderr]
+            equal(told[0], told[1], "what serve and check say")
+            check("readable" not in told[1], told[1])
+
+
+@test
 def the_default_port_is_3260_on_loopback():
     """`tarn serve mem:16M` needs nothing else."""
     if listens(3260):

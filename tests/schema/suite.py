@@ -34,6 +34,7 @@ MISTAKES = [
     ('id = "demo"', 'id = "de mo"'),
     ('id = "demo"', 'id = ""'),
     ('id = "demo"', "id = 7"),
+    ('id = "demo"', 'id = ".."'),
     ('store = "mem:256M?blocksize=4096"', 'stroe = "mem:256M"'),
     ('store = "mem:256M?blocksize=4096"', ""),
     ('serial = "GOLDEN-0001"', 'serial = "GOLDEN 0001"'),

@@ -234,6 +234,14 @@ pub enum Rule {
         /// What is empty.
         what: &'static str,
     },
+    /// A name that paths and URLs take for a directory.
+    #[error("{what} {text:?} means a directory in paths and URLs; use another")]
+    DotName {
+        /// What is called so.
+        what: &'static str,
+        /// The name as written.
+        text: String,
+    },
     /// A character that the name cannot carry.
     #[error("{what} {text:?} has the character {character:?}; use {allowed}")]
     Character {

@@ -162,7 +162,7 @@ fn read_users(top: &Section<'_>, directory: &Path) -> Result<Vec<User>, ConfigEr
         let section = entry.section(SECTION_USER)?;
         let name = section.required("name")?;
         let user = User {
-            name: read_text("user name", &name)?,
+            name: read_user_name(&name)?,
             secret: read_secret(&section, directory)?,
             mutual: match section.section("mutual", SECTION_MUTUAL)? {
                 None => None,
@@ -530,6 +530,8 @@ fn read_id(field: &Field<'_>) -> Result<String, ConfigError> {
     let is_allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let rule = if text.is_empty() {
         Rule::EmptyName { what: "id" }
+    } else if is_dots(text) {
+        dot_name("id", text)
     } else if text.len() > ID_BYTES_MAX {
         Rule::TooLong {
             what: "id",
@@ -547,6 +549,27 @@ fn read_id(field: &Field<'_>) -> Result<String, ConfigError> {
         return Ok(text.to_owned());
     };
     Err(rule.at(field.place()))
+}
+
+/// Many programs normalise a URL before they send it: the API could not be asked for such a name.
+fn is_dots(text: &str) -> bool {
+    matches!(text, "." | "..")
+}
+
+fn dot_name(what: &'static str, text: &str) -> Rule {
+    Rule::DotName {
+        what,
+        text: text.to_owned(),
+    }
+}
+
+/// The name of a user: a text that also stands in URLs of the API.
+fn read_user_name(field: &Field<'_>) -> Result<String, ConfigError> {
+    let name = read_text("user name", field)?;
+    if is_dots(&name) {
+        return Err(dot_name("user name", &name).at(field.place()));
+    }
+    Ok(name)
 }
 
 /// A text that goes over the wire as the value of a key.

@@ -6,16 +6,20 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
+
 /// Rights of every file of the state directory.
 const PRIVATE: u32 = 0o600;
 
-/// Opens a file for writing and makes it, private, if it is not there; its content stays.
+/// Opens a file for writing and makes it, private, if it is not there; its content stays. A FIFO
+/// in its place is an error, and not waited for.
 pub fn open_private(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(false)
         .mode(PRIVATE)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
         .open(path)
 }
 

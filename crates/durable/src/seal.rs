@@ -9,9 +9,13 @@
 //! is of an earlier version, or was edited by hand without it, and is taken as it is; it gets one
 //! when it is written again.
 
-use std::fs;
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use sha2::{Digest as _, Sha256};
 
@@ -23,9 +27,16 @@ const MARK: &str = "# sum = ";
 /// What the name of the copy of a file ends with.
 const COPY: &str = ".last";
 
+/// Bytes of a file that is read, at most. A longer one is not what Tarn wrote.
+pub const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
 /// What is wrong with a file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Damage {
+    /// It is a directory, a FIFO, a socket or a device.
+    NotRegular,
+    /// It has more than [`FILE_BYTES_MAX`] bytes.
+    TooLong,
     /// There is nothing in it. A file that Tarn writes is never empty.
     Empty,
     /// It is no text.
@@ -37,6 +48,8 @@ pub enum Damage {
 impl std::fmt::Display for Damage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
+            Self::NotRegular => "it is not a regular file",
+            Self::TooLong => "it is longer than 64 MiB",
             Self::Empty => "it is empty",
             Self::NoText => "it is no text",
             Self::Sum => "it is cut off or changed: its checksum is another one",
@@ -46,11 +59,11 @@ impl std::fmt::Display for Damage {
 
 /// A file that was read.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Found {
+pub enum Found<T = String> {
     /// There is none.
     Absent,
-    /// Its text, without the line of the checksum.
-    Whole(String),
+    /// What it holds: by [`read`] its text, without the line of the checksum.
+    Whole(T),
     /// It cannot be trusted.
     Damaged(Damage),
 }
@@ -94,20 +107,53 @@ pub fn open(bytes: &[u8]) -> Result<&str, Damage> {
     }
 }
 
-/// Reads a file.
+/// Reads a file and checks its first line.
 ///
 /// # Errors
 ///
 /// It cannot be read.
 pub fn read(path: &Path) -> io::Result<Found> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(match open(&bytes) {
+    Ok(match read_bytes(path)? {
+        Found::Absent => Found::Absent,
+        Found::Damaged(damage) => Found::Damaged(damage),
+        Found::Whole(bytes) => match open(&bytes) {
             Ok(text) => Found::Whole(text.to_owned()),
             Err(damage) => Found::Damaged(damage),
-        }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Absent),
-        Err(error) => Err(error),
+        },
+    })
+}
+
+/// Reads the bytes of a file. What is not a regular file, or too long, is damaged: it is not
+/// waited for, and takes no memory.
+///
+/// # Errors
+///
+/// It cannot be read.
+pub fn read_bytes(path: &Path) -> io::Result<Found<Vec<u8>>> {
+    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(nonblock)
+        .open(path);
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Absent),
+        // A socket.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NXIO) => {
+            return Ok(Found::Damaged(Damage::NotRegular));
+        }
+        Err(error) => return Err(error),
+    };
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Ok(Found::Damaged(Damage::NotRegular));
     }
+    if metadata.len() > FILE_BYTES_MAX {
+        return Ok(Found::Damaged(Damage::TooLong));
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(Found::Whole(bytes))
 }
 
 /// Replaces a file by this text with its first line.
@@ -143,6 +189,9 @@ pub fn copy_of(path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, File};
+    use std::os::unix::net::UnixListener;
+
     use super::*;
     use crate::scratch::Scratch;
 
@@ -187,5 +236,37 @@ mod tests {
         assert_eq!(read(&path).unwrap(), Found::Damaged(Damage::Empty));
         let copy = read(&copy_of(&path)).unwrap();
         assert_eq!(copy, Found::Whole(TEXT.to_owned()));
+    }
+
+    #[test]
+    fn what_is_not_a_regular_file_is_damaged_and_not_waited_for() {
+        let scratch = Scratch::new();
+        let (directory, fifo, socket) = (
+            scratch.path().join("directory"),
+            scratch.path().join("fifo"),
+            scratch.path().join("socket"),
+        );
+        fs::create_dir(&directory).unwrap();
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, mode).unwrap();
+        let _listener = UnixListener::bind(&socket).unwrap();
+        for path in [&directory, &fifo, &socket, Path::new("/dev/zero")] {
+            let found = read(path).unwrap();
+            assert_eq!(found, Found::Damaged(Damage::NotRegular), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_may_have_64_mib_and_no_more() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("long");
+        let file = File::create(&path).unwrap();
+        file.set_len(FILE_BYTES_MAX + 1).unwrap();
+        assert_eq!(read(&path).unwrap(), Found::Damaged(Damage::TooLong));
+        file.set_len(FILE_BYTES_MAX).unwrap();
+        let Found::Whole(bytes) = read_bytes(&path).unwrap() else {
+            panic!("the longest file is damaged");
+        };
+        assert_eq!(bytes.len() as u64, FILE_BYTES_MAX);
     }
 }

@@ -203,7 +203,7 @@ impl OpenOptions {
             match errno {
                 Errno::INVAL if direct => OpenFailure::NoDirectIo,
                 Errno::BUSY => OpenFailure::InUseByKernel,
-                Errno::ACCESS | Errno::PERM => OpenFailure::Denied,
+                Errno::ACCESS | Errno::PERM => denied(rustix::process::geteuid().is_root()),
                 Errno::ROFS => OpenFailure::ReadOnlyFileSystem,
                 errno => system("open it")(errno.into()),
             }
@@ -381,6 +381,13 @@ pub enum OpenFailure {
     /// No permission.
     #[error("this user may not open it: change its owner or mode, or open it read-only")]
     Denied,
+    /// No permission, although root asks: owner and mode are not the reason.
+    #[error(
+        "the kernel refuses it to root too: allow the device in the control group (DeviceAllow of \
+         systemd, --device of containers), or look for a read-only device, an immutable file \
+         (lsattr), a security module or a server that squashes root"
+    )]
+    DeniedToRoot,
     /// No writing there.
     #[error("its file system is read-only: open it read-only")]
     ReadOnlyFileSystem,
@@ -431,6 +438,15 @@ pub enum OpenFailure {
         /// Why it failed.
         error: io::Error,
     },
+}
+
+/// Owner and mode keep nobody out who is root.
+pub(crate) const fn denied(is_root: bool) -> OpenFailure {
+    if is_root {
+        OpenFailure::DeniedToRoot
+    } else {
+        OpenFailure::Denied
+    }
 }
 
 fn system(action: &'static str) -> impl Fn(io::Error) -> OpenFailure {

@@ -14,6 +14,7 @@ use scsi::{Change, ChangeKind, PortName, Principal};
 
 use crate::core::Core;
 use crate::letter::Letter;
+use crate::lines::LineKind;
 use crate::plan::{TargetIndex, UnitIndex};
 use crate::running::TaskKey;
 use crate::running::{Request, Stage, Then, Wait, WaitKey};
@@ -215,7 +216,11 @@ impl Core {
             task,
             cmd_sn,
         } = event;
-        tracing::info!(initiator = %entry.profile.initiator_name, ?function, lun, "task management");
+        let now = self.reactor.now();
+        if self.line_limits.admit(LineKind::TaskManagement, now) {
+            let initiator = &entry.profile.initiator_name;
+            tracing::info!(%initiator, ?function, lun, "task management");
+        }
         let then = Then::Management { session, id };
         match function {
             TaskManagementFunction::AbortTask => {

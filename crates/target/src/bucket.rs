@@ -44,13 +44,24 @@ impl Bucket {
     /// Whether one more may be told, and if so, how many were not before it. One that may not is
     /// counted.
     pub(crate) fn take(&mut self, now: Duration) -> Option<u64> {
+        self.admit(now).then(|| self.take_untold())
+    }
+
+    /// As [`Bucket::take`], but those that were not told stay counted until
+    /// [`Bucket::take_untold`].
+    pub(crate) fn admit(&mut self, now: Duration) -> bool {
         self.fill(now);
         if self.left == 0 {
             self.untold += 1;
-            return None;
+            return false;
         }
         self.left -= 1;
-        Some(std::mem::take(&mut self.untold))
+        true
+    }
+
+    /// How many were not told since the last call.
+    pub(crate) const fn take_untold(&mut self) -> u64 {
+        std::mem::replace(&mut self.untold, 0)
     }
 
     /// Whether one more may be told.

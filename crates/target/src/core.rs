@@ -18,6 +18,7 @@ use crate::front::Front;
 use crate::grant::Leaving;
 use crate::handle::Receipt;
 use crate::letter::{Letter, Ticket};
+use crate::lines::LineLimits;
 use crate::logins::LoginLog;
 use crate::plan::{ColdResets, Settings, UnitIndex};
 use crate::running::TaskKey;
@@ -105,6 +106,7 @@ pub(crate) struct Core {
     pub(crate) is_short_of_memory: bool,
     pub(crate) tally: Tally,
     pub(crate) login_log: LoginLog,
+    pub(crate) line_limits: LineLimits,
     /// Sockets in full-feature phase, on all cores.
     pub(crate) connection_count: Arc<AtomicUsize>,
     pub(crate) lists: Arc<SharedLists>,
@@ -149,6 +151,7 @@ impl Core {
             self.flush_output();
             self.count_turn();
         }
+        self.line_limits.log_left_out(self.index);
         Ok(())
     }
 
@@ -445,6 +448,7 @@ impl Core {
         self.end_overdue_changes(now);
         self.tell_hanging(now);
         self.give_back();
+        self.line_limits.log_left_out(self.index);
     }
 
     /// After most of many sessions have gone, the memory that they had goes back to the system.

@@ -28,6 +28,7 @@
 //! | `counters`, `report` | what is counted; what is told of sessions |
 //! | `life`, `slow` | what a command waits for, which of them are told of |
 //! | `bucket` | how much is told of what may happen very often |
+//! | `lines` | limits on the lines of the log that peers can cause |
 //! | `watchdog` | that every core turns |
 //! | `watcher` | what an administrator hears of |
 //! | `trace` | what goes over connections, for those who look for a fault |
@@ -48,6 +49,7 @@ mod grant;
 mod handle;
 mod letter;
 mod life;
+mod lines;
 mod link;
 mod logins;
 mod owner;

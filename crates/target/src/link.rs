@@ -9,6 +9,7 @@ use memory::{Buffer, Message};
 use reactor::{Errno, Received};
 
 use crate::core::Core;
+use crate::lines::LineKind;
 use crate::plan::Coalescing;
 use crate::session::{ConnectionKey, SessionKey};
 use crate::token::Purpose;
@@ -188,7 +189,9 @@ impl Core {
             return;
         };
         entry.violations = entry.violations.saturating_add(1);
-        if entry.violations <= TOLD_MAX {
+        let now = self.reactor.now();
+        if entry.violations <= TOLD_MAX && self.line_limits.admit(LineKind::ProtocolViolation, now)
+        {
             let initiator = &entry.profile.initiator_name;
             let peer = entry.profile.peer;
             tracing::warn!(%initiator, %peer, %violation, "protocol violation");

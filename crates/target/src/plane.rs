@@ -17,6 +17,7 @@ use crate::counters::{CoreCounters, Tally};
 use crate::front::Front;
 use crate::handle::{Handle, NoAnswer};
 use crate::letter::Letter;
+use crate::lines::LineLimits;
 use crate::logins::{LoginCounts, LoginLog};
 use crate::plan::{ColdResets, Plan, Settings, TargetIndex, TargetPlan, UnitIndex, UnitPlan};
 use crate::policy::Policy;
@@ -372,6 +373,7 @@ impl Core {
             is_short_of_memory: false,
             tally,
             login_log: LoginLog::new(Arc::clone(&parts.logins)),
+            line_limits: LineLimits::new(),
             connection_count: Arc::clone(&parts.connection_count),
             lists: Arc::clone(&parts.lists),
             watcher: Arc::clone(&parts.watcher),

@@ -20,6 +20,7 @@ use crate::core::Core;
 use crate::counters::NO_SERIES;
 use crate::directory::Placement;
 use crate::letter::{Adoption, Entry, Letter, Ticket};
+use crate::lines::LineKind;
 use crate::logins::LoginFailure;
 use crate::plan::UnitIndex;
 use crate::running::TaskKey;
@@ -177,7 +178,7 @@ impl Core {
 
     /// Logs and reports another connection of a session.
     fn note_join(
-        &self,
+        &mut self,
         session: SessionKey,
         negotiated: &NegotiatedLogin,
         (peer, portal): (SocketAddr, SocketAddr),
@@ -185,16 +186,19 @@ impl Core {
     ) {
         let entry = &self.sessions[session];
         let cid = negotiated.cid.0;
-        tracing::info!(
-            initiator = %entry.profile.initiator_name,
-            user = entry.profile.user.as_deref(),
-            %peer,
-            %portal,
-            tsih = entry.tsih.0,
-            cid,
-            replaces,
-            "connection joins a session"
-        );
+        let now = self.reactor.now();
+        if self.line_limits.admit(LineKind::ConnectionJoins, now) {
+            tracing::info!(
+                initiator = %entry.profile.initiator_name,
+                user = entry.profile.user.as_deref(),
+                %peer,
+                %portal,
+                tsih = entry.tsih.0,
+                cid,
+                replaces,
+                "connection joins a session"
+            );
+        }
         let who = Who {
             peer,
             ..entry.who()
@@ -315,14 +319,17 @@ impl Core {
                 },
             );
         }
-        tracing::info!(
-            initiator = %profile.initiator_name,
-            peer = %profile.peer,
-            tsih = placement.tsih.0,
-            core = self.index,
-            discovery = is_discovery,
-            "session begins"
-        );
+        let now = self.reactor.now();
+        if self.line_limits.admit(LineKind::SessionBegins, now) {
+            tracing::info!(
+                initiator = %profile.initiator_name,
+                peer = %profile.peer,
+                tsih = placement.tsih.0,
+                core = self.index,
+                discovery = is_discovery,
+                "session begins"
+            );
+        }
         if self.sessions.is_empty() {
             self.next_tick = self.reactor.now();
         }
@@ -411,12 +418,15 @@ impl Core {
             return;
         }
         entry.is_ending = true;
-        tracing::info!(
-            initiator = %entry.profile.initiator_name,
-            tsih = entry.tsih.0,
-            violations = entry.violations,
-            "session ends: {reason}"
-        );
+        let now = self.reactor.now();
+        if self.line_limits.admit(LineKind::SessionEnds, now) {
+            tracing::info!(
+                initiator = %entry.profile.initiator_name,
+                tsih = entry.tsih.0,
+                violations = entry.violations,
+                "session ends: {reason}"
+            );
+        }
         let who = entry.who();
         self.watcher.hear(&Happening::SessionEnded { who, reason });
         let connections: Vec<ConnectionKey> = entry.connections.iter().copied().flatten().collect();

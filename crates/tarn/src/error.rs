@@ -22,6 +22,23 @@ pub enum StartError {
         /// What the system says.
         source: io::Error,
     },
+    /// A directory stands where the configuration file should be.
+    #[error("configuration file {} is a directory, name a file", path.display())]
+    ConfigDirectory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The configuration file has bytes that are not text.
+    #[error(
+        "configuration file {}:{line}: a byte is not UTF-8 text, save the file as UTF-8",
+        path.display()
+    )]
+    ConfigNotText {
+        /// The file.
+        path: PathBuf,
+        /// The line of the first such byte, from 1.
+        line: usize,
+    },
     /// The administration cannot listen where it was asked to.
     #[error("{place}: {source}")]
     AdminAddress {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io;
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -155,12 +156,33 @@ fn read_model(args: &ServeArgs, environment: &Environment) -> Result<(Model, Str
 }
 
 fn read_file(path: &Path) -> Result<(Model, String), StartError> {
-    let text = fs::read_to_string(path).map_err(|source| StartError::ConfigUnreadable {
-        path: path.to_owned(),
-        source,
-    })?;
+    let text = read_text(path)?;
     let model = Model::from_toml(&text, path)?;
     Ok((model, text))
+}
+
+/// The text of a configuration file.
+///
+/// # Errors
+///
+/// It cannot be read, or is no text.
+pub(crate) fn read_text(path: &Path) -> Result<String, StartError> {
+    let bytes = fs::read(path).map_err(|source| {
+        let path = path.to_owned();
+        if source.kind() == io::ErrorKind::IsADirectory {
+            StartError::ConfigDirectory { path }
+        } else {
+            StartError::ConfigUnreadable { path, source }
+        }
+    })?;
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let before = error.as_bytes().iter().take(valid);
+        StartError::ConfigNotText {
+            path: path.to_owned(),
+            line: 1 + before.filter(|byte| **byte == b'\n').count(),
+        }
+    })
 }
 
 /// Checks a configuration file with its secrets and stores, and tells what it found. Makes
@@ -298,6 +320,23 @@ mod tests {
             assert!(prepare(&args(&scratch, stores), &environment(&scratch)).is_err());
         }
         assert!(!scratch.path().join("state").exists());
+    }
+
+    #[test]
+    fn a_file_that_is_no_text_is_told_by_the_line_of_its_first_bad_byte() {
+        let scratch = Scratch::new();
+        let file = scratch.path().join("t.toml");
+        let message = |path: &Path| crate::error::chain(&read_text(path).unwrap_err());
+        for (bytes, line) in [(&b"\xff"[..], 1), (b"# \xc3\xa4\n# a\n# \xe4\n", 3)] {
+            fs::write(&file, bytes).unwrap();
+            let told = message(&file);
+            assert!(
+                told.contains(&format!("t.toml:{line}: a byte is not UTF-8 text")),
+                "{told}"
+            );
+        }
+        assert!(message(scratch.path()).contains("is a directory, name a file"));
+        assert!(message(&scratch.path().join("absent")).contains("name one that exists"));
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! `tarn state`: looks after the state directory. Asks no daemon.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use config::Model;
 
+use crate::prepare::read_text;
 use crate::state::{Pruned, State};
 use crate::{Environment, StartError, say};
 
@@ -68,14 +69,10 @@ pub(crate) fn run(verb: &StateVerb, environment: &Environment) -> anyhow::Result
     }
 }
 
-fn state(args: &StateArgs, environment: &Environment) -> Result<State, StartError> {
+fn state(args: &StateArgs, environment: &Environment) -> anyhow::Result<State> {
     let configured = match &args.config {
         Some(file) => {
-            let text = std::fs::read_to_string(file);
-            let text = text.map_err(|source| StartError::ConfigUnreadable {
-                path: file.clone(),
-                source,
-            })?;
+            let text = read_text(file)?;
             Model::from_toml(&text, file)?.server().state.clone()
         }
         None => args.state.clone(),
@@ -85,9 +82,38 @@ fn state(args: &StateArgs, environment: &Environment) -> Result<State, StartErro
         return Err(StartError::StateUnusable {
             path: directory,
             source: io::ErrorKind::NotFound.into(),
-        });
+        }
+        .into());
     }
-    State::open(directory)
+    anyhow::ensure!(
+        is_state_directory(&directory)?,
+        "{} is not a state directory of tarn, it has none of the files of one; give --config FILE or --state DIR as tarn serve has it",
+        directory.display()
+    );
+    Ok(State::open(directory)?)
+}
+
+/// Whether a Tarn has served with this directory: one of the files that only it makes is there.
+fn is_state_directory(directory: &Path) -> Result<bool, StartError> {
+    for name in [
+        "identities.toml",
+        "identities.toml.last",
+        "units",
+        "tokens.toml",
+        "events.next",
+    ] {
+        match directory.join(name).symlink_metadata() {
+            Ok(_) => return Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => {
+                return Err(StartError::StateUnusable {
+                    path: directory.to_owned(),
+                    source,
+                });
+            }
+        }
+    }
+    Ok(false)
 }
 
 fn check(state: &State) -> anyhow::Result<()> {

@@ -371,6 +371,14 @@ fn single_values_are_checked_where_they_stand() {
             "has the character ' '",
         ),
         (
+            "[[group]]\nid = \".\"\ninitiators = [\"*\"]".to_owned(),
+            "id \".\" means a directory in paths and URLs; use another",
+        ),
+        (
+            "[[user]]\nname = \"..\"\nsecret_file = \"s\"".to_owned(),
+            "user name \"..\" means a directory in paths and URLs; use another",
+        ),
+        (
             "[[group]]\nid = \"g\"\ninitiators = []".to_owned(),
             "the list is empty; name an initiator",
         ),

@@ -6,7 +6,7 @@ pub(super) const ANYTHING: &str = "^.+$";
 /// A text of the protocol.
 pub(super) const TEXT: &str = r"^[^\x00-\x1f\x7f]{1,255}$";
 /// What names a unit or a group.
-pub(super) const ID_PATTERN: &str = "^[A-Za-z0-9._-]{1,64}$";
+pub(super) const ID_PATTERN: &str = r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}$";
 /// An address with its port.
 pub(super) const ADDRESS_PORT: &str = r"^(?:[0-9.]+|\[[0-9A-Fa-f:.%]+\]):[0-9]{1,5}$";
 /// The same, where the port may be left out.

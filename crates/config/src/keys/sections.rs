@@ -624,7 +624,7 @@ const ACCOUNT: Form = Form::Text {
     pattern: ANYTHING,
 };
 const ID: Form = Form::Text {
-    words: "name, 1 to 64 of `a-z A-Z 0-9 - _ .`",
+    words: "name, 1 to 64 of `a-z A-Z 0-9 - _ .`, but not `.` or `..`",
     pattern: ID_PATTERN,
 };
 const NAME: Form = Form::Text {

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
+use crate::open::denied;
 use crate::testing::{Bench, Scratch, data, pattern};
 use crate::{CacheMode, OpenFailure, OpenOptions, StoreKind};
 
@@ -171,6 +172,12 @@ fn what_is_no_disk_is_refused() {
     assert!(matches!(failure(&file), OpenFailure::NotABlockDevice));
     let missing = OpenOptions::new(StoreKind::Block, scratch.path("missing"));
     assert!(matches!(failure(&missing), OpenFailure::Missing));
+}
+
+#[test]
+fn root_is_not_told_to_change_the_owner() {
+    assert!(denied(false).to_string().contains("owner or mode"));
+    assert!(!denied(true).to_string().contains("owner"));
 }
 
 #[test]

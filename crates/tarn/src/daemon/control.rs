@@ -29,7 +29,7 @@ use super::steps::{self, Match};
 use super::{secrets, stats, traces, views};
 use crate::StartError;
 use crate::confinement::Reach;
-use crate::prepare::Flags;
+use crate::prepare::{Flags, read_text};
 use crate::secret::Secrets;
 use crate::state::{State, Trouble, Troubles};
 
@@ -327,10 +327,8 @@ impl Daemon {
     /// Applies the configuration file as it is now.
     pub(crate) fn apply_file(&self) -> Result<Applied, Problem> {
         let file = self.file()?;
-        let text = std::fs::read_to_string(file).map_err(|error| {
-            let detail = format!("cannot read {}: {error}", file.display());
-            Problem::new(ProblemKind::BadRequest, detail)
-        })?;
+        let text = read_text(file)
+            .map_err(|error| Problem::new(ProblemKind::BadRequest, crate::error::chain(&error)))?;
         let change = Change {
             text,
             comment: None,

@@ -34,9 +34,15 @@ impl Kind {
     /// What is wrong with a file that is there.
     fn problem(self, path: &Path) -> io::Result<Option<String>> {
         if self == Self::Saved {
-            let unit = path.parent().map(name_of).unwrap_or_default();
-            let is_whole = unframe(&fs::read(path)?, unit).is_some();
-            return Ok((!is_whole).then(|| "it is cut off, changed, or of another unit".to_owned()));
+            return Ok(match durable::read_bytes(path)? {
+                Found::Absent => Some("it is gone".to_owned()),
+                Found::Damaged(damage) => Some(damage.to_string()),
+                Found::Whole(bytes) => {
+                    let unit = path.parent().map(name_of).unwrap_or_default();
+                    let is_whole = unframe(&bytes, unit).is_some();
+                    (!is_whole).then(|| "it is cut off, changed, or of another unit".to_owned())
+                }
+            });
         }
         Ok(match durable::read(path)? {
             Found::Absent => Some("it is gone".to_owned()),
@@ -121,7 +127,12 @@ impl State {
                     "{path}: left alone: a Tarn serves the unit, stop it first"
                 ));
             } else if file.has_copy {
-                durable::replace(&file.path, &fs::read(copy_of(&file.path))?)?;
+                let copy = fs::read(copy_of(&file.path))?;
+                if file.path.is_dir() {
+                    // No file can replace it.
+                    move_aside(&file.path)?;
+                }
+                durable::replace(&file.path, &copy)?;
                 lines.push(format!("{path}: restored from its copy"));
             } else if discards {
                 self.discard(&file)?;
@@ -155,12 +166,7 @@ impl State {
 
     fn discard(&self, file: &Damaged) -> io::Result<()> {
         for path in [file.path.clone(), copy_of(&file.path)] {
-            let mut aside = path.clone().into_os_string();
-            aside.push(".damaged");
-            match fs::rename(&path, &aside) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Ok(()) | Err(_) => {}
-            }
+            move_aside(&path)?;
         }
         if file.kind == Kind::Saved {
             self.forget_saved(file.path.parent().map(name_of).unwrap_or_default())?;
@@ -170,6 +176,16 @@ impl State {
             durable::write(&file.path, &Ledger::default().to_text()?)?;
         }
         Ok(())
+    }
+}
+
+/// Gives what is at `path`, if anything is, a name that Tarn does not read.
+fn move_aside(path: &Path) -> io::Result<()> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".damaged");
+    match fs::rename(path, &aside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 

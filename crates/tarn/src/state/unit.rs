@@ -1,11 +1,11 @@
 //! The state of one unit: one file in the form of the device server, behind one lock.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use durable::copy_of;
+use durable::{Found, copy_of};
 
 use super::make_private_directory;
 
@@ -114,19 +114,19 @@ impl UnitState {
             return Ok(None);
         };
         let path = kept.directory.join(SAVED);
-        match fs::read(&path) {
-            Ok(bytes) => {
+        match durable::read_bytes(&path)? {
+            Found::Whole(bytes) => {
                 let content = unframe(&bytes, name_of(&kept.directory)).map(Some);
                 content.ok_or_else(|| damaged(&path, "is damaged, of another unit or version"))
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Found::Damaged(_) => Err(damaged(&path, "is damaged")),
+            Found::Absent => {
                 let is_missed = kept.is_known.load(Ordering::SeqCst) || copy_of(&path).exists();
                 if is_missed {
                     return Err(damaged(&path, "is gone"));
                 }
                 Ok(None)
             }
-            Err(error) => Err(error),
         }
     }
 
@@ -189,6 +189,8 @@ fn header(content: &[u8], name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::scratch::Scratch;
 
