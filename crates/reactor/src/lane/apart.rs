@@ -6,6 +6,7 @@
 //! system call that the end of the process interrupts.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -20,6 +21,16 @@ use super::child::Child;
 
 /// What ordinary code needs.
 const STACK_BYTES: usize = 1024 * 1024;
+
+thread_local! {
+    /// This is such a process, which may wait for a store itself.
+    static IS_APART: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the caller runs in [`apart`].
+pub(super) fn is_apart() -> bool {
+    IS_APART.get()
+}
 
 struct Call<F, T> {
     function: Option<F>,
@@ -85,7 +96,9 @@ extern "C" fn enter<F: FnOnce() -> T, T>(argument: *mut c_void) -> c_int {
         return 1;
     }
     if let Some(function) = call.function.take() {
+        IS_APART.set(true);
         call.outcome = Some(catch_unwind(AssertUnwindSafe(function)));
+        IS_APART.set(false);
         call.is_over.store(true, SeqCst);
     }
     0

@@ -5,13 +5,18 @@ use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
+use super::apart::is_apart;
 use super::child::{Child, State};
 
 /// Closers that were started and have not been seen to have ended.
 static CLOSERS: Mutex<Vec<Child>> = Mutex::new(Vec::new());
 
-/// Closes a file without waiting for its store.
+/// Closes a file without waiting for its store. A call apart closes it itself: its children are not this process's.
 pub(crate) fn close(file: OwnedFd) {
+    if is_apart() {
+        drop(file);
+        return;
+    }
     let fd = file.into_raw_fd();
     // The number itself is what the closer gets, not an address.
     let argument = ptr::without_provenance_mut(usize::try_from(fd).unwrap_or(usize::MAX));
