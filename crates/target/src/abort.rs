@@ -46,6 +46,7 @@ impl Core {
             is_late: false,
             then,
         });
+        self.wait_deadlines.set(wait, deadline);
         // All first: the end of one must not let another begin that is to end as well.
         for &key in keys {
             if let Some(running) = self.tasks.get_mut(key) {
@@ -115,6 +116,7 @@ impl Core {
             return;
         };
         waiting.deadline = deadline;
+        self.wait_deadlines.set(wait, deadline);
         if waiting.is_late {
             self.give_up_refusing(wait);
             return;

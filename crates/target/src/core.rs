@@ -4,6 +4,7 @@
 //! became ready. Nothing here waits; what another core must do is asked for by letter.
 
 use std::collections::{HashMap, VecDeque};
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use reactor::mail::{Mailbox, Post};
 use reactor::{Event, Reactor, Wait as ReactorWait};
 
 use crate::counters::Tally;
+use crate::deadlines::Deadlines;
 use crate::front::Front;
 use crate::grant::Leaving;
 use crate::handle::Receipt;
@@ -80,8 +82,11 @@ pub(crate) struct Core {
     pub(crate) connections: Table<Connection>,
     pub(crate) tasks: Table<Running>,
     pub(crate) waits: Table<Wait>,
+    pub(crate) wait_deadlines: Deadlines<Wait>,
     /// Questions to other cores.
     pub(crate) requests: Table<Request>,
+    /// Of those that ask for a fence.
+    pub(crate) fence_deadlines: Deadlines<Request>,
     /// Connections with output that is not being sent.
     pub(crate) dirty: Vec<ConnectionKey>,
     /// Room for connections whose output is held; empty between turns.
@@ -155,28 +160,19 @@ impl Core {
         Ok(())
     }
 
-    fn next_wait(&self) -> ReactorWait {
+    fn next_wait(&mut self) -> ReactorWait {
         if !self.own_letters.is_empty() || !self.lost.is_empty() {
             return ReactorWait::Poll;
         }
-        let waits = self.waits.iter().map(|(_, wait)| wait.deadline);
-        let fences = self
-            .requests
-            .iter()
-            .filter_map(|(_, request)| match request {
-                Request::Fence {
-                    granted: false,
-                    since,
-                    ..
-                } => Some(*since + self.settings.fence_timeout),
-                Request::Fence { .. }
-                | Request::Task(_)
-                | Request::Management { .. }
-                | Request::Refusal { .. }
-                | Request::Administrator { .. }
-                | Request::Nobody => None,
-            });
-        let logins = self.front.as_ref().and_then(Front::next_deadline);
+        let waits = &self.waits;
+        let waits = self
+            .wait_deadlines
+            .next(waits.len(), |key| Some(waits.get(key)?.deadline));
+        let (requests, patience) = (&self.requests, self.settings.fence_timeout);
+        let fences = self.fence_deadlines.next(requests.len(), |key| {
+            Some(requests.get(key)?.fence_wanted_since()? + patience)
+        });
+        let logins = self.front.as_mut().and_then(Front::next_deadline);
         let tick = Some(self.next_tick);
         let stop = self.stop_at.map(|asked| {
             if self.reactor.now() < asked {
@@ -185,14 +181,9 @@ impl Core {
                 self.end_at(asked)
             }
         });
-        let soonest = waits
-            .chain(fences)
-            .chain(logins)
-            .chain(tick)
-            .chain(stop)
-            .chain(self.hold_until)
-            .chain(self.last_flushes.deadline())
-            .min();
+        let flushes = self.last_flushes.deadline();
+        let all = [waits, fences, logins, tick, stop, self.hold_until, flushes];
+        let soonest = all.into_iter().flatten().min();
         soonest.map_or(ReactorWait::Forever, ReactorWait::Until)
     }
 
@@ -405,12 +396,11 @@ impl Core {
 
     fn handle_time(&mut self) {
         let now = self.reactor.now();
-        if self.waits.iter().any(|(_, wait)| wait.deadline <= now) {
-            let due = self.waits.iter().filter(|(_, wait)| wait.deadline <= now);
-            let due: Vec<WaitKey> = due.map(|(key, _)| key).collect();
-            for key in due {
-                self.give_up_waiting(key);
-            }
+        let waits = &self.waits;
+        let of = |key| Some(waits.get(key)?.deadline);
+        let due: Vec<WaitKey> = iter::from_fn(|| self.wait_deadlines.due(now, of)).collect();
+        for wait in due {
+            self.give_up_waiting(wait);
         }
         self.handle_fence_timeouts(now);
         self.handle_reset_timeouts(now);

@@ -7,6 +7,7 @@
 mod doors;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::iter;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use scsi::{PortName, Principal};
 
 use crate::bucket::Bucket;
 use crate::core::Core;
+use crate::deadlines::Deadlines;
 use crate::directory::{Decision, Directory, NexusKey};
 use crate::letter::{Adoption, Entry, Letter};
 use crate::logins::LoginFailure;
@@ -124,6 +126,7 @@ pub(crate) struct Front {
     /// Wrong proofs of CHAP.
     guesses: GuessLimiter,
     logins: Table<Login>,
+    login_deadlines: Deadlines<Login>,
     /// Logins and discovery sessions, by where they come from.
     unproved: Unproved,
     lists: Arc<SharedLists>,
@@ -135,6 +138,17 @@ pub(crate) struct Front {
     is_open: bool,
     /// Portals to try again, since when.
     retry_at: Option<Duration>,
+}
+
+impl Login {
+    /// When something is to be done for it by itself.
+    fn deadline(&self) -> Option<Duration> {
+        if self.is_closing {
+            return None;
+        }
+        let late = self.machine.poll_timeout();
+        self.hold_until.into_iter().chain(late).min()
+    }
 }
 
 impl Front {
@@ -156,6 +170,7 @@ impl Front {
             joins: JoinLimiter::default(),
             guesses: GuessLimiter::default(),
             logins: Table::default(),
+            login_deadlines: Deadlines::default(),
             unproved: Unproved::new(
                 UnprovedLimits {
                     per_address_max: settings.unproved_per_address_max,
@@ -195,12 +210,11 @@ impl Front {
     }
 
     /// When the next login runs out of time.
-    pub(crate) fn next_deadline(&self) -> Option<Duration> {
-        let logins = self.logins.iter().filter(|(_, login)| !login.is_closing);
-        logins
-            .filter_map(|(_, login)| login.hold_until.or_else(|| login.machine.poll_timeout()))
-            .chain(self.retry_at)
-            .min()
+    pub(crate) fn next_deadline(&mut self) -> Option<Duration> {
+        let logins = &self.logins;
+        let of = |key| logins.get(key)?.deadline();
+        let next = self.login_deadlines.next(logins.len(), of);
+        next.into_iter().chain(self.retry_at).min()
     }
 
     fn profile(
@@ -357,6 +371,9 @@ impl Core {
             taps: Taps::new(peer, portal),
             negotiated: None,
         });
+        if let Some(deadline) = front.logins[key].deadline() {
+            front.login_deadlines.set(key, deadline);
+        }
         let gone = front.unproved.begin(Peer::Login(key), peer.ip());
         if let Some((gone, crowding)) = gone {
             self.displace(gone, crowding);
@@ -537,6 +554,7 @@ impl Core {
         let wrong = front.guesses.note(login.peer.ip(), user, now);
         if !wrong.delay.is_zero() {
             login.hold_until = Some(now + wrong.delay);
+            front.login_deadlines.set(key, now + wrong.delay);
         }
         if wrong.is_guessing {
             self.login_log.note_guessing(login.peer.ip(), user);
@@ -775,28 +793,25 @@ impl Core {
         let Some(front) = self.front.as_mut() else {
             return;
         };
-        let is_due = |login: &Login| login.hold_until.is_some_and(|at| now >= at);
-        let held = front.logins.iter().filter(|(_, login)| is_due(login));
-        for key in held.map(|(key, _)| key).collect::<Vec<_>>() {
-            if let Some(login) = self
-                .front
-                .as_mut()
-                .and_then(|front| front.logins.get_mut(key))
-            {
-                login.hold_until = None;
+        let logins = &front.logins;
+        let of = |key| logins.get(key)?.deadline();
+        let due: Vec<LoginKey> = iter::from_fn(|| front.login_deadlines.due(now, of)).collect();
+        for key in due {
+            let Some(front) = self.front.as_mut() else {
+                return;
+            };
+            let Some(login) = front.logins.get_mut(key) else {
+                continue;
+            };
+            if login.machine.poll_timeout().is_some_and(|at| now >= at) {
+                self.end_login(key, &LoginViolation::DeadlinePassed.into());
+                continue;
+            }
+            login.hold_until = None;
+            if let Some(deadline) = login.deadline() {
+                front.login_deadlines.set(key, deadline);
             }
             self.send_login(key);
-        }
-        let Some(front) = self.front.as_mut() else {
-            return;
-        };
-        let is_late = |login: &Login| login.machine.poll_timeout().is_some_and(|at| now >= at);
-        let late = front
-            .logins
-            .iter()
-            .filter(|(_, login)| !login.is_closing && is_late(login));
-        for key in late.map(|(key, _)| key).collect::<Vec<_>>() {
-            self.end_login(key, &LoginViolation::DeadlinePassed.into());
         }
     }
 

@@ -227,12 +227,14 @@ impl Core {
         });
         let tasks = self.tasks_of_leaving(leaving);
         let tasks_left = tasks.len() + 1;
+        let deadline = self.reactor.now() + self.settings.abort_timeout;
         let wait = self.waits.insert(Wait {
             tasks_left,
-            deadline: self.reactor.now() + self.settings.abort_timeout,
+            deadline,
             is_late: false,
             then: Then::Drained { leaving },
         });
+        self.wait_deadlines.set(wait, deadline);
         for key in tasks {
             self.tasks[key].waiters.push(wait);
         }

@@ -42,6 +42,7 @@ mod bucket;
 mod change;
 mod core;
 mod counters;
+mod deadlines;
 mod directory;
 mod exec;
 mod front;

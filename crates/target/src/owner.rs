@@ -4,6 +4,7 @@
 //! answered when every core has it and the tasks that had to end have ended. Changes of one unit
 //! happen one after the other.
 
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use crate::core::Core;
 use crate::letter::{FenceNumber, Letter, Ticket, Update};
 use crate::plan::UnitIndex;
 use crate::running::TaskKey;
-use crate::running::{Request, Stage, Then};
+use crate::running::{Request, RequestKey, Stage, Then};
 use crate::token::Purpose;
 use crate::unit::{Current, Fence, OwnedFence, Queued, overlap};
 use crate::watcher::Happening;
@@ -418,6 +419,8 @@ impl Core {
             granted: false,
             since,
         });
+        let deadline = since + self.settings.fence_timeout;
+        self.fence_deadlines.set(ticket.request, deadline);
         let running = &mut self.tasks[key];
         running.enter(Stage::Fence, since);
         running.fence = Some(ticket);
@@ -464,30 +467,16 @@ impl Core {
 
     /// Ends those BUSY that have waited too long for their fence.
     pub(crate) fn handle_fence_timeouts(&mut self, now: Duration) {
-        let timeout = self.settings.fence_timeout;
-        let late: Vec<TaskKey> = self
-            .requests
-            .iter()
-            .filter_map(|(_, request)| match request {
-                Request::Fence {
-                    task,
-                    granted: false,
-                    since,
-                } if now >= *since + timeout => Some(*task),
-                Request::Fence { .. }
-                | Request::Task(_)
-                | Request::Management { .. }
-                | Request::Refusal { .. }
-                | Request::Administrator { .. }
-                | Request::Nobody => None,
-            })
-            .collect();
-        for key in late {
-            if let Some(running) = self.tasks.get_mut(key)
+        let (requests, patience) = (&self.requests, self.settings.fence_timeout);
+        let of = |key| Some(requests.get(key)?.fence_wanted_since()? + patience);
+        let due: Vec<RequestKey> = iter::from_fn(|| self.fence_deadlines.due(now, of)).collect();
+        for request in due {
+            if let Some(&Request::Fence { task, .. }) = self.requests.get(request)
+                && let Some(running) = self.tasks.get_mut(task)
                 && matches!(running.stage, Stage::Fence)
             {
                 running.enter(Stage::Active, now);
-                self.drive(key, Step::Done(Outcome::status(Status::Busy)));
+                self.drive(task, Step::Done(Outcome::status(Status::Busy)));
             }
         }
     }

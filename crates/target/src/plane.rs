@@ -14,6 +14,7 @@ use reactor::{Listener, Reactor, SetupError, process};
 
 use crate::core::Core;
 use crate::counters::{CoreCounters, Tally};
+use crate::deadlines::Deadlines;
 use crate::front::Front;
 use crate::handle::{Handle, NoAnswer};
 use crate::letter::Letter;
@@ -359,7 +360,9 @@ impl Core {
             connections: Table::default(),
             tasks: Table::default(),
             waits: Table::default(),
+            wait_deadlines: Deadlines::default(),
             requests: Table::default(),
+            fence_deadlines: Deadlines::default(),
             dirty: Vec::new(),
             held: Vec::new(),
             hold_until: None,

@@ -263,3 +263,22 @@ pub(crate) enum Request {
     /// Nobody waits for the answer.
     Nobody,
 }
+
+impl Request {
+    /// Since when it has asked for a fence that it does not have.
+    pub(crate) const fn fence_wanted_since(&self) -> Option<Duration> {
+        match self {
+            Self::Fence {
+                granted: false,
+                since,
+                ..
+            } => Some(*since),
+            Self::Fence { .. }
+            | Self::Task(_)
+            | Self::Management { .. }
+            | Self::Refusal { .. }
+            | Self::Administrator { .. }
+            | Self::Nobody => None,
+        }
+    }
+}
