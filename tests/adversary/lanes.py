@@ -245,6 +245,23 @@ def _workers(tarn):
     return found
 
 
+def _guardians(tarn):
+    """The guardians of this Tarn that run, by their numbers."""
+    found = set()
+    for children in pathlib.Path(f"/proc/{tarn.process.pid}/task").glob("*/children"):
+        for pid in children.read_text().split():
+            with contextlib.suppress(OSError):
+                name, state = [pathlib.Path(f"/proc/{pid}", part).read_text() for part in ("comm", "stat")]
+                if name.strip() == "tarn-guardian" and state.rsplit(")", 1)[1].split()[0] != "Z":
+                    found.add(int(pid))
+    return found
+
+
+def _await_guardian(tarn):
+    """It comes last in a start, after Tarn listens."""
+    harness.wait_for(lambda: _guardians(tarn), 20, "a guardian runs")
+
+
 def _is_alive(pid):
     try:
         return ") Z" not in pathlib.Path(f"/proc/{pid}/stat").read_text()
@@ -262,6 +279,7 @@ def _serves_again(end):
             check(_register(session, FIRST_FILE).good, "a registration that is kept")
             workers = _workers(tarn)
             check(workers, "no worker was seen")
+            _await_guardian(tarn)
             end(tarn)
             check(any(map(_is_alive, workers)), "the old worker hangs no longer")
             del tasks
@@ -308,21 +326,14 @@ def a_restart_after_a_kill_while_the_administration_waits_for_a_store_has_its_po
 @test(limit_s=60)
 def a_guardian_that_is_killed_is_replaced():
     """B1: kill -9 of the guardian is told, another one starts, and the end of Tarn is as with the first."""
-    def guardians(tarn):
-        found = set()
-        for children in pathlib.Path(f"/proc/{tarn.process.pid}/task").glob("*/children"):
-            for pid in children.read_text().split():
-                name, state = [pathlib.Path(f"/proc/{pid}", part).read_text() for part in ("comm", "stat")]
-                if name.strip() == "tarn-guardian" and state.rsplit(")", 1)[1].split()[0] != "Z":
-                    found.add(int(pid))
-        return found
     with hungstore.fuse(hang=("flush",)) as store, _served(store) as tarn:
         with _session(tarn, [HUNG]) as session:
             check(session.command(scsi.read16(64, 8), read=4096, lun=HUNG).good, "READ")
-        first, = guardians(tarn)
+        _await_guardian(tarn)
+        first, = _guardians(tarn)
         os.kill(first, signal.SIGKILL)
         tarn.await_log("the guardian was killed")
-        harness.wait_for(lambda: guardians(tarn) - {first}, 20, "another guardian runs")
+        harness.wait_for(lambda: _guardians(tarn) - {first}, 20, "another guardian runs")
         store.stop()
         _ends(tarn)
 
@@ -340,6 +351,7 @@ def a_restart_after_a_kill_has_the_files_of_stores_that_answer():
             with _session(tarn, [0, 1, 2]) as session:
                 for lun in (0, 1, 2):
                     check(session.command(scsi.read16(0, 8), read=4096, lun=lun).good, f"READ of LUN {lun}")
+            _await_guardian(tarn)
             try:
                 one.stop()
                 two.stop()
