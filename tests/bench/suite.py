@@ -96,6 +96,8 @@ def odd(run, point):
     if not run["seconds"]:
         return ""
     # Each thread counts by its own time, which is no longer than that of all; how much shorter, the machine's load decides.
+    if "iops" not in run["figures"]:
+        return "nothing was measured"
     iops, over_all = run["figures"]["iops"], (run["reads"] + run["writes"]) / run["seconds"]
     if not 0.98 * over_all <= iops <= 3 * over_all:
         return f"rate: {iops}, and {over_all} over all"

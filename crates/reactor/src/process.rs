@@ -47,9 +47,9 @@ pub fn look_after_guardian() {
     lane::look_after_guardian();
 }
 
-/// Gives back sockets and locks, as the last thing before the process ends. Without that they would be taken for as long as
-/// a worker of a store hangs, as workers share the open files. What still uses one then gets errors. The guardian does
-/// it too, and the rest, but a moment after the end. Does nothing before [`guard`].
+/// Gives back sockets, locks, standard streams and files, as the last thing before the process ends. Without that they
+/// would be taken for as long as a worker of a store hangs, as workers share the open files. What still uses one then
+/// gets errors. The guardian does it too, after any end; this waits a moment for it. Does nothing before [`guard`].
 pub fn release() {
     lane::release();
 }

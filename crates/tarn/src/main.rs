@@ -3,5 +3,8 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    tarn::run(std::env::args_os())
+    let code = tarn::run(std::env::args_os());
+    // All is said.
+    reactor::process::release();
+    code
 }

@@ -143,7 +143,6 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     let stopped = plane.stop();
     daemon.note_saved();
     ended_events.end(&ended_directory);
-    reactor::process::release();
     if stopped.is_core_lost {
         anyhow::bail!("a core failed; see the log");
     }

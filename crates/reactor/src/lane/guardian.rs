@@ -10,8 +10,9 @@ use std::ffi::{c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU32, Ordering::SeqCst};
 use std::sync::{Mutex, Once, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{DupFlags, Errno, dup3};
@@ -30,6 +31,18 @@ static IS_THERE: AtomicBool = AtomicBool::new(false);
 
 /// Readable when this process has ended.
 static END: AtomicI32 = AtomicI32::new(-1);
+
+/// Readable when this process is about to end and wants its files given back now.
+static CALL: AtomicI32 = AtomicI32::new(-1);
+
+/// Everything is given back that can be without waiting long.
+static IS_DONE: AtomicBool = AtomicBool::new(false);
+
+/// Processes of [`give_files_back`] that are at it.
+static HELPERS: AtomicU32 = AtomicU32::new(0);
+
+/// How long an end waits for its guardian: it takes some milliseconds where no store hangs.
+const CALL_TIME: Duration = Duration::from_millis(100);
 
 /// Takes the place of what is given back, so that its number is not used again.
 static SPARE: AtomicI32 = AtomicI32::new(-1);
@@ -65,12 +78,14 @@ pub(crate) fn look_after() {
 
 fn start() -> std::io::Result<()> {
     let end = pidfd_open(getpid(), PidfdFlags::empty())?;
-    let spare = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    let (spare, call) = (eventfd(0, flags)?, eventfd(0, flags)?);
     // What was opened at the start has lower numbers.
     note(spare.as_raw_fd());
     // For ever: the guardian needs them to the end.
     END.store(end.into_raw_fd(), SeqCst);
     SPARE.store(spare.into_raw_fd(), SeqCst);
+    CALL.store(call.into_raw_fd(), SeqCst);
     // SAFETY: `enter` keeps to the rules of children and takes no argument.
     let child = unsafe { Child::start(enter, ptr::null_mut()) }?;
     *CHILD.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
@@ -151,10 +166,20 @@ pub(super) fn set_overdue(fd: RawFd, is_overdue: bool) {
     }
 }
 
-/// Gives back the sockets and locks of this process, which is about to end, if a worker may have them as well.
+/// Gives back the sockets and locks of this process, which is about to end, if a worker may have them as well, and
+/// has the guardian give back the rest. Waits a moment for that, so that nothing is busy any more when this process has
+/// ended, a file system that is to be unmounted for one.
 pub(crate) fn release() {
-    if IS_THERE.load(SeqCst) {
-        give_back(STANDARD_STREAMS, |fd, is_socket| is_socket || LOCKS.has(fd));
+    if !IS_THERE.load(SeqCst) {
+        return;
+    }
+    give_back(STANDARD_STREAMS, |fd, is_socket| is_socket || LOCKS.has(fd));
+    // SAFETY: it is open for as long as the process lives.
+    let call = unsafe { BorrowedFd::borrow_raw(CALL.load(SeqCst)) };
+    let end = Instant::now() + CALL_TIME;
+    let called = rustix::io::write(call, &1_u64.to_ne_bytes());
+    while called.is_ok() && !IS_DONE.load(SeqCst) && Instant::now() < end {
+        let _waited = poll(&mut [], Some(&PAUSE));
     }
 }
 
@@ -162,8 +187,14 @@ extern "C" fn enter(_: *mut c_void) -> c_int {
     let _unnamed = rustix::thread::set_name(c"tarn-guardian");
     // SAFETY: it was opened before and stays open.
     let end = unsafe { BorrowedFd::borrow_raw(END.load(SeqCst)) };
+    // SAFETY: as above.
+    let call = unsafe { BorrowedFd::borrow_raw(CALL.load(SeqCst)) };
     loop {
-        match poll(&mut [PollFd::new(&end, PollFlags::IN)], None) {
+        let mut either = [
+            PollFd::new(&end, PollFlags::IN),
+            PollFd::new(&call, PollFlags::IN),
+        ];
+        match poll(&mut either, None) {
             Ok(0) | Err(Errno::INTR | Errno::AGAIN | Errno::NOMEM) => {}
             Ok(_) => break,
             // It cannot know when the process ends.
@@ -172,16 +203,25 @@ extern "C" fn enter(_: *mut c_void) -> c_int {
     }
     give_back(0, |fd, is_socket| is_socket || fd < STANDARD_STREAMS);
     give_files_back();
+    for _ in 0..PAUSES_MAX {
+        if HELPERS.load(SeqCst) == 0 {
+            IS_DONE.store(true, SeqCst);
+            break;
+        }
+        let _waited = poll(&mut [], Some(&PAUSE));
+    }
     0
 }
 
 /// The next descriptor that a process of [`give_files_back`] looks at.
 static NEXT: AtomicI32 = AtomicI32::new(STANDARD_STREAMS);
 
-/// How long those that give files back may take for the next one before one more process helps.
-const PATIENCE: Timespec = Timespec {
+/// For how many pauses those that give files back may be at one before one more process helps.
+const PAUSES_MAX: u32 = 20;
+
+const PAUSE: Timespec = Timespec {
     tv_sec: 0,
-    tv_nsec: 20_000_000,
+    tv_nsec: 1_000_000,
 };
 
 /// Processes that give files back, at most.
@@ -200,10 +240,14 @@ fn give_files_back() {
         }
         loop {
             let before = NEXT.load(SeqCst);
+            let mut pauses = 0;
+            while NEXT.load(SeqCst) == before && pauses < PAUSES_MAX && before < end {
+                let _waited = poll(&mut [], Some(&PAUSE));
+                pauses += 1;
+            }
             if before >= end {
                 return;
             }
-            let _waited = poll(&mut [], Some(&PATIENCE));
             if NEXT.load(SeqCst) == before {
                 break;
             }
@@ -213,17 +257,26 @@ fn give_files_back() {
 
 extern "C" fn help(_: *mut c_void) -> c_int {
     let _unnamed = rustix::thread::set_name(c"tarn-guardian");
-    let own = (SPARE.load(SeqCst), END.load(SeqCst));
+    HELPERS.fetch_add(1, SeqCst);
     let end = end_of_table();
     loop {
         let fd = NEXT.fetch_add(1, SeqCst);
         if fd >= end {
-            return 0;
+            break;
         }
-        if fd != own.0 && fd != own.1 && !OVERDUE.has(fd) && kind_of(fd).is_some() {
+        if !is_own(fd) && !OVERDUE.has(fd) && kind_of(fd).is_some() {
             replace(fd);
         }
     }
+    HELPERS.fetch_sub(1, SeqCst);
+    0
+}
+
+/// Whether the guardian needs it itself.
+fn is_own(fd: RawFd) -> bool {
+    [&SPARE, &END, &CALL]
+        .map(|own| own.load(SeqCst))
+        .contains(&fd)
 }
 
 /// Descriptors from this one on are not open.
@@ -251,10 +304,8 @@ fn replace(fd: RawFd) {
 
 /// Replaces what `wanted` says, from `first` on: it gets a descriptor and whether it is a socket.
 fn give_back(first: RawFd, wanted: impl Fn(RawFd, bool) -> bool) {
-    let own = (SPARE.load(SeqCst), END.load(SeqCst));
     for fd in first..end_of_table() {
-        if fd != own.0
-            && fd != own.1
+        if !is_own(fd)
             && let Some(is_socket) = kind_of(fd)
             && wanted(fd, is_socket)
         {
