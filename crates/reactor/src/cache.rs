@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
 
 /// The number of `cachestat` (Linux 6.5) on every architecture.
 const CACHESTAT: libc::c_long = 451;
@@ -25,13 +25,13 @@ struct Cached {
     recently_evicted: u64,
 }
 
-/// The kernel does not have the call.
-static IS_MISSING: AtomicBool = AtomicBool::new(false);
+/// Whether the kernel does not have the call, or a filter of system calls refuses it.
+static IS_MISSING: OnceLock<bool> = OnceLock::new();
 
-/// Whether all these bytes are in the page cache. It never waits. `None` when the kernel does not tell: before Linux 6.5, and
-/// of files that the user of this process neither owns nor may write.
+/// Whether all these bytes are in the page cache. It never waits. `None` where the kernel does not answer: before Linux 6.5,
+/// and for files that the user of this process neither owns nor may write.
 pub(crate) fn is_cached(file: BorrowedFd<'_>, offset: u64, len: usize) -> Option<bool> {
-    if len == 0 || IS_MISSING.load(Ordering::Relaxed) {
+    if len == 0 || *IS_MISSING.get_or_init(is_missing) {
         return None;
     }
     let page = rustix::param::page_size() as u64;
@@ -52,21 +52,10 @@ pub(crate) fn is_cached(file: BorrowedFd<'_>, offset: u64, len: usize) -> Option
             0_u32,
         )
     };
-    if result == 0 {
-        return Some(found.cached >= pages);
-    }
-    if matches!(
-        io::Error::last_os_error().raw_os_error(),
-        Some(libc::ENOSYS | libc::EPERM)
-    ) && is_unknown()
-    {
-        IS_MISSING.store(true, Ordering::Relaxed);
-    }
-    None
+    (result == 0).then_some(found.cached >= pages)
 }
 
-/// Whether the kernel refuses the call for every file.
-fn is_unknown() -> bool {
+fn is_missing() -> bool {
     // SAFETY: the descriptor is none, so nothing is looked at and nothing written.
     let result = unsafe { libc::syscall(CACHESTAT, -1, 0_usize, 0_usize, 0_u32) };
     result != 0 && io::Error::last_os_error().raw_os_error() != Some(libc::EBADF)
@@ -85,10 +74,7 @@ mod tests {
         file.write_all(&[1; 8192]).unwrap();
         file.set_len(1 << 20).unwrap();
         let Some(is_cached_at_start) = is_cached(file.as_fd(), 512, 4096) else {
-            assert!(
-                IS_MISSING.load(Ordering::Relaxed),
-                "only an old kernel does not tell"
-            );
+            assert!(is_missing(), "only an old kernel does not answer");
             return;
         };
         assert!(is_cached_at_start);

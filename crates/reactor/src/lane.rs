@@ -240,8 +240,8 @@ impl Lanes {
     fn dismiss_idle_workers(&mut self) {
         let is_short = self.lanes.iter().flatten().any(|lane| lane.has_no_worker);
         for lane in self.lanes.iter_mut().flatten() {
-            let was = lane.shared.is_dismissing.swap(is_short, SeqCst);
-            if is_short && !was {
+            lane.shared.is_dismissing.store(is_short, SeqCst);
+            if is_short {
                 lane.call_all();
             }
         }
@@ -350,6 +350,7 @@ impl Lane {
         }
         let (running, wanted) = self.shared.load();
         if wanted == 0 {
+            self.has_no_worker = false;
             return;
         }
         self.shared.signal.fetch_add(1, SeqCst);

@@ -291,7 +291,7 @@ pub fn set_closer(closer: fn(OwnedFd)) {
     let _set_before = CLOSER.set(closer);
 }
 
-/// Tells whether bytes of a file (offset, length) are all in the page cache, if the kernel tells.
+/// Answers whether bytes of a file (offset, length) are all in the page cache, where the kernel knows.
 pub type CacheProbe = fn(BorrowedFd<'_>, u64, usize) -> Option<bool>;
 
 static CACHE_PROBE: OnceLock<CacheProbe> = OnceLock::new();
@@ -377,7 +377,7 @@ impl StoreFile {
         &self.place
     }
 
-    /// Whether these bytes are all in the page cache, if the kernel tells.
+    /// Whether these bytes are all in the page cache, where the kernel answers that.
     pub(crate) fn is_cached(&self, offset: u64, len: usize) -> Option<bool> {
         CACHE_PROBE
             .get()

@@ -16,8 +16,7 @@ use crate::core::Core;
 use crate::letter::Letter;
 use crate::lines::LineKind;
 use crate::plan::{TargetIndex, UnitIndex};
-use crate::running::TaskKey;
-use crate::running::{Request, Stage, Then, Wait, WaitKey};
+use crate::running::{Request, Stage, TaskKey, Then, Wait, WaitKey};
 use crate::session::{MappedLun, SessionKey};
 use crate::watcher::Happening;
 

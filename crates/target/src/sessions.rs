@@ -23,8 +23,7 @@ use crate::letter::{Adoption, Entry, Letter, Ticket};
 use crate::lines::LineKind;
 use crate::logins::LoginFailure;
 use crate::plan::UnitIndex;
-use crate::running::TaskKey;
-use crate::running::{Request, Then};
+use crate::running::{Request, TaskKey, Then};
 use crate::session::{
     Connection, ConnectionKey, LunMap, MappedLun, SessionEntry, SessionKey, SessionProfile,
 };

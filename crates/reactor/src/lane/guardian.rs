@@ -98,11 +98,11 @@ const STANDARD_STREAMS: RawFd = 3;
 /// Descriptors from this one on are nobody's files. Stores have low numbers: they are opened before sessions begin.
 const FILES_MAX: usize = 1 << 20;
 
-/// Descriptors of this process that [`note`] was not told of, at most: files of the state, rings, the administration
+/// Descriptors of this process that were not passed to [`note`], at most: files of the state, rings, the administration
 /// and its connections, stores that were opened since the lock of their unit.
 const UNKNOWN_MAX: RawFd = 4096;
 
-/// The highest descriptor that [`note`] was told of. A new descriptor gets the lowest number that is free, so none is
+/// The highest descriptor that was passed to [`note`]. A new descriptor gets the lowest number that is free, so none is
 /// higher than this one and all unknown ones together.
 static HIGHEST: AtomicI32 = AtomicI32::new(0);
 
@@ -170,7 +170,8 @@ pub(super) fn set_overdue(fd: RawFd, is_overdue: bool) {
 /// has the guardian give back the rest. Waits a moment for that, so that nothing is busy any more when this process has
 /// ended, a file system that is to be unmounted for one.
 pub(crate) fn release() {
-    if !IS_THERE.load(SeqCst) {
+    // It is not replaced any more.
+    if !IS_THERE.swap(false, SeqCst) {
         return;
     }
     give_back(STANDARD_STREAMS, |fd, is_socket| is_socket || LOCKS.has(fd));
@@ -227,8 +228,8 @@ const PAUSE: Timespec = Timespec {
 /// Processes that give files back, at most.
 const HELPERS_MAX: usize = 1024;
 
-/// Gives back what is still open, except where an operation hangs already. Runs when the process has ended, so nobody
-/// minds what starting a child does to the thread-local storage of the thread that has started this one.
+/// Gives back what is still open, except where an operation hangs already. Starting a child may write the error number
+/// of the thread that has started this process; that thread has ended, or its process is about to.
 fn give_files_back() {
     let end = end_of_table();
     for n in 0..HELPERS_MAX {
