@@ -130,9 +130,8 @@ impl Play {
             let kind = match who >> 1 & 7 {
                 0 => ChangeKind::LogicalUnitReset,
                 1 => ChangeKind::TargetReset,
-                2 => ChangeKind::ClearTaskSet,
                 // Never more than the medium has, whatever the block length.
-                3 => ChangeKind::CapacityChanged {
+                2 | 3 => ChangeKind::CapacityChanged {
                     blocks: u64::from(input.byte() % 65),
                 },
                 4 => {
@@ -219,13 +218,14 @@ impl Play {
     }
 
     fn change(&mut self, change: &Change) -> Reply {
-        let applied = self.owner.apply(change);
-        if let Some(kept) = &applied.persist {
+        let proposal = self.owner.propose(change);
+        let kept = proposal.state_to_keep();
+        let applied = self.owner.commit(proposal);
+        if let Some(kept) = kept {
             assert!(self.profile.keeps_state);
-            let again = Owner::new(self.profile.clone(), Some(kept));
-            assert!(again.is_ok_and(|again| {
-                again.shared().saved_modes == self.owner.shared().saved_modes
-            }));
+            assert_eq!(kept, self.owner.kept_state());
+            let again = Owner::new(self.profile.clone(), Some(&kept));
+            assert!(again.is_ok_and(|again| again.kept_state() == kept));
         }
         if let Some(shared) = applied.shared {
             for core in &mut self.cores {

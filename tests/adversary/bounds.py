@@ -113,6 +113,37 @@ def a_lun_whose_file_system_hangs_is_removed_and_others_change():
             fs.release()
 
 
+@test
+def a_lun_that_hangs_is_removed_and_holds_up_no_change():
+    """B4: a LUN with commands that hang is removed. While whoever removed it waits for the end of that, another change is made,
+    and removed LUNs of others are gone; the answer says what is not closed yet, and the log when it is."""
+    base = [("m0", MEMORY_LUN)]
+    with faultfs.FaultFs(8 << 20) as fs:
+        served = [*base, ("f", FILE_LUN.replace("PATH", str(fs.path))), ("gone", MEMORY_LUN)]
+        with Tarn(config=changed(served), check_exit=False) as tarn, iscsi.Session(tarn.port, IQN, timeout_s=30) as session:
+            for lun in range(3):
+                session.clear_unit_attentions(lun)
+            fs.hang = ("read",)
+            session.start(scsi.read10(0, 1), lun=1, read=512)
+            harness.wait_for(lambda: fs.hung, 20, "the read hangs")
+            answers = []
+            without = [*base, ("gone", MEMORY_LUN)]
+            asker = threading.Thread(target=lambda: answers.append(put(tarn, changed(without))), daemon=True)
+            asker.start()
+            harness.wait_for(lambda: tarn.api().get("config")["revision"] == 2, 20, "the removal is in force")
+            answer = put(tarn, changed([*base, ("m1", MEMORY_LUN)]), limit_s=20)
+            equal(answer.status, 200, f"a change meanwhile: {answer}")
+            check("unsettled" not in answer.json, f"it waits for the lun that hangs: {answer}")
+            check(not answers, f"the removal does not wait for what hangs: {answers}")
+            asker.join(50)
+            check(answers and answers[0].status == 200, f"the removal: {answers}")
+            check("lun f" in answers[0].json.get("unsettled", ""), f"the answer does not say what is not closed: {answers[0]}")
+            fs.release()
+            harness.wait_for(lambda: "changes are settled" in tarn.log(), 30, "the log says that it is closed")
+            session.clear_unit_attentions()
+            check(session.command(scsi.test_unit_ready()).good, "the disk that is not concerned")
+
+
 # B3: the memory of one core.
 
 # One core with little memory, so that a few sessions come to the edge of it.

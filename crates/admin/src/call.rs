@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use api::control::Control;
 use api::event::Event;
+use api::plan::Applied;
 use api::problem::{Problem, ProblemKind};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
@@ -149,6 +150,27 @@ impl Calls {
             Err(_) if claim(&change_of, GONE) => Err(not_made()),
             Err(problem) => Err(problem),
         }
+    }
+
+    /// Waits until a change in force has taken effect everywhere, or for as long as its asker may
+    /// wait; it says then what it waits for. Other changes are made meanwhile.
+    pub(crate) async fn settle(&self, mut applied: Applied) -> Applied {
+        let end = tokio::time::Instant::now() + limits::SETTLE_TIME_MAX;
+        let mut pause = limits::SETTLE_PAUSE_MIN;
+        while applied.unsettled.is_some() && tokio::time::Instant::now() < end {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(limits::SETTLE_PAUSE_MAX);
+            let mut asked = applied.clone();
+            let ask = move |control: &dyn Control| {
+                control.settle(&mut asked);
+                asked
+            };
+            // Where too much is under way, it is asked the next time.
+            if let Ok(answer) = self.read(ask).await {
+                applied = answer;
+            }
+        }
+        applied
     }
 
     async fn run<T, F, P>(&self, call: F, permit: P, most: Duration) -> Result<T, Problem>

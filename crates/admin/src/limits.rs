@@ -46,6 +46,14 @@ pub(crate) const READ_TIME_MAX: Duration = Duration::from_secs(10);
 /// For a change by the daemon. After it: 503, while the daemon may still be at it.
 pub(crate) const CHANGE_TIME_MAX: Duration = Duration::from_secs(120);
 
+/// How long whoever made a change waits until it has taken effect everywhere: longer than commands
+/// that can be aborted take.
+pub(crate) const SETTLE_TIME_MAX: Duration = Duration::from_secs(15);
+
+/// Between two times that it is asked for.
+pub(crate) const SETTLE_PAUSE_MIN: Duration = Duration::from_millis(10);
+pub(crate) const SETTLE_PAUSE_MAX: Duration = Duration::from_millis(500);
+
 /// Questions to the daemon under way. Beyond it: 503.
 pub(crate) const READS_MAX: usize = 64;
 

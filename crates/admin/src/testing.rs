@@ -154,6 +154,10 @@ impl Control for Double {
         panic!("{UNASKED}")
     }
 
+    fn settle(&self, _: &mut Applied) {
+        panic!("{UNASKED}")
+    }
+
     fn history(&self) -> Vec<Revision> {
         panic!("{UNASKED}")
     }

@@ -35,7 +35,8 @@ pub trait Control: Send + Sync + 'static {
 
     /// Applies a document, as a whole or not at all. `only_at` is the revision it must start from;
     /// `None` takes any. A document that changes nothing is no new revision. On success, it is in
-    /// force and on disk, and has taken effect on every core unless it says what is not settled.
+    /// force and on disk, and has taken effect everywhere unless it says what is not settled:
+    /// [`Control::settle`] tells when it is.
     ///
     /// # Errors
     ///
@@ -55,6 +56,10 @@ pub trait Control: Send + Sync + 'static {
         only_at: Option<u64>,
         author: &str,
     ) -> Result<Applied, Problem>;
+
+    /// Asks again what a change that was not settled waits for, without waiting for it: when it has
+    /// taken effect everywhere, nothing is unsettled any more, and warnings may have come.
+    fn settle(&self, applied: &mut Applied);
 
     /// The revisions that are kept, the last first.
     fn history(&self) -> Vec<Revision>;

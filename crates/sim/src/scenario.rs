@@ -40,6 +40,10 @@ pub struct Scenario {
     pub cache_switches: u32,
     /// Actions of 1000 that are crashes of the target's machine.
     pub crashes: u32,
+    /// Times of 1000 that the state of the unit cannot be made safe.
+    pub keep_failures: u32,
+    /// The longest time that takes.
+    pub keep_delay_max: Duration,
     /// What the first initiator does wrong now and then, if anything.
     pub mischief: Vec<Mischief>,
     /// The network.
@@ -76,6 +80,9 @@ impl Scenario {
             .into_iter()
             .filter(|_| has_mischief && prng.chance(400));
         let mischief = mischief.collect();
+        let mut keeper = Prng::stream(seed, "scenario of the keeper");
+        let keep_failures = keeper.pick(&[0, 0, 0, 300]).unwrap_or(0);
+        let keep_delay_max = micros(keeper.pick(&[0, 200, 20_000, 10_000_000]).unwrap_or(0));
         Self {
             initiators,
             actions: prng.size(20, 300),
@@ -91,6 +98,8 @@ impl Scenario {
             contests,
             cache_switches,
             crashes,
+            keep_failures,
+            keep_delay_max,
             mischief,
             network: NetworkHabits {
                 delay_max: micros(prng.pick(&[0, 50, 3_000]).unwrap_or(50)),
@@ -114,6 +123,13 @@ impl Scenario {
             },
             offers: (0..initiators).map(|_| preferences(&mut prng)).collect(),
         }
+    }
+}
+
+impl Scenario {
+    /// Whether making a state safe may take longer than a change may wait for it.
+    pub const fn keeps_slowly(&self) -> bool {
+        self.keep_delay_max.as_secs() > 0
     }
 }
 

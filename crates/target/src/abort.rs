@@ -8,12 +8,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::agree::ToOwner;
 use iscsi::pdu::{LogoutResponseCode, TaskManagementFunction, TaskManagementResponse};
 use iscsi::target::{LogoutEvent, ManagementEvent, ManagementId};
 use scsi::{Change, ChangeKind, PortName, Principal};
 
 use crate::core::Core;
-use crate::letter::Letter;
 use crate::lines::LineKind;
 use crate::plan::{TargetIndex, UnitIndex};
 use crate::running::{Request, Stage, TaskKey, Then, Wait, WaitKey};
@@ -181,8 +181,7 @@ impl Core {
                 self.respond_management(session, id, response);
             }
             Then::Installed { unit } => {
-                let owner = self.owner_of(unit);
-                self.post(owner, Letter::Installed { unit, is_complete });
+                self.ask_owner(unit, ToOwner::Installed { is_complete });
             }
             Then::Logout { session, event } => self.answer_logout(session, event, is_complete),
             Then::SessionEnd { session } => self.bury_session(session),
@@ -333,7 +332,7 @@ impl Core {
                 from: from.clone(),
                 kind: kind.clone(),
             };
-            self.ask_owner(unit, ticket, change);
+            self.ask_change(unit, ticket, change);
         }
     }
 

@@ -6,12 +6,13 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use engine::agree::{Patience, UnitOwner};
 use scsi::{Change, ChangeKind, LogicalUnit, Owner, Profile};
 use store::{
     Backstore, Capabilities, HelperResult, IoFailure, IoRequest, IoTag, RingOperation, Submitted,
 };
 
-use crate::core::Core;
+use crate::core::{CHANGE_PATIENCE, Core};
 use crate::handle::Receipt;
 use crate::plan::{UnitDescription, UnitIndex, UnitPlan};
 use crate::plane::StartError;
@@ -74,7 +75,13 @@ impl Core {
             self.units
                 .push(Unit::new(plan.name.as_str().into(), view, handle));
             let is_own = self.owner_of(*index) == self.index;
-            let owned = || Owned::new(owner, Arc::clone(&plan.keeper));
+            let patience = Patience {
+                change: self.settings.abort_timeout * CHANGE_PATIENCE,
+            };
+            let owned = || {
+                let unit = UnitOwner::new(owner, self.posts.len(), patience);
+                Owned::new(unit, Arc::clone(&plan.keeper))
+            };
             self.owned.push(is_own.then(owned));
         }
         outcome
@@ -97,7 +104,7 @@ impl Core {
             unit.name = Arc::clone(&described.name);
             unit.view.set_profile(Arc::clone(&described.profile));
             if let Some(owned) = self.owned[index].as_mut() {
-                owned.owner.set_profile(Arc::clone(&described.profile));
+                owned.unit.set_profile(Arc::clone(&described.profile));
             }
         }
     }
@@ -121,12 +128,9 @@ impl Core {
 
     fn is_idle(&self, index: UnitIndex) -> bool {
         let unit = &self.units[index];
-        let owner_is_idle = self.owned[index].as_ref().is_none_or(|owned| {
-            owned.current.is_none()
-                && owned.queue.is_empty()
-                && owned.fences.is_empty()
-                && !owned.is_probing
-        });
+        let owner_is_idle = self.owned[index]
+            .as_ref()
+            .is_none_or(|owned| owned.unit.is_idle() && !owned.is_probing);
         owner_is_idle
             && unit.orphans.count == 0
             && unit.view.nexuses().next().is_none()
@@ -175,7 +179,7 @@ impl Core {
         let Some(owned) = self.owned[unit].as_ref() else {
             return;
         };
-        let known = owned.owner.shared().blocks;
+        let known = owned.unit.shared().blocks;
         let store = &mut self.units[unit].store;
         store.refresh_size();
         let capabilities = store.capabilities();
@@ -189,7 +193,7 @@ impl Core {
             });
             let ticket = self.open_request(request);
             let kind = ChangeKind::CapacityChanged { blocks };
-            self.ask_owner(unit, ticket, Change { from: None, kind });
+            self.ask_change(unit, ticket, Change { from: None, kind });
         }
     }
 }

@@ -9,29 +9,30 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use engine::{RequestNumber, Ticket};
 use iscsi::pdu::Tsih;
 use memory::Pool;
 use reactor::mail::{Mailbox, Post};
 use reactor::{Event, Reactor, Wait as ReactorWait};
 
 use crate::counters::Tally;
-use crate::deadlines::Deadlines;
 use crate::front::Front;
 use crate::grant::Leaving;
 use crate::handle::Receipt;
-use crate::letter::{Letter, Ticket};
+use crate::letter::Letter;
 use crate::lines::LineLimits;
 use crate::logins::LoginLog;
 use crate::plan::{ColdResets, Settings, UnitIndex};
-use crate::running::{Request, Running, TaskKey, Wait, WaitKey};
+use crate::running::{Request, RequestKey, Running, TaskKey, Wait, WaitKey};
 use crate::session::{Connection, ConnectionKey, SessionEntry, SessionKey};
 use crate::stop::LastFlushes;
-use crate::table::{ByUnit, Table};
 use crate::token::Purpose;
 use crate::trace::Trace;
 use crate::unit::{Owned, Unit};
 use crate::unproved::SharedLists;
 use crate::watcher::Watcher;
+use engine::deadlines::Deadlines;
+use engine::table::{ByUnit, Table};
 
 /// How often sessions are looked at for silence, and stores for a changed size.
 const TICK: Duration = Duration::from_secs(1);
@@ -130,6 +131,14 @@ pub(crate) struct Core {
     pub(crate) quiet_cores: usize,
     pub(crate) is_flushed: bool,
     pub(crate) last_flushes: LastFlushes,
+}
+
+/// Changes wait and are kept for this many times what an abort may take.
+pub(crate) const CHANGE_PATIENCE: u32 = 3;
+
+/// The question that a ticket of this core stands for.
+pub(crate) const fn request_key(ticket: Ticket) -> RequestKey {
+    RequestKey::from_bits(ticket.request.0)
 }
 
 impl Core {
@@ -264,16 +273,16 @@ impl Core {
     pub(crate) fn open_request(&mut self, request: Request) -> Ticket {
         Ticket {
             core: self.index,
-            request: self.requests.insert(request),
+            request: RequestNumber(self.requests.insert(request).to_bits()),
         }
     }
 
     pub(crate) fn request_mut(&mut self, ticket: Ticket) -> Option<&mut Request> {
-        self.requests.get_mut(ticket.request)
+        self.requests.get_mut(request_key(ticket))
     }
 
     pub(crate) fn close_request(&mut self, ticket: Ticket) {
-        if self.requests.remove(ticket.request).is_some() && self.requests.is_empty() {
+        if self.requests.remove(request_key(ticket)).is_some() && self.requests.is_empty() {
             // A login asks one question for each of its units, and every turn walks the whole table,
             // vacant places too.
             self.requests.forget_places();
@@ -306,52 +315,8 @@ impl Core {
                 }
             }
             Letter::SessionEnded { tsih } => self.handle_session_ended(tsih),
-            Letter::Change {
-                unit,
-                ticket,
-                change,
-            } => self.handle_change(unit, ticket, change),
-            Letter::RefuseAccess { unit, ticket } => self.handle_refuse_access(unit, ticket),
-            Letter::AllowAccess { unit, core } => self.handle_allow_access(unit, core),
-            Letter::SetAccessRefused {
-                unit,
-                refuse,
-                round,
-            } => self.handle_set_access_refused(unit, refuse, round),
-            Letter::RefusalConfirmed { unit, round } => self.handle_refusal_confirmed(unit, round),
-            Letter::AccessRefused { ticket } => self.handle_access_refused(ticket),
-            Letter::Changed {
-                ticket,
-                reply,
-                is_complete,
-            } => {
-                self.handle_changed(ticket, reply, is_complete);
-            }
-            Letter::Install {
-                unit,
-                shared,
-                update,
-            } => self.handle_install(unit, &shared, &update),
-            Letter::Installed { unit, is_complete } => self.handle_installed(unit, is_complete),
-            Letter::FenceWanted {
-                unit,
-                ticket,
-                blocks,
-            } => {
-                self.handle_fence_wanted(unit, ticket, blocks);
-            }
-            Letter::FenceRaise {
-                unit,
-                fence,
-                holder,
-                blocks,
-            } => {
-                self.handle_fence_raise(unit, fence, holder, blocks);
-            }
-            Letter::FenceRaised { unit, fence } => self.handle_fence_raised(unit, fence),
-            Letter::FenceGranted { ticket } => self.handle_fence_granted(ticket),
-            Letter::FenceDone { unit, ticket } => self.handle_fence_done(unit, ticket),
-            Letter::FenceLower { unit, fence } => self.handle_fence_lower(unit, fence),
+            Letter::ToOwner { unit, message } => self.handle_to_owner(unit, message),
+            Letter::FromOwner { unit, message } => self.handle_from_owner(unit, message),
             Letter::EndTarget { target } => self.end_target(target),
             Letter::Quiet => self.quiet_cores += 1,
             Letter::AddUnits { units, report } => self.handle_add_units(&units, &report),

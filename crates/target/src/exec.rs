@@ -10,7 +10,6 @@ use store::{HelperResult, IoRequest, IoResult, IoTag, RingOperation, Submitted};
 
 use crate::core::Core;
 use crate::counters::{Account, NO_SERIES};
-use crate::letter::{Letter, Ticket};
 use crate::plan::UnitIndex;
 use crate::room::{self, Lien, Room};
 use crate::running::{Request, Running, Stage, TaskKey};
@@ -204,7 +203,7 @@ impl Core {
                     self.enter(key, Stage::Owner);
                     let unit = self.tasks[key].unit;
                     let ticket = self.open_request(Request::Task(key));
-                    self.ask_owner(unit, ticket, change);
+                    self.ask_change(unit, ticket, change);
                     return;
                 }
                 Step::Fence(blocks) => {
@@ -669,19 +668,6 @@ impl Core {
         if !self.starved.is_empty() {
             self.starved.retain(|key| !gone.contains(key));
         }
-    }
-
-    /// Asks the owner of a unit for a change; the answer comes with the ticket.
-    pub(crate) fn ask_owner(&mut self, unit: UnitIndex, ticket: Ticket, change: scsi::Change) {
-        let owner = self.owner_of(unit);
-        self.post(
-            owner,
-            Letter::Change {
-                unit,
-                ticket,
-                change,
-            },
-        );
     }
 }
 

@@ -27,7 +27,6 @@ use scsi::{PortName, Principal};
 
 use crate::bucket::Bucket;
 use crate::core::Core;
-use crate::deadlines::Deadlines;
 use crate::directory::{Decision, Directory, NexusKey};
 use crate::letter::{Adoption, Entry, Letter};
 use crate::logins::LoginFailure;
@@ -36,11 +35,12 @@ use crate::plane::StartError;
 use crate::policy::{Asker, Policy};
 use crate::proof::Member;
 use crate::session::SessionProfile;
-use crate::table::{Key, Table};
 use crate::throttle::{GuessLimiter, JoinLimiter};
 use crate::token::Purpose;
 use crate::trace::Taps;
 use crate::unproved::{Crowding, Peer, SharedLists, Unproved, UnprovedLimits};
+use engine::deadlines::Deadlines;
+use engine::table::{Key, Table};
 
 /// Probes of the kernel, for peers that vanish without a word while nothing is asked of them.
 ///

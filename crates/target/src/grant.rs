@@ -17,8 +17,8 @@ use crate::policy::{VisibleLun, VisibleTarget};
 use crate::report::{ConnectionReport, SessionReport};
 use crate::running::{Request, TaskKey, Then, Wait};
 use crate::session::{Connection, MappedLun, SessionEntry, SessionKey};
-use crate::table::Key;
 use crate::unproved::SharedLists;
+use engine::table::Key;
 
 /// How long the peer of a session that an administrator ends has to take the message about it.
 const DISMISSAL_PATIENCE: Duration = Duration::from_secs(1);
@@ -210,7 +210,7 @@ impl Core {
             from: Some(nexus),
             kind: ChangeKind::NexusAttached,
         };
-        self.ask_owner(lun.unit, ticket, change);
+        self.ask_change(lun.unit, ticket, change);
     }
 
     fn take_lun(&mut self, session: SessionKey, lun: VisibleLun, receipt: &Receipt) {
@@ -288,7 +288,7 @@ impl Core {
             from: Some(nexus),
             kind: ChangeKind::NexusLost,
         };
-        self.ask_owner(unit, ticket, change);
+        self.ask_change(unit, ticket, change);
     }
 }
 

@@ -44,31 +44,47 @@ impl Receipt {
     }
 }
 
-/// The other end of a [`Receipt`].
-struct Returned(Receiver<UnitIndex>);
-
-fn receipt() -> (Receipt, Returned) {
-    let (held, returned) = mpsc::channel();
-    (Receipt { held }, Returned(returned))
+/// What cores were asked for and have yet to confirm: the other end of a [`Receipt`]. Who drops it
+/// takes nothing back.
+#[derive(Debug)]
+pub struct Confirmation {
+    returned: Receiver<UnitIndex>,
+    unflushed: Vec<UnitIndex>,
 }
 
-impl Returned {
-    fn wait(self, limit: Duration) -> Result<(), NoAnswer> {
-        self.wait_for_flushes(limit).map(drop)
-    }
+fn receipt() -> (Receipt, Confirmation) {
+    let (held, returned) = mpsc::channel();
+    let unflushed = Vec::new();
+    (
+        Receipt { held },
+        Confirmation {
+            returned,
+            unflushed,
+        },
+    )
+}
 
-    /// Gives the units whose last flush failed.
-    fn wait_for_flushes(self, limit: Duration) -> Result<Vec<UnitIndex>, NoAnswer> {
-        let end = Instant::now() + limit;
-        let mut unflushed = Vec::new();
+impl Confirmation {
+    /// Waits until all have confirmed, and says whether they have.
+    pub fn wait_until(&mut self, end: Instant) -> bool {
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            match self.0.recv_timeout(left) {
-                Ok(unit) => unflushed.push(unit),
-                Err(RecvTimeoutError::Disconnected) => return Ok(unflushed),
-                Err(RecvTimeoutError::Timeout) => return Err(NoAnswer),
+            match self.returned.recv_timeout(left) {
+                Ok(unit) => self.unflushed.push(unit),
+                Err(RecvTimeoutError::Disconnected) => return true,
+                Err(RecvTimeoutError::Timeout) => return false,
             }
         }
+    }
+
+    /// The units whose last flush failed, of those that are closed by now.
+    pub fn unflushed(&self) -> &[UnitIndex] {
+        &self.unflushed
+    }
+
+    fn wait(mut self, limit: Duration) -> Result<(), NoAnswer> {
+        let end = Instant::now() + limit;
+        self.wait_until(end).then_some(()).ok_or(NoAnswer)
     }
 }
 
@@ -188,7 +204,7 @@ impl Handle {
         self.post_to_all(letter).wait(limit)
     }
 
-    fn post_to_all(&self, letter: impl Fn(Receipt) -> Letter) -> Returned {
+    fn post_to_all(&self, letter: impl Fn(Receipt) -> Letter) -> Confirmation {
         let (held, returned) = receipt();
         for post in &self.posts {
             post.push(letter(held.clone()));
@@ -228,7 +244,7 @@ impl Handle {
         match outcome {
             Ok(()) => Ok(indices),
             Err(error) => {
-                if let Err(no_answer) = self.forget_units(&indices) {
+                if let Err(no_answer) = self.close_units(&indices).wait(self.end_patience()) {
                     tracing::error!(%no_answer, "units that were not added are still there");
                 }
                 Err(error)
@@ -236,31 +252,23 @@ impl Handle {
         }
     }
 
-    /// Ends units that no session sees any more: their stores are flushed and closed. Gives those
-    /// whose flush failed.
-    ///
-    /// # Errors
-    ///
-    /// A store does not give a request back. Nobody sees its unit, and it stays open.
-    pub fn remove_units(&self, units: &[UnitIndex]) -> Result<Vec<UnitIndex>, NoAnswer> {
-        if units.is_empty() {
-            return Ok(Vec::new());
-        }
-        let list: Arc<[UnitIndex]> = units.into();
-        self.ask_all(self.end_patience(), |receipt| Letter::RetireUnits {
-            units: Arc::clone(&list),
-            receipt,
-        })?;
-        self.forget_units(units)
-    }
-
-    fn forget_units(&self, units: &[UnitIndex]) -> Result<Vec<UnitIndex>, NoAnswer> {
+    /// Has units end that no session is to see any more. It is confirmed when nothing in the data
+    /// plane has to do with them; one whose store does not give a request back stays, unseen.
+    pub fn retire_units(&self, units: &[UnitIndex]) -> Confirmation {
         let units: Arc<[UnitIndex]> = units.into();
-        let returned = self.post_to_all(|receipt| Letter::ForgetUnits {
+        self.post_to_all(|receipt| Letter::RetireUnits {
             units: Arc::clone(&units),
             receipt,
-        });
-        returned.wait_for_flushes(self.end_patience())
+        })
+    }
+
+    /// Has the stores of retired units flushed and closed.
+    pub fn close_units(&self, units: &[UnitIndex]) -> Confirmation {
+        let units: Arc<[UnitIndex]> = units.into();
+        self.post_to_all(|receipt| Letter::ForgetUnits {
+            units: Arc::clone(&units),
+            receipt,
+        })
     }
 
     /// Changes what units are called and say of themselves. Their stores and limits stay.
@@ -318,15 +326,27 @@ impl Handle {
         Ok(sessions)
     }
 
-    /// Changes what sessions see, and waits until no command is under way on what they no longer
-    /// see. Commands get the time to end by themselves; initiators are told that the LUNs changed.
-    ///
-    /// # Errors
-    ///
-    /// A core does not answer.
-    pub fn grant(&self, grants: Vec<Grant>) -> Result<(), NoAnswer> {
+    /// Changes what sessions see, and ends others, each named by its core and TSIH. It is confirmed
+    /// when no command is under way on what they no longer see, and those that were to end are
+    /// over with all their commands. Commands get the time to end by themselves; initiators are
+    /// told that the LUNs changed. One that is not there has ended.
+    pub fn change_sessions(
+        &self,
+        granted: Vec<Grant>,
+        ended: &[(usize, u16)],
+        reason: &'static str,
+    ) -> Confirmation {
         let (held, returned) = receipt();
-        for grant in grants {
+        for &(core, session) in ended {
+            if let Some(post) = self.posts.get(core) {
+                post.push(Letter::Dismiss {
+                    session,
+                    reason,
+                    receipt: held.clone(),
+                });
+            }
+        }
+        for grant in granted {
             if let Some(post) = self.posts.get(grant.core) {
                 post.push(Letter::Grant {
                     grant: Box::new(grant),
@@ -334,12 +354,10 @@ impl Handle {
                 });
             }
         }
-        drop(held);
-        returned.wait(self.end_patience())
+        returned
     }
 
-    /// Ends sessions, each by its core and TSIH, and waits until they are over with all their
-    /// commands. One that is not there has ended.
+    /// Ends sessions and waits until they are over.
     ///
     /// # Errors
     ///
@@ -349,33 +367,22 @@ impl Handle {
         sessions: &[(usize, u16)],
         reason: &'static str,
     ) -> Result<(), NoAnswer> {
+        self.change_sessions(Vec::new(), sessions, reason)
+            .wait(self.end_patience())
+    }
+
+    /// The stores of these units have another size, as their shared parts know already: tells
+    /// initiators.
+    pub fn announce_sizes(&self, units: &[UnitIndex]) -> Confirmation {
         let (held, returned) = receipt();
-        for &(core, session) in sessions {
-            if let Some(post) = self.posts.get(core) {
-                post.push(Letter::Dismiss {
-                    session,
-                    reason,
+        for &unit in units {
+            if let Some(owner) = self.posts.get(unit.as_usize() % self.posts.len().max(1)) {
+                owner.push(Letter::SizeChanged {
+                    unit,
                     receipt: held.clone(),
                 });
             }
         }
-        drop(held);
-        returned.wait(self.end_patience())
-    }
-
-    /// The store of the unit has another size, as its shared part knows already: tells initiators.
-    ///
-    /// # Errors
-    ///
-    /// The owner of the unit does not answer.
-    pub fn announce_size(&self, unit: UnitIndex) -> Result<(), NoAnswer> {
-        let (held, returned) = receipt();
-        if let Some(owner) = self.posts.get(unit.as_usize() % self.posts.len().max(1)) {
-            owner.push(Letter::SizeChanged {
-                unit,
-                receipt: held,
-            });
-        }
-        returned.wait(self.end_patience())
+        returned
     }
 }

@@ -2,55 +2,21 @@
 //! needs no limit of its own.
 
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use engine::agree::{ToCore, ToOwner};
 use iscsi::login::{LoginTarget, NegotiatedLogin};
 use iscsi::pdu::Tsih;
-use scsi::{Change, Notice, Reply, Shared, Who};
 
 use crate::directory::Placement;
 use crate::handle::{Access, Grant, Receipt};
 use crate::plan::{TargetIndex, UnitDescription, UnitIndex, UnitPlan};
 use crate::plane::StartError;
 use crate::report::SessionReport;
-use crate::running::RequestKey;
 use crate::session::SessionProfile;
 use crate::trace::{Taps, Trace};
-
-/// Where an answer belongs: a request of one core.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Ticket {
-    pub(crate) core: usize,
-    pub(crate) request: RequestKey,
-}
-
-impl Ticket {
-    /// Of who wants no answer. A session asks one question for each of its units when it begins and
-    /// when it ends: nothing is kept for them, nor sent back.
-    pub(crate) const NOBODY: Self = Self {
-        core: usize::MAX,
-        request: RequestKey::NONE,
-    };
-}
-
-/// Names a fence of one unit; given by the owner of the unit.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct FenceNumber(pub(crate) u64);
-
-/// What a change means for every core.
-#[derive(Debug)]
-pub(crate) struct Update {
-    /// Of the request behind it, which is not to be aborted by it.
-    pub(crate) ticket: Ticket,
-    /// The state of the unit is another from now on, or unit attentions come with it.
-    pub(crate) changes_state: bool,
-    pub(crate) notices: Vec<Notice>,
-    /// Whose tasks must have ended before the core confirms.
-    pub(crate) abort: Vec<Who>,
-}
 
 /// A connection on its way to the core of its session.
 #[derive(Debug)]
@@ -92,62 +58,10 @@ pub(crate) enum Letter {
     EndDiscovery { tsih: Tsih },
     /// A core to the front desk: the session is gone, with all its tasks.
     SessionEnded { tsih: Tsih },
-    /// To the owner of a unit: change its state.
-    Change {
-        unit: UnitIndex,
-        ticket: Ticket,
-        change: Change,
-    },
-    /// To the owner: a request of this core is not accounted for, so nothing new may touch the
-    /// medium. Answered when every core refuses access.
-    RefuseAccess { unit: UnitIndex, ticket: Ticket },
-    /// To the owner: all requests of this core are accounted for again.
-    AllowAccess { unit: UnitIndex, core: usize },
-    /// The owner to every core: refuse access, and confirm that; or allow it.
-    SetAccessRefused {
-        unit: UnitIndex,
-        refuse: bool,
-        round: u64,
-    },
-    /// A core to the owner: it refuses access since this round.
-    RefusalConfirmed { unit: UnitIndex, round: u64 },
-    /// The owner to a core that asked for it: every core refuses access.
-    AccessRefused { ticket: Ticket },
-    /// The owner to the one who asked: it is done everywhere.
-    Changed {
-        ticket: Ticket,
-        reply: Reply,
-        is_complete: bool,
-    },
-    /// The owner to every core, which confirms.
-    Install {
-        unit: UnitIndex,
-        shared: Arc<Shared>,
-        update: Arc<Update>,
-    },
-    /// A core to the owner: installed; `is_complete` unless a task that had to end did not.
-    Installed { unit: UnitIndex, is_complete: bool },
-    /// To the owner: these blocks for me alone.
-    FenceWanted {
-        unit: UnitIndex,
-        ticket: Ticket,
-        blocks: Range<u64>,
-    },
-    /// The owner to every core: nobody but the holder starts on these blocks.
-    FenceRaise {
-        unit: UnitIndex,
-        fence: FenceNumber,
-        holder: Ticket,
-        blocks: Range<u64>,
-    },
-    /// A core to the owner: nobody but the holder is at work on them here.
-    FenceRaised { unit: UnitIndex, fence: FenceNumber },
-    /// The owner to the holder.
-    FenceGranted { ticket: Ticket },
-    /// The holder to the owner: no longer needed, granted or not.
-    FenceDone { unit: UnitIndex, ticket: Ticket },
-    /// The owner to every core.
-    FenceLower { unit: UnitIndex, fence: FenceNumber },
+    /// To the core that owns this unit.
+    ToOwner { unit: UnitIndex, message: ToOwner },
+    /// The owner of this unit to a core.
+    FromOwner { unit: UnitIndex, message: ToCore },
     /// To every core: the target was reset cold, its sessions are over.
     EndTarget { target: TargetIndex },
     /// A core to every core, when told to stop: no session is left here.

@@ -20,7 +20,7 @@
 //! | `exec`, `running`, `tasks` | commands; one of them, and what it waits for; all of a core |
 //! | `room` | buffers for data: who gets them, who waits |
 //! | `abort` | tasks that end early, task management |
-//! | `unit`, `owner` | a unit as a core sees it; changes of units, fences |
+//! | `unit`, `owner` | a unit as a core sees it; what its owner decides, carried to every core |
 //! | `refusal` | units that refuse access, because a request of the past may still land |
 //! | `stop` | the end of a core: writes become durable |
 //! | `handle` | what an administrator may change, and waits for |
@@ -42,7 +42,6 @@ mod bucket;
 mod change;
 mod core;
 mod counters;
-mod deadlines;
 mod directory;
 mod exec;
 mod front;
@@ -66,7 +65,6 @@ mod session;
 mod sessions;
 mod slow;
 mod stop;
-mod table;
 mod throttle;
 mod token;
 mod trace;
@@ -76,7 +74,7 @@ mod watchdog;
 mod watcher;
 
 pub use counters::{CoreCounts, KindCounts, LATENCY_BUCKETS, SeriesCounts, latency_bucket};
-pub use handle::{Access, Grant, Handle, NoAnswer};
+pub use handle::{Access, Confirmation, Grant, Handle, NoAnswer};
 pub use life::{Phase, PhaseTime};
 pub use logins::{FailedLogin, Guessing, LoginCause, LoginCounts};
 pub use plan::{

@@ -1,107 +1,75 @@
-//! Changes of a unit's shared state, and fences: the owner's side and every core's.
-//!
-//! A change is applied by the owner, made safe if it must survive, sent to every core, and
-//! answered when every core has it and the tasks that had to end have ended. Changes of one unit
-//! happen one after the other.
+//! Changes of a unit's shared state, and fences: what the owner of the unit decides
+//! (`engine::agree`) is carried to every core, and done there.
 
 use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::Ticket;
+use engine::agree::{FenceNumber, Order, ToCore, ToOwner, UnitOwner, Update, overlap};
 use iscsi::pdu::TaskManagementResponse;
 use scsi::{
-    Change, ChangeKind, Input, Nexus, NexusSlot, Outcome, Reply, Sense, SenseCode, SenseKey,
-    Shared, Status, Step, Who,
+    Change, Input, Nexus, NexusSlot, Outcome, Reply, Sense, SenseCode, SenseKey, Shared, Status,
+    Step, Who,
 };
 use store::{HelperAnswer, HelperOperation, IoFailure, RingOperation};
 
-use crate::core::Core;
-use crate::letter::{FenceNumber, Letter, Ticket, Update};
+use crate::core::{Core, request_key};
+use crate::letter::Letter;
 use crate::plan::UnitIndex;
 use crate::running::{Request, RequestKey, Stage, TaskKey, Then};
 use crate::token::Purpose;
-use crate::unit::{Current, Fence, OwnedFence, Queued, overlap};
+use crate::unit::Fence;
 use crate::watcher::Happening;
 
 /// How many stores are looked at per tick, so that many units cost no more than few.
 const PROBES_PER_TICK: usize = 8;
 
-/// A change whose new state could not be kept safely; it has not happened.
-const NOT_KEPT: Sense = Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE);
-
-/// A change that has not begun, because one before it takes too long.
-const BUSY: Reply = Reply {
-    status: Status::Busy,
-    sense: None,
-    transfer_length: 0,
-};
-
-/// A change may wait this many times what an abort may take, and so may the keeping of its state.
-const CHANGE_PATIENCE: u32 = 3;
-
 /// A change that happened, but tasks it had to end are still in the store.
 const NOT_ENDED: Sense = Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE);
 
 impl Core {
-    // ---- the owner's side of changes ---------------------------------------------------------
-
-    pub(crate) fn handle_change(&mut self, unit: UnitIndex, ticket: Ticket, change: Change) {
-        let index = unit;
-        let Some(owned) = self.owned[index].as_mut() else {
-            // The unit has gone meanwhile, and with it what was to change.
-            let reply = Reply::check(NOT_KEPT);
-            self.post(
-                ticket.core,
-                Letter::Changed {
-                    ticket,
-                    reply,
-                    is_complete: true,
-                },
-            );
-            return;
-        };
-        owned.queue.push_back(Queued {
-            ticket,
-            change,
-            since: self.reactor.now(),
-        });
-        self.next_change(index);
+    /// Asks the owner of a unit for something, or tells it something.
+    pub(crate) fn ask_owner(&mut self, unit: UnitIndex, message: ToOwner) {
+        let owner = self.owner_of(unit);
+        self.post(owner, Letter::ToOwner { unit, message });
     }
 
-    fn next_change(&mut self, unit: UnitIndex) {
+    /// Asks the owner of a unit for a change; the answer comes with the ticket.
+    pub(crate) fn ask_change(&mut self, unit: UnitIndex, ticket: Ticket, change: Change) {
+        self.ask_owner(unit, ToOwner::Change { ticket, change });
+    }
+
+    // ---- the owner's side --------------------------------------------------------------------
+
+    pub(crate) fn handle_to_owner(&mut self, unit: UnitIndex, message: ToOwner) {
         let now = self.reactor.now();
-        while let Some(owned) = self.owned[unit].as_mut()
-            && owned.current.is_none()
-            && let Some(Queued { ticket, change, .. }) = owned.queue.pop_front()
+        if let Some(owned) = self.owned[unit].as_mut() {
+            owned.unit.handle(message, now);
+            self.carry_orders_out(unit);
+        } else if let Some((core, message)) = message.answer_of_the_gone() {
+            self.post(core, Letter::FromOwner { unit, message });
+        }
+    }
+
+    fn carry_orders_out(&mut self, unit: UnitIndex) {
+        while let Some(order) = self.owned[unit]
+            .as_mut()
+            .and_then(|it| it.unit.poll_order())
         {
-            let before = Arc::clone(owned.owner.shared());
-            let applied = owned.owner.apply(&change);
-            let update = Arc::new(Update {
-                ticket,
-                changes_state: applied.shared.is_some(),
-                notices: applied.notices,
-                abort: applied.abort,
-            });
-            let mut current = Current {
-                ticket,
-                reply: applied.reply,
-                update,
-                acknowledgements_left: 0,
-                is_complete: true,
-                before: None,
-                since: now,
-                is_given_up: false,
-            };
-            match applied.persist {
-                Some(state) => {
-                    current.before = Some(before);
-                    owned.current = Some(current);
-                    self.keep(unit, state);
+            match order {
+                Order::Post { core, message } => {
+                    self.post(core, Letter::FromOwner { unit, message });
                 }
-                None => {
-                    owned.current = Some(current);
-                    self.announce(unit);
+                Order::PostToAll(message) => self.post_to_all(|| Letter::FromOwner {
+                    unit,
+                    message: message.clone(),
+                }),
+                Order::Keep(state) => self.keep(unit, state),
+                Order::TellNotKept => {
+                    let unit = &self.units[unit].name;
+                    self.watcher.hear(&Happening::StateNotKept { unit });
                 }
             }
         }
@@ -130,171 +98,54 @@ impl Core {
             .submit_keeper(Purpose::Keep(unit).token(), operation);
     }
 
-    /// The state is on stable storage, or could not be put there: then it is as if the change had
-    /// never been asked for.
+    /// The state of a unit is on stable storage, or could not be put there.
     pub(crate) fn handle_kept(&mut self, unit: UnitIndex, is_safe: bool) {
-        let Some(owned) = self.owned[unit].as_mut() else {
-            return;
-        };
-        let Some(current) = owned.current.as_mut() else {
-            return;
-        };
-        let before = current.before.take();
-        if !is_safe {
-            let unit = &self.units[unit].name;
-            self.watcher.hear(&Happening::StateNotKept { unit });
+        let now = self.reactor.now();
+        if let Some(owned) = self.owned[unit].as_mut() {
+            owned.unit.handle_kept(is_safe, now);
+            self.carry_orders_out(unit);
         }
-        if current.is_given_up {
-            self.take_back(unit, before, is_safe);
-            return;
-        }
-        if is_safe {
-            self.announce(unit);
-        } else if let Some(before) = before {
-            owned.owner.put_back(before);
-            current.update = Arc::new(Update {
-                ticket: current.ticket,
-                changes_state: false,
-                notices: Vec::new(),
-                abort: Vec::new(),
-            });
-            current.reply = Reply::check(NOT_KEPT);
-            self.announce(unit);
-        }
-        self.next_change(unit);
     }
 
-    /// A change that was answered as failed is undone; what was kept of it after all is replaced.
-    fn take_back(&mut self, unit: UnitIndex, before: Option<Arc<Shared>>, is_kept: bool) {
-        let Some(owned) = self.owned[unit].as_mut() else {
-            return;
-        };
-        if let Some(before) = before {
-            owned.owner.put_back(before);
-            if is_kept {
-                let state = owned.owner.kept_state();
-                self.keep(unit, state);
-                return;
-            }
-        }
-        owned.current = None;
-        self.next_change(unit);
-    }
-
-    /// Answers changes that have waited too long: one that has not begun is taken out of the queue,
-    /// one whose state is still being kept has failed. Called once a tick.
+    /// Answers changes that have waited too long. Called once a tick.
     pub(crate) fn end_overdue_changes(&mut self, now: Duration) {
-        let patience = self.settings.abort_timeout * CHANGE_PATIENCE;
-        let is_overdue = |since: Duration| now.saturating_sub(since) >= patience;
-        let mut answers = Vec::new();
-        for owned in self.owned.values_mut().flatten() {
-            if let Some(current) = &mut owned.current
-                && current.before.is_some()
-                && !current.is_given_up
-                && is_overdue(current.since)
-            {
-                current.is_given_up = true;
-                answers.push((current.ticket, Reply::check(NOT_KEPT)));
-            }
-            // What says who is there must reach the owner in any case.
-            let is_late = |queued: &Queued| {
-                matches!(queued.change.kind, ChangeKind::Command { .. }) && is_overdue(queued.since)
-            };
-            if owned.queue.iter().any(is_late) {
-                for queued in std::mem::take(&mut owned.queue) {
-                    if is_late(&queued) {
-                        answers.push((queued.ticket, BUSY));
-                    } else {
-                        owned.queue.push_back(queued);
-                    }
-                }
+        for unit in self.units.units() {
+            let owner = self.owned[unit].as_mut().map(|owned| &mut owned.unit);
+            let is_due = |owner: &&mut UnitOwner| owner.poll_timeout().is_some_and(|at| at <= now);
+            if let Some(owner) = owner.filter(is_due) {
+                owner.handle_timeout(now);
+                self.carry_orders_out(unit);
             }
         }
-        for (ticket, reply) in answers {
-            self.post(
-                ticket.core,
-                Letter::Changed {
-                    ticket,
-                    reply,
-                    is_complete: true,
-                },
-            );
-        }
     }
 
-    /// Sends the current change to every core, or answers it when it concerns none.
-    fn announce(&mut self, unit: UnitIndex) {
-        let cores = self.posts.len();
-        let Some(owned) = self.owned[unit].as_mut() else {
-            return;
-        };
-        let Some(current) = owned.current.as_mut() else {
-            return;
-        };
-        let update = Arc::clone(&current.update);
-        if !update.changes_state && update.notices.is_empty() && update.abort.is_empty() {
-            self.answer_change(unit);
-            return;
-        }
-        current.acknowledgements_left = cores;
-        let latest = Arc::clone(owned.owner.shared());
-        self.post_to_all(|| Letter::Install {
-            unit,
-            shared: Arc::clone(&latest),
-            update: Arc::clone(&update),
-        });
-    }
+    // ---- every core's side -------------------------------------------------------------------
 
-    pub(crate) fn handle_installed(&mut self, unit: UnitIndex, is_complete: bool) {
-        let index = unit;
-        let Some(owned) = self.owned[index].as_mut() else {
-            return;
-        };
-        let Some(current) = owned.current.as_mut() else {
-            return;
-        };
-        current.is_complete &= is_complete;
-        current.acknowledgements_left -= 1;
-        if current.acknowledgements_left == 0 {
-            self.answer_change(index);
-            self.next_change(index);
-        }
-    }
-
-    fn answer_change(&mut self, unit: UnitIndex) {
-        let Some(owned) = self.owned[unit].as_mut() else {
-            return;
-        };
-        let Some(Current {
-            ticket,
-            reply,
-            is_complete,
-            ..
-        }) = owned.current.take()
-        else {
-            return;
-        };
-        if ticket == Ticket::NOBODY {
-            return;
-        }
-        self.post(
-            ticket.core,
-            Letter::Changed {
+    pub(crate) fn handle_from_owner(&mut self, unit: UnitIndex, message: ToCore) {
+        match message {
+            ToCore::Changed {
                 ticket,
                 reply,
                 is_complete,
-            },
-        );
+            } => self.handle_changed(ticket, reply, is_complete),
+            ToCore::Install { shared, update } => self.handle_install(unit, &shared, &update),
+            ToCore::SetAccessRefused { refuse, round } => {
+                self.handle_set_access_refused(unit, refuse, round);
+            }
+            ToCore::AccessRefused { ticket } => self.handle_access_refused(ticket),
+            ToCore::FenceRaise {
+                fence,
+                holder,
+                blocks,
+            } => self.handle_fence_raise(unit, fence, holder, blocks),
+            ToCore::FenceGranted { ticket } => self.handle_fence_granted(ticket),
+            ToCore::FenceLower { fence } => self.handle_fence_lower(unit, fence),
+        }
     }
 
-    // ---- every core's side of changes --------------------------------------------------------
+    // ---- changes -----------------------------------------------------------------------------
 
-    pub(crate) fn handle_install(
-        &mut self,
-        unit: UnitIndex,
-        shared: &Arc<Shared>,
-        update: &Update,
-    ) {
+    fn handle_install(&mut self, unit: UnitIndex, shared: &Arc<Shared>, update: &Update) {
         let index = unit;
         let unit = &mut self.units[index];
         if update.changes_state {
@@ -341,7 +192,7 @@ impl Core {
     }
 
     /// The owner has answered a request of this core.
-    pub(crate) fn handle_changed(&mut self, ticket: Ticket, reply: Reply, is_complete: bool) {
+    fn handle_changed(&mut self, ticket: Ticket, reply: Reply, is_complete: bool) {
         match self.request_mut(ticket) {
             Some(Request::Task(key)) => {
                 let key = *key;
@@ -419,30 +270,21 @@ impl Core {
             since,
         });
         let deadline = since + self.settings.fence_timeout;
-        self.fence_deadlines.set(ticket.request, deadline);
+        self.fence_deadlines.set(request_key(ticket), deadline);
         let running = &mut self.tasks[key];
         running.enter(Stage::Fence, since);
         running.fence = Some(ticket);
         let unit = running.unit;
-        let owner = self.owner_of(unit);
-        self.post(
-            owner,
-            Letter::FenceWanted {
-                unit,
-                ticket,
-                blocks,
-            },
-        );
+        self.ask_owner(unit, ToOwner::FenceWanted { ticket, blocks });
     }
 
     /// A task that asked for a fence, or held one, is over.
     pub(crate) fn release_fence(&mut self, unit: UnitIndex, ticket: Ticket) {
         self.close_request(ticket);
-        let owner = self.owner_of(unit);
-        self.post(owner, Letter::FenceDone { unit, ticket });
+        self.ask_owner(unit, ToOwner::FenceDone { ticket });
     }
 
-    pub(crate) fn handle_fence_granted(&mut self, ticket: Ticket) {
+    fn handle_fence_granted(&mut self, ticket: Ticket) {
         let now = self.reactor.now();
         // The task may have been aborted meanwhile; its letter is on the way to the owner.
         let Some(Request::Fence { task, granted, .. }) = self.request_mut(ticket) else {
@@ -480,91 +322,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn handle_fence_wanted(
-        &mut self,
-        unit: UnitIndex,
-        holder: Ticket,
-        blocks: Range<u64>,
-    ) {
-        let Some(owned) = self.owned[unit].as_mut() else {
-            return;
-        };
-        let number = FenceNumber(owned.next_fence);
-        owned.next_fence += 1;
-        owned.fences.push(OwnedFence {
-            number,
-            holder,
-            blocks,
-            raising: None,
-        });
-        self.raise_fences(unit);
-    }
-
-    /// Raises every fence that no earlier one is in the way of.
-    fn raise_fences(&mut self, unit: UnitIndex) {
-        let cores = self.posts.len();
-        let Some(owned) = self.owned[unit].as_mut() else {
-            return;
-        };
-        let mut raised = Vec::new();
-        for at in 0..owned.fences.len() {
-            let (earlier, rest) = owned.fences.split_at_mut(at);
-            let Some(fence) = rest.first_mut() else { break };
-            let is_free = !earlier
-                .iter()
-                .any(|other| overlap(&other.blocks, &fence.blocks));
-            if fence.raising.is_none() && is_free {
-                fence.raising = Some(cores);
-                raised.push((fence.number, fence.holder, fence.blocks.clone()));
-            }
-        }
-        for (fence, holder, blocks) in raised {
-            self.post_to_all(|| {
-                let blocks = blocks.clone();
-                Letter::FenceRaise {
-                    unit,
-                    fence,
-                    holder,
-                    blocks,
-                }
-            });
-        }
-    }
-
-    pub(crate) fn handle_fence_raised(&mut self, unit: UnitIndex, number: FenceNumber) {
-        let Some(owned) = self.owned[unit].as_mut() else {
-            return;
-        };
-        let Some(fence) = owned.fences.iter_mut().find(|fence| fence.number == number) else {
-            return;
-        };
-        if let Some(left) = &mut fence.raising {
-            *left -= 1;
-            if *left == 0 {
-                let ticket = fence.holder;
-                self.post(ticket.core, Letter::FenceGranted { ticket });
-            }
-        }
-    }
-
-    pub(crate) fn handle_fence_done(&mut self, unit: UnitIndex, holder: Ticket) {
-        let Some(owned) = self.owned[unit].as_mut() else {
-            return;
-        };
-        let Some(at) = owned.fences.iter().position(|fence| fence.holder == holder) else {
-            return;
-        };
-        let fence = owned.fences.remove(at);
-        if fence.raising.is_some() {
-            self.post_to_all(|| Letter::FenceLower {
-                unit,
-                fence: fence.number,
-            });
-        }
-        self.raise_fences(unit);
-    }
-
-    pub(crate) fn handle_fence_raise(
+    fn handle_fence_raise(
         &mut self,
         unit: UnitIndex,
         number: FenceNumber,
@@ -593,14 +351,7 @@ impl Core {
             waiting_for,
         });
         if is_clear {
-            let owner = self.owner_of(index);
-            self.post(
-                owner,
-                Letter::FenceRaised {
-                    unit,
-                    fence: number,
-                },
-            );
+            self.ask_owner(unit, ToOwner::FenceRaised { fence: number });
         }
     }
 
@@ -614,13 +365,12 @@ impl Core {
                 up.push(fence.number);
             }
         }
-        let owner = self.owner_of(unit);
         for fence in up {
-            self.post(owner, Letter::FenceRaised { unit, fence });
+            self.ask_owner(unit, ToOwner::FenceRaised { fence });
         }
     }
 
-    pub(crate) fn handle_fence_lower(&mut self, unit: UnitIndex, number: FenceNumber) {
+    fn handle_fence_lower(&mut self, unit: UnitIndex, number: FenceNumber) {
         let index = unit;
         self.units[index]
             .fences

@@ -6,6 +6,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+pub use engine::UnitIndex;
 use iscsi::target::Budget;
 use reactor::Listener;
 use store::SharedStore;
@@ -16,18 +17,6 @@ use crate::watcher::Watcher;
 /// A target. An index names one target for as long as the plane runs.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct TargetIndex(pub u32);
-
-/// A logical unit. The unit is one, however many targets and numbers show it, and the index is not
-/// given to another one for as long as the plane runs.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct UnitIndex(pub u32);
-
-impl UnitIndex {
-    /// As an index into a table of all units.
-    pub(crate) const fn as_usize(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// An address to listen on. An index names one listener for as long as the plane runs.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]

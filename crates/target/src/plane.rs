@@ -14,7 +14,6 @@ use reactor::{Listener, Reactor, SetupError, process};
 
 use crate::core::Core;
 use crate::counters::{CoreCounters, Tally};
-use crate::deadlines::Deadlines;
 use crate::front::Front;
 use crate::handle::{Handle, NoAnswer};
 use crate::letter::Letter;
@@ -24,10 +23,11 @@ use crate::plan::{ColdResets, Plan, Settings, TargetIndex, TargetPlan, UnitIndex
 use crate::policy::Policy;
 use crate::slow::SlowLimit;
 use crate::stop::LastFlushes;
-use crate::table::{ByUnit, Table};
 use crate::unproved::SharedLists;
 use crate::watchdog::Watchdog;
 use crate::watcher::Watcher;
+use engine::deadlines::Deadlines;
+use engine::table::{ByUnit, Table};
 
 /// Size of one receive chunk. Large enough for some thousand commands, small enough that a chunk
 /// kept by one write does not weigh much.

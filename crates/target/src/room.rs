@@ -16,8 +16,8 @@ use crate::core::Core;
 use crate::running::Stage;
 use crate::running::TaskKey;
 use crate::session::{Connection, ConnectionKey, SessionEntry};
-use crate::table::Table;
 use crate::unit::Unit;
+use engine::table::Table;
 
 /// With more output than this waiting for a session's initiator, in bytes, no read begins for it
 /// that needs a buffer: it would only wait in memory.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use engine::Ticket;
 use iscsi::target::{Command, TaskId};
 use reactor::OperationId;
 use scsi::{NexusSlot, Outcome, PortName, Status, Task};
@@ -10,12 +11,11 @@ use store::IoRequest;
 use crate::counters::Account;
 use crate::grant::LeavingKey;
 use crate::handle::Receipt;
-use crate::letter::Ticket;
 use crate::life::{Life, Phase};
 use crate::plan::{TargetIndex, UnitIndex};
 use crate::room::Lien;
 use crate::session::SessionKey;
-use crate::table::Key;
+use engine::table::Key;
 
 /// What a task waits for.
 #[derive(Debug)]

@@ -15,9 +15,9 @@ use crate::handle::Receipt;
 use crate::plan::{TargetIndex, UnitIndex};
 use crate::policy::{Asker, VisibleLun};
 use crate::running::TaskKey;
-use crate::table::Key;
 use crate::trace::{Taps, Trace};
 use crate::watcher::Who;
+use engine::table::Key;
 
 /// What the front desk knows of a session when it begins.
 #[derive(Clone, Debug)]

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use engine::Ticket;
 use iscsi::limits::DISCOVERY_QUEUE_DEPTH;
 use iscsi::login::{Admission, LoginAction, LoginTarget, NegotiatedLogin};
 use iscsi::pdu::{LoginStatus, Tsih};
@@ -19,7 +20,7 @@ use crate::FRONT_CORE;
 use crate::core::Core;
 use crate::counters::NO_SERIES;
 use crate::directory::Placement;
-use crate::letter::{Adoption, Entry, Letter, Ticket};
+use crate::letter::{Adoption, Entry, Letter};
 use crate::lines::LineKind;
 use crate::logins::LoginFailure;
 use crate::plan::UnitIndex;
@@ -367,7 +368,7 @@ impl Core {
             .collect();
         for unit in units {
             let from = Some(self.sessions[key].nexus());
-            self.ask_owner(
+            self.ask_change(
                 unit,
                 Ticket::NOBODY,
                 Change {
@@ -480,7 +481,7 @@ impl Core {
                 from: Some(entry.nexus()),
                 kind: ChangeKind::NexusLost,
             };
-            self.ask_owner(unit, Ticket::NOBODY, change);
+            self.ask_change(unit, Ticket::NOBODY, change);
         }
         self.post(FRONT_CORE, Letter::SessionEnded { tsih: entry.tsih });
     }

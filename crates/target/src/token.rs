@@ -6,7 +6,7 @@ use crate::front::LoginKey;
 use crate::plan::UnitIndex;
 use crate::running::TaskKey;
 use crate::session::ConnectionKey;
-use crate::table::Key;
+use engine::table::Key;
 
 /// The purpose of an operation. Keys are those of one core and never given twice; what ends too late
 /// finds nobody.

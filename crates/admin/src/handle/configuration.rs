@@ -49,6 +49,7 @@ pub(crate) async fn apply(
     let apply =
         move |control: &dyn api::control::Control| control.apply(change, only_at, &caller.author);
     let applied = app.calls.change(apply).await??;
+    let applied = app.calls.settle(applied).await;
     Ok(answer::applied(&applied, false))
 }
 
@@ -96,6 +97,7 @@ pub(crate) async fn rollback(
     let apply =
         move |control: &dyn api::control::Control| control.roll_back(back, only_at, &caller.author);
     let applied = app.calls.change(apply).await??;
+    let applied = app.calls.settle(applied).await;
     Ok(answer::applied(&applied, false))
 }
 

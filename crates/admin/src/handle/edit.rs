@@ -29,6 +29,7 @@ pub(crate) async fn make(
 ) -> Answer {
     let change = move |control: &dyn Control| apply(control, only_at, &caller.author, &edit);
     let (applied, is_new) = app.calls.change(change).await??;
+    let applied = app.calls.settle(applied).await;
     Ok(answer::applied(&applied, is_new))
 }
 

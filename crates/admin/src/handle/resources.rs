@@ -220,6 +220,7 @@ pub(crate) async fn put_user(
         edit::apply(control, only_at, &caller.author, &put)
     };
     let (applied, is_new) = app.calls.change(change).await??;
+    let applied = app.calls.settle(applied).await;
     Ok(answer::applied(&applied, is_new))
 }
 

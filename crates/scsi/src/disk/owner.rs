@@ -39,9 +39,6 @@ pub enum ChangeKind {
     LogicalUnitReset,
     /// A target reset reached this unit.
     TargetReset,
-    /// The task management function CLEAR TASK SET: every task of the unit ends. Those who did
-    /// not ask for it are told.
-    ClearTaskSet,
     /// A session is there; its name is needed where PERSISTENT RESERVE OUT names a device.
     NexusAttached,
     /// The session of `from` is no more; its tasks have ended, or the unit refuses access.
@@ -51,8 +48,6 @@ pub enum ChangeKind {
         /// The new capacity.
         blocks: u64,
     },
-    /// Tell every nexus.
-    Notify(UnitAttention),
 }
 
 /// Whom something concerns.
@@ -124,19 +119,59 @@ impl Reply {
     }
 }
 
-/// What a change leads to.
+/// What a change would lead to. Nothing has happened until [`Owner::commit`]; one that is dropped
+/// never happens.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Proposal {
+    reply: Reply,
+    /// `None` when it stays as it is.
+    shared: Option<Arc<Shared>>,
+    nexuses: NexusChange,
+    notices: Vec<Notice>,
+    abort: Vec<Who>,
+    must_be_kept: bool,
+}
+
+/// Who is there, and who is no more.
+#[derive(Clone, Debug)]
+enum NexusChange {
+    Stays,
+    Comes(Nexus),
+    Goes(NexusId),
+}
+
+impl Proposal {
+    /// What must be on stable storage before the proposal is committed, if anything must.
+    pub fn state_to_keep(&self) -> Option<Vec<u8>> {
+        let shared = self.shared.as_ref().filter(|_| self.must_be_kept);
+        shared.map(|shared| encode(shared))
+    }
+
+    const fn of_refused(reply: Reply) -> Self {
+        Self {
+            reply,
+            shared: None,
+            nexuses: NexusChange::Stays,
+            notices: Vec::new(),
+            abort: Vec::new(),
+            must_be_kept: false,
+        }
+    }
+}
+
+/// What a change has led to.
 #[derive(Clone, Debug)]
 pub struct Applied {
     /// For the core that asked, once all of the rest is done.
     pub reply: Reply,
-    /// The new snapshot to install on every core; `None` when nothing changed.
+    /// The snapshot to install on every core; `None` when nothing changed and nobody is told
+    /// anything.
     pub shared: Option<Arc<Shared>>,
     /// What to queue on every core, with the snapshot.
     pub notices: Vec<Notice>,
     /// Whose tasks on this unit end before the reply; the one that asks goes on.
     pub abort: Vec<Who>,
-    /// Must be on stable storage before anyone sees the reply or the snapshot.
-    pub persist: Option<Vec<u8>>,
 }
 
 /// Why kept state cannot be used.
@@ -154,13 +189,32 @@ pub enum RestoreError {
         /// The version this program writes.
         known: u8,
     },
+    /// It has something that must not be left out and that this program does not know.
+    #[error("the state has a section {tag} of a later version of this program")]
+    Section {
+        /// Its tag.
+        tag: u16,
+    },
     /// The reservations in it cannot be used.
     #[error("the kept reservations cannot be used")]
     Reservations(#[source] KeptError),
 }
 
+/// Kept state, all numbers big-endian: these 8 bytes, the version in one, then sections. A section
+/// is a tag in 2 bytes, the length of its body in 4, and the body; none stands twice. One whose tag
+/// has the highest bit set may be skipped by a program that does not know it: so a new field costs
+/// nobody what was kept before. What is not there is as at the first start.
+///
+/// Version 1 had no sections: the modes in one byte, then the reservations.
 const MAGIC: &[u8; 8] = b"TARNUNIT";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+const VERSION_WITHOUT_SECTIONS: u8 = 1;
+
+/// The saved mode parameters, in one byte.
+const TAG_MODES: u16 = 1;
+/// The reservations, as [`Reservations::encode`] gives them.
+const TAG_RESERVATIONS: u16 = 2;
+const MAY_BE_SKIPPED: u16 = 0x8000;
 
 /// The state kept by the owner core.
 #[derive(Debug)]
@@ -173,14 +227,15 @@ pub struct Owner {
 /// A change in the making.
 struct Draft {
     shared: Shared,
+    nexuses: NexusChange,
     notices: Vec<Notice>,
     abort: Vec<Who>,
     persist: bool,
 }
 
 impl Owner {
-    /// Starts from `blocks` of capacity and what the last [`Applied::persist`] gave, if there was
-    /// one.
+    /// Starts from `blocks` of capacity and what the last [`Proposal::state_to_keep`] gave, if
+    /// there was one.
     pub fn new(profile: Profile, restored: Option<&[u8]>) -> Result<Self, RestoreError> {
         let profile = Arc::new(profile);
         let default = Modes::default_of(&profile);
@@ -225,7 +280,8 @@ impl Owner {
         &self.shared
     }
 
-    /// The state as [`Applied::persist`] gives it: to be kept anew after a change was taken back.
+    /// The state in force as [`Proposal::state_to_keep`] gives it: to be kept anew when what was kept
+    /// last is of a proposal that was dropped.
     pub fn kept_state(&self) -> Vec<u8> {
         encode(&self.shared)
     }
@@ -240,54 +296,74 @@ impl Owner {
         self.profile = profile;
     }
 
-    /// Takes the last change back: the snapshot it gave could not be kept, and nobody has seen it.
-    pub fn put_back(&mut self, before: Arc<Shared>) {
-        self.shared = before;
-    }
-
-    /// Carries a change out, whole or not at all.
-    pub fn apply(&mut self, change: &Change) -> Applied {
+    /// What a change would lead to, whole or not at all. Changes nothing.
+    pub fn propose(&self, change: &Change) -> Proposal {
         let mut draft = Draft {
             shared: Shared::clone(&self.shared),
+            nexuses: NexusChange::Stays,
             notices: Vec::new(),
             abort: Vec::new(),
             persist: false,
         };
-        let reply = match self.draft(change, &mut draft) {
-            Ok(()) => Reply::good(),
-            Err(refusal) => {
-                return Applied {
-                    reply: match refusal {
-                        Refusal::Conflict => Reply {
-                            status: Status::ReservationConflict,
-                            ..Reply::good()
-                        },
-                        Refusal::Check(sense) => Reply::check(sense),
-                    },
-                    shared: None,
-                    notices: Vec::new(),
-                    abort: Vec::new(),
-                    persist: None,
-                };
+        match self.draft(change, &mut draft) {
+            Ok(()) => {}
+            Err(Refusal::Conflict) => {
+                return Proposal::of_refused(Reply {
+                    status: Status::ReservationConflict,
+                    ..Reply::good()
+                });
             }
-        };
-        let has_changed = draft.shared != *self.shared;
-        if has_changed {
-            draft.shared.generation += 1;
-            self.shared = Arc::new(draft.shared);
+            Err(Refusal::Check(sense)) => return Proposal::of_refused(Reply::check(sense)),
         }
-        Applied {
-            reply,
-            shared: (has_changed || !draft.notices.is_empty()).then(|| Arc::clone(&self.shared)),
+        let has_changed = draft.shared != *self.shared;
+        // What must be kept is the state even where it is the same as before.
+        let shared = if has_changed {
+            draft.shared.generation += 1;
+            Some(Arc::new(draft.shared))
+        } else {
+            draft.persist.then(|| Arc::clone(&self.shared))
+        };
+        Proposal {
+            reply: Reply::good(),
+            shared,
+            nexuses: draft.nexuses,
             notices: draft.notices,
             abort: draft.abort,
-            persist: draft.persist.then(|| encode(&self.shared)),
+            must_be_kept: draft.persist,
         }
     }
 
-    fn draft(&mut self, change: &Change, draft: &mut Draft) -> Result<(), Refusal> {
+    /// Carries out what was proposed last. What it must keep is safe.
+    pub fn commit(&mut self, proposal: Proposal) -> Applied {
+        let before = Arc::clone(&self.shared);
+        if let Some(shared) = proposal.shared {
+            debug_assert!(
+                shared.generation <= before.generation + 1,
+                "a proposal is committed before the next is made"
+            );
+            self.shared = shared;
+        }
+        match proposal.nexuses {
+            NexusChange::Stays => {}
+            NexusChange::Comes(nexus) => {
+                self.nexuses.insert(nexus.id, nexus);
+            }
+            NexusChange::Goes(id) => {
+                self.nexuses.remove(&id);
+            }
+        }
+        let has_changed = !Arc::ptr_eq(&before, &self.shared);
+        let is_told = has_changed || !proposal.notices.is_empty();
+        Applied {
+            reply: proposal.reply,
+            shared: is_told.then(|| Arc::clone(&self.shared)),
+            notices: proposal.notices,
+            abort: proposal.abort,
+        }
+    }
+
+    fn draft(&self, change: &Change, draft: &mut Draft) -> Result<(), Refusal> {
         let from = change.from.as_ref();
-        let others = from.map_or(Who::All, |from| Who::AllExcept(from.id));
         match &change.kind {
             ChangeKind::Command { cdb, parameters } => {
                 let from = from.ok_or(Sense::illegal_request(
@@ -299,17 +375,14 @@ impl Owner {
                 draft.reset(Who::All, UnitAttention::LogicalUnitReset);
             }
             ChangeKind::TargetReset => draft.reset(Who::All, UnitAttention::TargetReset),
-            ChangeKind::ClearTaskSet => {
-                draft.abort.push(Who::All);
-                draft.notify(others, UnitAttention::CommandsCleared);
-            }
             ChangeKind::NexusAttached => {
-                self.nexuses
-                    .extend(from.map(|from| (from.id, from.clone())));
+                if let Some(from) = from {
+                    draft.nexuses = NexusChange::Comes(from.clone());
+                }
             }
             ChangeKind::NexusLost => {
                 if let Some(from) = from {
-                    self.nexuses.remove(&from.id);
+                    draft.nexuses = NexusChange::Goes(from.id);
                     draft.shared.preventing.retain(|id| *id != from.id);
                     draft.shared.reservations.nexus_lost(from.id);
                 }
@@ -320,7 +393,6 @@ impl Owner {
                     draft.notify(Who::All, UnitAttention::CapacityChanged);
                 }
             }
-            ChangeKind::Notify(attention) => draft.notify(Who::All, *attention),
         }
         Ok(())
     }
@@ -468,22 +540,70 @@ fn start_stop(from: &Nexus, cdb: Cdb, draft: &mut Draft) -> Result<(), Sense> {
 
 fn encode(shared: &Shared) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
-    bytes.extend_from_slice(&[VERSION, shared.saved_modes.to_byte()]);
-    bytes.extend_from_slice(&shared.reservations.encode());
+    bytes.push(VERSION);
+    let mut section = |tag: u16, body: &[u8]| {
+        let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        bytes.extend_from_slice(&tag.to_be_bytes());
+        bytes.extend_from_slice(&length.to_be_bytes());
+        bytes.extend_from_slice(body);
+    };
+    section(TAG_MODES, &[shared.saved_modes.to_byte()]);
+    section(TAG_RESERVATIONS, &shared.reservations.encode());
     bytes
 }
 
 fn decode(bytes: &[u8], profile: &Profile) -> Result<(Modes, Reservations), RestoreError> {
     let body = bytes.strip_prefix(MAGIC).ok_or(RestoreError::NotAState)?;
-    let [got, modes, reservations @ ..] = body else {
-        return Err(RestoreError::NotAState);
+    let (&version, body) = body.split_first().ok_or(RestoreError::NotAState)?;
+    let (modes, reservations) = match version {
+        VERSION_WITHOUT_SECTIONS => {
+            let (modes, reservations) = body.split_at_checked(1).ok_or(RestoreError::NotAState)?;
+            (Some(modes), Some(reservations))
+        }
+        VERSION => sections(body)?,
+        got => {
+            let known = VERSION;
+            return Err(RestoreError::Version { got, known });
+        }
     };
-    if *got != VERSION {
-        return Err(RestoreError::Version {
-            got: *got,
-            known: VERSION,
-        });
+    let modes = match modes {
+        Some(&[modes]) => Modes::from_byte(modes, profile),
+        Some(_) => return Err(RestoreError::NotAState),
+        None => Modes::default_of(profile),
+    };
+    let reservations = match reservations {
+        Some(record) => Reservations::decode(record).map_err(RestoreError::Reservations)?,
+        None => Reservations::default(),
+    };
+    Ok((modes, reservations))
+}
+
+/// The bodies of the sections for modes and reservations.
+type Sections<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
+
+fn sections(mut bytes: &[u8]) -> Result<Sections<'_>, RestoreError> {
+    let (mut modes, mut reservations) = (None, None);
+    while let Some((head, rest)) = bytes.split_first_chunk::<6>() {
+        let [a, b, length @ ..] = *head;
+        let tag = u16::from_be_bytes([a, b]);
+        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+        let (body, rest) = rest
+            .split_at_checked(length)
+            .ok_or(RestoreError::NotAState)?;
+        let before = match tag {
+            TAG_MODES => modes.replace(body),
+            TAG_RESERVATIONS => reservations.replace(body),
+            tag if tag & MAY_BE_SKIPPED != 0 => None,
+            tag => return Err(RestoreError::Section { tag }),
+        };
+        if before.is_some() {
+            return Err(RestoreError::NotAState);
+        }
+        bytes = rest;
     }
-    let reservations = Reservations::decode(reservations).map_err(RestoreError::Reservations)?;
-    Ok((Modes::from_byte(*modes, profile), reservations))
+    if bytes.is_empty() {
+        Ok((modes, reservations))
+    } else {
+        Err(RestoreError::NotAState)
+    }
 }

@@ -1,10 +1,11 @@
 //! Tasks that end without an answer, and those who wait for that.
 
+use engine::Ticket;
+use engine::agree::ToOwner;
 use iscsi::pdu::{LogoutResponseCode, TaskManagementFunction, TaskManagementResponse, Tsih};
 use iscsi::target::{LogoutEvent, ManagementEvent, ManagementId};
 use scsi::{Change, ChangeKind};
 
-use super::Letter;
 use super::core::{Core, Request, Stage, Then, Wait};
 
 impl Core {
@@ -58,29 +59,67 @@ impl Core {
             let Some(wait) = self.waits.remove(&key) else {
                 continue;
             };
-            let mut new_orphans = 0;
+            let (mut new_orphans, mut has_orphans) = (0, false);
             for running in self.tasks.values_mut() {
                 let waited = running.waits.len();
                 running.waits.retain(|&other| other != key);
-                if running.waits.len() < waited
-                    && matches!(running.stage, Stage::Store)
-                    && !running.is_orphan
-                {
-                    running.is_orphan = true;
-                    new_orphans += 1;
+                if running.waits.len() < waited {
+                    if matches!(running.stage, Stage::Store) && !running.is_orphan {
+                        running.is_orphan = true;
+                        new_orphans += 1;
+                    }
+                    has_orphans |= running.is_orphan;
                 }
             }
             for _ in 0..new_orphans {
-                self.orphans += 1;
-                self.refuse_access(true);
+                self.add_orphan();
             }
-            self.follow(wait.then, false);
+            // What may still land must find every core refusing before anybody is told.
+            if has_orphans && self.asked.is_some() {
+                self.unsafe_until_refused.push(wait.then);
+            } else {
+                self.follow(wait.then, false);
+            }
         }
     }
 
-    pub(super) fn refuse_access(&mut self, refuse: bool) {
-        if self.orphans == usize::from(refuse) {
-            self.post(0, Letter::RefuseAccess { refuse });
+    fn add_orphan(&mut self) {
+        self.orphans += 1;
+        if self.orphans == 1 {
+            self.settle_access();
+            let ticket = self.open_request(Request::Refusal);
+            self.asked = Some(ticket);
+            self.ask_owner(ToOwner::RefuseAccess { ticket });
+        }
+    }
+
+    pub(super) fn end_orphan(&mut self) {
+        self.orphans -= 1;
+        if self.orphans == 0 {
+            self.asked = None;
+            self.settle_access();
+            let core = self.index;
+            self.ask_owner(ToOwner::AllowAccess { core });
+            self.follow_refused();
+        }
+    }
+
+    pub(super) fn settle_access(&mut self) {
+        let refuses = self.is_refused || self.orphans > 0;
+        self.view.refuse_access(refuses);
+    }
+
+    pub(super) fn handle_access_refused(&mut self, ticket: Ticket) {
+        self.requests.remove(&ticket.request.0);
+        if self.asked == Some(ticket) {
+            self.asked = None;
+            self.follow_refused();
+        }
+    }
+
+    fn follow_refused(&mut self) {
+        for then in std::mem::take(&mut self.unsafe_until_refused) {
+            self.follow(then, false);
         }
     }
 
@@ -89,7 +128,7 @@ impl Core {
             Then::Management(tsih, id) => self.respond_management(tsih, id, outcome(is_complete)),
             Then::Logout(tsih, event) => self.answer_logout(tsih, event, is_complete),
             Then::SessionEnd(tsih) => self.bury_session(tsih),
-            Then::Installed => self.post(0, Letter::Installed { is_complete }),
+            Then::Installed => self.ask_owner(ToOwner::Installed { is_complete }),
         }
     }
 
@@ -146,8 +185,8 @@ impl Core {
     fn reset(&mut self, tsih: Tsih, id: ManagementId, kind: ChangeKind) {
         let from = self.sessions.get(&tsih.0).map(|entry| entry.nexus());
         let ticket = self.open_request(Request::Management(tsih, id));
-        let change = Box::new(Change { from, kind });
-        self.post(0, Letter::Change { ticket, change });
+        let change = Change { from, kind };
+        self.ask_owner(ToOwner::Change { ticket, change });
     }
 
     pub(super) fn handle_logout(&mut self, tsih: Tsih, event: LogoutEvent) {

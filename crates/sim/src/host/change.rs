@@ -1,129 +1,123 @@
-//! Changes of the unit's shared state, and fences: the owner's side and every core's.
+//! Changes of the unit's shared state, and fences: what the owner decides (`engine::agree`, as it
+//! ships) is carried to every core, and done there.
 
-use std::collections::VecDeque;
 use std::ops::Range;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
-use scsi::{Change, Input, Nexus, Outcome, Owner, Reply, Status, Step};
+use engine::Ticket;
+use engine::agree::{FenceNumber, Order, Patience, ToCore, ToOwner, UnitOwner, Update, overlap};
+use scsi::{Input, Nexus, Outcome, Owner, Reply, Sense, SenseCode, SenseKey, Shared, Status, Step};
 
 use super::core::{Core, Fence, Request, Stage, Then};
-use super::{Letter, Ticket, Update};
+use super::{Letter, Settings};
 use crate::sabotage::Sabotage;
 
-/// What the owner keeps.
+/// Changes wait and are kept for this many times what an abort may take.
+const CHANGE_PATIENCE: u32 = 3;
+
+/// A change that happened, but tasks it had to end are still in the store.
+const NOT_ENDED: Sense = Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE);
+
+/// What the owner has.
 #[derive(Debug)]
 pub(super) struct Owned {
-    owner: Owner,
-    queue: VecDeque<(Ticket, Change)>,
-    current: Option<Current>,
-    fences: Vec<OwnedFence>,
-    /// How many cores have requests that are not accounted for.
-    refusing: usize,
-}
-
-#[derive(Debug)]
-struct Current {
-    ticket: Ticket,
-    reply: Reply,
-    left: usize,
-    is_complete: bool,
-}
-
-#[derive(Debug)]
-struct OwnedFence {
-    holder: Ticket,
-    blocks: Range<u64>,
-    /// How many cores have not confirmed; `None` while an older one is in the way.
-    raising: Option<usize>,
+    pub(super) unit: UnitOwner,
+    /// What was last kept is of a change that did not happen, and could not be replaced.
+    pub(super) is_kept_state_old: bool,
 }
 
 impl Owned {
-    pub(super) const fn new(owner: Owner) -> Self {
+    pub(super) fn new(owner: Owner, settings: &Settings) -> Self {
+        let patience = Patience {
+            change: settings.abort_timeout * CHANGE_PATIENCE,
+        };
         Self {
-            owner,
-            queue: VecDeque::new(),
-            current: None,
-            fences: Vec::new(),
-            refusing: 0,
+            unit: UnitOwner::new(owner, settings.cores, patience),
+            is_kept_state_old: false,
         }
     }
 }
 
 impl Core {
-    pub(super) fn queue_change(&mut self, ticket: Ticket, change: Change) {
+    /// To the owner of the unit, which is core 0.
+    pub(super) fn ask_owner(&mut self, message: ToOwner) {
+        self.post(0, Letter::ToOwner(Box::new(message)));
+    }
+
+    pub(super) fn handle_to_owner(&mut self, message: ToOwner) {
+        let now = self.now;
         if let Some(owned) = &mut self.owned {
-            owned.queue.push_back((ticket, change));
-            self.next_change();
+            owned.unit.handle(message, now);
+            self.carry_orders_out();
         }
     }
 
-    pub(super) fn handle_refuse_access(&mut self, refuse: bool) {
-        if let Some(owned) = &mut self.owned {
-            owned.refusing = if refuse {
-                owned.refusing + 1
-            } else {
-                owned.refusing - 1
-            };
-            if owned.refusing == usize::from(refuse) {
-                self.post_to_all(|| Letter::SetAccessRefused { refuse });
+    fn carry_orders_out(&mut self) {
+        while let Some(order) = self.owned.as_mut().and_then(|it| it.unit.poll_order()) {
+            match order {
+                Order::Post { core, message } => self.post(core, Letter::FromOwner(message)),
+                Order::PostToAll(message) => {
+                    self.post_to_all(|| Letter::FromOwner(message.clone()));
+                }
+                Order::Keep(state) => {
+                    debug_assert!(self.to_keep.is_none(), "one state at a time is made safe");
+                    self.to_keep = Some(state);
+                }
+                Order::TellNotKept => {}
             }
         }
     }
 
-    fn next_change(&mut self) {
-        let Some(owned) = &mut self.owned else {
-            return;
-        };
-        if owned.current.is_some() {
-            return;
+    pub(super) fn handle_kept(&mut self, state: Vec<u8>, is_safe: bool, now: Duration) {
+        self.now = now;
+        if let Some(owned) = &mut self.owned {
+            let was_in_force = state == owned.unit.kept_state();
+            owned.is_kept_state_old = !is_safe && (was_in_force || owned.is_kept_state_old);
+            if is_safe {
+                self.kept = Some(state);
+            }
+            owned.unit.handle_kept(is_safe, now);
+            self.carry_orders_out();
         }
-        let Some((ticket, change)) = owned.queue.pop_front() else {
-            return;
-        };
-        let applied = owned.owner.apply(&change);
-        if applied.persist.is_some() {
-            self.kept = applied.persist;
-        }
-        owned.current = Some(Current {
-            ticket,
-            reply: applied.reply,
-            left: self.settings.cores,
-            is_complete: true,
-        });
-        let update = Rc::new(Update {
-            ticket,
-            shared: applied.shared,
-            notices: applied.notices,
-            abort: applied.abort,
-        });
-        self.post_to_all(|| Letter::Install(Rc::clone(&update)));
     }
 
-    pub(super) fn handle_installed(&mut self, is_complete: bool) {
-        let Some(owned) = &mut self.owned else {
-            return;
-        };
-        let Some(current) = &mut owned.current else {
-            return;
-        };
-        current.is_complete &= is_complete;
-        current.left -= 1;
-        if current.left == 0 {
-            let (ticket, reply) = (current.ticket, current.reply);
-            let is_complete = current.is_complete;
-            owned.current = None;
-            let letter = Letter::Changed {
+    pub(super) fn time_out_changes(&mut self) {
+        let now = self.now;
+        if let Some(owned) = &mut self.owned {
+            owned.unit.handle_timeout(now);
+            self.carry_orders_out();
+        }
+    }
+
+    pub(super) fn handle_from_owner(&mut self, message: ToCore) {
+        match message {
+            ToCore::Changed {
                 ticket,
                 reply,
                 is_complete,
-            };
-            self.post(ticket.core, letter);
-            self.next_change();
+            } => self.handle_changed(ticket, reply, is_complete),
+            ToCore::Install { shared, update } => self.install(&shared, &update),
+            ToCore::SetAccessRefused { refuse, round } => {
+                self.is_refused = refuse;
+                self.settle_access();
+                if refuse {
+                    self.ask_owner(ToOwner::RefusalConfirmed { round });
+                }
+            }
+            ToCore::AccessRefused { ticket } => self.handle_access_refused(ticket),
+            ToCore::FenceRaise {
+                fence,
+                holder,
+                blocks,
+            } => self.raise_fence(fence, holder, blocks),
+            ToCore::FenceGranted { ticket } => self.handle_fence_granted(ticket),
+            ToCore::FenceLower { fence } => self.lower_fence(fence),
         }
     }
 
-    pub(super) fn install(&mut self, update: &Update) {
-        if let Some(shared) = &update.shared {
+    fn install(&mut self, shared: &Arc<Shared>, update: &Update) {
+        if update.changes_state {
             self.view.install(shared, &update.notices);
         }
         let nexuses: Vec<Nexus> = self
@@ -158,7 +152,7 @@ impl Core {
     }
 
     pub(super) fn handle_changed(&mut self, ticket: Ticket, reply: Reply, is_complete: bool) {
-        match self.requests.remove(&ticket.request) {
+        match self.requests.remove(&ticket.request.0) {
             Some(Request::Task(key)) => {
                 let is_aborted = self.tasks.get(&key).is_some_and(|task| task.is_aborted);
                 if is_aborted {
@@ -167,13 +161,13 @@ impl Core {
                     let step = if is_complete {
                         self.resume(key, Input::Owner(reply))
                     } else {
-                        Step::Done(Outcome::status(Status::Busy))
+                        self.resume(key, Input::Owner(Reply::check(NOT_ENDED)))
                     };
                     self.drive(key, step);
                 }
             }
             Some(Request::Management(tsih, id)) => self.answer_management(tsih, id, is_complete),
-            Some(Request::Nobody | Request::Fence { .. }) | None => {}
+            Some(Request::Nobody | Request::Fence { .. } | Request::Refusal) | None => {}
         }
     }
 
@@ -194,48 +188,10 @@ impl Core {
             self.handle_fence_granted(ticket);
             return;
         }
-        self.post(0, Letter::FenceWanted { ticket, blocks });
+        self.ask_owner(ToOwner::FenceWanted { ticket, blocks });
     }
 
-    pub(super) fn handle_fence_wanted(&mut self, holder: Ticket, blocks: Range<u64>) {
-        if let Some(owned) = &mut self.owned {
-            owned.fences.push(OwnedFence {
-                holder,
-                blocks,
-                raising: None,
-            });
-            self.raise_fences();
-        }
-    }
-
-    fn raise_fences(&mut self) {
-        let cores = self.settings.cores;
-        let Some(owned) = &mut self.owned else {
-            return;
-        };
-        let mut raised = Vec::new();
-        for at in 0..owned.fences.len() {
-            let (older, rest) = owned.fences.split_at_mut(at);
-            let Some(fence) = rest.first_mut() else {
-                break;
-            };
-            let is_free = !older
-                .iter()
-                .any(|other| overlap(&other.blocks, &fence.blocks));
-            if fence.raising.is_none() && is_free {
-                fence.raising = Some(cores);
-                raised.push((fence.holder, fence.blocks.clone()));
-            }
-        }
-        for (ticket, blocks) in raised {
-            self.post_to_all(|| Letter::FenceRaise {
-                ticket,
-                blocks: blocks.clone(),
-            });
-        }
-    }
-
-    pub(super) fn raise_fence(&mut self, holder: Ticket, blocks: Range<u64>) {
+    fn raise_fence(&mut self, number: FenceNumber, holder: Ticket, blocks: Range<u64>) {
         let at_work = |running: &super::core::Running| {
             let range = running.task.as_ref().and_then(scsi::Task::blocks);
             matches!(running.stage, Stage::Store)
@@ -245,32 +201,20 @@ impl Core {
         let busy = self.tasks.iter().filter(|(_, running)| at_work(running));
         let waiting_for: Vec<u64> = busy.map(|(&key, _)| key).collect();
         if waiting_for.is_empty() {
-            self.post(0, Letter::FenceRaised { ticket: holder });
+            self.ask_owner(ToOwner::FenceRaised { fence: number });
         }
         self.fences.push(Fence {
+            number,
             holder,
             blocks,
             waiting_for,
         });
     }
 
-    pub(super) fn handle_fence_raised(&mut self, holder: Ticket) {
-        let Some(owned) = &mut self.owned else {
-            return;
-        };
-        let fence = owned.fences.iter_mut().find(|fence| fence.holder == holder);
-        if let Some(left) = fence.and_then(|fence| fence.raising.as_mut()) {
-            *left -= 1;
-            if *left == 0 {
-                self.post(holder.core, Letter::FenceGranted { ticket: holder });
-            }
-        }
-    }
-
     pub(super) fn handle_fence_granted(&mut self, ticket: Ticket) {
         if let Some(Request::Fence {
             task, is_granted, ..
-        }) = self.requests.get_mut(&ticket.request)
+        }) = self.requests.get_mut(&ticket.request.0)
         {
             *is_granted = true;
             let key = *task;
@@ -279,22 +223,8 @@ impl Core {
         }
     }
 
-    pub(super) fn handle_fence_done(&mut self, holder: Ticket) {
-        let Some(owned) = &mut self.owned else {
-            return;
-        };
-        let at = owned.fences.iter().position(|fence| fence.holder == holder);
-        if let Some(at) = at {
-            let fence = owned.fences.remove(at);
-            if fence.raising.is_some() {
-                self.post_to_all(|| Letter::FenceLower { ticket: holder });
-            }
-            self.raise_fences();
-        }
-    }
-
-    pub(super) fn lower_fence(&mut self, holder: Ticket) {
-        self.fences.retain(|fence| fence.holder != holder);
+    fn lower_fence(&mut self, number: FenceNumber) {
+        self.fences.retain(|fence| fence.number != number);
         for key in std::mem::take(&mut self.parked) {
             self.retry(key);
         }
@@ -323,11 +253,11 @@ impl Core {
             let before = fence.waiting_for.len();
             fence.waiting_for.retain(|&other| other != key);
             if before > 0 && fence.waiting_for.is_empty() {
-                up.push(fence.holder);
+                up.push(fence.number);
             }
         }
-        for ticket in up {
-            self.post(0, Letter::FenceRaised { ticket });
+        for fence in up {
+            self.ask_owner(ToOwner::FenceRaised { fence });
         }
     }
 
@@ -342,6 +272,7 @@ impl Core {
             Request::Fence { .. }
             | Request::Task(_)
             | Request::Management(..)
+            | Request::Refusal
             | Request::Nobody => None,
         });
         let late: Vec<u64> = late.collect();
@@ -349,9 +280,4 @@ impl Core {
             self.drive(key, Step::Done(Outcome::status(Status::Busy)));
         }
     }
-}
-
-/// True when the ranges have a block in common.
-const fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
-    a.start < b.end && b.start < a.end
 }

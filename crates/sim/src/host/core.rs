@@ -6,6 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::agree::FenceNumber;
+use engine::{RequestNumber, Ticket};
 use iscsi::pdu::Tsih;
 use iscsi::target::TaskId;
 use memory::{Buffer, Message, Pool};
@@ -15,7 +17,7 @@ use store::{Backstore, IoRequest};
 use super::change::Owned;
 use super::login::Front;
 use super::session::{Connection, SessionEntry};
-use super::{Letter, Outgoing, Settings, Ticket};
+use super::{Letter, Outgoing, Settings};
 use crate::network::Arrival;
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;
@@ -78,12 +80,14 @@ pub(super) enum Request {
         since: Duration,
     },
     Management(Tsih, iscsi::target::ManagementId),
+    Refusal,
     Nobody,
 }
 
 /// Blocks of one task alone.
 #[derive(Debug)]
 pub(super) struct Fence {
+    pub(super) number: FenceNumber,
     pub(super) holder: Ticket,
     pub(super) blocks: Range<u64>,
     pub(super) waiting_for: Vec<u64>,
@@ -115,6 +119,14 @@ pub(super) struct Core {
     pub(super) full: VecDeque<u64>,
     pub(super) starved: VecDeque<u64>,
     pub(super) orphans: usize,
+    /// The owner has said that access is to be refused.
+    pub(super) is_refused: bool,
+    /// What was asked of the owner because of orphans, until it has answered.
+    pub(super) asked: Option<Ticket>,
+    /// What follows when every core refuses access, or when there are no orphans any more.
+    pub(super) unsafe_until_refused: Vec<Then>,
+    /// A state of the unit that is to be made safe.
+    pub(super) to_keep: Option<Vec<u8>>,
     pub(super) front: Option<Front>,
     pub(super) owned: Option<Owned>,
     pub(super) kept: Option<Vec<u8>>,
@@ -170,6 +182,10 @@ impl Core {
             full: VecDeque::new(),
             starved: VecDeque::new(),
             orphans: 0,
+            is_refused: false,
+            asked: None,
+            unsafe_until_refused: Vec::new(),
+            to_keep: None,
             front: None,
             owned: None,
             kept: None,
@@ -182,7 +198,7 @@ impl Core {
 
     /// This core owns the unit, and has the front desk.
     pub(super) fn become_owner(&mut self, owner: Owner, kept: Option<Vec<u8>>) {
-        self.owned = Some(Owned::new(owner));
+        self.owned = Some(Owned::new(owner, &self.settings));
         self.front = Some(Front::default());
         self.kept = kept;
     }
@@ -198,7 +214,7 @@ impl Core {
         self.requests.insert(key, request);
         Ticket {
             core: self.index,
-            request: key,
+            request: RequestNumber(key),
         }
     }
 
@@ -235,22 +251,8 @@ impl Core {
     pub(super) fn receive_letter(&mut self, letter: Letter, now: Duration) {
         self.now = now;
         match letter {
-            Letter::RefuseAccess { refuse } => self.handle_refuse_access(refuse),
-            Letter::SetAccessRefused { refuse } => self.view.refuse_access(refuse),
-            Letter::Change { ticket, change } => self.queue_change(ticket, *change),
-            Letter::Changed {
-                ticket,
-                reply,
-                is_complete,
-            } => self.handle_changed(ticket, reply, is_complete),
-            Letter::Install(update) => self.install(&update),
-            Letter::Installed { is_complete } => self.handle_installed(is_complete),
-            Letter::FenceWanted { ticket, blocks } => self.handle_fence_wanted(ticket, blocks),
-            Letter::FenceRaise { ticket, blocks } => self.raise_fence(ticket, blocks),
-            Letter::FenceRaised { ticket } => self.handle_fence_raised(ticket),
-            Letter::FenceGranted { ticket } => self.handle_fence_granted(ticket),
-            Letter::FenceDone { ticket } => self.handle_fence_done(ticket),
-            Letter::FenceLower { ticket } => self.lower_fence(ticket),
+            Letter::ToOwner(message) => self.handle_to_owner(*message),
+            Letter::FromOwner(message) => self.handle_from_owner(message),
             Letter::Adopt(adoption) => self.adopt(*adoption),
             Letter::EndSession(tsih) => self.end_session_or_say_so(tsih),
             Letter::SessionEnded(tsih) => self.handle_session_ended(tsih),
@@ -390,14 +392,18 @@ impl Core {
             Request::Fence { .. }
             | Request::Task(_)
             | Request::Management(..)
+            | Request::Refusal
             | Request::Nobody => None,
         });
         let logins = self.front.as_ref().and_then(Front::poll_timeout);
+        let owned = self.owned.as_ref();
+        let changes = owned.and_then(|owned| owned.unit.poll_timeout());
         sessions
             .filter_map(|entry| entry.session.poll_timeout())
             .chain(waits)
             .chain(fences)
             .chain(logins)
+            .chain(changes)
             .min()
     }
 
@@ -405,6 +411,7 @@ impl Core {
         self.now = now;
         self.time_out_waits();
         self.time_out_fences();
+        self.time_out_changes();
         self.time_out_logins();
         let sessions: Vec<u16> = self.sessions.keys().copied().collect();
         for tsih in sessions {
@@ -440,6 +447,10 @@ impl Core {
             ("parked tasks", self.parked.len()),
             ("starved tasks", self.starved.len()),
             ("orphans", self.orphans),
+            (
+                "who wait for access to be refused",
+                self.unsafe_until_refused.len(),
+            ),
             ("bytes of the pool", lent),
             ("bytes of chunks", chunks),
             ("nexuses", self.view.nexuses().count()),

@@ -1,12 +1,12 @@
 //! Commands on their way: from the session through device server and store to the answer.
 
+use engine::agree::ToOwner;
 use iscsi::pdu::Tsih;
 use iscsi::target::{Command, DataFault, Response, TaskId};
 use memory::Payload;
 use scsi::{Input, Lun, Outcome, Sense, SenseCode, SenseKey, Status, Step, TaskAttribute};
 use store::{IoRequest, IoResult, IoTag, Submitted};
 
-use super::Letter;
 use super::core::{Core, Request, Running, Stage};
 use crate::sabotage::Sabotage;
 
@@ -78,8 +78,7 @@ impl Core {
                 Step::Owner(change) => {
                     let ticket = self.open_request(Request::Task(key));
                     self.set_stage(key, Stage::Owner(ticket));
-                    let change = Box::new(change);
-                    self.post(0, Letter::Change { ticket, change });
+                    self.ask_owner(ToOwner::Change { ticket, change });
                     None
                 }
                 Step::Fence(blocks) => {
@@ -307,12 +306,11 @@ impl Core {
             set.leave(number(key), &mut startable);
         }
         if running.is_orphan {
-            self.orphans -= 1;
-            self.refuse_access(false);
+            self.end_orphan();
         }
         if let Some(ticket) = running.fence {
-            self.requests.remove(&ticket.request);
-            self.post(0, Letter::FenceDone { ticket });
+            self.requests.remove(&ticket.request.0);
+            self.ask_owner(ToOwner::FenceDone { ticket });
         }
         self.leave_fences(key);
         for wait in running.waits {

@@ -13,18 +13,15 @@ mod login;
 mod session;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::agree::{ToCore, ToOwner};
 use iscsi::login::{Admission, NegotiatedLogin};
 use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::Tsih;
 use memory::Message;
-use scsi::{
-    Change, Identity, Limits, NexusId, Notice, Owner, Profile, Reply, Shared, TargetPort, Who,
-};
+use scsi::{Identity, Limits, NexusId, Owner, Profile, TargetPort};
 use store::{IoResult, IoTag};
 
 use crate::disk::Disk;
@@ -62,99 +59,19 @@ pub struct Settings {
     pub sabotage: Option<Sabotage>,
 }
 
-/// Names a task or a request of one core, where an answer belongs.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Ticket {
-    core: usize,
-    request: u64,
-}
-
 /// Mail between cores.
 #[derive(Debug)]
 pub enum Letter {
-    /// To the owner: a core has requests that are not accounted for, or no more.
-    RefuseAccess {
-        /// It has.
-        refuse: bool,
-    },
-    /// The owner to every core.
-    SetAccessRefused {
-        /// Nothing new may touch the medium.
-        refuse: bool,
-    },
-    /// To the owner.
-    Change {
-        /// Who wants to know.
-        ticket: Ticket,
-        /// What is to change.
-        change: Box<Change>,
-    },
-    /// From the owner: done on every core.
-    Changed {
-        /// Whose change.
-        ticket: Ticket,
-        /// For the command.
-        reply: Reply,
-        /// False when a task that had to end did not.
-        is_complete: bool,
-    },
-    /// The owner to every core.
-    Install(Rc<Update>),
-    /// To the owner: installed, and those who had to end have ended, or not.
-    Installed {
-        /// All of them have.
-        is_complete: bool,
-    },
-    /// To the owner: blocks for one task alone.
-    FenceWanted {
-        /// The task's.
-        ticket: Ticket,
-        /// Which blocks.
-        blocks: Range<u64>,
-    },
-    /// The owner to every core.
-    FenceRaise {
-        /// The holder.
-        ticket: Ticket,
-        /// Which blocks.
-        blocks: Range<u64>,
-    },
-    /// To the owner: nobody else is at work there.
-    FenceRaised {
-        /// The holder.
-        ticket: Ticket,
-    },
-    /// The owner to the holder.
-    FenceGranted {
-        /// The holder.
-        ticket: Ticket,
-    },
-    /// To the owner: no longer needed.
-    FenceDone {
-        /// The holder.
-        ticket: Ticket,
-    },
-    /// The owner to every core.
-    FenceLower {
-        /// The holder.
-        ticket: Ticket,
-    },
+    /// To the core that owns the unit.
+    ToOwner(Box<ToOwner>),
+    /// The owner of the unit to a core.
+    FromOwner(ToCore),
     /// The front desk to a core: this connection is yours.
     Adopt(Box<Adoption>),
     /// The front desk to a core: this session must end.
     EndSession(Tsih),
     /// To the front desk: it has.
     SessionEnded(Tsih),
-}
-
-/// What a change means for every core.
-#[derive(Debug)]
-pub struct Update {
-    /// Who asked for it.
-    ticket: Ticket,
-    shared: Option<Arc<Shared>>,
-    notices: Vec<Notice>,
-    abort: Vec<Who>,
 }
 
 /// A connection on its way to the core of its session.
@@ -322,6 +239,43 @@ impl Host {
             core.handle_time(now);
             core.end_turn(now);
         }
+    }
+
+    /// States of the unit that are to be made safe since the last call, each before
+    /// [`Host::handle_kept`].
+    pub fn take_states_to_keep(&mut self) -> Vec<Vec<u8>> {
+        let states = self.cores.iter_mut().filter_map(|core| core.to_keep.take());
+        states.collect()
+    }
+
+    /// A state of the unit is safe from now on, or could not be made so.
+    pub fn handle_kept(&mut self, state: Vec<u8>, is_safe: bool, now: Duration) {
+        if let Some(core) = self.cores.first_mut() {
+            core.handle_kept(state, is_safe, now);
+            core.end_turn(now);
+        }
+    }
+
+    /// What the cores do not agree on, although nothing is under way.
+    pub fn disagreement(&self) -> Option<String> {
+        let owner = self.cores.first()?.owned.as_ref()?;
+        if !owner.unit.is_idle() {
+            return Some("the owner of the unit has something under way".to_owned());
+        }
+        if !owner.unit.allows_access() {
+            return Some("the unit refuses access".to_owned());
+        }
+        let state = owner.unit.shared();
+        let differs = |core: &&Core| core.view.shared() != state || core.view.refuses_access();
+        if let Some(core) = self.cores.iter().find(differs) {
+            let index = core.index;
+            return Some(format!(
+                "core {index} sees the unit otherwise than its owner"
+            ));
+        }
+        let kept = self.kept().filter(|_| !owner.is_kept_state_old);
+        let is_other = kept.is_some_and(|kept| kept != owner.unit.kept_state());
+        is_other.then(|| "what was kept is not the state in force".to_owned())
     }
 
     /// What must outlive a restart, if anything was kept.

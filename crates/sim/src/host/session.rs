@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use engine::agree::ToOwner;
 use iscsi::discovery::TextRecords;
 use iscsi::login::LoginAction;
 use iscsi::pdu::{Isid, LoginStatus, Tsih};
@@ -154,11 +155,11 @@ impl Core {
             .view
             .attach(attached.clone(), Some(UnitAttention::PowerOnOrReset));
         let ticket = self.open_request(Request::Nobody);
-        let change = Box::new(Change {
+        let change = Change {
             from: Some(attached),
             kind: ChangeKind::NexusAttached,
-        });
-        self.post(0, Letter::Change { ticket, change });
+        };
+        self.ask_owner(ToOwner::Change { ticket, change });
         self.sessions.insert(
             tsih.0,
             SessionEntry {
@@ -341,11 +342,11 @@ impl Core {
         }
         self.view.detach(entry.slot);
         let ticket = self.open_request(Request::Nobody);
-        let change = Box::new(Change {
+        let change = Change {
             from: Some(entry.nexus()),
             kind: ChangeKind::NexusLost,
-        });
-        self.post(0, Letter::Change { ticket, change });
+        };
+        self.ask_owner(ToOwner::Change { ticket, change });
         self.post(0, Letter::SessionEnded(tsih));
     }
 }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use iscsi::SerialNumber;
 use iscsi::framing::PduBuffer;
 use iscsi::negotiate::{ConnectionParameters, SessionParameters};
-use iscsi::pdu::{Cid, TaskManagementFunction};
+use iscsi::pdu::{Cid, LogoutResponseCode, TaskManagementFunction};
 
 use crate::ledger::Handle;
 
@@ -69,9 +69,15 @@ pub enum Heard {
         vanished: Vec<Task>,
     },
     /// The target has taken leave; the connections will be closed.
-    LoggedOut,
+    LoggedOut {
+        /// What it says of the tasks.
+        code: Option<LogoutResponseCode>,
+    },
     /// The same for this connection alone; the session goes on with the others.
-    ConnectionClosed,
+    ConnectionClosed {
+        /// What it says of the tasks.
+        code: Option<LogoutResponseCode>,
+    },
     /// A PDU was rejected.
     Rejected {
         /// The reason code.

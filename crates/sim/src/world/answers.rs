@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use iscsi::limits::LOGIN_SEGMENT_MAX_BYTES;
 use iscsi::login::InitiatorLoginAction;
-use iscsi::pdu::{TaskManagementFunction, TaskManagementResponse};
+use iscsi::pdu::{LogoutResponseCode, TaskManagementFunction, TaskManagementResponse};
 
 use super::{Event, LoggingIn, World};
 use crate::initiator::{Answer, Breach, Heard, Operation, Session, Task};
@@ -101,11 +101,13 @@ impl World {
                 self.take_managed(initiator, index, function, response, vanished);
                 Ok(())
             }
-            Heard::LoggedOut => {
+            Heard::LoggedOut { code } => {
+                self.check_logout(code)?;
                 self.note(Actor::Initiator(initiator), format_args!("is logged out"));
                 Ok(())
             }
-            Heard::ConnectionClosed => {
+            Heard::ConnectionClosed { code } => {
+                self.check_logout(code)?;
                 self.note(
                     Actor::Initiator(initiator),
                     format_args!("has closed connection {index}"),
@@ -133,6 +135,16 @@ impl World {
         }
     }
 
+    /// What is still at work at the deadline of a logout must have a reason to be.
+    fn check_logout(&self, code: Option<LogoutResponseCode>) -> Result<(), Breach> {
+        let may_fail = self.scenario.keeps_slowly() || self.scenario.disk_hangs > 0;
+        match code {
+            Some(LogoutResponseCode::Success) => Ok(()),
+            Some(LogoutResponseCode::CleanupFailed) if may_fail => Ok(()),
+            other => Err(Breach::new("logout", format!("{other:?}"))),
+        }
+    }
+
     // ---- commands ----------------------------------------------------------------------------
 
     /// A status must have a reason in this world.
@@ -147,6 +159,11 @@ impl World {
             (0x02, Some((6, 0x2a, 0x01))) => scenario.cache_switches > 0,
             (0x02, Some((6, 0x2a, 0x03..=0x05))) => scenario.reservations > 0,
             (0x02, Some((6, 0x2f, 0x00))) => scenario.management > 0,
+            (0x02, Some((4, 0x44, 0))) if scenario.keep_failures > 0 => true,
+            // Its state took too long to be made safe, or the change before it did.
+            (0x02, Some((4, 0x44, 0))) | (0x08, None) if scenario.keeps_slowly() => true,
+            // A change came into force, but not all that had to end has ended.
+            (0x02, Some((4, 0x44, 0))) if scenario.disk_hangs > 0 => true,
             (0x02, Some((3 | 4, _, _))) => scenario.disk_errors > 0,
             (0x02, Some((2, 0x04, _))) => scenario.disk_hangs > 0,
             (0x02, Some((0x0b, 0x0c | 0x47, _))) => is_suspect,

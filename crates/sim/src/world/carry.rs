@@ -47,6 +47,15 @@ impl World {
                 self.agenda.after(delay, Event::Disk { request, fate });
             }
         }
+        for state in self.host.take_states_to_keep() {
+            let delay = self.draw_delay(Who::Keeper);
+            let fails = !self.is_finishing && self.keeper_prng.chance(self.scenario.keep_failures);
+            let event = Event::Kept {
+                state,
+                is_safe: !fails,
+            };
+            self.agenda.after(delay, event);
+        }
         let closed = self.host.take_closed();
         for link in closed {
             self.note(Actor::Link(link), format_args!("closed by the target"));
@@ -173,6 +182,7 @@ impl World {
         let (prng, longest) = match who {
             Who::Mail => (&mut self.mail_prng, self.scenario.mail_delay_max),
             Who::Disk => (&mut self.disk_prng, self.scenario.disk_delay_max),
+            Who::Keeper => (&mut self.keeper_prng, self.scenario.keep_delay_max),
         };
         let micros = u64::try_from(longest.as_micros()).unwrap_or(u64::MAX);
         Duration::from_micros(prng.within(0, micros))
@@ -184,4 +194,5 @@ impl World {
 enum Who {
     Mail,
     Disk,
+    Keeper,
 }

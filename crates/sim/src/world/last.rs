@@ -63,6 +63,9 @@ impl World {
         if let Some(left) = self.host.leftovers() {
             return Err(Breach::new("nothing-is-left", left));
         }
+        if let Some(left) = self.host.disagreement() {
+            return Err(Breach::new("cores-agree", left));
+        }
         if let Some(due) = self.host.poll_timeout() {
             let detail = format!("a timer for {due:?} without anyone to wait for");
             return Err(Breach::new("no-timer-without-owner", detail));

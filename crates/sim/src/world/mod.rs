@@ -37,6 +37,8 @@ enum Event {
     Deliver { core: usize, letter: Box<Letter> },
     /// The disk is done with a request.
     Disk { request: RequestId, fate: Fate },
+    /// A state of the unit is safe, or cannot be made so.
+    Kept { state: Vec<u8>, is_safe: bool },
     /// The target wanted to be woken. Only the latest alarm counts.
     Alarm { number: u64 },
     /// An initiator does something.
@@ -120,6 +122,7 @@ pub struct World {
     network_prng: Prng,
     disk_prng: Prng,
     mail_prng: Prng,
+    keeper_prng: Prng,
     /// When the last letter between two cores arrives: letters do not overtake each other.
     last_mail: Vec<Duration>,
     hanging: Vec<RequestId>,
@@ -199,6 +202,7 @@ impl World {
             network_prng: Prng::stream(seed, "network"),
             disk_prng: Prng::stream(seed, "disk"),
             mail_prng: Prng::stream(seed, "mail"),
+            keeper_prng: Prng::stream(seed, "keeper"),
             hanging: Vec::new(),
             alarm: (0, None),
             actions: 0,
@@ -277,6 +281,11 @@ impl World {
                     self.note(Actor::Disk, format_args!("{request:?} ends: {outcome}"));
                     self.host.complete(done.core, done.tag, done.result, now);
                 }
+                Ok(())
+            }
+            Event::Kept { state, is_safe } => {
+                self.note(Actor::World, format_args!("kept: {is_safe}"));
+                self.host.handle_kept(state, is_safe, now);
                 Ok(())
             }
             Event::Alarm { number } => {

@@ -408,7 +408,10 @@ impl World {
         self.agenda.strike(|event| {
             matches!(
                 event,
-                Event::Deliver { .. } | Event::Disk { .. } | Event::Alarm { .. }
+                Event::Deliver { .. }
+                    | Event::Disk { .. }
+                    | Event::Kept { .. }
+                    | Event::Alarm { .. }
             )
         });
         self.alarm.1 = None;

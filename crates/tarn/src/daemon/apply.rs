@@ -8,7 +8,7 @@
 //! 4. Stores grow.
 //! 5. The rules switch: from here on there is no way back and none is needed. Sessions end that may
 //!    no longer be there, the others are given what they see now.
-//! 6. Units that are gone are flushed and closed.
+//! 6. Units that are gone are flushed and closed (`settling`).
 
 use std::sync::Arc;
 
@@ -26,6 +26,7 @@ use super::open::{bind, open_store};
 use super::running::{
     PortNumbers, Running, RunningListener, RunningUnit, profile, slow_command, unit_plan,
 };
+use super::settling::{Leaver, Rest};
 use super::steps::Match;
 use crate::access::ModelPolicy;
 use crate::locate::{Location, check_uses, locate};
@@ -49,22 +50,7 @@ pub(super) struct Prepared {
 /// Which session may stay, and what it sees then.
 pub(super) struct Verdict {
     pub(super) ended: Vec<SessionReport>,
-    granted: Vec<Grant>,
-}
-
-/// What a change that is in force has left to do when its rules hold: nothing of it can be refused.
-#[derive(Debug, Default)]
-pub(super) struct Rest {
-    grown: Vec<UnitIndex>,
-    removed: Vec<UnitIndex>,
-}
-
-impl Rest {
-    /// Takes over what another change has left.
-    pub(super) fn add(&mut self, other: Self) {
-        self.grown.extend(other.grown);
-        self.removed.extend(other.removed);
-    }
+    pub(super) granted: Vec<Grant>,
 }
 
 /// What a change is made with.
@@ -295,16 +281,13 @@ impl Prepared {
         Ok(())
     }
 
-    /// Takes them out again.
-    pub(super) fn drop_units(&self, plane: &Handle) {
-        let added = self
-            .added
-            .iter()
-            .map(|&position| self.running.units[position].index);
-        let added: Vec<UnitIndex> = added.collect();
-        if let Err(error) = plane.remove_units(&added) {
-            tracing::error!(%error, "units of a change that failed are still there, unseen");
-        }
+    /// The units that it added, to be taken out again.
+    pub(super) fn added(&self) -> Vec<Leaver> {
+        let leaver = |&position: &usize| Leaver {
+            index: self.running.units[position].index,
+            name: self.running.unit_name(position),
+        };
+        self.added.iter().map(leaver).collect()
     }
 
     /// Makes stores larger; initiators are told with the rest.
@@ -346,11 +329,18 @@ impl Prepared {
     }
 
     /// What is left to do when it is in force.
-    pub(super) fn rest(&self) -> Rest {
+    pub(super) fn rest(&self, old: &Running) -> Rest {
         let index = |&(position, _): &(usize, u64)| self.running.units[position].index;
+        let leaver = |&index: &UnitIndex| Leaver {
+            index,
+            name: old
+                .unit_position(index)
+                .map(|position| old.unit_name(position))
+                .unwrap_or_default(),
+        };
         Rest {
             grown: self.grown.iter().map(index).collect(),
-            removed: self.removed.clone(),
+            removed: self.removed.iter().map(leaver).collect(),
         }
     }
 
@@ -367,12 +357,9 @@ impl Prepared {
                 } = unit;
                 profile(&running.model, position, store, identity, &running.ports)
             };
-            let name = |running: &Running, position| {
-                let unit = running.model.units().get(position);
-                unit.map(ToString::to_string).unwrap_or_default()
-            };
-            let (new, new_name) = (of(&self.running, position), name(&self.running, position));
-            if of(old, before).identity != new.identity || name(old, before) != new_name {
+            let new = of(&self.running, position);
+            let new_name = self.running.unit_name(position);
+            if of(old, before).identity != new.identity || old.unit_name(before) != new_name {
                 changed.push(UnitDescription {
                     unit: unit.index,
                     name: new_name.into(),
@@ -382,27 +369,6 @@ impl Prepared {
         }
         changed
     }
-}
-
-/// Tells sessions what they see now, and closes what is gone. Gives the units whose last flush
-/// failed. May be done again when a core did not answer.
-pub(super) fn settle(
-    policy: &ModelPolicy,
-    rest: &Rest,
-    plane: &Handle,
-) -> Result<Vec<UnitIndex>, NoAnswer> {
-    let verdict = judge(policy, &plane.sessions()?);
-    let ended: Vec<(usize, u16)> = verdict
-        .ended
-        .iter()
-        .map(|session| (session.core, session.tsih))
-        .collect();
-    plane.end_sessions(&ended, "the configuration lets it in no longer")?;
-    plane.grant(verdict.granted)?;
-    for &unit in &rest.grown {
-        plane.announce_size(unit)?;
-    }
-    plane.remove_units(&rest.removed)
 }
 
 /// What the rules say of sessions that are there.

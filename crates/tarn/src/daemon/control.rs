@@ -15,7 +15,7 @@ use config::Model;
 use confine::inherited::Inherited;
 use target::{Handle, NoAnswer, SessionReport};
 
-use super::apply::{self, Means, Prepared, Rest};
+use super::apply::{self, Means, Prepared};
 use super::attempts::Attempts;
 use super::doctor::Doctor;
 use super::events::{Events, milliseconds};
@@ -25,6 +25,7 @@ use super::open::pause;
 use super::paced::Paced;
 use super::running::Running;
 use super::secrets::SecretFiles;
+use super::settling::{OWN_PATIENCE, Progress, Settling, Settlings};
 use super::steps::{self, Match};
 use super::{secrets, stats, traces, views};
 use crate::StartError;
@@ -41,6 +42,9 @@ const WRITER_PATIENCE: Duration = Duration::from_secs(90);
 
 /// Between two looks whether it is over.
 const WRITER_PAUSE: Duration = Duration::from_millis(10);
+
+/// What a change has left to do may take so long before the log tells of it.
+const SETTLING_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Where the history of stores of the command line is kept.
 const NO_FILE: &str = "command-line";
@@ -71,8 +75,8 @@ pub(crate) struct Daemon {
     in_force: RwLock<Arc<InForce>>,
     /// Held for as long as a change takes: there is one writer.
     writer: Mutex<History>,
-    /// What changes have left to do because a core did not answer in time.
-    unsettled: Mutex<Option<Rest>>,
+    /// What changes have left to do.
+    settlings: Mutex<Settlings>,
     /// Files and devices that are being looked at for a change.
     attempts: Attempts,
     secret_files: SecretFiles,
@@ -169,7 +173,7 @@ impl Daemon {
             plane: parts.plane,
             in_force: RwLock::new(Arc::new(in_force)),
             writer: Mutex::new(parts.history),
-            unsettled: Mutex::new(None),
+            settlings: Mutex::default(),
             attempts: Attempts::default(),
             secret_files,
             state: parts.state,
@@ -213,9 +217,9 @@ impl Daemon {
         }
     }
 
-    fn unsettled(&self) -> MutexGuard<'_, Option<Rest>> {
-        // Every change is one assignment, or what it has left out was left to do for ever.
-        self.unsettled
+    /// A thread that panicked while it held this lock did not leave half a value behind.
+    fn settlings(&self) -> MutexGuard<'_, Settlings> {
+        self.settlings
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
@@ -227,32 +231,18 @@ impl Daemon {
         self.state.note_saved(identities);
     }
 
-    /// Does what changes have left to do because a core did not answer. To be called now and then.
+    /// Does what changes have left to do, as far as it can be done now. To be called now and then.
     pub(crate) fn settle_rest(&self) {
         self.note_saved();
-        if self.unsettled().is_none() {
+        if self.settlings().is_empty() {
             return;
         }
         // A change that is being made judges all sessions itself.
-        let Ok(_writer) = self.writer.try_lock() else {
-            return;
-        };
-        let Some(rest) = self.unsettled().take() else {
-            return;
-        };
-        let now = self.in_force();
-        match apply::settle(&now.running.policy(), &rest, &self.plane) {
-            Ok(unflushed) => {
-                tracing::info!(revision = now.document.revision, "changes are settled");
-                for unit in unflushed {
-                    tracing::error!(
-                        unit = unit.0,
-                        "the last flush of a lun that was removed failed"
-                    );
-                }
-            }
-            Err(_) => *self.unsettled() = Some(rest),
+        if let Ok(_writer) = self.writer.try_lock() {
+            let policy = self.in_force().running.policy();
+            self.settlings().judge(&policy, &self.plane);
         }
+        self.settlings().advance(&self.plane, SETTLING_PATIENCE);
     }
 
     pub(super) fn sessions_now(&self) -> Result<Arc<[SessionReport]>, Problem> {
@@ -476,8 +466,11 @@ impl Daemon {
         let saved = found.save(history, record);
         let grow = || prepared.grow(&means.patience).map_err(failed);
         let done = saved.and_then(|()| grow().inspect_err(|_| found.put_back(history)));
-        done.inspect_err(|_| prepared.drop_units(&self.plane))
-            .inspect_err(settle_back)?;
+        let drop_units = |_: &Problem| {
+            let unseen = Settling::unseen(prepared.added(), &self.plane);
+            self.settlings().add(unseen);
+        };
+        done.inspect_err(drop_units).inspect_err(settle_back)?;
         Ok(prepared)
     }
 
@@ -504,23 +497,17 @@ impl Daemon {
             .in_force
             .write()
             .unwrap_or_else(PoisonError::into_inner) = Arc::new(in_force);
-        let policy = prepared.running.policy();
-        let rest = prepared.rest();
-        let settled = switched.and_then(|()| apply::settle(&policy, &rest, &self.plane));
+        let mut settling = Settling::new(revision, prepared.rest(&now.running));
+        if switched.is_ok() {
+            settling.judge(&prepared.running.policy(), &self.plane);
+        }
+        settling.advance(&self.plane, Instant::now() + OWN_PATIENCE);
         if let Some(file) = &self.file {
             self.secret_files.collect(file);
         }
-        match settled {
-            Ok(unflushed) => applied.warnings.extend(unflushed.iter().map(|&unit| {
-                let position = now.running.unit_position(unit);
-                let unit = position.and_then(|at| now.running.model.units().get(at));
-                unflushed_line(&unit.map(ToString::to_string).unwrap_or_default())
-            })),
-            Err(error) => {
-                tracing::error!(%error, revision, "a change in force is not settled, which is tried again");
-                self.unsettled().get_or_insert_default().add(rest);
-                applied.unsettled = Some(unsettled(revision, error));
-            }
+        match self.settlings().add(settling) {
+            Progress::Settled(warnings) => applied.warnings.extend(warnings),
+            Progress::Waits(for_what) => applied.unsettled = Some(for_what),
         }
     }
 
@@ -651,19 +638,6 @@ fn check_applicable(steps: &[Step]) -> Result<(), Problem> {
     }
 }
 
-/// No problem: whoever takes this for one tries again what has been done.
-fn unsettled(revision: u64, error: NoAnswer) -> String {
-    format!(
-        "revision {revision} is in force, but {error}; see the log and tarn doctor, there is nothing to apply again"
-    )
-}
-
-fn unflushed_line(unit: &str) -> String {
-    format!(
-        "the last flush of lun {unit} failed, data that was answered as written may be lost; look at the disk and the kernel log"
-    )
-}
-
 fn history_max(model: &Model) -> usize {
     usize::from(model.admin().history)
 }
@@ -728,6 +702,21 @@ impl Control for Daemon {
             comment: Some(comment),
         };
         self.change(change, only_at, author, EditedFile::GoesAside)
+    }
+
+    fn settle(&self, applied: &mut Applied) {
+        if applied.unsettled.is_none() {
+            return;
+        }
+        let mut settlings = self.settlings();
+        settlings.advance(&self.plane, SETTLING_PATIENCE);
+        applied.unsettled = match settlings.progress(applied.revision) {
+            Progress::Waits(for_what) => Some(for_what),
+            Progress::Settled(warnings) => {
+                applied.warnings.extend(warnings);
+                None
+            }
+        };
     }
 
     fn history(&self) -> Vec<Revision> {
@@ -822,22 +811,6 @@ impl Control for Daemon {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_change_that_is_not_settled_is_a_success_that_says_so() {
-        let text = unsettled(7, NoAnswer);
-        assert!(text.starts_with("revision 7 is in force, but "), "{text}");
-        let mut applied = Applied {
-            revision: 7,
-            steps: Vec::new(),
-            warnings: Vec::new(),
-            unsettled: None,
-        };
-        let json = |applied: &Applied| serde_json::to_value(applied).unwrap();
-        assert!(json(&applied).get("unsettled").is_none());
-        applied.unsettled = Some(text.clone());
-        assert_eq!(json(&applied)["unsettled"], text);
-    }
 
     #[test]
     fn a_copy_that_nobody_is_told_of_goes() {

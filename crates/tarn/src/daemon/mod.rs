@@ -6,6 +6,7 @@
 //! | `running` | the model in force and what it became in the data plane |
 //! | `steps` | what differs between two configurations |
 //! | `apply` | carrying a change out |
+//! | `settling` | what a change in force has left to do, which may wait for a store |
 //! | `attempts` | calls that a file system may never answer |
 //! | `file`, `history` | the configuration file, and the revisions on disk |
 //! | `control` | the one writer, the answers to the administration |
@@ -26,6 +27,7 @@ mod open;
 mod paced;
 mod running;
 mod secrets;
+mod settling;
 mod stats;
 mod steps;
 mod traces;

@@ -126,6 +126,12 @@ impl Running {
         bound(&self.model, &self.listeners)
     }
 
+    /// What a unit is called, by its position.
+    pub(crate) fn unit_name(&self, position: usize) -> String {
+        let unit = self.model.units().get(position);
+        unit.map(ToString::to_string).unwrap_or_default()
+    }
+
     /// The rules of access.
     pub(crate) fn policy(&self) -> ModelPolicy {
         ModelPolicy::new(Rules {

@@ -45,10 +45,10 @@ fn request_sense_tells_the_attention_as_data_and_so_clears_it() {
 #[test]
 fn report_luns_clears_what_it_tells_itself() {
     let (mut rig, at) = Rig::ready(profile());
-    rig.change(None, ChangeKind::Notify(UnitAttention::ReportedLunsChanged));
+    rig.notify(at, UnitAttention::ReportedLunsChanged);
     good(&rig.run(at, &[0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], &[]));
     good(&rig.run(at, &TEST_UNIT_READY, &[]));
-    rig.change(None, ChangeKind::Notify(UnitAttention::ReportedLunsChanged));
+    rig.notify(at, UnitAttention::ReportedLunsChanged);
     assert_eq!(sense(&rig.run(at, &TEST_UNIT_READY, &[])), (6, 0x3f, 0x0e));
 }
 
@@ -75,7 +75,7 @@ fn a_reset_goes_before_a_reservation_conflict_and_others_after() {
     rig.change(None, ChangeKind::CapacityChanged { blocks: 100 });
     let conflict = rig.run(other, &TEST_UNIT_READY, &[]);
     assert_eq!(conflict.status, Status::ReservationConflict);
-    rig.change(None, ChangeKind::Notify(UnitAttention::DeviceInternalReset));
+    rig.notify(other, UnitAttention::DeviceInternalReset);
     assert_eq!(
         sense(&rig.run(other, &TEST_UNIT_READY, &[])),
         (6, 0x29, 0x04)

@@ -190,10 +190,11 @@ impl Rig {
     }
 
     fn apply(&mut self, change: &Change) -> Reply {
-        let applied = self.owner.apply(change);
-        if applied.persist.is_some() {
-            self.persisted = applied.persist;
+        let proposal = self.owner.propose(change);
+        if let Some(state) = proposal.state_to_keep() {
+            self.persisted = Some(state);
         }
+        let applied = self.owner.commit(proposal);
         self.aborted.extend(applied.abort);
         if let Some(shared) = applied.shared {
             for core in &mut self.cores {
@@ -201,6 +202,27 @@ impl Rig {
             }
         }
         applied.reply
+    }
+
+    fn notify(&mut self, (core, slot): At, attention: UnitAttention) {
+        self.cores[core].notify(slot, attention);
+    }
+
+    /// Begins a command, as far as it gets without any answer but its data.
+    fn start(&mut self, (core, slot): At, cdb: &[u8], data: &[u8]) -> (Task, Step) {
+        let luns = [Lun::new(0).unwrap()];
+        let command = Command {
+            cdb,
+            data_out_length: u32::try_from(data.len()).unwrap(),
+            data_in_length: 0,
+            luns: &luns,
+        };
+        let (mut task, mut step) = self.cores[core].start(slot, &command);
+        if matches!(step, Step::DataOut { .. }) {
+            let data = Input::DataOut(Payload::Heap(data.to_vec()));
+            step = self.cores[core].resume(&mut task, data);
+        }
+        (task, step)
     }
 
     fn change(&mut self, from: Option<u32>, kind: ChangeKind) {

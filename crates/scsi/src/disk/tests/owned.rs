@@ -173,19 +173,6 @@ fn a_target_reset_is_told_to_all() {
 }
 
 #[test]
-fn clear_task_set_is_told_to_the_others() {
-    let (mut rig, at) = Rig::ready(profile());
-    let other = rig.attach(0, 2);
-    rig.change(Some(1), ChangeKind::ClearTaskSet);
-    assert_eq!(rig.aborted, [Who::All]);
-    good(&rig.run(at, &TEST_UNIT_READY, &[]));
-    assert_eq!(
-        sense(&rig.run(other, &TEST_UNIT_READY, &[])),
-        (6, 0x2f, 0x00)
-    );
-}
-
-#[test]
 fn an_spc_2_reservation_shuts_others_out_on_every_core() {
     let (mut rig, holder) = Rig::ready(profile());
     let other = rig.attach(1, 2);
@@ -340,8 +327,8 @@ fn kept_state_of_another_kind_is_refused() {
     assert_eq!(new(b""), RestoreError::NotAState);
     assert_eq!(new(b"TARNUNIT"), RestoreError::NotAState);
     assert_eq!(
-        new(b"TARNUNIT\x02\x00"),
-        RestoreError::Version { got: 2, known: 1 }
+        new(b"TARNUNIT\x03\x00"),
+        RestoreError::Version { got: 3, known: 2 }
     );
     assert!(matches!(
         new(b"TARNUNIT\x01\x00x"),
@@ -350,14 +337,60 @@ fn kept_state_of_another_kind_is_refused() {
 }
 
 #[test]
-fn a_change_that_could_not_be_kept_is_put_back() {
+fn a_proposal_that_is_dropped_never_happened() {
     let (mut rig, at) = Rig::ready(profile());
     let before = Arc::clone(rig.owner.shared());
     let (cdb, parameters) = register(1, true);
-    good(&rig.run(at, &cdb, &parameters));
+    let (mut task, step) = rig.start(at, &cdb, &parameters);
+    let Step::Owner(change) = step else {
+        panic!("{step:?}");
+    };
+    let proposal = rig.owner.propose(&change);
+    let kept = proposal.state_to_keep().unwrap();
+    drop(proposal);
+    assert!(Arc::ptr_eq(rig.owner.shared(), &before));
+    assert_ne!(rig.owner.kept_state(), kept);
+    let reply = rig.apply(&change);
+    drop(rig.cores[at.0].resume(&mut task, Input::Owner(reply)));
     assert_eq!(rig.owner.shared().reservations.registration_count(), 1);
-    rig.owner.put_back(Arc::clone(&before));
-    assert_eq!(rig.owner.shared(), &before);
+    assert_eq!(rig.owner.kept_state(), kept);
+}
+
+#[test]
+fn kept_state_of_the_first_version_is_read() {
+    let (mut rig, at) = Rig::ready(profile());
+    let (cdb, parameters) = register(1, true);
+    good(&rig.run(at, &cdb, &parameters));
+    let shared = rig.owner.shared();
+    let mut old = b"TARNUNIT\x01".to_vec();
+    old.push(shared.saved_modes.to_byte());
+    old.extend_from_slice(&shared.reservations.encode());
+    let restored = Owner::new(profile(), Some(&old)).unwrap();
+    assert_eq!(restored.kept_state(), rig.owner.kept_state());
+}
+
+/// A program of today finds what it knows in the state of a later one, unless that says that it must
+/// not.
+#[test]
+fn sections_that_are_not_known_are_skipped_only_where_they_may_be() {
+    let (mut rig, at) = Rig::ready(profile());
+    let (cdb, parameters) = register(1, true);
+    good(&rig.run(at, &cdb, &parameters));
+    let kept = rig.owner.kept_state();
+    let with = |tag: &[u8]| [&kept[..], tag, &[0, 0, 0, 2], b"xy"].concat();
+    let restored = Owner::new(profile(), Some(&with(b"\x80\x07"))).unwrap();
+    assert_eq!(restored.kept_state(), kept);
+    let refused = |bytes: &[u8]| Owner::new(profile(), Some(bytes)).unwrap_err();
+    assert_eq!(
+        refused(&with(b"\x00\x07")),
+        RestoreError::Section { tag: 7 }
+    );
+    // The same twice, cut off, and a length beyond the end.
+    let twice = [&kept[..], &kept[9..]].concat();
+    let beyond = [&kept[..], b"\x80\x07", &[0, 0, 0, 3], b"xy"].concat();
+    for bytes in [&twice[..], &kept[..kept.len() - 1], &beyond] {
+        assert_eq!(refused(bytes), RestoreError::NotAState);
+    }
 }
 
 /// They are moved for every I/O.

@@ -10,12 +10,12 @@ use std::ops::{Index, IndexMut};
 
 use slab::Slab;
 
-use crate::plan::UnitIndex;
+use crate::UnitIndex;
 
 /// Names one entry of one table of one core, for as long as the process runs.
 ///
 /// The place has 24 bits, the number of its use 32; see [`Key::to_bits`].
-pub(crate) struct Key<T> {
+pub struct Key<T> {
     place: u32,
     /// Which use of the place this is.
     serial: u32,
@@ -27,7 +27,7 @@ const PLACE_BITS: u32 = 24;
 
 impl<T> Key<T> {
     /// Names nothing, ever.
-    pub(crate) const NONE: Self = Self::new(u32::MAX, u32::MAX);
+    pub const NONE: Self = Self::new(u32::MAX, u32::MAX);
 
     const fn new(place: u32, serial: u32) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl<T> Key<T> {
     }
 
     /// The key in 56 bits: the serial number, then the place in the low 24.
-    pub(crate) const fn to_bits(self) -> u64 {
+    pub const fn to_bits(self) -> u64 {
         (self.serial as u64) << PLACE_BITS | self.place as u64
     }
 
@@ -56,13 +56,13 @@ impl<T> Key<T> {
         clippy::cast_possible_truncation,
         reason = "56 bits less those of the place are 32"
     )]
-    pub(crate) const fn from_bits(bits: u64) -> Self {
+    pub const fn from_bits(bits: u64) -> Self {
         let place = (bits & ((1 << PLACE_BITS) - 1)) as u32;
         Self::new(place, (bits >> PLACE_BITS) as u32)
     }
 
     /// The place in the table.
-    pub(crate) const fn place(self) -> u32 {
+    pub const fn place(self) -> u32 {
         self.place
     }
 }
@@ -109,7 +109,7 @@ impl<T> fmt::Debug for Key<T> {
 
 /// A table.
 #[derive(Debug)]
-pub(crate) struct Table<T> {
+pub struct Table<T> {
     places: Slab<(u32, T)>,
     next_serial: u32,
 }
@@ -125,71 +125,80 @@ impl<T> Default for Table<T> {
 
 impl<T> Table<T> {
     /// The key that the next entry gets.
-    pub(crate) fn vacant_key(&self) -> Key<T> {
+    pub fn vacant_key(&self) -> Key<T> {
         Key::at(self.places.vacant_key(), self.next_serial)
     }
 
-    pub(crate) fn insert(&mut self, entry: T) -> Key<T> {
+    /// Puts an entry in. Its key was given to no other.
+    pub fn insert(&mut self, entry: T) -> Key<T> {
         let serial = self.next_serial;
         self.next_serial = serial.wrapping_add(1);
         Key::at(self.places.insert((serial, entry)), serial)
     }
 
-    pub(crate) fn get(&self, key: Key<T>) -> Option<&T> {
+    /// An entry, unless it is gone.
+    pub fn get(&self, key: Key<T>) -> Option<&T> {
         let (serial, entry) = self.places.get(key.place as usize)?;
         (*serial == key.serial).then_some(entry)
     }
 
-    pub(crate) fn get_mut(&mut self, key: Key<T>) -> Option<&mut T> {
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, key: Key<T>) -> Option<&mut T> {
         let (serial, entry) = self.places.get_mut(key.place as usize)?;
         (*serial == key.serial).then_some(entry)
     }
 
     /// Takes an entry out. `None` when it is gone already.
-    pub(crate) fn remove(&mut self, key: Key<T>) -> Option<T> {
+    pub fn remove(&mut self, key: Key<T>) -> Option<T> {
         self.get(key)?;
         Some(self.places.remove(key.place as usize).1)
     }
 
     /// The entry that is in a place now.
-    pub(crate) fn in_place(&self, place: usize) -> Option<Key<T>> {
+    pub fn in_place(&self, place: usize) -> Option<Key<T>> {
         let (serial, _) = self.places.get(place)?;
         Some(Key::at(place, *serial))
     }
 
     /// How many places there are, vacant ones included.
-    pub(crate) fn places(&self) -> usize {
+    pub fn places(&self) -> usize {
         self.places.capacity()
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
     /// Forgets vacant places: a walk of the table looks at those, too. The table is empty.
-    pub(crate) fn forget_places(&mut self) {
+    pub fn forget_places(&mut self) {
         debug_assert!(self.is_empty(), "a table is cleared with something in it");
         self.places.clear();
     }
 
-    pub(crate) fn shrink_to_fit(&mut self) {
+    /// Gives back room beyond need.
+    pub fn shrink_to_fit(&mut self) {
         self.places.shrink_to_fit();
     }
 
-    pub(crate) fn keys(&self) -> impl Iterator<Item = Key<T>> {
+    /// The keys of all entries.
+    pub fn keys(&self) -> impl Iterator<Item = Key<T>> {
         self.iter().map(|(key, _)| key)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key<T>, &T)> {
+    /// All entries.
+    pub fn iter(&self) -> impl Iterator<Item = (Key<T>, &T)> {
         let all = self.places.iter();
         all.map(|(place, (serial, entry))| (Key::at(place, *serial), entry))
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Key<T>, &mut T)> {
+    /// The same, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Key<T>, &mut T)> {
         let all = self.places.iter_mut();
         all.map(|(place, (serial, entry))| (Key::at(place, *serial), entry))
     }
@@ -216,41 +225,51 @@ impl<T> IndexMut<Key<T>> for Table<T> {
 
 /// A table of all units, which are numbered from 0 and stay.
 #[derive(Debug)]
-pub(crate) struct ByUnit<T>(Vec<T>);
+pub struct ByUnit<T>(Vec<T>);
 
 impl<T> ByUnit<T> {
-    pub(crate) const fn len(&self) -> usize {
+    /// There are none.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many units there are.
+    pub const fn len(&self) -> usize {
         self.0.len()
     }
 
     /// The numbers of all units.
-    pub(crate) fn units(&self) -> impl Iterator<Item = UnitIndex> + use<T> {
+    pub fn units(&self) -> impl Iterator<Item = UnitIndex> + use<T> {
         (0..self.next().0).map(UnitIndex)
     }
 
     /// The number of the next unit.
-    pub(crate) fn next(&self) -> UnitIndex {
+    pub fn next(&self) -> UnitIndex {
         UnitIndex(u32::try_from(self.0.len()).unwrap_or(u32::MAX))
     }
 
     /// Of the unit with the next number.
-    pub(crate) fn push(&mut self, entry: T) {
+    pub fn push(&mut self, entry: T) {
         self.0.push(entry);
     }
 
-    pub(crate) fn get(&self, unit: UnitIndex) -> Option<&T> {
+    /// The entry of a unit, if there is such a unit.
+    pub fn get(&self, unit: UnitIndex) -> Option<&T> {
         self.0.get(unit.as_usize())
     }
 
-    pub(crate) fn get_mut(&mut self, unit: UnitIndex) -> Option<&mut T> {
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, unit: UnitIndex) -> Option<&mut T> {
         self.0.get_mut(unit.as_usize())
     }
 
-    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+    /// The entries of all units.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
         self.0.iter()
     }
 
-    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+    /// The same, to be changed.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.0.iter_mut()
     }
 }

@@ -16,7 +16,7 @@ const STALE_MIN: usize = 64;
 
 /// Deadlines of one table.
 #[derive(Debug)]
-pub(crate) struct Deadlines<T>(BinaryHeap<Reverse<(Duration, Key<T>)>>);
+pub struct Deadlines<T>(BinaryHeap<Reverse<(Duration, Key<T>)>>);
 
 impl<T> Default for Deadlines<T> {
     fn default() -> Self {
@@ -26,12 +26,12 @@ impl<T> Default for Deadlines<T> {
 
 impl<T> Deadlines<T> {
     /// The entry has a deadline from now on, or one that comes sooner than before.
-    pub(crate) fn set(&mut self, key: Key<T>, at: Duration) {
+    pub fn set(&mut self, key: Key<T>, at: Duration) {
         self.0.push(Reverse((at, key)));
     }
 
     /// The soonest deadline. `of` gives that of an entry as it is now, `entries` is how many there are.
-    pub(crate) fn next(
+    pub fn next(
         &mut self,
         entries: usize,
         of: impl Fn(Key<T>) -> Option<Duration>,
@@ -55,7 +55,7 @@ impl<T> Deadlines<T> {
     }
 
     /// Takes an entry whose deadline has come.
-    pub(crate) fn due(
+    pub fn due(
         &mut self,
         now: Duration,
         of: impl Fn(Key<T>) -> Option<Duration>,

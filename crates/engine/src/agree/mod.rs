@@ -1,0 +1,192 @@
+//! One unit for all cores.
+//!
+//! Each core has a view of the unit; one of them, its owner, has [`UnitOwner`] as well. Whoever wants
+//! something of all cores sends the owner a [`ToOwner`]; what the owner wants of them it sends as
+//! [`ToCore`], to all or to the one that asked. Messages between two cores do not overtake each
+//! other, and none is lost; all else may take as long as it likes.
+
+mod owner;
+mod refusal;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use scsi::{Change, Notice, Reply, Shared, Who};
+
+use crate::Ticket;
+
+pub use owner::{Order, Patience, UnitOwner};
+
+/// Names a fence of one unit; given by its owner, never twice.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct FenceNumber(u64);
+
+/// Counts how often the cores were told to refuse access to a unit or to allow it, so that a late
+/// confirmation is known as one.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Round(u64);
+
+/// What a change means for every core.
+#[derive(Debug)]
+pub struct Update {
+    /// Of the question behind it, whose task is not to be aborted by it.
+    pub ticket: Ticket,
+    /// The state of the unit is another from now on, or unit attentions come with it.
+    pub changes_state: bool,
+    /// What nexuses are told.
+    pub notices: Vec<Notice>,
+    /// Whose tasks must have ended before the core confirms.
+    pub abort: Vec<Who>,
+}
+
+/// To the owner of a unit.
+#[derive(Debug)]
+pub enum ToOwner {
+    /// Change its state. Answered with [`ToCore::Changed`].
+    Change {
+        /// Whose answer it is.
+        ticket: Ticket,
+        /// What is to change.
+        change: Change,
+    },
+    /// An update is installed.
+    Installed {
+        /// No task that had to end is left.
+        is_complete: bool,
+    },
+    /// A request of this core is not accounted for, so nothing new may touch the medium. Answered
+    /// with [`ToCore::AccessRefused`].
+    RefuseAccess {
+        /// Whose answer it is.
+        ticket: Ticket,
+    },
+    /// All requests of a core are accounted for again.
+    AllowAccess {
+        /// Which core.
+        core: usize,
+    },
+    /// A core refuses access.
+    RefusalConfirmed {
+        /// Since it was told so for the time of this number.
+        round: Round,
+    },
+    /// These blocks for one task alone. Answered with [`ToCore::FenceGranted`].
+    FenceWanted {
+        /// Whose answer it is; names the holder.
+        ticket: Ticket,
+        /// Which.
+        blocks: Range<u64>,
+    },
+    /// Nobody but the holder is at work on the blocks of a fence here.
+    FenceRaised {
+        /// Which fence.
+        fence: FenceNumber,
+    },
+    /// A fence is no longer needed, granted or not.
+    FenceDone {
+        /// The holder.
+        ticket: Ticket,
+    },
+}
+
+impl ToOwner {
+    /// The answer where there is no owner any more: the unit has gone, and with it what was to
+    /// change and what could land on it.
+    pub fn answer_of_the_gone(self) -> Option<(usize, ToCore)> {
+        match self {
+            Self::Change { ticket, .. } if ticket != Ticket::NOBODY => Some((
+                ticket.core,
+                ToCore::Changed {
+                    ticket,
+                    reply: Reply::check(owner::NOT_KEPT),
+                    is_complete: true,
+                },
+            )),
+            Self::RefuseAccess { ticket } => Some((ticket.core, ToCore::AccessRefused { ticket })),
+            Self::Change { .. }
+            | Self::Installed { .. }
+            | Self::AllowAccess { .. }
+            | Self::RefusalConfirmed { .. }
+            | Self::FenceWanted { .. }
+            | Self::FenceRaised { .. }
+            | Self::FenceDone { .. } => None,
+        }
+    }
+}
+
+/// The owner of a unit to a core.
+#[derive(Clone, Debug)]
+pub enum ToCore {
+    /// The change that this core asked for is done everywhere, or was not made.
+    Changed {
+        /// Whose answer it is.
+        ticket: Ticket,
+        /// For the command.
+        reply: Reply,
+        /// No task that had to end is left anywhere.
+        is_complete: bool,
+    },
+    /// To every core: this is the state of the unit. Confirmed with [`ToOwner::Installed`].
+    Install {
+        /// The latest state.
+        shared: Arc<Shared>,
+        /// What comes with it.
+        update: Arc<Update>,
+    },
+    /// To every core: refuse access, and confirm that with [`ToOwner::RefusalConfirmed`]; or allow it.
+    SetAccessRefused {
+        /// Nothing new may touch the medium.
+        refuse: bool,
+        /// How often that has been said.
+        round: Round,
+    },
+    /// To the core that asked: every core refuses access.
+    AccessRefused {
+        /// Whose answer it is.
+        ticket: Ticket,
+    },
+    /// To every core: nobody but the holder starts on these blocks. Confirmed with
+    /// [`ToOwner::FenceRaised`] when nobody else is at work on them.
+    FenceRaise {
+        /// Its number.
+        fence: FenceNumber,
+        /// The ticket of the holder.
+        holder: Ticket,
+        /// Which.
+        blocks: Range<u64>,
+    },
+    /// To the holder: the fence is up everywhere.
+    FenceGranted {
+        /// Whose answer it is.
+        ticket: Ticket,
+    },
+    /// To every core: the fence is gone.
+    FenceLower {
+        /// Its number.
+        fence: FenceNumber,
+    },
+}
+
+/// True when the ranges have a block in common.
+pub fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
+    a.start.max(b.start) < a.end.min(b.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_overlap_when_they_share_a_block() {
+        for (a, b, expected) in [
+            (0..1, 1..2, false),
+            (0..2, 1..3, true),
+            (5..6, 0..10, true),
+            (3..3, 0..10, false),
+            (7..9, 0..7, false),
+        ] {
+            assert_eq!(overlap(&a, &b), expected, "{a:?} {b:?}");
+            assert_eq!(overlap(&b, &a), expected, "{b:?} {a:?}");
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! The owner's side of a unit: changes happen one after the other.
+//!
+//! A change is proposed, made safe if it must survive, committed, sent to every core, and answered
+//! when every core has it and the tasks that had to end have ended. A proposal that could not be
+//! made safe is dropped: nobody has seen it, and nothing has to be taken back.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use scsi::{
+    Change, ChangeKind, Owner, Profile, Proposal, Reply, Sense, SenseCode, SenseKey, Shared, Status,
+};
+
+use super::refusal::{Refusal, Verdict};
+use super::{FenceNumber, ToCore, ToOwner, Update, overlap};
+use crate::Ticket;
+
+/// A change whose new state could not be kept safely; it has not happened.
+pub(super) const NOT_KEPT: Sense =
+    Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE);
+
+/// A change that has not begun, because one before it takes too long.
+const BUSY: Reply = Reply {
+    status: Status::Busy,
+    sense: None,
+    transfer_length: 0,
+};
+
+/// How long an owner waits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Patience {
+    /// A command's change for its turn, and the keeping of its state.
+    pub change: Duration,
+}
+
+/// What an owner wants done.
+#[derive(Debug)]
+pub enum Order {
+    /// Send this to one core.
+    Post {
+        /// Which.
+        core: usize,
+        /// What.
+        message: ToCore,
+    },
+    /// Send this to every core.
+    PostToAll(ToCore),
+    /// Make this safe, then call [`UnitOwner::handle_kept`]. There is one at a time.
+    Keep(Vec<u8>),
+    /// Tell the administrator that a state could not be made safe.
+    TellNotKept,
+}
+
+/// The owner's side of one unit.
+#[derive(Debug)]
+pub struct UnitOwner {
+    owner: Owner,
+    cores: usize,
+    patience: Patience,
+    /// Changes that wait for the current one.
+    queue: VecDeque<Queued>,
+    current: Option<Current>,
+    /// In the order they were asked for.
+    fences: Vec<OwnedFence>,
+    next_fence: u64,
+    refusal: Refusal,
+    orders: VecDeque<Order>,
+}
+
+/// A change that waits for its turn.
+#[derive(Debug)]
+struct Queued {
+    ticket: Ticket,
+    change: Change,
+    since: Duration,
+}
+
+/// A change on its way.
+#[derive(Debug)]
+enum Current {
+    /// Its state is being made safe; nobody has seen it.
+    Keeping {
+        ticket: Ticket,
+        proposal: Proposal,
+        since: Duration,
+    },
+    /// The same, but it took too long and was answered as failed: it never happens.
+    GivenUp,
+    /// What was made safe of such a change is replaced by the state in force.
+    Restoring,
+    /// It is in force, and sent to every core.
+    Installing {
+        ticket: Ticket,
+        reply: Reply,
+        /// Cores that have not confirmed.
+        left: usize,
+        is_complete: bool,
+    },
+}
+
+/// Where a fence stands.
+#[derive(Debug)]
+struct OwnedFence {
+    number: FenceNumber,
+    holder: Ticket,
+    blocks: Range<u64>,
+    /// How many cores have not confirmed; `None` while earlier fences are in the way.
+    raising: Option<usize>,
+}
+
+impl UnitOwner {
+    /// Of a unit that so many cores have a view of.
+    pub fn new(owner: Owner, cores: usize, patience: Patience) -> Self {
+        debug_assert!(cores > 0, "somebody must confirm");
+        Self {
+            owner,
+            cores,
+            patience,
+            queue: VecDeque::new(),
+            current: None,
+            fences: Vec::new(),
+            next_fence: 0,
+            refusal: Refusal::default(),
+            orders: VecDeque::new(),
+        }
+    }
+
+    /// The state in force.
+    pub const fn shared(&self) -> &Arc<Shared> {
+        self.owner.shared()
+    }
+
+    /// The state in force as it is kept.
+    pub fn kept_state(&self) -> Vec<u8> {
+        self.owner.kept_state()
+    }
+
+    /// The unit says something else of itself from now on.
+    pub fn set_profile(&mut self, profile: Arc<Profile>) {
+        self.owner.set_profile(profile);
+    }
+
+    /// Nothing is under way: no change, no fence.
+    pub fn is_idle(&self) -> bool {
+        self.current.is_none() && self.queue.is_empty() && self.fences.is_empty()
+    }
+
+    /// No core has a request of the past in its store.
+    pub const fn allows_access(&self) -> bool {
+        self.refusal.is_idle()
+    }
+
+    /// Takes what is to be done next. To be called after every other call until it gives `None`.
+    pub fn poll_order(&mut self) -> Option<Order> {
+        self.orders.pop_front()
+    }
+
+    /// Something that a core has sent.
+    pub fn handle(&mut self, message: ToOwner, now: Duration) {
+        match message {
+            ToOwner::Change { ticket, change } => {
+                self.queue.push_back(Queued {
+                    ticket,
+                    change,
+                    since: now,
+                });
+                self.next_change(now);
+            }
+            ToOwner::Installed { is_complete } => self.handle_installed(is_complete, now),
+            ToOwner::RefuseAccess { ticket } => {
+                let verdict = self.refusal.ask(ticket, self.cores);
+                self.carry_out(verdict);
+            }
+            ToOwner::AllowAccess { core } => {
+                let verdict = self.refusal.withdraw(core);
+                let withdrawn = self.refusal.take_withdrawn();
+                self.carry_out(verdict);
+                self.carry_out(Verdict::Answer(withdrawn));
+            }
+            ToOwner::RefusalConfirmed { round } => {
+                let verdict = self.refusal.confirm(round);
+                self.carry_out(verdict);
+            }
+            ToOwner::FenceWanted { ticket, blocks } => {
+                let number = FenceNumber(self.next_fence);
+                self.next_fence += 1;
+                self.fences.push(OwnedFence {
+                    number,
+                    holder: ticket,
+                    blocks,
+                    raising: None,
+                });
+                self.raise_fences();
+            }
+            ToOwner::FenceRaised { fence } => self.handle_fence_raised(fence),
+            ToOwner::FenceDone { ticket } => self.handle_fence_done(ticket),
+        }
+    }
+
+    /// The state of [`Order::Keep`] is on stable storage, or could not be put there.
+    pub fn handle_kept(&mut self, is_safe: bool, now: Duration) {
+        if !is_safe {
+            self.orders.push_back(Order::TellNotKept);
+        }
+        match self.current.take() {
+            Some(Current::Keeping {
+                ticket, proposal, ..
+            }) => {
+                if is_safe {
+                    self.put_in_force(ticket, proposal);
+                } else {
+                    self.answer(ticket, Reply::check(NOT_KEPT), true);
+                }
+            }
+            // It was answered as failed, so that it must not come back with the next start.
+            Some(Current::GivenUp) if is_safe => {
+                self.orders.push_back(Order::Keep(self.owner.kept_state()));
+                self.current = Some(Current::Restoring);
+            }
+            Some(Current::GivenUp | Current::Restoring) => {}
+            installing @ Some(Current::Installing { .. }) => {
+                debug_assert!(false, "kept twice");
+                self.current = installing;
+            }
+            None => debug_assert!(false, "nothing was to be kept"),
+        }
+        self.next_change(now);
+    }
+
+    /// When [`UnitOwner::handle_timeout`] is due.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        let keeping = match &self.current {
+            Some(Current::Keeping { since, .. }) => Some(*since),
+            Some(Current::GivenUp | Current::Restoring | Current::Installing { .. }) | None => None,
+        };
+        let commands = self.queue.iter().filter(|queued| queued.may_be_refused());
+        let first = commands.map(|queued| queued.since).next();
+        let first = keeping.into_iter().chain(first).min()?;
+        Some(first + self.patience.change)
+    }
+
+    /// Answers commands that have waited too long: one that has not begun is taken out of the queue,
+    /// one whose state is still being made safe has failed.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        if self.poll_timeout().is_none_or(|due| now < due) {
+            return;
+        }
+        let patience = self.patience.change;
+        let is_overdue = |since: Duration| now.saturating_sub(since) >= patience;
+        if let Some(&Current::Keeping { ticket, since, .. }) = self.current.as_ref()
+            && is_overdue(since)
+        {
+            self.current = Some(Current::GivenUp);
+            self.answer(ticket, Reply::check(NOT_KEPT), true);
+        }
+        for queued in std::mem::take(&mut self.queue) {
+            if queued.may_be_refused() && is_overdue(queued.since) {
+                self.answer(queued.ticket, BUSY, true);
+            } else {
+                self.queue.push_back(queued);
+            }
+        }
+    }
+
+    // ---- changes -----------------------------------------------------------------------------
+
+    fn next_change(&mut self, now: Duration) {
+        while self.current.is_none()
+            && let Some(Queued { ticket, change, .. }) = self.queue.pop_front()
+        {
+            let proposal = self.owner.propose(&change);
+            match proposal.state_to_keep() {
+                Some(state) => {
+                    self.orders.push_back(Order::Keep(state));
+                    self.current = Some(Current::Keeping {
+                        ticket,
+                        proposal,
+                        since: now,
+                    });
+                }
+                None => self.put_in_force(ticket, proposal),
+            }
+        }
+    }
+
+    /// Sends a change to every core, or answers it when it concerns none.
+    fn put_in_force(&mut self, ticket: Ticket, proposal: Proposal) {
+        debug_assert!(self.current.is_none(), "changes come one after the other");
+        let applied = self.owner.commit(proposal);
+        let update = Update {
+            ticket,
+            changes_state: applied.shared.is_some(),
+            notices: applied.notices,
+            abort: applied.abort,
+        };
+        if !update.changes_state && update.notices.is_empty() && update.abort.is_empty() {
+            self.answer(ticket, applied.reply, true);
+            return;
+        }
+        self.current = Some(Current::Installing {
+            ticket,
+            reply: applied.reply,
+            left: self.cores,
+            is_complete: true,
+        });
+        self.orders.push_back(Order::PostToAll(ToCore::Install {
+            shared: Arc::clone(self.owner.shared()),
+            update: Arc::new(update),
+        }));
+    }
+
+    fn handle_installed(&mut self, is_complete: bool, now: Duration) {
+        let Some(Current::Installing {
+            ticket,
+            reply,
+            left,
+            is_complete: all,
+        }) = &mut self.current
+        else {
+            debug_assert!(false, "nothing is being installed");
+            return;
+        };
+        *all &= is_complete;
+        *left -= 1;
+        if *left == 0 {
+            let (ticket, reply, all) = (*ticket, *reply, *all);
+            self.current = None;
+            self.answer(ticket, reply, all);
+            self.next_change(now);
+        }
+    }
+
+    fn answer(&mut self, ticket: Ticket, reply: Reply, is_complete: bool) {
+        if ticket == Ticket::NOBODY {
+            return;
+        }
+        self.orders.push_back(Order::Post {
+            core: ticket.core,
+            message: ToCore::Changed {
+                ticket,
+                reply,
+                is_complete,
+            },
+        });
+    }
+
+    // ---- access ------------------------------------------------------------------------------
+
+    fn carry_out(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Nothing => {}
+            Verdict::Announce { refuse, round } => {
+                let message = ToCore::SetAccessRefused { refuse, round };
+                self.orders.push_back(Order::PostToAll(message));
+            }
+            Verdict::Answer(tickets) => {
+                let answer = |ticket: Ticket| Order::Post {
+                    core: ticket.core,
+                    message: ToCore::AccessRefused { ticket },
+                };
+                self.orders.extend(tickets.into_iter().map(answer));
+            }
+        }
+    }
+
+    // ---- fences ------------------------------------------------------------------------------
+
+    /// Raises every fence that no earlier one is in the way of.
+    fn raise_fences(&mut self) {
+        for at in 0..self.fences.len() {
+            let (earlier, rest) = self.fences.split_at_mut(at);
+            let Some(fence) = rest.first_mut() else { break };
+            let is_free = !earlier
+                .iter()
+                .any(|other| overlap(&other.blocks, &fence.blocks));
+            if fence.raising.is_none() && is_free {
+                fence.raising = Some(self.cores);
+                self.orders.push_back(Order::PostToAll(ToCore::FenceRaise {
+                    fence: fence.number,
+                    holder: fence.holder,
+                    blocks: fence.blocks.clone(),
+                }));
+            }
+        }
+    }
+
+    fn handle_fence_raised(&mut self, number: FenceNumber) {
+        // Its holder may be done with it by now.
+        let fence = self.fences.iter_mut().find(|fence| fence.number == number);
+        let Some(OwnedFence {
+            holder: ticket,
+            raising: Some(left),
+            ..
+        }) = fence
+        else {
+            return;
+        };
+        debug_assert!(*left > 0, "a core confirms a fence twice");
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            let ticket = *ticket;
+            self.orders.push_back(Order::Post {
+                core: ticket.core,
+                message: ToCore::FenceGranted { ticket },
+            });
+        }
+    }
+
+    fn handle_fence_done(&mut self, holder: Ticket) {
+        let Some(at) = self.fences.iter().position(|fence| fence.holder == holder) else {
+            debug_assert!(false, "a fence is given back twice");
+            return;
+        };
+        let fence = self.fences.remove(at);
+        if fence.raising.is_some() {
+            let message = ToCore::FenceLower {
+                fence: fence.number,
+            };
+            self.orders.push_back(Order::PostToAll(message));
+        }
+        self.raise_fences();
+    }
+}
+
+impl Queued {
+    /// What says who is there must be carried out in any case, as must resets.
+    const fn may_be_refused(&self) -> bool {
+        matches!(self.change.kind, ChangeKind::Command { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests;

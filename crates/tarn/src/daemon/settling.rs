@@ -1,0 +1,304 @@
+//! What a change that is in force has left to do: sessions are told what they see now or end, units
+//! that are gone are flushed and closed. Nothing of it can be refused, and all of it may wait for a
+//! store that hangs; so it holds up no other change.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use target::{Confirmation, Grant, Handle, NoAnswer, SessionReport, UnitIndex};
+
+use super::apply::judge;
+use crate::access::ModelPolicy;
+
+/// How long the change itself waits for what it has left, before the next change has its turn: as
+/// long as it takes where nothing hangs.
+pub(super) const OWN_PATIENCE: Duration = Duration::from_millis(250);
+
+/// What has come of changes is kept for those who ask for it, of so many at most.
+const OUTCOMES_MAX: usize = 64;
+
+/// A unit that is to be closed, and what it was called.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Leaver {
+    pub(super) index: UnitIndex,
+    pub(super) name: String,
+}
+
+/// Which sessions end or see something else, and which units have another size or go.
+#[derive(Debug, Default)]
+pub(super) struct Rest {
+    pub(super) grown: Vec<UnitIndex>,
+    pub(super) removed: Vec<Leaver>,
+}
+
+/// One change that is not settled.
+#[derive(Debug)]
+pub(super) struct Settling {
+    /// `None`: a change that was not made has left it.
+    revision: Option<u64>,
+    rest: Rest,
+    stage: Stage,
+    /// It was told in the log that it takes long.
+    is_told: bool,
+    since: Instant,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// A core has not said yet which sessions it has.
+    Judge,
+    /// Cores were asked to let go of everything.
+    Leave(Vec<Confirmation>),
+    /// The stores are being flushed and closed.
+    Close(Confirmation),
+    /// Nothing is left; these units were closed without a good flush.
+    Settled(Vec<UnitIndex>),
+}
+
+impl Settling {
+    /// Of a change that is in force.
+    pub(super) fn new(revision: u64, rest: Rest) -> Self {
+        Self {
+            revision: Some(revision),
+            rest,
+            stage: Stage::Judge,
+            is_told: false,
+            since: Instant::now(),
+        }
+    }
+
+    /// Of units that a change had added before it failed: no session has seen them.
+    pub(super) fn unseen(removed: Vec<Leaver>, plane: &Handle) -> Self {
+        let units: Vec<UnitIndex> = removed.iter().map(|unit| unit.index).collect();
+        Self {
+            revision: None,
+            rest: Rest {
+                grown: Vec::new(),
+                removed,
+            },
+            stage: Stage::Leave(vec![plane.retire_units(&units)]),
+            is_told: false,
+            since: Instant::now(),
+        }
+    }
+
+    fn units(&self) -> Vec<UnitIndex> {
+        self.rest.removed.iter().map(|unit| unit.index).collect()
+    }
+
+    /// Tells sessions what the rules in force give them. To be called while no other change is made:
+    /// cores read their letters in order, so the last judgement must be that of the last rules.
+    pub(super) fn judge(&mut self, policy: &ModelPolicy, plane: &Handle) {
+        if !matches!(self.stage, Stage::Judge) {
+            return;
+        }
+        let Ok(sessions) = plane.sessions() else {
+            return;
+        };
+        let verdict = judge(policy, &sessions);
+        let key = |session: &SessionReport| (session.core, session.tsih);
+        let ended: Vec<(usize, u16)> = verdict.ended.iter().map(key).collect();
+        let granted: Vec<Grant> = verdict.granted;
+        let reason = "the configuration lets it in no longer";
+        self.stage = Stage::Leave(vec![
+            plane.change_sessions(granted, &ended, reason),
+            plane.announce_sizes(&self.rest.grown),
+            plane.retire_units(&self.units()),
+        ]);
+    }
+
+    /// Goes as far as it gets until then. True when nothing is left to do.
+    pub(super) fn advance(&mut self, plane: &Handle, until: Instant) -> bool {
+        if let Stage::Leave(confirmations) = &mut self.stage {
+            confirmations.retain_mut(|one| !one.wait_until(until));
+            if confirmations.is_empty() {
+                self.stage = Stage::Close(plane.close_units(&self.units()));
+            }
+        }
+        if let Stage::Close(confirmation) = &mut self.stage
+            && confirmation.wait_until(until)
+        {
+            self.stage = Stage::Settled(confirmation.unflushed().to_vec());
+        }
+        matches!(self.stage, Stage::Settled(_))
+    }
+
+    /// What it waits for, for whoever made the change. There is nothing to try again.
+    pub(super) fn in_words(&self) -> String {
+        let names: Vec<&str> = self
+            .rest
+            .removed
+            .iter()
+            .map(|it| it.name.as_str())
+            .collect();
+        let waits_for = match self.stage {
+            Stage::Judge => NoAnswer.to_string(),
+            Stage::Leave(_) if names.is_empty() => {
+                "commands on what sessions no longer see have not ended".to_owned()
+            }
+            Stage::Leave(_) | Stage::Close(_) | Stage::Settled(_) => format!(
+                "commands on lun {} have not ended or its store is not closed",
+                names.join(", ")
+            ),
+        };
+        match self.revision {
+            Some(revision) => format!(
+                "revision {revision} is in force, but {waits_for}; see the log and tarn doctor, there is nothing to apply again"
+            ),
+            None => format!("of a change that was not made, {waits_for}"),
+        }
+    }
+
+    /// A line for each unit that was closed without a good flush.
+    fn warnings(&self) -> Vec<String> {
+        let Stage::Settled(unflushed) = &self.stage else {
+            return Vec::new();
+        };
+        let is_unflushed = |unit: &&Leaver| unflushed.contains(&unit.index);
+        let removed = self.rest.removed.iter().filter(is_unflushed);
+        removed
+            .map(|unit| {
+                format!(
+                    "the last flush of lun {} failed, data that was answered as written may be lost; look at the disk and the kernel log",
+                    unit.name
+                )
+            })
+            .collect()
+    }
+}
+
+/// Changes that are not settled, and what came of those that are.
+#[derive(Debug, Default)]
+pub(super) struct Settlings {
+    under_way: Vec<Settling>,
+    /// By revision; the last ones.
+    outcomes: VecDeque<(u64, Vec<String>)>,
+}
+
+/// How far a change is.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum Progress {
+    /// It waits for this.
+    Waits(String),
+    /// It has taken effect everywhere, and this is to be told.
+    Settled(Vec<String>),
+}
+
+impl Settlings {
+    pub(super) fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    /// Takes over what a change has left, if anything. Gives how far it is.
+    pub(super) fn add(&mut self, settling: Settling) -> Progress {
+        if matches!(settling.stage, Stage::Settled(_)) {
+            return Progress::Settled(settling.warnings());
+        }
+        let waits = settling.in_words();
+        self.under_way.push(settling);
+        Progress::Waits(waits)
+    }
+
+    /// Has those that could not judge sessions try it again. To be called while no change is made.
+    pub(super) fn judge(&mut self, policy: &ModelPolicy, plane: &Handle) {
+        for settling in &mut self.under_way {
+            settling.judge(policy, plane);
+        }
+    }
+
+    /// Carries all of them as far as they get without waiting, and tells the log of those that take
+    /// longer than `patience`.
+    pub(super) fn advance(&mut self, plane: &Handle, patience: Duration) {
+        let now = Instant::now();
+        let outcomes = &mut self.outcomes;
+        self.under_way.retain_mut(|settling| {
+            let is_settled = settling.advance(plane, now);
+            if is_settled {
+                let warnings = settling.warnings();
+                for warning in &warnings {
+                    tracing::error!("{warning}");
+                }
+                if settling.is_told {
+                    tracing::info!(revision = settling.revision, "changes are settled");
+                }
+                outcomes.extend(settling.revision.map(|revision| (revision, warnings)));
+                if outcomes.len() > OUTCOMES_MAX {
+                    outcomes.pop_front();
+                }
+            } else if !settling.is_told && now - settling.since > patience {
+                settling.is_told = true;
+                tracing::error!("{}", settling.in_words());
+            }
+            !is_settled
+        });
+    }
+
+    /// How far the change of this revision is. Nothing is known of one that was settled long ago.
+    pub(super) fn progress(&mut self, revision: u64) -> Progress {
+        let is_it = |settling: &&Settling| settling.revision == Some(revision);
+        if let Some(settling) = self.under_way.iter().find(is_it) {
+            return Progress::Waits(settling.in_words());
+        }
+        let at = self.outcomes.iter().position(|(one, _)| *one == revision);
+        let outcome = at.and_then(|at| self.outcomes.remove(at));
+        Progress::Settled(outcome.map(|(_, warnings)| warnings).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaver(index: u32, name: &str) -> Leaver {
+        Leaver {
+            index: UnitIndex(index),
+            name: name.to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_a_change_waits_for_is_told_with_its_revision_and_that_there_is_nothing_to_do() {
+        let mut settling = Settling::new(7, Rest::default());
+        let stages = [
+            (Stage::Judge, Vec::new(), "a core of the data plane"),
+            (Stage::Leave(Vec::new()), Vec::new(), "no longer see"),
+            (
+                Stage::Leave(Vec::new()),
+                vec![leaver(3, "disk")],
+                "lun disk",
+            ),
+        ];
+        for (stage, removed, word) in stages {
+            (settling.stage, settling.rest.removed) = (stage, removed);
+            let text = settling.in_words();
+            assert!(text.starts_with("revision 7 is in force, but "), "{text}");
+            assert!(text.contains(word), "{text}");
+            assert!(text.contains("nothing to apply again"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_unit_that_was_closed_without_a_good_flush_is_named_once() {
+        let mut settling = Settling::new(7, Rest::default());
+        settling.rest.removed = vec![leaver(3, "disk"), leaver(4, "other")];
+        settling.stage = Stage::Settled(vec![UnitIndex(3)]);
+        let warnings = settling.warnings();
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].contains("lun disk failed"), "{warnings:?}");
+        let mut settlings = Settlings::default();
+        assert_eq!(settlings.add(settling), Progress::Settled(warnings.clone()));
+        settlings.outcomes.push_back((7, warnings.clone()));
+        assert_eq!(settlings.progress(7), Progress::Settled(warnings));
+        assert_eq!(settlings.progress(7), Progress::Settled(Vec::new()));
+    }
+
+    #[test]
+    fn a_change_that_waits_is_found_by_its_revision() {
+        let mut settlings = Settlings::default();
+        let waits = settlings.add(Settling::new(7, Rest::default()));
+        assert!(matches!(waits, Progress::Waits(_)));
+        assert_eq!(settlings.progress(7), waits);
+        assert_eq!(settlings.progress(8), Progress::Settled(Vec::new()));
+        assert!(!settlings.is_empty());
+    }
+}
