@@ -13,21 +13,18 @@ pub enum Sabotage {
     ForgetAnswers,
     /// Now and then a command leaves a buffer behind.
     LeakBuffers,
-    /// A task that wants blocks for itself gets them at once.
-    GrantFencesUnseen,
     /// Now and then a connection is closed for no reason.
     HangUp,
 }
 
 impl Sabotage {
     /// Every kind, and the rule that must notice it.
-    pub const ALL: [(Self, &'static str); 7] = [
+    pub const ALL: [(Self, &'static str); 6] = [
         (Self::LoseWrites, "reads-give-what-was-written"),
         (Self::MisplaceReads, "reads-give-what-was-written"),
         (Self::FlushInVain, "reads-give-what-was-written"),
         (Self::ForgetAnswers, "one-outcome"),
         (Self::LeakBuffers, "nothing-is-left"),
-        (Self::GrantFencesUnseen, "compare-and-write-is-atomic"),
         (Self::HangUp, "legal-initiators-are-not-hung-up-on"),
     ];
 }

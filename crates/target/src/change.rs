@@ -132,7 +132,7 @@ impl Core {
             .as_ref()
             .is_none_or(|owned| owned.unit.is_idle() && !owned.is_probing);
         owner_is_idle
-            && unit.orphans.count == 0
+            && unit.side.orphans() == 0
             && unit.view.nexuses().next().is_none()
             && !self.tasks.iter().any(|(_, running)| running.unit == index)
     }

@@ -136,6 +136,11 @@ pub(crate) struct Core {
 /// Changes wait and are kept for this many times what an abort may take.
 pub(crate) const CHANGE_PATIENCE: u32 = 3;
 
+/// A question as others name it.
+pub(crate) const fn request_number(key: RequestKey) -> RequestNumber {
+    RequestNumber(key.to_bits())
+}
+
 /// The question that a ticket of this core stands for.
 pub(crate) const fn request_key(ticket: Ticket) -> RequestKey {
     RequestKey::from_bits(ticket.request.0)
@@ -273,7 +278,7 @@ impl Core {
     pub(crate) fn open_request(&mut self, request: Request) -> Ticket {
         Ticket {
             core: self.index,
-            request: RequestNumber(self.requests.insert(request).to_bits()),
+            request: request_number(self.requests.insert(request)),
         }
     }
 
@@ -472,7 +477,7 @@ impl Core {
         if !late && self.quiet_cores < self.posts.len() {
             return false;
         }
-        if late || self.units.values().any(|unit| unit.orphans.count > 0) {
+        if late || self.units.values().any(|unit| unit.side.orphans() > 0) {
             // Something in the kernel does not come back; neither would it for the ring's end.
             self.reactor.set_drain_limit(Duration::ZERO);
         }

@@ -50,7 +50,7 @@ impl Core {
         let may_pass = attribute == TaskAttribute::Simple
             && command.extended_cdb.is_empty()
             && set.is_some_and(|set| set.lets_simple_pass())
-            && self.units[unit].fences.is_empty();
+            && self.units[unit].side.is_open();
         if may_pass {
             self.run_at_once(session, id, &command, mapped, account);
             return;
@@ -290,9 +290,9 @@ impl Core {
             self.finish(key, Outcome::check(sense));
             return None;
         }
-        if !unit.fences.is_empty()
+        if !unit.side.is_open()
             && let Some(blocks) = running.task.as_ref().and_then(scsi::Task::blocks)
-            && unit.is_fenced(&blocks, key, running.fence)
+            && unit.side.is_fenced(&blocks, key, running.fence)
         {
             self.park(key, request);
             return None;
@@ -578,7 +578,7 @@ impl Core {
         if let Some(ticket) = running.fence {
             self.release_fence(unit_index, ticket);
         }
-        if !self.units[unit_index].fences.is_empty() {
+        if !self.units[unit_index].side.is_open() {
             self.leave_fences(unit_index, key);
         }
         for wait in running.waiters {

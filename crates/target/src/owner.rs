@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::Ticket;
-use engine::agree::{FenceNumber, Order, ToCore, ToOwner, UnitOwner, Update, overlap};
+use engine::agree::{FenceNumber, Order, ToCore, ToOwner, UnitOwner, Update};
 use iscsi::pdu::TaskManagementResponse;
 use scsi::{
     Change, Input, Nexus, NexusSlot, Outcome, Reply, Sense, SenseCode, SenseKey, Shared, Status,
@@ -20,7 +20,6 @@ use crate::letter::Letter;
 use crate::plan::UnitIndex;
 use crate::running::{Request, RequestKey, Stage, TaskKey, Then};
 use crate::token::Purpose;
-use crate::unit::Fence;
 use crate::watcher::Happening;
 
 /// How many stores are looked at per tick, so that many units cost no more than few.
@@ -329,54 +328,28 @@ impl Core {
         holder: Ticket,
         blocks: Range<u64>,
     ) {
-        let index = unit;
-        let at_work = |running: &crate::running::Running| {
-            let range = running.task.as_ref().and_then(scsi::Task::blocks);
-            running.unit == index
-                && running.is_in_store()
-                && running.fence != Some(holder)
-                && range.is_some_and(|range| overlap(&range, &blocks))
-        };
-        let waiting_for: Vec<TaskKey> = self
-            .tasks
-            .iter()
-            .filter(|(_, running)| at_work(running))
-            .map(|(key, _)| key)
-            .collect();
-        let is_clear = waiting_for.is_empty();
-        self.units[index].fences.push(Fence {
-            number,
-            holder,
-            blocks,
-            waiting_for,
+        let at_work = self.tasks.iter().filter_map(|(key, running)| {
+            let is_meant = running.unit == unit && running.is_in_store();
+            let task = running.task.as_ref().filter(|_| is_meant)?;
+            Some((key, task.blocks()?, running.fence))
         });
-        if is_clear {
-            self.ask_owner(unit, ToOwner::FenceRaised { fence: number });
+        let side = &mut self.units[unit].side;
+        if let Some(confirmation) = side.raise(number, holder, blocks, at_work) {
+            self.ask_owner(unit, confirmation);
         }
     }
 
     /// A task is over: fences that were waiting for it may be up.
     pub(crate) fn leave_fences(&mut self, unit: UnitIndex, key: TaskKey) {
-        let mut up = Vec::new();
-        for fence in &mut self.units[unit].fences {
-            let before = fence.waiting_for.len();
-            fence.waiting_for.retain(|&other| other != key);
-            if before > 0 && fence.waiting_for.is_empty() {
-                up.push(fence.number);
-            }
-        }
-        for fence in up {
-            self.ask_owner(unit, ToOwner::FenceRaised { fence });
+        for confirmation in self.units[unit].side.end_task(key) {
+            self.ask_owner(unit, confirmation);
         }
     }
 
     fn handle_fence_lower(&mut self, unit: UnitIndex, number: FenceNumber) {
-        let index = unit;
-        self.units[index]
-            .fences
-            .retain(|fence| fence.number != number);
+        self.units[unit].side.lower(number);
         // Those that still meet a fence park again.
-        for key in std::mem::take(&mut self.units[index].parked) {
+        for key in std::mem::take(&mut self.units[unit].parked) {
             self.retry(key);
         }
     }

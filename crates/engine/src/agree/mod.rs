@@ -5,6 +5,7 @@
 //! [`ToCore`], to all or to the one that asked. Messages between two cores do not overtake each
 //! other, and none is lost; all else may take as long as it likes.
 
+mod core_side;
 mod owner;
 mod refusal;
 
@@ -15,6 +16,7 @@ use scsi::{Change, Notice, Reply, Shared, Who};
 
 use crate::Ticket;
 
+pub use core_side::CoreSide;
 pub use owner::{Order, Patience, UnitOwner};
 
 /// Names a fence of one unit; given by its owner, never twice.

@@ -1,7 +1,7 @@
 //! Tasks that end without an answer, and those who wait for that.
 
-use engine::Ticket;
 use engine::agree::ToOwner;
+use engine::{RequestNumber, Ticket};
 use iscsi::pdu::{LogoutResponseCode, TaskManagementFunction, TaskManagementResponse, Tsih};
 use iscsi::target::{LogoutEvent, ManagementEvent, ManagementId};
 use scsi::{Change, ChangeKind};
@@ -19,6 +19,7 @@ impl Core {
             Wait {
                 left,
                 deadline,
+                is_late: false,
                 then,
             },
         );
@@ -43,9 +44,9 @@ impl Core {
         };
         wait.left -= 1;
         if wait.left == 0 {
-            let then = wait.then;
+            let (then, is_complete) = (wait.then, !wait.is_late);
             self.waits.remove(&key);
-            self.follow(then, true);
+            self.follow(then, is_complete);
         }
     }
 
@@ -56,70 +57,84 @@ impl Core {
         let due = self.waits.iter().filter(|(_, wait)| wait.deadline <= now);
         let due: Vec<u64> = due.map(|(&key, _)| key).collect();
         for key in due {
-            let Some(wait) = self.waits.remove(&key) else {
-                continue;
-            };
-            let (mut new_orphans, mut has_orphans) = (0, false);
-            for running in self.tasks.values_mut() {
-                let waited = running.waits.len();
-                running.waits.retain(|&other| other != key);
-                if running.waits.len() < waited {
-                    if matches!(running.stage, Stage::Store) && !running.is_orphan {
-                        running.is_orphan = true;
-                        new_orphans += 1;
-                    }
-                    has_orphans |= running.is_orphan;
-                }
-            }
-            for _ in 0..new_orphans {
-                self.add_orphan();
-            }
-            // What may still land must find every core refusing before anybody is told.
-            if has_orphans && self.asked.is_some() {
-                self.unsafe_until_refused.push(wait.then);
-            } else {
-                self.follow(wait.then, false);
-            }
+            self.give_up_waiting(key);
         }
     }
 
+    /// What is still in the store is an orphan from now on, and the wait goes on until every core
+    /// refuses access.
+    fn give_up_waiting(&mut self, key: u64) {
+        let deadline = self.now + self.settings.abort_timeout;
+        let Some(wait) = self.waits.get_mut(&key) else {
+            return;
+        };
+        wait.deadline = deadline;
+        if wait.is_late {
+            // An initiator gets its answer, which is no success; nothing else follows before it is
+            // safe.
+            if matches!(wait.then, Then::Management(..) | Then::Logout(..)) {
+                let then = wait.then;
+                self.waits.remove(&key);
+                self.side.leave_refusal(key);
+                self.follow(then, false);
+            }
+            return;
+        }
+        wait.is_late = true;
+        wait.left = 1;
+        let left = self.tasks.iter_mut();
+        let left = left.filter(|(_, running)| running.waits.contains(&key));
+        let mut orphans = Vec::new();
+        for (_, running) in left {
+            running.waits.retain(|&other| other != key);
+            let is_new = matches!(running.stage, Stage::Store) && !running.is_orphan;
+            running.is_orphan |= is_new;
+            orphans.extend(running.is_orphan.then_some(is_new));
+        }
+        for is_new in orphans {
+            if is_new {
+                self.add_orphan();
+            }
+            if self.side.await_refusal(key)
+                && let Some(wait) = self.waits.get_mut(&key)
+            {
+                wait.left += 1;
+            }
+        }
+        self.count_down(key);
+    }
+
     fn add_orphan(&mut self) {
-        self.orphans += 1;
-        if self.orphans == 1 {
-            self.settle_access();
-            let ticket = self.open_request(Request::Refusal);
-            self.asked = Some(ticket);
-            self.ask_owner(ToOwner::RefuseAccess { ticket });
+        let number = self.next_key;
+        let ticket = Ticket {
+            core: self.index,
+            request: RequestNumber(number),
+        };
+        let question = self.side.add_orphan(|| ticket);
+        self.settle_access();
+        if let Some(question) = question {
+            self.next_key += 1;
+            self.requests.insert(number, Request::Refusal);
+            self.ask_owner(question);
         }
     }
 
     pub(super) fn end_orphan(&mut self) {
-        self.orphans -= 1;
-        if self.orphans == 0 {
-            self.asked = None;
+        if let Some((message, waits)) = self.side.end_orphan(self.index) {
             self.settle_access();
-            let core = self.index;
-            self.ask_owner(ToOwner::AllowAccess { core });
-            self.follow_refused();
+            self.ask_owner(message);
+            waits.into_iter().for_each(|wait| self.count_down(wait));
         }
     }
 
     pub(super) fn settle_access(&mut self) {
-        let refuses = self.is_refused || self.orphans > 0;
-        self.view.refuse_access(refuses);
+        self.view.refuse_access(self.side.refuses_access());
     }
 
     pub(super) fn handle_access_refused(&mut self, ticket: Ticket) {
         self.requests.remove(&ticket.request.0);
-        if self.asked == Some(ticket) {
-            self.asked = None;
-            self.follow_refused();
-        }
-    }
-
-    fn follow_refused(&mut self) {
-        for then in std::mem::take(&mut self.unsafe_until_refused) {
-            self.follow(then, false);
+        for wait in self.side.handle_access_refused(ticket) {
+            self.count_down(wait);
         }
     }
 

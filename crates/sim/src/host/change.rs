@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::Ticket;
-use engine::agree::{FenceNumber, Order, Patience, ToCore, ToOwner, UnitOwner, Update, overlap};
+use engine::agree::{FenceNumber, Order, Patience, ToCore, ToOwner, UnitOwner, Update};
 use scsi::{Input, Nexus, Outcome, Owner, Reply, Sense, SenseCode, SenseKey, Shared, Status, Step};
 
-use super::core::{Core, Fence, Request, Stage, Then};
+use super::core::{Core, Request, Stage, Then};
 use super::{Letter, Settings};
-use crate::sabotage::Sabotage;
 
 /// Changes wait and are kept for this many times what an abort may take.
 const CHANGE_PATIENCE: u32 = 3;
@@ -99,10 +98,10 @@ impl Core {
             } => self.handle_changed(ticket, reply, is_complete),
             ToCore::Install { shared, update } => self.install(&shared, &update),
             ToCore::SetAccessRefused { refuse, round } => {
-                self.is_refused = refuse;
+                let confirmation = self.side.set_refused(refuse, round);
                 self.settle_access();
-                if refuse {
-                    self.ask_owner(ToOwner::RefusalConfirmed { round });
+                if let Some(confirmation) = confirmation {
+                    self.ask_owner(confirmation);
                 }
             }
             ToCore::AccessRefused { ticket } => self.handle_access_refused(ticket),
@@ -184,31 +183,18 @@ impl Core {
         if let Some(running) = self.tasks.get_mut(&key) {
             running.fence = Some(ticket);
         }
-        if self.settings.sabotage == Some(Sabotage::GrantFencesUnseen) {
-            self.handle_fence_granted(ticket);
-            return;
-        }
         self.ask_owner(ToOwner::FenceWanted { ticket, blocks });
     }
 
     fn raise_fence(&mut self, number: FenceNumber, holder: Ticket, blocks: Range<u64>) {
-        let at_work = |running: &super::core::Running| {
-            let range = running.task.as_ref().and_then(scsi::Task::blocks);
-            matches!(running.stage, Stage::Store)
-                && running.fence != Some(holder)
-                && range.is_some_and(|range| overlap(&range, &blocks))
-        };
-        let busy = self.tasks.iter().filter(|(_, running)| at_work(running));
-        let waiting_for: Vec<u64> = busy.map(|(&key, _)| key).collect();
-        if waiting_for.is_empty() {
-            self.ask_owner(ToOwner::FenceRaised { fence: number });
-        }
-        self.fences.push(Fence {
-            number,
-            holder,
-            blocks,
-            waiting_for,
+        let at_work = self.tasks.iter().filter_map(|(&key, running)| {
+            let is_meant = matches!(running.stage, Stage::Store);
+            let task = running.task.as_ref().filter(|_| is_meant)?;
+            Some((key, task.blocks()?, running.fence))
         });
+        if let Some(confirmation) = self.side.raise(number, holder, blocks, at_work) {
+            self.ask_owner(confirmation);
+        }
     }
 
     pub(super) fn handle_fence_granted(&mut self, ticket: Ticket) {
@@ -224,7 +210,7 @@ impl Core {
     }
 
     fn lower_fence(&mut self, number: FenceNumber) {
-        self.fences.retain(|fence| fence.number != number);
+        self.side.lower(number);
         for key in std::mem::take(&mut self.parked) {
             self.retry(key);
         }
@@ -238,26 +224,13 @@ impl Core {
         let Some(blocks) = running.task.as_ref().and_then(scsi::Task::blocks) else {
             return false;
         };
-        // Who was at work when the fence was raised goes on to its end: the fence waits for it.
-        self.fences.iter().any(|fence| {
-            running.fence != Some(fence.holder)
-                && !fence.waiting_for.contains(&key)
-                && overlap(&fence.blocks, &blocks)
-        })
+        self.side.is_fenced(&blocks, key, running.fence)
     }
 
     /// A task is over: fences that waited for it may be up.
     pub(super) fn leave_fences(&mut self, key: u64) {
-        let mut up = Vec::new();
-        for fence in &mut self.fences {
-            let before = fence.waiting_for.len();
-            fence.waiting_for.retain(|&other| other != key);
-            if before > 0 && fence.waiting_for.is_empty() {
-                up.push(fence.number);
-            }
-        }
-        for fence in up {
-            self.ask_owner(ToOwner::FenceRaised { fence });
+        for confirmation in self.side.end_task(key) {
+            self.ask_owner(confirmation);
         }
     }
 

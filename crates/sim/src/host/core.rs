@@ -1,12 +1,11 @@
 //! One simulated core: its tables, its letters, its end of a turn.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::agree::FenceNumber;
+use engine::agree::CoreSide;
 use engine::{RequestNumber, Ticket};
 use iscsi::pdu::Tsih;
 use iscsi::target::TaskId;
@@ -58,6 +57,8 @@ pub(super) struct Running {
 pub(super) struct Wait {
     pub(super) left: usize,
     pub(super) deadline: Duration,
+    /// The deadline has come once: what is left is that every core refuses access.
+    pub(super) is_late: bool,
     pub(super) then: Then,
 }
 
@@ -84,15 +85,6 @@ pub(super) enum Request {
     Nobody,
 }
 
-/// Blocks of one task alone.
-#[derive(Debug)]
-pub(super) struct Fence {
-    pub(super) number: FenceNumber,
-    pub(super) holder: Ticket,
-    pub(super) blocks: Range<u64>,
-    pub(super) waiting_for: Vec<u64>,
-}
-
 /// One core.
 #[derive(Debug)]
 pub(super) struct Core {
@@ -114,17 +106,11 @@ pub(super) struct Core {
     pub(super) sessions: BTreeMap<u16, SessionEntry>,
     pub(super) connections: BTreeMap<usize, Connection>,
     pub(super) outgoing: BTreeMap<usize, Outgoing>,
-    pub(super) fences: Vec<Fence>,
+    /// Fences and refusals, as they ship.
+    pub(super) side: CoreSide<u64, u64>,
     pub(super) parked: Vec<u64>,
     pub(super) full: VecDeque<u64>,
     pub(super) starved: VecDeque<u64>,
-    pub(super) orphans: usize,
-    /// The owner has said that access is to be refused.
-    pub(super) is_refused: bool,
-    /// What was asked of the owner because of orphans, until it has answered.
-    pub(super) asked: Option<Ticket>,
-    /// What follows when every core refuses access, or when there are no orphans any more.
-    pub(super) unsafe_until_refused: Vec<Then>,
     /// A state of the unit that is to be made safe.
     pub(super) to_keep: Option<Vec<u8>>,
     pub(super) front: Option<Front>,
@@ -177,14 +163,10 @@ impl Core {
             sessions: BTreeMap::new(),
             connections: BTreeMap::new(),
             outgoing: BTreeMap::new(),
-            fences: Vec::new(),
+            side: CoreSide::default(),
             parked: Vec::new(),
             full: VecDeque::new(),
             starved: VecDeque::new(),
-            orphans: 0,
-            is_refused: false,
-            asked: None,
-            unsafe_until_refused: Vec::new(),
             to_keep: None,
             front: None,
             owned: None,
@@ -443,14 +425,10 @@ impl Core {
             ("sessions", self.sessions.len()),
             ("connections", self.connections.len()),
             ("links", self.outgoing.len()),
-            ("fences", self.fences.len()),
+            ("fences", self.side.fences()),
             ("parked tasks", self.parked.len()),
             ("starved tasks", self.starved.len()),
-            ("orphans", self.orphans),
-            (
-                "who wait for access to be refused",
-                self.unsafe_until_refused.len(),
-            ),
+            ("orphans", self.side.orphans()),
             ("bytes of the pool", lent),
             ("bytes of chunks", chunks),
             ("nexuses", self.view.nexuses().count()),

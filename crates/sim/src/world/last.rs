@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::{Event, World};
-use crate::disk::Fate;
 use crate::initiator::Breach;
 use crate::trace::Actor;
 
@@ -18,11 +17,7 @@ impl World {
         }
         self.is_finishing = true;
         self.note(Actor::World, format_args!("everyone is to finish"));
-        for request in std::mem::take(&mut self.hanging) {
-            let fate = Fate::Good;
-            self.agenda
-                .after(Duration::ZERO, Event::Disk { request, fate });
-        }
+        // What hangs comes back by itself, before anybody is pushed out.
         self.agenda.after(FINISH_TIME, Event::PushOut);
     }
 

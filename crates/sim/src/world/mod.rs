@@ -123,6 +123,7 @@ pub struct World {
     disk_prng: Prng,
     mail_prng: Prng,
     keeper_prng: Prng,
+    patience_prng: Prng,
     /// When the last letter between two cores arrives: letters do not overtake each other.
     last_mail: Vec<Duration>,
     hanging: Vec<RequestId>,
@@ -203,6 +204,7 @@ impl World {
             disk_prng: Prng::stream(seed, "disk"),
             mail_prng: Prng::stream(seed, "mail"),
             keeper_prng: Prng::stream(seed, "keeper"),
+            patience_prng: Prng::stream(seed, "patience"),
             hanging: Vec::new(),
             alarm: (0, None),
             actions: 0,
@@ -276,6 +278,7 @@ impl World {
                 Ok(())
             }
             Event::Disk { request, fate } => {
+                self.hanging.retain(|&other| other != request);
                 if let Some(done) = self.disk.complete(request, fate) {
                     let outcome = format!("{fate:?}");
                     self.note(Actor::Disk, format_args!("{request:?} ends: {outcome}"));

@@ -14,6 +14,11 @@ use crate::network::{Link, Side};
 use crate::prng::Prng;
 use crate::trace::Actor;
 
+/// Times of 1000 that an initiator waits long while a request hangs, and that it does something
+/// about it.
+const PATIENT: u32 = 250;
+const IMPATIENT: u32 = 200;
+
 impl World {
     /// One action of an initiator, and a date for its next one.
     pub(super) fn act(&mut self, initiator: usize) {
@@ -28,7 +33,12 @@ impl World {
         self.actions += 1;
         let prng = &mut self.players[initiator].prng;
         let pause = prng.pick(&[0, 0, 10, 1_000, 30_000]).unwrap_or(0);
-        let pause = Duration::from_micros(prng.within(0, pause));
+        let mut pause = Duration::from_micros(prng.within(0, pause));
+        // Long enough for those who wait to give up, as nothing else here takes.
+        let is_hanging = !self.hanging.is_empty();
+        if is_hanging && self.patience_prng.chance(PATIENT) {
+            pause = Duration::from_millis(self.patience_prng.within(100, 4_000));
+        }
         self.agenda.after(pause, Event::Act { initiator });
         let scenario = &self.scenario;
         if prng.chance(scenario.crashes) {
@@ -46,7 +56,9 @@ impl World {
         let Some(connection) = player.prng.pick(&live) else {
             return;
         };
-        if player.prng.chance(self.scenario.network_faults) {
+        if is_hanging && self.patience_prng.chance(IMPATIENT) {
+            self.lose_patience(initiator, connection);
+        } else if player.prng.chance(self.scenario.network_faults) {
             self.break_something(initiator, connection);
         } else if player.prng.chance(self.scenario.management) {
             self.manage(initiator, connection);
@@ -68,6 +80,16 @@ impl World {
                 }
                 _ => self.command(initiator, connection),
             }
+        }
+    }
+
+    /// Something hangs, and the initiator does what real ones do then.
+    fn lose_patience(&mut self, initiator: usize, connection: usize) {
+        match self.patience_prng.below(4) {
+            0 => self.drop_session(initiator),
+            1 if self.players[initiator].logging_in.is_none() => self.log_in(initiator, true),
+            _ if self.scenario.management > 0 => self.manage(initiator, connection),
+            _ => {}
         }
     }
 
