@@ -150,6 +150,13 @@ impl Disk {
         self.0.borrow().waiting.len()
     }
 
+    /// Whether this request of a core is there and will change the medium.
+    pub fn may_still_write(&self, core: usize, tag: IoTag) -> bool {
+        let state = self.0.borrow();
+        let mut waiting = state.waiting.values();
+        waiting.any(|one| one.core == core && one.tag == tag && is_write(&one.request))
+    }
+
     /// A request takes effect and ends. `None` if a crash has ended it before, or it hangs.
     pub fn complete(&self, id: RequestId, fate: Fate) -> Option<Completion> {
         let mut state = self.0.borrow_mut();
@@ -197,10 +204,7 @@ impl Disk {
         let mut state = self.0.borrow_mut();
         state.arrivals.clear();
         for (_, waiting) in std::mem::take(&mut state.waiting) {
-            let is_write = matches!(
-                waiting.request,
-                IoRequest::Write { .. } | IoRequest::Unmap { .. } | IoRequest::WriteZeros { .. }
-            );
+            let is_write = is_write(&waiting.request);
             if is_write && state.prng.chance(500) {
                 // Whether it failed is nobody's to know any more.
                 drop(state.execute(waiting.request, Fate::Torn));
@@ -407,6 +411,13 @@ impl Backstore for Handle {
 fn blocks_of(range: &Range<u64>) -> Range<usize> {
     let block = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX) / BLOCK_BYTES;
     block(range.start)..block(range.end)
+}
+
+const fn is_write(request: &IoRequest) -> bool {
+    matches!(
+        request,
+        IoRequest::Write { .. } | IoRequest::Unmap { .. } | IoRequest::WriteZeros { .. }
+    )
 }
 
 #[cfg(test)]

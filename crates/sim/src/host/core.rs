@@ -413,6 +413,12 @@ impl Core {
             || self.tasks.values().any(|running| running.tsih == tsih)
     }
 
+    /// Tasks that nobody waits for, and that the store works for.
+    pub(super) fn left_behind(&self) -> impl Iterator<Item = u64> {
+        let left = self.tasks.iter().filter(|(_, running)| running.is_orphan);
+        left.map(|(&key, _)| key)
+    }
+
     /// What should not be there when all sessions are over.
     pub(super) fn leftovers(&self) -> Option<String> {
         let ballast: usize = self.ballast.iter().map(Buffer::capacity).sum();

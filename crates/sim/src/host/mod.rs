@@ -12,7 +12,7 @@ mod execution;
 mod login;
 mod session;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -254,6 +254,17 @@ impl Host {
             core.handle_kept(state, is_safe, now);
             core.end_turn(now);
         }
+    }
+
+    /// Requests that nobody waits for any longer but which may still take effect: core and number
+    /// of each.
+    pub fn left_behind(&self) -> BTreeSet<(usize, u64)> {
+        let of_core = |core: &Core| {
+            let index = core.index;
+            let left = core.left_behind();
+            left.map(move |key| (index, key)).collect::<Vec<_>>()
+        };
+        self.cores.iter().flat_map(of_core).collect()
     }
 
     /// What the cores do not agree on, although nothing is under way.

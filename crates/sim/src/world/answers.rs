@@ -1,14 +1,17 @@
 //! What the initiators hear, and whether it can be true.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use iscsi::limits::LOGIN_SEGMENT_MAX_BYTES;
 use iscsi::login::InitiatorLoginAction;
 use iscsi::pdu::{LogoutResponseCode, TaskManagementFunction, TaskManagementResponse};
 
-use super::{Event, LoggingIn, World};
+use store::IoTag;
+
+use super::{Event, Feared, LoggingIn, World};
 use crate::initiator::{Answer, Breach, Heard, Operation, Session, Task};
-use crate::ledger::{self, Ended, WrongData};
+use crate::ledger::{self, Ended, Handle, WrongData};
 use crate::network::{Arrival, Side};
 use crate::trace::Actor;
 
@@ -99,10 +102,12 @@ impl World {
                 );
                 self.mark(u64::from(response));
                 self.take_managed(initiator, index, function, response, vanished);
+                self.note_over();
                 Ok(())
             }
             Heard::LoggedOut { code } => {
                 self.check_logout(code)?;
+                self.note_over();
                 self.note(Actor::Initiator(initiator), format_args!("is logged out"));
                 Ok(())
             }
@@ -133,6 +138,38 @@ impl World {
                 Err(Breach::new("asynchronous-messages", detail))
             }
         }
+    }
+
+    /// An initiator was told that something is over. What of it may land all the same must land
+    /// before anything newer is written.
+    fn note_over(&mut self) {
+        let writes = self.writes_left_behind();
+        if !writes.is_empty() {
+            let from = self.next_handle;
+            self.feared.push(Feared { from, writes });
+        }
+    }
+
+    fn writes_left_behind(&self) -> BTreeSet<(usize, u64)> {
+        let mut left = self.host.left_behind();
+        left.retain(|&(core, tag)| self.disk.may_still_write(core, IoTag(tag)));
+        left
+    }
+
+    /// A write was answered as done.
+    fn check_nothing_older_lands(&mut self, handle: Handle) -> Result<(), Breach> {
+        if self.feared.is_empty() {
+            return Ok(());
+        }
+        let left = self.writes_left_behind();
+        self.feared
+            .retain(|feared| !feared.writes.is_disjoint(&left));
+        let is_newer = |feared: &Feared| handle >= feared.from;
+        if self.feared.iter().any(is_newer) {
+            let detail = format!("command {handle} has written, and an older write may still land");
+            return Err(Breach::new("nothing-newer-beside-the-old", detail));
+        }
+        Ok(())
     }
 
     /// What is still at work at the deadline of a logout must have a reason to be.
@@ -209,6 +246,9 @@ impl World {
                 self.ledger.end_read(handle, data).map_err(wrong)?;
             }
             Operation::Write { fua, .. } => {
+                if is_good {
+                    self.check_nothing_older_lands(handle)?;
+                }
                 self.ledger.end_write(handle, ended(fua || always_durable));
             }
             Operation::Zero { .. } => self.ledger.end_write(handle, ended(always_durable)),
@@ -395,6 +435,8 @@ impl World {
                     login.login.handle_pdu(&pdu.header, &pdu.data);
                     self.follow_login(initiator);
                     if self.players[initiator].logging_in.is_none() {
+                        // If there was a session of its port, it is over.
+                        self.note_over();
                         // What came behind the login belongs to the session.
                         return self.hear(link, Arrival::Bytes(Vec::new()));
                     }

@@ -108,6 +108,14 @@ pub struct Report {
     pub trace: Trace,
 }
 
+/// Writes that may still land, and the first command from which on nothing may be written beside
+/// them.
+#[derive(Debug)]
+struct Feared {
+    from: Handle,
+    writes: std::collections::BTreeSet<(usize, u64)>,
+}
+
 /// Everything there is.
 #[derive(Debug)]
 pub struct World {
@@ -149,6 +157,9 @@ pub struct World {
     sent_uncached: std::collections::BTreeMap<Handle, u64>,
     /// What a COMPARE AND WRITE has found and replaced.
     swapped: std::collections::BTreeSet<(usize, u64)>,
+    /// What may still land although an initiator was told that its session or its commands are
+    /// over, and the first command that was sent after that.
+    feared: Vec<Feared>,
     seed: u64,
     boots: u64,
 }
@@ -220,6 +231,7 @@ impl World {
             cache_switches: 0,
             sent_uncached: std::collections::BTreeMap::new(),
             swapped: std::collections::BTreeSet::new(),
+            feared: Vec::new(),
             seed,
             boots: 0,
         }

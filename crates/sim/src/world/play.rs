@@ -443,6 +443,7 @@ impl World {
         self.resets = 0;
         self.reset_at_large = false;
         self.swapped.clear();
+        self.feared.clear();
         for initiator in 0..self.players.len() {
             let player = &mut self.players[initiator];
             player.logging_in = None;
