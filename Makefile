@@ -4,6 +4,8 @@
 #   make serve DISK=my.img PORT=3261
 #   make test                    every test; installs what the tests need (Debian packages)
 #   make test STAGE="unit cli"   some stages; tests/run --list names them
+#   make check                   what to run before each commit: format, lints, unit tests, 100 seeds of the simulated world
+#   make mutants                 plant bugs and see what finds them: half an hour
 #   make web                     build the web console anew: web/dist, which is committed
 #   make bench                   measure Tarn beside tgt and istgt: bench/out/report.html, table.md; as root
 #   make bench ROUNDS=15         with more repeats
@@ -18,7 +20,7 @@ STAGE ?=
 DEMO_SIZE := 1G
 IQN := iqn.2026-11.example.tarn:demo
 
-.PHONY: serve test build web bench advisories deb static
+.PHONY: serve test check mutants build web bench advisories deb static
 
 serve: build $(DISK)
 	@[ "$$(id -u)" -ne 0 ] || echo "serve: running as root; an ordinary user is enough"
@@ -35,6 +37,17 @@ build:
 test:
 	@tools/need cc=build-essential python3=python3
 	@tests/run $(STAGE)
+
+check:
+	@tools/need cc=build-essential
+	cargo fmt --all --check
+	cargo clippy --quiet --workspace --all-targets -- -D warnings
+	cargo test --quiet --workspace
+	cargo run --quiet --profile quick --package sim -- --seeds 100
+
+mutants:
+	@tools/need cc=build-essential git=git patch=patch python3=python3
+	@tests/mutants/run
 
 web:
 	@tools/need node=nodejs npm=npm
