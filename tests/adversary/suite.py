@@ -6,6 +6,7 @@ Each test reproduces one attack and asserts the rule that docs/SECURITY.md promi
     data.py      data and the process: places of tasks, late writes, reservations
     flushes.py   durability: failed flushes, FUA, the last flush, new files
     bounds.py    one unit, one session, one core: what each may take from the others
+    turns.py     changes of the configuration: what one takes is gone with its answer, none undoes or holds up another
     strangers.py what peers that prove nothing may hold, and whom they may displace
     lanes.py     stores that hang
     rights.py    who may do what: before login, after login, through a read-only view, as operator
@@ -28,6 +29,7 @@ import harness
 import data  # noqa: F401
 import flushes  # noqa: F401
 import bounds  # noqa: F401
+import turns  # noqa: F401
 import lanes  # noqa: F401
 import strangers  # noqa: F401
 import rights  # noqa: F401

@@ -55,14 +55,7 @@ impl Entry {
         if !is_refusal && self.purpose == Purpose::Question {
             return;
         }
-        tracing::info!(
-            target: "audit",
-            author = self.author.as_deref().unwrap_or("unknown"),
-            peer = self.peer,
-            method = %self.method,
-            path = self.path,
-            status = status.as_u16(),
-        );
+        // What strangers send fills neither the log nor the events.
         if is_refusal {
             let mut gate = app.gate();
             let bucket = match self.author {
@@ -73,6 +66,15 @@ impl Entry {
                 return;
             }
         }
+        let path: String = self.path.chars().take(PATH_MAX).collect();
+        tracing::info!(
+            target: "audit",
+            author = self.author.as_deref().unwrap_or("unknown"),
+            peer = self.peer,
+            method = %self.method,
+            path,
+            status = status.as_u16(),
+        );
         let event = self.event(status, is_refusal);
         app.calls.note(event);
     }

@@ -173,6 +173,35 @@ impl Calls {
         applied
     }
 
+    /// Waits until a session that was asked to end is over. It holds up no change: its commands may
+    /// hang.
+    ///
+    /// # Errors
+    ///
+    /// It takes too long, or the data plane does not answer.
+    pub(crate) async fn await_end_of(&self, id: u16) -> Result<(), Problem> {
+        let end = tokio::time::Instant::now() + limits::SETTLE_TIME_MAX;
+        let mut pause = limits::SETTLE_PAUSE_MIN;
+        loop {
+            let sessions = self.read(|control| control.sessions()).await??;
+            if sessions.iter().all(|session| session.id != id) {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() >= end {
+                return Err(Problem::new(
+                    ProblemKind::Unavailable,
+                    format!(
+                        "session {id} is told to end and has not within {} s: a store does not give its commands back; \
+                         there is nothing to ask again",
+                        limits::SETTLE_TIME_MAX.as_secs()
+                    ),
+                ));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(limits::SETTLE_PAUSE_MAX);
+        }
+    }
+
     async fn run<T, F, P>(&self, call: F, permit: P, most: Duration) -> Result<T, Problem>
     where
         T: Send + 'static,

@@ -84,11 +84,11 @@ pub trait Control: Send + Sync + 'static {
     /// The data plane does not answer.
     fn sessions(&self) -> Result<Vec<Session>, Problem>;
 
-    /// Ends a session, with all its commands. Returns when it has ended.
+    /// Has a session end, with all its commands, and does not wait for that.
     ///
     /// # Errors
     ///
-    /// There is none of that number, or its end takes too long.
+    /// There is none of that number.
     fn end_session(&self, id: u16) -> Result<(), Problem>;
 
     /// All traces, in the order they began.

@@ -27,7 +27,7 @@ pub use access::{AccessClass, Blocked};
 pub use attention::{AttentionQueue, UnitAttention};
 pub use disk::{
     Applied, Change, ChangeKind, Command, Input, LogicalUnit, NexusSlot, Notice, Outcome, Owner,
-    Proposal, Reply, RestoreError, Shared, Step, Task, Who,
+    Proposal, Reply, RestoreError, Shared, Step, Task, Who, check_kept_state,
 };
 pub use lun::{Lun, LunInventory, UnsupportedLun};
 pub use nexus::{Nexus, NexusId, PortName, Principal};

@@ -164,6 +164,7 @@ impl Core {
             Then::Installed { .. }
             | Then::SessionEnd { .. }
             | Then::Drained { .. }
+            | Then::Narrowed { .. }
             | Then::Left { .. } => {
                 tracing::error!("a core does not confirm that a unit refuses access");
             }
@@ -187,6 +188,7 @@ impl Core {
             Then::SessionEnd { session } => self.bury_session(session),
             Then::Drained { leaving } => self.handle_drained(leaving),
             Then::Left { leaving } => self.handle_left(leaving),
+            Then::Narrowed { narrowing } => drop(self.narrowing.remove(narrowing)),
             Then::Nothing => {}
         }
     }

@@ -77,6 +77,8 @@ pub(crate) struct Core {
     pub(crate) forgetting: Vec<(UnitIndex, Receipt)>,
     /// Nexuses on their way out of a unit.
     pub(crate) leaving: Table<Leaving>,
+    /// Changes that take from a nexus the right to write.
+    pub(crate) narrowing: Table<Receipt>,
     pub(crate) sessions: Table<SessionEntry>,
     pub(crate) by_tsih: HashMap<Tsih, SessionKey>,
     pub(crate) connections: Table<Connection>,
@@ -187,12 +189,10 @@ impl Core {
         });
         let logins = self.front.as_mut().and_then(Front::next_deadline);
         let tick = Some(self.next_tick);
-        let stop = self.stop_at.map(|asked| {
-            if self.reactor.now() < asked {
-                asked
-            } else {
-                self.end_at(asked)
-            }
+        let stop = self.stop_at.and_then(|asked| {
+            let moments = [asked, self.flush_at(asked), self.end_at(asked)];
+            let now = self.reactor.now();
+            moments.into_iter().find(|moment| now < *moment)
         });
         let flushes = self.last_flushes.deadline();
         let all = [waits, fences, logins, tick, stop, self.hold_until, flushes];
@@ -460,6 +460,12 @@ impl Core {
         asked + self.settings.abort_timeout.saturating_sub(END_SLACK)
     }
 
+    /// When stores are flushed although commands are under way. All sessions have ended by then, and
+    /// what can be aborted has been: what is left is in stores that do not give it back.
+    fn flush_at(&self, asked: Duration) -> Duration {
+        asked + self.settings.abort_timeout / 2
+    }
+
     /// True when it was told to stop and nothing is left to do. Writes whose end is not known
     /// after the deadline do not hold the process.
     fn is_finished(&mut self) -> bool {
@@ -467,11 +473,17 @@ impl Core {
             return false;
         };
         let late = self.reactor.now() >= self.end_at(deadline);
-        if !late && (!self.sessions.is_empty() || !self.connections.is_empty()) {
-            return false;
+        // What one store does not give back costs no other its last flush.
+        if !self.is_flushed && self.reactor.now() >= self.flush_at(deadline) {
+            self.is_flushed = true;
+            self.flush_stores();
         }
-        if !std::mem::replace(&mut self.is_quiet, true) {
+        let is_over = late || (self.sessions.is_empty() && self.connections.is_empty());
+        if is_over && !std::mem::replace(&mut self.is_quiet, true) {
             self.post_to_all(|| Letter::Quiet);
+        }
+        if !is_over {
+            return false;
         }
         // Others may still write to the units this core owns.
         if !late && self.quiet_cores < self.posts.len() {

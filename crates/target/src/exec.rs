@@ -290,6 +290,12 @@ impl Core {
             self.finish(key, Outcome::check(sense));
             return None;
         }
+        if alters(&request) && unit.view.is_read_only(running.nexus) {
+            // The right to write was taken from it while it waited.
+            let sense = Sense::new(SenseKey::DataProtect, SenseCode::WRITE_PROTECTED);
+            self.finish(key, Outcome::check(sense));
+            return None;
+        }
         if !unit.side.is_open()
             && let Some(blocks) = running.task.as_ref().and_then(scsi::Task::blocks)
             && unit.side.is_fenced(&blocks, key, running.fence)
@@ -681,6 +687,14 @@ enum Hindrance {
     Store(Submitted),
     /// What [`Core::drive`] must do.
     Other(Step),
+}
+
+/// Whether a request changes the medium.
+const fn alters(request: &IoRequest) -> bool {
+    match request {
+        IoRequest::Write { .. } | IoRequest::Unmap { .. } | IoRequest::WriteZeros { .. } => true,
+        IoRequest::Read { .. } | IoRequest::Flush | IoRequest::Extents { .. } => false,
+    }
 }
 
 /// Whether data that others may write has to be copied before it is answered with.

@@ -272,6 +272,9 @@ impl Front {
             })
         };
         let Some(target) = profile.target else {
+            if !self.policy.may_discover(&asker) {
+                return Err(LoginStatus::AuthorizationFailure);
+            }
             let list = self.lists.share(records(None).collect());
             profile.text = TextRecords::for_discovery_shared(list);
             return Ok(None);

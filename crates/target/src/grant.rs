@@ -23,6 +23,9 @@ use engine::table::Key;
 /// How long the peer of a session that an administrator ends has to take the message about it.
 const DISMISSAL_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Names a change that takes from a nexus the right to write.
+pub(crate) type NarrowingKey = Key<Receipt>;
+
 /// Names a nexus on its way out of a unit.
 pub(crate) type LeavingKey = Key<Leaving>;
 
@@ -59,6 +62,7 @@ impl Core {
                 commands: entry.tasks.iter().flatten().count(),
                 window: max_cmd_sn.0.wrapping_sub(exp_cmd_sn.0).wrapping_add(1),
                 violations: entry.violations,
+                is_ending: entry.is_ending,
                 reinstatements: entry.reinstatements,
             }
         };
@@ -152,7 +156,7 @@ impl Core {
         let luns_differ = !(gone.is_empty() && come.is_empty());
         for old in &before {
             if let Some(new) = is_in(&grant.luns, old) {
-                self.keep_lun(key, *old, new, luns_differ);
+                self.keep_lun(key, (*old, new), luns_differ, receipt);
             }
         }
         for lun in gone {
@@ -170,9 +174,9 @@ impl Core {
     fn keep_lun(
         &mut self,
         session: SessionKey,
-        old: VisibleLun,
-        new: VisibleLun,
+        (old, new): (VisibleLun, VisibleLun),
         luns_differ: bool,
+        receipt: &Receipt,
     ) {
         let Some(mapped) = self.sessions[session].luns.get(new.lun) else {
             return;
@@ -185,6 +189,24 @@ impl Core {
         if luns_differ {
             view.notify(mapped.nexus, UnitAttention::ReportedLunsChanged);
         }
+        if new.read_only && !old.read_only {
+            self.await_narrowed(mapped, receipt);
+        }
+    }
+
+    /// A nexus may no longer write. What has not reached the store is refused there
+    /// ([`Core::submit`]); the change is confirmed when the store has nothing more of it, or when
+    /// every core refuses access because it does not give it back.
+    fn await_narrowed(&mut self, mapped: MappedLun, receipt: &Receipt) {
+        let in_store = self.tasks.iter().filter(|(_, running)| {
+            running.unit == mapped.unit && running.nexus == mapped.nexus && running.is_in_store()
+        });
+        let tasks: Vec<TaskKey> = in_store.map(|(key, _)| key).collect();
+        if tasks.is_empty() {
+            return;
+        }
+        let narrowing = self.narrowing.insert(receipt.clone());
+        self.await_tasks(&tasks, Then::Narrowed { narrowing });
     }
 
     fn give_lun(&mut self, session: SessionKey, lun: VisibleLun, receipt: &Receipt) {
@@ -225,16 +247,20 @@ impl Core {
             receipt: receipt.clone(),
         });
         let tasks = self.tasks_of_leaving(leaving);
-        let tasks_left = tasks.len() + 1;
+        self.await_tasks(&tasks, Then::Drained { leaving });
+    }
+
+    /// `then` happens when these tasks have ended by themselves, or at the deadline of an abort.
+    fn await_tasks(&mut self, tasks: &[TaskKey], then: Then) {
         let deadline = self.reactor.now() + self.settings.abort_timeout;
         let wait = self.waits.insert(Wait {
-            tasks_left,
+            tasks_left: tasks.len() + 1,
             deadline,
             is_late: false,
-            then: Then::Drained { leaving },
+            then,
         });
         self.wait_deadlines.set(wait, deadline);
-        for key in tasks {
+        for &key in tasks {
             self.tasks[key].waiters.push(wait);
         }
         self.count_down(wait);

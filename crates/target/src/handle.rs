@@ -357,20 +357,6 @@ impl Handle {
         returned
     }
 
-    /// Ends sessions and waits until they are over.
-    ///
-    /// # Errors
-    ///
-    /// A session takes too long to end.
-    pub fn end_sessions(
-        &self,
-        sessions: &[(usize, u16)],
-        reason: &'static str,
-    ) -> Result<(), NoAnswer> {
-        self.change_sessions(Vec::new(), sessions, reason)
-            .wait(self.end_patience())
-    }
-
     /// The stores of these units have another size, as their shared parts know already: tells
     /// initiators.
     pub fn announce_sizes(&self, units: &[UnitIndex]) -> Confirmation {

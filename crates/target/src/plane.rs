@@ -355,6 +355,7 @@ impl Core {
             retiring: Vec::new(),
             forgetting: Vec::new(),
             leaving: Table::default(),
+            narrowing: Table::default(),
             sessions: Table::default(),
             by_tsih: HashMap::new(),
             connections: Table::default(),

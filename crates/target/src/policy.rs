@@ -58,6 +58,9 @@ pub trait Policy: Send + Sync + fmt::Debug {
     /// empty list is legal.
     fn luns(&self, asker: &Asker<'_>, target: TargetIndex) -> Result<Vec<VisibleLun>, LoginStatus>;
 
+    /// Whether this asker may be in a discovery session, by what it has proved.
+    fn may_discover(&self, asker: &Asker<'_>) -> bool;
+
     /// What discovery tells this asker; with `only`, of that target alone.
     fn targets(&self, asker: &Asker<'_>, only: Option<TargetIndex>) -> Vec<VisibleTarget>;
 }

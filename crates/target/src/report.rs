@@ -43,6 +43,8 @@ pub struct SessionReport {
     pub window: u32,
     /// Violations of the protocol by the initiator.
     pub violations: u32,
+    /// It was told to end, or is over but for commands that its store has.
+    pub is_ending: bool,
     /// How often the initiator port has replaced a session of its own with this target, in the life
     /// of the plane.
     pub reinstatements: u32,

@@ -9,7 +9,7 @@ use scsi::{NexusSlot, Outcome, PortName, Status, Task};
 use store::IoRequest;
 
 use crate::counters::Account;
-use crate::grant::LeavingKey;
+use crate::grant::{LeavingKey, NarrowingKey};
 use crate::handle::Receipt;
 use crate::life::{Life, Phase};
 use crate::plan::{TargetIndex, UnitIndex};
@@ -230,6 +230,8 @@ pub(crate) enum Then {
     Drained { leaving: LeavingKey },
     /// A nexus leaves a unit: it goes.
     Left { leaving: LeavingKey },
+    /// A nexus may no longer write, and the store has nothing of it: the change is confirmed.
+    Narrowed { narrowing: NarrowingKey },
     /// Nobody is interested any more.
     Nothing,
 }

@@ -506,6 +506,7 @@ impl Core {
                 | Then::SessionEnd { .. }
                 | Then::Drained { .. }
                 | Then::Left { .. }
+                | Then::Narrowed { .. }
                 | Then::Nothing => {}
             }
         }

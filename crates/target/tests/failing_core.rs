@@ -30,6 +30,10 @@ impl Policy for Faulty {
         Ok(Vec::new())
     }
 
+    fn may_discover(&self, _: &Asker<'_>) -> bool {
+        true
+    }
+
     fn targets(&self, _: &Asker<'_>, _: Option<TargetIndex>) -> Vec<VisibleTarget> {
         Vec::new()
     }

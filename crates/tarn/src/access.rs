@@ -234,6 +234,22 @@ impl Policy for ModelPolicy {
         Ok(map.entries().iter().filter_map(visible).collect())
     }
 
+    fn may_discover(&self, asker: &Asker<'_>) -> bool {
+        match self.model.discovery_authentication() {
+            Authentication::None => true,
+            Authentication::Optional(users) | Authentication::Required(users) => {
+                asker.user.is_some_and(|name| {
+                    users.iter().any(|user| {
+                        let user = self.model.users().get(user.position());
+                        user.is_some_and(|user| {
+                            user.name == name && user.may_have_name(asker.initiator_name)
+                        })
+                    })
+                })
+            }
+        }
+    }
+
     fn targets(&self, asker: &Asker<'_>, only: Option<TargetIndex>) -> Vec<VisibleTarget> {
         let initiator = self.initiator(asker);
         let only = only.and_then(|index| self.target(index));

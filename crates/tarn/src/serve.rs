@@ -136,11 +136,13 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     reloads.stop();
     service::stopping();
     tracing::info!(signal, "stopping");
-    // Nothing is changed any more while all ends.
-    if let Some(administration) = administration {
-        administration.stop();
-    }
+    // Beside each other: a change that is under way may wait for a store that hangs.
+    let ending = administration.map(|it| thread::spawn(move || it.stop()));
     let stopped = plane.stop();
+    if let Some(ending) = ending {
+        // It ends in some seconds in any case; one that panicked has ended.
+        let _is_over = ending.join();
+    }
     daemon.note_saved();
     ended_events.end(&ended_directory);
     if stopped.is_core_lost {

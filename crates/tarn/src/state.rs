@@ -304,7 +304,11 @@ impl State {
             let state = if made.is_kept {
                 let state = self.lock_unit(unit, naa)?;
                 state.set_known(saved_in.as_deref() == Some(&naa.to_string()));
-                if let Err(error) = state.load() {
+                let readable = state.load().and_then(|kept| {
+                    let checked = kept.map_or(Ok(()), |kept| scsi::check_kept_state(&kept));
+                    checked.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+                });
+                if let Err(error) = readable {
                     self.troubles.note(Trouble::of_unit(unit, &error));
                 }
                 state

@@ -85,8 +85,9 @@ pub(crate) async fn session(State(app): State<Arc<App>>, Named(id): Named<u16>) 
 /// `DELETE /sessions/{session}`
 pub(crate) async fn end_session(State(app): State<Arc<App>>, Named(id): Named<u16>) -> Answer {
     app.calls
-        .change(move |control| control.end_session(id))
+        .read(move |control| control.end_session(id))
         .await??;
+    app.calls.await_end_of(id).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

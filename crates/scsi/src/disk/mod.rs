@@ -27,7 +27,10 @@ mod tests;
 
 pub use describe::{Description, describe};
 pub use mode::Modes;
-pub use owner::{Applied, Change, ChangeKind, Notice, Owner, Proposal, Reply, RestoreError, Who};
+pub use owner::{
+    Applied, Change, ChangeKind, Notice, Owner, Proposal, Reply, RestoreError, Who,
+    check_kept_state,
+};
 pub use shared::Shared;
 pub use spec::{
     CommandKind, CommandSpec, Direction, Layout, Operation, OwnerOperation, Requires, Traits,

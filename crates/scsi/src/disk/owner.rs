@@ -552,7 +552,26 @@ fn encode(shared: &Shared) -> Vec<u8> {
     bytes
 }
 
+/// Whether [`Owner::new`] could start from this.
+///
+/// # Errors
+///
+/// Why not.
+pub fn check_kept_state(bytes: &[u8]) -> Result<(), RestoreError> {
+    parse(bytes).map(drop)
+}
+
 fn decode(bytes: &[u8], profile: &Profile) -> Result<(Modes, Reservations), RestoreError> {
+    let (modes, reservations) = parse(bytes)?;
+    let modes = match modes {
+        Some(modes) => Modes::from_byte(modes, profile),
+        None => Modes::default_of(profile),
+    };
+    Ok((modes, reservations))
+}
+
+/// The byte of the saved modes, if it is there, and the reservations.
+fn parse(bytes: &[u8]) -> Result<(Option<u8>, Reservations), RestoreError> {
     let body = bytes.strip_prefix(MAGIC).ok_or(RestoreError::NotAState)?;
     let (&version, body) = body.split_first().ok_or(RestoreError::NotAState)?;
     let (modes, reservations) = match version {
@@ -567,9 +586,9 @@ fn decode(bytes: &[u8], profile: &Profile) -> Result<(Modes, Reservations), Rest
         }
     };
     let modes = match modes {
-        Some(&[modes]) => Modes::from_byte(modes, profile),
+        Some(&[modes]) => Some(modes),
         Some(_) => return Err(RestoreError::NotAState),
-        None => Modes::default_of(profile),
+        None => None,
     };
     let reservations = match reservations {
         Some(record) => Reservations::decode(record).map_err(RestoreError::Reservations)?,

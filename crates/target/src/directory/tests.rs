@@ -28,6 +28,10 @@ impl Policy for ByAddress {
         }
     }
 
+    fn may_discover(&self, _: &Asker<'_>) -> bool {
+        true
+    }
+
     fn targets(&self, _: &Asker<'_>, _: Option<TargetIndex>) -> Vec<VisibleTarget> {
         Vec::new()
     }

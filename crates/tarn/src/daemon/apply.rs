@@ -376,7 +376,8 @@ pub(super) fn judge(policy: &ModelPolicy, sessions: &[SessionReport]) -> Verdict
     use target::Policy as _;
 
     let (mut ended, mut granted) = (Vec::new(), Vec::new());
-    for session in sessions {
+    // One that is ending is waited for by whoever ends it.
+    for session in sessions.iter().filter(|session| !session.is_ending) {
         let asker = session.asker();
         match luns_of(policy, session) {
             Some(luns) => granted.push(Grant {
@@ -397,7 +398,7 @@ fn luns_of(policy: &ModelPolicy, session: &SessionReport) -> Option<Vec<VisibleL
     use target::Policy as _;
 
     let Some(target) = session.target else {
-        return Some(Vec::new());
+        return policy.may_discover(&session.asker()).then(Vec::new);
     };
     let tag = session.portal_group_tag;
     let granted = |asker: Asker<'_>| {

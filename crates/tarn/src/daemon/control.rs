@@ -69,6 +69,14 @@ enum EditedFile {
     GoesAside,
 }
 
+/// What is to be applied.
+enum Wanted {
+    Document(Change),
+    /// What the configuration file says when the turn of this change has come: read before, it would
+    /// take back what the changes before this one have written.
+    File,
+}
+
 /// The daemon.
 pub(crate) struct Daemon {
     pub(super) plane: Arc<Handle>,
@@ -261,6 +269,13 @@ impl Daemon {
         };
         let troubles = self.state.troubles().list().into_iter();
         let mut findings: Vec<_> = troubles.map(of_trouble).collect();
+        findings.extend(self.settlings().late(SETTLING_PATIENCE).map(|message| Finding {
+            severity: Severity::Warning,
+            code: "change-unsettled".to_owned(),
+            subject: String::new(),
+            message,
+            remedy: "look at the stores of the luns that are named and at the kernel log; it ends by itself when they answer".to_owned(),
+        }));
         findings.extend(self.doctor.findings(self));
         findings
     }
@@ -316,14 +331,17 @@ impl Daemon {
 
     /// Applies the configuration file as it is now.
     pub(crate) fn apply_file(&self) -> Result<Applied, Problem> {
-        let file = self.file()?;
-        let text = read_text(file)
+        self.change(Wanted::File, None, "SIGHUP", EditedFile::Stays)
+    }
+
+    /// What the configuration file says now.
+    fn file_now(&self) -> Result<Change, Problem> {
+        let text = read_text(self.file()?)
             .map_err(|error| Problem::new(ProblemKind::BadRequest, crate::error::chain(&error)))?;
-        let change = Change {
+        Ok(Change {
             text,
             comment: None,
-        };
-        self.apply(change, None, "SIGHUP")
+        })
     }
 
     fn planned(
@@ -514,12 +532,16 @@ impl Daemon {
     /// Applies a document.
     fn change(
         &self,
-        change: Change,
+        wanted: Wanted,
         only_at: Option<u64>,
         author: &str,
         edited: EditedFile,
     ) -> Result<Applied, Problem> {
         let mut history = self.writer()?;
+        let change = match wanted {
+            Wanted::Document(change) => change,
+            Wanted::File => self.file_now()?,
+        };
         let now = self.in_force();
         let revision = now.document.revision;
         check_revision(revision, only_at)?;
@@ -682,7 +704,7 @@ impl Control for Daemon {
         only_at: Option<u64>,
         author: &str,
     ) -> Result<Applied, Problem> {
-        self.change(change, only_at, author, EditedFile::Stays)
+        self.change(Wanted::Document(change), only_at, author, EditedFile::Stays)
     }
 
     fn roll_back(
@@ -701,6 +723,7 @@ impl Control for Daemon {
             text: past.text,
             comment: Some(comment),
         };
+        let change = Wanted::Document(change);
         self.change(change, only_at, author, EditedFile::GoesAside)
     }
 
@@ -753,8 +776,10 @@ impl Control for Daemon {
             Problem::new(ProblemKind::NotFound, detail)
         })?;
         let which = [(session.core, session.tsih)];
-        let ended = self.plane.end_sessions(&which, "an administrator ended it");
-        ended.map_err(no_answer)
+        let reason = "an administrator ended it";
+        // Nobody waits here: its commands may hang.
+        drop(self.plane.change_sessions(Vec::new(), &which, reason));
+        Ok(())
     }
 
     fn traces(&self) -> Vec<view::Trace> {

@@ -189,6 +189,19 @@ impl Settlings {
         self.under_way.is_empty()
     }
 
+    /// What those wait for that have taken so long already.
+    pub(super) fn late(&self, patience: Duration) -> impl Iterator<Item = String> {
+        let now = Instant::now();
+        let is_late = move |settling: &&Settling| now - settling.since > patience;
+        let late: Vec<String> = self
+            .under_way
+            .iter()
+            .filter(is_late)
+            .map(Settling::in_words)
+            .collect();
+        late.into_iter()
+    }
+
     /// Takes over what a change has left, if anything. Gives how far it is.
     pub(super) fn add(&mut self, settling: Settling) -> Progress {
         if matches!(settling.stage, Stage::Settled(_)) {

@@ -422,6 +422,20 @@ fn a_directory_of_another_configuration_is_noticed() {
 }
 
 #[test]
+fn a_state_that_a_later_version_has_saved_is_told_of() {
+    let world = World::new();
+    world.make("a");
+    let identity = world.start(&["a"]).unwrap().remove(0);
+    identity.state.save(b"TARNUNIT\xff").unwrap();
+    drop(identity);
+    world.start(&["a"]).unwrap();
+    let troubles = world.state.troubles().list();
+    let lost = troubles.iter().find(|one| one.code == "reservations-lost");
+    let message = &lost.unwrap().message;
+    assert!(message.contains("version 255"), "{message}");
+}
+
+#[test]
 fn damaged_reservations_are_found_and_restored() {
     let world = World::new();
     world.make("a");
