@@ -383,7 +383,7 @@ pub enum StartError {
     PortsExhausted,
     /// Another process serves the unit.
     #[error(
-        "{place}: {unit} is already served by another tarn, which holds {lock}; stop that one first",
+        "{place}: {unit} is still in use, by another tarn or by this one, which holds {lock}: stop the other, or wait until this one has closed it (tarn doctor)",
         lock = lock.display()
     )]
     UnitBusy {

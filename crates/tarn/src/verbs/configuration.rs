@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use api::plan::{Applied, Change, Document, Effect, Plan};
 use clap::Args;
-use client::{Answer, path};
+use client::{Answer, ClientError, path};
 
 use super::desk::Desk;
 use super::exit::Exit;
@@ -73,7 +73,7 @@ pub struct Show {
 
 impl Ask for PlanArgs {
     fn ask(&self, desk: &Desk) -> Outcome {
-        let answer = plan(desk, read(&self.file)?)?;
+        let answer = plan(desk, read(&self.file)?).map_err(|error| of_file(error, &self.file))?;
         show_plan(desk, &answer);
         Ok(exit(self.exit_code, &answer.value))
     }
@@ -85,11 +85,13 @@ impl Ask for Apply {
             text: read(&self.file)?,
             comment: self.comment.clone(),
         };
-        let only_at = self.agree(desk, &change)?;
+        let in_file = |error| of_file(error, &self.file);
+        let only_at = self.agree(desk, &change).map_err(in_file)?;
         let answer = terminal::busy("applying", || {
             let at = path(&["config"]);
             desk.client.put::<Applied>(&at, &change, only_at)
-        })?;
+        });
+        let answer = answer.map_err(|error| in_file(error.into()))?;
         desk.applied(&answer)
     }
 }
@@ -130,6 +132,29 @@ pub(super) fn plan(desk: &Desk, text: String) -> Result<Answer<Plan>, Failure> {
         comment: None,
     };
     Ok(desk.client.post(&path(&["plan"]), &change, None)?)
+}
+
+/// The same failure, with a mistake placed in the file that was read: the daemon knows its own file
+/// alone.
+pub(super) fn of_file(mut failure: Failure, file: &Path) -> Failure {
+    if let Failure::Client(ClientError::Problem(problem)) = &mut failure {
+        let place = problem.place.take();
+        problem.place = place.map(|place| placed_in(file, &place));
+    }
+    failure
+}
+
+/// `tarn.toml:7: key` in another file: what stands before the number of the line is a path.
+fn placed_in(file: &Path, place: &str) -> String {
+    let is_line = |&(at, _): &(usize, &str)| {
+        let rest = place[at + 1..].split(':').next().unwrap_or_default();
+        !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let at = place.match_indices(':').find(is_line);
+    at.map_or_else(
+        || place.to_owned(),
+        |(at, _)| format!("{}{}", file.display(), &place[at..]),
+    )
 }
 
 /// Prints a plan and its warnings.
@@ -180,4 +205,22 @@ pub(super) fn read(path: &Path) -> Result<String, Failure> {
         });
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_is_placed_in_the_file_that_was_read() {
+        let file = Path::new("new.toml");
+        for (place, expected) in [
+            ("/etc/tarn/tarn.toml:7", "new.toml:7"),
+            ("tarn.toml:7: [[lun]] store", "new.toml:7: [[lun]] store"),
+            ("a:b/tarn.toml:12: key", "new.toml:12: key"),
+            ("--queue-depth", "--queue-depth"),
+        ] {
+            assert_eq!(placed_in(file, place), expected);
+        }
+    }
 }

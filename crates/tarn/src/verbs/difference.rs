@@ -46,7 +46,8 @@ impl Ask for Diff {
         };
         let wanted = configuration::read(&file)?;
         let running = desk.get::<Document>(&path(&["config"]))?.value;
-        let plan = configuration::plan(desk, wanted.clone())?;
+        let plan = configuration::plan(desk, wanted.clone())
+            .map_err(|error| configuration::of_file(error, &file))?;
         changes::warn(desk.paper, &plan.value.warnings);
         desk.paper.print(&plan.json, || {
             let name = file.display().to_string();
