@@ -108,6 +108,10 @@ class Tarn:
         """Its administration, over the socket."""
         return admin.Api(self.socket, **options)
 
+    def session_id(self, session):
+        """By which administrators know a session, which its initiator knows by TSIH."""
+        return next(one["id"] for one in self.api().get("sessions") if one["tsih"] == session.tsih)
+
     def secret(self, name, text):
         """Puts a secret into the directory of the configuration, readable by its owner alone."""
         path = self.dir / name

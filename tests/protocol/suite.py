@@ -256,7 +256,7 @@ def reinstatements_are_counted_port_by_port():
     themselves."""
     with serve() as tarn, login(tarn) as other:
         def counts(session):
-            sessions = {one["id"]: one["reinstatements"] for one in tarn.api().get("sessions")}
+            sessions = {one["tsih"]: one["reinstatements"] for one in tarn.api().get("sessions")}
             return sessions[session.tsih], sessions[other.tsih]
 
         isid = b"\x80\x01\x02\x03\x04\x05"

@@ -119,7 +119,7 @@ def a_slow_store_is_told_with_the_whole_life_of_the_command():
         waited_for(command, "store")
         equal((event["severity"], event["lun"], event["target"], event["initiator"]), ("warning", "slow", IQN, INITIATOR), "whose")
         equal((command["name"], command["lba"], command["blocks"], command["bytes"]), ("READ (16)", 2048, 8, 4096), "what")
-        equal((command["session"], command["outcome"], command["untold"]), (slow.session.tsih, "GOOD", 0), "how")
+        equal((command["session"], command["outcome"], command["untold"]), (slow.tarn.session_id(slow.session), "GOOD", 0), "how")
         check(command["took_us"] >= HELD_US * 9 // 10, f"it took {command['took_us']} us")
         line = "READ (16), 8 blocks at 2048, 4096 bytes: GOOD after "
         check(line in event["message"], event["message"])

@@ -168,11 +168,12 @@ def a_session_can_be_traced_from_its_middle():
                 connection.send_raw = whole
                 # An answer on another connection tells nothing; that the daemon has read the bytes does.
                 wait_for(lambda: unread(connection) == 0, 5, "the daemon reads what came")
-                tarn.start_trace(session.tsih)
+                id_ = tarn.session_id(session)
+                tarn.start_trace(id_)
                 whole(stream[cut:])
                 check(session.finish(task).good, f"WRITE cut at {cut}")
                 check(session.command(scsi.read16(0, 1), read=512).data == data[:512], "what was written")
-                trace = tarn.trace(session.tsih)
+                trace = tarn.trace(id_)
                 requests, responses = trace.pdus()
                 trace.check_whole()
                 equal(requests[-1], (iscsi.SCSI_COMMAND, 0x88), f"last request after a cut at {cut}")
@@ -321,22 +322,23 @@ def traces_have_limits_and_mistakes_are_told():
         def refused(status, kind, method, path, body=None):
             answer = api.ask(method, path, body)
             equal((answer.status, answer.kind), (status, kind), f"{method} {path}")
-        refused(404, "not-found", "PUT", f"traces/{session.tsih ^ 1}", {})
-        refused(404, "not-found", "GET", f"traces/{session.tsih}")
-        refused(404, "not-found", "DELETE", f"traces/{session.tsih}")
+        id_ = tarn.session_id(session)
+        refused(404, "not-found", "PUT", f"traces/{id_ + 1}", {})
+        refused(404, "not-found", "GET", f"traces/{id_}")
+        refused(404, "not-found", "DELETE", f"traces/{id_}")
         refused(400, "bad-request", "PUT", "traces/blade", {})
         refused(400, "bad-request", "PUT", f"traces/{name(ME)}", {"data_bytes": 8193})
         refused(400, "bad-request", "PUT", f"traces/{name(ME)}", {"keep_bytes": KEEP_MIN - 1})
         refused(400, "bad-request", "PUT", f"traces/{name(ME)}", {"pdus": 5})
-        subjects = [session.tsih, *(f"{ME}{n}" for n in range(7))]
+        subjects = [id_, *(f"{ME}{n}" for n in range(7))]
         for subject in subjects:
             tarn.start_trace(subject)
         refused(409, "conflict", "PUT", f"traces/{name(ME)}", {})
         equal([trace["subject"] for trace in api.get("traces")], list(map(str, subjects)), "traces")
         # The same again is nothing new; other limits are.
         session.clear_unit_attentions()
-        check(tarn.start_trace(session.tsih, status=200)["pdus"] > 0, "the trace goes on")
-        equal(tarn.start_trace(session.tsih, data_bytes=0)["pdus"], 0, "PDUs of the trace that began anew")
+        check(tarn.start_trace(id_, status=200)["pdus"] > 0, "the trace goes on")
+        equal(tarn.start_trace(id_, data_bytes=0)["pdus"], 0, "PDUs of the trace that began anew")
         for subject in subjects:
             tarn.stop_trace(subject)
         equal(api.get("traces"), [], "traces after their end")
@@ -405,19 +407,21 @@ def viewers_see_no_data():
 
 
 @test
-def a_trace_outlives_its_session_and_not_its_number():
-    """The record is there after the end; another session that gets the number is not in it."""
+def a_trace_outlives_its_session_and_follows_no_other():
+    """The record is there after the end; the next session has another id and is not in it."""
     with Traced("mem:16M") as tarn:
         with tarn.login() as session:
-            tarn.start_trace(session.tsih)
+            id_ = tarn.session_id(session)
+            tarn.start_trace(id_)
             session.clear_unit_attentions()
             session.logout()
         wait_for(lambda: not tarn.api().get("sessions"), 10, "the end of the session")
-        before = tarn.trace(session.tsih)
+        before = tarn.trace(id_)
         equal(before.pdus()[1][-1][0], iscsi.LOGOUT_RESPONSE, "last response")
         with tarn.login(OTHER) as other:
+            check(tarn.session_id(other) > id_, "the id of the next session")
             other.clear_unit_attentions()
-        equal(tarn.trace(session.tsih).bytes, before.bytes, "the trace")
+        equal(tarn.trace(id_).bytes, before.bytes, "the trace")
 
 
 @test

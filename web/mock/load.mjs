@@ -40,7 +40,7 @@ export class Load {
     this.series = new Map();
     const targets = configuration.model.target.map(({ name }) => name);
     this.sessions = SESSIONS.filter((each) => targets[each[2]]).map(([initiator, address, target, user, connections, commands], at) => ({
-      id: at + 1, initiator, address, target: targets[target], portal_group: 1, isid: `00023d0${at}0000`, user,
+      id: at + 1, tsih: 0x1f00 + 97 * at, initiator, address, target: targets[target], portal_group: 1, isid: `00023d0${at}0000`, user,
       core: at % 2, connections, since_ms: Date.now() - (at + 1) * 7_410_000,
       header_digest: at === 2, data_digest: at === 2, commands, window: 128, violations: at === 3 ? 2 : 0, reinstatements: at % 3,
     }));

@@ -179,7 +179,7 @@ impl Calls {
     /// # Errors
     ///
     /// It takes too long, or the data plane does not answer.
-    pub(crate) async fn await_end_of(&self, id: u16) -> Result<(), Problem> {
+    pub(crate) async fn await_end_of(&self, id: u64) -> Result<(), Problem> {
         let end = tokio::time::Instant::now() + limits::SETTLE_TIME_MAX;
         let mut pause = limits::SETTLE_PAUSE_MIN;
         loop {

@@ -83,7 +83,7 @@ fn operation_id(route: &Route) -> String {
 /// Names in paths that are numbers, and their largest values.
 const PATH_NUMBERS: &[(&str, u64)] = &[
     ("revision", u64::MAX),
-    ("session", u16::MAX as u64),
+    ("session", u64::MAX),
     ("lun", u16::MAX as u64),
 ];
 

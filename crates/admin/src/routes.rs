@@ -101,7 +101,7 @@ pub(crate) static ROUTES: &[Route] = &[
         Gives::Nothing, || delete(daemon::end_session)),
     Route::get("/api/v1/traces", Viewer, "All traces, without what they have",
         Gives::Many(of::<Trace>()), || get(traces::list)),
-    Route::put("/api/v1/traces/{subject}", Operator, "Keeps the last PDUs of a session (its number) or an initiator (its name)",
+    Route::put("/api/v1/traces/{subject}", Operator, "Keeps the last PDUs of a session (its id) or an initiator (its name)",
         Gives::One(of::<Trace>()), || put(traces::start)).takes(of::<Tracing>()).makes(),
     Route::get("/api/v1/traces/{subject}", Operator, "What a trace has, as a file that protocol analysers read",
         Gives::File(traces::FILE), || get(traces::read)),

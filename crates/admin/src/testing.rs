@@ -178,7 +178,7 @@ impl Control for Double {
         panic!("{UNASKED}")
     }
 
-    fn end_session(&self, _id: u16) -> Result<(), Problem> {
+    fn end_session(&self, _id: u64) -> Result<(), Problem> {
         panic!("{UNASKED}")
     }
 

@@ -88,8 +88,8 @@ pub trait Control: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// There is none of that number.
-    fn end_session(&self, id: u16) -> Result<(), Problem>;
+    /// There is none of that id.
+    fn end_session(&self, id: u64) -> Result<(), Problem>;
 
     /// All traces, in the order they began.
     fn traces(&self) -> Vec<Trace>;

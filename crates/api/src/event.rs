@@ -40,8 +40,8 @@ pub struct Event {
 /// A command that took long, or still does.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct SlowCommand {
-    /// TSIH of its session.
-    pub session: u16,
+    /// The id of its session.
+    pub session: u64,
     /// Initiator Task Tag.
     pub task_tag: u32,
     /// Its name in the standards.

@@ -65,7 +65,7 @@ pub struct Step {
     pub reason: Option<String>,
     /// The sessions that end with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sessions_ended: Vec<u16>,
+    pub sessions_ended: Vec<u64>,
 }
 
 /// What a step does.

@@ -89,8 +89,11 @@ pub struct Target {
 /// A session of the target role.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct Session {
-    /// TSIH: names the session while it lives, unique in this daemon.
-    pub id: u16,
+    /// Names the session: counted from 1, never given again while this daemon runs.
+    pub id: u64,
+    /// TSIH: what the target calls the session in iSCSI.
+    #[serde(default)]
+    pub tsih: u16,
     /// InitiatorName.
     pub initiator: String,
     /// Where it comes from, `ADDRESS:PORT`.
@@ -155,7 +158,7 @@ pub struct SessionLun {
 /// The last PDUs of a session or an initiator, as they are kept.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Trace {
-    /// The number of a session, or an InitiatorName.
+    /// The id of a session, or an InitiatorName.
     pub subject: String,
     /// When it began.
     pub since_ms: u64,

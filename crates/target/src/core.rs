@@ -19,6 +19,7 @@ use crate::counters::Tally;
 use crate::front::Front;
 use crate::grant::Leaving;
 use crate::handle::Receipt;
+use crate::identity::SessionId;
 use crate::letter::Letter;
 use crate::lines::LineLimits;
 use crate::logins::LoginLog;
@@ -80,6 +81,8 @@ pub(crate) struct Core {
     /// Changes that take from a nexus the right to write.
     pub(crate) narrowing: Table<Receipt>,
     pub(crate) sessions: Table<SessionEntry>,
+    pub(crate) by_id: HashMap<SessionId, SessionKey>,
+    /// As the front desk names sessions.
     pub(crate) by_tsih: HashMap<Tsih, SessionKey>,
     pub(crate) connections: Table<Connection>,
     pub(crate) tasks: Table<Running>,
@@ -422,6 +425,7 @@ impl Core {
         self.sessions_most = sessions;
         self.sessions.shrink_to_fit();
         self.connections.shrink_to_fit();
+        self.by_id.shrink_to_fit();
         self.by_tsih.shrink_to_fit();
         self.waits.shrink_to_fit();
         self.requests.shrink_to_fit();

@@ -17,6 +17,7 @@ use scsi::{Lun, Status};
 use slab::Slab;
 
 use crate::core::Core;
+use crate::identity::SessionId;
 use crate::life::Life;
 use crate::plan::UnitIndex;
 use crate::session::{MappedLun, SessionEntry};
@@ -201,8 +202,7 @@ pub struct CoreCounts {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
     series: u32,
-    /// TSIH.
-    pub(crate) session: u16,
+    pub(crate) session: SessionId,
     /// Initiator Task Tag.
     pub(crate) task_tag: u32,
     pub(crate) bytes: u32,
@@ -220,7 +220,7 @@ impl Account {
     ) -> Self {
         Self {
             series,
-            session: entry.tsih.0,
+            session: entry.id,
             task_tag: entry.session.tag_of(id),
             bytes: command.data_in_length.max(command.data_out_length),
             since: entry.session.arrival_of(id),
@@ -231,7 +231,7 @@ impl Account {
     /// For a command to a unit that is not there.
     pub(crate) const NOBODY: Self = Self {
         series: NO_SERIES,
-        session: 0,
+        session: SessionId(0),
         task_tag: 0,
         bytes: 0,
         since: Duration::ZERO,

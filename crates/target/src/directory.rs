@@ -15,6 +15,7 @@ use iscsi::login::{Entry as Entrance, EntryRefusal};
 use iscsi::pdu::{Isid, LoginStatus, Tsih};
 use scsi::NexusId;
 
+use crate::identity::SessionId;
 use crate::plan::TargetIndex;
 use crate::policy::Policy;
 use crate::proof::Member;
@@ -34,6 +35,7 @@ pub(crate) struct NexusKey {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Placement {
     pub(crate) core: usize,
+    pub(crate) id: SessionId,
     pub(crate) tsih: Tsih,
     pub(crate) nexus: NexusId,
     /// This pair of ports had a session before in the life of this process.
@@ -105,6 +107,8 @@ pub(crate) struct Directory<W> {
     /// cores may still name them.
     ended: VecDeque<Tsih>,
     next_nexus: u32,
+    /// How many sessions were placed: the last that was is called so.
+    placed: u64,
 }
 
 /// How many port pairs are remembered after their session has ended.
@@ -127,6 +131,7 @@ impl<W> Directory<W> {
             sessions_max,
             ended: VecDeque::new(),
             next_nexus: 0,
+            placed: 0,
         }
     }
 
@@ -265,6 +270,7 @@ impl<W> Directory<W> {
         let tsih = self.free_tsih(random);
         self.next_nexus = self.next_nexus.wrapping_add(1);
         let nexus = NexusId(self.next_nexus);
+        self.placed += 1;
         let key = member.as_ref().map(|member| &member.nexus);
         let seen = key.and_then(|key| self.remember(key, replaces));
         if let Some(key) = key {
@@ -281,6 +287,7 @@ impl<W> Directory<W> {
         );
         Placement {
             core,
+            id: SessionId(self.placed),
             tsih,
             nexus,
             is_return: seen.is_some(),

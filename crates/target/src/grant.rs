@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use iscsi::discovery::{TargetRecord, TextRecords};
-use iscsi::pdu::Tsih;
 use scsi::{Change, ChangeKind, Nexus, NexusSlot, UnitAttention};
 
 use crate::core::Core;
 use crate::counters::NO_SERIES;
 use crate::handle::{Grant, Receipt};
+use crate::identity::{SessionId, TransportDetails};
 use crate::plan::UnitIndex;
 use crate::policy::{VisibleLun, VisibleTarget};
 use crate::report::{ConnectionReport, SessionReport};
@@ -45,10 +45,13 @@ impl Core {
             let (exp_cmd_sn, max_cmd_sn) = entry.session.window();
             let profile = &entry.profile;
             SessionReport {
-                tsih: entry.tsih.0,
+                id: entry.id,
+                transport: TransportDetails::Iscsi {
+                    tsih: entry.tsih,
+                    isid: profile.isid,
+                },
                 core: self.index,
                 initiator_name: profile.initiator_name.clone(),
-                isid: profile.isid.0,
                 peer: profile.peer,
                 portal: profile.portal,
                 user: profile.user.clone(),
@@ -84,8 +87,8 @@ impl Core {
     /// Async Message has said so, or after [`DISMISSAL_PATIENCE`].
     ///
     /// Spec: RFC 7143 section 11.9.1, AsyncEvent 3.
-    pub(crate) fn dismiss(&mut self, session: u16, reason: &'static str, receipt: Receipt) {
-        let Some(&key) = self.by_tsih.get(&Tsih(session)) else {
+    pub(crate) fn dismiss(&mut self, session: SessionId, reason: &'static str, receipt: Receipt) {
+        let Some(&key) = self.by_id.get(&session) else {
             return;
         };
         let deadline = self.reactor.now() + DISMISSAL_PATIENCE;
@@ -125,7 +128,7 @@ impl Core {
 
     /// Gives a session what it is to see, and takes what it is not.
     pub(crate) fn handle_grant(&mut self, grant: Grant, receipt: &Receipt) {
-        let Some(&key) = self.by_tsih.get(&Tsih(grant.session)) else {
+        let Some(&key) = self.by_id.get(&grant.session) else {
             return;
         };
         let Some(entry) = self.sessions.get_mut(key) else {

@@ -12,6 +12,7 @@ use reactor::mail::Post;
 
 use crate::FRONT_CORE;
 use crate::counters::{CoreCounters, CoreCounts};
+use crate::identity::SessionId;
 use crate::letter::Letter;
 use crate::logins::LoginCounts;
 use crate::plan::{PortalIndex, TargetIndex, TargetPlan, UnitDescription, UnitIndex, UnitPlan};
@@ -109,8 +110,8 @@ pub struct Access {
 /// What one session may see from now on.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// The session, by its TSIH.
-    pub session: u16,
+    /// The session.
+    pub session: SessionId,
     /// The core it lives on.
     pub core: usize,
     /// All it sees.
@@ -322,18 +323,18 @@ impl Handle {
             let some = reports.recv_timeout(ANSWER_PATIENCE);
             sessions.extend(some.map_err(|_| NoAnswer)?);
         }
-        sessions.sort_by_key(|session| session.tsih);
+        sessions.sort_by_key(|session| session.id);
         Ok(sessions)
     }
 
-    /// Changes what sessions see, and ends others, each named by its core and TSIH. It is confirmed
+    /// Changes what sessions see, and ends others, each named by its core and id. It is confirmed
     /// when no command is under way on what they no longer see, and those that were to end are
     /// over with all their commands. Commands get the time to end by themselves; initiators are
     /// told that the LUNs changed. One that is not there has ended.
     pub fn change_sessions(
         &self,
         granted: Vec<Grant>,
-        ended: &[(usize, u16)],
+        ended: &[(usize, SessionId)],
         reason: &'static str,
     ) -> Confirmation {
         let (held, returned) = receipt();

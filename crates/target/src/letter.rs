@@ -12,6 +12,7 @@ use iscsi::pdu::Tsih;
 
 use crate::directory::Placement;
 use crate::handle::{Access, Grant, Receipt};
+use crate::identity::SessionId;
 use crate::plan::{TargetIndex, UnitDescription, UnitIndex, UnitPlan};
 use crate::plane::StartError;
 use crate::report::SessionReport;
@@ -97,7 +98,7 @@ pub(crate) enum Letter {
     Grant { grant: Box<Grant>, receipt: Receipt },
     /// Administrator to the core of a session: end it.
     Dismiss {
-        session: u16,
+        session: SessionId,
         reason: &'static str,
         receipt: Receipt,
     },

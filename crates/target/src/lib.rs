@@ -47,6 +47,7 @@ mod exec;
 mod front;
 mod grant;
 mod handle;
+mod identity;
 mod letter;
 mod life;
 mod lines;
@@ -75,6 +76,7 @@ mod watcher;
 
 pub use counters::{CoreCounts, KindCounts, LATENCY_BUCKETS, SeriesCounts, latency_bucket};
 pub use handle::{Access, Confirmation, Grant, Handle, NoAnswer};
+pub use identity::{SessionId, TransportDetails};
 pub use life::{Phase, PhaseTime};
 pub use logins::{FailedLogin, Guessing, LoginCause, LoginCounts};
 pub use plan::{

@@ -357,6 +357,7 @@ impl Core {
             leaving: Table::default(),
             narrowing: Table::default(),
             sessions: Table::default(),
+            by_id: HashMap::new(),
             by_tsih: HashMap::new(),
             connections: Table::default(),
             tasks: Table::default(),

@@ -3,20 +3,21 @@
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
+use crate::identity::{SessionId, TransportDetails};
 use crate::plan::TargetIndex;
 use crate::policy::{Asker, VisibleLun};
 
 /// A session at one moment.
 #[derive(Clone, Debug)]
 pub struct SessionReport {
-    /// TSIH.
-    pub tsih: u16,
+    /// Names it.
+    pub id: SessionId,
+    /// What its transport calls it.
+    pub transport: TransportDetails,
     /// The core it lives on.
     pub core: usize,
     /// InitiatorName.
     pub initiator_name: String,
-    /// The initiator's part of the session identifier.
-    pub isid: [u8; 6],
     /// Where the first connection came from.
     pub peer: SocketAddr,
     /// The address of ours that it reached.

@@ -12,6 +12,7 @@ use reactor::Socket;
 use scsi::{Lun, LunInventory, Nexus, NexusId, NexusSlot, PortName};
 
 use crate::handle::Receipt;
+use crate::identity::SessionId;
 use crate::plan::{TargetIndex, UnitIndex};
 use crate::policy::{Asker, VisibleLun};
 use crate::running::TaskKey;
@@ -143,6 +144,7 @@ pub(crate) type ConnectionKey = Key<Connection>;
 #[derive(Debug)]
 pub(crate) struct SessionEntry {
     pub(crate) session: Session,
+    pub(crate) id: SessionId,
     pub(crate) tsih: Tsih,
     pub(crate) nexus: NexusId,
     pub(crate) profile: SessionProfile,
@@ -181,7 +183,7 @@ impl SessionEntry {
     /// Who is behind it, for those who hear of it.
     pub(crate) fn who(&self) -> Who<'_> {
         Who {
-            session: self.tsih.0,
+            session: self.id,
             initiator: &self.profile.initiator_name,
             peer: self.profile.peer,
             target: self.profile.target_name.as_deref(),

@@ -193,7 +193,7 @@ impl Core {
                 user = entry.profile.user.as_deref(),
                 %peer,
                 %portal,
-                tsih = entry.tsih.0,
+                session = entry.id.0,
                 cid,
                 replaces,
                 "connection joins a session"
@@ -324,6 +324,7 @@ impl Core {
             tracing::info!(
                 initiator = %profile.initiator_name,
                 peer = %profile.peer,
+                session = placement.id.0,
                 tsih = placement.tsih.0,
                 core = self.index,
                 discovery = is_discovery,
@@ -336,6 +337,7 @@ impl Core {
         let traces = self.traces_of(&profile.initiator_name);
         let key = self.sessions.insert(SessionEntry {
             session,
+            id: placement.id,
             tsih: placement.tsih,
             nexus: placement.nexus,
             profile,
@@ -358,6 +360,7 @@ impl Core {
             traces,
             violations: 0,
         });
+        self.by_id.insert(placement.id, key);
         self.by_tsih.insert(placement.tsih, key);
         let who = self.sessions[key].who();
         self.watcher.hear(&Happening::SessionBegan { who });
@@ -422,7 +425,7 @@ impl Core {
         if self.line_limits.admit(LineKind::SessionEnds, now) {
             tracing::info!(
                 initiator = %entry.profile.initiator_name,
-                tsih = entry.tsih.0,
+                session = entry.id.0,
                 violations = entry.violations,
                 "session ends: {reason}"
             );
@@ -471,8 +474,8 @@ impl Core {
             debug_assert!(false, "a session that is gone is buried");
             return;
         };
+        self.by_id.remove(&entry.id);
         self.by_tsih.remove(&entry.tsih);
-        entry.traces.iter().for_each(|trace| trace.end_session());
         self.forget_session(key, std::mem::take(&mut entry.tasks));
         for mapped in entry.luns.iter() {
             let unit = mapped.unit;

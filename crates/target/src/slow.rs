@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use iscsi::pdu::Tsih;
 use scsi::Status;
 use scsi::disk::{Description, describe};
 
 use crate::bucket::Bucket;
 use crate::core::Core;
 use crate::counters::Account;
+use crate::identity::SessionId;
 use crate::life::{Life, PhaseTime};
 use crate::running::TaskKey;
 use crate::session::{SessionEntry, SessionKey};
@@ -113,8 +113,8 @@ pub struct SlowCommand<'a> {
     pub initiator: &'a str,
     /// TargetName, while the session is there.
     pub target: Option<&'a str>,
-    /// TSIH of the session.
-    pub session: u16,
+    /// Its session.
+    pub session: SessionId,
     /// Initiator Task Tag.
     pub task_tag: u32,
     /// What it was to do.
@@ -217,7 +217,7 @@ impl Core {
         let Some(unit) = self.units.get(unit) else {
             return;
         };
-        let key = self.by_tsih.get(&Tsih(told.account.session));
+        let key = self.by_id.get(&told.account.session);
         let who = key
             .and_then(|&key| self.sessions.get(key))
             .map(SessionEntry::who);
@@ -338,7 +338,7 @@ mod tests {
             unit: "disk",
             initiator: "iqn.x",
             target: None,
-            session: 3,
+            session: SessionId(3),
             task_tag: 0x1a2b,
             description: Description {
                 name: "WRITE (10)",

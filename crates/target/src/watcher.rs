@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::identity::SessionId;
 use crate::logins::FailedLogin;
 use crate::slow::SlowCommand;
 
@@ -81,8 +82,8 @@ pub enum Happening<'a> {
 /// The initiator of a session, and what it is logged in to.
 #[derive(Clone, Copy, Debug)]
 pub struct Who<'a> {
-    /// TSIH.
-    pub session: u16,
+    /// The session.
+    pub session: SessionId,
     /// InitiatorName.
     pub initiator: &'a str,
     /// Where it comes from.

@@ -41,8 +41,8 @@ pub(crate) enum Call {
     Group(spec::Group),
     /// The end of a session.
     End {
-        /// Its TSIH.
-        session: u16,
+        /// Its id.
+        session: u64,
     },
 }
 

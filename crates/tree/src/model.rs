@@ -40,7 +40,7 @@ const TARGETS: Collection = Collection {
 const SESSIONS: Collection = Collection {
     names: |view| Ok(all(&view.sessions()?, |session| session.id.to_string())),
     member: |id| {
-        let number: u16 = id.parse().ok()?;
+        let number: u64 = id.parse().ok()?;
         // Not `+7` and `007`, which are 7, too.
         (number.to_string() == id).then_some(Directory::Session(number))
     },
@@ -236,7 +236,7 @@ fn target(view: &Arc<dyn View>, name: &str) -> Result<Target, Refusal> {
     find(&view.targets()?, |target| target.spec.name == name)
 }
 
-fn session(view: &Arc<dyn View>, id: u16) -> Result<Session, Refusal> {
+fn session(view: &Arc<dyn View>, id: u64) -> Result<Session, Refusal> {
     find(&view.sessions()?, |session| session.id == id)
 }
 

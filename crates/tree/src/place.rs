@@ -29,10 +29,10 @@ pub(crate) enum Directory {
     TargetSessions(String),
     /// All sessions.
     Sessions,
-    /// The session of this TSIH.
-    Session(u16),
-    /// What was counted for the initiator of the session of this TSIH.
-    SessionStats(u16),
+    /// The session of this id.
+    Session(u64),
+    /// What was counted for the initiator of the session of this id.
+    SessionStats(u64),
     /// All groups of initiators.
     Groups,
     /// The group of this id.

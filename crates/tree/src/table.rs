@@ -69,6 +69,7 @@ impl Thing for Session {
         Attribute::shows("address", "where it comes from", |session| session.address.clone()),
         Attribute::shows("target", "TargetName; empty for discovery", |session| optional(session.target.as_ref())),
         Attribute::shows("portal_group", "target portal group tag", |session| session.portal_group.to_string()),
+        Attribute::shows("tsih", "TSIH: the target's part of the iSCSI session identifier", |session| session.tsih.to_string()),
         Attribute::shows("isid", "ISID, hexadecimal", |session| session.isid.clone()),
         Attribute::shows("user", "the CHAP user it proved to be; empty without", |session| optional(session.user.as_ref())),
         Attribute::shows("core", "the core it lives on", |session| session.core.to_string()),

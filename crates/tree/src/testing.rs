@@ -154,6 +154,7 @@ impl View for Fixed {
     fn sessions(&self) -> Result<Arc<[Session]>, Refusal> {
         self.say(vec![Session {
             id: 7,
+            tsih: 4711,
             initiator: "iqn.x:host".to_owned(),
             address: "192.0.2.1:5000".to_owned(),
             target: Some(IQN.to_owned()),

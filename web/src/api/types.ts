@@ -137,6 +137,7 @@ export interface SessionLun {
 
 export interface Session {
   id: number;
+  tsih: number;
   initiator: string;
   address: string;
   target?: string;

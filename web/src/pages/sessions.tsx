@@ -119,6 +119,7 @@ function Detail({ session }: { session: Session }) {
             ["Target", <span class="name">{session.target ?? "discovery"}</span>],
             ["CHAP user", session.user ?? "none"],
             ["ISID", <code>{session.isid}</code>],
+            ["TSIH", session.tsih],
             ["Portal group", session.portal_group],
           ]} />
         </Card>

@@ -74,7 +74,7 @@ pub(crate) async fn sessions(State(app): State<Arc<App>>) -> Answer {
 }
 
 /// `GET /sessions/{session}`
-pub(crate) async fn session(State(app): State<Arc<App>>, Named(id): Named<u16>) -> Answer {
+pub(crate) async fn session(State(app): State<Arc<App>>, Named(id): Named<u64>) -> Answer {
     let sessions = app.calls.read(|control| control.sessions()).await??;
     let session = sessions.iter().find(|session| session.id == id);
     Ok(json(
@@ -83,7 +83,7 @@ pub(crate) async fn session(State(app): State<Arc<App>>, Named(id): Named<u16>) 
 }
 
 /// `DELETE /sessions/{session}`
-pub(crate) async fn end_session(State(app): State<Arc<App>>, Named(id): Named<u16>) -> Answer {
+pub(crate) async fn end_session(State(app): State<Arc<App>>, Named(id): Named<u64>) -> Answer {
     app.calls
         .read(move |control| control.end_session(id))
         .await??;

@@ -44,7 +44,7 @@ pub(super) enum Samples {
     OfLogins(fn(&LoginFailures) -> Value),
     /// One for each session, with text in the labels.
     OfSessions(fn(&Session) -> Vec<String>),
-    /// One for each session, by its TSIH.
+    /// One for each session, by its id.
     OfEachSession(fn(&Session) -> Value),
     /// One for each unit and initiator.
     OfSeries(fn(&Series) -> Value),
@@ -148,7 +148,7 @@ pub(super) static METRICS: &[Metric] = &[
         kind: Kind::Info,
         unit: "",
         labels: &["session", "initiator", "target", "portal_group", "core"],
-        help: "A session, by its TSIH.",
+        help: "A session, by its id.",
         samples: Samples::OfSessions(|session| {
             vec![
                 session.id.to_string(),

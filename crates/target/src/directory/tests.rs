@@ -114,6 +114,18 @@ fn numbers_are_those_that_chance_gives_and_never_zero_or_in_use_or_just_given_up
 }
 
 #[test]
+fn an_id_is_never_given_again() {
+    let mut directory = Directory::new(1, 8);
+    let first = placed(directory.lead(member(1), ()));
+    directory.ended(first.tsih);
+    let again = placed(directory.lead(member(1), ()));
+    let other = placed(directory.lead(member(2), ()));
+    let discovery = placed(directory.admit(None, (), &ByAddress, 1));
+    let ids = [first, again, other, discovery].map(|placement| placement.id);
+    assert_eq!(ids, [1, 2, 3, 4].map(SessionId));
+}
+
+#[test]
 fn every_number_can_be_given_although_some_rest() {
     let mut directory = Directory::new(1, usize::MAX);
     for _ in 0..2 * RESTING_MAX {

@@ -9,7 +9,7 @@ impl Core {
     /// Follows all connections that are the trace's, from here on.
     pub(crate) fn handle_start_trace(&mut self, trace: Arc<Trace>) {
         for (_, entry) in self.sessions.iter_mut() {
-            if !trace.is_of_session(entry.tsih.0, &entry.profile.initiator_name) {
+            if !trace.is_of_session(entry.id, &entry.profile.initiator_name) {
                 continue;
             }
             entry.traces.push(Arc::clone(&trace));

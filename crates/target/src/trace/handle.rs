@@ -18,8 +18,8 @@ pub enum NoTrace {
 }
 
 impl Handle {
-    /// Begins a trace, unless there is the same already. One of the same subject with other limits,
-    /// or of a session that has ended, goes with all it has. True when a trace has begun: from now on everything is in it.
+    /// Begins a trace, unless there is the same already. One of the same subject with other limits
+    /// goes with all it has. True when a trace has begun: from now on everything is in it.
     ///
     /// # Errors
     ///
@@ -28,7 +28,7 @@ impl Handle {
         let mut traces = self.traces();
         let old = traces.iter().position(|trace| trace.subject == *subject);
         match old {
-            Some(at) if traces[at].is_as(limits) => return Ok(false),
+            Some(at) if traces[at].limits == limits => return Ok(false),
             Some(at) => self.end_trace(&traces.remove(at))?,
             None if traces.len() >= TRACES_MAX => return Err(NoTrace::TooMany),
             None => {}

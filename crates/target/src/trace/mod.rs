@@ -10,7 +10,6 @@ mod handle;
 mod record;
 mod tap;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -20,6 +19,7 @@ use pcap::Segment;
 pub use self::handle::NoTrace;
 use self::record::{Block, Record};
 pub(crate) use self::tap::Taps;
+use crate::identity::SessionId;
 
 /// Traces at a time. One more is refused.
 pub const TRACES_MAX: usize = 8;
@@ -39,8 +39,8 @@ const _: () = assert!(KEEP_BYTES_MIN > record::BLOCK_BYTES + 2 * EXCERPT_MAX_BYT
 /// Whose connections are followed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Subject {
-    /// Those of a session that is there, by its TSIH, and others that join it.
-    Session(u16),
+    /// Those of a session that is there, and others that join it.
+    Session(SessionId),
     /// Those of an initiator, by its folded name: of the sessions it has and of all that it begins,
     /// logins that fail too.
     Initiator(String),
@@ -76,8 +76,6 @@ pub(crate) struct Trace {
     subject: Subject,
     limits: TraceLimits,
     since: SystemTime,
-    /// It followed one session, which has ended; another may get its number.
-    is_over: AtomicBool,
     record: Mutex<Record>,
 }
 
@@ -87,7 +85,6 @@ impl Trace {
             subject,
             limits,
             since: SystemTime::now(),
-            is_over: AtomicBool::new(false),
             record: Mutex::default(),
         }
     }
@@ -98,19 +95,8 @@ impl Trace {
     }
 
     /// It follows this session, which is there when the trace begins.
-    fn is_of_session(&self, tsih: u16, initiator: &str) -> bool {
-        self.subject == Subject::Session(tsih) || self.is_of_initiator(initiator)
-    }
-
-    /// A session that it follows has ended.
-    pub(crate) fn end_session(&self) {
-        let is_over = matches!(self.subject, Subject::Session(_));
-        self.is_over.store(is_over, Ordering::Relaxed);
-    }
-
-    /// It goes on as it is, if somebody begins it again.
-    fn is_as(&self, limits: TraceLimits) -> bool {
-        self.limits == limits && !self.is_over.load(Ordering::Relaxed)
+    fn is_of_session(&self, id: SessionId, initiator: &str) -> bool {
+        self.subject == Subject::Session(id) || self.is_of_initiator(initiator)
     }
 
     /// Whoever panicked while it held the lock has noted its PDU or not.
@@ -137,30 +123,5 @@ impl Trace {
     fn file(&self) -> Vec<u8> {
         let blocks: Vec<Arc<Block>> = self.record().blocks();
         pcap::file(blocks.iter().map(|block| block.packets()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIMITS: TraceLimits = TraceLimits {
-        data_bytes: 64,
-        keep_bytes: KEEP_BYTES_MIN,
-    };
-
-    #[test]
-    fn a_trace_of_a_session_is_over_with_it_and_one_of_an_initiator_is_not() {
-        let of_session = Trace::new(Subject::Session(7), LIMITS);
-        let of_initiator = Trace::new(Subject::Initiator("iqn.x".to_owned()), LIMITS);
-        assert!(of_session.is_as(LIMITS) && of_initiator.is_as(LIMITS));
-        of_session.end_session();
-        of_initiator.end_session();
-        assert!(!of_session.is_as(LIMITS) && of_initiator.is_as(LIMITS));
-        let more = TraceLimits {
-            data_bytes: 65,
-            ..LIMITS
-        };
-        assert!(!of_initiator.is_as(more));
     }
 }

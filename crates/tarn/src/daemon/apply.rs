@@ -381,7 +381,7 @@ pub(super) fn judge(policy: &ModelPolicy, sessions: &[SessionReport]) -> Verdict
         let asker = session.asker();
         match luns_of(policy, session) {
             Some(luns) => granted.push(Grant {
-                session: session.tsih,
+                session: session.id,
                 core: session.core,
                 luns,
                 targets: policy.targets(&asker, session.target),

@@ -768,14 +768,14 @@ impl Control for Daemon {
         Ok(views::sessions(&self.in_force(), &sessions))
     }
 
-    fn end_session(&self, id: u16) -> Result<(), Problem> {
+    fn end_session(&self, id: u64) -> Result<(), Problem> {
         let sessions = self.sessions_now()?;
-        let session = sessions.iter().find(|session| session.tsih == id);
+        let session = sessions.iter().find(|session| session.id.0 == id);
         let session = session.ok_or_else(|| {
             let detail = format!("there is no session {id}; see tarn session list");
             Problem::new(ProblemKind::NotFound, detail)
         })?;
-        let which = [(session.core, session.tsih)];
+        let which = [(session.core, session.id)];
         let reason = "an administrator ended it";
         // Nobody waits here: its commands may hang.
         drop(self.plane.change_sessions(Vec::new(), &which, reason));

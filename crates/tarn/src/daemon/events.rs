@@ -191,7 +191,7 @@ fn command_in_parts(command: &SlowCommand<'_>) -> api::event::SlowCommand {
         us: micros(one.took),
     });
     api::event::SlowCommand {
-        session: command.session,
+        session: command.session.0,
         task_tag: command.task_tag,
         name: command.description.name.to_owned(),
         lba,

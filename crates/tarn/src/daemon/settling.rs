@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use target::{Confirmation, Grant, Handle, NoAnswer, SessionReport, UnitIndex};
+use target::{Confirmation, Grant, Handle, NoAnswer, SessionId, SessionReport, UnitIndex};
 
 use super::apply::judge;
 use crate::access::ModelPolicy;
@@ -96,8 +96,8 @@ impl Settling {
             return;
         };
         let verdict = judge(policy, &sessions);
-        let key = |session: &SessionReport| (session.core, session.tsih);
-        let ended: Vec<(usize, u16)> = verdict.ended.iter().map(key).collect();
+        let key = |session: &SessionReport| (session.core, session.id);
+        let ended: Vec<(usize, SessionId)> = verdict.ended.iter().map(key).collect();
         let granted: Vec<Grant> = verdict.granted;
         let reason = "the configuration lets it in no longer";
         self.stage = Stage::Leave(vec![

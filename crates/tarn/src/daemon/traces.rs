@@ -5,8 +5,8 @@ use api::request::Tracing;
 use api::view;
 use iscsi::names::IscsiName;
 use target::{
-    DATA_BYTES_MAX, Handle, KEEP_BYTES_MAX, KEEP_BYTES_MIN, NoTrace, SessionReport, Subject,
-    TraceLimits, TraceReport,
+    DATA_BYTES_MAX, Handle, KEEP_BYTES_MAX, KEEP_BYTES_MIN, NoTrace, SessionId, SessionReport,
+    Subject, TraceLimits, TraceReport,
 };
 
 use super::control::no_answer;
@@ -33,7 +33,7 @@ pub(super) fn start(
 ) -> Result<(view::Trace, bool), Problem> {
     let subject = subject_of(subject)?;
     if let Subject::Session(id) = subject
-        && !sessions.iter().any(|session| session.tsih == id)
+        && !sessions.iter().any(|session| session.id == id)
     {
         let detail = format!("there is no session {id}; see tarn session list");
         return Err(Problem::new(ProblemKind::NotFound, detail));
@@ -79,14 +79,13 @@ fn missing(subject: &Subject) -> Problem {
     Problem::new(ProblemKind::NotFound, detail)
 }
 
-/// Digits are the number of a session, everything else is a name.
+/// Digits are the id of a session, everything else is a name.
 fn subject_of(text: &str) -> Result<Subject, Problem> {
-    if let Ok(session) = text.parse() {
-        return Ok(Subject::Session(session));
+    if let Ok(id) = text.parse() {
+        return Ok(Subject::Session(SessionId(id)));
     }
     let name = IscsiName::parse(text).map_err(|error| {
-        let detail =
-            format!("{text:?} is neither the number of a session nor an initiator: {error}");
+        let detail = format!("{text:?} is neither the id of a session nor an initiator: {error}");
         place(Problem::new(ProblemKind::BadRequest, detail), "subject")
     })?;
     Ok(Subject::Initiator(name.as_str().to_owned()))
@@ -150,8 +149,11 @@ mod tests {
     #[test]
     fn a_subject_is_a_number_or_a_name() {
         for (text, expected) in [
-            ("0", Subject::Session(0)),
-            ("65535", Subject::Session(65535)),
+            ("0", Subject::Session(SessionId(0))),
+            (
+                "18446744073709551615",
+                Subject::Session(SessionId(u64::MAX)),
+            ),
             (
                 "iqn.2026-11.Example:A",
                 Subject::Initiator("iqn.2026-11.example:a".to_owned()),
@@ -159,7 +161,7 @@ mod tests {
         ] {
             assert_eq!(subject_of(text).unwrap(), expected, "{text}");
         }
-        for text in ["", "65536", "-1", "web", "iqn.x"] {
+        for text in ["", "18446744073709551616", "-1", "web", "iqn.x"] {
             let problem = subject_of(text).unwrap_err();
             assert_eq!(problem.kind, ProblemKind::BadRequest, "{text}");
         }

@@ -8,7 +8,7 @@ use api::plan::{Document, Effect, Kind, Step};
 use api::problem::{Problem, ProblemKind};
 use api::view;
 use config::{Authentication, Initiator, Model, StoreKind};
-use target::{ConnectionReport, SessionReport};
+use target::{ConnectionReport, SessionReport, TransportDetails};
 
 use crate::locate::Location;
 
@@ -82,7 +82,7 @@ pub(super) fn name_ended(steps: &mut [Step], old: &Running, ended: Vec<SessionRe
             .or_else(|| steps.iter().position(of_rules))
             .or_else(|| (!steps.is_empty()).then_some(0));
         if let Some(step) = at.and_then(|at| steps.get_mut(at)) {
-            step.sessions_ended.push(session.tsih);
+            step.sessions_ended.push(session.id.0);
             if step.effect == Effect::Online {
                 step.effect = Effect::NeedsDrain;
                 step.reason = Some("sessions end that may no longer be there".to_owned());
@@ -206,13 +206,15 @@ pub(super) fn sessions(in_force: &InForce, sessions: &[SessionReport]) -> Vec<vi
             address: one.peer.to_string(),
             portal: one.portal.to_string(),
         };
+        let TransportDetails::Iscsi { tsih, isid } = one.transport;
         view::Session {
-            id: one.tsih,
+            id: one.id.0,
+            tsih: tsih.0,
             initiator: one.initiator_name.clone(),
             address: one.peer.to_string(),
             target: target.map(|target| target.name.as_str().to_owned()),
             portal_group: one.portal_group_tag,
-            isid: one.isid.iter().map(|byte| format!("{byte:02x}")).collect(),
+            isid: isid.0.iter().map(|byte| format!("{byte:02x}")).collect(),
             user: one.user.clone(),
             core: count(one.core),
             connections: count(one.connections.len()),

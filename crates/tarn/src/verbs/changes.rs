@@ -60,7 +60,7 @@ fn step(paper: Paper, step: &Step) -> String {
         (None, Effect::NeedsDrain | Effect::Refused) => costs.push(paper.toned(tone, cost)),
     }
     if !step.sessions_ended.is_empty() {
-        let sessions: Vec<_> = step.sessions_ended.iter().map(u16::to_string).collect();
+        let sessions: Vec<_> = step.sessions_ended.iter().map(u64::to_string).collect();
         costs.push(format!("ends sessions {}", sessions.join(", ")));
     }
     if !costs.is_empty() {

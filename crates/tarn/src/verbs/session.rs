@@ -18,13 +18,13 @@ pub enum SessionVerb {
     List {},
     /// Tell all of one session.
     Show {
-        /// Its number, as tarn session list tells it.
-        id: u16,
+        /// Its id, as tarn session list shows it.
+        id: u64,
     },
     /// End a session and its commands; the initiator may log in again.
     Rm {
-        /// Its number, as tarn session list tells it.
-        id: u16,
+        /// Its id, as tarn session list shows it.
+        id: u64,
         /// Do not ask. For scripts.
         #[arg(long)]
         yes: bool,
@@ -42,6 +42,7 @@ const COLUMNS: &[Column<Session>] = &[
 const FIELDS: &[Column<Session>] = &[
     words("session", |s| s.id.to_string()),
     words("initiator", |s| s.initiator.clone()),
+    words("tsih", |s| s.tsih.to_string()),
     words("isid", |s| s.isid.clone()),
     words("address", |s| s.address.clone()),
     words("target", target),
@@ -77,7 +78,7 @@ impl Ask for SessionVerb {
     }
 }
 
-fn at(id: u16) -> Path {
+fn at(id: u64) -> Path {
     path(&["sessions", &id.to_string()])
 }
 
@@ -97,7 +98,7 @@ fn show(session: &Session) -> String {
     text
 }
 
-fn end(desk: &Desk, id: u16, is_said: bool) -> Outcome {
+fn end(desk: &Desk, id: u64, is_said: bool) -> Outcome {
     desk.confirm(is_said, &format!("End session {id} and its commands?"))?;
     let answer = desk.client.delete::<()>(&at(id), None)?;
     desk.paper

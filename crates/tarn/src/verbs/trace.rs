@@ -19,7 +19,7 @@ use super::{Outcome, human};
 use crate::state::replace_file;
 
 const START_HELP: &str = "\
-SUBJECT is the number of a session, as tarn session list tells it, or the name of an initiator: then
+SUBJECT is the id of a session, as tarn session list shows it, or the name of an initiator: then
 its logins are there too, also those that fail. Secrets are blanked.
 
 Examples:
@@ -55,7 +55,7 @@ pub enum TraceVerb {
 /// `tarn trace start`
 #[derive(Args, Debug)]
 pub struct Start {
-    /// Number of a session, or name of an initiator.
+    /// Id of a session, or name of an initiator.
     subject: String,
 
     /// Bytes to keep of the data of each PDU, 8192 at most. For who looks for what is in blocks.

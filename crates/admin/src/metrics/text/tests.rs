@@ -73,6 +73,7 @@ fn snapshot(series: usize) -> Snapshot {
 fn session() -> Session {
     Session {
         id: 1,
+        tsih: 7,
         initiator: "iqn.x".to_owned(),
         address: "192.0.2.1:5".to_owned(),
         target: None,

@@ -16,6 +16,7 @@ fn model(text: &str) -> Model {
 fn session(commands: u32, violations: u64, data_digest: bool) -> Session {
     Session {
         id: 1,
+        tsih: 7,
         initiator: "iqn.2026-11.example:init".to_owned(),
         address: "192.0.2.1:5000".to_owned(),
         target: None,
