@@ -1,4 +1,4 @@
-//! Deadlines of entries of a table, the soonest first.
+//! Deadlines of entries, the soonest first.
 //!
 //! An entry that is gone, or whose deadline has moved, is not looked for: what stands here for it is
 //! forgotten, or moved, when its time comes. So an entry whose deadline comes *sooner* than it was has
@@ -8,34 +8,28 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use crate::table::Key;
-
 /// What stands here for entries that are gone is cleared away beyond so many, and twice those that
 /// are there.
 const STALE_MIN: usize = 64;
 
-/// Deadlines of one table.
+/// Deadlines of entries that are named by `K`.
 #[derive(Debug)]
-pub struct Deadlines<T>(BinaryHeap<Reverse<(Duration, Key<T>)>>);
+pub struct Deadlines<K>(BinaryHeap<Reverse<(Duration, K)>>);
 
-impl<T> Default for Deadlines<T> {
+impl<K: Ord> Default for Deadlines<K> {
     fn default() -> Self {
         Self(BinaryHeap::new())
     }
 }
 
-impl<T> Deadlines<T> {
+impl<K: Copy + Ord> Deadlines<K> {
     /// The entry has a deadline from now on, or one that comes sooner than before.
-    pub fn set(&mut self, key: Key<T>, at: Duration) {
+    pub fn set(&mut self, key: K, at: Duration) {
         self.0.push(Reverse((at, key)));
     }
 
     /// The soonest deadline. `of` gives that of an entry as it is now, `entries` is how many there are.
-    pub fn next(
-        &mut self,
-        entries: usize,
-        of: impl Fn(Key<T>) -> Option<Duration>,
-    ) -> Option<Duration> {
+    pub fn next(&mut self, entries: usize, of: impl Fn(K) -> Option<Duration>) -> Option<Duration> {
         if self.0.len() > STALE_MIN + 2 * entries {
             self.0.retain(|Reverse((at, key))| of(*key) == Some(*at));
         }
@@ -55,11 +49,7 @@ impl<T> Deadlines<T> {
     }
 
     /// Takes an entry whose deadline has come.
-    pub fn due(
-        &mut self,
-        now: Duration,
-        of: impl Fn(Key<T>) -> Option<Duration>,
-    ) -> Option<Key<T>> {
+    pub fn due(&mut self, now: Duration, of: impl Fn(K) -> Option<Duration>) -> Option<K> {
         loop {
             let &Reverse((at, key)) = self.0.peek()?;
             if at > now {
@@ -80,6 +70,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+    use crate::table::Key;
 
     const fn key(number: u64) -> Key<()> {
         Key::from_bits(number)

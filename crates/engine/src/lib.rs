@@ -1,19 +1,63 @@
-//! What the cores of one machine do for a unit, and agree on: pure machines, which hold no thread,
-//! no socket and no clock. Events and the time go in, what is to be done comes out.
+//! What the cores of one machine do for their units, and agree on: a pure machine, which holds no
+//! thread, no socket and no clock. Events and the time go in, what is to be done comes out.
 //!
 //! The data plane carries what comes out over threads, rings and mail; the simulated world carries
 //! the same with seeded delays and failures.
 //!
 //! | Module | Owns |
 //! | --- | --- |
+//! | `engine` | one core: its tables, what goes in, what is taken out |
+//! | `port`, `carrier` | what a transport must do; what leaves a core |
+//! | `execute`, `stores` | commands on their way to their answer; what stores are asked |
+//! | `room` | buffers for data: who gets them, who waits |
+//! | `abort`, `management` | tasks that end early, who waits for that; task management |
+//! | `change`, `fence`, `refusal` | what the owner of a unit has decided, done on every core |
+//! | `grant` | sessions begin and end, and what they see changes |
+//! | `flush` | the last flush of a unit |
 //! | `agree` | one unit for all cores: the order of its changes, fences, the refusal of access |
+//! | `session`, `unit`, `task`, `luns`, `report` | what the tables hold |
+//! | `life` | what a command waits for, and how long |
+//! | `owed` | what must happen exactly once |
 //! | `table`, `deadlines` | entries whose keys are never given twice; when they are due |
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod abort;
 pub mod agree;
+mod carrier;
+mod change;
 pub mod deadlines;
+mod engine;
+mod execute;
+mod fence;
+mod flush;
+mod grant;
+mod life;
+mod luns;
+mod management;
+mod owed;
+mod port;
+mod refusal;
+mod report;
+mod room;
+mod session;
+mod stores;
 pub mod table;
+mod task;
+mod unit;
+
+pub use carrier::{Carrier, Letter, News, Purpose, StoreWork};
+pub use engine::{Engine, Settings};
+pub use flush::FlushFailure;
+pub use life::{Ending, Life, Phase, PhaseTime};
+pub use luns::{LunMap, MappedLun, NO_SERIES, VisibleLun};
+pub use management::Management;
+pub use owed::Owed;
+pub use port::{ManagementOutcome, Port, Response};
+pub use report::Report;
+pub use session::{Session, SessionKey};
+pub use task::TaskKey;
+pub use unit::NoStore;
 
 use std::fmt;
 
@@ -28,6 +72,10 @@ impl UnitIndex {
         self.0 as usize
     }
 }
+
+/// A target. An index names one target for as long as the process runs.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct TargetIndex(pub u32);
 
 /// Names a question that a core has put to the owner of a unit; what is behind it, the core knows.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]

@@ -107,55 +107,58 @@ impl<T> fmt::Debug for Key<T> {
     }
 }
 
-/// A table.
+/// A table of `T`. Its keys are of kind `K`, which need not be the type of the entries: that may have
+/// parameters that whoever holds a key does not know.
 #[derive(Debug)]
-pub struct Table<T> {
+pub struct Table<T, K = T> {
     places: Slab<(u32, T)>,
     next_serial: u32,
+    kind: PhantomData<fn() -> K>,
 }
 
-impl<T> Default for Table<T> {
+impl<T, K> Default for Table<T, K> {
     fn default() -> Self {
         Self {
             places: Slab::new(),
             next_serial: 0,
+            kind: PhantomData,
         }
     }
 }
 
-impl<T> Table<T> {
+impl<T, K> Table<T, K> {
     /// The key that the next entry gets.
-    pub fn vacant_key(&self) -> Key<T> {
+    pub fn vacant_key(&self) -> Key<K> {
         Key::at(self.places.vacant_key(), self.next_serial)
     }
 
     /// Puts an entry in. Its key was given to no other.
-    pub fn insert(&mut self, entry: T) -> Key<T> {
+    pub fn insert(&mut self, entry: T) -> Key<K> {
         let serial = self.next_serial;
         self.next_serial = serial.wrapping_add(1);
         Key::at(self.places.insert((serial, entry)), serial)
     }
 
     /// An entry, unless it is gone.
-    pub fn get(&self, key: Key<T>) -> Option<&T> {
+    pub fn get(&self, key: Key<K>) -> Option<&T> {
         let (serial, entry) = self.places.get(key.place as usize)?;
         (*serial == key.serial).then_some(entry)
     }
 
     /// The same, to be changed.
-    pub fn get_mut(&mut self, key: Key<T>) -> Option<&mut T> {
+    pub fn get_mut(&mut self, key: Key<K>) -> Option<&mut T> {
         let (serial, entry) = self.places.get_mut(key.place as usize)?;
         (*serial == key.serial).then_some(entry)
     }
 
     /// Takes an entry out. `None` when it is gone already.
-    pub fn remove(&mut self, key: Key<T>) -> Option<T> {
+    pub fn remove(&mut self, key: Key<K>) -> Option<T> {
         self.get(key)?;
         Some(self.places.remove(key.place as usize).1)
     }
 
     /// The entry that is in a place now.
-    pub fn in_place(&self, place: usize) -> Option<Key<T>> {
+    pub fn in_place(&self, place: usize) -> Option<Key<K>> {
         let (serial, _) = self.places.get(place)?;
         Some(Key::at(place, *serial))
     }
@@ -187,38 +190,38 @@ impl<T> Table<T> {
     }
 
     /// The keys of all entries.
-    pub fn keys(&self) -> impl Iterator<Item = Key<T>> {
+    pub fn keys(&self) -> impl Iterator<Item = Key<K>> {
         self.iter().map(|(key, _)| key)
     }
 
     /// All entries.
-    pub fn iter(&self) -> impl Iterator<Item = (Key<T>, &T)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Key<K>, &T)> {
         let all = self.places.iter();
         all.map(|(place, (serial, entry))| (Key::at(place, *serial), entry))
     }
 
     /// The same, to be changed.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Key<T>, &mut T)> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Key<K>, &mut T)> {
         let all = self.places.iter_mut();
         all.map(|(place, (serial, entry))| (Key::at(place, *serial), entry))
     }
 }
 
-impl<T> Index<Key<T>> for Table<T> {
+impl<T, K> Index<Key<K>> for Table<T, K> {
     type Output = T;
 
     /// # Panics
     ///
     /// When the entry is gone: only for keys that were looked up in the same step.
     #[expect(clippy::expect_used, reason = "a bug of ours, which must not go on")]
-    fn index(&self, key: Key<T>) -> &T {
+    fn index(&self, key: Key<K>) -> &T {
         self.get(key).expect("the entry is gone")
     }
 }
 
-impl<T> IndexMut<Key<T>> for Table<T> {
+impl<T, K> IndexMut<Key<K>> for Table<T, K> {
     #[expect(clippy::expect_used, reason = "a bug of ours, which must not go on")]
-    fn index_mut(&mut self, key: Key<T>) -> &mut T {
+    fn index_mut(&mut self, key: Key<K>) -> &mut T {
         self.get_mut(key).expect("the entry is gone")
     }
 }
@@ -300,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_key_of_an_entry_that_is_gone_finds_nobody_in_its_place() {
-        let mut table = Table::default();
+        let mut table = Table::<_, ()>::default();
         let promised = table.vacant_key();
         let old = table.insert("one");
         assert_eq!(old, promised);
@@ -315,7 +318,7 @@ mod tests {
 
     #[test]
     fn keys_stay_new_when_places_are_forgotten() {
-        let mut table = Table::default();
+        let mut table = Table::<_, ()>::default();
         let old = table.insert(1);
         table.remove(old);
         table.forget_places();

@@ -4,36 +4,28 @@
 //! became ready. Nothing here waits; what another core must do is asked for by letter.
 
 use std::collections::{HashMap, VecDeque};
-use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use engine::{RequestNumber, Ticket};
+use engine::table::Table;
+use engine::{Engine, SessionKey};
 use iscsi::pdu::Tsih;
-use memory::Pool;
-use reactor::mail::{Mailbox, Post};
-use reactor::{Event, Reactor, Wait as ReactorWait};
+use reactor::mail::Mailbox;
+use reactor::{Event, Wait as ReactorWait};
 
-use crate::counters::Tally;
 use crate::front::Front;
-use crate::grant::Leaving;
 use crate::handle::Receipt;
 use crate::identity::SessionId;
 use crate::letter::Letter;
 use crate::lines::LineLimits;
 use crate::logins::LoginLog;
+use crate::outside::Outside;
 use crate::plan::{ColdResets, Settings, UnitIndex};
-use crate::running::{Request, RequestKey, Running, TaskKey, Wait, WaitKey};
-use crate::session::{Connection, ConnectionKey, SessionEntry, SessionKey};
-use crate::stop::LastFlushes;
+use crate::session::{Connection, ConnectionKey, SessionEntry};
 use crate::token::Purpose;
 use crate::trace::Trace;
-use crate::unit::{Owned, Unit};
 use crate::unproved::SharedLists;
-use crate::watcher::Watcher;
-use engine::deadlines::Deadlines;
-use engine::table::{ByUnit, Table};
 
 /// How often sessions are looked at for silence, and stores for a changed size.
 const TICK: Duration = Duration::from_secs(1);
@@ -56,42 +48,23 @@ const END_SLACK: Duration = Duration::from_millis(200);
 pub(crate) struct Core {
     pub(crate) index: usize,
     pub(crate) settings: Settings,
-    pub(crate) posts: Vec<Post<Letter>>,
+    /// Units, sessions and tasks; and by its carrier, all that leaves this core.
+    pub(crate) engine: Engine<Outside>,
     pub(crate) mailbox: Mailbox<Letter>,
-    /// Letters of this core to itself.
-    pub(crate) own_letters: VecDeque<Letter>,
     /// The most sessions and logins since memory was given back.
     pub(crate) sessions_most: usize,
     /// Output on the heap that waits for peers, in bytes.
     pub(crate) output_heap: usize,
     /// Connections whose peers are gone, oldest first; one may have been closed meanwhile.
     pub(crate) lost: VecDeque<ConnectionKey>,
-    pub(crate) reactor: Reactor,
-    pub(crate) pool: Pool,
-    /// All units, by index.
-    pub(crate) units: ByUnit<Unit>,
-    /// What this core owns of them.
-    pub(crate) owned: ByUnit<Option<Owned>>,
     /// Units that are to go, each with the receipt of who waits for that.
     pub(crate) retiring: Vec<(UnitIndex, Receipt)>,
     /// Units of this core that go when their last flush is over.
     pub(crate) forgetting: Vec<(UnitIndex, Receipt)>,
-    /// Nexuses on their way out of a unit.
-    pub(crate) leaving: Table<Leaving>,
-    /// Changes that take from a nexus the right to write.
-    pub(crate) narrowing: Table<Receipt>,
-    pub(crate) sessions: Table<SessionEntry>,
     pub(crate) by_id: HashMap<SessionId, SessionKey>,
     /// As the front desk names sessions.
     pub(crate) by_tsih: HashMap<Tsih, SessionKey>,
     pub(crate) connections: Table<Connection>,
-    pub(crate) tasks: Table<Running>,
-    pub(crate) waits: Table<Wait>,
-    pub(crate) wait_deadlines: Deadlines<Wait>,
-    /// Questions to other cores.
-    pub(crate) requests: Table<Request>,
-    /// Of those that ask for a fence.
-    pub(crate) fence_deadlines: Deadlines<Request>,
     /// Connections with output that is not being sent.
     pub(crate) dirty: Vec<ConnectionKey>,
     /// Room for connections whose output is held; empty between turns.
@@ -100,34 +73,16 @@ pub(crate) struct Core {
     pub(crate) hold_until: Option<Duration>,
     /// Connections whose output was sent after receiving had waited for that.
     pub(crate) throttled: Vec<ConnectionKey>,
-    /// Sessions in which something happened while one of their tasks was carried on.
-    pub(crate) eventful: Vec<SessionKey>,
-    /// Tasks that older ones of their nexus let start now.
-    pub(crate) startable: VecDeque<TaskKey>,
-    /// Tasks that wait for memory, first come first.
-    pub(crate) starved: VecDeque<TaskKey>,
-    /// Sessions that wait for memory for Data-Out.
-    pub(crate) starved_sessions: Vec<SessionKey>,
-    /// Those stand before the tasks that wait for memory.
-    pub(crate) sessions_first: bool,
-    /// Sessions with tasks that wait because they have their share.
-    pub(crate) sharing: VecDeque<SessionKey>,
-    /// The sessions' windows are kept small because memory is short.
-    pub(crate) is_short_of_memory: bool,
-    pub(crate) tally: Tally,
     pub(crate) login_log: LoginLog,
     pub(crate) line_limits: LineLimits,
     /// Sockets in full-feature phase, on all cores.
     pub(crate) connection_count: Arc<AtomicUsize>,
     pub(crate) lists: Arc<SharedLists>,
-    pub(crate) watcher: Arc<dyn Watcher>,
     pub(crate) traces: Vec<Arc<Trace>>,
     pub(crate) cold_resets: Arc<ColdResets>,
     /// Accepts and logs in; one core has it.
     pub(crate) front: Option<Front>,
     pub(crate) next_tick: Duration,
-    /// The next unit whose store is looked at.
-    pub(crate) next_probe: UnitIndex,
     /// Set by [`Letter::Stop`]: when sessions that are left are ended.
     pub(crate) stop_at: Option<Duration>,
     /// It has told the others that it has no session left.
@@ -135,40 +90,32 @@ pub(crate) struct Core {
     /// How many cores have told that.
     pub(crate) quiet_cores: usize,
     pub(crate) is_flushed: bool,
-    pub(crate) last_flushes: LastFlushes,
-}
-
-/// Changes wait and are kept for this many times what an abort may take.
-pub(crate) const CHANGE_PATIENCE: u32 = 3;
-
-/// A question as others name it.
-pub(crate) const fn request_number(key: RequestKey) -> RequestNumber {
-    RequestNumber(key.to_bits())
-}
-
-/// The question that a ticket of this core stands for.
-pub(crate) const fn request_key(ticket: Ticket) -> RequestKey {
-    RequestKey::from_bits(ticket.request.0)
+    /// Names of units whose data may not be on stable storage.
+    pub(crate) unflushed: Vec<Arc<str>>,
 }
 
 impl Core {
     /// Serves until it is told to stop.
     pub(crate) fn run(&mut self) -> Result<(), reactor::TurnError> {
-        self.reactor.watch(&self.mailbox, Purpose::Mail.token());
+        self.engine
+            .carrier
+            .reactor
+            .watch(&self.mailbox, Purpose::Mail.token());
         let mut events = Vec::new();
         while !self.is_finished() {
             let wait = self.next_wait();
-            self.reactor.turn(wait, &mut events)?;
+            self.engine.carrier.reactor.turn(wait, &mut events)?;
+            self.engine.begin_turn(self.now());
             let is_busy = events.len() >= BUSY_EVENTS;
             for event in events.drain(..) {
                 self.handle_event(event);
-                self.start_waiting();
+                self.settle();
             }
             self.lose_some(is_busy);
             self.handle_own_letters();
-            self.handle_memory();
+            self.engine.handle_memory();
             self.handle_time();
-            self.start_waiting();
+            self.settle();
             self.handle_own_letters();
             self.check_retiring();
             self.flush_output();
@@ -178,27 +125,39 @@ impl Core {
         Ok(())
     }
 
+    /// The time of this turn.
+    pub(crate) const fn now(&self) -> Duration {
+        self.engine.carrier.reactor.now()
+    }
+
+    /// Carries on what the engine lets go on, and takes what it has put down, until there is nothing.
+    pub(crate) fn settle(&mut self) {
+        loop {
+            self.engine.start_waiting();
+            if let Some(report) = self.engine.poll_report() {
+                self.handle_report(report);
+            } else if let Some(session) = self.engine.poll_eventful() {
+                self.handle_session_events(session);
+            } else {
+                break;
+            }
+        }
+    }
+
     fn next_wait(&mut self) -> ReactorWait {
-        if !self.own_letters.is_empty() || !self.lost.is_empty() {
+        let has_letters = !self.engine.carrier.own_letters.is_empty();
+        if has_letters || !self.lost.is_empty() || self.engine.has_more() {
             return ReactorWait::Poll;
         }
-        let waits = &self.waits;
-        let waits = self
-            .wait_deadlines
-            .next(waits.len(), |key| Some(waits.get(key)?.deadline));
-        let (requests, patience) = (&self.requests, self.settings.fence_timeout);
-        let fences = self.fence_deadlines.next(requests.len(), |key| {
-            Some(requests.get(key)?.fence_wanted_since()? + patience)
-        });
+        let engine = self.engine.poll_timeout();
         let logins = self.front.as_mut().and_then(Front::next_deadline);
         let tick = Some(self.next_tick);
         let stop = self.stop_at.and_then(|asked| {
             let moments = [asked, self.flush_at(asked), self.end_at(asked)];
-            let now = self.reactor.now();
+            let now = self.now();
             moments.into_iter().find(|moment| now < *moment)
         });
-        let flushes = self.last_flushes.deadline();
-        let all = [waits, fences, logins, tick, stop, self.hold_until, flushes];
+        let all = [engine, logins, tick, stop, self.hold_until];
         let soonest = all.into_iter().flatten().min();
         soonest.map_or(ReactorWait::Forever, ReactorWait::Until)
     }
@@ -232,15 +191,14 @@ impl Core {
                 operation,
                 result,
             } => match Purpose::of(token) {
-                Some(Purpose::Task(key)) => self.handle_ring_result(key, operation, result),
-                Some(Purpose::Flush(unit)) => self.handle_flush_result(unit, operation, result),
-                Some(Purpose::Probe(unit)) => self.handle_probed(unit, operation, result),
+                Some(Purpose::Store(purpose)) => {
+                    self.engine.handle_ring_result(purpose, operation, result);
+                }
                 other => unexpected("store operation", other),
             },
             Event::Helper { token, result } => match Purpose::of(token) {
-                Some(Purpose::Task(key)) => self.handle_helper_result(key, result),
-                Some(Purpose::Keep(unit)) => self.handle_kept(unit, result.is_ok()),
-                Some(Purpose::Flush(unit)) => self.handle_flush_helped(unit, result),
+                Some(Purpose::Store(purpose)) => self.engine.handle_helper_result(purpose, result),
+                Some(Purpose::Keep(unit)) => self.engine.handle_kept(unit, result.is_ok()),
                 other => unexpected("helper work", other),
             },
             Event::Accepted { token, result } => match Purpose::of(token) {
@@ -251,61 +209,42 @@ impl Core {
                 for letter in self.mailbox.take() {
                     // None overtakes what was sent before it: a session that is adopted late would
                     // not be seen by the change that takes its rights.
-                    if self.own_letters.is_empty() {
+                    if self.engine.carrier.own_letters.is_empty() {
                         self.handle_letter(letter);
                     } else {
-                        self.own_letters.push_back(letter);
+                        self.engine.carrier.own_letters.push_back(letter);
                     }
                 }
             }
         }
     }
 
-    /// Sends a letter; one to itself is read before the turn ends, unless there are very many.
+    /// Sends a letter; see [`Outside::send`].
     pub(crate) fn post(&mut self, core: usize, letter: Letter) {
-        if core == self.index {
-            self.own_letters.push_back(letter);
-        } else if let Some(post) = self.posts.get(core) {
-            post.push(letter);
-        }
+        self.engine.carrier.send(core, letter);
     }
 
     /// Sends the same to every core.
     pub(crate) fn post_to_all(&mut self, letter: impl Fn() -> Letter) {
-        for core in 0..self.posts.len() {
+        for core in 0..self.cores() {
             self.post(core, letter());
         }
     }
 
-    /// Notes a question; the answer comes with the ticket.
-    pub(crate) fn open_request(&mut self, request: Request) -> Ticket {
-        Ticket {
-            core: self.index,
-            request: request_number(self.requests.insert(request)),
-        }
-    }
-
-    pub(crate) fn request_mut(&mut self, ticket: Ticket) -> Option<&mut Request> {
-        self.requests.get_mut(request_key(ticket))
-    }
-
-    pub(crate) fn close_request(&mut self, ticket: Ticket) {
-        if self.requests.remove(request_key(ticket)).is_some() && self.requests.is_empty() {
-            // A login asks one question for each of its units, and every turn walks the whole table,
-            // vacant places too.
-            self.requests.forget_places();
-        }
+    /// How many cores there are.
+    const fn cores(&self) -> usize {
+        self.engine.carrier.posts.len()
     }
 
     /// Those that are left are read in the next turn, which begins at once: the end of a thousand
     /// sessions leaves room for the pings and commands of the others.
     fn handle_own_letters(&mut self) {
         for _ in 0..OWN_LETTERS_MAX {
-            let Some(letter) = self.own_letters.pop_front() else {
+            let Some(letter) = self.engine.carrier.own_letters.pop_front() else {
                 break;
             };
             self.handle_letter(letter);
-            self.start_waiting();
+            self.settle();
         }
     }
 
@@ -323,8 +262,7 @@ impl Core {
                 }
             }
             Letter::SessionEnded { tsih } => self.handle_session_ended(tsih),
-            Letter::ToOwner { unit, message } => self.handle_to_owner(unit, message),
-            Letter::FromOwner { unit, message } => self.handle_from_owner(unit, message),
+            Letter::Unit { unit, letter } => self.engine.handle_letter(unit, letter),
             Letter::EndTarget { target } => self.end_target(target),
             Letter::Quiet => self.quiet_cores += 1,
             Letter::AddUnits { units, report } => self.handle_add_units(&units, &report),
@@ -346,7 +284,9 @@ impl Core {
                 reason,
                 receipt,
             } => self.dismiss(session, reason, receipt),
-            Letter::SizeChanged { unit, receipt } => self.handle_size_changed(unit, receipt),
+            Letter::SizeChanged { unit, receipt } => {
+                self.engine.handle_size_changed(unit, receipt);
+            }
             Letter::StartTrace { trace, receipt } => {
                 self.handle_start_trace(trace);
                 drop(receipt);
@@ -359,25 +299,12 @@ impl Core {
         }
     }
 
-    /// The core that owns a unit.
-    pub(crate) fn owner_of(&self, unit: UnitIndex) -> usize {
-        unit.as_usize() % self.posts.len()
-    }
-
     // ---- time --------------------------------------------------------------------------------
 
     fn handle_time(&mut self) {
-        let now = self.reactor.now();
-        let waits = &self.waits;
-        let of = |key| Some(waits.get(key)?.deadline);
-        let due: Vec<WaitKey> = iter::from_fn(|| self.wait_deadlines.due(now, of)).collect();
-        for wait in due {
-            self.give_up_waiting(wait);
-        }
-        self.handle_fence_timeouts(now);
-        self.handle_reset_timeouts(now);
+        let now = self.now();
+        self.engine.handle_timeout(now);
         self.handle_login_timeouts(now);
-        self.retry_last_flushes(now);
         if now >= self.next_tick {
             self.next_tick = now + TICK;
             self.tick(now);
@@ -388,26 +315,23 @@ impl Core {
     }
 
     fn tick(&mut self, now: Duration) {
-        let due = |entry: &SessionEntry| entry.session.poll_timeout().is_some_and(|at| at <= now);
-        let sessions: Vec<SessionKey> = self
-            .sessions
-            .iter()
-            .filter(|(_, entry)| due(entry))
-            .map(|(key, _)| key)
-            .collect();
-        for key in sessions {
-            if let Some(entry) = self.sessions.get_mut(key) {
-                entry.session.handle_timeout(now);
+        let is_due = |(_, entry): &(SessionKey, &SessionEntry)| {
+            let at = entry.port.session.poll_timeout();
+            at.is_some_and(|at| at <= now)
+        };
+        let due = self.engine.sessions().filter(is_due);
+        let due: Vec<SessionKey> = due.map(|(key, _)| key).collect();
+        for key in due {
+            if let Some(entry) = self.engine.session_mut(key) {
+                entry.port.session.handle_timeout(now);
             }
             self.handle_session_events(key);
-            self.mark_session_dirty(key);
+            self.engine.note_ready(key, None);
         }
         self.end_dismissed(now);
         self.end_old_discovery(now);
-        self.probe_some();
-        self.end_overdue(now);
+        self.engine.probe_some();
         self.end_overdue_waiting(now);
-        self.end_overdue_changes(now);
         self.tell_hanging(now);
         self.give_back();
         self.line_limits.log_left_out(self.index);
@@ -416,20 +340,18 @@ impl Core {
     /// After most of many sessions have gone, the memory that they had goes back to the system.
     fn give_back(&mut self) {
         let logins = self.front.as_ref().map_or(0, Front::logins);
-        let sessions = self.sessions.len() + logins;
+        let sessions = self.engine.session_count() + logins;
         self.sessions_most = self.sessions_most.max(sessions);
         let is_over = sessions < self.sessions_most / 4 && self.lost.is_empty();
         if self.sessions_most < SESSIONS_MANY || !is_over {
             return;
         }
         self.sessions_most = sessions;
-        self.sessions.shrink_to_fit();
+        self.engine.shrink();
         self.connections.shrink_to_fit();
         self.by_id.shrink_to_fit();
         self.by_tsih.shrink_to_fit();
-        self.waits.shrink_to_fit();
-        self.requests.shrink_to_fit();
-        self.own_letters.shrink_to_fit();
+        self.engine.carrier.own_letters.shrink_to_fit();
         self.lost.shrink_to_fit();
         if let Some(front) = &mut self.front {
             front.shrink();
@@ -441,22 +363,24 @@ impl Core {
 
     fn handle_stop(&mut self) {
         let seconds = u16::try_from(self.settings.stop_timeout.as_secs()).unwrap_or(u16::MAX);
-        self.stop_at = Some(self.reactor.now() + self.settings.stop_timeout);
+        self.stop_at = Some(self.now() + self.settings.stop_timeout);
         self.stop_listening();
-        let sessions: Vec<SessionKey> = self.sessions.keys().collect();
-        for key in sessions {
-            if let Some(entry) = self.sessions.get_mut(key) {
-                entry.session.request_logout(seconds);
+        for key in self.session_keys() {
+            if let Some(entry) = self.engine.session_mut(key) {
+                entry.port.session.request_logout(seconds);
             }
-            self.mark_session_dirty(key);
+            self.engine.note_ready(key, None);
         }
     }
 
     fn stop_now(&mut self) {
-        let sessions: Vec<SessionKey> = self.sessions.keys().collect();
-        for key in sessions {
+        for key in self.session_keys() {
             self.end_session(key, "the target stops");
         }
+    }
+
+    fn session_keys(&self) -> Vec<SessionKey> {
+        self.engine.sessions().map(|(key, _)| key).collect()
     }
 
     /// When the core ends whatever is left, given when sessions were to be gone.
@@ -476,13 +400,14 @@ impl Core {
         let Some(deadline) = self.stop_at else {
             return false;
         };
-        let late = self.reactor.now() >= self.end_at(deadline);
+        let late = self.now() >= self.end_at(deadline);
         // What one store does not give back costs no other its last flush.
-        if !self.is_flushed && self.reactor.now() >= self.flush_at(deadline) {
+        if !self.is_flushed && self.now() >= self.flush_at(deadline) {
             self.is_flushed = true;
             self.flush_stores();
         }
-        let is_over = late || (self.sessions.is_empty() && self.connections.is_empty());
+        let has_sessions = self.engine.session_count() > 0 || !self.connections.is_empty();
+        let is_over = late || !has_sessions;
         if is_over && !std::mem::replace(&mut self.is_quiet, true) {
             self.post_to_all(|| Letter::Quiet);
         }
@@ -490,12 +415,12 @@ impl Core {
             return false;
         }
         // Others may still write to the units this core owns.
-        if !late && self.quiet_cores < self.posts.len() {
+        if !late && self.quiet_cores < self.cores() {
             return false;
         }
-        if late || self.units.values().any(|unit| unit.side.orphans() > 0) {
+        if late || self.engine.has_orphans() {
             // Something in the kernel does not come back; neither would it for the ring's end.
-            self.reactor.set_drain_limit(Duration::ZERO);
+            self.engine.carrier.reactor.set_drain_limit(Duration::ZERO);
         }
         if late {
             self.give_up_last_flushes();
@@ -505,7 +430,7 @@ impl Core {
             self.is_flushed = true;
             self.flush_stores();
         }
-        self.last_flushes.are_over()
+        self.engine.flushing_units().next().is_none()
     }
 }
 

@@ -10,18 +10,21 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+#[cfg(test)]
+use engine::NO_SERIES;
+use engine::{Ending, Life};
+use front::iscsi::SessionPort;
 use iscsi::target::TaskId;
 use reactor::cores;
+use scsi::Status;
 use scsi::disk::kind_of;
-use scsi::{Lun, Status};
 use slab::Slab;
 
 use crate::core::Core;
 use crate::identity::SessionId;
-use crate::life::Life;
 use crate::plan::UnitIndex;
-use crate::session::{MappedLun, SessionEntry};
-use crate::slow::{Ending, SlowLimit, SlowLog, Told};
+use crate::session::Detail;
+use crate::slow::{SlowLimit, SlowLog, Told};
 
 /// Buckets of a latency histogram: two to the octave from 4 us on, and one for what is above.
 pub const LATENCY_BUCKETS: usize = 41;
@@ -31,9 +34,6 @@ const SERIES_MAX: usize = 4096;
 
 /// InitiatorName of such a series.
 const OTHER: &str = "other";
-
-/// No series yet: it is made by the first command.
-pub(crate) const NO_SERIES: u32 = u32::MAX;
 
 /// The bucket of a latency in microseconds. Bounds are inclusive: 4, 6, 8, 12, 16, 24 and so on.
 pub const fn latency_bucket(us: u64) -> usize {
@@ -214,22 +214,23 @@ pub(crate) struct Account {
 impl Account {
     pub(crate) fn new(
         series: u32,
-        entry: &SessionEntry,
+        port: &SessionPort<Detail>,
         id: TaskId,
         command: &iscsi::target::Command,
     ) -> Self {
         Self {
             series,
-            session: entry.id,
-            task_tag: entry.session.tag_of(id),
+            session: port.detail.id,
+            task_tag: port.session.tag_of(id),
             bytes: command.data_in_length.max(command.data_out_length),
-            since: entry.session.arrival_of(id),
+            since: port.session.arrival_of(id),
             cdb: command.cdb,
         }
     }
 
-    /// For a command to a unit that is not there.
-    pub(crate) const NOBODY: Self = Self {
+    /// Of no command.
+    #[cfg(test)]
+    const NOBODY: Self = Self {
         series: NO_SERIES,
         session: SessionId(0),
         task_tag: 0,
@@ -265,7 +266,7 @@ impl Tally {
     }
 
     /// The series of an initiator and a unit, made if it is the first time.
-    fn series_of(&mut self, unit: UnitIndex, initiator: &str) -> u32 {
+    pub(crate) fn series_of(&mut self, unit: UnitIndex, initiator: &str) -> u32 {
         let mut key = (unit, Box::from(initiator));
         if let Some(&series) = self.found.get(&key) {
             return series;
@@ -284,7 +285,7 @@ impl Tally {
             kinds: Default::default(),
         });
         self.shared.series().push(Arc::clone(&series));
-        let number = u32::try_from(self.series.insert(series)).unwrap_or(NO_SERIES);
+        let number = u32::try_from(self.series.insert(series)).unwrap_or(u32::MAX);
         self.found.insert(key, number);
         number
     }
@@ -421,42 +422,29 @@ impl SeriesCounters {
 impl Core {
     /// Counts what the turn has completed.
     pub(crate) fn count_turn(&mut self) {
-        let shared = &self.tally.shared;
+        let (engine, tally) = (&self.engine, &self.engine.carrier.tally);
+        let shared = &tally.shared;
         add(&shared.turns, 1);
         let set =
             |counter: &AtomicU64, value: usize| counter.store(value as u64, Ordering::Relaxed);
-        set(&shared.sessions, self.sessions.len());
-        set(&shared.pool_free_bytes, self.pool.free_bytes());
-        if !self.tally.is_even() {
-            let (began, now) = (self.reactor.now(), self.reactor.clock());
-            for told in self.tally.count(began, now) {
+        set(&shared.sessions, engine.session_count());
+        set(&shared.pool_free_bytes, engine.pool().free_bytes());
+        if !tally.is_even() {
+            let (began, now) = (
+                self.engine.carrier.reactor.now(),
+                self.engine.carrier.reactor.clock(),
+            );
+            for told in self.engine.carrier.tally.count(began, now) {
                 self.tell_slow(&told, now);
             }
         }
     }
 }
 
-impl Tally {
-    /// What a unit of a session is counted as; noted in the session's map for the next command.
-    pub(crate) fn find_series(
-        &mut self,
-        entry: &mut SessionEntry,
-        address: u64,
-        mapped: MappedLun,
-    ) -> u32 {
-        let series = self.series_of(mapped.unit, &entry.profile.initiator_name);
-        let number = Lun::decode(address).ok().map(|lun| lun.number());
-        if let Some(number) = number.and_then(|number| u16::try_from(number).ok()) {
-            entry.luns.insert(number, MappedLun { series, ..mapped });
-        }
-        series
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::life::Phase;
+    use engine::Phase;
 
     const READ: u8 = 0x28;
     const WRITE: u8 = 0x2a;

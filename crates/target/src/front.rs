@@ -126,7 +126,7 @@ pub(crate) struct Front {
     /// Wrong proofs of CHAP.
     guesses: GuessLimiter,
     logins: Table<Login>,
-    login_deadlines: Deadlines<Login>,
+    login_deadlines: Deadlines<LoginKey>,
     /// Logins and discovery sessions, by where they come from.
     unproved: Unproved,
     lists: Arc<SharedLists>,
@@ -343,7 +343,7 @@ pub(crate) fn transport_id(initiator_name: &str, isid: Isid) -> Arc<[u8]> {
 
 impl Core {
     fn begin_login(&mut self, fd: OwnedFd, peer: SocketAddr) {
-        let now = self.reactor.now();
+        let now = self.engine.carrier.reactor.now();
         let mut bytes = [0; RANDOM_BYTES];
         let options = net::set_options(&fd, Some(KEEP_ALIVE));
         let (Ok(()), Ok(()), Ok(portal), Ok(socket)) = (
@@ -387,7 +387,7 @@ impl Core {
     /// Sees to it that a new connection leaves enough descriptors for stores and the
     /// administration: one that has proved nothing goes for it. False when there is none.
     fn find_descriptor(&mut self, peer: SocketAddr) -> bool {
-        let now = self.reactor.now();
+        let now = self.engine.carrier.reactor.now();
         let in_use = self.connection_count.load(Ordering::Relaxed);
         let Some(front) = self.front.as_mut() else {
             return false;
@@ -434,7 +434,9 @@ impl Core {
         if is_its_turn && is_needed && !login.is_receiving {
             login.is_receiving = true;
             let token = Purpose::LoginReceive(key).token();
-            self.reactor
+            self.engine
+                .carrier
+                .reactor
                 .receive_at_most(&login.socket, token, LOGIN_RECEIVE_BYTES);
         }
     }
@@ -531,9 +533,13 @@ impl Core {
                 LoginAction::Close(violation) => {
                     login.close_when_sent = true;
                     let whose = (login.peer, &login.machine);
-                    let now = self.reactor.now();
-                    self.login_log
-                        .fail(&*self.watcher, now, whose, &violation.into());
+                    let now = self.engine.carrier.reactor.now();
+                    self.login_log.fail(
+                        &*self.engine.carrier.watcher,
+                        now,
+                        whose,
+                        &violation.into(),
+                    );
                     if violation.is_wrong_proof() {
                         self.hold_refusal(key);
                     }
@@ -546,7 +552,7 @@ impl Core {
 
     /// A wrong proof of CHAP costs who guesses some time: its refusal waits. Nothing else does.
     fn hold_refusal(&mut self, key: LoginKey) {
-        let now = self.reactor.now();
+        let now = self.engine.carrier.reactor.now();
         let Some(front) = self.front.as_mut() else {
             return;
         };
@@ -577,8 +583,11 @@ impl Core {
             && let Some(message) = login.output.pop_front()
         {
             login.is_sending = true;
-            self.reactor
-                .send(&login.socket, Purpose::LoginSend(key).token(), message);
+            self.engine.carrier.reactor.send(
+                &login.socket,
+                Purpose::LoginSend(key).token(),
+                message,
+            );
         }
     }
 
@@ -625,7 +634,7 @@ impl Core {
 
     /// Finds or makes the session of a login that ended well.
     fn place_login(&mut self, key: LoginKey, negotiated: Box<NegotiatedLogin>) {
-        let now = self.reactor.now();
+        let now = self.engine.carrier.reactor.now();
         let Some(front) = self.front.as_mut() else {
             return;
         };
@@ -851,8 +860,9 @@ impl Core {
             && login.is_under_way()
         {
             let whose = (login.peer, &login.machine);
-            let now = self.reactor.now();
-            self.login_log.fail(&*self.watcher, now, whose, failure);
+            let now = self.engine.carrier.reactor.now();
+            self.login_log
+                .fail(&*self.engine.carrier.watcher, now, whose, failure);
         }
         self.close_login(key);
     }

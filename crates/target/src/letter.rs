@@ -6,7 +6,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use engine::agree::{ToCore, ToOwner};
 use iscsi::login::{LoginTarget, NegotiatedLogin};
 use iscsi::pdu::Tsih;
 
@@ -59,10 +58,11 @@ pub(crate) enum Letter {
     EndDiscovery { tsih: Tsih },
     /// A core to the front desk: the session is gone, with all its tasks.
     SessionEnded { tsih: Tsih },
-    /// To the core that owns this unit.
-    ToOwner { unit: UnitIndex, message: ToOwner },
-    /// The owner of this unit to a core.
-    FromOwner { unit: UnitIndex, message: ToCore },
+    /// Between the owner of this unit and a core.
+    Unit {
+        unit: UnitIndex,
+        letter: engine::Letter,
+    },
     /// To every core: the target was reset cold, its sessions are over.
     EndTarget { target: TargetIndex },
     /// A core to every core, when told to stop: no session is left here.

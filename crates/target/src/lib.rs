@@ -17,16 +17,12 @@
 //! | `logins` | how logins end |
 //! | `directory` | which session is where |
 //! | `sessions`, `session` | sessions from login to end; one of them, as its core keeps it |
-//! | `exec`, `running`, `tasks` | commands; one of them, and what it waits for; all of a core |
-//! | `room` | buffers for data: who gets them, who waits |
-//! | `abort` | tasks that end early, task management |
-//! | `unit`, `owner` | a unit as a core sees it; what its owner decides, carried to every core |
-//! | `refusal` | units that refuse access, because a request of the past may still land |
+//! | `outside` | what leaves the engine of a core, over mail, ring and helpers |
 //! | `stop` | the end of a core: writes become durable |
 //! | `handle` | what an administrator may change, and waits for |
 //! | `change`, `grant` | what that means for units and sessions |
 //! | `counters`, `report` | what is counted; what is told of sessions |
-//! | `life`, `slow` | what a command waits for, which of them are told of |
+//! | `slow` | which commands are told of, because they take long |
 //! | `bucket` | how much is told of what may happen very often |
 //! | `lines` | limits on the lines of the log that peers can cause |
 //! | `watchdog` | that every core turns |
@@ -37,31 +33,25 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod abort;
 mod bucket;
 mod change;
 mod core;
 mod counters;
 mod directory;
-mod exec;
 mod front;
 mod grant;
 mod handle;
 mod identity;
 mod letter;
-mod life;
 mod lines;
 mod link;
 mod logins;
-mod owner;
+mod outside;
 mod plan;
 mod plane;
 mod policy;
 mod proof;
-mod refusal;
 mod report;
-mod room;
-mod running;
 mod session;
 mod sessions;
 mod slow;
@@ -69,15 +59,15 @@ mod stop;
 mod throttle;
 mod token;
 mod trace;
-mod unit;
 mod unproved;
 mod watchdog;
 mod watcher;
 
+pub use engine::{Ending, Phase, PhaseTime};
+
 pub use counters::{CoreCounts, KindCounts, LATENCY_BUCKETS, SeriesCounts, latency_bucket};
 pub use handle::{Access, Confirmation, Grant, Handle, NoAnswer};
 pub use identity::{SessionId, TransportDetails};
-pub use life::{Phase, PhaseTime};
 pub use logins::{FailedLogin, Guessing, LoginCause, LoginCounts};
 pub use plan::{
     Coalescing, Keeper, Plan, PortPlan, PortalIndex, Settings, TargetIndex, TargetPlan,
@@ -86,7 +76,7 @@ pub use plan::{
 pub use plane::{DataPlane, StartError, Stopped};
 pub use policy::{Asker, Authorization, Policy, VisibleLun, VisibleTarget};
 pub use report::{ConnectionReport, SessionReport};
-pub use slow::{Ending, SlowCommand};
+pub use slow::SlowCommand;
 pub use trace::{
     DATA_BYTES_MAX, KEEP_BYTES_MAX, KEEP_BYTES_MIN, NoTrace, Subject, TRACES_MAX, TraceLimits,
     TraceReport,

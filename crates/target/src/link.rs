@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use engine::SessionKey;
 use iscsi::target::{LogoutEvent, Receive, Violation};
 use memory::{Buffer, Message};
 use reactor::{Errno, Received};
@@ -11,7 +12,7 @@ use reactor::{Errno, Received};
 use crate::core::Core;
 use crate::lines::LineKind;
 use crate::plan::Coalescing;
-use crate::session::{ConnectionKey, SessionKey};
+use crate::session::ConnectionKey;
 use crate::token::Purpose;
 
 /// With more than this waiting to be sent, in bytes, nothing more is received.
@@ -49,34 +50,38 @@ impl Core {
         if connection.is_receiving || connection.is_closing {
             return;
         }
-        let Some(entry) = self.sessions.get_mut(connection.session) else {
+        let Some(entry) = self.engine.session_mut(connection.session) else {
             return;
         };
+        let session = &mut entry.port.session;
         // Who does not take answers gets no more questions in; receiving goes on when they are
         // sent. The kernel ends a connection that takes nothing for too long.
-        let unread = entry.session.output_bytes(connection.index);
-        let queued = entry.session.output_heap_bytes(connection.index);
+        let unread = session.output_bytes(connection.index);
+        let queued = session.output_heap_bytes(connection.index);
         let heap = queued + connection.sending_heap_bytes;
         self.output_heap = self.output_heap + heap - connection.heap_counted;
         connection.heap_counted = heap;
         let is_core_full = self.output_heap > OUTPUT_HEAP_OF_CORE_MAX_BYTES;
         let is_much = heap > OUTPUT_HEAP_MAX_BYTES || heap > 0 && is_core_full;
         // A discovery session asks its next question when it has the last answer.
-        let is_waiting =
-            entry.session.config().is_discovery && (unread > 0 || connection.is_sending);
+        let is_waiting = session.config().is_discovery && (unread > 0 || connection.is_sending);
         if is_waiting || is_much || unread > OUTPUT_BYTES_MAX {
             connection.is_throttled = true;
             return;
         }
         let token = Purpose::Receive(key).token();
         connection.is_receiving = true;
-        match entry.session.poll_receive(connection.index) {
+        match session.poll_receive(connection.index) {
             Receive::Chunk { limit_bytes } => {
-                self.reactor
+                self.engine
+                    .carrier
+                    .reactor
                     .receive_at_most(&connection.socket, token, limit_bytes)
             }
             Receive::Exact { buffer, range } => {
-                self.reactor
+                self.engine
+                    .carrier
+                    .reactor
                     .receive_exact(&connection.socket, token, buffer, range)
             }
         };
@@ -113,11 +118,12 @@ impl Core {
             connection.taps.receive(chunk);
         }
         let (session, index) = (connection.session, connection.index);
-        let now = self.reactor.now();
-        let Some(entry) = self.sessions.get_mut(session) else {
+        let now = self.engine.carrier.reactor.now();
+        let Some(entry) = self.engine.session_mut(session) else {
             return;
         };
-        let outcome = entry.session.handle_chunk(index, chunk, &entry.pool, now);
+        let (port, pool) = entry.port_and_pool();
+        let outcome = port.session.handle_chunk(index, chunk, pool, now);
         self.settle_received(key, session, index, outcome);
     }
 
@@ -130,14 +136,8 @@ impl Core {
         outcome: Result<(), Violation>,
     ) {
         self.handle_session_events(session);
-        self.mark_dirty(session, index);
-        let is_starving = self
-            .sessions
-            .get(session)
-            .is_some_and(|entry| entry.session.is_starving());
-        if is_starving && !self.starved_sessions.contains(&session) {
-            self.starved_sessions.push(session);
-        }
+        self.engine.note_ready(session, Some(index));
+        self.engine.note_starving(session);
         match outcome {
             Ok(()) => self.receive(key),
             Err(violation) => {
@@ -164,18 +164,19 @@ impl Core {
             return;
         }
         let received = result.unwrap_or(0);
-        let now = self.reactor.now();
-        let Some(entry) = self.sessions.get_mut(session) else {
+        let now = self.engine.carrier.reactor.now();
+        let Some(entry) = self.engine.session_mut(session) else {
             return;
         };
+        let (port, pool) = entry.port_and_pool();
         if connection.taps.is_open() {
-            let begin = entry.session.exact_offset(index);
+            let begin = port.session.exact_offset(index);
             let bytes = buffer.get(begin..begin.saturating_add(received));
             connection.taps.receive(bytes.unwrap_or_default());
         }
-        let outcome = entry
+        let outcome = port
             .session
-            .handle_exact(index, buffer, received, &entry.pool, now);
+            .handle_exact(index, buffer, received, pool, now);
         if received == 0 {
             self.lose_connection(key, "the connection ended within a data segment");
         } else {
@@ -185,49 +186,47 @@ impl Core {
 
     pub(crate) fn note_violation(&mut self, session: SessionKey, violation: Violation) {
         const TOLD_MAX: u32 = 10;
-        let Some(entry) = self.sessions.get_mut(session) else {
+        let now = self.now();
+        let Some(entry) = self.engine.session_mut(session) else {
             return;
         };
-        entry.violations = entry.violations.saturating_add(1);
-        let now = self.reactor.now();
-        if entry.violations <= TOLD_MAX && self.line_limits.admit(LineKind::ProtocolViolation, now)
+        let detail = &mut entry.port.detail;
+        detail.violations = detail.violations.saturating_add(1);
+        if detail.violations <= TOLD_MAX && self.line_limits.admit(LineKind::ProtocolViolation, now)
         {
-            let initiator = &entry.profile.initiator_name;
-            let peer = entry.profile.peer;
+            let initiator = &detail.profile.initiator_name;
+            let peer = detail.profile.peer;
             tracing::warn!(%initiator, %peer, %violation, "protocol violation");
         }
     }
 
     // ---- output ------------------------------------------------------------------------------
 
-    /// Notes that a connection of a session may have something to send.
-    pub(crate) fn mark_dirty(&mut self, session: SessionKey, index: usize) {
-        let Some(entry) = self.sessions.get(session) else {
-            return;
-        };
-        let Some(key) = entry.connections.get(index).copied().flatten() else {
-            return;
-        };
-        let Some(connection) = self.connections.get_mut(key) else {
-            return;
-        };
-        if !connection.is_dirty {
-            connection.is_dirty = true;
-            self.dirty.push(key);
-        }
-    }
-
-    pub(crate) fn mark_session_dirty(&mut self, session: SessionKey) {
-        let Some(entry) = self.sessions.get(session) else {
-            return;
-        };
-        for index in 0..entry.connections.len() {
-            self.mark_dirty(session, index);
+    /// Notes which connections have something to send.
+    fn gather_output(&mut self) {
+        while let Some((session, index)) = self.engine.poll_ready() {
+            let Some(entry) = self.engine.session(session) else {
+                continue;
+            };
+            let connections = &entry.port.detail.connections;
+            let meant = match index {
+                Some(index) => connections.get(index..=index).unwrap_or_default(),
+                None => connections,
+            };
+            for &key in meant.iter().flatten() {
+                if let Some(connection) = self.connections.get_mut(key)
+                    && !connection.is_dirty
+                {
+                    connection.is_dirty = true;
+                    self.dirty.push(key);
+                }
+            }
         }
     }
 
     /// Sends all that became ready in this turn: one send per connection.
     pub(crate) fn flush_output(&mut self) {
+        self.gather_output();
         let mut dirty = std::mem::take(&mut self.dirty);
         for key in dirty.drain(..) {
             if self.may_hold(key) {
@@ -239,7 +238,7 @@ impl Core {
         self.hold_until = match self.hold_until {
             _ if self.held.is_empty() => None,
             Some(until) => Some(until),
-            None => Some(self.reactor.now() + HOLD_TIME_MAX),
+            None => Some(self.engine.carrier.reactor.now() + HOLD_TIME_MAX),
         };
         // What is held is looked at again in the next turn.
         dirty.append(&mut self.dirty);
@@ -258,10 +257,8 @@ impl Core {
         let Some(connection) = self.connections.get(key) else {
             return false;
         };
-        let bytes = self
-            .sessions
-            .get(connection.session)
-            .map_or(0, |entry| entry.session.output_bytes(connection.index));
+        let entry = self.engine.session(connection.session);
+        let bytes = entry.map_or(0, |entry| entry.port.session.output_bytes(connection.index));
         let is_wanted = match self.settings.coalescing {
             Coalescing::Off => false,
             Coalescing::Adaptive => connection.has_more,
@@ -274,7 +271,7 @@ impl Core {
             && bytes < HOLD_BYTES_MAX
             && self
                 .hold_until
-                .is_none_or(|until| self.reactor.now() < until)
+                .is_none_or(|until| self.engine.carrier.reactor.now() < until)
     }
 
     fn flush_connection(&mut self, key: ConnectionKey) {
@@ -285,21 +282,26 @@ impl Core {
         if connection.is_sending || connection.is_closing {
             return;
         }
-        let Some(entry) = self.sessions.get_mut(connection.session) else {
+        let Some(entry) = self.engine.session_mut(connection.session) else {
             return;
         };
-        if entry.session.has_output(connection.index) {
+        let port = &mut entry.port;
+        if port.session.has_output(connection.index) {
             let spare = connection.spare.take().unwrap_or_default();
-            let message = entry.session.take_message(connection.index, spare);
+            let message = port.session.take_message(connection.index, spare);
+            port.sending_bytes += message.len();
             if connection.taps.is_open() {
                 connection.taps.send(&message);
             }
             connection.is_sending = true;
-            connection.sending_since = self.reactor.now();
+            connection.sending_since = self.engine.carrier.reactor.now();
             connection.sending_bytes = message.len();
             connection.sending_heap_bytes = message.heap_bytes();
-            self.reactor
-                .send(&connection.socket, Purpose::Send(key).token(), message);
+            self.engine.carrier.reactor.send(
+                &connection.socket,
+                Purpose::Send(key).token(),
+                message,
+            );
         } else if connection.close_when_sent {
             self.close_connection(key);
         }
@@ -312,7 +314,11 @@ impl Core {
         result: Result<(), Errno>,
     ) {
         if let Some(connection) = self.connections.get(key) {
-            self.note_send(connection.session, connection.sending_since, message.len());
+            let (session, bytes) = (connection.session, connection.sending_bytes);
+            self.note_send(session, connection.sending_since, bytes);
+            if let Some(entry) = self.engine.session_mut(session) {
+                entry.port.sending_bytes -= bytes;
+            }
         }
         let is_crowd = self.connections.len() > CONNECTIONS_FEW;
         message.clear(if is_crowd {
@@ -394,12 +400,13 @@ impl Core {
         connection.is_closing = true;
         connection.socket.shutdown();
         let (session, index) = (connection.session, connection.index);
-        if let Some(entry) = self.sessions.get_mut(session) {
-            entry.session.remove_connection(index);
-            if let Some(slot) = entry.connections.get_mut(index) {
+        if let Some(entry) = self.engine.session_mut(session) {
+            let port = &mut entry.port;
+            port.session.remove_connection(index);
+            if let Some(slot) = port.detail.connections.get_mut(index) {
                 *slot = None;
             }
-            if entry.connections.iter().all(Option::is_none) {
+            if port.detail.connections.iter().all(Option::is_none) {
                 self.end_session(session, "logged out");
             }
         }
@@ -419,23 +426,14 @@ impl Core {
 
     /// After the answer to a logout is sent, the connections it concerns are closed.
     pub(crate) fn close_after_output(&mut self, session: SessionKey, event: LogoutEvent) {
-        let Some(entry) = self.sessions.get(session) else {
+        let Some(entry) = self.engine.session(session) else {
             return;
         };
-        let answered = entry
-            .connections
-            .get(event.id.connection)
-            .copied()
-            .flatten();
+        let detail = &entry.port.detail;
+        let answered = detail.connection(event.id.connection);
         let closing: Vec<ConnectionKey> = match event.closing {
-            Some(index) => entry
-                .connections
-                .get(index)
-                .copied()
-                .flatten()
-                .into_iter()
-                .collect(),
-            None => entry.connections.iter().copied().flatten().collect(),
+            Some(index) => detail.connection(index).into_iter().collect(),
+            None => detail.open_connections(),
         };
         for key in closing {
             if Some(key) == answered {
@@ -446,6 +444,6 @@ impl Core {
                 self.close_connection(key);
             }
         }
-        self.mark_dirty(session, event.id.connection);
+        self.engine.note_ready(session, Some(event.id.connection));
     }
 }

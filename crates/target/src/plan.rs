@@ -6,17 +6,13 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-pub use engine::UnitIndex;
+pub use engine::{TargetIndex, UnitIndex};
 use iscsi::target::Budget;
 use reactor::Listener;
 use store::SharedStore;
 
 use crate::policy::Policy;
 use crate::watcher::Watcher;
-
-/// A target. An index names one target for as long as the plane runs.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct TargetIndex(pub u32);
 
 /// An address to listen on. An index names one listener for as long as the plane runs.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]

@@ -19,14 +19,14 @@ use crate::handle::{Handle, NoAnswer};
 use crate::letter::Letter;
 use crate::lines::LineLimits;
 use crate::logins::{LoginCounts, LoginLog};
+use crate::outside::Outside;
 use crate::plan::{ColdResets, Plan, Settings, TargetIndex, TargetPlan, UnitIndex, UnitPlan};
 use crate::policy::Policy;
 use crate::slow::SlowLimit;
-use crate::stop::LastFlushes;
 use crate::unproved::SharedLists;
 use crate::watchdog::Watchdog;
 use crate::watcher::Watcher;
-use engine::deadlines::Deadlines;
+use engine::Engine;
 use engine::table::{ByUnit, Table};
 
 /// Size of one receive chunk. Large enough for some thousand commands, small enough that a chunk
@@ -294,7 +294,7 @@ const FAILED: u8 = 1;
 /// units of the others depend on it, and would wait for ever.
 fn run_or_end(index: usize, mut core: Core) -> Vec<Arc<str>> {
     let why = match catch_unwind(AssertUnwindSafe(|| core.run())) {
-        Ok(Ok(())) => return core.last_flushes.take_failed(),
+        Ok(Ok(())) => return core.unflushed,
         Ok(Err(error)) => {
             let cause = error.source().map(|source| format!(": {source}"));
             format!("{error}{}", cause.unwrap_or_default())
@@ -339,59 +339,52 @@ impl Core {
             .transpose()?;
         let counters = parts.counters.get(index).cloned().unwrap_or_default();
         let tally = Tally::new(counters, pool.capacity_bytes(), Arc::clone(&parts.slow));
+        let own = engine::Settings {
+            core: index,
+            cores: core_count,
+            queue_depth: settings.queue_depth,
+            abort_timeout: settings.abort_timeout,
+            fence_timeout: settings.fence_timeout,
+        };
+        let outside = Outside {
+            index,
+            posts: parts.posts.clone(),
+            own_letters: VecDeque::new(),
+            reactor,
+            units: ByUnit::default(),
+            tally,
+            watcher: Arc::clone(&parts.watcher),
+        };
         let mut core = Self {
             index,
             settings,
-            posts: parts.posts.clone(),
+            engine: Engine::new(own, pool, outside),
             mailbox,
-            own_letters: VecDeque::new(),
             sessions_most: 0,
             output_heap: 0,
             lost: VecDeque::new(),
-            reactor,
-            pool,
-            units: ByUnit::default(),
-            owned: ByUnit::default(),
             retiring: Vec::new(),
             forgetting: Vec::new(),
-            leaving: Table::default(),
-            narrowing: Table::default(),
-            sessions: Table::default(),
             by_id: HashMap::new(),
             by_tsih: HashMap::new(),
             connections: Table::default(),
-            tasks: Table::default(),
-            waits: Table::default(),
-            wait_deadlines: Deadlines::default(),
-            requests: Table::default(),
-            fence_deadlines: Deadlines::default(),
             dirty: Vec::new(),
             held: Vec::new(),
             hold_until: None,
             throttled: Vec::new(),
-            eventful: Vec::new(),
-            startable: VecDeque::new(),
-            starved: VecDeque::new(),
-            starved_sessions: Vec::new(),
-            sessions_first: false,
-            sharing: VecDeque::new(),
-            is_short_of_memory: false,
-            tally,
             login_log: LoginLog::new(Arc::clone(&parts.logins)),
             line_limits: LineLimits::new(),
             connection_count: Arc::clone(&parts.connection_count),
             lists: Arc::clone(&parts.lists),
-            watcher: Arc::clone(&parts.watcher),
             traces: Vec::new(),
             cold_resets: Arc::clone(&parts.cold_resets),
             front,
             next_tick: Duration::ZERO,
-            next_probe: UnitIndex(0),
             stop_at: None,
             is_quiet: false,
             quiet_cores: 0,
             is_flushed: false,
-            last_flushes: LastFlushes::default(),
+            unflushed: Vec::new(),
         };
         core.add_units(&parts.units)?;
         Ok(core)

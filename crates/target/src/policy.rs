@@ -9,7 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 use iscsi::login::TargetPolicy;
 use iscsi::pdu::LoginStatus;
 
-use crate::plan::{TargetIndex, UnitIndex};
+use crate::plan::TargetIndex;
+pub use engine::VisibleLun;
 
 /// Who asks.
 #[derive(Clone, Debug)]
@@ -22,17 +23,6 @@ pub struct Asker<'a> {
     pub portal: SocketAddr,
     /// The user that CHAP has proved, if it was asked for.
     pub user: Option<&'a str>,
-}
-
-/// One logical unit as a nexus may see it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct VisibleLun {
-    /// The number the initiator uses.
-    pub lun: u16,
-    /// The unit behind it.
-    pub unit: UnitIndex,
-    /// This initiator may not write.
-    pub read_only: bool,
 }
 
 /// A target that discovery may tell of.

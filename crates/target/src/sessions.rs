@@ -1,33 +1,32 @@
 //! Sessions on their core: from the end of a login to the last task.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use engine::Ticket;
+use engine::{Report, SessionKey, TargetIndex};
+use front::iscsi::{SessionPort, management_of, outcome_of};
 use iscsi::limits::DISCOVERY_QUEUE_DEPTH;
 use iscsi::login::{Admission, LoginAction, LoginTarget, NegotiatedLogin};
-use iscsi::pdu::{LoginStatus, Tsih};
-use iscsi::target::{ConnectionConfig, Event, Session, SessionConfig};
+use iscsi::pdu::{
+    LoginStatus, LogoutResponseCode, TaskManagementFunction, TaskManagementResponse, Tsih,
+};
+use iscsi::target::{
+    ConnectionConfig, Event, LogoutEvent, ManagementEvent, Session, SessionConfig,
+};
 use memory::{Message, Need};
 use reactor::{Socket, net};
-use scsi::{Change, ChangeKind, Nexus, UnitAttention};
+use scsi::UnitAttention;
 
 use crate::FRONT_CORE;
 use crate::core::Core;
-use crate::counters::NO_SERIES;
 use crate::directory::Placement;
 use crate::letter::{Adoption, Entry, Letter};
 use crate::lines::LineKind;
 use crate::logins::LoginFailure;
-use crate::plan::UnitIndex;
-use crate::running::{Request, TaskKey, Then};
-use crate::session::{
-    Connection, ConnectionKey, LunMap, MappedLun, SessionEntry, SessionKey, SessionProfile,
-};
+use crate::session::{Connection, ConnectionKey, Detail, SessionEntry, SessionProfile};
 use crate::trace::Taps;
 use crate::unproved::hold_limits;
 use crate::watcher::{Happening, Who};
@@ -61,11 +60,14 @@ impl Core {
                 return;
             }
         };
-        let entry = &mut self.sessions[session];
-        taps.enter_session(&entry.traces, &negotiated.connection);
-        let (exp_cmd_sn, max_cmd_sn) = entry.session.window();
+        let Some(entry) = self.engine.session_mut(session) else {
+            return;
+        };
+        let port = &mut entry.port;
+        taps.enter_session(&port.detail.traces, &negotiated.connection);
+        let (exp_cmd_sn, max_cmd_sn) = port.session.window();
         let admission = Admission {
-            tsih: entry.tsih,
+            tsih: port.detail.tsih,
             exp_cmd_sn,
             max_cmd_sn,
         };
@@ -77,8 +79,8 @@ impl Core {
             }
         }
         // Spec: RFC 7143 section 6.3.4; a CID in use is a connection its initiator has given up.
-        let old = entry.session.connection_by_cid(negotiated.cid);
-        let old = old.and_then(|old| entry.connections.get(old).copied().flatten());
+        let old = port.session.connection_by_cid(negotiated.cid);
+        let old = old.and_then(|old| port.detail.connection(old));
         let Ok(socket) = Socket::new(fd) else {
             self.fail_login((taps.peer(), &machine), &LoginFailure::Socket);
             self.end_session(session, "the socket is of no use");
@@ -88,7 +90,9 @@ impl Core {
             self.note_join(session, &negotiated, (taps.peer(), portal), old.is_some());
         }
         // The new connection first: a session without any would be over.
-        let new = self.connect(session, (socket, portal), taps, &negotiated, &answer);
+        let Some(new) = self.connect(session, (socket, portal), taps, &negotiated, &answer) else {
+            return;
+        };
         self.login_log.succeed();
         if let Some(old) = old {
             self.reinstate_connection(session, old);
@@ -125,8 +129,9 @@ impl Core {
 
     /// A login has failed for good: see [`LoginLog::fail`](crate::logins::LoginLog::fail).
     pub(crate) fn fail_login(&mut self, whose: (SocketAddr, &LoginTarget), failure: &LoginFailure) {
-        let now = self.reactor.now();
-        self.login_log.fail(&*self.watcher, now, whose, failure);
+        let now = self.now();
+        let watcher = &*self.engine.carrier.watcher;
+        self.login_log.fail(watcher, now, whose, failure);
     }
 
     /// Adds a connection to a session, with the last answer of its login to send.
@@ -137,15 +142,16 @@ impl Core {
         taps: Taps,
         negotiated: &NegotiatedLogin,
         answer: &[u8],
-    ) -> ConnectionKey {
-        let entry = &mut self.sessions[session];
+    ) -> Option<ConnectionKey> {
+        let now = self.now();
+        let port = &mut self.engine.session_mut(session)?.port;
         let config = ConnectionConfig {
             cid: negotiated.cid,
             parameters: negotiated.connection,
             stat_sn: negotiated.next_stat_sn,
         };
-        let index = entry.session.add_connection(&config, self.reactor.now());
-        entry.session.push_login_answer(index, answer);
+        let index = port.session.add_connection(&config, now);
+        port.session.push_login_answer(index, answer);
         self.connection_count.fetch_add(1, Ordering::Relaxed);
         let key = self.connections.insert(Connection {
             socket,
@@ -168,12 +174,13 @@ impl Core {
             taps,
             spare: None,
         });
-        if entry.connections.len() <= index {
-            entry.connections.resize(index + 1, None);
+        let connections = &mut port.detail.connections;
+        if connections.len() <= index {
+            connections.resize(index + 1, None);
         }
-        entry.connections[index] = Some(key);
-        self.mark_dirty(session, index);
-        key
+        connections[index] = Some(key);
+        self.engine.note_ready(session, Some(index));
+        Some(key)
     }
 
     /// Logs and reports another connection of a session.
@@ -184,16 +191,19 @@ impl Core {
         (peer, portal): (SocketAddr, SocketAddr),
         replaces: bool,
     ) {
-        let entry = &self.sessions[session];
+        let Some(entry) = self.engine.session(session) else {
+            return;
+        };
+        let detail = &entry.port.detail;
         let cid = negotiated.cid.0;
-        let now = self.reactor.now();
+        let now = self.now();
         if self.line_limits.admit(LineKind::ConnectionJoins, now) {
             tracing::info!(
-                initiator = %entry.profile.initiator_name,
-                user = entry.profile.user.as_deref(),
+                initiator = %detail.profile.initiator_name,
+                user = detail.profile.user.as_deref(),
                 %peer,
                 %portal,
-                session = entry.id.0,
+                session = detail.id.0,
                 cid,
                 replaces,
                 "connection joins a session"
@@ -201,9 +211,11 @@ impl Core {
         }
         let who = Who {
             peer,
-            ..entry.who()
+            ..detail.who()
         };
-        self.watcher
+        self.engine
+            .carrier
+            .watcher
             .hear(&Happening::ConnectionJoined { who, cid, replaces });
     }
 
@@ -219,14 +231,16 @@ impl Core {
             .by_tsih
             .get(&tsih)
             .ok_or(LoginStatus::SessionDoesNotExist)?;
-        let entry = &self.sessions[key];
-        let connections_max = usize::from(entry.session.config().parameters.max_connections);
-        let replaces = entry.session.connection_by_cid(cid).is_some();
-        if entry.is_ending {
+        let entry = self.engine.session(key);
+        let entry = entry.ok_or(LoginStatus::SessionDoesNotExist)?;
+        let session = &entry.port.session;
+        let connections_max = usize::from(session.config().parameters.max_connections);
+        let replaces = session.connection_by_cid(cid).is_some();
+        if entry.is_ending() {
             Err(LoginStatus::SessionDoesNotExist)
-        } else if entry.profile.user != negotiated.chap_user {
+        } else if entry.port.detail.profile.user != negotiated.chap_user {
             Err(LoginStatus::AuthorizationFailure)
-        } else if !replaces && entry.session.connection_count() >= connections_max {
+        } else if !replaces && session.connection_count() >= connections_max {
             Err(LoginStatus::TooManyConnections)
         } else {
             Ok(key)
@@ -237,7 +251,7 @@ impl Core {
     fn feed_unread(&mut self, key: ConnectionKey, unread: &[u8]) {
         if unread.is_empty() {
             self.receive(key);
-        } else if let Ok(mut buffer) = self.pool.allocate_for(Need::GoOn, unread.len()) {
+        } else if let Ok(mut buffer) = self.engine.pool().allocate_for(Need::GoOn, unread.len()) {
             buffer.copy_from_slice(unread);
             self.handle_bytes(key, &Rc::new(buffer));
         } else {
@@ -250,15 +264,11 @@ impl Core {
         let Some(connection) = self.connections.get(old) else {
             return;
         };
-        let entry = &self.sessions[session];
-        let tasks = entry.session.tasks_of_connection(connection.index);
-        let keys: Vec<TaskKey> = tasks
-            .into_iter()
-            .filter_map(|task| entry.task_key(task))
-            .collect();
-        for key in keys {
-            self.abort_unheard(key);
-        }
+        let Some(entry) = self.engine.session(session) else {
+            return;
+        };
+        let tasks = entry.port.session.tasks_of_connection(connection.index);
+        self.engine.abort_commands(session, tasks);
         self.close_connection(old);
     }
 
@@ -288,11 +298,6 @@ impl Core {
                 &negotiated.session,
             ),
         };
-        let mut session = Session::new(config);
-        if self.is_short_of_memory {
-            session.set_queue_limit(1);
-        }
-        let mut luns = LunMap::default();
         let attention = if placement.was_reset {
             UnitAttention::TargetReset
         } else if placement.is_return {
@@ -300,26 +305,7 @@ impl Core {
         } else {
             UnitAttention::PowerOnOrReset
         };
-        for visible in &profile.luns {
-            let Some(unit) = self.units.get_mut(visible.unit) else {
-                continue;
-            };
-            let nexus = Nexus {
-                id: placement.nexus,
-                port: profile.port.clone(),
-                read_only: visible.read_only,
-            };
-            let slot = unit.view.attach(nexus, Some(attention));
-            luns.insert(
-                visible.lun,
-                MappedLun {
-                    unit: visible.unit,
-                    nexus: slot,
-                    series: NO_SERIES,
-                },
-            );
-        }
-        let now = self.reactor.now();
+        let now = self.now();
         if self.line_limits.admit(LineKind::SessionBegins, now) {
             tracing::info!(
                 initiator = %profile.initiator_name,
@@ -331,24 +317,17 @@ impl Core {
                 "session begins"
             );
         }
-        if self.sessions.is_empty() {
-            self.next_tick = self.reactor.now();
+        if self.engine.session_count() == 0 {
+            self.next_tick = now;
         }
         let traces = self.traces_of(&profile.initiator_name);
-        let key = self.sessions.insert(SessionEntry {
-            session,
+        let (name, luns) = (profile.port.clone(), profile.luns.clone());
+        let detail = Detail {
             id: placement.id,
             tsih: placement.tsih,
-            nexus: placement.nexus,
             profile,
-            luns,
-            pool: self.pool.account(),
-            waiting: VecDeque::new(),
-            is_sharing: false,
-            tasks: Vec::new(),
             connections: Vec::new(),
-            began: self.reactor.now(),
-            is_ending: false,
+            began: now,
             dismissal: None,
             end_reason: None,
             reinstatements: placement.reinstatements,
@@ -359,105 +338,209 @@ impl Core {
             receipts: Vec::new(),
             traces,
             violations: 0,
-        });
+        };
+        let who = detail.who();
+        self.engine
+            .carrier
+            .watcher
+            .hear(&Happening::SessionBegan { who });
+        let port = SessionPort::new(Session::new(config), detail);
+        let nexus = (placement.nexus, name);
+        let key = self.engine.begin_session(port, nexus, &luns, attention);
         self.by_id.insert(placement.id, key);
         self.by_tsih.insert(placement.tsih, key);
-        let who = self.sessions[key].who();
-        self.watcher.hear(&Happening::SessionBegan { who });
-        let units: Vec<UnitIndex> = self.sessions[key]
-            .luns
-            .iter()
-            .map(|mapped| mapped.unit)
-            .collect();
-        for unit in units {
-            let from = Some(self.sessions[key].nexus());
-            self.ask_change(
-                unit,
-                Ticket::NOBODY,
-                Change {
-                    from,
-                    kind: ChangeKind::NexusAttached,
-                },
-            );
-        }
         key
     }
 
     /// Takes everything that happened in a session.
     pub(crate) fn handle_session_events(&mut self, key: SessionKey) {
-        while let Some(entry) = self.sessions.get_mut(key)
-            && let Some(event) = entry.session.poll_event()
+        while let Some(entry) = self.engine.session_mut(key)
+            && let Some(event) = entry.port.session.poll_event()
         {
             match event {
-                Event::Command(id, command) => self.handle_command(key, id, command),
-                Event::DataOut(id, data) => self.handle_data_out(key, id, data),
-                Event::DataFault(id, fault) => self.handle_data_fault(key, id, fault),
-                Event::TaskManagement(event) => self.handle_management(key, event),
+                Event::Command(id, command) => self.engine.handle_command(key, id, command),
+                Event::DataOut(id, data) => self.engine.handle_data_out(key, id, data),
+                Event::DataFault(id, fault) => {
+                    self.engine.handle_data_fault(key, id, outcome_of(fault));
+                }
+                Event::TaskManagement(event) => self.handle_management(key, &event),
                 Event::Logout(event) => self.handle_logout(key, event),
                 Event::PeerSilent { connection } => {
-                    let connections = &self.sessions[key].connections;
-                    if let Some(connection) = connections.get(connection).copied().flatten() {
-                        self.lose_connection(connection, "no answer to a ping");
-                    }
+                    self.lose_connection_of(key, connection, "no answer to a ping");
                 }
                 Event::Broken { connection } => {
-                    let connections = &self.sessions[key].connections;
-                    if let Some(connection) = connections.get(connection).copied().flatten() {
-                        self.lose_connection(connection, "the initiator broke the protocol");
-                    }
+                    let reason = "the initiator broke the protocol";
+                    self.lose_connection_of(key, connection, reason);
                 }
                 Event::Violation { violation, .. } => self.note_violation(key, violation),
             }
         }
     }
 
-    /// Begins the end of a session: sockets close, tasks end, then it is gone.
-    pub(crate) fn end_session(&mut self, key: SessionKey, reason: &'static str) {
-        let Some(entry) = self.sessions.get_mut(key) else {
+    fn lose_connection_of(&mut self, key: SessionKey, index: usize, reason: &'static str) {
+        let entry = self.engine.session(key);
+        if let Some(connection) = entry.and_then(|entry| entry.port.detail.connection(index)) {
+            self.lose_connection(connection, reason);
+        }
+    }
+
+    /// A task management request.
+    fn handle_management(&mut self, key: SessionKey, event: &ManagementEvent) {
+        let now = self.now();
+        let Some(entry) = self.engine.session_mut(key) else {
             return;
         };
-        let reason = entry.dismissal.map_or(reason, |(reason, _)| reason);
-        if entry.end_reason.replace(reason).is_some() {
+        let SessionPort {
+            session, detail, ..
+        } = &mut entry.port;
+        if self.line_limits.admit(LineKind::TaskManagement, now) {
+            let (initiator, function) = (&detail.profile.initiator_name, event.function);
+            tracing::info!(%initiator, ?function, lun = event.lun, "task management");
+        }
+        let target = detail.profile.target;
+        let is_cold = event.function == TaskManagementFunction::TargetColdReset;
+        let is_allowed = !is_cold || target.is_some_and(|one| self.cold_resets.are_allowed(one));
+        let refusal = match management_of(session, event, target) {
+            Some(request) if is_allowed => {
+                self.engine.handle_management(key, event.id, request);
+                return;
+            }
+            Some(_) => TaskManagementResponse::AuthorizationFailed,
+            None => TaskManagementResponse::NotSupported,
+        };
+        session.respond_management(event.id, refusal);
+        self.engine.note_ready(key, Some(event.id.connection));
+    }
+
+    /// A logout request: the tasks it concerns end first.
+    fn handle_logout(&mut self, key: SessionKey, event: LogoutEvent) {
+        let Some(entry) = self.engine.session_mut(key) else {
+            return;
+        };
+        let session = &entry.port.session;
+        let tasks = match event.closing {
+            Some(connection) => session.tasks_of_connection(connection),
+            None => session.tasks(),
+        };
+        if event.closing.is_none() {
+            self.engine.close_to_commands(key);
+        }
+        self.engine.abort_before(key, tasks, event);
+    }
+
+    // ---- what has come to an end -------------------------------------------------------------
+
+    pub(crate) fn handle_report(&mut self, report: Report<SessionPort<Detail>>) {
+        match report {
+            Report::Farewell {
+                session,
+                farewell,
+                is_complete,
+            } => self.answer_logout(session, farewell, is_complete),
+            Report::SessionOver { session, .. } => self.forget_session(&session.port.detail),
+            Report::TargetReset(target) => self.post_to_all(|| Letter::EndTarget { target }),
+            Report::Flushed { unit, failure } => self.handle_flushed(unit, failure.as_ref()),
+        }
+    }
+
+    fn answer_logout(&mut self, key: SessionKey, event: LogoutEvent, is_complete: bool) {
+        let Some(entry) = self.engine.session_mut(key) else {
+            return;
+        };
+        let code = if is_complete {
+            LogoutResponseCode::Success
+        } else {
+            LogoutResponseCode::CleanupFailed
+        };
+        entry.port.session.respond_logout(event.id, code);
+        self.close_after_output(key, event);
+    }
+
+    /// A session and its tasks are gone: it leaves the directory.
+    fn forget_session(&mut self, detail: &Detail) {
+        self.by_id.remove(&detail.id);
+        self.by_tsih.remove(&detail.tsih);
+        let tsih = detail.tsih;
+        self.post(FRONT_CORE, Letter::SessionEnded { tsih });
+    }
+
+    /// The sessions of a target end, with what is still to be said on them.
+    pub(crate) fn end_target(&mut self, target: TargetIndex) {
+        if let Some(front) = self.front.as_mut() {
+            front.note_reset(target);
+        }
+        let is_of_target = |(_, entry): &(SessionKey, &SessionEntry)| {
+            entry.port.detail.profile.target == Some(target)
+        };
+        let sessions = self.engine.sessions().filter(is_of_target);
+        let sessions: Vec<(SessionKey, Vec<ConnectionKey>)> = sessions
+            .map(|(key, entry)| (key, entry.port.detail.open_connections()))
+            .collect();
+        for (session, connections) in sessions {
+            self.engine.close_to_commands(session);
+            self.close_when_sent(connections);
+            self.engine.note_ready(session, None);
+        }
+    }
+
+    /// These connections are closed when what they have to send is sent.
+    pub(crate) fn close_when_sent(&mut self, connections: Vec<ConnectionKey>) {
+        for key in connections {
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.close_when_sent = true;
+            }
+        }
+    }
+
+    // ---- the end of a session ----------------------------------------------------------------
+
+    /// Begins the end of a session: sockets close, tasks end, then it is gone.
+    pub(crate) fn end_session(&mut self, key: SessionKey, reason: &'static str) {
+        let now = self.now();
+        let Some(entry) = self.engine.session_mut(key) else {
+            return;
+        };
+        let detail = &mut entry.port.detail;
+        let reason = detail.dismissal.map_or(reason, |(reason, _)| reason);
+        if detail.end_reason.replace(reason).is_some() {
             return;
         }
-        entry.is_ending = true;
-        let now = self.reactor.now();
         if self.line_limits.admit(LineKind::SessionEnds, now) {
             tracing::info!(
-                initiator = %entry.profile.initiator_name,
-                session = entry.id.0,
-                violations = entry.violations,
+                initiator = %detail.profile.initiator_name,
+                session = detail.id.0,
+                violations = detail.violations,
                 "session ends: {reason}"
             );
         }
-        let who = entry.who();
-        self.watcher.hear(&Happening::SessionEnded { who, reason });
-        let connections: Vec<ConnectionKey> = entry.connections.iter().copied().flatten().collect();
-        let tasks = entry.session.tasks();
-        let tasks: Vec<TaskKey> = tasks
-            .into_iter()
-            .filter_map(|task| entry.task_key(task))
-            .collect();
+        let connections = detail.open_connections();
+        if let Some(entry) = self.engine.session(key) {
+            let who = entry.port.detail.who();
+            let watcher = &self.engine.carrier.watcher;
+            watcher.hear(&Happening::SessionEnded { who, reason });
+        }
+        self.engine.close_to_commands(key);
         for connection in connections {
             self.close_connection(connection);
         }
-        self.abort_tasks(&tasks, Then::SessionEnd { session: key });
+        self.engine.end_session(key);
     }
 
     /// Ends discovery sessions that have lasted long enough, or whose answers nobody reads.
     pub(crate) fn end_old_discovery(&mut self, now: Duration) {
         let mut due = Vec::new();
-        for (key, entry) in self.sessions.iter() {
-            if entry.profile.target.is_some() || entry.is_ending {
+        for (key, entry) in self.engine.sessions() {
+            let detail = &entry.port.detail;
+            if detail.profile.target.is_some() || entry.is_ending() {
                 continue;
             }
-            let connections = entry.connections.iter().copied().flatten();
+            let connections = detail.connections.iter().copied().flatten();
             let is_unread = connections
                 .filter_map(|key| self.connections.get(key))
                 .any(|c| {
                     c.is_sending && now.saturating_sub(c.sending_since) >= DISCOVERY_READ_TIMEOUT
                 });
-            if now.saturating_sub(entry.began) >= self.settings.discovery_lifetime {
+            if now.saturating_sub(detail.began) >= self.settings.discovery_lifetime {
                 due.push((key, "a discovery session lasts no longer"));
             } else if is_unread {
                 due.push((key, "the initiator does not read its answers"));
@@ -466,65 +549,5 @@ impl Core {
         for (key, reason) in due {
             self.end_session(key, reason);
         }
-    }
-
-    /// The tasks of a session have ended, or are given up: it leaves the units and the directory.
-    pub(crate) fn bury_session(&mut self, key: SessionKey) {
-        let Some(mut entry) = self.sessions.remove(key) else {
-            debug_assert!(false, "a session that is gone is buried");
-            return;
-        };
-        self.by_id.remove(&entry.id);
-        self.by_tsih.remove(&entry.tsih);
-        self.forget_session(key, std::mem::take(&mut entry.tasks));
-        for mapped in entry.luns.iter() {
-            let unit = mapped.unit;
-            self.units[unit].view.detach(mapped.nexus);
-            let change = Change {
-                from: Some(entry.nexus()),
-                kind: ChangeKind::NexusLost,
-            };
-            self.ask_change(unit, Ticket::NOBODY, change);
-        }
-        self.post(FRONT_CORE, Letter::SessionEnded { tsih: entry.tsih });
-    }
-
-    /// Its place in the table may be used again: nothing may refer to it any more.
-    fn forget_session(&mut self, key: SessionKey, tasks: Vec<Option<TaskKey>>) {
-        for task in tasks.into_iter().flatten() {
-            if let Some(running) = self.tasks.get_mut(task) {
-                running.session = None;
-            }
-        }
-        for (_, wait) in self.waits.iter_mut() {
-            match wait.then {
-                Then::Management { session, .. } | Then::Logout { session, .. }
-                    if session == key =>
-                {
-                    wait.then = Then::Nothing;
-                }
-                Then::Management { .. }
-                | Then::Logout { .. }
-                | Then::Installed { .. }
-                | Then::SessionEnd { .. }
-                | Then::Drained { .. }
-                | Then::Left { .. }
-                | Then::Narrowed { .. }
-                | Then::Nothing => {}
-            }
-        }
-        for (_, request) in self.requests.iter_mut() {
-            match request {
-                Request::Management { session, .. } if *session == Some(key) => *session = None,
-                Request::Management { .. }
-                | Request::Task(_)
-                | Request::Fence { .. }
-                | Request::Refusal { .. }
-                | Request::Administrator { .. }
-                | Request::Nobody => {}
-            }
-        }
-        self.starved_sessions.retain(|&session| session != key);
-        self.sharing.retain(|&session| session != key);
     }
 }

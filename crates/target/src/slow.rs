@@ -10,16 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use scsi::Status;
+use engine::{Ending, Life, PhaseTime, SessionKey, TaskKey};
 use scsi::disk::{Description, describe};
 
 use crate::bucket::Bucket;
 use crate::core::Core;
 use crate::counters::Account;
 use crate::identity::SessionId;
-use crate::life::{Life, PhaseTime};
-use crate::running::TaskKey;
-use crate::session::{SessionEntry, SessionKey};
 use crate::watcher::{Happening, Who};
 
 /// How many are told at once, on each core.
@@ -69,28 +66,6 @@ impl SlowLimit {
 impl Default for SlowLimit {
     fn default() -> Self {
         Self(AtomicU64::new(NEVER))
-    }
-}
-
-/// How a command ended, if it has.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Ending {
-    /// It was answered.
-    Answered(Status),
-    /// It was aborted, or its session ended.
-    Aborted,
-    /// It waits.
-    Pending,
-}
-
-impl Ending {
-    /// In words: its status, or `aborted`. `None` while it waits.
-    pub const fn name(self) -> Option<&'static str> {
-        match self {
-            Self::Answered(status) => Some(status.name()),
-            Self::Aborted => Some("aborted"),
-            Self::Pending => None,
-        }
     }
 }
 
@@ -211,16 +186,16 @@ impl SlowLog {
 impl Core {
     /// Tells of a command that is slow.
     pub(crate) fn tell_slow(&self, told: &Told, now: Duration) {
-        let Some((unit, initiator)) = self.tally.whose(told.account) else {
+        let Some((unit, initiator)) = self.engine.carrier.tally.whose(told.account) else {
             return;
         };
-        let Some(unit) = self.units.get(unit) else {
+        let Some(unit) = self.engine.carrier.units.get(unit) else {
             return;
         };
         let key = self.by_id.get(&told.account.session);
         let who = key
-            .and_then(|&key| self.sessions.get(key))
-            .map(SessionEntry::who);
+            .and_then(|&key| self.engine.session(key))
+            .map(|entry| entry.port.detail.who());
         let command = SlowCommand {
             unit: &unit.name,
             initiator: who.map_or(initiator, |who| who.initiator),
@@ -236,43 +211,46 @@ impl Core {
         };
         let (unit, initiator) = (command.unit, command.initiator);
         tracing::warn!(unit, initiator, %command, "slow command");
-        self.watcher.hear(&Happening::SlowCommand(&command));
+        self.engine
+            .carrier
+            .watcher
+            .hear(&Happening::SlowCommand(&command));
     }
 
     /// Tells, once, of commands that have waited far too long and are not over.
     pub(crate) fn tell_hanging(&mut self, now: Duration) {
-        let Some(patience) = self.tally.slow.patience() else {
+        let places = self.engine.task_places();
+        let slow = &mut self.engine.carrier.tally.slow;
+        let Some(patience) = slow.patience() else {
             return;
         };
-        let places = self.tasks.places();
-        if self.tasks.is_empty() {
+        if self.engine.task_count() == 0 {
             return;
         }
         for _ in 0..places.min(PLACES_PER_TICK) {
-            let place = self.tally.slow.next_place % places;
-            let key = self.tasks.in_place(place);
-            let hanging = key.filter(|&key| self.tasks[key].hangs(now, patience));
+            let place = self.engine.carrier.tally.slow.next_place % places;
+            let hanging = self.engine.hanging_task(place, patience);
+            let slow = &mut self.engine.carrier.tally.slow;
+            if hanging.is_some() && !slow.told.may_tell(now) {
+                // It keeps its turn.
+                return;
+            }
+            slow.next_place = place + 1;
             if let Some(key) = hanging {
-                if !self.tally.slow.told.may_tell(now) {
-                    // It keeps its turn.
-                    return;
-                }
                 self.tell_hanging_task(key, now);
             }
-            self.tally.slow.next_place = place + 1;
         }
     }
 
     fn tell_hanging_task(&mut self, key: TaskKey, now: Duration) {
-        let (Some(task), Some(untold)) = (self.tasks.get_mut(key), self.tally.slow.take(now))
-        else {
+        let Some((account, life)) = self.engine.note_hanging(key) else {
             return;
         };
-        task.is_told = true;
-        let mut life = task.life;
-        life.leave(task.stage.phase(), now);
+        let Some(untold) = self.engine.carrier.tally.slow.take(now) else {
+            return;
+        };
         let told = Told {
-            account: task.account,
+            account,
             ending: Ending::Pending,
             life,
             untold,
@@ -283,19 +261,24 @@ impl Core {
     /// A send has ended that began at `since`: whoever waits for the answers in it waited for the
     /// network or for himself.
     pub(crate) fn note_send(&mut self, session: SessionKey, since: Duration, bytes: usize) {
-        let now = self.reactor.now();
+        let now = self.engine.carrier.reactor.now();
         let took = now.saturating_sub(since);
-        if took.as_micros() < u128::from(self.tally.slow.limit_us()) {
+        if took.as_micros() < u128::from(self.engine.carrier.tally.slow.limit_us()) {
             return;
         }
-        let (Some(entry), Some(untold)) = (self.sessions.get(session), self.tally.slow.take(now))
-        else {
+        if self.engine.session(session).is_none() {
+            return;
+        }
+        let Some(untold) = self.engine.carrier.tally.slow.take(now) else {
             return;
         };
-        let who: Who<'_> = entry.who();
+        let Some(entry) = self.engine.session(session) else {
+            return;
+        };
+        let who: Who<'_> = entry.port.detail.who();
         let seconds = took.as_secs_f64();
         tracing::warn!(initiator = who.initiator, peer = %who.peer, seconds, bytes, "slow send");
-        self.watcher.hear(&Happening::SlowSend {
+        self.engine.carrier.watcher.hear(&Happening::SlowSend {
             who,
             took,
             bytes,
@@ -307,7 +290,7 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::life::Phase;
+    use engine::Phase;
 
     const fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)

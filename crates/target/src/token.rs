@@ -1,12 +1,12 @@
 //! What an operation of the reactor was for, packed into its token.
 
+use engine::Purpose as For;
+use engine::table::Key;
 use reactor::Token;
 
 use crate::front::LoginKey;
 use crate::plan::UnitIndex;
-use crate::running::TaskKey;
 use crate::session::ConnectionKey;
-use engine::table::Key;
 
 /// The purpose of an operation. Keys are those of one core and never given twice; what ends too late
 /// finds nobody.
@@ -18,8 +18,8 @@ pub(crate) enum Purpose {
     Receive(ConnectionKey),
     /// Output of a connection.
     Send(ConnectionKey),
-    /// A store request of a task.
-    Task(TaskKey),
+    /// Something that a store has done.
+    Store(engine::Purpose),
     /// The next bytes of a login.
     LoginReceive(LoginKey),
     /// An answer of a login.
@@ -28,10 +28,6 @@ pub(crate) enum Purpose {
     Mail,
     /// The state of a unit that this core owns is being kept.
     Keep(UnitIndex),
-    /// The size of a unit that this core owns is being looked at.
-    Probe(UnitIndex),
-    /// The last flush of a unit before the plane stops.
-    Flush(UnitIndex),
 }
 
 const KEY_BITS: u32 = 56;
@@ -42,13 +38,13 @@ impl Purpose {
             Self::Accept(portal) => (0, portal as u64),
             Self::Receive(key) => (1, key.to_bits()),
             Self::Send(key) => (2, key.to_bits()),
-            Self::Task(key) => (3, key.to_bits()),
+            Self::Store(For::Task(key)) => (3, key.to_bits()),
             Self::LoginReceive(key) => (4, key.to_bits()),
             Self::LoginSend(key) => (5, key.to_bits()),
             Self::Mail => (6, 0),
             Self::Keep(UnitIndex(unit)) => (7, unit as u64),
-            Self::Probe(UnitIndex(unit)) => (8, unit as u64),
-            Self::Flush(UnitIndex(unit)) => (9, unit as u64),
+            Self::Store(For::Probe(UnitIndex(unit))) => (8, unit as u64),
+            Self::Store(For::Flush(UnitIndex(unit))) => (9, unit as u64),
         };
         kind << KEY_BITS | key
     }
@@ -64,13 +60,13 @@ impl Purpose {
             0 => Self::Accept(index),
             1 => Self::Receive(Key::from_bits(bits)),
             2 => Self::Send(Key::from_bits(bits)),
-            3 => Self::Task(Key::from_bits(bits)),
+            3 => Self::Store(For::Task(Key::from_bits(bits))),
             4 => Self::LoginReceive(Key::from_bits(bits)),
             5 => Self::LoginSend(Key::from_bits(bits)),
             6 => Self::Mail,
             7 => Self::Keep(unit),
-            8 => Self::Probe(unit),
-            9 => Self::Flush(unit),
+            8 => Self::Store(For::Probe(unit)),
+            9 => Self::Store(For::Flush(unit)),
             _ => return None,
         })
     }
@@ -86,13 +82,13 @@ mod tests {
             Purpose::Accept(3),
             Purpose::Receive(Key::from_bits(0)),
             Purpose::Send(Key::from_bits(70_000)),
-            Purpose::Task(Key::from_bits((1 << KEY_BITS) - 1)),
+            Purpose::Store(For::Task(Key::from_bits((1 << KEY_BITS) - 1))),
             Purpose::LoginReceive(Key::from_bits(1 << 24)),
             Purpose::LoginSend(Key::from_bits(2)),
             Purpose::Mail,
             Purpose::Keep(UnitIndex(5)),
-            Purpose::Probe(UnitIndex(6)),
-            Purpose::Flush(UnitIndex(7)),
+            Purpose::Store(For::Probe(UnitIndex(6))),
+            Purpose::Store(For::Flush(UnitIndex(7))),
         ] {
             assert_eq!(Purpose::of(purpose.token()), Some(purpose));
         }

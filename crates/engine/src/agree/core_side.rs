@@ -140,14 +140,12 @@ impl<T: Copy + Debug + Eq, W: Copy + Debug + Eq> CoreSide<T, W> {
     }
 
     /// One more orphan: nothing new starts here from this moment on. `ticket` names the question to
-    /// the owner, which is asked for the first one only.
-    pub fn add_orphan(&mut self, ticket: impl FnOnce() -> Ticket) -> Option<ToOwner> {
+    /// the owner, which the first one asks and no other.
+    pub fn add_orphan(&mut self, ticket: Option<Ticket>) -> Option<ToOwner> {
         let orphans = &mut self.orphans;
+        debug_assert_eq!(ticket.is_some(), orphans.count == 0, "the first one asks");
         orphans.count += 1;
-        if orphans.count > 1 {
-            return None;
-        }
-        let ticket = ticket();
+        let ticket = ticket?;
         (orphans.asked, orphans.stands) = (Some(ticket), false);
         Some(ToOwner::RefuseAccess { ticket })
     }
@@ -280,10 +278,10 @@ mod tests {
     #[test]
     fn a_core_with_an_orphan_refuses_before_anybody_has_answered() {
         let mut side = Side::default();
-        let asked = side.add_orphan(|| ticket(1));
+        let asked = side.add_orphan(Some(ticket(1)));
         assert!(matches!(asked, Some(ToOwner::RefuseAccess { ticket: t }) if t == ticket(1)));
         assert!(side.refuses_access());
-        let again = side.add_orphan(|| unreachable!("it has asked"));
+        let again = side.add_orphan(None);
         assert!(again.is_none());
         assert!(side.await_refusal('a'));
         assert!(!side.await_refusal('a'), "it waits for it once");
@@ -301,12 +299,12 @@ mod tests {
     #[test]
     fn who_waits_for_a_refusal_goes_on_when_the_orphans_are_back() {
         let mut side = Side::default();
-        side.add_orphan(|| ticket(1));
+        side.add_orphan(Some(ticket(1)));
         assert!(side.await_refusal('a'));
         let (_, waits) = side.end_orphan(0).unwrap();
         assert_eq!(waits, ['a']);
         // The answer to the first question comes when there are others.
-        side.add_orphan(|| ticket(2));
+        side.add_orphan(Some(ticket(2)));
         assert!(side.await_refusal('b'));
         assert_eq!(side.handle_access_refused(ticket(1)), []);
         assert_eq!(side.handle_access_refused(ticket(2)), ['b']);
@@ -319,7 +317,7 @@ mod tests {
         let confirmed = side.set_refused(true, round);
         assert!(matches!(confirmed, Some(ToOwner::RefusalConfirmed { round: r }) if r == round));
         assert!(side.refuses_access());
-        side.add_orphan(|| ticket(1));
+        side.add_orphan(Some(ticket(1)));
         assert!(side.set_refused(false, Round(4)).is_none());
         assert!(side.refuses_access(), "its own orphan is still there");
         side.end_orphan(0);

@@ -857,6 +857,15 @@ impl Session {
         state.map_or(0, |state| state.transmitter.queued_bytes())
     }
 
+    /// How many bytes wait to be sent on all connections.
+    #[must_use]
+    pub fn unsent_bytes(&self) -> usize {
+        let states = self.connections.iter().flatten();
+        states
+            .map(|state| state.transmitter.queued_bytes())
+            .fold(0, usize::saturating_add)
+    }
+
     /// How much of it is on the heap and in no account: headers, echoed pings, answers that are made.
     #[must_use]
     pub fn output_heap_bytes(&self, connection: usize) -> usize {

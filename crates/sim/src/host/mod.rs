@@ -5,18 +5,15 @@
 //! owner, changes and fences travel by letter. It holds no socket and no clock. What leaves a
 //! core is put down for the world to carry: bytes, letters, closed links.
 
-mod abort;
-mod change;
+mod carrier;
 mod core;
-mod execution;
 mod login;
 mod session;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
-use engine::agree::{ToCore, ToOwner};
+use engine::UnitIndex;
 use iscsi::login::{Admission, NegotiatedLogin};
 use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::Tsih;
@@ -29,7 +26,7 @@ use crate::network::Arrival;
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;
 
-use self::core::Core;
+use self::core::{Core, UNIT};
 
 /// The target's name.
 pub const TARGET_NAME: &str = "iqn.2026-11.example.tarn:sim";
@@ -62,10 +59,8 @@ pub struct Settings {
 /// Mail between cores.
 #[derive(Debug)]
 pub enum Letter {
-    /// To the core that owns the unit.
-    ToOwner(Box<ToOwner>),
-    /// The owner of the unit to a core.
-    FromOwner(ToCore),
+    /// About a unit.
+    Unit(UnitIndex, Box<engine::Letter>),
     /// The front desk to a core: this connection is yours.
     Adopt(Box<Adoption>),
     /// The front desk to a core: this session must end.
@@ -118,6 +113,12 @@ impl Outgoing {
         taken
     }
 
+    /// How many bytes are left to be sent.
+    fn len(&self) -> usize {
+        let left = |(_, bytes, sent): &(Message, Vec<u8>, usize)| bytes.len() - sent;
+        self.queue.iter().map(left).sum()
+    }
+
     fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
@@ -134,18 +135,15 @@ pub struct Host {
 impl Host {
     /// A target that has just started. `kept` is what [`Host::kept`] gave before it stopped.
     pub fn new(settings: &Settings, disk: &Disk, kept: Option<&[u8]>, prng: &Prng) -> Self {
-        let owner = owner(disk, kept);
-        let profile = Arc::clone(owner.profile());
-        let shared = Arc::clone(owner.shared());
         let mut cores: Vec<Core> = (0..settings.cores)
             .map(|index| {
                 let random = Prng::stream(prng.clone().next_u64(), &format!("core {index}"));
                 let store = disk.handle(index);
-                Core::new(index, settings, &profile, &shared, store, random)
+                Core::new(index, settings, owner(disk, kept), store, random)
             })
             .collect();
         if let Some(first) = cores.first_mut() {
-            first.become_owner(owner, kept.map(<[u8]>::to_vec));
+            first.lead(kept.map(<[u8]>::to_vec));
         }
         Self {
             cores,
@@ -229,8 +227,8 @@ impl Host {
     }
 
     /// When [`Host::handle_time`] is due, if ever.
-    pub fn poll_timeout(&self) -> Option<Duration> {
-        self.cores.iter().filter_map(Core::poll_timeout).min()
+    pub fn poll_timeout(&mut self) -> Option<Duration> {
+        self.cores.iter_mut().filter_map(Core::poll_timeout).min()
     }
 
     /// Time has come.
@@ -244,8 +242,10 @@ impl Host {
     /// States of the unit that are to be made safe since the last call, each before
     /// [`Host::handle_kept`].
     pub fn take_states_to_keep(&mut self) -> Vec<Vec<u8>> {
-        let states = self.cores.iter_mut().filter_map(|core| core.to_keep.take());
-        states.collect()
+        let cores = self.cores.iter_mut();
+        cores
+            .filter_map(|core| core.engine.carrier.take_state())
+            .collect()
     }
 
     /// A state of the unit is safe from now on, or could not be made so.
@@ -260,7 +260,7 @@ impl Host {
     /// of each.
     pub fn left_behind(&self) -> BTreeSet<(usize, u64)> {
         let of_core = |core: &Core| {
-            let index = core.index;
+            let index = core.index();
             let left = core.left_behind();
             left.map(move |key| (index, key)).collect::<Vec<_>>()
         };
@@ -269,23 +269,27 @@ impl Host {
 
     /// What the cores do not agree on, although nothing is under way.
     pub fn disagreement(&self) -> Option<String> {
-        let owner = self.cores.first()?.owned.as_ref()?;
-        if !owner.unit.is_idle() {
+        let first = self.cores.first()?;
+        let owner = first.engine.owner(UNIT)?;
+        if !owner.is_idle() {
             return Some("the owner of the unit has something under way".to_owned());
         }
-        if !owner.unit.allows_access() {
+        if !owner.allows_access() {
             return Some("the unit refuses access".to_owned());
         }
-        let state = owner.unit.shared();
-        let differs = |core: &&Core| core.view.shared() != state || core.view.refuses_access();
+        let state = owner.shared();
+        let differs = |core: &&Core| {
+            let view = core.engine.view(UNIT);
+            view.is_none_or(|view| view.shared() != state || view.refuses_access())
+        };
         if let Some(core) = self.cores.iter().find(differs) {
-            let index = core.index;
+            let index = core.index();
             return Some(format!(
                 "core {index} sees the unit otherwise than its owner"
             ));
         }
-        let kept = self.kept().filter(|_| !owner.is_kept_state_old);
-        let is_other = kept.is_some_and(|kept| kept != owner.unit.kept_state());
+        let kept = self.kept().filter(|_| !first.is_kept_state_old);
+        let is_other = kept.is_some_and(|kept| kept != owner.kept_state());
         is_other.then(|| "what was kept is not the state in force".to_owned())
     }
 

@@ -3,19 +3,21 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::agree::ToOwner;
+use engine::{Report, SessionKey, VisibleLun};
+use front::iscsi::{SessionPort, management_of, outcome_of};
 use iscsi::discovery::TextRecords;
 use iscsi::login::LoginAction;
-use iscsi::pdu::{Isid, LoginStatus, Tsih};
+use iscsi::pdu::{Isid, LoginStatus, LogoutResponseCode, TaskManagementResponse, Tsih};
 use iscsi::target::{
-    Budget, ConnectionConfig, Event, HoldLimits, Receive, Session, SessionConfig, Violation,
+    Budget, ConnectionConfig, Event, HoldLimits, LogoutEvent, ManagementEvent, Receive, Session,
+    SessionConfig, Violation,
 };
-use memory::{Buffer, Pool};
+use memory::Buffer;
 use scsi::reservation::canonical_transport_id;
-use scsi::{Change, ChangeKind, Nexus, NexusId, NexusSlot, PortName, Principal, UnitAttention};
+use scsi::{NexusId, PortName, Principal, UnitAttention};
 
-use super::core::{Core, Request, Then};
-use super::{Adoption, Letter, admission};
+use super::core::{Core, UNIT};
+use super::{Adoption, Letter, Outgoing, admission};
 use crate::network::Arrival;
 use crate::sabotage::Sabotage;
 
@@ -23,33 +25,17 @@ use crate::sabotage::Sabotage;
 /// reached.
 const HELD_MAX_BYTES: usize = 8 * 1024;
 
-/// A session.
+/// What this host keeps beside a session.
 #[derive(Debug)]
-pub(super) struct SessionEntry {
-    pub(super) session: Session,
-    /// Its account of the core's pool.
-    pub(super) pool: Pool,
-    pub(super) nexus: NexusId,
-    pub(super) port: PortName,
-    pub(super) slot: NexusSlot,
-    pub(super) is_ending: bool,
+pub(super) struct Detail {
+    pub(super) tsih: Tsih,
     is_buried_soon: bool,
-}
-
-impl SessionEntry {
-    pub(super) fn nexus(&self) -> Nexus {
-        Nexus {
-            id: self.nexus,
-            port: self.port.clone(),
-            read_only: false,
-        }
-    }
 }
 
 /// A link in full-feature phase.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) tsih: Tsih,
+    pub(super) session: SessionKey,
     pub(super) index: usize,
     pub(super) close_when_sent: bool,
     /// Where the next bytes go, once that was asked.
@@ -69,26 +55,22 @@ impl Core {
         } = adoption;
         let link = connection.link;
         self.outgoing.entry(link).or_default();
-        if negotiated.tsih.is_none() && !self.sessions.contains_key(&tsih.0) {
+        if negotiated.tsih.is_none() && !self.by_tsih.contains_key(&tsih.0) {
             self.found(&negotiated, tsih, nexus);
         }
         let max = usize::from(self.settings.preferences.max_connections);
-        let joined = self.sessions.get(&tsih.0).is_some_and(|entry| {
-            let cid_is_free = entry.session.connection_by_cid(negotiated.cid).is_none();
-            !entry.is_ending && cid_is_free && entry.session.connection_count() < max
+        let key = self.by_tsih.get(&tsih.0).copied();
+        let session = key.and_then(|key| self.engine.session(key));
+        let window = session.and_then(|entry| {
+            let session = &entry.port.session;
+            let cid_is_free = session.connection_by_cid(negotiated.cid).is_none();
+            let joins = !entry.is_ending() && cid_is_free && session.connection_count() < max;
+            joins.then(|| session.window())
         });
-        let window = self
-            .sessions
-            .get(&tsih.0)
-            .map(|entry| entry.session.window());
-        match window.filter(|_| joined) {
-            Some(window) => connection
-                .login
-                .admit_reply(Ok::<_, LoginStatus>(admission(tsih, window))),
-            None => connection
-                .login
-                .admit_reply(Err(LoginStatus::CannotIncludeInSession)),
-        }
+        connection.login.admit_reply(match window {
+            Some(window) => Ok::<_, LoginStatus>(admission(tsih, window)),
+            None => Err(LoginStatus::CannotIncludeInSession),
+        });
         let mut answer = Vec::new();
         let mut is_complete = false;
         while let Some(action) = connection.login.poll_action() {
@@ -101,7 +83,7 @@ impl Core {
         if let Some(outgoing) = self.outgoing.get_mut(&link) {
             outgoing.push_bytes(&answer);
         }
-        let Some(entry) = self.sessions.get_mut(&tsih.0).filter(|_| is_complete) else {
+        let Some(key) = key.filter(|_| is_complete) else {
             // The answer is lost with the link, as it may be in life.
             self.close_link(link);
             return;
@@ -111,10 +93,14 @@ impl Core {
             parameters: negotiated.connection,
             stat_sn: negotiated.next_stat_sn,
         };
-        let index = entry.session.add_connection(&config, self.now);
+        let (now, answers) = (self.now, self.outgoing.get(&link).map_or(0, Outgoing::len));
+        let Some(entry) = self.engine.session_mut(key) else {
+            return;
+        };
+        entry.port.sending_bytes += answers;
         let state = Connection {
-            tsih,
-            index,
+            session: key,
+            index: entry.port.session.add_connection(&config, now),
             close_when_sent: false,
             receive: None,
         };
@@ -141,37 +127,33 @@ impl Core {
             },
         };
         let initiator = negotiated.initiator_name.to_string();
-        let port = PortName {
+        let name = PortName {
             transport_id: transport_id(&initiator, negotiated.isid),
             target_port: 1,
             principal: Principal::Nobody,
         };
-        let attached = Nexus {
-            id: nexus,
-            port: port.clone(),
+        let detail = Detail {
+            tsih,
+            is_buried_soon: false,
+        };
+        let port = SessionPort::new(Session::new(config), detail);
+        let lun = VisibleLun {
+            lun: 0,
+            unit: UNIT,
             read_only: false,
         };
-        let slot = self
-            .view
-            .attach(attached.clone(), Some(UnitAttention::PowerOnOrReset));
-        let ticket = self.open_request(Request::Nobody);
-        let change = Change {
-            from: Some(attached),
-            kind: ChangeKind::NexusAttached,
-        };
-        self.ask_owner(ToOwner::Change { ticket, change });
-        self.sessions.insert(
-            tsih.0,
-            SessionEntry {
-                session: Session::new(config),
-                pool: self.pool.account(),
-                nexus,
-                port,
-                slot,
-                is_ending: false,
-                is_buried_soon: false,
-            },
-        );
+        let attention = UnitAttention::PowerOnOrReset;
+        let key = self
+            .engine
+            .begin_session(port, (nexus, name), &[lun], attention);
+        self.by_tsih.insert(tsih.0, key);
+    }
+
+    /// The protocol of a session.
+    fn session(&mut self, key: SessionKey) -> Option<&mut Session> {
+        self.engine
+            .session_mut(key)
+            .map(|one| &mut one.port.session)
     }
 
     // ---- bytes -------------------------------------------------------------------------------
@@ -180,13 +162,13 @@ impl Core {
         let Some(connection) = self.connections.get_mut(&link) else {
             return 0;
         };
-        let Some(entry) = self.sessions.get_mut(&connection.tsih.0) else {
+        let Some(entry) = self.engine.session_mut(connection.session) else {
             return 0;
         };
         let receive = connection
             .receive
             .take()
-            .unwrap_or_else(|| entry.session.poll_receive(connection.index));
+            .unwrap_or_else(|| entry.port.session.poll_receive(connection.index));
         let appetite = match &receive {
             Receive::Chunk { limit_bytes } => CHUNK_BYTES.min(*limit_bytes),
             Receive::Exact { range, .. } => range.len(),
@@ -200,7 +182,7 @@ impl Core {
             return;
         };
         let receive = connection.receive.take();
-        let (tsih, index) = (connection.tsih, connection.index);
+        let (key, index) = (connection.session, connection.index);
         let bytes = match arrival {
             Arrival::Bytes(bytes) => bytes,
             Arrival::End | Arrival::Reset => {
@@ -211,22 +193,22 @@ impl Core {
         let outcome = match receive {
             Some(Receive::Exact { mut buffer, range }) => {
                 buffer[range.start..range.start + bytes.len()].copy_from_slice(&bytes);
-                self.give_back(tsih, index, buffer, bytes.len())
+                self.give_back(key, index, buffer, bytes.len())
             }
             Some(Receive::Chunk { .. }) | None => {
                 let chunk: Option<Rc<Buffer>> = self.chunk(&bytes);
-                let entry = self.sessions.get_mut(&tsih.0);
+                let entry = self.engine.session_mut(key);
                 match (entry, chunk) {
                     (Some(entry), Some(chunk)) => {
-                        entry
-                            .session
-                            .handle_chunk(index, &chunk, &entry.pool, self.now)
+                        let (port, pool) = entry.port_and_pool();
+                        port.session.handle_chunk(index, &chunk, pool, self.now)
                     }
                     (_, _) => Ok(()),
                 }
             }
         };
-        self.handle_session_events(tsih);
+        self.handle_session_events(key);
+        self.engine.note_starving(key);
         if outcome.is_err() || self.is_time_for(Sabotage::HangUp) {
             self.lose_connection(link);
         }
@@ -234,35 +216,37 @@ impl Core {
 
     fn give_back(
         &mut self,
-        tsih: Tsih,
+        key: SessionKey,
         index: usize,
         buffer: Buffer,
         received: usize,
     ) -> Result<(), Violation> {
-        match self.sessions.get_mut(&tsih.0) {
-            Some(entry) => {
-                let (pool, now) = (&entry.pool, self.now);
-                entry
-                    .session
-                    .handle_exact(index, buffer, received, pool, now)
-            }
-            None => Ok(()),
-        }
+        let now = self.now;
+        self.engine.session_mut(key).map_or(Ok(()), |entry| {
+            let (port, pool) = entry.port_and_pool();
+            port.session
+                .handle_exact(index, buffer, received, pool, now)
+        })
     }
 
-    pub(super) fn handle_session_events(&mut self, tsih: Tsih) {
-        while let Some(entry) = self.sessions.get_mut(&tsih.0)
-            && let Some(event) = entry.session.poll_event()
-        {
+    pub(super) fn handle_session_events(&mut self, key: SessionKey) {
+        while let Some(event) = self.session(key).and_then(Session::poll_event) {
             match event {
-                Event::Command(id, command) => self.handle_command(tsih, id, command),
-                Event::DataOut(id, data) => self.handle_data_out(tsih, id, data),
-                Event::DataFault(id, fault) => self.handle_data_fault(tsih, id, fault),
-                Event::TaskManagement(event) => self.handle_management(tsih, event),
-                Event::Logout(event) => self.handle_logout(tsih, event),
+                Event::Command(id, _) if self.is_time_for(Sabotage::ForgetAnswers) => {
+                    if let Some(session) = self.session(key) {
+                        session.abandon(id);
+                    }
+                }
+                Event::Command(id, command) => self.engine.handle_command(key, id, command),
+                Event::DataOut(id, data) => self.engine.handle_data_out(key, id, data),
+                Event::DataFault(id, fault) => {
+                    self.engine.handle_data_fault(key, id, outcome_of(fault));
+                }
+                Event::TaskManagement(event) => self.handle_management(key, &event),
+                Event::Logout(event) => self.handle_logout(key, event),
                 Event::PeerSilent { connection } | Event::Broken { connection } => {
                     let is_it =
-                        |state: &Connection| state.tsih == tsih && state.index == connection;
+                        |state: &Connection| state.session == key && state.index == connection;
                     let mut links = self.connections.iter();
                     let silent = links.find(|(_, state)| is_it(state)).map(|(&link, _)| link);
                     if let Some(link) = silent {
@@ -274,80 +258,132 @@ impl Core {
         }
     }
 
+    fn handle_management(&mut self, key: SessionKey, event: &ManagementEvent) {
+        let Some(session) = self.session(key) else {
+            return;
+        };
+        match management_of(session, event, None) {
+            Some(request) => self.engine.handle_management(key, event.id, request),
+            None => session.respond_management(event.id, TaskManagementResponse::NotSupported),
+        }
+    }
+
+    fn handle_logout(&mut self, key: SessionKey, event: LogoutEvent) {
+        let Some(session) = self.session(key) else {
+            return;
+        };
+        let tasks = match event.closing {
+            Some(connection) => session.tasks_of_connection(connection),
+            None => session.tasks(),
+        };
+        if event.closing.is_none() {
+            self.engine.close_to_commands(key);
+        }
+        self.engine.abort_before(key, tasks, event);
+    }
+
     // ---- the end -----------------------------------------------------------------------------
+
+    pub(super) fn handle_report(&mut self, report: Report<SessionPort<Detail>>) {
+        match report {
+            Report::Farewell {
+                session,
+                farewell,
+                is_complete,
+            } => self.answer_logout(session, farewell, is_complete),
+            Report::SessionOver { session, left, .. } => {
+                let tsih = session.port.detail.tsih;
+                self.by_tsih.remove(&tsih.0);
+                self.note_left(tsih, left);
+                self.post(0, Letter::SessionEnded(tsih));
+            }
+            // No target is reset cold here, and nothing stops.
+            Report::TargetReset(_) | Report::Flushed { .. } => {
+                debug_assert!(false, "{report:?}");
+            }
+        }
+    }
+
+    fn answer_logout(&mut self, key: SessionKey, event: LogoutEvent, is_complete: bool) {
+        let Some(session) = self.session(key) else {
+            return;
+        };
+        let code = if is_complete {
+            LogoutResponseCode::Success
+        } else {
+            LogoutResponseCode::CleanupFailed
+        };
+        session.respond_logout(event.id, code);
+        let answered = event.id.connection;
+        let mut others = Vec::new();
+        for (&link, connection) in &mut self.connections {
+            let is_meant = event.closing.is_none_or(|index| index == connection.index);
+            if connection.session != key || !is_meant {
+                continue;
+            }
+            if connection.index == answered {
+                connection.close_when_sent = true;
+            } else {
+                others.push(link);
+            }
+        }
+        for link in others {
+            self.close_connection(link);
+        }
+    }
 
     /// At ErrorRecoveryLevel 0 a session goes with any of its connections.
     pub(super) fn lose_connection(&mut self, link: usize) {
         let Some(connection) = self.connections.get(&link) else {
             return;
         };
-        let tsih = connection.tsih;
+        let key = connection.session;
         self.close_connection(link);
-        self.end_session(tsih);
+        self.end_session(key);
     }
 
     pub(super) fn close_connection(&mut self, link: usize) {
         let Some(connection) = self.connections.remove(&link) else {
             return;
         };
+        let unsent = self.outgoing.get(&link).map_or(0, Outgoing::len);
         self.close_link(link);
-        let (tsih, index) = (connection.tsih, connection.index);
+        let (key, index) = (connection.session, connection.index);
         if let Some(Receive::Exact { buffer, .. }) = connection.receive {
             // Nothing was received, and nothing can come of that.
-            let given = self.give_back(tsih, index, buffer, 0);
+            let given = self.give_back(key, index, buffer, 0);
             debug_assert!(given.is_ok(), "{given:?}");
         }
-        if let Some(entry) = self.sessions.get_mut(&tsih.0) {
-            entry.session.remove_connection(index);
-            if entry.session.connection_count() == 0 {
-                self.end_session(tsih);
+        if let Some(entry) = self.engine.session_mut(key) {
+            entry.port.sending_bytes -= unsent;
+            entry.port.session.remove_connection(index);
+            if entry.port.session.connection_count() == 0 {
+                self.end_session(key);
             }
         }
     }
 
     pub(super) fn end_session_or_say_so(&mut self, tsih: Tsih) {
-        if self.sessions.contains_key(&tsih.0) {
-            self.end_session(tsih);
-        } else {
-            self.post(0, Letter::SessionEnded(tsih));
+        match self.by_tsih.get(&tsih.0) {
+            Some(&key) => self.end_session(key),
+            None => self.post(0, Letter::SessionEnded(tsih)),
         }
     }
 
-    fn end_session(&mut self, tsih: Tsih) {
-        let Some(entry) = self.sessions.get_mut(&tsih.0) else {
+    fn end_session(&mut self, key: SessionKey) {
+        let Some(entry) = self.engine.session_mut(key) else {
             return;
         };
-        if std::mem::replace(&mut entry.is_buried_soon, true) {
+        if std::mem::replace(&mut entry.port.detail.is_buried_soon, true) {
             return;
         }
-        entry.is_ending = true;
-        let tasks = entry.session.tasks();
         let links = self.connections.iter();
-        let links = links.filter(|(_, state)| state.tsih == tsih);
+        let links = links.filter(|(_, state)| state.session == key);
         let links: Vec<usize> = links.map(|(&link, _)| link).collect();
         for link in links {
             self.close_connection(link);
         }
-        let keys = tasks.into_iter().filter_map(|id| self.key_of(tsih, id));
-        let keys: Vec<u64> = keys.collect();
-        self.abort_tasks(&keys, Then::SessionEnd(tsih));
-    }
-
-    pub(super) fn bury_session(&mut self, tsih: Tsih) {
-        let Some(entry) = self.sessions.remove(&tsih.0) else {
-            return;
-        };
-        for running in self.tasks.values_mut() {
-            running.is_forgotten |= running.tsih == tsih;
-        }
-        self.view.detach(entry.slot);
-        let ticket = self.open_request(Request::Nobody);
-        let change = Change {
-            from: Some(entry.nexus()),
-            kind: ChangeKind::NexusLost,
-        };
-        self.ask_owner(ToOwner::Change { ticket, change });
-        self.post(0, Letter::SessionEnded(tsih));
+        self.engine.end_session(key);
     }
 }
 

@@ -203,6 +203,8 @@ impl World {
             (0x02, Some((4, 0x44, 0))) if scenario.disk_hangs > 0 => true,
             (0x02, Some((3 | 4, _, _))) => scenario.disk_errors > 0,
             (0x02, Some((2, 0x04, _))) => scenario.disk_hangs > 0,
+            // Stopped on its way: access was refused, or memory was short, for what it still had to do.
+            (0x02, Some((0x0b, 0x00, 0x00))) => true,
             (0x02, Some((0x0b, 0x0c | 0x47, _))) => is_suspect,
             (0x02, Some((0x0e, 0x1d, 0x00))) => swaps,
             (0x18, None) => scenario.reservations > 0,

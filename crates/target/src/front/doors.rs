@@ -33,9 +33,8 @@ impl Core {
         if front.is_open
             && let Some(Some(listener)) = front.portals.get(portal)
         {
-            let operation = self
-                .reactor
-                .accept(listener, Purpose::Accept(portal).token());
+            let token = Purpose::Accept(portal).token();
+            let operation = self.engine.carrier.reactor.accept(listener, token);
             front.accepts[portal] = Some(operation);
         }
     }
@@ -47,7 +46,7 @@ impl Core {
         };
         front.is_open = false;
         for operation in front.accepts.iter_mut().filter_map(Option::take) {
-            self.reactor.cancel(operation);
+            self.engine.carrier.reactor.cancel(operation);
         }
         // Who comes now is refused by the kernel, not left waiting.
         front.portals.clear();
@@ -74,7 +73,7 @@ impl Core {
                 *listener = None;
             }
             if let Some(operation) = front.accepts.get_mut(portal).and_then(Option::take) {
-                self.reactor.cancel(operation);
+                self.engine.carrier.reactor.cancel(operation);
             }
         }
         let first = front.portals.len();
@@ -90,7 +89,7 @@ impl Core {
         portal: usize,
         result: Result<(OwnedFd, SocketAddr), Errno>,
     ) {
-        let now = self.reactor.now();
+        let now = self.engine.carrier.reactor.now();
         let Some(front) = self.front.as_mut() else {
             return;
         };

@@ -2,20 +2,25 @@
 
 use std::sync::Arc;
 
+use front::iscsi::SessionPort;
+
 use super::Trace;
 use crate::core::Core;
 
 impl Core {
     /// Follows all connections that are the trace's, from here on.
     pub(crate) fn handle_start_trace(&mut self, trace: Arc<Trace>) {
-        for (_, entry) in self.sessions.iter_mut() {
-            if !trace.is_of_session(entry.id, &entry.profile.initiator_name) {
+        for (_, entry) in self.engine.sessions_mut() {
+            let SessionPort {
+                session, detail, ..
+            } = &mut entry.port;
+            if !trace.is_of_session(detail.id, &detail.profile.initiator_name) {
                 continue;
             }
-            entry.traces.push(Arc::clone(&trace));
-            for key in entry.connections.iter().flatten() {
+            detail.traces.push(Arc::clone(&trace));
+            for key in detail.connections.iter().flatten() {
                 if let Some(connection) = self.connections.get_mut(*key) {
-                    let standing = entry.session.standing(connection.index);
+                    let standing = session.standing(connection.index);
                     connection.taps.start(&trace, &standing);
                 }
             }
@@ -26,8 +31,9 @@ impl Core {
     /// Follows nothing for this trace any more.
     pub(crate) fn handle_stop_trace(&mut self, trace: &Arc<Trace>) {
         self.traces.retain(|other| !Arc::ptr_eq(other, trace));
-        for (_, entry) in self.sessions.iter_mut() {
-            entry.traces.retain(|other| !Arc::ptr_eq(other, trace));
+        for (_, entry) in self.engine.sessions_mut() {
+            let traces = &mut entry.port.detail.traces;
+            traces.retain(|other| !Arc::ptr_eq(other, trace));
         }
         for (_, connection) in self.connections.iter_mut() {
             connection.taps.stop(trace);

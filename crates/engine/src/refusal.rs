@@ -4,33 +4,29 @@
 //! could land after newer data. So its core refuses commands for the unit at once, and asks the
 //! owner of the unit to have every core refuse them. Only when all have confirmed may the end of a
 //! session, the answer to a task management request or a PREEMPT AND ABORT follow; until then the
-//! wait goes on. What is decided about that is in `engine::agree`.
+//! wait goes on. What is decided about that is in [`crate::agree`].
 
-use engine::Ticket;
-use engine::agree::Round;
+use crate::agree::Round;
+use crate::carrier::Carrier;
+use crate::engine::Engine;
+use crate::task::{Request, WaitKey};
+use crate::{Ticket, UnitIndex};
 
-use crate::core::{Core, request_number};
-use crate::plan::UnitIndex;
-use crate::running::{Request, WaitKey};
-
-impl Core {
+impl<C: Carrier> Engine<C> {
     /// One more orphan of a unit: nothing new starts here from this moment on.
     pub(crate) fn add_orphan(&mut self, unit: UnitIndex) {
-        let (requests, core) = (&mut self.requests, self.index);
-        let ticket = || Ticket {
-            core,
-            request: request_number(requests.insert(Request::Refusal { unit })),
-        };
+        // The first one asks the owner.
+        let is_first = self.units[unit].side.orphans() == 0;
+        let ticket = is_first.then(|| self.open_request(Request::Refusal { unit }));
         let question = self.units[unit].side.add_orphan(ticket);
         self.settle_access(unit);
-        if let Some(question) = question {
-            self.ask_owner(unit, question);
-        }
+        self.confirm(unit, question);
     }
 
     /// An orphan has come back.
     pub(crate) fn end_orphan(&mut self, unit: UnitIndex) {
-        let Some((message, waits)) = self.units[unit].side.end_orphan(self.index) else {
+        let core = self.settings.core;
+        let Some((message, waits)) = self.units[unit].side.end_orphan(core) else {
             return;
         };
         self.settle_access(unit);
@@ -70,9 +66,7 @@ impl Core {
     ) {
         let confirmation = self.units[unit].side.set_refused(refuse, round);
         self.settle_access(unit);
-        if let Some(confirmation) = confirmation {
-            self.ask_owner(unit, confirmation);
-        }
+        self.confirm(unit, confirmation);
     }
 
     /// The owner's answer: every core refuses access to the unit.

@@ -8,16 +8,15 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use memory::{Need, NoRoom, Payload, Pool};
-use reactor::Reactor;
 use scsi::{Outcome, Status, Task};
 use store::{IoRequest, RingOperation};
 
-use crate::core::Core;
-use crate::running::Stage;
-use crate::running::TaskKey;
-use crate::session::{Connection, ConnectionKey, SessionEntry};
+use crate::carrier::Carrier;
+use crate::engine::Engine;
+use crate::port::Port;
+use crate::session::SessionKey;
+use crate::task::{Stage, TaskKey};
 use crate::unit::Unit;
-use engine::table::Table;
 
 /// With more output than this waiting for a session's initiator, in bytes, no read begins for it
 /// that needs a buffer: it would only wait in memory.
@@ -72,13 +71,12 @@ impl Drop for Lien {
 
 /// Gives a request what its store needs: a buffer to read into, data that may stay where it is.
 #[inline]
-pub(crate) fn make_room(
+pub(crate) fn make_room<C: Carrier>(
     request: IoRequest,
-    task: Option<&Task>,
+    (task, pool): (Option<&Task>, &Pool),
     unit: &Unit,
-    pool: &Pool,
-    reactor: &mut Reactor,
-    is_backed_up: impl FnOnce() -> bool,
+    carrier: &mut C,
+    unsent_bytes: impl FnOnce() -> usize,
 ) -> Room {
     // Such a store has its own memory and keeps nothing of ours.
     if unit.store.capabilities().reads_in_place {
@@ -89,12 +87,12 @@ pub(crate) fn make_room(
             offset,
             len,
             buffer: None,
-        } => room_to_read((offset, len), task, unit, pool, is_backed_up),
+        } => room_to_read((offset, len), (task, pool), unit, unsent_bytes),
         IoRequest::Write {
             offset,
             data,
             durable,
-        } => room_to_write((offset, data, durable), unit, pool, reactor),
+        } => room_to_write((offset, data, durable), unit, pool, carrier),
         request @ (IoRequest::Read { .. }
         | IoRequest::Flush
         | IoRequest::Unmap { .. }
@@ -111,10 +109,9 @@ fn may_go_on(unit: &Unit, pool: &Pool) -> bool {
 
 fn room_to_read(
     (offset, len): (u64, usize),
-    task: Option<&Task>,
+    (task, pool): (Option<&Task>, &Pool),
     unit: &Unit,
-    pool: &Pool,
-    is_backed_up: impl FnOnce() -> bool,
+    unsent_bytes: impl FnOnce() -> usize,
 ) -> Room {
     let request = |buffer| IoRequest::Read {
         offset,
@@ -126,7 +123,7 @@ fn room_to_read(
     if !may_go_on(unit, pool) {
         return Room::UnitShare(request(None));
     }
-    if !holds && pool.held_bytes() > READ_BACKLOG_MAX && is_backed_up() {
+    if !holds && pool.held_bytes() > READ_BACKLOG_MAX && unsent_bytes() > READ_BACKLOG_MAX {
         return Room::Wait(request(None), NoRoom::Share);
     }
     match pool.allocate_for(need, len) {
@@ -135,11 +132,11 @@ fn room_to_read(
     }
 }
 
-fn room_to_write(
+fn room_to_write<C: Carrier>(
     (offset, data, durable): (u64, Payload, bool),
     unit: &Unit,
     pool: &Pool,
-    reactor: &mut Reactor,
+    carrier: &mut C,
 ) -> Room {
     let request = |data| IoRequest::Write {
         offset,
@@ -151,7 +148,7 @@ fn room_to_write(
     // What came in a chunk leaves it or has no place at all; all else can wait where it is.
     let (copies, need) = match &data {
         Payload::Received { chunk, .. } => {
-            let copies = !may_go_on || needs_own || !reactor.lend_chunk(chunk);
+            let copies = !may_go_on || needs_own || !carrier.lend_chunk(chunk);
             (copies, Need::Arrived)
         }
         Payload::Heap(_) | Payload::Mapped(_) => (needs_own, Need::Begin),
@@ -216,18 +213,7 @@ pub(crate) fn copied(data: &Payload, need: Need, pool: &Pool) -> Result<Payload,
     Ok(Payload::Pool(buffer))
 }
 
-/// Whether much output waits for the initiator of a session.
-pub(crate) fn is_backed_up(entry: &SessionEntry, connections: &Table<Connection>) -> bool {
-    let of_connection = |(index, key): (usize, &Option<ConnectionKey>)| {
-        let sending = key.and_then(|key| connections.get(key));
-        let sending = sending.map_or(0, |connection| connection.sending_bytes);
-        sending.saturating_add(entry.session.output_bytes(index))
-    };
-    let connections = entry.connections.iter().enumerate();
-    connections.map(of_connection).sum::<usize>() > READ_BACKLOG_MAX
-}
-
-impl Core {
+impl<C: Carrier> Engine<C> {
     /// The account of a task's session; the core's own when that is gone.
     pub(crate) fn pool_of(&self, key: TaskKey) -> Pool {
         let session = self.tasks.get(key).and_then(|running| running.session);
@@ -237,24 +223,19 @@ impl Core {
 
     /// As [`make_room`], for a task that has its place in the tables.
     pub(crate) fn make_room_for(&mut self, key: TaskKey, request: IoRequest) -> Room {
-        let pool = self.pool_of(key);
         let running = &self.tasks[key];
-        let entry = running
+        let session = running
             .session
             .and_then(|session| self.sessions.get(session));
-        let connections = &self.connections;
-        make_room(
-            request,
-            running.task.as_ref(),
-            &self.units[running.unit],
-            &pool,
-            &mut self.reactor,
-            || entry.is_some_and(|entry| is_backed_up(entry, connections)),
-        )
+        let pool = session.map_or(&self.pool, |session| &session.pool);
+        let asker = (running.task.as_ref(), pool);
+        let unit = &self.units[running.unit];
+        let unsent = || session.map_or(0, |session| session.port.unsent_bytes());
+        make_room(request, asker, unit, &mut self.carrier, unsent)
     }
 
     /// A task waits for memory, with what it needs it for.
-    pub(crate) fn await_room(&mut self, key: TaskKey, stage: Stage, why: NoRoom) {
+    pub(crate) fn await_room(&mut self, key: TaskKey, stage: Stage<C>, why: NoRoom) {
         self.enter(key, stage);
         let running = &self.tasks[key];
         let entry = running
@@ -268,7 +249,7 @@ impl Core {
                 }
             }
             (NoRoom::Share | NoRoom::Supply, _) => {
-                self.tally.note_starved();
+                self.carrier.note_starved();
                 if running.task.as_ref().is_some_and(Task::holds_data) {
                     self.starved.push_front(key);
                 } else {
@@ -303,12 +284,12 @@ impl Core {
 
     /// There is no memory for a task's data, and it cannot wait for some.
     pub(crate) fn refuse(&mut self, key: TaskKey) {
-        self.tally.note_starved();
-        self.finish(key, Outcome::status(Status::TaskSetFull));
+        self.carrier.note_starved();
+        self.turn_down(key, Outcome::status(Status::TaskSetFull));
     }
 
     /// Gives memory that came back to those who wait for it, first come first.
-    pub(crate) fn handle_memory(&mut self) {
+    pub fn handle_memory(&mut self) {
         self.pool.set_crowded(false);
         if !self.starved.is_empty() || !self.starved_sessions.is_empty() {
             // Who was refused stands first until it was served: the others do not pass it.
@@ -338,10 +319,10 @@ impl Core {
             Stage::Memory(IoRequest::Read { len, .. }) => {
                 let holds = running.task.as_ref().is_some_and(Task::holds_data);
                 let need = if holds { Need::GoOn } else { Need::Begin };
-                let entry = running.session.and_then(|key| self.sessions.get(key));
+                let session = running.session.and_then(|key| self.sessions.get(key));
                 if !holds
                     && pool.held_bytes() > READ_BACKLOG_MAX
-                    && entry.is_some_and(|entry| is_backed_up(entry, &self.connections))
+                    && session.is_some_and(|one| one.port.unsent_bytes() > READ_BACKLOG_MAX)
                 {
                     return Err(NoRoom::Share);
                 }
@@ -409,38 +390,44 @@ impl Core {
         matches!(stage, Some(Stage::Memory(IoRequest::Read { len, .. })) if shares.is_small(*len))
     }
 
+    /// A session may wait for memory for Data-Out.
+    pub fn note_starving(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let is_new = session.port.starves_for().is_some() && !session.is_starved;
+        if is_new {
+            session.is_starved = true;
+            self.starved_sessions.push_back(key);
+        }
+    }
+
     /// Sessions that want to ask for data. True when the pool has no room for the first.
     fn serve_sessions(&mut self) -> bool {
-        let mut sessions = std::mem::take(&mut self.starved_sessions).into_iter();
-        let mut left = Vec::new();
-        let mut is_crowded = false;
-        for session in sessions.by_ref() {
-            let Some(entry) = self.sessions.get_mut(session) else {
+        for _ in 0..self.starved_sessions.len() {
+            let Some(key) = self.starved_sessions.pop_front() else {
+                break;
+            };
+            let Some(session) = self.sessions.get_mut(key) else {
                 continue;
             };
-            entry.session.handle_memory(&entry.pool);
-            if let Some(why) = entry.session.starves_for() {
-                left.push(session);
-                is_crowded = why == NoRoom::Supply;
-            }
-            self.handle_session_events(session);
-            self.mark_session_dirty(session);
-            if is_crowded {
-                self.sessions_first = true;
-                break;
+            session.port.handle_memory(&session.pool);
+            let left = session.port.starves_for();
+            session.is_starved = left.is_some();
+            self.note_event(key);
+            self.note_ready(key, None);
+            match left {
+                None => {}
+                // The pool has no room: it keeps its place.
+                Some(NoRoom::Supply) => {
+                    self.starved_sessions.push_front(key);
+                    self.sessions_first = true;
+                    return true;
+                }
+                Some(NoRoom::Share) => self.starved_sessions.push_back(key),
             }
         }
-        left.extend(sessions);
-        let begun = std::mem::take(&mut self.starved_sessions);
-        left.extend(
-            begun
-                .iter()
-                .filter(|&new| !left.contains(new))
-                .copied()
-                .collect::<Vec<_>>(),
-        );
-        self.starved_sessions = left;
-        is_crowded
+        false
     }
 
     /// Tasks of sessions that have their share: as many of each as its share allows now.
@@ -489,8 +476,8 @@ impl Core {
             } else {
                 self.settings.queue_depth
             };
-            for (_, entry) in self.sessions.iter_mut() {
-                entry.session.set_queue_limit(limit);
+            for (_, session) in self.sessions.iter_mut() {
+                session.port.set_queue_limit(limit);
             }
         }
     }

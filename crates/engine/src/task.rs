@@ -1,33 +1,59 @@
-//! A SCSI task under way on a core, and what it waits for.
+//! A SCSI task under way on a core, what it waits for, and what waits for it.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
-use engine::Ticket;
-use iscsi::target::{Command, TaskId};
-use reactor::OperationId;
 use scsi::{NexusSlot, Outcome, PortName, Status, Task};
 use store::IoRequest;
 
-use crate::counters::Account;
+use crate::carrier::Carrier;
 use crate::grant::{LeavingKey, NarrowingKey};
-use crate::handle::Receipt;
 use crate::life::{Life, Phase};
-use crate::plan::{TargetIndex, UnitIndex};
+use crate::owed::Owed;
+use crate::port::Port;
 use crate::room::Lien;
 use crate::session::SessionKey;
-use engine::table::Key;
+use crate::table::Key;
+use crate::{TargetIndex, Ticket, UnitIndex};
+
+/// What a [`TaskKey`] names.
+#[derive(Debug)]
+pub enum OfTask {}
+
+/// Names a task of a core.
+pub type TaskKey = Key<OfTask>;
+
+/// What a [`WaitKey`] names.
+#[derive(Debug)]
+pub(crate) enum OfWait {}
+
+/// Names something that waits for tasks.
+pub(crate) type WaitKey = Key<OfWait>;
+
+/// What a [`RequestKey`] names.
+#[derive(Debug)]
+pub(crate) enum OfRequest {}
+
+/// Names a question to the owner of a unit.
+pub(crate) type RequestKey = Key<OfRequest>;
+
+/// How a carrier's transport names its things.
+pub(crate) type CommandId<C> = <<C as Carrier>::Port as Port>::CommandId;
+pub(crate) type Command<C> = <<C as Carrier>::Port as Port>::Command;
+pub(crate) type ManagementId<C> = <<C as Carrier>::Port as Port>::ManagementId;
+pub(crate) type Farewell<C> = <<C as Carrier>::Port as Port>::Farewell;
 
 /// What a task waits for.
 #[derive(Debug)]
-pub(crate) enum Stage {
+pub(crate) enum Stage<C: Carrier> {
     /// Nothing: it is being carried on right now.
     Active,
     /// Older tasks of its nexus (task attributes).
-    Dormant(Box<Command>),
+    Dormant(Box<Command<C>>),
     /// Data from the initiator.
     DataOut,
-    /// The store. `operation` is what the reactor does for it, if it does anything.
-    Store { operation: Option<OperationId> },
+    /// The store. `operation` is what is done for it outside, if anything is.
+    Store { operation: Option<C::Operation> },
     /// The store had no room for the request.
     StoreFull(IoRequest),
     /// A fence of somebody else to be lowered.
@@ -48,7 +74,7 @@ const MEMORY_PATIENCE: Duration = Duration::from_secs(10);
 /// What a command may wait for others of its unit, which the store takes first.
 const STORE_FULL_PATIENCE: Duration = Duration::from_secs(20);
 
-impl Stage {
+impl<C: Carrier> Stage<C> {
     /// Whether the task is in a queue of its core.
     pub(crate) const fn is_queued(&self) -> bool {
         matches!(
@@ -113,28 +139,21 @@ impl Stage {
     }
 }
 
-/// Names a task of a core.
-pub(crate) type TaskKey = Key<Running>;
-
-/// Names something that waits for tasks.
-pub(crate) type WaitKey = Key<Wait>;
-
-/// Names a question to the owner of a unit.
-pub(crate) type RequestKey = Key<Request>;
-
 /// One task.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct Running<C: Carrier> {
     /// Its session, unless that has ended without waiting for the store any longer.
     pub(crate) session: Option<SessionKey>,
-    pub(crate) id: TaskId,
+    pub(crate) id: CommandId<C>,
+    /// The answer of the command; none when it was given.
+    pub(crate) answer: Option<Owed<CommandId<C>>>,
     pub(crate) unit: UnitIndex,
     pub(crate) nexus: NexusSlot,
-    pub(crate) account: Account,
+    pub(crate) account: C::Account,
     /// `None` while dormant.
     pub(crate) task: Option<Task>,
     /// Changed by [`Running::enter`] alone.
-    pub(crate) stage: Stage,
+    pub(crate) stage: Stage<C>,
     pub(crate) life: Life,
     /// It was told that it hangs.
     pub(crate) is_told: bool,
@@ -142,6 +161,9 @@ pub(crate) struct Running {
     pub(crate) lien: Option<Lien>,
     /// The ticket by which it asked for, or holds, a fence.
     pub(crate) fence: Option<Ticket>,
+    /// Something may be another than before it began: what it asked for was taken by the store, or
+    /// was changed by the owner of the unit.
+    pub(crate) has_altered: bool,
     /// It ends without an answer; whoever waits for that is told.
     pub(crate) is_aborted: bool,
     pub(crate) waiters: Vec<WaitKey>,
@@ -150,28 +172,29 @@ pub(crate) struct Running {
     pub(crate) orphan: Option<PortName>,
 }
 
-impl Running {
+impl<C: Carrier> Running<C> {
     /// A task whose turn it is now.
     pub(crate) fn new(
-        session: SessionKey,
-        id: TaskId,
-        unit: UnitIndex,
-        nexus: NexusSlot,
-        account: Account,
-        now: Duration,
+        (session, answer): (SessionKey, Owed<CommandId<C>>),
+        id: CommandId<C>,
+        (unit, nexus): (UnitIndex, NexusSlot),
+        account: C::Account,
+        life: Life,
     ) -> Self {
         Self {
             session: Some(session),
             id,
+            answer: Some(answer),
             unit,
             nexus,
             account,
             task: None,
             stage: Stage::Active,
-            life: Life::new(account.since, now),
+            life,
             is_told: false,
             lien: None,
             fence: None,
+            has_altered: false,
             is_aborted: false,
             waiters: Vec::new(),
             orphan: None,
@@ -179,7 +202,7 @@ impl Running {
     }
 
     /// Waits for something else from now on. Gives what it waited for.
-    pub(crate) fn enter(&mut self, stage: Stage, now: Duration) -> Stage {
+    pub(crate) fn enter(&mut self, stage: Stage<C>, now: Duration) -> Stage<C> {
         self.life.leave(self.stage.phase(), now);
         std::mem::replace(&mut self.stage, stage)
     }
@@ -194,11 +217,17 @@ impl Running {
     pub(crate) const fn is_in_store(&self) -> bool {
         matches!(self.stage, Stage::Store { .. })
     }
+
+    /// When it has waited in a queue for long enough, and the status it ends with then.
+    pub(crate) fn deadline(&self, fence: Duration) -> Option<(Duration, Status)> {
+        let (patience, status) = self.stage.patience(fence)?;
+        Some((self.life.waits_since() + patience, status))
+    }
 }
 
 /// Something that waits for tasks to end.
 #[derive(Debug)]
-pub(crate) struct Wait {
+pub(crate) struct Wait<C: Carrier> {
     /// How many tasks are still there.
     pub(crate) tasks_left: usize,
     /// When waiting ends anyway.
@@ -206,23 +235,23 @@ pub(crate) struct Wait {
     /// The deadline has come once: what is left is in the store for good, and all that is waited
     /// for is that every core refuses access to the units concerned.
     pub(crate) is_late: bool,
-    pub(crate) then: Then,
+    pub(crate) then: Owed<Then<C>>,
 }
 
 /// What follows when the tasks have ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Then {
+#[derive(Debug)]
+pub(crate) enum Then<C: Carrier> {
     /// A task management request is answered.
     Management {
         session: SessionKey,
-        id: iscsi::target::ManagementId,
+        id: ManagementId<C>,
     },
     /// The owner of the unit hears that the update is installed.
     Installed { unit: UnitIndex },
-    /// A logout is answered.
-    Logout {
+    /// A part of a session is over.
+    Farewell {
         session: SessionKey,
-        event: iscsi::target::LogoutEvent,
+        farewell: Farewell<C>,
     },
     /// The session is gone.
     SessionEnd { session: SessionKey },
@@ -238,7 +267,7 @@ pub(crate) enum Then {
 
 /// A question to the owner of a unit that has not been answered.
 #[derive(Debug)]
-pub(crate) enum Request {
+pub(crate) enum Request<C: Carrier> {
     /// A command that changes shared state.
     Task(TaskKey),
     /// A task that asked for a fence, or holds it.
@@ -251,9 +280,8 @@ pub(crate) enum Request {
     Refusal { unit: UnitIndex },
     /// A reset by task management, of one unit or of `left` of them.
     Management {
-        /// `None` when the session has ended meanwhile.
-        session: Option<SessionKey>,
-        id: iscsi::target::ManagementId,
+        /// `None` when it was answered, or when the session has ended meanwhile.
+        asked: Option<(SessionKey, ManagementId<C>)>,
         left: usize,
         is_complete: bool,
         /// All sessions of this target end after it.
@@ -261,26 +289,37 @@ pub(crate) enum Request {
         since: Duration,
     },
     /// An administrator's change, who waits for the receipt.
-    Administrator { _receipt: Receipt },
-    /// Nobody waits for the answer.
-    Nobody,
+    Administrator { _receipt: C::Receipt },
 }
 
-impl Request {
-    /// Since when it has asked for a fence that it does not have.
-    pub(crate) const fn fence_wanted_since(&self) -> Option<Duration> {
+/// How long questions may wait for their answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QuestionPatience {
+    pub(crate) fence: Duration,
+    pub(crate) reset: Duration,
+}
+
+impl<C: Carrier> Request<C> {
+    /// When somebody is told that it has taken too long. The question itself stays: its answer
+    /// comes by itself.
+    pub(crate) fn deadline(&self, patience: QuestionPatience) -> Option<Duration> {
         match self {
             Self::Fence {
                 granted: false,
                 since,
                 ..
-            } => Some(*since),
+            } => Some(*since + patience.fence),
+            Self::Management {
+                asked: Some(_),
+                since,
+                ..
+            } => Some(*since + patience.reset),
+            // A change has its deadline at its owner.
             Self::Fence { .. }
             | Self::Task(_)
             | Self::Management { .. }
             | Self::Refusal { .. }
-            | Self::Administrator { .. }
-            | Self::Nobody => None,
+            | Self::Administrator { .. } => None,
         }
     }
 }

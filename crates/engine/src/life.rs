@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use scsi::Status;
+
 /// What a command may wait for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Phase {
@@ -51,6 +53,28 @@ impl Phase {
     }
 }
 
+/// How a command ended, if it has.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Ending {
+    /// It was answered.
+    Answered(Status),
+    /// It was aborted, or its session ended.
+    Aborted,
+    /// It waits.
+    Pending,
+}
+
+impl Ending {
+    /// In words: its status, or `aborted`. `None` while it waits.
+    pub const fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Answered(status) => Some(status.name()),
+            Self::Aborted => Some("aborted"),
+            Self::Pending => None,
+        }
+    }
+}
+
 /// How long a command waited for something.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PhaseTime {
@@ -71,7 +95,7 @@ struct Span {
 
 /// What a command has waited for so far.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Life {
+pub struct Life {
     arrived: Duration,
     /// The turn in which it last began or ended to wait.
     entered: Duration,
@@ -80,7 +104,7 @@ pub(crate) struct Life {
 
 impl Life {
     /// Of a command whose header came at `arrived` and which has its turn now.
-    pub(crate) fn new(arrived: Duration, now: Duration) -> Self {
+    pub fn new(arrived: Duration, now: Duration) -> Self {
         let mut life = Self {
             arrived,
             entered: arrived,
@@ -91,7 +115,7 @@ impl Life {
     }
 
     /// It has waited for this, or for nothing, since the last call.
-    pub(crate) fn leave(&mut self, phase: Option<Phase>, now: Duration) {
+    pub fn leave(&mut self, phase: Option<Phase>, now: Duration) {
         if now == self.entered {
             return;
         }
@@ -106,18 +130,18 @@ impl Life {
         self.entered = now;
     }
 
-    /// How long it has waited for what it waits for.
-    pub(crate) fn waited(&self, now: Duration) -> Duration {
-        now.saturating_sub(self.entered)
+    /// The turn in which it last began or ended to wait.
+    pub const fn waits_since(&self) -> Duration {
+        self.entered
     }
 
     /// How long ago it came.
-    pub(crate) fn age(&self, now: Duration) -> Duration {
+    pub fn age(&self, now: Duration) -> Duration {
         now.saturating_sub(self.arrived)
     }
 
     /// What it waited for at all, in the order in which it began to.
-    pub(crate) fn phases(&self) -> Vec<PhaseTime> {
+    pub fn phases(&self) -> Vec<PhaseTime> {
         let all = Phase::ALL.into_iter().zip(self.spans);
         let waited = all.filter(|(_, span)| span.us > 0);
         let mut phases: Vec<PhaseTime> = waited

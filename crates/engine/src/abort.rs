@@ -1,0 +1,300 @@
+//! Tasks that end without an answer, and those who wait for that.
+//!
+//! What has not reached the store ends at once. A request in the store gets a cancel and ends
+//! with its completion. Whoever waits is told at a deadline at the latest; what is still in the
+//! store then makes the unit refuse access until it has come back, because a write that
+//! "is aborted" must not reach the medium later.
+
+use std::collections::HashSet;
+use std::iter;
+use std::sync::Arc;
+
+use scsi::{Outcome, PortName, Principal, Status};
+
+use crate::UnitIndex;
+use crate::agree::ToOwner;
+use crate::carrier::{Carrier, News};
+use crate::engine::Engine;
+use crate::owed::Owed;
+use crate::port::{ManagementOutcome, Port as _};
+use crate::report::Report;
+use crate::session::SessionKey;
+use crate::task::{CommandId, Farewell, ManagementId, Stage, TaskKey, Then, Wait, WaitKey};
+
+/// For an orphan whose nexus has left its unit already: no reservation is of that port.
+fn unknown_port() -> PortName {
+    PortName {
+        transport_id: Arc::from([]),
+        target_port: 0,
+        principal: Principal::Unknown,
+    }
+}
+
+impl<C: Carrier> Engine<C> {
+    /// Ends commands of a session that nobody waits for.
+    pub fn abort_commands(&mut self, session: SessionKey, ids: Vec<CommandId<C>>) {
+        let keys = self.keys_of(session, ids);
+        self.abort_tasks(&keys, Then::Nothing);
+    }
+
+    /// Ends commands of a session before a part of it ends, which
+    /// [`Report::Farewell`] tells.
+    pub fn abort_before(
+        &mut self,
+        session: SessionKey,
+        ids: Vec<CommandId<C>>,
+        farewell: Farewell<C>,
+    ) {
+        let keys = self.keys_of(session, ids);
+        self.abort_tasks(&keys, Then::Farewell { session, farewell });
+    }
+
+    /// The tasks behind commands of a session, as far as they are there.
+    pub(crate) fn keys_of(&self, session: SessionKey, ids: Vec<CommandId<C>>) -> Vec<TaskKey> {
+        let session = self.sessions.get(session);
+        session.map_or_else(Vec::new, |session| session.task_keys(ids))
+    }
+
+    /// Something waits for so many tasks.
+    pub(crate) fn open_wait(&mut self, tasks: usize, then: Then<C>) -> WaitKey {
+        let deadline = self.now + self.settings.abort_timeout;
+        let wait = self.waits.insert(Wait {
+            // One more than there are tasks, so that nothing follows before all have been asked.
+            tasks_left: tasks + 1,
+            deadline,
+            is_late: false,
+            then: Owed::new(then),
+        });
+        self.wait_deadlines.set(wait, deadline);
+        wait
+    }
+
+    /// Ends tasks; `then` happens when all have ended, or at the deadline.
+    pub(crate) fn abort_tasks(&mut self, keys: &[TaskKey], then: Then<C>) {
+        let wait = self.open_wait(keys.len(), then);
+        // All first: the end of one must not let another begin that is to end as well.
+        for &key in keys {
+            if let Some(running) = self.tasks.get_mut(key) {
+                running.is_aborted = true;
+            }
+        }
+        let is_queued = |key: &&TaskKey| {
+            self.tasks
+                .get(**key)
+                .is_some_and(|task| task.stage.is_queued())
+        };
+        let queued: Vec<TaskKey> = keys.iter().filter(is_queued).copied().collect();
+        if !queued.is_empty() {
+            self.leave_queues(&queued);
+        }
+        for &key in keys {
+            self.abort_task(key, wait);
+        }
+        self.count_down(wait);
+    }
+
+    fn abort_task(&mut self, key: TaskKey, wait: WaitKey) {
+        let Some(running) = self.tasks.get_mut(key) else {
+            self.count_down(wait);
+            return;
+        };
+        running.waiters.push(wait);
+        match &running.stage {
+            Stage::Store { operation } => {
+                if let Some(operation) = *operation {
+                    self.carrier.cancel(operation);
+                }
+                return;
+            }
+            // The owner has it in its queue; its answer ends the task.
+            Stage::Owner => return,
+            // Those have left their queues.
+            Stage::Parked(_) | Stage::StoreFull(_) | Stage::Memory(_) | Stage::AnswerMemory(_) => {}
+            Stage::Active | Stage::Dormant(_) | Stage::DataOut | Stage::Fence => {}
+        }
+        self.close_task(key);
+    }
+
+    /// `then` happens when these tasks have ended by themselves, or at the deadline of an abort.
+    pub(crate) fn await_tasks(&mut self, tasks: &[TaskKey], then: Then<C>) {
+        let wait = self.open_wait(tasks.len(), then);
+        for &key in tasks {
+            self.tasks[key].waiters.push(wait);
+        }
+        self.count_down(wait);
+    }
+
+    /// One thing less that a wait waits for.
+    pub(crate) fn count_down(&mut self, wait: WaitKey) {
+        let Some(waiting) = self.waits.get_mut(wait) else {
+            return;
+        };
+        waiting.tasks_left -= 1;
+        if waiting.tasks_left == 0
+            && let Some(Wait { then, is_late, .. }) = self.waits.remove(wait)
+        {
+            self.follow(then, !is_late);
+        }
+    }
+
+    /// Waits whose deadline has come.
+    pub(crate) fn end_waits(&mut self) {
+        let (now, waits) = (self.now, &self.waits);
+        let of = |key| Some(waits.get(key)?.deadline);
+        let due: Vec<WaitKey> = iter::from_fn(|| self.wait_deadlines.due(now, of)).collect();
+        for wait in due {
+            self.give_up_waiting(wait);
+        }
+    }
+
+    /// The deadline of a wait has come. What is still in the store is an orphan from now on, and the
+    /// wait goes on until every core refuses access to the units concerned.
+    fn give_up_waiting(&mut self, wait: WaitKey) {
+        let deadline = self.now + self.settings.abort_timeout;
+        let Some(waiting) = self.waits.get_mut(wait) else {
+            return;
+        };
+        waiting.deadline = deadline;
+        self.wait_deadlines.set(wait, deadline);
+        if std::mem::replace(&mut waiting.is_late, true) {
+            self.give_up_refusing(wait);
+            return;
+        }
+        // One, so that nothing follows before all have been asked.
+        waiting.tasks_left = 1;
+        let left: Vec<TaskKey> = self
+            .tasks
+            .iter()
+            .filter(|(_, running)| running.waiters.contains(&wait))
+            .map(|(key, _)| key)
+            .collect();
+        for key in left {
+            let running = &mut self.tasks[key];
+            running.waiters.retain(|&other| other != wait);
+            let unit = running.unit;
+            if running.is_in_store() && running.orphan.is_none() {
+                let port = self.units[unit].view.port_of(running.nexus);
+                running.orphan = Some(port.unwrap_or_else(unknown_port));
+                self.carrier.hear(News::StoreStuck { unit });
+                self.add_orphan(unit);
+            }
+            if self.tasks[key].orphan.is_some() {
+                self.await_refusal(unit, wait);
+            }
+        }
+        self.count_down(wait);
+    }
+
+    /// A core does not confirm that it refuses access. An initiator gets its answer, which is no
+    /// success; a session does not end, nor a change, before it is safe.
+    fn give_up_refusing(&mut self, wait: WaitKey) {
+        let may_follow = self.waits.get(wait).is_some_and(|waiting| {
+            waiting.then.is(|then| match then {
+                Then::Management { .. } | Then::Farewell { .. } | Then::Nothing => true,
+                Then::Installed { .. }
+                | Then::SessionEnd { .. }
+                | Then::Drained { .. }
+                | Then::Narrowed { .. }
+                | Then::Left { .. } => false,
+            })
+        });
+        if !may_follow {
+            self.carrier.hear(News::RefusalUnconfirmed);
+        } else if let Some(waiting) = self.waits.remove(wait) {
+            self.leave_refusals(wait);
+            self.follow(waiting.then, false);
+        }
+    }
+
+    fn follow(&mut self, then: Owed<Then<C>>, is_complete: bool) {
+        match then.spend() {
+            Then::Management { session, id } => {
+                let outcome = if is_complete {
+                    ManagementOutcome::Complete
+                } else {
+                    ManagementOutcome::Rejected
+                };
+                self.respond_management(session, id, outcome);
+            }
+            Then::Installed { unit } => {
+                self.ask_owner(unit, ToOwner::Installed { is_complete });
+            }
+            Then::Farewell { session, farewell } => self.reports.push_back(Report::Farewell {
+                session,
+                farewell,
+                is_complete,
+            }),
+            Then::SessionEnd { session } => self.bury_session(session),
+            Then::Drained { leaving } => self.handle_drained(leaving),
+            Then::Left { leaving } => self.handle_left(leaving),
+            Then::Narrowed { narrowing } => drop(self.narrowing.remove(narrowing)),
+            Then::Nothing => {}
+        }
+    }
+
+    pub(crate) fn respond_management(
+        &mut self,
+        session: SessionKey,
+        id: ManagementId<C>,
+        outcome: ManagementOutcome,
+    ) {
+        if let Some(entry) = self.sessions.get_mut(session)
+            && let Some(connection) = entry.port.respond_management(id, outcome)
+        {
+            self.note_ready(session, Some(connection));
+        }
+    }
+
+    // ---- queues ------------------------------------------------------------------------------
+
+    /// Ends tasks that have waited too long in a queue, each with the status of [`Stage::patience`].
+    pub(crate) fn end_overdue_tasks(&mut self) {
+        let (now, tasks) = (self.now, &self.tasks);
+        let fence = self.settings.fence_timeout;
+        let of = |key| Some(tasks.get(key)?.deadline(fence)?.0);
+        let due: Vec<TaskKey> = iter::from_fn(|| self.task_deadlines.due(now, of)).collect();
+        if due.is_empty() {
+            return;
+        }
+        self.leave_queues(&due);
+        for key in due {
+            let deadline = self.tasks.get(key).and_then(|task| task.deadline(fence));
+            if let Some((_, status)) = deadline {
+                self.enter(key, Stage::Active);
+                self.turn_down(key, Outcome::status(status));
+            }
+        }
+    }
+
+    /// These tasks wait in no queue of their core any more. Looks at each queue once, however many
+    /// they are.
+    fn leave_queues(&mut self, keys: &[TaskKey]) {
+        let gone: HashSet<TaskKey> = keys.iter().copied().collect();
+        let tasks = keys.iter().filter_map(|&key| self.tasks.get(key));
+        let (units, sessions): (HashSet<UnitIndex>, HashSet<Option<SessionKey>>) =
+            tasks.map(|task| (task.unit, task.session)).unzip();
+        for unit in units {
+            let unit = &mut self.units[unit];
+            unit.parked.retain(|key| !gone.contains(key));
+            unit.full.retain(|key| !gone.contains(key));
+        }
+        for session in sessions.into_iter().flatten() {
+            if let Some(entry) = self.sessions.get_mut(session) {
+                entry.waiting.retain(|key| !gone.contains(key));
+            }
+        }
+        if !self.starved.is_empty() {
+            self.starved.retain(|key| !gone.contains(key));
+        }
+    }
+
+    /// A BUSY answer for tasks that have waited too long for their fence.
+    pub(crate) fn end_fence_wait(&mut self, key: TaskKey) {
+        if let Some(running) = self.tasks.get(key)
+            && matches!(running.stage, Stage::Fence)
+        {
+            self.enter(key, Stage::Active);
+            self.turn_down(key, Outcome::status(Status::Busy));
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What the engine wants done outside: everything that leaves a core.
+
+use std::fmt::Debug;
+use std::rc::Rc;
+
+use memory::Buffer;
+use scsi::Status;
+use store::{HelperOperation, RingOperation};
+
+use crate::UnitIndex;
+use crate::agree::{ToCore, ToOwner};
+use crate::life::{Ending, Life};
+use crate::port::Port;
+use crate::task::TaskKey;
+
+/// What an operation of a store is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Purpose {
+    /// A request of a task.
+    Task(TaskKey),
+    /// The size of a unit that this core owns is being looked at.
+    Probe(UnitIndex),
+    /// The last flush of a unit that this core owns.
+    Flush(UnitIndex),
+}
+
+/// What a store has done for it.
+#[derive(Debug)]
+pub enum StoreWork {
+    /// On the ring, or on the lane of the file.
+    Ring(RingOperation),
+    /// On a helper thread.
+    Helper(HelperOperation),
+}
+
+/// Mail between the cores about a unit.
+#[derive(Debug)]
+pub enum Letter {
+    /// To the core that owns it.
+    ToOwner(ToOwner),
+    /// From the core that owns it.
+    ToCore(ToCore),
+}
+
+/// What an administrator may want to know.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum News {
+    /// A store does not give a request back; the unit refuses access until it does.
+    StoreStuck {
+        /// Which.
+        unit: UnitIndex,
+    },
+    /// The state of a unit could not be made safe; the command that wanted that has failed.
+    StateNotKept {
+        /// Which.
+        unit: UnitIndex,
+    },
+    /// The size of a unit is another one.
+    UnitResized {
+        /// Which.
+        unit: UnitIndex,
+        /// Its blocks now.
+        blocks: u64,
+    },
+    /// A core does not confirm that a unit refuses access. What waits for that goes on waiting.
+    RefusalUnconfirmed,
+    /// A bug of ours, which has done no harm so far.
+    Broken(&'static str),
+}
+
+/// Carries out what an engine wants: over threads and rings where it serves, over a seeded world where
+/// it is simulated. None of this calls the engine back.
+pub trait Carrier: Debug {
+    /// The transports of its sessions.
+    type Port: Port;
+    /// Names an operation of a store that is under way.
+    type Operation: Copy + Debug;
+    /// Kept until what an administrator has asked for is done; dropping it is the answer.
+    type Receipt: Debug;
+    /// As what a command is counted.
+    type Account: Copy + Debug;
+
+    /// Sends a letter about a unit to a core, which may be this one. Letters from one core to another
+    /// do not overtake each other, and none is lost. One to this core is read after the call that
+    /// sends it has returned.
+    fn post(&mut self, core: usize, unit: UnitIndex, letter: Letter);
+
+    /// Has something done for a store. It ends exactly once, with
+    /// [`Engine::handle_ring_result`](crate::Engine::handle_ring_result) or
+    /// [`Engine::handle_helper_result`](crate::Engine::handle_helper_result).
+    fn begin(&mut self, purpose: Purpose, work: StoreWork) -> Self::Operation;
+
+    /// Has an operation end soon. It ends in any case, and may have been done.
+    fn cancel(&mut self, operation: Self::Operation);
+
+    /// Puts the state of a unit on stable storage; then comes
+    /// [`Engine::handle_kept`](crate::Engine::handle_kept).
+    fn keep(&mut self, unit: UnitIndex, state: Vec<u8>);
+
+    /// Whether a store may keep a chunk that was received into, until it is done with it. It may not
+    /// where too few would be left to receive into.
+    fn lend_chunk(&mut self, chunk: &Rc<Buffer>) -> bool;
+
+    /// Tells.
+    fn hear(&mut self, news: News);
+
+    // ---- books -------------------------------------------------------------------------------
+
+    /// The number under which commands of this session to this unit are counted.
+    fn series(&mut self, unit: UnitIndex, port: &Self::Port) -> u32;
+
+    /// As what a command is counted that was given out under this name.
+    fn account(
+        series: u32,
+        port: &Self::Port,
+        id: <Self::Port as Port>::CommandId,
+        command: &<Self::Port as Port>::Command,
+    ) -> Self::Account;
+
+    /// A command that never waited is answered.
+    fn note_answer(&mut self, account: Self::Account, status: Status);
+
+    /// A command waits for something.
+    fn note_wait(&mut self, account: Self::Account);
+
+    /// A command of [`Carrier::note_wait`] is over.
+    fn note_end(&mut self, account: Self::Account, ending: Ending, life: Life);
+
+    /// A command waits for memory, or is refused for want of it.
+    fn note_starved(&mut self);
+}

@@ -1,0 +1,488 @@
+//! One core: its sessions, its view of every unit, its tasks.
+//!
+//! Events and the time go in by the `handle_` methods; what leaves the core goes to the
+//! [`Carrier`] at once; what its owner has to do next about sessions is taken with the `poll_`
+//! methods, after every event. Nothing here waits, reads a clock or knows a thread.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use memory::Pool;
+use scsi::{Change, LogicalUnit, Owner, Profile};
+use std::sync::Arc;
+use store::{Backstore, Capabilities};
+
+use crate::agree::{Patience, ToOwner, UnitOwner};
+use crate::carrier::{Carrier, Letter};
+use crate::deadlines::Deadlines;
+use crate::flush::LastFlushes;
+use crate::grant::{Leaving, OfLeaving, OfNarrowing};
+use crate::port::Port;
+use crate::report::Report;
+use crate::session::{OfSession, Session, SessionKey};
+use crate::table::{ByUnit, Key, Table};
+use crate::task::{
+    OfRequest, OfTask, OfWait, QuestionPatience, Request, RequestKey, Running, TaskKey, Wait,
+    WaitKey,
+};
+use crate::unit::{NoStore, Unit};
+use crate::{RequestNumber, Ticket, UnitIndex};
+
+/// Changes wait and are kept for this many times what an abort may take.
+const CHANGE_PATIENCE: u32 = 3;
+
+/// A reset is several aborts, one after the other on each unit; it is answered after this many
+/// times what one may take.
+const RESET_PATIENCE: u32 = 2;
+
+/// Where the core stands, and what its waits are bounded by.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Which of the cores it is.
+    pub core: usize,
+    /// How many there are.
+    pub cores: usize,
+    /// Commands of one session under way.
+    pub queue_depth: u32,
+    /// How long an abort, a reset or the end of a session waits for the store.
+    pub abort_timeout: Duration,
+    /// How long a command waits for others on the same blocks to end, when it must be atomic.
+    pub fence_timeout: Duration,
+}
+
+/// One core.
+#[derive(Debug)]
+pub struct Engine<C: Carrier> {
+    /// Carries out what leaves the core.
+    pub carrier: C,
+    pub(crate) settings: Settings,
+    pub(crate) now: Duration,
+    pub(crate) pool: Pool,
+    pub(crate) units: ByUnit<Unit>,
+    pub(crate) sessions: Table<Session<C::Port>, OfSession>,
+    pub(crate) tasks: Table<Running<C>, OfTask>,
+    /// Of tasks in queues.
+    pub(crate) task_deadlines: Deadlines<TaskKey>,
+    pub(crate) waits: Table<Wait<C>, OfWait>,
+    pub(crate) wait_deadlines: Deadlines<WaitKey>,
+    /// Questions to other cores.
+    pub(crate) requests: Table<Request<C>, OfRequest>,
+    pub(crate) request_deadlines: Deadlines<RequestKey>,
+    /// Of changes at units that this core owns.
+    pub(crate) owner_deadlines: BTreeSet<(Duration, UnitIndex)>,
+    /// Nexuses on their way out of a unit.
+    pub(crate) leaving: Table<Leaving<C>, OfLeaving>,
+    /// Changes that take from a nexus the right to write.
+    pub(crate) narrowing: Table<C::Receipt, OfNarrowing>,
+    /// Tasks that older ones of their nexus let start now.
+    pub(crate) startable: VecDeque<TaskKey>,
+    /// Tasks that wait for memory, first come first.
+    pub(crate) starved: VecDeque<TaskKey>,
+    /// Sessions that wait for memory for Data-Out.
+    pub(crate) starved_sessions: VecDeque<SessionKey>,
+    /// Those stand before the tasks that wait for memory.
+    pub(crate) sessions_first: bool,
+    /// Sessions with tasks that wait because they have their share.
+    pub(crate) sharing: VecDeque<SessionKey>,
+    /// The sessions' windows are kept small because memory is short.
+    pub(crate) is_short_of_memory: bool,
+    pub(crate) last_flushes: LastFlushes,
+    /// The next unit whose store is looked at.
+    pub(crate) next_probe: UnitIndex,
+    /// Sessions in which something happened while one of their tasks was carried on.
+    eventful: Vec<SessionKey>,
+    /// Connections that have something to send.
+    ready: Vec<Ready<C>>,
+    pub(crate) reports: VecDeque<Report<C::Port>>,
+}
+
+/// A connection that has something to send; all of a session where none is named.
+type Ready<C> = (
+    SessionKey,
+    Option<<<C as Carrier>::Port as Port>::Connection>,
+);
+
+/// A question as others name it.
+const fn request_number(key: RequestKey) -> RequestNumber {
+    RequestNumber(key.to_bits())
+}
+
+/// The question that a ticket of this core stands for.
+pub(crate) const fn request_key(ticket: Ticket) -> RequestKey {
+    RequestKey::from_bits(ticket.request.0)
+}
+
+impl<C: Carrier> Engine<C> {
+    /// A core without units and sessions, with its own pool of memory for data.
+    pub fn new(settings: Settings, pool: Pool, carrier: C) -> Self {
+        debug_assert!(settings.core < settings.cores, "{settings:?}");
+        Self {
+            carrier,
+            settings,
+            now: Duration::ZERO,
+            pool,
+            units: ByUnit::default(),
+            sessions: Table::default(),
+            tasks: Table::default(),
+            task_deadlines: Deadlines::default(),
+            waits: Table::default(),
+            wait_deadlines: Deadlines::default(),
+            requests: Table::default(),
+            request_deadlines: Deadlines::default(),
+            owner_deadlines: BTreeSet::new(),
+            leaving: Table::default(),
+            narrowing: Table::default(),
+            startable: VecDeque::new(),
+            starved: VecDeque::new(),
+            starved_sessions: VecDeque::new(),
+            sessions_first: false,
+            sharing: VecDeque::new(),
+            is_short_of_memory: false,
+            last_flushes: LastFlushes::default(),
+            next_probe: UnitIndex(0),
+            eventful: Vec::new(),
+            ready: Vec::new(),
+            reports: VecDeque::new(),
+        }
+    }
+
+    /// Which of the cores it is.
+    pub const fn core(&self) -> usize {
+        self.settings.core
+    }
+
+    /// The memory for data in flight.
+    pub const fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    // ---- units -------------------------------------------------------------------------------
+
+    /// Takes a unit up, which gets the next number. Every core makes the same first state from the
+    /// same facts; the core that owns the unit keeps it.
+    pub fn add_unit(&mut self, owner: Owner, store: Box<dyn Backstore>) -> UnitIndex {
+        let unit = self.units.next();
+        let view = LogicalUnit::new(Arc::clone(owner.profile()), Arc::clone(owner.shared()));
+        let is_own = self.owner_of(unit) == self.settings.core;
+        let patience = Patience {
+            change: self.settings.abort_timeout * CHANGE_PATIENCE,
+        };
+        let owner = is_own.then(|| UnitOwner::new(owner, self.settings.cores, patience));
+        self.units.push(Unit::new(view, store, owner));
+        unit
+    }
+
+    /// The unit says other things of itself from now on.
+    pub fn set_profile(&mut self, unit: UnitIndex, profile: &Arc<Profile>) {
+        let unit = &mut self.units[unit];
+        unit.view.set_profile(Arc::clone(profile));
+        if let Some(owner) = &mut unit.owner {
+            owner.set_profile(Arc::clone(profile));
+        }
+    }
+
+    /// The store of a unit is closed, and so is the owner's part: nobody uses it, on any core.
+    pub fn close_unit(&mut self, unit: UnitIndex) {
+        let unit = &mut self.units[unit];
+        unit.owner = None;
+        unit.store = Box::new(NoStore(unit.store.capabilities().clone()));
+    }
+
+    /// Nothing on this core has to do with the unit.
+    pub fn is_unit_idle(&self, index: UnitIndex) -> bool {
+        let unit = &self.units[index];
+        unit.owner.as_ref().is_none_or(UnitOwner::is_idle)
+            && !unit.is_probing
+            && unit.side.orphans() == 0
+            && unit.view.nexuses().next().is_none()
+            && !self.tasks.iter().any(|(_, running)| running.unit == index)
+    }
+
+    /// The number of the next unit.
+    pub fn next_unit(&self) -> UnitIndex {
+        self.units.next()
+    }
+
+    /// This core's view of a unit.
+    pub fn view(&self, unit: UnitIndex) -> Option<&LogicalUnit> {
+        self.units.get(unit).map(|unit| &unit.view)
+    }
+
+    /// What the owner of a unit keeps, where this core is that.
+    pub fn owner(&self, unit: UnitIndex) -> Option<&UnitOwner> {
+        self.units.get(unit)?.owner.as_ref()
+    }
+
+    /// What the store of a unit is and can do.
+    pub fn capabilities(&self, unit: UnitIndex) -> Option<&Capabilities> {
+        let unit = self.units.get(unit)?;
+        Some(unit.store.capabilities())
+    }
+
+    /// A request of the past may still land on some unit.
+    pub fn has_orphans(&self) -> bool {
+        self.units.values().any(|unit| unit.side.orphans() > 0)
+    }
+
+    /// Units that this core owns.
+    pub fn owned_units(&self) -> impl Iterator<Item = UnitIndex> + '_ {
+        let is_own = |unit: &UnitIndex| self.units[*unit].owner.is_some();
+        self.units.units().filter(is_own)
+    }
+
+    /// The core that owns a unit.
+    const fn owner_of(&self, unit: UnitIndex) -> usize {
+        unit.as_usize() % self.settings.cores
+    }
+
+    // ---- sessions ----------------------------------------------------------------------------
+
+    /// A session, unless it is gone.
+    pub fn session(&self, key: SessionKey) -> Option<&Session<C::Port>> {
+        self.sessions.get(key)
+    }
+
+    /// The same, to be changed.
+    pub fn session_mut(&mut self, key: SessionKey) -> Option<&mut Session<C::Port>> {
+        self.sessions.get_mut(key)
+    }
+
+    /// The sessions that live here.
+    pub fn sessions(&self) -> impl Iterator<Item = (SessionKey, &Session<C::Port>)> {
+        self.sessions.iter()
+    }
+
+    /// The same, to be changed.
+    pub fn sessions_mut(&mut self) -> impl Iterator<Item = (SessionKey, &mut Session<C::Port>)> {
+        self.sessions.iter_mut()
+    }
+
+    /// How many sessions live here.
+    pub fn session_count(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Nothing new starts in a session.
+    pub fn close_to_commands(&mut self, key: SessionKey) {
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.is_ending = true;
+        }
+    }
+
+    /// Something has happened in a session that its owner has to look at.
+    pub(crate) fn note_event(&mut self, key: SessionKey) {
+        self.eventful.push(key);
+    }
+
+    /// A session in which something happened since it was last looked at.
+    pub fn poll_eventful(&mut self) -> Option<SessionKey> {
+        self.eventful.pop()
+    }
+
+    /// What has come to an end.
+    pub fn poll_report(&mut self) -> Option<Report<C::Port>> {
+        self.reports.pop_front()
+    }
+
+    /// A connection has something to send, or all of a session have.
+    #[inline]
+    pub fn note_ready(
+        &mut self,
+        session: SessionKey,
+        connection: Option<<C::Port as Port>::Connection>,
+    ) {
+        // The answers of a turn are mostly for one connection.
+        if self.ready.last() != Some(&(session, connection)) {
+            self.ready.push((session, connection));
+        }
+    }
+
+    /// Something is left to be taken with the `poll_` methods, or to be started.
+    pub fn has_more(&self) -> bool {
+        let is_calm = self.reports.is_empty() && self.eventful.is_empty();
+        !(is_calm && self.ready.is_empty() && self.startable.is_empty())
+    }
+
+    /// A connection that has something to send, with its session.
+    pub fn poll_ready(&mut self) -> Option<Ready<C>> {
+        self.ready.pop()
+    }
+
+    // ---- mail --------------------------------------------------------------------------------
+
+    /// Asks the owner of a unit for something, or tells it something.
+    pub(crate) fn ask_owner(&mut self, unit: UnitIndex, message: ToOwner) {
+        let owner = self.owner_of(unit);
+        self.carrier.post(owner, unit, Letter::ToOwner(message));
+    }
+
+    /// Asks the owner of a unit for a change; the answer comes with the ticket.
+    pub(crate) fn ask_change(&mut self, unit: UnitIndex, ticket: Ticket, change: Change) {
+        self.ask_owner(unit, ToOwner::Change { ticket, change });
+    }
+
+    /// Notes a question; the answer comes with the ticket.
+    pub(crate) fn open_request(&mut self, request: Request<C>) -> Ticket {
+        let deadline = request.deadline(self.question_patience());
+        let key = self.requests.insert(request);
+        if let Some(at) = deadline {
+            self.request_deadlines.set(key, at);
+        }
+        Ticket {
+            core: self.settings.core,
+            request: request_number(key),
+        }
+    }
+
+    pub(crate) fn request_mut(&mut self, ticket: Ticket) -> Option<&mut Request<C>> {
+        self.requests.get_mut(request_key(ticket))
+    }
+
+    pub(crate) fn close_request(&mut self, ticket: Ticket) -> Option<Request<C>> {
+        self.requests.remove(request_key(ticket))
+    }
+
+    pub(crate) fn question_patience(&self) -> QuestionPatience {
+        QuestionPatience {
+            fence: self.settings.fence_timeout,
+            reset: self.settings.abort_timeout * RESET_PATIENCE,
+        }
+    }
+
+    // ---- time --------------------------------------------------------------------------------
+
+    /// A turn begins: everything until the next call happens now.
+    pub const fn begin_turn(&mut self, now: Duration) {
+        self.now = now;
+    }
+
+    /// When [`Engine::handle_timeout`] is to be called, if ever.
+    pub fn poll_timeout(&mut self) -> Option<Duration> {
+        let (fence, questions) = (self.settings.fence_timeout, self.question_patience());
+        let waits = &self.waits;
+        let waits = self
+            .wait_deadlines
+            .next(waits.len(), |key| Some(waits.get(key)?.deadline));
+        let tasks = &self.tasks;
+        let tasks = self
+            .task_deadlines
+            .next(tasks.len(), |key| Some(tasks.get(key)?.deadline(fence)?.0));
+        let requests = &self.requests;
+        let requests = self
+            .request_deadlines
+            .next(requests.len(), |key| requests.get(key)?.deadline(questions));
+        let owners = self.owner_deadlines.first().map(|(at, _)| *at);
+        let flushes = self.last_flushes.deadline();
+        let all = [waits, tasks, requests, owners, flushes];
+        all.into_iter().flatten().min()
+    }
+
+    /// Time has come.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        self.now = now;
+        self.end_waits();
+        self.end_overdue_tasks();
+        self.end_overdue_requests();
+        self.end_overdue_changes();
+        self.retry_last_flushes();
+    }
+
+    // ---- for those who look on ---------------------------------------------------------------
+
+    /// How many places the table of tasks has.
+    pub fn task_places(&self) -> usize {
+        self.tasks.places()
+    }
+
+    /// The task in a place, where it hangs: it has been there for so long, and nobody was told.
+    pub fn hanging_task(&self, place: usize, patience: Duration) -> Option<TaskKey> {
+        let key = self.tasks.in_place(place)?;
+        self.tasks[key].hangs(self.now, patience).then_some(key)
+    }
+
+    /// How many tasks wait for something.
+    pub fn task_count(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Whether a task is not over.
+    pub fn has_task(&self, key: TaskKey) -> bool {
+        self.tasks.get(key).is_some()
+    }
+
+    /// Tasks that nobody waits for any longer, but which may still take effect.
+    pub fn orphans(&self) -> impl Iterator<Item = TaskKey> {
+        let orphans = self.tasks.iter();
+        orphans
+            .filter(|(_, running)| running.orphan.is_some())
+            .map(|(key, _)| key)
+    }
+
+    /// What is left although nothing should be under way, in words.
+    pub fn leftovers(&self) -> Vec<String> {
+        let units = self.units.values();
+        let of_units = units.map(|unit| {
+            [
+                unit.side.fences(),
+                unit.side.orphans(),
+                unit.parked.len(),
+                unit.full.len(),
+                unit.held_bytes.get(),
+                unit.view.nexuses().count(),
+            ]
+        });
+        let [fences, orphans, parked, full, held, nexuses] = of_units.fold([0; 6], |sum, one| {
+            std::array::from_fn(|at| sum[at] + one[at])
+        });
+        let counts = [
+            ("tasks", self.tasks.len()),
+            ("waits", self.waits.len()),
+            ("requests", self.requests.len()),
+            ("sessions", self.sessions.len()),
+            ("nexuses that leave", self.leaving.len()),
+            ("rights that are taken", self.narrowing.len()),
+            ("startable tasks", self.startable.len()),
+            ("starved tasks", self.starved.len()),
+            ("starved sessions", self.starved_sessions.len()),
+            ("sharing sessions", self.sharing.len()),
+            ("events", self.eventful.len()),
+            ("reports", self.reports.len()),
+            ("fences", fences),
+            ("orphans", orphans),
+            ("parked tasks", parked),
+            ("tasks before a full store", full),
+            ("bytes in stores", held),
+            ("nexuses", nexuses),
+        ];
+        let left = counts.iter().filter(|(_, count)| *count > 0);
+        left.map(|(what, count)| format!("{count} {what}"))
+            .collect()
+    }
+
+    /// Gives back room beyond need.
+    pub fn shrink(&mut self) {
+        self.sessions.shrink_to_fit();
+        self.waits.shrink_to_fit();
+        self.requests.shrink_to_fit();
+        self.leaving.shrink_to_fit();
+        self.ready.shrink_to_fit();
+        self.reports.shrink_to_fit();
+    }
+}
+
+impl<C: Carrier> Drop for Engine<C> {
+    /// The core ends: nobody is left to whom anything could be owed.
+    fn drop(&mut self) {
+        for (_, running) in self.tasks.iter_mut() {
+            if let Some(answer) = running.answer.take() {
+                answer.forgive();
+            }
+        }
+        let waits: Vec<Key<OfWait>> = self.waits.keys().collect();
+        for wait in waits {
+            if let Some(wait) = self.waits.remove(wait) {
+                wait.then.forgive();
+            }
+        }
+    }
+}

@@ -1,0 +1,547 @@
+//! Commands on their way: from the initiator through the device server to its answer. The one
+//! interpreter of [`Step`].
+
+use memory::{Need, Payload};
+use scsi::{Input, Outcome, Sense, SenseCode, SenseKey, Step, TaskAttribute};
+use store::{IoTag, Submitted};
+
+use crate::agree::ToOwner;
+use crate::carrier::{Carrier, News};
+use crate::engine::Engine;
+use crate::life::{Ending, Life};
+use crate::luns::{MappedLun, NO_SERIES};
+use crate::owed::Owed;
+use crate::port::{Port, Response};
+use crate::room::{self, Room};
+use crate::session::{Session, SessionKey};
+use crate::stores::alters;
+use crate::task::{Command, CommandId, Request, Running, Stage, TaskKey};
+
+/// A command that has its turn, and its answer.
+struct Begun<'a, C: Carrier> {
+    session: SessionKey,
+    id: CommandId<C>,
+    answer: Owed<CommandId<C>>,
+    command: &'a Command<C>,
+    mapped: MappedLun,
+    account: C::Account,
+}
+
+/// Why a task cannot be over at once.
+enum Hindrance {
+    /// Its data has no place to wait in.
+    NoRoom,
+    /// Its data is not there yet.
+    DataOut,
+    /// The store takes its time.
+    Store(Submitted),
+    /// What [`Engine::drive`] must do.
+    Other(Step),
+}
+
+impl<C: Carrier> Engine<C> {
+    /// A command of a session, in its turn.
+    pub fn handle_command(&mut self, key: SessionKey, id: CommandId<C>, command: Command<C>) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        if session.is_ending {
+            session.port.abandon(id);
+            return;
+        }
+        let answer = Owed::new(id);
+        let lun = C::Port::lun_of(&command);
+        let Some(mut mapped) = session.luns.find(lun) else {
+            let mut long = Vec::new();
+            let command = C::Port::scsi_command(&command, &session.luns, &mut long);
+            let outcome = scsi::missing::execute(&command);
+            self.respond(key, answer, outcome, false);
+            return;
+        };
+        if mapped.series == NO_SERIES {
+            mapped.series = self.carrier.series(mapped.unit, &session.port);
+            session.luns.note_series(lun, mapped);
+        }
+        let account = C::account(mapped.series, &session.port, id, &command);
+        let unit = &mut self.units[mapped.unit];
+        let Some(attribute) = C::Port::attribute_of(&command) else {
+            // Spec: SAM-5, task attributes: neither a reserved one nor ACA without an ACA condition.
+            let sense = Sense::illegal_request(SenseCode::INVALID_MESSAGE_ERROR);
+            let descriptor = unit.view.descriptor_sense();
+            self.respond_at_once((key, answer), Outcome::check(sense), descriptor, account);
+            return;
+        };
+        let set = unit.view.task_set(mapped.nexus);
+        let may_pass = attribute == TaskAttribute::Simple
+            && set.is_some_and(|set| set.lets_simple_pass())
+            && unit.side.is_open();
+        let begun = Begun {
+            session: key,
+            id,
+            answer,
+            command: &command,
+            mapped,
+            account,
+        };
+        if may_pass {
+            self.run_at_once(begun);
+            return;
+        }
+        let task = self.enroll(begun);
+        let set = self.units[mapped.unit].view.task_set(mapped.nexus);
+        if set.is_none_or(|set| set.enter(attribute, task.place())) {
+            self.start(task, &command);
+        } else {
+            self.enter(task, Stage::Dormant(Box::new(command)));
+            if let Some(session) = self.sessions.get_mut(key) {
+                session.port.leave_chunk(id, &session.pool);
+            }
+        }
+    }
+
+    /// A task waits for something else from now on. Gives what it waited for.
+    pub(crate) fn enter(&mut self, key: TaskKey, stage: Stage<C>) -> Stage<C> {
+        let now = self.now;
+        let running = &mut self.tasks[key];
+        let before = running.enter(stage, now);
+        if let Some((at, _)) = running.deadline(self.settings.fence_timeout) {
+            self.task_deadlines.set(key, at);
+        }
+        before
+    }
+
+    /// Gives a task its place in the tables.
+    fn enroll(&mut self, begun: Begun<'_, C>) -> TaskKey {
+        let Begun {
+            session,
+            id,
+            answer,
+            mapped,
+            account,
+            ..
+        } = begun;
+        let entry = self.sessions.get_mut(session);
+        let arrival = entry.map_or(self.now, |entry| entry.port.arrival_of(id));
+        let life = Life::new(arrival, self.now);
+        self.carrier.note_wait(account);
+        let (asker, place) = ((session, answer), (mapped.unit, mapped.nexus));
+        let key = self
+            .tasks
+            .insert(Running::new(asker, id, place, account, life));
+        if let Some(entry) = self.sessions.get_mut(session) {
+            entry.set_task_key(id, Some(key));
+        }
+        key
+    }
+
+    /// Runs a SIMPLE command that nothing stands in the way of. As long as it need not wait it
+    /// has no place in any table: that is all there is to most reads and writes of memory.
+    fn run_at_once(&mut self, begun: Begun<'_, C>) {
+        let (id, nexus) = (begun.id, begun.mapped.nexus);
+        // What the task will be called if it does have to wait.
+        let vacant = self.tasks.vacant_key();
+        let (Some(session), Some(unit)) = (
+            self.sessions.get_mut(begun.session),
+            self.units.get_mut(begun.mapped.unit),
+        ) else {
+            begun.answer.forgive();
+            return;
+        };
+        let mut long = Vec::new();
+        let command = C::Port::scsi_command(begun.command, &session.luns, &mut long);
+        let (mut task, mut step) = unit.view.start(nexus, &command);
+        let mut has_altered = false;
+        let hindrance = loop {
+            let input = match step {
+                Step::DataOut { length } => {
+                    match session.port.request_data(id, length, &session.pool) {
+                        Some(data) => match room::kept(data, Some(&task), &session.pool) {
+                            Ok(data) => Input::DataOut(data),
+                            Err(_) => break Hindrance::NoRoom,
+                        },
+                        None => break Hindrance::DataOut,
+                    }
+                }
+                Step::Io(request) => {
+                    let port = &session.port;
+                    let asker = (Some(&task), &session.pool);
+                    let unsent = || port.unsent_bytes();
+                    match room::make_room(request, asker, unit, &mut self.carrier, unsent) {
+                        Room::Ready(request) => {
+                            let alters = alters(&request);
+                            let submitted = unit.store.submit(tag_of(vacant), request);
+                            has_altered |= alters && !matches!(submitted, Submitted::Full(_));
+                            match submitted {
+                                Submitted::Done(result) => Input::Io(result),
+                                submitted @ (Submitted::Ring(_)
+                                | Submitted::Helper(_)
+                                | Submitted::Pending
+                                | Submitted::Full(_)) => break Hindrance::Store(submitted),
+                            }
+                        }
+                        Room::Wait(request, _) | Room::UnitShare(request) => {
+                            break Hindrance::Other(Step::Io(request));
+                        }
+                        Room::Refused => break Hindrance::NoRoom,
+                    }
+                }
+                Step::Done(outcome) if !must_copy(&outcome, &session.port, id) => {
+                    let descriptor = unit.view.descriptor_sense();
+                    let asker = (begun.session, begun.answer);
+                    self.respond_at_once(asker, outcome, descriptor, begun.account);
+                    return;
+                }
+                step @ (Step::Done(_) | Step::Owner(_) | Step::Fence(_)) => {
+                    break Hindrance::Other(step);
+                }
+            };
+            step = unit.view.resume(&mut task, input);
+        };
+        if let Some(set) = unit.view.task_set(nexus) {
+            let may_start = set.enter(TaskAttribute::Simple, vacant.place());
+            debug_assert!(may_start, "a task that was let pass has to wait");
+        }
+        let key = self.enroll(begun);
+        debug_assert_eq!(key, vacant, "a task is called otherwise than its request");
+        let running = &mut self.tasks[key];
+        (running.task, running.has_altered) = (Some(task), has_altered);
+        match hindrance {
+            Hindrance::DataOut => self.await_data_out(key),
+            Hindrance::Store(submitted) => {
+                if let Some(result) = self.carry_on(key, submitted) {
+                    let step = self.resume(key, Input::Io(result));
+                    self.drive(key, step);
+                }
+            }
+            Hindrance::NoRoom => self.refuse(key),
+            Hindrance::Other(step) => self.drive(key, step),
+        }
+    }
+
+    fn start(&mut self, key: TaskKey, command: &Command<C>) {
+        let running = &mut self.tasks[key];
+        let Some(session) = running
+            .session
+            .and_then(|session| self.sessions.get(session))
+        else {
+            return;
+        };
+        let view = &mut self.units[running.unit].view;
+        let mut long = Vec::new();
+        let command = C::Port::scsi_command(command, &session.luns, &mut long);
+        let (task, step) = view.start(running.nexus, &command);
+        running.task = Some(task);
+        self.drive(key, step);
+    }
+
+    /// Carries a task on until it waits for something or is over.
+    pub(crate) fn drive(&mut self, key: TaskKey, mut step: Step) {
+        loop {
+            let input = match step {
+                Step::DataOut { length } => match self.collect(key, length) {
+                    Some(payload) => Input::DataOut(payload),
+                    None => return,
+                },
+                Step::Io(request) => match self.submit(key, request) {
+                    Some(result) => Input::Io(result),
+                    None => return,
+                },
+                Step::Owner(change) => {
+                    self.enter(key, Stage::Owner);
+                    let unit = self.tasks[key].unit;
+                    let ticket = self.open_request(Request::Task(key));
+                    self.ask_owner(unit, ToOwner::Change { ticket, change });
+                    return;
+                }
+                Step::Fence(blocks) => {
+                    self.ask_fence(key, blocks);
+                    return;
+                }
+                Step::Done(outcome) => {
+                    self.finish(key, outcome);
+                    return;
+                }
+            };
+            step = self.resume(key, input);
+        }
+    }
+
+    pub(crate) fn resume(&mut self, key: TaskKey, input: Input) -> Step {
+        self.enter(key, Stage::Active);
+        let running = &mut self.tasks[key];
+        match &mut running.task {
+            Some(task) => self.units[running.unit].view.resume(task, input),
+            // A task that never started is never given anything.
+            None => Step::Done(Outcome::check(INTERNAL_FAILURE)),
+        }
+    }
+
+    // ---- data from the initiator -------------------------------------------------------------
+
+    fn collect(&mut self, key: TaskKey, length: u32) -> Option<Payload> {
+        let running = &mut self.tasks[key];
+        let session = running.session?;
+        let entry = self.sessions.get_mut(session)?;
+        let Some(data) = entry.port.request_data(running.id, length, &entry.pool) else {
+            self.await_data_out(key);
+            return None;
+        };
+        let kept = room::kept(data, running.task.as_ref(), &entry.pool);
+        if kept.is_err() {
+            self.refuse(key);
+        }
+        kept.ok()
+    }
+
+    /// The session collects data for a task.
+    fn await_data_out(&mut self, key: TaskKey) {
+        self.enter(key, Stage::DataOut);
+        let Some(session) = self.tasks[key].session else {
+            return;
+        };
+        self.note_starving(session);
+        if self.sessions[session].port.has_event() {
+            // What has come for it already is bad.
+            self.note_event(session);
+        }
+        self.note_ready(session, None);
+    }
+
+    /// The task of a session that has this name and waits for data.
+    fn task_awaiting_data(&self, session: SessionKey, id: CommandId<C>) -> Option<TaskKey> {
+        let key = self.sessions.get(session)?.task_key(id)?;
+        let task = self.tasks.get(key)?;
+        (task.id == id && matches!(task.stage, Stage::DataOut)).then_some(key)
+    }
+
+    /// The data that [`Port::request_data`] asked for.
+    pub fn handle_data_out(&mut self, session: SessionKey, id: CommandId<C>, data: Payload) {
+        // It may have been aborted meanwhile.
+        let Some(key) = self.task_awaiting_data(session, id) else {
+            return;
+        };
+        let step = self.resume(key, Input::DataOut(data));
+        self.drive(key, step);
+    }
+
+    /// The data of a command will not be complete, and this is what its initiator is told. The
+    /// command may not have been given out before.
+    pub fn handle_data_fault(&mut self, session: SessionKey, id: CommandId<C>, outcome: Outcome) {
+        if let Some(key) = self.task_awaiting_data(session, id) {
+            self.turn_down(key, outcome);
+            return;
+        }
+        // Any other task keeps its place and its outcome: the transport says this of none that does
+        // not wait for data.
+        let has_place = |entry: &Session<C::Port>| entry.task_key(id).is_some();
+        let is_known = self.sessions.get(session).is_some_and(has_place);
+        debug_assert!(!is_known, "a fault of data that nothing waits for");
+        if !is_known {
+            self.respond(session, Owed::new(id), outcome, false);
+        }
+    }
+
+    // ---- answers -----------------------------------------------------------------------------
+
+    /// The device server is done with a task.
+    pub(crate) fn finish(&mut self, key: TaskKey, mut outcome: Outcome) {
+        let running = &self.tasks[key];
+        let Some(session) = running.session else {
+            self.close_task(key);
+            return;
+        };
+        let entry = &self.sessions[session];
+        if must_copy(&outcome, &entry.port, running.id) {
+            match room::copied(&outcome.data, Need::Begin, &entry.pool) {
+                Ok(data) => outcome.data = data,
+                Err(why) => {
+                    self.await_room(key, Stage::AnswerMemory(outcome), why);
+                    return;
+                }
+            }
+        }
+        let descriptor = self.units[running.unit].view.descriptor_sense();
+        self.respond_to(key, session, outcome, descriptor);
+    }
+
+    /// A task cannot go on. It is told so as if it had never begun, which is what these answers mean
+    /// to its initiator; if it has, it is told that it was stopped on its way.
+    pub(crate) fn turn_down(&mut self, key: TaskKey, refusal: Outcome) {
+        let outcome = if self.tasks[key].has_altered {
+            Outcome::check(STOPPED)
+        } else {
+            refusal
+        };
+        self.finish(key, outcome);
+    }
+
+    /// Answers a task that has its place in the tables; then it has none.
+    fn respond_to(
+        &mut self,
+        key: TaskKey,
+        session: SessionKey,
+        outcome: Outcome,
+        descriptor: bool,
+    ) {
+        let ending = Ending::Answered(outcome.status);
+        let answer = self.tasks[key].answer.take();
+        debug_assert!(answer.is_some(), "a command is answered twice");
+        if let Some(answer) = answer {
+            self.respond(session, answer, outcome, descriptor);
+        }
+        self.end_task(key, ending);
+    }
+
+    /// Answers a command that never had a place in any table.
+    fn respond_at_once(
+        &mut self,
+        (session, answer): (SessionKey, Owed<CommandId<C>>),
+        outcome: Outcome,
+        descriptor: bool,
+        account: C::Account,
+    ) {
+        self.carrier.note_answer(account, outcome.status);
+        self.respond(session, answer, outcome, descriptor);
+    }
+
+    fn respond(
+        &mut self,
+        session: SessionKey,
+        answer: Owed<CommandId<C>>,
+        outcome: Outcome,
+        descriptor: bool,
+    ) {
+        let id = answer.spend();
+        let Some(entry) = self.sessions.get_mut(session) else {
+            return;
+        };
+        let sense = outcome.sense.map(|sense| sense.encode(descriptor));
+        let response = Response {
+            status: outcome.status,
+            sense: sense.as_deref().unwrap_or(&[]),
+            data: outcome.data,
+            transfer_length: outcome.transfer_length,
+        };
+        if let Some(connection) = entry.port.respond(id, response) {
+            self.note_ready(session, Some(connection));
+        }
+    }
+
+    // ---- the end of a task -------------------------------------------------------------------
+
+    /// Forgets a task that was aborted.
+    pub(crate) fn close_task(&mut self, key: TaskKey) {
+        self.end_task(key, Ending::Aborted);
+    }
+
+    /// Removes a task, and lets those go on that waited for it. Its place is kept while the store
+    /// or the owner of its unit has something of it that comes back by itself: that must find this
+    /// task, and nothing else may take the place before.
+    fn end_task(&mut self, key: TaskKey, ending: Ending) {
+        let Some(task) = self.tasks.get_mut(key) else {
+            debug_assert!(false, "a task ended twice");
+            return;
+        };
+        if task.stage.is_elsewhere() {
+            debug_assert!(false, "a task ended in {:?}", task.stage);
+            task.is_aborted = true;
+            self.carrier.hear(News::Broken("a task cannot end yet"));
+            return;
+        }
+        let Some(mut running) = self.tasks.remove(key) else {
+            return;
+        };
+        running.life.leave(running.stage.phase(), self.now);
+        self.carrier.note_end(running.account, ending, running.life);
+        self.leave_session(key, &mut running);
+        let unit = running.unit;
+        if running.orphan.is_some() {
+            self.end_orphan(unit);
+        }
+        if let Some(ticket) = running.fence {
+            self.release_fence(unit, ticket);
+        }
+        if !self.units[unit].side.is_open() {
+            self.leave_fences(unit, key);
+        }
+        for wait in running.waiters {
+            self.count_down(wait);
+        }
+    }
+
+    /// A task that is over leaves its session and the order of its nexus.
+    fn leave_session(&mut self, key: TaskKey, running: &mut Running<C>) {
+        let answer = running.answer.take();
+        let Some(session) = running.session else {
+            if let Some(answer) = answer {
+                answer.forgive();
+            }
+            return;
+        };
+        if let Some(entry) = self.sessions.get_mut(session) {
+            if let Some(answer) = answer {
+                debug_assert!(running.is_aborted, "a command ends without an answer");
+                entry.port.abandon(answer.spend());
+            }
+            if entry.task_key(running.id) == Some(key) {
+                entry.set_task_key(running.id, None);
+            }
+        } else if let Some(answer) = answer {
+            answer.forgive();
+        }
+        let mut startable = Vec::new();
+        if let Some(set) = self.units[running.unit].view.task_set(running.nexus) {
+            set.leave(key.place(), &mut startable);
+        }
+        let in_place = |place| self.tasks.in_place(place as usize);
+        let startable = startable.into_iter().filter_map(in_place);
+        self.startable.extend(startable);
+    }
+
+    /// Starts the tasks whose turn has come. Not where it comes: a queue of short commands would
+    /// be a recursion as deep as it is long.
+    pub fn start_waiting(&mut self) {
+        while let Some(key) = self.startable.pop_front() {
+            let Some(waiting) = self.tasks.get_mut(key) else {
+                continue;
+            };
+            if waiting.is_aborted || !matches!(waiting.stage, Stage::Dormant(_)) {
+                continue;
+            }
+            if let Stage::Dormant(command) = self.enter(key, Stage::Active) {
+                self.start(key, &command);
+            }
+        }
+    }
+
+    /// Takes note that a task hangs. Gives what it is counted as, and its life so far.
+    pub fn note_hanging(&mut self, key: TaskKey) -> Option<(C::Account, Life)> {
+        let now = self.now;
+        let running = self.tasks.get_mut(key)?;
+        running.is_told = true;
+        let mut life = running.life;
+        life.leave(running.stage.phase(), now);
+        Some((running.account, life))
+    }
+}
+
+/// Whether data that others may write has to be copied before it is answered with.
+fn must_copy<P: Port>(outcome: &Outcome, port: &P, id: P::CommandId) -> bool {
+    matches!(outcome.data, Payload::Mapped(_)) && port.needs_stable_data(id)
+}
+
+/// A command that has begun cannot go on. Its initiator may send it again.
+///
+/// Spec: SPC-4, sense key ABORTED COMMAND.
+const STOPPED: Sense = Sense::new(
+    SenseKey::AbortedCommand,
+    SenseCode::NO_ADDITIONAL_SENSE_INFORMATION,
+);
+
+/// A bug of ours, for its initiator.
+const INTERNAL_FAILURE: Sense =
+    Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE);
+
+pub(crate) const fn tag_of(key: TaskKey) -> IoTag {
+    IoTag(key.to_bits())
+}

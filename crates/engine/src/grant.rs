@@ -1,0 +1,268 @@
+//! Sessions begin and end, and what they see may change while they run.
+//!
+//! Commands on a unit that a session no longer sees get the time to end by themselves; those that
+//! do not are aborted. Only then does the nexus leave the unit.
+
+use scsi::{Change, ChangeKind, Nexus, NexusId, NexusSlot, PortName, UnitAttention};
+
+use crate::carrier::Carrier;
+use crate::engine::Engine;
+use crate::luns::{MappedLun, NO_SERIES, VisibleLun};
+use crate::port::Port;
+use crate::report::Report;
+use crate::session::{Session, SessionKey};
+use crate::table::Key;
+use crate::task::{Request, TaskKey, Then};
+use crate::{Ticket, UnitIndex};
+
+/// What a [`LeavingKey`] names.
+#[derive(Debug)]
+pub(crate) enum OfLeaving {}
+
+/// Names a nexus on its way out of a unit.
+pub(crate) type LeavingKey = Key<OfLeaving>;
+
+/// What a [`NarrowingKey`] names.
+#[derive(Debug)]
+pub(crate) enum OfNarrowing {}
+
+/// Names a change that takes from a nexus the right to write.
+pub(crate) type NarrowingKey = Key<OfNarrowing>;
+
+/// A nexus on its way out of a unit.
+#[derive(Debug)]
+pub(crate) struct Leaving<C: Carrier> {
+    unit: UnitIndex,
+    slot: NexusSlot,
+    nexus: Nexus,
+    receipt: C::Receipt,
+}
+
+impl<C: Carrier> Engine<C> {
+    /// A session begins. Each of its units tells it `attention` first.
+    pub fn begin_session(
+        &mut self,
+        mut port: C::Port,
+        (nexus, name): (NexusId, PortName),
+        luns: &[VisibleLun],
+        attention: UnitAttention,
+    ) -> SessionKey {
+        if self.is_short_of_memory {
+            port.set_queue_limit(1);
+        }
+        let mut session = Session::new(port, nexus, name, self.pool.account());
+        for visible in luns {
+            if let Some(unit) = self.units.get_mut(visible.unit) {
+                let nexus = Nexus {
+                    read_only: visible.read_only,
+                    ..session.nexus()
+                };
+                let slot = unit.view.attach(nexus, Some(attention));
+                session.luns.insert(visible.lun, mapped(visible.unit, slot));
+            }
+        }
+        let from = session.nexus();
+        let units: Vec<UnitIndex> = session.luns.iter().map(|mapped| mapped.unit).collect();
+        let key = self.sessions.insert(session);
+        for unit in units {
+            self.tell_owner(unit, &from, ChangeKind::NexusAttached);
+        }
+        key
+    }
+
+    /// A session ends, which [`Report::SessionOver`] tells: its commands end first, or every core
+    /// refuses access to the units that do not give them back.
+    pub fn end_session(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        session.is_ending = true;
+        let tasks = session.all_tasks();
+        self.abort_tasks(&tasks, Then::SessionEnd { session: key });
+    }
+
+    /// The tasks of a session have ended, or are given up: it leaves its units.
+    pub(crate) fn bury_session(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.remove(key) else {
+            debug_assert!(false, "a session that is gone is buried");
+            return;
+        };
+        let mut left = session.all_tasks();
+        left.retain(|&task| self.tasks.get(task).is_some());
+        for &task in &left {
+            self.tasks[task].session = None;
+        }
+        let from = session.nexus();
+        for mapped in session.luns.iter() {
+            self.units[mapped.unit].view.detach(mapped.nexus);
+            self.tell_owner(mapped.unit, &from, ChangeKind::NexusLost);
+        }
+        let session = Box::new(session);
+        self.reports
+            .push_back(Report::SessionOver { key, session, left });
+    }
+
+    /// The owner of a unit hears of a nexus; nobody wants an answer.
+    fn tell_owner(&mut self, unit: UnitIndex, nexus: &Nexus, kind: ChangeKind) {
+        let from = Some(nexus.clone());
+        self.ask_change(unit, Ticket::NOBODY, Change { from, kind });
+    }
+
+    // ---- what a session sees -----------------------------------------------------------------
+
+    /// A number of a session leads to a unit from now on. The receipt is kept until every core knows
+    /// the nexus.
+    pub fn give_lun(&mut self, key: SessionKey, lun: VisibleLun, receipt: C::Receipt) {
+        let (Some(session), Some(unit)) =
+            (self.sessions.get_mut(key), self.units.get_mut(lun.unit))
+        else {
+            return;
+        };
+        let nexus = Nexus {
+            read_only: lun.read_only,
+            ..session.nexus()
+        };
+        let attention = Some(UnitAttention::PowerOnOrReset);
+        let slot = unit.view.attach(nexus.clone(), attention);
+        session.luns.insert(lun.lun, mapped(lun.unit, slot));
+        let ticket = self.open_request(Request::Administrator { _receipt: receipt });
+        let change = Change {
+            from: Some(nexus),
+            kind: ChangeKind::NexusAttached,
+        };
+        self.ask_change(lun.unit, ticket, change);
+    }
+
+    /// A number of a session leads nowhere from now on. The receipt is kept until every core knows
+    /// that the nexus is gone.
+    pub fn take_lun(&mut self, key: SessionKey, lun: u16, receipt: C::Receipt) {
+        let Some(session) = self.sessions.get_mut(key) else {
+            return;
+        };
+        let Some(mapped) = session.luns.remove(lun) else {
+            return;
+        };
+        let leaving = self.leaving.insert(Leaving {
+            unit: mapped.unit,
+            slot: mapped.nexus,
+            nexus: session.nexus(),
+            receipt,
+        });
+        let tasks = self.tasks_of_leaving(leaving);
+        self.await_tasks(&tasks, Then::Drained { leaving });
+    }
+
+    /// A session may write to a unit from now on, or not. It is told, because the mode parameter
+    /// header says so. The receipt is kept until the store has nothing that was written before.
+    ///
+    /// Spec: SBC-4, the WP bit.
+    pub fn set_read_only(
+        &mut self,
+        key: SessionKey,
+        lun: u16,
+        read_only: bool,
+        receipt: C::Receipt,
+    ) {
+        let Some(mapped) = self.mapped(key, lun) else {
+            return;
+        };
+        let view = &mut self.units[mapped.unit].view;
+        let was_read_only = view.is_read_only(mapped.nexus);
+        if was_read_only == read_only {
+            return;
+        }
+        view.set_read_only(mapped.nexus, read_only);
+        view.notify(mapped.nexus, UnitAttention::ModeParametersChanged);
+        if read_only {
+            self.await_narrowed(mapped, receipt);
+        }
+    }
+
+    /// The initiator of a session is told by this unit that others came or went.
+    ///
+    /// Spec: SPC-4, REPORTED LUNS DATA HAS CHANGED.
+    pub fn notify_luns_changed(&mut self, key: SessionKey, lun: u16) {
+        if let Some(mapped) = self.mapped(key, lun) {
+            let view = &mut self.units[mapped.unit].view;
+            view.notify(mapped.nexus, UnitAttention::ReportedLunsChanged);
+        }
+    }
+
+    fn mapped(&self, key: SessionKey, lun: u16) -> Option<MappedLun> {
+        self.sessions.get(key)?.luns.get(lun)
+    }
+
+    /// A nexus may no longer write. What has not reached the store is refused there
+    /// ([`Engine::submit`]); the change is confirmed when the store has nothing more of it, or when
+    /// every core refuses access because it does not give it back.
+    fn await_narrowed(&mut self, mapped: MappedLun, receipt: C::Receipt) {
+        let in_store = self.tasks.iter().filter(|(_, running)| {
+            running.unit == mapped.unit && running.nexus == mapped.nexus && running.is_in_store()
+        });
+        let tasks: Vec<TaskKey> = in_store.map(|(key, _)| key).collect();
+        if tasks.is_empty() {
+            return;
+        }
+        let narrowing = self.narrowing.insert(receipt);
+        self.await_tasks(&tasks, Then::Narrowed { narrowing });
+    }
+
+    fn tasks_of_leaving(&self, leaving: LeavingKey) -> Vec<TaskKey> {
+        let Some(leaving) = self.leaving.get(leaving) else {
+            return Vec::new();
+        };
+        self.tasks
+            .iter()
+            .filter(|(_, running)| {
+                running.session.is_some()
+                    && running.unit == leaving.unit
+                    && running.nexus == leaving.slot
+            })
+            .map(|(key, _)| key)
+            .collect()
+    }
+
+    /// The commands of a nexus that leaves have ended, or have had their time.
+    pub(crate) fn handle_drained(&mut self, leaving: LeavingKey) {
+        let left = self.tasks_of_leaving(leaving);
+        self.abort_tasks(&left, Then::Left { leaving });
+    }
+
+    /// None of them is left, or what is left is the unit's trouble: the nexus goes.
+    pub(crate) fn handle_left(&mut self, leaving: LeavingKey) {
+        let Some(Leaving {
+            unit,
+            slot,
+            nexus,
+            receipt,
+        }) = self.leaving.remove(leaving)
+        else {
+            return;
+        };
+        for (_, running) in self.tasks.iter_mut() {
+            if running.unit == unit && running.nexus == slot {
+                // The slot may be given to another nexus.
+                running.session = None;
+            }
+        }
+        self.units[unit].view.detach(slot);
+        if self.units[unit].view.slot_of(nexus.id).is_some() {
+            // The session sees the unit by another number.
+            return;
+        }
+        let ticket = self.open_request(Request::Administrator { _receipt: receipt });
+        let change = Change {
+            from: Some(nexus),
+            kind: ChangeKind::NexusLost,
+        };
+        self.ask_change(unit, ticket, change);
+    }
+}
+
+const fn mapped(unit: UnitIndex, nexus: NexusSlot) -> MappedLun {
+    MappedLun {
+        unit,
+        nexus,
+        series: NO_SERIES,
+    }
+}

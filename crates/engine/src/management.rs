@@ -1,0 +1,236 @@
+//! Task management, and the answers of owners to what this core has asked.
+
+use std::iter;
+
+use scsi::{Change, ChangeKind, Input, Reply, Sense, SenseCode, SenseKey, Status};
+
+use crate::agree::ToOwner;
+use crate::carrier::Carrier;
+use crate::engine::Engine;
+use crate::luns::MappedLun;
+use crate::port::ManagementOutcome;
+use crate::report::Report;
+use crate::session::SessionKey;
+use crate::task::{CommandId, ManagementId, Request, RequestKey, Stage, TaskKey, Then};
+use crate::{TargetIndex, Ticket, UnitIndex};
+
+/// A task management request, with the commands that it names.
+///
+/// Spec: SAM-6, task management functions.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Management<I> {
+    /// ABORT TASK, of a command that may be over.
+    AbortTask(Option<I>),
+    /// ABORT TASK SET, and CLEAR TASK SET, which is the same: each nexus has a task set of its own
+    /// (TST 001b).
+    AbortTaskSet {
+        /// The eight bytes of the LUN field.
+        lun: u64,
+        /// The commands for it that came before the request.
+        commands: Vec<I>,
+    },
+    /// LOGICAL UNIT RESET.
+    LogicalUnitReset {
+        /// The eight bytes of the LUN field.
+        lun: u64,
+    },
+    /// All units of the session are reset.
+    TargetReset {
+        /// All sessions of this target end after it ([`Report::TargetReset`]).
+        cold: Option<TargetIndex>,
+    },
+}
+
+/// A change that happened, but tasks it had to end are still in the store.
+const NOT_ENDED: Sense = Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE);
+
+impl<C: Carrier> Engine<C> {
+    /// A task management request of a session. It is answered by
+    /// [`Port::respond_management`](crate::Port::respond_management) when it is done.
+    pub fn handle_management(
+        &mut self,
+        session: SessionKey,
+        id: ManagementId<C>,
+        request: Management<CommandId<C>>,
+    ) {
+        let Some(entry) = self.sessions.get(session) else {
+            return;
+        };
+        let then = Then::Management { session, id };
+        match request {
+            Management::AbortTask(command) => {
+                let keys = entry.task_keys(command.into_iter().collect());
+                self.abort_tasks(&keys, then);
+            }
+            Management::AbortTaskSet { lun, commands } => {
+                if entry.luns.find(lun).is_none() {
+                    self.respond_management(session, id, ManagementOutcome::NoSuchUnit);
+                    return;
+                }
+                let keys = entry.task_keys(commands);
+                self.abort_tasks(&keys, then);
+            }
+            Management::LogicalUnitReset { lun } => match entry.luns.find(lun) {
+                // It would end the commands of others.
+                Some(mapped) if self.sees_read_only(mapped) => {
+                    self.respond_management(session, id, ManagementOutcome::NotAllowed);
+                }
+                Some(mapped) => {
+                    let kind = ChangeKind::LogicalUnitReset;
+                    self.reset_units(&[mapped.unit], &kind, (session, id), None);
+                }
+                None => self.respond_management(session, id, ManagementOutcome::NoSuchUnit),
+            },
+            Management::TargetReset { cold } => {
+                if entry.luns.iter().any(|mapped| self.sees_read_only(mapped)) {
+                    self.respond_management(session, id, ManagementOutcome::NotAllowed);
+                    return;
+                }
+                let units: Vec<UnitIndex> = entry.luns.iter().map(|mapped| mapped.unit).collect();
+                self.reset_units(&units, &ChangeKind::TargetReset, (session, id), cold);
+            }
+        }
+    }
+
+    /// Whether the nexus may not change the unit, so that it may not reset it for others either.
+    fn sees_read_only(&self, mapped: MappedLun) -> bool {
+        let unit = self.units.get(mapped.unit);
+        unit.is_none_or(|unit| unit.view.is_read_only(mapped.nexus))
+    }
+
+    /// Asks the owners of the units; the answer follows when all have answered.
+    fn reset_units(
+        &mut self,
+        units: &[UnitIndex],
+        kind: &ChangeKind,
+        asked: (SessionKey, ManagementId<C>),
+        cold: Option<TargetIndex>,
+    ) {
+        let (session, id) = asked;
+        if units.is_empty() {
+            self.respond_management(session, id, ManagementOutcome::Complete);
+            return;
+        }
+        let Some(entry) = self.sessions.get(session) else {
+            return;
+        };
+        let from = Some(entry.nexus());
+        let ticket = self.open_request(Request::Management {
+            asked: Some(asked),
+            left: units.len(),
+            is_complete: true,
+            cold,
+            since: self.now,
+        });
+        for &unit in units {
+            let change = Change {
+                from: from.clone(),
+                kind: kind.clone(),
+            };
+            self.ask_change(unit, ticket, change);
+        }
+    }
+
+    /// Answers questions that take too long: resets, of which what they began goes on, and fences.
+    pub(crate) fn end_overdue_requests(&mut self) {
+        let (now, patience) = (self.now, self.question_patience());
+        let requests = &self.requests;
+        let of = |key| requests.get(key)?.deadline(patience);
+        let due: Vec<RequestKey> = iter::from_fn(|| self.request_deadlines.due(now, of)).collect();
+        for key in due {
+            match self.requests.get_mut(key) {
+                Some(Request::Management { asked, .. }) => {
+                    if let Some((session, id)) = asked.take() {
+                        self.respond_management(session, id, ManagementOutcome::Rejected);
+                    }
+                }
+                Some(&mut Request::Fence { task, .. }) => self.end_fence_wait(task),
+                Some(
+                    Request::Task(_) | Request::Refusal { .. } | Request::Administrator { .. },
+                )
+                | None => {}
+            }
+        }
+    }
+
+    // ---- answers of owners -------------------------------------------------------------------
+
+    /// The owner has answered a request of this core.
+    pub(crate) fn handle_changed(&mut self, ticket: Ticket, reply: Reply, is_complete: bool) {
+        match self.request_mut(ticket) {
+            Some(Request::Task(key)) => {
+                let key = *key;
+                self.close_request(ticket);
+                self.answer_task(key, reply, is_complete);
+            }
+            Some(Request::Management {
+                left,
+                is_complete: all,
+                ..
+            }) => {
+                *left -= 1;
+                *all &= is_complete;
+                if *left == 0 {
+                    self.end_reset(ticket);
+                }
+            }
+            Some(Request::Administrator { .. }) => drop(self.close_request(ticket)),
+            Some(Request::Fence { .. } | Request::Refusal { .. }) | None => {
+                debug_assert!(false, "an answer nobody asked for");
+            }
+        }
+    }
+
+    /// All units of a reset have been reset.
+    fn end_reset(&mut self, ticket: Ticket) {
+        let Some(Request::Management {
+            asked,
+            is_complete,
+            cold,
+            ..
+        }) = self.close_request(ticket)
+        else {
+            return;
+        };
+        let outcome = if is_complete {
+            ManagementOutcome::Complete
+        } else {
+            ManagementOutcome::Rejected
+        };
+        if let Some((session, id)) = asked {
+            self.respond_management(session, id, outcome);
+        }
+        if let Some(target) = cold {
+            self.reports.push_back(Report::TargetReset(target));
+        }
+    }
+
+    fn answer_task(&mut self, key: TaskKey, reply: Reply, is_complete: bool) {
+        let Some(running) = self.tasks.get(key) else {
+            return;
+        };
+        // A stale answer cannot be: the task keeps its place until the owner has answered.
+        debug_assert!(matches!(running.stage, Stage::Owner), "{:?}", running.stage);
+        self.enter(key, Stage::Active);
+        let running = &mut self.tasks[key];
+        if running.is_aborted {
+            self.close_task(key);
+            return;
+        }
+        running.has_altered |= reply.status == Status::Good;
+        let reply = if is_complete {
+            reply
+        } else {
+            Reply::check(NOT_ENDED)
+        };
+        let step = self.resume(key, Input::Owner(reply));
+        self.drive(key, step);
+    }
+
+    /// Tells the owner of a unit something that it has asked for, if there is something.
+    pub(crate) fn confirm(&mut self, unit: UnitIndex, confirmation: Option<ToOwner>) {
+        if let Some(message) = confirmation {
+            self.ask_owner(unit, message);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! A logical unit as one core sees it, and, on one core, as its owner.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use scsi::LogicalUnit;
+use store::{
+    Backstore, Capabilities, HelperResult, IoFailure, IoRequest, IoTag, RingOperation, Submitted,
+};
+
+use crate::agree::{CoreSide, UnitOwner};
+use crate::task::{TaskKey, WaitKey};
+
+/// The unit on this core: its view of the state, its handle of the store, its fences.
+#[derive(Debug)]
+pub(crate) struct Unit {
+    pub(crate) view: LogicalUnit,
+    pub(crate) store: Box<dyn Backstore>,
+    pub(crate) side: CoreSide<TaskKey, WaitKey>,
+    /// Tasks that wait for fences to be lowered.
+    pub(crate) parked: Vec<TaskKey>,
+    /// Tasks that wait for room in the store.
+    pub(crate) full: VecDeque<TaskKey>,
+    /// How much data its store works on; see [`crate::room::Lien`].
+    pub(crate) held_bytes: Rc<Cell<usize>>,
+    /// What its owner keeps, on the core that owns it.
+    pub(crate) owner: Option<UnitOwner>,
+    /// The size of the store is being looked at.
+    pub(crate) is_probing: bool,
+}
+
+impl Unit {
+    pub(crate) fn new(
+        view: LogicalUnit,
+        store: Box<dyn Backstore>,
+        owner: Option<UnitOwner>,
+    ) -> Self {
+        Self {
+            view,
+            store,
+            side: CoreSide::default(),
+            parked: Vec::new(),
+            full: VecDeque::new(),
+            held_bytes: Rc::default(),
+            owner,
+            is_probing: false,
+        }
+    }
+}
+
+/// What stands where a store was, or could not be had: it takes nothing.
+#[derive(Debug)]
+pub struct NoStore(pub Capabilities);
+
+impl Backstore for NoStore {
+    fn capabilities(&self) -> &Capabilities {
+        &self.0
+    }
+
+    fn submit(&mut self, _: IoTag, _: IoRequest) -> Submitted {
+        Submitted::Done(Err(IoFailure::Hardware { errno: 0 }))
+    }
+
+    fn handle_ring_result(&mut self, _: IoTag, _: RingOperation, _: i32) -> Submitted {
+        Submitted::Done(Err(IoFailure::Hardware { errno: 0 }))
+    }
+
+    fn handle_helper_result(&mut self, _: IoTag, _: HelperResult) -> Submitted {
+        Submitted::Done(Err(IoFailure::Hardware { errno: 0 }))
+    }
+
+    /// The answer to a question that was put to the store that stood here.
+    fn handle_probed(&mut self, _: RingOperation, _: i32) {}
+
+    fn refresh_size(&mut self) -> Option<u64> {
+        None
+    }
+}

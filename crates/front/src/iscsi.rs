@@ -1,0 +1,193 @@
+//! iSCSI: one session is a port of the engine.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use ::iscsi::pdu::{
+    TaskAttribute as SentAttribute, TaskManagementFunction, TaskManagementResponse,
+};
+use ::iscsi::target::{
+    Command, DataFault, LogoutEvent, ManagementEvent, ManagementId, Response as IscsiResponse,
+    Session, TaskId,
+};
+use engine::{LunMap, Management, ManagementOutcome, Port, Response};
+use memory::{NoRoom, Payload, Pool};
+use scsi::{Outcome, Sense, SenseCode, SenseKey, Status, TaskAttribute};
+
+/// A session, and what its owner keeps beside it.
+#[derive(Debug)]
+pub struct SessionPort<D> {
+    /// The protocol.
+    pub session: Session,
+    /// What the sockets of the session have not taken yet, in bytes.
+    pub sending_bytes: usize,
+    /// The owner's.
+    pub detail: D,
+}
+
+impl<D> SessionPort<D> {
+    /// A session that sends nothing yet.
+    pub const fn new(session: Session, detail: D) -> Self {
+        Self {
+            session,
+            sending_bytes: 0,
+            detail,
+        }
+    }
+}
+
+impl<D: Debug> Port for SessionPort<D> {
+    type CommandId = TaskId;
+    type Command = Command;
+    type ManagementId = ManagementId;
+    type Farewell = LogoutEvent;
+    /// Its index in the session.
+    type Connection = usize;
+
+    #[inline]
+    fn lun_of(command: &Command) -> u64 {
+        command.lun
+    }
+
+    #[inline]
+    fn attribute_of(command: &Command) -> Option<TaskAttribute> {
+        match command.attribute {
+            Some(SentAttribute::Untagged | SentAttribute::Simple) => Some(TaskAttribute::Simple),
+            Some(SentAttribute::Ordered) => Some(TaskAttribute::Ordered),
+            Some(SentAttribute::HeadOfQueue) => Some(TaskAttribute::HeadOfQueue),
+            // There is never an ACA condition.
+            Some(SentAttribute::Aca) | None => None,
+        }
+    }
+
+    #[inline]
+    fn scsi_command<'a>(
+        command: &'a Command,
+        luns: &'a LunMap,
+        long: &'a mut Vec<u8>,
+    ) -> scsi::Command<'a> {
+        let cdb = if command.extended_cdb.is_empty() {
+            &command.cdb[..]
+        } else {
+            long.extend_from_slice(&command.cdb);
+            long.extend_from_slice(&command.extended_cdb);
+            long
+        };
+        scsi::Command {
+            cdb,
+            data_out_length: command.data_out_length,
+            data_in_length: command.data_in_length,
+            luns,
+        }
+    }
+
+    #[inline]
+    fn place_of(id: TaskId) -> usize {
+        id.index as usize
+    }
+
+    fn arrival_of(&self, id: TaskId) -> Duration {
+        self.session.arrival_of(id)
+    }
+
+    fn request_data(&mut self, id: TaskId, length: u32, pool: &Pool) -> Option<Payload> {
+        self.session.request_data(id, length, pool)
+    }
+
+    fn leave_chunk(&mut self, id: TaskId, pool: &Pool) {
+        self.session.leave_chunk(id, pool);
+    }
+
+    fn needs_stable_data(&self, id: TaskId) -> bool {
+        self.session.needs_stable_data(id)
+    }
+
+    fn respond(&mut self, id: TaskId, response: Response<'_>) -> Option<usize> {
+        let response = IscsiResponse {
+            status: response.status as u8,
+            sense: response.sense,
+            data: response.data,
+            transfer_length: response.transfer_length,
+        };
+        self.session.respond(id, response)
+    }
+
+    fn abandon(&mut self, id: TaskId) {
+        self.session.abandon(id);
+    }
+
+    fn respond_management(
+        &mut self,
+        id: ManagementId,
+        outcome: ManagementOutcome,
+    ) -> Option<usize> {
+        let response = match outcome {
+            ManagementOutcome::Complete => TaskManagementResponse::Complete,
+            ManagementOutcome::Rejected => TaskManagementResponse::Rejected,
+            ManagementOutcome::NoSuchUnit => TaskManagementResponse::LunDoesNotExist,
+            ManagementOutcome::NotAllowed => TaskManagementResponse::AuthorizationFailed,
+        };
+        self.session.respond_management(id, response);
+        Some(id.connection)
+    }
+
+    fn has_event(&self) -> bool {
+        self.session.has_event()
+    }
+
+    fn starves_for(&self) -> Option<NoRoom> {
+        self.session.starves_for()
+    }
+
+    fn handle_memory(&mut self, pool: &Pool) {
+        self.session.handle_memory(pool);
+    }
+
+    fn set_queue_limit(&mut self, commands: u32) {
+        self.session.set_queue_limit(commands);
+    }
+
+    fn unsent_bytes(&self) -> usize {
+        self.sending_bytes
+            .saturating_add(self.session.unsent_bytes())
+    }
+}
+
+/// What a task management request asks of the engine, with the target that is reset cold where one
+/// is. `None`: a function that is not done here.
+pub fn management_of(
+    session: &Session,
+    event: &ManagementEvent,
+    target: Option<engine::TargetIndex>,
+) -> Option<Management<TaskId>> {
+    let lun = event.lun;
+    match event.function {
+        TaskManagementFunction::AbortTask => Some(Management::AbortTask(event.task)),
+        TaskManagementFunction::AbortTaskSet | TaskManagementFunction::ClearTaskSet => {
+            let commands = session.tasks_of_unit(lun, Some(event.cmd_sn));
+            Some(Management::AbortTaskSet { lun, commands })
+        }
+        TaskManagementFunction::LogicalUnitReset => Some(Management::LogicalUnitReset { lun }),
+        TaskManagementFunction::TargetWarmReset => Some(Management::TargetReset { cold: None }),
+        TaskManagementFunction::TargetColdReset => Some(Management::TargetReset { cold: target }),
+        TaskManagementFunction::ClearAca
+        | TaskManagementFunction::TaskReassign
+        | TaskManagementFunction::QueryTask
+        | TaskManagementFunction::QueryTaskSet
+        | TaskManagementFunction::ItNexusReset
+        | TaskManagementFunction::QueryAsynchronousEvent => None,
+    }
+}
+
+/// What the initiator is told of a command whose data will not be complete.
+///
+/// Spec: RFC 7143 section 11.4.7.2.
+pub const fn outcome_of(fault: DataFault) -> Outcome {
+    let code = match fault {
+        DataFault::UnexpectedUnsolicited => SenseCode::UNEXPECTED_UNSOLICITED_DATA,
+        DataFault::IncorrectAmount => SenseCode::NOT_ENOUGH_UNSOLICITED_DATA,
+        DataFault::DigestError => SenseCode::PROTOCOL_SERVICE_CRC_ERROR,
+        DataFault::NoMemory => return Outcome::status(Status::TaskSetFull),
+    };
+    Outcome::check(Sense::new(SenseKey::AbortedCommand, code))
+}

@@ -1,0 +1,163 @@
+//! What leaves an engine: carried over mail, ring, lanes and helper threads.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use engine::table::ByUnit;
+use engine::{Carrier, Ending, Letter as UnitLetter, Life, News, StoreWork, UnitIndex};
+use front::iscsi::SessionPort;
+use iscsi::target::{Command, TaskId};
+use memory::Buffer;
+use reactor::mail::Post;
+use reactor::{OperationId, Reactor};
+use scsi::Status;
+use store::{HelperAnswer, HelperOperation, IoFailure};
+
+use crate::counters::{Account, Tally};
+use crate::handle::Receipt;
+use crate::letter::Letter;
+use crate::plan::Keeper;
+use crate::session::Detail;
+use crate::token::Purpose;
+use crate::watcher::{Happening, Watcher};
+
+/// A unit as this core calls it, and where the state of it is kept.
+#[derive(Debug)]
+pub(crate) struct Named {
+    /// For logs; another one when the unit is renamed.
+    pub(crate) name: Arc<str>,
+    pub(crate) keeper: Arc<dyn Keeper>,
+}
+
+/// What one core reaches the world by.
+#[derive(Debug)]
+pub(crate) struct Outside {
+    /// Which core it is.
+    pub(crate) index: usize,
+    pub(crate) posts: Vec<Post<Letter>>,
+    /// Letters of this core to itself.
+    pub(crate) own_letters: VecDeque<Letter>,
+    pub(crate) reactor: Reactor,
+    pub(crate) units: ByUnit<Named>,
+    pub(crate) tally: Tally,
+    pub(crate) watcher: Arc<dyn Watcher>,
+}
+
+impl Outside {
+    /// Sends a letter; one to itself is read before the turn ends, unless there are very many.
+    pub(crate) fn send(&mut self, core: usize, letter: Letter) {
+        if core == self.index {
+            self.own_letters.push_back(letter);
+        } else if let Some(post) = self.posts.get(core) {
+            post.push(letter);
+        }
+    }
+
+    fn name_of(&self, unit: UnitIndex) -> &str {
+        self.units.get(unit).map_or("?", |unit| &unit.name)
+    }
+}
+
+impl Carrier for Outside {
+    type Port = SessionPort<Detail>;
+    type Operation = OperationId;
+    type Receipt = Receipt;
+    type Account = Account;
+
+    fn post(&mut self, core: usize, unit: UnitIndex, letter: UnitLetter) {
+        self.send(core, Letter::Unit { unit, letter });
+    }
+
+    fn begin(&mut self, purpose: engine::Purpose, work: StoreWork) -> OperationId {
+        let token = Purpose::Store(purpose).token();
+        match work {
+            StoreWork::Ring(operation) => self.reactor.submit_store(token, operation),
+            StoreWork::Helper(operation) => self.reactor.submit_helper(token, operation),
+        }
+    }
+
+    fn cancel(&mut self, operation: OperationId) {
+        self.reactor.cancel(operation);
+    }
+
+    fn keep(&mut self, unit: UnitIndex, state: Vec<u8>) {
+        let Some(named) = self.units.get(unit) else {
+            return;
+        };
+        let (keeper, name) = (Arc::clone(&named.keeper), Arc::clone(&named.name));
+        let work = move || match keeper.save(&state) {
+            Ok(()) => Ok(HelperAnswer::Done),
+            Err(error) => {
+                tracing::error!(%error, unit = %name, "the state of a unit cannot be kept");
+                Err(IoFailure::Hardware {
+                    errno: error.raw_os_error().unwrap_or(0),
+                })
+            }
+        };
+        let operation = HelperOperation {
+            name: "keep unit state",
+            work: Box::new(work),
+        };
+        let token = Purpose::Keep(unit).token();
+        self.reactor.submit_keeper(token, operation);
+    }
+
+    fn lend_chunk(&mut self, chunk: &Rc<Buffer>) -> bool {
+        self.reactor.lend_chunk(chunk)
+    }
+
+    fn hear(&mut self, news: News) {
+        match news {
+            News::StoreStuck { unit } => {
+                let unit = self.name_of(unit);
+                tracing::error!(unit, "the store did not end a request in time");
+                self.watcher.hear(&Happening::StoreStuck { unit });
+            }
+            News::StateNotKept { unit } => {
+                let unit = self.name_of(unit);
+                self.watcher.hear(&Happening::StateNotKept { unit });
+            }
+            News::UnitResized { unit, blocks } => {
+                let unit = self.name_of(unit);
+                tracing::info!(unit, blocks, "the size of a unit changed");
+                self.watcher.hear(&Happening::UnitResized { unit, blocks });
+            }
+            News::RefusalUnconfirmed => {
+                tracing::error!("a core does not confirm that a unit refuses access");
+            }
+            News::Broken(what) => {
+                debug_assert!(false, "{what}");
+                tracing::error!("{what}; please report this");
+            }
+        }
+    }
+
+    fn series(&mut self, unit: UnitIndex, port: &SessionPort<Detail>) -> u32 {
+        let initiator = &port.detail.profile.initiator_name;
+        self.tally.series_of(unit, initiator)
+    }
+
+    #[inline]
+    fn account(series: u32, port: &SessionPort<Detail>, id: TaskId, command: &Command) -> Account {
+        Account::new(series, port, id, command)
+    }
+
+    #[inline]
+    fn note_answer(&mut self, account: Account, status: Status) {
+        self.tally.note(account, status);
+    }
+
+    fn note_wait(&mut self, account: Account) {
+        self.tally.enter(account);
+    }
+
+    fn note_end(&mut self, account: Account, ending: Ending, life: Life) {
+        self.tally.leave(account);
+        self.tally.note_lived(account, ending, life);
+    }
+
+    fn note_starved(&mut self) {
+        self.tally.note_starved();
+    }
+}
