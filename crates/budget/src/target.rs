@@ -1,10 +1,15 @@
-//! A target with one session, one unit and a disk in memory: the least that leads a command from
-//! its PDU to its answer. In the shape of crate `target`, without its tables and its reactor.
+//! One core with one session, one unit and a disk in memory: the engine that ships, without a reactor.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail, ensure};
+use engine::{
+    Carrier, Ending, Engine, Letter, Life, News, Purpose, SessionKey, StoreWork, UnitIndex,
+    VisibleLun,
+};
+use front::iscsi::SessionPort;
 use iscsi::SerialNumber;
 use iscsi::discovery::TextRecords;
 use iscsi::negotiate::{
@@ -13,13 +18,10 @@ use iscsi::negotiate::{
 };
 use iscsi::pdu::Cid;
 use iscsi::target::{
-    Command, ConnectionConfig, Event, HoldLimits, Receive, Response, Session, SessionConfig, TaskId,
+    Command, ConnectionConfig, Event, HoldLimits, Receive, Session, SessionConfig, TaskId,
 };
-use memory::{Message, Payload, Pool};
-use scsi::{
-    Identity, Input, Limits, LogicalUnit, Lun, Nexus, NexusId, NexusSlot, Outcome, Owner, PortName,
-    Principal, Profile, Status, Step, TargetPort, Task,
-};
+use memory::{Buffer, Message, Payload, Pool};
+use scsi::{Identity, Limits, NexusId, Owner, PortName, Principal, Profile, Status, TargetPort};
 use store::{Backstore, IoRequest, IoTag, MemoryDisk, SharedStore, Submitted};
 
 use crate::arrival::{Arrival, Turn};
@@ -38,26 +40,21 @@ const MESSAGE_ROOM_BYTES: usize = 128 * 1024;
 
 /// The only connection of the session.
 const CONNECTION: usize = 0;
+/// Nothing is waited for.
+const NEVER: Duration = Duration::from_secs(60);
 /// No time passes.
 const NOW: Duration = Duration::ZERO;
-/// No command waits for the store, so none needs a name of its own there.
+/// Of what fills the disk.
 const TAG: IoTag = IoTag(0);
 
-/// The target and its one session.
+/// The core with its one session. Nothing leaves it: the disk answers at once.
 #[derive(Debug)]
 pub(crate) struct Target {
-    session: Session,
-    pool: Pool,
-    view: LogicalUnit,
-    nexus: NexusSlot,
-    store: Box<dyn Backstore>,
-    luns: [Lun; 1],
-    /// Tasks whose data has not come.
-    waiting: Vec<(TaskId, Task)>,
+    engine: Engine<Outside>,
+    session: SessionKey,
     /// An emptied message, kept for its room.
     spare: Message,
     tap: Option<Tap>,
-    good_commands: u32,
 }
 
 impl Target {
@@ -68,37 +65,57 @@ impl Target {
         fill(store.as_mut())?;
         let owner = Owner::new(profile(&disk), None)
             .map_err(|error| anyhow!("the unit does not start: {error:?}"))?;
-        let mut view = LogicalUnit::new(Arc::clone(owner.profile()), Arc::clone(owner.shared()));
-        let nexus = view.attach(initiator(), None);
+        let settings = engine::Settings {
+            core: 0,
+            cores: 1,
+            queue_depth: QUEUE_DEPTH,
+            abort_timeout: NEVER,
+            fence_timeout: NEVER,
+        };
+        let mut engine = Engine::new(settings, Pool::new(POOL_BYTES)?, Outside::default());
+        let lun = VisibleLun {
+            lun: 0,
+            unit: engine.add_unit(owner, store),
+            read_only: false,
+        };
+        let port = SessionPort::new(session(row.has_digests), ());
+        let session = engine.begin_session(port, initiator(), &[lun], None);
+        // The owner of the unit hears of the nexus; there is nobody else to hear of it.
+        while let Some((unit, letter)) = engine.carrier.letters.pop_front() {
+            engine.handle_letter(unit, letter);
+        }
         Ok(Self {
-            session: session(row.has_digests),
-            pool: Pool::new(POOL_BYTES)?,
-            view,
-            nexus,
-            store,
-            luns: [Lun::new(0).ok_or_else(|| anyhow!("LUN 0 has no address"))?],
-            waiting: Vec::new(),
+            engine,
+            session,
             spare: Message::default(),
             tap: row.is_traced.then(Tap::new),
-            good_commands: 0,
         })
     }
 
     /// How many commands were answered with GOOD.
     pub(crate) const fn good_commands(&self) -> u32 {
-        self.good_commands
+        self.engine.carrier.good_commands
     }
 
     /// Takes what arrives, and sends what became ready in one message.
     pub(crate) fn turn(&mut self, turn: &Turn) -> Result<()> {
+        self.engine.begin_turn(NOW);
         for arrival in turn {
             self.receive(arrival)?;
-            while let Some(event) = self.session.poll_event() {
+            while let Some(event) = self.protocol()?.poll_event() {
                 self.handle_event(event)?;
             }
+            self.engine.start_waiting();
         }
-        let spare = std::mem::take(&mut self.spare);
-        let mut message = self.session.take_message(CONNECTION, spare);
+        self.engine.handle_memory();
+        let mut message = std::mem::take(&mut self.spare);
+        let mut is_ready = false;
+        while self.engine.poll_ready().is_some() {
+            is_ready = true;
+        }
+        if is_ready {
+            message = self.protocol()?.take_message(CONNECTION, message);
+        }
         ensure!(!message.is_empty(), "nothing to send after a turn");
         if let Some(tap) = &mut self.tap {
             tap.send(&message);
@@ -108,8 +125,18 @@ impl Target {
         Ok(())
     }
 
+    /// The protocol of the one session.
+    fn protocol(&mut self) -> Result<&mut Session> {
+        let session = self.engine.session_mut(self.session);
+        let session = session.ok_or_else(|| anyhow!("the session has ended"))?;
+        Ok(&mut session.port.session)
+    }
+
     fn receive(&mut self, arrival: &Arrival) -> Result<()> {
-        let wanted = self.session.poll_receive(CONNECTION);
+        let session = self.engine.session_mut(self.session);
+        let session = session.ok_or_else(|| anyhow!("the session has ended"))?;
+        let (port, pool) = session.port_and_pool();
+        let wanted = port.session.poll_receive(CONNECTION);
         match (arrival, wanted) {
             (Arrival::Chunk(chunk), Receive::Chunk { limit_bytes })
                 if chunk.len() <= limit_bytes =>
@@ -117,31 +144,23 @@ impl Target {
                 if let Some(tap) = &mut self.tap {
                     tap.receive(chunk);
                 }
-                self.session
-                    .handle_chunk(CONNECTION, chunk, &self.pool, NOW)?;
+                port.session.handle_chunk(CONNECTION, chunk, pool, NOW)?;
             }
             (&Arrival::Exact(len), Receive::Exact { buffer, range }) if range.len() == len => {
-                self.session
-                    .handle_exact(CONNECTION, buffer, len, &self.pool, NOW)?;
+                port.session
+                    .handle_exact(CONNECTION, buffer, len, pool, NOW)?;
             }
             (arrival, wanted) => bail!("{arrival:?} arrives, wanted is {wanted:?}"),
         }
+        self.engine.note_ready(self.session, Some(CONNECTION));
         Ok(())
     }
 
     fn handle_event(&mut self, event: Event) -> Result<()> {
+        let session = self.session;
         match event {
-            Event::Command(id, command) => {
-                let (task, step) = self.start(&command);
-                self.drive(id, task, step)
-            }
-            Event::DataOut(id, data) => {
-                let place = self.waiting.iter().position(|(waiting, _)| *waiting == id);
-                let place = place.ok_or_else(|| anyhow!("data for {id:?}, which does not wait"))?;
-                let (_, mut task) = self.waiting.swap_remove(place);
-                let step = self.view.resume(&mut task, Input::DataOut(data));
-                self.drive(id, task, step)
-            }
+            Event::Command(id, command) => self.engine.handle_command(session, id, command),
+            Event::DataOut(id, data) => self.engine.handle_data_out(session, id, data),
             event @ (Event::DataFault(..)
             | Event::TaskManagement(_)
             | Event::Logout(_)
@@ -149,76 +168,79 @@ impl Target {
             | Event::Broken { .. }
             | Event::Violation { .. }) => bail!("the script leads to {event:?}"),
         }
+        Ok(())
+    }
+}
+
+/// What leaves the core, which is nothing while the script runs.
+#[derive(Debug, Default)]
+struct Outside {
+    letters: VecDeque<(UnitIndex, Letter)>,
+    good_commands: u32,
+}
+
+impl Outside {
+    fn note(&mut self, status: Status) {
+        self.good_commands += u32::from(status == Status::Good);
+    }
+}
+
+/// No store has anything done outside.
+#[derive(Clone, Copy, Debug)]
+enum NoOperation {}
+
+impl Carrier for Outside {
+    type Port = SessionPort<()>;
+    type Operation = NoOperation;
+    type Receipt = ();
+    type Account = ();
+
+    fn post(&mut self, _: usize, unit: UnitIndex, letter: Letter) {
+        self.letters.push_back((unit, letter));
     }
 
-    fn start(&mut self, command: &Command) -> (Task, Step) {
-        let command = scsi::Command {
-            cdb: &command.cdb,
-            data_out_length: command.data_out_length,
-            data_in_length: command.data_in_length,
-            luns: &self.luns,
-        };
-        self.view.start(self.nexus, &command)
+    #[expect(clippy::panic, reason = "a script that leads here is wrong")]
+    fn begin(&mut self, purpose: Purpose, work: StoreWork) -> NoOperation {
+        panic!("{purpose:?} asks for {work:?}")
     }
 
-    /// Carries a task on until it waits for data or is over.
-    fn drive(&mut self, id: TaskId, mut task: Task, mut step: Step) -> Result<()> {
-        loop {
-            let input = match step {
-                Step::DataOut { length } => {
-                    match self.session.request_data(id, length, &self.pool) {
-                        Some(data) => Input::DataOut(data),
-                        None => {
-                            self.waiting.push((id, task));
-                            return Ok(());
-                        }
-                    }
-                }
-                Step::Io(request) => match self.store.submit(TAG, request) {
-                    Submitted::Done(result) => Input::Io(result),
-                    submitted @ (Submitted::Ring(_)
-                    | Submitted::Helper(_)
-                    | Submitted::Pending
-                    | Submitted::Full(_)) => bail!("the store takes its time: {submitted:?}"),
-                },
-                Step::Done(outcome) => return self.finish(id, outcome),
-                step @ (Step::Owner(_) | Step::Fence(_)) => bail!("the script leads to {step:?}"),
-            };
-            step = self.view.resume(&mut task, input);
+    fn cancel(&mut self, operation: NoOperation) {
+        match operation {}
+    }
+
+    #[expect(clippy::panic, reason = "a script that leads here is wrong")]
+    fn keep(&mut self, unit: UnitIndex, _: Vec<u8>) {
+        panic!("the script changes what is kept of {unit:?}")
+    }
+
+    fn lend_chunk(&mut self, _: &Rc<Buffer>) -> bool {
+        true
+    }
+
+    #[expect(clippy::panic, reason = "a script that leads here is wrong")]
+    fn hear(&mut self, news: News) {
+        panic!("the script leads to {news:?}")
+    }
+
+    fn series(&mut self, _: UnitIndex, _: &SessionPort<()>) -> u32 {
+        0
+    }
+
+    fn account(_: u32, _: &SessionPort<()>, _: TaskId, _: &Command) {}
+
+    fn note_answer(&mut self, (): (), status: Status) {
+        self.note(status);
+    }
+
+    fn note_wait(&mut self, (): ()) {}
+
+    fn note_end(&mut self, (): (), ending: Ending, _: Life) {
+        if let Ending::Answered(status) = ending {
+            self.note(status);
         }
     }
 
-    /// Data that others may write is copied before it is digested.
-    fn finish(&mut self, id: TaskId, outcome: Outcome) -> Result<()> {
-        let is_shared = matches!(outcome.data, Payload::Mapped(_));
-        let data = if is_shared && self.session.needs_stable_data(id) {
-            let buffer = self.pool.allocate(outcome.data.len());
-            let mut buffer = buffer.map_err(|_| anyhow!("no buffer for an answer"))?;
-            outcome.data.copy_to(0, &mut buffer);
-            Payload::Pool(buffer)
-        } else {
-            outcome.data
-        };
-        ensure!(
-            outcome.status == Status::Good,
-            "a command ends in {:?} {:?}",
-            outcome.status,
-            outcome.sense
-        );
-        self.good_commands += 1;
-        let response = Response {
-            status: outcome.status as u8,
-            sense: &[],
-            data,
-            transfer_length: outcome.transfer_length,
-        };
-        let connection = self.session.respond(id, response);
-        ensure!(
-            connection == Some(CONNECTION),
-            "no connection for an answer"
-        );
-        Ok(())
-    }
+    fn note_starved(&mut self) {}
 }
 
 /// Writes the whole disk, as a disk in use was: what was never written is read another way.
@@ -277,16 +299,13 @@ fn session(has_digests: bool) -> Session {
     session
 }
 
-fn initiator() -> Nexus {
-    Nexus {
-        id: NexusId(1),
-        port: PortName {
-            transport_id: vec![0x45, 0, 0, 20].into(),
-            target_port: 1,
-            principal: Principal::Nobody,
-        },
-        read_only: false,
-    }
+fn initiator() -> (NexusId, PortName) {
+    let name = PortName {
+        transport_id: vec![0x45, 0, 0, 20].into(),
+        target_port: 1,
+        principal: Principal::Nobody,
+    };
+    (NexusId(1), name)
 }
 
 fn profile(disk: &MemoryDisk) -> Profile {

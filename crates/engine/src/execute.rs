@@ -1,7 +1,7 @@
 //! Commands on their way: from the initiator through the device server to its answer. The one
 //! interpreter of [`Step`].
 
-use memory::{Need, Payload};
+use memory::{Need, Payload, Pool};
 use scsi::{Input, Outcome, Sense, SenseCode, SenseKey, Step, TaskAttribute};
 use store::{IoTag, Submitted};
 
@@ -17,12 +17,10 @@ use crate::session::{Session, SessionKey};
 use crate::stores::alters;
 use crate::task::{Command, CommandId, Request, Running, Stage, TaskKey};
 
-/// A command that has its turn, and its answer.
-struct Begun<'a, C: Carrier> {
+/// A command that has its turn.
+struct Begun<C: Carrier> {
     session: SessionKey,
     id: CommandId<C>,
-    answer: Owed<CommandId<C>>,
-    command: &'a Command<C>,
     mapped: MappedLun,
     account: C::Account,
 }
@@ -41,6 +39,9 @@ enum Hindrance {
 
 impl<C: Carrier> Engine<C> {
     /// A command of a session, in its turn.
+    ///
+    /// A SIMPLE command that nothing stands in the way of is run at once. As long as it need not wait
+    /// it has no place in any table: that is all there is to most reads and writes of memory.
     pub fn handle_command(&mut self, key: SessionKey, id: CommandId<C>, command: Command<C>) {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
@@ -55,7 +56,8 @@ impl<C: Carrier> Engine<C> {
             let mut long = Vec::new();
             let command = C::Port::scsi_command(&command, &session.luns, &mut long);
             let outcome = scsi::missing::execute(&command);
-            self.respond(key, answer, outcome, false);
+            let ready = answer_by(&mut session.port, answer, outcome, false);
+            self.note_answered(key, ready);
             return;
         };
         if mapped.series == NO_SERIES {
@@ -67,89 +69,31 @@ impl<C: Carrier> Engine<C> {
         let Some(attribute) = C::Port::attribute_of(&command) else {
             // Spec: SAM-5, task attributes: neither a reserved one nor ACA without an ACA condition.
             let sense = Sense::illegal_request(SenseCode::INVALID_MESSAGE_ERROR);
-            let descriptor = unit.view.descriptor_sense();
-            self.respond_at_once((key, answer), Outcome::check(sense), descriptor, account);
+            let (outcome, descriptor) = (Outcome::check(sense), unit.view.descriptor_sense());
+            self.carrier.note_answer(account, outcome.status);
+            let ready = answer_by(&mut session.port, answer, outcome, descriptor);
+            self.note_answered(key, ready);
             return;
+        };
+        let begun = Begun {
+            session: key,
+            id,
+            mapped,
+            account,
         };
         let set = unit.view.task_set(mapped.nexus);
         let may_pass = attribute == TaskAttribute::Simple
             && set.is_some_and(|set| set.lets_simple_pass())
             && unit.side.is_open();
-        let begun = Begun {
-            session: key,
-            id,
-            answer,
-            command: &command,
-            mapped,
-            account,
-        };
-        if may_pass {
-            self.run_at_once(begun);
+        if !may_pass {
+            self.run_in_order(begun, answer, attribute, command);
             return;
         }
-        let task = self.enroll(begun);
-        let set = self.units[mapped.unit].view.task_set(mapped.nexus);
-        if set.is_none_or(|set| set.enter(attribute, task.place())) {
-            self.start(task, &command);
-        } else {
-            self.enter(task, Stage::Dormant(Box::new(command)));
-            if let Some(session) = self.sessions.get_mut(key) {
-                session.port.leave_chunk(id, &session.pool);
-            }
-        }
-    }
-
-    /// A task waits for something else from now on. Gives what it waited for.
-    pub(crate) fn enter(&mut self, key: TaskKey, stage: Stage<C>) -> Stage<C> {
-        let now = self.now;
-        let running = &mut self.tasks[key];
-        let before = running.enter(stage, now);
-        if let Some((at, _)) = running.deadline(self.settings.fence_timeout) {
-            self.task_deadlines.set(key, at);
-        }
-        before
-    }
-
-    /// Gives a task its place in the tables.
-    fn enroll(&mut self, begun: Begun<'_, C>) -> TaskKey {
-        let Begun {
-            session,
-            id,
-            answer,
-            mapped,
-            account,
-            ..
-        } = begun;
-        let entry = self.sessions.get_mut(session);
-        let arrival = entry.map_or(self.now, |entry| entry.port.arrival_of(id));
-        let life = Life::new(arrival, self.now);
-        self.carrier.note_wait(account);
-        let (asker, place) = ((session, answer), (mapped.unit, mapped.nexus));
-        let key = self
-            .tasks
-            .insert(Running::new(asker, id, place, account, life));
-        if let Some(entry) = self.sessions.get_mut(session) {
-            entry.set_task_key(id, Some(key));
-        }
-        key
-    }
-
-    /// Runs a SIMPLE command that nothing stands in the way of. As long as it need not wait it
-    /// has no place in any table: that is all there is to most reads and writes of memory.
-    fn run_at_once(&mut self, begun: Begun<'_, C>) {
-        let (id, nexus) = (begun.id, begun.mapped.nexus);
         // What the task will be called if it does have to wait.
         let vacant = self.tasks.vacant_key();
-        let (Some(session), Some(unit)) = (
-            self.sessions.get_mut(begun.session),
-            self.units.get_mut(begun.mapped.unit),
-        ) else {
-            begun.answer.forgive();
-            return;
-        };
         let mut long = Vec::new();
-        let command = C::Port::scsi_command(begun.command, &session.luns, &mut long);
-        let (mut task, mut step) = unit.view.start(nexus, &command);
+        let command = C::Port::scsi_command(&command, &session.luns, &mut long);
+        let (mut task, mut step) = unit.view.start(mapped.nexus, &command);
         let mut has_altered = false;
         let hindrance = loop {
             let input = match step {
@@ -185,26 +129,35 @@ impl<C: Carrier> Engine<C> {
                         Room::Refused => break Hindrance::NoRoom,
                     }
                 }
-                Step::Done(outcome) if !must_copy(&outcome, &session.port, id) => {
+                Step::Done(mut outcome) => {
+                    if must_copy(&outcome, &session.port, id)
+                        && !copy_data(&mut outcome, &session.pool)
+                    {
+                        break Hindrance::Other(Step::Done(outcome));
+                    }
+                    self.carrier.note_answer(account, outcome.status);
                     let descriptor = unit.view.descriptor_sense();
-                    let asker = (begun.session, begun.answer);
-                    self.respond_at_once(asker, outcome, descriptor, begun.account);
+                    let ready = answer_by(&mut session.port, answer, outcome, descriptor);
+                    self.note_answered(key, ready);
                     return;
                 }
-                step @ (Step::Done(_) | Step::Owner(_) | Step::Fence(_)) => {
-                    break Hindrance::Other(step);
-                }
+                step @ (Step::Owner(_) | Step::Fence(_)) => break Hindrance::Other(step),
             };
             step = unit.view.resume(&mut task, input);
         };
-        if let Some(set) = unit.view.task_set(nexus) {
+        if let Some(set) = unit.view.task_set(mapped.nexus) {
             let may_start = set.enter(TaskAttribute::Simple, vacant.place());
             debug_assert!(may_start, "a task that was let pass has to wait");
         }
-        let key = self.enroll(begun);
+        let key = self.enroll(begun, answer);
         debug_assert_eq!(key, vacant, "a task is called otherwise than its request");
         let running = &mut self.tasks[key];
         (running.task, running.has_altered) = (Some(task), has_altered);
+        self.go_on(key, hindrance);
+    }
+
+    /// Carries on a task that could not be over at once.
+    fn go_on(&mut self, key: TaskKey, hindrance: Hindrance) {
         match hindrance {
             Hindrance::DataOut => self.await_data_out(key),
             Hindrance::Store(submitted) => {
@@ -216,6 +169,60 @@ impl<C: Carrier> Engine<C> {
             Hindrance::NoRoom => self.refuse(key),
             Hindrance::Other(step) => self.drive(key, step),
         }
+    }
+
+    /// Runs a command when its turn among those of its nexus has come.
+    fn run_in_order(
+        &mut self,
+        begun: Begun<C>,
+        answer: Owed<CommandId<C>>,
+        attribute: TaskAttribute,
+        command: Command<C>,
+    ) {
+        let (session, id, mapped) = (begun.session, begun.id, begun.mapped);
+        let key = self.enroll(begun, answer);
+        let set = self.units[mapped.unit].view.task_set(mapped.nexus);
+        if set.is_none_or(|set| set.enter(attribute, key.place())) {
+            self.start(key, &command);
+            return;
+        }
+        self.enter(key, Stage::Dormant(Box::new(command)));
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.port.leave_chunk(id, &session.pool);
+        }
+    }
+
+    /// A task waits for something else from now on. Gives what it waited for.
+    pub(crate) fn enter(&mut self, key: TaskKey, stage: Stage<C>) -> Stage<C> {
+        let now = self.now;
+        let running = &mut self.tasks[key];
+        let before = running.enter(stage, now);
+        if let Some((at, _)) = running.deadline(self.settings.fence_timeout) {
+            self.task_deadlines.set(key, at);
+        }
+        before
+    }
+
+    /// Gives a task its place in the tables.
+    fn enroll(&mut self, begun: Begun<C>, answer: Owed<CommandId<C>>) -> TaskKey {
+        let Begun {
+            session,
+            id,
+            mapped,
+            account,
+        } = begun;
+        let entry = self.sessions.get_mut(session);
+        let arrival = entry.map_or(self.now, |entry| entry.port.arrival_of(id));
+        let life = Life::new(arrival, self.now);
+        self.carrier.note_wait(account);
+        let (asker, place) = ((session, answer), (mapped.unit, mapped.nexus));
+        let key = self
+            .tasks
+            .insert(Running::new(asker, id, place, account, life));
+        if let Some(entry) = self.sessions.get_mut(session) {
+            entry.set_task_key(id, Some(key));
+        }
+        key
     }
 
     fn start(&mut self, key: TaskKey, command: &Command<C>) {
@@ -392,18 +399,6 @@ impl<C: Carrier> Engine<C> {
         self.end_task(key, ending);
     }
 
-    /// Answers a command that never had a place in any table.
-    fn respond_at_once(
-        &mut self,
-        (session, answer): (SessionKey, Owed<CommandId<C>>),
-        outcome: Outcome,
-        descriptor: bool,
-        account: C::Account,
-    ) {
-        self.carrier.note_answer(account, outcome.status);
-        self.respond(session, answer, outcome, descriptor);
-    }
-
     fn respond(
         &mut self,
         session: SessionKey,
@@ -411,19 +406,20 @@ impl<C: Carrier> Engine<C> {
         outcome: Outcome,
         descriptor: bool,
     ) {
-        let id = answer.spend();
-        let Some(entry) = self.sessions.get_mut(session) else {
-            return;
-        };
-        let sense = outcome.sense.map(|sense| sense.encode(descriptor));
-        let response = Response {
-            status: outcome.status,
-            sense: sense.as_deref().unwrap_or(&[]),
-            data: outcome.data,
-            transfer_length: outcome.transfer_length,
-        };
-        if let Some(connection) = entry.port.respond(id, response) {
-            self.note_ready(session, Some(connection));
+        match self.sessions.get_mut(session) {
+            Some(entry) => {
+                let ready = answer_by(&mut entry.port, answer, outcome, descriptor);
+                self.note_answered(session, ready);
+            }
+            None => answer.forgive(),
+        }
+    }
+
+    /// A command was answered, by a connection that has something to send now.
+    #[inline]
+    fn note_answered(&mut self, session: SessionKey, ready: Option<<C::Port as Port>::Connection>) {
+        if ready.is_some() {
+            self.note_ready(session, ready);
         }
     }
 
@@ -523,6 +519,34 @@ impl<C: Carrier> Engine<C> {
         life.leave(running.stage.phase(), now);
         Some((running.account, life))
     }
+}
+
+/// Answers a command. Gives the connection that has something to send now.
+#[inline]
+fn answer_by<P: Port>(
+    port: &mut P,
+    answer: Owed<P::CommandId>,
+    outcome: Outcome,
+    descriptor: bool,
+) -> Option<P::Connection> {
+    let sense = outcome.sense.map(|sense| sense.encode(descriptor));
+    let response = Response {
+        status: outcome.status,
+        sense: sense.as_deref().unwrap_or(&[]),
+        data: outcome.data,
+        transfer_length: outcome.transfer_length,
+    };
+    port.respond(answer.spend(), response)
+}
+
+/// Copies the data of an answer, if there is room for that now.
+fn copy_data(outcome: &mut Outcome, pool: &Pool) -> bool {
+    let copied = room::copied(&outcome.data, Need::Begin, pool);
+    let is_done = copied.is_ok();
+    if let Ok(data) = copied {
+        outcome.data = data;
+    }
+    is_done
 }
 
 /// Whether data that others may write has to be copied before it is answered with.

@@ -39,13 +39,13 @@ pub(crate) struct Leaving<C: Carrier> {
 }
 
 impl<C: Carrier> Engine<C> {
-    /// A session begins. Each of its units tells it `attention` first.
+    /// A session begins. Each of its units tells it `attention` first, if there is any.
     pub fn begin_session(
         &mut self,
         mut port: C::Port,
         (nexus, name): (NexusId, PortName),
         luns: &[VisibleLun],
-        attention: UnitAttention,
+        attention: Option<UnitAttention>,
     ) -> SessionKey {
         if self.is_short_of_memory {
             port.set_queue_limit(1);
@@ -57,7 +57,7 @@ impl<C: Carrier> Engine<C> {
                     read_only: visible.read_only,
                     ..session.nexus()
                 };
-                let slot = unit.view.attach(nexus, Some(attention));
+                let slot = unit.view.attach(nexus, attention);
                 session.luns.insert(visible.lun, mapped(visible.unit, slot));
             }
         }

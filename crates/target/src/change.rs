@@ -37,10 +37,11 @@ impl Core {
                 outcome = Err(StartError::Store { name, source });
                 Box::new(NoStore(plan.profile.capabilities.clone()))
             });
-            self.engine.add_unit(owner, store);
+            let unit = self.engine.add_unit(owner, store);
+            let is_own = self.engine.owner(unit).is_some();
             self.engine.carrier.units.push(Named {
                 name: plan.name.as_str().into(),
-                keeper: Arc::clone(&plan.keeper),
+                keeper: is_own.then(|| Arc::clone(&plan.keeper)),
             });
         }
         outcome
@@ -116,6 +117,7 @@ impl Core {
 
     fn close_store(&mut self, unit: UnitIndex) {
         self.engine.carrier.tally.forget_unit(unit);
+        self.engine.carrier.units[unit].keeper = None;
         self.engine.close_unit(unit);
     }
 }

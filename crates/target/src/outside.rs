@@ -27,7 +27,8 @@ use crate::watcher::{Happening, Watcher};
 pub(crate) struct Named {
     /// For logs; another one when the unit is renamed.
     pub(crate) name: Arc<str>,
-    pub(crate) keeper: Arc<dyn Keeper>,
+    /// On the core that owns the unit, until it is closed.
+    pub(crate) keeper: Option<Arc<dyn Keeper>>,
 }
 
 /// What one core reaches the world by.
@@ -82,10 +83,15 @@ impl Carrier for Outside {
     }
 
     fn keep(&mut self, unit: UnitIndex, state: Vec<u8>) {
-        let Some(named) = self.units.get(unit) else {
+        let Some(Named {
+            name,
+            keeper: Some(keeper),
+        }) = self.units.get(unit)
+        else {
+            debug_assert!(false, "a unit that is closed keeps its state");
             return;
         };
-        let (keeper, name) = (Arc::clone(&named.keeper), Arc::clone(&named.name));
+        let (keeper, name) = (Arc::clone(keeper), Arc::clone(name));
         let work = move || match keeper.save(&state) {
             Ok(()) => Ok(HelperAnswer::Done),
             Err(error) => {

@@ -346,7 +346,9 @@ impl Core {
             .hear(&Happening::SessionBegan { who });
         let port = SessionPort::new(Session::new(config), detail);
         let nexus = (placement.nexus, name);
-        let key = self.engine.begin_session(port, nexus, &luns, attention);
+        let key = self
+            .engine
+            .begin_session(port, nexus, &luns, Some(attention));
         self.by_id.insert(placement.id, key);
         self.by_tsih.insert(placement.tsih, key);
         key

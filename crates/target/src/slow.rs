@@ -291,6 +291,7 @@ impl Core {
 mod tests {
     use super::*;
     use engine::Phase;
+    use scsi::Status;
 
     const fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)

@@ -145,7 +145,7 @@ impl Core {
         let attention = UnitAttention::PowerOnOrReset;
         let key = self
             .engine
-            .begin_session(port, (nexus, name), &[lun], attention);
+            .begin_session(port, (nexus, name), &[lun], Some(attention));
         self.by_tsih.insert(tsih.0, key);
     }
 
