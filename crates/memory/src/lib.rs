@@ -6,11 +6,15 @@
 //! * [`Payload`]: data of one command, wherever it lies; [`Message`]: what one send gathers,
 //!   [`Piece`]: a stretch of it.
 //!
+//! Mappings are the kernel's, and there are none but on Linux: elsewhere the pool comes from the
+//! allocator, and no [`MappedRange`] exists. So whatever only works on buffers compiles everywhere.
+//!
 //! This crate knows nothing of SCSI, iSCSI, files or rings. All addresses it gives out stay valid
 //! for as long as the owning value lives, so whoever lends memory to the kernel keeps the value
 //! in a table until the kernel is done (see crate `reactor`).
 #![warn(missing_docs)]
 
+#[cfg(target_os = "linux")]
 mod mapping;
 mod message;
 mod payload;
@@ -18,11 +22,17 @@ mod pool;
 mod region;
 mod shares;
 mod trim;
+#[cfg(not(target_os = "linux"))]
+mod unmapped;
 
+#[cfg(target_os = "linux")]
 pub use mapping::{CoreMapping, MappedRange, Mapping};
 pub use message::{Message, PayloadIndex, Piece};
 pub use payload::Payload;
 pub use pool::{BUFFER_BYTES_MAX, Buffer, PIECE_BYTES, Pool, PoolFull};
+#[cfg(target_os = "linux")]
 pub use region::HUGE_PAGE_BYTES;
 pub use shares::{Need, NoRoom, Shares};
 pub use trim::give_back;
+#[cfg(not(target_os = "linux"))]
+pub use unmapped::MappedRange;

@@ -17,8 +17,6 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::slice;
 
-use rustix::mm::ProtFlags;
-
 use crate::region::Region;
 use crate::shares::{Need, NoRoom, Shares};
 
@@ -83,9 +81,7 @@ impl Pool {
     /// [`BUFFER_BYTES_MAX`] but at least one. Memory is taken when it is first used.
     pub fn new(limit_bytes: usize) -> io::Result<Self> {
         let count = (limit_bytes / BUFFER_BYTES_MAX).clamp(1, (NONE as usize - 1) >> ORDER_MAX);
-        let region =
-            Region::anonymous(count * BUFFER_BYTES_MAX, ProtFlags::READ | ProtFlags::WRITE)?;
-        region.prefer_huge_pages();
+        let region = Region::to_work_in(count * BUFFER_BYTES_MAX)?;
         let unused = Link {
             previous: NONE,
             next: NONE,
@@ -359,7 +355,7 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the pool gave this range to this buffer alone; it was zeroed by the kernel at
+        // SAFETY: the pool gave this range to this buffer alone; it was zeroed at
         // first, so every byte is initialised, and a shared borrow of `self` keeps writers out.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }

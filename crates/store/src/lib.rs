@@ -7,32 +7,54 @@
 //! [`RingOperation`] or to its helper thread as a [`HelperOperation`], and comes back by tag.
 //! [`Place`] knows which operations the kernel may do on the thread that asks. Only opening may block.
 //!
+//! The stores need Linux. The contract does not, so whoever only asks a store compiles everywhere.
+//!
 //! This crate knows nothing of SCSI or of networks; it counts in bytes.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod contract;
+#[cfg(target_os = "linux")]
 mod extents;
+#[cfg(target_os = "linux")]
 mod file;
+#[cfg(not(target_os = "linux"))]
+mod fileless;
+#[cfg(target_os = "linux")]
 mod geometry;
+#[cfg(target_os = "linux")]
 mod latch;
+#[cfg(target_os = "linux")]
 mod memory_disk;
+#[cfg(target_os = "linux")]
 mod null;
+#[cfg(target_os = "linux")]
 mod open;
+#[cfg(target_os = "linux")]
 mod place;
+#[cfg(target_os = "linux")]
 mod request;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(target_os = "linux")]
 mod zeros;
 
 pub use contract::*;
+#[cfg(target_os = "linux")]
 pub use extents::find_extents;
+#[cfg(target_os = "linux")]
 pub use file::{CacheMode, find_size};
+#[cfg(not(target_os = "linux"))]
+pub use fileless::StoreFile;
+#[cfg(target_os = "linux")]
 pub use memory_disk::MemoryDisk;
+#[cfg(target_os = "linux")]
 pub use null::NullDisk;
+#[cfg(target_os = "linux")]
 pub use open::{OpenError, OpenFailure, OpenOptions, StoreKind};
+#[cfg(target_os = "linux")]
 pub use place::{
     CacheProbe, Class, DiskFile, Place, Route, StoreFile, UnderWay, set_cache_probe, set_closer,
 };
