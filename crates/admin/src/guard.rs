@@ -141,10 +141,8 @@ pub(crate) async fn guard(
     if caller.is_some() {
         introduce();
     }
-    let mut entry = entry_of(
-        &request,
-        caller.as_ref().map(|caller| caller.author.clone()),
-    );
+    let author = caller.as_ref().map(|caller| caller.author.clone());
+    let mut entry = entry_of(&request, author);
     entry.purpose = route.purpose();
     let mut request = match with_whole_body(request, route.body_bytes_max()).await {
         Ok(request) => request,

@@ -118,7 +118,8 @@ impl Admin {
         let fingerprint = match secure(&mut listeners, &settings) {
             Err(StartError::Tls(error)) if settings.makes_certificate() => {
                 problems.push(format!(
-                    "no address is served, for Tarn's own certificate cannot be used: {error}; move admin-cert.pem and admin-key.pem out of the state directory and restart Tarn, which makes new ones"
+                    "no address is served, for Tarn's own certificate cannot be used: {error}; move \
+                     admin-cert.pem and admin-key.pem out of the state directory and restart Tarn, which makes new ones"
                 ));
                 listeners.tcp.clear();
                 None

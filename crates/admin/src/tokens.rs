@@ -31,7 +31,8 @@ pub enum TokensError {
     },
     /// The file is not what was written.
     #[error(
-        "{}: {reason}; no token is good until it is whole: run tarn state restore and restart Tarn, or move it and its copy away and make new tokens",
+        "{}: {reason}; no token is good until it is whole: run tarn state restore and restart Tarn, or move \
+         it and its copy away and make new tokens",
         path.display()
     )]
     Form {

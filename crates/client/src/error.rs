@@ -16,7 +16,8 @@ pub enum ClientError {
     // The socket.
     /// There is no file of that name.
     #[error(
-        "no daemon at {}: there is no such socket; start it with tarn serve --config FILE, or name its socket with --socket",
+        "no daemon at {}: there is no such socket; start it with tarn serve --config FILE, or name its \
+         socket with --socket",
         path.display()
     )]
     NoSocket {
@@ -34,7 +35,8 @@ pub enum ClientError {
     },
     /// The socket belongs to somebody else.
     #[error(
-        "not allowed to use {}: it is for root and for the user that runs the daemon; run this with sudo, or as that user",
+        "not allowed to use {}: it is for root and for the user that runs the daemon; run this with sudo, \
+         or as that user",
         path.display()
     )]
     SocketDenied {

@@ -266,7 +266,8 @@ fn a_stream_gives_its_messages_and_ends() {
         chunk("event: hum\ndata: "),
         chunk("from a newer daemon\n\nevent: eve"),
         chunk(
-            "nt\ndata: {\"number\":3,\"at_ms\":4,\"severity\":\"info\",\"kind\":\"k\",\"message\":\"m\",\"more\":1}\n\n",
+            "nt\ndata: {\"number\":3,\"at_ms\":4,\"severity\":\"info\",\
+             \"kind\":\"k\",\"message\":\"m\",\"more\":1}\n\n",
         ),
         Send(b"0\r\n\r\n"),
     ]);

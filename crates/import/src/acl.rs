@@ -27,7 +27,8 @@ impl Acl {
             }
         }
         if !self.names.is_empty() && !self.addresses.is_empty() {
-            let message = "initiators needed a listed name and a listed address; in a group of Tarn one is enough, so only the addresses are kept";
+            let message = "initiators needed a listed name and a listed address; in a group of Tarn one is \
+                enough, so only the addresses are kept";
             let remedy = "give each initiator a user of its own, and put that into auth";
             found.left_out(place, &format!("access to {id}"), message, remedy);
         }

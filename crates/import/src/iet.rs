@@ -117,7 +117,8 @@ fn read_lists(sources: &[Source<'_>], found: &mut Found) -> Lists {
                         lists.denied.insert(target.to_owned());
                     }
                     let message = format!(
-                        "{target}: {entries}; groups of Tarn only include initiators, and a target shows itself at all its portals"
+                        "{target}: {entries}; groups of Tarn only include initiators, and a target shows \
+                         itself at all its portals"
                     );
                     let remedy = "list who may see the disks in a group, and set portals";
                     found.left_out(&place, &format!("target {target}"), message, remedy);
@@ -222,7 +223,8 @@ impl Reader<'_> {
         };
         target.auth = names;
         if self.lists.is_closed(&target.name) {
-            let message = "initiators.deny shuts initiators out of it, and no list says who may come in; without the list it would be open";
+            let message = "initiators.deny shuts initiators out of it, and no list says who may come in; \
+                without the list it would be open";
             let remedy = "add the target by hand, with a group of those who may see its disks";
             let subject = format!("target {}", target.name);
             found.left_out(&target.place, &subject, message, remedy);

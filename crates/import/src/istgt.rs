@@ -202,7 +202,8 @@ impl LogicalUnit<'_> {
             return !target.auth.is_empty();
         }
         if method.eq_ignore_ascii_case("Auto") && group.is_some() {
-            let message = "AuthMethod Auto takes initiators with CHAP and without; the users are not carried over, and everyone may log in without, as before";
+            let message = "AuthMethod Auto takes initiators with CHAP and without; the users are not \
+                carried over, and everyone may log in without, as before";
             let remedy = "set auth to ask for CHAP";
             found.changed(
                 &target.place,
@@ -230,7 +231,8 @@ impl LogicalUnit<'_> {
             }
         }
         if self.section.all("Mapping").nth(1).is_some() {
-            let message = "each Mapping let its initiators in through its portals; now all its initiators come in through all its portals";
+            let message = "each Mapping let its initiators in through its portals; now all its initiators \
+                come in through all its portals";
             let remedy = "make a target for each network to keep them apart";
             found.changed(&target.place, &subject, message, remedy);
         }

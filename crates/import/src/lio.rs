@@ -236,7 +236,8 @@ impl TargetReader<'_> {
                 self.read_portals(other, &mut target, found);
             } else {
                 let message = format!(
-                    "portal group {} shows other disks, or to others, than portal group {}; a target of Tarn shows the same at all its portals",
+                    "portal group {} shows other disks, or to others, than portal group {}; a target of \
+                     Tarn shows the same at all its portals",
                     tag(other),
                     tag(first)
                 );

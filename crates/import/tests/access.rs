@@ -117,7 +117,8 @@ fn an_auth_group_of_a_portal_group_holds_there_and_only_there() {
     );
     let text = "auth-group a { chap u secret-of-user; }\n\
         portal-group p { listen 192.0.2.1; }\nportal-group q { listen 192.0.2.2; }\n\
-        target iqn.2026-11.example:t {\nauth-group no-authentication\nportal-group p\nportal-group q a\nlun 0 { path /d; }\n}\n";
+        target iqn.2026-11.example:t {\nauth-group no-authentication\nportal-group p\nportal-group q a\n\
+        lun 0 { path /d; }\n}\n";
     let model = import(Format::Ctl, &[("ctl.conf", text)]).unwrap();
     let effective = model.effective();
     assert!(effective.contains("192.0.2.1:3260"), "{effective}");
@@ -220,7 +221,8 @@ fn chap_without_a_user_lets_nobody_in() {
     let istgt = |method: &str| {
         format!(
             "[PortalGroup1]\nPortal A 192.0.2.1:3260\n[InitiatorGroup1]\nInitiatorName \"ALL\"\nNetmask ALL\n\
-             [LogicalUnit1]\nTargetName iqn.2026-11.example:t\nMapping PortalGroup1 InitiatorGroup1\nAuthMethod {method}\n\
+             [LogicalUnit1]\nTargetName iqn.2026-11.example:t\nMapping PortalGroup1 InitiatorGroup1\n\
+             AuthMethod {method}\n\
              AuthGroup AuthGroup1\nUnitType Disk\nLUN0 Storage /d Auto\n"
         )
     };

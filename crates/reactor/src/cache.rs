@@ -28,8 +28,8 @@ struct Cached {
 /// Whether the kernel does not have the call, or a filter of system calls refuses it.
 static IS_MISSING: OnceLock<bool> = OnceLock::new();
 
-/// Whether all these bytes are in the page cache. It never waits. `None` where the kernel does not answer: before Linux 6.5,
-/// and for files that the user of this process neither owns nor may write.
+/// Whether all these bytes are in the page cache. It never waits. `None` where the kernel does not answer: before Linux
+/// 6.5, and for files that the user of this process neither owns nor may write.
 pub(crate) fn is_cached(file: BorrowedFd<'_>, offset: u64, len: usize) -> Option<bool> {
     if len == 0 || *IS_MISSING.get_or_init(is_missing) {
         return None;

@@ -387,7 +387,8 @@ impl Lane {
     /// when lanes are looked after. It has not begun, so it has not failed.
     fn note_no_worker(&mut self, error: &io::Error) {
         if !mem::replace(&mut self.has_no_worker, true) {
-            tracing::error!(%error, "no worker for a store; its commands wait for one (limit of processes: TasksMax, pids.max)");
+            tracing::error!(%error, "no worker for a store; its commands wait for one (limit of processes: \
+                TasksMax, pids.max)");
         }
     }
 

@@ -97,7 +97,7 @@ pub struct Extent {
 /// What a request that went well brings.
 #[derive(Debug)]
 pub enum IoAnswer {
-    /// Nothing but the good news.
+    /// Success, without data.
     Done,
     /// The data of a [`IoRequest::Read`].
     Data(Payload),
@@ -257,7 +257,7 @@ pub type HelperResult = Result<HelperAnswer, IoFailure>;
 /// The good outcome of helper work.
 #[derive(Debug)]
 pub enum HelperAnswer {
-    /// Nothing but the good news.
+    /// Success, without data.
     Done,
 }
 

@@ -132,7 +132,8 @@ impl<'a> Reader<'a> {
                 }
             }
             Access::Deny => {
-                let message = "discovery was refused here; Tarn answers, and tells the targets that an initiator may log in to";
+                let message = "discovery was refused here; Tarn answers, and tells the targets that an \
+                    initiator may log in to";
                 let remedy = "set discovery_auth to a user to keep the names from others";
                 found.changed(&node.place, &subject, message, remedy);
             }
@@ -167,7 +168,8 @@ impl<'a> Reader<'a> {
                 acl.into_group(section.value(), &section.place, found)
             }
             Access::Deny => {
-                let message = "its auth-group lets nobody in; a target without one takes the auth-group default, which does the same unless it is set";
+                let message = "its auth-group lets nobody in; a target without one takes the auth-group \
+                    default, which does the same unless it is set";
                 let remedy = "add the target by hand, with auth or groups";
                 found.left_out(&node.place, &subject, message, remedy);
                 return;
@@ -216,7 +218,8 @@ impl<'a> Reader<'a> {
                 continue;
             }
             let message = format!(
-                "at portal group {} it had another auth-group; one holds at all portals of a target of Tarn, so it is not reached there",
+                "at portal group {} it had another auth-group; one holds at all portals of a target of \
+                 Tarn, so it is not reached there",
                 group.value()
             );
             let remedy = "make another target for these portals";
@@ -247,9 +250,11 @@ impl<'a> Reader<'a> {
             }
             if !is_told {
                 let message = format!(
-                    "the tag of portal group {name} is not told; {tag} is what ctld gives it when it starts with this file"
+                    "the tag of portal group {name} is not told; {tag} is what ctld gives it when it starts \
+                     with this file"
                 );
-                let remedy = "compare with the portal group that an initiator has stored (iscsiadm -m node shows it behind the comma)";
+                let remedy = "compare with the portal group that an initiator has stored (iscsiadm -m node \
+                    shows it behind the comma)";
                 found.changed(&node.place, &subject, message, remedy);
             }
         }

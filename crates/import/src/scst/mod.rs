@@ -78,7 +78,8 @@ fn read_device(handler: &str, device: &Node, setup_id: u32, found: &mut Found) -
         Cache::Writeback
     };
     if is_set("nv_cache") {
-        let message = "nv_cache promised that no write is lost though it was cached; Tarn has each on stable storage before it answers, which is slower";
+        let message = "nv_cache promised that no write is lost though it was cached; Tarn has each on \
+            stable storage before it answers, which is slower";
         let remedy = "take cache=writethrough out if the cache really survives a power failure and initiators flush";
         found.changed(&device.place, &subject, message, remedy);
     }

@@ -47,7 +47,8 @@ fn merge_users(found: &mut Found) {
 }
 
 fn merge_user(found: &mut Found, first: &mut User, user: User) {
-    let remedy = "in Tarn a user is the same for all targets; give one of them another name, here and at the initiators";
+    let remedy = "in Tarn a user is the same for all targets; give one of them another name, here and at \
+        the initiators";
     if first.secret.is_none() {
         first.secret = user.secret;
     } else if user.secret.is_some() && user.secret != first.secret {
@@ -149,7 +150,8 @@ fn drop_nameless_proofs(found: &mut Found) {
     for user in &mut users {
         let proof = user.mutual.take_if(|mutual| !is_user_name(&mutual.name));
         if proof.is_some() {
-            let message = "the name with which the target proves itself is empty, too long or has control characters; it does not prove itself";
+            let message = "the name with which the target proves itself is empty, too long or has control \
+                characters; it does not prove itself";
             let remedy = "add a mutual table with another name, and set it at the initiators";
             found.left_out(&user.place, &subject(&user.name), message, remedy);
         }
@@ -269,8 +271,10 @@ pub(super) fn note_discovery(found: &mut Found) {
         .map(|target| (target.place.clone(), format!("target {}", target.name)))
         .collect();
     for (place, subject) in hidden {
-        let message = "the users of discovery are not its users, so discovery does not show it: Tarn shows a user the targets that it may log in to";
-        let remedy = "nothing for initiators that know it already; for others put a user of the target into discovery_auth, and let them use it for discovery, too";
+        let message = "the users of discovery are not its users, so discovery does not show it: Tarn shows \
+            a user the targets that it may log in to";
+        let remedy = "nothing for initiators that know it already; for others put a user of the target into \
+            discovery_auth, and let them use it for discovery, too";
         found.changed(&place, &subject, message, remedy);
     }
 }

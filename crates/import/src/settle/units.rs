@@ -9,7 +9,9 @@ use crate::Place;
 use crate::found::{Found, Store, Unit};
 
 /// What to do when initiators know a disk by something that Tarn does not show.
-const NEW_WWID: &str = "where an initiator names the disk by its WWID (multipath wwids and bindings, /dev/disk/by-id, VMware datastores, Windows clusters), enter the new one when it logs in to Tarn; names by file system UUID, label or LVM stay";
+const NEW_WWID: &str = "where an initiator names the disk by its WWID (multipath wwids and bindings, \
+    /dev/disk/by-id, VMware datastores, Windows clusters), enter the new one when it logs in \
+    to Tarn; names by file system UUID, label or LVM stay";
 
 pub(super) fn settle(found: &mut Found) {
     merge_stores(found);
@@ -243,7 +245,8 @@ pub(super) fn note_identities(found: &mut Found) {
         let message = format!(
             "INQUIRY told {inquiry} as vendor and product, and now tells \"TARN\" and \"DISK\""
         );
-        let remedy = "rules by vendor or product (device sections of multipath.conf, udev rules, VMware claim rules) need entries for TARN DISK";
+        let remedy = "rules by vendor or product (device sections of multipath.conf, udev rules, VMware \
+            claim rules) need entries for TARN DISK";
         found.changed(&place, &names, message, remedy);
     }
     for (designator, (place, names)) in designators.0 {

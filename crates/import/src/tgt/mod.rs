@@ -82,7 +82,8 @@ fn note_guesses(sources: &[Source<'_>], found: &mut Found) {
     found.changed(
         &place,
         "identities",
-        "the file does not tell the numbers of targets, of which tgt makes identities; they are those of a tgtd that was started with this file and in which all stores were there",
+        "the file does not tell the numbers of targets, of which tgt makes identities; they are those of a \
+         tgtd that was started with this file and in which all stores were there",
         "compare with tgtadm --op show --mode target, or import what that prints",
     );
     note_common(&place, found);
@@ -99,7 +100,8 @@ pub(crate) fn note_common(place: &Place, found: &mut Found) {
     found.changed(
         place,
         "identities",
-        "tgt pads serial numbers with blanks in front and shows a second NAA designator, which begins with 3; Tarn shows the number alone and the designator that begins with 6, by which Linux knows a disk",
+        "tgt pads serial numbers with blanks in front and shows a second NAA designator, which begins with \
+         3; Tarn shows the number alone and the designator that begins with 6, by which Linux knows a disk",
         "nothing, unless an initiator compares VPD pages byte by byte",
     );
     found.changed(
@@ -353,7 +355,8 @@ impl TgtUnit<'_> {
         unit.inquiry = (self.vendor.to_owned(), self.product.to_owned());
         self.set_identity(tid, lun, &mut unit);
         if self.is_direct {
-            let message = "a direct-store shows serial number, vendor and product of the device behind it, which the file does not tell; the serial number here is only right if it was set";
+            let message = "a direct-store shows serial number, vendor and product of the device behind it, \
+                which the file does not tell; the serial number here is only right if it was set";
             let remedy = "read them with sg_inq at an initiator, and set serial";
             found.left_out(&self.place, &subject, message, remedy);
         }
@@ -419,7 +422,8 @@ mod tests {
 
     #[test]
     fn luns_are_given_by_path_around_those_that_are_fixed() {
-        let text = "<target iqn.x>\nbacking-store /c\nbacking-store /a\n<backing-store /b>\nlun 1\n</backing-store>\ndirect-store /0\n</target>";
+        let text = "<target iqn.x>\nbacking-store /c\nbacking-store /a\n<backing-store /b>\n\
+            lun 1\n</backing-store>\ndirect-store /0\n</target>";
         let file = tags::read(&Source { name: "f", text }).unwrap();
         let target = file.find("target").unwrap();
         let mut numbers = LunNumbers::of(target);

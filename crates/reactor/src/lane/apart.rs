@@ -88,7 +88,8 @@ pub(crate) fn apart<F: FnOnce() -> T, T>(function: F) -> io::Result<T> {
 
 extern "C" fn enter<F: FnOnce() -> T, T>(argument: *mut c_void) -> c_int {
     let call: *mut Call<F, T> = argument.cast();
-    // SAFETY: the thread that has started this process keeps the call and does not look at it before this one has ended.
+    // SAFETY: the thread that has started this process keeps the call and does not look at it
+    // before this one has ended.
     let call = unsafe { &mut *call };
     let _left = set_parent_process_death_signal(Some(Signal::KILL));
     let _unnamed = rustix::thread::set_name(c"tarn-apart");

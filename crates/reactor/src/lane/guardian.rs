@@ -1,10 +1,10 @@
 //! One process that outlives this one, however this one ends.
 //!
-//! Workers share the table of open files, and a worker that hangs keeps it: ports would stay taken, and files and states
-//! locked, for as long as its store hangs. And who leaves the table last closes what is in it, which may wait for a
-//! store: that must not be this process. So the guardian waits for the end of this process and gives back what others
-//! need: sockets itself, which never waits, and files by processes of its own, one more whenever those that are there
-//! make no progress.
+//! Workers share the table of open files, and a worker that hangs keeps it: ports would stay taken, and files and
+//! states locked, for as long as its store hangs. And who leaves the table last closes what is in it, which may wait
+//! for a store: that must not be this process. So the guardian waits for the end of this process and gives back what
+//! others need: sockets itself, which never waits, and files by processes of its own, one more whenever those that are
+//! there make no progress.
 
 use std::ffi::{c_int, c_void};
 use std::mem::ManuallyDrop;

@@ -102,8 +102,8 @@ pub(super) enum Job {
     },
 }
 
-/// Where a slot stands. With [`Phase::Running`] and [`Phase::Done`] goes the worker, in one word, so that a worker which
-/// is killed leaves no operation of which nobody knows whose it is.
+/// Where a slot stands. With [`Phase::Running`] and [`Phase::Done`] goes the worker, in one word, so that a worker
+/// which is killed leaves no operation of which nobody knows whose it is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Phase {
     /// The core has it.
@@ -155,8 +155,8 @@ pub(super) struct Slot {
     next: AtomicPtr<Self>,
 }
 
-// SAFETY: `job` is written by the core while the slot is free and read by the one worker that took it after the core had
-// offered it; what it points to is not touched by the core meanwhile.
+// SAFETY: `job` is written by the core while the slot is free and read by the one worker that took it after the core
+// had offered it; what it points to is not touched by the core meanwhile.
 unsafe impl Sync for Slot {}
 // SAFETY: as above; nothing in a slot belongs to a thread.
 unsafe impl Send for Slot {}

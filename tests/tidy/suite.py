@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""Sources keep to their limits: size of files and functions, width, no circle of imports, plain words.
+
+    tests/tidy/suite.py           every rule
+    tests/tidy/suite.py --lower   also takes ceilings.toml down to what is there now
+
+What was there before a rule is in ceilings.toml, each with a ceiling that may only fall.
+"""
+import argparse
+import collections
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+
+import rust
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CEILINGS = pathlib.Path(__file__).with_name("ceilings.toml")
+FILE_LINES_MAX = 900
+FUNCTION_LINES_MAX = 70
+WIDTH_MAX = 120
+# Crates in which no file may need, by way of others, what needs it.
+WITHOUT_CIRCLES = ["engine"]
+# Words of a dialect of our own, and what to write instead. Counted in documents, comments and texts of the program.
+DIALECT = {
+    "tell": (r"\b(tells?|told|telling)\b", "log, report, notify, answer, count, show"),
+    "whoever": (r"\b(whoever|for who(m|ever)?)\b", "the noun: administrator, initiator, caller; in help texts the purpose"),
+    "hear": (r"\b(hears?|heard)\b", "receive, is notified"),
+    "bury": (r"\b(bury|buries|buried|burying)\b", "remove, close"),
+    "forget": (r"\b(forgets?|forgot|forgotten|forgetting)\b", "remove, drop"),
+    "retire": (r"\b(retires?|retired|retiring)\b", "remove, drain"),
+    "patiently": (r"\bpatiently\b", "with retries"),
+    "says no": (r"\bsa(y|ys|id) no\b", "refuses; in a heading: errors"),
+    "good news": (r"\bgood news\b", "success"),
+    "all there is": (r"\ball there is\b", "only, alone"),
+    "who shows it": (r"\bwho shows it\b", "exported by"),
+    "give a disk": (r"\bgive a disk\b", "add a disk"),
+    "desk": (r"\bdesks?\b", "the noun of what it does: front, session of the API"),
+    "doors": (r"\bdoors?\b", "listeners, sockets"),
+}
+
+
+def tracked(*patterns):
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", *patterns], cwd=ROOT,
+                            check=True, stdout=subprocess.PIPE, text=True)
+    return [ROOT / name for name in sorted(filter(None, listed.stdout.split("\0"))) if (ROOT / name).exists()]
+
+
+def crate_of(path):
+    parts = path.relative_to(ROOT).parts
+    return parts[1] if parts[0] == "crates" else parts[0]
+
+
+def found_now():
+    """What breaks each rule: {rule: {what: (how much, where)}}."""
+    found = collections.defaultdict(dict)
+    sources = [rust.Source(path) for path in tracked("*.rs")]
+    for source in sources:
+        name, crate = source.path.relative_to(ROOT), crate_of(source.path)
+        lines = source.text.splitlines()
+        if len(lines) > FILE_LINES_MAX:
+            found["files"][str(name)] = (len(lines), str(name))
+        for function, first, count in source.functions():
+            if count > FUNCTION_LINES_MAX:
+                before = found["functions"].get(f"{crate} {function}", (0, ""))
+                found["functions"][f"{crate} {function}"] = max(before, (count, f"{name}:{first}"))
+        wide = [f"{name}:{number}" for number, line in enumerate(lines, 1) if len(line) > WIDTH_MAX]
+        if wide:
+            count, places = found["width"].get(crate, (0, ""))
+            found["width"][crate] = (count + len(wide), " ".join(filter(None, [places, *wide])))
+    for crate in WITHOUT_CIRCLES:
+        circles = rust.Modules(ROOT / "crates" / crate / "src").circles()
+        if circles:
+            found["circles"][crate] = (sum(map(len, circles)), "; ".join(" ".join(circle) for circle in circles))
+    prose = [(source.path, source.prose) for source in sources]
+    prose += [(path, path.read_text(encoding="utf-8")) for path in tracked("*.md") if path.name != "CHANGELOG.md"]
+    for word, (pattern, _) in DIALECT.items():
+        places = collections.Counter()
+        for path, text in prose:
+            if count := len(re.findall(pattern, text, re.IGNORECASE)):
+                places[str(path.relative_to(ROOT))] = count
+        if places.total():
+            most = ", ".join(f"{path} ({count})" for path, count in places.most_common(5))
+            found["words"][word] = (places.total(), most)
+    return found
+
+
+RULES = {
+    "files": f"a file has at most {FILE_LINES_MAX} lines",
+    "functions": f"a function has at most {FUNCTION_LINES_MAX} lines",
+    "width": f"a line has at most {WIDTH_MAX} characters",
+    "circles": "no circle of imports among the files of " + ", ".join(WITHOUT_CIRCLES),
+    "words": "no word of our own dialect is added",
+}
+
+
+def check(rule, found, ceilings):
+    """The lines to print of one rule, and whether it holds."""
+    broken = {what: (much, where) for what, (much, where) in found.items() if much > ceilings.get(what, 0)}
+    for what, (much, where) in sorted(broken.items()):
+        instead = f"; write: {DIALECT[what][1]}" if rule == "words" else ""
+        yield f"      {what}: {much}, {f'the ceiling is {ceilings[what]}' if what in ceilings else 'a new one'}{instead}; {where}"
+    lower = sum(found.get(what, (0,))[0] < ceiling for what, ceiling in ceilings.items())
+    note = f" ({lower} ceilings can be lowered: tests/tidy/suite.py --lower)" if lower else ""
+    yield f"{'FAIL ' if broken else 'ok   '} {RULES[rule]}, or what ceilings.toml says{note}"
+
+
+PLANTED = {
+    "lib.rs": """mod a;\nmod b;\nmod c;\npub use a::A;\n""",
+    # The crate hands A on, so b imports from a. A circle, of which the comment and the string are no part.
+    "a.rs": """//! use crate::c::C;\nuse crate::b::B;\npub struct A(B, &'static str);\n""",
+    "b.rs": """use crate::A;\npub struct B(Vec<A>);\nconst C: &str = "use crate::c::C;";\n""",
+    # What only the tests import is no circle.
+    "c.rs": """pub struct C;\n#[cfg(test)]\nmod tests {\n    use crate::d::D;\n}\n""",
+    "d.rs": """use crate::c::C;\npub struct D(C);\nfn long<const N: usize>(_: [u8; 2]) -> usize {\n    '{'.len_utf8()\n}\n""",
+}
+
+
+def planted_faults_are_found():
+    with tempfile.TemporaryDirectory() as scratch:
+        src = pathlib.Path(scratch)
+        for name, text in PLANTED.items():
+            (src / name).write_text(text, encoding="utf-8")
+        circles = rust.Modules(src).circles()
+        functions = list(rust.Source(src / "d.rs").functions())
+    return circles == [["crate::a", "crate::b"]] and functions == [("long", 3, 3)]
+
+
+def lowered(found, ceilings):
+    """ceilings.toml anew: its comment, and no ceiling above what is there or was allowed."""
+    text = [line for line in CEILINGS.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
+    for rule in RULES:
+        text += ["", f"[{rule}]"]
+        for what, ceiling in sorted(ceilings.get(rule, {}).items()):
+            much = found[rule].get(what, (0,))[0]
+            if much:
+                name = what if re.fullmatch(r"[\w-]+", what) else f'"{what}"'
+                text.append(f"{name} = {min(much, ceiling)}")
+    CEILINGS.write_text("\n".join(text) + "\n", encoding="utf-8")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lower", action="store_true", help="lower the ceilings to what is there")
+    arguments = parser.parse_args()
+    ceilings = tomllib.loads(CEILINGS.read_text(encoding="utf-8"))
+    found = found_now()
+    failed = 0
+    for rule in RULES:
+        lines = list(check(rule, found[rule], ceilings.get(rule, {})))
+        print("\n".join(lines))
+        failed += lines[-1].startswith("FAIL")
+    if arguments.lower:
+        lowered(found, ceilings)
+    sees = planted_faults_are_found()
+    print("ok    planted faults are found" if sees else "FAIL  planted faults are not found")
+    failed += not sees
+    print(f"= {len(RULES) + 1 - failed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
