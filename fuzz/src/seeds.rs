@@ -19,7 +19,7 @@ use iscsi::pdu::{
     NopOutBhs, R2tBhs, RESERVED_TAG, ScsiCommandBhs, ScsiResponseBhs, SnackBhs,
     TaskManagementRequestBhs, TextRequestBhs, Tsih, extended_cdb_ahs, flags,
 };
-use scsi::disk::COMMANDS;
+use scsi::COMMANDS;
 
 use crate::chap::{credentials, policy};
 use crate::nbd::{STRUCTURED, WITH_HANDSHAKE};

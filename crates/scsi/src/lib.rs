@@ -1,37 +1,45 @@
-//! SCSI device servers: a disk, pure.
+//! SCSI device servers, pure.
 //!
 //! CDB bytes go in; store requests, changes for the owner core and outcomes come out. No socket,
 //! thread, clock or random source, and no word of any transport: names come from the caller.
 //!
-//! [`disk`] is the device server; [`missing`] answers for units that are not there. Beside them
-//! stand what every device type needs: [`sense`], [`attention`], [`reservation`], [`task_set`],
-//! [`lun`].
+//! A core's [`LogicalUnit`] turns a [`Command`] into a [`Task`] and [`Step`]s: data to collect,
+//! requests for the store, changes for the [`Owner`], and in the end an [`Outcome`]. State that
+//! commands can change is in a [`Shared`] snapshot, made by the unit's one [`Owner`] and installed
+//! on every core. [`COMMANDS`] is the table of all commands. [`missing`] answers for units that
+//! are not there.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub mod access;
-pub mod attention;
-mod cdb;
-pub mod disk;
-pub mod failure;
-pub mod lun;
-pub mod missing;
-pub mod nexus;
-pub mod profile;
-pub mod reservation;
-pub mod sense;
-pub mod status;
-pub mod task_set;
+mod disk;
+mod owner;
+mod sam;
+mod spc;
+mod table;
+mod task;
+#[cfg(test)]
+mod tests;
+mod unit;
 
-pub use access::{AccessClass, Blocked};
-pub use attention::{AttentionQueue, UnitAttention};
-pub use disk::{
-    Applied, Change, ChangeKind, Command, Input, LogicalUnit, NexusSlot, Notice, Outcome, Owner,
-    Proposal, Reply, RestoreError, Shared, Step, Task, Who, check_kept_state,
+pub use owner::{
+    Applied, Change, ChangeKind, Notice, Owner, Proposal, Reply, RestoreError, Who,
+    check_kept_state,
 };
-pub use lun::{Lun, LunInventory, UnsupportedLun};
-pub use nexus::{Nexus, NexusId, PortName, Principal};
-pub use profile::{Identity, Limits, Profile, TargetPort};
-pub use sense::{Sense, SenseCode, SenseData, SenseKey, SenseKeySpecific};
-pub use status::Status;
-pub use task_set::{TaskAttribute, TaskKey, TaskSet};
+pub use sam::attention::{AttentionQueue, UnitAttention};
+pub use sam::lun::{Lun, LunInventory, UnsupportedLun};
+pub use sam::nexus::{Nexus, NexusId, PortName, Principal};
+pub use sam::profile::{Identity, Limits, Profile, TargetPort};
+pub use sam::sense::{Sense, SenseCode, SenseData, SenseKey, SenseKeySpecific};
+pub use sam::status::Status;
+pub use sam::task_set::{TaskAttribute, TaskKey, TaskSet};
+pub use spc::mode::Modes;
+pub use spc::shared::Shared;
+pub use spc::{missing, reservation};
+pub use table::access::{AccessClass, Blocked};
+pub use table::commands::{COMMANDS, kind_of};
+pub use table::describe::{Description, describe};
+pub use table::row::{
+    CommandKind, CommandSpec, Direction, Layout, Operation, OwnerOperation, Requires, Traits,
+};
+pub use task::{Command, Input, Outcome, Step, Task};
+pub use unit::{LogicalUnit, NexusSlot};

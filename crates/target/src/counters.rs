@@ -17,7 +17,7 @@ use front::iscsi::SessionPort;
 use iscsi::target::TaskId;
 use reactor::cores;
 use scsi::Status;
-use scsi::disk::kind_of;
+use scsi::kind_of;
 use slab::Slab;
 
 use crate::core::Core;
@@ -129,7 +129,7 @@ pub struct SeriesCounts {
     pub depth: u32,
     /// Commands that took longer than the limit.
     pub slow: u64,
-    /// By [`scsi::disk::CommandKind`], in its order.
+    /// By [`scsi::CommandKind`], in its order.
     pub kinds: [KindCounts; 3],
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::{Ending, Life, PhaseTime, SessionKey, TaskKey};
-use scsi::disk::{Description, describe};
+use scsi::{Description, describe};
 
 use crate::bucket::Bucket;
 use crate::core::Core;

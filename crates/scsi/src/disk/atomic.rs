@@ -7,19 +7,19 @@
 
 use memory::Payload;
 
-use super::spec::CommandSpec;
-use super::task::{Command, Step, Task};
 use super::transfer::{miscompare, wrong_data_length};
-use super::unit::LogicalUnit;
 use super::work::{self, Work};
-use crate::failure::Purpose;
-use crate::sense::Sense;
+use crate::sam::failure::Purpose;
+use crate::sam::sense::Sense;
+use crate::table::row::CommandSpec;
+use crate::task::{Command, Step, Task};
+use crate::unit::LogicalUnit;
 
 impl LogicalUnit {
     /// The data is twice the blocks: what must be there, then what comes instead.
     ///
     /// Spec: SBC-4, COMPARE AND WRITE.
-    pub(super) fn start_compare_and_write(
+    pub(crate) fn start_compare_and_write(
         &self,
         task: &mut Task,
         spec: &CommandSpec,
@@ -47,7 +47,7 @@ impl LogicalUnit {
         Ok(Step::DataOut { length })
     }
 
-    pub(super) fn compare_fence(task: &mut Task, data: Payload) -> Step {
+    pub(crate) fn compare_fence(task: &mut Task, data: Payload) -> Step {
         let data = work::shareable(data);
         task.work = Work::CompareFence { data };
         Self::fence(task)
@@ -58,7 +58,7 @@ impl LogicalUnit {
     }
 
     /// What the medium holds decides. On a difference INFORMATION is its offset in the data.
-    pub(super) fn compare_and_write(
+    pub(crate) fn compare_and_write(
         &self,
         task: &mut Task,
         data: Payload,
@@ -81,7 +81,7 @@ impl LogicalUnit {
     }
 
     /// Spec: SBC-4, ORWRITE (16).
-    pub(super) fn start_or_write(
+    pub(crate) fn start_or_write(
         &self,
         task: &mut Task,
         spec: &CommandSpec,
@@ -96,12 +96,12 @@ impl LogicalUnit {
         Ok(Step::DataOut { length })
     }
 
-    pub(super) fn or_fence(task: &mut Task, data: Payload) -> Step {
+    pub(crate) fn or_fence(task: &mut Task, data: Payload) -> Step {
         task.work = Work::OrFence { data };
         Self::fence(task)
     }
 
-    pub(super) fn or_write(&self, task: &mut Task, data: Payload, old: &Payload) -> Step {
+    pub(crate) fn or_write(&self, task: &mut Task, data: Payload, old: &Payload) -> Step {
         let result = match data {
             Payload::Pool(mut buffer) => {
                 or_into(&mut buffer, old);

@@ -10,13 +10,13 @@ use std::ops::Range;
 use memory::Payload;
 use store::{Extent, IoAnswer, IoRequest};
 
-use super::spec::CommandSpec;
-use super::task::{Command, Outcome, Step, Task};
 use super::transfer::wrong_data_length;
-use super::unit::LogicalUnit;
 use super::work::Work;
-use crate::failure::Purpose;
-use crate::sense::{Sense, SenseCode};
+use crate::sam::failure::Purpose;
+use crate::sam::sense::{Sense, SenseCode};
+use crate::table::row::CommandSpec;
+use crate::task::{Command, Outcome, Step, Task};
+use crate::unit::LogicalUnit;
 
 /// How much of a pattern WRITE SAME writes at once, in bytes.
 const PATTERN_BYTES: u64 = 64 * 1024;
@@ -28,7 +28,7 @@ const WRITE_SAME_16: u8 = 0x93;
 
 impl LogicalUnit {
     /// Spec: SBC-4, WRITE SAME (10), (16).
-    pub(super) fn start_write_same(
+    pub(crate) fn start_write_same(
         &self,
         task: &mut Task,
         spec: &CommandSpec,
@@ -59,7 +59,7 @@ impl LogicalUnit {
         })
     }
 
-    pub(super) fn write_same(&self, task: &mut Task, block: &Payload) -> Step {
+    pub(crate) fn write_same(&self, task: &mut Task, block: &Payload) -> Step {
         let bytes = block.to_vec();
         if bytes.iter().all(|&byte| byte == 0) {
             return self.zero_or_unmap(task);
@@ -79,7 +79,7 @@ impl LogicalUnit {
         self.write_same_piece(task, Payload::Heap(pattern), 0)
     }
 
-    pub(super) fn write_same_piece(&self, task: &mut Task, pattern: Payload, done: u64) -> Step {
+    pub(crate) fn write_same_piece(&self, task: &mut Task, pattern: Payload, done: u64) -> Step {
         let in_pattern = u64::try_from(pattern.len())
             .unwrap_or(0)
             .checked_div(self.block_bytes())
@@ -122,7 +122,7 @@ impl LogicalUnit {
     }
 
     /// Without a write cache an unmap, which has no durable form, is followed by a flush.
-    pub(super) fn after_unmap(&self, task: &mut Task) -> Step {
+    pub(crate) fn after_unmap(&self, task: &mut Task) -> Step {
         if self.is_cached || !self.profile.capabilities.volatile_cache {
             return Self::good(task);
         }
@@ -133,7 +133,7 @@ impl LogicalUnit {
     }
 
     /// Spec: SBC-4, UNMAP.
-    pub(super) fn start_unmap(
+    pub(crate) fn start_unmap(
         &self,
         task: &mut Task,
         command: &Command<'_>,
@@ -155,7 +155,7 @@ impl LogicalUnit {
     }
 
     /// Checks the whole list before anything is unmapped.
-    pub(super) fn unmap_list(&self, task: &mut Task, list: &[u8]) -> Result<Step, Sense> {
+    pub(crate) fn unmap_list(&self, task: &mut Task, list: &[u8]) -> Result<Step, Sense> {
         let [_, _, high, low, _, _, _, _, descriptors @ ..] = list else {
             return Err(length_error());
         };
@@ -193,7 +193,7 @@ impl LogicalUnit {
         Ok(self.unmap_next(task, ranges))
     }
 
-    pub(super) fn unmap_next(&self, task: &mut Task, mut left: Vec<Range<u64>>) -> Step {
+    pub(crate) fn unmap_next(&self, task: &mut Task, mut left: Vec<Range<u64>>) -> Step {
         match left.pop() {
             Some(range) => {
                 task.work = Work::Unmap { left };
@@ -204,7 +204,7 @@ impl LogicalUnit {
     }
 
     /// Spec: SBC-4, GET LBA STATUS.
-    pub(super) fn start_lba_status(&self, task: &mut Task) -> Result<Step, Sense> {
+    pub(crate) fn start_lba_status(&self, task: &mut Task) -> Result<Step, Sense> {
         let lba = task.cdb.u64(2);
         if lba >= self.blocks {
             return Err(Sense::illegal_request(SenseCode::LBA_OUT_OF_RANGE));
@@ -225,7 +225,7 @@ impl LogicalUnit {
         Ok(Step::Io(IoRequest::Extents { range, count_max }))
     }
 
-    pub(super) fn lba_status(&self, task: &Task, answer: IoAnswer, count_max: usize) -> Step {
+    pub(crate) fn lba_status(&self, task: &Task, answer: IoAnswer, count_max: usize) -> Step {
         let extents = match answer {
             IoAnswer::Extents(extents) => extents,
             IoAnswer::Done | IoAnswer::Data(_) => Vec::new(),

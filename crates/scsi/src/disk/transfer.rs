@@ -8,26 +8,26 @@
 use memory::Payload;
 use store::{IoAnswer, IoRequest};
 
-use super::spec::{CommandSpec, Layout};
-use super::task::{Command, Input, Outcome, Step, Task};
-use super::unit::LogicalUnit;
 use super::work::{self, Compare, FlushAfter, Work};
-use crate::failure::{Purpose, sense_of};
-use crate::sense::{Sense, SenseCode, SenseKey};
-use crate::status::Status;
+use crate::sam::failure::{Purpose, sense_of};
+use crate::sam::sense::{Sense, SenseCode, SenseKey};
+use crate::sam::status::Status;
+use crate::table::row::{CommandSpec, Layout};
+use crate::task::{Command, Input, Outcome, Step, Task};
+use crate::unit::LogicalUnit;
 
 /// How much VERIFY reads at once, in bytes.
 const VERIFY_PIECE_BYTES: u32 = 1024 * 1024;
 
 impl LogicalUnit {
-    pub(super) fn block_bytes(&self) -> u64 {
+    pub(crate) fn block_bytes(&self) -> u64 {
         u64::from(self.profile.capabilities.block_bytes)
     }
 
     /// LBA and length of the command, inside the medium.
     ///
     /// The address is checked also when no block is to be transferred.
-    pub(super) fn extent(&self, task: &Task, spec: &CommandSpec) -> Result<(u64, u32), Sense> {
+    pub(crate) fn extent(&self, task: &Task, spec: &CommandSpec) -> Result<(u64, u32), Sense> {
         let (lba, blocks) = spec.layout.extent(task.cdb);
         let fits = lba < self.blocks
             && lba
@@ -41,7 +41,7 @@ impl LogicalUnit {
     }
 
     /// The same for a command that moves each block over the wire.
-    pub(super) fn limited_extent(
+    pub(crate) fn limited_extent(
         &self,
         task: &Task,
         spec: &CommandSpec,
@@ -58,7 +58,7 @@ impl LogicalUnit {
     /// command, and so does data that would go the other way.
     ///
     /// Spec: SPC-5, INVALID FIELD IN COMMAND INFORMATION UNIT; RFC 7143 section 11.4.5.
-    pub(super) fn take_whole_blocks(
+    pub(crate) fn take_whole_blocks(
         &self,
         task: &mut Task,
         (lba, blocks): (u64, u32),
@@ -88,11 +88,11 @@ impl LogicalUnit {
     }
 
     /// Whether a write must be durable before it is answered.
-    pub(super) fn durable(&self, task: &Task, spec: &CommandSpec) -> bool {
+    pub(crate) fn durable(&self, task: &Task, spec: &CommandSpec) -> bool {
         !self.is_cached || Self::fua(task, spec)
     }
 
-    pub(super) fn read_request(&self, lba: u64, blocks: u64) -> Step {
+    pub(crate) fn read_request(&self, lba: u64, blocks: u64) -> Step {
         let len = blocks.saturating_mul(self.block_bytes());
         Step::Io(IoRequest::Read {
             offset: lba.saturating_mul(self.block_bytes()),
@@ -101,7 +101,7 @@ impl LogicalUnit {
         })
     }
 
-    pub(super) fn write_request(&self, lba: u64, data: Payload, durable: bool) -> Step {
+    pub(crate) fn write_request(&self, lba: u64, data: Payload, durable: bool) -> Step {
         Step::Io(IoRequest::Write {
             offset: lba.saturating_mul(self.block_bytes()),
             data,
@@ -110,12 +110,12 @@ impl LogicalUnit {
     }
 
     /// GOOD for a task that has nothing, or nothing more, to do.
-    pub(super) fn good(task: &Task) -> Step {
+    pub(crate) fn good(task: &Task) -> Step {
         Step::Done(Outcome::good().transferring(task.transfer_length))
     }
 
     #[inline]
-    pub(super) fn start_read(
+    pub(crate) fn start_read(
         &self,
         task: &mut Task,
         spec: &CommandSpec,
@@ -147,7 +147,7 @@ impl LogicalUnit {
     }
 
     #[inline]
-    pub(super) fn start_write(
+    pub(crate) fn start_write(
         &self,
         task: &mut Task,
         spec: &CommandSpec,
@@ -163,7 +163,7 @@ impl LogicalUnit {
         Ok(Step::DataOut { length })
     }
 
-    pub(super) fn start_write_and_verify(
+    pub(crate) fn start_write_and_verify(
         &self,
         task: &mut Task,
         spec: &CommandSpec,
@@ -180,7 +180,7 @@ impl LogicalUnit {
         Ok(Step::DataOut { length })
     }
 
-    pub(super) fn start_verify(
+    pub(crate) fn start_verify(
         &self,
         task: &mut Task,
         spec: &CommandSpec,
@@ -231,7 +231,7 @@ impl LogicalUnit {
     /// it stays there nobody promises.
     ///
     /// Spec: SBC-4, PRE-FETCH (10), (16).
-    pub(super) fn start_pre_fetch(
+    pub(crate) fn start_pre_fetch(
         &self,
         task: &mut Task,
         spec: &CommandSpec,
@@ -259,7 +259,7 @@ impl LogicalUnit {
     /// promises less than it gets.
     ///
     /// Spec: SBC-4, SYNCHRONIZE CACHE (10), (16).
-    pub(super) fn start_synchronize(
+    pub(crate) fn start_synchronize(
         &self,
         task: &mut Task,
         spec: &CommandSpec,
@@ -273,7 +273,7 @@ impl LogicalUnit {
 
     /// The end of a write. When the write cache was switched off while it was under way, the flush
     /// that came with that did not cover it.
-    pub(super) fn written(&self, task: &mut Task) -> Step {
+    pub(crate) fn written(&self, task: &mut Task) -> Step {
         if !task.began_cached || self.is_cached {
             return Self::good(task);
         }
@@ -342,7 +342,7 @@ impl LogicalUnit {
     }
 
     /// The one place where a task goes on. What each state waits for is in [`Work`].
-    pub(super) fn advance(
+    pub(crate) fn advance(
         &mut self,
         task: &mut Task,
         work: Work,
@@ -505,7 +505,7 @@ impl LogicalUnit {
         }
     }
 
-    pub(super) fn answer(
+    pub(crate) fn answer(
         &self,
         result: store::IoResult,
         purpose: Purpose,
@@ -531,12 +531,12 @@ const fn is_wrong_way(command: &Command<'_>) -> bool {
 /// the answer is that of the whole command: see [`Task::refused`].
 ///
 /// Spec: SPC-5, INVALID FIELD IN COMMAND INFORMATION UNIT.
-pub(super) const fn wrong_data_length() -> Sense {
+pub(crate) const fn wrong_data_length() -> Sense {
     Sense::illegal_request(SenseCode::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT)
 }
 
 /// INFORMATION is an LBA, or for COMPARE AND WRITE an offset into the data in bytes.
-pub(super) const fn miscompare(information: u64) -> Sense {
+pub(crate) const fn miscompare(information: u64) -> Sense {
     Sense::new(
         SenseKey::Miscompare,
         SenseCode::MISCOMPARE_DURING_VERIFY_OPERATION,

@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use memory::Payload;
 
-use crate::failure::Purpose;
+use crate::sam::failure::Purpose;
 
 /// The state of a task: what it waits for, and what it keeps for then.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(crate) enum Work {
     /// Waits for nothing.
     Over,
     /// For the store to read what is answered.
@@ -72,7 +72,7 @@ pub(super) enum Work {
 
 /// When a change by the owner is followed by a flush.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum FlushAfter {
+pub(crate) enum FlushAfter {
     Never,
     /// When the change was made.
     Always,
@@ -82,7 +82,7 @@ pub(super) enum FlushAfter {
 
 /// What the medium is compared with.
 #[derive(Debug)]
-pub(super) enum Compare {
+pub(crate) enum Compare {
     /// It only has to be readable.
     Nothing,
     /// The same many blocks.
@@ -92,7 +92,7 @@ pub(super) enum Compare {
 }
 
 /// The part of a payload from `offset` on.
-pub(super) fn part(payload: &Payload, offset: usize, len: usize) -> Payload {
+pub(crate) fn part(payload: &Payload, offset: usize, len: usize) -> Payload {
     match payload {
         Payload::Received {
             chunk,
@@ -112,7 +112,7 @@ pub(super) fn part(payload: &Payload, offset: usize, len: usize) -> Payload {
 }
 
 /// The same bytes in a form of which [`part`] costs nothing, where there is one.
-pub(super) fn shareable(payload: Payload) -> Payload {
+pub(crate) fn shareable(payload: Payload) -> Payload {
     match payload {
         Payload::Pool(buffer) => Payload::Received {
             len: buffer.len(),
@@ -127,7 +127,7 @@ pub(super) fn shareable(payload: Payload) -> Payload {
 
 /// Where `medium`, which lies `offset` bytes into `expected`, first differs from it; counted from
 /// the start of `expected`.
-pub(super) fn difference(expected: &Payload, offset: usize, medium: &Payload) -> Option<usize> {
+pub(crate) fn difference(expected: &Payload, offset: usize, medium: &Payload) -> Option<usize> {
     let len = medium.len();
     let copy;
     let bytes = match expected.as_slice().and_then(|bytes| bytes.get(offset..)) {

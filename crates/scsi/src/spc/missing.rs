@@ -1,8 +1,9 @@
 //! Commands to a logical unit that is not there.
 
-use crate::cdb::Cdb;
-use crate::disk::{Command, Outcome, report};
-use crate::sense::{Sense, SenseCode};
+use crate::sam::cdb::Cdb;
+use crate::sam::sense::{Sense, SenseCode};
+use crate::spc::report;
+use crate::task::{Command, Outcome};
 
 /// Answers a command whose LUN addresses nothing: INQUIRY says so, REPORT LUNS works through
 /// every address, REQUEST SENSE tells as data what all others are refused with.
@@ -45,8 +46,8 @@ fn inquiry(cdb: Cdb) -> Result<Vec<u8>, Sense> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lun::Lun;
-    use crate::status::Status;
+    use crate::sam::lun::Lun;
+    use crate::sam::status::Status;
 
     fn run(cdb: &[u8]) -> Outcome {
         let luns = [Lun::new(0).unwrap(), Lun::new(300).unwrap()];

@@ -6,14 +6,14 @@ use std::ops::Range;
 use memory::Payload;
 use store::{IoRequest, IoResult};
 
-use super::owner::{Change, Reply};
-use super::spec::{CommandSpec, Traits};
-use super::unit::NexusSlot;
-use super::work::{Compare, Work};
-use crate::cdb::Cdb;
-use crate::lun::LunInventory;
-use crate::sense::{Sense, SenseCode};
-use crate::status::Status;
+use crate::disk::work::{Compare, Work};
+use crate::owner::{Change, Reply};
+use crate::sam::cdb::Cdb;
+use crate::sam::lun::LunInventory;
+use crate::sam::sense::{Sense, SenseCode};
+use crate::sam::status::Status;
+use crate::table::row::{CommandSpec, Traits};
+use crate::unit::NexusSlot;
 
 /// A command as it arrives.
 #[derive(Clone, Copy)]
@@ -121,7 +121,7 @@ impl Outcome {
         }
     }
 
-    pub(super) const fn transferring(mut self, bytes: u64) -> Self {
+    pub(crate) const fn transferring(mut self, bytes: u64) -> Self {
         self.transfer_length = bytes;
         self
     }
@@ -142,22 +142,22 @@ impl From<Reply> for Outcome {
 /// has must be waited for by the caller.
 #[derive(Debug)]
 pub struct Task {
-    pub(super) slot: NexusSlot,
-    pub(super) cdb: Cdb,
-    pub(super) spec: Option<&'static CommandSpec>,
+    pub(crate) slot: NexusSlot,
+    pub(crate) cdb: Cdb,
+    pub(crate) spec: Option<&'static CommandSpec>,
     /// The first block, when the command has one.
-    pub(super) lba: u64,
+    pub(crate) lba: u64,
     /// How many blocks it touches; what a short transfer leaves out does not count.
-    pub(super) blocks: u64,
+    pub(crate) blocks: u64,
     /// What the CDB says, in bytes.
-    pub(super) transfer_length: u64,
+    pub(crate) transfer_length: u64,
     /// Writes were not durable when it began.
-    pub(super) began_cached: bool,
-    pub(super) work: Work,
+    pub(crate) began_cached: bool,
+    pub(crate) work: Work,
 }
 
 impl Task {
-    pub(super) const fn new(slot: NexusSlot, cdb: Cdb) -> Self {
+    pub(crate) const fn new(slot: NexusSlot, cdb: Cdb) -> Self {
         Self {
             slot,
             cdb,
@@ -172,7 +172,7 @@ impl Task {
 
     /// The answer to a command that was not begun. For a wrong length it counts what the command as
     /// such transfers, so that the residual says how much is missing.
-    pub(super) fn refused(&self, sense: Sense) -> Outcome {
+    pub(crate) fn refused(&self, sense: Sense) -> Outcome {
         let is_length = sense.code == SenseCode::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT;
         let transfer_length = if is_length { self.transfer_length } else { 0 };
         Outcome::check(sense).transferring(transfer_length)

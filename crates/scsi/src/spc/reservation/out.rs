@@ -8,9 +8,9 @@ use super::{
     Effects, Held, REGISTRATIONS_MAX, Refusal, Registration, ReservationType, Reservations,
     Surroundings,
 };
-use crate::attention::UnitAttention;
-use crate::nexus::{PortName, Principal};
-use crate::sense::{Sense, SenseCode};
+use crate::sam::attention::UnitAttention;
+use crate::sam::nexus::{PortName, Principal};
+use crate::sam::sense::{Sense, SenseCode};
 
 impl Reservations {
     /// Carries a PERSISTENT RESERVE OUT out.

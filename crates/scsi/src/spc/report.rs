@@ -5,12 +5,12 @@
     clippy::panic
 )]
 
-use super::spec::CommandSpec;
-use super::table;
-use crate::cdb::Cdb;
-use crate::lun::{Lun, LunInventory};
-use crate::profile::Profile;
-use crate::sense::{Sense, SenseCode};
+use crate::sam::cdb::Cdb;
+use crate::sam::lun::{Lun, LunInventory};
+use crate::sam::profile::Profile;
+use crate::sam::sense::{Sense, SenseCode};
+use crate::table::commands as table;
+use crate::table::row::CommandSpec;
 
 /// REPORT LUNS, for units that exist and for those that do not.
 ///
@@ -36,7 +36,7 @@ pub(crate) fn luns(cdb: Cdb, inventory: &dyn LunInventory) -> Result<Vec<u8>, Se
 }
 
 /// Spec: SBC-4, READ CAPACITY (10).
-pub(super) fn capacity_10(profile: &Profile, blocks: u64) -> Vec<u8> {
+pub(crate) fn capacity_10(profile: &Profile, blocks: u64) -> Vec<u8> {
     let last = u32::try_from(blocks.saturating_sub(1)).unwrap_or(u32::MAX);
     let mut data = last.to_be_bytes().to_vec();
     data.extend_from_slice(&profile.block_bytes().to_be_bytes());
@@ -44,7 +44,7 @@ pub(super) fn capacity_10(profile: &Profile, blocks: u64) -> Vec<u8> {
 }
 
 /// Spec: SBC-4, READ CAPACITY (16).
-pub(super) fn capacity_16(profile: &Profile, blocks: u64) -> Vec<u8> {
+pub(crate) fn capacity_16(profile: &Profile, blocks: u64) -> Vec<u8> {
     /// LBPME and LBPRZ.
     const THIN: u8 = 0xc0;
     let capabilities = &profile.capabilities;
@@ -63,7 +63,7 @@ pub(super) fn capacity_16(profile: &Profile, blocks: u64) -> Vec<u8> {
 /// READ DEFECT DATA (10) and (12): there are no defects, in any format.
 ///
 /// Spec: SBC-4, READ DEFECT DATA (10), (12).
-pub(super) fn defects(cdb: Cdb) -> Vec<u8> {
+pub(crate) fn defects(cdb: Cdb) -> Vec<u8> {
     if cdb.opcode() == 0x37 {
         vec![0x00, cdb.u8(2) & 0x1f, 0, 0]
     } else {
@@ -74,7 +74,7 @@ pub(super) fn defects(cdb: Cdb) -> Vec<u8> {
 /// LOG SENSE: which pages there are, and the informational exceptions page.
 ///
 /// Spec: SPC-5, LOG SENSE, Log parameters.
-pub(super) fn log(cdb: Cdb) -> Result<Vec<u8>, Sense> {
+pub(crate) fn log(cdb: Cdb) -> Result<Vec<u8>, Sense> {
     const SUPPORTED: u8 = 0x00;
     const INFORMATIONAL_EXCEPTIONS: u8 = 0x2f;
     const SUBPAGES: u8 = 0xff;
@@ -103,7 +103,7 @@ pub(super) fn log(cdb: Cdb) -> Result<Vec<u8>, Sense> {
 }
 
 /// Spec: SPC-5, REPORT TARGET PORT GROUPS.
-pub(super) fn target_port_groups(cdb: Cdb, profile: &Profile) -> Result<Vec<u8>, Sense> {
+pub(crate) fn target_port_groups(cdb: Cdb, profile: &Profile) -> Result<Vec<u8>, Sense> {
     const ACTIVE_OPTIMIZED: u8 = 0x00;
     /// AO_SUP: no other state is ever entered.
     const SUPPORTED_STATES: u8 = 0x01;
@@ -141,7 +141,7 @@ pub(super) fn target_port_groups(cdb: Cdb, profile: &Profile) -> Result<Vec<u8>,
 }
 
 /// Spec: SPC-5, REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS.
-pub(super) fn task_management(cdb: Cdb, profile: &Profile) -> Vec<u8> {
+pub(crate) fn task_management(cdb: Cdb, profile: &Profile) -> Vec<u8> {
     /// REPD: the extended form, which adds timeouts; zero says that none are given.
     const EXTENDED: u8 = 0x80;
     let [first, second] = profile.identity.task_management;
@@ -165,7 +165,7 @@ const NOT_SUPPORTED: u8 = 0x01;
 const SUPPORTED: u8 = 0x03;
 
 /// Spec: SPC-5, REPORT SUPPORTED OPERATION CODES.
-pub(super) fn operation_codes(cdb: Cdb, profile: &Profile) -> Result<Vec<u8>, Sense> {
+pub(crate) fn operation_codes(cdb: Cdb, profile: &Profile) -> Result<Vec<u8>, Sense> {
     let with_timeouts = cdb.has(2, RCTD);
     let (opcode, service_action) = (cdb.u8(3), cdb.u16(4));
     let rows = || table::COMMANDS.iter().filter(|row| row.is_there(profile));
@@ -226,7 +226,7 @@ fn timeouts(row: &CommandSpec) -> [u8; 12] {
 }
 
 /// ALLOCATION LENGTH, wherever the command has it.
-pub(super) const fn allocation_length(cdb: Cdb) -> u32 {
+pub(crate) const fn allocation_length(cdb: Cdb) -> u32 {
     match cdb.opcode() {
         0x03 | 0x1a => cdb.u8(4) as u32,
         0x12 => cdb.u16(3) as u32,

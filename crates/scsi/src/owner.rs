@@ -4,17 +4,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::mode::{self, Modes};
-use super::shared::Shared;
-use super::spec::{CommandSpec, Operation, OwnerOperation};
-use super::table;
-use crate::attention::UnitAttention;
-use crate::cdb::Cdb;
-use crate::nexus::{Nexus, NexusId, PortName};
-use crate::profile::Profile;
-use crate::reservation::{KeptError, Refusal, Reservations, Surroundings};
-use crate::sense::{Sense, SenseCode, SenseKey};
-use crate::status::Status;
+use crate::sam::attention::UnitAttention;
+use crate::sam::cdb::Cdb;
+use crate::sam::nexus::{Nexus, NexusId, PortName};
+use crate::sam::profile::Profile;
+use crate::sam::sense::{Sense, SenseCode, SenseKey};
+use crate::sam::status::Status;
+use crate::spc::mode::{self, Modes};
+use crate::spc::reservation::{KeptError, Refusal, Reservations, Surroundings};
+use crate::spc::shared::Shared;
+use crate::table::commands as table;
+use crate::table::row::{CommandSpec, Operation, OwnerOperation};
 
 /// Something that changes shared state, on its way to the owner core.
 #[derive(Clone, Debug)]
@@ -291,7 +291,7 @@ impl Owner {
         &self.profile
     }
 
-    /// As [`LogicalUnit::set_profile`](super::LogicalUnit::set_profile), for the owner.
+    /// As [`LogicalUnit::set_profile`](crate::LogicalUnit::set_profile), for the owner.
     pub fn set_profile(&mut self, profile: Arc<Profile>) {
         self.profile = profile;
     }
@@ -504,7 +504,7 @@ impl Draft {
 
 /// Why a nexus that sees the unit read-only may not have this command, if it may not: the command
 /// would change the unit for others. Asked where the command is admitted, and again by the owner.
-pub(super) fn view_refusal(
+pub(crate) fn view_refusal(
     from: &Nexus,
     spec: &CommandSpec,
     cdb: Cdb,

@@ -2,7 +2,7 @@
 
 use super::transport_id::{self, Named};
 use super::{REGISTRATIONS_MAX, Refusal};
-use crate::sense::{Sense, SenseCode};
+use crate::sam::sense::{Sense, SenseCode};
 
 /// Spec: SPC-4, PERSISTENT RESERVE OUT service actions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -44,7 +44,7 @@ const SPEC_I_PT_IDS_AT: usize = 28;
 
 /// Where fields lie, for field pointers.
 pub(super) mod field {
-    use crate::sense::Sense;
+    use crate::sam::sense::Sense;
 
     pub(in super::super) const SERVICE_ACTION: Sense = Sense::invalid_field_in_cdb(1, 4);
     pub(in super::super) const SCOPE: Sense = Sense::invalid_field_in_cdb(2, 7);

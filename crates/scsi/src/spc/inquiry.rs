@@ -8,10 +8,10 @@
     clippy::panic
 )]
 
-use crate::cdb::Cdb;
-use crate::nexus::PortName;
-use crate::profile::{Identity, Profile, TargetPort};
-use crate::sense::Sense;
+use crate::sam::cdb::Cdb;
+use crate::sam::nexus::PortName;
+use crate::sam::profile::{Identity, Profile, TargetPort};
+use crate::sam::sense::Sense;
 
 /// Pages in ascending order, as page 00h lists them.
 const PAGES: [u8; 8] = [0x00, 0x80, 0x83, 0x86, 0x87, 0xb0, 0xb1, 0xb2];
@@ -23,7 +23,7 @@ const SBC_3: u16 = 0x04c0;
 
 /// Executes INQUIRY for a command that came through `port`; the caller cuts to the allocation
 /// length.
-pub(super) fn inquiry(cdb: Cdb, profile: &Profile, port: &PortName) -> Result<Vec<u8>, Sense> {
+pub(crate) fn inquiry(cdb: Cdb, profile: &Profile, port: &PortName) -> Result<Vec<u8>, Sense> {
     let page_code = cdb.u8(2);
     if cdb.has(1, 0x01) {
         vital_product_data(page_code, profile, port).ok_or(Sense::invalid_byte_in_cdb(2))
@@ -97,22 +97,22 @@ fn vital_product_data(code: u8, profile: &Profile, port: &PortName) -> Option<Ve
 
 /// Code set, designator type and association of a designation descriptor.
 mod designator {
-    pub(super) const BINARY: u8 = 0x1;
-    pub(super) const ASCII: u8 = 0x2;
-    pub(super) const UTF_8: u8 = 0x3;
+    pub(crate) const BINARY: u8 = 0x1;
+    pub(crate) const ASCII: u8 = 0x2;
+    pub(crate) const UTF_8: u8 = 0x3;
 
-    pub(super) const T10_VENDOR: u8 = 0x01;
-    pub(super) const EUI_64: u8 = 0x02;
-    pub(super) const NAA: u8 = 0x03;
-    pub(super) const RELATIVE_PORT: u8 = 0x04;
-    pub(super) const PORT_GROUP: u8 = 0x05;
-    pub(super) const SCSI_NAME: u8 = 0x08;
+    pub(crate) const T10_VENDOR: u8 = 0x01;
+    pub(crate) const EUI_64: u8 = 0x02;
+    pub(crate) const NAA: u8 = 0x03;
+    pub(crate) const RELATIVE_PORT: u8 = 0x04;
+    pub(crate) const PORT_GROUP: u8 = 0x05;
+    pub(crate) const SCSI_NAME: u8 = 0x08;
 
-    pub(super) const OF_UNIT: u8 = 0x00;
-    pub(super) const OF_PORT: u8 = 0x10;
-    pub(super) const OF_DEVICE: u8 = 0x20;
+    pub(crate) const OF_UNIT: u8 = 0x00;
+    pub(crate) const OF_PORT: u8 = 0x10;
+    pub(crate) const OF_DEVICE: u8 = 0x20;
     /// The PROTOCOL IDENTIFIER counts.
-    pub(super) const PIV: u8 = 0x80;
+    pub(crate) const PIV: u8 = 0x80;
 }
 
 /// The page in the making, with the protocol of its ports.

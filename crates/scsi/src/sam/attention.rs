@@ -1,6 +1,6 @@
 //! Unit attentions: what a logical unit must tell each I_T nexus before it goes on.
 
-use crate::sense::{Sense, SenseCode, SenseKey};
+use crate::sam::sense::{Sense, SenseCode, SenseKey};
 
 /// A condition that every I_T nexus it concerns learns of once.
 ///

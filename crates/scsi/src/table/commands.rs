@@ -3,15 +3,15 @@
 //!
 //! What is not really done has no row.
 
-use super::shared::Shared;
-use super::spec::{
+use super::row::{
     CommandKind, CommandSpec, Direction, LONG_SECONDS, Operation, OwnerOperation, Requires, Traits,
     action, row,
 };
-use crate::access::AccessClass;
-use crate::cdb::Cdb;
-use crate::profile::Profile;
-use crate::sense::{Sense, SenseCode};
+use crate::sam::cdb::Cdb;
+use crate::sam::profile::Profile;
+use crate::sam::sense::{Sense, SenseCode};
+use crate::spc::shared::Shared;
+use crate::table::access::AccessClass;
 
 const ALWAYS_RUNS: Traits = Traits::BYPASSES_ATTENTION
     .with(Traits::WHEN_NOT_READY)
@@ -585,7 +585,7 @@ pub fn kind_of(opcode: u8) -> CommandKind {
 /// The row for a CDB, or why there is none: INVALID COMMAND OPERATION CODE, or INVALID FIELD IN
 /// CDB for a service action.
 #[inline]
-pub(super) fn find(cdb: Cdb, profile: &Profile) -> Result<&'static CommandSpec, Sense> {
+pub(crate) fn find(cdb: Cdb, profile: &Profile) -> Result<&'static CommandSpec, Sense> {
     let first = FIRST_ROWS[usize::from(cdb.opcode())];
     let rows = COMMANDS.get(usize::from(first)..).unwrap_or(&[]);
     let mut opcode_is_known = false;
@@ -614,7 +614,7 @@ pub(super) fn find(cdb: Cdb, profile: &Profile) -> Result<&'static CommandSpec, 
 /// The column of the table, except for two commands where a field decides.
 ///
 /// Spec: SPC-4, SBC-3 and SPC-2, the tables of commands allowed in the presence of reservations.
-pub(super) fn access_of(spec: &CommandSpec, cdb: Cdb) -> AccessClass {
+pub(crate) fn access_of(spec: &CommandSpec, cdb: Cdb) -> AccessClass {
     let low_bit = cdb.has(4, 0x01);
     let is_harmless = spec.operation == Owned(OwnerOp::StartStopUnit) && low_bit
         || spec.operation == Owned(OwnerOp::PreventAllowMediumRemoval) && !low_bit;
@@ -623,7 +623,7 @@ pub(super) fn access_of(spec: &CommandSpec, cdb: Cdb) -> AccessClass {
 
 /// Whether the command would change the unit for other nexuses: the column of the table, except
 /// for two commands where a field, or the unit, decides.
-pub(super) fn alters(spec: &CommandSpec, cdb: Cdb, shared: &Shared) -> bool {
+pub(crate) fn alters(spec: &CommandSpec, cdb: Cdb, shared: &Shared) -> bool {
     let low_bit = cdb.has(4, 0x01);
     let is_off = shared.is_stopped || shared.is_ejected;
     let starts_what_runs = spec.operation == Owned(OwnerOp::StartStopUnit) && low_bit && !is_off;

@@ -9,7 +9,7 @@
 use super::{
     Held, REGISTRATIONS_MAX, Registration, ReservationType, Reservations, TRANSPORT_ID_BYTES_MAX,
 };
-use crate::nexus::{PortName, Principal};
+use crate::sam::nexus::{PortName, Principal};
 
 const MAGIC: [u8; 6] = *b"TarnPR";
 /// Of registrations of which no principal is known.

@@ -2,7 +2,7 @@
 
 use super::list::field;
 use super::{Held, Refusal, Registration, ReservationType, Reservations, Surroundings};
-use crate::nexus::PortName;
+use crate::sam::nexus::PortName;
 
 /// Spec: SPC-4, PERSISTENT RESERVE IN service actions.
 mod service_action {

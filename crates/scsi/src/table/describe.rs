@@ -1,7 +1,7 @@
 //! What a CDB asks for, in words: for those who tell of a command that is long over.
 
-use super::table::COMMANDS;
-use crate::cdb::Cdb;
+use super::commands::COMMANDS;
+use crate::sam::cdb::Cdb;
 
 /// What a command was.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,9 +1,9 @@
 //! What a row of the command table says about a command.
 
-use crate::access::AccessClass;
-use crate::cdb::Cdb;
-use crate::profile::Profile;
-use crate::sense::Sense;
+use crate::sam::cdb::Cdb;
+use crate::sam::profile::Profile;
+use crate::sam::sense::Sense;
+use crate::table::access::AccessClass;
 
 /// Which way parameter data or blocks go.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -100,7 +100,7 @@ pub enum Operation {
 
 impl Operation {
     /// Whether the CDB names blocks of the medium.
-    pub(super) const fn has_extent(self) -> bool {
+    pub(crate) const fn has_extent(self) -> bool {
         match self {
             Self::Read
             | Self::Write
@@ -182,7 +182,7 @@ impl Layout {
     }
 
     /// LBA and number of blocks.
-    pub(super) const fn extent(self, cdb: Cdb) -> (u64, u32) {
+    pub(crate) const fn extent(self, cdb: Cdb) -> (u64, u32) {
         match self {
             Self::Six => {
                 let blocks = cdb.u8(4) as u32;
@@ -197,7 +197,7 @@ impl Layout {
     }
 
     /// The byte where the length starts, for the field pointer.
-    pub(super) const fn length_at(self) -> u16 {
+    pub(crate) const fn length_at(self) -> u16 {
         match self {
             Self::Six => 4,
             Self::Ten => 7,
@@ -265,7 +265,7 @@ impl CommandSpec {
     /// INVALID FIELD IN CDB for the first bit that is set and not evaluated.
     ///
     /// Spec: SPC-5, Sense key specific data, field pointer.
-    pub(super) fn check_fields(&self, cdb: Cdb) -> Result<(), Sense> {
+    pub(crate) fn check_fields(&self, cdb: Cdb) -> Result<(), Sense> {
         let wrong = cdb.number() & !self.allowed;
         if wrong == 0 {
             return Ok(());
@@ -290,12 +290,12 @@ impl CommandSpec {
         }
     }
 
-    pub(super) const fn requires(mut self, requires: Requires) -> Self {
+    pub(crate) const fn requires(mut self, requires: Requires) -> Self {
         self.requires = requires;
         self
     }
 
-    pub(super) const fn timeout(mut self, seconds: u32) -> Self {
+    pub(crate) const fn timeout(mut self, seconds: u32) -> Self {
         self.timeout_seconds = seconds;
         self
     }
@@ -304,7 +304,7 @@ impl CommandSpec {
 /// Ordinary commands answer long before this; an initiator should not give up earlier.
 const TIMEOUT_SECONDS: u32 = 30;
 /// Commands that touch many blocks or wait for stable storage.
-pub(super) const LONG_SECONDS: u32 = 120;
+pub(crate) const LONG_SECONDS: u32 = 120;
 
 const fn allowed(usage: &[u8], has_service_action: bool) -> u128 {
     let mut padded = [0; 16];
@@ -327,7 +327,7 @@ const fn allowed(usage: &[u8], has_service_action: bool) -> u128 {
 }
 
 /// A row without service action, with the usual timeout, for every unit.
-pub(super) const fn row(
+pub(crate) const fn row(
     name: &'static str,
     usage: &'static [u8],
     direction: Direction,
@@ -351,7 +351,7 @@ pub(super) const fn row(
 }
 
 /// The same row, with a service action in byte 1.
-pub(super) const fn action(mut row: CommandSpec) -> CommandSpec {
+pub(crate) const fn action(mut row: CommandSpec) -> CommandSpec {
     row.has_service_action = true;
     row.allowed = allowed(row.usage, true);
     row

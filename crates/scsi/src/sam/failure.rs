@@ -2,11 +2,11 @@
 
 use store::IoFailure;
 
-use crate::sense::{Sense, SenseCode, SenseKey};
+use crate::sam::sense::{Sense, SenseCode, SenseKey};
 
 /// What the failed request was for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Purpose {
+pub(crate) enum Purpose {
     /// Data was to be read.
     Read,
     /// Data was to be written, zeroed or unmapped.
@@ -21,7 +21,7 @@ pub enum Purpose {
 /// lost and nobody knows which.
 ///
 /// Spec: SBC-4, Error reporting; SPC-5, Deferred error reporting.
-pub fn sense_of(failure: &IoFailure, purpose: Purpose, block_bytes: u32) -> Sense {
+pub(crate) fn sense_of(failure: &IoFailure, purpose: Purpose, block_bytes: u32) -> Sense {
     let at = |offset: u64, sense: Sense| {
         sense.with_information(offset.checked_div(u64::from(block_bytes)).unwrap_or(0))
     };

@@ -1,7 +1,7 @@
 //! RESERVE and RELEASE of SPC-2.
 
 use super::*;
-use crate::access::AccessClass;
+use crate::table::access::AccessClass;
 
 fn reserve(unit: &mut Unit, number: usize) -> Result<(), Refusal> {
     let id = NexusId(u32::try_from(number).unwrap());

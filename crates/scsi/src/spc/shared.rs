@@ -1,9 +1,9 @@
 //! The state of a unit that commands can change. Every core holds the same immutable snapshot;
 //! the owner core makes a new one for each change.
 
-use crate::nexus::NexusId;
-use crate::reservation::Reservations;
-use crate::sense::{Sense, SenseCode, SenseKey};
+use crate::sam::nexus::NexusId;
+use crate::sam::sense::{Sense, SenseCode, SenseKey};
+use crate::spc::reservation::Reservations;
 
 use super::mode::Modes;
 
@@ -30,7 +30,7 @@ pub struct Shared {
 
 impl Shared {
     /// Why commands that need the medium end in NOT READY, if they do.
-    pub(super) fn not_ready(&self) -> Option<Sense> {
+    pub(crate) fn not_ready(&self) -> Option<Sense> {
         let code = if self.is_ejected {
             SenseCode::MEDIUM_NOT_PRESENT
         } else if self.is_stopped {

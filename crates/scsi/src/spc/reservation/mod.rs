@@ -26,10 +26,10 @@ mod tests;
 
 use std::sync::Arc;
 
-use crate::access::Blocked;
-use crate::attention::UnitAttention;
-use crate::nexus::{NexusId, PortName};
-use crate::sense::{Sense, SenseCode, SenseKey};
+use crate::sam::attention::UnitAttention;
+use crate::sam::nexus::{NexusId, PortName};
+use crate::sam::sense::{Sense, SenseCode, SenseKey};
+use crate::table::access::Blocked;
 
 pub use kept::KeptError;
 pub use transport_id::{TRANSPORT_ID_BYTES_MAX, canonical_transport_id};

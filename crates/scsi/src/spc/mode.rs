@@ -7,9 +7,9 @@
     clippy::panic
 )]
 
-use crate::cdb::Cdb;
-use crate::profile::Profile;
-use crate::sense::{Sense, SenseCode};
+use crate::sam::cdb::Cdb;
+use crate::sam::profile::Profile;
+use crate::sam::sense::{Sense, SenseCode};
 
 /// The mode parameters that can be changed. All others are fixed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -33,14 +33,14 @@ impl Modes {
     }
 
     /// For saving over a restart.
-    pub(super) fn to_byte(self) -> u8 {
+    pub(crate) fn to_byte(self) -> u8 {
         u8::from(self.write_cache)
             | u8::from(self.descriptor_sense) << 1
             | u8::from(self.software_write_protect) << 2
     }
 
     /// What [`Modes::to_byte`] gave; a store without a cache has none to switch on.
-    pub(super) const fn from_byte(byte: u8, profile: &Profile) -> Self {
+    pub(crate) const fn from_byte(byte: u8, profile: &Profile) -> Self {
         Self {
             write_cache: byte & 0x01 != 0 && profile.capabilities.volatile_cache,
             descriptor_sense: byte & 0x02 != 0,
@@ -143,16 +143,16 @@ fn changeable(code: u8, subpage: u8, profile: &Profile) -> Vec<u8> {
 
 /// What MODE SENSE needs of the unit beside the profile.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ModeState {
-    pub(super) blocks: u64,
-    pub(super) current: Modes,
-    pub(super) saved: Modes,
+pub(crate) struct ModeState {
+    pub(crate) blocks: u64,
+    pub(crate) current: Modes,
+    pub(crate) saved: Modes,
     /// This nexus cannot write, for whatever reason.
-    pub(super) write_protected: bool,
+    pub(crate) write_protected: bool,
 }
 
 /// Executes MODE SENSE (6) and (10); the caller cuts to the allocation length.
-pub(super) fn sense(cdb: Cdb, profile: &Profile, state: ModeState) -> Result<Vec<u8>, Sense> {
+pub(crate) fn sense(cdb: Cdb, profile: &Profile, state: ModeState) -> Result<Vec<u8>, Sense> {
     let is_six = cdb.opcode() == 0x1a;
     let control = match cdb.u8(2) >> 6 {
         0 => PageControl::Current,
@@ -263,14 +263,14 @@ fn assemble(is_six: bool, long_lba: bool, device: u8, descriptor: &[u8], pages: 
 
 /// What a MODE SELECT asks for, once it is found right.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Selected {
-    pub(super) modes: Modes,
+pub(crate) struct Selected {
+    pub(crate) modes: Modes,
     /// SP: they outlive a reset and a restart.
-    pub(super) save: bool,
+    pub(crate) save: bool,
 }
 
 /// PARAMETER LIST LENGTH of MODE SELECT (6) and (10).
-pub(super) fn parameter_length(cdb: Cdb) -> u32 {
+pub(crate) fn parameter_length(cdb: Cdb) -> u32 {
     if cdb.opcode() == 0x15 {
         u32::from(cdb.u8(4))
     } else {
@@ -282,7 +282,7 @@ pub(super) fn parameter_length(cdb: Cdb) -> u32 {
 /// right.
 ///
 /// Spec: SPC-5, MODE SELECT (6), (10).
-pub(super) fn select(
+pub(crate) fn select(
     cdb: Cdb,
     list: &[u8],
     profile: &Profile,

@@ -18,8 +18,8 @@ mod report;
 use std::sync::Arc;
 
 use super::*;
-use crate::nexus::Principal;
-use crate::sense::SenseKeySpecific;
+use crate::sam::nexus::Principal;
+use crate::sam::sense::SenseKeySpecific;
 use UnitAttention::{RegistrationsPreempted, ReservationsPreempted, ReservationsReleased};
 
 const TARGET_PORTS: &[u16] = &[1, 2];

@@ -7,24 +7,24 @@
 
 use std::sync::Arc;
 
-use super::mode::{self, ModeState};
-use super::owner::{self, Change, ChangeKind, Notice};
-use super::shared::Shared;
-use super::spec::{CommandSpec, Operation, OwnerOperation, Traits};
-use super::table;
-use super::task::{Command, Input, Outcome, Step, Task};
-use super::work::{FlushAfter, Work};
-use super::{inquiry, report};
-use crate::access::Blocked;
-use crate::attention::{AttentionQueue, UnitAttention};
-use crate::cdb::Cdb;
-use crate::failure::Purpose;
-use crate::nexus::{Nexus, NexusId, PortName};
-use crate::profile::Profile;
-use crate::reservation::{PARAMETER_LIST_BYTES_MAX, Refusal, Surroundings};
-use crate::sense::{Sense, SenseCode, SenseKey};
-use crate::status::Status;
-use crate::task_set::TaskSet;
+use crate::disk::work::{FlushAfter, Work};
+use crate::owner::{self, Change, ChangeKind, Notice};
+use crate::sam::attention::{AttentionQueue, UnitAttention};
+use crate::sam::cdb::Cdb;
+use crate::sam::failure::Purpose;
+use crate::sam::nexus::{Nexus, NexusId, PortName};
+use crate::sam::profile::Profile;
+use crate::sam::sense::{Sense, SenseCode, SenseKey};
+use crate::sam::status::Status;
+use crate::sam::task_set::TaskSet;
+use crate::spc::mode::{self, ModeState};
+use crate::spc::reservation::{PARAMETER_LIST_BYTES_MAX, Refusal, Surroundings};
+use crate::spc::shared::Shared;
+use crate::spc::{inquiry, report};
+use crate::table::access::Blocked;
+use crate::table::commands as table;
+use crate::table::row::{CommandSpec, Operation, OwnerOperation, Traits};
+use crate::task::{Command, Input, Outcome, Step, Task};
 
 /// What a read-only view of a unit has no right to.
 const NEEDS_RIGHT_TO_WRITE: Traits = Traits::WRITES.with(Traits::ALTERS);
@@ -53,12 +53,12 @@ const ROOM_KEPT: usize = 64;
 /// One core's view of a unit, with the nexuses whose sessions live on this core.
 #[derive(Debug)]
 pub struct LogicalUnit {
-    pub(super) profile: Arc<Profile>,
-    pub(super) shared: Arc<Shared>,
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) shared: Arc<Shared>,
     /// Capacity, beside the data that the fast path needs.
-    pub(super) blocks: u64,
+    pub(crate) blocks: u64,
     /// A write is durable only if it is asked to be.
-    pub(super) is_cached: bool,
+    pub(crate) is_cached: bool,
     /// An I/O of the past is not accounted for, so nothing new may touch the medium.
     refuses_access: bool,
     attached: Vec<Option<Attached>>,
@@ -133,7 +133,7 @@ impl LogicalUnit {
     }
 
     #[cfg(test)]
-    pub(super) fn places(&self) -> usize {
+    pub(crate) fn places(&self) -> usize {
         self.attached.capacity().max(self.vacant.capacity())
     }
 
@@ -437,7 +437,7 @@ impl LogicalUnit {
         Ok(Step::DataOut { length })
     }
 
-    pub(super) fn hand_to_owner(&self, task: &mut Task, parameters: Vec<u8>) -> Step {
+    pub(crate) fn hand_to_owner(&self, task: &mut Task, parameters: Vec<u8>) -> Step {
         let cdb = task.cdb;
         let Some(attached) = self.attached(task.slot) else {
             return Step::Done(Outcome::check(report::no_such_unit()));

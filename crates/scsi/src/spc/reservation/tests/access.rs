@@ -1,5 +1,5 @@
 use super::*;
-use crate::access::AccessClass;
+use crate::table::access::AccessClass;
 
 /// What a nexus is to the reservation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -17,14 +17,8 @@ use std::sync::Arc;
 use memory::Payload;
 use store::{Capabilities, Extent, IoAnswer, IoFailure, IoRequest, IoResult};
 
-use super::*;
-use crate::attention::UnitAttention;
-use crate::lun::Lun;
-use crate::nexus::{Nexus, NexusId, PortName, Principal};
-use crate::profile::{Identity, Limits, Profile, TargetPort};
-use crate::reservation::ReservationType;
-use crate::sense::{Sense, SenseKeySpecific};
-use crate::status::Status;
+use crate::spc::reservation::ReservationType;
+use crate::*;
 
 const BLOCK: usize = 512;
 const BLOCKS: u64 = 4096;
