@@ -413,7 +413,8 @@ fn disks() -> Vec<Seed> {
         // Once with nothing set, once with a small number wherever one may be.
         let mut cdb = vec![0; row.usage.len()];
         cdb[0] = row.opcode();
-        cdb[1] = row.service_action().unwrap_or(0);
+        let action = row.service_action().unwrap_or(0).to_be_bytes()[1];
+        cdb[1] = action;
         let mut some = cdb.clone();
         for (byte, usage) in some.iter_mut().zip(row.usage).skip(2) {
             *byte = usage & 0x08;
@@ -427,7 +428,6 @@ fn disks() -> Vec<Seed> {
             .name
             .to_lowercase()
             .replace(|c: char| !c.is_alphanumeric(), "-");
-        let action = row.service_action().unwrap_or(0);
         let name = format!(
             "{:02x}-{action:02x}-{}",
             row.opcode(),

@@ -8,24 +8,45 @@
 //! commands can change is in a [`Shared`] snapshot, made by the unit's one [`Owner`] and installed
 //! on every core. [`COMMANDS`] is the table of all commands. [`missing`] answers for units that
 //! are not there.
+//!
+//! # Rooms
+//!
+//! Each names only those above it:
+//!
+//! | room | has |
+//! |---|---|
+//! | `sam` | nexus, CDB, command, step, outcome, change, task set, unit attention, sense, status, LUN, profile |
+//! | `table` | a row for each command: device types, fields of the CDB, reservations, what executes it |
+//! | `spc` | the gate that every command passes, INQUIRY, modes, reports, reservations; what a device type says comes in as `spc::peripheral::Peripheral` |
+//! | `disk` | SBC: block commands, their pages |
+//! | `device` | `enum Device`: a variant for each device type |
+//! | `kept` | the state that outlives a restart |
+//! | `owner`, `task`, `unit` | the shared state, a command in execution, a logical unit on one core |
+//!
+//! A new device type is a room beside `disk`, a variant of `device::Device`, a
+//! [`DeviceType`] and rows of [`COMMANDS`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod device;
 mod disk;
+mod kept;
 mod owner;
 mod sam;
 mod spc;
 mod table;
 mod task;
-#[cfg(test)]
-mod tests;
 mod unit;
 
-pub use owner::{
-    Applied, Change, ChangeKind, Notice, Owner, Proposal, Reply, RestoreError, Who,
-    check_kept_state,
-};
+#[cfg(test)]
+mod tests;
+
+pub use kept::{RestoreError, check_kept_state};
+pub use owner::{Applied, Owner, Proposal};
 pub use sam::attention::{AttentionQueue, UnitAttention};
+pub use sam::cdb::Cdb;
+pub use sam::change::{Change, ChangeKind, Notice, Reply, Who};
+pub use sam::command::{Command, Input, Outcome, Step};
 pub use sam::lun::{Lun, LunInventory, UnsupportedLun};
 pub use sam::nexus::{Nexus, NexusId, PortName, Principal};
 pub use sam::profile::{Identity, Limits, Profile, TargetPort};
@@ -39,7 +60,7 @@ pub use table::access::{AccessClass, Blocked};
 pub use table::commands::{COMMANDS, kind_of};
 pub use table::describe::{Description, describe};
 pub use table::row::{
-    CommandKind, CommandSpec, Direction, Layout, Operation, OwnerOperation, Requires, Traits,
+    CommandKind, CommandSpec, DeviceType, DeviceTypes, Direction, Features, Requires, Traits,
 };
-pub use task::{Command, Input, Outcome, Step, Task};
+pub use task::Task;
 pub use unit::{LogicalUnit, NexusSlot};

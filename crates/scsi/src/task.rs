@@ -1,142 +1,11 @@
-//! What goes in and comes out while a command is executed.
+//! A command in execution.
 
-use std::fmt;
 use std::ops::Range;
 
-use memory::Payload;
-use store::{IoRequest, IoResult};
-
-use crate::disk::work::{Compare, Work};
-use crate::owner::{Change, Reply};
+use crate::device::Job;
 use crate::sam::cdb::Cdb;
-use crate::sam::lun::LunInventory;
-use crate::sam::sense::{Sense, SenseCode};
-use crate::sam::status::Status;
 use crate::table::row::{CommandSpec, Traits};
 use crate::unit::NexusSlot;
-
-/// A command as it arrives.
-#[derive(Clone, Copy)]
-pub struct Command<'a> {
-    /// The CDB, of any length.
-    pub cdb: &'a [u8],
-    /// How much the initiator will send at most, in bytes.
-    pub data_out_length: u32,
-    /// How much the initiator has room for, in bytes.
-    pub data_in_length: u32,
-    /// The units its nexus may see.
-    pub luns: &'a dyn LunInventory,
-}
-
-impl fmt::Debug for Command<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Command")
-            .field("cdb", &self.cdb)
-            .field("data_out_length", &self.data_out_length)
-            .field("data_in_length", &self.data_in_length)
-            .finish_non_exhaustive()
-    }
-}
-
-/// What the caller brings back for a [`Step`].
-#[derive(Debug)]
-pub enum Input {
-    /// For [`Step::DataOut`]: exactly as much as was asked for, contiguous.
-    DataOut(Payload),
-    /// For [`Step::Io`].
-    Io(IoResult),
-    /// For [`Step::Owner`]. The new state is installed on every core, this one too.
-    Owner(Reply),
-    /// For [`Step::Fence`].
-    FenceGranted,
-}
-
-/// What the caller must do next for a task.
-#[derive(Debug)]
-#[must_use = "every task ends in an outcome or in an abort"]
-pub enum Step {
-    /// Collect this much from the initiator; never zero, never more than it announced.
-    DataOut {
-        /// In bytes.
-        length: u32,
-    },
-    /// One request for the store. A read has no buffer yet; the caller puts one in if the store
-    /// wants one.
-    Io(IoRequest),
-    /// The owner core applies the change and answers when every core has it.
-    Owner(Change),
-    /// From now on until the task is over nothing else may touch these blocks, on any core.
-    Fence(Range<u64>),
-    /// It is over.
-    Done(Outcome),
-}
-
-/// How a command ended.
-#[derive(Debug)]
-pub struct Outcome {
-    /// Status.
-    pub status: Status,
-    /// Sense data, exactly with CHECK CONDITION.
-    pub sense: Option<Sense>,
-    /// Data-In, already cut to the allocation length, not yet to the initiator's room.
-    pub data: Payload,
-    /// How many bytes the command as such transfers, in its direction: the residual is the
-    /// difference between this and what the initiator announced.
-    pub transfer_length: u64,
-}
-
-impl Outcome {
-    /// GOOD, no data.
-    pub const fn good() -> Self {
-        Self::status(Status::Good)
-    }
-
-    /// A status without sense data and data.
-    pub const fn status(status: Status) -> Self {
-        Self {
-            status,
-            sense: None,
-            data: Payload::Empty,
-            transfer_length: 0,
-        }
-    }
-
-    /// CHECK CONDITION.
-    pub const fn check(sense: Sense) -> Self {
-        Self {
-            status: Status::CheckCondition,
-            sense: Some(sense),
-            data: Payload::Empty,
-            transfer_length: 0,
-        }
-    }
-
-    /// GOOD with parameter data, of which the initiator wants the first part.
-    pub fn data(mut bytes: Vec<u8>, allocation_length: u32) -> Self {
-        bytes.truncate(usize::try_from(allocation_length).unwrap_or(usize::MAX));
-        Self {
-            transfer_length: bytes.len() as u64,
-            data: Payload::Heap(bytes),
-            ..Self::good()
-        }
-    }
-
-    pub(crate) const fn transferring(mut self, bytes: u64) -> Self {
-        self.transfer_length = bytes;
-        self
-    }
-}
-
-impl From<Reply> for Outcome {
-    fn from(reply: Reply) -> Self {
-        Self {
-            status: reply.status,
-            sense: reply.sense,
-            data: Payload::Empty,
-            transfer_length: reply.transfer_length,
-        }
-    }
-}
 
 /// A command in execution. Dropping it is how a task is aborted; a request of it that the store
 /// has must be waited for by the caller.
@@ -145,60 +14,61 @@ pub struct Task {
     pub(crate) slot: NexusSlot,
     pub(crate) cdb: Cdb,
     pub(crate) spec: Option<&'static CommandSpec>,
-    /// The first block, when the command has one.
-    pub(crate) lba: u64,
-    /// How many blocks it touches; what a short transfer leaves out does not count.
-    pub(crate) blocks: u64,
-    /// What the CDB says, in bytes.
-    pub(crate) transfer_length: u64,
-    /// Writes were not durable when it began.
-    pub(crate) began_cached: bool,
+    /// The PARAMETER LIST LENGTH of a command for the owner, in bytes.
+    pub(crate) parameters: u32,
     pub(crate) work: Work,
+    pub(crate) job: Job,
+}
+
+/// What a task waits for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Work {
+    /// Nothing.
+    Over,
+    /// What the device waits for.
+    Device,
+    /// The parameter list of a command for the owner.
+    OwnerParameters,
+    /// The owner's answer.
+    Owner { flush: FlushAfter },
+}
+
+/// When a change by the owner is followed by a flush.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum FlushAfter {
+    Never,
+    /// When the change was made.
+    Always,
+    /// When it switched the write cache off.
+    CacheOff,
 }
 
 impl Task {
-    pub(crate) const fn new(slot: NexusSlot, cdb: Cdb) -> Self {
+    #[inline]
+    pub(crate) const fn new(slot: NexusSlot, cdb: Cdb, job: Job) -> Self {
         Self {
             slot,
             cdb,
             spec: None,
-            lba: 0,
-            blocks: 0,
-            transfer_length: 0,
-            began_cached: false,
+            parameters: 0,
             work: Work::Over,
+            job,
         }
-    }
-
-    /// The answer to a command that was not begun. For a wrong length it counts what the command as
-    /// such transfers, so that the residual says how much is missing.
-    pub(crate) fn refused(&self, sense: Sense) -> Outcome {
-        let is_length = sense.code == SenseCode::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT;
-        let transfer_length = if is_length { self.transfer_length } else { 0 };
-        Outcome::check(sense).transferring(transfer_length)
     }
 
     /// The blocks that it reads or writes, for fences. `None` when it touches none.
     pub fn blocks(&self) -> Option<Range<u64>> {
-        (self.blocks > 0).then(|| self.lba..self.lba.saturating_add(self.blocks))
+        self.job.blocks()
     }
 
     /// It waits for data that it hands to the store at once and does not look at.
     pub const fn is_plain_write(&self) -> bool {
-        matches!(self.work, Work::WriteData { .. })
+        self.job.is_plain_write()
     }
 
     /// It holds data that is to be compared or combined with what the store reads for it.
     pub const fn holds_data(&self) -> bool {
-        matches!(
-            &self.work,
-            Work::CompareRead { .. }
-                | Work::OrRead { .. }
-                | Work::Verify {
-                    compare: Compare::With(_) | Compare::WithOne(_),
-                    ..
-                }
-        )
+        self.job.holds_data()
     }
 
     /// Whether it changes blocks.

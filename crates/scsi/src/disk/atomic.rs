@@ -9,58 +9,56 @@ use memory::Payload;
 
 use super::transfer::{miscompare, wrong_data_length};
 use super::work::{self, Work};
+use super::{Asked, Disk, Job};
+use crate::sam::command::Step;
 use crate::sam::failure::Purpose;
 use crate::sam::sense::Sense;
-use crate::table::row::CommandSpec;
-use crate::task::{Command, Step, Task};
-use crate::unit::LogicalUnit;
 
-impl LogicalUnit {
+impl Disk {
     /// The data is twice the blocks: what must be there, then what comes instead.
     ///
     /// Spec: SBC-4, COMPARE AND WRITE.
-    pub(crate) fn start_compare_and_write(
+    pub(super) fn start_compare_and_write(
         &self,
-        task: &mut Task,
-        spec: &CommandSpec,
-        command: &Command<'_>,
+        job: &mut Job,
+        asked: &Asked<'_>,
     ) -> Result<Step, Sense> {
-        let (lba, blocks) = self.extent(task, spec)?;
+        let (lba, blocks) = self.extent(asked)?;
         // The field has eight bits: data for none at all is data for more blocks than it holds.
-        let overflows = blocks == 0 && command.data_out_length > 0;
-        if overflows || blocks > u32::from(self.profile.limits.compare_and_write_blocks_max) {
-            return Err(Sense::invalid_byte_in_cdb(spec.layout.length_at()));
+        let overflows = blocks == 0 && asked.data_out_length > 0;
+        if overflows || blocks > u32::from(self.limits.compare_and_write_blocks_max) {
+            return Err(asked.wrong_length());
         }
         let length = blocks
             .saturating_mul(2)
-            .saturating_mul(self.profile.capabilities.block_bytes);
-        task.transfer_length = u64::from(length);
-        if command.data_out_length != length {
+            .saturating_mul(self.capabilities.block_bytes);
+        job.transfer_length = u64::from(length);
+        if asked.data_out_length != length {
             return Err(wrong_data_length());
         }
-        task.lba = lba;
-        task.blocks = u64::from(blocks);
+        job.lba = lba;
+        job.blocks = u64::from(blocks);
         if length == 0 {
-            return Ok(Self::good(task));
+            return Ok(Self::good(job));
         }
-        task.work = Work::CompareData;
+        job.work = Work::CompareData;
         Ok(Step::DataOut { length })
     }
 
-    pub(crate) fn compare_fence(task: &mut Task, data: Payload) -> Step {
+    pub(super) fn compare_fence(job: &mut Job, data: Payload) -> Step {
         let data = work::shareable(data);
-        task.work = Work::CompareFence { data };
-        Self::fence(task)
+        job.work = Work::CompareFence { data };
+        Self::fence(job)
     }
 
-    fn fence(task: &Task) -> Step {
-        Step::Fence(task.lba..task.lba.saturating_add(task.blocks))
+    fn fence(job: &Job) -> Step {
+        Step::Fence(job.lba..job.lba.saturating_add(job.blocks))
     }
 
     /// What the medium holds decides. On a difference INFORMATION is its offset in the data.
-    pub(crate) fn compare_and_write(
+    pub(super) fn compare_and_write(
         &self,
-        task: &mut Task,
+        job: &mut Job,
         data: Payload,
         old: &Payload,
     ) -> Result<Step, Sense> {
@@ -69,39 +67,34 @@ impl LogicalUnit {
         }
         let new = work::part(&data, old.len(), data.len().saturating_sub(old.len()));
         drop(data);
-        Ok(self.write_last(task, new))
+        Ok(self.write_last(job, new))
     }
 
-    fn write_last(&self, task: &mut Task, data: Payload) -> Step {
-        let durable = task.spec.is_none_or(|spec| self.durable(task, spec));
-        task.work = Work::Last {
+    fn write_last(&self, job: &mut Job, data: Payload) -> Step {
+        let durable = self.durable(job);
+        job.work = Work::Last {
             purpose: Purpose::Write,
         };
-        self.write_request(task.lba, data, durable)
+        self.write_request(job.lba, data, durable)
     }
 
     /// Spec: SBC-4, ORWRITE (16).
-    pub(crate) fn start_or_write(
-        &self,
-        task: &mut Task,
-        spec: &CommandSpec,
-        command: &Command<'_>,
-    ) -> Result<Step, Sense> {
-        let extent = self.limited_extent(task, spec)?;
-        let length = self.take_whole_blocks(task, extent, command)?;
+    pub(super) fn start_or_write(&self, job: &mut Job, asked: &Asked<'_>) -> Result<Step, Sense> {
+        let extent = self.limited_extent(asked)?;
+        let length = self.take_whole_blocks(job, extent, asked)?;
         if length == 0 {
-            return Ok(Self::good(task));
+            return Ok(Self::good(job));
         }
-        task.work = Work::OrData;
+        job.work = Work::OrData;
         Ok(Step::DataOut { length })
     }
 
-    pub(crate) fn or_fence(task: &mut Task, data: Payload) -> Step {
-        task.work = Work::OrFence { data };
-        Self::fence(task)
+    pub(super) fn or_fence(job: &mut Job, data: Payload) -> Step {
+        job.work = Work::OrFence { data };
+        Self::fence(job)
     }
 
-    pub(crate) fn or_write(&self, task: &mut Task, data: Payload, old: &Payload) -> Step {
+    pub(super) fn or_write(&self, job: &mut Job, data: Payload, old: &Payload) -> Step {
         let result = match data {
             Payload::Pool(mut buffer) => {
                 or_into(&mut buffer, old);
@@ -114,7 +107,7 @@ impl LogicalUnit {
                 Payload::Heap(bytes)
             }
         };
-        self.write_last(task, result)
+        self.write_last(job, result)
     }
 }
 

@@ -11,88 +11,88 @@ use memory::Payload;
 use store::{Extent, IoAnswer, IoRequest};
 
 use super::transfer::wrong_data_length;
-use super::work::Work;
+use super::work::{Room, Work};
+use super::{Asked, Disk, Job};
+use crate::sam::command::{Outcome, Step};
 use crate::sam::failure::Purpose;
 use crate::sam::sense::{Sense, SenseCode};
-use crate::table::row::CommandSpec;
-use crate::task::{Command, Outcome, Step, Task};
-use crate::unit::LogicalUnit;
 
 /// How much of a pattern WRITE SAME writes at once, in bytes.
 const PATTERN_BYTES: u64 = 64 * 1024;
 
 const UNMAP: u8 = 0x08;
-/// NDOB: no data, the block is zeros. In the 16-byte command only.
+/// NDOB: no data, the block is zeros. The 10-byte command has no such bit.
 const NO_DATA: u8 = 0x01;
-const WRITE_SAME_16: u8 = 0x93;
 
-impl LogicalUnit {
+impl Disk {
     /// Spec: SBC-4, WRITE SAME (10), (16).
-    pub(crate) fn start_write_same(
-        &self,
-        task: &mut Task,
-        spec: &CommandSpec,
-        command: &Command<'_>,
-    ) -> Result<Step, Sense> {
-        let (lba, blocks) = self.extent(task, spec)?;
+    pub(super) fn start_write_same(&self, job: &mut Job, asked: &Asked<'_>) -> Result<Step, Sense> {
+        let (lba, named) = self.extent(asked)?;
         // Without WSNZ zero stands for the rest of the medium.
-        let blocks = match blocks {
+        let blocks = match named {
             0 => self.blocks.saturating_sub(lba),
             some => u64::from(some),
         };
-        if blocks > u64::from(self.profile.limits.write_same_blocks_max) {
-            return Err(Sense::invalid_byte_in_cdb(spec.layout.length_at()));
+        if blocks > u64::from(self.limits.write_same_blocks_max) {
+            return Err(asked.wrong_length());
         }
-        task.lba = lba;
-        task.blocks = blocks;
-        if task.cdb.opcode() == WRITE_SAME_16 && task.cdb.has(1, NO_DATA) {
-            return Ok(self.zero_or_unmap(task));
+        job.lba = lba;
+        job.blocks = blocks;
+        let unmap = asked.has(1, UNMAP);
+        if asked.has(1, NO_DATA) {
+            return Ok(self.zero_or_unmap(job, unmap));
         }
-        let block_bytes = self.profile.capabilities.block_bytes;
-        task.transfer_length = self.block_bytes();
-        if command.data_out_length != block_bytes {
+        let block_bytes = self.capabilities.block_bytes;
+        job.transfer_length = self.block_bytes();
+        if asked.data_out_length != block_bytes {
             return Err(wrong_data_length());
         }
-        task.work = Work::SameData;
+        job.work = Work::SameData {
+            unmap,
+            is_rest: named == 0,
+        };
         Ok(Step::DataOut {
             length: block_bytes,
         })
     }
 
-    pub(crate) fn write_same(&self, task: &mut Task, block: &Payload) -> Step {
+    pub(super) fn write_same(
+        &self,
+        job: &mut Job,
+        block: &Payload,
+        unmap: bool,
+        is_rest: bool,
+    ) -> Step {
         let bytes = block.to_vec();
         if bytes.iter().all(|&byte| byte == 0) {
-            return self.zero_or_unmap(task);
+            return self.zero_or_unmap(job, unmap);
         }
         // An unmapped block would read zeros, not this, so UNMAP makes no difference. But to unmap
         // the rest of the medium is a discard, whatever block comes with it: so test suites have
         // it, and so do other targets.
-        let is_rest = task
-            .spec
-            .is_some_and(|spec| spec.layout.extent(task.cdb).1 == 0);
-        if task.cdb.has(1, UNMAP) && is_rest {
-            return self.zero_or_unmap(task);
+        if unmap && is_rest {
+            return self.zero_or_unmap(job, unmap);
         }
         let in_pattern = PATTERN_BYTES.checked_div(self.block_bytes()).unwrap_or(1);
-        let count = task.blocks.min(in_pattern.max(1));
+        let count = job.blocks.min(in_pattern.max(1));
         let pattern = bytes.repeat(usize::try_from(count).unwrap_or(1));
-        self.write_same_piece(task, Payload::Heap(pattern), 0)
+        self.write_same_piece(job, Payload::Heap(pattern), 0)
     }
 
-    pub(crate) fn write_same_piece(&self, task: &mut Task, pattern: Payload, done: u64) -> Step {
+    pub(super) fn write_same_piece(&self, job: &mut Job, pattern: Payload, done: u64) -> Step {
         let in_pattern = u64::try_from(pattern.len())
             .unwrap_or(0)
             .checked_div(self.block_bytes())
             .unwrap_or(0);
-        let piece = task.blocks.saturating_sub(done).min(in_pattern);
+        let piece = job.blocks.saturating_sub(done).min(in_pattern);
         if piece == 0 {
-            return self.written(task);
+            return self.written(job);
         }
         let bytes = piece.saturating_mul(self.block_bytes());
         let mut data = pattern.to_vec();
         data.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
-        let lba = task.lba.saturating_add(done);
-        task.work = Work::Same {
+        let lba = job.lba.saturating_add(done);
+        job.work = Work::Same {
             pattern,
             done,
             piece,
@@ -101,13 +101,13 @@ impl LogicalUnit {
     }
 
     /// All zeros: as a hole if UNMAP allows it, else as zeros that take space.
-    fn zero_or_unmap(&self, task: &mut Task) -> Step {
-        let range = self.byte_range(task.lba, task.blocks);
-        if task.cdb.has(1, UNMAP) {
-            task.work = Work::UnmapBeforeFlush;
+    fn zero_or_unmap(&self, job: &mut Job, unmap: bool) -> Step {
+        let range = self.byte_range(job.lba, job.blocks);
+        if unmap {
+            job.work = Work::UnmapBeforeFlush;
             return Step::Io(IoRequest::Unmap { range });
         }
-        task.work = Work::Last {
+        job.work = Work::Last {
             purpose: Purpose::Write,
         };
         Step::Io(IoRequest::WriteZeros {
@@ -122,40 +122,34 @@ impl LogicalUnit {
     }
 
     /// Without a write cache an unmap, which has no durable form, is followed by a flush.
-    pub(crate) fn after_unmap(&self, task: &mut Task) -> Step {
-        if self.is_cached || !self.profile.capabilities.volatile_cache {
-            return Self::good(task);
+    pub(super) fn after_unmap(&self, job: &mut Job) -> Step {
+        if self.is_cached || !self.capabilities.volatile_cache {
+            return Self::good(job);
         }
-        task.work = Work::Last {
+        job.work = Work::Last {
             purpose: Purpose::Flush,
         };
         Step::Io(IoRequest::Flush)
     }
 
     /// Spec: SBC-4, UNMAP.
-    pub(crate) fn start_unmap(
-        &self,
-        task: &mut Task,
-        command: &Command<'_>,
-    ) -> Result<Step, Sense> {
-        let length = task.cdb.u16(7);
+    pub(super) fn start_unmap(&self, job: &mut Job, asked: &Asked<'_>) -> Result<Step, Sense> {
+        let length = asked.parameter_list_length();
         if length == 0 {
-            return Ok(Self::good(task));
+            return Ok(Self::good(job));
         }
-        if length < 8 || u32::from(length) > command.data_out_length {
+        if length < 8 || length > asked.data_out_length {
             return Err(length_error());
         }
         // Which blocks is in the list; until then fences take it for all of them.
-        task.blocks = self.blocks;
-        task.transfer_length = u64::from(length);
-        task.work = Work::UnmapList;
-        Ok(Step::DataOut {
-            length: u32::from(length),
-        })
+        job.blocks = self.blocks;
+        job.transfer_length = u64::from(length);
+        job.work = Work::UnmapList;
+        Ok(Step::DataOut { length })
     }
 
     /// Checks the whole list before anything is unmapped.
-    pub(crate) fn unmap_list(&self, task: &mut Task, list: &[u8]) -> Result<Step, Sense> {
+    pub(super) fn unmap_list(&self, job: &mut Job, list: &[u8]) -> Result<Step, Sense> {
         let [_, _, high, low, _, _, _, _, descriptors @ ..] = list else {
             return Err(length_error());
         };
@@ -163,7 +157,7 @@ impl LogicalUnit {
         let descriptors = descriptors.get(..length).ok_or_else(length_error)?;
         // An incomplete descriptor at the end is ignored.
         let (descriptors, _) = descriptors.as_chunks::<16>();
-        let limits = &self.profile.limits;
+        let limits = &self.limits;
         if descriptors.len() > usize::from(limits.unmap_descriptors_max) {
             return Err(Sense::invalid_byte_in_parameters(2));
         }
@@ -187,52 +181,57 @@ impl LogicalUnit {
             ));
         }
         if ranges.is_empty() {
-            return Ok(Self::good(task));
+            return Ok(Self::good(job));
         }
         ranges.reverse();
-        Ok(self.unmap_next(task, ranges))
+        Ok(self.unmap_next(job, ranges))
     }
 
-    pub(crate) fn unmap_next(&self, task: &mut Task, mut left: Vec<Range<u64>>) -> Step {
+    pub(super) fn unmap_next(&self, job: &mut Job, mut left: Vec<Range<u64>>) -> Step {
         match left.pop() {
             Some(range) => {
-                task.work = Work::Unmap { left };
+                job.work = Work::Unmap { left };
                 Step::Io(IoRequest::Unmap { range })
             }
-            None => self.after_unmap(task),
+            None => self.after_unmap(job),
         }
     }
 
     /// Spec: SBC-4, GET LBA STATUS.
-    pub(crate) fn start_lba_status(&self, task: &mut Task) -> Result<Step, Sense> {
-        let lba = task.cdb.u64(2);
+    pub(super) fn start_lba_status(&self, job: &mut Job, asked: &Asked<'_>) -> Result<Step, Sense> {
+        let lba = asked.lba();
         if lba >= self.blocks {
             return Err(Sense::illegal_request(SenseCode::LBA_OUT_OF_RANGE));
         }
-        let room = task.cdb.u32(10).saturating_sub(8) / 16;
-        let limit = u32::from(self.profile.limits.lba_status_descriptors_max);
-        let count_max = usize::try_from(room.clamp(1, limit.max(1))).unwrap_or(1);
-        task.lba = lba;
+        let allocation_length = asked.allocation_length();
+        let wanted = allocation_length.saturating_sub(8) / 16;
+        let limit = u32::from(self.limits.lba_status_descriptors_max);
+        let count_max = usize::try_from(wanted.clamp(1, limit.max(1))).unwrap_or(1);
+        let room = Room {
+            descriptors: count_max,
+            allocation_length,
+        };
+        job.lba = lba;
         let range = self.byte_range(lba, self.blocks.saturating_sub(lba));
-        if !self.profile.capabilities.thin {
+        if !self.capabilities.thin {
             let mapped = IoAnswer::Extents(vec![Extent {
                 range,
                 mapped: true,
             }]);
-            return Ok(self.lba_status(task, mapped, count_max));
+            return Ok(self.lba_status(job, mapped, room));
         }
-        task.work = Work::LbaStatus { count_max };
+        job.work = Work::LbaStatus { room };
         Ok(Step::Io(IoRequest::Extents { range, count_max }))
     }
 
-    pub(crate) fn lba_status(&self, task: &Task, answer: IoAnswer, count_max: usize) -> Step {
+    pub(super) fn lba_status(&self, job: &Job, answer: IoAnswer, room: Room) -> Step {
         let extents = match answer {
             IoAnswer::Extents(extents) => extents,
             IoAnswer::Done | IoAnswer::Data(_) => Vec::new(),
         };
-        let runs = runs_of(&extents, task.lba, self.blocks, self.block_bytes());
+        let runs = runs_of(&extents, job.lba, self.blocks, self.block_bytes());
         let mut body = vec![0; 4];
-        for run in runs.iter().take(count_max) {
+        for run in runs.iter().take(room.descriptors) {
             body.extend_from_slice(&run.lba.to_be_bytes());
             body.extend_from_slice(&run.blocks.to_be_bytes());
             // PROVISIONING STATUS: 0 is mapped, 1 is deallocated.
@@ -240,7 +239,7 @@ impl LogicalUnit {
         }
         let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
         let data = [length.to_be_bytes().as_slice(), &body].concat();
-        Step::Done(Outcome::data(data, task.cdb.u32(10)))
+        Step::Done(Outcome::data(data, room.allocation_length))
     }
 }
 

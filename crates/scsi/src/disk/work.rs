@@ -1,4 +1,4 @@
-//! What a task is doing between two steps.
+//! What a command is doing between two steps.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -7,9 +7,9 @@ use memory::Payload;
 
 use crate::sam::failure::Purpose;
 
-/// The state of a task: what it waits for, and what it keeps for then.
+/// The state of a command: what it waits for, and what it keeps for then.
 #[derive(Debug)]
-pub(crate) enum Work {
+pub(super) enum Work {
     /// Waits for nothing.
     Over,
     /// For the store to read what is answered.
@@ -47,7 +47,11 @@ pub(crate) enum Work {
     /// For what is on the medium.
     OrRead { data: Payload },
     /// For the block of WRITE SAME.
-    SameData,
+    SameData {
+        unmap: bool,
+        /// Zero stands for all blocks up to the end.
+        is_rest: bool,
+    },
     /// For one piece to be written.
     Same {
         pattern: Payload,
@@ -61,28 +65,19 @@ pub(crate) enum Work {
     /// For one range to be unmapped; the others come from the end of the list.
     Unmap { left: Vec<Range<u64>> },
     /// For the extents of GET LBA STATUS.
-    LbaStatus { count_max: usize },
-    /// For the parameter list of a command for the owner.
-    OwnerParameters,
-    /// For the owner's answer; `flush` when it must be followed by a flush.
-    Owner { flush: FlushAfter },
-    /// For the flush that follows the owner's answer.
-    FlushAfterOwner { transfer_length: u64 },
+    LbaStatus { room: Room },
 }
 
-/// When a change by the owner is followed by a flush.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum FlushAfter {
-    Never,
-    /// When the change was made.
-    Always,
-    /// When it switched the write cache off.
-    CacheOff,
+/// How much of an answer to GET LBA STATUS is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    pub(super) descriptors: usize,
+    pub(super) allocation_length: u32,
 }
 
 /// What the medium is compared with.
 #[derive(Debug)]
-pub(crate) enum Compare {
+pub(super) enum Compare {
     /// It only has to be readable.
     Nothing,
     /// The same many blocks.
@@ -92,7 +87,7 @@ pub(crate) enum Compare {
 }
 
 /// The part of a payload from `offset` on.
-pub(crate) fn part(payload: &Payload, offset: usize, len: usize) -> Payload {
+pub(super) fn part(payload: &Payload, offset: usize, len: usize) -> Payload {
     match payload {
         Payload::Received {
             chunk,
@@ -112,7 +107,7 @@ pub(crate) fn part(payload: &Payload, offset: usize, len: usize) -> Payload {
 }
 
 /// The same bytes in a form of which [`part`] costs nothing, where there is one.
-pub(crate) fn shareable(payload: Payload) -> Payload {
+pub(super) fn shareable(payload: Payload) -> Payload {
     match payload {
         Payload::Pool(buffer) => Payload::Received {
             len: buffer.len(),
@@ -127,7 +122,7 @@ pub(crate) fn shareable(payload: Payload) -> Payload {
 
 /// Where `medium`, which lies `offset` bytes into `expected`, first differs from it; counted from
 /// the start of `expected`.
-pub(crate) fn difference(expected: &Payload, offset: usize, medium: &Payload) -> Option<usize> {
+pub(super) fn difference(expected: &Payload, offset: usize, medium: &Payload) -> Option<usize> {
     let len = medium.len();
     let copy;
     let bytes = match expected.as_slice().and_then(|bytes| bytes.get(offset..)) {

@@ -5,67 +5,80 @@
     clippy::panic
 )]
 
-/// The first 16 bytes of a CDB, zeros where it is shorter. No command of this crate is longer.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Cdb(u128);
+/// A CDB of any length: 16 bytes here, zeros where it is shorter, and the rest of a longer one.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Cdb {
+    head: u128,
+    tail: Option<Box<[u8]>>,
+}
 
 impl Cdb {
-    /// Takes the bytes over; what lies behind the 16th is not looked at.
-    pub(crate) fn new(bytes: &[u8]) -> Self {
-        let mut padded = [0; 16];
-        for (to, from) in padded.iter_mut().zip(bytes) {
-            *to = *from;
+    /// Takes the bytes over.
+    #[inline]
+    pub fn new(bytes: &[u8]) -> Self {
+        let (head, tail) = match bytes.split_first_chunk::<16>() {
+            Some((&head, tail)) => (head, tail),
+            None => {
+                let mut padded = [0; 16];
+                for (to, from) in padded.iter_mut().zip(bytes) {
+                    *to = *from;
+                }
+                (padded, &[][..])
+            }
+        };
+        Self {
+            head: u128::from_be_bytes(head),
+            tail: (!tail.is_empty()).then(|| tail.into()),
         }
-        Self(u128::from_be_bytes(padded))
     }
 
-    /// All 16 bytes.
-    pub(crate) const fn bytes(self) -> [u8; 16] {
-        self.0.to_be_bytes()
+    /// The first 16 bytes as one number, the first byte most significant.
+    pub(crate) const fn number(&self) -> u128 {
+        self.head
     }
 
-    /// All 16 bytes as one number, the first byte most significant.
-    pub(crate) const fn number(self) -> u128 {
-        self.0
+    /// What stands behind the first 16 bytes.
+    pub(crate) fn tail(&self) -> &[u8] {
+        self.tail.as_deref().unwrap_or(&[])
     }
 
-    /// Everything before byte `at` shifted out.
-    const fn shifted(self, at: u32) -> u128 {
-        self.0.wrapping_shl(at.wrapping_mul(8))
+    /// How many bytes there are, padding of the first 16 included.
+    pub(crate) fn len(&self) -> usize {
+        self.tail().len().saturating_add(16)
+    }
+
+    /// The byte at `at`, wherever it is; zero behind the end.
+    pub(crate) fn byte(&self, at: usize) -> u8 {
+        let head = self.head.to_be_bytes();
+        let far = || self.tail().get(at.checked_sub(16)?);
+        head.get(at).or_else(far).copied().unwrap_or(0)
+    }
+
+    /// Everything before byte `at` of the first 16 shifted out.
+    const fn shifted(&self, at: u32) -> u128 {
+        self.head.wrapping_shl(at.wrapping_mul(8))
     }
 
     /// The operation code.
-    pub(crate) const fn opcode(self) -> u8 {
+    #[inline]
+    pub(crate) const fn opcode(&self) -> u8 {
         self.u8(0)
     }
 
-    /// The byte at `at`.
-    pub(crate) const fn u8(self, at: u32) -> u8 {
+    /// The byte at `at`, one of the first 16.
+    #[inline]
+    pub(crate) const fn u8(&self, at: u32) -> u8 {
         (self.shifted(at) >> 120) as u8
     }
 
     /// Two bytes, big-endian.
-    pub(crate) const fn u16(self, at: u32) -> u16 {
+    pub(crate) const fn u16(&self, at: u32) -> u16 {
         (self.shifted(at) >> 112) as u16
     }
 
-    /// Three bytes, big-endian.
-    pub(crate) const fn u24(self, at: u32) -> u32 {
-        (self.shifted(at) >> 104) as u32
-    }
-
-    /// Four bytes, big-endian.
-    pub(crate) const fn u32(self, at: u32) -> u32 {
-        (self.shifted(at) >> 96) as u32
-    }
-
-    /// Eight bytes, big-endian.
-    pub(crate) const fn u64(self, at: u32) -> u64 {
-        (self.shifted(at) >> 64) as u64
-    }
-
     /// Whether any bit of the mask is set in the byte.
-    pub(crate) const fn has(self, at: u32, mask: u8) -> bool {
+    #[inline]
+    pub(crate) const fn has(&self, at: u32, mask: u8) -> bool {
         self.u8(at) & mask != 0
     }
 }
@@ -81,12 +94,18 @@ mod tests {
         assert_eq!(cdb.opcode(), 1);
         assert_eq!(cdb.u8(15), 16);
         assert_eq!(cdb.u16(7), 0x0809);
-        assert_eq!(cdb.u24(1), 0x02_0304);
-        assert_eq!(cdb.u32(10), 0x0b0c_0d0e);
-        assert_eq!(cdb.u64(2), 0x0304_0506_0708_090a);
         assert!(cdb.has(1, 0x02) && !cdb.has(1, 0x01));
         let short = Cdb::new(&[0x08, 0x1f]);
-        assert_eq!((short.u8(1), short.u8(2), short.u32(2)), (0x1f, 0, 0));
-        assert_eq!(Cdb::new(&[0xff; 32]), Cdb::new(&[0xff; 16]));
+        assert_eq!((short.u8(1), short.u8(2), short.len()), (0x1f, 0, 16));
+    }
+
+    #[test]
+    fn what_stands_behind_byte_16_is_kept() {
+        let bytes: Vec<u8> = (1..=32).collect();
+        let cdb = Cdb::new(&bytes);
+        assert_eq!((cdb.tail(), cdb.len()), (&bytes[16..], 32));
+        assert_eq!([cdb.byte(0), cdb.byte(15), cdb.byte(16)], [1, 16, 17]);
+        assert_eq!([cdb.byte(31), cdb.byte(32)], [32, 0]);
+        assert_ne!(cdb, Cdb::new(&bytes[..16]));
     }
 }

@@ -4,6 +4,8 @@
 
 pub(crate) mod attention;
 pub(crate) mod cdb;
+pub(crate) mod change;
+pub(crate) mod command;
 pub(crate) mod failure;
 pub(crate) mod lun;
 pub(crate) mod nexus;

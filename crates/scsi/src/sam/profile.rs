@@ -88,22 +88,12 @@ pub struct Profile {
     pub limits: Limits,
     /// What its store can do.
     pub capabilities: Capabilities,
-    /// What [`crate::Applied::persist`] hands out is really kept over a restart. Saved mode pages
+    /// What [`crate::Proposal::state_to_keep`] hands out is really kept over a restart. Saved mode pages
     /// and APTPL are offered only then.
     pub keeps_state: bool,
 }
 
 impl Profile {
-    /// The logical block length in bytes.
-    pub const fn block_bytes(&self) -> u32 {
-        self.capabilities.block_bytes
-    }
-
-    /// How many blocks of this unit one transfer may have.
-    pub const fn transfer_blocks_max(&self) -> u32 {
-        self.limits.transfer_bytes_max / self.capabilities.block_bytes
-    }
-
     pub(crate) fn relative_ports(&self) -> Vec<u16> {
         let ports = &self.identity.target_ports;
         ports.iter().map(|port| port.relative_id).collect()

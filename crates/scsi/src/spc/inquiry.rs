@@ -1,34 +1,38 @@
 //! INQUIRY: standard data and vital product data.
 //!
-//! Spec: SPC-5, INQUIRY, Vital product data parameters; SBC-4, Vital product data parameters for
-//! direct access block devices.
+//! Spec: SPC-5, INQUIRY, Vital product data parameters.
 #![warn(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
     clippy::panic
 )]
 
+use super::peripheral::Peripheral;
 use crate::sam::cdb::Cdb;
 use crate::sam::nexus::PortName;
 use crate::sam::profile::{Identity, Profile, TargetPort};
 use crate::sam::sense::Sense;
 
-/// Pages in ascending order, as page 00h lists them.
-const PAGES: [u8; 8] = [0x00, 0x80, 0x83, 0x86, 0x87, 0xb0, 0xb1, 0xb2];
+/// VPD pages of every device type, in ascending order; those of one type come behind them.
+const PAGES: [u8; 5] = [0x00, 0x80, 0x83, 0x86, 0x87];
 
 /// Version descriptors; spec: SPC-5, Version descriptor values.
 const SAM_5: u16 = 0x00a0;
 const SPC_4: u16 = 0x0460;
-const SBC_3: u16 = 0x04c0;
 
 /// Executes INQUIRY for a command that came through `port`; the caller cuts to the allocation
 /// length.
-pub(crate) fn inquiry(cdb: Cdb, profile: &Profile, port: &PortName) -> Result<Vec<u8>, Sense> {
+pub(crate) fn inquiry(
+    cdb: &Cdb,
+    profile: &Profile,
+    device: &impl Peripheral,
+    port: &PortName,
+) -> Result<Vec<u8>, Sense> {
     let page_code = cdb.u8(2);
     if cdb.has(1, 0x01) {
-        vital_product_data(page_code, profile, port).ok_or(Sense::invalid_byte_in_cdb(2))
+        vital_product_data(page_code, profile, device, port).ok_or(Sense::invalid_byte_in_cdb(2))
     } else if page_code == 0 {
-        Ok(standard(profile))
+        Ok(standard(profile, device))
     } else {
         Err(Sense::invalid_byte_in_cdb(2))
     }
@@ -49,7 +53,7 @@ fn padded(text: &str, length: usize) -> impl Iterator<Item = u8> {
         .take(length)
 }
 
-fn standard(profile: &Profile) -> Vec<u8> {
+fn standard(profile: &Profile, device: &impl Peripheral) -> Vec<u8> {
     const RMB: u8 = 0x80;
     /// SPC-4.
     const VERSION: u8 = 0x06;
@@ -62,34 +66,38 @@ fn standard(profile: &Profile) -> Vec<u8> {
     const CMDQUE: u8 = 0x02;
 
     let identity = &profile.identity;
-    let removable = if identity.removable { RMB } else { 0 };
-    let mut data = vec![0x00, removable, VERSION, FORMAT, 91];
+    let features = device.features();
+    let removable = if features.removable { RMB } else { 0 };
+    let mut data = vec![features.device_type as u8, removable, VERSION, FORMAT, 91];
     data.extend_from_slice(&[TPGS_IMPLICIT, MULTIP, CMDQUE]);
     data.extend(padded(&identity.vendor, 8));
     data.extend(padded(&identity.product, 16));
     data.extend(padded(&identity.revision, 4));
     data.resize(58, 0);
-    for version in [SAM_5, SPC_4, SBC_3, identity.protocol_version] {
+    let command_set = device.version_descriptor();
+    for version in [SAM_5, SPC_4, command_set, identity.protocol_version] {
         data.extend_from_slice(&version.to_be_bytes());
     }
     data.resize(LENGTH, 0);
     data
 }
 
-fn vital_product_data(code: u8, profile: &Profile, port: &PortName) -> Option<Vec<u8>> {
+fn vital_product_data(
+    code: u8,
+    profile: &Profile,
+    device: &impl Peripheral,
+    port: &PortName,
+) -> Option<Vec<u8>> {
     let body = match code {
-        0x00 => PAGES.to_vec(),
+        0x00 => [&PAGES, device.vpd_pages()].concat(),
         0x80 => padded(&profile.identity.serial, profile.identity.serial.len()).collect(),
         0x83 => identification(profile, port),
-        0x86 => extended(profile),
+        0x86 => extended(device),
         // Every page, one policy: shared by all I_T nexuses.
         0x87 => vec![0x3f, 0xff, 0x00, 0x00],
-        0xb0 => block_limits(profile),
-        0xb1 => characteristics(profile),
-        0xb2 => provisioning(profile),
-        _ => return None,
+        _ => device.vpd_page(code)?,
     };
-    let mut page = vec![0x00, code];
+    let mut page = vec![device.features().device_type as u8, code];
     page.extend_from_slice(&u16::try_from(body.len()).unwrap_or(u16::MAX).to_be_bytes());
     page.extend_from_slice(&body);
     Some(page)
@@ -191,65 +199,11 @@ fn port_of<'a>(identity: &'a Identity, port: &PortName) -> Option<&'a TargetPort
 }
 
 /// Spec: SPC-5, Extended INQUIRY Data VPD page.
-fn extended(profile: &Profile) -> Vec<u8> {
+fn extended(device: &impl Peripheral) -> Vec<u8> {
     /// HEADSUP, ORDSUP, SIMPSUP.
     const ALL_ATTRIBUTES: u8 = 0x07;
-    let volatile = u8::from(profile.capabilities.volatile_cache);
+    let volatile = u8::from(device.has_volatile_cache());
     let mut body = vec![0x00, ALL_ATTRIBUTES, volatile];
     body.resize(60, 0);
     body
-}
-
-/// Spec: SBC-4, Block Limits VPD page.
-fn block_limits(profile: &Profile) -> Vec<u8> {
-    /// Without WSNZ, zero blocks in WRITE SAME stand for the rest of the medium.
-    const NO_WSNZ: u8 = 0x00;
-    const UGAVALID: u32 = 0x8000_0000;
-    let limits = &profile.limits;
-    let capabilities = &profile.capabilities;
-    let blocks_of = |bytes: u32| bytes.checked_div(capabilities.block_bytes).unwrap_or(0);
-    let granularity = u16::try_from(blocks_of(capabilities.physical_block_bytes)).unwrap_or(0);
-    let mut body = vec![NO_WSNZ, limits.compare_and_write_blocks_max];
-    body.extend_from_slice(&granularity.to_be_bytes());
-    body.extend_from_slice(&profile.transfer_blocks_max().to_be_bytes());
-    body.extend_from_slice(&blocks_of(limits.transfer_bytes_optimal).to_be_bytes());
-    // MAXIMUM PREFETCH LENGTH: more is allowed and read no further.
-    body.extend_from_slice(&profile.transfer_blocks_max().to_be_bytes());
-    let unmap = if capabilities.thin {
-        [
-            limits.unmap_blocks_max,
-            u32::from(limits.unmap_descriptors_max),
-            blocks_of(capabilities.unmap_granularity_bytes).max(1),
-            UGAVALID,
-        ]
-    } else {
-        [0; 4]
-    };
-    for field in unmap {
-        body.extend_from_slice(&field.to_be_bytes());
-    }
-    body.extend_from_slice(&u64::from(limits.write_same_blocks_max).to_be_bytes());
-    body.resize(60, 0);
-    body
-}
-
-/// Spec: SBC-4, Block Device Characteristics VPD page.
-fn characteristics(profile: &Profile) -> Vec<u8> {
-    // MEDIUM ROTATION RATE: 1 is a medium that does not rotate, 0 is not reported.
-    let rotation = u8::from(profile.capabilities.solid_state);
-    let mut body = vec![0x00, rotation];
-    body.resize(60, 0);
-    body
-}
-
-/// Spec: SBC-4, Logical Block Provisioning VPD page.
-fn provisioning(profile: &Profile) -> Vec<u8> {
-    /// LBPU, LBPWS, LBPWS10, LBPRZ 001b (unmapped blocks read zeros).
-    const UNMAPS: u8 = 0xe4;
-    const THIN: u8 = 0x02;
-    if profile.capabilities.thin {
-        vec![0x00, UNMAPS, THIN, 0x00]
-    } else {
-        vec![0; 4]
-    }
 }

@@ -1,9 +1,11 @@
 //! Commands to a logical unit that is not there.
 
+use super::report;
 use crate::sam::cdb::Cdb;
+use crate::sam::command::{Command, Outcome};
 use crate::sam::sense::{Sense, SenseCode};
-use crate::spc::report;
-use crate::task::{Command, Outcome};
+use crate::table::commands::row_of;
+use crate::table::row::{Operation, SpcOperation};
 
 /// Answers a command whose LUN addresses nothing: INQUIRY says so, REPORT LUNS works through
 /// every address, REQUEST SENSE tells as data what all others are refused with.
@@ -13,21 +15,25 @@ use crate::task::{Command, Outcome};
 pub fn execute(command: &Command<'_>) -> Outcome {
     let cdb = Cdb::new(command.cdb);
     let refused = report::no_such_unit();
-    match cdb.opcode() {
-        0x12 => inquiry(cdb).map_or_else(Outcome::check, |data| {
-            Outcome::data(data, u32::from(cdb.u16(3)))
-        }),
-        0xa0 => report::luns(cdb, command.luns)
-            .map_or_else(Outcome::check, |data| Outcome::data(data, cdb.u32(6))),
-        0x03 => Outcome::data(
-            refused.encode(cdb.has(1, 0x01)).to_vec(),
-            u32::from(cdb.u8(4)),
-        ),
-        _ => Outcome::check(refused),
+    let Some(row) = row_of(&cdb) else {
+        return Outcome::check(refused);
+    };
+    let data = if row.operation == Operation::Spc(SpcOperation::Inquiry) {
+        inquiry(&cdb)
+    } else if row.operation == Operation::Spc(SpcOperation::ReportLuns) {
+        report::luns(&cdb, command.luns)
+    } else if row.operation == Operation::Spc(SpcOperation::RequestSense) {
+        Ok(refused.encode(cdb.has(1, 0x01)).to_vec())
+    } else {
+        Err(refused)
+    };
+    match data {
+        Ok(data) => Outcome::data(data, row.fields.allocation_length(&cdb)),
+        Err(sense) => Outcome::check(sense),
     }
 }
 
-fn inquiry(cdb: Cdb) -> Result<Vec<u8>, Sense> {
+fn inquiry(cdb: &Cdb) -> Result<Vec<u8>, Sense> {
     /// Qualifier 011b, type 1Fh: this target can have no unit here.
     const NOTHING: u8 = 0x7f;
     const VERSION: u8 = 0x06;

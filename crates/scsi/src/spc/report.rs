@@ -1,4 +1,4 @@
-//! Commands that only report: capacities, logs, what is supported, target port groups.
+//! Commands that only report: units, logs, what is supported, target port groups.
 #![warn(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
@@ -9,13 +9,13 @@ use crate::sam::cdb::Cdb;
 use crate::sam::lun::{Lun, LunInventory};
 use crate::sam::profile::Profile;
 use crate::sam::sense::{Sense, SenseCode};
-use crate::table::commands as table;
-use crate::table::row::CommandSpec;
+use crate::table::commands::COMMANDS;
+use crate::table::row::{CommandSpec, Features};
 
 /// REPORT LUNS, for units that exist and for those that do not.
 ///
 /// Spec: SPC-5, REPORT LUNS.
-pub(crate) fn luns(cdb: Cdb, inventory: &dyn LunInventory) -> Result<Vec<u8>, Sense> {
+pub(crate) fn luns(cdb: &Cdb, inventory: &dyn LunInventory) -> Result<Vec<u8>, Sense> {
     /// SELECT REPORT: units of this target, well-known units (there are none), both.
     const ADDRESSED: u8 = 0x00;
     const WELL_KNOWN: u8 = 0x01;
@@ -35,46 +35,10 @@ pub(crate) fn luns(cdb: Cdb, inventory: &dyn LunInventory) -> Result<Vec<u8>, Se
     Ok(list)
 }
 
-/// Spec: SBC-4, READ CAPACITY (10).
-pub(crate) fn capacity_10(profile: &Profile, blocks: u64) -> Vec<u8> {
-    let last = u32::try_from(blocks.saturating_sub(1)).unwrap_or(u32::MAX);
-    let mut data = last.to_be_bytes().to_vec();
-    data.extend_from_slice(&profile.block_bytes().to_be_bytes());
-    data
-}
-
-/// Spec: SBC-4, READ CAPACITY (16).
-pub(crate) fn capacity_16(profile: &Profile, blocks: u64) -> Vec<u8> {
-    /// LBPME and LBPRZ.
-    const THIN: u8 = 0xc0;
-    let capabilities = &profile.capabilities;
-    let per_physical = capabilities
-        .physical_block_bytes
-        .checked_div(capabilities.block_bytes);
-    let exponent = per_physical.and_then(u32::checked_ilog2).unwrap_or(0);
-    let mut data = blocks.saturating_sub(1).to_be_bytes().to_vec();
-    data.extend_from_slice(&capabilities.block_bytes.to_be_bytes());
-    data.extend_from_slice(&[0x00, u8::try_from(exponent).unwrap_or(0) & 0x0f]);
-    data.push(if capabilities.thin { THIN } else { 0x00 });
-    data.resize(32, 0);
-    data
-}
-
-/// READ DEFECT DATA (10) and (12): there are no defects, in any format.
-///
-/// Spec: SBC-4, READ DEFECT DATA (10), (12).
-pub(crate) fn defects(cdb: Cdb) -> Vec<u8> {
-    if cdb.opcode() == 0x37 {
-        vec![0x00, cdb.u8(2) & 0x1f, 0, 0]
-    } else {
-        vec![0x00, cdb.u8(1) & 0x1f, 0, 0, 0, 0, 0, 0]
-    }
-}
-
 /// LOG SENSE: which pages there are, and the informational exceptions page.
 ///
 /// Spec: SPC-5, LOG SENSE, Log parameters.
-pub(crate) fn log(cdb: Cdb) -> Result<Vec<u8>, Sense> {
+pub(crate) fn log(cdb: &Cdb) -> Result<Vec<u8>, Sense> {
     const SUPPORTED: u8 = 0x00;
     const INFORMATIONAL_EXCEPTIONS: u8 = 0x2f;
     const SUBPAGES: u8 = 0xff;
@@ -103,7 +67,7 @@ pub(crate) fn log(cdb: Cdb) -> Result<Vec<u8>, Sense> {
 }
 
 /// Spec: SPC-5, REPORT TARGET PORT GROUPS.
-pub(crate) fn target_port_groups(cdb: Cdb, profile: &Profile) -> Result<Vec<u8>, Sense> {
+pub(crate) fn target_port_groups(cdb: &Cdb, profile: &Profile) -> Result<Vec<u8>, Sense> {
     const ACTIVE_OPTIMIZED: u8 = 0x00;
     /// AO_SUP: no other state is ever entered.
     const SUPPORTED_STATES: u8 = 0x01;
@@ -141,7 +105,7 @@ pub(crate) fn target_port_groups(cdb: Cdb, profile: &Profile) -> Result<Vec<u8>,
 }
 
 /// Spec: SPC-5, REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS.
-pub(crate) fn task_management(cdb: Cdb, profile: &Profile) -> Vec<u8> {
+pub(crate) fn task_management(cdb: &Cdb, profile: &Profile) -> Vec<u8> {
     /// REPD: the extended form, which adds timeouts; zero says that none are given.
     const EXTENDED: u8 = 0x80;
     let [first, second] = profile.identity.task_management;
@@ -165,14 +129,13 @@ const NOT_SUPPORTED: u8 = 0x01;
 const SUPPORTED: u8 = 0x03;
 
 /// Spec: SPC-5, REPORT SUPPORTED OPERATION CODES.
-pub(crate) fn operation_codes(cdb: Cdb, profile: &Profile) -> Result<Vec<u8>, Sense> {
+pub(crate) fn operation_codes(cdb: &Cdb, unit: &Features) -> Result<Vec<u8>, Sense> {
     let with_timeouts = cdb.has(2, RCTD);
     let (opcode, service_action) = (cdb.u8(3), cdb.u16(4));
-    let rows = || table::COMMANDS.iter().filter(|row| row.is_there(profile));
+    let rows = || COMMANDS.iter().filter(|row| row.is_there(unit));
     let of_opcode = || rows().filter(move |row| row.opcode() == opcode);
-    let with_action =
-        || of_opcode().find(|row| row.service_action().map(u16::from) == Some(service_action));
-    let has_actions = of_opcode().any(|row| row.has_service_action);
+    let with_action = || of_opcode().find(|row| row.service_action() == Some(service_action));
+    let has_actions = of_opcode().any(|row| row.service_action().is_some());
     let found = match cdb.u8(2) & 0x07 {
         0b000 => return Ok(all_commands(rows(), with_timeouts)),
         0b001 if has_actions => return Err(Sense::invalid_field_in_cdb(2, 2)),
@@ -193,9 +156,9 @@ fn all_commands<'a>(rows: impl Iterator<Item = &'a CommandSpec>, with_timeouts: 
     for row in rows {
         let length = u16::try_from(row.usage.len()).unwrap_or(0).to_be_bytes();
         let flags = if with_timeouts { LISTED_CTDP } else { 0 }
-            | if row.has_service_action { SERVACTV } else { 0 };
-        let action = row.service_action().unwrap_or(0);
-        body.extend_from_slice(&[row.opcode(), 0, 0, action, 0, flags]);
+            | row.service_action().map_or(0, |_| SERVACTV);
+        let [high, low] = row.service_action().unwrap_or(0).to_be_bytes();
+        body.extend_from_slice(&[row.opcode(), 0, high, low, 0, flags]);
         body.extend_from_slice(&length);
         if with_timeouts {
             body.extend_from_slice(&timeouts(row));
@@ -225,20 +188,7 @@ fn timeouts(row: &CommandSpec) -> [u8; 12] {
     [0x00, 0x0a, 0, 0, 0, 0, 0, 0, t0, t1, t2, t3]
 }
 
-/// ALLOCATION LENGTH, wherever the command has it.
-pub(crate) const fn allocation_length(cdb: Cdb) -> u32 {
-    match cdb.opcode() {
-        0x03 | 0x1a => cdb.u8(4) as u32,
-        0x12 => cdb.u16(3) as u32,
-        // READ CAPACITY (10) has none.
-        0x25 => 8,
-        0x37 | 0x4d | 0x5a | 0x5e => cdb.u16(7) as u32,
-        0x9e => cdb.u32(10),
-        _ => cdb.u32(6),
-    }
-}
-
-/// INVALID COMMAND OPERATION CODE and its kin never come from here; a wrong unit does.
+/// There is no unit, or the nexus is not attached to it.
 pub(crate) const fn no_such_unit() -> Sense {
     Sense::illegal_request(SenseCode::LOGICAL_UNIT_NOT_SUPPORTED)
 }

@@ -1,547 +1,139 @@
-//! The capability table of a disk: one row per command. It drives dispatch, the check of CDB
-//! fields, reservations, unit attentions, REPORT SUPPORTED OPERATION CODES and the docs.
+//! The table of commands: a row for each. It drives dispatch, the check of CDB fields, reservations,
+//! unit attentions, REPORT SUPPORTED OPERATION CODES and the docs.
 //!
 //! What is not really done has no row.
 
+use super::access::AccessClass::{Always, Read as Reads, Status as Asks, Write as Alters};
+use super::field::{fields_of, length_of, usage_of};
+use super::row::Direction::{In, None as No, Out};
+use super::row::Requires::{Fixed, Nothing, Removable, Thick, Thin};
 use super::row::{
-    CommandKind, CommandSpec, Direction, LONG_SECONDS, Operation, OwnerOperation, Requires, Traits,
-    action, row,
+    CommandKind, CommandSpec, DeviceTypes, DiskOperation, Features, Operation, OwnerOperation,
+    SpcOperation, Traits, unknown_command,
 };
 use crate::sam::cdb::Cdb;
-use crate::sam::profile::Profile;
-use crate::sam::sense::{Sense, SenseCode};
-use crate::spc::shared::Shared;
-use crate::table::access::AccessClass;
+use crate::sam::sense::Sense;
 
-const ALWAYS_RUNS: Traits = Traits::BYPASSES_ATTENTION
+const ALL: DeviceTypes = DeviceTypes::ALL;
+const DISK: DeviceTypes = DeviceTypes::DISK;
+
+const NONE: Traits = Traits::NONE;
+const WRITES: Traits = Traits::WRITES;
+/// Runs whatever else is the matter.
+const AT_ALL_TIMES: Traits = Traits::BYPASSES_ATTENTION
     .with(Traits::WHEN_NOT_READY)
     .with(Traits::WHEN_LOST);
+/// Needs no medium.
 const ANSWERS: Traits = Traits::WHEN_NOT_READY;
+const ANSWERS_IF_LOST: Traits = ANSWERS.with(Traits::WHEN_LOST);
+const CHANGES: Traits = ANSWERS.with(Traits::ALTERS);
+const CHANGES_IF_LOST: Traits = CHANGES.with(Traits::WHEN_LOST);
 
-use AccessClass::{Always, Read as Reads, Status as Asks, Write as Alters};
-use Direction::{In, None as NoData, Out};
-use Operation as Op;
-use Operation::Owned;
-use OwnerOperation as OwnerOp;
-use Traits as Is;
+macro_rules! operation {
+    (Spc $name:ident) => {
+        Operation::Spc(SpcOperation::$name)
+    };
+    (Disk $name:ident) => {
+        Operation::Disk(DiskOperation::$name)
+    };
+    (Owned $name:ident) => {
+        Operation::Owned(OwnerOperation::$name)
+    };
+}
+
+/// Rows from the columns below. The layout of the CDB is that of [`super::field`].
+macro_rules! table {
+    ($($devices:ident $cdb:literal $direction:ident $access:ident $traits:ident $requires:ident
+       $seconds:literal $executor:ident $operation:ident $name:literal;)*) => {
+        &[$({
+            const USAGE: [u8; length_of($cdb)] = usage_of($cdb);
+            CommandSpec {
+                name: $name,
+                usage: &USAGE,
+                fields: fields_of($cdb),
+                devices: $devices,
+                direction: $direction,
+                access: $access,
+                traits: $traits,
+                requires: $requires,
+                timeout_seconds: $seconds,
+                operation: operation!($executor $operation),
+            }
+        }),*]
+    };
+}
 
 /// All commands, by operation code and service action. Rows of one operation code are adjacent.
-pub static COMMANDS: &[CommandSpec] = &[
-    row(
-        "TEST UNIT READY",
-        &[0x00, 0, 0, 0, 0, 0],
-        NoData,
-        Asks,
-        Is::NONE,
-        Op::TestUnitReady,
-    ),
-    row(
-        "REQUEST SENSE",
-        &[0x03, 0x01, 0, 0, 0xff, 0],
-        In,
-        Always,
-        ALWAYS_RUNS,
-        Op::RequestSense,
-    ),
-    row(
-        "READ (6)",
-        &[0x08, 0x1f, 0xff, 0xff, 0xff, 0],
-        In,
-        Reads,
-        Is::NONE,
-        Op::Read,
-    ),
-    row(
-        "WRITE (6)",
-        &[0x0a, 0x1f, 0xff, 0xff, 0xff, 0],
-        Out,
-        Alters,
-        Is::WRITES,
-        Op::Write,
-    ),
-    row(
-        "INQUIRY",
-        &[0x12, 0x01, 0xff, 0xff, 0xff, 0],
-        In,
-        Always,
-        ALWAYS_RUNS,
-        Op::Inquiry,
-    ),
-    row(
-        "MODE SELECT (6)",
-        &[0x15, 0x11, 0, 0, 0xff, 0],
-        Out,
-        Alters,
-        ANSWERS.with(Is::ALTERS),
-        Owned(OwnerOp::ModeSelect),
-    ),
-    row(
-        "RESERVE (6)",
-        &[0x16, 0, 0, 0, 0, 0],
-        NoData,
-        Always,
-        ANSWERS.with(Is::ALTERS),
-        Owned(OwnerOp::Reserve),
-    ),
-    row(
-        "RELEASE (6)",
-        &[0x17, 0, 0, 0, 0, 0],
-        NoData,
-        Always,
-        ANSWERS,
-        Owned(OwnerOp::Release),
-    ),
-    row(
-        "MODE SENSE (6)",
-        &[0x1a, 0x08, 0xff, 0xff, 0xff, 0],
-        In,
-        Reads,
-        ANSWERS,
-        Op::ModeSense,
-    ),
-    row(
-        "START STOP UNIT",
-        &[0x1b, 0x01, 0, 0, 0x05, 0],
-        NoData,
-        Alters,
-        ANSWERS.with(Is::WHEN_LOST).with(Is::ALTERS),
-        Owned(OwnerOp::StartStopUnit),
-    )
-    .requires(Requires::Fixed)
-    .timeout(LONG_SECONDS),
-    row(
-        "START STOP UNIT",
-        &[0x1b, 0x01, 0, 0, 0x07, 0],
-        NoData,
-        Alters,
-        ANSWERS.with(Is::WHEN_LOST).with(Is::ALTERS),
-        Owned(OwnerOp::StartStopUnit),
-    )
-    .requires(Requires::Removable)
-    .timeout(LONG_SECONDS),
-    row(
-        "SEND DIAGNOSTIC",
-        &[0x1d, 0x14, 0, 0, 0, 0],
-        NoData,
-        Alters,
-        Is::NONE,
-        Op::SendDiagnostic,
-    ),
-    row(
-        "PREVENT ALLOW MEDIUM REMOVAL",
-        &[0x1e, 0, 0, 0, 0x01, 0],
-        NoData,
-        Alters,
-        ANSWERS.with(Is::ALTERS),
-        Owned(OwnerOp::PreventAllowMediumRemoval),
-    )
-    .requires(Requires::Removable),
-    row(
-        "READ CAPACITY (10)",
-        &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-        In,
-        Always,
-        Is::NONE,
-        Op::ReadCapacity10,
-    ),
-    row(
-        "READ (10)",
-        &[0x28, 0x18, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
-        In,
-        Reads,
-        Is::NONE,
-        Op::Read,
-    ),
-    row(
-        "WRITE (10)",
-        &[0x2a, 0x18, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
-        Out,
-        Alters,
-        Is::WRITES,
-        Op::Write,
-    ),
-    row(
-        "WRITE AND VERIFY (10)",
-        &[0x2e, 0x12, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
-        Out,
-        Alters,
-        Is::WRITES,
-        Op::WriteAndVerify,
-    ),
-    row(
-        "VERIFY (10)",
-        &[0x2f, 0x16, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
-        Out,
-        Reads,
-        Is::NONE,
-        Op::Verify,
-    )
-    .timeout(LONG_SECONDS),
-    row(
-        "PRE-FETCH (10)",
-        &[0x34, 0x02, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
-        NoData,
-        Reads,
-        Is::NONE,
-        Op::PreFetch,
-    ),
-    row(
-        "SYNCHRONIZE CACHE (10)",
-        &[0x35, 0x02, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
-        NoData,
-        Alters,
-        Is::NONE,
-        Op::SynchronizeCache,
-    )
-    .timeout(LONG_SECONDS),
-    row(
-        "READ DEFECT DATA (10)",
-        &[0x37, 0, 0x1f, 0, 0, 0, 0, 0xff, 0xff, 0],
-        In,
-        Reads,
-        Is::NONE,
-        Op::ReadDefectData,
-    ),
-    row(
-        "WRITE SAME (10)",
-        &[0x41, 0x08, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
-        Out,
-        Alters,
-        Is::WRITES,
-        Op::WriteSame,
-    )
-    .requires(Requires::Thin)
-    .timeout(LONG_SECONDS),
-    row(
-        "WRITE SAME (10)",
-        &[0x41, 0, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
-        Out,
-        Alters,
-        Is::WRITES,
-        Op::WriteSame,
-    )
-    .requires(Requires::Thick)
-    .timeout(LONG_SECONDS),
-    row(
-        "UNMAP",
-        &[0x42, 0, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0],
-        Out,
-        Alters,
-        Is::WRITES,
-        Op::Unmap,
-    )
-    .requires(Requires::Thin)
-    .timeout(LONG_SECONDS),
-    row(
-        "LOG SENSE",
-        &[0x4d, 0, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0],
-        In,
-        Always,
-        ANSWERS.with(Is::WHEN_LOST),
-        Op::LogSense,
-    ),
-    row(
-        "MODE SELECT (10)",
-        &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0],
-        Out,
-        Alters,
-        ANSWERS.with(Is::ALTERS),
-        Owned(OwnerOp::ModeSelect),
-    ),
-    row(
-        "RESERVE (10)",
-        &[0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-        NoData,
-        Always,
-        ANSWERS.with(Is::ALTERS),
-        Owned(OwnerOp::Reserve),
-    ),
-    row(
-        "RELEASE (10)",
-        &[0x57, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-        NoData,
-        Always,
-        ANSWERS,
-        Owned(OwnerOp::Release),
-    ),
-    row(
-        "MODE SENSE (10)",
-        &[0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0],
-        In,
-        Reads,
-        ANSWERS,
-        Op::ModeSense,
-    ),
-    reserve_in("PERSISTENT RESERVE IN, READ KEYS", &reserve_in_usage(0x00)),
-    reserve_in(
-        "PERSISTENT RESERVE IN, READ RESERVATION",
-        &reserve_in_usage(0x01),
-    ),
-    reserve_in(
-        "PERSISTENT RESERVE IN, REPORT CAPABILITIES",
-        &reserve_in_usage(0x02),
-    ),
-    reserve_in(
-        "PERSISTENT RESERVE IN, READ FULL STATUS",
-        &reserve_in_usage(0x03),
-    ),
-    reserve_out("PERSISTENT RESERVE OUT, REGISTER", &reserve_out_usage(0x00)),
-    reserve_out("PERSISTENT RESERVE OUT, RESERVE", &reserve_out_usage(0x01)),
-    reserve_out("PERSISTENT RESERVE OUT, RELEASE", &reserve_out_usage(0x02)),
-    reserve_out("PERSISTENT RESERVE OUT, CLEAR", &reserve_out_usage(0x03)),
-    reserve_out("PERSISTENT RESERVE OUT, PREEMPT", &reserve_out_usage(0x04)),
-    reserve_out(
-        "PERSISTENT RESERVE OUT, PREEMPT AND ABORT",
-        &reserve_out_usage(0x05),
-    ),
-    reserve_out(
-        "PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY",
-        &reserve_out_usage(0x06),
-    ),
-    reserve_out(
-        "PERSISTENT RESERVE OUT, REGISTER AND MOVE",
-        &reserve_out_usage(0x07),
-    ),
-    reserve_out(
-        "PERSISTENT RESERVE OUT, REPLACE LOST RESERVATION",
-        &reserve_out_usage(0x08),
-    ),
-    row(
-        "READ (16)",
-        &sixteen(0x88, 0x18),
-        In,
-        Reads,
-        Is::NONE,
-        Op::Read,
-    ),
-    row(
-        "COMPARE AND WRITE",
-        &[
-            0x89, 0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0xff, 0x1f, 0,
-        ],
-        Out,
-        Alters,
-        Is::WRITES,
-        Op::CompareAndWrite,
-    ),
-    row(
-        "WRITE (16)",
-        &sixteen(0x8a, 0x18),
-        Out,
-        Alters,
-        Is::WRITES,
-        Op::Write,
-    ),
-    row(
-        "ORWRITE (16)",
-        &sixteen(0x8b, 0x18),
-        Out,
-        Alters,
-        Is::WRITES,
-        Op::OrWrite,
-    ),
-    row(
-        "WRITE AND VERIFY (16)",
-        &sixteen(0x8e, 0x12),
-        Out,
-        Alters,
-        Is::WRITES,
-        Op::WriteAndVerify,
-    ),
-    row(
-        "VERIFY (16)",
-        &sixteen(0x8f, 0x16),
-        Out,
-        Reads,
-        Is::NONE,
-        Op::Verify,
-    )
-    .timeout(LONG_SECONDS),
-    row(
-        "PRE-FETCH (16)",
-        &sixteen(0x90, 0x02),
-        NoData,
-        Reads,
-        Is::NONE,
-        Op::PreFetch,
-    ),
-    row(
-        "SYNCHRONIZE CACHE (16)",
-        &sixteen(0x91, 0x02),
-        NoData,
-        Alters,
-        Is::NONE,
-        Op::SynchronizeCache,
-    )
-    .timeout(LONG_SECONDS),
-    row(
-        "WRITE SAME (16)",
-        &sixteen(0x93, 0x09),
-        Out,
-        Alters,
-        Is::WRITES,
-        Op::WriteSame,
-    )
-    .requires(Requires::Thin)
-    .timeout(LONG_SECONDS),
-    row(
-        "WRITE SAME (16)",
-        &sixteen(0x93, 0x01),
-        Out,
-        Alters,
-        Is::WRITES,
-        Op::WriteSame,
-    )
-    .requires(Requires::Thick)
-    .timeout(LONG_SECONDS),
-    action(row(
-        "READ CAPACITY (16)",
-        &[
-            0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0,
-        ],
-        In,
-        Always,
-        Is::NONE,
-        Op::ReadCapacity16,
-    )),
-    action(row(
-        "GET LBA STATUS",
-        &[
-            0x9e, 0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0,
-            0,
-        ],
-        In,
-        Reads,
-        Is::NONE,
-        Op::GetLbaStatus,
-    ))
-    .timeout(LONG_SECONDS),
-    row(
-        "REPORT LUNS",
-        &[0xa0, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
-        In,
-        Always,
-        ALWAYS_RUNS,
-        Op::ReportLuns,
-    ),
-    action(row(
-        "REPORT TARGET PORT GROUPS",
-        &[0xa3, 0xea, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
-        In,
-        Asks,
-        ANSWERS.with(Is::WHEN_LOST),
-        Op::ReportTargetPortGroups,
-    )),
-    action(row(
-        "REPORT SUPPORTED OPERATION CODES",
-        &[
-            0xa3, 0x0c, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0,
-        ],
-        In,
-        Reads,
-        ANSWERS,
-        Op::ReportSupportedOperationCodes,
-    )),
-    action(row(
-        "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS",
-        &[0xa3, 0x0d, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
-        In,
-        Reads,
-        ANSWERS,
-        Op::ReportSupportedTaskManagementFunctions,
-    )),
-    row(
-        "READ (12)",
-        &[
-            0xa8, 0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0,
-        ],
-        In,
-        Reads,
-        Is::NONE,
-        Op::Read,
-    ),
-    row(
-        "WRITE (12)",
-        &[
-            0xaa, 0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0,
-        ],
-        Out,
-        Alters,
-        Is::WRITES,
-        Op::Write,
-    ),
-    row(
-        "WRITE AND VERIFY (12)",
-        &[
-            0xae, 0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0,
-        ],
-        Out,
-        Alters,
-        Is::WRITES,
-        Op::WriteAndVerify,
-    ),
-    row(
-        "VERIFY (12)",
-        &[
-            0xaf, 0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0,
-        ],
-        Out,
-        Reads,
-        Is::NONE,
-        Op::Verify,
-    )
-    .timeout(LONG_SECONDS),
-    row(
-        "READ DEFECT DATA (12)",
-        &[
-            0xb7, 0x1f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0,
-        ],
-        In,
-        Reads,
-        Is::NONE,
-        Op::ReadDefectData,
-    ),
+///
+/// The timeout is what an initiator should wait at least, in seconds. Commands that touch many
+/// blocks or wait for stable storage have a longer one.
+#[rustfmt::skip] // A table, a row a line.
+pub static COMMANDS: &[CommandSpec] = table![
+//  type CDB                                      data shut by traits          unit is   timeout executed by                     name
+    ALL  "00 00000000 00"                         No  Asks   NONE            Nothing   30  Spc TestUnitReady               "TEST UNIT READY";
+    ALL  "03 01 0000 AA 00"                       In  Always AT_ALL_TIMES    Nothing   30  Spc RequestSense                "REQUEST SENSE";
+    DISK "08 1L LLLL ZZ 00"                       In  Reads  NONE            Nothing   30  Disk Read                       "READ (6)";
+    DISK "0a 1L LLLL ZZ 00"                       Out Alters WRITES          Nothing   30  Disk Write                      "WRITE (6)";
+    ALL  "12 01 ff AAAA 00"                       In  Always AT_ALL_TIMES    Nothing   30  Spc Inquiry                     "INQUIRY";
+    ALL  "15 11 0000 PP 00"                       Out Alters CHANGES         Nothing   30  Owned ModeSelect                "MODE SELECT (6)";
+    ALL  "16 00000000 00"                         No  Always CHANGES         Nothing   30  Owned Reserve                   "RESERVE (6)";
+    ALL  "17 00000000 00"                         No  Always ANSWERS         Nothing   30  Owned Release                   "RELEASE (6)";
+    ALL  "1a 08 ffff AA 00"                       In  Reads  ANSWERS         Nothing   30  Spc ModeSense                   "MODE SENSE (6)";
+    DISK "1b 01 0000 05 00"                       No  Alters CHANGES_IF_LOST Fixed     120 Owned StartStopUnit             "START STOP UNIT";
+    DISK "1b 01 0000 07 00"                       No  Alters CHANGES_IF_LOST Removable 120 Owned StartStopUnit             "START STOP UNIT";
+    ALL  "1d 14 0000 00 00"                       No  Alters NONE            Nothing   30  Spc SendDiagnostic              "SEND DIAGNOSTIC";
+    ALL  "1e 000000 01 00"                        No  Alters CHANGES         Removable 30  Owned PreventAllowMediumRemoval "PREVENT ALLOW MEDIUM REMOVAL";
+    DISK "25 00 00000000 0000 00 00"              In  Always NONE            Nothing   30  Disk ReadCapacity10             "READ CAPACITY (10)";
+    DISK "28 18 LLLLLLLL 1f NNNN 00"              In  Reads  NONE            Nothing   30  Disk Read                       "READ (10)";
+    DISK "2a 18 LLLLLLLL 1f NNNN 00"              Out Alters WRITES          Nothing   30  Disk Write                      "WRITE (10)";
+    DISK "2e 12 LLLLLLLL 1f NNNN 00"              Out Alters WRITES          Nothing   30  Disk WriteAndVerify             "WRITE AND VERIFY (10)";
+    DISK "2f 16 LLLLLLLL 1f NNNN 00"              Out Reads  NONE            Nothing   120 Disk Verify                     "VERIFY (10)";
+    DISK "34 02 LLLLLLLL 1f NNNN 00"              No  Reads  NONE            Nothing   30  Disk PreFetch                   "PRE-FETCH (10)";
+    DISK "35 02 LLLLLLLL 1f NNNN 00"              No  Alters NONE            Nothing   120 Disk SynchronizeCache           "SYNCHRONIZE CACHE (10)";
+    DISK "37 00 1f 00000000 AAAA 00"              In  Reads  NONE            Nothing   30  Disk ReadDefectData10           "READ DEFECT DATA (10)";
+    DISK "41 08 LLLLLLLL 1f NNNN 00"              Out Alters WRITES          Thin      120 Disk WriteSame                  "WRITE SAME (10)";
+    DISK "41 00 LLLLLLLL 1f NNNN 00"              Out Alters WRITES          Thick     120 Disk WriteSame                  "WRITE SAME (10)";
+    DISK "42 00 00000000 1f PPPP 00"              Out Alters WRITES          Thin      120 Disk Unmap                      "UNMAP";
+    ALL  "4d 00 ffff 000000 AAAA 00"              In  Always ANSWERS_IF_LOST Nothing   30  Spc LogSense                    "LOG SENSE";
+    ALL  "55 11 00000000 00 PPPP 00"              Out Alters CHANGES         Nothing   30  Owned ModeSelect                "MODE SELECT (10)";
+    ALL  "56 00 00000000 000000 00"               No  Always CHANGES         Nothing   30  Owned Reserve                   "RESERVE (10)";
+    ALL  "57 00 00000000 000000 00"               No  Always ANSWERS         Nothing   30  Owned Release                   "RELEASE (10)";
+    ALL  "5a 18 ffff 000000 AAAA 00"              In  Reads  ANSWERS         Nothing   30  Spc ModeSense                   "MODE SENSE (10)";
+    ALL  "5e:00 00000000 00 AAAA 00"              In  Asks   ANSWERS         Nothing   30  Spc PersistentReserveIn         "PERSISTENT RESERVE IN, READ KEYS";
+    ALL  "5e:01 00000000 00 AAAA 00"              In  Asks   ANSWERS         Nothing   30  Spc PersistentReserveIn         "PERSISTENT RESERVE IN, READ RESERVATION";
+    ALL  "5e:02 00000000 00 AAAA 00"              In  Asks   ANSWERS         Nothing   30  Spc PersistentReserveIn         "PERSISTENT RESERVE IN, REPORT CAPABILITIES";
+    ALL  "5e:03 00000000 00 AAAA 00"              In  Asks   ANSWERS         Nothing   30  Spc PersistentReserveIn         "PERSISTENT RESERVE IN, READ FULL STATUS";
+    ALL  "5f:00 ff 0000 PPPPPPPP 00"              Out Always CHANGES_IF_LOST Nothing   30  Owned PersistentReserveOut      "PERSISTENT RESERVE OUT, REGISTER";
+    ALL  "5f:01 ff 0000 PPPPPPPP 00"              Out Always CHANGES_IF_LOST Nothing   30  Owned PersistentReserveOut      "PERSISTENT RESERVE OUT, RESERVE";
+    ALL  "5f:02 ff 0000 PPPPPPPP 00"              Out Always ANSWERS_IF_LOST Nothing   30  Owned PersistentReserveOut      "PERSISTENT RESERVE OUT, RELEASE";
+    ALL  "5f:03 ff 0000 PPPPPPPP 00"              Out Always CHANGES_IF_LOST Nothing   30  Owned PersistentReserveOut      "PERSISTENT RESERVE OUT, CLEAR";
+    ALL  "5f:04 ff 0000 PPPPPPPP 00"              Out Always CHANGES_IF_LOST Nothing   30  Owned PersistentReserveOut      "PERSISTENT RESERVE OUT, PREEMPT";
+    ALL  "5f:05 ff 0000 PPPPPPPP 00"              Out Always CHANGES_IF_LOST Nothing   30  Owned PersistentReserveOut      "PERSISTENT RESERVE OUT, PREEMPT AND ABORT";
+    ALL  "5f:06 ff 0000 PPPPPPPP 00"              Out Always CHANGES_IF_LOST Nothing   30  Owned PersistentReserveOut      "PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY";
+    ALL  "5f:07 ff 0000 PPPPPPPP 00"              Out Always CHANGES_IF_LOST Nothing   30  Owned PersistentReserveOut      "PERSISTENT RESERVE OUT, REGISTER AND MOVE";
+    ALL  "5f:08 ff 0000 PPPPPPPP 00"              Out Always CHANGES_IF_LOST Nothing   30  Owned PersistentReserveOut      "PERSISTENT RESERVE OUT, REPLACE LOST RESERVATION";
+    DISK "88 18 LLLLLLLLLLLLLLLL NNNNNNNN 1f 00"  In  Reads  NONE            Nothing   30  Disk Read                       "READ (16)";
+    DISK "89 18 LLLLLLLLLLLLLLLL 000000 NN 1f 00" Out Alters WRITES          Nothing   30  Disk CompareAndWrite            "COMPARE AND WRITE";
+    DISK "8a 18 LLLLLLLLLLLLLLLL NNNNNNNN 1f 00"  Out Alters WRITES          Nothing   30  Disk Write                      "WRITE (16)";
+    DISK "8b 18 LLLLLLLLLLLLLLLL NNNNNNNN 1f 00"  Out Alters WRITES          Nothing   30  Disk OrWrite                    "ORWRITE (16)";
+    DISK "8e 12 LLLLLLLLLLLLLLLL NNNNNNNN 1f 00"  Out Alters WRITES          Nothing   30  Disk WriteAndVerify             "WRITE AND VERIFY (16)";
+    DISK "8f 16 LLLLLLLLLLLLLLLL NNNNNNNN 1f 00"  Out Reads  NONE            Nothing   120 Disk Verify                     "VERIFY (16)";
+    DISK "90 02 LLLLLLLLLLLLLLLL NNNNNNNN 1f 00"  No  Reads  NONE            Nothing   30  Disk PreFetch                   "PRE-FETCH (16)";
+    DISK "91 02 LLLLLLLLLLLLLLLL NNNNNNNN 1f 00"  No  Alters NONE            Nothing   120 Disk SynchronizeCache           "SYNCHRONIZE CACHE (16)";
+    DISK "93 09 LLLLLLLLLLLLLLLL NNNNNNNN 1f 00"  Out Alters WRITES          Thin      120 Disk WriteSame                  "WRITE SAME (16)";
+    DISK "93 01 LLLLLLLLLLLLLLLL NNNNNNNN 1f 00"  Out Alters WRITES          Thick     120 Disk WriteSame                  "WRITE SAME (16)";
+    DISK "9e:10 0000000000000000 AAAAAAAA 00 00"  In  Always NONE            Nothing   30  Disk ReadCapacity16             "READ CAPACITY (16)";
+    DISK "9e:12 LLLLLLLLLLLLLLLL AAAAAAAA 00 00"  In  Reads  NONE            Nothing   120 Disk GetLbaStatus               "GET LBA STATUS";
+    ALL  "a0 00 ff 000000 AAAAAAAA 00 00"         In  Always AT_ALL_TIMES    Nothing   30  Spc ReportLuns                  "REPORT LUNS";
+    ALL  "a3:ea 00000000 AAAAAAAA 00 00"          In  Asks   ANSWERS_IF_LOST Nothing   30  Spc ReportTargetPortGroups      "REPORT TARGET PORT GROUPS";
+    ALL  "a3:0c 87 ff ffff AAAAAAAA 00 00"        In  Reads  ANSWERS         Nothing   30  Spc ReportOperationCodes        "REPORT SUPPORTED OPERATION CODES";
+    ALL  "a3:0d 80 000000 AAAAAAAA 00 00"         In  Reads  ANSWERS         Nothing   30  Spc ReportTaskManagement        "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS";
+    DISK "a8 18 LLLLLLLL NNNNNNNN 1f 00"          In  Reads  NONE            Nothing   30  Disk Read                       "READ (12)";
+    DISK "aa 18 LLLLLLLL NNNNNNNN 1f 00"          Out Alters WRITES          Nothing   30  Disk Write                      "WRITE (12)";
+    DISK "ae 12 LLLLLLLL NNNNNNNN 1f 00"          Out Alters WRITES          Nothing   30  Disk WriteAndVerify             "WRITE AND VERIFY (12)";
+    DISK "af 16 LLLLLLLL NNNNNNNN 1f 00"          Out Reads  NONE            Nothing   120 Disk Verify                     "VERIFY (12)";
+    DISK "b7 1f ffffffff AAAAAAAA 00 00"          In  Reads  NONE            Nothing   30  Disk ReadDefectData12           "READ DEFECT DATA (12)";
 ];
-
-const fn sixteen(opcode: u8, flags: u8) -> [u8; 16] {
-    let mut usage = [0xff; 16];
-    usage[0] = opcode;
-    usage[1] = flags;
-    usage[14] = 0x1f;
-    usage[15] = 0x00;
-    usage
-}
-
-const fn reserve_in_usage(service_action: u8) -> [u8; 10] {
-    [0x5e, service_action, 0, 0, 0, 0, 0, 0xff, 0xff, 0]
-}
-
-const fn reserve_out_usage(service_action: u8) -> [u8; 10] {
-    [0x5f, service_action, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0]
-}
-
-const fn reserve_in(name: &'static str, usage: &'static [u8]) -> CommandSpec {
-    action(row(name, usage, In, Asks, ANSWERS, Op::PersistentReserveIn))
-}
-
-const fn reserve_out(name: &'static str, usage: &'static [u8]) -> CommandSpec {
-    // A nexus may give back what it holds, also when it may no longer write.
-    const RELEASE: u8 = 0x02;
-    let traits = ANSWERS.with(Is::WHEN_LOST);
-    let traits = if usage[1] == RELEASE {
-        traits
-    } else {
-        traits.with(Is::ALTERS)
-    };
-    action(row(
-        name,
-        usage,
-        Out,
-        Always,
-        traits,
-        Owned(OwnerOp::PersistentReserveOut),
-    ))
-}
 
 /// No command has this operation code.
 const NO_ROW: u8 = u8::MAX;
@@ -582,53 +174,34 @@ pub fn kind_of(opcode: u8) -> CommandKind {
     KINDS[usize::from(opcode)]
 }
 
+/// The rows of the operation code.
+#[inline]
+fn rows_of(cdb: &Cdb) -> impl Iterator<Item = &'static CommandSpec> {
+    let opcode = cdb.opcode();
+    let first = FIRST_ROWS[usize::from(opcode)];
+    let rows = COMMANDS.get(usize::from(first)..).unwrap_or(&[]);
+    rows.iter().take_while(move |row| row.opcode() == opcode)
+}
+
+/// The row for a CDB of whatever unit.
+pub(crate) fn row_of(cdb: &Cdb) -> Option<&'static CommandSpec> {
+    rows_of(cdb).find(|row| row.is_asked_for(cdb))
+}
+
 /// The row for a CDB, or why there is none: INVALID COMMAND OPERATION CODE, or INVALID FIELD IN
 /// CDB for a service action.
 #[inline]
-pub(crate) fn find(cdb: Cdb, profile: &Profile) -> Result<&'static CommandSpec, Sense> {
-    let first = FIRST_ROWS[usize::from(cdb.opcode())];
-    let rows = COMMANDS.get(usize::from(first)..).unwrap_or(&[]);
-    let mut opcode_is_known = false;
-    for row in rows {
-        if row.opcode() != cdb.opcode() {
-            break;
-        }
-        if row.is_there(profile) {
-            opcode_is_known = true;
-            if row
-                .service_action()
-                .is_none_or(|wanted| wanted == cdb.u8(1) & 0x1f)
-            {
+pub(crate) fn find(cdb: &Cdb, unit: &Features) -> Result<&'static CommandSpec, Sense> {
+    let mut refusal = None;
+    for row in rows_of(cdb) {
+        if row.is_there(unit) {
+            if row.is_asked_for(cdb) {
                 return Ok(row);
             }
+            refusal = Some(row.unknown_action());
         }
     }
-    if opcode_is_known {
-        Err(Sense::invalid_field_in_cdb(1, 4))
-    } else {
-        let code = SenseCode::INVALID_COMMAND_OPERATION_CODE;
-        Err(Sense::illegal_request(code))
-    }
-}
-
-/// The column of the table, except for two commands where a field decides.
-///
-/// Spec: SPC-4, SBC-3 and SPC-2, the tables of commands allowed in the presence of reservations.
-pub(crate) fn access_of(spec: &CommandSpec, cdb: Cdb) -> AccessClass {
-    let low_bit = cdb.has(4, 0x01);
-    let is_harmless = spec.operation == Owned(OwnerOp::StartStopUnit) && low_bit
-        || spec.operation == Owned(OwnerOp::PreventAllowMediumRemoval) && !low_bit;
-    if is_harmless { Always } else { spec.access }
-}
-
-/// Whether the command would change the unit for other nexuses: the column of the table, except
-/// for two commands where a field, or the unit, decides.
-pub(crate) fn alters(spec: &CommandSpec, cdb: Cdb, shared: &Shared) -> bool {
-    let low_bit = cdb.has(4, 0x01);
-    let is_off = shared.is_stopped || shared.is_ejected;
-    let starts_what_runs = spec.operation == Owned(OwnerOp::StartStopUnit) && low_bit && !is_off;
-    let allows = spec.operation == Owned(OwnerOp::PreventAllowMediumRemoval) && !low_bit;
-    spec.traits.has(Is::ALTERS) && !starts_what_runs && !allows
+    Err(refusal.unwrap_or(unknown_command()))
 }
 
 #[cfg(test)]
@@ -638,13 +211,13 @@ mod tests {
     /// What the owner executes alters the unit, unless it only gives back what the nexus holds.
     #[test]
     fn every_command_for_the_owner_needs_a_nexus_that_may_write_or_gives_something_back() {
-        let owned = |row: &&CommandSpec| matches!(row.operation, Owned(_));
+        let owned = |row: &&CommandSpec| matches!(row.operation, Operation::Owned(_));
         for row in COMMANDS.iter().filter(owned) {
-            let gives_back = matches!(row.operation, Owned(OwnerOp::Release))
+            let gives_back = row.operation == Operation::Owned(OwnerOperation::Release)
                 || row.name == "PERSISTENT RESERVE OUT, RELEASE";
-            assert_ne!(row.traits.has(Is::ALTERS), gives_back, "{}", row.name);
+            assert_ne!(row.traits.has(Traits::ALTERS), gives_back, "{}", row.name);
         }
-        let alters = |row: &&CommandSpec| row.traits.has(Is::ALTERS);
+        let alters = |row: &&CommandSpec| row.traits.has(Traits::ALTERS);
         assert!(COMMANDS.iter().filter(alters).all(|row| owned(&row)));
     }
 

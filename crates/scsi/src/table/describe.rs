@@ -1,6 +1,6 @@
 //! What a CDB asks for, in words: for those who tell of a command that is long over.
 
-use super::commands::COMMANDS;
+use super::commands::row_of;
 use crate::sam::cdb::Cdb;
 
 /// What a command was.
@@ -16,15 +16,12 @@ pub struct Description {
 /// it is told by its status.
 pub fn describe(cdb: &[u8; 16]) -> Description {
     let cdb = Cdb::new(cdb);
-    let row = COMMANDS.iter().find(|row| {
-        let action = row.service_action();
-        row.opcode() == cdb.opcode() && action.is_none_or(|action| action == cdb.u8(1) & 0x1f)
-    });
+    let row = row_of(&cdb);
     Description {
         name: row.map_or("unknown command", |row| row.name),
         extent: row
-            .filter(|row| row.operation.has_extent())
-            .map(|row| row.layout.extent(cdb)),
+            .filter(|row| row.fields.has_extent())
+            .map(|row| (row.fields.lba(&cdb), row.fields.blocks(&cdb))),
     }
 }
 

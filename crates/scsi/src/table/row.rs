@@ -1,9 +1,9 @@
 //! What a row of the command table says about a command.
 
+use super::access::AccessClass;
+use super::field::Fields;
 use crate::sam::cdb::Cdb;
-use crate::sam::profile::Profile;
-use crate::sam::sense::Sense;
-use crate::table::access::AccessClass;
+use crate::sam::sense::{Sense, SenseCode};
 
 /// Which way parameter data or blocks go.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -16,7 +16,37 @@ pub enum Direction {
     Out,
 }
 
-/// What a unit must be for the row to exist.
+/// PERIPHERAL DEVICE TYPE: what a logical unit is.
+///
+/// Spec: SPC-5, INQUIRY, peripheral device type.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub enum DeviceType {
+    /// A direct access block device (SBC).
+    Disk = 0x00,
+}
+
+/// The device types that have a command.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DeviceTypes(u32);
+
+impl DeviceTypes {
+    /// What SPC has for all.
+    pub const ALL: Self = Self(u32::MAX);
+    /// Disks only.
+    pub const DISK: Self = Self::of(DeviceType::Disk);
+
+    const fn of(device_type: DeviceType) -> Self {
+        Self(1 << device_type as u8)
+    }
+
+    /// Whether the type is one of them.
+    pub const fn contains(self, device_type: DeviceType) -> bool {
+        self.0 & Self::of(device_type).0 != 0
+    }
+}
+
+/// What a unit must be able to do for the row to exist.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Requires {
     /// Nothing.
@@ -29,6 +59,17 @@ pub enum Requires {
     Removable,
     /// The medium cannot be ejected.
     Fixed,
+}
+
+/// What decides which rows a unit has.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Features {
+    /// What the unit is.
+    pub device_type: DeviceType,
+    /// Blocks can be unmapped.
+    pub thin: bool,
+    /// The medium can be ejected.
+    pub removable: bool,
 }
 
 /// Facts about a command, as a bit set.
@@ -67,22 +108,34 @@ impl Traits {
 
 /// What a row is executed by.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[expect(missing_docs, reason = "the names are those of the commands")]
-pub enum Operation {
+pub(crate) enum Operation {
+    /// The core of the nexus, whatever the device type.
+    Spc(SpcOperation),
+    /// The disk.
+    Disk(DiskOperation),
+    /// The owner: it changes state that all cores share.
+    Owned(OwnerOperation),
+}
+
+/// Commands of SPC.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum SpcOperation {
     TestUnitReady,
     RequestSense,
     Inquiry,
     ModeSense,
     LogSense,
     ReportLuns,
-    ReadCapacity10,
-    ReadCapacity16,
-    ReadDefectData,
-    ReportSupportedOperationCodes,
-    ReportSupportedTaskManagementFunctions,
+    ReportOperationCodes,
+    ReportTaskManagement,
     ReportTargetPortGroups,
     SendDiagnostic,
     PersistentReserveIn,
+}
+
+/// Commands of SBC.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum DiskOperation {
     Read,
     Write,
     WriteAndVerify,
@@ -94,42 +147,21 @@ pub enum Operation {
     WriteSame,
     Unmap,
     GetLbaStatus,
-    /// Changes state that all cores share.
-    Owned(OwnerOperation),
+    ReadCapacity10,
+    ReadCapacity16,
+    ReadDefectData10,
+    ReadDefectData12,
 }
 
-impl Operation {
-    /// Whether the CDB names blocks of the medium.
-    pub(crate) const fn has_extent(self) -> bool {
-        match self {
-            Self::Read
-            | Self::Write
-            | Self::WriteAndVerify
-            | Self::Verify
-            | Self::PreFetch
-            | Self::SynchronizeCache
-            | Self::CompareAndWrite
-            | Self::OrWrite
-            | Self::WriteSame => true,
-            Self::TestUnitReady
-            | Self::RequestSense
-            | Self::Inquiry
-            | Self::ModeSense
-            | Self::LogSense
-            | Self::ReportLuns
-            | Self::ReadCapacity10
-            | Self::ReadCapacity16
-            | Self::ReadDefectData
-            | Self::ReportSupportedOperationCodes
-            | Self::ReportSupportedTaskManagementFunctions
-            | Self::ReportTargetPortGroups
-            | Self::SendDiagnostic
-            | Self::PersistentReserveIn
-            | Self::Unmap
-            | Self::GetLbaStatus
-            | Self::Owned(_) => false,
-        }
-    }
+/// Commands that the owner core executes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum OwnerOperation {
+    ModeSelect,
+    PersistentReserveOut,
+    Reserve,
+    Release,
+    StartStopUnit,
+    PreventAllowMediumRemoval,
 }
 
 /// What a command does to the medium, for those who count.
@@ -143,71 +175,6 @@ pub enum CommandKind {
     Other,
 }
 
-/// What the owner core executes.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[expect(missing_docs, reason = "the names are those of the commands")]
-pub enum OwnerOperation {
-    ModeSelect,
-    PersistentReserveOut,
-    Reserve,
-    Release,
-    StartStopUnit,
-    PreventAllowMediumRemoval,
-}
-
-/// Where a CDB holds LBA and length, by its size.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Layout {
-    /// 21 bits and 8 bits, where length 0 means 256.
-    Six,
-    /// 32 bits and 16 bits.
-    Ten,
-    /// 32 bits and 32 bits.
-    Twelve,
-    /// 64 bits and 32 bits.
-    Sixteen,
-    /// 64 bits and 8 bits (COMPARE AND WRITE).
-    SixteenByte,
-}
-
-impl Layout {
-    const fn of(usage: &[u8]) -> Self {
-        match (usage[0], usage.len()) {
-            (0x89, _) => Self::SixteenByte,
-            (_, 6) => Self::Six,
-            (_, 10) => Self::Ten,
-            (_, 12) => Self::Twelve,
-            _ => Self::Sixteen,
-        }
-    }
-
-    /// LBA and number of blocks.
-    pub(crate) const fn extent(self, cdb: Cdb) -> (u64, u32) {
-        match self {
-            Self::Six => {
-                let blocks = cdb.u8(4) as u32;
-                let lba = (cdb.u24(1) & 0x1f_ffff) as u64;
-                (lba, if blocks == 0 { 256 } else { blocks })
-            }
-            Self::Ten => (cdb.u32(2) as u64, cdb.u16(7) as u32),
-            Self::Twelve => (cdb.u32(2) as u64, cdb.u32(6)),
-            Self::Sixteen => (cdb.u64(2), cdb.u32(10)),
-            Self::SixteenByte => (cdb.u64(2), cdb.u8(13) as u32),
-        }
-    }
-
-    /// The byte where the length starts, for the field pointer.
-    pub(crate) const fn length_at(self) -> u16 {
-        match self {
-            Self::Six => 4,
-            Self::Ten => 7,
-            Self::Twelve => 6,
-            Self::Sixteen => 10,
-            Self::SixteenByte => 13,
-        }
-    }
-}
-
 /// One command.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandSpec {
@@ -216,24 +183,22 @@ pub struct CommandSpec {
     /// CDB usage data: the operation code, the service action, and a one for each bit that is
     /// evaluated. Every other bit must be zero, else INVALID FIELD IN CDB.
     pub usage: &'static [u8],
-    /// The low five bits of byte 1 select it.
-    pub has_service_action: bool,
+    /// Where its fields are.
+    pub(crate) fields: Fields,
+    /// The device types that have it.
+    pub devices: DeviceTypes,
     /// Which way data goes.
     pub direction: Direction,
     /// What reservations say about it.
     pub access: AccessClass,
     /// More facts.
     pub traits: Traits,
+    /// What else the unit must be able to do.
+    pub requires: Requires,
     /// RECOMMENDED COMMAND TIMEOUT, in seconds.
     pub timeout_seconds: u32,
-    /// When the row exists.
-    pub requires: Requires,
     /// What executes it.
-    pub operation: Operation,
-    /// Where LBA and length are, for commands that have them.
-    pub layout: Layout,
-    /// Bits of the 16 bytes that may be set.
-    allowed: u128,
+    pub(crate) operation: Operation,
 }
 
 impl CommandSpec {
@@ -243,11 +208,22 @@ impl CommandSpec {
     }
 
     /// The service action, if the command has one.
-    pub const fn service_action(&self) -> Option<u8> {
-        if self.has_service_action {
-            Some(self.usage[1] & 0x1f)
-        } else {
-            None
+    pub const fn service_action(&self) -> Option<u16> {
+        self.fields.wanted_action()
+    }
+
+    /// Whether it is the command that the CDB asks for, whose operation code is this row's.
+    #[inline]
+    pub(super) fn is_asked_for(&self, cdb: &Cdb) -> bool {
+        self.fields.has_action_of(cdb)
+    }
+
+    /// INVALID FIELD IN CDB for the service action.
+    #[cold]
+    pub(super) fn unknown_action(&self) -> Sense {
+        match self.fields.service_action_at() {
+            1 => Sense::invalid_field_in_cdb(1, 4),
+            byte => Sense::invalid_byte_in_cdb(byte),
         }
     }
 
@@ -255,104 +231,162 @@ impl CommandSpec {
     pub const fn kind(&self) -> CommandKind {
         if self.traits.has(Traits::WRITES) {
             CommandKind::Write
-        } else if matches!(self.operation, Operation::Read) {
+        } else if matches!(self.operation, Operation::Disk(DiskOperation::Read)) {
             CommandKind::Read
         } else {
             CommandKind::Other
         }
     }
 
+    /// The CDB has six bytes, which the two MODE commands answer in another form.
+    pub(crate) const fn is_six(&self) -> bool {
+        self.usage.len() == 6
+    }
+
     /// INVALID FIELD IN CDB for the first bit that is set and not evaluated.
     ///
     /// Spec: SPC-5, Sense key specific data, field pointer.
-    pub(crate) fn check_fields(&self, cdb: Cdb) -> Result<(), Sense> {
-        let wrong = cdb.number() & !self.allowed;
-        if wrong == 0 {
-            return Ok(());
+    pub(crate) fn check_fields(&self, cdb: &Cdb) -> Result<(), Sense> {
+        let wrong = cdb.number() & !self.fields.allowed();
+        if wrong != 0 {
+            // The standard counts bytes from the left and bits from the right of each byte.
+            return Err(wrong_bit(wrong.leading_zeros()));
         }
-        // The standard counts bytes from the left and bits from the right of each byte.
-        let from_left = wrong.leading_zeros();
-        let byte = u16::try_from(from_left / 8).unwrap_or(0);
-        let bit = u8::try_from(7 - from_left % 8).unwrap_or(0);
-        Err(Sense::invalid_field_in_cdb(byte, bit))
+        if self.usage.len() > 16 {
+            return self.check_long(cdb);
+        }
+        Ok(())
+    }
+
+    /// The same behind byte 16, and the length.
+    ///
+    /// Spec: SPC-5, The variable length CDB format.
+    fn check_long(&self, cdb: &Cdb) -> Result<(), Sense> {
+        const ADDITIONAL_CDB_LENGTH: u32 = 7;
+        let additional = usize::from(cdb.u8(ADDITIONAL_CDB_LENGTH));
+        let wanted = self.usage.len();
+        if cdb.len() < wanted || additional.saturating_add(8) != wanted {
+            return Err(Sense::invalid_byte_in_cdb(7));
+        }
+        let tail = cdb.tail().iter().zip(self.usage.iter().skip(16));
+        for (at, (&got, &evaluated)) in (16_u32..).zip(tail) {
+            if let wrong @ 1.. = got & !evaluated {
+                let from_left = at.saturating_mul(8).saturating_add(wrong.leading_zeros());
+                return Err(wrong_bit(from_left));
+            }
+        }
+        Ok(())
     }
 
     /// Whether the unit has this command.
-    pub fn is_there(&self, profile: &Profile) -> bool {
-        let thin = profile.capabilities.thin;
-        let removable = profile.identity.removable;
-        match self.requires {
-            Requires::Nothing => true,
-            Requires::Thin => thin,
-            Requires::Thick => !thin,
-            Requires::Removable => removable,
-            Requires::Fixed => !removable,
+    #[inline]
+    pub fn is_there(&self, unit: &Features) -> bool {
+        self.devices.contains(unit.device_type)
+            && match self.requires {
+                Requires::Nothing => true,
+                Requires::Thin => unit.thin,
+                Requires::Thick => !unit.thin,
+                Requires::Removable => unit.removable,
+                Requires::Fixed => !unit.removable,
+            }
+    }
+
+    /// What reservations say about it: the column of the table, except for two commands where a
+    /// field decides.
+    ///
+    /// Spec: SPC-4, SBC-3 and SPC-2, the tables of commands allowed in the presence of
+    /// reservations.
+    pub(crate) fn access_of(&self, cdb: &Cdb) -> AccessClass {
+        if self.starts(cdb) || self.allows_removal(cdb) {
+            AccessClass::Always
+        } else {
+            self.access
         }
     }
 
-    pub(crate) const fn requires(mut self, requires: Requires) -> Self {
-        self.requires = requires;
-        self
+    /// Whether it is a START STOP UNIT that starts or loads.
+    pub(crate) fn starts(&self, cdb: &Cdb) -> bool {
+        self.operation == Operation::Owned(OwnerOperation::StartStopUnit) && cdb.has(4, 0x01)
     }
 
-    pub(crate) const fn timeout(mut self, seconds: u32) -> Self {
-        self.timeout_seconds = seconds;
-        self
+    /// Whether it is a PREVENT ALLOW MEDIUM REMOVAL that allows.
+    pub(crate) fn allows_removal(&self, cdb: &Cdb) -> bool {
+        let operation = Operation::Owned(OwnerOperation::PreventAllowMediumRemoval);
+        self.operation == operation && !cdb.has(4, 0x01)
     }
 }
 
-/// Ordinary commands answer long before this; an initiator should not give up earlier.
-const TIMEOUT_SECONDS: u32 = 30;
-/// Commands that touch many blocks or wait for stable storage.
-pub(crate) const LONG_SECONDS: u32 = 120;
-
-const fn allowed(usage: &[u8], has_service_action: bool) -> u128 {
-    let mut padded = [0; 16];
-    let mut at = 0;
-    while at < usage.len() {
-        padded[at] = usage[at];
-        at += 1;
-    }
-    // The row was found by these; they are right.
-    padded[0] = 0xff;
-    if has_service_action {
-        padded[1] |= 0x1f;
-    }
-    // What lies behind the CDB is padding of the transport, not a field.
-    while at < 16 {
-        padded[at] = 0xff;
-        at += 1;
-    }
-    u128::from_be_bytes(padded)
+/// A field pointer to a bit of the CDB, counted from the left.
+fn wrong_bit(from_left: u32) -> Sense {
+    let byte = u16::try_from(from_left / 8).unwrap_or(0);
+    let bit = u8::try_from(7 - from_left % 8).unwrap_or(0);
+    Sense::invalid_field_in_cdb(byte, bit)
 }
 
-/// A row without service action, with the usual timeout, for every unit.
-pub(crate) const fn row(
-    name: &'static str,
-    usage: &'static [u8],
-    direction: Direction,
-    access: AccessClass,
-    traits: Traits,
-    operation: Operation,
-) -> CommandSpec {
-    CommandSpec {
-        name,
-        usage,
-        has_service_action: false,
-        direction,
-        access,
-        traits,
-        timeout_seconds: TIMEOUT_SECONDS,
-        requires: Requires::Nothing,
-        operation,
-        layout: Layout::of(usage),
-        allowed: allowed(usage, false),
-    }
+/// INVALID COMMAND OPERATION CODE.
+pub(crate) const fn unknown_command() -> Sense {
+    Sense::illegal_request(SenseCode::INVALID_COMMAND_OPERATION_CODE)
 }
 
-/// The same row, with a service action in byte 1.
-pub(crate) const fn action(mut row: CommandSpec) -> CommandSpec {
-    row.has_service_action = true;
-    row.allowed = allowed(row.usage, true);
-    row
+#[cfg(test)]
+mod tests {
+    use super::super::field::{fields_of, usage_of};
+    use super::*;
+    use crate::sam::sense::SenseKeySpecific;
+
+    const READ_32: &str =
+        "7f 00 0000000000 18 :0009 18 00 LLLLLLLLLLLLLLLL 00000000 00000000 NNNNNNNN";
+
+    /// A command of 32 bytes, which no device has yet.
+    fn long() -> CommandSpec {
+        static USAGE: [u8; 32] = usage_of(READ_32);
+        CommandSpec {
+            name: "READ (32)",
+            usage: &USAGE,
+            fields: fields_of(READ_32),
+            devices: DeviceTypes::DISK,
+            direction: Direction::In,
+            access: AccessClass::Read,
+            traits: Traits::NONE,
+            requires: Requires::Nothing,
+            timeout_seconds: 30,
+            operation: Operation::Disk(DiskOperation::Read),
+        }
+    }
+
+    fn read_32() -> [u8; 32] {
+        let mut cdb = [0; 32];
+        (cdb[0], cdb[7], cdb[9]) = (0x7f, 0x18, 0x09);
+        cdb[12..20].fill(0xff);
+        cdb[28..].fill(0xff);
+        cdb
+    }
+
+    #[test]
+    fn a_long_command_is_checked_to_its_end() {
+        let good = read_32();
+        assert!(long().is_asked_for(&Cdb::new(&good)));
+        assert_eq!(long().check_fields(&Cdb::new(&good)), Ok(()));
+        for at in [20, 27] {
+            let mut cdb = good;
+            cdb[at] = 0x40;
+            let byte = u16::try_from(at).unwrap();
+            let wanted = Err(Sense::invalid_field_in_cdb(byte, 6));
+            assert_eq!(long().check_fields(&Cdb::new(&cdb)), wanted);
+        }
+    }
+
+    #[test]
+    fn a_long_command_that_is_cut_or_lies_about_its_length_is_refused_there() {
+        let mut lying = read_32();
+        lying[7] = 0x10;
+        for cdb in [&lying[..], &read_32()[..31], &read_32()[..16]] {
+            let sense = long().check_fields(&Cdb::new(cdb)).unwrap_err();
+            let Some(SenseKeySpecific::FieldPointer { byte, .. }) = sense.specific else {
+                panic!("{sense:?}");
+            };
+            assert_eq!(byte, 7);
+        }
+        assert_eq!(long().unknown_action(), Sense::invalid_byte_in_cdb(8));
+    }
 }

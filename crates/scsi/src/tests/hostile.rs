@@ -4,6 +4,20 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// The service action as it stands in byte 1.
+fn action_byte(row: &CommandSpec) -> u8 {
+    row.service_action()
+        .map_or(0, |action| u8::try_from(action).unwrap())
+}
+
+fn features(profile: &Profile) -> Features {
+    Features {
+        device_type: DeviceType::Disk,
+        thin: profile.capabilities.thin,
+        removable: profile.identity.removable,
+    }
+}
+
 #[test]
 fn every_bit_that_no_command_evaluates_is_refused_where_it_stands() {
     for row in COMMANDS {
@@ -13,9 +27,9 @@ fn every_bit_that_no_command_evaluates_is_refused_where_it_stands() {
         let (mut rig, at) = Rig::ready(profile);
         let mut base = [0; 16];
         base[0] = row.opcode();
-        base[1] = row.service_action().unwrap_or(0);
+        base[1] = action_byte(row);
         for (byte, &usage) in row.usage.iter().enumerate().skip(1) {
-            let selects = if byte == 1 && row.has_service_action {
+            let selects = if byte == 1 && row.service_action().is_some() {
                 0x1f
             } else {
                 0
@@ -39,7 +53,7 @@ fn every_opcode_without_a_row_is_unknown() {
     for opcode in 0..=0xff {
         let has_row = COMMANDS
             .iter()
-            .any(|row| row.opcode() == opcode && row.is_there(rig.owner.profile()));
+            .any(|row| row.opcode() == opcode && row.is_there(&features(rig.owner.profile())));
         if !has_row {
             let outcome = rig.run(at, &[opcode; 16], &[]);
             assert_eq!(sense(&outcome), (5, 0x20, 0x00), "{opcode:#x}");
@@ -52,6 +66,24 @@ fn a_cdb_of_any_length_is_taken() {
     let (mut rig, at) = Rig::ready(profile());
     good(&rig.run(at, &[], &[]));
     good(&rig.run(at, &[0x00; 260], &[]));
+}
+
+/// No command of a disk is longer than 16 bytes.
+#[test]
+fn variable_length_and_32_byte_commands_are_unknown() {
+    let (mut rig, at) = Rig::ready(profile());
+    for (length, service_action) in [(16, 0x09_u16), (32, 0x09), (32, 0x0b), (260, 0xffff)] {
+        let mut cdb = vec![0; length];
+        cdb[0] = 0x7f;
+        cdb[7] = u8::try_from(length - 8).unwrap();
+        cdb[8..10].copy_from_slice(&service_action.to_be_bytes());
+        assert_eq!(
+            sense(&rig.run(at, &cdb, &[])),
+            (5, 0x20, 0x00),
+            "{cdb:02x?}"
+        );
+    }
+    assert!(rig.asked.is_empty());
 }
 
 proptest! {
@@ -74,7 +106,7 @@ proptest! {
                 cdb[at] = bits[at] & mask[at] & usage;
             }
             cdb[0] = row.opcode();
-            cdb[1] |= row.service_action().unwrap_or(0);
+            cdb[1] |= action_byte(row);
             let at = if bits[0] & 1 == 0 { first } else { second };
             let list: Vec<u8> = (0..length).map(|at| fill & bits[at % 16]).collect();
             let outcome = rig.run_with_room(at, &cdb, &list, 1 << 20);

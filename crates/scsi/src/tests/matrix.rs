@@ -372,16 +372,16 @@ fn every_command_is_answered_as_the_standards_tables_say() {
 /// A command that is added must be looked up in the standards, too.
 #[test]
 fn every_row_of_the_command_table_has_a_line() {
-    let known: BTreeSet<(u8, Option<u8>)> = ORDINARY
+    let known: BTreeSet<(u8, Option<u16>)> = ORDINARY
         .iter()
         .chain(ABOUT_RESERVATIONS)
         .map(|line| {
             let cdb = hex(&line.cdb.replace("tt", "01"));
             let has_action = matches!(cdb[0], 0x5e | 0x5f | 0x9e | 0xa3);
-            (cdb[0], has_action.then_some(cdb[1]))
+            (cdb[0], has_action.then_some(cdb[1].into()))
         })
         .collect();
-    let rows: BTreeSet<(u8, Option<u8>)> = COMMANDS
+    let rows: BTreeSet<(u8, Option<u16>)> = COMMANDS
         .iter()
         .map(|row| (row.opcode(), row.service_action()))
         .collect();

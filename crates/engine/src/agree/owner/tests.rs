@@ -1,4 +1,6 @@
-use scsi::{Identity, Limits, Nexus, NexusId, Owner, PortName, Principal, Profile, TargetPort};
+use scsi::{
+    Cdb, Identity, Limits, Nexus, NexusId, Owner, PortName, Principal, Profile, TargetPort,
+};
 use store::Capabilities;
 
 use super::*;
@@ -197,6 +199,7 @@ fn register(key: u64) -> ChangeKind {
     let mut parameters = vec![0; 24];
     parameters[8..16].copy_from_slice(&key.to_be_bytes());
     parameters[20] = 1;
+    let cdb = Cdb::new(&cdb);
     ChangeKind::Command { cdb, parameters }
 }
 
@@ -205,7 +208,7 @@ fn stop() -> ChangeKind {
     let mut cdb = [0; 16];
     cdb[0] = 0x1b;
     ChangeKind::Command {
-        cdb,
+        cdb: Cdb::new(&cdb),
         parameters: Vec::new(),
     }
 }

@@ -6,10 +6,10 @@ use crate::sam::nexus::PortName;
 
 /// Spec: SPC-4, PERSISTENT RESERVE IN service actions.
 mod service_action {
-    pub(super) const READ_KEYS: u8 = 0x00;
-    pub(super) const READ_RESERVATION: u8 = 0x01;
-    pub(super) const REPORT_CAPABILITIES: u8 = 0x02;
-    pub(super) const READ_FULL_STATUS: u8 = 0x03;
+    pub(super) const READ_KEYS: u16 = 0x00;
+    pub(super) const READ_RESERVATION: u16 = 0x01;
+    pub(super) const REPORT_CAPABILITIES: u16 = 0x02;
+    pub(super) const READ_FULL_STATUS: u16 = 0x03;
 }
 
 /// ALLOW COMMANDS: TEST UNIT READY goes through every persistent reservation; MODE SENSE, READ
@@ -24,14 +24,14 @@ impl Reservations {
     /// Spec: SPC-4, PERSISTENT RESERVE IN.
     pub fn persistent_reserve_in(
         &self,
-        cdb: &[u8],
+        service_action: Option<u16>,
         surroundings: &Surroundings<'_>,
     ) -> Result<Vec<u8>, Refusal> {
         // SPC-2, Reservations overview: this conflicts even for the holder.
         if self.reserved_by.is_some() {
             return Err(Refusal::Conflict);
         }
-        let data = match cdb.get(1).map(|byte| byte & 0x1f) {
+        let data = match service_action {
             Some(service_action::READ_KEYS) => self.keys(),
             Some(service_action::READ_RESERVATION) => self.reservation(),
             Some(service_action::REPORT_CAPABILITIES) => self.capabilities(surroundings),

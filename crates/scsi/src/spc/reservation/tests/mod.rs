@@ -202,10 +202,7 @@ impl Unit {
 
     fn read(&self, action: u8) -> Vec<u8> {
         self.state
-            .persistent_reserve_in(
-                &[0x5e, action, 0, 0, 0, 0, 0, 0xff, 0xff, 0],
-                &self.surroundings(),
-            )
+            .persistent_reserve_in(Some(action.into()), &self.surroundings())
             .unwrap()
     }
 

@@ -242,7 +242,7 @@ fn a_lost_unit_answers_nothing_but_replace_lost() {
     for action in 0..4 {
         let result = lost
             .state
-            .persistent_reserve_in(&[0x5e, action], &lost.surroundings());
+            .persistent_reserve_in(Some(action), &lost.surroundings());
         assert_eq!(result, Err(Refusal::Check(INFORMATION_LOST)));
     }
     let mut unit = lost.clone();

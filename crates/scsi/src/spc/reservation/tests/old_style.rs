@@ -54,7 +54,7 @@ fn it_shuts_the_persistent_commands_out_for_its_holder_too() {
     for action in 0..4 {
         let result = unit
             .state
-            .persistent_reserve_in(&[0x5e, action], &unit.surroundings());
+            .persistent_reserve_in(Some(action), &unit.surroundings());
         assert_eq!(result, Err(Refusal::Conflict));
     }
 }

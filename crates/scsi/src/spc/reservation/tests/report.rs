@@ -85,10 +85,9 @@ fn all_registrants_are_all_holders() {
 fn service_actions_beyond_the_last_are_refused() {
     let unit = Unit::default();
     for action in 4..=0x1f {
-        let cdb = [0x5e, action, 0, 0, 0, 0, 0, 0xff, 0xff, 0];
         let refusal = unit
             .state
-            .persistent_reserve_in(&cdb, &unit.surroundings())
+            .persistent_reserve_in(Some(action), &unit.surroundings())
             .unwrap_err();
         assert_eq!(told(refusal), wrong_cdb(1, 4), "action {action}");
     }
