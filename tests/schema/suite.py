@@ -22,7 +22,7 @@ SCHEMA = json.loads((ROOT / "docs/tarn.schema.json").read_text())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 EXAMPLE = (ROOT / "examples/tarn.toml").read_text()
 
-# As in crates/config/src/store.rs.
+# As in the tests of crates/config/src/store.rs.
 STORES = ["disk.img", "/srv/disk.img", "/srv/a:b", "./mem:1", "file:disk.img", "file:mem:1", "file:a%3Fb", "100%25", "a%20b",
           "block:/dev/sdx", "mem:256M", "mem:64kiB", "mem:1TB", "mem:512", "mem:512B", "null:1T", "mem:1M?thin",
           "disk.img?size=1M&blocksize=4096&readonly&cache=direct&thin=false&serial=A1&format=raw", "a?serial=?=x"]

@@ -120,7 +120,8 @@ pub enum Rule {
     // Stores.
     /// A word before the colon that names no kind of store.
     #[error(
-        "store kind {kind:?} is not known; use file, block, mem or null (a file of that very name: {remedy:?})"
+        "store kind {kind:?} is not known; use {} (a file of that very name: {remedy:?})",
+        crate::store::words()
     )]
     StoreKindUnknown {
         /// What stands before the colon.
@@ -129,9 +130,7 @@ pub enum Rule {
         remedy: String,
     },
     /// A store without a path.
-    #[error(
-        "store {text:?} names no path; write PATH, file:PATH, block:PATH, mem:SIZE or null:SIZE"
-    )]
+    #[error("store {text:?} names no path; write {}", crate::store::usages())]
     StorePathMissing {
         /// The store as written.
         text: String,
@@ -144,7 +143,8 @@ pub enum Rule {
     },
     /// An option that no store has.
     #[error(
-        "store option {option:?} is not known; the options are size, blocksize, readonly, cache, thin, serial and format (a question mark in a file name is written %3F)"
+        "store option {option:?} is not known; the options are {} (a question mark in a file name is written %3F)",
+        crate::store::option_words()
     )]
     StoreOptionUnknown {
         /// The option as written.
@@ -164,7 +164,7 @@ pub enum Rule {
         /// Its value as written.
         value: String,
         /// The values it takes.
-        wanted: &'static str,
+        wanted: String,
     },
     /// An option that makes no sense for this kind of store.
     #[error("store option {option:?} is not for {kind} stores; {remedy}")]

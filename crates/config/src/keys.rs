@@ -116,6 +116,8 @@ pub enum Form {
         /// The same as a regular expression of ECMA-262, as far as one can say it.
         pattern: &'static str,
     },
+    /// A STORE.
+    Store,
     /// `true` or `false`.
     Flag,
     /// One of these strings.
@@ -169,6 +171,7 @@ impl fmt::Display for Form {
             Self::Text { words, .. } | Self::List { words, .. } | Self::Table { words, .. } => {
                 f.write_str(words)
             }
+            Self::Store => f.write_str("STORE, such as `mem:1G` or `file:disk.img?size=10G`"),
             Self::Flag => f.write_str("`true` or `false`"),
             Self::OneOf(words) => {
                 for (position, word) in words.iter().enumerate() {

@@ -55,6 +55,9 @@ pub use schema::schema;
 pub use shorthand::PORTAL_DEFAULT;
 pub use size::{SIZE_BYTES_MAX, parse_size};
 pub use specs::Specs;
-pub use store::{BlockSize, CacheMode, StoreKind, StoreSpec};
+pub use store::{
+    BlockSize, CacheMode, KINDS, KindRow, Medium, Node, OPTIONS, OptionRow, StoreAt, StoreKind,
+    StoreOption, StorePlace, StoreSpec, store_help, store_reference,
+};
 pub use unit::{Naa, Serial};
 pub use warning::Warning;

@@ -524,11 +524,11 @@ impl Model {
     fn check_stores(&self) -> Result<(), ConfigError> {
         let mut first_use = BTreeMap::new();
         for unit in &self.units {
-            let Some(path) = unit.store.kind.path() else {
+            let Some(medium) = unit.store.at.medium() else {
                 continue;
             };
-            if let Some(first) = first_use.insert(path, unit.place.clone()) {
-                let path = path.display().to_string();
+            if let Some(first) = first_use.insert(medium, unit.place.clone()) {
+                let path = medium.to_string();
                 return Err(Rule::StoreTwice { path, first }.at(unit.place.clone()));
             }
         }

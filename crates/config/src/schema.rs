@@ -144,6 +144,7 @@ fn described(key: &Key) -> String {
 fn form_members(form: &Form) -> Members {
     match form {
         Form::Text { pattern, .. } => text_members(pattern),
+        Form::Store => text_members(&crate::store::pattern()),
         Form::Flag => vec![("type", text("boolean"))],
         Form::OneOf(words) => {
             vec![(

@@ -128,7 +128,7 @@ fn read_listens(listens: &[String]) -> Result<Vec<Portal>, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::StoreKind;
+    use crate::StoreAt;
 
     fn model(stores: &[&str], listens: &[&str]) -> Result<Model, ConfigError> {
         let owned = |texts: &[&str]| {
@@ -154,12 +154,7 @@ mod tests {
             .map(|entry| (entry.lun.value(), entry.unit.position(), entry.read_only))
             .collect();
         assert_eq!(luns, [(0, 0, false), (1, 1, true)]);
-        assert_eq!(
-            model.units()[1].store.kind,
-            StoreKind::Auto {
-                path: "disk.img".into()
-            }
-        );
+        assert_eq!(model.units()[1].store.at, StoreAt::path("disk.img"));
         assert_eq!(
             model.target_by_name("IQN.2026-11.example.tarn:test"),
             Some(TargetIndex(0))

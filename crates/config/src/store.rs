@@ -1,13 +1,19 @@
 //! The STORE grammar: where the data of a unit lives, in one word.
 //!
-//! `PATH | file:PATH | block:PATH | mem:SIZE | null:SIZE`, then options after the first `?`,
-//! joined by `&`. In a path `%3F` stands for a question mark and `%25` for a percent sign;
-//! a percent sign before anything else stands for itself.
+//! A kind and a place, then options after the first `?`, joined by `&`. In a path `%3F` stands for a question mark and
+//! `%25` for a percent sign; a percent sign before anything else stands for itself.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+mod kind;
+mod option;
 
-use crate::{Rule, Serial, parse_size};
+use std::fmt::{self, Write as _};
+use std::path::Path;
+
+pub use self::kind::{KINDS, KindRow, Medium, Node, StoreAt, StoreKind, StorePlace};
+pub(crate) use self::kind::{usages, words};
+pub(crate) use self::option::words as option_words;
+pub use self::option::{OPTIONS, OptionRow, StoreOption};
+use crate::{Rule, Serial};
 
 /// Where the data of a unit lives and how it is to be treated.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -15,7 +21,7 @@ pub struct StoreSpec {
     /// The STORE as the administrator wrote it, for messages.
     pub text: String,
     /// Kind and place of the data.
-    pub kind: StoreKind,
+    pub at: StoreAt,
     /// Size in bytes that a file is made with, or grown to; it is never shrunk.
     ///
     /// Always `None` for memory and null stores, whose size is in [`StoreKind`], and for
@@ -34,36 +40,6 @@ pub struct StoreSpec {
     pub serial: Option<Serial>,
     /// The bytes are the disk, even if they begin like an image of another format.
     pub format_raw: bool,
-}
-
-/// Kind and place of the data.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum StoreKind {
-    /// A path of which only opening it tells whether it is a file or a block device.
-    Auto {
-        /// The path.
-        path: PathBuf,
-    },
-    /// A regular file.
-    File {
-        /// The path.
-        path: PathBuf,
-    },
-    /// A block device.
-    Block {
-        /// The path.
-        path: PathBuf,
-    },
-    /// Memory, gone when the process ends.
-    Memory {
-        /// In bytes.
-        size_bytes: u64,
-    },
-    /// Nothing: writes are dropped, reads are zeros. For measuring.
-    Null {
-        /// In bytes.
-        size_bytes: u64,
-    },
 }
 
 /// Size of a logical block in bytes.
@@ -109,35 +85,22 @@ impl CacheMode {
     }
 }
 
-impl StoreKind {
-    /// The path, if the data has one.
-    pub fn path(&self) -> Option<&Path> {
-        match self {
-            Self::Auto { path } | Self::File { path } | Self::Block { path } => Some(path),
-            Self::Memory { .. } | Self::Null { .. } => None,
-        }
-    }
-
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Auto { .. } => "path",
-            Self::File { .. } => "file",
-            Self::Block { .. } => "block",
-            Self::Memory { .. } => "mem",
-            Self::Null { .. } => "null",
-        }
-    }
-
-    /// The size, if the kind of store has it in itself.
-    pub(crate) fn fixed_size_bytes(&self) -> Option<u64> {
-        match self {
-            Self::Memory { size_bytes } | Self::Null { size_bytes } => Some(*size_bytes),
-            Self::Auto { .. } | Self::File { .. } | Self::Block { .. } => None,
-        }
-    }
-}
-
 impl StoreSpec {
+    /// A store with every option left out.
+    pub fn new(at: StoreAt) -> Self {
+        Self {
+            text: at.to_string(),
+            at,
+            size_bytes: None,
+            block_size: BlockSize::default(),
+            read_only: false,
+            cache: CacheMode::default(),
+            thin: None,
+            serial: None,
+            format_raw: false,
+        }
+    }
+
     /// Reads a STORE.
     ///
     /// # Errors
@@ -148,38 +111,51 @@ impl StoreSpec {
             Some((place, options)) => (place, Some(options)),
             None => (text, None),
         };
-        let kind = parse_kind(text, place)?;
-        let options = Options::parse(options)?;
-        options.check_kind(&kind)?;
-        let spec = Self {
+        let mut spec = Self {
             text: text.to_owned(),
-            size_bytes: options.size_bytes,
-            block_size: options.block_size.unwrap_or_default(),
-            read_only: options.read_only.unwrap_or_default(),
-            cache: options.cache.unwrap_or_default(),
-            thin: options.thin,
-            serial: options.serial,
-            format_raw: options.format_raw.unwrap_or_default(),
-            kind,
+            ..Self::new(StoreAt::parse(text, place)?)
         };
+        if let Some(options) = options {
+            option::read_all(&mut spec, options)?;
+        }
         spec.check_whole_blocks()?;
         Ok(spec)
     }
 
+    /// Whether the kind of store takes this option.
+    pub fn takes(&self, option: StoreOption) -> bool {
+        self.at.kind.row().takes(option)
+    }
+
+    /// The size that the configuration gives the store, in bytes.
+    pub fn configured_size_bytes(&self) -> Option<u64> {
+        self.size_bytes.or_else(|| self.at.fixed_size_bytes())
+    }
+
+    /// The store as one STORE with those options that `is_told` lets through, which gets the value too.
+    pub fn to_store(&self, is_told: impl Fn(&OptionRow, &str) -> bool) -> String {
+        let mut text = self.at.to_string();
+        let mut joint = '?';
+        for row in &OPTIONS {
+            let value = row.option.value(self);
+            if let Some(value) = value.filter(|value| is_told(row, value)) {
+                // Writing to a string cannot fail.
+                write!(text, "{joint}{}={value}", row.word).unwrap_or_default();
+                joint = '&';
+            }
+        }
+        text
+    }
+
     /// Makes a relative path one below `directory`.
     pub(crate) fn below(mut self, directory: &Path) -> Self {
-        match &mut self.kind {
-            StoreKind::Auto { path } | StoreKind::File { path } | StoreKind::Block { path } => {
-                *path = directory.join(&path);
-            }
-            StoreKind::Memory { .. } | StoreKind::Null { .. } => {}
-        }
+        self.at.below(directory);
         self
     }
 
     fn check_whole_blocks(&self) -> Result<(), Rule> {
         let block_size_bytes = u64::from(self.block_size.bytes());
-        match self.size_bytes.or_else(|| self.kind.fixed_size_bytes()) {
+        match self.configured_size_bytes() {
             Some(size_bytes) if !size_bytes.is_multiple_of(block_size_bytes) => {
                 Err(Rule::SizeNotWholeBlocks {
                     size_bytes,
@@ -194,238 +170,79 @@ impl StoreSpec {
     }
 }
 
+/// A STORE as a regular expression of ECMA-262: it takes everything that the reader takes, and little more.
+pub(crate) fn pattern() -> String {
+    let kinds: Vec<_> = KINDS.iter().map(KindRow::pattern).collect();
+    let options: Vec<_> = OPTIONS.iter().map(OptionRow::pattern).collect();
+    let (kinds, options) = (kinds.join("|"), options.join("|"));
+    format!(r"^(?:{kinds})(?:\?(?:(?:{options})(?:&(?!$)|$))+)?$")
+}
+
+/// Kinds and options for the help of the command line, a line each.
+pub fn store_help() -> (String, String) {
+    let kinds = KINDS.iter().map(|row| (row.usage(), row.meaning));
+    let options = OPTIONS
+        .iter()
+        .map(|row| (row.help.0.to_owned(), row.help.1));
+    let line = |(usage, meaning): (String, &str)| format!("  {usage:<15} {meaning}\n");
+    (kinds.map(line).collect(), options.map(line).collect())
+}
+
+/// Kinds and options in Markdown, as they stand in `docs/CONFIG.md`.
+pub fn store_reference() -> String {
+    let mut text = format!(
+        "```\nSTORE = {}      options after '?', joined by '&'\n```\n\n",
+        KINDS.map(|row| row.usage()).join(" | ")
+    );
+    text.push_str("| Store | What it is |\n|---|---|\n");
+    for row in &KINDS {
+        text.push_str(&format!("| `{}` | {} |\n", row.usage(), row.meaning));
+    }
+    text.push_str("\n| Option | Takes | If left out | What it does |\n|---|---|---|---|\n");
+    for row in &OPTIONS {
+        let refused = KINDS.iter().filter(|kind| kind.check(row.option).is_err());
+        let refused: Vec<_> = refused.map(|kind| format!("`{}`", kind.word)).collect();
+        let limits = match refused.as_slice() {
+            [] => String::new(),
+            refused => format!(" Not for {}.", kind::or_list(refused)),
+        };
+        let (usage, takes, fallback, meaning) =
+            (row.usage(), row.takes(), row.fallback, row.meaning);
+        text.push_str(&format!(
+            "| `{usage}` | {takes} | {fallback} | {meaning}{limits} |\n"
+        ));
+    }
+    text
+}
+
 impl fmt::Display for StoreSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-/// The part before the question mark. `text` is the whole STORE, for messages.
-fn parse_kind(text: &str, place: &str) -> Result<StoreKind, Rule> {
-    let (prefix, rest) = match place.split_once(':') {
-        // What has a slash before the colon, or no letters, is a path with a colon in it.
-        Some((prefix, rest)) if is_kind_word(prefix) => (prefix, rest),
-        Some(_) | None => ("", place),
-    };
-    Ok(match prefix {
-        "" => StoreKind::Auto {
-            path: parse_path(text, rest)?,
-        },
-        "file" => StoreKind::File {
-            path: parse_path(text, rest)?,
-        },
-        "block" => StoreKind::Block {
-            path: parse_path(text, rest)?,
-        },
-        "mem" => StoreKind::Memory {
-            size_bytes: parse_size(rest)?,
-        },
-        "null" => StoreKind::Null {
-            size_bytes: parse_size(rest)?,
-        },
-        kind => {
-            return Err(Rule::StoreKindUnknown {
-                kind: kind.to_owned(),
-                remedy: format!("file:{place}"),
-            });
-        }
-    })
-}
-
-pub(crate) fn is_kind_word(prefix: &str) -> bool {
-    !prefix.is_empty() && prefix.bytes().all(|byte| byte.is_ascii_alphanumeric())
-}
-
-fn parse_path(text: &str, path: &str) -> Result<PathBuf, Rule> {
-    if path.is_empty() {
-        return Err(Rule::StorePathMissing {
-            text: text.to_owned(),
-        });
-    }
-    if path.contains('\0') {
-        return Err(Rule::StorePathHasNul {
-            text: text.to_owned(),
-        });
-    }
-    Ok(PathBuf::from(unescape(path)))
-}
-
-/// Turns `%3F` and `%25` into the characters they stand for.
-fn unescape(path: &str) -> String {
-    let mut plain = String::with_capacity(path.len());
-    let mut pieces = path.split('%');
-    plain.push_str(pieces.next().unwrap_or_default());
-    for piece in pieces {
-        if let Some(rest) = piece
-            .strip_prefix("3F")
-            .or_else(|| piece.strip_prefix("3f"))
-        {
-            plain.push('?');
-            plain.push_str(rest);
-        } else if let Some(rest) = piece.strip_prefix("25") {
-            plain.push('%');
-            plain.push_str(rest);
-        } else {
-            plain.push('%');
-            plain.push_str(piece);
-        }
-    }
-    plain
-}
-
-/// The options after the question mark, each as it was given.
-#[derive(Debug, Default)]
-struct Options {
-    size_bytes: Option<u64>,
-    block_size: Option<BlockSize>,
-    read_only: Option<bool>,
-    cache: Option<CacheMode>,
-    thin: Option<bool>,
-    serial: Option<Serial>,
-    format_raw: Option<bool>,
-}
-
-impl Options {
-    fn parse(text: Option<&str>) -> Result<Self, Rule> {
-        let mut options = Self::default();
-        for option in text.into_iter().flat_map(|text| text.split('&')) {
-            let (name, value) = match option.split_once('=') {
-                Some((name, value)) => (name, Some(value)),
-                None => (option, None),
-            };
-            options.take(name, value)?;
-        }
-        Ok(options)
-    }
-
-    fn take(&mut self, name: &str, value: Option<&str>) -> Result<(), Rule> {
-        match name {
-            "size" => once(
-                &mut self.size_bytes,
-                "size",
-                parse_size(value.unwrap_or_default())?,
-            ),
-            "blocksize" => once(
-                &mut self.block_size,
-                "blocksize",
-                word(
-                    "blocksize",
-                    value,
-                    &[("512", BlockSize::B512), ("4096", BlockSize::B4096)],
-                    "512 or 4096",
-                )?,
-            ),
-            "readonly" => once(&mut self.read_only, "readonly", flag("readonly", value)?),
-            "cache" => once(
-                &mut self.cache,
-                "cache",
-                word(
-                    "cache",
-                    value,
-                    &[
-                        ("writeback", CacheMode::Writeback),
-                        ("writethrough", CacheMode::Writethrough),
-                        ("direct", CacheMode::Direct),
-                    ],
-                    "writeback, writethrough or direct",
-                )?,
-            ),
-            "thin" => once(&mut self.thin, "thin", flag("thin", value)?),
-            "serial" => once(
-                &mut self.serial,
-                "serial",
-                Serial::parse(value.unwrap_or_default())?,
-            ),
-            "format" => once(
-                &mut self.format_raw,
-                "format",
-                word("format", value, &[("raw", true)], "raw")?,
-            ),
-            unknown => Err(Rule::StoreOptionUnknown {
-                option: unknown.to_owned(),
-            }),
-        }
-    }
-
-    /// Refuses options that this kind of store could only ignore.
-    fn check_kind(&self, kind: &StoreKind) -> Result<(), Rule> {
-        let refuse = |option, remedy| {
-            Err(Rule::StoreOptionNotForKind {
-                option,
-                kind: kind.name(),
-                remedy,
-            })
-        };
-        match kind {
-            StoreKind::Auto { .. } | StoreKind::File { .. } => Ok(()),
-            StoreKind::Block { .. } if self.size_bytes.is_some() => {
-                refuse("size", "a device brings its own size")
-            }
-            StoreKind::Block { .. } => Ok(()),
-            StoreKind::Memory { .. } | StoreKind::Null { .. } => {
-                if self.size_bytes.is_some() {
-                    refuse("size", "the size stands after the colon")
-                } else if self.cache.is_some() {
-                    refuse("cache", "there is nothing below it to cache")
-                } else if self.format_raw.is_some() {
-                    refuse("format", "there is no image to look at")
-                } else {
-                    Ok(())
-                }
-            }
-        }
-    }
-}
-
-fn once<T>(slot: &mut Option<T>, option: &'static str, value: T) -> Result<(), Rule> {
-    if slot.replace(value).is_some() {
-        return Err(Rule::StoreOptionTwice { option });
-    }
-    Ok(())
-}
-
-fn flag(option: &'static str, value: Option<&str>) -> Result<bool, Rule> {
-    // An option that is merely named is on.
-    word(
-        option,
-        Some(value.unwrap_or("true")),
-        &[("true", true), ("false", false)],
-        "true or false",
-    )
-}
-
-fn word<T: Copy>(
-    option: &'static str,
-    value: Option<&str>,
-    words: &[(&str, T)],
-    wanted: &'static str,
-) -> Result<T, Rule> {
-    let value = value.unwrap_or_default();
-    words
-        .iter()
-        .find_map(|(word, meaning)| (*word == value).then_some(*meaning))
-        .ok_or_else(|| Rule::StoreOptionValue {
-            option,
-            value: value.to_owned(),
-            wanted,
-        })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn auto(path: &str) -> StoreKind {
-        StoreKind::Auto { path: path.into() }
+    fn auto(path: &str) -> StoreAt {
+        StoreAt::path(path)
     }
 
-    fn file(path: &str) -> StoreKind {
-        StoreKind::File { path: path.into() }
+    fn at_path(kind: StoreKind, path: &str) -> StoreAt {
+        StoreAt {
+            kind,
+            ..StoreAt::path(path)
+        }
+    }
+
+    fn file(path: &str) -> StoreAt {
+        at_path(StoreKind::File, path)
     }
 
     #[test]
     fn every_kind_of_store_is_read() {
-        for (text, kind) in [
+        for (text, at) in [
             ("disk.img", auto("disk.img")),
             ("/srv/disk.img", auto("/srv/disk.img")),
             ("/srv/a:b", auto("/srv/a:b")),
@@ -438,26 +255,11 @@ mod tests {
             ("a%253F", auto("a%3F")),
             ("50%", auto("50%")),
             ("a%20b", auto("a%20b")),
-            (
-                "block:/dev/sdx",
-                StoreKind::Block {
-                    path: "/dev/sdx".into(),
-                },
-            ),
-            (
-                "mem:256M",
-                StoreKind::Memory {
-                    size_bytes: 256 << 20,
-                },
-            ),
-            (
-                "null:1T",
-                StoreKind::Null {
-                    size_bytes: 1 << 40,
-                },
-            ),
+            ("block:/dev/sdx", at_path(StoreKind::Block, "/dev/sdx")),
+            ("mem:256M", StoreAt::sized(StoreKind::Memory, 256 << 20)),
+            ("null:1T", StoreAt::sized(StoreKind::Null, 1 << 40)),
         ] {
-            assert_eq!(StoreSpec::parse(text).unwrap().kind, kind, "{text}");
+            assert_eq!(StoreSpec::parse(text).unwrap().at, at, "{text}");
         }
     }
 
@@ -468,7 +270,7 @@ mod tests {
             spec,
             StoreSpec {
                 text: "disk.img".to_owned(),
-                kind: auto("disk.img"),
+                at: auto("disk.img"),
                 size_bytes: None,
                 block_size: BlockSize::B512,
                 read_only: false,
@@ -557,7 +359,7 @@ mod tests {
             let spec = StoreSpec::parse(text)
                 .unwrap()
                 .below(Path::new("/etc/tarn"));
-            assert_eq!(spec.kind.path(), Some(Path::new(path)));
+            assert_eq!(spec.at.node(), Some((Path::new(path), Node::FileOrDevice)));
         }
     }
 }

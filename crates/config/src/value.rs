@@ -4,10 +4,9 @@
 use std::path::Path;
 
 use crate::keys::size_text;
-use crate::store::is_kind_word;
 use crate::{
-    Group, InitiatorMatch, Model, Mutual, Portal, SecretFile, Server, StoreKind, StoreSpec, Target,
-    TargetLun, Unit, User, UserIndex,
+    Group, InitiatorMatch, Model, Mutual, Portal, SecretFile, Server, StoreOption, StoreSpec,
+    Target, TargetLun, Unit, User, UserIndex,
 };
 
 /// A key of a thing of the model and how to read its value.
@@ -25,24 +24,21 @@ const fn key<T>(name: &'static str, value: fn(&Model, &T) -> Option<String>) -> 
 
 /// A unit, with the options of its store as keys of their own.
 pub(crate) const UNIT: [KeyOf<Unit>; 9] = [
-    key("store", |_, unit| Some(quoted(&medium(&unit.store)))),
+    key("store", |_, unit| {
+        Some(quoted(&unit.store.at.without_size()))
+    }),
     key("size", |_, unit| {
         unit.store.configured_size_bytes().map(size)
     }),
     key("blocksize", |_, unit| {
-        Some(unit.store.block_size.bytes().to_string())
+        StoreOption::BlockSize.toml(&unit.store)
     }),
-    key("readonly", |_, unit| Some(unit.store.read_only.to_string())),
-    key("cache", |_, unit| {
-        let is_cached = unit.store.kind.path().is_some();
-        is_cached.then(|| quoted(unit.store.cache.as_str()))
+    key("readonly", |_, unit| {
+        StoreOption::ReadOnly.toml(&unit.store)
     }),
-    key("thin", |_, unit| {
-        unit.store.thin.map(|thin| thin.to_string())
-    }),
-    key("format", |_, unit| {
-        unit.store.format_raw.then(|| quoted("raw"))
-    }),
+    key("cache", |_, unit| StoreOption::Cache.toml(&unit.store)),
+    key("thin", |_, unit| StoreOption::Thin.toml(&unit.store)),
+    key("format", |_, unit| StoreOption::Format.toml(&unit.store)),
     key("serial", unit_serial),
     key("naa", unit_naa),
 ];
@@ -137,56 +133,9 @@ fn unit_naa(_: &Model, unit: &Unit) -> Option<String> {
     unit.naa.map(|naa| quoted(&naa.to_string()))
 }
 
-impl StoreSpec {
-    /// The size that the configuration gives the store, in bytes.
-    pub fn configured_size_bytes(&self) -> Option<u64> {
-        self.size_bytes.or_else(|| self.kind.fixed_size_bytes())
-    }
-}
-
-/// Kind and path of a store, without its size.
-fn medium(store: &StoreSpec) -> String {
-    match &store.kind {
-        StoreKind::Auto { path } => plain_path(path),
-        StoreKind::File { path } => format!("file:{}", escaped(path)),
-        StoreKind::Block { path } => format!("block:{}", escaped(path)),
-        StoreKind::Memory { .. } | StoreKind::Null { .. } => store.kind.name().to_owned(),
-    }
-}
-
-/// A path as it stands alone, guarded where it would read as a kind of store.
-fn plain_path(path: &Path) -> String {
-    let text = escaped(path);
-    match text.split_once(':') {
-        Some((prefix, _)) if is_kind_word(prefix) => format!("./{text}"),
-        Some(_) | None => text,
-    }
-}
-
-fn escaped(path: &Path) -> String {
-    let text = path.display().to_string();
-    text.replace('%', "%25").replace('?', "%3F")
-}
-
 /// The store as one STORE, with every option it can say. Its serial number stands beside it.
 fn full_store(store: &StoreSpec) -> String {
-    let place = match store.kind.fixed_size_bytes() {
-        Some(bytes) => format!("{}:{}", medium(store), size_text(bytes)),
-        None => medium(store),
-    };
-    let has_cache = store.kind.path().is_some();
-    let options = [
-        store
-            .size_bytes
-            .map(|bytes| format!("size={}", size_text(bytes))),
-        Some(format!("blocksize={}", store.block_size.bytes())),
-        Some(format!("readonly={}", store.read_only)),
-        has_cache.then(|| format!("cache={}", store.cache.as_str())),
-        store.thin.map(|thin| format!("thin={thin}")),
-        store.format_raw.then(|| "format=raw".to_owned()),
-    ];
-    let options: Vec<_> = options.into_iter().flatten().collect();
-    format!("{place}?{}", options.join("&"))
+    store.to_store(|row, _| row.option != StoreOption::Serial)
 }
 
 /// An entry of a group as the file has it.
@@ -259,6 +208,13 @@ mod tests {
             assert_eq!(line.lines().count(), 1, "{line}");
             let table: toml::Table = line.parse().unwrap();
             assert_eq!(table["x"].as_str(), Some(text));
+        }
+    }
+
+    #[test]
+    fn a_difference_in_any_option_of_a_store_has_a_key() {
+        for row in &crate::OPTIONS {
+            assert!(UNIT.iter().any(|key| key.name == row.word), "{}", row.word);
         }
     }
 

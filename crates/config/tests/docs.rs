@@ -25,21 +25,27 @@ fn toml_blocks(text: &str) -> Vec<&str> {
 
 /// To take over what the code says: `BLESS=1 cargo test -p config --test docs`.
 #[test]
-fn the_reference_lists_exactly_the_keys_of_the_code() {
-    const BEGIN: &str = "<!-- keys: begin -->\n";
-    const END: &str = "<!-- keys: end -->\n";
-    let text = read("docs/CONFIG.md");
-    let (before, rest) = text.split_once(BEGIN).expect("begin mark");
-    let (written, after) = rest.split_once(END).expect("end mark");
-    let reference = keys::reference();
-    if std::env::var_os("BLESS").is_some() {
-        let text = format!("{before}{BEGIN}{reference}{END}{after}");
-        fs::write(project("docs/CONFIG.md"), text).expect("docs/CONFIG.md is writable");
-    } else {
-        assert!(
-            written == reference,
-            "docs/CONFIG.md is not what the code says; run BLESS=1 cargo test -p config --test docs"
+fn the_reference_lists_exactly_the_keys_and_stores_of_the_code() {
+    let mut text = read("docs/CONFIG.md");
+    for (name, reference) in [
+        ("keys", keys::reference()),
+        ("stores", config::store_reference()),
+    ] {
+        let (begin, end) = (
+            format!("<!-- {name}: begin -->\n"),
+            format!("<!-- {name}: end -->\n"),
         );
+        let (before, rest) = text.split_once(&begin).expect("begin mark");
+        let (written, after) = rest.split_once(&end).expect("end mark");
+        if std::env::var_os("BLESS").is_some() {
+            text = format!("{before}{begin}{reference}{end}{after}");
+            fs::write(project("docs/CONFIG.md"), &text).expect("docs/CONFIG.md is writable");
+        } else {
+            assert!(
+                written == reference,
+                "docs/CONFIG.md is not what the code says; run BLESS=1 cargo test -p config --test docs"
+            );
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use zeroize::Zeroizing;
 
+use config::{StoreAt, StoreSpec};
+
 use crate::{Note, Place, ReadError, Severity};
 
 /// A text that is not to be shown.
@@ -31,13 +33,11 @@ pub(crate) struct Unit {
     pub(crate) place: Place,
     /// What the other program calls it; becomes the `id`.
     pub(crate) name: String,
-    pub(crate) store: Store,
+    /// Where its data is. `thin` says whether initiators see it unmap. The size of a block stands beside it: other
+    /// programs have more sizes.
+    pub(crate) store: StoreSpec,
     /// Size of a logical block in bytes.
     pub(crate) block_bytes: u64,
-    pub(crate) read_only: bool,
-    pub(crate) cache: Cache,
-    /// Whether initiators see it unmap; `None` leaves it to the kind of store.
-    pub(crate) thin: Option<bool>,
     /// VPD page 80h, as the initiator sees it.
     pub(crate) serial: Option<String>,
     /// NAA designator of VPD page 83h, hexadecimal.
@@ -50,43 +50,18 @@ pub(crate) struct Unit {
 
 impl Unit {
     /// A unit with nothing said of it but where its data is.
-    pub(crate) fn new(place: Place, name: impl Into<String>, store: Store) -> Self {
+    pub(crate) fn new(place: Place, name: impl Into<String>, store: StoreAt) -> Self {
         Self {
             place,
             name: name.into(),
-            store,
+            store: StoreSpec::new(store),
             block_bytes: 512,
-            read_only: false,
-            cache: Cache::Writeback,
-            thin: None,
             serial: None,
             naa: None,
             inquiry: (String::new(), String::new()),
             other_designator: None,
         }
     }
-}
-
-/// Where the data is.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) enum Store {
-    /// A file or a block device.
-    Path(String),
-    /// Memory, in bytes.
-    Memory(u64),
-    /// Nothing, in bytes.
-    Null(u64),
-}
-
-/// When a write is on stable storage.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Cache {
-    /// After SYNCHRONIZE CACHE or with FUA.
-    Writeback,
-    /// Before it is answered.
-    Writethrough,
-    /// Past the page cache.
-    Direct,
 }
 
 /// An iSCSI target.

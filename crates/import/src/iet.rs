@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::acl::Acl;
-use crate::found::{self, Cache, Found, Idle, Mutual, Secret, Store, Target, Unit, View};
+use crate::found::{self, Found, Idle, Mutual, Secret, Target, Unit, View};
 use crate::lines::{self, Line, base_name};
 use crate::{Place, ReadError, Source, address};
+use config::{CacheMode, StoreAt, StoreKind};
 
 const OF_TARGET: &[(&str, Idle)] = &[
     ("headerdigest", Idle::Tuning),
@@ -321,23 +322,23 @@ impl Parameters {
             .get("type")
             .is_some_and(|kind| kind.eq_ignore_ascii_case("nullio"));
         let (name, store) = if is_null {
-            let store = Store::Null(blocks.saturating_mul(block_bytes));
+            let store = StoreAt::sized(StoreKind::Null, blocks.saturating_mul(block_bytes));
             (
                 format!("{}-{lun}", target.rsplit(':').next().unwrap_or(target)),
                 store,
             )
         } else {
-            (base_name(path).to_owned(), Store::Path(path.to_owned()))
+            (base_name(path).to_owned(), StoreAt::path(path.to_owned()))
         };
         let mode = self.get("iomode").unwrap_or("wt");
         let mut unit = Unit::new(place.clone(), name, store);
         unit.block_bytes = block_bytes;
-        unit.read_only = mode.eq_ignore_ascii_case("ro");
+        unit.store.read_only = mode.eq_ignore_ascii_case("ro");
         // Write-through is what IET does unless it is told otherwise.
         if !mode.eq_ignore_ascii_case("wb") {
-            unit.cache = Cache::Writethrough;
+            unit.store.cache = CacheMode::Writethrough;
         }
-        unit.thin = Some(false);
+        unit.store.thin = Some(false);
         unit.inquiry = ("IET".to_owned(), "VIRTUAL-DISK".to_owned());
         unit.serial = self.get("scsisn").map(str::to_owned);
         unit.other_designator = Some(T10_VENDOR);

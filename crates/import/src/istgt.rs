@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 
 use crate::acl::Acl;
-use crate::found::{Cache, Found, Idle, Mutual, Portal, Secret, Store, Target, Unit, View};
+use crate::found::{Found, Idle, Mutual, Portal, Secret, Target, Unit, View};
 use crate::lines::{base_name, is_yes};
 use crate::tree::Node;
 use crate::{ReadError, Source, address, crc32c, ini};
+use config::{CacheMode, StoreAt};
 
 const OF_UNIT: &[(&str, Idle)] = &[
     ("Comment", Idle::Housekeeping),
@@ -318,15 +319,15 @@ impl LogicalUnit<'_> {
         let mut unit = Unit::new(
             storage.place.clone(),
             base_name(path),
-            Store::Path(path.to_owned()),
+            StoreAt::path(path.to_owned()),
         );
         let block = section.value_of("BlockLength");
         unit.block_bytes = block.map_or(512, |text| text.parse().unwrap_or(0));
-        unit.read_only = section.value_of("ReadOnly").is_some_and(is_yes);
+        unit.store.read_only = section.value_of("ReadOnly").is_some_and(is_yes);
         if option("WriteCache").is_some_and(|text| text.eq_ignore_ascii_case("Disable")) {
-            unit.cache = Cache::Writethrough;
+            unit.store.cache = CacheMode::Writethrough;
         }
-        unit.thin = Some(false);
+        unit.store.thin = Some(false);
         let inquiry = section.find("UnitInquiry");
         let told = |position: usize| inquiry.map(|node| node.word(position));
         unit.inquiry = (

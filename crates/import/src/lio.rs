@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 
 use config::IscsiName;
+use config::{CacheMode, StoreAt, StoreKind};
 use serde_json::Value;
 
-use crate::found::{Cache, Found, Group, Mutual, Portal, Secret, Store, Target, Unit, User, View};
+use crate::found::{Found, Group, Mutual, Portal, Secret, Target, Unit, User, View};
 use crate::{Place, ReadError, Source, address};
 
 /// What INQUIRY tells as vendor.
@@ -144,10 +145,12 @@ fn read_object(object: &Value, place: Place, found: &mut Found) -> Option<Unit> 
     let size_bytes = object.get("size").and_then(Value::as_u64).unwrap_or(0);
     let dev = text(object, "dev").to_owned();
     let (store, model) = match plugin {
-        "fileio" => (Store::Path(dev), "FILEIO"),
-        "block" => (Store::Path(dev), "IBLOCK"),
-        "ramdisk" if is_set(object, "nullio") => (Store::Null(size_bytes), "RAMDISK-MCP"),
-        "ramdisk" => (Store::Memory(size_bytes), "RAMDISK-MCP"),
+        "fileio" => (StoreAt::path(dev), "FILEIO"),
+        "block" => (StoreAt::path(dev), "IBLOCK"),
+        "ramdisk" if is_set(object, "nullio") => {
+            (StoreAt::sized(StoreKind::Null, size_bytes), "RAMDISK-MCP")
+        }
+        "ramdisk" => (StoreAt::sized(StoreKind::Memory, size_bytes), "RAMDISK-MCP"),
         _ => {
             let message = format!(
                 "backstore {plugin:?} passes commands on; Tarn serves disks on files, block devices and memory"
@@ -162,10 +165,10 @@ fn read_object(object: &Value, place: Place, found: &mut Found) -> Option<Unit> 
         .get("block_size")
         .and_then(Value::as_u64)
         .unwrap_or(512);
-    unit.read_only = is_set(object, "readonly");
-    unit.thin = Some(is_set(attributes, "emulate_tpu") || is_set(attributes, "emulate_tpws"));
+    unit.store.read_only = is_set(object, "readonly");
+    unit.store.thin = Some(is_set(attributes, "emulate_tpu") || is_set(attributes, "emulate_tpws"));
     if plugin == "fileio" && !is_set(object, "write_back") {
-        unit.cache = Cache::Writethrough;
+        unit.store.cache = CacheMode::Writethrough;
     }
     let alias = attributes.get("emulate_model_alias");
     let is_named = alias.is_none() || is_set(attributes, "emulate_model_alias");

@@ -1,9 +1,10 @@
 //! tgt: what `tgtadm --op show --mode target` prints, the running state with every number.
 
 use crate::acl::Acl;
-use crate::found::{self, Cache, Found, Target, View};
+use crate::found::{self, Found, Target, View};
 use crate::tgt::{self, TgtUnit};
 use crate::{Place, ReadError, Source, address};
+use config::CacheMode;
 
 /// What is wrong with a line that numbers a target or unit.
 const NUMBER: &str = "a number is expected behind the colon";
@@ -175,7 +176,7 @@ fn empty_unit<'a>(place: Place) -> TgtUnit<'a> {
         device_type: "disk",
         block_bytes: None,
         read_only: false,
-        cache: Cache::Writeback,
+        cache: CacheMode::Writeback,
         thin: false,
         idle: Vec::new(),
     }
@@ -191,8 +192,8 @@ fn set<'a>(unit: &mut TgtUnit<'a>, key: &str, value: &'a str) {
         "Thin-provisioning" => unit.thin = value == "Yes",
         "Backing store type" => unit.backing_type = value,
         "Backing store path" => value.clone_into(&mut unit.path),
-        "Backing store flags" if value.contains("direct") => unit.cache = Cache::Direct,
-        "Backing store flags" if value.contains("sync") => unit.cache = Cache::Writethrough,
+        "Backing store flags" if value.contains("direct") => unit.cache = CacheMode::Direct,
+        "Backing store flags" if value.contains("sync") => unit.cache = CacheMode::Writethrough,
         _ => {}
     }
 }

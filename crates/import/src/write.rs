@@ -4,9 +4,10 @@ use std::fmt::{self, Write as _};
 
 use toml::Value;
 
-use crate::found::{Cache, Found, Group, Store, Target, Unit, User, View};
+use crate::found::{Found, Group, Target, Unit, User, View};
 use crate::settle::Secrets;
 use crate::{Format, Place};
+use config::{BlockSize, StoreSpec};
 
 /// The text of the configuration.
 pub(crate) fn write(format: Format, found: &Found, secrets: &Secrets) -> String {
@@ -104,32 +105,12 @@ fn write_unit(out: &mut String, unit: &Unit) -> fmt::Result {
 /// The STORE. The size of a file is not in it: a file that is not there is to be an error, not a new
 /// and empty disk.
 fn store(unit: &Unit) -> String {
-    let is_path = matches!(unit.store, Store::Path(_));
-    let mut options = Vec::new();
-    if unit.block_bytes != 512 {
-        options.push(format!("blocksize={}", unit.block_bytes));
+    let mut store = unit.store.clone();
+    if unit.block_bytes == 4096 {
+        store.block_size = BlockSize::B4096;
     }
-    if unit.read_only {
-        options.push("readonly".to_owned());
-    }
-    match unit.cache {
-        Cache::Writethrough if is_path => options.push("cache=writethrough".to_owned()),
-        Cache::Direct if is_path => options.push("cache=direct".to_owned()),
-        Cache::Writeback | Cache::Writethrough | Cache::Direct => {}
-    }
-    if let Some(thin) = unit.thin {
-        options.push(format!("thin={thin}"));
-    }
-    let place = match &unit.store {
-        Store::Path(path) => path.replace('%', "%25").replace('?', "%3F"),
-        Store::Memory(bytes) => format!("mem:{bytes}"),
-        Store::Null(bytes) => format!("null:{bytes}"),
-    };
-    if options.is_empty() {
-        place
-    } else {
-        format!("{place}?{}", options.join("&"))
-    }
+    let default = StoreSpec::new(store.at.clone());
+    store.to_store(|row, value| row.option.value(&default).as_deref() != Some(value))
 }
 
 fn write_target(out: &mut String, target: &Target, units: &[Unit]) -> fmt::Result {
@@ -178,7 +159,7 @@ fn write_view(out: &mut String, entries: &[View], units: &[Unit]) -> fmt::Result
     if !groups.is_empty() {
         write!(out, ", groups = {}", strings(&groups))?;
     }
-    if first.read_only && !unit.read_only {
+    if first.read_only && !unit.store.read_only {
         write!(out, ", readonly = true")?;
     }
     writeln!(out, " }},")

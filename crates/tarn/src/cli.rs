@@ -42,31 +42,24 @@ pub enum Command {
     Verb(Box<Verb>),
 }
 
-const SERVE_HELP: &str = "\
+fn serve_help() -> String {
+    let (kinds, options) = config::store_help();
+    format!(
+        "\
 STORE is where the data of a disk lives:
-  PATH            a file or a block device, whichever is there
-  file:PATH       a file
-  block:PATH      a block device
-  mem:SIZE        memory, gone at the end
-  null:SIZE       nothing: writes are dropped, reads are zeros
-Options follow after '?', joined by '&':
-  size=SIZE       make a missing file of this size, grow a smaller one
-  blocksize=N     512 (default) or 4096
-  readonly        refuse writes
-  cache=MODE      writeback (default), writethrough or direct
-  thin=false      keep the space of unmapped blocks
-  serial=TEXT     instead of one that is made once and kept
-  format=raw      take the bytes as the disk, even if they look like an image
-SIZE is a number of bytes or of k, M, G or T, all powers of 1024.
+{kinds}Options follow after '?', joined by '&':
+{options}SIZE is a number of bytes or of k, M, G or T, all powers of 1024.
 
 Examples:
   tarn serve mem:256M
   tarn serve 'disk.img?size=10G' block:/dev/vg/data
-  tarn serve --config /etc/tarn/tarn.toml";
+  tarn serve --config /etc/tarn/tarn.toml"
+    )
+}
 
 /// `tarn serve`.
 #[derive(Args, Debug, Default)]
-#[command(after_help = SERVE_HELP)]
+#[command(after_help = serve_help())]
 pub struct ServeArgs {
     /// Disks to serve, as LUN 0, 1, 2 and so on of one target.
     #[arg(value_name = "STORE", conflicts_with = "config")]

@@ -111,7 +111,7 @@ impl Reach {
 
     /// The error if a store lies elsewhere.
     fn outside(&self, unit: &Unit) -> Option<StartError> {
-        let (within, path) = (self.0.as_ref()?, unit.store.kind.path()?);
+        let (within, path) = (self.0.as_ref()?, unit.store.at.node()?.0);
         (!within.stores.contain(path)).then(|| StartError::StoreOutside {
             place: unit.place.clone(),
             path: path.to_owned(),

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use config::{Limits, Model, StoreKind};
+use config::{Limits, Model};
 
 use crate::{StartError, serve};
 
@@ -241,13 +241,8 @@ pub(crate) fn allow(old: &Model, new: &Model) -> Result<(), StartError> {
 
 /// What the memory disks of a configuration take when they are full.
 fn disks_bytes(model: &Model) -> u64 {
-    let sizes = model.units().iter().map(|unit| match unit.store.kind {
-        StoreKind::Memory { size_bytes } => size_bytes,
-        StoreKind::Auto { .. }
-        | StoreKind::File { .. }
-        | StoreKind::Block { .. }
-        | StoreKind::Null { .. } => 0,
-    });
+    let units = model.units().iter();
+    let sizes = units.map(|unit| unit.store.at.memory_bytes());
     sizes.fold(0, u64::saturating_add)
 }
 

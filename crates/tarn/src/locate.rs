@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use config::{Model, Rule, StoreKind, Unit};
+use config::{Model, Node, Rule, Unit};
 
 use crate::StartError;
 
@@ -104,7 +104,7 @@ impl<'a> Uses<'a> {
 ///
 /// As [`locate_all`], but for what two units share.
 pub(crate) fn locate(unit: &Unit) -> Result<Option<Location>, StartError> {
-    let Some(path) = unit.store.kind.path() else {
+    let Some((path, node)) = unit.store.at.node() else {
         return Ok(None);
     };
     let unreachable = |source| StartError::StoreUnreachable {
@@ -117,7 +117,7 @@ pub(crate) fn locate(unit: &Unit) -> Result<Option<Location>, StartError> {
         Err(error) if error.kind() == ErrorKind::NotFound => return locate_new(unit, path),
         Err(error) => return Err(unreachable(error)),
     };
-    check_kind(unit, path, metadata.file_type())?;
+    check_node(unit, path, node, metadata.file_type())?;
     let location = if metadata.file_type().is_block_device() {
         Location {
             path: std::path::absolute(path).map_err(unreachable)?,
@@ -171,16 +171,12 @@ fn resolve_parent(path: &Path) -> std::io::Result<PathBuf> {
 
 /// The store that is opened later asks again; this keeps what can never be one from getting an
 /// identity.
-fn check_kind(unit: &Unit, path: &Path, found: FileType) -> Result<(), StartError> {
-    let wanted = match &unit.store.kind {
-        StoreKind::Auto { .. } if found.is_file() || found.is_block_device() => return Ok(()),
-        StoreKind::File { .. } if found.is_file() => return Ok(()),
-        StoreKind::Block { .. } if found.is_block_device() => return Ok(()),
-        StoreKind::Memory { .. } | StoreKind::Null { .. } => return Ok(()),
-        StoreKind::Auto { .. } => "a regular file or a block device",
-        StoreKind::File { .. } => "a regular file, or write block: for a block device",
-        StoreKind::Block { .. } => "a block device, or write file: for a regular file",
-    };
+fn check_node(unit: &Unit, path: &Path, node: Node, found: FileType) -> Result<(), StartError> {
+    let is_right = (found.is_file() && node.takes_files())
+        || (found.is_block_device() && node.takes_devices());
+    if is_right {
+        return Ok(());
+    }
     Err(StartError::StoreKind {
         place: unit.place.clone(),
         path: path.to_owned(),
@@ -193,7 +189,7 @@ fn check_kind(unit: &Unit, path: &Path, found: FileType) -> Result<(), StartErro
         } else {
             "neither a file nor a block device"
         },
-        wanted,
+        wanted: node.wanted(),
     })
 }
 

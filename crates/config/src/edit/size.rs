@@ -1,12 +1,11 @@
 //! Another size in the text of a STORE; everything else of the text stays.
 
-use crate::keys::size_text;
-use crate::{EditError, StoreKind, StoreSpec};
+use crate::{EditError, StoreAt, StoreOption, StorePlace, StoreSpec, keys};
 
 /// The STORE of unit `id` with another size.
 pub(super) fn resized(id: &str, text: &str, wanted_bytes: u64) -> Result<String, EditError> {
     let store = StoreSpec::parse(text)?;
-    if let StoreKind::Block { .. } = store.kind {
+    if !has_size(&store) {
         return Err(EditError::SizeOfDevice {
             id: id.to_owned(),
             store: text.to_owned(),
@@ -23,18 +22,21 @@ pub(super) fn resized(id: &str, text: &str, wanted_bytes: u64) -> Result<String,
         }
         Some(_) | None => {}
     }
-    let size = size_text(wanted_bytes);
-    let resized = match store.kind {
-        StoreKind::Memory { .. } | StoreKind::Null { .. } => {
+    let resized = match store.at.place {
+        StorePlace::Size(_) => {
             let options = text.find('?').and_then(|at| text.get(at..));
-            format!("{}:{size}{}", store.kind.name(), options.unwrap_or(""))
+            let resized = StoreAt::sized(store.at.kind, wanted_bytes);
+            format!("{resized}{}", options.unwrap_or(""))
         }
-        StoreKind::Auto { .. } | StoreKind::File { .. } | StoreKind::Block { .. } => {
-            with_option(text, "size=", &size)
-        }
+        StorePlace::Path(_) => with_option(text, "size=", &keys::size_text(wanted_bytes)),
     };
     StoreSpec::parse(&resized)?;
     Ok(resized)
+}
+
+/// Whether the configuration gives it a size, rather than the medium.
+fn has_size(store: &StoreSpec) -> bool {
+    matches!(store.at.place, StorePlace::Size(_)) || store.takes(StoreOption::Size)
 }
 
 /// The text with this option set: where it was, or at the end.

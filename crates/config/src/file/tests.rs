@@ -94,7 +94,7 @@ fn the_full_form_is_read() {
     let unit = &model.units()[0];
     assert_eq!(unit.id.as_deref(), Some("demo"));
     assert_eq!(
-        unit.store.kind.path(),
+        unit.store.at.node().map(|node| node.0),
         Some(Path::new("/etc/tarn/disk.img"))
     );
     assert_eq!(unit.serial.as_ref().unwrap().as_str(), "S1");

@@ -15,5 +15,3 @@ pub(super) const BIND: &str = r"^(?:[0-9.]+|[0-9A-Fa-f:.]+|\[[0-9A-Fa-f:.%]+\])(
 pub(super) const ISCSI_NAME: &str = r"^(?:[iI][qQ][nN]\.[0-9]{4}-[0-9]{2}\.[A-Za-z0-9.:_-]+|[eE][uU][iI]\.[0-9a-fA-F]{16}|[nN][aA][aA]\.(?:[0-9a-fA-F]{16}|[0-9a-fA-F]{32}))$";
 /// A number of bytes with a suffix.
 pub(crate) const SIZE: &str = "^[0-9]+(?:[kKmMgGtT](?:iB|B|i)?|[bB])?$";
-/// The STORE grammar.
-pub(super) const STORE: &str = r"^(?:(?:mem|null):[0-9]+(?:[kKmMgGtT](?:iB|B|i)?|[bB])?|(?:file|block):[^?]+|(?![A-Za-z0-9]+:)[^?]+)(?:\?(?:(?:size=[0-9]+(?:[kKmMgGtT](?:iB|B|i)?|[bB])?|blocksize=(?:512|4096)|(?:readonly|thin)(?:=(?:true|false))?|cache=(?:writeback|writethrough|direct)|serial=[!-%'-~]{1,64}|format=raw)(?:&(?!$)|$))+)?$";

@@ -1,6 +1,6 @@
 //! The tables of all keys, section by section.
 
-use super::pattern::{ADDRESS_PORT, ANYTHING, BIND, ID_PATTERN, ISCSI_NAME, STORE, TEXT};
+use super::pattern::{ADDRESS_PORT, ANYTHING, BIND, ID_PATTERN, ISCSI_NAME, TEXT};
 use super::{Fallback, Form, Key, SectionKeys};
 use crate::admin::{HISTORY_DEFAULT, HISTORY_MAX};
 use crate::limits::LIMIT_KEYS;
@@ -135,10 +135,7 @@ pub(crate) const SECTION_LUN: SectionKeys = SectionKeys {
         ),
         key(
             "store",
-            Form::Text {
-                words: "STORE, such as `mem:1G` or `file:disk.img?size=10G`",
-                pattern: STORE,
-            },
+            Form::Store,
             Fallback::Required,
             "Where the data lives. A relative path is taken from the directory of the file.",
             "everybody",

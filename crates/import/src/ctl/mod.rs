@@ -9,10 +9,11 @@ mod keys;
 use std::collections::BTreeMap;
 
 use crate::acl::Acl;
-use crate::found::{self, Cache, Found, Mutual, Portal, Secret, Store, Target, Unit, View};
+use crate::found::{self, Found, Mutual, Portal, Secret, Target, Unit, View};
 use crate::lines::{base_name, is_yes, size_bytes};
 use crate::tree::Node;
 use crate::{ReadError, Source, address, braces};
+use config::{CacheMode, StoreAt, StoreKind};
 use keys::{GLOBAL, OF_LUN, OF_PORTAL_GROUP, OF_TARGET, OPTIONS};
 
 /// The tag of the portal group that ctld makes first, which is called `default`.
@@ -327,17 +328,20 @@ fn unit(node: &Node, name: &str) -> Unit {
             .map(|child| child.word(2))
     };
     let store = if node.value_of("backend") == Some("ramdisk") {
-        Store::Memory(node.value_of("size").and_then(size_bytes).unwrap_or(0))
+        StoreAt::sized(
+            StoreKind::Memory,
+            node.value_of("size").and_then(size_bytes).unwrap_or(0),
+        )
     } else {
-        Store::Path(node.value_of("path").unwrap_or_default().to_owned())
+        StoreAt::path(node.value_of("path").unwrap_or_default().to_owned())
     };
     let mut unit = Unit::new(node.place.clone(), name, store);
     let block = node.value_of("blocksize");
     unit.block_bytes = block.map_or(512, |text| text.parse().unwrap_or(0));
-    unit.read_only = option("readonly").is_some_and(is_yes);
-    unit.thin = option("unmap").map(is_yes);
+    unit.store.read_only = option("readonly").is_some_and(is_yes);
+    unit.store.thin = option("unmap").map(is_yes);
     if option("writecache").is_some_and(|text| !is_yes(text)) {
-        unit.cache = Cache::Writethrough;
+        unit.store.cache = CacheMode::Writethrough;
     }
     unit.serial = node.value_of("serial").map(str::to_owned);
     let naa = option("naa").map(|naa| naa.trim_start_matches("0x").to_owned());

@@ -7,10 +7,11 @@ mod keys;
 
 use std::collections::BTreeMap;
 
-use crate::found::{self, Cache, Found, Group, Mutual, Secret, Store, Target, Unit, View};
+use crate::found::{self, Found, Group, Mutual, Secret, Target, Unit, View};
 use crate::lines::{is_yes, size_bytes};
 use crate::tree::Node;
 use crate::{ReadError, Source, braces, crc32c};
+use config::{CacheMode, StoreAt, StoreKind};
 use keys::{OF_DEVICE, OF_TARGET};
 
 /// Handlers whose devices are disks on a file, a block device or nothing.
@@ -63,19 +64,19 @@ fn read_device(handler: &str, device: &Node, setup_id: u32, found: &mut Found) -
     let value = |key: &str| device.value_of(key);
     let is_set = |key: &str| value(key).is_some_and(is_yes);
     let store = match value("filename") {
-        Some(path) => Store::Path(path.to_owned()),
-        None => Store::Null(null_bytes(device)),
+        Some(path) => StoreAt::path(path.to_owned()),
+        None => StoreAt::sized(StoreKind::Null, null_bytes(device)),
     };
     let mut unit = Unit::new(device.place.clone(), name, store);
     unit.block_bytes = value("blocksize").map_or(512, |text| text.parse().unwrap_or(0));
-    unit.read_only = is_set("read_only");
-    unit.thin = value("thin_provisioned").map(is_yes);
-    unit.cache = if is_set("o_direct") {
-        Cache::Direct
+    unit.store.read_only = is_set("read_only");
+    unit.store.thin = value("thin_provisioned").map(is_yes);
+    unit.store.cache = if is_set("o_direct") {
+        CacheMode::Direct
     } else if is_set("write_through") || is_set("nv_cache") {
-        Cache::Writethrough
+        CacheMode::Writethrough
     } else {
-        Cache::Writeback
+        CacheMode::Writeback
     };
     if is_set("nv_cache") {
         let message = "nv_cache promised that no write is lost though it was cached; Tarn has each on \

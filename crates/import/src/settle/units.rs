@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use config::{Naa, Serial};
+use config::{Naa, Serial, StorePlace};
 
 use super::Ids;
 use crate::Place;
-use crate::found::{Found, Store, Unit};
+use crate::found::{Found, Unit};
 
 /// What to do when initiators know a disk by something that Tarn does not show.
 const NEW_WWID: &str = "where an initiator names the disk by its WWID (multipath wwids and bindings, \
@@ -31,20 +31,22 @@ pub(crate) fn subject(name: &str) -> String {
 
 /// Two units on one store become one: two would not know of each other's reservations.
 fn merge_stores(found: &mut Found) {
-    let mut first_of: BTreeMap<Store, usize> = BTreeMap::new();
+    let mut first_of: BTreeMap<String, usize> = BTreeMap::new();
     let mut kept: Vec<Unit> = Vec::new();
     let mut moved = Vec::new();
     for unit in std::mem::take(&mut found.units) {
-        let position = match (&unit.store, first_of.get(&unit.store)) {
-            (Store::Path(_), Some(&first)) => {
+        let medium = unit.store.at.medium().map(|medium| medium.to_string());
+        let first = medium.as_ref().and_then(|medium| first_of.get(medium));
+        let position = match first {
+            Some(&first) => {
                 if let Some(first) = kept.get_mut(first) {
                     merge(found, first, &unit);
                 }
                 first
             }
-            _ => {
+            None => {
                 let position = kept.len();
-                first_of.insert(unit.store.clone(), position);
+                first_of.extend(medium.map(|medium| (medium, position)));
                 kept.push(unit);
                 position
             }
@@ -70,7 +72,7 @@ fn merge(found: &mut Found, first: &mut Unit, other: &Unit) {
         );
         found.changed(&other.place, &subject(&other.name), message, NEW_WWID);
     }
-    if first.read_only != other.read_only {
+    if first.store.read_only != other.store.read_only {
         let message = format!(
             "the same store is {:?} at {}, writable in one place and read-only in the other; it is read-only now",
             first.name, first.place
@@ -78,7 +80,7 @@ fn merge(found: &mut Found, first: &mut Unit, other: &Unit) {
         let remedy =
             "take readonly out of the store, and put readonly = true where it belongs in luns";
         found.changed(&other.place, &subject(&other.name), message, remedy);
-        first.read_only = true;
+        first.store.read_only = true;
     }
 }
 
@@ -125,13 +127,14 @@ fn impossible(unit: &Unit) -> Option<(String, &'static str)> {
         );
         return Some((message, "copy the data to a disk of another block size"));
     }
-    let size_bytes = match &unit.store {
-        Store::Path(path) => {
-            let is_usable = path.starts_with('/') && !path.contains(char::is_control);
+    let size_bytes = match &unit.store.at.place {
+        StorePlace::Path(path) => {
+            let has_control = path.display().to_string().contains(char::is_control);
+            let is_usable = path.is_absolute() && !has_control;
             let remedy = "give the absolute path of a file or a block device";
             return (!is_usable).then(|| (format!("{path:?} is no absolute path"), remedy));
         }
-        Store::Memory(size_bytes) | Store::Null(size_bytes) => *size_bytes,
+        StorePlace::Size(size_bytes) => *size_bytes,
     };
     let is_whole = size_bytes != 0
         && size_bytes <= config::SIZE_BYTES_MAX

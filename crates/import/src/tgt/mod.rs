@@ -10,10 +10,11 @@ mod keys;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::acl::Acl;
-use crate::found::{self, Cache, Found, Mutual, Secret, Store, Target, Unit, View};
+use crate::found::{self, Found, Mutual, Secret, Target, Unit, View};
 use crate::lines::{base_name, is_yes};
 use crate::tree::Node;
 use crate::{Include, Place, ReadError, Source, address, tags};
+use config::{CacheMode, StoreAt};
 use keys::{GLOBAL, OF_TARGET, OF_UNIT, TARGET_KEYS, UNIT_KEYS};
 
 /// What `tgt-admin --dump` writes where it does not know the secret.
@@ -288,7 +289,7 @@ pub(crate) struct TgtUnit<'a> {
     pub(crate) device_type: &'a str,
     pub(crate) block_bytes: Option<u64>,
     pub(crate) read_only: bool,
-    pub(crate) cache: Cache,
+    pub(crate) cache: CacheMode,
     pub(crate) thin: bool,
     /// Keys without a counterpart.
     pub(crate) idle: Vec<&'a Node>,
@@ -303,11 +304,11 @@ fn read_unit<'a>(target: &'a Node, store: &'a Node, is_direct: bool) -> TgtUnit<
     };
     let flags = value("bsoflags").unwrap_or_default();
     let cache = if flags.contains("direct") {
-        Cache::Direct
+        CacheMode::Direct
     } else if value("write-cache") == Some("off") || flags.contains("sync") {
-        Cache::Writethrough
+        CacheMode::Writethrough
     } else {
-        Cache::Writeback
+        CacheMode::Writeback
     };
     let idle = store.children.iter();
     TgtUnit {
@@ -346,12 +347,12 @@ impl TgtUnit<'_> {
         for node in &self.idle {
             found.idle_key(OF_UNIT, &node.place, &subject, node.key());
         }
-        let store = Store::Path(self.path.clone());
+        let store = StoreAt::path(self.path.clone());
         let mut unit = Unit::new(self.place.clone(), base_name(&self.path), store);
         unit.block_bytes = self.block_bytes.unwrap_or(512);
-        unit.read_only = self.read_only;
-        unit.cache = self.cache;
-        unit.thin = Some(self.thin);
+        unit.store.read_only = self.read_only;
+        unit.store.cache = self.cache;
+        unit.store.thin = Some(self.thin);
         unit.inquiry = (self.vendor.to_owned(), self.product.to_owned());
         self.set_identity(tid, lun, &mut unit);
         if self.is_direct {

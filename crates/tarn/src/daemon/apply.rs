@@ -175,7 +175,7 @@ fn on_thread<T: Send + 'static>(
     patience: &Patience<'_>,
     call: impl FnOnce(&config::Unit) -> T + Send + 'static,
 ) -> Result<T, StartError> {
-    let Some(path) = unit.store.kind.path() else {
+    let Some((path, _)) = unit.store.at.node() else {
         return Ok(call(unit));
     };
     let path = path.to_owned();
@@ -209,12 +209,7 @@ struct Parts {
 /// Whether the open store of the one serves for the other; steps that would need the same medium
 /// twice were refused before.
 fn same_medium(a: &config::Unit, b: &config::Unit) -> bool {
-    let memory = |kind: &config::StoreKind| kind.path().is_none();
-    match (a.store.kind.path(), b.store.kind.path()) {
-        (Some(a), Some(b)) => a == b,
-        (None, None) => memory(&a.store.kind) && memory(&b.store.kind),
-        (Some(_), None) | (None, Some(_)) => false,
-    }
+    a.store.at.medium() == b.store.at.medium()
 }
 
 /// A target that stays keeps its index.

@@ -103,7 +103,7 @@ fn unit_files(in_force: &InForce) -> Vec<UnitFile> {
     let units = running.model.units().iter().zip(&running.units);
     let file = |(unit, served): (&config::Unit, &super::RunningUnit)| {
         Some(UnitFile {
-            path: unit.store.kind.path()?.to_owned(),
+            path: unit.store.at.node()?.0.to_owned(),
             size_bytes: served.store.capabilities().size_bytes,
         })
     };

@@ -63,23 +63,16 @@ pub(crate) fn bind(
 }
 
 fn options(spec: &StoreSpec) -> OpenOptions {
-    let kind = match &spec.kind {
-        config::StoreKind::Auto { .. } => store::StoreKind::Path,
-        config::StoreKind::File { .. } => store::StoreKind::File,
-        config::StoreKind::Block { .. } => store::StoreKind::Block,
-        config::StoreKind::Memory { .. } => store::StoreKind::Memory,
-        config::StoreKind::Null { .. } => store::StoreKind::Null,
+    let kind = match spec.at.kind {
+        config::StoreKind::Path => store::StoreKind::Path,
+        config::StoreKind::File => store::StoreKind::File,
+        config::StoreKind::Block => store::StoreKind::Block,
+        config::StoreKind::Memory => store::StoreKind::Memory,
+        config::StoreKind::Null => store::StoreKind::Null,
     };
-    let path = spec.kind.path().map(ToOwned::to_owned).unwrap_or_default();
-    let mut options = OpenOptions::new(kind, path);
-    options.size_bytes = match &spec.kind {
-        config::StoreKind::Memory { size_bytes } | config::StoreKind::Null { size_bytes } => {
-            Some(*size_bytes)
-        }
-        config::StoreKind::Auto { .. }
-        | config::StoreKind::File { .. }
-        | config::StoreKind::Block { .. } => spec.size_bytes,
-    };
+    let path = spec.at.node().map(|(path, _)| path.to_owned());
+    let mut options = OpenOptions::new(kind, path.unwrap_or_default());
+    options.size_bytes = spec.configured_size_bytes();
     options.block_bytes = Some(spec.block_size.bytes());
     options.read_only = spec.read_only;
     options.cache = match spec.cache {

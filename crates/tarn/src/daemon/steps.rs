@@ -5,9 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::plan::{Action, Effect, Kind, Step};
 use config::keys::{self, Effective};
-use config::{
-    Difference, Differences, InTarget, KeyChange, Model, StoreKind, TargetIndex, Unit, UnitIndex,
-};
+use config::{Difference, Differences, InTarget, KeyChange, Model, TargetIndex, Unit, UnitIndex};
 
 const RESTART: &str = "it is read when Tarn starts: put it into the file and restart Tarn";
 const IDENTITY: &str = "initiators know the disk by its identity: remove the lun in one change, add it again in the next";
@@ -217,10 +215,10 @@ impl Models<'_> {
             Difference::Removed(_) => return None,
             Difference::Changed { old, new, .. } => (Some(old.position()), new),
         };
-        let path = self.new.units().get(new.position())?.store.kind.path()?;
+        let medium = self.new.units().get(new.position())?.store.at.medium()?;
         let mut others = self.old.units().iter().enumerate();
         let holder = others.find(|(position, unit)| {
-            Some(*position) != own && unit.store.kind.path() == Some(path)
+            Some(*position) != own && unit.store.at.medium() == Some(medium)
         });
         holder.map(|(_, unit)| unit.to_string())
     }
@@ -255,19 +253,14 @@ impl Models<'_> {
 /// What other keys of a unit cost, its store having `size_bytes` now.
 fn changed_unit(one: &mut Step, before: &Unit, after: &Unit, keys: &[KeyChange], size_bytes: u64) {
     let keys: BTreeSet<&str> = keys.iter().map(|change| change.key).collect();
-    let is_memory = |unit: &Unit| {
-        matches!(
-            unit.store.kind,
-            StoreKind::Memory { .. } | StoreKind::Null { .. }
-        )
-    };
+    let (old_medium, new_medium) = (before.store.at.medium(), after.store.at.medium());
     if keys.contains("serial") || keys.contains("naa") {
         refuse(one, IDENTITY);
-    } else if is_memory(before) && is_memory(after) {
+    } else if old_medium.is_none() && new_medium.is_none() {
         refuse(one, MEMORY);
     } else if keys.contains("store") {
         drains(one, OTHER_STORE);
-        if before.store.kind.path() == after.store.kind.path() {
+        if old_medium == new_medium {
             refuse(one, TWICE);
         }
     } else if keys.len() == 1 && keys.contains("size") {

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use api::plan::{Document, Effect, Kind, Step};
 use api::problem::{Problem, ProblemKind};
 use api::view;
-use config::{Authentication, Initiator, Model, StoreKind};
+use config::{Authentication, Initiator, Model, StoreOption, StoreSpec};
 use target::{ConnectionReport, SessionReport, TransportDetails};
 
 use crate::locate::Location;
@@ -131,14 +131,13 @@ pub(super) fn luns(in_force: &InForce) -> Vec<view::Lun> {
         .zip(shown_by)
         .map(|(((unit, served), spec), shown_by)| {
             let capabilities = served.store.capabilities();
-            let has_cache = unit.store.kind.path().is_some();
             view::Lun {
                 spec,
-                kind: kind(&unit.store.kind, served.location.as_ref()).to_owned(),
+                kind: kind(&unit.store, served.location.as_ref()).to_owned(),
                 size_bytes: capabilities.size_bytes,
                 block_bytes: capabilities.block_bytes,
                 readonly: capabilities.read_only,
-                cache: has_cache.then(|| unit.store.cache.as_str().to_owned()),
+                cache: StoreOption::Cache.value(&unit.store),
                 thin: capabilities.thin,
                 serial: served.identity.serial.to_string(),
                 naa: served.identity.naa.to_string(),
@@ -150,13 +149,12 @@ pub(super) fn luns(in_force: &InForce) -> Vec<view::Lun> {
 
 /// What the data is on: as the configuration says, or else as it was when it was opened. The file system is not asked, it
 /// may not answer.
-fn kind(kind: &StoreKind, location: Option<&Location>) -> &'static str {
-    match kind {
-        StoreKind::Auto { .. } if location.is_some_and(|it| it.is_device) => "block",
-        StoreKind::Auto { .. } | StoreKind::File { .. } => "file",
-        StoreKind::Block { .. } => "block",
-        StoreKind::Memory { .. } => "memory",
-        StoreKind::Null { .. } => "null",
+fn kind(store: &StoreSpec, location: Option<&Location>) -> &'static str {
+    let (shown, shown_on_device) = store.at.kind.row().shown;
+    if location.is_some_and(|it| it.is_device) {
+        shown_on_device
+    } else {
+        shown
     }
 }
 

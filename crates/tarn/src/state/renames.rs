@@ -87,8 +87,7 @@ impl Ledger {
     }
 }
 
-/// The path of a unit's store.
+/// The medium of a unit's store.
 pub(crate) fn path_of(unit: &config::Unit) -> Option<String> {
-    let path = unit.store.kind.path()?;
-    Some(path.to_string_lossy().into_owned())
+    Some(unit.store.at.medium()?.to_string())
 }

@@ -129,9 +129,11 @@ pub(super) fn full_windows(facts: &Facts<'_>) -> Vec<Finding> {
 }
 
 pub(super) fn slow_writes(facts: &Facts<'_>) -> Vec<Finding> {
-    let uncached = facts.model.units().iter().filter(|unit| {
-        unit.store.kind.path().is_some() && unit.store.cache != CacheMode::Writeback
-    });
+    let uncached = facts
+        .model
+        .units()
+        .iter()
+        .filter(|unit| unit.store.cache != CacheMode::Writeback);
     let findings = uncached.filter_map(|unit| {
         let name = unit.to_string();
         let series = facts.stats.series.iter().filter(|one| one.lun == name);
