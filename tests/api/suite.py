@@ -211,6 +211,104 @@ def a_plan_changes_nothing_and_a_rollback_is_a_new_revision():
         check("tarn.toml:2" in broken.json["place"], f"no place in {broken}")
 
 
+def steps_of(answer):
+    """What a plan or a change says that it does, without the sessions that come and go."""
+    return [(step["action"], step["kind"], step["name"], step["detail"], step["effect"]) for step in answer["steps"]]
+
+
+@test
+def every_change_can_be_planned_first():
+    """?plan=true on each route that changes the configuration tells the steps that the change then makes, and changes nothing;
+    a change of something else is refused with it, and not made."""
+    with Daemon() as tarn:
+        api = tarn.api()
+        target = f"targets/{name(IQN)}"
+        other = "iqn.2026-11.example.tarn:other"
+        text = api.get("config")["text"]
+        changes = [
+            ("PUT", "luns/two", {"id": "two", "store": "two.img?size=8M"}),
+            ("POST", "luns/two/resize", {"size_bytes": 9 * MIB}),
+            ("POST", "luns/two/rename", {"id": "deux"}),
+            ("PUT", f"{target}/luns/7", {"lun": 7, "id": "deux"}),
+            ("DELETE", f"{target}/luns/7", None),
+            ("DELETE", "luns/deux", None),
+            ("PUT", f"{target}/portals/{name('127.0.0.2:' + str(free_port()))}", "bind"),
+            ("PUT", "groups/hosts", {"id": "hosts", "initiators": ["iqn.2026-11.example:*"]}),
+            ("DELETE", "groups/hosts", None),
+            ("PUT", "users/alice", {"name": "alice", "secret": "twelve-or-more"}),
+            ("DELETE", "users/alice", None),
+            ("PUT", f"targets/{name(other)}", {"name": other, "portals": [{"bind": f"127.0.0.1:{free_port()}"}]}),
+            ("DELETE", f"targets/{name(other)}", None),
+            ("POST", "config/edits", {"edits": [{"add": {"lun": {"id": "x", "store": "mem:1M"}}}]}),
+            ("PUT", "config", {"text": text}),
+            ("POST", "config/rollback", {"revision": 2}),
+        ]
+        secrets = tarn.dir / "state/secrets"
+        kept = lambda: sorted(secrets.rglob("*")) if secrets.exists() else []
+        for method, path, body in changes:
+            if body == "bind":
+                body = {"bind": admin.urllib.parse.unquote(path.rsplit("/", 1)[1])}
+            before = (api.get("config"), api.get("luns"), kept())
+            plan = api.good(method, f"{path}?plan=true", body)
+            check(plan.json["is_applicable"] and plan.json["steps"], f"{method} {path}: {plan.json}")
+            equal((api.get("config"), api.get("luns"), kept()), before, f"after a plan of {method} {path}")
+            refused(412, "revision-mismatch", api.ask, method, f"{path}?plan=true", body, If_Match='"999"')
+            done = api.good(method, f"{path}?plan=false", body)
+            equal(steps_of(done.json), steps_of(plan.json), f"steps of {method} {path}")
+        document = api.get("openapi.json")
+        planned = {(method.upper(), path) for path, item in document["paths"].items() for method, operation in item.items()
+                   if any(field["name"] == "plan" for field in operation.get("parameters", []))}
+        equal(len(planned), len(changes), f"routes that can be planned: {planned}")
+        with tarn.session() as session:
+            one = api.get("sessions")[0]["id"]
+            refused(400, "bad-request", api.ask, "DELETE", f"sessions/{one}?plan=true")
+            refused(400, "bad-request", api.ask, "POST", "tokens?plan=true", {"name": "t", "role": "viewer"})
+            refused(400, "bad-request", api.ask, "DELETE", "luns/disk?plan=yes")
+            check(session.command(scsi.test_unit_ready()).good, "the session is gone")
+        equal(api.get("tokens"), [], "tokens")
+
+
+@test
+def edits_are_made_together_or_not_at_all():
+    """POST config/edits: one revision for all, nothing when one of them fails, and what nobody edits stays to the byte."""
+    note = "# what nobody edits\n[limits]   # unusual\nqueue_depth = 64 # few\n\n"
+    with Daemon(config=note + ONE) as tarn:
+        api = tarn.api()
+        target = {"target": IQN}
+        edits = [
+            {"add": {"lun": {"id": "two", "store": "mem:8M"}}},
+            {"add": {"group": {"id": "lab", "initiators": ["iqn.2026-11.example:*"]}}},
+            {"add": {"user": {"name": "alice", "secret": "twelve-or-more"}}},
+            {"add": {"view": {**target, "id": "two", "groups": ["lab"]}}},
+            {"rename": {"lun": "two", "id": "deux"}},
+            {"set": {"target": {"name": IQN, "alias": "the disks"}}},
+        ]
+        broken = [*edits, {"remove": {"lun": "absent"}}]
+        before = api.get("config")
+        answer = refused(404, "not-found", api.ask, "POST", "config/edits", {"edits": broken})
+        equal(answer.json["place"], "edits[6]", "the edit that failed")
+        equal(api.get("config"), before, "after edits of which one fails")
+        equal(list((tarn.dir / "state/secrets").rglob("*.secret")), [], "secrets of edits that failed")
+        applied = api.post("config/edits", {"edits": edits, "comment": "all of it"})
+        equal(applied["revision"], before["revision"] + 1, "revisions")
+        equal(api.get("config/history")[0]["comment"], "all of it", "the comment")
+        text = api.get("config")["text"]
+        check(text.startswith(note), text)
+        check("twelve" not in text, "a secret is in the document")
+        view = next(view for view in api.get(f"targets/{name(IQN)}")["spec"]["luns"] if view["id"] == "deux")
+        equal((view["lun"], view["groups"]), (1, ["lab"]), "the lowest free number")
+        equal(api.post("config/edits", {"edits": []})["revision"], applied["revision"], "no edits")
+        operator = tarn.remote("operator")
+        equal(operator.post("config/edits?plan=true", {"edits": [{"remove": {"user": "alice"}}]})["is_applicable"], True, "a plan")
+        refused(403, "forbidden", operator.ask, "POST", "config/edits", {"edits": [{"remove": {"user": "alice"}}]})
+        operator.post("config/edits", {"edits": [{"rename": {"lun": "deux", "id": "two"}}]})
+        viewer = tarn.remote("viewer")
+        refused(403, "forbidden", viewer.ask, "POST", "config/edits?plan=true", {"edits": []})
+        # Whether a secret is the one that is kept already is not for an operator to find out.
+        same, other = ({"edits": [{"set": {"user": {"name": "alice", "secret": text}}}]} for text in ("twelve-or-more", "twelve-or-less"))
+        equal(*(steps_of(operator.post("config/edits?plan=true", edits)) for edits in (same, other)), "plans with secrets")
+
+
 # Who writes at the same time.
 
 

@@ -192,7 +192,7 @@ revision 2
         daemon.run("lun", "resize", "web", "6M")
         equal(daemon.json("lun", "show", "web")["size_bytes"], 6 << 20, "size after resize")
         daemon.golden('~ lun web  id: "web" -> "www"\nrevision 4\n', "lun", "rename", "web", "www")
-        check("target unmap" in daemon.run("lun", "add", "more", "mem:1M", "--target", IQN, "--lun", "2", code=CONFLICT),
+        check("leave the number out" in daemon.run("lun", "add", "more", "mem:1M", "--target", IQN, "--lun", "2", code=CONFLICT),
               "remedy for a number that is taken")
         check(IQN in daemon.run("lun", "rm", "www", code=CONFLICT), "the error names who uses the unit")
         daemon.run("target", "unmap", IQN, "2")

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, Uri, header};
 use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 
@@ -145,6 +145,38 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
     }
 }
 
+/// On what terms a change of the configuration is asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Terms {
+    /// The revision it must start from; none: any.
+    pub(crate) only_at: Option<u64>,
+    /// Tell what it would do, and change nothing.
+    pub(crate) is_plan: bool,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Terms {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let IfMatch(only_at) = IfMatch::from_request_parts(parts, state).await?;
+        let is_plan = asks_for_plan(&parts.uri)?;
+        Ok(Self { only_at, is_plan })
+    }
+}
+
+/// Whether a change is only to be planned.
+pub(crate) fn asks_for_plan(uri: &Uri) -> Result<bool, Refusal> {
+    #[derive(serde::Deserialize)]
+    struct Query {
+        #[serde(default)]
+        plan: bool,
+    }
+    let query = axum::extract::Query::<Query>::try_from_uri(uri);
+    query
+        .map(|query| query.plan)
+        .map_err(|rejection| Refusal::field("plan", rejection.body_text()))
+}
+
 fn revision_of(tag: &str) -> Result<IfMatch, Refusal> {
     if tag == "*" {
         return Ok(IfMatch(None));
@@ -175,6 +207,23 @@ mod tests {
         for tag in ["42", "W/\"42\"", "\"-1\"", "\"+1\"", "\"", "\"\"", ""] {
             let kind = revision_of(tag).unwrap_err().0.kind;
             assert_eq!(kind, ProblemKind::RevisionMismatch, "{tag}");
+        }
+    }
+
+    #[test]
+    fn a_plan_is_asked_for_in_one_way() {
+        for (uri, is_plan) in [
+            ("/x", Some(false)),
+            ("/x?plan=true", Some(true)),
+            ("/x?plan=false", Some(false)),
+            ("/x?other=1", Some(false)),
+            ("/x?plan", None),
+            ("/x?plan=", None),
+            ("/x?plan=yes", None),
+            ("/x?plan=true&plan=false", None),
+        ] {
+            let asked = asks_for_plan(&uri.parse().unwrap());
+            assert_eq!(asked.ok(), is_plan, "{uri}");
         }
     }
 

@@ -55,6 +55,18 @@ pub(crate) enum Proof {
 }
 
 impl Caller {
+    /// Refuses callers of a lower role.
+    pub(crate) fn must_have(&self, least: Role) -> Result<(), Problem> {
+        if self.role >= least {
+            return Ok(());
+        }
+        let detail = format!(
+            "{} has the role {:?}, this needs {least:?}",
+            self.author, self.role
+        );
+        Err(Problem::new(ProblemKind::Forbidden, detail.to_lowercase()))
+    }
+
     /// True while the proof holds: its token has not been revoked, its login has not ended.
     pub(crate) fn is_valid(&self, app: &App) -> bool {
         match &self.proof {
@@ -122,7 +134,14 @@ pub(crate) async fn guard(
         ask::discard(request.into_body()).await;
         return (allow(path.as_str()), refusal).into_response();
     };
-    let caller = match admit(&app, route, &request) {
+    let is_plan = match is_plan(route, &request) {
+        Ok(is_plan) => is_plan,
+        Err(refusal) => {
+            ask::discard(request.into_body()).await;
+            return refusal.into_response();
+        }
+    };
+    let caller = match admit(&app, route.needs(is_plan), &request) {
         Ok(caller) => caller,
         Err(refused) => {
             let Refused { problem, author } = *refused;
@@ -143,7 +162,7 @@ pub(crate) async fn guard(
     }
     let author = caller.as_ref().map(|caller| caller.author.clone());
     let mut entry = entry_of(&request, author);
-    entry.purpose = route.purpose();
+    entry.purpose = route.purpose(is_plan);
     let mut request = match with_whole_body(request, route.body_bytes_max()).await {
         Ok(request) => request,
         Err(refusal) => {
@@ -188,14 +207,26 @@ struct Refused {
     author: Option<String>,
 }
 
-fn admit(app: &App, route: &Route, request: &Request) -> Result<Option<Caller>, Box<Refused>> {
+/// Whether a change is only to be planned. Who asks for a plan where there is none must not get the deed.
+fn is_plan(route: &Route, request: &Request) -> Result<bool, Refusal> {
+    if request.method().is_safe() || route.only_asks || !ask::asks_for_plan(request.uri())? {
+        return Ok(false);
+    }
+    if route.conditional {
+        return Ok(true);
+    }
+    let detail = "this changes no configuration, so there is no plan of it; nothing was done";
+    Err(Refusal::field("plan", detail))
+}
+
+fn admit(app: &App, needs: Needs, request: &Request) -> Result<Option<Caller>, Box<Refused>> {
     let anonymous = |problem| {
         Box::new(Refused {
             problem,
             author: None,
         })
     };
-    let least = match route.needs {
+    let least = match needs {
         Needs::Nothing => return Ok(None),
         Needs::Role(role) => role,
     };
@@ -211,16 +242,7 @@ fn admit(app: &App, route: &Route, request: &Request) -> Result<Option<Caller>, 
 }
 
 fn may(caller: &Caller, least: Role, request: &Request) -> Result<(), Problem> {
-    if caller.role < least {
-        return Err(Problem::new(
-            ProblemKind::Forbidden,
-            format!(
-                "{} has the role {:?}, this needs {least:?}",
-                caller.author, caller.role
-            )
-            .to_lowercase(),
-        ));
-    }
+    caller.must_have(least)?;
     let Proof::Cookie { csrf, .. } = &caller.proof else {
         return Ok(());
     };

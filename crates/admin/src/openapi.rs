@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use api::plan::{Applied, Plan};
 use api::problem::Problem;
 use axum::extract::State;
 use serde_json::{Map, Value, json};
@@ -34,6 +35,7 @@ pub fn document() -> Value {
             "license": {"name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT"},
         },
         "paths": paths,
+        "x-store-kinds": store_kinds(),
         "components": {
             "schemas": schemas(),
             "securitySchemes": {
@@ -42,6 +44,24 @@ pub fn document() -> Value {
         },
         "security": [{"token": []}],
     })
+}
+
+/// What clients need to know to write a STORE.
+fn store_kinds() -> Vec<Value> {
+    let kind = |row: &config::KindRow| {
+        let options = config::OPTIONS
+            .iter()
+            .filter(|option| row.takes(option.option));
+        json!({
+            "word": row.word,
+            "place": row.place_word(),
+            "shown": row.shown.0,
+            "title": row.title,
+            "meaning": row.meaning,
+            "options": options.map(|option| option.word).collect::<Vec<_>>(),
+        })
+    };
+    config::KINDS.iter().map(kind).collect()
 }
 
 fn operation(route: &Route) -> Value {
@@ -98,6 +118,12 @@ fn parameters(route: &Route) -> Vec<Value> {
             "in": "header",
             "description": "The ETag of the revision that the change must start from.",
             "schema": {"type": "string", "pattern": "^\"[0-9]{1,18}\"$"},
+        }));
+        parameters.push(json!({
+            "name": "plan",
+            "in": "query",
+            "description": "Tell what the change would do, and change nothing: the answer is a Plan.",
+            "schema": {"type": "boolean"},
         }));
     }
     parameters
@@ -157,6 +183,11 @@ fn responses(route: &Route) -> Value {
     let mut responses = Map::new();
     for status in route.statuses() {
         responses.insert(status.to_string(), success.clone());
+    }
+    if route.conditional {
+        let either = [of::<Applied>(), of::<Plan>()].map(reference);
+        success["content"] = json_content(&json!({"anyOf": either}));
+        responses.insert("200".to_owned(), success);
     }
     let schema = reference(of::<Problem>());
     let problem = json!({
@@ -253,6 +284,22 @@ mod tests {
             for (other, own) in &all {
                 assert!(name != other || schema == own, "{name}");
             }
+        }
+    }
+
+    /// The console's types are made of it. To take over what the code says: `BLESS=1 cargo test -p admin openapi`.
+    #[test]
+    fn the_document_that_is_kept_is_that_of_the_code() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+        let text = serde_json::to_string_pretty(&document()).unwrap() + "\n";
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(file, text).unwrap();
+        } else {
+            let kept = std::fs::read_to_string(file).unwrap();
+            assert!(
+                kept == text,
+                "docs/openapi.json is not what the code says; run BLESS=1 cargo test -p admin openapi, then make web"
+            );
         }
     }
 }

@@ -98,7 +98,7 @@ pub(crate) struct Route {
     pub(crate) makes: bool,
     /// It answers with the revision as ETag.
     pub(crate) tagged: bool,
-    /// It heeds If-Match.
+    /// It changes the configuration: it heeds If-Match, and can be planned.
     pub(crate) conditional: bool,
     /// Fields of its query.
     pub(crate) query: &'static [Field],
@@ -136,9 +136,18 @@ impl Route {
         }
     }
 
+    /// What a caller must have. A plan of any change is for those who may plan documents.
+    pub(crate) fn needs(&self, is_plan: bool) -> Needs {
+        match self.needs {
+            Needs::Role(role) if is_plan => Needs::Role(role.min(Role::Operator)),
+            needs @ (Needs::Nothing | Needs::Role(_)) => needs,
+        }
+    }
+
     /// What a request is for, for the books.
-    pub(crate) fn purpose(&self) -> Purpose {
+    pub(crate) fn purpose(&self, is_plan: bool) -> Purpose {
         match self.gives {
+            _ if is_plan => Purpose::Question,
             Gives::File(_) => Purpose::File,
             Gives::Nothing | Gives::One(_) | Gives::Many(_) | Gives::Json | Gives::Texts(_) => {
                 if self.only_asks || self.method.is_safe() {
@@ -230,7 +239,7 @@ impl Route {
         self
     }
 
-    /// Heeds If-Match, and answers with the new revision as ETag.
+    /// Changes the configuration: heeds If-Match, can be planned, and answers with the new revision as ETag.
     pub(crate) const fn conditional(mut self) -> Self {
         self.conditional = true;
         self.tagged()

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use api::access::Role::{Admin, Metrics, Operator, Viewer};
 use api::access::{NewToken, Token};
+use api::edit::Edits;
 use api::event::{Event, Finding};
 use api::plan::{Applied, Change, Document, Plan, Revision};
 use api::request::{Login, Rename, Resize, Rollback, Tracing, WhoAmI};
@@ -15,7 +16,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{delete, get, post, put};
 
 use crate::app::App;
-use crate::handle::{configuration, daemon, login, resources, tokens, traces};
+use crate::handle::{configuration, daemon, edit, login, resources, tokens, traces};
 use crate::route::{Field, Gives, Route, of};
 use crate::{console, guard, limits, live, metrics, openapi};
 
@@ -41,6 +42,9 @@ pub(crate) static ROUTES: &[Route] = &[
     Route::post("/api/v1/config/rollback", Admin, "Applies the document of a revision again, as a new one",
         Gives::One(of::<Applied>()), || post(configuration::rollback))
         .takes(of::<Rollback>()).conditional(),
+    Route::post("/api/v1/config/edits", Operator, "Makes several edits, all of them or none, as one revision; other edits than resize and rename need the role admin",
+        Gives::One(of::<Applied>()), || post(edit::edits))
+        .takes_document(of::<Edits>()).conditional(),
     Route::get("/api/v1/luns", Viewer, "All units",
         Gives::Many(of::<Lun>()), || get(daemon::luns)).tagged(),
     Route::get("/api/v1/luns/{id}", Viewer, "A unit",

@@ -12,6 +12,7 @@
 //! | --- | --- |
 //! | [`spec`] | what is configured: the keys of the file, section by section |
 //! | [`view`] | what runs: units, targets, sessions, who sees what |
+//! | [`edit`] | single changes of what is configured |
 //! | [`plan`] | what a change would do, has done, and was |
 //! | [`stats`] | counters and latencies |
 //! | [`event`] | what happened, what an administrator should know |
@@ -27,6 +28,7 @@
 
 pub mod access;
 pub mod control;
+pub mod edit;
 pub mod event;
 pub mod plan;
 pub mod problem;

@@ -3,6 +3,7 @@
 
 mod error;
 mod list;
+mod make;
 mod read;
 mod size;
 mod table;

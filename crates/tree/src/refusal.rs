@@ -15,9 +15,6 @@ pub(crate) enum Refusal {
     /// The daemon says why not, or does not answer.
     #[error(transparent)]
     Daemon(#[from] Arc<ClientError>),
-    /// The configuration that runs has keys that this program does not know.
-    #[error("the configuration that runs cannot be read; use the tarn of the daemon's version")]
-    Document(#[source] Arc<config::ConfigError>),
 
     // What is asked for.
     /// There is nothing of that name, or not any more.
@@ -96,7 +93,6 @@ impl Refusal {
     pub(crate) fn number(&self) -> Number {
         match self {
             Self::Daemon(error) => of_client(error),
-            Self::Document(_) => Number::Failed,
             Self::Absent => Number::NoEntry,
             Self::ReadOnly => Number::Access,
             Self::Structure | Self::Fixed => Number::NotPermitted,

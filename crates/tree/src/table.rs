@@ -4,6 +4,7 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
+use api::edit::{Edit, Keys, TargetKeys, Thing as Whole};
 use api::spec;
 use api::stats::{Operations, Stats};
 use api::view::{Lun, Session, Target};
@@ -32,11 +33,11 @@ impl Thing for Root {
 impl Thing for Lun {
     const FILES: &'static [Attribute<Self>] = &[
         Attribute::shows("id", "the id; writing another one renames the unit", |lun: &Self| lun.spec.id.clone())
-            .writes(|lun, text| Ok(Call::Rename { lun: lun.spec.id.clone(), id: one_line(text)? })),
+            .writes(|lun, text| Ok(Call::edit(Edit::Rename { lun: lun.spec.id.clone(), id: one_line(text)? }))),
         Attribute::shows("store", "where the data lives", |lun| lun.spec.store.clone()),
         Attribute::shows("kind", "`file`, `block`, `memory` or `null`", |lun| lun.kind.clone()),
         Attribute::shows("size", "size in bytes; writing a larger one grows the unit, with k, M, G, T if you like", |lun: &Self| lun.size_bytes.to_string())
-            .writes(|lun, text| Ok(Call::Resize { lun: lun.spec.id.clone(), size_bytes: config::parse_size(text.trim())? })),
+            .writes(|lun, text| Ok(Call::edit(Edit::Resize { lun: lun.spec.id.clone(), size_bytes: config::parse_size(text.trim())? }))),
         Attribute::shows("block_size", "bytes of a logical block", |lun| lun.block_bytes.to_string()),
         Attribute::shows("readonly", "1 if the store refuses writes, else 0", |lun| flag(lun.readonly)),
         Attribute::shows("cache", "`writeback`, `writethrough` or `direct`; empty where there is nothing to cache", |lun| optional(lun.cache.as_ref())),
@@ -52,7 +53,7 @@ impl Thing for Target {
     const FILES: &'static [Attribute<Self>] = &[
         Attribute::shows("name", "TargetName", |target| target.spec.name.clone()),
         Attribute::shows("alias", "TargetAlias; an empty line takes it away", |target: &Self| optional(target.spec.alias.as_ref()))
-            .writes(|target, text| Ok(Call::Alias { target: target.spec.name.clone(), alias: Some(one_line(text)?).filter(|alias| !alias.is_empty()) })),
+            .writes(|target, text| Ok(Call::edit(Edit::Set(Keys::Target(TargetKeys { name: target.spec.name.clone(), alias: Some(one_line(text)?), ..TargetKeys::default() }))))),
         Attribute::shows("portals", "a line for each portal: address, portal group, what discovery tells if that differs", portals),
         Attribute::shows("bound", "where it listens, a line each", |target| lines(&target.bound)),
         Attribute::shows("auth", "CHAP users that may log in, a line each; empty: everyone", |target| lines(&target.spec.auth)),
@@ -91,7 +92,7 @@ impl Thing for Session {
 impl Thing for spec::Group {
     const FILES: &'static [Attribute<Self>] = &[
         Attribute::shows("initiators", "name patterns, addresses, networks and users, a line each; writing replaces all", |group: &Self| lines(&group.initiators))
-            .writes(|group, text| Ok(Call::Group(Self { id: group.id.clone(), initiators: words(text) }))),
+            .writes(|group, text| Ok(Call::edit(Edit::Put(Whole::Group(Self { id: group.id.clone(), initiators: words(text) }))))),
     ];
 }
 

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use api::control::Control;
 use api::plan::{Change, Inspection};
+use api::problem::Problem;
 use api::request::Rollback;
 use axum::Extension;
 use axum::extract::State;
@@ -10,9 +12,10 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse as _;
 
 use super::daemon::missing;
+use super::edit::check_revision;
 use crate::answer::{self, Answer, Refusal, json, json_at};
 use crate::app::App;
-use crate::ask::{IfMatch, Named, Told};
+use crate::ask::{Named, Terms, Told};
 use crate::guard::Caller;
 
 /// Characters of a comment.
@@ -42,12 +45,15 @@ pub(crate) async fn effective(State(app): State<Arc<App>>) -> Answer {
 pub(crate) async fn apply(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    IfMatch(only_at): IfMatch,
+    terms: Terms,
     Told(change): Told<Change>,
 ) -> Answer {
     check_comment(change.comment.as_deref())?;
-    let apply =
-        move |control: &dyn api::control::Control| control.apply(change, only_at, &caller.author);
+    if terms.is_plan {
+        let bytes = change.text.len();
+        return planned(&app, &caller, terms, bytes, move |_| Ok(change.text)).await;
+    }
+    let apply = move |control: &dyn Control| control.apply(change, terms.only_at, &caller.author);
     let applied = app.calls.change(apply).await??;
     let applied = app.calls.settle(applied).await;
     Ok(answer::applied(&applied, false))
@@ -59,13 +65,29 @@ pub(crate) async fn plan(
     Extension(caller): Extension<Caller>,
     Told(change): Told<Change>,
 ) -> Answer {
-    let inspection = Inspection::of(caller.role);
+    let terms = Terms {
+        only_at: None,
+        is_plan: true,
+    };
     let bytes = change.text.len();
-    let plan = app
-        .calls
-        .read_much(bytes, move |control| control.plan(&change.text, inspection))
-        .await?
-        .good()?;
+    planned(&app, &caller, terms, bytes, move |_| Ok(change.text)).await
+}
+
+/// What applying the document would do that `text` gives, which has about so many bytes.
+async fn planned(
+    app: &App,
+    caller: &Caller,
+    terms: Terms,
+    bytes: usize,
+    text: impl FnOnce(&dyn Control) -> Result<String, Problem> + Send + 'static,
+) -> Answer {
+    let inspection = Inspection::of(caller.role);
+    let ask = move |control: &dyn Control| {
+        let plan = control.plan(&text(control)?, inspection)?;
+        check_revision(plan.revision, terms.only_at)?;
+        Ok::<_, Problem>(plan)
+    };
+    let plan = app.calls.read_much(bytes, ask).await?.good()?;
     Ok(json_at(&*plan, plan.revision))
 }
 
@@ -90,18 +112,25 @@ pub(crate) async fn past(State(app): State<Arc<App>>, Named(revision): Named<u64
 pub(crate) async fn rollback(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-    IfMatch(only_at): IfMatch,
+    terms: Terms,
     Told(back): Told<Rollback>,
 ) -> Answer {
     check_comment(back.comment.as_deref())?;
-    let apply =
-        move |control: &dyn api::control::Control| control.roll_back(back, only_at, &caller.author);
+    if terms.is_plan {
+        let text = move |control: &dyn Control| {
+            let past = control.document_of(back.revision);
+            let past = past.ok_or_else(|| missing("revision", &back.revision.to_string()).0)?;
+            Ok(past.text)
+        };
+        return planned(&app, &caller, terms, 0, text).await;
+    }
+    let apply = move |control: &dyn Control| control.roll_back(back, terms.only_at, &caller.author);
     let applied = app.calls.change(apply).await??;
     let applied = app.calls.settle(applied).await;
     Ok(answer::applied(&applied, false))
 }
 
-fn check_comment(comment: Option<&str>) -> Result<(), Refusal> {
+pub(super) fn check_comment(comment: Option<&str>) -> Result<(), Refusal> {
     let is_line =
         |text: &str| text.chars().count() <= COMMENT_MAX && !text.chars().any(char::is_control);
     if comment.is_none_or(is_line) {

@@ -1,53 +1,87 @@
-//! A change of one thing: the document that runs is edited and applied, on the revision it was read
-//! at. Whoever names no revision wants the edit, not the revision, so it is made anew when the
-//! configuration changed meanwhile.
+//! Changes of single things: the document that runs is edited and planned or applied, on the revision it was read
+//! at. Whoever names no revision wants the edits, not the revision, so they are made anew when the configuration
+//! changed meanwhile.
 
 use std::sync::Arc;
 
+use api::access::Role;
 use api::control::Control;
-use api::plan::{Applied, Change};
+use api::edit::{Edit, Edits};
+use api::plan::{Applied, Change, Inspection, Plan};
 use api::problem::{Problem, ProblemKind};
+use axum::Extension;
+use axum::extract::State;
 use config::{Draft, EditError};
 
-use crate::answer::{self, Answer};
+use super::configuration::check_comment;
+use crate::answer::{self, Answer, json_at};
 use crate::app::App;
-use crate::ask::IfMatch;
+use crate::ask::{Terms, Told};
 use crate::guard::Caller;
 use crate::limits;
 
-/// Edits a draft; true when it made a thing.
-pub(crate) trait Edit: Fn(&mut Draft) -> Result<bool, EditError> + Send + 'static {}
-
-impl<F: Fn(&mut Draft) -> Result<bool, EditError> + Send + 'static> Edit for F {}
-
-/// Makes an edit and answers when it has taken effect.
-pub(crate) async fn make(
-    app: &Arc<App>,
-    caller: Caller,
-    IfMatch(only_at): IfMatch,
-    edit: impl Edit,
+/// `POST /config/edits`
+pub(crate) async fn edits(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    terms: Terms,
+    Told(edits): Told<Edits>,
 ) -> Answer {
-    let change = move |control: &dyn Control| apply(control, only_at, &caller.author, &edit);
-    let (applied, is_new) = app.calls.change(change).await??;
-    let applied = app.calls.settle(applied).await;
-    Ok(answer::applied(&applied, is_new))
+    check_comment(edits.comment.as_deref())?;
+    let needed = edits.edits.iter().map(Edit::needs).max();
+    let needed = needed.filter(|_| !terms.is_plan).unwrap_or(Role::Operator);
+    caller.must_have(needed)?;
+    make(&app, caller, terms, edits, false).await
 }
 
-/// Makes an edit. The second value is true when a thing was made.
-pub(crate) fn apply(
+/// Makes or plans one edit.
+pub(crate) async fn one(app: &Arc<App>, caller: Caller, terms: Terms, edit: Edit) -> Answer {
+    let edits = Edits {
+        edits: vec![edit],
+        comment: None,
+    };
+    make(app, caller, terms, edits, true).await
+}
+
+/// Makes edits and answers when they have taken effect, or tells what they would do. `tells_new`: the answer says by
+/// its status whether a thing was made.
+async fn make(
+    app: &Arc<App>,
+    caller: Caller,
+    terms: Terms,
+    edits: Edits,
+    tells_new: bool,
+) -> Answer {
+    if terms.is_plan {
+        let inspection = Inspection::of(caller.role);
+        let ask = move |control: &dyn Control| plan(control, terms.only_at, edits, inspection);
+        let plan = app.calls.read_much(0, ask).await?.good()?;
+        return Ok(json_at(&*plan, plan.revision));
+    }
+    let change = move |control: &dyn Control| apply(control, terms.only_at, &caller.author, edits);
+    let (applied, is_new) = app.calls.change(change).await??;
+    let applied = app.calls.settle(applied).await;
+    Ok(answer::applied(&applied, is_new && tells_new))
+}
+
+/// Makes edits. The second value is true when the last of them has made a thing.
+fn apply(
     control: &dyn Control,
     only_at: Option<u64>,
     author: &str,
-    edit: &impl Edit,
+    mut edits: Edits,
 ) -> Result<(Applied, bool), Problem> {
+    // Nothing is kept for a change that cannot be made.
+    check_revision(control.document().revision, only_at)?;
+    let mut kept = Kept::new(control);
+    kept.keep_secrets(&mut edits.edits)?;
     for _ in 0..limits::EDIT_TRIES_MAX {
         let document = control.document();
         check_revision(document.revision, only_at)?;
-        let mut draft = draft(&document.text)?;
-        let is_new = edit(&mut draft).map_err(|error| problem_of(&error))?;
+        let (text, is_new) = edited(&document.text, &edits.edits)?;
         let change = Change {
-            text: draft.to_string(),
-            comment: None,
+            text,
+            comment: edits.comment.clone(),
         };
         match control.apply(change, Some(document.revision), author) {
             Err(problem) if problem.kind == ProblemKind::RevisionMismatch && only_at.is_none() => {}
@@ -63,8 +97,45 @@ pub(crate) fn apply(
     ))
 }
 
+/// What edits would do.
+fn plan(
+    control: &dyn Control,
+    only_at: Option<u64>,
+    mut edits: Edits,
+    inspection: Inspection,
+) -> Result<Plan, Problem> {
+    let document = control.document();
+    check_revision(document.revision, only_at)?;
+    let mut kept = Kept::new(control);
+    match inspection {
+        // Let go again when the plan is made.
+        Inspection::Files => kept.keep_secrets(&mut edits.edits)?,
+        Inspection::DocumentOnly => name_secrets(&mut edits.edits),
+    }
+    let (text, _) = edited(&document.text, &edits.edits)?;
+    let plan = control.plan(&text, inspection)?;
+    check_revision(plan.revision, Some(document.revision))?;
+    Ok(plan)
+}
+
+/// The text after all edits, and whether the last of them has made a thing.
+fn edited(text: &str, edits: &[Edit]) -> Result<(String, bool), Problem> {
+    let mut draft = draft(text)?;
+    let mut is_new = false;
+    for (at, edit) in edits.iter().enumerate() {
+        is_new = draft.make(edit).map_err(|error| {
+            let mut problem = problem_of(&error);
+            if edits.len() > 1 {
+                problem.place = Some(format!("edits[{at}]"));
+            }
+            problem
+        })?;
+    }
+    Ok((draft.to_string(), is_new))
+}
+
 /// 412 when another revision runs than the one asked for.
-pub(crate) fn check_revision(runs: u64, only_at: Option<u64>) -> Result<(), Problem> {
+pub(super) fn check_revision(runs: u64, only_at: Option<u64>) -> Result<(), Problem> {
     match only_at {
         Some(wanted) if wanted != runs => {
             let mut problem = Problem::new(
@@ -89,6 +160,8 @@ fn problem_of(error: &EditError) -> Problem {
         EditError::NotFound { .. } => ProblemKind::NotFound,
         EditError::Exists { .. }
         | EditError::InUse { .. }
+        | EditError::LunTaken { .. }
+        | EditError::NoFreeLun { .. }
         | EditError::LastPortal { .. }
         | EditError::CannotShrink { .. }
         | EditError::SizeOfDevice { .. } => ProblemKind::Conflict,
@@ -98,4 +171,47 @@ fn problem_of(error: &EditError) -> Problem {
         _ => ProblemKind::InvalidConfig,
     };
     Problem::new(kind, error.to_string())
+}
+
+/// Secrets that were kept for one change, and are let go when that is over.
+struct Kept<'a> {
+    control: &'a dyn Control,
+    paths: Vec<String>,
+}
+
+impl<'a> Kept<'a> {
+    fn new(control: &'a dyn Control) -> Self {
+        let paths = Vec::new();
+        Self { control, paths }
+    }
+
+    /// Puts secrets into files of the daemon; the edits name the files then.
+    fn keep_secrets(&mut self, edits: &mut [Edit]) -> Result<(), Problem> {
+        for one in edits.iter_mut().flat_map(Edit::secrets) {
+            if let Some(secret) = one.secret.take() {
+                let path = self.control.keep_secret(one.user, &secret, one.is_mutual)?;
+                self.paths.push(path.clone());
+                *one.file = Some(path);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        for path in &self.paths {
+            self.control.release_secret(path);
+        }
+    }
+}
+
+/// Has edits name files that are not there, for plans that look at none: whether a secret is the one that is kept
+/// already is not for everybody to know.
+fn name_secrets(edits: &mut [Edit]) {
+    for one in edits.iter_mut().flat_map(Edit::secrets) {
+        if one.secret.take().is_some() {
+            *one.file = Some("a file that this change makes".to_owned());
+        }
+    }
 }

@@ -45,6 +45,25 @@ pub enum EditError {
         /// The portal.
         bind: String,
     },
+    /// A number of a target that shows another unit.
+    #[error(
+        "target {target} shows another unit as LUN {lun}; remove it there first, or leave the number out"
+    )]
+    LunTaken {
+        /// The target.
+        target: String,
+        /// The number.
+        lun: u16,
+    },
+    /// A target that shows as many units as it may.
+    #[error(
+        "target {target} has no free LUN up to {}; take one away first",
+        crate::LunNumber::MAX
+    )]
+    NoFreeLun {
+        /// The target.
+        target: String,
+    },
     /// A unit cannot lose blocks that initiators know of.
     #[error(
         "lun {id:?} has {size_bytes} bytes and cannot shrink to {wanted_bytes}; make a new lun and copy what is needed"

@@ -1,11 +1,11 @@
 //! Where verbs ask: the client, the paper, and the ways most verbs share.
 
-use api::plan::{Applied, Document};
-use api::problem::ProblemKind;
-use client::{Answer, Client, ClientError, Endpoint, Limits, Path, path};
-use config::Draft;
+use api::edit::{Edit, Edits};
+use api::plan::Applied;
+use client::{Answer, Client, Endpoint, Limits, Path, path};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use zeroize::Zeroize as _;
 
 use super::changes;
 use super::exit::Exit;
@@ -13,9 +13,6 @@ use super::failure::Failure;
 use super::paper::Paper;
 use super::table::{self, Column};
 use super::{Outcome, terminal};
-
-/// How often a change is made anew because others changed the configuration meanwhile.
-const TRIES_MAX: usize = 5;
 
 /// Where verbs ask.
 pub(super) struct Desk {
@@ -81,38 +78,14 @@ impl Desk {
         }
     }
 
-    /// Makes a change that depends on the configuration that runs: `make` gets the revision and
-    /// the text, and is called again when somebody else changed it meanwhile.
-    pub(super) fn change(
-        &self,
-        make: impl Fn(u64, Draft) -> Result<Answer<Applied>, Failure>,
-    ) -> Outcome {
-        for _ in 0..TRIES_MAX {
-            let document = self.get::<Document>(&path(&["config"]))?.value;
-            let draft = Draft::parse(&document.text).map_err(Failure::Document)?;
-            match make(document.revision, draft) {
-                Err(Failure::Client(ClientError::Problem(problem)))
-                    if problem.kind == ProblemKind::RevisionMismatch => {}
-                outcome => return self.applied(&outcome?),
-            }
+    /// Makes edits of the configuration, all of them or none, and prints what that did.
+    pub(super) fn edit(&self, edits: Vec<Edit>, comment: Option<String>) -> Outcome {
+        let mut body = Edits { edits, comment };
+        let outcome = self.post(&path(&["config", "edits"]), &body);
+        for one in body.edits.iter_mut().flat_map(Edit::secrets) {
+            one.secret.zeroize();
         }
-        Err(Failure::Overtaken { tries: TRIES_MAX })
-    }
-
-    /// Applies a draft, if the revision it was made from still runs.
-    pub(super) fn apply(
-        &self,
-        revision: u64,
-        draft: &Draft,
-        comment: String,
-    ) -> Result<Answer<Applied>, Failure> {
-        let change = api::plan::Change {
-            text: draft.to_string(),
-            comment: Some(comment),
-        };
-        Ok(self
-            .client
-            .put(&path(&["config"]), &change, Some(revision))?)
+        outcome
     }
 
     /// Has something done, and prints what that did.

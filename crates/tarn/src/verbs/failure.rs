@@ -4,7 +4,6 @@ use std::io;
 use std::path::PathBuf;
 
 use client::ClientError;
-use config::ConfigError;
 use tree::MountError;
 
 use super::exit::Exit;
@@ -22,47 +21,11 @@ pub(crate) enum Failure {
     Start(#[from] StartError),
 
     // The command line.
-    /// Something that is added is there already.
-    #[error(
-        "there is a {noun} {name:?} already; change it with tarn {noun} set, or take another name"
-    )]
-    Exists {
-        /// What kind of thing.
-        noun: &'static str,
-        /// Its name.
-        name: String,
-    },
-    /// Something that is changed is not there.
-    #[error("there is no {noun} {name:?} in the configuration; tarn {noun} list names all")]
-    Missing {
-        /// What kind of thing.
-        noun: &'static str,
-        /// Its name.
-        name: String,
-    },
     /// A change without a change.
     #[error("nothing to change is given; see tarn {noun} set --help")]
     NothingGiven {
         /// What kind of thing.
         noun: &'static str,
-    },
-    /// A number that something else has.
-    #[error(
-        "{target} shows another unit as LUN {number}; take it away with tarn target unmap, or leave --lun out"
-    )]
-    LunTaken {
-        /// The target.
-        target: String,
-        /// The number.
-        number: u16,
-    },
-    /// A target that shows as many units as it may.
-    #[error("{target} has no free LUN up to {max}; name one with --lun")]
-    NoFreeLun {
-        /// The target.
-        target: String,
-        /// The largest LUN.
-        max: u16,
     },
     /// The file to compare with is on another machine, or there is none.
     #[error("the daemon was started {how}; name the FILE to compare with")]
@@ -126,23 +89,9 @@ pub(crate) enum Failure {
     },
 
     // The course of things.
-    /// The configuration that runs is not one this program knows.
-    #[error(
-        "the configuration that runs has keys that this tarn does not know; use the tarn of the daemon's version"
-    )]
-    Document(#[source] ConfigError),
-    /// A change that cannot be made in the document.
-    #[error(transparent)]
-    Edit(#[from] config::EditError),
     /// A stream that has no end has ended.
     #[error("the daemon has ended or closed the stream, see its log")]
     StreamEnded,
-    /// Others kept changing the configuration.
-    #[error("the configuration changed {tries} times meanwhile; try again")]
-    Overtaken {
-        /// How often it was tried.
-        tries: usize,
-    },
     /// A step of the plan is refused, which was told.
     #[error("nothing was changed: {refused} of {steps} cannot be done while Tarn runs")]
     Refused {
@@ -167,18 +116,13 @@ impl Failure {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Client(error) => of_client(error),
-            Self::Exists { .. } | Self::LunTaken { .. } | Self::Overtaken { .. } => Exit::Conflict,
-            Self::Missing { .. } | Self::NoEarlier => Exit::NotFound,
-            Self::Edit(error) => of_edit(error),
+            Self::NoEarlier => Exit::NotFound,
             Self::Refused { .. } => Exit::Refused,
             Self::StreamEnded => Exit::Unreachable,
             Self::Mount(error) => of_mount(error),
-            Self::NotConfirmed | Self::Terminal(_) | Self::Document(_) | Self::Signals(_) => {
-                Exit::Failed
-            }
+            Self::NotConfirmed | Self::Terminal(_) | Self::Signals(_) => Exit::Failed,
             Self::Start(_)
             | Self::NothingGiven { .. }
-            | Self::NoFreeLun { .. }
             | Self::NoFile { .. }
             | Self::NoToken
             | Self::Unreadable { .. }
@@ -224,19 +168,5 @@ fn of_mount(error: &MountError) -> Exit {
             Exit::Failed
         }
         _ => Exit::Failed,
-    }
-}
-
-fn of_edit(error: &config::EditError) -> Exit {
-    use config::EditError;
-    match error {
-        EditError::NotFound { .. } => Exit::NotFound,
-        EditError::Exists { .. } | EditError::InUse { .. } => Exit::Conflict,
-        EditError::LastPortal { .. }
-        | EditError::CannotShrink { .. }
-        | EditError::SizeOfDevice { .. }
-        | EditError::SecretMissing { .. }
-        | EditError::Rule(_) => Exit::Wrong,
-        _ => Exit::Wrong,
     }
 }

@@ -1,14 +1,14 @@
 //! `tarn group`
 
+use api::edit::{Edit, GroupKeys, Keys, Thing};
 use api::spec::Group;
 use clap::{Args, Subcommand};
-use client::path;
+use client::{Path, path};
 
 use super::Outcome;
 use super::desk::Desk;
 use super::failure::Failure;
 use super::remote::Ask;
-use super::resource::{self, Resource as _};
 use super::table::{Column, figures, words};
 use crate::error::plain;
 
@@ -84,20 +84,22 @@ impl Ask for GroupVerb {
     fn ask(&self, desk: &Desk) -> Outcome {
         match self {
             Self::List {} => desk.list(&path(&["groups"]), COLUMNS),
-            Self::Show { id } => desk.show(&Group::at(id), show),
-            Self::Add(add) => resource::add(
-                desk,
-                &Group {
+            Self::Show { id } => desk.show(&at(id), show),
+            Self::Add(add) => {
+                let group = Group {
                     id: add.id.clone(),
                     initiators: add.initiators.clone(),
-                },
-            ),
-            Self::Set(set) => set.ask(desk),
-            Self::Rm { id, yes } => {
-                desk.remove(&Group::at(id), *yes, &format!("Remove group {id}?"))
+                };
+                desk.edit(vec![Edit::Add(Thing::Group(group))], None)
             }
+            Self::Set(set) => set.ask(desk),
+            Self::Rm { id, yes } => desk.remove(&at(id), *yes, &format!("Remove group {id}?")),
         }
     }
+}
+
+fn at(id: &str) -> Path {
+    path(&["groups", id])
 }
 
 fn show(group: &Group) -> String {
@@ -113,45 +115,13 @@ impl Set {
         if is_given.iter().all(|list| list.is_empty()) {
             return Err(Failure::NothingGiven { noun: "group" });
         }
-        resource::set(desk, &self.id, |group: &mut Group| {
-            self.alter(&mut group.initiators)
-        })
-    }
-
-    fn alter(&self, initiators: &mut Vec<String>) {
-        if !self.initiators.is_empty() {
-            initiators.clone_from(&self.initiators);
-        }
-        initiators.retain(|initiator| !self.remove.contains(initiator));
-        for new in &self.add {
-            if !initiators.contains(new) {
-                initiators.push(new.clone());
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_stays_keeps_the_place_and_who_is_there_is_not_added_again() {
-        let texts = |texts: &[&str]| texts.iter().map(|&t| t.to_owned()).collect::<Vec<_>>();
-        let set = |initiators: &[&str], add: &[&str], remove: &[&str]| Set {
-            id: "g".to_owned(),
-            initiators: texts(initiators),
-            add: texts(add),
-            remove: texts(remove),
+        let is_whole = !self.initiators.is_empty();
+        let keys = GroupKeys {
+            id: self.id.clone(),
+            initiators: is_whole.then(|| self.initiators.clone()),
+            add: self.add.clone(),
+            remove: self.remove.clone(),
         };
-        for (set, expected) in [
-            (set(&[], &["c", "b"], &[]), &["a", "b", "c"][..]),
-            (set(&[], &["c"], &["a"]), &["b", "c"]),
-            (set(&["x", "y"], &[], &[]), &["x", "y"]),
-        ] {
-            let mut initiators = texts(&["a", "b"]);
-            set.alter(&mut initiators);
-            assert_eq!(initiators, expected, "{set:?}");
-        }
+        desk.edit(vec![Edit::Set(Keys::Group(keys))], None)
     }
 }

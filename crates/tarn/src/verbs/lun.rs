@@ -1,16 +1,15 @@
 //! `tarn lun`
 
+use api::edit::{Edit, Keys, LunKeys, Thing, View};
 use api::request::{Rename, Resize};
 use api::spec;
 use api::view::{Lun, LunPath};
 use clap::{Args, Subcommand};
 use client::{Path, path};
-use config::Draft;
 
 use super::desk::Desk;
 use super::failure::Failure;
 use super::remote::Ask;
-use super::resource::{self, Resource as _, given, must_be_new};
 use super::table::{self, Column, fields, figures, mark, table, words};
 use super::{Outcome, human};
 
@@ -169,7 +168,7 @@ impl Ask for LunVerb {
 }
 
 fn at(id: &str) -> Path {
-    spec::Lun::at(id)
+    path(&["luns", id])
 }
 
 fn show(lun: &Lun) -> String {
@@ -188,41 +187,18 @@ impl Add {
             serial: self.serial.clone(),
             naa: self.naa.clone(),
         };
-        let Some(target) = &self.target else {
-            return resource::add(desk, &lun);
-        };
-        desk.change(|revision, mut draft| {
-            must_be_new::<spec::Lun>(&draft, &lun.id)?;
-            let entry = spec::TargetLun {
-                lun: self.number(&draft, target)?,
-                id: lun.id.clone(),
-                groups: self.groups.clone(),
-                readonly: self.readonly,
-            };
-            draft.put_lun(&lun)?;
-            draft.put_target_lun(target, &entry)?;
-            let comment = format!("lun {} at {target}", lun.id);
-            desk.apply(revision, &draft, comment)
-        })
-    }
-
-    /// The number that was given, which must be free, or the lowest that is.
-    fn number(&self, draft: &Draft, target: &str) -> Result<u16, Failure> {
-        let there = spec::Target::find(draft, target)?.luns;
-        let is_free = |number: &u16| there.iter().all(|entry| entry.lun != *number);
-        match self.lun {
-            Some(number) if is_free(&number) => Ok(number),
-            Some(number) => Err(Failure::LunTaken {
-                target: target.to_owned(),
-                number,
-            }),
-            None => (0..=LUN_MAX)
-                .find(is_free)
-                .ok_or_else(|| Failure::NoFreeLun {
-                    target: target.to_owned(),
-                    max: LUN_MAX,
-                }),
-        }
+        let mut edits = vec![Edit::Add(Thing::Lun(lun))];
+        let view = self.target.as_ref().map(|target| View {
+            target: target.clone(),
+            lun: self.lun,
+            id: self.id.clone(),
+            groups: self.groups.clone(),
+            readonly: self.readonly,
+        });
+        edits.extend(view.map(|view| Edit::Add(Thing::View(view))));
+        let comment = self.target.as_ref();
+        let comment = comment.map(|target| format!("lun {} at {target}", self.id));
+        desk.edit(edits, comment)
     }
 }
 
@@ -232,16 +208,12 @@ impl Set {
         if is_given.iter().all(|value| value.is_none()) {
             return Err(Failure::NothingGiven { noun: "lun" });
         }
-        resource::set(desk, &self.id, |lun: &mut spec::Lun| {
-            if let Some(store) = &self.store {
-                lun.store.clone_from(store);
-            }
-            if let Some(serial) = &self.serial {
-                lun.serial = given(serial);
-            }
-            if let Some(naa) = &self.naa {
-                lun.naa = given(naa);
-            }
-        })
+        let keys = LunKeys {
+            id: self.id.clone(),
+            store: self.store.clone(),
+            serial: self.serial.clone(),
+            naa: self.naa.clone(),
+        };
+        desk.edit(vec![Edit::Set(Keys::Lun(keys))], None)
     }
 }

@@ -23,7 +23,6 @@ mod paper;
 mod portal;
 mod rates;
 mod remote;
-mod resource;
 mod screen;
 mod secrets;
 mod session;

@@ -1,5 +1,6 @@
 //! `tarn target`
 
+use api::edit::{Edit, Keys, TargetKeys, Thing};
 use api::spec::{self, TargetLun};
 use api::view::Target;
 use clap::{Args, Subcommand};
@@ -9,7 +10,6 @@ use super::Outcome;
 use super::desk::Desk;
 use super::failure::Failure;
 use super::remote::Ask;
-use super::resource::{self, Resource as _, given};
 use super::table::{Column, fields, figures, mark, or_everyone, table, words};
 
 /// `tarn target`
@@ -158,12 +158,12 @@ impl Ask for TargetVerb {
     fn ask(&self, desk: &Desk) -> Outcome {
         match self {
             Self::List {} => desk.list(&path(&["targets"]), COLUMNS),
-            Self::Show { name } => desk.show(&spec::Target::at(name), show),
-            Self::Add(add) => resource::add(desk, &add.target()),
+            Self::Show { name } => desk.show(&at(name), show),
+            Self::Add(add) => desk.edit(vec![Edit::Add(Thing::Target(add.target()))], None),
             Self::Set(set) => set.ask(desk),
             Self::Rm { name, yes } => {
                 let question = format!("Remove target {name} and end its sessions?");
-                desk.remove(&spec::Target::at(name), *yes, &question)
+                desk.remove(&at(name), *yes, &question)
             }
             Self::Map(map) => desk.put(&entry(&map.name, map.lun), &map.entry()),
             Self::Unmap { name, lun, yes } => {
@@ -172,6 +172,10 @@ impl Ask for TargetVerb {
             }
         }
     }
+}
+
+fn at(name: &str) -> Path {
+    path(&["targets", name])
 }
 
 fn entry(target: &str, lun: u16) -> Path {
@@ -215,21 +219,15 @@ impl Set {
         if !is_given {
             return Err(Failure::NothingGiven { noun: "target" });
         }
-        resource::set(desk, &self.name, |target: &mut spec::Target| {
-            if let Some(alias) = &self.alias {
-                target.alias = given(alias);
-            }
-            if let Some(auth) = &self.auth {
-                target.auth = names(auth);
-            }
-            if let Some(algorithms) = &self.chap_algorithms {
-                let algorithms = names(algorithms);
-                target.chap_algorithms = (!algorithms.is_empty()).then_some(algorithms);
-            }
-            if let Some(cold_reset) = self.cold_reset {
-                target.cold_reset = cold_reset;
-            }
-        })
+        let keys = TargetKeys {
+            name: self.name.clone(),
+            alias: self.alias.clone(),
+            auth: self.auth.as_deref().map(names),
+            chap_algorithms: self.chap_algorithms.as_deref().map(names),
+            cold_reset: self.cold_reset,
+            ..TargetKeys::default()
+        };
+        desk.edit(vec![Edit::Set(Keys::Target(keys))], None)
     }
 }
 

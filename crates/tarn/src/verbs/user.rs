@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
+use api::edit::{Edit, Keys, Thing, UserKeys};
 use api::spec::{Mutual, User};
 use clap::{Args, Subcommand};
-use client::path;
+use client::{Path, path};
 use zeroize::Zeroize as _;
 
 use super::desk::Desk;
 use super::failure::Failure;
 use super::remote::Ask;
-use super::resource::{self, Resource as _};
 use super::table::{Column, fields, words};
 use super::{Outcome, secrets};
 
@@ -123,14 +123,16 @@ impl Ask for UserVerb {
     fn ask(&self, desk: &Desk) -> Outcome {
         match self {
             Self::List {} => desk.list(&path(&["users"]), COLUMNS),
-            Self::Show { name } => desk.show(&User::at(name), |user| fields(FIELDS, user)),
+            Self::Show { name } => desk.show(&at(name), |user| fields(FIELDS, user)),
             Self::Add(change) => change.add(desk),
             Self::Set(set) => set.ask(desk),
-            Self::Rm { name, yes } => {
-                desk.remove(&User::at(name), *yes, &format!("Remove user {name}?"))
-            }
+            Self::Rm { name, yes } => desk.remove(&at(name), *yes, &format!("Remove user {name}?")),
         }
     }
+}
+
+fn at(name: &str) -> Path {
+    path(&["users", name])
 }
 
 /// Where a secret is: in a file of the daemon's, or here to be sent. Neither: as it was.
@@ -161,14 +163,6 @@ impl Kept {
     const fn is_nothing(&self) -> bool {
         self.file.is_none() && self.secret.is_none()
     }
-
-    /// Where it was is forgotten if this says otherwise.
-    fn put(&self, file: &mut Option<String>, secret: &mut Option<String>) {
-        if !self.is_nothing() {
-            file.clone_from(&self.file);
-        }
-        secret.clone_from(&self.secret);
-    }
 }
 
 impl Drop for Kept {
@@ -197,35 +191,27 @@ impl Change {
         {
             back.ask(name)?;
         }
-        let mut user = User {
+        let user = User {
             name: self.name.clone(),
-            secret_file: None,
-            secret: None,
-            mutual: None,
-            initiators: None,
+            secret_file: forward.file.clone(),
+            secret: forward.secret.clone(),
+            mutual: self.mutual_of(&back),
+            initiators: self.initiators(),
         };
-        self.alter(&mut user, &forward, &back);
-        let outcome = resource::add(desk, &user);
-        wipe(&mut user);
-        outcome
+        desk.edit(vec![Edit::Add(Thing::User(user))], None)
     }
 
-    fn alter(&self, user: &mut User, forward: &Kept, back: &Kept) {
-        forward.put(&mut user.secret_file, &mut user.secret);
-        if let Some(names) = &self.initiators {
-            let names = names.iter().filter(|name| !name.is_empty());
-            user.initiators = Some(names.cloned().collect());
-        }
-        let Some(name) = &self.mutual else {
-            return;
-        };
-        let mutual = user.mutual.get_or_insert_with(|| Mutual {
-            name: String::new(),
-            secret_file: None,
-            secret: None,
-        });
-        mutual.name.clone_from(name);
-        back.put(&mut mutual.secret_file, &mut mutual.secret);
+    fn mutual_of(&self, back: &Kept) -> Option<Mutual> {
+        Some(Mutual {
+            name: self.mutual.clone()?,
+            secret_file: back.file.clone(),
+            secret: back.secret.clone(),
+        })
+    }
+
+    fn initiators(&self) -> Option<Vec<String>> {
+        let names = self.initiators.as_ref()?.iter();
+        Some(names.filter(|name| !name.is_empty()).cloned().collect())
     }
 }
 
@@ -240,18 +226,14 @@ impl Set {
         if keeps_secrets && change.initiators.is_none() {
             return Err(Failure::NothingGiven { noun: "user" });
         }
-        resource::set(desk, &change.name, |user: &mut User| {
-            if self.no_mutual {
-                user.mutual = None;
-            }
-            change.alter(user, &forward, &back);
-        })
-    }
-}
-
-fn wipe(user: &mut User) {
-    user.secret.zeroize();
-    if let Some(mutual) = &mut user.mutual {
-        mutual.secret.zeroize();
+        let keys = UserKeys {
+            name: change.name.clone(),
+            secret_file: forward.file.clone(),
+            secret: forward.secret.clone(),
+            mutual: change.mutual_of(&back),
+            no_mutual: self.no_mutual,
+            initiators: change.initiators(),
+        };
+        desk.edit(vec![Edit::Set(Keys::User(keys))], None)
     }
 }

@@ -1,5 +1,6 @@
 //! The tree over a fixed daemon.
 
+use api::edit::{Edit, Keys, TargetKeys, Thing};
 use api::spec;
 
 use super::*;
@@ -158,51 +159,36 @@ fn a_name_too_long_for_a_file_is_left_out() {
 
 #[test]
 fn a_write_becomes_a_call() {
-    let lun = || "disk0".to_owned();
-    let alias = |alias: Option<&str>| Call::Alias {
-        target: IQN.to_owned(),
-        alias: alias.map(str::to_owned),
-    };
-    let group = |initiators: &[&str]| {
-        Call::Group(spec::Group {
-            id: "lab".to_owned(),
-            initiators: initiators.iter().map(|&name| name.to_owned()).collect(),
+    let resize = || {
+        Call::edit(Edit::Resize {
+            lun: "disk0".to_owned(),
+            size_bytes: 2 << 20,
         })
     };
+    let rename = Call::edit(Edit::Rename {
+        lun: "disk0".to_owned(),
+        id: "new".to_owned(),
+    });
+    let alias = |alias: &str| {
+        Call::edit(Edit::Set(Keys::Target(TargetKeys {
+            name: IQN.to_owned(),
+            alias: Some(alias.to_owned()),
+            ..TargetKeys::default()
+        })))
+    };
+    let group = Call::edit(Edit::Put(Thing::Group(spec::Group {
+        id: "lab".to_owned(),
+        initiators: ["a", "b", "c"].map(str::to_owned).to_vec(),
+    })));
     let target = format!("targets/{IQN}/alias");
     for (path, text, expected) in [
-        (
-            "luns/disk0/size",
-            "2097152\n",
-            Call::Resize {
-                lun: lun(),
-                size_bytes: 2 << 20,
-            },
-        ),
-        (
-            "luns/disk0/size",
-            " 2M",
-            Call::Resize {
-                lun: lun(),
-                size_bytes: 2 << 20,
-            },
-        ),
-        (
-            "luns/disk0/id",
-            "new\n",
-            Call::Rename {
-                lun: lun(),
-                id: "new".to_owned(),
-            },
-        ),
-        (target.as_str(), "the disks\n", alias(Some("the disks"))),
-        (target.as_str(), "\n", alias(None)),
-        (target.as_str(), "", alias(None)),
-        (
-            "groups/lab/initiators",
-            "a\n\nb c\n",
-            group(&["a", "b", "c"]),
-        ),
+        ("luns/disk0/size", "2097152\n", resize()),
+        ("luns/disk0/size", " 2M", resize()),
+        ("luns/disk0/id", "new\n", rename),
+        (target.as_str(), "the disks\n", alias("the disks")),
+        (target.as_str(), "\n", alias("")),
+        (target.as_str(), "", alias("")),
+        ("groups/lab/initiators", "a\n\nb c\n", group),
         ("sessions/7/end", "1\n", Call::End { session: 7 }),
     ] {
         assert_eq!(written(path, text).unwrap(), expected, "{path} {text:?}");

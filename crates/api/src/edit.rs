@@ -1,0 +1,356 @@
+//! Edits of the configuration: single changes that keep everything else of the document, made together.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::access::Role;
+use crate::spec;
+
+/// Edits that are made one after the other, all of them or none, as one revision.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Edits {
+    /// What to change, in this order.
+    pub edits: Vec<Edit>,
+    /// What it is for, for the history; one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+}
+
+/// One change of the document. What it does not name stays as it is: comments, order, keys that are not written.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Edit {
+    /// Makes a thing; a conflict if there is one of its name.
+    Add(Thing),
+    /// Makes a thing, or makes it so: keys that are not given are taken out.
+    Put(Thing),
+    /// Changes the keys that are given, of a thing that is there.
+    Set(Keys),
+    /// Removes a thing that nothing refers to.
+    Remove(Name),
+    /// Takes a unit from every target that shows it.
+    Hide {
+        /// Its `id`.
+        lun: String,
+    },
+    /// Gives a unit another size.
+    Resize {
+        /// Its `id`.
+        lun: String,
+        /// The new size.
+        size_bytes: u64,
+    },
+    /// Gives a unit another `id`; targets follow.
+    Rename {
+        /// The `id` that it has.
+        lun: String,
+        /// The new one.
+        id: String,
+    },
+}
+
+/// A thing, with all its keys.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Thing {
+    /// A unit.
+    Lun(spec::Lun),
+    /// A target.
+    Target(spec::Target),
+    /// A group of initiators.
+    Group(spec::Group),
+    /// A CHAP user.
+    User(spec::User),
+    /// A unit as a target shows it.
+    View(View),
+    /// An address of a target.
+    Portal(TargetPortal),
+}
+
+/// A unit as a target shows it.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct View {
+    /// The target.
+    pub target: String,
+    /// The logical unit number; absent: the lowest that is free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lun: Option<u16>,
+    /// The `id` of the unit.
+    pub id: String,
+    /// The groups that see it; empty: everyone who may log in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// Writes are refused through this entry.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub readonly: bool,
+}
+
+/// An address of a target.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TargetPortal {
+    /// The target.
+    pub target: String,
+    /// The address.
+    pub portal: spec::Portal,
+}
+
+/// Keys of a thing. A key that is absent stays; an empty text or list takes the key out of the document.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Keys {
+    /// Of a unit.
+    Lun(LunKeys),
+    /// Of a target.
+    Target(TargetKeys),
+    /// Of a group of initiators.
+    Group(GroupKeys),
+    /// Of a CHAP user.
+    User(UserKeys),
+}
+
+/// Keys of a unit.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LunKeys {
+    /// Which unit.
+    pub id: String,
+    /// Where the data lives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
+    /// Unit serial number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+    /// NAA designator in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub naa: Option<String>,
+}
+
+/// Keys of a target.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TargetKeys {
+    /// Which target.
+    pub name: String,
+    /// TargetAlias.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<String>,
+    /// Where it is reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub portals: Option<Vec<spec::Portal>>,
+    /// CHAP users that may log in; empty: everyone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Vec<String>>,
+    /// CHAP algorithms; empty: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chap_algorithms: Option<Vec<String>>,
+    /// TARGET COLD RESET of an initiator ends the sessions of all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cold_reset: Option<bool>,
+    /// What it shows, all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub luns: Option<Vec<spec::TargetLun>>,
+}
+
+/// Who is in a group.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupKeys {
+    /// Which group.
+    pub id: String,
+    /// All who are in it from now on; absent: those who were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initiators: Option<Vec<String>>,
+    /// Who is in it as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub add: Vec<String>,
+    /// Who is in it no more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remove: Vec<String>,
+}
+
+/// Keys of a CHAP user. Secrets go in and never come out.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UserKeys {
+    /// Which user.
+    pub name: String,
+    /// The file of the secret, which must be private.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_file: Option<String>,
+    /// The secret, 12 to 128 bytes; Tarn keeps it in a private file of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(write_only)]
+    pub secret: Option<String>,
+    /// With what the target proves itself; a secret that is absent stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mutual: Option<spec::Mutual>,
+    /// The target proves itself no more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_mutual: bool,
+    /// The InitiatorNames (patterns) that are this user's alone; empty: it may have any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initiators: Option<Vec<String>>,
+}
+
+/// What names a thing.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Name {
+    /// The `id` of a unit.
+    Lun(String),
+    /// The name of a target.
+    Target(String),
+    /// The `id` of a group.
+    Group(String),
+    /// The name of a user.
+    User(String),
+    /// A number of a target.
+    View {
+        /// The target.
+        target: String,
+        /// The logical unit number.
+        lun: u16,
+    },
+    /// An address of a target.
+    Portal {
+        /// The target.
+        target: String,
+        /// The address it is bound to.
+        bind: String,
+    },
+}
+
+impl Edit {
+    /// The role that making it needs.
+    pub const fn needs(&self) -> Role {
+        match self {
+            Self::Resize { .. } | Self::Rename { .. } => Role::Operator,
+            Self::Add(_) | Self::Put(_) | Self::Set(_) | Self::Remove(_) | Self::Hide { .. } => {
+                Role::Admin
+            }
+        }
+    }
+
+    /// The secrets it brings, each with the name of its user, whether it is that of the target's side, and where the
+    /// file that keeps it is named.
+    pub fn secrets(&mut self) -> Vec<Secret<'_>> {
+        let (user, file, secret, mutual) = match self {
+            Self::Add(Thing::User(user)) | Self::Put(Thing::User(user)) => (
+                &user.name,
+                &mut user.secret_file,
+                &mut user.secret,
+                &mut user.mutual,
+            ),
+            Self::Set(Keys::User(keys)) => (
+                &keys.name,
+                &mut keys.secret_file,
+                &mut keys.secret,
+                &mut keys.mutual,
+            ),
+            Self::Add(_)
+            | Self::Put(_)
+            | Self::Set(_)
+            | Self::Remove(_)
+            | Self::Hide { .. }
+            | Self::Resize { .. }
+            | Self::Rename { .. } => return Vec::new(),
+        };
+        let own = Secret {
+            user,
+            is_mutual: false,
+            file,
+            secret,
+        };
+        let back = mutual.as_mut().map(|mutual| Secret {
+            user,
+            is_mutual: true,
+            file: &mut mutual.secret_file,
+            secret: &mut mutual.secret,
+        });
+        std::iter::once(own).chain(back).collect()
+    }
+}
+
+/// Where an edit brings a secret.
+pub struct Secret<'a> {
+    /// The user it is configured with.
+    pub user: &'a str,
+    /// The target proves itself with it.
+    pub is_mutual: bool,
+    /// The file that keeps it.
+    pub file: &'a mut Option<String>,
+    /// The secret itself, if it is brought.
+    pub secret: &'a mut Option<String>,
+}
+
+impl fmt::Debug for Secret<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Secret");
+        shown.field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edit_is_one_key_with_what_it_takes() {
+        let edits: Edits = serde_json::from_str(
+            r#"{"edits": [
+                {"add": {"lun": {"id": "a", "store": "mem:1G"}}},
+                {"put": {"view": {"target": "iqn.x", "id": "a"}}},
+                {"set": {"group": {"id": "g", "add": ["iqn.y"]}}},
+                {"remove": {"portal": {"target": "iqn.x", "bind": "127.0.0.1:1"}}},
+                {"remove": {"lun": "b"}},
+                {"resize": {"lun": "a", "size_bytes": 5}}
+            ]}"#,
+        )
+        .unwrap();
+        assert_eq!(edits.edits.len(), 6);
+        let again = serde_json::to_value(&edits).unwrap();
+        assert_eq!(serde_json::from_value::<Edits>(again).unwrap(), edits);
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        for text in [
+            r#"{"edits": [{"resize": {"lun": "a", "size_bytes": 5, "force": true}}]}"#,
+            r#"{"edits": [{"remove": {"view": {"target": "t", "lun": 1, "id": "a"}}}]}"#,
+            r#"{"edits": [{"add": {"view": {"target": "t", "id": "a", "write": true}}}]}"#,
+            r#"{"edits": [{"set": {"lun": {"id": "a", "stor": "b"}}}]}"#,
+            r#"{"edits": [{"drop": {"lun": "a"}}]}"#,
+            r#"{"edits": [], "force": true}"#,
+        ] {
+            assert!(serde_json::from_str::<Edits>(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_found_wherever_they_stand() {
+        for text in [
+            r#"{"put": {"user": {"name": "u", "secret": "s", "mutual": {"name": "t", "secret": "m"}}}}"#,
+            r#"{"add": {"user": {"name": "u", "secret": "s", "mutual": {"name": "t", "secret": "m"}}}}"#,
+            r#"{"set": {"user": {"name": "u", "secret": "s", "mutual": {"name": "t", "secret": "m"}}}}"#,
+        ] {
+            let mut edit: Edit = serde_json::from_str(text).unwrap();
+            let found = edit.secrets();
+            let found: Vec<_> = found
+                .iter()
+                .map(|one| (one.user, one.is_mutual, one.secret.as_deref()))
+                .collect();
+            assert_eq!(
+                found,
+                [("u", false, Some("s")), ("u", true, Some("m"))],
+                "{text}"
+            );
+        }
+        let mut edit = Edit::Remove(Name::User("u".to_owned()));
+        assert!(edit.secrets().is_empty());
+    }
+}

@@ -1,0 +1,227 @@
+//! Edits as the API says them, carried out on a draft.
+
+use api::edit::{Edit, GroupKeys, Keys, LunKeys, Name, TargetKeys, Thing, UserKeys, View};
+use api::spec;
+
+use super::{Draft, EditError, GROUP, Kind, LUN, TARGET, USER};
+use crate::LunNumber;
+use crate::address::is_same_bind;
+
+impl Draft {
+    /// Makes one edit. Tells whether it has made a thing.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be made, whatever the rest of the configuration says.
+    pub fn make(&mut self, edit: &Edit) -> Result<bool, EditError> {
+        match edit {
+            Edit::Add(thing) => {
+                self.check_new(thing)?;
+                self.put(thing)
+            }
+            Edit::Put(thing) => self.put(thing),
+            Edit::Set(keys) => self.set(keys).map(|()| false),
+            Edit::Remove(name) => self.remove_named(name).map(|()| false),
+            Edit::Hide { lun } => self.hide_lun(lun).map(|()| false),
+            Edit::Resize { lun, size_bytes } => self.resize_lun(lun, *size_bytes).map(|()| false),
+            Edit::Rename { lun, id } => self.rename_lun(lun, id).map(|()| false),
+        }
+    }
+
+    fn put(&mut self, thing: &Thing) -> Result<bool, EditError> {
+        match thing {
+            Thing::Lun(lun) => self.put_lun(lun),
+            Thing::Target(target) => self.put_target(target),
+            Thing::Group(group) => self.put_group(group),
+            Thing::User(user) => self.put_user(user),
+            Thing::View(view) => {
+                let entry = self.entry(view)?;
+                self.put_target_lun(&view.target, &entry)
+            }
+            Thing::Portal(portal) => self.put_portal(&portal.target, &portal.portal),
+        }
+    }
+
+    /// Nothing is there yet under the name of this thing.
+    fn check_new(&self, thing: &Thing) -> Result<(), EditError> {
+        let (kind, name) = match thing {
+            Thing::Lun(lun) => (LUN, &lun.id),
+            Thing::Target(target) => (TARGET, &target.name),
+            Thing::Group(group) => (GROUP, &group.id),
+            Thing::User(user) => (USER, &user.name),
+            Thing::View(view) => return self.check_free(view),
+            Thing::Portal(portal) => {
+                return self.check_unbound(&portal.target, &portal.portal.bind);
+            }
+        };
+        match self.position(kind, name) {
+            None => Ok(()),
+            Some(_) => Err(EditError::Exists {
+                what: kind.list,
+                name: name.clone(),
+            }),
+        }
+    }
+
+    fn check_free(&self, view: &View) -> Result<(), EditError> {
+        let luns = self.target(&view.target)?.luns;
+        match view.lun {
+            Some(lun) if luns.iter().any(|entry| entry.lun == lun) => Err(EditError::LunTaken {
+                target: view.target.clone(),
+                lun,
+            }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn check_unbound(&self, target: &str, bind: &str) -> Result<(), EditError> {
+        let portals = self.target(target)?.portals.unwrap_or_default();
+        if portals.iter().any(|there| is_same_bind(&there.bind, bind)) {
+            return Err(EditError::Exists {
+                what: "portal",
+                name: format!("{bind} of target {target}"),
+            });
+        }
+        Ok(())
+    }
+
+    /// A view with its number: the one that is given, or the lowest that is free.
+    fn entry(&self, view: &View) -> Result<spec::TargetLun, EditError> {
+        let lun = match view.lun {
+            Some(lun) => lun,
+            None => {
+                let there = self.target(&view.target)?.luns;
+                let is_free = |number: &u16| there.iter().all(|entry| entry.lun != *number);
+                let free = (0..=LunNumber::MAX).find(is_free);
+                free.ok_or_else(|| EditError::NoFreeLun {
+                    target: view.target.clone(),
+                })?
+            }
+        };
+        Ok(spec::TargetLun {
+            lun,
+            id: view.id.clone(),
+            groups: view.groups.clone(),
+            readonly: view.readonly,
+        })
+    }
+
+    fn set(&mut self, keys: &Keys) -> Result<(), EditError> {
+        match keys {
+            Keys::Lun(keys) => self.set_lun(keys),
+            Keys::Target(keys) => self.set_target(keys),
+            Keys::Group(keys) => self.set_group(keys),
+            Keys::User(keys) => self.set_user(keys),
+        }
+    }
+
+    fn set_lun(&mut self, keys: &LunKeys) -> Result<(), EditError> {
+        let mut lun = found(self.luns(), LUN, &keys.id, |lun| &lun.id)?;
+        if let Some(store) = &keys.store {
+            lun.store.clone_from(store);
+        }
+        replace(&mut lun.serial, keys.serial.as_ref());
+        replace(&mut lun.naa, keys.naa.as_ref());
+        self.put_lun(&lun).map(drop)
+    }
+
+    fn set_target(&mut self, keys: &TargetKeys) -> Result<(), EditError> {
+        let mut target = self.target(&keys.name)?;
+        replace(&mut target.alias, keys.alias.as_ref());
+        if let Some(portals) = &keys.portals {
+            target.portals = (!portals.is_empty()).then(|| portals.clone());
+        }
+        if let Some(auth) = &keys.auth {
+            target.auth.clone_from(auth);
+        }
+        if let Some(words) = &keys.chap_algorithms {
+            target.chap_algorithms = (!words.is_empty()).then(|| words.clone());
+        }
+        if let Some(cold_reset) = keys.cold_reset {
+            target.cold_reset = cold_reset;
+        }
+        if let Some(luns) = &keys.luns {
+            target.luns.clone_from(luns);
+        }
+        self.put_target(&target).map(drop)
+    }
+
+    fn set_group(&mut self, keys: &GroupKeys) -> Result<(), EditError> {
+        let mut group = found(self.groups(), GROUP, &keys.id, |group| &group.id)?;
+        if let Some(initiators) = &keys.initiators {
+            group.initiators.clone_from(initiators);
+        }
+        group
+            .initiators
+            .retain(|entry| !keys.remove.contains(entry));
+        for new in &keys.add {
+            if !group.initiators.contains(new) {
+                group.initiators.push(new.clone());
+            }
+        }
+        self.put_group(&group).map(drop)
+    }
+
+    fn set_user(&mut self, keys: &UserKeys) -> Result<(), EditError> {
+        let mut user = found(self.users(), USER, &keys.name, |user| &user.name)?;
+        if let Some(file) = &keys.secret_file {
+            user.secret_file = Some(file.clone());
+        }
+        if keys.no_mutual {
+            user.mutual = None;
+        }
+        if let Some(mutual) = &keys.mutual {
+            user.mutual = Some(mutual.clone());
+        }
+        user.initiators.clone_from(&keys.initiators);
+        self.put_user(&user).map(drop)
+    }
+
+    fn remove_named(&mut self, name: &Name) -> Result<(), EditError> {
+        match name {
+            Name::Lun(id) => self.remove_lun(id),
+            Name::Target(name) => self.remove_target(name),
+            Name::Group(id) => self.remove_group(id),
+            Name::User(name) => self.remove_user(name),
+            Name::View { target, lun } => self.remove_target_lun(target, *lun),
+            Name::Portal { target, bind } => self.remove_portal(target, bind),
+        }
+    }
+
+    /// Takes a unit from every target that shows it.
+    fn hide_lun(&mut self, id: &str) -> Result<(), EditError> {
+        found(self.luns(), LUN, id, |lun| &lun.id)?;
+        for target in self.targets() {
+            for entry in target.luns.iter().filter(|entry| entry.id == id) {
+                self.remove_target_lun(&target.name, entry.lun)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn target(&self, name: &str) -> Result<spec::Target, EditError> {
+        found(self.targets(), TARGET, name, |target| &target.name)
+    }
+}
+
+/// The one of this name.
+fn found<T>(
+    all: Vec<T>,
+    kind: Kind,
+    name: &str,
+    name_of: impl Fn(&T) -> &String,
+) -> Result<T, EditError> {
+    let mut all = all.into_iter();
+    let found = all.find(|one| kind.is_same(name_of(one), name));
+    found.ok_or_else(|| kind.not_found(name))
+}
+
+/// Takes a value over, if there is one; an empty one takes the key away.
+fn replace(key: &mut Option<String>, value: Option<&String>) {
+    if let Some(value) = value {
+        *key = (!value.is_empty()).then(|| value.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests;
