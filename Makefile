@@ -51,7 +51,7 @@ mutants:
 
 web:
 	@tools/need node=nodejs npm=npm
-	cd web && npm ci && NODE_ENV=production npm run build
+	cd web && npm ci && node tools/types.mjs && NODE_ENV=production npm run build
 
 bench: build
 	@tools/need cc=build-essential tgtd=tgt istgt=istgt python3=python3 /usr/include/liburing.h=liburing-dev

@@ -1,6 +1,7 @@
 // The REST paths, one function for each.
 import { randomBytes } from "node:crypto";
-import { Problem, KINDS, check, render, storeOf } from "./model.mjs";
+import { makeEdit } from "./edits.mjs";
+import { Problem, KINDS, check, render } from "./model.mjs";
 import { access, findings, lunView, targetView } from "./views.mjs";
 
 const RANK = { metrics: 0, viewer: 1, operator: 2, admin: 3 };
@@ -41,79 +42,36 @@ function status(world) {
 }
 
 function applied(context, text, comment) {
-  const { world, only } = context;
+  const { world, only, isPlan } = context;
+  const { configuration, load } = world;
+  if (isPlan) return configuration.plan(text, load.sessions);
   const author = demand(context, "viewer").name;
-  const before = world.configuration.document.revision;
-  const result = world.configuration.apply(text, { comment, author, only, sessions: world.load.sessions });
-  const ended = result.steps.flatMap((step) => step.sessions_ended ?? []);
-  world.load.end(ended);
+  const before = configuration.document.revision;
+  const result = configuration.apply(text, { comment, author, only, sessions: load.sessions });
+  load.end(result.steps.flatMap((step) => step.sessions_ended ?? []));
   if (result.revision !== before) world.note("info", "config-applied", `revision ${result.revision}: ${result.steps.length} steps`, { author });
   return result;
 }
 
-/** Changes the model by `edit` and applies what comes out. */
-function edited(context, edit, comment) {
-  const model = structuredClone(context.world.configuration.model);
-  const isMade = edit(model);
-  return { status: isMade ? 201 : 200, body: applied(context, render(model), comment) };
-}
-
-function inUse(model, kind, name) {
-  const users = model.target.filter((target) => (kind === "user" ? target.auth?.includes(name)
-    : (target.luns ?? []).some((view) => (kind === "lun" ? view.id === name : view.groups?.includes(name)))));
-  return users.map((target) => target.name);
-}
-
-const without = ({ secret, mutual, ...rest }) => ({ ...rest, ...(mutual && { mutual: without(mutual) }) });
-const withFile = (user) => (user.secret ? { ...without(user), secret_file: `secrets/${user.name}` } : without(user));
-
 function resource(context, kind) {
-  const { world, request, parts: [, name, action], body } = context;
+  const { world, parts: [, name] } = context;
   const { model } = world.configuration;
-  const things = model[kind];
-  const find = (list) => list.findIndex((each) => each[KINDS[kind]] === name);
+  demand(context, "viewer");
   const shown = { lun: (spec) => lunView(model, spec), target: (spec) => targetView(spec, world.load.sessions), group: (spec) => spec, user: (spec) => spec }[kind];
-  if (request.method === "GET") {
-    demand(context, "viewer");
-    if (name === undefined) return { body: things.map(shown) };
-    if (find(things) < 0) throw missing(`${kind} ${name}`);
-    return { body: shown(things[find(things)]) };
-  }
-  if (action) return lunAction(context, name, action, body);
-  demand(context, "admin");
-  if (request.method === "PUT") {
-    return edited(context, (draft) => {
-      const at = find(draft[kind]);
-      const spec = kind === "user" ? withFile(body) : body;
-      if (at < 0) draft[kind].push(spec);
-      else draft[kind][at] = kind === "user" ? { ...draft[kind][at], ...spec } : spec;
-      return at < 0;
-    }, `put ${kind} ${name}`);
-  }
-  return edited(context, (draft) => {
-    const at = find(draft[kind]);
-    if (at < 0) throw missing(`${kind} ${name}`);
-    const by = inUse(draft, kind, name);
-    if (by.length > 0) throw new Problem(409, "conflict", `${kind} ${name} is used by ${by.join(", ")}; take it out there first`);
-    draft[kind].splice(at, 1);
-    return false;
-  }, `remove ${kind} ${name}`);
+  if (name === undefined) return { body: model[kind].map(shown) };
+  const found = model[kind].find((each) => each[KINDS[kind]] === name);
+  if (!found) throw missing(`${kind} ${name}`);
+  return { body: shown(found) };
 }
 
-function lunAction(context, name, action, body) {
-  demand(context, "operator");
-  return edited(context, (draft) => {
-    const lun = draft.lun.find(({ id }) => id === name);
-    if (!lun) throw missing(`lun ${name}`);
-    if (action === "rename") {
-      lun.id = body.id;
-      for (const target of draft.target) for (const view of target.luns ?? []) if (view.id === name) view.id = body.id;
-    } else {
-      if (body.size_bytes < storeOf(lun.store).size) throw new Problem(409, "refused", "a unit does not shrink; make a smaller one and copy");
-      lun.store = lun.store.includes("size=") ? lun.store.replace(/size=[^&]*/, `size=${body.size_bytes}`) : `${lun.store}${lun.store.includes("?") ? "&" : "?"}size=${body.size_bytes}`;
-    }
-    return false;
-  }, `${action} lun ${name}`);
+/** `POST /config/edits`: all of them or none. */
+function edits(context) {
+  const { world, body, isPlan } = context;
+  const isSmall = body.edits.every((edit) => edit.resize || edit.rename);
+  demand(context, isSmall || isPlan ? "operator" : "admin");
+  const model = structuredClone(world.configuration.model);
+  for (const edit of body.edits) makeEdit(model, edit);
+  return { body: applied(context, render(model), body.comment) };
 }
 
 function sessions(context) {
@@ -132,6 +90,7 @@ function sessions(context) {
 function config(context) {
   const { world, request, parts: [, action, revision], body } = context;
   const { configuration } = world;
+  if (action === "edits") return edits(context);
   demand(context, request.method === "GET" ? "viewer" : "admin");
   const kept = (number) => configuration.kept.find((each) => each.revision === Number(number)) ?? null;
   if (request.method === "PUT") return { body: applied(context, body.text, body.comment) };

@@ -74,7 +74,7 @@ function send(response, status, body, headers = {}) {
 async function answer(request, response, url) {
   const parts = url.pathname.slice("/api/v1/".length).split("/").map(decodeURIComponent);
   const context = {
-    world, request, response, query: url.searchParams, parts, body: await bodyOf(request),
+    world, request, response, query: url.searchParams, isPlan: url.searchParams.get("plan") === "true", parts, body: await bodyOf(request),
     only: request.headers["if-match"] ? Number(request.headers["if-match"].replaceAll('"', "")) : undefined,
   };
   const result = routes(context);

@@ -121,10 +121,10 @@ function addWizardTests({ browser, world }) {
     }
   });
 
-  test("a wizard that fails at the last step takes its new user back", async () => {
+  test("a wizard that fails leaves nothing behind, and asks for all of it at once", async () => {
     const page = await open(browser, world.base);
     await login(page, world.token);
-    await page.route("**/api/v1/config", (route) => (route.request().method() === "PUT"
+    await page.route("**/api/v1/config/edits*", (route) => (!route.request().url().includes("plan=true")
       ? route.fulfill({ status: 409, contentType: "application/problem+json", body: JSON.stringify({ type: "apply-failed", title: "The change failed and was taken back", status: 409, detail: "port 3465 is in use; choose another" }) })
       : route.continue()));
     await visit(page, "new-disk");
@@ -139,7 +139,7 @@ function addWizardTests({ browser, world }) {
     await page.getByLabel("Name of the user").fill("e2e-user");
     await page.getByLabel("Secret").fill(SECRET);
     await button(page, "Next").click();
-    await page.getByText("is added first").waitFor();
+    await page.getByText("is the only one that may log in").waitFor();
     await button(page, "Make it").click();
     await page.getByText("port 3465 is in use; choose another").waitFor();
     assert.deepEqual((await ask(page, "users")).filter(({ name }) => name === "e2e-user"), []);

@@ -1,9 +1,7 @@
 // The pure parts: figures, rates, documents, differences, reports.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { createServer } from "vite";
-import { parse } from "../mock/toml.mjs";
 import { test } from "./harness.mjs";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
@@ -21,7 +19,7 @@ function table(run, rows) {
   for (const [given, wanted] of rows) assert.equal(run(given), wanted, String(given));
 }
 
-function addUnits([units, rates, toml, diff, bench, commands, wish]) {
+function addUnits([units, rates, diff, bench, commands, wish]) {
   test("figures change their unit where the next digit would be the fourth", () => {
     table(units.bytes, [[0, "0 B"], [1023, "1023 B"], [1024, "1 KiB"], [1536, "1.50 KiB"], [10 * 2 ** 30, "10 GiB"]]);
     table(units.count, [[0, "0"], [9.94, "9.9"], [9.95, "10"], [999, "999"], [999.5, "1.00k"], [12345, "12.3k"]]);
@@ -36,7 +34,6 @@ function addUnits([units, rates, toml, diff, bench, commands, wish]) {
   });
 
   addRates(rates);
-  addToml(toml);
 
   test("a difference has every line of both texts", () => {
     const marks = (a, b) => diff.diff(a, b).map(({ mark, text }) => mark + text);
@@ -67,16 +64,24 @@ function addUnits([units, rates, toml, diff, bench, commands, wish]) {
     assert.deepEqual(commands.splitPortal("san.example"), ["san.example", "3260"]);
   });
 
-  test("the wizard keeps what a target has and takes the lowest free number", () => {
-    const old = { name: "iqn.x:a", portals: [{ bind: "127.0.0.1:3260" }], auth: ["alice"], luns: [{ lun: 0, id: "one" }, { lun: 2, id: "two" }] };
-    const text = '[[lun]]\nid = "one"\nstore = "mem:1M"\n\n# keep me\n[[target]]\nname = "iqn.X:a"\nluns = [ # and me not\n]\n';
-    const given = { ...wish.FRESH, id: "new", kind: "file", path: "/srv/a?b%.img", size: "1G", target: "iqn.x:a", audience: "everyone" };
-    const draft = wish.draftOf(text, given, [{ spec: old }], false);
-    const model = parse(draft);
-    assert.equal(model.lun[1].store, "file:/srv/a%3Fb%25.img?size=1G");
-    assert.deepEqual(model.target[0].luns.map(({ lun, id }) => [lun, id]), [[0, "one"], [2, "two"], [1, "new"]]);
-    assert.deepEqual([model.target.length, model.target[0].auth], [1, ["alice"]]);
-    assert.match(draft, /# keep me/);
+  test("a store has the options that its kind takes", () => {
+    const given = { ...wish.FRESH, path: "/srv/a?b%.img", size: "1G", cache: "direct" };
+    const stores = ["file", "block", "mem"].map((kind) => wish.storeOf({ ...given, kind }));
+    assert.deepEqual(stores, ["file:/srv/a%3Fb%25.img?size=1G&cache=direct", "block:/srv/a%3Fb%25.img?cache=direct", "mem:1G"]);
+    assert.deepEqual(["file", "block", "memory", "null"].map(wish.isSized), [true, false, true, true]);
+  });
+
+  test("the wizard asks for one edit of each thing that it makes", () => {
+    const given = { ...wish.FRESH, id: "new", kind: "mem", size: "1G", newTarget: "iqn.x:a", portal: "127.0.0.1:3260", newGroup: "g", initiators: [" iqn.y ", ""], proof: "new-user", newUser: "u", secret: "0123456789ab" };
+    assert.deepEqual(wish.editsOf(given), [
+      { add: { lun: { id: "new", store: "mem:1G" } } },
+      { add: { group: { id: "g", initiators: ["iqn.y"] } } },
+      { add: { user: { name: "u", secret: "0123456789ab" } } },
+      { add: { target: { name: "iqn.x:a", portals: [{ bind: "127.0.0.1:3260" }], auth: ["u"] } } },
+      { add: { view: { target: "iqn.x:a", id: "new", groups: ["g"] } } },
+    ]);
+    const there = { ...given, target: "iqn.x:b", audience: "everyone" };
+    assert.deepEqual(wish.editsOf(there).slice(1), [{ add: { view: { target: "iqn.x:b", id: "new", groups: [] } } }]);
   });
 }
 
@@ -114,78 +119,7 @@ function addRates(rates) {
   });
 }
 
-function addToml(toml) {
-  const TEXT = `# head
-[[lun]]
-id = "one"          # first
-store = "mem:1M"
-
-# about two
-[[lun]]
-store = """
-[[lun]]
-id = "false"
-"""
-id = 'two'
-
-[[target]]
-name = "iqn.x:A"
-luns = [
-    { lun = 0, id = "one" }, # ]
-]
-[[target.portals]]
-bind = "[::1]:3260"
-
-[limits]
-queue_depth = 64
-`;
-
-  test("a section is replaced in its place, and all else stays to the byte", () => {
-    const section = toml.lunSection({ id: "two", store: 'file:/a"b\\c' });
-    const out = toml.put(TEXT, "lun", "two", section);
-    assert.deepEqual(parse(out.replace(/"""[^"]*"""/, '""')).lun[1], { id: "two", store: 'file:/a"b\\c' });
-    assert.equal(out, TEXT.replace(/\[\[lun\]\]\nstore = """[\s\S]*?id = 'two'/, section.replaceAll("$", "$$$$")));
-    assert.equal(toml.put(out, "lun", "two", section), out);
-  });
-
-  test("a new section goes to the end", () => {
-    const out = toml.put(TEXT, "group", "g", toml.groupSection({ id: "g", initiators: ["iqn.*", "10.0.0.0/8"] }));
-    assert.equal(out, TEXT + '\n[[group]]\nid = "g"\ninitiators = ["iqn.*", "10.0.0.0/8"]\n');
-    assert.equal(toml.put("", "group", "g", "[[group]]"), "[[group]]\n");
-  });
-
-  test("a target goes with the tables in it, whatever the case of its name", () => {
-    const out = toml.remove(TEXT, "target", "iqn.X:a");
-    assert.equal(out.includes("target"), false);
-    assert.equal(out.includes("[limits]\nqueue_depth = 64"), true);
-    assert.throws(() => toml.remove(TEXT, "target", "iqn.x:b"), /no target iqn.x:b/);
-  });
-
-  test("a document of another form is refused and not damaged", () => {
-    assert.throws(() => toml.put('lun = [{ id = "a", store = "mem:1M" }]', "lun", "b", "x"), /inline array/);
-  });
-
-  test("sections say what was given, in the words of the file", () => {
-    const spec = { name: "iqn.x:a", alias: "A \u0007", portals: [{ bind: "1.2.3.4:1" }, { bind: "[::]:1", advertise: "h:1", group: 2 }], auth: ["a"], chap_algorithms: ["md5"], luns: [{ lun: 0, id: "d", groups: ["g"], readonly: true }] };
-    assert.deepEqual(parse(toml.targetSection(spec)).target[0], { ...spec, portals: ["1.2.3.4:1", { bind: "[::]:1", advertise: "h:1", group: 2 }] });
-    const user = { name: "u", secret_file: "f", mutual: { name: "t", secret_file: "g" } };
-    assert.deepEqual(parse(toml.userSection({ ...user, secret: "never" })).user[0], user);
-  });
-
-  test("every section of the example can be put back as it is", () => {
-    const text = readFileSync(new URL("../../examples/tarn.toml", import.meta.url), "utf8");
-    const model = parse(text);
-    const portals = (list) => list?.map((each) => (typeof each === "string" ? { bind: each } : each));
-    let out = text;
-    for (const lun of model.lun) out = toml.put(out, "lun", lun.id, toml.lunSection(lun));
-    for (const group of model.group) out = toml.put(out, "group", group.id, toml.groupSection(group));
-    for (const user of model.user) out = toml.put(out, "user", user.name, toml.userSection(user));
-    for (const target of model.target) out = toml.put(out, "target", target.name, toml.targetSection({ ...target, ...(target.portals && { portals: portals(target.portals) }) }));
-    assert.deepEqual(parse(out), model);
-  });
-}
-
 /** Adds the tests of the pure parts. */
 export async function addUnitTests() {
-  addUnits(await load("units", "rates", "toml", "diff", "bench", "commands", "wish"));
+  addUnits(await load("units", "rates", "diff", "bench", "commands", "wish"));
 }

@@ -1,8 +1,8 @@
 /** Requests to `/api/v1`. Every failure is a `Failure` with the problem the server told, or one that says it is away. */
 import { Store } from "../lib/store";
 import type {
-  Access, Applied, Document, Finding, Group, Lun, LunSpec, Plan, Problem, Revision, Role, Session, Stats,
-  Status, Target, TargetSpec, Token, Trace, User, Whoami,
+  Access, Applied, Document, Edit, Finding, Group, Lun, Plan, Problem, Revision, Role, Session, Stats,
+  Status, Target, Token, Trace, User, WhoAmI,
 } from "./types";
 
 const PREFIX = "/api/v1";
@@ -15,7 +15,7 @@ export class Failure extends Error {
 }
 
 /** Who is logged in: `undefined` while that is not known, `null` for nobody. */
-export const whoami = new Store<Whoami | null | undefined>(undefined);
+export const whoami = new Store<WhoAmI | null | undefined>(undefined);
 
 /** The server answers. */
 export const reachable = new Store(true);
@@ -74,8 +74,8 @@ const get = <T>(path: string) => request<T>("GET", path);
 const at = (...parts: (string | number)[]) => "/" + parts.map((part) => encodeURIComponent(part)).join("/");
 
 export const api = {
-  whoami: () => get<Whoami>("/whoami"),
-  login: (token: string) => request<Whoami>("POST", "/login", { body: { token } }),
+  whoami: () => get<WhoAmI>("/whoami"),
+  login: (token: string) => request<WhoAmI>("POST", "/login", { body: { token } }),
   logout: () => request<void>("POST", "/logout"),
 
   status: () => get<Status>("/status"),
@@ -85,25 +85,9 @@ export const api = {
     get<Access[]>("/access?" + new URLSearchParams(question as Record<string, string>).toString()),
 
   luns: () => get<Lun[]>("/luns"),
-  putLun: (lun: LunSpec, revision?: number) => request<Applied>("PUT", at("luns", lun.id), { body: lun, revision }),
-  resizeLun: (id: string, size_bytes: number, revision?: number) =>
-    request<Applied>("POST", at("luns", id, "resize"), { body: { size_bytes }, revision }),
-  renameLun: (id: string, to: string, revision?: number) =>
-    request<Applied>("POST", at("luns", id, "rename"), { body: { id: to }, revision }),
-
   targets: () => get<Target[]>("/targets"),
-  putTarget: (target: TargetSpec, revision?: number) =>
-    request<Applied>("PUT", at("targets", target.name), { body: target, revision }),
-  removeTarget: (name: string, revision?: number) => request<Applied>("DELETE", at("targets", name), { revision }),
-
   groups: () => get<Group[]>("/groups"),
-  putGroup: (group: Group, revision?: number) =>
-    request<Applied>("PUT", at("groups", group.id), { body: group, revision }),
-  removeGroup: (id: string, revision?: number) => request<Applied>("DELETE", at("groups", id), { revision }),
-
   users: () => get<User[]>("/users"),
-  putUser: (user: User, revision?: number) => request<Applied>("PUT", at("users", user.name), { body: user, revision }),
-  removeUser: (name: string, revision?: number) => request<Applied>("DELETE", at("users", name), { revision }),
 
   sessions: () => get<Session[]>("/sessions"),
   traces: () => get<Trace[]>("/traces"),
@@ -114,6 +98,9 @@ export const api = {
   plan: (text: string) => request<Plan>("POST", "/plan", { body: { text } }),
   apply: (text: string, comment: string, revision: number) =>
     request<Applied>("PUT", "/config", { body: comment ? { text, comment } : { text }, revision }),
+  planEdits: (edits: Edit[]) => request<Plan>("POST", "/config/edits?plan=true", { body: { edits } }),
+  edit: (edits: Edit[], comment?: string, revision?: number) =>
+    request<Applied>("POST", "/config/edits", { body: comment ? { edits, comment } : { edits }, revision }),
   history: () => get<Revision[]>("/config/history"),
   revision: (revision: number) => get<Document>(at("config", "history", revision)),
   rollback: (revision: number, comment: string, from: number) =>

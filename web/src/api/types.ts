@@ -1,298 +1,820 @@
 /**
- * The types of `/api/v1`, as crate `api` defines them; that crate says what each field means. Sizes are bytes, times
- * milliseconds since 1970 (`_ms`), durations microseconds (`_us`).
+ * The types of `/api/v1`, made of docs/openapi.json by tools/types.mjs: change crate `api`, then run `make web`.
+ * Sizes are bytes, times milliseconds since 1970 (`_ms`), durations microseconds (`_us`).
  */
 
-export type Role = "metrics" | "viewer" | "operator" | "admin";
-export type Severity = "info" | "warning" | "error";
-
-/** The answer to `GET /whoami` and `POST /login`. */
-export interface Whoami {
-  role: Role;
-  /** Goes into the header `X-Tarn-CSRF` of every change. */
-  csrf: string;
-}
-
-export interface Token {
-  name: string;
-  role: Role;
-  made_ms: number;
-  /** In the answer to the request that made it, and never again. */
-  token?: string;
-}
-
-// --- spec: what is configured
-
-export interface LunSpec {
-  id: string;
-  store: string;
-  serial?: string;
-  naa?: string;
-}
-
-export interface Portal {
-  bind: string;
-  advertise?: string;
-  group?: number;
-}
-
-export interface TargetLun {
-  lun: number;
-  id: string;
-  groups?: string[];
-  readonly?: boolean;
-}
-
-export interface TargetSpec {
-  name: string;
-  alias?: string;
-  portals?: Portal[];
-  auth?: string[];
-  chap_algorithms?: string[];
-  cold_reset?: boolean;
-  luns?: TargetLun[];
-}
-
-export interface Group {
-  id: string;
-  initiators: string[];
-}
-
-export interface Mutual {
-  name: string;
-  secret_file?: string;
-  secret?: string;
-}
-
-export interface User {
-  name: string;
-  secret_file?: string;
-  secret?: string;
-  mutual?: Mutual;
-  initiators?: string[];
-}
-
-// --- view: what runs
-
-export interface Finding {
-  severity: Severity;
-  code: string;
-  subject: string;
-  message: string;
-  remedy: string;
-}
-
-export interface Status {
-  version: string;
-  pid: number;
-  started_ms: number;
-  now_ms: number;
-  revision: number;
-  config_file?: string;
-  state_directory: string;
-  cores: number;
-  luns: number;
-  targets: number;
-  sessions: number;
-  findings: Finding[];
-}
-
-export interface LunPath {
-  target: string;
-  lun: number;
-  groups: string[];
-  readonly: boolean;
-}
-
-export interface Lun {
-  spec: LunSpec;
-  kind: string;
-  size_bytes: number;
-  block_bytes: number;
-  readonly: boolean;
-  cache?: string;
-  thin: boolean;
-  serial: string;
-  naa: string;
-  shown_by: LunPath[];
-}
-
-export interface Target {
-  spec: TargetSpec;
-  bound: string[];
-  sessions: number;
-}
-
-export interface Connection {
-  cid: number;
-  address: string;
-  portal: string;
-}
-
-export interface SessionLun {
-  lun: number;
-  id: string;
-  readonly: boolean;
-}
-
-export interface Session {
-  id: number;
-  tsih: number;
-  initiator: string;
-  address: string;
-  target?: string;
-  portal_group: number;
-  isid: string;
-  user?: string;
-  core: number;
-  connections: number;
-  connection_list: Connection[];
-  since_ms: number;
-  luns: SessionLun[];
-  header_digest: boolean;
-  data_digest: boolean;
-  commands: number;
-  window: number;
-  violations: number;
-  reinstatements: number;
-}
-
+/** What that initiator would meet at one target. */
 export interface Access {
-  target: string;
-  may_login: boolean;
-  needs_chap: boolean;
+  /** Discovery shows the target. */
   is_discovered: boolean;
-  reason: string;
+  /** What it would see. */
   luns: SessionLun[];
+  /** It may log in. */
+  may_login: boolean;
+  /** CHAP is asked for. */
+  needs_chap: boolean;
+  /** Why, in words. */
+  reason: string;
+  /** The target. */
+  target: string;
 }
 
-// --- plan: changes
+/** What a step does. */
+export type Action = "add" | "change" | "remove";
 
-export interface Document {
+/** A change that was made. */
+export interface Applied {
+  /** The revision that runs now; the old one when nothing differed. */
   revision: number;
+  /** What was done. */
+  steps: Step[];
+  /**
+   * Why the change, which is in force, may not have taken effect everywhere yet. There is
+   * nothing to try again.
+   */
+  unsettled?: string;
+  /** What is legal and most likely not meant. */
+  warnings: string[];
+}
+
+/** A change to be made: the whole new configuration. */
+export interface Change {
+  /** What it is for, for the history; one line. */
+  comment?: string;
+  /** TOML. */
   text: string;
 }
 
-export type Effect = "online" | "needs-drain" | "refused";
-
-export interface Step {
-  action: "add" | "change" | "remove";
-  kind: string;
-  name: string;
-  detail: string;
-  effect: Effect;
-  reason?: string;
-  sessions_ended?: number[];
-}
-
-export interface Plan {
-  revision: number;
-  steps: Step[];
-  is_applicable: boolean;
-  warnings: string[];
-}
-
-export interface Applied {
-  revision: number;
-  steps: Step[];
-  warnings: string[];
-  unsettled?: string;
-}
-
-export interface Revision {
-  revision: number;
-  applied_ms: number;
-  author: string;
-  comment?: string;
-  summary: string[];
-}
-
-// --- stats, events, problems
-
-export interface Operations {
-  count: number;
-  bytes: number;
-  errors: number;
-  latency_us: number;
-  latency?: number[];
-}
-
-export interface Series {
-  lun: string;
-  initiator: string;
-  depth: number;
-  slow: number;
-  read: Operations;
-  write: Operations;
-  other: Operations;
-}
-
-export interface Core {
-  core: number;
-  busy_us: number;
-  turns: number;
-  sessions: number;
-  pool_bytes: number;
-  pool_free_bytes: number;
-  starved: number;
-}
-
-export interface Stats {
-  at_ms: number;
-  cores: Core[];
-  series: Series[];
-  logins: { accepted: number; succeeded: number; failed: { cause: string; count: number }[] };
-  sessions: number;
-}
-
-export interface Trace {
-  subject: string;
-  since_ms: number;
-  data_bytes: number;
-  keep_bytes: number;
-  pdus: number;
-  dropped: number;
-}
-
-export interface Event {
-  number: number;
-  at_ms: number;
-  severity: Severity;
-  kind: string;
-  message: string;
-  lun?: string;
-  target?: string;
-  initiator?: string;
-  author?: string;
-  command?: SlowCommand;
-}
-
-export interface SlowCommand {
-  session: number;
-  task_tag: number;
-  name: string;
-  lba?: number;
-  blocks?: number;
-  bytes: number;
-  took_us: number;
-  outcome?: string;
-  phases: CommandPhase[];
-  core_us: number;
-  untold: number;
-}
-
+/** How long a command waited for something. */
 export interface CommandPhase {
-  phase: string;
+  /** When it began to, counted from its arrival. */
   from_us: number;
+  /**
+   * For what: `arrival` (its immediate data, the commands before it), `order` (older commands, as
+   * its task attribute asks), `data` (Data-Out), `memory`, `fence` (others on the same blocks),
+   * `owner` (a change of state that all cores share), `store`.
+   */
+  phase: string;
+  /** How long, all times taken together. */
   us: number;
 }
 
-/** RFC 9457, `application/problem+json`. */
-export interface Problem {
-  type: string;
-  title: string;
-  status: number;
-  detail: string;
-  place?: string;
-  revision?: number;
+/** A connection of a session. */
+export interface Connection {
+  /** Where it comes from, `ADDRESS:PORT`. */
+  address: string;
+  /** CID, the initiator's number for it. */
+  cid: number;
+  /** The address of this host that it reached. */
+  portal: string;
 }
+
+/** A core. */
+export interface Core {
+  /** Processor time it has used. */
+  busy_us: number;
+  /** Its number. */
+  core: number;
+  /** Memory for data in flight. */
+  pool_bytes: number;
+  /** How much of it is not in use. */
+  pool_free_bytes: number;
+  /** Sessions that live on it. */
+  sessions: number;
+  /** Commands that had to wait for memory. */
+  starved: number;
+  /** Turns of its loop. */
+  turns: number;
+}
+
+/** The configuration that runs. */
+export interface Document {
+  /** Its revision. */
+  revision: number;
+  /** TOML, with the comments of whoever wrote it. */
+  text: string;
+}
+
+/** One change of the document. What it does not name stays as it is: comments, order, keys that are not written. */
+export type Edit = {
+  /** Makes a thing; a conflict if there is one of its name. */
+  add: Thing;
+} | {
+  /** Makes a thing, or makes it so: keys that are not given are taken out. */
+  put: Thing;
+} | {
+  /** Changes the keys that are given, of a thing that is there. */
+  set: Keys;
+} | {
+  /** Removes a thing that nothing refers to. */
+  remove: Name;
+} | {
+  /** Takes a unit from every target that shows it. */
+  hide: {
+    /** Its `id`. */
+    lun: string;
+  };
+} | {
+  /** Gives a unit another size. */
+  resize: {
+    /** Its `id`. */
+    lun: string;
+    /** The new size. */
+    size_bytes: number;
+  };
+} | {
+  /** Gives a unit another `id`; targets follow. */
+  rename: {
+    /** The new one. */
+    id: string;
+    /** The `id` that it has. */
+    lun: string;
+  };
+};
+
+/** Edits that are made one after the other, all of them or none, as one revision. */
+export interface Edits {
+  /** What it is for, for the history; one line. */
+  comment?: string;
+  /** What to change, in this order. */
+  edits: Edit[];
+}
+
+/** What a step costs those who work meanwhile. */
+export type Effect = "online" | "needs-drain" | "refused";
+
+/** Something that happened. The last some thousand are kept. */
+export interface Event {
+  /** When. */
+  at_ms: number;
+  /** Who did it, if an administrator. */
+  author?: string;
+  command?: SlowCommand;
+  /** The initiator it is about. */
+  initiator?: string;
+  /**
+   * Of initiators `session-began`, `session-ended`, `connection-joined`, `login-failed`,
+   * `slow-command`, `command-hangs`, `slow-send`; of units `lun-resized`, `store-stuck`,
+   * `state-not-kept`; of cores `core-stalled`; of the start `state-damaged`,
+   * `state-unwritable`, `state-foreign`, `reservations-lost`, `lun-withheld`, `administration`;
+   * of administrators `config-applied`, `admin-change`, `admin-read`, `admin-refused`.
+   */
+  kind: string;
+  /** The unit it is about. */
+  lun?: string;
+  /** One line for people. */
+  message: string;
+  /** Grows by one; a gap means that events were dropped. */
+  number: number;
+  /** How bad. */
+  severity: Severity;
+  /** The target it is about. */
+  target?: string;
+}
+
+/** What limits or endangers the service, in words: `tarn doctor`. */
+export interface Finding {
+  /**
+   * Stable, for scripts. Of the state `lun-withheld`, `reservations-lost`, `state-damaged`,
+   * `state-unwritable`, `state-foreign`, `administration`; of the service `flush-failed`,
+   * `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
+   * `write-cache`, `descriptors`, `strangers`, `little-memory`,
+   * `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
+   * `unanswered`, `retransmissions`, `receive-window`, `send-buffer`; of space `file-system`,
+   * `space`.
+   */
+  code: string;
+  /** What is the matter, with the figure that shows it. */
+  message: string;
+  /** What to do. */
+  remedy: string;
+  /** How bad. */
+  severity: Severity;
+  /** What it is about: an id, a name, an address; empty for the whole daemon. */
+  subject: string;
+}
+
+/** `[[group]]`: a group of initiators. */
+export interface Group {
+  /** What units call the group. */
+  id: string;
+  /** Name patterns, addresses, networks and users. */
+  initiators: string[];
+}
+
+/** Who is in a group. */
+export interface GroupKeys {
+  /** Who is in it as well. */
+  add?: string[];
+  /** Which group. */
+  id: string;
+  /** All who are in it from now on; absent: those who were. */
+  initiators?: string[];
+  /** Who is in it no more. */
+  remove?: string[];
+}
+
+/** Keys of a thing. A key that is absent stays; an empty text or list takes the key out of the document. */
+export type Keys = {
+  /** Of a unit. */
+  lun: LunKeys;
+} | {
+  /** Of a target. */
+  target: TargetKeys;
+} | {
+  /** Of a group of initiators. */
+  group: GroupKeys;
+} | {
+  /** Of a CHAP user. */
+  user: UserKeys;
+};
+
+/** What a step is about. */
+export type Kind = "lun" | "target" | "portal" | "view" | "group" | "user" | "server" | "limits" | "admin" | "confine";
+
+/** The way into the console. */
+export interface Login {
+  /** A token of a role above `metrics`. */
+  token: string;
+}
+
+/** Logins that failed for one cause. */
+export interface LoginFailures {
+  /** As `authentication-failure`, `not-found`, `timeout`. */
+  cause: string;
+  /** How many. */
+  count: number;
+}
+
+/** Logins since the start. */
+export interface Logins {
+  /** Connections that were accepted. */
+  accepted: number;
+  /** Logins that failed. */
+  failed: LoginFailures[];
+  /** Logins that led to a session or joined one. */
+  succeeded: number;
+}
+
+/** A logical unit. */
+export interface Lun {
+  /** Size of a logical block. */
+  block_bytes: number;
+  /** `writeback`, `writethrough` or `direct`; absent where there is nothing to cache. */
+  cache?: string;
+  /** `file`, `block`, `memory` or `null`. */
+  kind: string;
+  /** The NAA designator in use, hexadecimal. */
+  naa: string;
+  /** The store refuses writes. */
+  readonly: boolean;
+  /** The serial number in use. */
+  serial: string;
+  /** Who shows it. */
+  shown_by: LunPath[];
+  /** Size. */
+  size_bytes: number;
+  /** As it is configured. A STORE of the command line has the store as its `id`. */
+  spec: LunSpec;
+  /** Unmapped blocks give their space back. */
+  thin: boolean;
+}
+
+/** Keys of a unit. */
+export interface LunKeys {
+  /** Which unit. */
+  id: string;
+  /** NAA designator in hexadecimal digits. */
+  naa?: string;
+  /** Unit serial number. */
+  serial?: string;
+  /** Where the data lives. */
+  store?: string;
+}
+
+/** One way to a unit. */
+export interface LunPath {
+  /** Who sees it; empty: everyone who may log in. */
+  groups: string[];
+  /** The logical unit number there. */
+  lun: number;
+  /** Writes are refused on this way. */
+  readonly: boolean;
+  /** The target. */
+  target: string;
+}
+
+/** `[[lun]]`: a logical unit. */
+export interface LunSpec {
+  /** What targets call the unit. */
+  id: string;
+  /** NAA designator in hexadecimal digits, if not the one that was made. */
+  naa?: string;
+  /** Unit serial number, if not the one that was made. */
+  serial?: string;
+  /** Where the data lives, as `file:/srv/disk.img?size=10G`. */
+  store: string;
+}
+
+/** The target's side of mutual CHAP. */
+export interface Mutual {
+  /** CHAP_N of the target. */
+  name: string;
+  /** As [`User::secret`]. */
+  secret?: string;
+  /** As [`User::secret_file`]. */
+  secret_file?: string;
+}
+
+/** What names a thing. */
+export type Name = {
+  /** The `id` of a unit. */
+  lun: string;
+} | {
+  /** The name of a target. */
+  target: string;
+} | {
+  /** The `id` of a group. */
+  group: string;
+} | {
+  /** The name of a user. */
+  user: string;
+} | {
+  /** A number of a target. */
+  view: {
+    /** The logical unit number. */
+    lun: number;
+    /** The target. */
+    target: string;
+  };
+} | {
+  /** An address of a target. */
+  portal: {
+    /** The address it is bound to. */
+    bind: string;
+    /** The target. */
+    target: string;
+  };
+};
+
+/** A token to be made. */
+export interface NewToken {
+  /** For the audit log and to revoke it. */
+  name: string;
+  /** What it may do. */
+  role: Role;
+}
+
+/** What was counted of one kind of command. */
+export interface Operations {
+  /** Data that went with them. */
+  bytes: number;
+  /** Commands that were answered. */
+  count: number;
+  /** Commands that were not answered GOOD. */
+  errors: number;
+  /**
+   * How many fell into each bucket of [`LATENCY_BOUNDS_US`], and one more for those above; empty
+   * when there were none.
+   */
+  latency?: number[];
+  /** The sum of their latencies. */
+  latency_us: number;
+}
+
+/** The way from the running configuration to another one. */
+export interface Plan {
+  /** No step is refused. */
+  is_applicable: boolean;
+  /** The revision it starts from. */
+  revision: number;
+  /** What would be done, in this order; empty when nothing differs. */
+  steps: Step[];
+  /** What is legal and most likely not meant. */
+  warnings: string[];
+}
+
+/** An address of a target. */
+export interface Portal {
+  /** `HOST:PORT` that discovery tells, if not the address the initiator came to. */
+  advertise?: string;
+  /** `ADDRESS:PORT` to listen on, IPv6 in brackets. */
+  bind: string;
+  /** Target portal group tag; absent: 1. */
+  group?: number;
+}
+
+/**
+ * The body of every answer that is not a success, as `application/problem+json`.
+ *
+ * Spec: RFC 9457.
+ */
+export interface Problem {
+  /** What is wrong here, and the remedy; one line. */
+  detail: string;
+  /** Where: a line of the document (`tarn.toml:12: lun[2].store`), or a field of the request. */
+  place?: string;
+  /** The revision that runs, when the request was for another. */
+  revision?: number;
+  /** The status code of HTTP. */
+  status: number;
+  /** The kind in words. */
+  title: string;
+  /** As `conflict`, `refused`, `invalid-config`, `not-found`; stable, for scripts. */
+  type: ProblemKind;
+}
+
+/** What kind of problem it is. */
+export type ProblemKind = "bad-request" | "unauthorized" | "forbidden" | "not-found" | "method-not-allowed" | "invalid-config" | "refused" | "conflict" | "revision-mismatch" | "too-large" | "unsupported-media-type" | "too-many-requests" | "apply-failed" | "storage-full" | "failed" | "unavailable";
+
+/** Another id for a unit. */
+export interface Rename {
+  /** The new id. */
+  id: string;
+}
+
+/** Another size for a unit. */
+export interface Resize {
+  /** The new size. */
+  size_bytes: number;
+}
+
+/** A revision of the past, or the one that runs. */
+export interface Revision {
+  /** When it was applied. */
+  applied_ms: number;
+  /**
+   * Who applied it: `uid 1000` on the socket, the token's name elsewhere, `start` for a file
+   * read at the start, `SIGHUP` for one read again.
+   */
+  author: string;
+  /** What it was for. */
+  comment?: string;
+  /** Its number. */
+  revision: number;
+  /** Its steps, one line each. */
+  summary: string[];
+}
+
+/** What a token may do. Each may do what those before it may. */
+export type Role = "metrics" | "viewer" | "operator" | "admin";
+
+/** The way back to a revision. */
+export interface Rollback {
+  /** What it is for, for the history; one line. */
+  comment?: string;
+  /** The revision whose document is to run again, as a new revision. */
+  revision: number;
+}
+
+/** The commands of one initiator to one unit. */
+export interface Series {
+  /** Commands that wait for something: data, the store, another command. */
+  depth: number;
+  /** InitiatorName, or `other`. */
+  initiator: string;
+  /** The unit. */
+  lun: string;
+  /** All others. */
+  other: Operations;
+  /** Commands that read the medium. */
+  read: Operations;
+  /** Commands that took longer than `slow_command_ms` of `[limits]`, aborted ones too. */
+  slow?: number;
+  /** Commands that write the medium. */
+  write: Operations;
+}
+
+/** A session of the target role. */
+export interface Session {
+  /** Where it comes from, `ADDRESS:PORT`. */
+  address: string;
+  /** Commands under way. */
+  commands: number;
+  /** Each of them. */
+  connection_list?: Connection[];
+  /** Connections. */
+  connections: number;
+  /** The core it lives on. */
+  core: number;
+  /** Negotiated: data digests are on. */
+  data_digest: boolean;
+  /** Negotiated: header digests are on. */
+  header_digest: boolean;
+  /** Names the session: counted from 1, never given again while this daemon runs. */
+  id: number;
+  /** InitiatorName. */
+  initiator: string;
+  /** ISID, 12 hexadecimal digits. */
+  isid: string;
+  /** What it sees. */
+  luns: SessionLun[];
+  /** Target portal group tag. */
+  portal_group: number;
+  /** How often this initiator port replaced a session of its own since the daemon began. */
+  reinstatements: number;
+  /** When it began. */
+  since_ms: number;
+  /** TargetName; absent for discovery. */
+  target?: string;
+  /** TSIH: what the target calls the session in iSCSI. */
+  tsih?: number;
+  /** The CHAP user it proved to be. */
+  user?: string;
+  /** Violations of the protocol by the initiator. */
+  violations: number;
+  /** Commands it may have under way. */
+  window: number;
+}
+
+/** A unit as a session sees it. */
+export interface SessionLun {
+  /** The unit. */
+  id: string;
+  /** The number. */
+  lun: number;
+  /** Writes are refused. */
+  readonly: boolean;
+}
+
+/** How bad. */
+export type Severity = "info" | "warning" | "error";
+
+/** A command that took long, or still does. */
+export interface SlowCommand {
+  /** How many blocks, if the CDB names them. */
+  blocks?: number;
+  /** Data that goes with it. */
+  bytes: number;
+  /** What is left of the time: the core was at work, for it or for others. */
+  core_us: number;
+  /** The first block, if the CDB names one. */
+  lba?: number;
+  /** Its name in the standards. */
+  name: string;
+  /** Its status in the words of the standard, or `aborted`; absent while it waits. */
+  outcome?: string;
+  /** What it waited for, in the order in which it began to. */
+  phases: CommandPhase[];
+  /** The id of its session. */
+  session: number;
+  /** Initiator Task Tag. */
+  task_tag: number;
+  /** From its header to the moment its answer was given to the kernel, or until now. */
+  took_us: number;
+  /** How many slow commands of its core were not told since the last that was. */
+  untold: number;
+}
+
+/** Everything that is counted, at one moment. */
+export interface Stats {
+  /** When it was read. */
+  at_ms: number;
+  /** Each core. */
+  cores: Core[];
+  /** Logins. */
+  logins: Logins;
+  /**
+   * Commands, by unit and initiator. Beyond the limit of series those that came last are
+   * counted together under the initiator `other`.
+   */
+  series: Series[];
+  /** Sessions now. */
+  sessions: number;
+}
+
+/** The daemon in one look. */
+export interface Status {
+  /** The file it was started with; absent for a daemon that was given stores on its command line. */
+  config_file?: string;
+  /** Threads that serve. */
+  cores: number;
+  /** What an administrator should look at, the worst first. */
+  findings: Finding[];
+  /** Logical units. */
+  luns: number;
+  /** Now, by the clock of the daemon. */
+  now_ms: number;
+  /** Process. */
+  pid: number;
+  /** Revision of the configuration that runs. */
+  revision: number;
+  /** Sessions, discovery sessions too. */
+  sessions: number;
+  /** When it began. */
+  started_ms: number;
+  /** The state directory. */
+  state_directory: string;
+  /** Targets. */
+  targets: number;
+  /** Version of Tarn. */
+  version: string;
+}
+
+/** One step of a plan. */
+export interface Step {
+  /** What happens. */
+  action: Action;
+  /** What differs, one line, as `store: "mem:1G" -> "mem:2G"`. */
+  detail: string;
+  /** With what consequence. */
+  effect: Effect;
+  /** To what kind of thing. */
+  kind: Kind;
+  /** Its id, name, address or key. */
+  name: string;
+  /** Why it is refused, and the remedy; or what is drained. */
+  reason?: string;
+  /** The sessions that end with it. */
+  sessions_ended?: number[];
+}
+
+/** A target. */
+export interface Target {
+  /** Where it listens, in the order of the portals: a port 0 of the file is the real one here. */
+  bound: string[];
+  /** Sessions it has. */
+  sessions: number;
+  /** As it is configured, defaults filled in. */
+  spec: TargetSpec;
+}
+
+/** Keys of a target. */
+export interface TargetKeys {
+  /** TargetAlias. */
+  alias?: string;
+  /** CHAP users that may log in; empty: everyone. */
+  auth?: string[];
+  /** CHAP algorithms; empty: all. */
+  chap_algorithms?: string[];
+  /** TARGET COLD RESET of an initiator ends the sessions of all. */
+  cold_reset?: boolean;
+  /** What it shows, all of it. */
+  luns?: TargetLun[];
+  /** Which target. */
+  name: string;
+  /** Where it is reached. */
+  portals?: Portal[];
+}
+
+/** An entry of a target's `luns`. */
+export interface TargetLun {
+  /** The groups that see it; empty: everyone who may log in. */
+  groups?: string[];
+  /** The `id` of the unit. */
+  id: string;
+  /** The logical unit number, up to 16383. */
+  lun: number;
+  /** Writes are refused through this entry. */
+  readonly?: boolean;
+}
+
+/** An address of a target. */
+export interface TargetPortal {
+  /** The address. */
+  portal: Portal;
+  /** The target. */
+  target: string;
+}
+
+/** `[[target]]`: an iSCSI target. */
+export interface TargetSpec {
+  /** TargetAlias. */
+  alias?: string;
+  /** CHAP users that may log in; empty: everyone. */
+  auth?: string[];
+  /** CHAP algorithms; absent: all. */
+  chap_algorithms?: string[];
+  /** TARGET COLD RESET of an initiator ends the sessions of all. */
+  cold_reset?: boolean;
+  /** What it shows. */
+  luns?: TargetLun[];
+  /** TargetName. */
+  name: string;
+  /** Where it is reached; absent: the default of the file. */
+  portals?: Portal[];
+}
+
+/** A thing, with all its keys. */
+export type Thing = {
+  /** A unit. */
+  lun: LunSpec;
+} | {
+  /** A target. */
+  target: TargetSpec;
+} | {
+  /** A group of initiators. */
+  group: Group;
+} | {
+  /** A CHAP user. */
+  user: User;
+} | {
+  /** A unit as a target shows it. */
+  view: View;
+} | {
+  /** An address of a target. */
+  portal: TargetPortal;
+};
+
+/** A token, as it is listed. */
+export interface Token {
+  /** When it was made. */
+  made_ms: number;
+  /** Its name. */
+  name: string;
+  /** What it may do. */
+  role: Role;
+  /** The token itself: in the answer to the request that made it, and never again. */
+  token?: string;
+}
+
+/** The last PDUs of a session or an initiator, as they are kept. */
+export interface Trace {
+  /** How much it keeps of the data of each SCSI PDU and ping. */
+  data_bytes: number;
+  /** Older ones that are gone. */
+  dropped: number;
+  /** How much it keeps in all, as a file. */
+  keep_bytes: number;
+  /** PDUs that it has. */
+  pdus: number;
+  /** When it began. */
+  since_ms: number;
+  /** The id of a session, or an InitiatorName. */
+  subject: string;
+}
+
+/** How much a trace keeps. */
+export interface Tracing {
+  /** Of the data of each SCSI PDU and ping; 64 if it is absent. */
+  data_bytes?: number;
+  /** In all, as a file; 1 MiB if it is absent. The oldest PDUs go for new ones. */
+  keep_bytes?: number;
+}
+
+/** `[[user]]`: a CHAP user. Secrets go in and never come out. */
+export interface User {
+  /**
+   * The InitiatorNames (patterns) that are this user's alone and the only ones it may have. Absent in
+   * a request: they stay; empty: it may have any.
+   */
+  initiators?: string[];
+  mutual?: Mutual;
+  /** CHAP_N of the initiator. */
+  name: string;
+  /** The secret, 12 to 128 bytes; only ever in requests. */
+  secret?: string;
+  /**
+   * The file of the secret, which must be private. Absent in a request that brings a `secret`:
+   * Tarn keeps it in a private file of its own.
+   */
+  secret_file?: string;
+}
+
+/** Keys of a CHAP user. Secrets go in and never come out. */
+export interface UserKeys {
+  /** The InitiatorNames (patterns) that are this user's alone; empty: it may have any. */
+  initiators?: string[];
+  mutual?: Mutual;
+  /** Which user. */
+  name: string;
+  /** The target proves itself no more. */
+  no_mutual?: boolean;
+  /** The secret, 12 to 128 bytes; Tarn keeps it in a private file of its own. */
+  secret?: string;
+  /** The file of the secret, which must be private. */
+  secret_file?: string;
+}
+
+/** A unit as a target shows it. */
+export interface View {
+  /** The groups that see it; empty: everyone who may log in. */
+  groups?: string[];
+  /** The `id` of the unit. */
+  id: string;
+  /** The logical unit number; absent: the lowest that is free. */
+  lun?: number;
+  /** Writes are refused through this entry. */
+  readonly?: boolean;
+  /** The target. */
+  target: string;
+}
+
+/** Who asks. */
+export interface WhoAmI {
+  /** What a browser's changes bring along as `X-Tarn-CSRF`; empty where none is needed. */
+  csrf: string;
+  /** The token's name, or `uid 0` on the socket. */
+  name: string;
+  /** What they may do. */
+  role: Role;
+}
+
+/** The kinds of stores: how a STORE is written, and which options it takes. */
+export const STORE_KINDS = [
+  {"word":"","place":"PATH","shown":"file","title":"File or block device","meaning":"a file or a block device, whichever is there","options":["size","blocksize","readonly","cache","thin","serial","format"]},
+  {"word":"file","place":"PATH","shown":"file","title":"File","meaning":"a regular file","options":["size","blocksize","readonly","cache","thin","serial","format"]},
+  {"word":"block","place":"PATH","shown":"block","title":"Block device","meaning":"a block device","options":["blocksize","readonly","cache","thin","serial","format"]},
+  {"word":"mem","place":"SIZE","shown":"memory","title":"Memory","meaning":"memory, gone when Tarn ends","options":["blocksize","readonly","thin","serial"]},
+  {"word":"null","place":"SIZE","shown":"null","title":"Nothing","meaning":"nothing: writes are dropped, reads are zeros; for measuring","options":["blocksize","readonly","thin","serial"]},
+] as const;

@@ -1,14 +1,17 @@
-/** What the wizard collects, and the document that follows from it. Pure. */
-import type { Target, TargetLun, TargetSpec } from "../api/types";
-import { groupSection, lunSection, put, targetSection } from "./toml";
+/** What the wizard collects, and the edits that follow from it. Pure. */
+import { STORE_KINDS } from "../api/types";
+import type { Edit, TargetLun } from "../api/types";
 import { exactSize, parseSize } from "./units";
 
-export type StoreKind = "file" | "block" | "memory";
+/** The kinds that a disk may be made of: those whose data somebody wants to read again. */
+export const DISK_KINDS = STORE_KINDS.filter(({ word }) => word !== "" && word !== "null");
+
+export type StoreWord = (typeof STORE_KINDS)[number]["word"];
 export type Audience = "everyone" | "group" | "new-group";
 export type Proof = "none" | "user" | "new-user";
 
 export interface Wish {
-  kind: StoreKind;
+  kind: StoreWord;
   path: string;
   size: string;
   cache: "writeback" | "writethrough" | "direct";
@@ -32,20 +35,31 @@ export const FRESH: Wish = {
   audience: "new-group", group: "", newGroup: "", initiators: [], proof: "none", user: "", newUser: "", secret: "",
 };
 
+/** What has to be asked for a store of this kind. */
+export function asks(word: StoreWord): { path: boolean; size: boolean; cache: boolean } {
+  const kind = STORE_KINDS.find((each) => each.word === word);
+  const options: readonly string[] = kind?.options ?? [];
+  const isSized = kind?.place === "SIZE";
+  return { path: !isSized, size: isSized || options.includes("size"), cache: options.includes("cache") };
+}
+
+/** Whether the configuration gives a unit its size: it can be resized then. `shown`: what the API calls its kind. */
+export const isSized = (shown: string): boolean =>
+  STORE_KINDS.some((kind) => kind.word !== "" && kind.shown === shown && asks(kind.word).size);
+
 /** A character that begins the options or an escape stands for itself in a path. */
 const pathOf = (path: string) => path.replaceAll("%", "%25").replaceAll("?", "%3F");
 
 /** The STORE of the disk. */
 export function storeOf(wish: Wish): string {
   const size = exactSize(parseSize(wish.size) ?? 0);
-  if (wish.kind === "memory") return `mem:${size}`;
-  const cache = wish.cache === "writeback" ? "" : `cache=${wish.cache}`;
-  const options = [wish.kind === "file" ? `size=${size}` : "", cache].filter(Boolean).join("&");
+  const asked = asks(wish.kind);
+  if (!asked.path) return `${wish.kind}:${size}`;
+  const options = [
+    asked.size ? `size=${size}` : "", asked.cache && wish.cache !== "writeback" ? `cache=${wish.cache}` : "",
+  ].filter(Boolean).join("&");
   return `${wish.kind}:${pathOf(wish.path)}${options && "?" + options}`;
 }
-
-const groupOf = (wish: Wish): string[] =>
-  wish.audience === "everyone" ? [] : [wish.audience === "group" ? wish.group : wish.newGroup];
 
 /** The lowest number that is free. */
 export function freeLun(views: TargetLun[]): number {
@@ -57,28 +71,26 @@ export function freeLun(views: TargetLun[]): number {
 
 export const nameOf = (wish: Wish) => wish.target || wish.newTarget;
 
-/** The user that the new target asks for; one that does not exist yet cannot be in a preview. */
-function authOf(wish: Wish, hasUser: boolean): string[] {
-  if (wish.proof === "user") return [wish.user];
-  return wish.proof === "new-user" && hasUser ? [wish.newUser] : [];
+/** Whether a user is made for the new target. */
+export const makesUser = (wish: Wish) => wish.proof === "new-user" && wish.target === "";
+
+function authOf(wish: Wish): string[] {
+  if (wish.proof === "none") return [];
+  return [wish.proof === "user" ? wish.user : wish.newUser];
 }
 
-/** The target as it will be, and the number the disk has there. */
-export function targetOf(wish: Wish, targets: Target[], hasUser: boolean): { spec: TargetSpec; lun: number } {
-  const old = targets.find(({ spec }) => spec.name === wish.target)?.spec;
-  const views = old?.luns ?? [];
-  const lun = freeLun(views);
-  const luns = [...views, { lun, id: wish.id, groups: groupOf(wish) }];
-  if (old) return { spec: { ...old, luns }, lun };
-  return { spec: { name: wish.newTarget, portals: [{ bind: wish.portal }], auth: authOf(wish, hasUser), luns }, lun };
-}
-
-/** The document with the disk, the group and the target. `hasUser`: the new user is in the document already. */
-export function draftOf(text: string, wish: Wish, targets: Target[], hasUser: boolean): string {
-  let draft = put(text, "lun", wish.id, lunSection({ id: wish.id, store: storeOf(wish) }));
+/** The disk, its group, its user and its target, which are made together or not at all. */
+export function editsOf(wish: Wish): Edit[] {
+  const edits: Edit[] = [{ add: { lun: { id: wish.id, store: storeOf(wish) } } }];
   if (wish.audience === "new-group") {
-    draft = put(draft, "group", wish.newGroup, groupSection({ id: wish.newGroup, initiators: wish.initiators }));
+    const initiators = wish.initiators.map((line) => line.trim()).filter(Boolean);
+    edits.push({ add: { group: { id: wish.newGroup, initiators } } });
   }
-  const { spec } = targetOf(wish, targets, hasUser);
-  return put(draft, "target", spec.name, targetSection(spec));
+  if (makesUser(wish)) edits.push({ add: { user: { name: wish.newUser, secret: wish.secret } } });
+  if (!wish.target) {
+    edits.push({ add: { target: { name: wish.newTarget, portals: [{ bind: wish.portal }], auth: authOf(wish) } } });
+  }
+  const groups = { everyone: [], group: [wish.group], "new-group": [wish.newGroup] }[wish.audience];
+  edits.push({ add: { view: { target: nameOf(wish), id: wish.id, groups } } });
+  return edits;
 }

@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { api, may } from "../api/client";
 import type { Group, Target } from "../api/types";
-import { putGroup, removeGroup } from "../lib/changes";
+import { putGroup, remove } from "../lib/changes";
 import { useLoad } from "../lib/load";
 import { href } from "../router";
 import { Button, Card, Empty, Page, Shown } from "../ui/basics";
@@ -23,7 +23,7 @@ export function GroupsPage() {
       <Shown from={groups}>
         {(value) => (value.length === 0 ? <Card><Empty title="There is no group yet; every LUN is for all who may log in." /></Card>
           : value.map((group) => (
-            <GroupCard key={group.id} group={group} targets={targets.value ?? []} edit={() => setEdited(group)} remove={() => setChange(removeGroup(group.id))} />
+            <GroupCard key={group.id} group={group} targets={targets.value ?? []} edit={() => setEdited(group)} remove={() => setChange(remove("group", group.id))} />
           )))}
       </Shown>
       {edited !== undefined && !change && <Editor group={edited} close={() => setEdited(undefined)} take={setChange} />}

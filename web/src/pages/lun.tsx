@@ -2,12 +2,13 @@ import { useMemo, useState } from "preact/hooks";
 import { api, may } from "../api/client";
 import { historyOf, latest } from "../api/live";
 import type { Point } from "../api/live";
-import type { Lun, Target } from "../api/types";
+import type { Lun } from "../api/types";
 import type { PageProps } from "../app";
 import { removeLun, rename, resize } from "../lib/changes";
 import { useLoad } from "../lib/load";
 import { percentile } from "../lib/rates";
 import { useStore } from "../lib/store";
+import { isSized } from "../lib/wish";
 import { bytes, count, exactSize, latency, NONE, parseSize, throughput } from "../lib/units";
 import { go, href } from "../router";
 import { Badge, Button, Card, Empty, Facts, Page, Shown } from "../ui/basics";
@@ -36,18 +37,14 @@ const LATENCY_LINES = [
 
 export function LunPage({ parts }: PageProps) {
   const [id = ""] = parts;
-  // Both or nothing: an action without the targets would leave their references to the unit behind.
-  const known = useLoad(async () => {
-    const [luns, targets] = await Promise.all([api.luns(), api.targets()]);
-    return { lun: luns.find((each) => each.spec.id === id), targets };
-  }, id);
-  const { lun, targets } = known.value ?? {};
+  const luns = useLoad(api.luns, id);
+  const lun = luns.value?.find((each) => each.spec.id === id);
   return (
     <Page
       title={id} lead={<a href={href("luns")}>All LUNs</a>}
-      actions={lun && targets && <Actions lun={lun} targets={targets} />}
+      actions={lun && <Actions lun={lun} />}
     >
-      <Shown from={known}>{() => (lun ? <Detail lun={lun} /> : <Empty title={`There is no LUN ${id}.`} />)}</Shown>
+      <Shown from={luns}>{() => (lun ? <Detail lun={lun} /> : <Empty title={`There is no LUN ${id}.`} />)}</Shown>
     </Page>
   );
 }
@@ -123,21 +120,21 @@ function Paths({ lun }: { lun: Lun }) {
   );
 }
 
-function Actions({ lun, targets }: { lun: Lun; targets: Target[] }) {
+function Actions({ lun }: { lun: Lun }) {
   const [asked, setAsked] = useState<"resize" | "rename">();
   const [change, setChange] = useState<Change>();
   const take = (next: Change) => {
     setAsked(undefined);
     setChange(next);
   };
-  const isFixed = lun.kind === "block";
+  const canGrow = isSized(lun.kind);
   return (
     <>
-      {may("operator") && !isFixed && <Button onClick={() => setAsked("resize")}>Resize</Button>}
+      {may("operator") && canGrow && <Button onClick={() => setAsked("resize")}>Resize</Button>}
       {may("operator") && <Button onClick={() => setAsked("rename")}>Rename</Button>}
-      {may("admin") && <Button tone="danger" onClick={() => take(removeLun(lun, targets, () => go("luns")))}>Remove</Button>}
+      {may("admin") && <Button tone="danger" onClick={() => take(removeLun(lun, () => go("luns")))}>Remove</Button>}
       {asked === "resize" && <Resize lun={lun} close={() => setAsked(undefined)} take={take} />}
-      {asked === "rename" && <Rename lun={lun} targets={targets} close={() => setAsked(undefined)} take={take} />}
+      {asked === "rename" && <Rename lun={lun} close={() => setAsked(undefined)} take={take} />}
       {change && <ChangeDialog change={change} close={() => setChange(undefined)} />}
     </>
   );
@@ -178,12 +175,12 @@ function Resize({ lun, close, take }: Asking) {
 export const ID = /^[A-Za-z0-9._-]{1,64}$/;
 export const ID_HINT = "1 to 64 of a-z A-Z 0-9 - _ .";
 
-function Rename({ lun, targets, close, take }: Asking & { targets: Target[] }) {
+function Rename({ lun, close, take }: Asking) {
   const [text, setText] = useState(lun.spec.id);
   const error = ID.test(text) ? undefined : ID_HINT;
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
-    if (!error) take(rename(lun, text, targets, () => go("luns", text)));
+    if (!error) take(rename(lun, text, () => go("luns", text)));
   };
   return (
     <Dialog title={`Rename ${lun.spec.id}`} close={close}>

@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { api, may } from "../api/client";
 import type { Group, Lun, Portal, Target, TargetLun, TargetSpec, User } from "../api/types";
-import { putTarget, removeTarget } from "../lib/changes";
+import { putTarget, remove } from "../lib/changes";
 import { useLoad } from "../lib/load";
 import { NONE, plural } from "../lib/units";
 import { freeLun } from "../lib/wish";
@@ -33,7 +33,7 @@ export function TargetsPage() {
     <Page title="Targets" lead="What initiators log in to: where, who may, and what they see." actions={add}>
       <Shown from={targets}>
         {(value) => (value.length === 0 ? <Card><Empty title="There is no target yet." /></Card> : value.map((target) => (
-          <TargetCard key={target.spec.name} target={target} edit={() => setEdited(target.spec)} remove={() => setChange(removeTarget(target.spec.name))} />
+          <TargetCard key={target.spec.name} target={target} edit={() => setEdited(target.spec)} remove={() => setChange(remove("target", target.spec.name))} />
         )))}
       </Shown>
       {edited !== undefined && known.value && (
@@ -117,9 +117,8 @@ function Editor({ spec, known, close, take, isBehind }: EditorProps) {
   const portalError = parsed.includes(undefined) ? "ADDRESS:PORT, then perhaps: as HOST:PORT, group NUMBER" : undefined;
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
-    const { alias: _alias, portals: _portals, ...rest } = spec ?? {};
     take(putTarget({
-      ...rest, name, ...(alias && { alias }), ...(parsed.length > 0 && { portals: parsed as Portal[] }), auth, luns: views,
+      name, ...(alias && { alias }), ...(parsed.length > 0 && { portals: parsed as Portal[] }), auth, luns: views,
     }, spec === null, close));
   };
   if (isBehind) return null;

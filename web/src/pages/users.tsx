@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { api, may } from "../api/client";
 import type { Target, User } from "../api/types";
-import { removeUser } from "../lib/changes";
+import { remove, userEdit } from "../lib/changes";
 import { touch, useLoad, useTask } from "../lib/load";
 import { NONE } from "../lib/units";
 import { Button, Card, Empty, Page, ProblemBox, Shown } from "../ui/basics";
@@ -23,7 +23,7 @@ export function UsersPage() {
       <Card>
         <Shown from={users}>
           {(value) => (
-            <Users users={value} targets={targets.value ?? []} edit={setEdited} remove={(name) => setChange(removeUser(name))} />
+            <Users users={value} targets={targets.value ?? []} edit={setEdited} remove={(name) => setChange(remove("user", name))} />
           )}
         </Shown>
       </Card>
@@ -74,15 +74,6 @@ export function secretError(secret: string): string | undefined {
   return size === 0 || (size >= SECRET_MIN && size <= SECRET_MAX) ? undefined : `${size} bytes; ${SECRET_MIN} to ${SECRET_MAX} are needed`;
 }
 
-/** The request for what the form says; keeps the files of secrets that are not given anew. */
-function userOf(user: User | null, name: string, secret: string, mutual: { name: string; secret: string } | undefined): User {
-  const own = secret ? { secret } : user?.secret_file ? { secret_file: user.secret_file } : {};
-  if (!mutual) return { name, ...own };
-  const kept = user?.mutual?.secret_file;
-  const proof = mutual.secret ? { secret: mutual.secret } : kept ? { secret_file: kept } : {};
-  return { name, ...own, mutual: { name: mutual.name, ...proof } };
-}
-
 function Editor({ user, close }: { user: User | null; close: () => void }) {
   const [name, setName] = useState(user?.name ?? "");
   const [secret, setSecret] = useState("");
@@ -96,7 +87,8 @@ function Editor({ user, close }: { user: User | null; close: () => void }) {
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
     task.run(async () => {
-      await api.putUser(userOf(user, name, secret, isMutual ? { name: mutualName, secret: mutualSecret } : undefined));
+      const mutual = isMutual && { mutual: { name: mutualName, ...(mutualSecret && { secret: mutualSecret }) } };
+      await api.edit([userEdit({ name, ...(secret && { secret }), ...mutual }, user === null)]);
       touch();
       say(`User ${name} ${user ? "was changed" : "was added"}`);
       close();

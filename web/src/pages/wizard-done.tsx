@@ -3,11 +3,10 @@ import { api } from "../api/client";
 import type { Target } from "../api/types";
 import { recipes, splitPortal } from "../lib/commands";
 import { useLoad } from "../lib/load";
-import { nameOf, targetOf } from "../lib/wish";
+import { nameOf } from "../lib/wish";
 import type { Wish } from "../lib/wish";
 import { href } from "../router";
 import { Card, Copyable, Notice, Shown } from "../ui/basics";
-import type { Known } from "./wizard";
 
 /** Addresses that stand for all of the machine: initiators need a real one. */
 const ANY = new Set(["0.0.0.0", "[::]"]);
@@ -20,20 +19,20 @@ function portalOf(target: Target | undefined): string {
   return `${ANY.has(host) ? location.hostname : host}:${port}`;
 }
 
-export function Done({ wish, known }: { wish: Wish; known: Known }) {
+export function Done({ wish }: { wish: Wish }) {
   const name = nameOf(wish);
   const targets = useLoad(api.targets, name);
-  const { lun } = targetOf(wish, known.targets, true);
   return (
-    <>
-      <Notice tone="good">
-        Disk <a href={href("luns", wish.id)}>{wish.id}</a> is there, and target <b class="name">{name}</b> shows it as LUN {lun}.
-      </Notice>
-      <Shown from={targets}>
-        {(value) => {
-          const target = value.find(({ spec }) => spec.name.toLowerCase() === name.toLowerCase());
-          const way = { target: name, portal: portalOf(target), lun, user: target?.spec.auth?.[0] };
-          return (
+    <Shown from={targets}>
+      {(value) => {
+        const target = value.find(({ spec }) => spec.name.toLowerCase() === name.toLowerCase());
+        const lun = target?.spec.luns?.find(({ id }) => id === wish.id)?.lun ?? 0;
+        const way = { target: name, portal: portalOf(target), lun, user: target?.spec.auth?.[0] };
+        return (
+          <>
+            <Notice tone="good">
+              Disk <a href={href("luns", wish.id)}>{wish.id}</a> is there, and target <b class="name">{name}</b> shows it as LUN {lun}.
+            </Notice>
             <Card title="On the machine of the initiator">
               {way.user && <p class="hint">SECRET stands for the secret of user {way.user}.</p>}
               {recipes(way).map((recipe) => (
@@ -43,9 +42,9 @@ export function Done({ wish, known }: { wish: Wish; known: Known }) {
                 </section>
               ))}
             </Card>
-          );
-        }}
-      </Shown>
-    </>
+          </>
+        );
+      }}
+    </Shown>
   );
 }

@@ -1,39 +1,36 @@
 /** The questions of the wizard. */
 import { parseSize } from "../lib/units";
-import type { StoreKind, Wish } from "../lib/wish";
+import { asks, DISK_KINDS } from "../lib/wish";
+import type { StoreWord, Wish } from "../lib/wish";
 import { Choice, Lines, linesOf, Select, Text } from "../ui/form";
 import { INITIATORS_HINT } from "./groups";
 import { ID, ID_HINT } from "./lun";
 import { SECRET_HINT, secretError } from "./users";
 import type { Known, StepProps } from "./wizard";
 
-const STORES: readonly (readonly [StoreKind, string, string])[] = [
-  ["file", "File", "made if it is missing; takes room as it is written to"],
-  ["block", "Block device", "a disk, a partition or a logical volume of the machine"],
-  ["memory", "Memory", "fast, and gone when Tarn ends"],
-];
+const STORES = DISK_KINDS.map(({ word, title, meaning }): readonly [StoreWord, string, string] => [word, title, meaning]);
 
 export function DiskStep({ wish, set, known }: StepProps) {
   const takenBy = known.luns.find(({ spec }) => spec.id === wish.id);
   const idError = takenBy ? "there is a LUN of this id" : wish.id === "" || ID.test(wish.id) ? undefined : ID_HINT;
-  const isSized = wish.kind !== "block";
+  const asked = asks(wish.kind);
   return (
     <>
       <Text label="Id" value={wish.id} set={(id) => set({ id })} required error={idError} hint={`What you call the disk: ${ID_HINT}`} />
       <Choice label="Where the data lives" value={wish.kind} set={(kind) => set({ kind })} options={STORES} />
-      {wish.kind !== "memory" && (
+      {asked.path && (
         <Text
           label={wish.kind === "file" ? "File" : "Device"} value={wish.path} set={(path) => set({ path })} required
           placeholder={wish.kind === "file" ? `/srv/tarn/${wish.id || "disk"}.img` : "/dev/vg0/disk"} hint="A path on the machine of Tarn"
         />
       )}
-      {isSized && (
+      {asked.size && (
         <Text
           label="Size" value={wish.size} set={(size) => set({ size })} required hint="Powers of 1024: 512M, 10G, 2T"
           error={parseSize(wish.size) === undefined ? "a number with k, M, G or T, as 10G" : undefined}
         />
       )}
-      {wish.kind !== "memory" && (
+      {asked.cache && (
         <Select
           label="Cache" value={wish.cache} set={(cache) => set({ cache })}
           options={[
@@ -140,8 +137,9 @@ export function wrongWith(wish: Wish, known: Known, step: number): string | unde
 
 function wrongDisk(wish: Wish, known: Known): string | undefined {
   if (!ID.test(wish.id) || known.luns.some(({ spec }) => spec.id === wish.id)) return "the disk needs an id of its own";
-  if (wish.kind !== "memory" && !wish.path.startsWith("/")) return "the store needs a path that begins with /";
-  return wish.kind !== "block" && parseSize(wish.size) === undefined ? "the disk needs a size" : undefined;
+  const asked = asks(wish.kind);
+  if (asked.path && !wish.path.startsWith("/")) return "the store needs a path that begins with /";
+  return asked.size && parseSize(wish.size) === undefined ? "the disk needs a size" : undefined;
 }
 
 function wrongTarget(wish: Wish, known: Known): string | undefined {

@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { api } from "../api/client";
 import type { Group, Lun, Plan, Target, User } from "../api/types";
 import { touch, useLoad, useTask } from "../lib/load";
-import { draftOf, FRESH } from "../lib/wish";
+import { editsOf, FRESH, makesUser } from "../lib/wish";
 import type { Wish } from "../lib/wish";
 import { Button, Card, Notice, Page, ProblemBox, Shown } from "../ui/basics";
 import { PlanView } from "../ui/change";
@@ -63,7 +63,7 @@ function Wizard({ known }: { known: Known }) {
     // The next step begins at its first field.
     document.querySelector<HTMLElement>("form.step input, form.step select, .review h2")?.focus();
   }, [at]);
-  if (isDone) return <Done wish={wish} known={known} />;
+  if (isDone) return <Done wish={wish} />;
   return (
     <>
       <ol class="steps">
@@ -73,7 +73,7 @@ function Wizard({ known }: { known: Known }) {
           </li>
         ))}
       </ol>
-      {at === STEPS.length - 1 ? <Review wish={wish} known={known} back={() => setAt(at - 1)} done={() => setDone(true)} /> : (
+      {at === STEPS.length - 1 ? <Review wish={wish} back={() => setAt(at - 1)} done={() => setDone(true)} /> : (
         <Card>
           <form class="step" onSubmit={next}>
             {at === 0 && <DiskStep {...props} />}
@@ -93,56 +93,30 @@ function Wizard({ known }: { known: Known }) {
 
 interface ReviewProps {
   wish: Wish;
-  known: Known;
   back: () => void;
   done: () => void;
 }
 
-/**
- * Makes it all. The document changes at once; a new user goes before it, because its secret is never in a document, and
- * is taken back when the rest fails.
- */
-async function make(wish: Wish, known: Known, revision: number): Promise<void> {
-  const comment = `give disk ${wish.id}`;
-  if (wish.proof !== "new-user" || wish.target) {
-    const { text } = await api.document();
-    await api.apply(draftOf(text, wish, known.targets, false), comment, revision);
-    return;
-  }
-  const made = await api.putUser({ name: wish.newUser, secret: wish.secret }, revision);
-  try {
-    const document = await api.document();
-    await api.apply(draftOf(document.text, wish, known.targets, true), comment, made.revision);
-  } catch (thrown) {
-    // What failed is what the user must read; a user that stays behind harms nobody and is on the page "Users".
-    await api.removeUser(wish.newUser).catch(() => undefined);
-    throw thrown;
-  }
-}
-
-function Review({ wish, known, back, done }: ReviewProps) {
+function Review({ wish, back, done }: ReviewProps) {
+  const edits = editsOf(wish);
   const [plan, setPlan] = useState<Plan>();
   const planning = useTask();
   const making = useTask();
   const look = () => {
     making.clear();
-    planning.run(async () => {
-      const { text } = await api.document();
-      setPlan(await api.plan(draftOf(text, wish, known.targets, false)));
-    });
+    planning.run(async () => setPlan(await api.planEdits(edits)));
   };
   useEffect(look, []);
-  const isNewUser = wish.proof === "new-user" && !wish.target;
   const go = () => plan && making.run(async () => {
-    await make(wish, known, plan.revision);
+    await api.edit(edits, `give disk ${wish.id}`, plan.revision);
     touch();
     done();
   });
   return (
     <Card class="review" title={<span tabIndex={-1}>What will be done</span>}>
-      {isNewUser && (
+      {makesUser(wish) && (
         <Notice>
-          User <b>{wish.newUser}</b> is added first and is the only one that may log in to the target; its secret is kept in a private file.
+          User <b>{wish.newUser}</b> is the only one that may log in to the target; its secret is kept in a private file.
         </Notice>
       )}
       <ProblemBox problem={planning.problem} retry={look} />

@@ -1,7 +1,7 @@
 /** Changes: the plan first, then the deed. */
 import { useEffect, useState } from "preact/hooks";
 import { api } from "../api/client";
-import type { Applied, Effect, Plan, Step } from "../api/types";
+import type { Applied, Edit, Effect, Plan, Step } from "../api/types";
 import { touch, useTask } from "../lib/load";
 import { plural } from "../lib/units";
 import { Badge, Button, Notice, ProblemBox } from "./basics";
@@ -15,10 +15,8 @@ export interface Change {
   /** What the button says, as "Remove". */
   verb: string;
   isDestructive?: boolean;
-  /** The whole new document, from the one that runs. */
-  draft: (text: string) => string;
-  /** Makes it, starting from this revision. */
-  apply: (text: string, revision: number) => Promise<Applied>;
+  /** What is done, together or not at all. */
+  edits: Edit[];
   /** Afterwards. */
   done?: () => void;
 }
@@ -64,32 +62,28 @@ export function sayApplied(done: string, applied: Applied, plan: Plan | undefine
 
 /** Shows what a change would do, and makes it when it is confirmed. */
 export function ChangeDialog({ change, close }: { change: Change; close: () => void }) {
-  const [planned, setPlanned] = useState<{ plan: Plan; text: string }>();
+  const [plan, setPlan] = useState<Plan>();
   const planning = useTask();
   const applying = useTask();
   const look = () => {
     applying.clear();
-    planning.run(async () => {
-      const document = await api.document();
-      const text = change.draft(document.text);
-      setPlanned({ plan: await api.plan(text), text });
-    });
+    planning.run(async () => setPlan(await api.planEdits(change.edits)));
   };
   useEffect(look, []);
-  const make = () => planned && applying.run(async () => {
-    const applied = await change.apply(planned.text, planned.plan.revision);
+  const make = () => plan && applying.run(async () => {
+    const applied = await api.edit(change.edits, change.title, plan.revision);
     touch();
-    sayApplied(`${change.title}: done, revision ${applied.revision}`, applied, planned.plan);
+    sayApplied(`${change.title}: done, revision ${applied.revision}`, applied, plan);
     close();
     change.done?.();
   });
-  const isPossible = planned?.plan.is_applicable === true && planned.plan.steps.length > 0;
+  const isPossible = plan?.is_applicable === true && plan.steps.length > 0;
   const isStale = applying.problem?.type === "revision-mismatch";
   return (
     <Dialog title={change.title} close={close} wide>
       <ProblemBox problem={planning.problem} retry={look} />
       <ProblemBox problem={applying.problem} />
-      {planned ? <PlanView plan={planned.plan} /> : !planning.problem && <div class="loading" />}
+      {plan ? <PlanView plan={plan} /> : !planning.problem && <div class="loading" />}
       <div class="actions end">
         <Button onClick={close}>Cancel</Button>
         {isStale ? <Button tone="primary" onClick={look}>Plan again</Button> : (

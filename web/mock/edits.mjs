@@ -1,0 +1,84 @@
+// Edits of the configuration, on its model.
+import { KINDS, Problem, storeOf } from "./model.mjs";
+
+const missing = (what) => new Problem(404, "not-found", `there is no ${what}`);
+const withoutEmpty = (thing) => Object.fromEntries(Object.entries(thing).filter(([, value]) => value !== "" && value?.length !== 0));
+
+function find(model, kind, name) {
+  const found = model[kind].find((each) => each[KINDS[kind]] === name);
+  if (!found) throw missing(`${kind} ${name}`);
+  return found;
+}
+
+const secretless = ({ secret, mutual, no_mutual, ...rest }, name = rest.name) => ({
+  ...rest, ...(secret && { secret_file: `secrets/${name}` }), ...(mutual && { mutual: secretless(mutual, name) }),
+});
+
+function add(model, thing) {
+  const [[kind, whole]] = Object.entries(thing);
+  if (kind === "view") {
+    const { luns = [], ...target } = find(model, "target", whole.target);
+    const { target: _target, lun, groups, ...rest } = whole;
+    let free = 0;
+    while (luns.some((view) => view.lun === free)) free += 1;
+    const views = [...luns, { lun: lun ?? free, ...rest, ...(groups?.length && { groups }) }];
+    Object.assign(find(model, "target", target.name), { luns: views });
+    return;
+  }
+  const name = whole[KINDS[kind]];
+  if (model[kind].some((each) => each[KINDS[kind]] === name)) throw new Problem(409, "conflict", `${kind} "${name}" exists already; choose another name`);
+  model[kind].push(kind === "user" ? secretless(whole) : withoutEmpty(whole));
+}
+
+function set(model, keys) {
+  const [[kind, given]] = Object.entries(keys);
+  const thing = find(model, kind, given[KINDS[kind]]);
+  Object.assign(thing, kind === "user" ? secretless(given) : given);
+  if (given.no_mutual) delete thing.mutual;
+  for (const [key, value] of Object.entries(thing)) if (value === "" || value?.length === 0) delete thing[key];
+}
+
+function inUse(model, kind, name) {
+  const users = model.target.filter((target) => (kind === "user" ? target.auth?.includes(name)
+    : (target.luns ?? []).some((view) => (kind === "lun" ? view.id === name : view.groups?.includes(name)))));
+  return users.map((target) => target.name);
+}
+
+function remove(model, named) {
+  const [[kind, name]] = Object.entries(named);
+  const at = model[kind].indexOf(find(model, kind, name));
+  const by = inUse(model, kind, name);
+  if (by.length > 0) throw new Problem(409, "conflict", `${kind} ${name} is used by ${by.join(", ")}; take it out there first`);
+  model[kind].splice(at, 1);
+}
+
+function hide(model, { lun }) {
+  for (const target of model.target) target.luns = (target.luns ?? []).filter(({ id }) => id !== lun);
+}
+
+/** Bytes with the largest suffix that leaves no rest. */
+function sizeText(bytes) {
+  const [suffix, power] = [["T", 4], ["G", 3], ["M", 2], ["k", 1], ["", 0]].find(([, each]) => bytes % 1024 ** each === 0);
+  return `${bytes / 1024 ** power}${suffix}`;
+}
+
+function resize(model, { lun: id, size_bytes }) {
+  const lun = find(model, "lun", id);
+  if (size_bytes < storeOf(lun.store).size) throw new Problem(409, "refused", "a unit does not shrink; make a smaller one and copy");
+  const store = lun.store.replace(/[?&]size=[^&]*/, "");
+  lun.store = `${store}${store.includes("?") ? "&" : "?"}size=${sizeText(size_bytes)}`;
+}
+
+function rename(model, { lun, id }) {
+  find(model, "lun", lun).id = id;
+  for (const target of model.target) for (const view of target.luns ?? []) if (view.id === lun) view.id = id;
+}
+
+const EDITS = { add, set, remove, hide, resize, rename };
+
+/** Makes one edit. */
+export function makeEdit(model, edit) {
+  const [[what, about]] = Object.entries(edit);
+  if (!EDITS[what]) throw new Problem(400, "bad-request", `the mock knows no edit "${what}"`);
+  EDITS[what](model, about);
+}
