@@ -2,7 +2,7 @@
 //! interpreter of [`Step`].
 
 use memory::{Need, Payload, Pool};
-use scsi::{Input, Outcome, Sense, SenseCode, SenseKey, Step, TaskAttribute};
+use scsi::{Input, Outcome, Sense, SenseCode, SenseKey, Step, Task, TaskAttribute};
 use store::{IoTag, Submitted};
 
 use crate::agree::ToOwner;
@@ -16,6 +16,7 @@ use crate::room::{self, Room};
 use crate::session::{Session, SessionKey};
 use crate::stores::alters;
 use crate::task::{Command, CommandId, Request, Running, Stage, TaskKey};
+use crate::unit::Unit;
 
 /// A command that has its turn.
 struct Begun<C: Carrier> {
@@ -89,61 +90,23 @@ impl<C: Carrier> Engine<C> {
             self.run_in_order(begun, answer, attribute, command);
             return;
         }
-        // What the task will be called if it does have to wait.
+        // What the task is called if it does have to wait.
         let vacant = self.tasks.vacant_key();
         let mut long = Vec::new();
         let command = C::Port::scsi_command(&command, &session.luns, &mut long);
-        let (mut task, mut step) = unit.view.start(mapped.nexus, &command);
+        let (mut task, step) = unit.view.start(mapped.nexus, &command);
         let mut has_altered = false;
-        let hindrance = loop {
-            let input = match step {
-                Step::DataOut { length } => {
-                    match session.port.request_data(id, length, &session.pool) {
-                        Some(data) => match room::kept(data, Some(&task), &session.pool) {
-                            Ok(data) => Input::DataOut(data),
-                            Err(_) => break Hindrance::NoRoom,
-                        },
-                        None => break Hindrance::DataOut,
-                    }
-                }
-                Step::Io(request) => {
-                    let port = &session.port;
-                    let asker = (Some(&task), &session.pool);
-                    let unsent = || port.unsent_bytes();
-                    match room::make_room(request, asker, unit, &mut self.carrier, unsent) {
-                        Room::Ready(request) => {
-                            let alters = alters(&request);
-                            let submitted = unit.store.submit(tag_of(vacant), request);
-                            has_altered |= alters && !matches!(submitted, Submitted::Full(_));
-                            match submitted {
-                                Submitted::Done(result) => Input::Io(result),
-                                submitted @ (Submitted::Ring(_)
-                                | Submitted::Helper(_)
-                                | Submitted::Pending
-                                | Submitted::Full(_)) => break Hindrance::Store(submitted),
-                            }
-                        }
-                        Room::Wait(request, _) | Room::UnitShare(request) => {
-                            break Hindrance::Other(Step::Io(request));
-                        }
-                        Room::Refused => break Hindrance::NoRoom,
-                    }
-                }
-                Step::Done(mut outcome) => {
-                    if must_copy(&outcome, &session.port, id)
-                        && !copy_data(&mut outcome, &session.pool)
-                    {
-                        break Hindrance::Other(Step::Done(outcome));
-                    }
-                    self.carrier.note_answer(account, outcome.status);
-                    let descriptor = unit.view.descriptor_sense();
-                    let ready = answer_by(&mut session.port, answer, outcome, descriptor);
-                    self.note_answered(key, ready);
-                    return;
-                }
-                step @ (Step::Owner(_) | Step::Fence(_)) => break Hindrance::Other(step),
-            };
-            step = unit.view.resume(&mut task, input);
+        let (port, pool, carrier) = (&mut session.port, &session.pool, &mut self.carrier);
+        let way = (&mut task, &mut has_altered);
+        let hindrance = match run_at_once((id, vacant), way, step, unit, (port, pool), carrier) {
+            Ok(outcome) => {
+                self.carrier.note_answer(account, outcome.status);
+                let descriptor = unit.view.descriptor_sense();
+                let ready = answer_by(&mut session.port, answer, outcome, descriptor);
+                self.note_answered(key, ready);
+                return;
+            }
+            Err(hindrance) => hindrance,
         };
         if let Some(set) = unit.view.task_set(mapped.nexus) {
             let may_start = set.enter(TaskAttribute::Simple, vacant.place());
@@ -518,6 +481,62 @@ impl<C: Carrier> Engine<C> {
         let mut life = running.life;
         life.leave(running.stage.phase(), now);
         Some((running.account, life))
+    }
+}
+
+/// Carries a command on as long as it need not wait.
+#[inline(always)]
+#[expect(
+    clippy::inline_always,
+    clippy::result_large_err,
+    reason = "the way of nearly all commands: a call would move every step once more"
+)]
+fn run_at_once<C: Carrier>(
+    (id, vacant): (CommandId<C>, TaskKey),
+    (task, has_altered): (&mut Task, &mut bool),
+    mut step: Step,
+    unit: &mut Unit,
+    (port, pool): (&mut C::Port, &Pool),
+    carrier: &mut C,
+) -> Result<Outcome, Hindrance> {
+    loop {
+        let input = match step {
+            Step::DataOut { length } => {
+                let data = port.request_data(id, length, pool);
+                let data = data.ok_or(Hindrance::DataOut)?;
+                let kept = room::kept(data, Some(task), pool);
+                Input::DataOut(kept.map_err(|_| Hindrance::NoRoom)?)
+            }
+            Step::Io(request) => {
+                let unsent = || port.unsent_bytes();
+                match room::make_room(request, (Some(task), pool), unit, carrier, unsent) {
+                    Room::Ready(request) => {
+                        let alters = alters(&request);
+                        let submitted = unit.store.submit(tag_of(vacant), request);
+                        *has_altered |= alters && !matches!(submitted, Submitted::Full(_));
+                        match submitted {
+                            Submitted::Done(result) => Input::Io(result),
+                            submitted @ (Submitted::Ring(_)
+                            | Submitted::Helper(_)
+                            | Submitted::Pending
+                            | Submitted::Full(_)) => return Err(Hindrance::Store(submitted)),
+                        }
+                    }
+                    Room::Wait(request, _) | Room::UnitShare(request) => {
+                        return Err(Hindrance::Other(Step::Io(request)));
+                    }
+                    Room::Refused => return Err(Hindrance::NoRoom),
+                }
+            }
+            Step::Done(mut outcome) => {
+                if must_copy(&outcome, port, id) && !copy_data(&mut outcome, pool) {
+                    return Err(Hindrance::Other(Step::Done(outcome)));
+                }
+                return Ok(outcome);
+            }
+            step @ (Step::Owner(_) | Step::Fence(_)) => return Err(Hindrance::Other(step)),
+        };
+        step = unit.view.resume(task, input);
     }
 }
 

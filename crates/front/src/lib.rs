@@ -1,10 +1,17 @@
-//! Where initiators come in: what each transport does for the engine. Pure: no socket, thread or
-//! clock.
+//! Where initiators come in: logins, sessions, and what each transport does for the engine. Pure: no
+//! socket, thread or clock.
 //!
 //! | Module | Owns |
 //! | --- | --- |
-//! | `iscsi` | iSCSI: a session as the engine's [`engine::Port`] |
+//! | `policy` | what is asked of the configuration: who may log in, and what they see |
+//! | `identity` | how a session is called, whatever carries it |
+//! | `iscsi` | iSCSI: the front, and a session as the engine's [`engine::Port`] |
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod identity;
 pub mod iscsi;
+mod policy;
+
+pub use identity::{SessionId, TransportDetails};
+pub use policy::{Asker, Authorization, Policy, PortPlan, TargetPlan, VisibleTarget};

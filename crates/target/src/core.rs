@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use engine::table::Table;
 use engine::{Engine, SessionKey};
+use front::SessionId;
+use front::iscsi::SharedLists;
 use iscsi::pdu::Tsih;
 use reactor::mail::Mailbox;
 use reactor::{Event, Wait as ReactorWait};
 
-use crate::front::Front;
+use crate::accept::Entrance;
 use crate::handle::Receipt;
-use crate::identity::SessionId;
 use crate::letter::Letter;
 use crate::lines::LineLimits;
 use crate::logins::LoginLog;
@@ -25,7 +26,6 @@ use crate::plan::{ColdResets, Settings, UnitIndex};
 use crate::session::{Connection, ConnectionKey, SessionEntry};
 use crate::token::Purpose;
 use crate::trace::Trace;
-use crate::unproved::SharedLists;
 
 /// How often sessions are looked at for silence, and stores for a changed size.
 const TICK: Duration = Duration::from_secs(1);
@@ -62,7 +62,7 @@ pub(crate) struct Core {
     /// Units of this core that go when their last flush is over.
     pub(crate) forgetting: Vec<(UnitIndex, Receipt)>,
     pub(crate) by_id: HashMap<SessionId, SessionKey>,
-    /// As the front desk names sessions.
+    /// As the front names sessions.
     pub(crate) by_tsih: HashMap<Tsih, SessionKey>,
     pub(crate) connections: Table<Connection>,
     /// Connections with output that is not being sent.
@@ -81,7 +81,7 @@ pub(crate) struct Core {
     pub(crate) traces: Vec<Arc<Trace>>,
     pub(crate) cold_resets: Arc<ColdResets>,
     /// Accepts and logs in; one core has it.
-    pub(crate) front: Option<Front>,
+    pub(crate) entrance: Option<Entrance>,
     pub(crate) next_tick: Duration,
     /// Set by [`Letter::Stop`]: when sessions that are left are ended.
     pub(crate) stop_at: Option<Duration>,
@@ -138,7 +138,7 @@ impl Core {
                 self.handle_report(report);
             } else if let Some(session) = self.engine.poll_eventful() {
                 self.handle_session_events(session);
-            } else {
+            } else if !self.carry_front() {
                 break;
             }
         }
@@ -150,7 +150,7 @@ impl Core {
             return ReactorWait::Poll;
         }
         let engine = self.engine.poll_timeout();
-        let logins = self.front.as_mut().and_then(Front::next_deadline);
+        let logins = self.entrance.as_mut().and_then(Entrance::poll_timeout);
         let tick = Some(self.next_tick);
         let stop = self.stop_at.and_then(|asked| {
             let moments = [asked, self.flush_at(asked), self.end_at(asked)];
@@ -175,7 +175,7 @@ impl Core {
                 result,
             } => match Purpose::of(token) {
                 Some(Purpose::Send(key)) => self.handle_sent(key, message, result),
-                Some(Purpose::LoginSend(key)) => self.handle_login_sent(key, message, result),
+                Some(Purpose::LoginSend(key)) => self.handle_login_sent(key, result),
                 other => unexpected("sent", other),
             },
             Event::ReceivedExact {
@@ -261,7 +261,11 @@ impl Core {
                     self.end_session(key, "displaced by other discovery sessions");
                 }
             }
-            Letter::SessionEnded { tsih } => self.handle_session_ended(tsih),
+            Letter::SessionEnded { tsih } => {
+                if let Some(entrance) = self.entrance.as_mut() {
+                    entrance.front.handle_session_ended(tsih);
+                }
+            }
             Letter::Unit { unit, letter } => self.engine.handle_letter(unit, letter),
             Letter::EndTarget { target } => self.end_target(target),
             Letter::Quiet => self.quiet_cores += 1,
@@ -331,7 +335,6 @@ impl Core {
         self.end_dismissed(now);
         self.end_old_discovery(now);
         self.engine.probe_some();
-        self.end_overdue_waiting(now);
         self.tell_hanging(now);
         self.give_back();
         self.line_limits.log_left_out(self.index);
@@ -339,7 +342,10 @@ impl Core {
 
     /// After most of many sessions have gone, the memory that they had goes back to the system.
     fn give_back(&mut self) {
-        let logins = self.front.as_ref().map_or(0, Front::logins);
+        let logins = self
+            .entrance
+            .as_ref()
+            .map_or(0, |entrance| entrance.front.logins());
         let sessions = self.engine.session_count() + logins;
         self.sessions_most = self.sessions_most.max(sessions);
         let is_over = sessions < self.sessions_most / 4 && self.lost.is_empty();
@@ -353,8 +359,8 @@ impl Core {
         self.by_tsih.shrink_to_fit();
         self.engine.carrier.own_letters.shrink_to_fit();
         self.lost.shrink_to_fit();
-        if let Some(front) = &mut self.front {
-            front.shrink();
+        if let Some(entrance) = &mut self.entrance {
+            entrance.front.shrink();
         }
         memory::give_back();
     }

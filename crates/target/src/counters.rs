@@ -21,10 +21,10 @@ use scsi::kind_of;
 use slab::Slab;
 
 use crate::core::Core;
-use crate::identity::SessionId;
 use crate::plan::UnitIndex;
 use crate::session::Detail;
 use crate::slow::{SlowLimit, SlowLog, Told};
+use front::SessionId;
 
 /// Buckets of a latency histogram: two to the octave from 4 us on, and one for what is above.
 pub const LATENCY_BUCKETS: usize = 41;

@@ -10,11 +10,12 @@ use iscsi::discovery::{TargetRecord, TextRecords};
 
 use crate::core::Core;
 use crate::handle::{Grant, Receipt};
-use crate::identity::{SessionId, TransportDetails};
-use crate::policy::{VisibleLun, VisibleTarget};
 use crate::report::{ConnectionReport, SessionReport};
 use crate::session::{Connection, Detail, SessionEntry};
-use crate::unproved::SharedLists;
+use engine::VisibleLun;
+use front::VisibleTarget;
+use front::iscsi::SharedLists;
+use front::{SessionId, TransportDetails};
 
 /// How long the peer of a session that an administrator ends has to take the message about it.
 const DISMISSAL_PATIENCE: Duration = Duration::from_secs(1);

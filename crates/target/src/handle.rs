@@ -12,15 +12,16 @@ use reactor::mail::Post;
 
 use crate::FRONT_CORE;
 use crate::counters::{CoreCounters, CoreCounts};
-use crate::identity::SessionId;
 use crate::letter::Letter;
 use crate::logins::LoginCounts;
 use crate::plan::{PortalIndex, TargetIndex, TargetPlan, UnitDescription, UnitIndex, UnitPlan};
 use crate::plane::StartError;
-use crate::policy::{Policy, VisibleLun, VisibleTarget};
 use crate::report::SessionReport;
 use crate::slow::SlowLimit;
 use crate::trace::Trace;
+use engine::VisibleLun;
+use front::SessionId;
+use front::{Policy, VisibleTarget};
 
 /// How long a core may take to answer what it need not wait for itself.
 pub(crate) const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
@@ -289,7 +290,7 @@ impl Handle {
     }
 
     /// Changes the rules for all logins from now on. Gives the indices of what is listened on
-    /// anew, and whether the front desk has confirmed. One that has not will still do it: a core
+    /// anew, and whether the front has confirmed. One that has not will still do it: a core
     /// reads its letters in order. Sessions that are there keep what they see until
     /// [`Handle::grant`].
     pub fn set_access(&self, access: Access) -> (Vec<PortalIndex>, Result<(), NoAnswer>) {

@@ -6,17 +6,16 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use front::iscsi::Entry;
 use iscsi::login::{LoginTarget, NegotiatedLogin};
 use iscsi::pdu::Tsih;
 
-use crate::directory::Placement;
 use crate::handle::{Access, Grant, Receipt};
-use crate::identity::SessionId;
 use crate::plan::{TargetIndex, UnitDescription, UnitIndex, UnitPlan};
 use crate::plane::StartError;
 use crate::report::SessionReport;
-use crate::session::SessionProfile;
 use crate::trace::{Taps, Trace};
+use front::SessionId;
 
 /// A connection on its way to the core of its session.
 #[derive(Debug)]
@@ -33,30 +32,18 @@ pub(crate) struct Adoption {
     pub(crate) entry: Entry,
 }
 
-/// How the connection gets into its session.
-#[derive(Debug)]
-pub(crate) enum Entry {
-    /// It is the first one.
-    Found {
-        placement: Placement,
-        profile: Box<SessionProfile>,
-    },
-    /// The session is there, and the front desk has found that the login may join it.
-    Join { tsih: Tsih },
-}
-
 /// One letter.
 #[derive(Debug)]
 pub(crate) enum Letter {
     /// All cores are up: listen.
     Go,
-    /// Front desk to a core: this connection is yours.
+    /// Entrance desk to a core: this connection is yours.
     Adopt(Box<Adoption>),
-    /// Front desk to a core: end this session, another takes its place.
+    /// Entrance desk to a core: end this session, another takes its place.
     EndSession { tsih: Tsih },
-    /// Front desk to a core: end this discovery session, others need its place.
+    /// Entrance desk to a core: end this discovery session, others need its place.
     EndDiscovery { tsih: Tsih },
-    /// A core to the front desk: the session is gone, with all its tasks.
+    /// A core to the front: the session is gone, with all its tasks.
     SessionEnded { tsih: Tsih },
     /// Between the owner of this unit and a core.
     Unit {
@@ -87,7 +74,7 @@ pub(crate) enum Letter {
         units: Arc<[UnitDescription]>,
         receipt: Receipt,
     },
-    /// Administrator to the front desk: rules, targets and portals from now on.
+    /// Administrator to the front: rules, targets and portals from now on.
     SetAccess {
         access: Box<Access>,
         receipt: Receipt,

@@ -13,9 +13,8 @@
 //! | `letter` | mail between cores |
 //! | `token` | what an operation of the reactor was for |
 //! | `link` | sockets |
-//! | `front` | accepting and login, on one core |
+//! | `desk` | sockets of the front: what it decides, carried out |
 //! | `logins` | how logins end |
-//! | `directory` | which session is where |
 //! | `sessions`, `session` | sessions from login to end; one of them, as its core keeps it |
 //! | `outside` | what leaves the engine of a core, over mail, ring and helpers |
 //! | `stop` | the end of a core: writes become durable |
@@ -33,15 +32,13 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod accept;
 mod bucket;
 mod change;
 mod core;
 mod counters;
-mod directory;
-mod front;
 mod grant;
 mod handle;
-mod identity;
 mod letter;
 mod lines;
 mod link;
@@ -49,32 +46,28 @@ mod logins;
 mod outside;
 mod plan;
 mod plane;
-mod policy;
-mod proof;
 mod report;
 mod session;
 mod sessions;
 mod slow;
 mod stop;
-mod throttle;
 mod token;
 mod trace;
-mod unproved;
 mod watchdog;
 mod watcher;
 
-pub use engine::{Ending, Phase, PhaseTime};
+pub use engine::{Ending, Phase, PhaseTime, VisibleLun};
+pub use front::iscsi::LoginCause;
+pub use front::{Asker, Authorization, Policy, SessionId, TransportDetails, VisibleTarget};
 
 pub use counters::{CoreCounts, KindCounts, LATENCY_BUCKETS, SeriesCounts, latency_bucket};
 pub use handle::{Access, Confirmation, Grant, Handle, NoAnswer};
-pub use identity::{SessionId, TransportDetails};
-pub use logins::{FailedLogin, Guessing, LoginCause, LoginCounts};
+pub use logins::{FailedLogin, Guessing, LoginCounts};
 pub use plan::{
     Coalescing, Keeper, Plan, PortPlan, PortalIndex, Settings, TargetIndex, TargetPlan,
     UnitDescription, UnitIndex, UnitPlan,
 };
 pub use plane::{DataPlane, StartError, Stopped};
-pub use policy::{Asker, Authorization, Policy, VisibleLun, VisibleTarget};
 pub use report::{ConnectionReport, SessionReport};
 pub use slow::SlowCommand;
 pub use trace::{

@@ -6,12 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use iscsi::framing::FramingError;
-use iscsi::login::{LoginTarget, LoginViolation};
-use iscsi::pdu::LoginStatus;
+use front::iscsi::{LoginCause, LoginFailure};
 
 use crate::bucket::Bucket;
-use crate::unproved::Crowding;
 use crate::watcher::{Happening, Watcher};
 
 /// How many failed logins are told at once, on each core.
@@ -19,124 +16,6 @@ const TOLD_MAX: u32 = 16;
 
 /// One more may be told after each of these: it takes hours to fill a list of some thousand events.
 const TOLD_EVERY: Duration = Duration::from_secs(5);
-
-/// Why a login failed, for programs.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum LoginCause {
-    /// The connection began with something else.
-    NoLogin,
-    /// It was not complete in time.
-    Timeout,
-    /// The initiator closed the connection in the middle.
-    Abandoned,
-    /// CHAP was refused or did not succeed.
-    AuthenticationFailure,
-    /// The rules of access do not let the initiator in.
-    AuthorizationFailure,
-    /// No such target, or none that it may know of.
-    NotFound,
-    /// There are as many sessions, or unfinished logins, as there may be.
-    OutOfResources,
-    /// The session has as many connections as were agreed.
-    TooManyConnections,
-    /// The session to join is not there, is another's, or is ending.
-    SessionDoesNotExist,
-    /// The fault is ours.
-    TargetError,
-    /// The initiator broke a rule of the protocol, or asked for what cannot be.
-    InitiatorError,
-}
-
-impl LoginCause {
-    /// All of them.
-    pub const ALL: [Self; 11] = [
-        Self::NoLogin,
-        Self::Timeout,
-        Self::Abandoned,
-        Self::AuthenticationFailure,
-        Self::AuthorizationFailure,
-        Self::NotFound,
-        Self::OutOfResources,
-        Self::TooManyConnections,
-        Self::SessionDoesNotExist,
-        Self::TargetError,
-        Self::InitiatorError,
-    ];
-
-    /// As it is counted and told.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NoLogin => "no-login",
-            Self::Timeout => "timeout",
-            Self::Abandoned => "abandoned",
-            Self::AuthenticationFailure => "authentication-failure",
-            Self::AuthorizationFailure => "authorization-failure",
-            Self::NotFound => "not-found",
-            Self::OutOfResources => "out-of-resources",
-            Self::TooManyConnections => "too-many-connections",
-            Self::SessionDoesNotExist => "session-does-not-exist",
-            Self::TargetError => "target-error",
-            Self::InitiatorError => "initiator-error",
-        }
-    }
-
-    const fn of_status(status: LoginStatus) -> Self {
-        match status {
-            LoginStatus::AuthenticationFailure => Self::AuthenticationFailure,
-            LoginStatus::AuthorizationFailure => Self::AuthorizationFailure,
-            LoginStatus::NotFound | LoginStatus::TargetRemoved => Self::NotFound,
-            LoginStatus::OutOfResources => Self::OutOfResources,
-            LoginStatus::TooManyConnections => Self::TooManyConnections,
-            LoginStatus::SessionDoesNotExist | LoginStatus::CannotIncludeInSession => {
-                Self::SessionDoesNotExist
-            }
-            LoginStatus::TargetError | LoginStatus::ServiceUnavailable => Self::TargetError,
-            LoginStatus::Success
-            | LoginStatus::TargetMovedTemporarily
-            | LoginStatus::TargetMovedPermanently
-            | LoginStatus::InitiatorError
-            | LoginStatus::UnsupportedVersion
-            | LoginStatus::MissingParameter
-            | LoginStatus::SessionTypeNotSupported
-            | LoginStatus::InvalidRequestDuringLogin => Self::InitiatorError,
-        }
-    }
-}
-
-/// What ended a login.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum LoginFailure {
-    /// The login machine, or whoever it asked.
-    #[error(transparent)]
-    Violation(#[from] LoginViolation),
-    /// Bytes in which no further PDU is found.
-    #[error(transparent)]
-    Framing(#[from] FramingError),
-    /// The connection ended.
-    #[error("the connection ended before the login was complete")]
-    Abandoned,
-    /// A newer one took its place.
-    #[error("displaced: {0}")]
-    Displaced(Crowding),
-    /// The system does not let us use the socket.
-    #[error("the socket is of no use")]
-    Socket,
-}
-
-impl LoginFailure {
-    fn cause(&self) -> LoginCause {
-        match self {
-            Self::Violation(LoginViolation::DeadlinePassed) => LoginCause::Timeout,
-            Self::Violation(violation) => violation
-                .status()
-                .map_or(LoginCause::NoLogin, LoginCause::of_status),
-            Self::Framing(_) => LoginCause::InitiatorError,
-            Self::Abandoned => LoginCause::Abandoned,
-            Self::Displaced(_) => LoginCause::OutOfResources,
-            Self::Socket => LoginCause::TargetError,
-        }
-    }
-}
 
 /// A login that failed, for those who hear of it.
 #[derive(Clone, Copy, Debug)]
@@ -233,13 +112,13 @@ impl LoginLog {
         });
     }
 
-    /// A login failed: counts it, and tells of it unless too many were told of. Its machine knows
-    /// who it claimed to be.
+    /// A login failed: counts it, and tells of it unless too many were told of. `whose` is where it came from,
+    /// and the names of initiator and target as they were claimed.
     pub(crate) fn fail(
         &mut self,
         watcher: &dyn Watcher,
         now: Duration,
-        (peer, machine): (SocketAddr, &LoginTarget),
+        (peer, initiator, target): (SocketAddr, Option<&str>, Option<&str>),
         failure: &LoginFailure,
     ) {
         let cause = failure.cause();
@@ -249,8 +128,8 @@ impl LoginLog {
         };
         let failed = FailedLogin {
             peer,
-            initiator: machine.initiator_name().map(|name| name.as_str()),
-            target: machine.target_name().map(|name| name.as_str()),
+            initiator,
+            target,
             cause,
             reason: &failure.to_string(),
             untold,
@@ -270,7 +149,7 @@ impl LoginLog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iscsi::login::RANDOM_BYTES;
+    use iscsi::login::LoginViolation;
 
     /// Keeps the number of those that were not told.
     #[derive(Debug, Default)]
@@ -287,12 +166,11 @@ mod tests {
     #[test]
     fn all_failures_are_counted_and_a_burst_of_them_is_told() {
         let start = Duration::from_secs(1000);
-        let machine = LoginTarget::new(start, Duration::from_secs(1), [0; RANDOM_BYTES]);
         let heard = Heard::default();
         let mut log = LoginLog::new(Arc::default());
         let peer = SocketAddr::from(([192, 0, 2, 1], 1));
         let mut fail = |now, failure: LoginFailure| {
-            log.fail(&heard, now, (peer, &machine), &failure);
+            log.fail(&heard, now, (peer, None, None), &failure);
         };
         for _ in 0..TOLD_MAX + 3 {
             fail(start, LoginViolation::DeadlinePassed.into());
@@ -307,33 +185,6 @@ mod tests {
         let heard = heard.0.into_inner().unwrap();
         assert_eq!(heard.len(), TOLD_MAX as usize + 1);
         assert_eq!(heard.last(), Some(&(LoginCause::Abandoned, 3)));
-    }
-
-    #[test]
-    fn every_end_has_its_cause() {
-        let refused = |status| LoginFailure::from(LoginViolation::Refused(status));
-        for (failure, cause) in [
-            (LoginViolation::DeadlinePassed.into(), LoginCause::Timeout),
-            (
-                LoginViolation::NotALogin { opcode: 0 }.into(),
-                LoginCause::NoLogin,
-            ),
-            (
-                LoginViolation::SecuritySkipped.into(),
-                LoginCause::AuthenticationFailure,
-            ),
-            (
-                refused(LoginStatus::TooManyConnections),
-                LoginCause::TooManyConnections,
-            ),
-            (
-                LoginFailure::Displaced(Crowding::Logins(1)),
-                LoginCause::OutOfResources,
-            ),
-            (LoginFailure::Socket, LoginCause::TargetError),
-        ] {
-            assert_eq!(failure.cause(), cause, "{failure}");
-        }
     }
 
     /// The document has a row for each cause, in their order, and no other.

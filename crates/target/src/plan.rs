@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 pub use engine::{TargetIndex, UnitIndex};
+pub use front::{PortPlan, TargetPlan};
 use iscsi::target::Budget;
 use reactor::Listener;
 use store::SharedStore;
 
-use crate::policy::Policy;
 use crate::watcher::Watcher;
+use front::Policy;
+use front::iscsi::Holding;
 
 /// An address to listen on. An index names one listener for as long as the plane runs.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -61,17 +63,6 @@ pub struct UnitDescription {
     pub profile: Arc<scsi::Profile>,
 }
 
-/// A target as initiators see it.
-#[derive(Clone, Debug)]
-pub struct TargetPlan {
-    /// Its iSCSI name.
-    pub name: String,
-    /// One entry for each portal group.
-    pub ports: Vec<PortPlan>,
-    /// Its initiators may end all of its sessions (TARGET COLD RESET).
-    pub cold_reset: bool,
-}
-
 /// The targets that take a TARGET COLD RESET, for all cores.
 #[derive(Debug, Default)]
 pub(crate) struct ColdResets(Mutex<Vec<TargetIndex>>);
@@ -89,15 +80,6 @@ impl ColdResets {
         let allowed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         allowed.contains(&target)
     }
-}
-
-/// A SCSI target port: a target seen through one portal group.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct PortPlan {
-    /// TargetPortalGroupTag.
-    pub portal_group_tag: u16,
-    /// The relative target port identifier, unique over all targets.
-    pub relative_id: u16,
 }
 
 /// Keeps the state of a unit over a restart. Called on a helper thread, one call at a time; the
@@ -167,4 +149,15 @@ pub struct Settings {
     /// Commands that take longer are told of; `None`: none are. Only the first value: see
     /// [`crate::Handle::set_slow_command`].
     pub slow_command: Option<Duration>,
+}
+
+impl Settings {
+    /// What sessions may hold together.
+    pub(crate) fn holding(&self) -> Holding {
+        Holding {
+            proved: Arc::clone(&self.proved),
+            unproved: Arc::clone(&self.unproved),
+            gap_timeout: self.gap_timeout,
+        }
+    }
 }

@@ -12,22 +12,22 @@ use std::time::{Duration, Instant};
 use reactor::mail::{self, Mailbox, Post};
 use reactor::{Listener, Reactor, SetupError, process};
 
+use crate::accept::Entrance;
 use crate::core::Core;
 use crate::counters::{CoreCounters, Tally};
-use crate::front::Front;
 use crate::handle::{Handle, NoAnswer};
 use crate::letter::Letter;
 use crate::lines::LineLimits;
 use crate::logins::{LoginCounts, LoginLog};
 use crate::outside::Outside;
 use crate::plan::{ColdResets, Plan, Settings, TargetIndex, TargetPlan, UnitIndex, UnitPlan};
-use crate::policy::Policy;
 use crate::slow::SlowLimit;
-use crate::unproved::SharedLists;
 use crate::watchdog::Watchdog;
 use crate::watcher::Watcher;
 use engine::Engine;
 use engine::table::{ByUnit, Table};
+use front::Policy;
+use front::iscsi::SharedLists;
 
 /// Size of one receive chunk. Large enough for some thousand commands, small enough that a chunk
 /// kept by one write does not weigh much.
@@ -98,7 +98,7 @@ pub struct Stopped {
     pub unflushed: Vec<Arc<str>>,
 }
 
-/// What the front desk is made from, on the core that has it.
+/// What the front is made from, on the core that has it.
 #[derive(Debug)]
 struct FrontParts {
     policy: Arc<dyn Policy>,
@@ -325,18 +325,16 @@ impl Core {
         })?;
         let pool = reactor.pool().clone();
         let core_count = parts.posts.len();
-        let front = front
-            .map(|front| {
-                Front::new(
-                    front.policy,
-                    front.targets,
-                    front.portals,
-                    &settings,
-                    core_count,
-                    Arc::clone(&parts.lists),
-                )
-            })
-            .transpose()?;
+        let entrance = front.map(|front| {
+            Entrance::new(
+                front.policy,
+                front.targets,
+                front.portals,
+                &settings,
+                core_count,
+                Arc::clone(&parts.lists),
+            )
+        });
         let counters = parts.counters.get(index).cloned().unwrap_or_default();
         let tally = Tally::new(counters, pool.capacity_bytes(), Arc::clone(&parts.slow));
         let own = engine::Settings {
@@ -378,7 +376,7 @@ impl Core {
             lists: Arc::clone(&parts.lists),
             traces: Vec::new(),
             cold_resets: Arc::clone(&parts.cold_resets),
-            front,
+            entrance,
             next_tick: Duration::ZERO,
             stop_at: None,
             is_quiet: false,

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
-use crate::identity::{SessionId, TransportDetails};
 use crate::plan::TargetIndex;
-use crate::policy::{Asker, VisibleLun};
+use engine::VisibleLun;
+use front::Asker;
+use front::{SessionId, TransportDetails};
 
 /// A session at one moment.
 #[derive(Clone, Debug)]

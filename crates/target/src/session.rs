@@ -2,55 +2,19 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use engine::SessionKey;
 use engine::table::Key;
-use front::iscsi::SessionPort;
-use iscsi::pdu::{Cid, Isid, Tsih};
+use front::iscsi::{SessionPort, SessionProfile};
+use iscsi::pdu::{Cid, Tsih};
 use memory::Message;
 use reactor::Socket;
-use scsi::PortName;
 
 use crate::handle::Receipt;
-use crate::identity::SessionId;
-use crate::plan::TargetIndex;
-use crate::policy::{Asker, VisibleLun};
 use crate::trace::{Taps, Trace};
 use crate::watcher::Who;
-
-/// What the front desk knows of a session when it begins.
-#[derive(Clone, Debug)]
-pub(crate) struct SessionProfile {
-    pub(crate) initiator_name: String,
-    /// TargetName; `None` for discovery.
-    pub(crate) target_name: Option<String>,
-    pub(crate) isid: Isid,
-    pub(crate) peer: SocketAddr,
-    /// The address of ours that was reached.
-    pub(crate) portal: SocketAddr,
-    /// The user that CHAP has proved.
-    pub(crate) user: Option<String>,
-    pub(crate) portal_group_tag: u16,
-    pub(crate) since: SystemTime,
-    /// `None` for discovery.
-    pub(crate) target: Option<TargetIndex>,
-    pub(crate) port: PortName,
-    pub(crate) luns: Vec<VisibleLun>,
-    pub(crate) text: iscsi::discovery::TextRecords,
-}
-
-impl SessionProfile {
-    /// Who is behind the session, for the rules of access.
-    pub(crate) fn asker(&self) -> Asker<'_> {
-        Asker {
-            initiator_name: &self.initiator_name,
-            address: self.peer.ip(),
-            portal: self.portal,
-            user: self.user.as_deref(),
-        }
-    }
-}
+use front::SessionId;
 
 /// Names a socket in full-feature phase.
 pub(crate) type ConnectionKey = Key<Connection>;

@@ -7,7 +7,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use engine::{Report, SessionKey, TargetIndex};
-use front::iscsi::{SessionPort, management_of, outcome_of};
+use front::iscsi::{
+    Entry, LoginFailure, Placement, SessionPort, SessionProfile, hold_limits, management_of,
+    outcome_of,
+};
 use iscsi::limits::DISCOVERY_QUEUE_DEPTH;
 use iscsi::login::{Admission, LoginAction, LoginTarget, NegotiatedLogin};
 use iscsi::pdu::{
@@ -22,13 +25,10 @@ use scsi::UnitAttention;
 
 use crate::FRONT_CORE;
 use crate::core::Core;
-use crate::directory::Placement;
-use crate::letter::{Adoption, Entry, Letter};
+use crate::letter::{Adoption, Letter};
 use crate::lines::LineKind;
-use crate::logins::LoginFailure;
-use crate::session::{Connection, ConnectionKey, Detail, SessionEntry, SessionProfile};
+use crate::session::{Connection, ConnectionKey, Detail, SessionEntry};
 use crate::trace::Taps;
-use crate::unproved::hold_limits;
 use crate::watcher::{Happening, Who};
 
 /// How long an answer in a discovery session may wait to be read.
@@ -82,7 +82,7 @@ impl Core {
         let old = port.session.connection_by_cid(negotiated.cid);
         let old = old.and_then(|old| port.detail.connection(old));
         let Ok(socket) = Socket::new(fd) else {
-            self.fail_login((taps.peer(), &machine), &LoginFailure::Socket);
+            self.fail_login(whose(&taps, &machine), &LoginFailure::Socket);
             self.end_session(session, "the socket is of no use");
             return;
         };
@@ -115,7 +115,7 @@ impl Core {
             match action {
                 LoginAction::Send(pdu) => answer.push_bytes(&pdu.to_bytes(false, false)),
                 LoginAction::Close(violation) => {
-                    self.fail_login((taps.peer(), &machine), &violation.into());
+                    self.fail_login(whose(&taps, &machine), &violation.into());
                 }
                 // A login that was to be admitted asks for nothing more.
                 LoginAction::Authorize(_) | LoginAction::Admit(_) | LoginAction::Complete(_) => {}
@@ -128,7 +128,11 @@ impl Core {
     }
 
     /// A login has failed for good: see [`LoginLog::fail`](crate::logins::LoginLog::fail).
-    pub(crate) fn fail_login(&mut self, whose: (SocketAddr, &LoginTarget), failure: &LoginFailure) {
+    pub(crate) fn fail_login(
+        &mut self,
+        whose: (SocketAddr, Option<&str>, Option<&str>),
+        failure: &LoginFailure,
+    ) {
         let now = self.now();
         let watcher = &*self.engine.carrier.watcher;
         self.login_log.fail(watcher, now, whose, failure);
@@ -219,7 +223,7 @@ impl Core {
             .hear(&Happening::ConnectionJoined { who, cid, replaces });
     }
 
-    /// The session that a connection wants to join, if it may. The front desk knows who began it;
+    /// The session that a connection wants to join, if it may. The front knows who began it;
     /// here it may be ending, or full.
     fn joinable_session(
         &self,
@@ -292,7 +296,7 @@ impl Core {
             nop_interval: self.settings.nop_interval,
             nop_timeout: self.settings.nop_timeout,
             hold: hold_limits(
-                &self.settings,
+                &self.settings.holding(),
                 is_discovery,
                 profile.user.is_some(),
                 &negotiated.session,
@@ -468,8 +472,8 @@ impl Core {
 
     /// The sessions of a target end, with what is still to be said on them.
     pub(crate) fn end_target(&mut self, target: TargetIndex) {
-        if let Some(front) = self.front.as_mut() {
-            front.note_reset(target);
+        if let Some(entrance) = self.entrance.as_mut() {
+            entrance.front.note_reset(target);
         }
         let is_of_target = |(_, entry): &(SessionKey, &SessionEntry)| {
             entry.port.detail.profile.target == Some(target)
@@ -552,4 +556,14 @@ impl Core {
             self.end_session(key, reason);
         }
     }
+}
+
+/// Whose login it was.
+fn whose<'a>(
+    taps: &Taps,
+    machine: &'a LoginTarget,
+) -> (SocketAddr, Option<&'a str>, Option<&'a str>) {
+    let initiator = machine.initiator_name().map(|name| name.as_str());
+    let target = machine.target_name().map(|name| name.as_str());
+    (taps.peer(), initiator, target)
 }

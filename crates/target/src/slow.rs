@@ -16,8 +16,8 @@ use scsi::{Description, describe};
 use crate::bucket::Bucket;
 use crate::core::Core;
 use crate::counters::Account;
-use crate::identity::SessionId;
 use crate::watcher::{Happening, Who};
+use front::SessionId;
 
 /// How many are told at once, on each core.
 const TOLD_MAX: u32 = 8;

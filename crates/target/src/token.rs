@@ -4,9 +4,9 @@ use engine::Purpose as For;
 use engine::table::Key;
 use reactor::Token;
 
-use crate::front::LoginKey;
 use crate::plan::UnitIndex;
 use crate::session::ConnectionKey;
+use front::iscsi::LoginKey;
 
 /// The purpose of an operation. Keys are those of one core and never given twice; what ends too late
 /// finds nobody.

@@ -4,9 +4,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::identity::SessionId;
 use crate::logins::FailedLogin;
 use crate::slow::SlowCommand;
+use front::SessionId;
 
 /// Hears of what happens. Called on the cores: it must not wait, and rare things only are told.
 pub trait Watcher: Send + Sync + fmt::Debug {

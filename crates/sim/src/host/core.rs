@@ -5,18 +5,22 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use engine::{Engine, SessionKey, TaskKey, UnitIndex};
+use front::iscsi::{Front, LoginKey};
 use iscsi::pdu::Tsih;
 use memory::{Buffer, Message, Pool};
 use scsi::Owner;
 use store::{Backstore, IoResult, IoTag};
 
 use super::carrier::Outside;
-use super::login::Front;
+use super::login::LoginLine;
 use super::session::Connection;
-use super::{Letter, Outgoing, Settings};
+use super::{Letter, Outgoing, Settings, login};
 use crate::network::Arrival;
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;
+
+/// How much of a login is received at a time, in bytes.
+const LOGIN_RECEIVE_BYTES: usize = 4096;
 
 /// The one unit.
 pub(super) const UNIT: UnitIndex = UnitIndex(0);
@@ -35,7 +39,10 @@ pub(super) struct Core {
     left: BTreeSet<(TaskKey, Tsih)>,
     pub(super) connections: BTreeMap<usize, Connection>,
     pub(super) outgoing: BTreeMap<usize, Outgoing>,
-    pub(super) front: Option<Front>,
+    /// On core 0.
+    pub(super) desk: Option<Front<LoginLine>>,
+    /// Links that the front has, and whether it wants to receive on them.
+    pub(super) logins: BTreeMap<usize, (LoginKey, bool)>,
     pub(super) kept: Option<Vec<u8>>,
     /// What was last kept is of a change that did not happen, and could not be replaced.
     pub(super) is_kept_state_old: bool,
@@ -75,7 +82,8 @@ impl Core {
             left: BTreeSet::new(),
             connections: BTreeMap::new(),
             outgoing: BTreeMap::new(),
-            front: None,
+            desk: None,
+            logins: BTreeMap::new(),
             kept: None,
             is_kept_state_old: false,
             own_letters: VecDeque::new(),
@@ -85,9 +93,9 @@ impl Core {
         }
     }
 
-    /// This core has the front desk. What it keeps of the unit, which it owns, is this.
+    /// This core has the front. What it keeps of the unit, which it owns, is this.
     pub(super) fn lead(&mut self, kept: Option<Vec<u8>>) {
-        self.front = Some(Front::default());
+        self.desk = Some(login::desk(&self.settings));
         self.kept = kept;
     }
 
@@ -121,7 +129,11 @@ impl Core {
             Letter::Unit(unit, letter) => self.engine.handle_letter(unit, *letter),
             Letter::Adopt(adoption) => self.adopt(*adoption),
             Letter::EndSession(tsih) => self.end_session_or_say_so(tsih),
-            Letter::SessionEnded(tsih) => self.handle_session_ended(tsih),
+            Letter::SessionEnded(tsih) => {
+                if let Some(desk) = &mut self.desk {
+                    desk.handle_session_ended(tsih);
+                }
+            }
         }
         self.settle();
     }
@@ -137,7 +149,7 @@ impl Core {
                 self.handle_report(report);
             } else if let Some(session) = self.engine.poll_eventful() {
                 self.handle_session_events(session);
-            } else {
+            } else if !self.carry_front() {
                 break;
             }
         }
@@ -145,29 +157,19 @@ impl Core {
 
     // ---- links -------------------------------------------------------------------------------
 
-    pub(super) fn accept(&mut self, link: usize, now: Duration) {
-        self.begin(now);
-        self.outgoing.insert(link, Outgoing::default());
-        let random = std::array::from_fn(|_| self.prng.next_u64().to_be_bytes()[0]);
-        let timeout = self.settings.login_timeout;
-        if let Some(front) = &mut self.front {
-            front.accept(link, now, timeout, random);
-        }
-    }
-
     pub(super) fn appetite(&mut self, link: usize) -> usize {
-        if self.front.as_ref().is_some_and(|front| front.wants(link)) {
-            return 4096;
+        match self.logins.get(&link) {
+            Some((_, true)) => LOGIN_RECEIVE_BYTES,
+            Some((_, false)) => 0,
+            None => self.session_appetite(link),
         }
-        self.session_appetite(link)
     }
 
     pub(super) fn arrive(&mut self, link: usize, arrival: Arrival, now: Duration) {
         self.begin(now);
-        if self.front.as_ref().is_some_and(|front| front.has(link)) {
-            self.arrive_at_front(link, arrival);
-        } else {
-            self.arrive_at_session(link, arrival);
+        match self.logins.get(&link) {
+            Some(&(key, _)) => self.arrive_at_front(link, key, arrival),
+            None => self.arrive_at_session(link, arrival),
         }
         self.settle();
     }
@@ -182,6 +184,11 @@ impl Core {
         {
             let sending = &mut session.port.sending_bytes;
             *sending = sending.saturating_sub(taken.len());
+        }
+        let is_sent = !taken.is_empty() && outgoing.is_empty();
+        if let Some(&(key, _)) = self.logins.get(&link).filter(|_| is_sent) {
+            self.note_login_sent(key);
+            self.settle();
         }
         taken
     }
@@ -274,7 +281,7 @@ impl Core {
         let engine = self.engine.poll_timeout();
         let sessions = self.engine.sessions();
         let sessions = sessions.filter_map(|(_, session)| session.port.session.poll_timeout());
-        let logins = self.front.as_ref().and_then(Front::poll_timeout);
+        let logins = self.desk.as_mut().and_then(Front::poll_timeout);
         sessions.chain(engine).chain(logins).min()
     }
 
@@ -282,7 +289,11 @@ impl Core {
         self.begin(now);
         self.engine.handle_timeout(now);
         self.settle();
-        self.time_out_logins();
+        let times = self.times();
+        if let Some(desk) = &mut self.desk {
+            desk.handle_timeout(times);
+        }
+        self.settle();
         let sessions: Vec<SessionKey> = self.engine.sessions().map(|(key, _)| key).collect();
         for key in sessions {
             if let Some(session) = self.engine.session_mut(key)
@@ -329,13 +340,16 @@ impl Core {
             ("links", self.outgoing.len()),
             ("bytes of the pool", lent),
             ("bytes of chunks", chunks),
-            ("logins", self.front.as_ref().map_or(0, Front::len)),
+            ("logins", self.logins.len()),
         ];
         let left = counts.iter().filter(|(_, count)| *count > 0);
         let mut left: Vec<String> = left
             .map(|(what, count)| format!("{count} {what}"))
             .collect();
         left.extend(self.engine.leftovers());
+        if self.desk.as_ref().is_some_and(|desk| !desk.is_idle()) {
+            left.push("the front is not idle".to_owned());
+        }
         let index = self.index();
         (!left.is_empty()).then(|| format!("core {index}: {}", left.join(", ")))
     }

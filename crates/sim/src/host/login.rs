@@ -1,312 +1,236 @@
-//! The front desk: logins, and which core has which session.
+//! The front that ships ([`front::iscsi::Front`]), and the links that log in.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use iscsi::framing::PduBuffer;
-use iscsi::limits::LOGIN_SEGMENT_MAX_BYTES;
-use iscsi::login::{
-    Claim, Entry, LoginAction, LoginTarget, NegotiatedLogin, RANDOM_BYTES, TargetAuth,
-    TargetPolicy, decide_entry,
-};
-use iscsi::pdu::{Isid, LoginStatus, Tsih};
-use scsi::NexusId;
+use engine::{TargetIndex, VisibleLun};
+use front::iscsi::{Action, Front, FrontSettings, Line, LoginKey, LoginRandom};
+use front::{Asker, Authorization, Policy, PortPlan, TargetPlan, VisibleTarget};
+use iscsi::framing::Pdu;
+use iscsi::login::{TargetAuth, TargetPolicy};
+use iscsi::names::IscsiName;
+use iscsi::negotiate::OperationalPreferences;
+use iscsi::pdu::LoginStatus;
+use iscsi::target::Budget;
+use memory::Message;
 
-use super::core::Core;
-use super::{Adoption, Letter, TARGET_NAME};
+use super::core::{Core, UNIT};
+use super::{Letter, Settings, TARGET_NAME};
 use crate::network::Arrival;
-
-/// A connection that logs in.
-#[derive(Debug)]
-pub(super) struct Entering {
-    pub(super) link: usize,
-    pub(super) login: LoginTarget,
-    pub(super) buffer: PduBuffer,
-}
-
-/// A session, for the directory.
-#[derive(Debug)]
-struct Placement {
-    initiator: String,
-    isid: Isid,
-    user: Option<String>,
-    core: usize,
-    nexus: NexusId,
-}
 
 /// The one portal group of the one target.
 const PORTAL_GROUP: u16 = 1;
 
-/// A claim to a session of the one target.
-fn claim<'a>(initiator_name: &'a str, isid: Isid, user: Option<&'a str>) -> Claim<'a> {
-    Claim {
-        initiator_name,
-        isid,
-        target: 0,
-        portal_group_tag: PORTAL_GROUP,
-        user,
-    }
-}
+/// The one target.
+const TARGET: TargetIndex = TargetIndex(0);
 
-impl Placement {
-    fn claim(&self) -> Claim<'_> {
-        claim(&self.initiator, self.isid, self.user.as_deref())
-    }
-}
+/// More connections than any world has.
+const MANY: usize = 10_000;
 
-/// A leading login that waits for an older session of the same name to end.
+/// A link in its login phase.
 #[derive(Debug)]
-struct Waiting {
-    entering: Entering,
-    negotiated: Box<NegotiatedLogin>,
+pub struct LoginLine(pub(super) usize);
+
+impl Line for LoginLine {
+    type Context = ();
+
+    /// Every link has an address of its own.
+    fn peer(&self) -> SocketAddr {
+        let [.., high, low] = self.0.to_be_bytes();
+        SocketAddr::from(([10, 0, high, low], 49_152))
+    }
+
+    fn portal(&self) -> SocketAddr {
+        SocketAddr::from(([10, 1, 0, 1], 3260))
+    }
+
+    fn note_received(&mut self, _: &Pdu, _: Option<&IscsiName>, (): &()) {}
+
+    fn note_sent(&mut self, _: &Message) {}
 }
 
-/// The front desk.
-#[derive(Debug, Default)]
-pub(super) struct Front {
-    entering: BTreeMap<usize, Entering>,
-    directory: BTreeMap<u16, Placement>,
-    waiting: BTreeMap<u16, Waiting>,
-    sessions_so_far: u16,
+/// Everybody here is granted the same.
+#[derive(Debug)]
+struct Everybody(OperationalPreferences);
+
+impl Policy for Everybody {
+    fn authorize(
+        &self,
+        _: &Asker<'_>,
+        target_name: Option<&str>,
+    ) -> Result<Authorization, LoginStatus> {
+        if target_name != Some(TARGET_NAME) {
+            return Err(LoginStatus::NotFound);
+        }
+        Ok(Authorization {
+            target: Some(TARGET),
+            policy: TargetPolicy {
+                auth: TargetAuth::None,
+                preferences: self.0.clone(),
+                portal_group_tag: PORTAL_GROUP,
+                target_alias: None,
+            },
+        })
+    }
+
+    fn luns(&self, _: &Asker<'_>, _: TargetIndex) -> Result<Vec<VisibleLun>, LoginStatus> {
+        Ok(vec![VisibleLun {
+            lun: 0,
+            unit: UNIT,
+            read_only: false,
+        }])
+    }
+
+    fn may_discover(&self, _: &Asker<'_>) -> bool {
+        false
+    }
+
+    fn targets(&self, _: &Asker<'_>, _: Option<TargetIndex>) -> Vec<VisibleTarget> {
+        vec![VisibleTarget {
+            name: TARGET_NAME.to_owned(),
+            addresses: Vec::new(),
+        }]
+    }
 }
 
-impl Front {
-    pub(super) fn accept(
-        &mut self,
-        link: usize,
-        now: Duration,
-        timeout: Duration,
-        random: [u8; RANDOM_BYTES],
-    ) {
-        let entering = Entering {
-            link,
-            login: LoginTarget::new(now, timeout, random),
-            buffer: PduBuffer::new(),
-        };
-        self.entering.insert(link, entering);
-    }
-
-    pub(super) fn has(&self, link: usize) -> bool {
-        self.entering.contains_key(&link) || self.is_waiting(link)
-    }
-
-    /// Whether more of its bytes are wanted.
-    pub(super) fn wants(&self, link: usize) -> bool {
-        self.entering.contains_key(&link)
-    }
-
-    fn is_waiting(&self, link: usize) -> bool {
-        let mut waiting = self.waiting.values();
-        waiting.any(|waiting| waiting.entering.link == link)
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.entering.len() + self.waiting.len() + self.directory.len()
-    }
-
-    pub(super) fn poll_timeout(&self) -> Option<Duration> {
-        let logins = self.entering.values();
-        logins
-            .filter_map(|entering| entering.login.poll_timeout())
-            .min()
-    }
+/// A front that lets everybody in.
+pub(super) fn desk(settings: &Settings) -> Front<LoginLine> {
+    let own = FrontSettings {
+        cores: settings.cores,
+        sessions_max: MANY,
+        logins_max: MANY,
+        discovery_max: MANY,
+        unproved_per_address_max: MANY,
+        connections_max: MANY,
+        unproved: Arc::new(Budget::new(usize::MAX)),
+        login_timeout: settings.login_timeout,
+    };
+    let policy: Arc<dyn Policy> = Arc::new(Everybody(settings.preferences.clone()));
+    let mut desk = Front::new(&own, Arc::clone(&policy), Arc::default());
+    let port = PortPlan {
+        portal_group_tag: PORTAL_GROUP,
+        relative_id: 1,
+    };
+    let plan = TargetPlan {
+        name: TARGET_NAME.to_owned(),
+        ports: vec![port],
+        cold_reset: false,
+    };
+    desk.set_access(policy, [(TARGET, plan)].into_iter());
+    desk
 }
 
 impl Core {
-    pub(super) fn arrive_at_front(&mut self, link: usize, arrival: Arrival) {
-        let Some(front) = &mut self.front else {
+    pub(super) fn accept(&mut self, link: usize, now: Duration) {
+        self.begin(now);
+        let random = LoginRandom {
+            challenges: std::array::from_fn(|_| self.prng.next_u64().to_be_bytes()[0]),
+            tsih: u16::from_be_bytes(std::array::from_fn(|_| {
+                self.prng.next_u64().to_be_bytes()[0]
+            })),
+        };
+        if let Some(desk) = &mut self.desk {
+            let key = desk.accept(LoginLine(link), random, now);
+            self.logins.insert(link, (key, false));
+        }
+        self.settle();
+    }
+
+    /// Something arrived on a link in its login phase.
+    pub(super) fn arrive_at_front(&mut self, link: usize, key: LoginKey, arrival: Arrival) {
+        let times = self.times();
+        let Some(desk) = &mut self.desk else {
             return;
         };
-        let Arrival::Bytes(bytes) = arrival else {
-            if front.entering.remove(&link).is_some() {
+        if let Some((_, is_receiving)) = self.logins.get_mut(&link) {
+            *is_receiving = false;
+        }
+        match arrival {
+            Arrival::Bytes(bytes) => desk.handle_bytes(key, &bytes, &(), times),
+            Arrival::End | Arrival::Reset => desk.handle_end(key),
+        }
+    }
+
+    /// All of a message on a link in its login phase is sent.
+    pub(super) fn note_login_sent(&mut self, key: LoginKey) {
+        let times = self.times();
+        if let Some(desk) = &mut self.desk {
+            desk.handle_sent(key, true, times);
+        }
+    }
+
+    pub(super) fn times(&self) -> (Duration, SystemTime) {
+        (self.now, SystemTime::UNIX_EPOCH + self.now)
+    }
+
+    fn link_of(&self, key: LoginKey) -> Option<usize> {
+        Some(self.desk.as_ref()?.line(key)?.0)
+    }
+
+    /// Does what the front wants done next. False when there is nothing.
+    pub(super) fn carry_front(&mut self) -> bool {
+        let Some(action) = self.desk.as_mut().and_then(Front::poll_action) else {
+            return false;
+        };
+        match action {
+            Action::Receive(key) => {
+                let link = self.link_of(key);
+                if let Some((_, is_receiving)) = link.and_then(|it| self.logins.get_mut(&it)) {
+                    *is_receiving = true;
+                }
+            }
+            Action::Send(key, message) => {
+                if let Some(link) = self.link_of(key) {
+                    self.outgoing.entry(link).or_default().push(message);
+                }
+            }
+            // What is under way ends at once.
+            Action::Shut(key) => {
+                if let Some(link) = self.link_of(key) {
+                    let is_sending = self.outgoing.remove(&link).is_some_and(|it| !it.is_empty());
+                    let login = self.logins.get_mut(&link);
+                    let is_receiving = login.is_some_and(|(_, it)| std::mem::take(it));
+                    self.end_under_way(key, is_sending, is_receiving);
+                }
+            }
+            Action::Close(LoginLine(link)) => {
+                self.logins.remove(&link);
                 self.close_link(link);
             }
-            return;
-        };
-        let Some(mut entering) = front.entering.remove(&link) else {
-            return;
-        };
-        entering.buffer.push(&bytes);
-        self.go_on(entering);
-    }
-
-    /// Cuts PDUs as long as the login takes them.
-    fn go_on(&mut self, mut entering: Entering) {
-        loop {
-            match entering
-                .buffer
-                .next_pdu(LOGIN_SEGMENT_MAX_BYTES, false, false)
-            {
-                Ok(Some(pdu)) => {
-                    entering.login.handle_pdu(&pdu.header, &pdu.data);
-                    match self.follow_login(entering) {
-                        Some(same) => entering = same,
-                        None => return,
-                    }
-                }
-                Ok(None) => break,
-                Err(_) => {
-                    self.close_link(entering.link);
-                    return;
-                }
+            Action::Adopt { core, adoption } => {
+                let LoginLine(link) = adoption.line;
+                self.logins.remove(&link);
+                self.outgoing.remove(&link);
+                self.post(core, Letter::Adopt(adoption));
             }
+            Action::TurnAway {
+                line: LoginLine(link),
+                mut machine,
+                status,
+            } => {
+                self.logins.remove(&link);
+                machine.admit_reply(Err(status));
+                // The answer is lost with the link, as it may be in life.
+                self.close_link(link);
+            }
+            Action::EndSession { core, tsih } => self.post(core, Letter::EndSession(tsih)),
+            Action::EndDiscovery { .. } => debug_assert!(false, "nobody discovers here"),
+            Action::Failed { .. } | Action::Guessing { .. } | Action::Displaced => {}
         }
-        if let Some(front) = &mut self.front {
-            front.entering.insert(entering.link, entering);
-        }
+        true
     }
 
-    /// Does what the login machine asks for. `None` when the connection has left the desk.
-    fn follow_login(&mut self, mut entering: Entering) -> Option<Entering> {
-        let link = entering.link;
-        while let Some(action) = entering.login.poll_action() {
-            match action {
-                LoginAction::Send(pdu) => {
-                    let bytes = pdu.to_bytes(false, false);
-                    self.outgoing.entry(link).or_default().push_bytes(&bytes);
-                }
-                LoginAction::Authorize(request) => {
-                    let is_known = request
-                        .target_name
-                        .is_some_and(|name| name.to_string() == TARGET_NAME);
-                    let policy = TargetPolicy {
-                        auth: TargetAuth::None,
-                        preferences: self.settings.preferences.clone(),
-                        portal_group_tag: PORTAL_GROUP,
-                        target_alias: None,
-                    };
-                    let reply = is_known.then_some(policy).ok_or(LoginStatus::NotFound);
-                    entering.login.authorize_reply(reply);
-                }
-                LoginAction::Admit(negotiated) => {
-                    self.place(entering, negotiated);
-                    return None;
-                }
-                LoginAction::Complete(_) => {}
-                LoginAction::Close(_) => {
-                    self.close_link(link);
-                    return None;
-                }
-            }
-        }
-        Some(entering)
-    }
-
-    /// Finds the core of a session, after an older one of the same name has ended.
-    fn place(&mut self, entering: Entering, negotiated: Box<NegotiatedLogin>) {
-        let Some(front) = &mut self.front else {
+    fn end_under_way(&mut self, key: LoginKey, is_sending: bool, is_receiving: bool) {
+        let times = self.times();
+        let Some(desk) = &mut self.desk else {
             return;
         };
-        let initiator = negotiated.initiator_name.to_string();
-        let newcomer = claim(&initiator, negotiated.isid, negotiated.chap_user.as_deref());
-        let is_join = !negotiated.tsih.is_none();
-        let same =
-            |place: &Placement| place.initiator == initiator && place.isid == negotiated.isid;
-        let meant = if is_join {
-            front.directory.get_key_value(&negotiated.tsih.0)
-        } else {
-            front.directory.iter().find(|(_, place)| same(place))
-        };
-        let session = meant.map(|(_, place)| place.claim());
-        // Everybody here is granted the same.
-        let entry = decide_entry(&newcomer, is_join, session.as_ref(), true);
-        let (tsih, place) = match (entry, meant) {
-            (Entry::Begin, _) => {
-                self.open_session(entering, negotiated);
-                return;
-            }
-            (Entry::Join | Entry::Reinstate, Some((&tsih, place))) => (tsih, place),
-            (Entry::Join | Entry::Reinstate | Entry::Refuse(_), _) => {
-                self.close_link(entering.link);
-                return;
-            }
-        };
-        let (core, nexus) = (place.core, place.nexus);
-        if entry == Entry::Join {
-            self.send_off(core, entering, negotiated, Tsih(tsih), nexus);
-        } else {
-            let waiting = Waiting {
-                entering,
-                negotiated,
-            };
-            // Of two that wait for the same, the later takes the place of the earlier.
-            let earlier = front.waiting.insert(tsih, waiting);
-            self.post(core, Letter::EndSession(Tsih(tsih)));
-            if let Some(earlier) = earlier {
-                self.close_link(earlier.entering.link);
-            }
+        if is_sending {
+            desk.handle_sent(key, false, times);
         }
-    }
-
-    fn open_session(&mut self, entering: Entering, negotiated: Box<NegotiatedLogin>) {
-        let cores = self.settings.cores;
-        let Some(front) = &mut self.front else {
-            return;
-        };
-        front.sessions_so_far += 1;
-        let tsih = Tsih(front.sessions_so_far);
-        let nexus = NexusId(u32::from(tsih.0));
-        let core = usize::from(tsih.0) % cores;
-        let place = Placement {
-            initiator: negotiated.initiator_name.to_string(),
-            isid: negotiated.isid,
-            user: negotiated.chap_user.clone(),
-            core,
-            nexus,
-        };
-        front.directory.insert(tsih.0, place);
-        self.send_off(core, entering, negotiated, tsih, nexus);
-    }
-
-    fn send_off(
-        &mut self,
-        core: usize,
-        connection: Entering,
-        negotiated: Box<NegotiatedLogin>,
-        tsih: Tsih,
-        nexus: NexusId,
-    ) {
-        // Answers of the login that wait here would be overtaken by those of the session; a link
-        // with unsent answers has a peer that does not play by the rules of a login.
-        self.outgoing.remove(&connection.link);
-        let adoption = Box::new(Adoption {
-            connection,
-            negotiated,
-            tsih,
-            nexus,
-        });
-        self.post(core, Letter::Adopt(adoption));
-    }
-
-    pub(super) fn handle_session_ended(&mut self, tsih: Tsih) {
-        let Some(front) = &mut self.front else {
-            return;
-        };
-        front.directory.remove(&tsih.0);
-        if let Some(waiting) = front.waiting.remove(&tsih.0) {
-            self.open_session(waiting.entering, waiting.negotiated);
-        }
-    }
-
-    pub(super) fn time_out_logins(&mut self) {
-        let now = self.now;
-        let Some(front) = &mut self.front else {
-            return;
-        };
-        let late = |entering: &Entering| {
-            let due = entering.login.poll_timeout();
-            due.is_some_and(|due| due <= now)
-        };
-        let late = front.entering.iter().filter(|(_, entering)| late(entering));
-        let late: Vec<usize> = late.map(|(&link, _)| link).collect();
-        for link in late {
-            let Some(front) = &mut self.front else {
-                return;
-            };
-            if let Some(mut entering) = front.entering.remove(&link) {
-                entering.login.handle_timeout(now);
-                self.follow_login(entering);
-            }
+        if is_receiving {
+            desk.handle_end(key);
         }
     }
 }

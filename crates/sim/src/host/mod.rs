@@ -14,11 +14,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use engine::UnitIndex;
-use iscsi::login::{Admission, NegotiatedLogin};
+use front::iscsi::Adoption;
+use iscsi::login::Admission;
 use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::Tsih;
 use memory::Message;
-use scsi::{Identity, Limits, NexusId, Owner, Profile, TargetPort};
+use scsi::{Identity, Limits, Owner, Profile, TargetPort};
 use store::{IoResult, IoTag};
 
 use crate::disk::Disk;
@@ -61,21 +62,12 @@ pub struct Settings {
 pub enum Letter {
     /// About a unit.
     Unit(UnitIndex, Box<engine::Letter>),
-    /// The front desk to a core: this connection is yours.
-    Adopt(Box<Adoption>),
-    /// The front desk to a core: this session must end.
+    /// The front to a core: this connection is yours.
+    Adopt(Box<Adoption<login::LoginLine>>),
+    /// The front to a core: this session must end.
     EndSession(Tsih),
-    /// To the front desk: it has.
+    /// To the front: it has.
     SessionEnded(Tsih),
-}
-
-/// A connection on its way to the core of its session.
-#[derive(Debug)]
-pub struct Adoption {
-    connection: login::Entering,
-    negotiated: Box<NegotiatedLogin>,
-    tsih: Tsih,
-    nexus: NexusId,
 }
 
 /// Bytes on their way to one link.
@@ -192,7 +184,7 @@ impl Host {
     /// A letter has come.
     pub fn deliver(&mut self, core: usize, letter: Letter, now: Duration) {
         if let Letter::Adopt(adoption) = &letter {
-            self.places.insert(adoption.connection.link, core);
+            self.places.insert(adoption.line.0, core);
         }
         self.cores[core].receive_letter(letter, now);
         self.cores[core].end_turn(now);
@@ -342,7 +334,7 @@ fn owner(disk: &Disk, kept: Option<&[u8]>) -> Owner {
     Owner::new(profile(), kept).unwrap_or_else(|_| Owner::with_lost_reservations(profile()))
 }
 
-/// What the front desk answers at the end of a login.
+/// What the front answers at the end of a login.
 const fn admission(tsih: Tsih, window: (iscsi::SerialNumber, iscsi::SerialNumber)) -> Admission {
     Admission {
         tsih,

@@ -3,21 +3,23 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::{Report, SessionKey, VisibleLun};
-use front::iscsi::{SessionPort, management_of, outcome_of};
+use engine::{Report, SessionKey};
+use front::iscsi::{
+    Adoption, Entry, Placement, SessionPort, SessionProfile, management_of, outcome_of,
+};
 use iscsi::discovery::TextRecords;
-use iscsi::login::LoginAction;
-use iscsi::pdu::{Isid, LoginStatus, LogoutResponseCode, TaskManagementResponse, Tsih};
+use iscsi::login::{LoginAction, NegotiatedLogin};
+use iscsi::pdu::{LoginStatus, LogoutResponseCode, TaskManagementResponse, Tsih};
 use iscsi::target::{
     Budget, ConnectionConfig, Event, HoldLimits, LogoutEvent, ManagementEvent, Receive, Session,
     SessionConfig, Violation,
 };
 use memory::Buffer;
-use scsi::reservation::canonical_transport_id;
-use scsi::{NexusId, PortName, Principal, UnitAttention};
+use scsi::UnitAttention;
 
-use super::core::{Core, UNIT};
-use super::{Adoption, Letter, Outgoing, admission};
+use super::core::Core;
+use super::login::LoginLine;
+use super::{Letter, Outgoing, admission};
 use crate::network::Arrival;
 use crate::sabotage::Sabotage;
 
@@ -46,18 +48,22 @@ pub(super) struct Connection {
 const CHUNK_BYTES: usize = 8192;
 
 impl Core {
-    pub(super) fn adopt(&mut self, adoption: Adoption) {
+    pub(super) fn adopt(&mut self, adoption: Adoption<LoginLine>) {
         let Adoption {
-            mut connection,
+            line: LoginLine(link),
+            mut machine,
             negotiated,
-            tsih,
-            nexus,
+            unread,
+            entry,
         } = adoption;
-        let link = connection.link;
         self.outgoing.entry(link).or_default();
-        if negotiated.tsih.is_none() && !self.by_tsih.contains_key(&tsih.0) {
-            self.found(&negotiated, tsih, nexus);
-        }
+        let tsih = match entry {
+            Entry::Found { placement, profile } => {
+                self.found(&negotiated, &placement, &profile);
+                placement.tsih
+            }
+            Entry::Join { tsih } => tsih,
+        };
         let max = usize::from(self.settings.preferences.max_connections);
         let key = self.by_tsih.get(&tsih.0).copied();
         let session = key.and_then(|key| self.engine.session(key));
@@ -67,13 +73,13 @@ impl Core {
             let joins = !entry.is_ending() && cid_is_free && session.connection_count() < max;
             joins.then(|| session.window())
         });
-        connection.login.admit_reply(match window {
+        machine.admit_reply(match window {
             Some(window) => Ok::<_, LoginStatus>(admission(tsih, window)),
             None => Err(LoginStatus::CannotIncludeInSession),
         });
         let mut answer = Vec::new();
         let mut is_complete = false;
-        while let Some(action) = connection.login.poll_action() {
+        while let Some(action) = machine.poll_action() {
             match action {
                 LoginAction::Send(pdu) => answer.extend(pdu.to_bytes(false, false)),
                 LoginAction::Complete(_) => is_complete = true,
@@ -105,13 +111,17 @@ impl Core {
             receive: None,
         };
         self.connections.insert(link, state);
-        let unread = connection.buffer.into_unread();
         if !unread.is_empty() {
             self.arrive_at_session(link, Arrival::Bytes(unread));
         }
     }
 
-    fn found(&mut self, negotiated: &iscsi::login::NegotiatedLogin, tsih: Tsih, nexus: NexusId) {
+    fn found(
+        &mut self,
+        negotiated: &NegotiatedLogin,
+        placement: &Placement,
+        profile: &SessionProfile,
+    ) {
         let config = SessionConfig {
             is_discovery: false,
             parameters: negotiated.session.clone(),
@@ -126,27 +136,16 @@ impl Core {
                 ..HoldLimits::default()
             },
         };
-        let initiator = negotiated.initiator_name.to_string();
-        let name = PortName {
-            transport_id: transport_id(&initiator, negotiated.isid),
-            target_port: 1,
-            principal: Principal::Nobody,
-        };
         let detail = Detail {
-            tsih,
+            tsih: placement.tsih,
             is_buried_soon: false,
         };
         let port = SessionPort::new(Session::new(config), detail);
-        let lun = VisibleLun {
-            lun: 0,
-            unit: UNIT,
-            read_only: false,
-        };
-        let attention = UnitAttention::PowerOnOrReset;
-        let key = self
-            .engine
-            .begin_session(port, (nexus, name), &[lun], Some(attention));
-        self.by_tsih.insert(tsih.0, key);
+        let nexus = (placement.nexus, profile.port.clone());
+        let attention = Some(UnitAttention::PowerOnOrReset);
+        let engine = &mut self.engine;
+        let key = engine.begin_session(port, nexus, &profile.luns, attention);
+        self.by_tsih.insert(placement.tsih.0, key);
     }
 
     /// The protocol of a session.
@@ -385,16 +384,4 @@ impl Core {
         }
         self.engine.end_session(key);
     }
-}
-
-/// The TransportID of an initiator port, as SPC lays it out for this transport.
-fn transport_id(initiator: &str, isid: Isid) -> Arc<[u8]> {
-    let hex: String = isid.0.iter().map(|byte| format!("{byte:02x}")).collect();
-    let text = format!("{initiator},i,0x{hex}");
-    let additional = (text.len() + 1).next_multiple_of(4).max(20);
-    let mut id = vec![0x45, 0x00];
-    id.extend_from_slice(&u16::try_from(additional).unwrap_or(0).to_be_bytes());
-    id.extend_from_slice(text.as_bytes());
-    id.resize(4 + additional, 0);
-    canonical_transport_id(&id).unwrap_or_else(|| id.into())
 }

@@ -38,8 +38,8 @@ impl Core {
         for (_, connection) in self.connections.iter_mut() {
             connection.taps.stop(trace);
         }
-        if let Some(front) = self.front.as_mut() {
-            front.taps_of_logins().for_each(|taps| taps.stop(trace));
+        if let Some(entrance) = self.entrance.as_mut() {
+            entrance.taps_of_logins().for_each(|taps| taps.stop(trace));
         }
     }
 

@@ -19,7 +19,7 @@ use pcap::Segment;
 pub use self::handle::NoTrace;
 use self::record::{Block, Record};
 pub(crate) use self::tap::Taps;
-use crate::identity::SessionId;
+use front::SessionId;
 
 /// Traces at a time. One more is refused.
 pub const TRACES_MAX: usize = 8;

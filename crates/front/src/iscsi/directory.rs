@@ -8,47 +8,51 @@
 //!
 //! Spec: RFC 7143 sections 6.3.5 (session reinstatement) and 6.3.4 (connection reinstatement).
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 
-use iscsi::login::{Entry as Entrance, EntryRefusal};
-use iscsi::pdu::{Isid, LoginStatus, Tsih};
+use ::iscsi::login::{Entry as Entrance, EntryRefusal};
+use ::iscsi::pdu::{Isid, LoginStatus, Tsih};
+use engine::TargetIndex;
 use scsi::NexusId;
 
+use super::member::Member;
 use crate::identity::SessionId;
-use crate::plan::TargetIndex;
 use crate::policy::Policy;
-use crate::proof::Member;
 
 /// The initiator port and target port of a session: at most one session has each.
 ///
 /// Discovery sessions have no target and may exist any number of times.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub(crate) struct NexusKey {
-    pub(crate) initiator_name: String,
-    pub(crate) isid: Isid,
-    pub(crate) target: TargetIndex,
-    pub(crate) portal_group_tag: u16,
+pub(super) struct NexusKey {
+    pub(super) initiator_name: String,
+    pub(super) isid: Isid,
+    pub(super) target: TargetIndex,
+    pub(super) portal_group_tag: u16,
 }
 
 /// Where a new session goes.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Placement {
-    pub(crate) core: usize,
-    pub(crate) id: SessionId,
-    pub(crate) tsih: Tsih,
-    pub(crate) nexus: NexusId,
+pub struct Placement {
+    /// The core that it lives on.
+    pub core: usize,
+    /// How it is called.
+    pub id: SessionId,
+    /// How it is called on the wire.
+    pub tsih: Tsih,
+    /// Its I_T nexus.
+    pub nexus: NexusId,
     /// This pair of ports had a session before in the life of this process.
-    pub(crate) is_return: bool,
+    pub is_return: bool,
     /// A TARGET COLD RESET ended that one, or came after it.
-    pub(crate) was_reset: bool,
+    pub was_reset: bool,
     /// How often this pair of ports has replaced a session of its own, this time included.
-    pub(crate) reinstatements: u32,
+    pub reinstatements: u32,
 }
 
 /// What is to be done with a leading login.
 #[derive(Debug, Eq, PartialEq)]
-pub(crate) enum Decision<W> {
+pub(super) enum Decision<W> {
     /// Make the session.
     Place(Placement, W),
     /// End this session first; the login waits in the directory.
@@ -94,8 +98,8 @@ struct Seen {
 
 /// All sessions. `W` is a login that waits.
 #[derive(Debug)]
-pub(crate) struct Directory<W> {
-    sessions: HashMap<Tsih, Entry<W>>,
+pub(super) struct Directory<W> {
+    sessions: BTreeMap<Tsih, Entry<W>>,
     by_key: HashMap<NexusKey, Tsih>,
     /// Port pairs that were logged in before. Those without a session are forgotten when there are
     /// too many.
@@ -121,9 +125,9 @@ const RESTING_MAX: usize = 1024;
 const TSIHS_MAX: usize = u16::MAX as usize - 1;
 
 impl<W> Directory<W> {
-    pub(crate) fn new(cores: usize, sessions_max: usize) -> Self {
+    pub(super) fn new(cores: usize, sessions_max: usize) -> Self {
         Self {
-            sessions: HashMap::new(),
+            sessions: BTreeMap::new(),
             by_key: HashMap::new(),
             seen: HashMap::new(),
             hashes: Default::default(),
@@ -136,7 +140,7 @@ impl<W> Directory<W> {
     }
 
     /// The core of the session that a newcomer wants to join, if it may.
-    pub(crate) fn join(
+    pub(super) fn join(
         &self,
         tsih: Tsih,
         newcomer: &Member,
@@ -155,13 +159,13 @@ impl<W> Directory<W> {
     }
 
     /// The core a session is on.
-    pub(crate) fn core_with(&self, tsih: Tsih) -> Option<usize> {
+    pub(super) fn core_with(&self, tsih: Tsih) -> Option<usize> {
         self.sessions.get(&tsih).map(|entry| entry.core)
     }
 
     /// A leading login wants in. `member` is `None` for discovery; `random` decides what number the
     /// session gets.
-    pub(crate) fn admit(
+    pub(super) fn admit(
         &mut self,
         member: Option<Member>,
         login: W,
@@ -172,7 +176,7 @@ impl<W> Directory<W> {
     }
 
     /// A login wants in that waited for a session of its own ports, which has ended.
-    pub(crate) fn admit_after(
+    pub(super) fn admit_after(
         &mut self,
         member: Member,
         login: W,
@@ -215,14 +219,13 @@ impl<W> Directory<W> {
     }
 
     /// Gives back what tables have room for beyond need.
-    pub(crate) fn shrink(&mut self) {
-        self.sessions.shrink_to_fit();
+    pub(super) fn shrink(&mut self) {
         self.by_key.shrink_to_fit();
         self.seen.shrink_to_fit();
     }
 
     /// A session has ended on its core, with all its tasks. Gives the login that waited for that.
-    pub(crate) fn ended(&mut self, tsih: Tsih) -> Option<W> {
+    pub(super) fn ended(&mut self, tsih: Tsih) -> Option<W> {
         let entry = self.sessions.remove(&tsih)?;
         if self.ended.len() >= RESTING_MAX {
             self.ended.pop_front();
@@ -237,8 +240,19 @@ impl<W> Directory<W> {
         entry.waiting
     }
 
+    /// No session is there.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// Logins that wait for an old session to end.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &W> {
+        let entries = self.sessions.values();
+        entries.filter_map(|entry| entry.waiting.as_ref())
+    }
+
     /// Logins that have waited too long for an old session to end, taken out. That goes on ending.
-    pub(crate) fn take_overdue(&mut self, mut is_overdue: impl FnMut(&W) -> bool) -> Vec<W> {
+    pub(super) fn take_overdue(&mut self, mut is_overdue: impl FnMut(&W) -> bool) -> Vec<W> {
         let mut overdue = Vec::new();
         for entry in self.sessions.values_mut() {
             overdue.extend(entry.waiting.take_if(|login| is_overdue(login)));
@@ -297,7 +311,7 @@ impl<W> Directory<W> {
     }
 
     /// A target was reset: every port pair of it learns that with its next login.
-    pub(crate) fn note_reset(&mut self, target: TargetIndex) {
+    pub(super) fn note_reset(&mut self, target: TargetIndex) {
         for seen in self.seen.values_mut() {
             seen.was_reset |= seen.target == target;
         }

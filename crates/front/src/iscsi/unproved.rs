@@ -8,25 +8,42 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
-use iscsi::discovery::TargetRecord;
-use iscsi::limits::{DISCOVERY_HOLD_MAX_BYTES, SESSION_HOLD_MAX_BYTES};
-use iscsi::negotiate::SessionParameters;
-use iscsi::pdu::Tsih;
-use iscsi::target::{Budget, HoldLimits};
-
-use crate::front::LoginKey;
-use crate::plan::Settings;
+use ::iscsi::discovery::TargetRecord;
+use ::iscsi::limits::{DISCOVERY_HOLD_MAX_BYTES, SESSION_HOLD_MAX_BYTES};
+use ::iscsi::negotiate::SessionParameters;
+use ::iscsi::pdu::Tsih;
+use ::iscsi::target::{Budget, HoldLimits};
+use engine::table::Key;
 
 /// The network of one site, which has as many addresses of it as it likes.
 const SITE_BITS: u32 = 64;
+
+/// What a [`LoginKey`] names.
+#[derive(Debug)]
+pub enum OfLogin {}
+
+/// Names a connection in its login phase.
+pub type LoginKey = Key<OfLogin>;
+
+/// What sessions may hold together.
+#[derive(Clone, Debug)]
+pub struct Holding {
+    /// Of users that have proved who they are.
+    pub proved: Arc<Budget>,
+    /// Of all others.
+    pub unproved: Arc<Budget>,
+    /// How long a CmdSN may be missing that later requests wait for.
+    pub gap_timeout: Duration,
+}
 
 /// What a session may hold of requests that are not whole or came before their turn.
 ///
 /// Commands of several connections may overtake each other by a burst each: a session whose user is
 /// proved has room for that. A discovery session has paid with its place in [`Unproved`].
-pub(crate) fn hold_limits(
-    settings: &Settings,
+pub fn hold_limits(
+    holding: &Holding,
     is_discovery: bool,
     is_proved: bool,
     parameters: &SessionParameters,
@@ -42,9 +59,9 @@ pub(crate) fn hold_limits(
         (Arc::new(own), DISCOVERY_HOLD_MAX_BYTES)
     } else {
         let budget = if is_proved {
-            &settings.proved
+            &holding.proved
         } else {
-            &settings.unproved
+            &holding.unproved
         };
         let most = SESSION_HOLD_MAX_BYTES.saturating_add(overtaking);
         (Arc::clone(budget), most)
@@ -52,18 +69,18 @@ pub(crate) fn hold_limits(
     HoldLimits {
         budget,
         session_max_bytes,
-        gap_timeout: settings.gap_timeout,
+        gap_timeout: holding.gap_timeout,
     }
 }
 
 /// Answers to SendTargets that sessions share as long as one of them has it: those who may see the
 /// same targets at the same addresses have the same list.
 #[derive(Debug, Default)]
-pub(crate) struct SharedLists(Mutex<Vec<Weak<[TargetRecord]>>>);
+pub struct SharedLists(Mutex<Vec<Weak<[TargetRecord]>>>);
 
 impl SharedLists {
     /// The list that is equal to this one.
-    pub(crate) fn share(&self, list: Vec<TargetRecord>) -> Arc<[TargetRecord]> {
+    pub fn share(&self, list: Vec<TargetRecord>) -> Arc<[TargetRecord]> {
         let mut lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lists.retain(|known| known.strong_count() > 0);
         let known = lists.iter().filter_map(Weak::upgrade);
@@ -94,7 +111,7 @@ impl Source {
 
 /// One that is counted.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub(crate) enum Peer {
+pub(super) enum Peer {
     /// A connection in login, by its place in the table of logins.
     Login(LoginKey),
     /// A discovery session.
@@ -103,26 +120,31 @@ pub(crate) enum Peer {
 
 /// How many there may be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct UnprovedLimits {
+pub(super) struct UnprovedLimits {
     /// Of one source.
-    pub(crate) per_address_max: usize,
+    pub(super) per_address_max: usize,
     /// Connections in login.
-    pub(crate) logins_max: usize,
+    pub(super) logins_max: usize,
     /// Discovery sessions.
-    pub(crate) discovery_max: usize,
+    pub(super) discovery_max: usize,
 }
 
 /// Which limit was reached.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub(crate) enum Crowding {
+pub enum Crowding {
+    /// The source has as many as it may.
     #[error("more than {0} unfinished logins and discovery sessions from this address")]
     Address(usize),
+    /// There are as many logins as there may be.
     #[error("more than {0} logins are not complete")]
     Logins(usize),
+    /// There are as many discovery sessions as there may be.
     #[error("more than {0} discovery sessions")]
     Discovery(usize),
+    /// The budget is used up.
     #[error("the memory for peers that have proved nothing, {0} bytes, is used up")]
     Memory(usize),
+    /// Descriptors are kept back.
     #[error("no more than {0} connections leave descriptors for the administration")]
     Descriptors(usize),
 }
@@ -166,7 +188,7 @@ struct Place {
 
 /// All connections in login and all discovery sessions.
 #[derive(Debug)]
-pub(crate) struct Unproved {
+pub(super) struct Unproved {
     limits: UnprovedLimits,
     budget: Arc<Budget>,
     sources: HashMap<Source, Crowd>,
@@ -176,7 +198,7 @@ pub(crate) struct Unproved {
 }
 
 impl Unproved {
-    pub(crate) fn new(limits: UnprovedLimits, budget: Arc<Budget>) -> Self {
+    pub(super) fn new(limits: UnprovedLimits, budget: Arc<Budget>) -> Self {
         Self {
             limits,
             budget,
@@ -193,7 +215,7 @@ impl Unproved {
 
     /// Counts one more. Gives the one that must go for it, which counts no more; it is the new one
     /// itself when there is no other.
-    pub(crate) fn begin(&mut self, peer: Peer, address: IpAddr) -> Option<(Peer, Crowding)> {
+    pub(super) fn begin(&mut self, peer: Peer, address: IpAddr) -> Option<(Peer, Crowding)> {
         let crowding = self.insert(peer, Source::of(address))?;
         let source = Source::of(address);
         let gone = match crowding {
@@ -219,7 +241,7 @@ impl Unproved {
     }
 
     /// The one that goes when there is no descriptor for another connection.
-    pub(crate) fn displace(&mut self) -> Option<Peer> {
+    pub(super) fn displace(&mut self) -> Option<Peer> {
         let (_, gone) = self.most_crowded(Crowd::len, Crowd::oldest)?;
         self.end(gone);
         Some(gone)
@@ -276,7 +298,7 @@ impl Unproved {
     }
 
     /// It is over, or has proved who it is.
-    pub(crate) fn end(&mut self, peer: Peer) {
+    pub(super) fn end(&mut self, peer: Peer) {
         let Some(place) = self.places.remove(&peer) else {
             return;
         };

@@ -9,8 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use iscsi::login::TargetPolicy;
 use iscsi::pdu::LoginStatus;
 
-use crate::plan::TargetIndex;
-pub use engine::VisibleLun;
+use engine::{TargetIndex, VisibleLun};
 
 /// Who asks.
 #[derive(Clone, Debug)]
@@ -62,4 +61,24 @@ pub struct Authorization {
     pub target: Option<TargetIndex>,
     /// What the login machine must know.
     pub policy: TargetPolicy,
+}
+
+/// A target as initiators see it.
+#[derive(Clone, Debug)]
+pub struct TargetPlan {
+    /// Its iSCSI name.
+    pub name: String,
+    /// One entry for each portal group.
+    pub ports: Vec<PortPlan>,
+    /// Its initiators may end all of its sessions (TARGET COLD RESET).
+    pub cold_reset: bool,
+}
+
+/// A SCSI target port: a target seen through one portal group.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PortPlan {
+    /// TargetPortalGroupTag.
+    pub portal_group_tag: u16,
+    /// The relative target port identifier, unique over all targets.
+    pub relative_id: u16,
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 const ORIGINS_MAX: usize = 1024;
 
 /// Who an address stands for. A host with IPv6 has a whole network of 64 bits to choose from.
-pub(crate) fn origin(address: IpAddr) -> IpAddr {
+pub(super) fn origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => {
@@ -20,7 +20,7 @@ pub(crate) fn origin(address: IpAddr) -> IpAddr {
 
 /// Failed joins of sessions, by origin: some at once, then one from time to time.
 #[derive(Debug, Default)]
-pub(crate) struct JoinLimiter {
+pub(super) struct JoinLimiter {
     origins: HashMap<IpAddr, Failures>,
 }
 
@@ -41,7 +41,7 @@ const FORGIVE_EVERY: Duration = Duration::from_secs(2);
 
 impl JoinLimiter {
     /// Whether a join from this address is looked at. A leading login always is.
-    pub(crate) fn allows(&mut self, address: IpAddr, now: Duration) -> bool {
+    pub(super) fn allows(&mut self, address: IpAddr, now: Duration) -> bool {
         let Some(failures) = self.origins.get_mut(&origin(address)) else {
             return true;
         };
@@ -50,7 +50,7 @@ impl JoinLimiter {
     }
 
     /// A join from this address was refused.
-    pub(crate) fn note_failure(&mut self, address: IpAddr, now: Duration) {
+    pub(super) fn note_failure(&mut self, address: IpAddr, now: Duration) {
         let origin = origin(address);
         if self.origins.len() >= ORIGINS_MAX && !self.origins.contains_key(&origin) {
             let oldest = self.origins.iter().min_by_key(|(_, one)| one.since);
@@ -75,7 +75,7 @@ impl Failures {
 
 /// Wrong proofs of CHAP, by origin and user: what each costs who guesses.
 #[derive(Debug, Default)]
-pub(crate) struct GuessLimiter {
+pub(super) struct GuessLimiter {
     pairs: HashMap<(IpAddr, String), Guesses>,
 }
 
@@ -117,16 +117,16 @@ const _: () = assert!(GUESSES_FREE < GUESSES_REPORTED && GUESSES_REPORTED <= GUE
 
 /// What follows from a wrong proof.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct WrongProof {
+pub(super) struct WrongProof {
     /// How long its refusal waits.
-    pub(crate) delay: Duration,
+    pub(super) delay: Duration,
     /// There were so many of this pair that an administrator should know.
-    pub(crate) is_guessing: bool,
+    pub(super) is_guessing: bool,
 }
 
 impl GuessLimiter {
     /// Counts a wrong proof. Right ones are never looked up here.
-    pub(crate) fn note(&mut self, address: IpAddr, user: &str, now: Duration) -> WrongProof {
+    pub(super) fn note(&mut self, address: IpAddr, user: &str, now: Duration) -> WrongProof {
         let mut end = user.len().min(USER_BYTES_MAX);
         while !user.is_char_boundary(end) {
             end -= 1;

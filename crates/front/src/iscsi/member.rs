@@ -1,27 +1,28 @@
 //! What a login has proved and is granted, held against the session that it means.
 //!
-//! Pure; the rule itself is [`iscsi::login::decide_entry`]. It is asked by the front desk with the
+//! Pure; the rule itself is [`iscsi::login::decide_entry`]. It is asked by the front with the
 //! rules of access as they are at that moment, for both sides: what a session was granted once is
 //! no argument.
 
 use std::net::SocketAddr;
 
-use iscsi::login::{Claim, Entry, decide_entry};
+use ::iscsi::login::{Claim, Entry, decide_entry};
+use engine::VisibleLun;
 
-use crate::directory::NexusKey;
-use crate::policy::{Asker, Policy, VisibleLun};
+use super::directory::NexusKey;
+use crate::policy::{Asker, Policy};
 
 /// Who is behind a connection that has finished its login to a target.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Member {
+pub(super) struct Member {
     /// The ports it claims.
-    pub(crate) nexus: NexusKey,
+    pub(super) nexus: NexusKey,
     /// The user it has proved.
-    pub(crate) user: Option<String>,
+    pub(super) user: Option<String>,
     /// Where it comes from.
-    pub(crate) peer: SocketAddr,
+    pub(super) peer: SocketAddr,
     /// The address of ours that it reached.
-    pub(crate) portal: SocketAddr,
+    pub(super) portal: SocketAddr,
 }
 
 impl Member {
@@ -45,7 +46,7 @@ impl Member {
     }
 
     /// What becomes of this newcomer, whose login means `session` if that is there.
-    pub(crate) fn decide(
+    pub(super) fn decide(
         &self,
         is_join: bool,
         session: Option<&Self>,

@@ -1,8 +1,8 @@
 use std::net::SocketAddr;
 
 use super::*;
-use crate::plan::UnitIndex;
-use crate::policy::{Asker, Authorization, VisibleLun, VisibleTarget};
+use crate::policy::{Asker, Authorization, VisibleTarget};
+use engine::{UnitIndex, VisibleLun};
 
 const LIMIT: usize = 100;
 

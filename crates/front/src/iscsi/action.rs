@@ -1,0 +1,129 @@
+//! What the front wants done, and what it does that with.
+
+use std::fmt::Debug;
+use std::net::{IpAddr, SocketAddr};
+
+use ::iscsi::framing::Pdu;
+use ::iscsi::login::{LoginTarget, NegotiatedLogin};
+use ::iscsi::names::IscsiName;
+use ::iscsi::pdu::{LoginStatus, Tsih};
+use memory::Message;
+
+use super::directory::Placement;
+use super::failure::LoginFailure;
+use super::profile::SessionProfile;
+use super::unproved::LoginKey;
+
+/// A connection, as whoever has its socket sees it.
+pub trait Line: Debug {
+    /// What is looked up when something is noted.
+    type Context: ?Sized;
+
+    /// Where it comes from.
+    fn peer(&self) -> SocketAddr;
+
+    /// The address of ours that was reached.
+    fn portal(&self) -> SocketAddr;
+
+    /// A login request has been read, by which the initiator may have told its name.
+    fn note_received(&mut self, pdu: &Pdu, initiator: Option<&IscsiName>, context: &Self::Context);
+
+    /// A login response is about to be sent.
+    fn note_sent(&mut self, message: &Message);
+}
+
+/// A line on its way to the core of its session.
+#[derive(Debug)]
+pub struct Adoption<L> {
+    /// Nothing is under way on it.
+    pub line: L,
+    /// Waits to be told which session it is in.
+    pub machine: LoginTarget,
+    /// What the login has agreed on.
+    pub negotiated: Box<NegotiatedLogin>,
+    /// Bytes that came behind the last login request.
+    pub unread: Vec<u8>,
+    /// How it gets into its session.
+    pub entry: Entry,
+}
+
+/// How a connection gets into its session.
+#[derive(Debug)]
+pub enum Entry {
+    /// It is the first one.
+    Found {
+        /// Where the session goes.
+        placement: Placement,
+        /// What is known of it.
+        profile: Box<SessionProfile>,
+    },
+    /// The session is there, and the front has found that the login may join it.
+    Join {
+        /// Which.
+        tsih: Tsih,
+    },
+}
+
+/// What the front wants done. Those about one login stand in the order in which they are to be
+/// done.
+#[derive(Debug)]
+pub enum Action<L> {
+    /// Receive on this line; then comes [`Front::handle_bytes`] or [`Front::handle_end`].
+    Receive(LoginKey),
+    /// Send this on the line; then comes [`Front::handle_sent`].
+    Send(LoginKey, Message),
+    /// Shut the line: what is under way on it ends.
+    Shut(LoginKey),
+    /// The login is over. Close the line.
+    Close(L),
+    /// Send the line to this core.
+    Adopt {
+        /// Which.
+        core: usize,
+        /// The line, and what it needs.
+        adoption: Box<Adoption<L>>,
+    },
+    /// The login ended well, but there is no session for it: say so on the line, and close it.
+    TurnAway {
+        /// Nothing is under way on it.
+        line: L,
+        /// Makes the answer.
+        machine: Box<LoginTarget>,
+        /// Which.
+        status: LoginStatus,
+    },
+    /// The session must end first; then comes [`Front::handle_session_ended`].
+    EndSession {
+        /// Its core.
+        core: usize,
+        /// Which.
+        tsih: Tsih,
+    },
+    /// The discovery session must go for others.
+    EndDiscovery {
+        /// Its core.
+        core: usize,
+        /// Which.
+        tsih: Tsih,
+    },
+    /// A login failed, for those who hear of it.
+    Failed {
+        /// Where it came from.
+        peer: SocketAddr,
+        /// InitiatorName as it was claimed, if it was.
+        initiator: Option<String>,
+        /// TargetName as it was asked for, if it was.
+        target: Option<String>,
+        /// Why.
+        failure: LoginFailure,
+    },
+    /// Wrong proofs for a user come from an address again and again.
+    Guessing {
+        /// Where from.
+        address: IpAddr,
+        /// Who need not exist.
+        user: String,
+    },
+    /// Something of a peer was displaced that was no login, or never became one.
+    Displaced,
+}

@@ -1,0 +1,158 @@
+//! Why logins fail.
+
+use ::iscsi::framing::FramingError;
+use ::iscsi::login::LoginViolation;
+use ::iscsi::pdu::LoginStatus;
+
+use super::unproved::Crowding;
+
+/// Why a login failed, for programs.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum LoginCause {
+    /// The connection began with something else.
+    NoLogin,
+    /// It was not complete in time.
+    Timeout,
+    /// The initiator closed the connection in the middle.
+    Abandoned,
+    /// CHAP was refused or did not succeed.
+    AuthenticationFailure,
+    /// The rules of access do not let the initiator in.
+    AuthorizationFailure,
+    /// No such target, or none that it may know of.
+    NotFound,
+    /// There are as many sessions, or unfinished logins, as there may be.
+    OutOfResources,
+    /// The session has as many connections as were agreed.
+    TooManyConnections,
+    /// The session to join is not there, is another's, or is ending.
+    SessionDoesNotExist,
+    /// The fault is ours.
+    TargetError,
+    /// The initiator broke a rule of the protocol, or asked for what cannot be.
+    InitiatorError,
+}
+
+impl LoginCause {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::NoLogin,
+        Self::Timeout,
+        Self::Abandoned,
+        Self::AuthenticationFailure,
+        Self::AuthorizationFailure,
+        Self::NotFound,
+        Self::OutOfResources,
+        Self::TooManyConnections,
+        Self::SessionDoesNotExist,
+        Self::TargetError,
+        Self::InitiatorError,
+    ];
+
+    /// As it is counted and told.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoLogin => "no-login",
+            Self::Timeout => "timeout",
+            Self::Abandoned => "abandoned",
+            Self::AuthenticationFailure => "authentication-failure",
+            Self::AuthorizationFailure => "authorization-failure",
+            Self::NotFound => "not-found",
+            Self::OutOfResources => "out-of-resources",
+            Self::TooManyConnections => "too-many-connections",
+            Self::SessionDoesNotExist => "session-does-not-exist",
+            Self::TargetError => "target-error",
+            Self::InitiatorError => "initiator-error",
+        }
+    }
+
+    const fn of_status(status: LoginStatus) -> Self {
+        match status {
+            LoginStatus::AuthenticationFailure => Self::AuthenticationFailure,
+            LoginStatus::AuthorizationFailure => Self::AuthorizationFailure,
+            LoginStatus::NotFound | LoginStatus::TargetRemoved => Self::NotFound,
+            LoginStatus::OutOfResources => Self::OutOfResources,
+            LoginStatus::TooManyConnections => Self::TooManyConnections,
+            LoginStatus::SessionDoesNotExist | LoginStatus::CannotIncludeInSession => {
+                Self::SessionDoesNotExist
+            }
+            LoginStatus::TargetError | LoginStatus::ServiceUnavailable => Self::TargetError,
+            LoginStatus::Success
+            | LoginStatus::TargetMovedTemporarily
+            | LoginStatus::TargetMovedPermanently
+            | LoginStatus::InitiatorError
+            | LoginStatus::UnsupportedVersion
+            | LoginStatus::MissingParameter
+            | LoginStatus::SessionTypeNotSupported
+            | LoginStatus::InvalidRequestDuringLogin => Self::InitiatorError,
+        }
+    }
+}
+
+/// What ended a login.
+#[derive(Debug, thiserror::Error)]
+pub enum LoginFailure {
+    /// The login machine, or whoever it asked.
+    #[error(transparent)]
+    Violation(#[from] LoginViolation),
+    /// Bytes in which no further PDU is found.
+    #[error(transparent)]
+    Framing(#[from] FramingError),
+    /// The connection ended.
+    #[error("the connection ended before the login was complete")]
+    Abandoned,
+    /// A newer one took its place.
+    #[error("displaced: {0}")]
+    Displaced(Crowding),
+    /// The system does not let us use the socket.
+    #[error("the socket is of no use")]
+    Socket,
+}
+
+impl LoginFailure {
+    /// For programs.
+    pub fn cause(&self) -> LoginCause {
+        match self {
+            Self::Violation(LoginViolation::DeadlinePassed) => LoginCause::Timeout,
+            Self::Violation(violation) => violation
+                .status()
+                .map_or(LoginCause::NoLogin, LoginCause::of_status),
+            Self::Framing(_) => LoginCause::InitiatorError,
+            Self::Abandoned => LoginCause::Abandoned,
+            Self::Displaced(_) => LoginCause::OutOfResources,
+            Self::Socket => LoginCause::TargetError,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_end_has_its_cause() {
+        let refused = |status| LoginFailure::from(LoginViolation::Refused(status));
+        for (failure, cause) in [
+            (LoginViolation::DeadlinePassed.into(), LoginCause::Timeout),
+            (
+                LoginViolation::NotALogin { opcode: 0 }.into(),
+                LoginCause::NoLogin,
+            ),
+            (
+                LoginViolation::SecuritySkipped.into(),
+                LoginCause::AuthenticationFailure,
+            ),
+            (
+                refused(LoginStatus::TooManyConnections),
+                LoginCause::TooManyConnections,
+            ),
+            (
+                LoginFailure::Displaced(Crowding::Logins(1)),
+                LoginCause::OutOfResources,
+            ),
+            (LoginFailure::Socket, LoginCause::TargetError),
+        ] {
+            assert_eq!(failure.cause(), cause, "{failure}");
+        }
+    }
+}
