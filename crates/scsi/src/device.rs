@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::disk::{self, Disk};
 use crate::sam::cdb::Cdb;
-use crate::sam::command::{Command, Input, Step};
+use crate::sam::command::{Command, Input, Outcome, Step};
 use crate::sam::profile::Profile;
 use crate::sam::sense::Sense;
 use crate::spc::mode::{Modes, PageCode};
@@ -27,6 +27,13 @@ pub(crate) enum Job {
 }
 
 impl Job {
+    /// The answer to a command that was not begun.
+    pub(crate) fn refused(&self, sense: Sense) -> Outcome {
+        match self {
+            Self::Disk(job) => job.refused(sense),
+        }
+    }
+
     /// The blocks that it reads or writes, for fences. `None` when it touches none.
     pub(crate) fn blocks(&self) -> Option<Range<u64>> {
         match self {
@@ -77,7 +84,7 @@ impl Device {
         }
     }
 
-    /// Begins a block command.
+    /// Begins a block command; [`Job::refused`] makes the answer of an error.
     #[inline]
     pub(crate) fn start_disk(
         &self,
@@ -86,7 +93,7 @@ impl Device {
         row: &'static CommandSpec,
         cdb: &Cdb,
         command: &Command<'_>,
-    ) -> Step {
+    ) -> Result<Step, Sense> {
         match (self, job) {
             (Self::Disk(disk), Job::Disk(job)) => disk.start(job, operation, row, cdb, command),
         }

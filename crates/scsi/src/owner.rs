@@ -298,7 +298,7 @@ impl Owner {
                 };
                 let effects = shared.reservations.persistent_reserve_out(
                     &from.port,
-                    &cdb.number().to_be_bytes(),
+                    cdb.head(),
                     parameters,
                     &surroundings,
                 )?;

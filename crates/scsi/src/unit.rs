@@ -210,7 +210,7 @@ impl LogicalUnit {
             Ok(spec) => {
                 task.spec = Some(spec);
                 self.execute(&mut task, spec, command)
-                    .unwrap_or_else(|sense| Step::Done(Outcome::check(sense)))
+                    .unwrap_or_else(|sense| Step::Done(task.job.refused(sense)))
             }
             Err(outcome) => Step::Done(outcome),
         };
@@ -219,8 +219,15 @@ impl LogicalUnit {
 
     /// Goes on with a command when what its last step asked for is there.
     pub fn resume(&mut self, task: &mut Task, input: Input) -> Step {
+        if task.work == Work::Device {
+            return self.device.resume(&mut task.job, input);
+        }
+        self.resume_owned(task, input)
+    }
+
+    /// The same for a command of the owner.
+    fn resume_owned(&self, task: &mut Task, input: Input) -> Step {
         match (task.work, input) {
-            (Work::Device, input) => self.device.resume(&mut task.job, input),
             (Work::OwnerParameters, Input::DataOut(list)) => {
                 self.hand_to_owner(task, list.to_vec())
             }
@@ -242,7 +249,7 @@ impl LogicalUnit {
                 self.device
                     .start_flush(&mut task.job, reply.transfer_length)
             }
-            (work @ (Work::Over | Work::OwnerParameters | Work::Owner { .. }), input) => {
+            (work, input) => {
                 debug_assert!(false, "{work:?} does not wait for {input:?}");
                 let code = SenseCode::INTERNAL_TARGET_FAILURE;
                 Step::Done(Outcome::check(Sense::new(SenseKey::HardwareError, code)))
@@ -282,7 +289,7 @@ impl LogicalUnit {
             Operation::Disk(operation) => {
                 task.work = Work::Device;
                 let Task { cdb, job, .. } = task;
-                Ok(self.device.start_disk(job, operation, spec, cdb, command))
+                self.device.start_disk(job, operation, spec, cdb, command)
             }
             Operation::Spc(operation) => self.execute_spc(task, operation, spec, command),
             Operation::Owned(_) => self.start_owned(task, spec, command),

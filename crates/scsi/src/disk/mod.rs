@@ -67,7 +67,7 @@ impl Job {
 
     /// The answer to a command that was not begun. For a wrong length it counts what the command as
     /// such transfers, so that the residual says how much is missing.
-    fn refused(&self, sense: Sense) -> Outcome {
+    pub(crate) fn refused(&self, sense: Sense) -> Outcome {
         let is_length = sense.code == SenseCode::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT;
         let transfer_length = if is_length { self.transfer_length } else { 0 };
         Outcome::check(sense).transferring(transfer_length)
@@ -124,11 +124,11 @@ impl Asked<'_> {
         self.row.fields.parameter_list_length(self.cdb)
     }
 
-    const fn has(&self, at: u32, mask: u8) -> bool {
+    fn has(&self, at: usize, mask: u8) -> bool {
         self.cdb.has(at, mask)
     }
 
-    const fn byte_1(&self) -> u8 {
+    fn byte_1(&self) -> u8 {
         self.cdb.u8(1)
     }
 
@@ -137,7 +137,7 @@ impl Asked<'_> {
     }
 
     #[inline]
-    const fn fua(&self) -> bool {
+    fn fua(&self) -> bool {
         self.row.fields.has_flags() && self.cdb.has(1, 0x08)
     }
 
@@ -172,7 +172,7 @@ impl Disk {
         self.is_cached
     }
 
-    /// Begins a command.
+    /// Begins a command; [`Job::refused`] makes the answer of an error.
     #[inline]
     pub(crate) fn start(
         &self,
@@ -181,7 +181,7 @@ impl Disk {
         row: &'static CommandSpec,
         cdb: &Cdb,
         command: &Command<'_>,
-    ) -> Step {
+    ) -> Result<Step, Sense> {
         let asked = Asked {
             row,
             cdb,
@@ -191,7 +191,7 @@ impl Disk {
         job.began_cached = self.is_cached;
         job.fua = asked.fua();
         let asked = &asked;
-        let step = match operation {
+        match operation {
             DiskOperation::Read => self.start_read(job, asked),
             DiskOperation::Write => self.start_write(job, asked),
             DiskOperation::WriteAndVerify => self.start_write_and_verify(job, asked),
@@ -207,11 +207,11 @@ impl Disk {
             DiskOperation::ReadCapacity16 => Ok(report(self.capacity_16(), asked)),
             DiskOperation::ReadDefectData10 => Ok(report(capacity::defects_10(cdb), asked)),
             DiskOperation::ReadDefectData12 => Ok(report(capacity::defects_12(cdb), asked)),
-        };
-        step.unwrap_or_else(|sense| Step::Done(job.refused(sense)))
+        }
     }
 
     /// Goes on with a command when what its last step asked for is there.
+    #[inline]
     pub(crate) fn resume(&self, job: &mut Job, input: Input) -> Step {
         let work = mem::replace(&mut job.work, Work::Over);
         self.advance(job, work, input)

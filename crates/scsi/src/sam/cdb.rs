@@ -8,7 +8,7 @@
 /// A CDB of any length: 16 bytes here, zeros where it is shorter, and the rest of a longer one.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Cdb {
-    head: u128,
+    head: [u8; 16],
     tail: Option<Box<[u8]>>,
 }
 
@@ -27,14 +27,22 @@ impl Cdb {
             }
         };
         Self {
-            head: u128::from_be_bytes(head),
+            head,
             tail: (!tail.is_empty()).then(|| tail.into()),
         }
     }
 
-    /// The first 16 bytes as one number, the first byte most significant.
-    pub(crate) const fn number(&self) -> u128 {
-        self.head
+    /// The first 16 bytes.
+    #[inline]
+    pub(crate) const fn head(&self) -> &[u8; 16] {
+        &self.head
+    }
+
+    /// Eight of the first 16 bytes as one number, the first byte most significant.
+    #[inline]
+    pub(crate) fn window(&self, at: u8) -> Option<u64> {
+        let bytes = self.head.get(usize::from(at)..)?.first_chunk()?;
+        Some(u64::from_be_bytes(*bytes))
     }
 
     /// What stands behind the first 16 bytes.
@@ -48,37 +56,27 @@ impl Cdb {
     }
 
     /// The byte at `at`, wherever it is; zero behind the end.
-    pub(crate) fn byte(&self, at: usize) -> u8 {
-        let head = self.head.to_be_bytes();
+    #[inline]
+    pub(crate) fn u8(&self, at: usize) -> u8 {
         let far = || self.tail().get(at.checked_sub(16)?);
-        head.get(at).or_else(far).copied().unwrap_or(0)
-    }
-
-    /// Everything before byte `at` of the first 16 shifted out.
-    const fn shifted(&self, at: u32) -> u128 {
-        self.head.wrapping_shl(at.wrapping_mul(8))
+        self.head.get(at).or_else(far).copied().unwrap_or(0)
     }
 
     /// The operation code.
     #[inline]
     pub(crate) const fn opcode(&self) -> u8 {
-        self.u8(0)
-    }
-
-    /// The byte at `at`, one of the first 16.
-    #[inline]
-    pub(crate) const fn u8(&self, at: u32) -> u8 {
-        (self.shifted(at) >> 120) as u8
+        let [opcode, ..] = self.head;
+        opcode
     }
 
     /// Two bytes, big-endian.
-    pub(crate) const fn u16(&self, at: u32) -> u16 {
-        (self.shifted(at) >> 112) as u16
+    pub(crate) fn u16(&self, at: usize) -> u16 {
+        u16::from_be_bytes([self.u8(at), self.u8(at.saturating_add(1))])
     }
 
     /// Whether any bit of the mask is set in the byte.
     #[inline]
-    pub(crate) const fn has(&self, at: u32, mask: u8) -> bool {
+    pub(crate) fn has(&self, at: usize, mask: u8) -> bool {
         self.u8(at) & mask != 0
     }
 }
@@ -94,6 +92,8 @@ mod tests {
         assert_eq!(cdb.opcode(), 1);
         assert_eq!(cdb.u8(15), 16);
         assert_eq!(cdb.u16(7), 0x0809);
+        assert_eq!(cdb.window(8), Some(0x090a_0b0c_0d0e_0f10));
+        assert_eq!(cdb.window(9), None);
         assert!(cdb.has(1, 0x02) && !cdb.has(1, 0x01));
         let short = Cdb::new(&[0x08, 0x1f]);
         assert_eq!((short.u8(1), short.u8(2), short.len()), (0x1f, 0, 16));
@@ -104,8 +104,8 @@ mod tests {
         let bytes: Vec<u8> = (1..=32).collect();
         let cdb = Cdb::new(&bytes);
         assert_eq!((cdb.tail(), cdb.len()), (&bytes[16..], 32));
-        assert_eq!([cdb.byte(0), cdb.byte(15), cdb.byte(16)], [1, 16, 17]);
-        assert_eq!([cdb.byte(31), cdb.byte(32)], [32, 0]);
+        assert_eq!([cdb.u8(0), cdb.u8(15), cdb.u8(16)], [1, 16, 17]);
+        assert_eq!([cdb.u8(31), cdb.u8(32)], [32, 0]);
         assert_ne!(cdb, Cdb::new(&bytes[..16]));
     }
 }

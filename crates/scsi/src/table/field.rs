@@ -21,10 +21,42 @@ use crate::sam::cdb::Cdb;
 pub(crate) struct Field {
     start: u16,
     bits: u16,
+    /// The first of eight bytes that have all of it, or [`NO_WINDOW`].
+    window: u8,
+    /// How many bits of the window lie before it.
+    before: u8,
 }
 
+/// A field that is not there, or does not end in the first 16 bytes.
+const NO_WINDOW: u8 = u8::MAX;
+
 impl Field {
-    const NONE: Self = Self { start: 0, bits: 0 };
+    const NONE: Self = Self {
+        start: 0,
+        bits: 0,
+        window: NO_WINDOW,
+        before: 0,
+    };
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a CDB has 260 bytes at most"
+    )]
+    const fn new(start: u16, bits: u16) -> Self {
+        let byte = start / 8;
+        let window = if byte < 8 { byte } else { 8 };
+        let has_window = bits > 0 && start + bits <= 128;
+        Self {
+            start,
+            bits,
+            window: if has_window { window as u8 } else { NO_WINDOW },
+            before: if has_window {
+                (start - window * 8) as u8
+            } else {
+                0
+            },
+        }
+    }
 
     const fn is_there(self) -> bool {
         self.bits > 0
@@ -42,13 +74,9 @@ impl Field {
     /// Zero for a field that is not there.
     #[inline]
     fn read(self, cdb: &Cdb) -> u64 {
-        if self.bits == 0 {
-            0
-        } else if self.end() <= 128 {
-            let from_start = (cdb.number() << self.start) >> 64;
-            from_start as u64 >> (64 - self.bits)
-        } else {
-            self.read_far(cdb)
+        match cdb.window(self.window) {
+            Some(window) => window << self.before >> (64 - self.bits),
+            None => self.read_far(cdb),
         }
     }
 
@@ -56,18 +84,15 @@ impl Field {
     #[cold]
     fn read_far(self, cdb: &Cdb) -> u64 {
         let bytes = usize::from(self.start / 8)..usize::from(self.end() / 8);
-        bytes.fold(0, |number, at| number << 8 | u64::from(cdb.byte(at)))
+        bytes.fold(0, |number, at| number << 8 | u64::from(cdb.u8(at)))
     }
 
     const fn grown(self, at: u16, bits: u16) -> Self {
         if self.is_there() {
             assert!(self.end() == at, "a field is in one piece");
-            Self {
-                bits: self.bits + bits,
-                ..self
-            }
+            Self::new(self.start, self.bits + bits)
         } else {
-            Self { start: at, bits }
+            Self::new(at, bits)
         }
     }
 }
@@ -96,14 +121,14 @@ pub(crate) struct Fields {
     /// Its value; zero where there is none.
     action: u64,
     /// Bits of the first 16 bytes that may be set.
-    allowed: u128,
+    allowed: [u8; 16],
 }
 
 impl Fields {
     /// Whether the CDB has the service action of this command, or the command has none.
     #[inline]
     pub(super) fn has_action_of(&self, cdb: &Cdb) -> bool {
-        self.service_action.read(cdb) == self.action
+        !self.service_action.is_there() || self.service_action.read(cdb) == self.action
     }
 
     /// The service action, if the command has one.
@@ -192,9 +217,16 @@ impl Fields {
         self.lba.start >= 16
     }
 
-    /// Bits of the first 16 bytes that may be set.
-    pub(crate) const fn allowed(&self) -> u128 {
-        self.allowed
+    /// The first bit of the first 16 bytes that is set and must not be, counted from the left.
+    #[inline]
+    pub(super) const fn first_wrong_bit(&self, cdb: &Cdb) -> Option<u32> {
+        let got = u128::from_ne_bytes(*cdb.head());
+        let wrong = got & !u128::from_ne_bytes(self.allowed);
+        if wrong == 0 {
+            None
+        } else {
+            Some(u128::from_be_bytes(wrong.to_ne_bytes()).leading_zeros())
+        }
     }
 }
 
@@ -310,7 +342,7 @@ pub(super) const fn fields_of(layout: &str) -> Fields {
         };
         if cursor.is_action {
             let (start, bits) = if byte == 1 { (11, 5) } else { (byte * 8, 16) };
-            service_action = Field { start, bits };
+            service_action = Field::new(start, bits);
         }
         let at = byte * 8;
         if service_action.is_there() && at + 8 > service_action.start && at < service_action.end() {
@@ -340,7 +372,7 @@ pub(super) const fn fields_of(layout: &str) -> Fields {
         },
         service_action,
         action,
-        allowed: u128::from_be_bytes(allowed),
+        allowed,
     }
 }
 

@@ -247,10 +247,8 @@ impl CommandSpec {
     ///
     /// Spec: SPC-5, Sense key specific data, field pointer.
     pub(crate) fn check_fields(&self, cdb: &Cdb) -> Result<(), Sense> {
-        let wrong = cdb.number() & !self.fields.allowed();
-        if wrong != 0 {
-            // The standard counts bytes from the left and bits from the right of each byte.
-            return Err(wrong_bit(wrong.leading_zeros()));
+        if let Some(from_left) = self.fields.first_wrong_bit(cdb) {
+            return Err(wrong_bit(from_left));
         }
         if self.usage.len() > 16 {
             return self.check_long(cdb);
@@ -262,7 +260,7 @@ impl CommandSpec {
     ///
     /// Spec: SPC-5, The variable length CDB format.
     fn check_long(&self, cdb: &Cdb) -> Result<(), Sense> {
-        const ADDITIONAL_CDB_LENGTH: u32 = 7;
+        const ADDITIONAL_CDB_LENGTH: usize = 7;
         let additional = usize::from(cdb.u8(ADDITIONAL_CDB_LENGTH));
         let wanted = self.usage.len();
         if cdb.len() < wanted || additional.saturating_add(8) != wanted {
@@ -316,7 +314,8 @@ impl CommandSpec {
     }
 }
 
-/// A field pointer to a bit of the CDB, counted from the left.
+/// A field pointer to a bit of the CDB, counted from the left. The standard counts bytes from the
+/// left and bits from the right of each byte.
 fn wrong_bit(from_left: u32) -> Sense {
     let byte = u16::try_from(from_left / 8).unwrap_or(0);
     let bit = u8::try_from(7 - from_left % 8).unwrap_or(0);
