@@ -41,6 +41,14 @@ class Source:
                 first, last = self.line(match.start()), self.line(closing(self.code, opening))
                 yield match.group(1), first, last - first + 1
 
+    def tables(self):
+        """The lines of items that are laid out as tables: `#[rustfmt::skip]`, up to the end of the item."""
+        lines = set()
+        for match in re.finditer(r"#\[rustfmt::skip\]", self.code):
+            end = re.compile(r"^(?:[}\])]+;?|\S.*;)$", re.MULTILINE).search(self.code, self.code.index("\n", match.end()) + 1)
+            lines.update(range(self.line(match.start()), self.line(end.start() if end else len(self.code)) + 1))
+        return lines
+
     def without_tests(self):
         """The code, with blanks for `#[cfg(test)]` modules."""
         code = self.code

@@ -177,8 +177,18 @@ pub(crate) async fn guard(
     if entry.purpose == Purpose::Question {
         return next.run(request).await;
     }
-    // In a task of its own: a change that has begun is made and noted to its end also when the
-    // caller has gone.
+    run_to_its_end(app, entry, request, next, introduce).await
+}
+
+/// In a task of its own: a change that has begun is made and noted to its end also when the caller
+/// has gone.
+async fn run_to_its_end(
+    app: Arc<App>,
+    mut entry: audit::Entry,
+    request: Request,
+    next: Next,
+    introduce: impl Fn() + Send + 'static,
+) -> Response {
     let asker = Asker::default();
     let task = tokio::spawn(asker.task(async move {
         let response = next.run(request).await;

@@ -80,7 +80,7 @@ impl Target {
         };
         let port = SessionPort::new(session(row.has_digests), ());
         let session = engine.begin_session(port, initiator(), &[lun], None);
-        // The owner of the unit hears of the nexus; there is nobody else to hear of it.
+        // The owner of the unit is notified of the nexus.
         while let Some((unit, letter)) = engine.carrier.letters.pop_front() {
             engine.handle_letter(unit, letter);
         }
@@ -218,7 +218,7 @@ impl Carrier for Outside {
     }
 
     #[expect(clippy::panic, reason = "a script that leads here is wrong")]
-    fn hear(&mut self, news: News) {
+    fn notify(&mut self, news: News) {
         panic!("the script leads to {news:?}")
     }
 

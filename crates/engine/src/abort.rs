@@ -1,7 +1,7 @@
 //! Tasks that end without an answer, and those who wait for that.
 //!
 //! What has not reached the store ends at once. A request in the store gets a cancel and ends
-//! with its completion. Whoever waits is told at a deadline at the latest; what is still in the
+//! with its completion. Who waits for it gets an answer at a deadline at the latest; what is still in the
 //! store then makes the unit refuse access until it has come back, because a write that
 //! "is aborted" must not reach the medium later.
 
@@ -38,7 +38,7 @@ impl<C: Carrier> Engine<C> {
     }
 
     /// Ends commands of a session before a part of it ends, which
-    /// [`Report::Farewell`] tells.
+    /// [`Report::Farewell`] reports.
     pub fn abort_before(
         &mut self,
         session: SessionKey,
@@ -175,7 +175,7 @@ impl<C: Carrier> Engine<C> {
             if running.is_in_store() && running.orphan.is_none() {
                 let port = self.units[unit].view.port_of(running.nexus);
                 running.orphan = Some(port.unwrap_or_else(unknown_port));
-                self.carrier.hear(News::StoreStuck { unit });
+                self.carrier.notify(News::StoreStuck { unit });
                 self.add_orphan(unit);
             }
             if self.tasks[key].orphan.is_some() {
@@ -199,7 +199,7 @@ impl<C: Carrier> Engine<C> {
             })
         });
         if !may_follow {
-            self.carrier.hear(News::RefusalUnconfirmed);
+            self.carrier.notify(News::RefusalUnconfirmed);
         } else if let Some(waiting) = self.waits.remove(wait) {
             self.leave_refusals(wait);
             self.follow(waiting.then, false);
@@ -224,7 +224,7 @@ impl<C: Carrier> Engine<C> {
                 farewell,
                 is_complete,
             }),
-            Then::SessionEnd { session } => self.bury_session(session),
+            Then::SessionEnd { session } => self.remove_session(session),
             Then::Drained { leaving } => self.handle_drained(leaving),
             Then::Left { leaving } => self.handle_left(leaving),
             Then::Narrowed { narrowing } => drop(self.narrowing.remove(narrowing)),

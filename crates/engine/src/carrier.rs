@@ -101,8 +101,8 @@ pub trait Carrier: Debug {
     /// where too few would be left to receive into.
     fn lend_chunk(&mut self, chunk: &Rc<Buffer>) -> bool;
 
-    /// Tells.
-    fn hear(&mut self, news: News);
+    /// Notifies the administrator.
+    fn notify(&mut self, news: News);
 
     // ---- books -------------------------------------------------------------------------------
 

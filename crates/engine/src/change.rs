@@ -52,7 +52,7 @@ impl<C: Carrier> Engine<C> {
                     }
                 }
                 Order::Keep(state) => self.carrier.keep(unit, state),
-                Order::TellNotKept => self.carrier.hear(News::StateNotKept { unit }),
+                Order::TellNotKept => self.carrier.notify(News::StateNotKept { unit }),
             }
         }
         if let Some(at) = owner.poll_timeout() {
@@ -149,7 +149,7 @@ impl<C: Carrier> Engine<C> {
             }
             if matches!(running.stage, Stage::Owner) {
                 // It waits behind this change, so this change cannot wait for it. It ends
-                // with its answer, which nobody will hear.
+                // with its answer, which goes nowhere.
                 running.is_aborted = true;
             } else {
                 keys.push(key);
@@ -200,7 +200,7 @@ impl<C: Carrier> Engine<C> {
         self.take_size(unit, Some(receipt));
     }
 
-    /// Takes over the size that the store was found to have, and tells everybody of a new one.
+    /// Takes over the size that the store was found to have, and announces a new one to all cores.
     fn take_size(&mut self, index: UnitIndex, receipt: Option<C::Receipt>) {
         let unit = &mut self.units[index];
         let Some(owner) = &unit.owner else {
@@ -213,7 +213,7 @@ impl<C: Carrier> Engine<C> {
         if blocks == known {
             return;
         }
-        self.carrier.hear(News::UnitResized {
+        self.carrier.notify(News::UnitResized {
             unit: index,
             blocks,
         });

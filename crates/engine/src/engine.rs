@@ -310,7 +310,7 @@ impl<C: Carrier> Engine<C> {
 
     // ---- mail --------------------------------------------------------------------------------
 
-    /// Asks the owner of a unit for something, or tells it something.
+    /// Sends a message to the owner of a unit.
     pub(crate) fn ask_owner(&mut self, unit: UnitIndex, message: ToOwner) {
         let owner = self.owner_of(unit);
         self.carrier.post(owner, unit, Letter::ToOwner(message));
@@ -394,7 +394,7 @@ impl<C: Carrier> Engine<C> {
         self.tasks.places()
     }
 
-    /// The task in a place, where it hangs: it has been there for so long, and nobody was told.
+    /// The task in a place, where it hangs: it has been there for so long and was not reported.
     pub fn hanging_task(&self, place: usize, patience: Duration) -> Option<TaskKey> {
         let key = self.tasks.in_place(place)?;
         self.tasks[key].hangs(self.now, patience).then_some(key)

@@ -54,10 +54,7 @@ impl<C: Carrier> Engine<C> {
         let answer = Owed::new(id);
         let lun = C::Port::lun_of(&command);
         let Some(mut mapped) = session.luns.find(lun) else {
-            let mut long = Vec::new();
-            let command = C::Port::scsi_command(&command, &session.luns, &mut long);
-            let outcome = scsi::missing::execute(&command);
-            let ready = answer_by(&mut session.port, answer, outcome, false);
+            let ready = answer_for_nobody(session, answer, &command);
             self.note_answered(key, ready);
             return;
         };
@@ -82,11 +79,7 @@ impl<C: Carrier> Engine<C> {
             mapped,
             account,
         };
-        let set = unit.view.task_set(mapped.nexus);
-        let may_pass = attribute == TaskAttribute::Simple
-            && set.is_some_and(|set| set.lets_simple_pass())
-            && unit.side.is_open();
-        if !may_pass {
+        if attribute != TaskAttribute::Simple || !unit.lets_simple_pass(mapped.nexus) {
             self.run_in_order(begun, answer, attribute, command);
             return;
         }
@@ -294,7 +287,7 @@ impl<C: Carrier> Engine<C> {
         self.drive(key, step);
     }
 
-    /// The data of a command will not be complete, and this is what its initiator is told. The
+    /// The data of a command will not be complete, and this is its answer. The
     /// command may not have been given out before.
     pub fn handle_data_fault(&mut self, session: SessionKey, id: CommandId<C>, outcome: Outcome) {
         if let Some(key) = self.task_awaiting_data(session, id) {
@@ -334,8 +327,8 @@ impl<C: Carrier> Engine<C> {
         self.respond_to(key, session, outcome, descriptor);
     }
 
-    /// A task cannot go on. It is told so as if it had never begun, which is what these answers mean
-    /// to its initiator; if it has, it is told that it was stopped on its way.
+    /// A task cannot go on. `refusal` means to its initiator that it never began. If it has altered
+    /// something by then, it is answered that it was stopped on its way.
     pub(crate) fn turn_down(&mut self, key: TaskKey, refusal: Outcome) {
         let outcome = if self.tasks[key].has_altered {
             Outcome::check(STOPPED)
@@ -404,7 +397,7 @@ impl<C: Carrier> Engine<C> {
         if task.stage.is_elsewhere() {
             debug_assert!(false, "a task ended in {:?}", task.stage);
             task.is_aborted = true;
-            self.carrier.hear(News::Broken("a task cannot end yet"));
+            self.carrier.notify(News::Broken("a task cannot end yet"));
             return;
         }
         let Some(mut running) = self.tasks.remove(key) else {
@@ -484,11 +477,22 @@ impl<C: Carrier> Engine<C> {
     }
 }
 
+/// Answers a command for a unit that is not there.
+fn answer_for_nobody<P: Port>(
+    session: &mut Session<P>,
+    answer: Owed<P::CommandId>,
+    command: &P::Command,
+) -> Option<P::Connection> {
+    let mut long = Vec::new();
+    let command = P::scsi_command(command, &session.luns, &mut long);
+    let outcome = scsi::missing::execute(&command);
+    answer_by(&mut session.port, answer, outcome, false)
+}
+
 /// Carries a command on as long as it need not wait.
 #[inline(always)]
 #[expect(
     clippy::inline_always,
-    clippy::result_large_err,
     reason = "the way of nearly all commands: a call would move every step once more"
 )]
 fn run_at_once<C: Carrier>(

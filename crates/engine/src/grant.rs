@@ -39,7 +39,7 @@ pub(crate) struct Leaving<C: Carrier> {
 }
 
 impl<C: Carrier> Engine<C> {
-    /// A session begins. Each of its units tells it `attention` first, if there is any.
+    /// A session begins. The first command to each of its units gets `attention`, if there is any.
     pub fn begin_session(
         &mut self,
         mut port: C::Port,
@@ -65,12 +65,12 @@ impl<C: Carrier> Engine<C> {
         let units: Vec<UnitIndex> = session.luns.iter().map(|mapped| mapped.unit).collect();
         let key = self.sessions.insert(session);
         for unit in units {
-            self.tell_owner(unit, &from, ChangeKind::NexusAttached);
+            self.notify_owner(unit, &from, ChangeKind::NexusAttached);
         }
         key
     }
 
-    /// A session ends, which [`Report::SessionOver`] tells: its commands end first, or every core
+    /// A session ends, which [`Report::SessionOver`] reports: its commands end first, or every core
     /// refuses access to the units that do not give them back.
     pub fn end_session(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.get_mut(key) else {
@@ -82,7 +82,7 @@ impl<C: Carrier> Engine<C> {
     }
 
     /// The tasks of a session have ended, or are given up: it leaves its units.
-    pub(crate) fn bury_session(&mut self, key: SessionKey) {
+    pub(crate) fn remove_session(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.remove(key) else {
             debug_assert!(false, "a session that is gone is buried");
             return;
@@ -95,15 +95,15 @@ impl<C: Carrier> Engine<C> {
         let from = session.nexus();
         for mapped in session.luns.iter() {
             self.units[mapped.unit].view.detach(mapped.nexus);
-            self.tell_owner(mapped.unit, &from, ChangeKind::NexusLost);
+            self.notify_owner(mapped.unit, &from, ChangeKind::NexusLost);
         }
         let session = Box::new(session);
         self.reports
             .push_back(Report::SessionOver { key, session, left });
     }
 
-    /// The owner of a unit hears of a nexus; nobody wants an answer.
-    fn tell_owner(&mut self, unit: UnitIndex, nexus: &Nexus, kind: ChangeKind) {
+    /// Notifies the owner of a unit of a nexus, without an answer.
+    fn notify_owner(&mut self, unit: UnitIndex, nexus: &Nexus, kind: ChangeKind) {
         let from = Some(nexus.clone());
         self.ask_change(unit, Ticket::NOBODY, Change { from, kind });
     }
@@ -152,7 +152,7 @@ impl<C: Carrier> Engine<C> {
         self.await_tasks(&tasks, Then::Drained { leaving });
     }
 
-    /// A session may write to a unit from now on, or not. It is told, because the mode parameter
+    /// A session may write to a unit from now on, or not. It gets a unit attention, because the mode parameter
     /// header says so. The receipt is kept until the store has nothing that was written before.
     ///
     /// Spec: SBC-4, the WP bit.
@@ -178,7 +178,7 @@ impl<C: Carrier> Engine<C> {
         }
     }
 
-    /// The initiator of a session is told by this unit that others came or went.
+    /// A unit attention: other units of the session came or went.
     ///
     /// Spec: SPC-4, REPORTED LUNS DATA HAS CHANGED.
     pub fn notify_luns_changed(&mut self, key: SessionKey, lun: u16) {

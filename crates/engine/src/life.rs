@@ -86,7 +86,7 @@ pub struct PhaseTime {
     pub took: Duration,
 }
 
-/// As kept: 71 minutes are the most that can be told.
+/// As kept: 71 minutes are the most that can be kept.
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     from_us: u32,

@@ -2,8 +2,8 @@
 
 use std::fmt::Debug;
 
-/// Something that is owed: the answer of a command, what follows a wait, the end of a fence. Whoever
-/// has it either hands it on or spends it.
+/// Something that is owed: the answer of a command, what follows a wait, the end of a fence. Its
+/// holder hands it on or spends it.
 ///
 /// Losing one is a bug of ours that nobody would notice otherwise: an initiator waits for ever. So it
 /// panics where debug assertions are on, in tests and in the simulation; elsewhere nothing is left

@@ -8,7 +8,7 @@ use scsi::{Command, Status, TaskAttribute};
 
 use crate::luns::LunMap;
 
-/// How a command ended, as its initiator is told.
+/// How a command ended, for its initiator.
 #[derive(Debug)]
 pub struct Response<'a> {
     /// Status.
@@ -32,7 +32,7 @@ pub enum ManagementOutcome {
     Rejected,
     /// INCORRECT LOGICAL UNIT NUMBER.
     NoSuchUnit,
-    /// Whoever asks may not change the unit, so that it may not reset it for others either.
+    /// The initiator may not change the unit, so that it may not reset it for others either.
     NotAllowed,
 }
 

@@ -107,7 +107,9 @@ impl<C: Carrier> Engine<C> {
             }
             Purpose::Flush(unit) => self.handle_flush_helped(unit, result),
             // No store looks at its size by a helper.
-            Purpose::Probe(_) => self.carrier.hear(News::Broken("a helper looked at a size")),
+            Purpose::Probe(_) => self
+                .carrier
+                .notify(News::Broken("a helper looked at a size")),
         }
     }
 
@@ -122,7 +124,7 @@ impl<C: Carrier> Engine<C> {
             Purpose::Flush(unit) => self.carry_flush_on(unit, Submitted::Done(result)),
             Purpose::Probe(_) => {
                 let news = News::Broken("a size was looked at by a store itself");
-                self.carrier.hear(news);
+                self.carrier.notify(news);
             }
         }
     }
@@ -138,7 +140,7 @@ impl<C: Carrier> Engine<C> {
         );
         if unit.is_none() {
             let news = News::Broken("a completion for a task that is not in the store");
-            self.carrier.hear(news);
+            self.carrier.notify(news);
         }
         unit
     }

@@ -108,7 +108,7 @@ impl<T> fmt::Debug for Key<T> {
 }
 
 /// A table of `T`. Its keys are of kind `K`, which need not be the type of the entries: that may have
-/// parameters that whoever holds a key does not know.
+/// parameters that the holder of a key does not know.
 #[derive(Debug)]
 pub struct Table<T, K = T> {
     places: Slab<(u32, T)>,

@@ -155,7 +155,7 @@ pub(crate) struct Running<C: Carrier> {
     /// Changed by [`Running::enter`] alone.
     pub(crate) stage: Stage<C>,
     pub(crate) life: Life,
-    /// It was told that it hangs.
+    /// It was reported that it hangs.
     pub(crate) is_told: bool,
     /// What the store has of it.
     pub(crate) lien: Option<Lien>,
@@ -164,7 +164,7 @@ pub(crate) struct Running<C: Carrier> {
     /// Something may be another than before it began: what it asked for was taken by the store, or
     /// was changed by the owner of the unit.
     pub(crate) has_altered: bool,
-    /// It ends without an answer; whoever waits for that is told.
+    /// It ends without an answer; those who wait for that go on.
     pub(crate) is_aborted: bool,
     pub(crate) waiters: Vec<WaitKey>,
     /// Nobody waits any longer, and the unit refuses access until it is over. The ports of its
@@ -207,7 +207,7 @@ impl<C: Carrier> Running<C> {
         std::mem::replace(&mut self.stage, stage)
     }
 
-    /// It has been there for so long, and nobody was told. One that is aborted is waited for by
+    /// It has been there for so long, and was not reported. One that is aborted is waited for by
     /// those who aborted it.
     pub(crate) fn hangs(&self, now: Duration, patience: Duration) -> bool {
         !self.is_told && !self.is_aborted && self.life.age(now) >= patience
@@ -246,7 +246,7 @@ pub(crate) enum Then<C: Carrier> {
         session: SessionKey,
         id: ManagementId<C>,
     },
-    /// The owner of the unit hears that the update is installed.
+    /// The owner of the unit is notified that the update is installed.
     Installed { unit: UnitIndex },
     /// A part of a session is over.
     Farewell {
@@ -300,7 +300,7 @@ pub(crate) struct QuestionPatience {
 }
 
 impl<C: Carrier> Request<C> {
-    /// When somebody is told that it has taken too long. The question itself stays: its answer
+    /// When it is answered that it has taken too long. The question itself stays: its answer
     /// comes by itself.
     pub(crate) fn deadline(&self, patience: QuestionPatience) -> Option<Duration> {
         match self {

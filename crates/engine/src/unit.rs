@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use scsi::LogicalUnit;
+use scsi::{LogicalUnit, NexusSlot};
 use store::{
     Backstore, Capabilities, HelperResult, IoFailure, IoRequest, IoTag, RingOperation, Submitted,
 };
@@ -46,6 +46,15 @@ impl Unit {
             owner,
             is_probing: false,
         }
+    }
+}
+
+impl Unit {
+    /// Whether a SIMPLE command of this nexus need neither wait nor keep others waiting.
+    #[inline]
+    pub(crate) fn lets_simple_pass(&mut self, nexus: NexusSlot) -> bool {
+        let set = self.view.task_set(nexus);
+        set.is_some_and(|set| set.lets_simple_pass()) && self.side.is_open()
     }
 }
 

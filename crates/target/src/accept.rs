@@ -78,7 +78,7 @@ impl Line for LoginLine {
     }
 }
 
-/// The front and its doors.
+/// The front and its listeners.
 #[derive(Debug)]
 pub(crate) struct Entrance {
     pub(crate) front: Front<LoginLine>,

@@ -113,7 +113,7 @@ impl Carrier for Outside {
         self.reactor.lend_chunk(chunk)
     }
 
-    fn hear(&mut self, news: News) {
+    fn notify(&mut self, news: News) {
         match news {
             News::StoreStuck { unit } => {
                 let unit = self.name_of(unit);

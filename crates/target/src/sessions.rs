@@ -276,14 +276,13 @@ impl Core {
         self.close_connection(old);
     }
 
-    fn found_session(
-        &mut self,
+    fn session_config(
+        &self,
         negotiated: &NegotiatedLogin,
-        placement: &Placement,
-        profile: SessionProfile,
-    ) -> SessionKey {
+        profile: &SessionProfile,
+    ) -> SessionConfig {
         let is_discovery = profile.target.is_none();
-        let config = SessionConfig {
+        SessionConfig {
             is_discovery,
             parameters: negotiated.session.clone(),
             exp_cmd_sn: negotiated.cmd_sn,
@@ -301,7 +300,16 @@ impl Core {
                 profile.user.is_some(),
                 &negotiated.session,
             ),
-        };
+        }
+    }
+
+    fn found_session(
+        &mut self,
+        negotiated: &NegotiatedLogin,
+        placement: &Placement,
+        profile: SessionProfile,
+    ) -> SessionKey {
+        let config = self.session_config(negotiated, &profile);
         let attention = if placement.was_reset {
             UnitAttention::TargetReset
         } else if placement.is_return {
@@ -317,7 +325,7 @@ impl Core {
                 session = placement.id.0,
                 tsih = placement.tsih.0,
                 core = self.index,
-                discovery = is_discovery,
+                discovery = config.is_discovery,
                 "session begins"
             );
         }

@@ -1,4 +1,4 @@
-//! What the documents at the front door say, held against the project.
+//! What the documents at the entrance say, held against the project.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers of tests, outside of #[test] functions"

@@ -14,7 +14,7 @@ use super::failure::LoginFailure;
 use super::profile::SessionProfile;
 use super::unproved::LoginKey;
 
-/// A connection, as whoever has its socket sees it.
+/// A connection, as the owner of its socket sees it.
 pub trait Line: Debug {
     /// What is looked up when something is noted.
     type Context: ?Sized;
@@ -25,7 +25,7 @@ pub trait Line: Debug {
     /// The address of ours that was reached.
     fn portal(&self) -> SocketAddr;
 
-    /// A login request has been read, by which the initiator may have told its name.
+    /// A login request has been read, by which the initiator may have given its name.
     fn note_received(&mut self, pdu: &Pdu, initiator: Option<&IscsiName>, context: &Self::Context);
 
     /// A login response is about to be sent.
@@ -37,7 +37,7 @@ pub trait Line: Debug {
 pub struct Adoption<L> {
     /// Nothing is under way on it.
     pub line: L,
-    /// Waits to be told which session it is in.
+    /// Waits to learn which session it is in.
     pub machine: LoginTarget,
     /// What the login has agreed on.
     pub negotiated: Box<NegotiatedLogin>,
@@ -106,7 +106,7 @@ pub enum Action<L> {
         /// Which.
         tsih: Tsih,
     },
-    /// A login failed, for those who hear of it.
+    /// A login failed, for the log.
     Failed {
         /// Where it came from.
         peer: SocketAddr,

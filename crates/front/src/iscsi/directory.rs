@@ -12,24 +12,13 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 
 use ::iscsi::login::{Entry as Entrance, EntryRefusal};
-use ::iscsi::pdu::{Isid, LoginStatus, Tsih};
+use ::iscsi::pdu::{LoginStatus, Tsih};
 use engine::TargetIndex;
 use scsi::NexusId;
 
-use super::member::Member;
+use super::member::{Member, NexusKey};
 use crate::identity::SessionId;
 use crate::policy::Policy;
-
-/// The initiator port and target port of a session: at most one session has each.
-///
-/// Discovery sessions have no target and may exist any number of times.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub(super) struct NexusKey {
-    pub(super) initiator_name: String,
-    pub(super) isid: Isid,
-    pub(super) target: TargetIndex,
-    pub(super) portal_group_tag: u16,
-}
 
 /// Where a new session goes.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -49,7 +49,7 @@ impl LoginCause {
         Self::InitiatorError,
     ];
 
-    /// As it is counted and told.
+    /// As it is counted and reported.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NoLogin => "no-login",
@@ -92,7 +92,7 @@ impl LoginCause {
 /// What ended a login.
 #[derive(Debug, thiserror::Error)]
 pub enum LoginFailure {
-    /// The login machine, or whoever it asked.
+    /// The login machine, or the policy that it asked.
     #[error(transparent)]
     Violation(#[from] LoginViolation),
     /// Bytes in which no further PDU is found.

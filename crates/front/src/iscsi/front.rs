@@ -1,7 +1,7 @@
 //! The front: carries logins to their end, knows where every session is. One core has it.
 //!
 //! A login is a line with one receive or one send under way. Events and the time go in; what is to
-//! be done with lines, and told to others, comes out as [`Action`]s. At its end the line goes to the
+//! be done with lines, and reported to others, comes out as [`Action`]s. At its end the line goes to the
 //! core of its session, which sends the final response.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -24,9 +24,9 @@ use memory::Message;
 use scsi::{PortName, Principal};
 
 use super::action::{Action, Adoption, Entry, Line};
-use super::directory::{Decision, Directory, NexusKey};
+use super::directory::{Decision, Directory};
 use super::failure::LoginFailure;
-use super::member::Member;
+use super::member::{Member, NexusKey};
 use super::profile::{SessionProfile, transport_id};
 use super::throttle::{GuessLimiter, JoinLimiter};
 use super::unproved::{Crowding, LoginKey, OfLogin, Peer, SharedLists, Unproved, UnprovedLimits};
@@ -563,7 +563,7 @@ impl<L: Line> Front<L> {
         found
     }
 
-    /// Fills in what the rules, as they are now, give whoever is behind a session.
+    /// Fills in what the rules, as they are now, give the initiator of a session.
     /// `None` for discovery.
     fn grant(&self, profile: &mut SessionProfile) -> Result<Option<Member>, LoginStatus> {
         let asker = profile.asker();

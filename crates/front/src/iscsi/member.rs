@@ -7,10 +7,21 @@
 use std::net::SocketAddr;
 
 use ::iscsi::login::{Claim, Entry, decide_entry};
-use engine::VisibleLun;
+use ::iscsi::pdu::Isid;
+use engine::{TargetIndex, VisibleLun};
 
-use super::directory::NexusKey;
 use crate::policy::{Asker, Policy};
+
+/// The initiator port and target port of a session: at most one session has each.
+///
+/// Discovery sessions have no target and may exist any number of times.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(super) struct NexusKey {
+    pub(super) initiator_name: String,
+    pub(super) isid: Isid,
+    pub(super) target: TargetIndex,
+    pub(super) portal_group_tag: u16,
+}
 
 /// Who is behind a connection that has finished its login to a target.
 #[derive(Clone, Debug, Eq, PartialEq)]

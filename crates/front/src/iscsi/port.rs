@@ -179,7 +179,7 @@ pub fn management_of(
     }
 }
 
-/// What the initiator is told of a command whose data will not be complete.
+/// The answer of a command whose data will not be complete.
 ///
 /// Spec: RFC 7143 section 11.4.7.2.
 pub const fn outcome_of(fault: DataFault) -> Outcome {

@@ -90,7 +90,7 @@ impl Carrier for Outside {
         self.prng.chance(500)
     }
 
-    fn hear(&mut self, news: News) {
+    fn notify(&mut self, news: News) {
         debug_assert!(!matches!(news, News::Broken(_)), "{news:?}");
     }
 

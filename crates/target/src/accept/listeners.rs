@@ -16,11 +16,11 @@ use crate::handle::Access;
 use crate::token::Purpose;
 use crate::trace::Taps;
 
-/// How often a closed door is tried again when no descriptor is left.
+/// How often a closed listener is tried again when no descriptor is left.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
 impl Core {
-    /// Opens the doors.
+    /// Accepts connections from now on.
     pub(crate) fn handle_go(&mut self) {
         let Some(entrance) = self.entrance.as_mut() else {
             return;
@@ -84,7 +84,7 @@ impl Core {
         }
     }
 
-    /// Doors that were closed for want of descriptors are tried again.
+    /// Listeners that were closed for want of descriptors are tried again.
     pub(super) fn retry_doors(&mut self, now: Duration) {
         let Some(entrance) = self.entrance.as_mut() else {
             return;

@@ -2,6 +2,7 @@ use std::net::SocketAddr;
 
 use super::*;
 use crate::policy::{Asker, Authorization, VisibleTarget};
+use ::iscsi::pdu::Isid;
 use engine::{UnitIndex, VisibleLun};
 
 const LIMIT: usize = 100;
