@@ -12,12 +12,19 @@ use crate::unit::NexusSlot;
 #[derive(Debug)]
 pub struct Task {
     pub(crate) slot: NexusSlot,
-    pub(crate) cdb: Cdb,
     pub(crate) spec: Option<&'static CommandSpec>,
-    /// The PARAMETER LIST LENGTH of a command for the owner, in bytes.
-    pub(crate) parameters: u32,
+    /// Of a command for the owner. All others have no use for their CDB once they have begun.
+    pub(crate) owned: Option<Box<Owned>>,
     pub(crate) work: Work,
     pub(crate) job: Job,
+}
+
+/// What a command for the owner takes along.
+#[derive(Debug)]
+pub(crate) struct Owned {
+    pub(crate) cdb: Cdb,
+    /// PARAMETER LIST LENGTH, in bytes.
+    pub(crate) parameters: u32,
 }
 
 /// What a task waits for.
@@ -45,12 +52,11 @@ pub(crate) enum FlushAfter {
 
 impl Task {
     #[inline]
-    pub(crate) const fn new(slot: NexusSlot, cdb: Cdb, job: Job) -> Self {
+    pub(crate) const fn new(slot: NexusSlot, job: Job) -> Self {
         Self {
             slot,
-            cdb,
             spec: None,
-            parameters: 0,
+            owned: None,
             work: Work::Over,
             job,
         }

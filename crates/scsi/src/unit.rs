@@ -25,7 +25,7 @@ use crate::spc::shared::Shared;
 use crate::spc::{inquiry, report};
 use crate::table::commands;
 use crate::table::row::{CommandSpec, Features, Operation, OwnerOperation, SpcOperation};
-use crate::task::{FlushAfter, Task, Work};
+use crate::task::{FlushAfter, Owned, Task, Work};
 
 /// Names an attached nexus on one core. Valid from [`LogicalUnit::attach`] to
 /// [`LogicalUnit::detach`].
@@ -205,11 +205,12 @@ impl LogicalUnit {
 
     /// Begins a command.
     pub fn start(&mut self, slot: NexusSlot, command: &Command<'_>) -> (Task, Step) {
-        let mut task = Task::new(slot, Cdb::new(command.cdb), self.device.job());
-        let step = match self.admit(slot, &task.cdb) {
+        let cdb = Cdb::new(command.cdb);
+        let mut task = Task::new(slot, self.device.job());
+        let step = match self.admit(slot, &cdb) {
             Ok(spec) => {
                 task.spec = Some(spec);
-                self.execute(&mut task, spec, command)
+                self.execute(&mut task, spec, &cdb, command)
                     .unwrap_or_else(|sense| Step::Done(task.job.refused(sense)))
             }
             Err(outcome) => Step::Done(outcome),
@@ -236,7 +237,7 @@ impl LogicalUnit {
                 if reply.status != Status::Good {
                     return Step::Done(reply.into());
                 }
-                reply.transfer_length = u64::from(task.parameters);
+                reply.transfer_length = task.owned.as_ref().map_or(0, |it| it.parameters.into());
                 let must_flush = match flush {
                     FlushAfter::Never => false,
                     FlushAfter::Always => true,
@@ -283,16 +284,17 @@ impl LogicalUnit {
         &mut self,
         task: &mut Task,
         spec: &'static CommandSpec,
+        cdb: &Cdb,
         command: &Command<'_>,
     ) -> Result<Step, Sense> {
         match spec.operation {
             Operation::Disk(operation) => {
                 task.work = Work::Device;
-                let Task { cdb, job, .. } = task;
+                let job = &mut task.job;
                 self.device.start_disk(job, operation, spec, cdb, command)
             }
-            Operation::Spc(operation) => self.execute_spc(task, operation, spec, command),
-            Operation::Owned(_) => self.start_owned(task, spec, command),
+            Operation::Spc(operation) => self.execute_spc(task, operation, spec, cdb, command),
+            Operation::Owned(_) => self.start_owned(task, spec, cdb, command),
         }
     }
 
@@ -301,12 +303,13 @@ impl LogicalUnit {
         task: &mut Task,
         operation: SpcOperation,
         spec: &'static CommandSpec,
+        cdb: &Cdb,
         command: &Command<'_>,
     ) -> Result<Step, Sense> {
-        let (cdb, slot, device) = (&task.cdb, task.slot, &self.device);
+        let (slot, device) = (task.slot, &self.device);
         let data = match operation {
             SpcOperation::TestUnitReady => return Ok(Step::Done(Outcome::good())),
-            SpcOperation::SendDiagnostic => return Ok(self.start_diagnostic(task)),
+            SpcOperation::SendDiagnostic => return Ok(self.start_diagnostic(task, cdb)),
             SpcOperation::PersistentReserveIn => match self.persistent_reserve_in(spec) {
                 Ok(data) => data,
                 Err(Refusal::Conflict) => {
@@ -332,7 +335,7 @@ impl LogicalUnit {
             SpcOperation::ReportTaskManagement => report::task_management(cdb, &self.profile),
             SpcOperation::ReportTargetPortGroups => report::target_port_groups(cdb, &self.profile)?,
         };
-        let allocation_length = spec.fields.allocation_length(&task.cdb);
+        let allocation_length = spec.fields.allocation_length(cdb);
         Ok(Step::Done(Outcome::data(data, allocation_length)))
     }
 
@@ -391,15 +394,19 @@ impl LogicalUnit {
         &self,
         task: &mut Task,
         spec: &CommandSpec,
+        cdb: &Cdb,
         command: &Command<'_>,
     ) -> Result<Step, Sense> {
-        let length = spec.fields.parameter_list_length(&task.cdb);
+        let length = spec.fields.parameter_list_length(cdb);
         let is_too_long = usize::try_from(length).is_ok_and(|len| len > PARAMETER_LIST_BYTES_MAX);
         if is_too_long || length > command.data_out_length {
             // Never fetched: it cannot be right, or will not come whole.
             return Err(mode::length_error());
         }
-        task.parameters = length;
+        task.owned = Some(Box::new(Owned {
+            cdb: cdb.clone(),
+            parameters: length,
+        }));
         if length == 0 {
             return Ok(self.hand_to_owner(task, Vec::new()));
         }
@@ -408,7 +415,7 @@ impl LogicalUnit {
     }
 
     fn hand_to_owner(&self, task: &mut Task, parameters: Vec<u8>) -> Step {
-        let Some(attached) = self.attached(task.slot) else {
+        let (Some(attached), Some(owned)) = (self.attached(task.slot), &task.owned) else {
             task.work = Work::Over;
             return Step::Done(Outcome::check(report::no_such_unit()));
         };
@@ -420,25 +427,26 @@ impl LogicalUnit {
                 FlushAfter::CacheOff
             }
             Some(Operation::Owned(OwnerOperation::StartStopUnit))
-                if !task.cdb.has(4, START | NO_FLUSH) =>
+                if !owned.cdb.has(4, START | NO_FLUSH) =>
             {
                 FlushAfter::Always
             }
             Some(_) | None => FlushAfter::Never,
         };
-        task.work = Work::Owner { flush };
-        Step::Owner(Change {
+        let change = Change {
             from: Some(attached.nexus.clone()),
             kind: ChangeKind::Command {
-                cdb: task.cdb.clone(),
+                cdb: owned.cdb.clone(),
                 parameters,
             },
-        })
+        };
+        task.work = Work::Owner { flush };
+        Step::Owner(change)
     }
 
-    fn start_diagnostic(&self, task: &mut Task) -> Step {
+    fn start_diagnostic(&self, task: &mut Task, cdb: &Cdb) -> Step {
         const SELFTEST: u8 = 0x04;
-        if !task.cdb.has(1, SELFTEST) {
+        if !cdb.has(1, SELFTEST) {
             return Step::Done(Outcome::good());
         }
         task.work = Work::Device;
