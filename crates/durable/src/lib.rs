@@ -12,7 +12,7 @@
 mod replace;
 mod seal;
 
-pub use replace::{TEMPORARY, make_like, open_private, replace, replace_content};
+pub use replace::{TEMPORARY, make, make_like, open_private, replace, replace_content};
 pub use seal::{
     Damage, FILE_BYTES_MAX, Found, copy_of, open, read, read_bytes, seal, sum_of, write,
     write_with_copy,

@@ -46,7 +46,13 @@ pub fn replace_content(path: &Path, content: &[u8]) -> io::Result<()> {
 
 /// Makes a file with the rights of the file `like`. There must be none at `path`.
 pub fn make_like(path: &Path, content: &[u8], like: &Path) -> io::Result<()> {
-    write_new(path, content, Some(&std::fs::metadata(like)?))?;
+    write_new(path, content, PRIVATE, Some(&std::fs::metadata(like)?))?;
+    sync_directory_of(path)
+}
+
+/// Makes a file with this mode. There must be none at `path`.
+pub fn make(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    write_new(path, content, mode, None)?;
     sync_directory_of(path)
 }
 
@@ -59,17 +65,22 @@ fn replace_as(path: &Path, content: &[u8], rights_of: Option<&Metadata>) -> io::
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    write_new(&temporary, content, rights_of)?;
+    write_new(&temporary, content, PRIVATE, rights_of)?;
     std::fs::rename(&temporary, path).inspect_err(|_| remove(&temporary))?;
     sync_directory_of(path)
 }
 
 /// Writes a file that is not there yet. On an error it takes no space.
-fn write_new(path: &Path, content: &[u8], rights_of: Option<&Metadata>) -> io::Result<()> {
+fn write_new(
+    path: &Path,
+    content: &[u8],
+    mode: u32,
+    rights_of: Option<&Metadata>,
+) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
-        .mode(PRIVATE)
+        .mode(mode)
         .open(path)?;
     let written = file
         .write_all(content)
@@ -188,7 +199,7 @@ mod tests {
         fs::create_dir_all(directory.join("in it")).unwrap();
         assert!(replace(&directory, b"text").is_err());
         assert!(replace_content(&scratch.path().join("absent"), b"text").is_err());
-        let full = write_new(Path::new("/dev/full"), b"text", None);
+        let full = write_new(Path::new("/dev/full"), b"text", PRIVATE, None);
         assert_eq!(full.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(names(&scratch), ["taken"]);
     }

@@ -39,7 +39,6 @@ use crate::StartError;
 use crate::daemon::patiently;
 use crate::locate::Location;
 use durable::{Found as FoundFile, copy_of};
-pub(crate) use durable::{TEMPORARY, make_like, replace as replace_file, replace_content};
 use identity::{Ledger, MadeIdentity};
 pub(crate) use ports::PortName;
 pub(crate) use prune::Pruned;

@@ -5,9 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use api::problem::{Problem, ProblemKind};
+use durable::{make_like, replace_content};
 
 use super::history::{History, Record};
-use crate::state::{make_like, replace_content};
 
 /// Texts that were edited by hand and are kept beside one file, at most.
 const EDITED_MAX: u32 = 100;

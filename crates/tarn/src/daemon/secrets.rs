@@ -20,7 +20,7 @@ use super::file::unwritten;
 use super::history::{Record, name_of};
 use super::running::Running;
 use crate::secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secrets};
-use crate::state::{TEMPORARY, make_private_directory, replace_file};
+use crate::state::make_private_directory;
 
 /// Lengths that CHAP secrets may have, in bytes.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = SECRET_BYTES_MIN..=SECRET_BYTES_MAX;
@@ -85,7 +85,7 @@ impl SecretFiles {
         })?;
         self.pending().insert(path.clone());
         let kept = make_private_directory(&self.directory)
-            .and_then(|()| replace_file(&path, secret.as_bytes()));
+            .and_then(|()| durable::replace(&path, secret.as_bytes()));
         kept.map_err(|error| {
             self.pending().remove(&path);
             unwritten(format!("cannot write {text}: {error}"), &error)
@@ -206,7 +206,7 @@ fn strike<T>(text: &str, names: &mut BTreeMap<String, T>) {
 /// The path of a file when it has been written.
 fn finished(path: &Path) -> PathBuf {
     let name = path.file_name().and_then(|name| name.to_str());
-    match name.and_then(|name| name.strip_suffix(TEMPORARY)) {
+    match name.and_then(|name| name.strip_suffix(durable::TEMPORARY)) {
         Some(name) => path.with_file_name(name),
         None => path.to_owned(),
     }

@@ -1,9 +1,9 @@
 //! The files of `tarn import`: those of the other target, and those that are made.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use ::import::{FILE_BYTES_MAX, Format, Imported, Include, Source};
@@ -173,13 +173,9 @@ fn write_new(
         path: path.to_owned(),
         source,
     };
-    let mut options = OpenOptions::new();
-    let options = options.write(true).create_new(true).mode(mode);
-    let mut file = options.open(path).map_err(failed)?;
+    durable::make(path, text.as_bytes(), mode).map_err(failed)?;
     made.push(path.to_owned());
-    file.write_all(text.as_bytes())
-        .and_then(|()| file.sync_all())
-        .map_err(failed)
+    Ok(())
 }
 
 #[cfg(test)]

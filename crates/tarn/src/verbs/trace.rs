@@ -16,7 +16,6 @@ use super::failure::Failure;
 use super::remote::Ask;
 use super::table::{Column, figures, words};
 use super::{Outcome, human};
-use crate::state::replace_file;
 
 const START_HELP: &str = "\
 SUBJECT is the id of a session, as tarn session list shows it, or the name of an initiator: then
@@ -138,8 +137,8 @@ fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
             .open(path)?
             .write_all(content),
         // A link stays, and what it leads to is replaced.
-        Ok(_) => replace_file(&fs::canonicalize(path)?, content),
-        Err(_) => replace_file(path, content),
+        Ok(_) => durable::replace(&fs::canonicalize(path)?, content),
+        Err(_) => durable::replace(path, content),
     }
 }
 
