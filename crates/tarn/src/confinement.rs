@@ -4,7 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use api::plan::{Effect, Kind, Step};
+use api::plan::Kind;
 use api::problem::{Problem, ProblemKind};
 use config::{Model, SecretFile, Unit};
 use confine::account::Account;
@@ -13,6 +13,7 @@ use confine::roots::Roots;
 use confine::{Enforced, calls, files, privileges};
 
 use crate::StartError;
+use crate::daemon::{Consequence, PlannedStep};
 
 /// The first port that anybody may listen at.
 const PORT_OF_ALL_MIN: u16 = 1024;
@@ -120,16 +121,15 @@ impl Reach {
     }
 
     /// Refuses the steps to stores that lie elsewhere.
-    pub(crate) fn refuse(&self, steps: &mut [Step], model: &Model) {
+    pub(crate) fn refuse(&self, steps: &mut [PlannedStep], model: &Model) {
         for unit in model.units() {
             let name = unit.to_string();
-            let is_its = |step: &&mut Step| step.kind == Kind::Lun && step.name == name;
+            let is_its = |step: &&mut PlannedStep| step.kind == Kind::Lun && step.name == name;
             // What no step concerns is not looked at: its file system may hang.
             if let Some(step) = steps.iter_mut().find(is_its)
                 && let Some(outside) = self.outside(unit)
             {
-                step.effect = Effect::Refused;
-                step.reason = Some(outside.to_string());
+                step.consequence = Consequence::OutOfReach(outside.to_string());
             }
         }
     }
@@ -354,22 +354,19 @@ mod tests {
         }
         let file = scratch.path().join("etc/tarn.toml");
         let reach = Reach::of(&model(&scratch, ROOTS), Some(&file), None).unwrap();
-        let mut step = Step {
-            action: api::plan::Action::Add,
-            kind: Kind::Lun,
-            name: "a".to_owned(),
-            detail: String::new(),
-            effect: Effect::Online,
-            reason: None,
-            sessions_ended: Vec::new(),
-        };
+        let (action, name) = (api::plan::Action::Add, "a".to_owned());
+        let mut step = PlannedStep::new(action, Kind::Lun, name, String::new());
         let inside = model(&scratch, &lun("disks/a.img?size=1M"));
         reach.refuse(std::slice::from_mut(&mut step), &inside);
-        assert_eq!(step.effect, Effect::Online);
+        assert_eq!(step.consequence, Consequence::Nothing);
         let outside = model(&scratch, &lun("a.img?size=1M"));
         reach.refuse(std::slice::from_mut(&mut step), &outside);
-        assert_eq!(step.effect, Effect::Refused);
-        assert!(step.reason.unwrap().contains("lies outside the roots"));
+        assert!(matches!(step.consequence, Consequence::OutOfReach(_)));
+        assert!(
+            step.consequence
+                .to_string()
+                .contains("lies outside the roots")
+        );
 
         let user = |path| format!("[[user]]\nname = \"u\"\nsecret_file = \"{path}\"\n");
         let beside = model(&scratch, &user("etc/secret"));

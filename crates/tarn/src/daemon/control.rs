@@ -382,6 +382,7 @@ impl Daemon {
             warnings,
         };
         Ok(Planned { model, units, plan })
+        let steps: Vec<Step> = steps.into_iter().map(Step::from).collect();
     }
 
     /// The secrets of a model: as they are on disk, or those that run already.

@@ -10,6 +10,7 @@
 //! | `attempts` | calls that a file system may never answer |
 //! | `file`, `history` | the configuration file, and the revisions on disk |
 //! | `control` | the one writer, the answers to the administration |
+//! | `effect` | what the steps of a plan do to those who work meanwhile |
 //! | `doctor` | what limits or endangers the service, rule by rule |
 //! | `paced` | questions that disturb the cores, asked only so often |
 //! | `traces` | what goes over connections, for those who look for a fault |
@@ -20,6 +21,7 @@ mod apply;
 mod attempts;
 mod control;
 mod doctor;
+mod effect;
 mod events;
 mod file;
 mod history;
@@ -36,6 +38,7 @@ mod views;
 pub(crate) use control::{Daemon, Parts};
 pub(crate) use doctor::Doctor;
 pub(crate) use events::Events;
+pub(crate) use effect::{Consequence, PlannedStep};
 pub(crate) use open::{bind, open_store, patiently, stand_in};
 pub(crate) use running::{
     PortNumbers, Running, RunningListener, RunningUnit, slow_command, unit_plan,

@@ -3,19 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::plan::{Action, Effect, Kind, Step};
+use api::plan::{Action, Kind};
 use config::keys::{self, Effective};
 use config::{Difference, Differences, InTarget, KeyChange, Model, TargetIndex, Unit, UnitIndex};
 
-const RESTART: &str = "it is read when Tarn starts: put it into the file and restart Tarn";
-const IDENTITY: &str = "initiators know the disk by its identity: remove the lun in one change, add it again in the next";
-const TWICE: &str = "a store is not opened twice: remove the lun in one change, add it with the new options in the next";
-const MEMORY: &str =
-    "what is in memory would be lost: remove the lun in one change, add it again in the next";
-const OTHER_STORE: &str =
-    "commands on the old store end first, or are aborted; then the lun has the data of the new one";
-const UNIT_GOES: &str = "commands on it end first, or are aborted; its store is flushed and closed";
-const NEXT_SESSIONS: &str = "sessions that begin from now on have it";
+use super::effect::{Consequence, PlannedStep};
 
 /// Where each unit of the new configuration comes from.
 pub(super) struct Match {
@@ -57,25 +49,20 @@ pub(super) fn steps(
     new: &Model,
     differences: &Differences,
     size_of: impl Fn(usize) -> u64,
-) -> Vec<Step> {
+) -> Vec<PlannedStep> {
     let models = Models { old, new };
     let mut steps = Vec::new();
     for difference in &differences.units {
         let mut one = models.unit(difference, &size_of);
         if let Some(holder) = models.holder(difference) {
-            refuse(
-                &mut one,
-                format!(
-                    "its store is open as lun {holder:?} until this change is made: free it in one change, use it in the next"
-                ),
-            );
+            one.consequence = Consequence::StoreHeld { holder };
         }
         steps.push(one);
     }
     for renamed in &differences.renamed {
         let (before, after) = (unit(old, renamed.old), unit(new, renamed.new));
         let detail = format!("id: {before:?} -> {after:?}");
-        steps.push(step(Action::Change, Kind::Lun, before, detail));
+        steps.push(PlannedStep::new(Action::Change, Kind::Lun, before, detail));
     }
     for difference in &differences.groups {
         let name = |model: &Model, at: config::GroupIndex| {
@@ -98,7 +85,7 @@ pub(super) fn steps(
     for difference in &differences.targets {
         let mut one = models.plain(Kind::Target, difference, target_name);
         if one.action == Action::Remove {
-            drains(&mut one, "its sessions end");
+            one.consequence = Consequence::SessionsEnd;
         }
         steps.push(one);
     }
@@ -131,41 +118,16 @@ pub(super) fn steps(
     steps
 }
 
-fn step(action: Action, kind: Kind, name: String, detail: String) -> Step {
-    Step {
-        action,
-        kind,
-        name,
-        detail,
-        effect: Effect::Online,
-        reason: None,
-        sessions_ended: Vec::new(),
+fn key_step(kind: Kind, change: &KeyChange, effective: Effective) -> PlannedStep {
+    let name = change.key.to_owned();
+    PlannedStep {
+        consequence: match effective {
+            Effective::Now => Consequence::Nothing,
+            Effective::NextSessions => Consequence::NextSessions,
+            Effective::Restart => Consequence::Restart,
+        },
+        ..PlannedStep::new(Action::Change, kind, name, change.to_string())
     }
-}
-
-fn drains(step: &mut Step, why: &str) {
-    step.effect = Effect::NeedsDrain;
-    step.reason = Some(why.to_owned());
-}
-
-fn refuse(step: &mut Step, why: impl Into<String>) {
-    step.effect = Effect::Refused;
-    step.reason = Some(why.into());
-}
-
-fn key_step(kind: Kind, change: &KeyChange, effective: Effective) -> Step {
-    let mut one = step(
-        Action::Change,
-        kind,
-        change.key.to_owned(),
-        change.to_string(),
-    );
-    match effective {
-        Effective::Now => {}
-        Effective::NextSessions => one.reason = Some(NEXT_SESSIONS.to_owned()),
-        Effective::Restart => refuse(&mut one, RESTART),
-    }
-    one
 }
 
 fn unit(model: &Model, index: UnitIndex) -> String {
@@ -196,7 +158,7 @@ impl Models<'_> {
         kind: Kind,
         difference: &Difference<I>,
         name: impl Fn(&Model, I) -> Option<String>,
-    ) -> Step {
+    ) -> PlannedStep {
         let (action, name, detail) = match difference {
             Difference::Added(index) => (Action::Add, name(self.new, *index), String::new()),
             Difference::Removed(index) => (Action::Remove, name(self.old, *index), String::new()),
@@ -204,7 +166,7 @@ impl Models<'_> {
                 (Action::Change, name(self.new, *new), keys_text(keys))
             }
         };
-        step(action, kind, name.unwrap_or_default(), detail)
+        PlannedStep::new(action, kind, name.unwrap_or_default(), detail)
     }
 
     /// The unit that has the store which another one is to get: it is open until the change is
@@ -223,7 +185,11 @@ impl Models<'_> {
         holder.map(|(_, unit)| unit.to_string())
     }
 
-    fn unit(&self, difference: &Difference<UnitIndex>, size_of: impl Fn(usize) -> u64) -> Step {
+    fn unit(
+        &self,
+        difference: &Difference<UnitIndex>,
+        size_of: impl Fn(usize) -> u64,
+    ) -> PlannedStep {
         let mut one = self.plain(Kind::Lun, difference, |model, at| Some(unit(model, at)));
         match difference {
             Difference::Added(index) => {
@@ -235,14 +201,14 @@ impl Models<'_> {
                 one.detail = removed
                     .map(|unit| unit.store.to_string())
                     .unwrap_or_default();
-                drains(&mut one, UNIT_GOES);
+                one.consequence = Consequence::UnitGoes;
             }
             Difference::Changed { old, new, keys } => {
                 let units = self.old.units().get(old.position());
                 let units = units.zip(self.new.units().get(new.position()));
                 if let Some((before, after)) = units {
                     let size_bytes = size_of(old.position());
-                    changed_unit(&mut one, before, after, keys, size_bytes);
+                    one.consequence = changed_unit(before, after, keys, size_bytes);
                 }
             }
         }
@@ -251,35 +217,35 @@ impl Models<'_> {
 }
 
 /// What other keys of a unit cost, its store having `size_bytes` now.
-fn changed_unit(one: &mut Step, before: &Unit, after: &Unit, keys: &[KeyChange], size_bytes: u64) {
+fn changed_unit(before: &Unit, after: &Unit, keys: &[KeyChange], size_bytes: u64) -> Consequence {
     let keys: BTreeSet<&str> = keys.iter().map(|change| change.key).collect();
     let (old_medium, new_medium) = (before.store.at.medium(), after.store.at.medium());
     if keys.contains("serial") || keys.contains("naa") {
-        refuse(one, IDENTITY);
-    } else if old_medium.is_none() && new_medium.is_none() {
-        refuse(one, MEMORY);
-    } else if keys.contains("store") {
-        drains(one, OTHER_STORE);
-        if old_medium == new_medium {
-            refuse(one, TWICE);
-        }
-    } else if keys.len() == 1 && keys.contains("size") {
-        if let Some(wanted) = after.store.size_bytes.filter(|&wanted| wanted < size_bytes) {
-            refuse(
-                one,
-                format!(
-                    "the disk has {size_bytes} bytes and is never made smaller than that; {wanted} are too few"
-                ),
-            );
-        }
-    } else {
-        refuse(one, TWICE);
+        return Consequence::OtherIdentity;
+    }
+    if old_medium.is_none() && new_medium.is_none() {
+        return Consequence::MemoryLost;
+    }
+    if keys.contains("store") && old_medium != new_medium {
+        return Consequence::OtherStore;
+    }
+    if keys.len() != 1 || !keys.contains("size") {
+        return Consequence::OpenTwice;
+    }
+    match after.store.size_bytes {
+        Some(wanted_bytes) if wanted_bytes < size_bytes => Consequence::Shrinks {
+            size_bytes,
+            wanted_bytes,
+        },
+        Some(_) | None => Consequence::Nothing,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    use api::plan::Effect;
 
     use super::*;
 
@@ -306,8 +272,8 @@ queue_depth = 32
         let differences = config::diff(&old, &new);
         let steps = steps(&old, &new, &differences, |_| 8 << 20);
         steps
-            .iter()
-            .map(|one| (one.action, one.kind, one.effect))
+            .into_iter()
+            .map(|one| (one.action, one.kind, api::plan::Step::from(one).effect))
             .collect()
     }
 
@@ -324,8 +290,9 @@ queue_depth = 32
         for (new, reasons) in [(swapped, 2), (moved, 1)] {
             let (old, new) = (model(&old), model(&new));
             let steps = steps(&old, &new, &config::diff(&old, &new), |_| 8 << 20);
-            let refused = steps.iter().filter_map(|step| step.reason.as_deref());
-            let refused = refused.filter(|reason| reason.contains("is open as lun"));
+            let is_held =
+                |step: &&PlannedStep| matches!(step.consequence, Consequence::StoreHeld { .. });
+            let refused = steps.iter().filter(is_held);
             assert_eq!(refused.count(), reasons);
         }
     }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::SystemTime;
 
-use api::plan::{Document, Effect, Kind, Step};
+use api::plan::{Document, Kind, Step};
 use api::problem::{Problem, ProblemKind};
 use api::view;
 use config::{Authentication, Initiator, Model, StoreOption, StoreSpec};
@@ -13,6 +13,7 @@ use target::{ConnectionReport, SessionReport, TransportDetails};
 use crate::locate::Location;
 
 use super::control::{Daemon, InForce};
+use super::effect::{Consequence, PlannedStep};
 use super::events::milliseconds;
 use super::running::Running;
 use super::stats;
@@ -66,16 +67,16 @@ pub(super) fn step_line(step: &Step) -> String {
 
 /// Puts the sessions that end beside the step that is the reason: one about their target, or else
 /// the first about groups and users.
-pub(super) fn name_ended(steps: &mut [Step], old: &Running, ended: Vec<SessionReport>) {
+pub(super) fn name_ended(steps: &mut [PlannedStep], old: &Running, ended: Vec<SessionReport>) {
     for session in ended {
         let target = session.target.and_then(|index| old.target_position(index));
         let name = target.and_then(|at| old.model.targets().get(at));
         let name = name.map_or("", |target| target.name.as_str());
-        let of_target = |step: &Step| {
+        let of_target = |step: &PlannedStep| {
             let word = step.name.split(' ').next().unwrap_or_default();
             matches!(step.kind, Kind::Target | Kind::Portal | Kind::View) && word == name
         };
-        let of_rules = |step: &Step| matches!(step.kind, Kind::Group | Kind::User);
+        let of_rules = |step: &PlannedStep| matches!(step.kind, Kind::Group | Kind::User);
         let at = steps
             .iter()
             .position(of_target)
@@ -83,9 +84,8 @@ pub(super) fn name_ended(steps: &mut [Step], old: &Running, ended: Vec<SessionRe
             .or_else(|| (!steps.is_empty()).then_some(0));
         if let Some(step) = at.and_then(|at| steps.get_mut(at)) {
             step.sessions_ended.push(session.id.0);
-            if step.effect == Effect::Online {
-                step.effect = Effect::NeedsDrain;
-                step.reason = Some("sessions end that may no longer be there".to_owned());
+            if step.consequence.is_harmless() {
+                step.consequence = Consequence::AccessEnds;
             }
         }
     }

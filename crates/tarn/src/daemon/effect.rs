@@ -1,0 +1,139 @@
+//! What the steps of a plan do to those who work meanwhile. One variant for each reason: whatever else a change may come
+//! to cost is a variant more, with its words and its effect, and nothing else.
+
+use api::plan::{Action, Effect, Kind, Step};
+
+/// What a step does to those who work meanwhile, and why. It reads as the reason that a plan gives.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum Consequence {
+    /// Nobody loses anything.
+    #[error("")]
+    Nothing,
+    /// A parameter of logins.
+    #[error("sessions that begin from now on have it")]
+    NextSessions,
+
+    // Something ends first.
+    /// A target goes.
+    #[error("its sessions end")]
+    SessionsEnd,
+    /// The rules of access no longer let sessions be there.
+    #[error("sessions end that may no longer be there")]
+    AccessEnds,
+    /// A unit goes.
+    #[error("commands on it end first, or are aborted; its store is flushed and closed")]
+    UnitGoes,
+    /// A unit gets another store.
+    #[error(
+        "commands on the old store end first, or are aborted; then the lun has the data of the new one"
+    )]
+    OtherStore,
+
+    // It cannot be done while Tarn runs.
+    /// A key that only the start reads.
+    #[error("it is read when Tarn starts: put it into the file and restart Tarn")]
+    Restart,
+    /// Another serial number or designator.
+    #[error(
+        "initiators know the disk by its identity: remove the lun in one change, add it again in the next"
+    )]
+    OtherIdentity,
+    /// Other options of an open store.
+    #[error(
+        "a store is not opened twice: remove the lun in one change, add it with the new options in the next"
+    )]
+    OpenTwice,
+    /// Other options of a store whose data ends with it.
+    #[error(
+        "what is in memory would be lost: remove the lun in one change, add it again in the next"
+    )]
+    MemoryLost,
+    /// The store of a unit that has it until the change is made.
+    #[error(
+        "its store is open as lun {holder:?} until this change is made: free it in one change, use it in the next"
+    )]
+    StoreHeld {
+        /// The unit that has it.
+        holder: String,
+    },
+    /// Fewer blocks than initiators know of.
+    #[error(
+        "the disk has {size_bytes} bytes and is never made smaller than that; {wanted_bytes} are too few"
+    )]
+    Shrinks {
+        /// What it has.
+        size_bytes: u64,
+        /// What it would have.
+        wanted_bytes: u64,
+    },
+    /// A store that the confined process cannot reach, in words.
+    #[error("{0}")]
+    OutOfReach(String),
+}
+
+impl Consequence {
+    /// The effect that a plan shows.
+    const fn effect(&self) -> Effect {
+        match self {
+            Self::Nothing | Self::NextSessions => Effect::Online,
+            Self::SessionsEnd | Self::AccessEnds | Self::UnitGoes | Self::OtherStore => {
+                Effect::NeedsDrain
+            }
+            Self::Restart
+            | Self::OtherIdentity
+            | Self::OpenTwice
+            | Self::MemoryLost
+            | Self::StoreHeld { .. }
+            | Self::Shrinks { .. }
+            | Self::OutOfReach(_) => Effect::Refused,
+        }
+    }
+
+    /// Whether it is without harm.
+    pub(super) const fn is_harmless(&self) -> bool {
+        matches!(self.effect(), Effect::Online)
+    }
+}
+
+/// A step of a plan that is being made.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct PlannedStep {
+    pub(crate) action: Action,
+    pub(crate) kind: Kind,
+    /// Its id, name, address or key.
+    pub(crate) name: String,
+    /// What differs, one line.
+    pub(crate) detail: String,
+    pub(crate) consequence: Consequence,
+    /// The sessions that end with it.
+    pub(crate) sessions_ended: Vec<u64>,
+}
+
+impl PlannedStep {
+    /// A step that hurts nobody.
+    pub(crate) fn new(action: Action, kind: Kind, name: String, detail: String) -> Self {
+        Self {
+            action,
+            kind,
+            name,
+            detail,
+            consequence: Consequence::Nothing,
+            sessions_ended: Vec::new(),
+        }
+    }
+}
+
+impl From<PlannedStep> for Step {
+    fn from(planned: PlannedStep) -> Self {
+        let reason = planned.consequence.to_string();
+        Self {
+            action: planned.action,
+            kind: planned.kind,
+            name: planned.name,
+            detail: planned.detail,
+            effect: planned.consequence.effect(),
+            reason: (!reason.is_empty()).then_some(reason),
+            sessions_ended: planned.sessions_ended,
+        }
+    }
+}
