@@ -421,6 +421,27 @@ pub struct Listener {
 }
 
 impl Model {
+    /// The same process with nothing to serve: what the first configuration of a run is a change of.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        Self {
+            server: Server {
+                discovery_auth: Vec::new(),
+                ..self.server.clone()
+            },
+            limits: self.limits.clone(),
+            admin: self.admin.clone(),
+            confine: self.confine.clone(),
+            units: Vec::new(),
+            users: Vec::new(),
+            groups: Vec::new(),
+            targets: Vec::new(),
+            target_names: BTreeMap::new(),
+            discoverers: BTreeSet::new(),
+            place: self.place.clone(),
+        }
+    }
+
     /// The process itself.
     pub fn server(&self) -> &Server {
         &self.server

@@ -52,6 +52,7 @@ pub struct UserSecrets {
 }
 
 /// The secrets of all users of a model.
+#[derive(Default)]
 #[expect(
     missing_debug_implementations,
     reason = "secrets are not to reach a log"

@@ -16,16 +16,15 @@ use config::Model;
 use confine::inherited::Inherited;
 use confine::privileges::opening;
 use iscsi::target::Budget;
-use reactor::Listener;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use target::{Coalescing, DataPlane, Plan, PortalIndex, Settings, TargetIndex, UnitIndex};
+use target::{Coalescing, DataPlane, Plan, Settings};
 
 use crate::administration::{Administration, Doors};
 use crate::banner::{BoundPortal, ServedUnit, banner};
 use crate::confinement::Rest;
 use crate::daemon::{
-    self, Daemon, Events, PortNumbers, Running, RunningListener, RunningUnit, bind, open_store,
-    slow_command, stand_in, unit_plan,
+    self, Daemon, Events, NO_PORTAL, NO_UNIT, PortNumbers, Running, RunningListener, RunningUnit,
+    bind, open_store, slow_command, stand_in,
 };
 use crate::logging::Log;
 use crate::prepare::Prepared;
@@ -35,78 +34,114 @@ use crate::{StartError, headroom, say, service};
 
 /// Serves until SIGTERM or SIGINT.
 ///
+/// The start has three phases, each with what only it may do. *Load*: with all rights, stores and addresses are opened
+/// (and whatever library a store needs). *Confine*: rights are given up. *Connect*: threads begin, the data plane serves
+/// nothing at first and is then given the first configuration as it is given every later one, and other machines may be
+/// talked to.
+///
 /// # Errors
 ///
 /// A [`StartError`] when something must be put right first; anything else when the machine fails.
 pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyhow::Result<()> {
     let signals = Signals::catch()?;
-    let mut settings = settings(&prepared.model)?;
-    let cores = settings.cores;
-    let sizing = headroom::size(&prepared.model, cores, headroom::at_start())?;
+    let (settings, note) = sized(&prepared.model)?;
+    raise_descriptor_limit();
+    let Loaded { doors, first } = opening(|| load(&prepared, &inherited))?;
+    tell_unused(&inherited, &prepared.model);
+    let doctor = daemon::Doctor::open(note.clone());
+    service::connect();
+    confine(&prepared, doors.as_ref())?;
+    // Not before: a thread has what it had when it began.
+    let _last_lines = log.begin()?;
+    let banner = notice(first.running(), note);
+    let model = Arc::clone(&first.running().model);
+    let (plane, daemon) = connect(prepared, inherited, first, settings, doctor)?;
+    let control = Arc::clone(&daemon) as Arc<dyn Control>;
+    let administration = match doors {
+        Some(doors) => administration(doors, control, &daemon)?,
+        None => None,
+    };
+    daemon.note_troubles();
+    let reloads = Reloads::start(&daemon)?;
+    Rest::seal(&model)?;
+    reactor::process::guard();
+    say(io::stdout().lock(), &banner);
+    service::ready(&daemon.in_words());
+    let signal = signals.wait(|| reloads.ask());
+    reloads.stop();
+    service::stopping();
+    tracing::info!(signal, "stopping");
+    end(plane, &daemon, administration)
+}
+
+/// What the data plane gets, and what there is to say of it.
+fn sized(model: &Model) -> anyhow::Result<(Settings, Option<String>)> {
+    let mut settings = settings(model)?;
+    let sizing = headroom::size(model, settings.cores, headroom::at_start())?;
     settings.pool_bytes = usize::try_from(sizing.pool_bytes)?;
     let note = sizing.in_words();
     if let Some(note) = &note {
         tracing::warn!("{note}");
     }
-    raise_descriptor_limit();
-    let (doors, (running, listeners)) = opening(|| {
-        let (model, state) = (&prepared.model, prepared.state.directory());
-        let doors = Doors::open(model, &prepared.socket, state, &prepared.host, &inherited)?;
-        Ok::<_, StartError>((doors, open(&prepared, &inherited)?))
-    })?;
-    tell_unused(&inherited, &prepared.model);
+    Ok((settings, note))
+}
+
+/// What the first phase opens.
+struct Loaded {
+    doors: Option<Doors>,
+    first: daemon::Prepared,
+}
+
+/// Phase 1: opens every store and every address, once, while that is allowed.
+fn load(prepared: &Prepared, inherited: &Inherited) -> Result<Loaded, StartError> {
+    let (model, state) = (&prepared.model, prepared.state.directory());
+    let doors = Doors::open(model, &prepared.socket, state, &prepared.host, inherited)?;
+    let first = open(prepared, inherited)?;
+    Ok(Loaded { doors, first })
+}
+
+/// Phase 2: gives up what only the first phase needed.
+fn confine(prepared: &Prepared, doors: Option<&Doors>) -> Result<(), StartError> {
     let rest = Rest {
         model: &prepared.model,
         reach: &prepared.reach,
         is_other_user: prepared.is_other_user,
         file: prepared.file.as_deref(),
         state: prepared.state.directory(),
-        socket: doors.as_ref().and_then(Doors::socket),
+        socket: doors.and_then(Doors::socket),
     };
-    let doctor = daemon::Doctor::open(note.clone());
-    service::connect();
-    rest.give_up()?;
-    // Not before: a thread has what it had when it began.
-    let _last_lines = log.begin()?;
+    rest.give_up()
+}
+
+/// Phase 3: starts a data plane that serves nothing, and gives it the first configuration.
+fn connect(
+    prepared: Prepared,
+    inherited: Inherited,
+    first: daemon::Prepared,
+    settings: Settings,
+    doctor: daemon::Doctor,
+) -> anyhow::Result<(DataPlane, Arc<Daemon>)> {
+    let model = Arc::clone(&first.running().model);
     let (file, text) = (prepared.file.as_deref(), prepared.text.as_str());
-    let history = Daemon::open_history(&prepared.state, file, text, &running.model)?;
-    let portals = bound_portals(&running.model, &running.bound());
-    let mut text = banner(&running.model, &served_units(&running), &portals);
-    if let Some(note) = note {
-        // Writing to a String cannot fail.
-        let _infallible = writeln!(text, "note: {note}");
-    }
-    let mut units = Vec::new();
-    for (position, unit) in running.units.iter().enumerate() {
-        let RunningUnit {
-            store, identity, ..
-        } = unit;
-        units.push(unit_plan(
-            &running.model,
-            position,
-            store,
-            identity,
-            &running.ports,
-        )?);
-    }
+    let history = Daemon::open_history(&prepared.state, file, text, &model)?;
     let (events, kept) = Events::begin_after(history.directory(), SystemTime::now());
     let events = Arc::new(events);
     if let Err(error) = kept {
         tracing::warn!(%error, "numbers of events may go back at the next start");
     }
-    let targets = running.target_plans().into_iter().map(|(_, plan)| plan);
+    let cores = settings.cores;
     let plane = DataPlane::start(Plan {
-        units,
-        targets: targets.collect(),
-        portals: listeners,
-        policy: Arc::new(running.policy()),
+        units: Vec::new(),
+        targets: Vec::new(),
+        portals: Vec::new(),
+        policy: Arc::new(Running::nothing(&model).policy()),
         watcher: Arc::clone(&events) as Arc<dyn target::Watcher>,
         settings,
     })?;
-    let (ended_events, ended_directory) = (Arc::clone(&events), history.directory().to_owned());
+    let running = first.start(plane.handle()).map_err(anyhow::Error::msg)?;
     // They hold the locks of units, which the units have themselves: one that is removed gives its own back.
     drop(prepared.identities);
-    let daemon = Arc::new(Daemon::new(daemon::Parts {
+    let daemon = Daemon::new(daemon::Parts {
         plane: Arc::clone(plane.handle()),
         running,
         state: prepared.state,
@@ -120,22 +155,27 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
         cores,
         events,
         doctor,
-    })?);
-    let control = Arc::clone(&daemon) as Arc<dyn Control>;
-    let administration = match doors {
-        Some(doors) => administration(doors, control, &daemon)?,
-        None => None,
-    };
-    daemon.note_troubles();
-    let reloads = Reloads::start(&daemon)?;
-    Rest::seal(&prepared.model)?;
-    reactor::process::guard();
-    say(io::stdout().lock(), &text);
-    service::ready(&daemon.in_words());
-    let signal = signals.wait(|| reloads.ask());
-    reloads.stop();
-    service::stopping();
-    tracing::info!(signal, "stopping");
+    })?;
+    Ok((plane, Arc::new(daemon)))
+}
+
+/// What is printed at the start.
+fn notice(running: &Running, note: Option<String>) -> String {
+    let portals = bound_portals(&running.model, &running.bound());
+    let mut text = banner(&running.model, &served_units(running), &portals);
+    if let Some(note) = note {
+        // Writing to a String cannot fail.
+        let _infallible = writeln!(text, "note: {note}");
+    }
+    text
+}
+
+/// Ends the data plane and the administration. Data that may be lost is an error.
+fn end(
+    plane: DataPlane,
+    daemon: &Daemon,
+    administration: Option<Administration>,
+) -> anyhow::Result<()> {
     // Beside each other: a change that is under way may wait for a store that hangs.
     let ending = administration.map(|it| thread::spawn(move || it.stop()));
     let stopped = plane.stop();
@@ -144,13 +184,14 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
         let _is_over = ending.join();
     }
     daemon.note_saved();
-    ended_events.end(&ended_directory);
+    daemon.end_events();
     if stopped.is_core_lost {
         anyhow::bail!("a core failed; see the log");
     }
     if !stopped.unflushed.is_empty() {
         anyhow::bail!(
-            "the last flush of {} failed, data that was answered as written may be lost; look at the disk and the kernel log",
+            "the last flush of {} failed, data that was answered as written may be lost; look at the \
+             disk and the kernel log",
             stopped.unflushed.join(", ")
         );
     }
@@ -271,16 +312,18 @@ fn reload(daemon: &Daemon, is_over: &AtomicBool) {
     }
 }
 
-/// Opens every store and binds every address, once.
-fn open(
-    prepared: &Prepared,
-    inherited: &Inherited,
-) -> Result<(Running, Vec<Listener>), StartError> {
+/// Opens every store and binds every address of the first configuration.
+fn open(prepared: &Prepared, inherited: &Inherited) -> Result<daemon::Prepared, StartError> {
     let model = &prepared.model;
-    let mut units = Vec::new();
-    for ((index, unit), identity) in (0..).zip(model.units()).zip(&prepared.identities) {
-        units.push(RunningUnit {
-            index: UnitIndex(index),
+    let mut running = Running {
+        model: Arc::new(model.clone()),
+        secrets: Arc::clone(&prepared.secrets),
+        ports: PortNumbers::of_start(model, &prepared.state)?,
+        ..Running::nothing(model)
+    };
+    for (unit, identity) in model.units().iter().zip(&prepared.identities) {
+        running.units.push(RunningUnit {
+            index: NO_UNIT,
             store: if identity.is_withheld {
                 stand_in(unit)?
             } else {
@@ -290,30 +333,20 @@ fn open(
             location: None,
         });
     }
-    for (unit, location) in units.iter_mut().zip(prepared.note_files()?) {
+    for (unit, location) in running.units.iter_mut().zip(prepared.note_files()?) {
         unit.location = location;
     }
-    let (mut running_listeners, mut listeners) = (Vec::new(), Vec::new());
-    for (index, wanted) in (0..).zip(model.listeners()) {
+    let mut opened = Vec::new();
+    for wanted in model.listeners() {
         let listener = bind(&wanted, inherited)?;
-        running_listeners.push(RunningListener {
-            index: PortalIndex(index),
+        running.listeners.push(RunningListener {
+            index: NO_PORTAL,
             wanted: wanted.bind,
             bound: listener.local_address(),
         });
-        listeners.push(listener);
+        opened.push(listener);
     }
-    let targets: Vec<TargetIndex> = (0..).map(TargetIndex).take(model.targets().len()).collect();
-    let running = Running {
-        model: Arc::new(model.clone()),
-        secrets: Arc::clone(&prepared.secrets),
-        units,
-        next_target: u32::try_from(targets.len()).unwrap_or(u32::MAX),
-        targets,
-        ports: PortNumbers::of_start(model, &prepared.state)?,
-        listeners: running_listeners,
-    };
-    Ok((running, listeners))
+    Ok(daemon::Prepared::first(running, opened))
 }
 
 /// A socket that nothing asks for is a slip of the finger, most likely in the port.

@@ -24,7 +24,8 @@ use target::{
 use super::attempts::Patience;
 use super::open::{bind, open_store};
 use super::running::{
-    PortNumbers, Running, RunningListener, RunningUnit, profile, slow_command, unit_plan,
+    NO_PORTAL, NO_UNIT, PortNumbers, Running, RunningListener, RunningUnit, profile, slow_command,
+    unit_plan,
 };
 use super::settling::{Leaver, Rest};
 use super::steps::Match;
@@ -35,7 +36,7 @@ use crate::state::{LedgerChange, Rename, State, path_of};
 use crate::{StartError, headroom};
 
 /// A new configuration with everything it needs, of which nobody has seen anything yet.
-pub(super) struct Prepared {
+pub(crate) struct Prepared {
     pub(super) running: Running,
     /// Positions of units that the data plane does not have yet.
     added: Vec<usize>,
@@ -109,8 +110,7 @@ pub(super) fn prepare(
                 prepared.added.push(position);
                 let (store, location) = open_new(unit, &means.patience)?;
                 RunningUnit {
-                    // Given by the data plane when it takes the unit up.
-                    index: UnitIndex(u32::MAX),
+                    index: NO_UNIT,
                     store,
                     identity,
                     location,
@@ -213,7 +213,7 @@ fn same_medium(a: &config::Unit, b: &config::Unit) -> bool {
 }
 
 /// A target that stays keeps its index.
-fn number_targets(running: &mut Running, old: &Running) {
+pub(super) fn number_targets(running: &mut Running, old: &Running) {
     let model = Arc::clone(&running.model);
     for target in model.targets() {
         let before = old.model.target_by_name(target.name.as_str());
@@ -242,8 +242,7 @@ fn open_listeners(
                 let bound = listener.local_address();
                 opened.push(listener);
                 RunningListener {
-                    // Given by the data plane when it listens.
-                    index: PortalIndex(u32::MAX),
+                    index: NO_PORTAL,
                     wanted: wanted.bind,
                     bound,
                 }
@@ -257,6 +256,34 @@ fn open_listeners(
 }
 
 impl Prepared {
+    /// The first configuration of a run, whose stores and addresses were opened while that was allowed.
+    pub(crate) fn first(mut running: Running, opened: Vec<Listener>) -> Self {
+        let nothing = Running::nothing(&running.model);
+        number_targets(&mut running, &nothing);
+        Self {
+            added: (0..running.units.len()).collect(),
+            removed: Vec::new(),
+            opened,
+            closed: Vec::new(),
+            grown: Vec::new(),
+            running,
+        }
+    }
+
+    /// What it is the preparation of.
+    pub(crate) fn running(&self) -> &Running {
+        &self.running
+    }
+
+    /// Has a data plane that serves nothing serve it.
+    pub(crate) fn start(mut self, plane: &Handle) -> Result<Running, String> {
+        let nothing = Running::nothing(&self.running.model);
+        self.add_units(plane)?;
+        let switched = self.switch(&nothing, plane);
+        switched.map_err(|error| error.to_string())?;
+        Ok(self.running)
+    }
+
     /// The data plane takes the new units up; nobody sees them.
     pub(super) fn add_units(&mut self, plane: &Handle) -> Result<(), String> {
         let running = &mut self.running;
@@ -316,7 +343,7 @@ impl Prepared {
             .running
             .listeners
             .iter_mut()
-            .filter(|one| one.index == PortalIndex(u32::MAX));
+            .filter(|one| one.index == NO_PORTAL);
         for (listener, index) in new.zip(opened) {
             listener.index = index;
         }

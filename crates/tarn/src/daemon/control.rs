@@ -88,6 +88,8 @@ pub(crate) struct Daemon {
     /// Files and devices that are being looked at for a change.
     attempts: Attempts,
     secret_files: SecretFiles,
+    /// Where the history is kept, and the numbers of events.
+    history_directory: PathBuf,
     pub(super) state: State,
     /// Where the document lives; `None` for stores of the command line, which cannot be changed.
     pub(super) file: Option<PathBuf>,
@@ -180,6 +182,7 @@ impl Daemon {
         Ok(Self {
             plane: parts.plane,
             in_force: RwLock::new(Arc::new(in_force)),
+            history_directory: parts.history.directory().to_owned(),
             writer: Mutex::new(parts.history),
             settlings: Mutex::default(),
             attempts: Attempts::default(),
@@ -230,6 +233,11 @@ impl Daemon {
         self.settlings
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the numbers of events for the next start.
+    pub(crate) fn end_events(&self) {
+        self.events.end(&self.history_directory);
     }
 
     /// Has the ledger know of units for which something was saved since.
@@ -374,6 +382,7 @@ impl Daemon {
         }
         let ended = self.sessions_that_end(old, &model, &units, &secrets)?;
         views::name_ended(&mut steps, old, ended);
+        let steps: Vec<Step> = steps.into_iter().map(Step::from).collect();
         let is_applicable = steps.iter().all(|step| step.effect != Effect::Refused);
         let plan = Plan {
             revision: now.document.revision,
@@ -382,7 +391,6 @@ impl Daemon {
             warnings,
         };
         Ok(Planned { model, units, plan })
-        let steps: Vec<Step> = steps.into_iter().map(Step::from).collect();
     }
 
     /// The secrets of a model: as they are on disk, or those that run already.

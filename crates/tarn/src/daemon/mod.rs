@@ -35,11 +35,12 @@ mod steps;
 mod traces;
 mod views;
 
+pub(crate) use apply::Prepared;
 pub(crate) use control::{Daemon, Parts};
 pub(crate) use doctor::Doctor;
-pub(crate) use events::Events;
 pub(crate) use effect::{Consequence, PlannedStep};
+pub(crate) use events::Events;
 pub(crate) use open::{bind, open_store, patiently, stand_in};
 pub(crate) use running::{
-    PortNumbers, Running, RunningListener, RunningUnit, slow_command, unit_plan,
+    NO_PORTAL, NO_UNIT, PortNumbers, Running, RunningListener, RunningUnit, slow_command,
 };

@@ -43,9 +43,16 @@ pub(crate) struct Running {
     pub(crate) listeners: Vec<RunningListener>,
 }
 
+/// Stands for the index of a unit that the data plane does not have yet.
+pub(crate) const NO_UNIT: UnitIndex = UnitIndex(u32::MAX);
+
+/// Stands for the index of an address at which the data plane does not listen yet.
+pub(crate) const NO_PORTAL: PortalIndex = PortalIndex(u32::MAX);
+
 /// A unit and its store.
 #[derive(Clone)]
 pub(crate) struct RunningUnit {
+    /// Given by the data plane when it takes the unit up; [`NO_UNIT`] until then.
     pub(crate) index: UnitIndex,
     pub(crate) store: Arc<dyn SharedStore>,
     pub(crate) identity: UnitIdentity,
@@ -67,6 +74,7 @@ impl RunningUnit {
 /// An address that is listened on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunningListener {
+    /// Given by the data plane when it listens; [`NO_PORTAL`] until then.
     pub(crate) index: PortalIndex,
     /// As it is configured.
     pub(crate) wanted: SocketAddr,
@@ -121,6 +129,19 @@ fn tags(target: &config::Target) -> BTreeSet<u16> {
 }
 
 impl Running {
+    /// Nothing, in a process with the settings of this model.
+    pub(crate) fn nothing(model: &Model) -> Self {
+        Self {
+            model: Arc::new(model.emptied()),
+            secrets: Arc::default(),
+            units: Vec::new(),
+            targets: Vec::new(),
+            next_target: 0,
+            ports: PortNumbers(BTreeMap::new()),
+            listeners: Vec::new(),
+        }
+    }
+
     /// The real address of every portal, by target and position.
     pub(crate) fn bound(&self) -> Vec<Vec<SocketAddr>> {
         bound(&self.model, &self.listeners)
