@@ -223,7 +223,7 @@ def every_change_can_be_planned_first():
     with Daemon() as tarn:
         api = tarn.api()
         target = f"targets/{name(IQN)}"
-        other = "iqn.2026-11.example.tarn:other"
+        other, bind = "iqn.2026-11.example.tarn:other", f"127.0.0.2:{free_port()}"
         text = api.get("config")["text"]
         changes = [
             ("PUT", "luns/two", {"id": "two", "store": "two.img?size=8M"}),
@@ -232,7 +232,8 @@ def every_change_can_be_planned_first():
             ("PUT", f"{target}/luns/7", {"lun": 7, "id": "deux"}),
             ("DELETE", f"{target}/luns/7", None),
             ("DELETE", "luns/deux", None),
-            ("PUT", f"{target}/portals/{name('127.0.0.2:' + str(free_port()))}", "bind"),
+            ("PUT", f"{target}/portals/{name(bind)}", {"bind": bind}),
+            ("DELETE", f"{target}/portals/{name(bind)}", None),
             ("PUT", "groups/hosts", {"id": "hosts", "initiators": ["iqn.2026-11.example:*"]}),
             ("DELETE", "groups/hosts", None),
             ("PUT", "users/alice", {"name": "alice", "secret": "twelve-or-more"}),
@@ -241,13 +242,13 @@ def every_change_can_be_planned_first():
             ("DELETE", f"targets/{name(other)}", None),
             ("POST", "config/edits", {"edits": [{"add": {"lun": {"id": "x", "store": "mem:1M"}}}]}),
             ("PUT", "config", {"text": text}),
-            ("POST", "config/rollback", {"revision": 2}),
+            ("POST", "config/rollback", "the one before"),
         ]
         secrets = tarn.dir / "state/secrets"
-        kept = lambda: sorted(secrets.rglob("*")) if secrets.exists() else []
+        kept = lambda: sorted(path for path in secrets.rglob("*") if path.is_file())
         for method, path, body in changes:
-            if body == "bind":
-                body = {"bind": admin.urllib.parse.unquote(path.rsplit("/", 1)[1])}
+            if body == "the one before":
+                body = {"revision": api.get("config")["revision"] - 1}
             before = (api.get("config"), api.get("luns"), kept())
             plan = api.good(method, f"{path}?plan=true", body)
             check(plan.json["is_applicable"] and plan.json["steps"], f"{method} {path}: {plan.json}")

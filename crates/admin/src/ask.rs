@@ -150,7 +150,7 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
 pub(crate) struct Terms {
     /// The revision it must start from; none: any.
     pub(crate) only_at: Option<u64>,
-    /// Tell what it would do, and change nothing.
+    /// Answer with the plan, and change nothing.
     pub(crate) is_plan: bool,
 }
 

@@ -143,17 +143,7 @@ pub(crate) async fn guard(
     };
     let caller = match admit(&app, route.needs(is_plan), &request) {
         Ok(caller) => caller,
-        Err(refused) => {
-            let Refused { problem, author } = *refused;
-            // Nothing is tried by a question without proof: so begins whoever opens the console.
-            let response = if request.method().is_safe() && !shows_proof(request.headers()) {
-                Refusal(problem).into_response()
-            } else {
-                refuse_and_note(&app, &request, author, problem)
-            };
-            ask::discard(request.into_body()).await;
-            return response;
-        }
+        Err(refused) => return turn_away(&app, request, *refused).await,
     };
     let introduction = request.extensions().get::<Introduction>().cloned();
     let introduce = move || introduction.iter().for_each(Introduction::made);
@@ -204,6 +194,19 @@ async fn run_to_its_end(
         let detail = "the request failed within the administration; the log tells more";
         Refusal::new(ProblemKind::Unavailable, detail).into_response()
     })
+}
+
+/// The answer to a request that goes no further.
+async fn turn_away(app: &App, request: Request, refused: Refused) -> Response {
+    let Refused { problem, author } = refused;
+    // Nothing is tried by a question without proof: so begins whoever opens the console.
+    let response = if request.method().is_safe() && !shows_proof(request.headers()) {
+        Refusal(problem).into_response()
+    } else {
+        refuse_and_note(app, &request, author, problem)
+    };
+    ask::discard(request.into_body()).await;
+    response
 }
 
 /// In an answer to a request that needed no proof: whose it has turned out to be.

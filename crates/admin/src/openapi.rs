@@ -122,7 +122,7 @@ fn parameters(route: &Route) -> Vec<Value> {
         parameters.push(json!({
             "name": "plan",
             "in": "query",
-            "description": "Tell what the change would do, and change nothing: the answer is a Plan.",
+            "description": "Change nothing: the answer is the Plan of the change.",
             "schema": {"type": "boolean"},
         }));
     }

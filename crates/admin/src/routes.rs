@@ -42,7 +42,7 @@ pub(crate) static ROUTES: &[Route] = &[
     Route::post("/api/v1/config/rollback", Admin, "Applies the document of a revision again, as a new one",
         Gives::One(of::<Applied>()), || post(configuration::rollback))
         .takes(of::<Rollback>()).conditional(),
-    Route::post("/api/v1/config/edits", Operator, "Makes several edits, all of them or none, as one revision; other edits than resize and rename need the role admin",
+    Route::post("/api/v1/config/edits", Operator, "Makes several edits, all of them or none; most need the role admin",
         Gives::One(of::<Applied>()), || post(edit::edits))
         .takes_document(of::<Edits>()).conditional(),
     Route::get("/api/v1/luns", Viewer, "All units",

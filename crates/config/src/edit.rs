@@ -99,7 +99,7 @@ impl Draft {
         self.read(USER, read::user)
     }
 
-    /// Adds a unit, or changes the one with this `id`. Tells whether it was made.
+    /// Adds a unit, or changes the one with this `id`. True when it was made.
     ///
     /// # Errors
     ///
@@ -159,7 +159,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Adds a group, or changes the one with this `id`. Tells whether it was made.
+    /// Adds a group, or changes the one with this `id`. True when it was made.
     ///
     /// # Errors
     ///
@@ -191,7 +191,7 @@ impl Draft {
         })
     }
 
-    /// Adds a user, or changes the one with this name. Tells whether it was made. Secrets are
+    /// Adds a user, or changes the one with this name. True when it was made. Secrets are
     /// not for this text: only the files that hold them are; one that is not given stays.
     ///
     /// # Errors

@@ -132,13 +132,13 @@ impl StoreSpec {
         self.size_bytes.or_else(|| self.at.fixed_size_bytes())
     }
 
-    /// The store as one STORE with those options that `is_told` lets through, which gets the value too.
-    pub fn to_store(&self, is_told: impl Fn(&OptionRow, &str) -> bool) -> String {
+    /// The store as one STORE with those options that `is_shown` lets through, which gets the value too.
+    pub fn to_store(&self, is_shown: impl Fn(&OptionRow, &str) -> bool) -> String {
         let mut text = self.at.to_string();
         let mut joint = '?';
         for row in &OPTIONS {
             let value = row.option.value(self);
-            if let Some(value) = value.filter(|value| is_told(row, value)) {
+            if let Some(value) = value.filter(|value| is_shown(row, value)) {
                 // Writing to a string cannot fail.
                 write!(text, "{joint}{}={value}", row.word).unwrap_or_default();
                 joint = '&';

@@ -53,7 +53,7 @@ impl Thing for Target {
     const FILES: &'static [Attribute<Self>] = &[
         Attribute::shows("name", "TargetName", |target| target.spec.name.clone()),
         Attribute::shows("alias", "TargetAlias; an empty line takes it away", |target: &Self| optional(target.spec.alias.as_ref()))
-            .writes(|target, text| Ok(Call::edit(Edit::Set(Keys::Target(TargetKeys { name: target.spec.name.clone(), alias: Some(one_line(text)?), ..TargetKeys::default() }))))),
+            .writes(|target, text| Ok(alias(target, one_line(text)?))),
         Attribute::shows("portals", "a line for each portal: address, portal group, what discovery tells if that differs", portals),
         Attribute::shows("bound", "where it listens, a line each", |target| lines(&target.bound)),
         Attribute::shows("auth", "CHAP users that may log in, a line each; empty: everyone", |target| lines(&target.spec.auth)),
@@ -277,6 +277,14 @@ fn one_line(text: &str) -> Result<String, Refusal> {
         0 | 1 => Ok(text.trim().to_owned()),
         got => Err(Refusal::NotOneLine { got }),
     }
+}
+
+fn alias(target: &Target, alias: String) -> Call {
+    Call::edit(Edit::Set(Keys::Target(TargetKeys {
+        name: target.spec.name.clone(),
+        alias: Some(alias),
+        ..TargetKeys::default()
+    })))
 }
 
 fn words(text: &str) -> Vec<String> {

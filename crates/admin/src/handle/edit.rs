@@ -1,5 +1,5 @@
-//! Changes of single things: the document that runs is edited and planned or applied, on the revision it was read
-//! at. Whoever names no revision wants the edits, not the revision, so they are made anew when the configuration
+//! Changes of single things: the document that runs is edited and planned or applied, on the revision it was read at.
+//! A request without a revision is for the edits, not for the revision, so they are made anew when the configuration
 //! changed meanwhile.
 
 use std::sync::Arc;
@@ -43,14 +43,14 @@ pub(crate) async fn one(app: &Arc<App>, caller: Caller, terms: Terms, edit: Edit
     make(app, caller, terms, edits, true).await
 }
 
-/// Makes edits and answers when they have taken effect, or tells what they would do. `tells_new`: the answer says by
+/// Makes edits and answers when they have taken effect, or answers with their plan. `shows_new`: the answer says by
 /// its status whether a thing was made.
 async fn make(
     app: &Arc<App>,
     caller: Caller,
     terms: Terms,
     edits: Edits,
-    tells_new: bool,
+    shows_new: bool,
 ) -> Answer {
     if terms.is_plan {
         let inspection = Inspection::of(caller.role);
@@ -61,7 +61,7 @@ async fn make(
     let change = move |control: &dyn Control| apply(control, terms.only_at, &caller.author, edits);
     let (applied, is_new) = app.calls.change(change).await??;
     let applied = app.calls.settle(applied).await;
-    Ok(answer::applied(&applied, is_new && tells_new))
+    Ok(answer::applied(&applied, is_new && shows_new))
 }
 
 /// Makes edits. The second value is true when the last of them has made a thing.

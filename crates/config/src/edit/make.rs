@@ -8,7 +8,7 @@ use crate::LunNumber;
 use crate::address::is_same_bind;
 
 impl Draft {
-    /// Makes one edit. Tells whether it has made a thing.
+    /// Makes one edit; true when it has made a thing.
     ///
     /// # Errors
     ///

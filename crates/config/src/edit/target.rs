@@ -10,7 +10,7 @@ use crate::address::{is_same_bind, parse_bind};
 use crate::{ChapAlgorithm, HostPort, IscsiName, PORTAL_DEFAULT, shorthand};
 
 impl Draft {
-    /// Adds a target, or changes the one with this name. Tells whether it was made.
+    /// Adds a target, or changes the one with this name. True when it was made.
     ///
     /// # Errors
     ///
@@ -36,7 +36,7 @@ impl Draft {
         self.remove(TARGET, name, |_| Vec::new())
     }
 
-    /// Shows a unit under a number of a target, or changes what is there. Tells whether the
+    /// Shows a unit under a number of a target, or changes what is there. True when the
     /// number was free.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Adds a portal to a target, or changes the one that is bound to this address. Tells whether
+    /// Adds a portal to a target, or changes the one that is bound to this address. True when
     /// it was made. A target that has the default portal keeps it.
     ///
     /// # Errors

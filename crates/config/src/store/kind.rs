@@ -14,7 +14,7 @@ use crate::{Rule, parse_size};
 /// What a store keeps the data in.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum StoreKind {
-    /// A path of which only opening it tells whether it is a file or a block device.
+    /// A path of which only opening it shows whether it is a file or a block device.
     Path,
     /// A regular file.
     File,

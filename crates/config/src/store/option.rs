@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// A value that `takes` allows and `set` forgets would read back as the default.
+    /// A value that `takes` allows and `set` drops would read back as the default.
     #[test]
     fn every_value_of_every_option_is_kept() {
         for row in &OPTIONS {

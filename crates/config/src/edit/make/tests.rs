@@ -104,51 +104,39 @@ fn lun(id: &str) -> spec::Lun {
 /// Edits, the lines that go with them, and the lines that come.
 type Case = (Vec<Edit>, &'static [&'static str], &'static [&'static str]);
 
+/// What went and what came is just that, and what is left is in its order.
+fn check_cases(cases: Vec<Case>) {
+    for (number, (edits, gone, come)) in cases.into_iter().enumerate() {
+        let after = made(&edits).unwrap();
+        let without = |a: &str, b: &str| -> Vec<String> {
+            let there: Vec<_> = b.lines().collect();
+            let gone = a.lines().filter(|line| !there.contains(line));
+            gone.map(str::to_owned).collect()
+        };
+        assert_eq!(without(TEXT, &after), gone, "what went with edit {number}");
+        // A line that was there once more (`store = "mem:1M"`) has another comment.
+        assert_eq!(without(&after, TEXT), come, "what came with edit {number}");
+        let kept = |text: &str| -> Vec<String> {
+            let is_kept = |line: &&str| !gone.contains(line) && !come.contains(line);
+            let lines = text.lines().filter(|line| !line.is_empty());
+            lines.filter(is_kept).map(str::to_owned).collect()
+        };
+        let (before, now) = (kept(TEXT), kept(&after));
+        // Headings (`[[lun]]`) stand more than once, so one of the two has the other within it.
+        let is_within = |a: &[String], b: &[String]| {
+            let mut rest = b.iter();
+            a.iter().all(|line| rest.any(|other| other == line))
+        };
+        assert!(
+            is_within(&before, &now) || is_within(&now, &before),
+            "the order after edit {number}:\n{after}"
+        );
+    }
+}
+
 #[test]
-fn comments_order_and_unwritten_defaults_outlive_each_edit() {
-    let alias = |alias: &str| TargetKeys {
-        alias: Some(text(alias)),
-        ..target()
-    };
-    let portal = TargetPortal {
-        target: text(T),
-        portal: spec::Portal {
-            bind: text("192.0.2.1:1"),
-            advertise: None,
-            group: None,
-        },
-    };
-    let mutual = spec::Mutual {
-        name: text("tarn"),
-        secret_file: Some(text("m")),
-        secret: None,
-    };
-    // As the console sends it: what the API shows, with defaults that the file does not have.
-    let whole = TargetKeys {
-        alias: Some(String::new()),
-        portals: Some(vec![spec::Portal {
-            bind: text("127.0.0.1:3260"),
-            advertise: None,
-            group: Some(1),
-        }]),
-        auth: Some(Vec::new()),
-        luns: Some(vec![
-            spec::TargetLun {
-                lun: 1,
-                id: text("a"),
-                groups: Vec::new(),
-                readonly: false,
-            },
-            spec::TargetLun {
-                lun: 3,
-                id: text("b"),
-                groups: vec![text("lab")],
-                readonly: true,
-            },
-        ]),
-        ..target()
-    };
-    let cases: Vec<Case> = vec![
+fn comments_order_and_unwritten_defaults_outlive_edits_of_units() {
+    check_cases(vec![
         (
             vec![Edit::Resize {
                 lun: text("a"),
@@ -199,6 +187,71 @@ fn comments_order_and_unwritten_defaults_outlive_each_edit() {
             ],
             &[],
         ),
+    ]);
+}
+
+#[test]
+fn comments_order_and_unwritten_defaults_outlive_edits_of_targets() {
+    let alias = |alias: &str| TargetKeys {
+        alias: Some(text(alias)),
+        ..target()
+    };
+    let portal = TargetPortal {
+        target: text(T),
+        portal: spec::Portal {
+            bind: text("192.0.2.1:1"),
+            advertise: None,
+            group: None,
+        },
+    };
+    // As the console sends it: what the API shows, with defaults that the file does not have.
+    let whole = TargetKeys {
+        alias: Some(String::new()),
+        portals: Some(vec![spec::Portal {
+            bind: text("127.0.0.1:3260"),
+            advertise: None,
+            group: Some(1),
+        }]),
+        auth: Some(Vec::new()),
+        luns: Some(vec![
+            spec::TargetLun {
+                lun: 1,
+                id: text("a"),
+                groups: Vec::new(),
+                readonly: false,
+            },
+            spec::TargetLun {
+                lun: 3,
+                id: text("b"),
+                groups: vec![text("lab")],
+                readonly: true,
+            },
+        ]),
+        ..target()
+    };
+    check_cases(vec![
+        (
+            vec![Edit::Set(Keys::Target(alias("the disks")))],
+            &[],
+            &["alias = \"the disks\""],
+        ),
+        (vec![Edit::Set(Keys::Target(alias("")))], &[], &[]),
+        (
+            vec![Edit::Set(Keys::Target(whole))],
+            &["    { lun = 3, groups = [\"lab\"], id = \"b\" },"],
+            &["    { lun = 3, groups = [\"lab\"], id = \"b\", readonly = true },"],
+        ),
+        (
+            vec![Edit::Add(Thing::Portal(portal))],
+            &[],
+            &["portals = [\"127.0.0.1:3260\", \"192.0.2.1:1\"]"],
+        ),
+    ]);
+}
+
+#[test]
+fn comments_order_and_unwritten_defaults_outlive_edits_of_views() {
+    check_cases(vec![
         (
             vec![Edit::Add(Thing::View(view(None, "a")))],
             &[],
@@ -228,22 +281,17 @@ fn comments_order_and_unwritten_defaults_outlive_each_edit() {
             &["    { lun = 3, groups = [\"lab\"], id = \"b\" },"],
             &[],
         ),
-        (
-            vec![Edit::Set(Keys::Target(alias("the disks")))],
-            &[],
-            &["alias = \"the disks\""],
-        ),
-        (vec![Edit::Set(Keys::Target(alias("")))], &[], &[]),
-        (
-            vec![Edit::Set(Keys::Target(whole))],
-            &["    { lun = 3, groups = [\"lab\"], id = \"b\" },"],
-            &["    { lun = 3, groups = [\"lab\"], id = \"b\", readonly = true },"],
-        ),
-        (
-            vec![Edit::Add(Thing::Portal(portal))],
-            &[],
-            &["portals = [\"127.0.0.1:3260\", \"192.0.2.1:1\"]"],
-        ),
+    ]);
+}
+
+#[test]
+fn comments_order_and_unwritten_defaults_outlive_edits_of_groups_and_users() {
+    let mutual = spec::Mutual {
+        name: text("tarn"),
+        secret_file: Some(text("m")),
+        secret: None,
+    };
+    check_cases(vec![
         (
             vec![group(&["alice", "iqn.x:*"], &["iqn.y"])],
             &["initiators = [\"iqn.x:*\"] # all of x"],
@@ -274,33 +322,7 @@ fn comments_order_and_unwritten_defaults_outlive_each_edit() {
             ],
             &[],
         ),
-    ];
-    for (number, (edits, gone, come)) in cases.into_iter().enumerate() {
-        let after = made(&edits).unwrap();
-        let without = |a: &str, b: &str| -> Vec<String> {
-            let there: Vec<_> = b.lines().collect();
-            let gone = a.lines().filter(|line| !there.contains(line));
-            gone.map(str::to_owned).collect()
-        };
-        assert_eq!(without(TEXT, &after), gone, "what went with edit {number}");
-        // A line that was there once more (`store = "mem:1M"`) has another comment.
-        assert_eq!(without(&after, TEXT), come, "what came with edit {number}");
-        let kept = |text: &str| -> Vec<String> {
-            let is_kept = |line: &&str| !gone.contains(line) && !come.contains(line);
-            let lines = text.lines().filter(|line| !line.is_empty());
-            lines.filter(is_kept).map(str::to_owned).collect()
-        };
-        let (before, now) = (kept(TEXT), kept(&after));
-        // Headings (`[[lun]]`) stand more than once, so one of the two has the other within it.
-        let is_within = |a: &[String], b: &[String]| {
-            let mut rest = b.iter();
-            a.iter().all(|line| rest.any(|other| other == line))
-        };
-        assert!(
-            is_within(&before, &now) || is_within(&now, &before),
-            "the order after edit {number}:\n{after}"
-        );
-    }
+    ]);
 }
 
 #[test]
@@ -354,7 +376,7 @@ fn what_cannot_be_made_says_why() {
 }
 
 #[test]
-fn only_what_is_made_is_told_as_new() {
+fn only_what_is_made_counts_as_new() {
     let mut draft = Draft::parse(TEXT).unwrap();
     assert_eq!(draft.make(&Edit::Put(Thing::Lun(lun("c")))), Ok(true));
     assert_eq!(draft.make(&Edit::Put(Thing::Lun(lun("c")))), Ok(false));
