@@ -843,6 +843,43 @@ def one_unit_through_two_targets_is_one_unit():
 
 
 @test
+def a_removable_medium_is_ejected_loaded_and_held():
+    """A store with removable: INQUIRY says so, START STOP UNIT ejects and loads for everyone, who prevents it keeps it in, and the
+    data stays. Any other disk is not removable."""
+    def start_stop(flags):
+        return bytes([0x1b, 0, 0, 0, flags, 0])
+
+    def prevent(is_prevented):
+        return bytes([0x1e, 0, 0, 0, int(is_prevented), 0])
+
+    eject, load = start_stop(0x02), start_stop(0x03)
+    config = CONFIG.replace("SHUTDOWN", str(SHUTDOWN_S)).replace("second.img?size=16M", "second.img?size=16M&removable")
+    tarn = Tarn(config=config)
+    tarn.secret("secret", CHAP_SECRET)
+    tarn.secret("mutual", MUTUAL_SECRET)
+    with tarn:
+        with login(tarn) as a, login(tarn, initiator=OTHER) as b:
+            for session in (a, b):
+                session.clear_unit_attentions(1)
+            bits = [a.command(scsi.inquiry(), read=36, lun=lun).data[1] & 0x80 for lun in (0, 1)]
+            equal(bits, [0, 0x80], "RMB of a disk and of a removable one")
+            good(a.command(scsi.write16(0, 1), write=b"\x42" * BLOCK, lun=1))
+            good(b.command(prevent(True), lun=1), "PREVENT")
+            sense = a.command(eject, lun=1).sense
+            equal((sense.key, sense.code), (5, (0x53, 0x02)), "an eject that another prevents")
+            good(b.command(prevent(False), lun=1), "ALLOW")
+            good(a.command(eject, lun=1), "the eject")
+            for session in (a, b):
+                sense = session.command(scsi.read16(0, 1), read=BLOCK, lun=1).sense
+                while sense.key == scsi.UNIT_ATTENTION:
+                    sense = session.command(scsi.read16(0, 1), read=BLOCK, lun=1).sense
+                equal((sense.key, sense.code[0]), (2, 0x3a), "READ without a medium")
+            good(b.command(load, lun=1), "the load")
+            a.clear_unit_attentions(1)
+            equal(good(a.command(scsi.read16(0, 1), read=BLOCK, lun=1)).data, b"\x42" * BLOCK, "the data")
+
+
+@test
 def a_silent_login_is_dropped_at_the_deadline():
     """login_timeout_seconds=2: a connection that says nothing, and one that stops in the middle, are closed."""
     with serve() as tarn:

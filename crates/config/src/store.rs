@@ -40,6 +40,8 @@ pub struct StoreSpec {
     pub serial: Option<Serial>,
     /// The bytes are the disk, even if they begin like an image of another format.
     pub format_raw: bool,
+    /// Initiators can eject the medium and load it again.
+    pub removable: bool,
 }
 
 /// Size of a logical block in bytes.
@@ -98,6 +100,7 @@ impl StoreSpec {
             thin: None,
             serial: None,
             format_raw: false,
+            removable: false,
         }
     }
 
@@ -278,6 +281,7 @@ mod tests {
                 thin: None,
                 serial: None,
                 format_raw: false,
+                removable: false,
             }
         );
     }
@@ -285,7 +289,7 @@ mod tests {
     #[test]
     fn every_option_is_read() {
         let spec = StoreSpec::parse(
-            "disk.img?size=1M&blocksize=4096&readonly&cache=direct&thin=false&serial=A1&format=raw",
+            "disk.img?size=1M&blocksize=4096&readonly&cache=direct&thin=false&serial=A1&format=raw&removable",
         )
         .unwrap();
         assert_eq!(spec.size_bytes, Some(1 << 20));
@@ -295,6 +299,7 @@ mod tests {
         assert_eq!(spec.thin, Some(false));
         assert_eq!(spec.serial.unwrap().as_str(), "A1");
         assert!(spec.format_raw);
+        assert!(spec.removable);
         let spec = StoreSpec::parse("disk.img?readonly=false&thin&cache=writethrough").unwrap();
         assert!(!spec.read_only);
         assert_eq!(spec.thin, Some(true));

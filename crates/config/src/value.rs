@@ -23,7 +23,7 @@ const fn key<T>(name: &'static str, value: fn(&Model, &T) -> Option<String>) -> 
 }
 
 /// A unit, with the options of its store as keys of their own.
-pub(crate) const UNIT: [KeyOf<Unit>; 9] = [
+pub(crate) const UNIT: [KeyOf<Unit>; 10] = [
     key("store", |_, unit| {
         Some(quoted(&unit.store.at.without_size()))
     }),
@@ -38,6 +38,9 @@ pub(crate) const UNIT: [KeyOf<Unit>; 9] = [
     }),
     key("cache", |_, unit| StoreOption::Cache.toml(&unit.store)),
     key("thin", |_, unit| StoreOption::Thin.toml(&unit.store)),
+    key("removable", |_, unit| {
+        StoreOption::Removable.toml(&unit.store)
+    }),
     key("format", |_, unit| StoreOption::Format.toml(&unit.store)),
     key("serial", unit_serial),
     key("naa", unit_naa),

@@ -812,9 +812,9 @@ export interface WhoAmI {
 
 /** The kinds of stores: how a STORE is written, and which options it takes. */
 export const STORE_KINDS = [
-  {"word":"","place":"PATH","shown":"file","title":"File or block device","meaning":"a file or a block device, whichever is there","options":["size","blocksize","readonly","cache","thin","serial","format"]},
-  {"word":"file","place":"PATH","shown":"file","title":"File","meaning":"a regular file","options":["size","blocksize","readonly","cache","thin","serial","format"]},
-  {"word":"block","place":"PATH","shown":"block","title":"Block device","meaning":"a block device","options":["blocksize","readonly","cache","thin","serial","format"]},
-  {"word":"mem","place":"SIZE","shown":"memory","title":"Memory","meaning":"memory, gone when Tarn ends","options":["blocksize","readonly","thin","serial"]},
-  {"word":"null","place":"SIZE","shown":"null","title":"Nothing","meaning":"nothing: writes are dropped, reads are zeros; for measuring","options":["blocksize","readonly","thin","serial"]},
+  {"word":"","place":"PATH","shown":"file","title":"File or block device","meaning":"a file or a block device, whichever is there","options":["size","blocksize","readonly","cache","thin","serial","format","removable"]},
+  {"word":"file","place":"PATH","shown":"file","title":"File","meaning":"a regular file","options":["size","blocksize","readonly","cache","thin","serial","format","removable"]},
+  {"word":"block","place":"PATH","shown":"block","title":"Block device","meaning":"a block device","options":["blocksize","readonly","cache","thin","serial","format","removable"]},
+  {"word":"mem","place":"SIZE","shown":"memory","title":"Memory","meaning":"memory, gone when Tarn ends","options":["blocksize","readonly","thin","serial","removable"]},
+  {"word":"null","place":"SIZE","shown":"null","title":"Nothing","meaning":"nothing: writes are dropped, reads are zeros; for measuring","options":["blocksize","readonly","thin","serial","removable"]},
 ] as const;

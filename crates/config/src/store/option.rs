@@ -22,6 +22,8 @@ pub enum StoreOption {
     Serial,
     /// `format=`
     Format,
+    /// `removable`
+    Removable,
 }
 
 /// One row of the table.
@@ -68,7 +70,7 @@ enum Value<'a> {
 
 /// All options, in the order of the documentation.
 #[rustfmt::skip] // One option a block.
-pub const OPTIONS: [OptionRow; 7] = [
+pub const OPTIONS: [OptionRow; 8] = [
     OptionRow {
         option: StoreOption::Size, word: "size", takes: Takes::Size, fallback: "the file must exist",
         help: ("size=SIZE", "make a missing file of this size, grow a smaller one"),
@@ -97,7 +99,8 @@ pub const OPTIONS: [OptionRow; 7] = [
         option: StoreOption::Cache, word: "cache", takes: Takes::Word(&["writeback", "writethrough", "direct"]),
         fallback: "`writeback`",
         help: ("cache=MODE", "writeback (default), writethrough or direct"),
-        meaning: "When a write is on stable storage: after SYNCHRONIZE CACHE or with FUA; before it is answered; or past the page cache (O_DIRECT).",
+        meaning: "When a write is on stable storage: after SYNCHRONIZE CACHE or with FUA; before it is answered; \
+                  or past the page cache (O_DIRECT).",
         set: |spec, value| {
             let modes = [CacheMode::Writeback, CacheMode::Writethrough, CacheMode::Direct];
             let mode = modes.into_iter().find(|mode| mode.as_str() == value.text());
@@ -128,6 +131,13 @@ pub const OPTIONS: [OptionRow; 7] = [
         meaning: "Takes the bytes of the file as the disk, even if they begin like a qcow2 or VMDK image.",
         set: |spec, _| { spec.format_raw = true; Ok(()) },
         get: |spec| spec.format_raw.then(|| "raw".to_owned()),
+    },
+    OptionRow {
+        option: StoreOption::Removable, word: "removable", takes: Takes::Flag, fallback: "`false`",
+        help: ("removable", "let initiators eject the medium and load it again"),
+        meaning: "Removable medium (RMB): initiators can eject it, load it again and prevent that. The data stays.",
+        set: |spec, value| { spec.removable = value.flag(); Ok(()) },
+        get: |spec| Some(spec.removable.to_string()),
     },
 ];
 

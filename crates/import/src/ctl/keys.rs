@@ -148,11 +148,5 @@ pub(super) const OPTIONS: &[(&str, Idle)] = &[
     ("num_threads", Idle::Housekeeping),
     ("capacity", Idle::Housekeeping),
     ("insecure_tpc", Idle::Housekeeping),
-    (
-        "removable",
-        Idle::Missed(
-            "Tarn has no removable disks",
-            "nothing, unless initiators eject it",
-        ),
-    ),
+    ("removable", Idle::Housekeeping),
 ];

@@ -339,6 +339,7 @@ fn unit(node: &Node, name: &str) -> Unit {
     let block = node.value_of("blocksize");
     unit.block_bytes = block.map_or(512, |text| text.parse().unwrap_or(0));
     unit.store.read_only = option("readonly").is_some_and(is_yes);
+    unit.store.removable = option("removable").is_some_and(is_yes);
     unit.store.thin = option("unmap").map(is_yes);
     if option("writecache").is_some_and(|text| !is_yes(text)) {
         unit.store.cache = CacheMode::Writethrough;

@@ -46,13 +46,7 @@ pub(super) const OF_DEVICE: &[(&str, Idle)] = &[
             "nothing, unless an initiator reads it",
         ),
     ),
-    (
-        "removable",
-        Idle::Missed(
-            "Tarn has no removable disks",
-            "nothing, unless initiators eject it",
-        ),
-    ),
+    ("removable", Idle::Housekeeping),
     (
         "cluster_mode",
         Idle::Missed(

@@ -70,6 +70,7 @@ fn read_device(handler: &str, device: &Node, setup_id: u32, found: &mut Found) -
     let mut unit = Unit::new(device.place.clone(), name, store);
     unit.block_bytes = value("blocksize").map_or(512, |text| text.parse().unwrap_or(0));
     unit.store.read_only = is_set("read_only");
+    unit.store.removable = is_set("removable");
     unit.store.thin = value("thin_provisioned").map(is_yes);
     unit.store.cache = if is_set("o_direct") {
         CacheMode::Direct

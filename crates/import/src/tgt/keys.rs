@@ -61,13 +61,6 @@ pub(super) const OF_UNIT: &[(&str, Idle)] = &[
             "see what it sets, and whether Tarn has a key for it",
         ),
     ),
-    (
-        "removable",
-        Idle::Missed(
-            "Tarn has no removable disks",
-            "nothing, unless initiators eject it",
-        ),
-    ),
     ("product_rev", Idle::Housekeeping),
     (
         "path",
@@ -83,6 +76,7 @@ pub(super) const UNIT_KEYS: &[&str] = &[
     "vendor_id",
     "product_id",
     "readonly",
+    "removable",
     "write-cache",
     "block-size",
     "bs-type",

@@ -289,6 +289,7 @@ pub(crate) struct TgtUnit<'a> {
     pub(crate) device_type: &'a str,
     pub(crate) block_bytes: Option<u64>,
     pub(crate) read_only: bool,
+    pub(crate) removable: bool,
     pub(crate) cache: CacheMode,
     pub(crate) thin: bool,
     /// Keys without a counterpart.
@@ -323,6 +324,7 @@ fn read_unit<'a>(target: &'a Node, store: &'a Node, is_direct: bool) -> TgtUnit<
         device_type: value("device-type").unwrap_or("disk"),
         block_bytes: value("block-size").map(|text| text.parse().unwrap_or(0)),
         read_only: value("readonly").is_some_and(is_yes),
+        removable: value("removable").is_some_and(is_yes),
         cache,
         thin: false,
         idle: idle
@@ -351,6 +353,7 @@ impl TgtUnit<'_> {
         let mut unit = Unit::new(self.place.clone(), base_name(&self.path), store);
         unit.block_bytes = self.block_bytes.unwrap_or(512);
         unit.store.read_only = self.read_only;
+        unit.store.removable = self.removable;
         unit.store.cache = self.cache;
         unit.store.thin = Some(self.thin);
         unit.inquiry = (self.vendor.to_owned(), self.product.to_owned());

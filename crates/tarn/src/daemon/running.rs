@@ -323,6 +323,9 @@ fn scsi_identity(
         protocol_identifier: PROTOCOL_ISCSI,
         protocol_version: VERSION_ISCSI,
         task_management: TASK_MANAGEMENT,
-        removable: false,
+        removable: model
+            .units()
+            .get(position)
+            .is_some_and(|unit| unit.store.removable),
     }
 }
