@@ -16,8 +16,11 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use io_uring::types::BufRingEntry;
 use memory::{Buffer, Pool};
 
-/// The group number of the chunks; there is one group per ring.
+/// The group number of the chunks that streams are received into.
 pub(crate) const GROUP: u16 = 0;
+
+/// The group number of the frames that datagrams are received into.
+pub(crate) const FRAME_GROUP: u16 = 1;
 
 /// The largest ring of provided buffers that the kernel takes.
 pub(crate) const CHUNKS_MAX: usize = 1 << 15;
@@ -99,7 +102,7 @@ impl Stock {
 
 impl Chunks {
     /// Takes `count` chunks from the pool and provides the first. The caller registers
-    /// [`Chunks::ring_address`] with [`Chunks::ring_entries`] under [`GROUP`].
+    /// [`Chunks::ring_address`] with [`Chunks::ring_entries`] under a group of its own.
     pub(crate) fn new(pool: &Pool, count: usize, chunk_bytes: usize) -> io::Result<Self> {
         let out_of_memory = |_| io::Error::from(io::ErrorKind::OutOfMemory);
         let count = count.clamp(1, CHUNKS_MAX);

@@ -9,6 +9,8 @@ use memory::{Buffer, Message};
 use rustix::io::Errno;
 use store::{HelperResult, RingOperation};
 
+use crate::Datagram;
+
 /// Chosen by the owner for an operation, and given back with its event.
 pub type Token = u64;
 
@@ -54,13 +56,20 @@ pub enum Event {
         /// How many bytes came; fewer than asked for means that the stream ended.
         result: Result<usize, Errno>,
     },
-    /// Of [`crate::Reactor::send`].
+    /// Of [`crate::Reactor::receive_datagrams`], each time one came and once at the end.
+    Datagram {
+        /// The owner's.
+        token: Token,
+        /// What came; an error is the last event of the operation.
+        result: Result<Datagram, Errno>,
+    },
+    /// Of [`crate::Reactor::send`] and [`crate::Reactor::send_datagram`].
     Sent {
         /// The owner's.
         token: Token,
         /// The message that was lent, unchanged.
         message: Message,
-        /// Good when all of it is in the hands of the kernel's TCP.
+        /// Good when all of it is in the hands of the kernel.
         result: Result<(), Errno>,
     },
     /// Of [`crate::Reactor::submit_store`].

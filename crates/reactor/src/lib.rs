@@ -4,7 +4,8 @@
 //! [`Token`] of its choice, and calls [`Reactor::turn`]: that submits everything queued with one
 //! system call, waits if asked to, and answers with [`Event`]s. Every operation ends in exactly
 //! one event, also when it was cancelled; until then the reactor owns the memory, the messages
-//! and the descriptors that the kernel works on.
+//! and the descriptors that the kernel works on. Only [`Reactor::receive_datagrams`] has events before
+//! its last: one for each datagram.
 //!
 //! An operation of a store that may wait in the kernel goes to the *lane* of its file: workers of its own, so that
 //! no store can keep the reactor or another store waiting.
@@ -17,6 +18,7 @@ mod again;
 mod cache;
 mod chunks;
 pub mod cores;
+mod datagram;
 mod event;
 mod helper;
 mod in_flight;
@@ -30,6 +32,7 @@ mod ring;
 mod settings;
 mod socket;
 
+pub use datagram::{Address, Datagram, DatagramSocket};
 pub use event::{Event, OperationId, Received, Token, Wait};
 pub use net::Listener;
 pub use reactor::Reactor;

@@ -2,19 +2,21 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::os::fd::RawFd;
 use std::ptr;
 use std::time::Duration;
 
-use io_uring::opcode;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd, FsyncFlags, Timespec};
+use io_uring::{cqueue, opcode};
 use memory::{Buffer, Message};
 use rustix::io::Errno;
 use store::{AllocateMode, FileHandle, RingOperation, Route, UnderWay};
 
 use crate::again::Tries;
 use crate::chunks;
-use crate::{Listener, Socket, Token};
+use crate::datagram::{NAME_BYTES, Name};
+use crate::{Address, DatagramSocket, Listener, Socket, Token};
 
 /// The kernel takes no more parts in one call (`UIO_MAXIOV`).
 const PARTS_MAX: usize = 1024;
@@ -50,6 +52,18 @@ pub(crate) enum Operation {
         header: Box<SendHeader>,
         done: usize,
     },
+    /// Stays with the kernel from datagram to datagram.
+    ReceiveDatagrams {
+        token: Token,
+        socket: DatagramSocket,
+        header: Box<ReceiveHeader>,
+    },
+    SendDatagram {
+        token: Token,
+        socket: DatagramSocket,
+        message: Message,
+        header: Box<SendHeader>,
+    },
     Store {
         token: Token,
         operation: RingOperation,
@@ -82,8 +96,10 @@ pub(crate) enum Step {
     Again,
     /// Try once more after this time.
     Pause(Duration),
-    /// Wait until there are chunks.
+    /// Wait until there are chunks, or frames.
     Starve,
+    /// The kernel goes on with it.
+    GoOn,
     /// Over, with this result for the event.
     Finish(i32),
 }
@@ -92,6 +108,31 @@ pub(crate) enum Step {
 pub(crate) struct SendHeader {
     header: libc::msghdr,
     parts: Vec<libc::iovec>,
+    /// Where a datagram goes.
+    name: Name,
+}
+
+/// The kernel's description of a receive of datagrams, at an address of its own: how much room there
+/// is for the address of the sender.
+pub(crate) struct ReceiveHeader(libc::msghdr);
+
+impl ReceiveHeader {
+    pub(crate) fn new() -> Box<Self> {
+        // SAFETY: all zeros is a valid `msghdr`: no address, no control data, no parts.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_namelen = libc::socklen_t::try_from(NAME_BYTES).unwrap_or(0);
+        Box::new(Self(header))
+    }
+
+    pub(crate) const fn get(&self) -> &libc::msghdr {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ReceiveHeader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReceiveHeader").finish_non_exhaustive()
+    }
 }
 
 impl SendHeader {
@@ -101,7 +142,13 @@ impl SendHeader {
         Box::new(Self {
             header,
             parts: Vec::new(),
+            name: Name::default(),
         })
+    }
+
+    /// Where the datagram goes; nowhere else than its socket is bound to without.
+    pub(crate) fn address(&mut self, to: Option<Address>) {
+        self.name = to.map_or_else(Name::default, Address::encode);
     }
 
     /// Describes the message from byte `done` on and gives the address of the description.
@@ -112,6 +159,7 @@ impl SendHeader {
             iov_base: start.as_ptr().cast(),
             iov_len: len,
         }));
+        (self.header.msg_name, self.header.msg_namelen) = self.name.parts();
         self.header.msg_iov = self.parts.as_mut_ptr();
         // An int with padding in musl, a size_t elsewhere; no more than PARTS_MAX in any case.
         self.header.msg_iovlen = self.parts.len() as _;
@@ -172,21 +220,24 @@ impl Operation {
                 ..
             } => {
                 let header = header.describe(message, *done);
-                let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
-                opcode::SendMsg::new(Fd(socket.raw()), header)
-                    .flags(flags)
-                    .build()
+                send_entry(socket.raw(), header, libc::MSG_WAITALL)
+            }
+            Self::ReceiveDatagrams { socket, header, .. } => {
+                let header = &raw const *header.get();
+                opcode::RecvMsgMulti::new(Fd(socket.raw()), header, chunks::FRAME_GROUP).build()
+            }
+            Self::SendDatagram {
+                socket,
+                message,
+                header,
+                ..
+            } => {
+                let header = header.describe(message, 0);
+                send_entry(socket.raw(), header, 0)
             }
             Self::Store {
                 operation, route, ..
-            } => {
-                let nowait = match route {
-                    Route::Ring => 0,
-                    Route::Try(_) => libc::RWF_NOWAIT,
-                    Route::Lane(_) => return None,
-                };
-                return store_entry(operation, nowait);
-            }
+            } => return store_entry(operation, flags_of(*route)?),
             Self::Helper { .. } => return None,
             Self::Alarm { time, .. } => opcode::Timeout::new(&raw const **time).build(),
             Self::Mail { fd, count, .. } => {
@@ -208,7 +259,10 @@ impl Operation {
 
     /// Takes note of a completion and says what comes next. `cancelled` operations do not go on
     /// with a rest.
-    pub(crate) fn advance(&mut self, result: i32, cancelled: bool) -> Step {
+    pub(crate) fn advance(&mut self, result: i32, flags: u32, cancelled: bool) -> Step {
+        if cqueue::more(flags) {
+            return Step::GoOn;
+        }
         let errno = result.min(0).wrapping_neg();
         if matches!(errno, libc::EINTR | libc::EAGAIN) {
             if cancelled {
@@ -230,10 +284,17 @@ impl Operation {
                 socket.note_drained(false);
                 return Step::Starve;
             }
+            Self::ReceiveDatagrams { .. } if errno == libc::ENOBUFS && !cancelled => {
+                return Step::Starve;
+            }
+            Self::ReceiveDatagrams { .. } if errno == 0 && !cancelled => return Step::Again,
+            Self::ReceiveDatagrams { .. } if errno == 0 => return Step::Finish(-libc::ECANCELED),
             Self::ReceiveExact { range, done, .. } => (done, range.len()),
             Self::Send { message, done, .. } => (done, message.len()),
             Self::Receive { .. }
             | Self::Accept { .. }
+            | Self::ReceiveDatagrams { .. }
+            | Self::SendDatagram { .. }
             | Self::Store { .. }
             | Self::Helper { .. }
             | Self::Alarm { .. }
@@ -262,6 +323,21 @@ fn poll_first(socket: &Socket) -> u16 {
 
 fn call_len(len: usize) -> u32 {
     u32::try_from(len.min(CALL_BYTES_MAX)).unwrap_or(0)
+}
+
+/// With which flags an operation of a store goes to the ring; `None` for the lane.
+const fn flags_of(route: Route) -> Option<i32> {
+    match route {
+        Route::Ring => Some(0),
+        Route::Try(_) => Some(libc::RWF_NOWAIT),
+        Route::Lane(_) => None,
+    }
+}
+
+fn send_entry(fd: RawFd, header: *const libc::msghdr, flags: i32) -> Entry {
+    opcode::SendMsg::new(Fd(fd), header)
+        .flags((libc::MSG_NOSIGNAL | flags).cast_unsigned())
+        .build()
 }
 
 /// The entry for an operation of a store; `None` for what only a lane can do. With `nowait` transfers are refused

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use store::{HelperOperation, HelperResult, IoFailure, RingOperation, Route};
 
 use crate::again::Tries;
-use crate::chunks::Chunks;
+use crate::chunks::{Chunks, FRAME_GROUP, GROUP};
 use crate::event::{Event, OperationId, Received, Token, Wait};
 use crate::helper::Helpers;
 use crate::in_flight::{InFlight, Key, NO_KEY};
@@ -25,7 +25,9 @@ use crate::mail::{Mailbox, Waker};
 use crate::operation::{Operation, SendHeader, Step, check};
 use crate::ring::{Completion, Ring, Sleep};
 use crate::settings::{Settings, SetupError, TurnError};
-use crate::{Listener, Socket, net};
+use crate::{Datagram, Listener, Socket, net};
+
+mod datagrams;
 
 /// How long a reactor that is dropped waits for the kernel to give everything back.
 const DRAIN_TIME: Duration = Duration::from_secs(5);
@@ -50,6 +52,8 @@ pub struct Reactor {
     ring: Ring,
     in_flight: InFlight<Slot>,
     chunks: Chunks,
+    /// Of datagrams.
+    frames: Option<Chunks>,
     pool: Pool,
     helpers: Helpers,
     /// One thread that keeps state, so that no other work can delay it.
@@ -61,6 +65,8 @@ pub struct Reactor {
     alarms: Vec<Duration>,
     /// Receives that found no chunk, oldest first.
     starved: Vec<Key>,
+    /// Receives of datagrams that found no frame.
+    starved_of_frames: Vec<Key>,
     /// Operations of stores that are tried again, each at its time.
     paused: Vec<(Duration, Key)>,
     /// Events of operations that ended without the kernel.
@@ -112,6 +118,7 @@ impl Reactor {
         // Beside the chunks there is always a place for the largest buffer; who waits for one would
         // wait for ever otherwise. It is address space, and no memory until it is used.
         let least = count.saturating_mul(bytes).saturating_add(1);
+        let least = least.saturating_add(datagrams::pool_bytes(settings));
         let least = least.next_multiple_of(BUFFER_BYTES_MAX) + BUFFER_BYTES_MAX;
         let pool = Pool::new(settings.pool_bytes.max(least))
             .map_err(system("reserve memory for buffers"))?;
@@ -121,8 +128,12 @@ impl Reactor {
             chunk_bytes: bytes,
             pool_bytes: pool.capacity_bytes(),
         })?;
+        let frames = datagrams::frames(settings, &pool)?;
         pool.set_base();
-        ring.register_chunks(&chunks)?;
+        ring.register_chunks(&chunks, GROUP)?;
+        if let Some(frames) = &frames {
+            ring.register_chunks(frames, FRAME_GROUP)?;
+        }
         let helpers = Helpers::new(settings.helper_threads_max)
             .map_err(system("make an eventfd for helper work"))?;
         let keepers = Helpers::new(1).map_err(system("make an eventfd for helper work"))?;
@@ -138,6 +149,7 @@ impl Reactor {
             ring,
             in_flight: InFlight::with_capacity(settings.in_flight_max),
             chunks,
+            frames,
             pool,
             helpers,
             keepers,
@@ -146,6 +158,7 @@ impl Reactor {
             watched: Vec::new(),
             alarms: Vec::new(),
             starved: Vec::new(),
+            starved_of_frames: Vec::new(),
             paused: Vec::new(),
             ready: Vec::new(),
             completions: Vec::with_capacity(settings.in_flight_max),
@@ -277,7 +290,8 @@ impl Reactor {
                 result,
             });
         }
-        let header = self.spare_headers.pop().unwrap_or_else(SendHeader::new);
+        let mut header = self.spare_headers.pop().unwrap_or_else(SendHeader::new);
+        header.address(None);
         self.start(Operation::Send {
             token,
             socket: socket.clone(),
@@ -363,6 +377,9 @@ impl Reactor {
             }
         } else if let Some(n) = self.starved.iter().position(|&key| key == id.0) {
             self.starved.remove(n);
+            self.finish(id.0, -libc::ECANCELED, 0, None);
+        } else if let Some(n) = self.starved_of_frames.iter().position(|&key| key == id.0) {
+            self.starved_of_frames.remove(n);
             self.finish(id.0, -libc::ECANCELED, 0, None);
         } else {
             self.push_cancel(CancelBuilder::user_data(id.0));
@@ -529,7 +546,7 @@ impl Reactor {
             *bytes = size;
         }
         let result = i32::try_from(result).unwrap_or(i32::MAX);
-        let step = slot.operation.advance(result, cancelled);
+        let step = slot.operation.advance(result, 0, cancelled);
         self.take_step(key, step, 0, None);
     }
 
@@ -583,6 +600,7 @@ impl Reactor {
                 self.submit(key);
             }
         }
+        self.restock_frames();
     }
 
     /// Submits what has paused long enough. Gives how long the turn may sleep for the rest.
@@ -644,16 +662,29 @@ impl Reactor {
             result,
             flags,
         } = completion;
-        // A chunk may have been used up even when the receive failed.
-        let chunk = cqueue::buffer_select(flags).and_then(|number| {
-            self.chunks
-                .take(number, usize::try_from(result).unwrap_or(0))
-        });
         let Some(slot) = self.in_flight.find(key) else {
             debug_assert!(false, "a completion for {key:#x}, which is not under way");
             return;
         };
-        self.with_kernel -= 1;
+        let is_of_frames = matches!(slot.operation, Operation::ReceiveDatagrams { .. });
+        let chunks = match &mut self.frames {
+            Some(frames) if is_of_frames => frames,
+            Some(_) | None => &mut self.chunks,
+        };
+        // A chunk may have been used up even when the receive failed.
+        let chunk = cqueue::buffer_select(flags)
+            .and_then(|number| chunks.take(number, usize::try_from(result).unwrap_or(0)));
+        if !cqueue::more(flags) {
+            self.with_kernel -= 1;
+        }
+        if let Operation::ReceiveDatagrams { token, header, .. } = &slot.operation
+            && let Some(datagram) = chunk
+                .clone()
+                .and_then(|it| Datagram::parse(it, header.get()))
+        {
+            let (token, result) = (*token, Ok(datagram));
+            self.ready.push(Event::Datagram { token, result });
+        }
         if let Operation::Store { route, .. } = &mut slot.operation
             && let Route::Try(class) = *route
             && matches!(result.wrapping_neg(), libc::EAGAIN | libc::EOPNOTSUPP)
@@ -665,7 +696,7 @@ impl Reactor {
             self.submit(key);
             return;
         }
-        let step = slot.operation.advance(result, slot.cancelled);
+        let step = slot.operation.advance(result, flags, slot.cancelled);
         self.take_step(key, step, flags, chunk);
     }
 
@@ -676,7 +707,8 @@ impl Reactor {
             }
             Step::Again => self.submit(key),
             Step::Pause(pause) => self.paused.push((self.start.elapsed() + pause, key)),
-            Step::Starve => self.starved.push(key),
+            Step::Starve => self.starve(key),
+            Step::GoOn => {}
             Step::Finish(result) => self.finish(key, result, flags, chunk),
         }
     }
@@ -692,16 +724,12 @@ impl Reactor {
                 result: check(result).and_then(|_| accepted(result)),
             },
             Operation::Receive { token, socket, .. } => {
-                // At the end of the stream the kernel counts that end as something left.
-                let more = result > 0 && cqueue::sock_nonempty(flags);
-                socket.note_drained(result > 0 && !more);
-                let result = check(result).map(|len| Received {
-                    // The end of the stream may come without a chunk.
-                    chunk: chunk.unwrap_or_else(|| self.chunks.empty()),
-                    len,
-                    more,
-                });
+                let result = self.received(&socket, result, flags, chunk);
                 Event::Received { token, result }
+            }
+            Operation::ReceiveDatagrams { token, .. } => {
+                let result = Err(check(result).err().unwrap_or(Errno::CANCELED));
+                Event::Datagram { token, result }
             }
             Operation::ReceiveExact {
                 token,
@@ -722,11 +750,15 @@ impl Reactor {
                 message,
                 header,
                 ..
+            }
+            | Operation::SendDatagram {
+                token,
+                message,
+                header,
+                ..
             } => {
                 self.spare_headers.push(header);
-                // A send of something that moves nothing has no way to go on.
-                let result =
-                    check(result).and_then(|n| if n == 0 { Err(Errno::PIPE) } else { Ok(()) });
+                let result = sent(result, &message);
                 Event::Sent {
                     token,
                     message,
@@ -758,6 +790,25 @@ impl Reactor {
         self.ready.push(event);
     }
 
+    /// What a receive from a stream brought.
+    fn received(
+        &self,
+        socket: &Socket,
+        result: i32,
+        flags: u32,
+        chunk: Option<Rc<Buffer>>,
+    ) -> Result<Received, Errno> {
+        // At the end of the stream the kernel counts that end as something left.
+        let more = result > 0 && cqueue::sock_nonempty(flags);
+        socket.note_drained(result > 0 && !more);
+        check(result).map(|len| Received {
+            // The end of the stream may come without a chunk.
+            chunk: chunk.unwrap_or_else(|| self.chunks.empty()),
+            len,
+            more,
+        })
+    }
+
     /// Takes back what no worker has begun.
     fn cancel_lanes(&mut self) {
         for key in self.in_flight.keys() {
@@ -782,6 +833,14 @@ impl Reactor {
         if let Operation::Helper { token } = slot.operation {
             self.ready.push(Event::Helper { token, result });
         }
+    }
+}
+
+/// Whether a message has been sent. What moves nothing of something has no way to go on.
+fn sent(result: i32, message: &Message) -> Result<(), Errno> {
+    match check(result)? {
+        0 if !message.is_empty() => Err(Errno::PIPE),
+        _ => Ok(()),
     }
 }
 
@@ -830,6 +889,7 @@ impl Drop for Reactor {
             let in_flight = mem::replace(&mut self.in_flight, InFlight::with_capacity(0));
             let _leaked = ManuallyDrop::new(in_flight);
             self.chunks.leak();
+            self.frames.iter().for_each(Chunks::leak);
         }
     }
 }

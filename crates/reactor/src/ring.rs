@@ -9,7 +9,7 @@ use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
 use rustix::io::Errno;
 
-use crate::chunks::{self, Chunks};
+use crate::chunks::Chunks;
 use crate::settings::{Settings, SetupError};
 
 /// `IORING_ENTER_GETEVENTS`: run the work that completes operations.
@@ -148,13 +148,13 @@ impl Ring {
     }
 
     /// Lets the kernel pick from `chunks`, which must live as long as the ring.
-    pub(crate) fn register_chunks(&self, chunks: &Chunks) -> Result<(), SetupError> {
+    pub(crate) fn register_chunks(&self, chunks: &Chunks, group: u16) -> Result<(), SetupError> {
         let (address, entries) = (chunks.ring_address(), chunks.ring_entries());
         let submitter = self.ring.submitter();
         // SAFETY: the address is that of a pool buffer with room for `entries` entries, aligned
         // to a page; the reactor drops the ring, which ends the registration, before the chunks.
         let registered =
-            unsafe { submitter.register_buf_ring_with_flags(address, entries, chunks::GROUP, 0) };
+            unsafe { submitter.register_buf_ring_with_flags(address, entries, group, 0) };
         registered.map_err(|error| match error.raw_os_error() {
             Some(libc::EINVAL) => SetupError::KernelTooOld {
                 missing: "IORING_REGISTER_PBUF_RING",

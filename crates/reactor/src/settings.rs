@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use crate::datagram;
+
 /// Limits and sizes of one reactor.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -15,6 +17,10 @@ pub struct Settings {
     pub receive_chunk_bytes: usize,
     /// How many receive chunks are kept ready, 1 to 32768.
     pub receive_chunks: usize,
+    /// Size of the frames that datagrams are received into, beside the address of the sender, in bytes.
+    pub frame_bytes: usize,
+    /// How many of them are kept ready, 0 to 32768. Without any no datagrams are received.
+    pub frames: usize,
     /// How long to look for new work without sleeping after there was some. Zero sleeps at once.
     pub busy_poll: Duration,
     /// The sum of all operations the owner will have under way. Room for them is made at the
@@ -31,6 +37,8 @@ impl Default for Settings {
             ring_entries: 256,
             receive_chunk_bytes: 64 * 1024,
             receive_chunks: 64,
+            frame_bytes: 2048 - datagram::HEAD_BYTES,
+            frames: 0,
             busy_poll: Duration::ZERO,
             in_flight_max: 4096,
             helper_threads_max: 4,

@@ -29,12 +29,17 @@ impl Socket {
     /// It is made blocking, which costs nobody any waiting: on a ring it means that operations
     /// wait for data inside the kernel instead of failing with `EAGAIN`.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
-        let flags = fcntl_getfl(&fd)?;
-        if flags.contains(OFlags::NONBLOCK) {
-            fcntl_setfl(&fd, flags - OFlags::NONBLOCK)?;
-        }
+        Self::make_blocking(&fd)?;
         let drained = Cell::new(false);
         Ok(Self(Rc::new(Shared { fd, drained })))
+    }
+
+    pub(crate) fn make_blocking(fd: &OwnedFd) -> io::Result<()> {
+        let flags = fcntl_getfl(fd)?;
+        if flags.contains(OFlags::NONBLOCK) {
+            fcntl_setfl(fd, flags - OFlags::NONBLOCK)?;
+        }
+        Ok(())
     }
 
     /// Ends the connection both ways. Operations under way end soon, with the end of the stream

@@ -201,6 +201,7 @@ impl Core {
                 Some(Purpose::Keep(unit)) => self.engine.handle_kept(unit, result.is_ok()),
                 other => unexpected("helper work", other),
             },
+            Event::Datagram { token, .. } => unexpected("datagram", Purpose::of(token)),
             Event::Accepted { token, result } => match Purpose::of(token) {
                 Some(Purpose::Accept(portal)) => self.handle_accepted(portal, result),
                 other => unexpected("accepted", other),

@@ -96,6 +96,7 @@ impl Lane for FileLane {
             Event::Accepted { .. }
             | Event::Received { .. }
             | Event::ReceivedExact { .. }
+            | Event::Datagram { .. }
             | Event::Sent { .. }
             | Event::Mail { .. } => return Err("an event that was not asked for".to_owned()),
         };

@@ -117,6 +117,7 @@ pub fn lane_of(event: &Event) -> Option<(u32, u32)> {
     let token = match event {
         Event::Received { token, .. }
         | Event::ReceivedExact { token, .. }
+        | Event::Datagram { token, .. }
         | Event::Sent { token, .. }
         | Event::Store { token, .. }
         | Event::Helper { token, .. } => *token,

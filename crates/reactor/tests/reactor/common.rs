@@ -5,7 +5,7 @@ use std::time::Duration;
 use reactor::{Event, Reactor, Settings, Wait};
 
 /// No test waits so long; one that would hang fails here instead.
-const HANG: Duration = Duration::from_secs(60);
+pub(crate) const HANG: Duration = Duration::from_secs(30);
 
 pub(crate) fn settings() -> Settings {
     Settings {

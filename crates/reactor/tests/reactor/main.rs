@@ -7,6 +7,7 @@
 )]
 
 mod common;
+mod datagrams;
 mod lanes;
 mod sockets;
 mod stores;

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{event, events, expect_quiet, pattern, reactor, settings};
+use crate::common::{HANG, event, events, expect_quiet, pattern, reactor, settings};
 use memory::{Message, PIECE_BYTES, Payload};
 use reactor::{Errno, Event, Listener, Reactor, Received, Settings, Socket, Wait};
 
@@ -14,6 +14,9 @@ use reactor::{Errno, Event, Listener, Reactor, Received, Settings, Socket, Wait}
 fn connection() -> (Socket, TcpStream) {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    // What the reactor loses, the peer would wait for.
+    peer.set_read_timeout(Some(HANG)).unwrap();
+    peer.set_write_timeout(Some(HANG)).unwrap();
     let (ours, _) = listener.accept().unwrap();
     (Socket::new(ours.into()).unwrap(), peer)
 }

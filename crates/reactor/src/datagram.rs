@@ -1,0 +1,218 @@
+//! Sockets of datagrams: whole messages, each with the address of its sender. UDP, and frames of a
+//! link (`AF_PACKET`).
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::rc::Rc;
+
+use io_uring::types::RecvMsgOut;
+use memory::{Buffer, Payload};
+
+use crate::Socket;
+
+/// Room for the address of a sender: `sockaddr_in6` is the longest that is understood.
+pub(crate) const NAME_BYTES: usize = 28;
+
+/// What the kernel writes in front of a datagram: its `io_uring_recvmsg_out`, then the address.
+pub(crate) const HEAD_BYTES: usize = 16 + NAME_BYTES;
+
+/// A socket of datagrams of one core. Clones name the same socket; it is closed when the last is
+/// dropped and the last operation on it has ended.
+#[derive(Clone, Debug)]
+pub struct DatagramSocket(Rc<OwnedFd>);
+
+impl DatagramSocket {
+    /// Takes over a bound socket. It is made blocking, as [`Socket::new`] says.
+    ///
+    /// # Errors
+    ///
+    /// The descriptor is none of a socket that can be made so.
+    pub fn new(fd: OwnedFd) -> io::Result<Self> {
+        Socket::make_blocking(&fd)?;
+        Ok(Self(Rc::new(fd)))
+    }
+
+    pub(crate) fn raw(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Where a datagram comes from or goes to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Address {
+    /// Of a UDP socket.
+    Inet(SocketAddr),
+    /// Of a station on a link.
+    Link {
+        /// Index of the interface of this host.
+        interface: i32,
+        /// Of the station.
+        hardware: [u8; 6],
+    },
+}
+
+impl Address {
+    /// As the kernel lays it out: `sockaddr_in`, `sockaddr_in6` or `sockaddr_ll`.
+    pub(crate) fn encode(self) -> Name {
+        let mut name = Name::default();
+        match self {
+            Self::Inet(SocketAddr::V4(address)) => {
+                name.put(&family(libc::AF_INET));
+                name.put(&address.port().to_be_bytes());
+                name.put(&address.ip().octets());
+                name.put(&[0; 8]);
+            }
+            Self::Inet(SocketAddr::V6(address)) => {
+                name.put(&family(libc::AF_INET6));
+                name.put(&address.port().to_be_bytes());
+                name.put(&address.flowinfo().to_ne_bytes());
+                name.put(&address.ip().octets());
+                name.put(&address.scope_id().to_ne_bytes());
+            }
+            Self::Link {
+                interface,
+                hardware,
+            } => {
+                name.put(&family(libc::AF_PACKET));
+                // The protocol is in the frame itself.
+                name.put(&[0; 2]);
+                name.put(&interface.to_ne_bytes());
+                // Kinds of hardware and packet mean nothing here; then the length of the address.
+                name.put(&[0, 0, 0, 6]);
+                name.put(&hardware);
+                name.put(&[0; 2]);
+            }
+        }
+        name
+    }
+
+    /// What the kernel wrote; `None` for a family that is not understood, or an address cut short.
+    fn decode(name: &[u8]) -> Option<Self> {
+        let two = |at: usize| name.get(at..at + 2)?.try_into().ok();
+        let four = |at: usize| name.get(at..at + 4)?.try_into().ok();
+        let port = || two(2).map(u16::from_be_bytes);
+        match i32::from(u16::from_ne_bytes(two(0)?)) {
+            libc::AF_INET => {
+                let ip = IpAddr::V4(Ipv4Addr::from(u32::from_be_bytes(four(4)?)));
+                Some(Self::Inet(SocketAddr::new(ip, port()?)))
+            }
+            libc::AF_INET6 => {
+                let octets: [u8; 16] = name.get(8..24)?.try_into().ok()?;
+                let (flow, scope) = (u32::from_ne_bytes(four(4)?), u32::from_ne_bytes(four(24)?));
+                let ip = Ipv6Addr::from(octets);
+                let address = SocketAddrV6::new(ip, port()?, flow, scope);
+                Some(Self::Inet(address.into()))
+            }
+            libc::AF_PACKET => Some(Self::Link {
+                interface: i32::from_ne_bytes(four(4)?),
+                hardware: name.get(12..18)?.try_into().ok()?,
+            }),
+            _ => None,
+        }
+    }
+}
+
+fn family(number: i32) -> [u8; 2] {
+    u16::try_from(number).unwrap_or(0).to_ne_bytes()
+}
+
+/// An address for the kernel.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Name {
+    bytes: [u8; NAME_BYTES],
+    len: usize,
+}
+
+impl Name {
+    fn put(&mut self, bytes: &[u8]) {
+        let end = self.len + bytes.len();
+        self.bytes[self.len..end].copy_from_slice(bytes);
+        self.len = end;
+    }
+
+    /// Where it is and how long, for a `msghdr`; a null pointer for none.
+    pub(crate) fn parts(&mut self) -> (*mut libc::c_void, libc::socklen_t) {
+        if self.len == 0 {
+            return (ptr::null_mut(), 0);
+        }
+        // At most NAME_BYTES.
+        let len = libc::socklen_t::try_from(self.len).unwrap_or(0);
+        (self.bytes.as_mut_ptr().cast(), len)
+    }
+}
+
+/// One datagram.
+#[derive(Clone, Debug)]
+pub struct Datagram {
+    frame: Rc<Buffer>,
+    name_bytes: usize,
+    len: usize,
+    /// It was longer than a frame has room for ([`crate::Settings::frame_bytes`]); the rest is gone.
+    pub is_truncated: bool,
+}
+
+impl Datagram {
+    /// What a receive put into `frame`; `None` when that is no datagram at all.
+    pub(crate) fn parse(frame: Rc<Buffer>, header: &libc::msghdr) -> Option<Self> {
+        let out = RecvMsgOut::parse(&frame, header).ok()?;
+        let (name_bytes, len) = (out.name_data().len(), out.payload_data().len());
+        let is_truncated = out.is_payload_truncated();
+        Some(Self {
+            frame,
+            name_bytes,
+            len,
+            is_truncated,
+        })
+    }
+
+    /// Who sent it; `None` when the kernel does not say, or in a way that is not understood.
+    pub fn sender(&self) -> Option<Address> {
+        let start = HEAD_BYTES - NAME_BYTES;
+        Address::decode(self.frame.get(start..start + self.name_bytes)?)
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.frame
+            .get(HEAD_BYTES..HEAD_BYTES + self.len)
+            .unwrap_or_default()
+    }
+
+    /// Its bytes as a payload, which keeps the frame.
+    pub fn into_payload(self) -> Payload {
+        Payload::Received {
+            chunk: self.frame,
+            offset: HEAD_BYTES,
+            len: self.len,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_come_back_as_they_were_and_cut_short_they_do_not() {
+        for (address, len) in [
+            (Address::Inet("192.0.2.7:5674".parse().unwrap()), 16),
+            (Address::Inet("[2001:db8::1]:5674".parse().unwrap()), 28),
+            (
+                Address::Link {
+                    interface: 3,
+                    hardware: [2, 0, 0, 0, 0, 7],
+                },
+                20,
+            ),
+        ] {
+            let name = address.encode();
+            assert_eq!(name.len, len, "{address:?}");
+            assert_eq!(Address::decode(&name.bytes[..len]), Some(address));
+            assert_eq!(Address::decode(&name.bytes[..3]), None, "{address:?}");
+        }
+        assert_eq!(Address::decode(&[]), None);
+        assert_eq!(Address::decode(&family(libc::AF_UNIX)), None);
+    }
+}

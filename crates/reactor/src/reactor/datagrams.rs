@@ -1,0 +1,102 @@
+//! Datagrams: their frames, and the operations that receive and send them.
+
+use std::mem;
+
+use memory::{Message, PIECE_BYTES, Pool};
+
+use super::Reactor;
+use crate::chunks::Chunks;
+use crate::datagram::HEAD_BYTES;
+use crate::event::{OperationId, Token};
+use crate::in_flight::Key;
+use crate::operation::{Operation, ReceiveHeader, SendHeader};
+use crate::settings::{Settings, SetupError};
+use crate::{Address, DatagramSocket};
+
+/// The size of a frame with what the kernel writes in front of a datagram.
+const fn frame_bytes(settings: &Settings) -> usize {
+    settings.frame_bytes.saturating_add(HEAD_BYTES)
+}
+
+/// How much of the pool the frames take, and the ring that the kernel reads them from.
+pub(super) fn pool_bytes(settings: &Settings) -> usize {
+    let frame_bytes = frame_bytes(settings).next_power_of_two().max(PIECE_BYTES);
+    settings
+        .frames
+        .saturating_mul(frame_bytes)
+        .saturating_mul(2)
+}
+
+/// The frames, if there are to be any.
+pub(super) fn frames(settings: &Settings, pool: &Pool) -> Result<Option<Chunks>, SetupError> {
+    if settings.frames == 0 {
+        return Ok(None);
+    }
+    let frame_bytes = frame_bytes(settings);
+    let frames = Chunks::new(pool, settings.frames, frame_bytes);
+    frames.map(Some).map_err(|_| SetupError::PoolTooSmall {
+        chunks: settings.frames,
+        chunk_bytes: frame_bytes,
+        pool_bytes: pool.capacity_bytes(),
+    })
+}
+
+impl Reactor {
+    /// Receives datagrams, an [`Event::Datagram`] for each, until it is cancelled or fails. While
+    /// no frame is free they wait in the socket.
+    ///
+    /// # Panics
+    ///
+    /// When the reactor was made without frames ([`Settings::frames`]).
+    pub fn receive_datagrams(&mut self, socket: &DatagramSocket, token: Token) -> OperationId {
+        assert!(self.frames.is_some(), "a reactor without frames");
+        self.start(Operation::ReceiveDatagrams {
+            token,
+            socket: socket.clone(),
+            header: ReceiveHeader::new(),
+        })
+    }
+
+    /// Sends the message as one datagram ([`Event::Sent`]), to where the socket is connected or
+    /// bound without an address. All that are queued in a turn are handed over with one system
+    /// call; the kernel may send them in another order when its queue is full meanwhile.
+    pub fn send_datagram(
+        &mut self,
+        socket: &DatagramSocket,
+        token: Token,
+        to: Option<Address>,
+        message: Message,
+    ) -> OperationId {
+        let mut header = self.spare_headers.pop().unwrap_or_else(SendHeader::new);
+        header.address(to);
+        self.start(Operation::SendDatagram {
+            token,
+            socket: socket.clone(),
+            message,
+            header,
+        })
+    }
+
+    /// Has a receive wait for a chunk, or for a frame.
+    pub(super) fn starve(&mut self, key: Key) {
+        let slot = self.in_flight.find(key);
+        if slot.is_some_and(|slot| matches!(slot.operation, Operation::ReceiveDatagrams { .. })) {
+            self.starved_of_frames.push(key);
+        } else {
+            self.starved.push(key);
+        }
+    }
+
+    /// Gives free frames to the kernel, and the receives that wait for one.
+    pub(super) fn restock_frames(&mut self) {
+        let Some(frames) = &mut self.frames else {
+            return;
+        };
+        frames.restock();
+        if frames.ready() > 0 {
+            for key in mem::take(&mut self.starved_of_frames) {
+                self.submit(key);
+            }
+        }
+    }
+}

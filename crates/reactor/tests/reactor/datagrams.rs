@@ -1,0 +1,323 @@
+//! Datagrams: UDP over the loopback, and frames of a link.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use crate::common::{HANG, event, events, expect_quiet, pattern, settings};
+use memory::{Message, PIECE_BYTES};
+use reactor::{Address, Datagram, DatagramSocket, Errno, Event, Reactor, Settings};
+
+/// Beside it a frame has room for the address, so that it takes one piece of the pool.
+const FRAME_BYTES: usize = 1514;
+
+fn reactor() -> Reactor {
+    Reactor::new(&Settings {
+        frame_bytes: FRAME_BYTES,
+        frames: 8,
+        ..settings()
+    })
+    .unwrap()
+}
+
+/// Our socket, its address, and a peer of it.
+fn pair() -> (DatagramSocket, SocketAddr, UdpSocket) {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let ours = UdpSocket::bind(any).unwrap();
+    let address = ours.local_addr().unwrap();
+    let peer = UdpSocket::bind(any).unwrap();
+    peer.set_read_timeout(Some(HANG)).unwrap();
+    (DatagramSocket::new(ours.into()).unwrap(), address, peer)
+}
+
+fn message(bytes: &[u8]) -> Message {
+    let mut message = Message::default();
+    message.push_bytes(bytes);
+    message
+}
+
+fn datagram(event: Event) -> Datagram {
+    match event {
+        Event::Datagram { result, .. } => result.unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The next `count` datagrams.
+fn datagrams(reactor: &mut Reactor, count: usize) -> Vec<Datagram> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        all.extend(events(reactor).into_iter().map(datagram));
+    }
+    all
+}
+
+#[test]
+fn each_datagram_comes_whole_with_its_sender() {
+    let mut reactor = reactor();
+    let (ours, address, peer) = pair();
+    let other = UdpSocket::bind("127.0.0.1:0").unwrap();
+    reactor.receive_datagrams(&ours, 7);
+    peer.send_to(b"one", address).unwrap();
+    other.send_to(&[], address).unwrap();
+    peer.send_to(&pattern(FRAME_BYTES), address).unwrap();
+    let all = datagrams(&mut reactor, 3);
+    let expected = [
+        (&peer, b"one".to_vec()),
+        (&other, Vec::new()),
+        (&peer, pattern(FRAME_BYTES)),
+    ];
+    for (got, (sender, bytes)) in all.iter().zip(expected) {
+        let from = Address::Inet(sender.local_addr().unwrap());
+        assert_eq!((got.sender(), got.bytes()), (Some(from), &bytes[..]));
+        assert!(!got.is_truncated);
+    }
+    let payload = all[2].clone().into_payload();
+    assert_eq!(payload.to_vec(), pattern(FRAME_BYTES));
+    assert_eq!(reactor.in_flight(), 1, "it goes on");
+}
+
+#[test]
+fn what_is_longer_than_a_frame_is_cut_and_says_so() {
+    let mut reactor = reactor();
+    let (ours, address, peer) = pair();
+    reactor.receive_datagrams(&ours, 1);
+    peer.send_to(&pattern(PIECE_BYTES), address).unwrap();
+    peer.send_to(b"next", address).unwrap();
+    let all = datagrams(&mut reactor, 2);
+    assert!(all[0].is_truncated);
+    assert_eq!(all[0].bytes(), &pattern(FRAME_BYTES)[..]);
+    assert_eq!(all[1].bytes(), b"next");
+}
+
+#[test]
+fn sends_of_one_turn_leave_together_each_to_its_address() {
+    const COUNT: usize = 100;
+    let mut reactor = reactor();
+    let (ours, address, peer) = pair();
+    let other = UdpSocket::bind("127.0.0.1:0").unwrap();
+    other.set_read_timeout(Some(HANG)).unwrap();
+    let to = |n: usize| if n.is_multiple_of(2) { &peer } else { &other };
+    for n in 0..COUNT {
+        let to = Address::Inet(to(n).local_addr().unwrap());
+        let token = u64::try_from(n).unwrap();
+        reactor.send_datagram(&ours, token, Some(to), message(&pattern(n)));
+    }
+    let mut sent = [false; COUNT];
+    while sent.contains(&false) {
+        for event in events(&mut reactor) {
+            let Event::Sent {
+                token,
+                message,
+                result: Ok(()),
+            } = event
+            else {
+                panic!("{event:?}");
+            };
+            let n = usize::try_from(token).unwrap();
+            assert_eq!(message.to_vec(), pattern(n));
+            assert!(!std::mem::replace(&mut sent[n], true), "{n} came twice");
+        }
+    }
+    for n in 0..COUNT {
+        let mut bytes = [0; 2 * COUNT];
+        let (len, from) = to(n).recv_from(&mut bytes).unwrap();
+        assert_eq!((&bytes[..len], from), (&pattern(n)[..], address));
+    }
+    assert_eq!(reactor.in_flight(), 0);
+}
+
+#[test]
+fn a_datagram_without_an_address_goes_where_the_socket_is_connected() {
+    let mut reactor = reactor();
+    let (_, _, peer) = pair();
+    let ours = UdpSocket::bind("127.0.0.1:0").unwrap();
+    ours.connect(peer.local_addr().unwrap()).unwrap();
+    let ours = DatagramSocket::new(ours.into()).unwrap();
+    // The description of a send is used again: nothing of the address before may be left in it.
+    let nowhere = Address::Inet(SocketAddr::from(([127, 0, 0, 1], 9)));
+    for (to, bytes) in [(Some(nowhere), b"lost"), (None, b"here")] {
+        reactor.send_datagram(&ours, 1, to, message(bytes));
+        match event(&mut reactor) {
+            Event::Sent { token: 1, .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let mut bytes = [0; 8];
+    assert_eq!(peer.recv(&mut bytes).unwrap(), 4);
+    assert_eq!(&bytes[..4], b"here");
+}
+
+#[test]
+fn a_datagram_that_cannot_be_sent_is_an_error_and_comes_back() {
+    let mut reactor = reactor();
+    let (ours, _, peer) = pair();
+    let to = Address::Inet(peer.local_addr().unwrap());
+    let long = message(&pattern(70_000));
+    reactor.send_datagram(&ours, 4, Some(to), long);
+    match event(&mut reactor) {
+        Event::Sent {
+            message, result, ..
+        } => assert_eq!((message.len(), result), (70_000, Err(Errno::MSGSIZE))),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// With every frame held and the pool empty, datagrams wait in the socket, without an event and
+/// without spinning; frames that are dropped bring them, in order and all.
+#[test]
+fn a_burst_beyond_the_frames_waits_for_them() {
+    const COUNT: usize = 100;
+    let mut reactor = reactor();
+    let (ours, address, peer) = pair();
+    let mut rest = Vec::new();
+    while let Ok(buffer) = reactor.pool().allocate(PIECE_BYTES) {
+        rest.push(buffer);
+    }
+    reactor.receive_datagrams(&ours, 1);
+    for n in 0..COUNT {
+        peer.send_to(&pattern(n), address).unwrap();
+    }
+    let mut held = datagrams(&mut reactor, 8);
+    expect_quiet(&mut reactor);
+    assert_eq!(reactor.in_flight(), 1);
+    let mut next = 0;
+    while next < COUNT {
+        for got in held.drain(..) {
+            assert_eq!(got.bytes(), pattern(next));
+            next += 1;
+        }
+        if next < COUNT {
+            held = datagrams(&mut reactor, 1);
+        }
+    }
+}
+
+#[test]
+fn a_cancelled_receive_ends_once_and_another_goes_on() {
+    let mut reactor = reactor();
+    let (ours, address, peer) = pair();
+    let id = reactor.receive_datagrams(&ours, 5);
+    expect_quiet(&mut reactor);
+    reactor.cancel(id);
+    match event(&mut reactor) {
+        Event::Datagram { token: 5, result } => assert_eq!(result.unwrap_err(), Errno::CANCELED),
+        other => panic!("{other:?}"),
+    }
+    peer.send_to(b"after", address).unwrap();
+    expect_quiet(&mut reactor);
+    reactor.receive_datagrams(&ours, 6);
+    assert_eq!(datagram(event(&mut reactor)).bytes(), b"after");
+
+    // Also one that waits for a frame.
+    let mut rest = Vec::new();
+    while let Ok(buffer) = reactor.pool().allocate(PIECE_BYTES) {
+        rest.push(buffer);
+    }
+    let waits = reactor.receive_datagrams(&ours, 8);
+    for _ in 0..20 {
+        peer.send_to(b"x", address).unwrap();
+    }
+    let _held = datagrams(&mut reactor, 8);
+    expect_quiet(&mut reactor);
+    reactor.cancel(waits);
+    match event(&mut reactor) {
+        Event::Datagram { token: 8, result } => assert_eq!(result.unwrap_err(), Errno::CANCELED),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn dropping_the_reactor_takes_the_frames_back_from_the_kernel() {
+    let mut reactor = reactor();
+    let pool = reactor.pool().clone();
+    let (ours, address, peer) = pair();
+    reactor.receive_datagrams(&ours, 1);
+    expect_quiet(&mut reactor);
+    peer.send_to(b"unread", address).unwrap();
+    drop(reactor);
+    assert_eq!(pool.free_bytes(), pool.capacity_bytes());
+}
+
+/// A protocol that is nobody's: local experimental (IEEE 802).
+const ETHERTYPE: u16 = 0x88b5;
+
+/// A raw socket of this protocol on the loopback; `None` without the right to make one.
+fn link_socket() -> Option<OwnedFd> {
+    let protocol = i32::from(ETHERTYPE.to_be());
+    // SAFETY: the call names no memory.
+    let fd = unsafe {
+        libc::socket(
+            libc::AF_PACKET,
+            libc::SOCK_RAW | libc::SOCK_CLOEXEC,
+            protocol,
+        )
+    };
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: a new descriptor, which nobody else has.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: all zeros is a valid address.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = u16::try_from(libc::AF_PACKET).unwrap();
+    address.sll_protocol = ETHERTYPE.to_be();
+    address.sll_ifindex = loopback();
+    let len = u32::try_from(size_of_val(&address)).unwrap();
+    let raw = std::os::fd::AsRawFd::as_raw_fd(&fd);
+    // SAFETY: the address lives through the call and is as long as is said.
+    let bound = unsafe { libc::bind(raw, (&raw const address).cast(), len) };
+    assert_eq!(bound, 0, "{}", std::io::Error::last_os_error());
+    Some(fd)
+}
+
+fn loopback() -> i32 {
+    // SAFETY: the name is static and ends with a zero.
+    let index = unsafe { libc::if_nametoindex(c"lo".as_ptr()) };
+    i32::try_from(index).unwrap()
+}
+
+#[test]
+fn frames_of_a_link_come_and_go_with_their_headers() {
+    let (Some(ours), Some(peer)) = (link_socket(), link_socket()) else {
+        println!("skipped: no right to raw sockets (CAP_NET_RAW)");
+        return;
+    };
+    let mut reactor = reactor();
+    let ours = DatagramSocket::new(ours).unwrap();
+    let peer = DatagramSocket::new(peer).unwrap();
+    reactor.receive_datagrams(&ours, 1);
+    let hardware = [2, 0, 0, 0, 0, 9];
+    let frame = |n: u8| {
+        let header = [&hardware[..], &[2, 0, 0, 0, 0, n], &ETHERTYPE.to_be_bytes()].concat();
+        [&header[..], &pattern(usize::from(n) * 50)].concat()
+    };
+    let interface = loopback();
+    for n in 0..20 {
+        // To the bound interface, or to one that is named.
+        let named = Address::Link {
+            interface,
+            hardware,
+        };
+        let to = (n % 2 == 0).then_some(named);
+        reactor.send_datagram(&peer, 100 + u64::from(n), to, message(&frame(n)));
+    }
+    let (mut sent, mut came) = (0, Vec::new());
+    while sent < 20 || came.len() < 20 {
+        for event in events(&mut reactor) {
+            match event {
+                Event::Sent { result, .. } => {
+                    result.unwrap();
+                    sent += 1;
+                }
+                other => came.push(datagram(other)),
+            }
+        }
+    }
+    for (n, got) in (0..).zip(&came) {
+        assert_eq!(got.bytes(), frame(n));
+        match got.sender() {
+            Some(Address::Link { interface: at, .. }) => assert_eq!(at, interface),
+            other => panic!("{other:?}"),
+        }
+    }
+}
