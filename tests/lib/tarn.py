@@ -121,6 +121,7 @@ class Tarn:
     def start(self):
         """Starts the process and returns when it is ready."""
         with open(self.log_path, "ab") as log, open(self.out_path, "ab") as out:
+            self.said_before = out.tell()
             self.process = subprocess.Popen([*self.prefix, *self.command()], stdin=subprocess.DEVNULL, stdout=out,
                                             stderr=log, cwd=self.dir, env=self.environment())
         begin = time.monotonic()
@@ -136,8 +137,13 @@ class Tarn:
         return self
 
     def ready(self):
-        """It can be asked for what the test is about."""
-        return listens(self.port)
+        """It can be asked for what the test is about. It has said so itself: the port may still be open from the Tarn before
+        it, whose guardian closes it a moment after the end."""
+        return self.has_said() and listens(self.port)
+
+    def has_said(self):
+        """This process has printed what it serves, which it does when all of it works, the administration too."""
+        return self.out_path.stat().st_size > self.said_before
 
     def alive(self):
         return self.process is not None and self.process.poll() is None

@@ -49,9 +49,6 @@ tls = false
 class Traced(Tarn):
     """A daemon whose traces are read."""
 
-    def ready(self):
-        return super().ready() and self.socket.exists()
-
     def start_trace(self, subject=ME, status=201, **limits):
         answer = self.api().ask("PUT", f"traces/{name(str(subject))}", limits)
         equal(answer.status, status, f"start of the trace of {subject}: {answer}")
