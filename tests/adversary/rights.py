@@ -42,7 +42,7 @@ class Operated(Tarn):
         self.secret("alice.secret", "the secret of alice")
 
     def ready(self):
-        return listens(self.port2) and self.socket.exists()
+        return self.administers()
 
     def operator(self):
         made = self.api().post("tokens", {"name": "op", "role": "operator"})

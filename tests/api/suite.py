@@ -63,7 +63,7 @@ class Daemon(Tarn):
         return super().command()
 
     def ready(self):
-        return listens(self.port2) and self.socket.exists()
+        return self.administers()
 
     def remote(self, role=None, **options):
         """Asks over TCP, with a new token of this role."""

@@ -18,7 +18,7 @@ import harness
 import iscsi
 import scsi
 from harness import check, equal, measured, test
-from tarn import BINARY, IQN, ROOT, Tarn, listens
+from tarn import BINARY, IQN, ROOT, Tarn
 
 WEB = ROOT / "web"
 INQ_NAME = "iqn.2007-10.com.github:sahlberg:libiscsi:iscsi-inq"
@@ -49,7 +49,7 @@ luns = [{ lun = 0, id = "database", groups = ["hosts"] }, { lun = 1, id = "scrat
 
 class Daemon(Tarn):
     def ready(self):
-        return listens(self.port2) and self.socket.exists()
+        return self.administers()
 
     @property
     def console(self):

@@ -141,6 +141,13 @@ class Tarn:
         it, whose guardian closes it a moment after the end."""
         return self.has_said() and listens(self.port)
 
+    def administers(self):
+        """Its administration has answered: that listens before the portals do, and answers when everything serves."""
+        if not (listens(self.port2) and self.socket.exists()):
+            return False
+        self.api().ask("GET", "/readyz")
+        return True
+
     def has_said(self):
         """This process has printed what it serves, which it does when all of it works, the administration too."""
         return self.out_path.stat().st_size > self.said_before
