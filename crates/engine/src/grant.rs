@@ -87,6 +87,7 @@ impl<C: Carrier> Engine<C> {
             debug_assert!(false, "a session that is gone is buried");
             return;
         };
+        debug_assert!(session.is_ending, "{key:?} is over and was not ended");
         let mut left = session.all_tasks();
         left.retain(|&task| self.tasks.get(task).is_some());
         for &task in &left {
@@ -224,6 +225,10 @@ impl<C: Carrier> Engine<C> {
 
     /// The commands of a nexus that leaves have ended, or have had their time.
     pub(crate) fn handle_drained(&mut self, leaving: LeavingKey) {
+        debug_assert!(
+            self.leaving.get(leaving).is_some(),
+            "a nexus has left before"
+        );
         let left = self.tasks_of_leaving(leaving);
         self.abort_tasks(&left, Then::Left { leaving });
     }
@@ -240,9 +245,18 @@ impl<C: Carrier> Engine<C> {
             return;
         };
         for (_, running) in self.tasks.iter_mut() {
-            if running.unit == unit && running.nexus == slot {
-                // The slot may be given to another nexus.
-                running.session = None;
+            if running.unit != unit || running.nexus != slot {
+                continue;
+            }
+            debug_assert!(running.is_aborted, "a nexus leaves a task behind");
+            // The slot may be given to another nexus, so that the end of the task is nothing to its
+            // session any more: the command ends for that now.
+            let session = running.session.take();
+            if let Some(entry) = session.and_then(|session| self.sessions.get_mut(session))
+                && let Some(answer) = running.answer.take()
+            {
+                entry.set_task_key(running.id, None);
+                entry.port.abandon(answer.spend());
             }
         }
         self.units[unit].view.detach(slot);
