@@ -98,6 +98,11 @@ impl<C: Carrier> Engine<C> {
             self.count_down(wait);
             return;
         };
+        debug_assert!(
+            running.is_aborted,
+            "an abort of {key:?} that was not announced"
+        );
+        debug_assert!(!running.waiters.contains(&wait), "{key:?} is named twice");
         running.waiters.push(wait);
         match &running.stage {
             Stage::Store { operation } => {
@@ -119,6 +124,10 @@ impl<C: Carrier> Engine<C> {
     pub(crate) fn await_tasks(&mut self, tasks: &[TaskKey], then: Then<C>) {
         let wait = self.open_wait(tasks.len(), then);
         for &key in tasks {
+            debug_assert!(
+                !self.tasks[key].waiters.contains(&wait),
+                "{key:?} is named twice"
+            );
             self.tasks[key].waiters.push(wait);
         }
         self.count_down(wait);
@@ -129,6 +138,7 @@ impl<C: Carrier> Engine<C> {
         let Some(waiting) = self.waits.get_mut(wait) else {
             return;
         };
+        debug_assert!(waiting.tasks_left > 0, "a wait has ended and is there");
         waiting.tasks_left -= 1;
         if waiting.tasks_left == 0
             && let Some(Wait { then, is_late, .. }) = self.waits.remove(wait)
@@ -156,6 +166,7 @@ impl<C: Carrier> Engine<C> {
         };
         waiting.deadline = deadline;
         self.wait_deadlines.set(wait, deadline);
+        debug_assert!(waiting.tasks_left > 0, "a wait has ended and is there");
         if std::mem::replace(&mut waiting.is_late, true) {
             self.give_up_refusing(wait);
             return;

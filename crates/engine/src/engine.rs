@@ -231,7 +231,7 @@ impl<C: Carrier> Engine<C> {
     }
 
     /// The core that owns a unit.
-    const fn owner_of(&self, unit: UnitIndex) -> usize {
+    pub(crate) const fn owner_of(&self, unit: UnitIndex) -> usize {
         unit.as_usize() % self.settings.cores
     }
 
@@ -379,6 +379,11 @@ impl<C: Carrier> Engine<C> {
 
     /// Time has come.
     pub fn handle_timeout(&mut self, now: Duration) {
+        debug_assert!(
+            now >= self.now,
+            "time goes back from {:?} to {now:?}",
+            self.now
+        );
         self.now = now;
         self.end_waits();
         self.end_overdue_tasks();

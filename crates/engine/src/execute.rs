@@ -183,6 +183,11 @@ impl<C: Carrier> Engine<C> {
 
     fn start(&mut self, key: TaskKey, command: &Command<C>) {
         let running = &mut self.tasks[key];
+        debug_assert!(running.task.is_none(), "{key:?} starts twice");
+        debug_assert!(
+            !running.is_aborted,
+            "{key:?} starts although it was aborted"
+        );
         let Some(session) = running
             .session
             .and_then(|session| self.sessions.get(session))
@@ -330,6 +335,14 @@ impl<C: Carrier> Engine<C> {
     /// A task cannot go on. `refusal` means to its initiator that it never began. If it has altered
     /// something by then, it is answered that it was stopped on its way.
     pub(crate) fn turn_down(&mut self, key: TaskKey, refusal: Outcome) {
+        debug_assert!(
+            !self.tasks[key].is_aborted,
+            "{key:?} is answered although it was aborted"
+        );
+        debug_assert!(
+            refusal.status != scsi::Status::Good,
+            "a refusal that is none"
+        );
         let outcome = if self.tasks[key].has_altered {
             Outcome::check(STOPPED)
         } else {

@@ -20,6 +20,8 @@ impl<C: Carrier> Engine<C> {
         });
         self.enter(key, Stage::Fence);
         let running = &mut self.tasks[key];
+        debug_assert!(running.fence.is_none(), "{key:?} has a fence already");
+        debug_assert!(!blocks.is_empty(), "{key:?} wants no blocks");
         running.fence = Some(ticket);
         let unit = running.unit;
         self.ask_owner(unit, ToOwner::FenceWanted { ticket, blocks });
@@ -27,7 +29,11 @@ impl<C: Carrier> Engine<C> {
 
     /// A task that asked for a fence, or held one, is over.
     pub(crate) fn release_fence(&mut self, unit: UnitIndex, ticket: Ticket) {
-        self.close_request(ticket);
+        let request = self.close_request(ticket);
+        debug_assert!(
+            matches!(request, Some(Request::Fence { .. })),
+            "{request:?}"
+        );
         self.ask_owner(unit, ToOwner::FenceDone { ticket });
     }
 
@@ -36,6 +42,7 @@ impl<C: Carrier> Engine<C> {
         let Some(Request::Fence { task, granted, .. }) = self.request_mut(ticket) else {
             return;
         };
+        debug_assert!(!*granted, "a fence is granted twice");
         *granted = true;
         let key = *task;
         let is_waiting = self.tasks.get(key).is_some_and(|running| {

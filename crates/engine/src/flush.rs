@@ -61,6 +61,14 @@ impl LastFlushes {
 impl<C: Carrier> Engine<C> {
     /// Flushes the store of a unit that this core owns, for the last time.
     pub fn flush_unit(&mut self, unit: UnitIndex) {
+        debug_assert!(
+            self.units[unit].owner.is_some(),
+            "{unit:?} is another core's to flush"
+        );
+        debug_assert!(
+            !self.flushing_units().any(|other| other == unit),
+            "{unit:?} is flushed twice"
+        );
         let limit = self.now + self.settings.abort_timeout;
         self.last_flushes.under_way.push((unit, limit));
         self.submit_last_flush(unit);
@@ -77,6 +85,10 @@ impl<C: Carrier> Engine<C> {
     }
 
     pub(crate) fn carry_flush_on(&mut self, unit: UnitIndex, submitted: Submitted) {
+        debug_assert!(
+            self.flushing_units().any(|other| other == unit),
+            "{unit:?} is not flushed"
+        );
         let work = match submitted {
             Submitted::Done(result) => {
                 self.end_last_flush(unit, result.err().map(FlushFailure::Store));
@@ -113,7 +125,13 @@ impl<C: Carrier> Engine<C> {
     }
 
     fn end_last_flush(&mut self, unit: UnitIndex, failure: Option<FlushFailure>) {
+        let before = self.last_flushes.under_way.len();
         self.last_flushes.under_way.retain(|(one, _)| *one != unit);
+        debug_assert_eq!(
+            self.last_flushes.under_way.len() + 1,
+            before,
+            "{unit:?} was not flushed"
+        );
         self.reports.push_back(Report::Flushed { unit, failure });
     }
 

@@ -18,6 +18,7 @@
 //! | `session`, `unit`, `task`, `luns`, `report` | what the tables hold |
 //! | `life` | what a command waits for, and how long |
 //! | `owed` | what must happen exactly once |
+//! | `check` | what must hold between events |
 //! | `table`, `deadlines` | entries whose keys are never given twice; when they are due |
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -26,6 +27,7 @@ mod abort;
 pub mod agree;
 mod carrier;
 mod change;
+mod check;
 pub mod deadlines;
 mod engine;
 mod execute;

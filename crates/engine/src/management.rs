@@ -168,6 +168,7 @@ impl<C: Carrier> Engine<C> {
                 is_complete: all,
                 ..
             }) => {
+                debug_assert!(*left > 0, "more units are reset than were asked for");
                 *left -= 1;
                 *all &= is_complete;
                 if *left == 0 {

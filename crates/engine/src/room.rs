@@ -63,8 +63,19 @@ impl Lien {
     }
 }
 
+impl Lien {
+    /// How much it is.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
 impl Drop for Lien {
     fn drop(&mut self) {
+        debug_assert!(
+            self.held.get() >= self.bytes,
+            "more comes back than was held"
+        );
         self.held.set(self.held.get() - self.bytes);
     }
 }
@@ -236,6 +247,10 @@ impl<C: Carrier> Engine<C> {
 
     /// A task waits for memory, with what it needs it for.
     pub(crate) fn await_room(&mut self, key: TaskKey, stage: Stage<C>, why: NoRoom) {
+        debug_assert!(
+            matches!(stage, Stage::Memory(_) | Stage::AnswerMemory(_)),
+            "{stage:?} waits for no buffer"
+        );
         self.enter(key, stage);
         let running = &self.tasks[key];
         let entry = running
@@ -273,6 +288,10 @@ impl<C: Carrier> Engine<C> {
 
     /// A task waits for a fence to be lowered.
     pub(crate) fn park(&mut self, key: TaskKey, request: IoRequest) {
+        debug_assert!(
+            !self.units[self.tasks[key].unit].side.is_open(),
+            "no fence is there"
+        );
         match settled(request, &self.pool_of(key)) {
             Ok(request) => {
                 self.enter(key, Stage::Parked(request));
@@ -307,6 +326,10 @@ impl<C: Carrier> Engine<C> {
             self.serve_shares();
         }
         self.adjust_windows();
+        if cfg!(debug_assertions) {
+            // Once a turn, when all that has happened has been carried on.
+            self.check();
+        }
     }
 
     /// Whether a task that waits for memory could have it now. Trying would begin its wait anew.

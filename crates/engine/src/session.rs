@@ -93,6 +93,10 @@ impl<P: Port> Session<P> {
             self.tasks.resize(place + 1, None);
         }
         if let Some(slot) = self.tasks.get_mut(place) {
+            debug_assert!(
+                key.is_none() || slot.is_none(),
+                "two commands in place {place}"
+            );
             *slot = key;
         }
     }

@@ -63,6 +63,7 @@ impl<C: Carrier> Engine<C> {
             Submitted::Done(result) => return Some(result),
             Submitted::Ring(operation) => {
                 let running = &mut self.tasks[key];
+                debug_assert!(running.lien.is_none(), "{key:?} is counted twice");
                 let held = &self.units[running.unit].held_bytes;
                 running.lien = Some(Lien::new(held, &operation));
                 Some(StoreWork::Ring(operation))
@@ -147,6 +148,7 @@ impl<C: Carrier> Engine<C> {
 
     fn handle_submitted(&mut self, key: TaskKey, submitted: Submitted) {
         let unit = self.tasks[key].unit;
+        debug_assert!(self.tasks[key].is_in_store(), "{key:?} comes back twice");
         // What the store had of the task is back.
         self.enter(key, Stage::Active);
         self.tasks[key].lien = None;

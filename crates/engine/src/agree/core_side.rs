@@ -180,6 +180,11 @@ impl<T: Copy + Debug + Eq, W: Copy + Debug + Eq> CoreSide<T, W> {
         true
     }
 
+    /// Whether this wait goes on until every core refuses access.
+    pub fn awaits_refusal(&self, wait: W) -> bool {
+        self.orphans.waits.contains(&wait)
+    }
+
     /// A wait ends before that.
     pub fn leave_refusal(&mut self, wait: W) {
         self.orphans.waits.retain(|&other| other != wait);

@@ -322,6 +322,7 @@ impl UnitOwner {
             debug_assert!(false, "nothing is being installed");
             return;
         };
+        debug_assert!(*left > 0, "a core confirms an update twice");
         *all &= is_complete;
         *left -= 1;
         if *left == 0 {

@@ -1,0 +1,228 @@
+//! What must hold between two events, whatever has happened. Looked at once a turn where debug assertions
+//! are on: in unit tests, in the simulated world, in fuzzing. Each line is a bug of ours where it fails.
+
+use std::collections::HashMap;
+
+use crate::UnitIndex;
+use crate::carrier::Carrier;
+use crate::engine::{Engine, request_key};
+use crate::session::SessionKey;
+use crate::task::{Request, Running, Stage, TaskKey, Then, WaitKey};
+
+/// The queue in which a task of this stage stands, if it stands in one.
+const fn queue_of<C: Carrier>(stage: &Stage<C>) -> Option<Queue> {
+    match stage {
+        Stage::Parked(_) => Some(Queue::Parked),
+        Stage::StoreFull(_) => Some(Queue::Full),
+        Stage::Memory(_) | Stage::AnswerMemory(_) => Some(Queue::Memory),
+        Stage::Active
+        | Stage::Dormant(_)
+        | Stage::DataOut
+        | Stage::Store { .. }
+        | Stage::Owner
+        | Stage::Fence => None,
+    }
+}
+
+/// The queues of a core in which tasks wait.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Queue {
+    /// For a fence to be lowered.
+    Parked,
+    /// For room in a store.
+    Full,
+    /// For a buffer: of the core, or of the session's share.
+    Memory,
+}
+
+impl<C: Carrier> Engine<C> {
+    /// Panics where something does not hold that must.
+    pub(crate) fn check(&self) {
+        self.check_queues();
+        for (key, running) in self.tasks.iter() {
+            self.check_task(key, running);
+        }
+        for (key, wait) in self.waits.iter() {
+            let left = if wait.is_late {
+                let units = self.units.values();
+                units.filter(|unit| unit.side.awaits_refusal(key)).count()
+            } else {
+                self.waiters(key)
+            };
+            assert!(left > 0, "{key:?} waits for nothing");
+            assert_eq!(wait.tasks_left, left, "{:?} waits for others", wait.then);
+        }
+        for unit in self.units.units() {
+            self.check_unit(unit);
+        }
+        for (key, session) in self.sessions.iter() {
+            let is_queued = self.sharing.contains(&key);
+            assert_eq!(session.is_sharing, is_queued, "{key:?} and its share");
+            assert!(
+                is_queued || session.waiting.is_empty(),
+                "{key:?} is skipped"
+            );
+            let is_starved = self.starved_sessions.contains(&key);
+            assert_eq!(session.is_starved, is_starved, "{key:?} and memory");
+            self.check_places(key);
+        }
+        self.check_requests();
+        self.check_changes();
+    }
+
+    /// Every task stands in the queue that its stage names, once, and nobody else stands there.
+    fn check_queues(&self) {
+        let mut found: HashMap<TaskKey, Queue> = HashMap::new();
+        let mut note = |key: &TaskKey, queue| {
+            let before = found.insert(*key, queue);
+            assert_eq!(before, None, "{key:?} stands in {queue:?} and elsewhere");
+        };
+        for unit in self.units.values() {
+            unit.parked.iter().for_each(|key| note(key, Queue::Parked));
+            unit.full.iter().for_each(|key| note(key, Queue::Full));
+        }
+        self.starved.iter().for_each(|key| note(key, Queue::Memory));
+        for (_, session) in self.sessions.iter() {
+            let waiting = session.waiting.iter();
+            waiting.for_each(|key| note(key, Queue::Memory));
+        }
+        for (key, running) in self.tasks.iter() {
+            let (expected, found) = (queue_of(&running.stage), found.remove(&key));
+            assert_eq!(found, expected, "{key:?} in {:?}", running.stage);
+            assert_eq!(expected.is_some(), running.stage.is_queued(), "{key:?}");
+        }
+        assert!(found.is_empty(), "tasks that are over wait: {found:?}");
+    }
+
+    fn check_task(&self, key: TaskKey, running: &Running<C>) {
+        let stage = &running.stage;
+        let is_dormant = matches!(stage, Stage::Dormant(_));
+        assert!(
+            !matches!(stage, Stage::Active),
+            "{key:?} was left where it stood"
+        );
+        assert!(
+            running.answer.is_some() || running.session.is_none(),
+            "{key:?} was answered and is there"
+        );
+        assert_eq!(
+            running.task.is_none(),
+            is_dormant,
+            "{key:?} has begun, or not"
+        );
+        assert!(
+            !(is_dormant && running.has_altered),
+            "{key:?} has not begun and has altered something"
+        );
+        assert!(
+            running.lien.is_none() || running.is_in_store(),
+            "{key:?} counts for a store that does not work for it"
+        );
+        assert!(
+            running.orphan.is_none() || running.is_in_store(),
+            "{key:?} can end, so that nobody has to be refused"
+        );
+        assert!(
+            !running.is_aborted || stage.is_elsewhere(),
+            "{key:?} is aborted and waits in {stage:?}"
+        );
+        for wait in &running.waiters {
+            assert!(self.waits.get(*wait).is_some(), "{key:?} ends for nobody");
+        }
+        if let Some(session) = running.session {
+            let entry = self.sessions.get(session);
+            let known = entry.and_then(|entry| entry.task_key(running.id));
+            assert_eq!(known, Some(key), "its session knows another one");
+        }
+        match running.fence {
+            Some(ticket) => {
+                let request = self.requests.get(request_key(ticket));
+                assert!(
+                    matches!(request, Some(Request::Fence { task, .. }) if *task == key),
+                    "the fence of {key:?} is {request:?}"
+                );
+            }
+            None => assert!(!matches!(stage, Stage::Fence), "{key:?} waits for no fence"),
+        }
+    }
+
+    /// How many times tasks say that they are waited for.
+    fn waiters(&self, wait: WaitKey) -> usize {
+        let waiters = self.tasks.iter().flat_map(|(_, one)| &one.waiters);
+        waiters.filter(|other| **other == wait).count()
+    }
+
+    fn check_unit(&self, index: UnitIndex) {
+        let unit = &self.units[index];
+        let tasks = self.tasks.iter().filter(|(_, one)| one.unit == index);
+        let tasks: Vec<&Running<C>> = tasks.map(|(_, running)| running).collect();
+        let liens = tasks.iter().filter_map(|one| one.lien.as_ref());
+        let held: usize = liens.map(crate::room::Lien::bytes).sum();
+        assert_eq!(unit.held_bytes.get(), held, "what the store works on");
+        let orphans = tasks.iter().filter(|one| one.orphan.is_some()).count();
+        assert_eq!(unit.side.orphans(), orphans, "requests of the past");
+        let refuses = unit.side.refuses_access();
+        assert_eq!(unit.view.refuses_access(), refuses, "access to {index:?}");
+        assert!(
+            !unit.side.is_open() || unit.parked.is_empty(),
+            "no fence is there and tasks are parked"
+        );
+        assert!(
+            unit.owner.is_none() || self.owner_of(index) == self.settings.core,
+            "{index:?} is owned by another core"
+        );
+    }
+
+    /// The places of a session lead to tasks of its own.
+    fn check_places(&self, key: SessionKey) {
+        for task in self.sessions[key].all_tasks() {
+            let whose = self.tasks.get(task).map(|running| running.session);
+            assert_eq!(
+                whose,
+                Some(Some(key)),
+                "a place of {key:?} leads to {task:?}"
+            );
+        }
+    }
+
+    /// Every question has somebody who waits for its answer.
+    fn check_requests(&self) {
+        let mut at_owner = 0;
+        for (key, request) in self.requests.iter() {
+            match request {
+                Request::Task(task) => {
+                    let stage = self.tasks.get(*task).map(|one| &one.stage);
+                    assert!(matches!(stage, Some(Stage::Owner)), "{task:?} in {stage:?}");
+                    at_owner += 1;
+                }
+                Request::Fence { task, .. } => {
+                    let fence = self.tasks.get(*task).and_then(|one| one.fence);
+                    assert_eq!(fence.map(request_key), Some(key), "the fence of {task:?}");
+                }
+                Request::Management { left, .. } => {
+                    assert!(*left > 0, "a reset of no unit is under way");
+                }
+                Request::Refusal { unit } => {
+                    assert!(unit.as_usize() < self.units.len(), "{unit:?} is not there");
+                }
+                Request::Administrator { .. } => {}
+            }
+        }
+        let stages = self.tasks.iter().map(|(_, running)| &running.stage);
+        let waiting = stages.filter(|stage| matches!(stage, Stage::Owner)).count();
+        assert_eq!(
+            waiting, at_owner,
+            "tasks that wait for owners, and questions"
+        );
+    }
+
+    /// Each nexus that leaves, and each right that is taken, has one wait that carries it on.
+    fn check_changes(&self) {
+        let thens = || self.waits.iter().map(|(_, wait)| &wait.then);
+        let count = |test: fn(&Then<C>) -> bool| thens().filter(|then| then.is(test)).count();
+        let leaving = count(|then| matches!(then, Then::Drained { .. } | Then::Left { .. }));
+        assert_eq!(self.leaving.len(), leaving, "nexuses that leave");
+        let narrowing = count(|then| matches!(then, Then::Narrowed { .. }));
+        assert_eq!(self.narrowing.len(), narrowing, "rights that are taken");
+    }
+}
