@@ -46,6 +46,8 @@ mod session;
 mod stores;
 pub mod table;
 mod task;
+#[cfg(test)]
+mod tests;
 mod unit;
 
 pub use carrier::{Carrier, Letter, News, Purpose, StoreWork};

@@ -1,0 +1,626 @@
+//! The test bench: several engines, the letters between them, transports and stores that record
+//! what they were asked for and do what the test says. Time is a number that the test moves.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+use memory::{Buffer, Payload, Pool};
+use scsi::{NexusId, Owner, PortName, Principal, Profile, UnitAttention};
+use store::{HelperAnswer, IoAnswer, IoFailure, IoTag};
+
+use super::cdb::Cdb;
+use super::disk::{Disk, capabilities};
+use super::outside::{Answer, Came, Outside, TestPort};
+use crate::agree::{ToCore, ToOwner};
+use crate::{
+    Engine, Letter, Management, News, Purpose, Report, Session, SessionKey, Settings, StoreWork,
+    TaskKey, UnitIndex, VisibleLun,
+};
+
+/// How long an abort waits for the store here.
+pub(super) const ABORT: Duration = Duration::from_secs(3);
+/// How long a command waits for its fence here.
+pub(super) const FENCE: Duration = Duration::from_secs(7);
+/// The unit of tests with one.
+pub(super) const UNIT: UnitIndex = UnitIndex(0);
+/// The smallest difference of time.
+pub(super) const MOMENT: Duration = Duration::from_micros(1);
+/// In what pieces memory is taken away.
+pub(super) const BALLAST_BYTES: usize = 256 * 1024;
+/// Commands of one session under way.
+pub(super) const QUEUE_DEPTH: u32 = 32;
+
+/// A session, and where it lives.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Who {
+    pub(super) core: usize,
+    pub(super) key: SessionKey,
+}
+
+/// A letter on its way.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct Way {
+    pub(super) from: usize,
+    pub(super) to: usize,
+}
+
+/// A session that has ended.
+#[derive(Debug)]
+pub(super) struct Over {
+    pub(super) who: Who,
+    pub(super) session: Box<Session<TestPort>>,
+    pub(super) left: Vec<TaskKey>,
+}
+
+/// Everything.
+#[derive(Debug)]
+pub(super) struct Bench {
+    pub(super) cores: Vec<Engine<Outside>>,
+    /// The stores, by unit and core.
+    disks: Vec<Vec<Disk>>,
+    mail: BTreeMap<Way, VecDeque<(UnitIndex, Letter)>>,
+    pub(super) now: Duration,
+    next_command: u32,
+    next_nexus: u32,
+    /// What commands bring along is received here.
+    chunks: Pool,
+    pub(super) over: Vec<Over>,
+    /// Other reports than the ends of sessions, by core.
+    pub(super) reports: Vec<(usize, Report<TestPort>)>,
+    /// Memory that the tests take away.
+    ballast: Vec<Buffer>,
+}
+
+impl Bench {
+    /// So many cores with one unit, which core 0 owns.
+    pub(super) fn new(cores: usize) -> Self {
+        Self::with_units(cores, 1)
+    }
+
+    pub(super) fn with_units(cores: usize, units: usize) -> Self {
+        let now = Duration::from_secs(100);
+        let engines = (0..cores).map(|core| {
+            let settings = Settings {
+                core,
+                cores,
+                queue_depth: QUEUE_DEPTH,
+                abort_timeout: ABORT,
+                fence_timeout: FENCE,
+            };
+            let mut engine = Engine::new(settings, Pool::new(0).unwrap(), Outside::default());
+            engine.begin_turn(now);
+            engine
+        });
+        let mut bench = Self {
+            cores: engines.collect(),
+            disks: Vec::new(),
+            mail: BTreeMap::new(),
+            now,
+            next_command: 0,
+            next_nexus: 1,
+            chunks: Pool::new(0).unwrap(),
+            over: Vec::new(),
+            reports: Vec::new(),
+            ballast: Vec::new(),
+        };
+        for _ in 0..units {
+            bench.add_unit(|_| {});
+        }
+        bench
+    }
+
+    /// One unit, whose store is as `change` makes it.
+    pub(super) fn with_store(cores: usize, change: impl Fn(&mut store::Capabilities)) -> Self {
+        let mut bench = Self::with_units(cores, 0);
+        bench.add_unit(change);
+        bench
+    }
+
+    fn add_unit(&mut self, change: impl Fn(&mut store::Capabilities)) {
+        let mut capabilities = capabilities();
+        change(&mut capabilities);
+        let disk = Disk::new(&capabilities);
+        let disks: Vec<Disk> = self.cores.iter().map(|_| disk.other_handle()).collect();
+        for (core, disk) in self.cores.iter_mut().zip(&disks) {
+            let owner = Owner::new(profile(capabilities.clone()), None).unwrap();
+            core.add_unit(owner, disk.store());
+        }
+        self.disks.push(disks);
+    }
+
+    // ---- sessions ----------------------------------------------------------------------------
+
+    /// A session on a core that sees unit 0 as LUN 0.
+    pub(super) fn log_in(&mut self, core: usize) -> Who {
+        self.log_in_to(core, &[(0, 0)])
+    }
+
+    /// A session that sees units by these numbers: LUN, unit.
+    pub(super) fn log_in_to(&mut self, core: usize, luns: &[(u16, u32)]) -> Who {
+        let visible: Vec<VisibleLun> = luns.iter().map(|&(lun, unit)| visible(lun, unit)).collect();
+        self.log_in_seeing(core, &visible, None)
+    }
+
+    pub(super) fn log_in_seeing(
+        &mut self,
+        core: usize,
+        luns: &[VisibleLun],
+        attention: Option<UnitAttention>,
+    ) -> Who {
+        let number = self.next_nexus;
+        self.next_nexus += 1;
+        let nexus = (NexusId(number), port_name(number));
+        let key = self.cores[core].begin_session(TestPort::default(), nexus, luns, attention);
+        self.settle();
+        Who { core, key }
+    }
+
+    /// The transport of a session, also when that has ended.
+    pub(super) fn port(&mut self, who: Who) -> &mut TestPort {
+        if let Some(at) = self.over.iter().position(|over| over.who == who) {
+            return &mut self.over[at].session.port;
+        }
+        let session = self.cores[who.core].session_mut(who.key);
+        &mut session.expect("the session is there").port
+    }
+
+    pub(super) fn is_over(&self, who: Who) -> bool {
+        self.over.iter().any(|over| over.who == who)
+    }
+
+    /// The answers that have come since the last call.
+    pub(super) fn answers(&mut self, who: Who) -> Vec<(u32, Answer)> {
+        std::mem::take(&mut self.port(who).answers)
+    }
+
+    /// The one answer that has come since the last call.
+    #[track_caller]
+    pub(super) fn answer(&mut self, who: Who) -> Answer {
+        let answers = self.answers(who);
+        assert_eq!(answers.len(), 1, "{answers:?}");
+        answers[0].1.clone()
+    }
+
+    /// The answers to task management requests since the last call.
+    pub(super) fn managed(&mut self, who: Who) -> Vec<(u32, crate::ManagementOutcome)> {
+        std::mem::take(&mut self.port(who).managed)
+    }
+
+    // ---- commands ----------------------------------------------------------------------------
+
+    /// A command, with all its data where it has any. Letters are delivered.
+    pub(super) fn send(&mut self, who: Who, command: Cdb) -> u32 {
+        let id = self.send_only(who, command);
+        self.settle();
+        id
+    }
+
+    /// A command; letters wait.
+    pub(super) fn send_only(&mut self, who: Who, command: Cdb) -> u32 {
+        let id = self.next_command;
+        self.next_command += 1;
+        let came = match command.came {
+            _ if command.out_bytes == 0 => None,
+            Came::Later => None,
+            Came::Chunk => Some(self.chunk(&command.data)),
+            Came::Heap => Some(Payload::Heap(command.data.clone())),
+        };
+        let now = self.now;
+        let port = self.port(who);
+        port.arrived = now;
+        if let Some(came) = came {
+            port.came.insert(id, came);
+        }
+        self.cores[who.core].handle_command(who.key, id, command);
+        self.step(who.core);
+        id
+    }
+
+    fn chunk(&self, bytes: &[u8]) -> Payload {
+        let mut buffer = self.chunks.allocate(bytes.len()).unwrap();
+        buffer.copy_from_slice(bytes);
+        Payload::Received {
+            chunk: Rc::new(buffer),
+            offset: 0,
+            len: bytes.len(),
+        }
+    }
+
+    /// The data that a command has waited for.
+    pub(super) fn bring_data(&mut self, who: Who, id: u32, bytes: &[u8]) {
+        let data = self.chunk(bytes);
+        self.cores[who.core].handle_data_out(who.key, id, data);
+        self.settle();
+    }
+
+    pub(super) fn manage(&mut self, who: Who, id: u32, request: Management<u32>) {
+        self.cores[who.core].handle_management(who.key, id, request);
+        self.settle();
+    }
+
+    /// An ABORT TASK; its answer has the number of the command.
+    pub(super) fn abort(&mut self, who: Who, id: u32) {
+        self.manage(who, id, Management::AbortTask(Some(id)));
+    }
+
+    pub(super) fn end_session(&mut self, who: Who) {
+        self.cores[who.core].end_session(who.key);
+        self.settle();
+    }
+
+    // ---- what leaves the cores ---------------------------------------------------------------
+
+    /// Takes what a core has put down.
+    pub(super) fn step(&mut self, core: usize) {
+        loop {
+            let engine = &mut self.cores[core];
+            engine.start_waiting();
+            for (to, unit, letter) in engine.carrier.posted.drain(..) {
+                let way = Way { from: core, to };
+                self.mail.entry(way).or_default().push_back((unit, letter));
+            }
+            match engine.poll_report() {
+                Some(Report::SessionOver { key, session, left }) => {
+                    let who = Who { core, key };
+                    self.over.push(Over { who, session, left });
+                }
+                Some(report) => self.reports.push((core, report)),
+                None => break,
+            }
+        }
+        let engine = &mut self.cores[core];
+        while engine.poll_eventful().is_some() {}
+        while engine.poll_ready().is_some() {}
+        assert!(!engine.has_more(), "something is left after a turn");
+    }
+
+    /// Between which cores letters are on their way.
+    pub(super) fn ways(&self) -> Vec<Way> {
+        let full = self.mail.iter().filter(|(_, queue)| !queue.is_empty());
+        full.map(|(way, _)| *way).collect()
+    }
+
+    /// The letters on their way from one core to another, in words.
+    pub(super) fn letters(&self, from: usize, to: usize) -> Vec<String> {
+        let queue = self.mail.get(&Way { from, to });
+        let letters = queue.into_iter().flatten();
+        letters.map(|(_, letter)| name_of(letter)).collect()
+    }
+
+    /// Delivers the first letter from one core to another.
+    pub(super) fn deliver(&mut self, way: Way) {
+        let queue = self.mail.get_mut(&way).expect("letters go this way");
+        let (unit, letter) = queue.pop_front().expect("a letter");
+        self.cores[way.to].handle_letter(unit, letter);
+        self.step(way.to);
+    }
+
+    /// Delivers all letters, and what these lead to.
+    pub(super) fn deliver_all(&mut self) {
+        while let Some(&way) = self.ways().first() {
+            self.deliver(way);
+        }
+    }
+
+    /// Turns end: letters, and memory for those who wait.
+    pub(super) fn settle(&mut self) {
+        loop {
+            for core in 0..self.cores.len() {
+                self.step(core);
+            }
+            self.deliver_all();
+            for core in 0..self.cores.len() {
+                self.cores[core].handle_memory();
+                self.step(core);
+            }
+            if self.ways().is_empty() {
+                break;
+            }
+        }
+    }
+
+    // ---- time --------------------------------------------------------------------------------
+
+    /// Time passes; what is due happens.
+    pub(super) fn pass(&mut self, time: Duration) {
+        self.pass_only(time);
+        self.settle();
+    }
+
+    /// The same; letters wait.
+    pub(super) fn pass_only(&mut self, time: Duration) {
+        self.now += time;
+        for core in 0..self.cores.len() {
+            let engine = &mut self.cores[core];
+            engine.begin_turn(self.now);
+            if engine.poll_timeout().is_some_and(|due| due <= self.now) {
+                engine.handle_timeout(self.now);
+            }
+            let due = engine.poll_timeout();
+            assert!(due.is_none_or(|due| due > self.now), "a deadline stays due");
+            self.step(core);
+        }
+    }
+
+    // ---- stores ------------------------------------------------------------------------------
+
+    pub(super) fn disk(&self, core: usize) -> &Disk {
+        &self.disks[0][core]
+    }
+
+    pub(super) fn disk_of(&self, unit: usize, core: usize) -> &Disk {
+        &self.disks[unit][core]
+    }
+
+    /// What is under way for the stores of a core: operations by number, oldest first.
+    pub(super) fn under_way(&self, core: usize) -> Vec<usize> {
+        let begun = self.cores[core].carrier.begun.iter().enumerate();
+        let open = begun.filter(|(_, one)| one.work.is_some());
+        open.map(|(number, _)| number).collect()
+    }
+
+    pub(super) fn cancelled(&self, core: usize) -> Vec<usize> {
+        self.cores[core].carrier.cancelled.clone()
+    }
+
+    /// An operation ends as it should; letters wait.
+    pub(super) fn finish_only(&mut self, core: usize, number: usize) {
+        self.end_operation(core, number, None);
+    }
+
+    pub(super) fn finish(&mut self, core: usize, number: usize) {
+        self.finish_only(core, number);
+        self.settle();
+    }
+
+    /// An operation ends with this result of the kernel.
+    pub(super) fn finish_with(&mut self, core: usize, number: usize, result: i32) {
+        self.end_operation(core, number, Some(result));
+        self.settle();
+    }
+
+    fn end_operation(&mut self, core: usize, number: usize, result: Option<i32>) {
+        let engine = &mut self.cores[core];
+        let begun = &mut engine.carrier.begun[number];
+        let work = begun.work.take().expect("the operation is under way");
+        let purpose = begun.purpose;
+        match work {
+            StoreWork::Ring(operation) => {
+                let result = result.unwrap_or_else(|| super::disk::whole(&operation));
+                engine.handle_ring_result(purpose, operation, result);
+            }
+            StoreWork::Helper(operation) => {
+                let answer = match result {
+                    None => (operation.work)(),
+                    Some(errno) => Err(IoFailure::Hardware { errno }),
+                };
+                assert!(matches!(answer, Ok(HelperAnswer::Done) | Err(_)));
+                engine.handle_helper_result(purpose, answer);
+            }
+        }
+        self.step(core);
+    }
+
+    /// Everything under way for the stores of a core ends as it should.
+    pub(super) fn finish_all(&mut self, core: usize) {
+        while let Some(&number) = self.under_way(core).first() {
+            self.finish(core, number);
+        }
+    }
+
+    /// A request that a store has kept to itself ends.
+    pub(super) fn finish_pending(&mut self, core: usize) {
+        let (tag, result) = self.disk(core).finish_pending();
+        let purpose = if tag == IoTag(u64::MAX) {
+            Purpose::Flush(UNIT)
+        } else {
+            Purpose::Task(TaskKey::from_bits(tag.0))
+        };
+        self.cores[core].handle_store_result(purpose, result);
+        self.step(core);
+        self.settle();
+    }
+
+    /// States that wait to be made safe: core, unit.
+    pub(super) fn to_keep(&self) -> Vec<(usize, UnitIndex)> {
+        let cores = self.cores.iter().enumerate();
+        let all = cores.flat_map(|(core, engine)| {
+            let kept = engine.carrier.to_keep.iter();
+            kept.map(move |(unit, _)| (core, *unit))
+        });
+        all.collect()
+    }
+
+    /// The oldest state is safe, or could not be made so.
+    pub(super) fn keep(&mut self, is_safe: bool) {
+        let (core, unit) = self.to_keep()[0];
+        self.cores[core].carrier.to_keep.remove(0);
+        self.cores[core].handle_kept(unit, is_safe);
+        self.step(core);
+        self.settle();
+    }
+
+    /// The news of a core since the last call.
+    pub(super) fn news(&mut self, core: usize) -> Vec<News> {
+        std::mem::take(&mut self.cores[core].carrier.news)
+    }
+
+    /// Which cores refuse access to unit 0.
+    pub(super) fn refusing(&self) -> Vec<usize> {
+        let refuses = |core: &usize| self.cores[*core].view(UNIT).unwrap().refuses_access();
+        (0..self.cores.len()).filter(refuses).collect()
+    }
+
+    // ---- memory ------------------------------------------------------------------------------
+
+    /// Takes memory of a core away until so much is left.
+    pub(super) fn leave_memory(&mut self, core: usize, bytes: usize) {
+        let pool = self.cores[core].pool().clone();
+        while pool.free_bytes() > bytes {
+            let most = (pool.free_bytes() - bytes).min(BALLAST_BYTES);
+            let piece = 1 << most.ilog2();
+            self.ballast.push(pool.allocate(piece).unwrap());
+        }
+        assert_eq!(pool.free_bytes(), bytes);
+    }
+
+    /// Gives so much of it back.
+    pub(super) fn free_memory(&mut self, bytes: usize) {
+        assert_eq!(bytes % BALLAST_BYTES, 0);
+        let left = self.ballast.len() - bytes / BALLAST_BYTES;
+        self.ballast.truncate(left);
+        self.settle();
+    }
+
+    /// Gives all of it back.
+    pub(super) fn give_memory_back(&mut self) {
+        self.ballast.clear();
+        self.settle();
+    }
+
+    // ---- the end -----------------------------------------------------------------------------
+
+    /// All sessions end, and nothing is left: no task, wait, question, fence, timer, buffer.
+    #[track_caller]
+    pub(super) fn end(mut self) {
+        self.ballast.clear();
+        for core in 0..self.cores.len() {
+            let keys: Vec<SessionKey> = self.cores[core].sessions().map(|(key, _)| key).collect();
+            for key in keys {
+                self.end_session(Who { core, key });
+            }
+        }
+        for _ in 0..3 {
+            for core in 0..self.cores.len() {
+                self.finish_all(core);
+                while self.disks.iter().any(|disks| disks[core].has_pending()) {
+                    self.finish_pending(core);
+                }
+            }
+            while !self.to_keep().is_empty() {
+                self.keep(true);
+            }
+        }
+        // Deadlines of changes that are over stay until their time comes.
+        self.pass(Duration::from_secs(60));
+        self.over.clear();
+        self.reports.clear();
+        for engine in &mut self.cores {
+            assert_eq!(engine.leftovers(), [""; 0], "core {}", engine.core());
+            assert_eq!(engine.poll_timeout(), None, "core {}", engine.core());
+            let pool = engine.pool();
+            assert_eq!(pool.free_bytes(), pool.capacity_bytes(), "memory is lost");
+            for unit in 0..self.disks.len() {
+                let unit = UnitIndex(u32::try_from(unit).unwrap());
+                assert!(engine.is_unit_idle(unit));
+                assert!(!engine.view(unit).unwrap().refuses_access());
+                assert!(engine.owner(unit).is_none_or(|owner| owner.allows_access()));
+            }
+        }
+    }
+}
+
+/// Plays a story once for every order in which its letters can be delivered. The story asks `choose`
+/// for one of so many whenever it has a choice.
+pub(super) fn in_every_order(story: impl Fn(&mut dyn FnMut(usize) -> usize)) -> usize {
+    let mut chosen: Vec<(usize, usize)> = Vec::new();
+    let mut count = 0;
+    loop {
+        let mut at = 0;
+        story(&mut |options| {
+            if at == chosen.len() {
+                chosen.push((0, options));
+            }
+            let (choice, known) = chosen[at];
+            assert_eq!(known, options, "a story must be the same each time");
+            at += 1;
+            choice
+        });
+        count += 1;
+        while let Some((choice, options)) = chosen.pop() {
+            if choice + 1 < options {
+                chosen.push((choice + 1, options));
+                break;
+            }
+        }
+        if chosen.is_empty() {
+            return count;
+        }
+    }
+}
+
+pub(super) const fn visible(lun: u16, unit: u32) -> VisibleLun {
+    VisibleLun {
+        lun,
+        unit: UnitIndex(unit),
+        read_only: false,
+    }
+}
+
+fn port_name(number: u32) -> PortName {
+    let mut transport_id = [0; 24];
+    transport_id[0] = 0x45;
+    transport_id[20..].copy_from_slice(&number.to_be_bytes());
+    PortName {
+        transport_id: transport_id.into(),
+        target_port: 1,
+        principal: Principal::Nobody,
+    }
+}
+
+fn profile(capabilities: store::Capabilities) -> Profile {
+    Profile {
+        identity: scsi::Identity {
+            vendor: "TARN".to_owned(),
+            product: "TEST".to_owned(),
+            revision: "1".to_owned(),
+            serial: "test".to_owned(),
+            naa: vec![0x30, 0, 0, 0, 0, 0, 0, 1],
+            eui: None,
+            target_ports: vec![scsi::TargetPort {
+                relative_id: 1,
+                group: 1,
+                scsi_name: "iqn.2026-11.example.tarn:test,t,0x0001".to_owned(),
+                device_name: "iqn.2026-11.example.tarn:test".to_owned(),
+            }],
+            protocol_identifier: 5,
+            protocol_version: 0x0960,
+            task_management: [0xf8, 0],
+            removable: false,
+        },
+        limits: scsi::Limits::default(),
+        capabilities,
+        keeps_state: true,
+    }
+}
+
+fn name_of(letter: &Letter) -> String {
+    let name = match letter {
+        Letter::ToOwner(message) => match message {
+            ToOwner::Change { .. } => "Change",
+            ToOwner::Installed { is_complete: true } => "Installed",
+            ToOwner::Installed { is_complete: false } => "Installed, incomplete",
+            ToOwner::RefuseAccess { .. } => "RefuseAccess",
+            ToOwner::AllowAccess { .. } => "AllowAccess",
+            ToOwner::RefusalConfirmed { .. } => "RefusalConfirmed",
+            ToOwner::FenceWanted { .. } => "FenceWanted",
+            ToOwner::FenceRaised { .. } => "FenceRaised",
+            ToOwner::FenceDone { .. } => "FenceDone",
+        },
+        Letter::ToCore(message) => match message {
+            ToCore::Changed { .. } => "Changed",
+            ToCore::Install { .. } => "Install",
+            ToCore::SetAccessRefused { refuse: true, .. } => "Refuse",
+            ToCore::SetAccessRefused { refuse: false, .. } => "Allow",
+            ToCore::AccessRefused { .. } => "AccessRefused",
+            ToCore::FenceRaise { .. } => "FenceRaise",
+            ToCore::FenceGranted { .. } => "FenceGranted",
+            ToCore::FenceLower { .. } => "FenceLower",
+        },
+    };
+    name.to_owned()
+}
+
+/// What a store answers when all went well without data.
+pub(super) const DONE: Result<IoAnswer, IoFailure> = Ok(IoAnswer::Done);

@@ -1,0 +1,299 @@
+//! Transports and carriers that record what the engine asks of them.
+
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+use memory::{Buffer, NoRoom, Payload, Pool};
+use scsi::{Command, Status, TaskAttribute};
+
+use super::cdb::Cdb;
+use crate::{
+    Carrier, Ending, Letter, Life, LunMap, ManagementOutcome, News, Port, Purpose, Response,
+    StoreWork, UnitIndex,
+};
+
+/// How the data of a command comes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Came {
+    /// With the command, in the chunk that was received.
+    Chunk,
+    /// With the command, on the heap.
+    Heap,
+    /// When it is asked for.
+    Later,
+}
+
+/// An answer, as an initiator sees it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Answer {
+    pub(super) status: Status,
+    /// Sense key, ASC, ASCQ.
+    pub(super) sense: Option<(u8, u8, u8)>,
+    pub(super) data: Vec<u8>,
+    pub(super) transfer_length: u64,
+}
+
+impl Answer {
+    pub(super) fn is_good(&self) -> bool {
+        self.status == Status::Good
+    }
+
+    /// Status and sense.
+    pub(super) const fn end(&self) -> (Status, Option<(u8, u8, u8)>) {
+        (self.status, self.sense)
+    }
+}
+
+/// ABORTED COMMAND without more: something may have changed.
+pub(super) const STOPPED: (Status, Option<(u8, u8, u8)>) =
+    (Status::CheckCondition, Some((0x0b, 0, 0)));
+/// NOT READY: access is refused.
+pub(super) const REFUSED: (Status, Option<(u8, u8, u8)>) =
+    (Status::CheckCondition, Some((2, 4, 0)));
+/// DATA PROTECT.
+pub(super) const PROTECTED: (Status, Option<(u8, u8, u8)>) =
+    (Status::CheckCondition, Some((7, 0x27, 0)));
+/// INTERNAL TARGET FAILURE.
+pub(super) const FAILED: (Status, Option<(u8, u8, u8)>) =
+    (Status::CheckCondition, Some((4, 0x44, 0)));
+pub(super) const GOOD: (Status, Option<(u8, u8, u8)>) = (Status::Good, None);
+pub(super) const BUSY: (Status, Option<(u8, u8, u8)>) = (Status::Busy, None);
+pub(super) const FULL: (Status, Option<(u8, u8, u8)>) = (Status::TaskSetFull, None);
+
+/// A session's transport.
+#[derive(Debug, Default)]
+pub(super) struct TestPort {
+    pub(super) answers: Vec<(u32, Answer)>,
+    pub(super) managed: Vec<(u32, ManagementOutcome)>,
+    pub(super) abandoned: Vec<u32>,
+    /// Data that was asked for: command, bytes.
+    pub(super) asked: Vec<(u32, u32)>,
+    /// Data that came with commands.
+    pub(super) came: HashMap<u32, Payload>,
+    pub(super) left_chunks: Vec<u32>,
+    pub(super) queue_limits: Vec<u32>,
+    /// Why it cannot ask for data.
+    pub(super) starves: VecDeque<NoRoom>,
+    /// How often it was given memory.
+    pub(super) fed: usize,
+    pub(super) unsent_bytes: usize,
+    pub(super) needs_stable_data: bool,
+    /// Answers keep their data until this is emptied.
+    pub(super) keeps_answers: bool,
+    pub(super) kept_answers: Vec<Payload>,
+    pub(super) has_event: bool,
+    pub(super) arrived: Duration,
+}
+
+impl Port for TestPort {
+    type CommandId = u32;
+    type Command = Cdb;
+    type ManagementId = u32;
+    type Farewell = u32;
+    type Connection = u8;
+
+    fn lun_of(command: &Cdb) -> u64 {
+        u64::from(command.lun) << 48
+    }
+
+    fn attribute_of(command: &Cdb) -> Option<TaskAttribute> {
+        command.attribute
+    }
+
+    fn scsi_command<'a>(command: &'a Cdb, luns: &'a LunMap, long: &'a mut Vec<u8>) -> Command<'a> {
+        long.extend_from_slice(&command.bytes);
+        Command {
+            cdb: long,
+            data_out_length: command.out_bytes,
+            data_in_length: command.in_bytes,
+            luns,
+        }
+    }
+
+    fn place_of(id: u32) -> usize {
+        id as usize
+    }
+
+    fn arrival_of(&self, _: u32) -> Duration {
+        self.arrived
+    }
+
+    fn request_data(&mut self, id: u32, length: u32, _: &Pool) -> Option<Payload> {
+        self.asked.push((id, length));
+        self.came.remove(&id)
+    }
+
+    fn leave_chunk(&mut self, id: u32, _: &Pool) {
+        self.left_chunks.push(id);
+    }
+
+    fn needs_stable_data(&self, _: u32) -> bool {
+        self.needs_stable_data
+    }
+
+    fn respond(&mut self, id: u32, response: Response<'_>) -> Option<u8> {
+        let sense = (!response.sense.is_empty()).then(|| {
+            let sense = response.sense;
+            match sense[0] & 0x7f {
+                0x72 => (sense[1] & 0xf, sense[2], sense[3]),
+                _ => (sense[2] & 0xf, sense[12], sense[13]),
+            }
+        });
+        let answer = Answer {
+            status: response.status,
+            sense,
+            data: response.data.to_vec(),
+            transfer_length: response.transfer_length,
+        };
+        self.answers.push((id, answer));
+        if self.keeps_answers {
+            self.kept_answers.push(response.data);
+        }
+        Some(0)
+    }
+
+    fn abandon(&mut self, id: u32) {
+        self.came.remove(&id);
+        self.abandoned.push(id);
+    }
+
+    fn respond_management(&mut self, id: u32, outcome: ManagementOutcome) -> Option<u8> {
+        self.managed.push((id, outcome));
+        Some(0)
+    }
+
+    fn has_event(&self) -> bool {
+        self.has_event
+    }
+
+    fn starves_for(&self) -> Option<NoRoom> {
+        self.starves.front().copied()
+    }
+
+    fn handle_memory(&mut self, _: &Pool) {
+        self.fed += 1;
+        self.starves.pop_front();
+    }
+
+    fn set_queue_limit(&mut self, commands: u32) {
+        self.queue_limits.push(commands);
+    }
+
+    fn unsent_bytes(&self) -> usize {
+        self.unsent_bytes
+    }
+}
+
+/// Something that is done for a store.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub(super) purpose: Purpose,
+    /// Until it is over.
+    pub(super) work: Option<StoreWork>,
+}
+
+/// Kept until what an administrator has asked for is done.
+pub(super) type Receipt = Rc<()>;
+
+/// What leaves one core.
+#[derive(Debug)]
+pub(super) struct Outside {
+    pub(super) posted: Vec<(usize, UnitIndex, Letter)>,
+    pub(super) begun: Vec<Begun>,
+    pub(super) cancelled: Vec<usize>,
+    pub(super) to_keep: Vec<(UnitIndex, Vec<u8>)>,
+    pub(super) news: Vec<News>,
+    /// A store may keep the chunk that data came in.
+    pub(super) lends_chunks: bool,
+    pub(super) lent: usize,
+    /// Commands that never waited, those that began to wait, and those of them that are over.
+    pub(super) counts: (usize, usize, usize),
+    pub(super) endings: Vec<(Ending, Life)>,
+    pub(super) starved: usize,
+    /// Series that were made: unit.
+    pub(super) series: Vec<UnitIndex>,
+}
+
+impl Default for Outside {
+    fn default() -> Self {
+        Self {
+            posted: Vec::new(),
+            begun: Vec::new(),
+            cancelled: Vec::new(),
+            to_keep: Vec::new(),
+            news: Vec::new(),
+            lends_chunks: true,
+            lent: 0,
+            counts: (0, 0, 0),
+            endings: Vec::new(),
+            starved: 0,
+            series: Vec::new(),
+        }
+    }
+}
+
+impl Carrier for Outside {
+    type Port = TestPort;
+    type Operation = usize;
+    type Receipt = Receipt;
+    type Account = u32;
+
+    fn post(&mut self, core: usize, unit: UnitIndex, letter: Letter) {
+        self.posted.push((core, unit, letter));
+    }
+
+    fn begin(&mut self, purpose: Purpose, work: StoreWork) -> usize {
+        let work = Some(work);
+        self.begun.push(Begun { purpose, work });
+        self.begun.len() - 1
+    }
+
+    fn cancel(&mut self, operation: usize) {
+        assert!(
+            self.begun[operation].work.is_some(),
+            "what is over is cancelled"
+        );
+        self.cancelled.push(operation);
+    }
+
+    fn keep(&mut self, unit: UnitIndex, state: Vec<u8>) {
+        assert!(self.to_keep.iter().all(|(other, _)| *other != unit));
+        self.to_keep.push((unit, state));
+    }
+
+    fn lend_chunk(&mut self, _: &Rc<Buffer>) -> bool {
+        self.lent += usize::from(self.lends_chunks);
+        self.lends_chunks
+    }
+
+    fn notify(&mut self, news: News) {
+        self.news.push(news);
+    }
+
+    fn series(&mut self, unit: UnitIndex, _: &TestPort) -> u32 {
+        self.series.push(unit);
+        unit.0
+    }
+
+    fn account(series: u32, _: &TestPort, _: u32, _: &Cdb) -> u32 {
+        series
+    }
+
+    fn note_answer(&mut self, _: u32, _: Status) {
+        self.counts.0 += 1;
+    }
+
+    fn note_wait(&mut self, _: u32) {
+        self.counts.1 += 1;
+    }
+
+    fn note_end(&mut self, _: u32, ending: Ending, life: Life) {
+        self.counts.2 += 1;
+        self.endings.push((ending, life));
+    }
+
+    fn note_starved(&mut self) {
+        self.starved += 1;
+    }
+}
