@@ -1,22 +1,24 @@
 //! One core with one session, one unit and a disk in memory: the engine that ships, without a reactor.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use engine::{
-    Carrier, Ending, Engine, Letter, Life, News, Purpose, SessionKey, StoreWork, UnitIndex,
-    VisibleLun,
+    Carrier, Ending, Engine, Letter, Life, News, Purpose, SessionKey, StoreWork, TargetIndex,
+    UnitIndex, VisibleLun,
 };
-use front::iscsi::SessionPort;
+use front::SessionId;
+use front::iscsi::{Detail, SessionPort, SessionProfile};
 use iscsi::SerialNumber;
 use iscsi::discovery::TextRecords;
 use iscsi::negotiate::{
     ConnectionParameters, Negotiation, OperationalPreferences, Phase, Role, SessionParameters,
     SessionType,
 };
-use iscsi::pdu::Cid;
+use iscsi::pdu::{Cid, Isid, Tsih};
 use iscsi::target::{
     Command, ConnectionConfig, Event, HoldLimits, Receive, Session, SessionConfig, TaskId,
 };
@@ -35,7 +37,7 @@ const SEGMENT_MAX_BYTES: u32 = 1024 * 1024;
 const PEER_SEGMENT_MAX_BYTES: u32 = 256 * 1024;
 const QUEUE_DEPTH: u32 = 128;
 const POOL_BYTES: usize = 256 * 1024 * 1024;
-/// How much room an emptied message keeps, as in crate `target`.
+/// How much room an emptied message keeps, as in `front`.
 const MESSAGE_ROOM_BYTES: usize = 128 * 1024;
 
 /// The only connection of the session.
@@ -78,7 +80,8 @@ impl Target {
             unit: engine.add_unit(owner, store),
             read_only: false,
         };
-        let port = SessionPort::new(session(row.has_digests), ());
+        let detail = Detail::new(SessionId(1), Tsih(1), session_profile(lun), NOW);
+        let port = SessionPort::new(session(row.has_digests), detail);
         let session = engine.begin_session(port, initiator(), &[lun], None);
         // The owner of the unit is notified of the nexus.
         while let Some((unit, letter)) = engine.carrier.letters.pop_front() {
@@ -190,7 +193,7 @@ impl Outside {
 enum NoOperation {}
 
 impl Carrier for Outside {
-    type Port = SessionPort<()>;
+    type Port = SessionPort;
     type Operation = NoOperation;
     type Receipt = ();
     type Account = ();
@@ -222,11 +225,11 @@ impl Carrier for Outside {
         panic!("the script leads to {news:?}")
     }
 
-    fn series(&mut self, _: UnitIndex, _: &SessionPort<()>) -> u32 {
+    fn series(&mut self, _: UnitIndex, _: &SessionPort) -> u32 {
         0
     }
 
-    fn account(_: u32, _: &SessionPort<()>, _: TaskId, _: &Command) {}
+    fn account(_: u32, _: &SessionPort, _: TaskId, _: &Command) {}
 
     fn note_answer(&mut self, (): (), status: Status) {
         self.note(status);
@@ -297,6 +300,25 @@ fn session(has_digests: bool) -> Session {
     };
     session.add_connection(&connection, NOW);
     session
+}
+
+/// What is known of the session; commands look at none of it.
+fn session_profile(lun: VisibleLun) -> SessionProfile {
+    let address = SocketAddr::from(([127, 0, 0, 1], 3260));
+    SessionProfile {
+        initiator_name: "iqn.2026-11.example.tarn:budget".to_owned(),
+        target_name: None,
+        isid: Isid([0x80, 0, 0, 0, 0, 1]),
+        peer: address,
+        portal: address,
+        user: None,
+        portal_group_tag: 1,
+        since: SystemTime::UNIX_EPOCH,
+        target: Some(TargetIndex(0)),
+        port: initiator().1,
+        luns: vec![lun],
+        text: TextRecords::for_discovery(Vec::new()),
+    }
 }
 
 fn initiator() -> (NexusId, PortName) {

@@ -242,6 +242,16 @@ impl<C: Carrier> Engine<C> {
         self.sessions.get(key)
     }
 
+    /// A session and the carrier, both to be changed.
+    #[inline]
+    pub fn session_and_carrier(
+        &mut self,
+        key: SessionKey,
+    ) -> Option<(&mut Session<C::Port>, &mut C)> {
+        let session = self.sessions.get_mut(key)?;
+        Some((session, &mut self.carrier))
+    }
+
     /// The same, to be changed.
     pub fn session_mut(&mut self, key: SessionKey) -> Option<&mut Session<C::Port>> {
         self.sessions.get_mut(key)
@@ -350,6 +360,11 @@ impl<C: Carrier> Engine<C> {
     }
 
     // ---- time --------------------------------------------------------------------------------
+
+    /// The time of this turn.
+    pub const fn now(&self) -> Duration {
+        self.now
+    }
 
     /// A turn begins: everything until the next call happens now.
     pub const fn begin_turn(&mut self, now: Duration) {

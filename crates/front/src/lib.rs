@@ -5,13 +5,16 @@
 //! | --- | --- |
 //! | `policy` | what is asked of the configuration: who may log in, and what they see |
 //! | `identity` | how a session is called, whatever carries it |
-//! | `iscsi` | iSCSI: the front, and a session as the engine's [`engine::Port`] |
+//! | `report` | what is told of sessions |
+//! | `iscsi` | iSCSI: the front, and the sessions of a core with their connections |
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod identity;
 pub mod iscsi;
 mod policy;
+mod report;
 
 pub use identity::{SessionId, TransportDetails};
 pub use policy::{Asker, Authorization, Policy, PortPlan, TargetPlan, VisibleTarget};
+pub use report::{ConnectionReport, SessionReport};

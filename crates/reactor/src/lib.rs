@@ -39,4 +39,4 @@ pub use reactor::Reactor;
 /// The error numbers of the kernel, as events report them.
 pub use rustix::io::Errno;
 pub use settings::{Settings, SetupError, TurnError};
-pub use socket::Socket;
+pub use socket::{ParkedSocket, Socket};

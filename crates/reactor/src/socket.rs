@@ -51,10 +51,11 @@ impl Socket {
         }
     }
 
-    /// The descriptor, to be moved to another core. Gives the socket back while clones of it
+    /// The socket without its core, to be moved to another one. Gives it back while clones of it
     /// live or operations are under way.
-    pub fn into_fd(self) -> Result<OwnedFd, Self> {
-        Rc::try_unwrap(self.0).map(|shared| shared.fd).map_err(Self)
+    pub fn park(self) -> Result<ParkedSocket, Self> {
+        let parked = Rc::try_unwrap(self.0).map(|shared| ParkedSocket(shared.fd));
+        parked.map_err(Self)
     }
 
     /// The address of the other end.
@@ -80,6 +81,18 @@ impl Socket {
     }
 }
 
+/// A connected socket between two cores.
+#[derive(Debug)]
+pub struct ParkedSocket(OwnedFd);
+
+impl From<ParkedSocket> for Socket {
+    /// It is blocking already.
+    fn from(ParkedSocket(fd): ParkedSocket) -> Self {
+        let drained = Cell::new(false);
+        Self(Rc::new(Shared { fd, drained }))
+    }
+}
+
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.fd.as_fd()
@@ -93,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_descriptor_leaves_only_when_it_is_held_once() {
+    fn a_socket_leaves_its_core_only_when_it_is_held_once() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         stream.set_nonblocking(true).unwrap();
@@ -105,8 +118,9 @@ mod tests {
         );
 
         let clone = socket.clone();
-        let socket = socket.into_fd().unwrap_err();
+        let socket = socket.park().unwrap_err();
         drop(clone);
-        assert!(socket.into_fd().is_ok());
+        let socket = Socket::from(socket.park().unwrap());
+        assert!(!fcntl_getfl(&socket).unwrap().contains(OFlags::NONBLOCK));
     }
 }

@@ -3,31 +3,23 @@
 //! A turn takes what the reactor brings, carries every command as far as it gets, and sends what
 //! became ready. Nothing here waits; what another core must do is asked for by letter.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use engine::table::Table;
-use engine::{Engine, SessionKey};
-use front::SessionId;
-use front::iscsi::SharedLists;
-use iscsi::pdu::Tsih;
+use engine::Engine;
+use front::iscsi::{Beyond, ConnectionKey, FrontLetter, LoginKey, Sessions};
 use reactor::mail::Mailbox;
-use reactor::{Event, Wait as ReactorWait};
+use reactor::{Errno, Event, Received, Wait as ReactorWait};
 
 use crate::accept::Entrance;
 use crate::handle::Receipt;
 use crate::letter::Letter;
-use crate::lines::LineLimits;
-use crate::logins::LoginLog;
+use crate::line::{Link, with_line};
 use crate::outside::Outside;
-use crate::plan::{ColdResets, Settings, UnitIndex};
-use crate::session::{Connection, ConnectionKey, SessionEntry};
+use crate::plan::{Settings, UnitIndex};
 use crate::token::Purpose;
-use crate::trace::Trace;
 
-/// How often sessions are looked at for silence, and stores for a changed size.
+/// How often stores are looked at for a changed size, commands for whether they hang.
 const TICK: Duration = Duration::from_secs(1);
 
 /// With so many sessions and more it pays to give their memory back.
@@ -51,36 +43,15 @@ pub(crate) struct Core {
     /// Units, sessions and tasks; and by its carrier, all that leaves this core.
     pub(crate) engine: Engine<Outside>,
     pub(crate) mailbox: Mailbox<Letter>,
+    /// iSCSI: the sessions of this core, and the front where it is.
+    pub(crate) sessions: Sessions<Outside>,
     /// The most sessions and logins since memory was given back.
     pub(crate) sessions_most: usize,
-    /// Output on the heap that waits for peers, in bytes.
-    pub(crate) output_heap: usize,
-    /// Connections whose peers are gone, oldest first; one may have been closed meanwhile.
-    pub(crate) lost: VecDeque<ConnectionKey>,
     /// Units that are to go, each with the receipt of who waits for that.
     pub(crate) retiring: Vec<(UnitIndex, Receipt)>,
     /// Units of this core that go when their last flush is over.
     pub(crate) forgetting: Vec<(UnitIndex, Receipt)>,
-    pub(crate) by_id: HashMap<SessionId, SessionKey>,
-    /// As the front names sessions.
-    pub(crate) by_tsih: HashMap<Tsih, SessionKey>,
-    pub(crate) connections: Table<Connection>,
-    /// Connections with output that is not being sent.
-    pub(crate) dirty: Vec<ConnectionKey>,
-    /// Room for connections whose output is held; empty between turns.
-    pub(crate) held: Vec<ConnectionKey>,
-    /// When held output must go.
-    pub(crate) hold_until: Option<Duration>,
-    /// Connections whose output was sent after receiving had waited for that.
-    pub(crate) throttled: Vec<ConnectionKey>,
-    pub(crate) login_log: LoginLog,
-    pub(crate) line_limits: LineLimits,
-    /// Sockets in full-feature phase, on all cores.
-    pub(crate) connection_count: Arc<AtomicUsize>,
-    pub(crate) lists: Arc<SharedLists>,
-    pub(crate) traces: Vec<Arc<Trace>>,
-    pub(crate) cold_resets: Arc<ColdResets>,
-    /// Accepts and logs in; one core has it.
+    /// Accepts connections; one core has it.
     pub(crate) entrance: Option<Entrance>,
     pub(crate) next_tick: Duration,
     /// Set by [`Letter::Stop`]: when sessions that are left are ended.
@@ -111,17 +82,17 @@ impl Core {
                 self.handle_event(event);
                 self.settle();
             }
-            self.lose_some(is_busy);
+            self.sessions.lose_some(&mut self.engine, is_busy);
             self.handle_own_letters();
             self.engine.handle_memory();
             self.handle_time();
             self.settle();
             self.handle_own_letters();
             self.check_retiring();
-            self.flush_output();
+            self.sessions.flush(&mut self.engine);
             self.count_turn();
         }
-        self.line_limits.log_left_out(self.index);
+        self.engine.carrier.line_limits.log_left_out(self.index);
         Ok(())
     }
 
@@ -130,34 +101,36 @@ impl Core {
         self.engine.carrier.reactor.now()
     }
 
-    /// Carries on what the engine lets go on, and takes what it has put down, until there is nothing.
+    /// Carries on what engine and sessions let go on, until there is nothing.
     pub(crate) fn settle(&mut self) {
-        loop {
-            self.engine.start_waiting();
-            if let Some(report) = self.engine.poll_report() {
-                self.handle_report(report);
-            } else if let Some(session) = self.engine.poll_eventful() {
-                self.handle_session_events(session);
-            } else if !self.carry_front() {
-                break;
+        while let Some(beyond) = self.sessions.settle(&mut self.engine) {
+            match beyond {
+                Beyond::TargetReset(target) => {
+                    let letter = || Letter::Front(FrontLetter::EndTarget { target });
+                    self.post_to_all(letter);
+                }
+                Beyond::Flushed { unit, failure } => self.handle_flushed(unit, failure.as_ref()),
+                // It is out of the directory; nobody here has to do with it any more.
+                Beyond::SessionOver { .. } => {}
             }
         }
     }
 
     fn next_wait(&mut self) -> ReactorWait {
         let has_letters = !self.engine.carrier.own_letters.is_empty();
-        if has_letters || !self.lost.is_empty() || self.engine.has_more() {
+        if has_letters || self.sessions.has_more() || self.engine.has_more() {
             return ReactorWait::Poll;
         }
         let engine = self.engine.poll_timeout();
-        let logins = self.entrance.as_mut().and_then(Entrance::poll_timeout);
+        let sessions = self.sessions.poll_timeout(&self.engine);
+        let entrance = self.entrance.as_ref().and_then(Entrance::poll_timeout);
         let tick = Some(self.next_tick);
         let stop = self.stop_at.and_then(|asked| {
             let moments = [asked, self.flush_at(asked), self.end_at(asked)];
             let now = self.now();
             moments.into_iter().find(|moment| now < *moment)
         });
-        let all = [engine, logins, tick, stop, self.hold_until];
+        let all = [engine, sessions, entrance, tick, stop];
         let soonest = all.into_iter().flatten().min();
         soonest.map_or(ReactorWait::Forever, ReactorWait::Until)
     }
@@ -166,7 +139,7 @@ impl Core {
         match event {
             Event::Received { token, result } => match Purpose::of(token) {
                 Some(Purpose::Receive(key)) => self.handle_received(key, result),
-                Some(Purpose::LoginReceive(key)) => self.handle_login_bytes(key, result),
+                Some(Purpose::LoginReceive(key)) => self.handle_login_received(key, result),
                 other => unexpected("received", other),
             },
             Event::Sent {
@@ -174,8 +147,16 @@ impl Core {
                 message,
                 result,
             } => match Purpose::of(token) {
-                Some(Purpose::Send(key)) => self.handle_sent(key, message, result),
-                Some(Purpose::LoginSend(key)) => self.handle_login_sent(key, result),
+                Some(Purpose::Send(key)) => {
+                    let is_sent = was_sent(result);
+                    self.sessions
+                        .handle_sent(&mut self.engine, key, message, is_sent);
+                }
+                Some(Purpose::LoginSend(key)) => {
+                    let (is_sent, clock) = (was_sent(result), SystemTime::now());
+                    self.sessions
+                        .handle_login_sent(&self.engine, key, is_sent, clock);
+                }
                 other => unexpected("sent", other),
             },
             Event::ReceivedExact {
@@ -183,7 +164,11 @@ impl Core {
                 buffer,
                 result,
             } => match Purpose::of(token) {
-                Some(Purpose::Receive(key)) => self.handle_received_exact(key, buffer, result),
+                Some(Purpose::Receive(key)) => {
+                    let received = result.unwrap_or(0);
+                    self.sessions
+                        .handle_received_exact(&mut self.engine, key, buffer, received);
+                }
                 other => unexpected("received exactly", other),
             },
             Event::Store {
@@ -220,6 +205,27 @@ impl Core {
         }
     }
 
+    fn handle_received(&mut self, key: ConnectionKey, result: Result<Received, Errno>) {
+        let (sessions, engine) = (&mut self.sessions, &mut self.engine);
+        match result {
+            Ok(received) if received.len > 0 => {
+                sessions.handle_received(engine, key, &received.chunk, received.more);
+            }
+            Ok(_) => sessions.handle_end(engine, key, "closed by the initiator"),
+            Err(errno) => {
+                tracing::debug!(%errno, "receive failed");
+                sessions.handle_end(engine, key, "the connection failed");
+            }
+        }
+    }
+
+    fn handle_login_received(&mut self, key: LoginKey, result: Result<Received, Errno>) {
+        let received = result.ok().filter(|received| received.len > 0);
+        let bytes = received.as_ref().map(|received| &received.chunk[..]);
+        self.sessions
+            .handle_login_received(&self.engine, key, bytes, SystemTime::now());
+    }
+
     /// Sends a letter; see [`Outside::send`].
     pub(crate) fn post(&mut self, core: usize, letter: Letter) {
         self.engine.carrier.send(core, letter);
@@ -252,23 +258,12 @@ impl Core {
     fn handle_letter(&mut self, letter: Letter) {
         match letter {
             Letter::Go => self.handle_go(),
-            Letter::Adopt(adoption) => self.handle_adoption(*adoption),
-            Letter::EndSession { tsih } => match self.by_tsih.get(&tsih) {
-                Some(&key) => self.end_session(key, "another session of the same port begins"),
-                None => self.post(crate::FRONT_CORE, Letter::SessionEnded { tsih }),
-            },
-            Letter::EndDiscovery { tsih } => {
-                if let Some(&key) = self.by_tsih.get(&tsih) {
-                    self.end_session(key, "displaced by other discovery sessions");
-                }
-            }
-            Letter::SessionEnded { tsih } => {
-                if let Some(entrance) = self.entrance.as_mut() {
-                    entrance.front.handle_session_ended(tsih);
+            Letter::Front(letter) => {
+                if let Some(letter) = with_line(letter, |line| Some(Link::from(line))) {
+                    self.sessions.handle_letter(&mut self.engine, letter);
                 }
             }
             Letter::Unit { unit, letter } => self.engine.handle_letter(unit, letter),
-            Letter::EndTarget { target } => self.end_target(target),
             Letter::Quiet => self.quiet_cores += 1,
             Letter::AddUnits { units, report } => self.handle_add_units(&units, &report),
             Letter::RetireUnits { units, receipt } => self.handle_retire_units(&units, &receipt),
@@ -282,13 +277,17 @@ impl Core {
                 drop(receipt);
             }
             // Whoever asked may have lost patience.
-            Letter::Report(report) => drop(report.send(self.report_sessions())),
-            Letter::Grant { grant, receipt } => self.handle_grant(*grant, &receipt),
+            Letter::Report(report) => drop(report.send(self.sessions.report(&self.engine))),
+            Letter::Grant { grant, receipt } => {
+                self.sessions.grant(&mut self.engine, *grant, &receipt);
+            }
             Letter::Dismiss {
                 session,
                 reason,
                 receipt,
-            } => self.dismiss(session, reason, receipt),
+            } => self
+                .sessions
+                .dismiss(&mut self.engine, session, reason, receipt),
             Letter::SizeChanged { unit, receipt } => {
                 self.engine.handle_size_changed(unit, receipt);
             }
@@ -309,60 +308,37 @@ impl Core {
     fn handle_time(&mut self) {
         let now = self.now();
         self.engine.handle_timeout(now);
-        self.handle_login_timeouts(now);
+        self.retry_doors(now);
+        self.sessions
+            .handle_timeout(&mut self.engine, SystemTime::now);
         if now >= self.next_tick {
             self.next_tick = now + TICK;
             self.tick(now);
         }
         if self.stop_at.is_some_and(|deadline| now >= deadline) {
-            self.stop_now();
+            self.sessions.end_all(&mut self.engine, "the target stops");
         }
     }
 
     fn tick(&mut self, now: Duration) {
-        let is_due = |(_, entry): &(SessionKey, &SessionEntry)| {
-            let at = entry.port.session.poll_timeout();
-            at.is_some_and(|at| at <= now)
-        };
-        let due = self.engine.sessions().filter(is_due);
-        let due: Vec<SessionKey> = due.map(|(key, _)| key).collect();
-        for key in due {
-            if let Some(entry) = self.engine.session_mut(key) {
-                entry.port.session.handle_timeout(now);
-            }
-            self.handle_session_events(key);
-            self.engine.note_ready(key, None);
-        }
-        self.end_dismissed(now);
-        self.end_old_discovery(now);
         self.engine.probe_some();
         self.tell_hanging(now);
         self.give_back();
-        self.line_limits.log_left_out(self.index);
+        self.engine.carrier.line_limits.log_left_out(self.index);
     }
 
     /// After most of many sessions have gone, the memory that they had goes back to the system.
     fn give_back(&mut self) {
-        let logins = self
-            .entrance
-            .as_ref()
-            .map_or(0, |entrance| entrance.front.logins());
-        let sessions = self.engine.session_count() + logins;
+        let sessions = self.engine.session_count() + self.sessions.logins();
         self.sessions_most = self.sessions_most.max(sessions);
-        let is_over = sessions < self.sessions_most / 4 && self.lost.is_empty();
+        let is_over = sessions < self.sessions_most / 4 && !self.sessions.has_more();
         if self.sessions_most < SESSIONS_MANY || !is_over {
             return;
         }
         self.sessions_most = sessions;
         self.engine.shrink();
-        self.connections.shrink_to_fit();
-        self.by_id.shrink_to_fit();
-        self.by_tsih.shrink_to_fit();
+        self.sessions.shrink();
         self.engine.carrier.own_letters.shrink_to_fit();
-        self.lost.shrink_to_fit();
-        if let Some(entrance) = &mut self.entrance {
-            entrance.front.shrink();
-        }
         memory::give_back();
     }
 
@@ -372,22 +348,7 @@ impl Core {
         let seconds = u16::try_from(self.settings.stop_timeout.as_secs()).unwrap_or(u16::MAX);
         self.stop_at = Some(self.now() + self.settings.stop_timeout);
         self.stop_listening();
-        for key in self.session_keys() {
-            if let Some(entry) = self.engine.session_mut(key) {
-                entry.port.session.request_logout(seconds);
-            }
-            self.engine.note_ready(key, None);
-        }
-    }
-
-    fn stop_now(&mut self) {
-        for key in self.session_keys() {
-            self.end_session(key, "the target stops");
-        }
-    }
-
-    fn session_keys(&self) -> Vec<SessionKey> {
-        self.engine.sessions().map(|(key, _)| key).collect()
+        self.sessions.request_logouts(&mut self.engine, seconds);
     }
 
     /// When the core ends whatever is left, given when sessions were to be gone.
@@ -413,7 +374,7 @@ impl Core {
             self.is_flushed = true;
             self.flush_stores();
         }
-        let has_sessions = self.engine.session_count() > 0 || !self.connections.is_empty();
+        let has_sessions = self.engine.session_count() > 0 || !self.sessions.is_quiet();
         let is_over = late || !has_sessions;
         if is_over && !std::mem::replace(&mut self.is_quiet, true) {
             self.post_to_all(|| Letter::Quiet);
@@ -439,6 +400,13 @@ impl Core {
         }
         self.engine.flushing_units().next().is_none()
     }
+}
+
+fn was_sent(result: Result<(), Errno>) -> bool {
+    if let Err(errno) = result {
+        tracing::debug!(%errno, "send failed");
+    }
+    result.is_ok()
 }
 
 /// A completion whose token says something else than its kind: a bug of ours, never a peer's.

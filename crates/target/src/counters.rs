@@ -22,7 +22,6 @@ use slab::Slab;
 
 use crate::core::Core;
 use crate::plan::UnitIndex;
-use crate::session::Detail;
 use crate::slow::{SlowLimit, SlowLog, Told};
 use front::SessionId;
 
@@ -214,7 +213,7 @@ pub(crate) struct Account {
 impl Account {
     pub(crate) fn new(
         series: u32,
-        port: &SessionPort<Detail>,
+        port: &SessionPort,
         id: TaskId,
         command: &iscsi::target::Command,
     ) -> Self {

@@ -10,18 +10,15 @@ use std::time::{Duration, Instant};
 use reactor::Listener;
 use reactor::mail::Post;
 
-use crate::FRONT_CORE;
 use crate::counters::{CoreCounters, CoreCounts};
 use crate::letter::Letter;
 use crate::logins::LoginCounts;
 use crate::plan::{PortalIndex, TargetIndex, TargetPlan, UnitDescription, UnitIndex, UnitPlan};
 use crate::plane::StartError;
-use crate::report::SessionReport;
 use crate::slow::SlowLimit;
 use crate::trace::Trace;
-use engine::VisibleLun;
-use front::SessionId;
-use front::{Policy, VisibleTarget};
+use front::iscsi::{FRONT_CORE, Grant};
+use front::{Policy, SessionId, SessionReport};
 
 /// How long a core may take to answer what it need not wait for itself.
 pub(crate) const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
@@ -106,19 +103,6 @@ pub struct Access {
     pub open: Vec<Listener>,
     /// No longer listened on.
     pub close: Vec<PortalIndex>,
-}
-
-/// What one session may see from now on.
-#[derive(Clone, Debug)]
-pub struct Grant {
-    /// The session.
-    pub session: SessionId,
-    /// The core it lives on.
-    pub core: usize,
-    /// All it sees.
-    pub luns: Vec<VisibleLun>,
-    /// What SendTargets tells.
-    pub targets: Vec<VisibleTarget>,
 }
 
 /// Changes a running plane. Of several at once each waits for the one before.

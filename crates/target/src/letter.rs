@@ -1,57 +1,30 @@
 //! Mail between cores. Every exchange is bounded by what the sender has under way, so a mailbox
 //! needs no limit of its own.
 
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use front::iscsi::Entry;
-use iscsi::login::{LoginTarget, NegotiatedLogin};
-use iscsi::pdu::Tsih;
+use front::iscsi::{FrontLetter, Grant};
+use front::{SessionId, SessionReport};
 
-use crate::handle::{Access, Grant, Receipt};
-use crate::plan::{TargetIndex, UnitDescription, UnitIndex, UnitPlan};
+use crate::handle::{Access, Receipt};
+use crate::line::ParkedLink;
+use crate::plan::{UnitDescription, UnitIndex, UnitPlan};
 use crate::plane::StartError;
-use crate::report::SessionReport;
-use crate::trace::{Taps, Trace};
-use front::SessionId;
-
-/// A connection on its way to the core of its session.
-#[derive(Debug)]
-pub(crate) struct Adoption {
-    pub(crate) fd: OwnedFd,
-    /// Waits to be told which session it is in.
-    pub(crate) machine: LoginTarget,
-    pub(crate) negotiated: Box<NegotiatedLogin>,
-    /// The address of ours that it reached.
-    pub(crate) portal: SocketAddr,
-    /// Bytes that came behind the last login request.
-    pub(crate) unread: Vec<u8>,
-    pub(crate) taps: Taps,
-    pub(crate) entry: Entry,
-}
+use crate::trace::Trace;
 
 /// One letter.
 #[derive(Debug)]
 pub(crate) enum Letter {
     /// All cores are up: listen.
     Go,
-    /// Entrance desk to a core: this connection is yours.
-    Adopt(Box<Adoption>),
-    /// Entrance desk to a core: end this session, another takes its place.
-    EndSession { tsih: Tsih },
-    /// Entrance desk to a core: end this discovery session, others need its place.
-    EndDiscovery { tsih: Tsih },
-    /// A core to the front: the session is gone, with all its tasks.
-    SessionEnded { tsih: Tsih },
+    /// Between the front and the sessions of a core.
+    Front(FrontLetter<ParkedLink>),
     /// Between the owner of this unit and a core.
     Unit {
         unit: UnitIndex,
         letter: engine::Letter,
     },
-    /// To every core: the target was reset cold, its sessions are over.
-    EndTarget { target: TargetIndex },
     /// A core to every core, when told to stop: no session is left here.
     Quiet,
     /// Administrator to every core: these units, which nobody sees yet.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use engine::table::ByUnit;
 use engine::{Carrier, Ending, Letter as UnitLetter, Life, News, StoreWork, UnitIndex};
@@ -17,9 +18,11 @@ use store::{HelperAnswer, HelperOperation, IoFailure};
 use crate::counters::{Account, Tally};
 use crate::handle::Receipt;
 use crate::letter::Letter;
-use crate::plan::Keeper;
-use crate::session::Detail;
+use crate::lines::LineLimits;
+use crate::logins::LoginLog;
+use crate::plan::{ColdResets, Keeper};
 use crate::token::Purpose;
+use crate::trace::Trace;
 use crate::watcher::{Happening, Watcher};
 
 /// A unit as this core calls it, and where the state of it is kept.
@@ -43,6 +46,12 @@ pub(crate) struct Outside {
     pub(crate) units: ByUnit<Named>,
     pub(crate) tally: Tally,
     pub(crate) watcher: Arc<dyn Watcher>,
+    pub(crate) login_log: LoginLog,
+    pub(crate) line_limits: LineLimits,
+    /// Sockets in full-feature phase, on all cores.
+    pub(crate) connection_count: Arc<AtomicUsize>,
+    pub(crate) cold_resets: Arc<ColdResets>,
+    pub(crate) traces: Vec<Arc<Trace>>,
 }
 
 impl Outside {
@@ -61,7 +70,7 @@ impl Outside {
 }
 
 impl Carrier for Outside {
-    type Port = SessionPort<Detail>;
+    type Port = SessionPort;
     type Operation = OperationId;
     type Receipt = Receipt;
     type Account = Account;
@@ -139,13 +148,13 @@ impl Carrier for Outside {
         }
     }
 
-    fn series(&mut self, unit: UnitIndex, port: &SessionPort<Detail>) -> u32 {
+    fn series(&mut self, unit: UnitIndex, port: &SessionPort) -> u32 {
         let initiator = &port.detail.profile.initiator_name;
         self.tally.series_of(unit, initiator)
     }
 
     #[inline]
-    fn account(series: u32, port: &SessionPort<Detail>, id: TaskId, command: &Command) -> Account {
+    fn account(series: u32, port: &SessionPort, id: TaskId, command: &Command) -> Account {
         Account::new(series, port, id, command)
     }
 

@@ -14,7 +14,7 @@ use store::SharedStore;
 
 use crate::watcher::Watcher;
 use front::Policy;
-use front::iscsi::Holding;
+use front::iscsi::{Coalescing, Holding, SessionSettings};
 
 /// An address to listen on. An index names one listener for as long as the plane runs.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -89,17 +89,6 @@ pub trait Keeper: Send + Sync + fmt::Debug {
     fn save(&self, state: &[u8]) -> io::Result<()>;
 }
 
-/// Whether answers wait for further ones, to go in one send.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Coalescing {
-    /// Never.
-    Off,
-    /// While the socket holds further commands already.
-    Adaptive,
-    /// Always, for some tens of microseconds.
-    Always,
-}
-
 /// Sizes and times of the plane. All are limits on what peers can make it do.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -152,12 +141,19 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What sessions may hold together.
-    pub(crate) fn holding(&self) -> Holding {
-        Holding {
-            proved: Arc::clone(&self.proved),
-            unproved: Arc::clone(&self.unproved),
-            gap_timeout: self.gap_timeout,
+    /// What those of sessions are.
+    pub(crate) fn of_sessions(&self) -> SessionSettings {
+        SessionSettings {
+            queue_depth: self.queue_depth,
+            nop_interval: self.nop_interval,
+            nop_timeout: self.nop_timeout,
+            discovery_lifetime: self.discovery_lifetime,
+            holding: Holding {
+                proved: Arc::clone(&self.proved),
+                unproved: Arc::clone(&self.unproved),
+                gap_timeout: self.gap_timeout,
+            },
+            coalescing: self.coalescing,
         }
     }
 }

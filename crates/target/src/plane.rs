@@ -1,6 +1,6 @@
 //! The whole plane: one thread per core, started together and stopped together.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::error::Error;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,6 +17,7 @@ use crate::core::Core;
 use crate::counters::{CoreCounters, Tally};
 use crate::handle::{Handle, NoAnswer};
 use crate::letter::Letter;
+use crate::line::Link;
 use crate::lines::LineLimits;
 use crate::logins::{LoginCounts, LoginLog};
 use crate::outside::Outside;
@@ -25,9 +26,9 @@ use crate::slow::SlowLimit;
 use crate::watchdog::Watchdog;
 use crate::watcher::Watcher;
 use engine::Engine;
-use engine::table::{ByUnit, Table};
+use engine::table::ByUnit;
 use front::Policy;
-use front::iscsi::SharedLists;
+use front::iscsi::{Front, FrontSettings, Sessions, SharedLists};
 
 /// Size of one receive chunk. Large enough for some thousand commands, small enough that a chunk
 /// kept by one write does not weigh much.
@@ -104,6 +105,25 @@ struct FrontParts {
     policy: Arc<dyn Policy>,
     targets: Vec<TargetPlan>,
     portals: Vec<Listener>,
+    lists: Arc<SharedLists>,
+}
+
+impl FrontParts {
+    fn make(self, settings: &Settings, cores: usize) -> (Entrance, Front<Link>) {
+        let own = FrontSettings {
+            cores,
+            sessions_max: settings.sessions_max,
+            logins_max: settings.logins_max,
+            discovery_max: settings.discovery_max,
+            unproved_per_address_max: settings.unproved_per_address_max,
+            connections_max: settings.connections_max,
+            unproved: Arc::clone(&settings.unproved),
+            login_timeout: settings.login_timeout,
+        };
+        let mut front = Front::new(&own, Arc::clone(&self.policy), self.lists);
+        front.set_access(self.policy, (0..).map(TargetIndex).zip(self.targets));
+        (Entrance::new(self.portals), front)
+    }
 }
 
 /// What the cores are made from; every thread has a share.
@@ -144,10 +164,12 @@ impl DataPlane {
             posts.push(post);
             mailboxes.push(mailbox);
         }
+        let lists: Arc<SharedLists> = Arc::default();
         let front = FrontParts {
             policy,
             targets,
             portals,
+            lists: Arc::clone(&lists),
         };
         let counters: Vec<Arc<CoreCounters>> = posts.iter().map(|_| Arc::default()).collect();
         let logins = Arc::default();
@@ -170,7 +192,7 @@ impl DataPlane {
             counters,
             logins,
             connection_count: Arc::default(),
-            lists: Arc::default(),
+            lists,
             slow,
             watcher,
             posts: posts.clone(),
@@ -325,16 +347,7 @@ impl Core {
         })?;
         let pool = reactor.pool().clone();
         let core_count = parts.posts.len();
-        let entrance = front.map(|front| {
-            Entrance::new(
-                front.policy,
-                front.targets,
-                front.portals,
-                &settings,
-                core_count,
-                Arc::clone(&parts.lists),
-            )
-        });
+        let (entrance, front) = front.map(|parts| parts.make(&settings, core_count)).unzip();
         let counters = parts.counters.get(index).cloned().unwrap_or_default();
         let tally = Tally::new(counters, pool.capacity_bytes(), Arc::clone(&parts.slow));
         let own = engine::Settings {
@@ -352,30 +365,23 @@ impl Core {
             units: ByUnit::default(),
             tally,
             watcher: Arc::clone(&parts.watcher),
+            login_log: LoginLog::new(Arc::clone(&parts.logins)),
+            line_limits: LineLimits::new(),
+            connection_count: Arc::clone(&parts.connection_count),
+            cold_resets: Arc::clone(&parts.cold_resets),
+            traces: Vec::new(),
         };
+        let lists = Arc::clone(&parts.lists);
+        let sessions = Sessions::new(settings.of_sessions(), lists, front);
         let mut core = Self {
             index,
             settings,
             engine: Engine::new(own, pool, outside),
             mailbox,
+            sessions,
             sessions_most: 0,
-            output_heap: 0,
-            lost: VecDeque::new(),
             retiring: Vec::new(),
             forgetting: Vec::new(),
-            by_id: HashMap::new(),
-            by_tsih: HashMap::new(),
-            connections: Table::default(),
-            dirty: Vec::new(),
-            held: Vec::new(),
-            hold_until: None,
-            throttled: Vec::new(),
-            login_log: LoginLog::new(Arc::clone(&parts.logins)),
-            line_limits: LineLimits::new(),
-            connection_count: Arc::clone(&parts.connection_count),
-            lists: Arc::clone(&parts.lists),
-            traces: Vec::new(),
-            cold_resets: Arc::clone(&parts.cold_resets),
             entrance,
             next_tick: Duration::ZERO,
             stop_at: None,

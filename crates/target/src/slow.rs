@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use engine::{Ending, Life, PhaseTime, SessionKey, TaskKey};
+use engine::{Ending, Life, PhaseTime, TaskKey};
 use scsi::{Description, describe};
 
 use crate::bucket::Bucket;
 use crate::core::Core;
 use crate::counters::Account;
-use crate::watcher::{Happening, Who};
+use crate::watcher::Happening;
 use front::SessionId;
 
 /// How many are told at once, on each core.
@@ -192,9 +192,10 @@ impl Core {
         let Some(unit) = self.engine.carrier.units.get(unit) else {
             return;
         };
-        let key = self.by_id.get(&told.account.session);
-        let who = key
-            .and_then(|&key| self.engine.session(key))
+        let who = self
+            .sessions
+            .session(told.account.session)
+            .and_then(|key| self.engine.session(key))
             .map(|entry| entry.port.detail.who());
         let command = SlowCommand {
             unit: &unit.name,
@@ -256,34 +257,6 @@ impl Core {
             untold,
         };
         self.tell_slow(&told, now);
-    }
-
-    /// A send has ended that began at `since`: whoever waits for the answers in it waited for the
-    /// network or for himself.
-    pub(crate) fn note_send(&mut self, session: SessionKey, since: Duration, bytes: usize) {
-        let now = self.engine.carrier.reactor.now();
-        let took = now.saturating_sub(since);
-        if took.as_micros() < u128::from(self.engine.carrier.tally.slow.limit_us()) {
-            return;
-        }
-        if self.engine.session(session).is_none() {
-            return;
-        }
-        let Some(untold) = self.engine.carrier.tally.slow.take(now) else {
-            return;
-        };
-        let Some(entry) = self.engine.session(session) else {
-            return;
-        };
-        let who: Who<'_> = entry.port.detail.who();
-        let seconds = took.as_secs_f64();
-        tracing::warn!(initiator = who.initiator, peer = %who.peer, seconds, bytes, "slow send");
-        self.engine.carrier.watcher.hear(&Happening::SlowSend {
-            who,
-            took,
-            bytes,
-            untold,
-        });
     }
 }
 

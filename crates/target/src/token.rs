@@ -5,8 +5,7 @@ use engine::table::Key;
 use reactor::Token;
 
 use crate::plan::UnitIndex;
-use crate::session::ConnectionKey;
-use front::iscsi::LoginKey;
+use front::iscsi::{ConnectionKey, LoginKey};
 
 /// The purpose of an operation. Keys are those of one core and never given twice; what ends too late
 /// finds nobody.

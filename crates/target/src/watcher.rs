@@ -1,12 +1,11 @@
 //! What happens in the plane that an administrator may want to know.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::logins::FailedLogin;
 use crate::slow::SlowCommand;
-use front::SessionId;
+use front::iscsi::Who;
 
 /// Hears of what happens. Called on the cores: it must not wait, and rare things only are told.
 pub trait Watcher: Send + Sync + fmt::Debug {
@@ -77,17 +76,4 @@ pub enum Happening<'a> {
         /// The unit.
         unit: &'a str,
     },
-}
-
-/// The initiator of a session, and what it is logged in to.
-#[derive(Clone, Copy, Debug)]
-pub struct Who<'a> {
-    /// The session.
-    pub session: SessionId,
-    /// InitiatorName.
-    pub initiator: &'a str,
-    /// Where it comes from.
-    pub peer: SocketAddr,
-    /// TargetName; `None` for discovery.
-    pub target: Option<&'a str>,
 }

@@ -1,11 +1,8 @@
 //! What the front wants done, and what it does that with.
 
-use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
 
-use ::iscsi::framing::Pdu;
 use ::iscsi::login::{LoginTarget, NegotiatedLogin};
-use ::iscsi::names::IscsiName;
 use ::iscsi::pdu::{LoginStatus, Tsih};
 use memory::Message;
 
@@ -13,24 +10,6 @@ use super::directory::Placement;
 use super::failure::LoginFailure;
 use super::profile::SessionProfile;
 use super::unproved::LoginKey;
-
-/// A connection, as the owner of its socket sees it.
-pub trait Line: Debug {
-    /// What is looked up when something is noted.
-    type Context: ?Sized;
-
-    /// Where it comes from.
-    fn peer(&self) -> SocketAddr;
-
-    /// The address of ours that was reached.
-    fn portal(&self) -> SocketAddr;
-
-    /// A login request has been read, by which the initiator may have given its name.
-    fn note_received(&mut self, pdu: &Pdu, initiator: Option<&IscsiName>, context: &Self::Context);
-
-    /// A login response is about to be sent.
-    fn note_sent(&mut self, message: &Message);
-}
 
 /// A line on its way to the core of its session.
 #[derive(Debug)]
@@ -45,6 +24,19 @@ pub struct Adoption<L> {
     pub unread: Vec<u8>,
     /// How it gets into its session.
     pub entry: Entry,
+}
+
+impl<L> Adoption<L> {
+    /// The same on a line of another kind; `None` where there is none.
+    pub fn with_line<M>(self, change: impl FnOnce(L) -> Option<M>) -> Option<Adoption<M>> {
+        Some(Adoption {
+            line: change(self.line)?,
+            machine: self.machine,
+            negotiated: self.negotiated,
+            unread: self.unread,
+            entry: self.entry,
+        })
+    }
 }
 
 /// How a connection gets into its session.

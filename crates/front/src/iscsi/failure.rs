@@ -104,9 +104,6 @@ pub enum LoginFailure {
     /// A newer one took its place.
     #[error("displaced: {0}")]
     Displaced(Crowding),
-    /// The system does not let us use the socket.
-    #[error("the socket is of no use")]
-    Socket,
 }
 
 impl LoginFailure {
@@ -120,7 +117,6 @@ impl LoginFailure {
             Self::Framing(_) => LoginCause::InitiatorError,
             Self::Abandoned => LoginCause::Abandoned,
             Self::Displaced(_) => LoginCause::OutOfResources,
-            Self::Socket => LoginCause::TargetError,
         }
     }
 }
@@ -150,7 +146,6 @@ mod tests {
                 LoginFailure::Displaced(Crowding::Logins(1)),
                 LoginCause::OutOfResources,
             ),
-            (LoginFailure::Socket, LoginCause::TargetError),
         ] {
             assert_eq!(failure.cause(), cause, "{failure}");
         }

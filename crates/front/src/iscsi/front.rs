@@ -23,13 +23,14 @@ use engine::table::Table;
 use memory::Message;
 use scsi::{PortName, Principal};
 
-use super::action::{Action, Adoption, Entry, Line};
+use super::action::{Action, Adoption, Entry};
 use super::directory::{Decision, Directory};
 use super::failure::LoginFailure;
 use super::member::{Member, NexusKey};
 use super::profile::{SessionProfile, transport_id};
 use super::throttle::{GuessLimiter, JoinLimiter};
 use super::unproved::{Crowding, LoginKey, OfLogin, Peer, SharedLists, Unproved, UnprovedLimits};
+use super::wire::Line;
 use crate::policy::{Asker, Policy, TargetPlan};
 
 /// Sizes and times of the front.
@@ -339,7 +340,7 @@ impl<L: Line> Front<L> {
                 Ok(Some(pdu)) => {
                     login.machine.handle_pdu(&pdu.header, &pdu.data);
                     let name = login.machine.initiator_name();
-                    login.line.note_received(&pdu, name, context);
+                    login.line.note_login(&pdu, name, context);
                     self.act(key, times);
                 }
                 Ok(None) => {

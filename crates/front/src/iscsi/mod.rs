@@ -2,27 +2,42 @@
 //!
 //! | Module | Owns |
 //! | --- | --- |
-//! | `action`, `profile` | what it wants done; what is known of a session when it begins |
-//! | `front` | the front: carries logins to their end, knows where every session is |
-//! | `directory`, `member` | which session is where; who may replace or join one |
+//! | `front`, `action` | the front: carries logins to their end, knows where every session is; what it wants done |
+//! | `directory`, `member`, `profile` | which session is where; who may replace or join one; what is known of one |
 //! | `unproved`, `throttle` | limits on peers that have proved nothing, and on what fails |
 //! | `failure` | why logins fail |
+//! | `sessions`, `session` | the sessions of a core, from login to end; one of them |
+//! | `link`, `events` | its connections; what happens in it |
+//! | `grants`, `looks` | what an administrator changes; time |
 //! | `port` | a session as the engine's [`engine::Port`] |
+//! | `wire` | what leaves the core |
 
 mod action;
 mod directory;
+mod events;
 mod failure;
 mod front;
+mod grants;
+mod link;
+mod looks;
 mod member;
 mod port;
 mod profile;
+mod session;
+mod sessions;
 mod throttle;
 mod unproved;
+mod wire;
 
 pub use self::front::{Descriptors, Front, FrontSettings, LoginRandom};
-pub use action::{Action, Adoption, Entry, Line};
+pub use action::{Action, Adoption, Entry};
 pub use directory::Placement;
+pub use events::Beyond;
 pub use failure::{LoginCause, LoginFailure};
-pub use port::{SessionPort, management_of, outcome_of};
+pub use grants::Grant;
+pub use port::SessionPort;
 pub use profile::{SessionProfile, transport_id};
-pub use unproved::{Crowding, Holding, LoginKey, SharedLists, hold_limits};
+pub use session::{Connection, ConnectionKey, Detail, SessionEntry, Who};
+pub use sessions::{Coalescing, SessionSettings, Sessions};
+pub use unproved::{Crowding, Holding, LoginKey, SharedLists};
+pub use wire::{FRONT_CORE, FrontLetter, Line, LineKey, Notice, Wire};

@@ -1,6 +1,5 @@
 //! iSCSI: one session is a port of the engine.
 
-use std::fmt::Debug;
 use std::time::Duration;
 
 use ::iscsi::pdu::{
@@ -14,20 +13,22 @@ use engine::{LunMap, Management, ManagementOutcome, Port, Response};
 use memory::{NoRoom, Payload, Pool};
 use scsi::{Outcome, Sense, SenseCode, SenseKey, Status, TaskAttribute};
 
-/// A session, and what its owner keeps beside it.
+use super::session::Detail;
+
+/// A session, and what is kept beside it.
 #[derive(Debug)]
-pub struct SessionPort<D> {
+pub struct SessionPort {
     /// The protocol.
     pub session: Session,
     /// What the sockets of the session have not taken yet, in bytes.
     pub sending_bytes: usize,
-    /// The owner's.
-    pub detail: D,
+    /// What is kept beside the protocol.
+    pub detail: Detail,
 }
 
-impl<D> SessionPort<D> {
+impl SessionPort {
     /// A session that sends nothing yet.
-    pub const fn new(session: Session, detail: D) -> Self {
+    pub const fn new(session: Session, detail: Detail) -> Self {
         Self {
             session,
             sending_bytes: 0,
@@ -36,7 +37,7 @@ impl<D> SessionPort<D> {
     }
 }
 
-impl<D: Debug> Port for SessionPort<D> {
+impl Port for SessionPort {
     type CommandId = TaskId;
     type Command = Command;
     type ManagementId = ManagementId;
@@ -155,7 +156,7 @@ impl<D: Debug> Port for SessionPort<D> {
 
 /// What a task management request asks of the engine, with the target that is reset cold where one
 /// is. `None`: a function that is not done here.
-pub fn management_of(
+pub(super) fn management_of(
     session: &Session,
     event: &ManagementEvent,
     target: Option<engine::TargetIndex>,
@@ -182,7 +183,7 @@ pub fn management_of(
 /// The answer of a command whose data will not be complete.
 ///
 /// Spec: RFC 7143 section 11.4.7.2.
-pub const fn outcome_of(fault: DataFault) -> Outcome {
+pub(super) const fn outcome_of(fault: DataFault) -> Outcome {
     let code = match fault {
         DataFault::UnexpectedUnsolicited => SenseCode::UNEXPECTED_UNSOLICITED_DATA,
         DataFault::IncorrectAmount => SenseCode::NOT_ENOUGH_UNSOLICITED_DATA,

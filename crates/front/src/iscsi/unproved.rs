@@ -42,7 +42,7 @@ pub struct Holding {
 ///
 /// Commands of several connections may overtake each other by a burst each: a session whose user is
 /// proved has room for that. A discovery session has paid with its place in [`Unproved`].
-pub fn hold_limits(
+pub(super) fn hold_limits(
     holding: &Holding,
     is_discovery: bool,
     is_proved: bool,

@@ -283,7 +283,7 @@ fn a_cancelled_receive_ends_and_loses_nothing() {
     peer.write_all(b"after").unwrap();
     reactor.receive(&socket, 10);
     assert_eq!(&received(event(&mut reactor)).chunk[..], b"after");
-    assert!(socket.into_fd().is_ok(), "the reactor has let go of it");
+    assert!(socket.park().is_ok(), "the reactor has let go of it");
 }
 
 #[test]
@@ -416,7 +416,7 @@ fn dropping_the_reactor_takes_all_memory_back_from_the_kernel() {
     assert_eq!(pool.free_bytes(), pool.capacity_bytes());
 
     // The socket is still its owner's.
-    assert!(socket.into_fd().is_ok());
+    assert!(socket.park().is_ok());
     assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0);
 }
 

@@ -1,18 +1,19 @@
 //! What leaves a simulated core is put down for the world to carry.
 
-use engine::{Carrier, Ending, Letter, Life, News, Purpose, StoreWork, UnitIndex};
-use front::iscsi::SessionPort;
-use iscsi::target::{Command, TaskId};
-use memory::{Buffer, Pool};
-use scsi::Status;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+use std::time::Duration;
 
-use super::session::Detail;
+use engine::{Carrier, Ending, Life, News, Purpose, StoreWork, TargetIndex, UnitIndex};
+use front::iscsi::{Detail, FrontLetter, LineKey, Notice, SessionPort, Wire};
+use iscsi::target::{Command, Receive, TaskId};
+use memory::{Buffer, Message, Pool};
+use scsi::Status;
+
+use super::Letter;
+use super::line::{Link, Sending, UnderWay};
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;
-
-/// A letter about a unit, and the core that it is for.
-type Posted = (usize, UnitIndex, Letter);
 
 /// The simulated disk does nothing on a ring, nor by a helper.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +22,14 @@ pub(super) enum NoOperation {}
 /// What one core has put down.
 #[derive(Debug)]
 pub(super) struct Outside {
-    letters: Vec<Posted>,
+    index: usize,
+    /// Letters of this core to itself.
+    pub(super) own_letters: VecDeque<Letter>,
+    /// Letters to others, and to whom.
+    pub(super) posted: Vec<(usize, Letter)>,
+    pub(super) links: BTreeMap<usize, UnderWay>,
+    /// Links that were shut, for the world to close.
+    pub(super) closed: Vec<usize>,
     /// A state of the unit that is to be made safe.
     to_keep: Option<Vec<u8>>,
     sabotage: Option<Sabotage>,
@@ -34,7 +42,11 @@ pub(super) struct Outside {
 impl Outside {
     pub(super) fn new(index: usize, sabotage: Option<Sabotage>, pool: Pool, prng: Prng) -> Self {
         Self {
-            letters: Vec::new(),
+            index,
+            own_letters: VecDeque::new(),
+            posted: Vec::new(),
+            links: BTreeMap::new(),
+            closed: Vec::new(),
             to_keep: None,
             sabotage,
             pool,
@@ -43,8 +55,12 @@ impl Outside {
         }
     }
 
-    pub(super) fn take_letters(&mut self) -> Vec<Posted> {
-        std::mem::take(&mut self.letters)
+    fn post_any(&mut self, core: usize, letter: Letter) {
+        if core == self.index {
+            self.own_letters.push_back(letter);
+        } else {
+            self.posted.push((core, letter));
+        }
     }
 
     pub(super) const fn take_state(&mut self) -> Option<Vec<u8>> {
@@ -63,13 +79,13 @@ impl Outside {
 }
 
 impl Carrier for Outside {
-    type Port = SessionPort<Detail>;
+    type Port = SessionPort;
     type Operation = NoOperation;
     type Receipt = ();
     type Account = ();
 
-    fn post(&mut self, core: usize, unit: UnitIndex, letter: Letter) {
-        self.letters.push((core, unit, letter));
+    fn post(&mut self, core: usize, unit: UnitIndex, letter: engine::Letter) {
+        self.post_any(core, Letter::Unit(unit, Box::new(letter)));
     }
 
     #[expect(clippy::panic, reason = "the simulated disk never asks for it")]
@@ -94,11 +110,11 @@ impl Carrier for Outside {
         debug_assert!(!matches!(news, News::Broken(_)), "{news:?}");
     }
 
-    fn series(&mut self, _: UnitIndex, _: &SessionPort<Detail>) -> u32 {
+    fn series(&mut self, _: UnitIndex, _: &SessionPort) -> u32 {
         0
     }
 
-    fn account(_: u32, _: &SessionPort<Detail>, _: TaskId, _: &Command) {}
+    fn account(_: u32, _: &SessionPort, _: TaskId, _: &Command) {}
 
     fn note_answer(&mut self, (): (), _: Status) {
         self.leak_now_and_then();
@@ -111,4 +127,55 @@ impl Carrier for Outside {
     }
 
     fn note_starved(&mut self) {}
+}
+
+impl Wire for Outside {
+    type Line = Link;
+
+    fn context(&self) -> &() {
+        &()
+    }
+
+    fn receive(&mut self, line: &Link, key: LineKey, how: Receive) {
+        let link = self.links.entry(line.0).or_default();
+        debug_assert!(link.receiving.is_none(), "two receives on {line:?}");
+        link.receiving = Some((key, how));
+    }
+
+    fn send(&mut self, line: &Link, key: LineKey, message: Message) {
+        let link = self.links.entry(line.0).or_default();
+        debug_assert!(link.sending.is_none(), "two sends on {line:?}");
+        link.sending = Some(Sending::new(key, message));
+    }
+
+    fn shut(&mut self, line: &Link) {
+        let link = self.links.entry(line.0).or_default();
+        if !std::mem::replace(&mut link.is_shut, true) {
+            self.closed.push(line.0);
+        }
+    }
+
+    /// What is said is lost with the link, as it may be in life.
+    fn say_last(&mut self, line: Link, _: &Message) {
+        self.shut(&line);
+    }
+
+    fn post_letter(&mut self, core: usize, letter: FrontLetter<Link>) {
+        if let FrontLetter::Adopt(adoption) = &letter {
+            let under_way = self.links.remove(&adoption.line.0).unwrap_or_default();
+            debug_assert!(
+                under_way.receiving.is_none() && under_way.sending.is_none(),
+                "{under_way:?} on a line that leaves"
+            );
+        }
+        self.post_any(core, Letter::Front(letter));
+    }
+
+    fn takes_cold_reset(&self, _: TargetIndex) -> bool {
+        false
+    }
+
+    fn note_send(&mut self, _: &Detail, _: Duration, _: usize) {}
+
+    fn tell(&mut self, _: Notice<'_>) {}
 }

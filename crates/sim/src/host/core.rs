@@ -1,26 +1,28 @@
-//! One simulated core: the engine that ships, its letters, its links, its end of a turn.
+//! One simulated core: engine and sessions that ship, and the end of its turn.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use engine::{Engine, SessionKey, TaskKey, UnitIndex};
-use front::iscsi::{Front, LoginKey};
+use front::iscsi::{Beyond, Coalescing, Holding, LineKey, LoginRandom, SessionSettings, Sessions};
 use iscsi::pdu::Tsih;
-use memory::{Buffer, Message, Pool};
+use iscsi::target::{Budget, Receive};
+use memory::{Buffer, Pool};
 use scsi::Owner;
 use store::{Backstore, IoResult, IoTag};
 
 use super::carrier::Outside;
-use super::login::LoginLine;
-use super::session::Connection;
-use super::{Letter, Outgoing, Settings, login};
+use super::line::{Link, Sending};
+use super::{Letter, Settings, login};
 use crate::network::Arrival;
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;
 
-/// How much of a login is received at a time, in bytes.
-const LOGIN_RECEIVE_BYTES: usize = 4096;
+/// What a session may hold of requests before their turn, in bytes: so little that it is often
+/// reached.
+const HELD_MAX_BYTES: usize = 8 * 1024;
 
 /// The one unit.
 pub(super) const UNIT: UnitIndex = UnitIndex(0);
@@ -34,22 +36,13 @@ pub(super) struct Core {
     /// Takes the room that the settings do not give.
     ballast: Vec<Buffer>,
     pub(super) chunks: Pool,
-    pub(super) by_tsih: BTreeMap<u16, SessionKey>,
+    pub(super) sessions: Sessions<Outside>,
     /// Tasks that sessions have left behind, and whose they were.
     left: BTreeSet<(TaskKey, Tsih)>,
-    pub(super) connections: BTreeMap<usize, Connection>,
-    pub(super) outgoing: BTreeMap<usize, Outgoing>,
-    /// On core 0.
-    pub(super) desk: Option<Front<LoginLine>>,
-    /// Links that the front has, and whether it wants to receive on them.
-    pub(super) logins: BTreeMap<usize, (LoginKey, bool)>,
     pub(super) kept: Option<Vec<u8>>,
     /// What was last kept is of a change that did not happen, and could not be replaced.
     pub(super) is_kept_state_old: bool,
-    own_letters: VecDeque<Letter>,
-    pub(super) posted: Vec<(usize, Letter)>,
-    pub(super) closed: Vec<usize>,
-    pub(super) prng: Prng,
+    prng: Prng,
 }
 
 impl Core {
@@ -72,40 +65,24 @@ impl Core {
         };
         let mut engine = Engine::new(own, pool, outside);
         engine.add_unit(owner, store);
+        let front = (index == 0).then(|| login::front(settings));
+        let sessions = Sessions::new(session_settings(settings), Arc::default(), front);
         Self {
             settings: settings.clone(),
             now: Duration::ZERO,
             engine,
             ballast,
             chunks: new_pool(),
-            by_tsih: BTreeMap::new(),
+            sessions,
             left: BTreeSet::new(),
-            connections: BTreeMap::new(),
-            outgoing: BTreeMap::new(),
-            desk: None,
-            logins: BTreeMap::new(),
             kept: None,
             is_kept_state_old: false,
-            own_letters: VecDeque::new(),
-            posted: Vec::new(),
-            closed: Vec::new(),
             prng,
         }
     }
 
-    /// This core has the front. What it keeps of the unit, which it owns, is this.
-    pub(super) fn lead(&mut self, kept: Option<Vec<u8>>) {
-        self.desk = Some(login::desk(&self.settings));
-        self.kept = kept;
-    }
-
     pub(super) const fn index(&self) -> usize {
         self.engine.core()
-    }
-
-    /// Whether to do something wrong now.
-    pub(super) fn is_time_for(&mut self, sabotage: Sabotage) -> bool {
-        self.settings.sabotage == Some(sabotage) && self.prng.chance(30)
     }
 
     pub(super) const fn begin(&mut self, now: Duration) {
@@ -115,41 +92,30 @@ impl Core {
 
     // ---- letters -----------------------------------------------------------------------------
 
-    pub(super) fn post(&mut self, core: usize, letter: Letter) {
-        if core == self.index() {
-            self.own_letters.push_back(letter);
-        } else {
-            self.posted.push((core, letter));
-        }
-    }
-
     pub(super) fn receive_letter(&mut self, letter: Letter, now: Duration) {
         self.begin(now);
         match letter {
             Letter::Unit(unit, letter) => self.engine.handle_letter(unit, *letter),
-            Letter::Adopt(adoption) => self.adopt(*adoption),
-            Letter::EndSession(tsih) => self.end_session_or_say_so(tsih),
-            Letter::SessionEnded(tsih) => {
-                if let Some(desk) = &mut self.desk {
-                    desk.handle_session_ended(tsih);
-                }
-            }
+            Letter::Front(letter) => self.sessions.handle_letter(&mut self.engine, letter),
         }
         self.settle();
     }
 
-    /// Takes what the engine has put down: letters, and what has come to an end.
-    pub(super) fn settle(&mut self) {
+    /// Carries on what engine and sessions let go on, until there is nothing.
+    fn settle(&mut self) {
         loop {
-            self.engine.start_waiting();
-            for (core, unit, letter) in self.engine.carrier.take_letters() {
-                self.post(core, Letter::Unit(unit, Box::new(letter)));
-            }
-            if let Some(report) = self.engine.poll_report() {
-                self.handle_report(report);
-            } else if let Some(session) = self.engine.poll_eventful() {
-                self.handle_session_events(session);
-            } else if !self.carry_front() {
+            if let Some(beyond) = self.sessions.settle(&mut self.engine) {
+                match beyond {
+                    Beyond::SessionOver { session, left } => {
+                        let left = left.into_iter().map(|task| (task, session.tsih));
+                        self.left.extend(left);
+                    }
+                    // No target is reset cold here, and nothing stops.
+                    Beyond::TargetReset(_) | Beyond::Flushed { .. } => {
+                        debug_assert!(false, "{beyond:?}");
+                    }
+                }
+            } else if !self.end_shut() {
                 break;
             }
         }
@@ -157,58 +123,134 @@ impl Core {
 
     // ---- links -------------------------------------------------------------------------------
 
-    pub(super) fn appetite(&mut self, link: usize) -> usize {
-        match self.logins.get(&link) {
-            Some((_, true)) => LOGIN_RECEIVE_BYTES,
-            Some((_, false)) => 0,
-            None => self.session_appetite(link),
-        }
-    }
-
-    pub(super) fn arrive(&mut self, link: usize, arrival: Arrival, now: Duration) {
+    pub(super) fn accept(&mut self, link: usize, now: Duration) {
         self.begin(now);
-        match self.logins.get(&link) {
-            Some(&(key, _)) => self.arrive_at_front(link, key, arrival),
-            None => self.arrive_at_session(link, arrival),
+        let random = LoginRandom {
+            challenges: std::array::from_fn(|_| self.prng.next_u64().to_be_bytes()[0]),
+            tsih: u16::from_be_bytes(std::array::from_fn(|_| {
+                self.prng.next_u64().to_be_bytes()[0]
+            })),
+        };
+        if let Some(front) = &mut self.sessions.front {
+            front.accept(Link(link), random, now);
         }
         self.settle();
     }
 
-    pub(super) fn take_output(&mut self, link: usize, len: usize) -> Vec<u8> {
-        let Some(outgoing) = self.outgoing.get_mut(&link) else {
+    pub(super) fn appetite(&self, link: usize) -> usize {
+        let links = &self.engine.carrier.links;
+        links.get(&link).map_or(0, |it| it.appetite())
+    }
+
+    pub(super) fn arrive(&mut self, link: usize, arrival: Arrival, now: Duration) {
+        self.begin(now);
+        let under_way = self.engine.carrier.links.get_mut(&link);
+        let Some((key, how)) = under_way.and_then(|it| it.receiving.take()) else {
+            return;
+        };
+        let bytes = match arrival {
+            Arrival::Bytes(bytes) if !self.is_time_for(Sabotage::HangUp, key) => Some(bytes),
+            Arrival::Bytes(_) | Arrival::End | Arrival::Reset => None,
+        };
+        self.handle_received(key, how, bytes.as_deref());
+        self.settle();
+    }
+
+    /// A receive has ended; `None`: with the end of the connection.
+    fn handle_received(&mut self, key: LineKey, how: Receive, bytes: Option<&[u8]>) {
+        let clock = self.clock();
+        let (sessions, engine) = (&mut self.sessions, &mut self.engine);
+        match (key, how, bytes) {
+            (LineKey::Login(key), ..) => sessions.handle_login_received(engine, key, bytes, clock),
+            (LineKey::Connection(key), Receive::Exact { mut buffer, range }, _) => {
+                let bytes = bytes.unwrap_or_default();
+                buffer[range.start..range.start + bytes.len()].copy_from_slice(bytes);
+                sessions.handle_received_exact(engine, key, buffer, bytes.len());
+            }
+            (LineKey::Connection(key), Receive::Chunk { .. }, Some(bytes)) => {
+                let chunk = chunk(&self.chunks, bytes);
+                let more = self.prng.chance(300);
+                sessions.handle_received(engine, key, &chunk, more);
+            }
+            (LineKey::Connection(key), Receive::Chunk { .. }, None) => {
+                sessions.handle_end(engine, key, "the link has ended");
+            }
+        }
+    }
+
+    pub(super) fn take_output(&mut self, link: usize, len: usize, now: Duration) -> Vec<u8> {
+        self.begin(now);
+        let under_way = self.engine.carrier.links.get_mut(&link);
+        let Some(under_way) = under_way else {
             return Vec::new();
         };
-        let taken = outgoing.take(len);
-        if let Some(connection) = self.connections.get(&link)
-            && let Some(session) = self.engine.session_mut(connection.session)
-        {
-            let sending = &mut session.port.sending_bytes;
-            *sending = sending.saturating_sub(taken.len());
-        }
-        let is_sent = !taken.is_empty() && outgoing.is_empty();
-        if let Some(&(key, _)) = self.logins.get(&link).filter(|_| is_sent) {
-            self.note_login_sent(key);
+        let Some(sending) = &mut under_way.sending else {
+            return Vec::new();
+        };
+        let taken = sending.take(len);
+        if let Some(sending) = under_way.sending.take_if(|sending| sending.is_over()) {
+            self.handle_sent(sending, true);
             self.settle();
         }
         taken
     }
 
+    fn handle_sent(&mut self, sending: Sending, is_sent: bool) {
+        let clock = self.clock();
+        let (sessions, engine) = (&mut self.sessions, &mut self.engine);
+        let Sending { key, message, .. } = sending;
+        match key {
+            LineKey::Login(key) => sessions.handle_login_sent(engine, key, is_sent, clock),
+            LineKey::Connection(key) => sessions.handle_sent(engine, key, message, is_sent),
+        }
+    }
+
     pub(super) fn links_with_output(&self) -> impl Iterator<Item = usize> + '_ {
-        let full = |(link, outgoing): (&usize, &Outgoing)| (!outgoing.is_empty()).then_some(*link);
-        self.outgoing.iter().filter_map(full)
+        let links = self.engine.carrier.links.iter();
+        links.filter_map(|(link, under_way)| under_way.sending.as_ref().map(|_| *link))
     }
 
-    /// The link is closed for good.
-    pub(super) fn close_link(&mut self, link: usize) {
-        self.outgoing.remove(&link);
-        self.closed.push(link);
+    /// What was under way on a link that was shut ends. False when there is none.
+    fn end_shut(&mut self) -> bool {
+        let links = &mut self.engine.carrier.links;
+        let shut = links.iter().find(|(_, under_way)| under_way.is_shut);
+        let Some(link) = shut.map(|(link, _)| *link) else {
+            return false;
+        };
+        let under_way = links.remove(&link).unwrap_or_default();
+        if let Some((key, how)) = under_way.receiving {
+            self.handle_received(key, how, None);
+        }
+        if let Some(sending) = under_way.sending {
+            self.handle_sent(sending, false);
+        }
+        true
     }
 
-    /// A received chunk of memory.
-    pub(super) fn chunk(&self, bytes: &[u8]) -> Option<Rc<Buffer>> {
-        let mut buffer = self.chunks.allocate(bytes.len()).ok()?;
-        buffer.copy_from_slice(bytes);
-        Some(Rc::new(buffer))
+    fn clock(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + self.now
+    }
+
+    // ---- sabotage ----------------------------------------------------------------------------
+
+    /// Whether to do something wrong now. Logins are left in peace.
+    fn is_time_for(&mut self, sabotage: Sabotage, key: LineKey) -> bool {
+        matches!(key, LineKey::Connection(_))
+            && self.settings.sabotage == Some(sabotage)
+            && self.prng.chance(30)
+    }
+
+    /// Forgets a command that waits, if that is what is to go wrong.
+    fn forget_now_and_then(&mut self) {
+        if self.settings.sabotage != Some(Sabotage::ForgetAnswers) || !self.prng.chance(30) {
+            return;
+        }
+        let sessions = self.engine.sessions();
+        let waiting = sessions.map(|(key, entry)| (key, entry.port.session.tasks()));
+        let waiting: Vec<_> = waiting.filter(|(_, tasks)| !tasks.is_empty()).collect();
+        for (session, tasks) in waiting {
+            self.engine.abort_commands(session, tasks);
+        }
     }
 
     // ---- the turn ----------------------------------------------------------------------------
@@ -237,90 +279,52 @@ impl Core {
     /// Everything that can go on goes on, and what became ready is given to the links.
     pub(super) fn end_turn(&mut self, now: Duration) {
         self.begin(now);
+        self.forget_now_and_then();
         loop {
-            while let Some(letter) = self.own_letters.pop_front() {
+            while let Some(letter) = self.engine.carrier.own_letters.pop_front() {
                 self.receive_letter(letter, now);
             }
+            self.sessions.lose_some(&mut self.engine, false);
             self.engine.handle_memory();
             self.settle();
-            self.collect_output();
-            if self.own_letters.is_empty() {
+            self.sessions.flush(&mut self.engine);
+            self.settle();
+            let has_letters = !self.engine.carrier.own_letters.is_empty();
+            if !has_letters && !self.sessions.has_more() && !self.engine.has_more() {
                 break;
             }
         }
-    }
-
-    fn collect_output(&mut self) {
-        while self.engine.poll_ready().is_some() {}
-        let mut finished = Vec::new();
-        for (&link, connection) in &self.connections {
-            let Some(session) = self.engine.session_mut(connection.session) else {
-                continue;
-            };
-            let port = &mut session.port;
-            if port.session.has_output(connection.index) {
-                let empty = Message::default();
-                let message = port.session.take_message(connection.index, empty);
-                port.sending_bytes += message.len();
-                self.outgoing.entry(link).or_default().push(message);
-            }
-            let is_sent = self.outgoing.get(&link).is_none_or(Outgoing::is_empty);
-            if connection.close_when_sent && is_sent {
-                finished.push(link);
-            }
-        }
-        for link in finished {
-            self.close_connection(link);
-        }
-        self.settle();
     }
 
     // ---- time --------------------------------------------------------------------------------
 
     pub(super) fn poll_timeout(&mut self) -> Option<Duration> {
         let engine = self.engine.poll_timeout();
-        let sessions = self.engine.sessions();
-        let sessions = sessions.filter_map(|(_, session)| session.port.session.poll_timeout());
-        let logins = self.desk.as_mut().and_then(Front::poll_timeout);
-        sessions.chain(engine).chain(logins).min()
+        let sessions = self.sessions.poll_timeout(&self.engine);
+        engine.into_iter().chain(sessions).min()
     }
 
     pub(super) fn handle_time(&mut self, now: Duration) {
         self.begin(now);
         self.engine.handle_timeout(now);
         self.settle();
-        let times = self.times();
-        if let Some(desk) = &mut self.desk {
-            desk.handle_timeout(times);
-        }
-        self.settle();
-        let sessions: Vec<SessionKey> = self.engine.sessions().map(|(key, _)| key).collect();
-        for key in sessions {
-            if let Some(session) = self.engine.session_mut(key)
-                && session
-                    .port
-                    .session
-                    .poll_timeout()
-                    .is_some_and(|due| due <= now)
-            {
-                session.port.session.handle_timeout(now);
-                self.handle_session_events(key);
-            }
-        }
+        let clock = self.clock();
+        self.sessions.handle_timeout(&mut self.engine, || clock);
         self.settle();
     }
 
     // ---- for the checkers --------------------------------------------------------------------
 
-    /// A session has left these behind.
-    pub(super) fn note_left(&mut self, tsih: Tsih, tasks: Vec<TaskKey>) {
-        let tasks = tasks.into_iter().map(|task| (task, tsih));
-        self.left.extend(tasks);
-    }
-
     pub(super) fn has_tasks_of(&self, tsih: Tsih) -> bool {
         let mut left = self.left.iter().filter(|(_, whose)| *whose == tsih);
-        self.by_tsih.contains_key(&tsih.0) || left.any(|(task, _)| self.engine.has_task(*task))
+        self.session_of(tsih).is_some() || left.any(|(task, _)| self.engine.has_task(*task))
+    }
+
+    /// The session of this number, if it lives here.
+    pub(super) fn session_of(&self, tsih: Tsih) -> Option<SessionKey> {
+        let mut sessions = self.engine.sessions();
+        let found = sessions.find(|(_, entry)| entry.port.detail.tsih == tsih);
+        found.map(|(key, _)| key)
     }
 
     /// Tasks that nobody waits for, and that the store works for.
@@ -335,24 +339,46 @@ impl Core {
         let lent = pool.capacity_bytes() - pool.free_bytes() - ballast;
         let chunks = self.chunks.capacity_bytes() - self.chunks.free_bytes();
         let counts = [
-            ("names of sessions", self.by_tsih.len()),
-            ("connections", self.connections.len()),
-            ("links", self.outgoing.len()),
+            ("links", self.engine.carrier.links.len()),
             ("bytes of the pool", lent),
             ("bytes of chunks", chunks),
-            ("logins", self.logins.len()),
         ];
         let left = counts.iter().filter(|(_, count)| *count > 0);
         let mut left: Vec<String> = left
             .map(|(what, count)| format!("{count} {what}"))
             .collect();
         left.extend(self.engine.leftovers());
-        if self.desk.as_ref().is_some_and(|desk| !desk.is_idle()) {
-            left.push("the front is not idle".to_owned());
-        }
+        left.extend(self.sessions.leftovers());
         let index = self.index();
         (!left.is_empty()).then(|| format!("core {index}: {}", left.join(", ")))
     }
+}
+
+fn session_settings(settings: &Settings) -> SessionSettings {
+    let budget = || Arc::new(Budget::new(HELD_MAX_BYTES));
+    SessionSettings {
+        queue_depth: settings.queue_depth,
+        nop_interval: Some(settings.nop_interval),
+        nop_timeout: settings.nop_timeout,
+        discovery_lifetime: Duration::MAX,
+        holding: Holding {
+            proved: budget(),
+            unproved: budget(),
+            gap_timeout: settings.login_timeout,
+        },
+        coalescing: Coalescing::Adaptive,
+    }
+}
+
+/// A chunk that was received.
+fn chunk(chunks: &Pool, bytes: &[u8]) -> Rc<Buffer> {
+    #[expect(
+        clippy::expect_used,
+        reason = "the world receives no more than it has room for"
+    )]
+    let mut buffer = chunks.allocate(bytes.len()).expect("room for a chunk");
+    buffer.copy_from_slice(bytes);
+    Rc::new(buffer)
 }
 
 /// Takes all room of a pool but so much, beside what sessions never give to Data-Out.

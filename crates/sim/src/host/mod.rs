@@ -1,24 +1,20 @@
 //! The target under test: real protocol machines, real device server, simulated cores.
 //!
-//! Crate `target` binds these machines to a reactor; this module binds them to the simulated
-//! world, in the same way as far as the protocol goes: sessions live on one core, units have one
-//! owner, changes and fences travel by letter. It holds no socket and no clock. What leaves a
-//! core is put down for the world to carry: bytes, letters, closed links.
+//! Crate `plane` carries engine and sessions over reactors and threads, this module over the simulated
+//! world. It decides nothing: what leaves a core is put down for the world, bytes, letters, closed links.
 
 mod carrier;
 mod core;
+mod line;
 mod login;
-mod session;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use engine::UnitIndex;
-use front::iscsi::Adoption;
-use iscsi::login::Admission;
+use front::iscsi::FrontLetter;
 use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::Tsih;
-use memory::Message;
 use scsi::{Identity, Limits, Owner, Profile, TargetPort};
 use store::{IoResult, IoTag};
 
@@ -28,6 +24,7 @@ use crate::prng::Prng;
 use crate::sabotage::Sabotage;
 
 use self::core::{Core, UNIT};
+use self::line::Link;
 
 /// The target's name.
 pub const TARGET_NAME: &str = "iqn.2026-11.example.tarn:sim";
@@ -62,58 +59,8 @@ pub struct Settings {
 pub enum Letter {
     /// About a unit.
     Unit(UnitIndex, Box<engine::Letter>),
-    /// The front to a core: this connection is yours.
-    Adopt(Box<Adoption<login::LoginLine>>),
-    /// The front to a core: this session must end.
-    EndSession(Tsih),
-    /// To the front: it has.
-    SessionEnded(Tsih),
-}
-
-/// Bytes on their way to one link.
-#[derive(Debug, Default)]
-struct Outgoing {
-    /// Keeps the data alive until all of it is sent, as a reactor would.
-    queue: VecDeque<(Message, Vec<u8>, usize)>,
-}
-
-impl Outgoing {
-    fn push(&mut self, message: Message) {
-        let bytes = message.to_vec();
-        self.queue.push_back((message, bytes, 0));
-    }
-
-    fn push_bytes(&mut self, bytes: &[u8]) {
-        let mut message = Message::default();
-        message.push_bytes(bytes);
-        self.push(message);
-    }
-
-    fn take(&mut self, len: usize) -> Vec<u8> {
-        let mut taken = Vec::new();
-        while taken.len() < len
-            && let Some((_, bytes, sent)) = self.queue.front_mut()
-        {
-            let left = &bytes[*sent..];
-            let part = left.len().min(len - taken.len());
-            taken.extend_from_slice(&left[..part]);
-            *sent += part;
-            if *sent == bytes.len() {
-                self.queue.pop_front();
-            }
-        }
-        taken
-    }
-
-    /// How many bytes are left to be sent.
-    fn len(&self) -> usize {
-        let left = |(_, bytes, sent): &(Message, Vec<u8>, usize)| bytes.len() - sent;
-        self.queue.iter().map(left).sum()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
+    /// Between the front and the sessions of a core.
+    Front(FrontLetter<Link>),
 }
 
 /// The whole target.
@@ -135,7 +82,7 @@ impl Host {
             })
             .collect();
         if let Some(first) = cores.first_mut() {
-            first.lead(kept.map(<[u8]>::to_vec));
+            first.kept = kept.map(<[u8]>::to_vec);
         }
         Self {
             cores,
@@ -170,7 +117,7 @@ impl Host {
         let Some(core) = self.core_of(link) else {
             return Vec::new();
         };
-        let taken = core.take_output(link, len);
+        let taken = core.take_output(link, len, now);
         core.end_turn(now);
         taken
     }
@@ -183,7 +130,7 @@ impl Host {
 
     /// A letter has come.
     pub fn deliver(&mut self, core: usize, letter: Letter, now: Duration) {
-        if let Letter::Adopt(adoption) = &letter {
+        if let Letter::Front(FrontLetter::Adopt(adoption)) = &letter {
             self.places.insert(adoption.line.0, core);
         }
         self.cores[core].receive_letter(letter, now);
@@ -194,7 +141,7 @@ impl Host {
     pub fn take_letters(&mut self) -> Vec<(usize, usize, Letter)> {
         let mut letters = Vec::new();
         for (from, core) in self.cores.iter_mut().enumerate() {
-            let posted = core.posted.drain(..);
+            let posted = core.engine.carrier.posted.drain(..);
             letters.extend(posted.map(|(to, letter)| (from, to, letter)));
         }
         letters
@@ -204,7 +151,7 @@ impl Host {
     pub fn take_closed(&mut self) -> Vec<usize> {
         let mut closed = Vec::new();
         for core in &mut self.cores {
-            closed.append(&mut core.closed);
+            closed.append(&mut core.engine.carrier.closed);
         }
         for link in &closed {
             self.places.remove(link);
@@ -332,13 +279,4 @@ fn owner(disk: &Disk, kept: Option<&[u8]>) -> Owner {
     };
     // What was kept is what this very program gave; the world damages no state files.
     Owner::new(profile(), kept).unwrap_or_else(|_| Owner::with_lost_reservations(profile()))
-}
-
-/// What the front answers at the end of a login.
-const fn admission(tsih: Tsih, window: (iscsi::SerialNumber, iscsi::SerialNumber)) -> Admission {
-    Admission {
-        tsih,
-        exp_cmd_sn: window.0,
-        max_cmd_sn: window.1,
-    }
 }

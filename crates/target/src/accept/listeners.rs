@@ -10,9 +10,10 @@ use iscsi::login::RANDOM_BYTES;
 use reactor::net;
 use reactor::{Errno, Socket};
 
-use super::{KEEP_ALIVE, LoginLine};
+use super::KEEP_ALIVE;
 use crate::core::Core;
 use crate::handle::Access;
+use crate::line::Link;
 use crate::token::Purpose;
 use crate::trace::Taps;
 
@@ -55,7 +56,6 @@ impl Core {
         }
         // Who comes now is refused by the kernel, not left waiting.
         entrance.portals.clear();
-        entrance.front.close_all();
     }
 
     /// The rules, targets and portals are others from now on. Logins that are under way meet the
@@ -64,9 +64,10 @@ impl Core {
         let Some(entrance) = self.entrance.as_mut() else {
             return;
         };
-        let targets = access.targets.into_iter();
-        entrance.front.set_access(access.policy, targets);
-        self.cold_resets.allow(entrance.front.targets());
+        if let Some(front) = &mut self.sessions.front {
+            front.set_access(access.policy, access.targets.into_iter());
+            self.engine.carrier.cold_resets.allow(front.targets());
+        }
         for portal in access.close {
             let portal = portal.0 as usize;
             if let Some(listener) = entrance.portals.get_mut(portal) {
@@ -85,7 +86,7 @@ impl Core {
     }
 
     /// Listeners that were closed for want of descriptors are tried again.
-    pub(super) fn retry_doors(&mut self, now: Duration) {
+    pub(crate) fn retry_doors(&mut self, now: Duration) {
         let Some(entrance) = self.entrance.as_mut() else {
             return;
         };
@@ -108,13 +109,9 @@ impl Core {
             tracing::debug!(%peer, "a connection ended before its login began");
             return;
         };
-        let line = LoginLine {
-            socket,
-            portal,
-            taps: Taps::new(peer, portal),
-        };
-        if let Some(entrance) = self.entrance.as_mut() {
-            entrance.front.accept(line, random, now);
+        let taps = Taps::new(peer, portal);
+        if let Some(front) = &mut self.sessions.front {
+            front.accept(Link { socket, taps }, random, now);
         }
     }
 
@@ -122,11 +119,11 @@ impl Core {
     /// administration: one that has proved nothing goes for it. False when there is none.
     fn find_descriptor(&mut self, peer: SocketAddr) -> bool {
         let now = self.now();
-        let in_use = self.connection_count.load(Ordering::Relaxed);
-        let Some(entrance) = self.entrance.as_mut() else {
+        let in_use = self.engine.carrier.connection_count.load(Ordering::Relaxed);
+        let (Some(entrance), Some(front)) = (&mut self.entrance, &mut self.sessions.front) else {
             return false;
         };
-        let (is_taken, most) = match entrance.front.find_descriptor(in_use) {
+        let (is_taken, most) = match front.find_descriptor(in_use) {
             Descriptors::Enough => return true,
             Descriptors::MadeRoom(most) => (true, most),
             Descriptors::NotEnough(most) => (false, most),
@@ -150,7 +147,7 @@ impl Core {
         match result {
             // One that came while its portal was being closed came too late.
             Ok((fd, peer)) if entrance.is_open && entrance.portals[portal].is_some() => {
-                self.login_log.accept();
+                self.engine.carrier.login_log.accept();
                 if self.find_descriptor(peer) {
                     self.begin_login(fd, peer);
                 }

@@ -95,7 +95,7 @@ impl Trace {
     }
 
     /// It follows this session, which is there when the trace begins.
-    fn is_of_session(&self, id: SessionId, initiator: &str) -> bool {
+    pub(crate) fn is_of_session(&self, id: SessionId, initiator: &str) -> bool {
         self.subject == Subject::Session(id) || self.is_of_initiator(initiator)
     }
 

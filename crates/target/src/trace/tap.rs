@@ -43,6 +43,11 @@ impl Taps {
         self.ends.peer
     }
 
+    /// The address of ours that it reached.
+    pub(crate) const fn portal(&self) -> SocketAddr {
+        self.ends.portal
+    }
+
     /// Follows it for this trace, from where the connection stands.
     pub(super) fn start(&mut self, trace: &Arc<Trace>, standing: &Standing<'_>) {
         self.taps.push(Tap::new(trace, standing));
@@ -76,14 +81,14 @@ impl Taps {
     }
 
     /// The login is over and the session has these traces: those that followed the login go on.
-    pub(crate) fn enter_session(
+    pub(crate) fn enter_session<'a>(
         &mut self,
-        traces: &[Arc<Trace>],
+        traces: impl Iterator<Item = &'a Arc<Trace>> + Clone,
         parameters: &ConnectionParameters,
     ) {
-        let is_for = |tap: &Tap, trace| Arc::ptr_eq(&tap.trace, trace);
+        let is_for = |tap: &Tap, trace: &Arc<Trace>| Arc::ptr_eq(&tap.trace, trace);
         self.taps
-            .retain(|tap| traces.iter().any(|trace| is_for(tap, trace)));
+            .retain(|tap| traces.clone().any(|trace| is_for(tap, trace)));
         for trace in traces {
             if !self.taps.iter().any(|tap| is_for(tap, trace)) {
                 self.start(trace, &Standing::default());

@@ -1,19 +1,16 @@
-//! Sockets in full-feature phase: bytes in, messages out.
+//! Connections in full-feature phase: bytes in, messages out.
 
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use engine::SessionKey;
-use iscsi::target::{LogoutEvent, Receive, Violation};
+use ::iscsi::target::Violation;
+use engine::{Engine, SessionKey};
 use memory::{Buffer, Message};
-use reactor::{Errno, Received};
 
-use crate::core::Core;
-use crate::lines::LineKind;
-use crate::plan::Coalescing;
-use crate::session::ConnectionKey;
-use crate::token::Purpose;
+use super::events::note_violation;
+use super::session::ConnectionKey;
+use super::sessions::{Coalescing, Sessions};
+use super::wire::{Line, LineKey, Notice, Wire};
 
 /// With more than this waiting to be sent, in bytes, nothing more is received.
 const OUTPUT_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -41,16 +38,16 @@ const CROWD_ROOM_BYTES: usize = 4 * 1024;
 /// How many lost connections are closed in one turn.
 const LOST_MAX: usize = 64;
 
-impl Core {
+impl<C: Wire> Sessions<C> {
     /// Receives the next bytes of a connection, as its session wants them.
-    pub(crate) fn receive(&mut self, key: ConnectionKey) {
+    pub(super) fn receive(&mut self, engine: &mut Engine<C>, key: ConnectionKey) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
         if connection.is_receiving || connection.is_closing {
             return;
         }
-        let Some(entry) = self.engine.session_mut(connection.session) else {
+        let Some((entry, wire)) = engine.session_and_carrier(connection.session) else {
             return;
         };
         let session = &mut entry.port.session;
@@ -69,89 +66,96 @@ impl Core {
             connection.is_throttled = true;
             return;
         }
-        let token = Purpose::Receive(key).token();
         connection.is_receiving = true;
-        match session.poll_receive(connection.index) {
-            Receive::Chunk { limit_bytes } => {
-                self.engine
-                    .carrier
-                    .reactor
-                    .receive_at_most(&connection.socket, token, limit_bytes)
-            }
-            Receive::Exact { buffer, range } => {
-                self.engine
-                    .carrier
-                    .reactor
-                    .receive_exact(&connection.socket, token, buffer, range)
-            }
-        };
+        let how = session.poll_receive(connection.index);
+        wire.receive(&connection.line, LineKey::Connection(key), how);
     }
 
-    pub(crate) fn handle_received(&mut self, key: ConnectionKey, result: Result<Received, Errno>) {
+    /// A receive into a chunk has brought this; `more` says that the socket holds further bytes.
+    pub fn handle_received(
+        &mut self,
+        engine: &mut Engine<C>,
+        key: ConnectionKey,
+        chunk: &Rc<Buffer>,
+        more: bool,
+    ) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
         connection.is_receiving = false;
         if connection.is_closing {
-            self.bury_connection(key);
+            self.bury_connection(engine, key);
             return;
         }
-        match result {
-            Ok(received) if received.len > 0 => {
-                connection.has_more = received.more;
-                self.handle_bytes(key, &received.chunk);
-            }
-            Ok(_) => self.lose_in_turn(key, "closed by the initiator"),
-            Err(errno) => {
-                tracing::debug!(%errno, "receive failed");
-                self.lose_in_turn(key, "the connection failed");
-            }
-        }
+        connection.has_more = more;
+        self.handle_bytes(engine, key, chunk);
     }
 
-    /// Passes bytes to the session.
-    pub(crate) fn handle_bytes(&mut self, key: ConnectionKey, chunk: &Rc<Buffer>) {
+    /// A receive into a chunk has brought nothing, for this reason: the peer is gone.
+    pub fn handle_end(&mut self, engine: &mut Engine<C>, key: ConnectionKey, why: &'static str) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        if connection.taps.is_open() {
-            connection.taps.receive(chunk);
+        connection.is_receiving = false;
+        if connection.is_closing {
+            self.bury_connection(engine, key);
+            return;
         }
+        // Thousands may be lost at once, and those that are not have pings and commands: each is
+        // closed when its turn comes.
+        connection.lost = Some(why);
+        self.lost.push_back(key);
+    }
+
+    /// Passes bytes to the session.
+    pub(super) fn handle_bytes(
+        &mut self,
+        engine: &mut Engine<C>,
+        key: ConnectionKey,
+        chunk: &Rc<Buffer>,
+    ) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        connection.line.note_received(chunk);
         let (session, index) = (connection.session, connection.index);
-        let now = self.engine.carrier.reactor.now();
-        let Some(entry) = self.engine.session_mut(session) else {
+        let now = engine.now();
+        let Some(entry) = engine.session_mut(session) else {
             return;
         };
         let (port, pool) = entry.port_and_pool();
         let outcome = port.session.handle_chunk(index, chunk, pool, now);
-        self.settle_received(key, session, index, outcome);
+        self.settle_received(engine, key, (session, index), outcome);
     }
 
     /// Does what the bytes asked for, and asks for more.
     fn settle_received(
         &mut self,
+        engine: &mut Engine<C>,
         key: ConnectionKey,
-        session: SessionKey,
-        index: usize,
+        (session, index): (SessionKey, usize),
         outcome: Result<(), Violation>,
     ) {
-        self.handle_session_events(session);
-        self.engine.note_ready(session, Some(index));
-        self.engine.note_starving(session);
+        self.look_soon(engine, session);
+        self.handle_events(engine, session);
+        engine.note_ready(session, Some(index));
+        engine.note_starving(session);
         match outcome {
-            Ok(()) => self.receive(key),
+            Ok(()) => self.receive(engine, key),
             Err(violation) => {
-                self.note_violation(session, violation);
-                self.lose_connection(key, "the initiator broke the protocol");
+                note_violation(engine, session, &violation);
+                self.lose_connection(engine, key, "the initiator broke the protocol");
             }
         }
     }
 
-    pub(crate) fn handle_received_exact(
+    /// A receive into the buffer of a task has ended, with so many bytes; with none the peer is gone.
+    pub fn handle_received_exact(
         &mut self,
+        engine: &mut Engine<C>,
         key: ConnectionKey,
         buffer: Buffer,
-        result: Result<usize, Errno>,
+        received: usize,
     ) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -160,52 +164,39 @@ impl Core {
         let (session, index) = (connection.session, connection.index);
         if connection.is_closing {
             drop(buffer);
-            self.bury_connection(key);
+            self.bury_connection(engine, key);
             return;
         }
-        let received = result.unwrap_or(0);
-        let now = self.engine.carrier.reactor.now();
-        let Some(entry) = self.engine.session_mut(session) else {
+        let now = engine.now();
+        let Some(entry) = engine.session_mut(session) else {
             return;
         };
         let (port, pool) = entry.port_and_pool();
-        if connection.taps.is_open() {
-            let begin = port.session.exact_offset(index);
-            let bytes = buffer.get(begin..begin.saturating_add(received));
-            connection.taps.receive(bytes.unwrap_or_default());
-        }
+        let begin = port.session.exact_offset(index);
+        let bytes = buffer.get(begin..begin.saturating_add(received));
+        connection.line.note_received(bytes.unwrap_or_default());
         let outcome = port
             .session
             .handle_exact(index, buffer, received, pool, now);
         if received == 0 {
-            self.lose_connection(key, "the connection ended within a data segment");
+            let reason = "the connection ended within a data segment";
+            self.lose_connection(engine, key, reason);
         } else {
-            self.settle_received(key, session, index, outcome);
-        }
-    }
-
-    pub(crate) fn note_violation(&mut self, session: SessionKey, violation: Violation) {
-        const TOLD_MAX: u32 = 10;
-        let now = self.now();
-        let Some(entry) = self.engine.session_mut(session) else {
-            return;
-        };
-        let detail = &mut entry.port.detail;
-        detail.violations = detail.violations.saturating_add(1);
-        if detail.violations <= TOLD_MAX && self.line_limits.admit(LineKind::ProtocolViolation, now)
-        {
-            let initiator = &detail.profile.initiator_name;
-            let peer = detail.profile.peer;
-            tracing::warn!(%initiator, %peer, %violation, "protocol violation");
+            self.settle_received(engine, key, (session, index), outcome);
         }
     }
 
     // ---- output ------------------------------------------------------------------------------
 
+    /// When output that is held must go, at the latest.
+    pub(super) const fn held_until(&self) -> Option<Duration> {
+        self.hold_until
+    }
+
     /// Notes which connections have something to send.
-    fn gather_output(&mut self) {
-        while let Some((session, index)) = self.engine.poll_ready() {
-            let Some(entry) = self.engine.session(session) else {
+    fn gather_output(&mut self, engine: &mut Engine<C>) {
+        while let Some((session, index)) = engine.poll_ready() {
+            let Some(entry) = engine.session(session) else {
                 continue;
             };
             let connections = &entry.port.detail.connections;
@@ -224,28 +215,28 @@ impl Core {
         }
     }
 
-    /// Sends all that became ready in this turn: one send per connection.
-    pub(crate) fn flush_output(&mut self) {
-        self.gather_output();
+    /// Sends all that became ready in this turn: one send per connection. Called at the end of each turn.
+    pub fn flush(&mut self, engine: &mut Engine<C>) {
+        self.gather_output(engine);
         let mut dirty = std::mem::take(&mut self.dirty);
         for key in dirty.drain(..) {
-            if self.may_hold(key) {
+            if self.may_hold(engine, key) {
                 self.held.push(key);
             } else {
-                self.flush_connection(key);
+                self.flush_connection(engine, key);
             }
         }
         self.hold_until = match self.hold_until {
             _ if self.held.is_empty() => None,
             Some(until) => Some(until),
-            None => Some(self.engine.carrier.reactor.now() + HOLD_TIME_MAX),
+            None => Some(engine.now() + HOLD_TIME_MAX),
         };
         // What is held is looked at again in the next turn.
         dirty.append(&mut self.dirty);
         dirty.append(&mut self.held);
         self.dirty = dirty;
         for key in std::mem::take(&mut self.throttled) {
-            self.receive(key);
+            self.receive(engine, key);
         }
     }
 
@@ -253,28 +244,26 @@ impl Core {
     /// holds further commands already, whose answers can go with it. Then this core will not be
     /// idle before they are there, so nobody waits for nothing; with few commands under way it
     /// never happens.
-    fn may_hold(&self, key: ConnectionKey) -> bool {
+    fn may_hold(&self, engine: &Engine<C>, key: ConnectionKey) -> bool {
         let Some(connection) = self.connections.get(key) else {
             return false;
         };
-        let entry = self.engine.session(connection.session);
-        let bytes = entry.map_or(0, |entry| entry.port.session.output_bytes(connection.index));
         let is_wanted = match self.settings.coalescing {
             Coalescing::Off => false,
             Coalescing::Adaptive => connection.has_more,
             Coalescing::Always => true,
         };
-        is_wanted
-            && connection.is_receiving
-            && !connection.is_sending
-            && bytes > 0
+        if !is_wanted || !connection.is_receiving || connection.is_sending {
+            return false;
+        }
+        let entry = engine.session(connection.session);
+        let bytes = entry.map_or(0, |entry| entry.port.session.output_bytes(connection.index));
+        bytes > 0
             && bytes < HOLD_BYTES_MAX
-            && self
-                .hold_until
-                .is_none_or(|until| self.engine.carrier.reactor.now() < until)
+            && self.hold_until.is_none_or(|until| engine.now() < until)
     }
 
-    fn flush_connection(&mut self, key: ConnectionKey) {
+    fn flush_connection(&mut self, engine: &mut Engine<C>, key: ConnectionKey) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
@@ -282,7 +271,8 @@ impl Core {
         if connection.is_sending || connection.is_closing {
             return;
         }
-        let Some(entry) = self.engine.session_mut(connection.session) else {
+        let now = engine.now();
+        let Some((entry, wire)) = engine.session_and_carrier(connection.session) else {
             return;
         };
         let port = &mut entry.port;
@@ -290,36 +280,25 @@ impl Core {
             let spare = connection.spare.take().unwrap_or_default();
             let message = port.session.take_message(connection.index, spare);
             port.sending_bytes += message.len();
-            if connection.taps.is_open() {
-                connection.taps.send(&message);
-            }
+            connection.line.note_sent(&message);
             connection.is_sending = true;
-            connection.sending_since = self.engine.carrier.reactor.now();
+            connection.sending_since = now;
             connection.sending_bytes = message.len();
             connection.sending_heap_bytes = message.heap_bytes();
-            self.engine.carrier.reactor.send(
-                &connection.socket,
-                Purpose::Send(key).token(),
-                message,
-            );
+            wire.send(&connection.line, LineKey::Connection(key), message);
         } else if connection.close_when_sent {
-            self.close_connection(key);
+            self.close_connection(engine, key);
         }
     }
 
-    pub(crate) fn handle_sent(
+    /// A send has ended: all is sent, or the connection is of no use.
+    pub fn handle_sent(
         &mut self,
+        engine: &mut Engine<C>,
         key: ConnectionKey,
         mut message: Message,
-        result: Result<(), Errno>,
+        is_sent: bool,
     ) {
-        if let Some(connection) = self.connections.get(key) {
-            let (session, bytes) = (connection.session, connection.sending_bytes);
-            self.note_send(session, connection.sending_since, bytes);
-            if let Some(entry) = self.engine.session_mut(session) {
-                entry.port.sending_bytes -= bytes;
-            }
-        }
         let is_crowd = self.connections.len() > CONNECTIONS_FEW;
         message.clear(if is_crowd {
             CROWD_ROOM_BYTES
@@ -329,6 +308,11 @@ impl Core {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
+        let took = engine.now().saturating_sub(connection.sending_since);
+        if let Some((entry, wire)) = engine.session_and_carrier(connection.session) {
+            entry.port.sending_bytes -= connection.sending_bytes;
+            wire.note_send(&entry.port.detail, took, connection.sending_bytes);
+        }
         connection.is_sending = false;
         connection.sending_bytes = 0;
         self.output_heap -= connection.sending_heap_bytes.min(connection.heap_counted);
@@ -338,11 +322,8 @@ impl Core {
         connection.sending_heap_bytes = 0;
         connection.spare = Some(message);
         if connection.is_closing {
-            self.bury_connection(key);
-        } else if let Err(errno) = result {
-            tracing::debug!(%errno, "send failed");
-            self.lose_connection(key, "the connection failed");
-        } else {
+            self.bury_connection(engine, key);
+        } else if is_sent {
             if !connection.is_dirty {
                 connection.is_dirty = true;
                 self.dirty.push(key);
@@ -350,33 +331,30 @@ impl Core {
             if std::mem::take(&mut connection.is_throttled) {
                 self.throttled.push(key);
             }
+        } else {
+            self.lose_connection(engine, key, "the connection failed");
         }
     }
 
     // ---- the end of a connection -------------------------------------------------------------
 
-    /// A connection ended without logout: at ErrorRecoveryLevel 0 the session goes with it,
-    /// unless others of it live on and it was closed in order.
-    pub(crate) fn lose_connection(&mut self, key: ConnectionKey, reason: &'static str) {
+    /// A connection ended without logout: at ErrorRecoveryLevel 0 the session goes with it.
+    pub(super) fn lose_connection(
+        &mut self,
+        engine: &mut Engine<C>,
+        key: ConnectionKey,
+        reason: &'static str,
+    ) {
         let Some(connection) = self.connections.get(key) else {
             return;
         };
-        self.end_session(connection.session, reason);
-        self.close_connection(key);
+        self.end_session(engine, connection.session, reason);
+        self.close_connection(engine, key);
     }
 
-    /// As [`Core::lose_connection`], but when its turn comes: thousands may be lost at once, and
-    /// those that are not have pings and commands.
-    fn lose_in_turn(&mut self, key: ConnectionKey, reason: &'static str) {
-        if let Some(connection) = self.connections.get_mut(key) {
-            connection.lost = Some(reason);
-            self.lost.push_back(key);
-        }
-    }
-
-    /// Some of the connections that were lost; one while the kernel has more to tell: there may be
+    /// Ends some of the connections that were lost; one while lines have more to tell: there may be
     /// thousands of ends in front of a ping.
-    pub(crate) fn lose_some(&mut self, is_busy: bool) {
+    pub fn lose_some(&mut self, engine: &mut Engine<C>, is_busy: bool) {
         for _ in 0..if is_busy { 1 } else { LOST_MAX } {
             let Some(key) = self.lost.pop_front() else {
                 return;
@@ -384,13 +362,22 @@ impl Core {
             // Another one may have its place already; that one is not lost.
             let connection = self.connections.get_mut(key);
             if let Some(reason) = connection.and_then(|connection| connection.lost.take()) {
-                self.lose_connection(key, reason);
+                self.lose_connection(engine, key, reason);
             }
         }
     }
 
-    /// Closes the socket; the connection goes when its operations have ended.
-    pub(crate) fn close_connection(&mut self, key: ConnectionKey) {
+    /// These connections are closed when what they have to send is sent.
+    pub(super) fn close_when_sent(&mut self, connections: Vec<ConnectionKey>) {
+        for key in connections {
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.close_when_sent = true;
+            }
+        }
+    }
+
+    /// Shuts the line; the connection goes when what is under way on it has ended.
+    pub(super) fn close_connection(&mut self, engine: &mut Engine<C>, key: ConnectionKey) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
@@ -398,52 +385,29 @@ impl Core {
             return;
         }
         connection.is_closing = true;
-        connection.socket.shutdown();
+        engine.carrier.shut(&connection.line);
         let (session, index) = (connection.session, connection.index);
-        if let Some(entry) = self.engine.session_mut(session) {
+        if let Some(entry) = engine.session_mut(session) {
             let port = &mut entry.port;
             port.session.remove_connection(index);
             if let Some(slot) = port.detail.connections.get_mut(index) {
                 *slot = None;
             }
             if port.detail.connections.iter().all(Option::is_none) {
-                self.end_session(session, "logged out");
+                self.end_session(engine, session, "logged out");
             }
         }
-        self.bury_connection(key);
+        self.bury_connection(engine, key);
     }
 
-    fn bury_connection(&mut self, key: ConnectionKey) {
+    fn bury_connection(&mut self, engine: &mut Engine<C>, key: ConnectionKey) {
         let is_over = self
             .connections
             .get(key)
             .is_some_and(|c| c.is_closing && !c.is_receiving && !c.is_sending);
         if is_over && let Some(connection) = self.connections.remove(key) {
             self.output_heap -= connection.heap_counted;
-            self.connection_count.fetch_sub(1, Ordering::Relaxed);
+            engine.carrier.tell(Notice::ConnectionIsGone);
         }
-    }
-
-    /// After the answer to a logout is sent, the connections it concerns are closed.
-    pub(crate) fn close_after_output(&mut self, session: SessionKey, event: LogoutEvent) {
-        let Some(entry) = self.engine.session(session) else {
-            return;
-        };
-        let detail = &entry.port.detail;
-        let answered = detail.connection(event.id.connection);
-        let closing: Vec<ConnectionKey> = match event.closing {
-            Some(index) => detail.connection(index).into_iter().collect(),
-            None => detail.open_connections(),
-        };
-        for key in closing {
-            if Some(key) == answered {
-                if let Some(connection) = self.connections.get_mut(key) {
-                    connection.close_when_sent = true;
-                }
-            } else {
-                self.close_connection(key);
-            }
-        }
-        self.engine.note_ready(session, Some(event.id.connection));
     }
 }

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
-use crate::plan::TargetIndex;
-use engine::VisibleLun;
-use front::Asker;
-use front::{SessionId, TransportDetails};
+use engine::{TargetIndex, VisibleLun};
+
+use crate::identity::{SessionId, TransportDetails};
+use crate::policy::Asker;
 
 /// A session at one moment.
 #[derive(Clone, Debug)]

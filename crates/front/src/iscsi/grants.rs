@@ -1,28 +1,40 @@
-//! What a session sees may change while it runs: the core's side of an administrator's change.
+//! What a session sees may change while it runs: an administrator's change, on the core of the session.
 //!
 //! Commands on a unit that a session no longer sees get the time to end by themselves; those that
 //! do not are aborted. Only then does the nexus leave the unit.
 
 use std::time::Duration;
 
-use engine::SessionKey;
-use iscsi::discovery::{TargetRecord, TextRecords};
+use ::iscsi::discovery::{TargetRecord, TextRecords};
+use engine::{Engine, SessionKey, VisibleLun};
 
-use crate::core::Core;
-use crate::handle::{Grant, Receipt};
+use super::session::{Detail, SessionEntry};
+use super::sessions::Sessions;
+use super::unproved::SharedLists;
+use super::wire::{Line, Wire};
+use crate::identity::{SessionId, TransportDetails};
+use crate::policy::VisibleTarget;
 use crate::report::{ConnectionReport, SessionReport};
-use crate::session::{Connection, Detail, SessionEntry};
-use engine::VisibleLun;
-use front::VisibleTarget;
-use front::iscsi::SharedLists;
-use front::{SessionId, TransportDetails};
 
 /// How long the peer of a session that an administrator ends has to take the message about it.
 const DISMISSAL_PATIENCE: Duration = Duration::from_secs(1);
 
-impl Core {
+/// What one session may see from now on.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// The session.
+    pub session: SessionId,
+    /// The core it lives on.
+    pub core: usize,
+    /// All it sees.
+    pub luns: Vec<VisibleLun>,
+    /// What SendTargets tells.
+    pub targets: Vec<VisibleTarget>,
+}
+
+impl<C: Wire> Sessions<C> {
     /// Every session that lives here.
-    pub(crate) fn report_sessions(&self) -> Vec<SessionReport> {
+    pub fn report(&self, engine: &Engine<C>) -> Vec<SessionReport> {
         let report = |(_, entry): (SessionKey, &SessionEntry)| {
             let (exp_cmd_sn, max_cmd_sn) = entry.port.session.window();
             let detail = &entry.port.detail;
@@ -33,7 +45,7 @@ impl Core {
                     tsih: detail.tsih,
                     isid: profile.isid,
                 },
-                core: self.index,
+                core: engine.core(),
                 initiator_name: profile.initiator_name.clone(),
                 peer: profile.peer,
                 portal: profile.portal,
@@ -52,34 +64,40 @@ impl Core {
                 reinstatements: detail.reinstatements,
             }
         };
-        self.engine.sessions().map(report).collect()
+        engine.sessions().map(report).collect()
     }
 
     fn report_connections(&self, detail: &Detail) -> Vec<ConnectionReport> {
         let keys = detail.connections.iter().flatten();
-        let report = |connection: &Connection| ConnectionReport {
+        let connections = keys.filter_map(|&key| self.connections.get(key));
+        let report = connections.map(|connection| ConnectionReport {
             cid: connection.cid.0,
-            peer: connection.taps.peer(),
-            portal: connection.portal,
-        };
-        keys.filter_map(|&key| self.connections.get(key).map(report))
-            .collect()
+            peer: connection.line.peer(),
+            portal: connection.line.portal(),
+        });
+        report.collect()
     }
 
     /// Ends a session for an administrator. Its tasks end at once; its connections close when an
-    /// Async Message has said so, or after [`DISMISSAL_PATIENCE`].
+    /// Async Message has said so, or after a second. The receipt is kept until it is gone.
     ///
     /// Spec: RFC 7143 section 11.9.1, AsyncEvent 3.
-    pub(crate) fn dismiss(&mut self, session: SessionId, reason: &'static str, receipt: Receipt) {
+    pub fn dismiss(
+        &mut self,
+        engine: &mut Engine<C>,
+        session: SessionId,
+        reason: &'static str,
+        receipt: C::Receipt,
+    ) {
         let Some(&key) = self.by_id.get(&session) else {
             return;
         };
-        let deadline = self.now() + DISMISSAL_PATIENCE;
-        let Some(entry) = self.engine.session_mut(key) else {
+        let deadline = engine.now() + DISMISSAL_PATIENCE;
+        let Some(entry) = engine.session_mut(key) else {
             return;
         };
+        self.receipts.entry(session).or_default().push(receipt);
         let detail = &mut entry.port.detail;
-        detail.receipts.push(receipt);
         if detail.end_reason.is_some() || detail.dismissal.is_some() {
             return;
         }
@@ -88,32 +106,22 @@ impl Core {
         entry.port.session.announce_end();
         let tasks = entry.port.session.tasks();
         self.close_when_sent(connections);
-        self.engine.close_to_commands(key);
-        self.engine.abort_commands(key, tasks);
-        self.engine.note_ready(key, None);
+        self.look_soon(engine, key);
+        engine.close_to_commands(key);
+        engine.abort_commands(key, tasks);
+        engine.note_ready(key, None);
     }
 
-    /// Ends dismissed sessions whose peers do not take what is sent to them.
-    pub(crate) fn end_dismissed(&mut self, now: Duration) {
-        let late = |entry: &SessionEntry| {
-            let dismissal = entry.port.detail.dismissal;
-            dismissal.filter(|(_, deadline)| now >= *deadline)
-        };
-        let sessions = self.engine.sessions();
-        let late: Vec<(SessionKey, &'static str)> = sessions
-            .filter_map(|(key, entry)| Some((key, late(entry)?.0)))
-            .collect();
-        for (key, reason) in late {
-            self.end_session(key, reason);
-        }
-    }
-
-    /// Gives a session what it is to see, and takes what it is not.
-    pub(crate) fn handle_grant(&mut self, grant: Grant, receipt: &Receipt) {
+    /// Gives a session what it is to see, and takes what it is not. The receipt is kept until commands
+    /// on what was taken are over.
+    pub fn grant(&mut self, engine: &mut Engine<C>, grant: Grant, receipt: &C::Receipt)
+    where
+        C::Receipt: Clone,
+    {
         let Some(&key) = self.by_id.get(&grant.session) else {
             return;
         };
-        let Some(entry) = self.engine.session_mut(key) else {
+        let Some(entry) = engine.session_mut(key) else {
             return;
         };
         if entry.is_ending() {
@@ -146,19 +154,18 @@ impl Core {
             };
             // A unit that stays tells that others came or went, and whether it may be written to.
             if luns_differ {
-                self.engine.notify_luns_changed(key, new.lun);
+                engine.notify_luns_changed(key, new.lun);
             }
             if old.read_only != new.read_only {
                 let receipt = receipt.clone();
-                self.engine
-                    .set_read_only(key, new.lun, new.read_only, receipt);
+                engine.set_read_only(key, new.lun, new.read_only, receipt);
             }
         }
         for lun in gone {
-            self.engine.take_lun(key, lun.lun, receipt.clone());
+            engine.take_lun(key, lun.lun, receipt.clone());
         }
         for lun in come {
-            self.engine.give_lun(key, lun, receipt.clone());
+            engine.give_lun(key, lun, receipt.clone());
         }
     }
 }

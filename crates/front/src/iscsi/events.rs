@@ -1,0 +1,223 @@
+//! What happens in a session, and what of it has come to an end.
+
+use ::iscsi::pdu::{LogoutResponseCode, TaskManagementFunction, TaskManagementResponse};
+use ::iscsi::target::{Event, LogoutEvent, ManagementEvent, Violation};
+use engine::{Engine, Report, SessionKey, UnitIndex};
+
+use super::port::{SessionPort, management_of, outcome_of};
+use super::session::{ConnectionKey, Detail};
+use super::sessions::Sessions;
+use super::wire::{FRONT_CORE, FrontLetter, Notice, Wire};
+
+/// How many violations of one session are told.
+const VIOLATIONS_TOLD_MAX: u32 = 10;
+
+/// What is not for the sessions to deal with.
+#[derive(Debug)]
+pub enum Beyond {
+    /// Something has reset a target cold: all cores are to hear of it.
+    TargetReset(engine::TargetIndex),
+    /// The last flush of a unit is over.
+    Flushed {
+        /// Which.
+        unit: UnitIndex,
+        /// Why data may be lost, if so.
+        failure: Option<engine::FlushFailure>,
+    },
+    /// A session is gone, with these tasks left in stores.
+    SessionOver {
+        /// It.
+        session: Box<Detail>,
+        /// What is left.
+        left: Vec<engine::TaskKey>,
+    },
+}
+
+impl<C: Wire> Sessions<C> {
+    /// Takes everything that happened in a session.
+    pub fn handle_events(&mut self, engine: &mut Engine<C>, key: SessionKey) {
+        while let Some(entry) = engine.session_mut(key)
+            && let Some(event) = entry.port.session.poll_event()
+        {
+            match event {
+                Event::Command(id, command) => engine.handle_command(key, id, command),
+                Event::DataOut(id, data) => engine.handle_data_out(key, id, data),
+                Event::DataFault(id, fault) => {
+                    engine.handle_data_fault(key, id, outcome_of(fault));
+                }
+                Event::TaskManagement(event) => handle_management(engine, key, &event),
+                Event::Logout(event) => handle_logout(engine, key, event),
+                Event::PeerSilent { connection } => {
+                    self.lose_connection_of(engine, key, connection, "no answer to a ping");
+                }
+                Event::Broken { connection } => {
+                    let reason = "the initiator broke the protocol";
+                    self.lose_connection_of(engine, key, connection, reason);
+                }
+                Event::Violation { violation, .. } => note_violation(engine, key, &violation),
+            }
+        }
+    }
+
+    fn lose_connection_of(
+        &mut self,
+        engine: &mut Engine<C>,
+        key: SessionKey,
+        index: usize,
+        reason: &'static str,
+    ) {
+        let entry = engine.session(key);
+        if let Some(connection) = entry.and_then(|entry| entry.port.detail.connection(index)) {
+            self.lose_connection(engine, connection, reason);
+        }
+    }
+
+    /// Carries on what engine and front let go on, until there is nothing. Gives what is not for the
+    /// sessions; to be called until it gives `None`.
+    pub fn settle(&mut self, engine: &mut Engine<C>) -> Option<Beyond> {
+        loop {
+            engine.start_waiting();
+            if let Some(report) = engine.poll_report() {
+                if let Some(beyond) = self.handle_report(engine, report) {
+                    return Some(beyond);
+                }
+            } else if let Some(session) = engine.poll_eventful() {
+                self.handle_events(engine, session);
+            } else if !self.carry_front(engine) {
+                return None;
+            }
+        }
+    }
+
+    fn handle_report(
+        &mut self,
+        engine: &mut Engine<C>,
+        report: Report<SessionPort>,
+    ) -> Option<Beyond> {
+        match report {
+            Report::Farewell {
+                session,
+                farewell,
+                is_complete,
+            } => {
+                self.answer_logout(engine, session, farewell, is_complete);
+                None
+            }
+            Report::SessionOver { session, left, .. } => {
+                let session = Box::new(session.port.detail);
+                self.forget_session(engine, &session);
+                Some(Beyond::SessionOver { session, left })
+            }
+            Report::TargetReset(target) => Some(Beyond::TargetReset(target)),
+            Report::Flushed { unit, failure } => Some(Beyond::Flushed { unit, failure }),
+        }
+    }
+
+    fn answer_logout(
+        &mut self,
+        engine: &mut Engine<C>,
+        key: SessionKey,
+        event: LogoutEvent,
+        is_complete: bool,
+    ) {
+        let Some(entry) = engine.session_mut(key) else {
+            return;
+        };
+        let code = if is_complete {
+            LogoutResponseCode::Success
+        } else {
+            LogoutResponseCode::CleanupFailed
+        };
+        let SessionPort {
+            session, detail, ..
+        } = &mut entry.port;
+        session.respond_logout(event.id, code);
+        // After the answer is sent, the connections that it concerns are closed.
+        let answered = detail.connection(event.id.connection);
+        let closing: Vec<ConnectionKey> = match event.closing {
+            Some(index) => detail.connection(index).into_iter().collect(),
+            None => detail.open_connections(),
+        };
+        for key in closing {
+            if Some(key) == answered {
+                self.close_when_sent(vec![key]);
+            } else {
+                self.close_connection(engine, key);
+            }
+        }
+        engine.note_ready(key, Some(event.id.connection));
+    }
+
+    /// A session and its tasks are gone: it leaves the directory.
+    fn forget_session(&mut self, engine: &mut Engine<C>, detail: &Detail) {
+        self.by_id.remove(&detail.id);
+        self.by_tsih.remove(&detail.tsih);
+        drop(self.receipts.remove(&detail.id));
+        let tsih = detail.tsih;
+        let letter = FrontLetter::SessionEnded { tsih };
+        engine.carrier.post_letter(FRONT_CORE, letter);
+    }
+}
+
+/// A task management request.
+fn handle_management<C: Wire>(engine: &mut Engine<C>, key: SessionKey, event: &ManagementEvent) {
+    let Some((entry, wire)) = engine.session_and_carrier(key) else {
+        return;
+    };
+    let SessionPort {
+        session, detail, ..
+    } = &mut entry.port;
+    wire.tell(Notice::TaskManagement {
+        session: detail,
+        function: event.function,
+        lun: event.lun,
+    });
+    let target = detail.profile.target;
+    let is_cold = event.function == TaskManagementFunction::TargetColdReset;
+    let is_allowed = !is_cold || target.is_some_and(|one| wire.takes_cold_reset(one));
+    let refusal = match management_of(session, event, target) {
+        Some(request) if is_allowed => {
+            engine.handle_management(key, event.id, request);
+            return;
+        }
+        Some(_) => TaskManagementResponse::AuthorizationFailed,
+        None => TaskManagementResponse::NotSupported,
+    };
+    session.respond_management(event.id, refusal);
+    engine.note_ready(key, Some(event.id.connection));
+}
+
+/// A logout request: the tasks it concerns end first.
+fn handle_logout<C: Wire>(engine: &mut Engine<C>, key: SessionKey, event: LogoutEvent) {
+    let Some(entry) = engine.session_mut(key) else {
+        return;
+    };
+    let session = &entry.port.session;
+    let tasks = match event.closing {
+        Some(connection) => session.tasks_of_connection(connection),
+        None => session.tasks(),
+    };
+    if event.closing.is_none() {
+        engine.close_to_commands(key);
+    }
+    engine.abort_before(key, tasks, event);
+}
+
+/// Counts a violation, and tells of it unless too many were told.
+pub(super) fn note_violation<C: Wire>(
+    engine: &mut Engine<C>,
+    session: SessionKey,
+    violation: &Violation,
+) {
+    let Some((entry, wire)) = engine.session_and_carrier(session) else {
+        return;
+    };
+    let detail = &mut entry.port.detail;
+    detail.violations = detail.violations.saturating_add(1);
+    if detail.violations <= VIOLATIONS_TOLD_MAX {
+        wire.tell(Notice::Violation {
+            session: detail,
+            violation,
+        });
+    }
+}

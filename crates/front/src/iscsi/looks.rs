@@ -1,0 +1,135 @@
+//! Time: pings, data that does not come, discovery sessions that last too long.
+//!
+//! Every session is looked at when something of it is due. While it has commands under way, or bytes of
+//! it have just come, that is the next whole second: what they wait for has deadlines of its own, which
+//! change with every PDU. A quiet session sleeps until its next ping.
+
+use std::iter;
+use std::time::{Duration, SystemTime};
+
+use engine::{Engine, SessionKey};
+
+use super::session::SessionEntry;
+use super::sessions::Sessions;
+use super::wire::Wire;
+
+/// How long an answer in a discovery session may wait to be read.
+const DISCOVERY_READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The first moment of looking that is not before `at`: a whole second, so that thousands of sessions
+/// cost one waking.
+const fn round_up(at: Duration) -> Duration {
+    if at.subsec_nanos() == 0 {
+        at
+    } else {
+        after(at)
+    }
+}
+
+/// The first moment of looking after `now`.
+const fn after(now: Duration) -> Duration {
+    Duration::from_secs(now.as_secs().saturating_add(1))
+}
+
+impl<C: Wire> Sessions<C> {
+    /// When [`Sessions::handle_timeout`] is due, if ever.
+    pub fn poll_timeout(&mut self, engine: &Engine<C>) -> Option<Duration> {
+        let of = |key| engine.session(key)?.port.detail.look_at;
+        let look = self.looks.next(engine.session_count(), of);
+        let front = self.front.as_mut().and_then(|front| front.poll_timeout());
+        let held = self.held_until();
+        look.into_iter().chain(front).chain(held).min()
+    }
+
+    /// Time has come.
+    pub fn handle_timeout(&mut self, engine: &mut Engine<C>, clock: impl FnOnce() -> SystemTime) {
+        let now = engine.now();
+        if let Some(front) = &mut self.front
+            && front.poll_timeout().is_some_and(|at| now >= at)
+        {
+            front.handle_timeout((now, clock()));
+        }
+        let of = |key| engine.session(key)?.port.detail.look_at;
+        let due: Vec<SessionKey> = iter::from_fn(|| self.looks.due(now, of)).collect();
+        for key in due {
+            self.look(engine, key);
+            self.look_again(engine, key);
+        }
+    }
+
+    /// Something has begun in a session: it is looked at in the next second.
+    #[inline]
+    pub(super) fn look_soon(&mut self, engine: &mut Engine<C>, key: SessionKey) {
+        let soon = after(engine.now());
+        if let Some(entry) = engine.session_mut(key)
+            && entry.port.detail.look_at.is_none_or(|at| at > soon)
+        {
+            self.set_look(entry, key, soon);
+        }
+    }
+
+    fn set_look(&mut self, entry: &mut SessionEntry, key: SessionKey, at: Duration) {
+        entry.port.detail.look_at = Some(at);
+        self.looks.set(key, at);
+    }
+
+    /// After a look: when is the next?
+    fn look_again(&mut self, engine: &mut Engine<C>, key: SessionKey) {
+        let now = engine.now();
+        let Some(entry) = engine.session_mut(key) else {
+            return;
+        };
+        let detail = &entry.port.detail;
+        let is_discovery = detail.profile.target.is_none();
+        let is_busy = entry.waiting_commands() > 0 || is_discovery || detail.dismissal.is_some();
+        let next = is_busy.then(|| after(now));
+        let due = entry.port.session.poll_timeout().map(round_up);
+        let next = next.into_iter().chain(due);
+        match next.min() {
+            // What is overdue is not done more often for that.
+            Some(at) if !entry.is_ending() => self.set_look(entry, key, at.max(after(now))),
+            _ => entry.port.detail.look_at = None,
+        }
+    }
+
+    fn look(&mut self, engine: &mut Engine<C>, key: SessionKey) {
+        let now = engine.now();
+        let Some(entry) = engine.session_mut(key) else {
+            return;
+        };
+        let port = &mut entry.port;
+        if port.session.poll_timeout().is_some_and(|at| at <= now) {
+            port.session.handle_timeout(now);
+            self.handle_events(engine, key);
+            engine.note_ready(key, None);
+        }
+        if let Some(reason) = self.overdue(engine, key) {
+            self.end_session(engine, key, reason);
+        }
+    }
+
+    /// Why a session must end now: it was dismissed and its peer does not take what is sent to it, or
+    /// is a discovery session that has lasted long enough, or whose answers nobody reads.
+    fn overdue(&self, engine: &Engine<C>, key: SessionKey) -> Option<&'static str> {
+        let now = engine.now();
+        let entry = engine.session(key)?;
+        let detail = &entry.port.detail;
+        if let Some((reason, at)) = detail.dismissal
+            && now >= at
+        {
+            return Some(reason);
+        }
+        if detail.profile.target.is_some() || entry.is_ending() {
+            return None;
+        }
+        let connections = detail.connections.iter().copied().flatten();
+        let is_unread = connections
+            .filter_map(|key| self.connections.get(key))
+            .any(|c| c.is_sending && now.saturating_sub(c.sending_since) >= DISCOVERY_READ_TIMEOUT);
+        if now.saturating_sub(detail.began) >= self.settings.discovery_lifetime {
+            Some("a discovery session lasts no longer")
+        } else {
+            is_unread.then_some("the initiator does not read its answers")
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A session of iSCSI and its connections, as the core keeps them that they live on.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ::iscsi::pdu::{Cid, Tsih};
+use engine::SessionKey;
+use engine::table::Key;
+use memory::Message;
+
+use super::profile::SessionProfile;
+use crate::identity::SessionId;
+
+/// What a [`ConnectionKey`] names.
+#[derive(Debug)]
+pub enum OfConnection {}
+
+/// Names a connection in full-feature phase.
+pub type ConnectionKey = Key<OfConnection>;
+
+/// A session as the engine keeps it.
+pub type SessionEntry = engine::Session<super::SessionPort>;
+
+/// What is kept beside the protocol of a session.
+#[derive(Debug)]
+pub struct Detail {
+    /// Names it.
+    pub id: SessionId,
+    /// The target's part of the session identifier.
+    pub tsih: Tsih,
+    /// What is known of it.
+    pub profile: SessionProfile,
+    /// Digests of headers and of data, as the first connection has them.
+    pub digests: (bool, bool),
+    /// How often this pair of ports has replaced a session of its own.
+    pub reinstatements: u32,
+    /// Violations so far, so that the first few only are told.
+    pub violations: u32,
+    /// Connections in the order of the session's own indices.
+    pub(super) connections: Vec<Option<ConnectionKey>>,
+    /// The turn in which it began.
+    pub(super) began: Duration,
+    /// An administrator ends it: why, and when at the latest. The initiator is told first.
+    pub(super) dismissal: Option<(&'static str, Duration)>,
+    /// Why, once its end has begun.
+    pub(super) end_reason: Option<&'static str>,
+    /// When it is looked at next, see [`super::Sessions::handle_timeout`].
+    pub(super) look_at: Option<Duration>,
+}
+
+impl Detail {
+    /// A session without a connection.
+    pub const fn new(id: SessionId, tsih: Tsih, profile: SessionProfile, began: Duration) -> Self {
+        Self {
+            id,
+            tsih,
+            profile,
+            digests: (false, false),
+            reinstatements: 0,
+            violations: 0,
+            connections: Vec::new(),
+            began,
+            dismissal: None,
+            end_reason: None,
+            look_at: None,
+        }
+    }
+
+    /// Who is behind it, for those who hear of it.
+    pub fn who(&self) -> Who<'_> {
+        Who {
+            session: self.id,
+            initiator: &self.profile.initiator_name,
+            peer: self.profile.peer,
+            target: self.profile.target_name.as_deref(),
+        }
+    }
+
+    /// The connection with this index in the session.
+    pub(super) fn connection(&self, index: usize) -> Option<ConnectionKey> {
+        self.connections.get(index).copied().flatten()
+    }
+
+    /// All connections.
+    pub(super) fn open_connections(&self) -> Vec<ConnectionKey> {
+        self.connections.iter().copied().flatten().collect()
+    }
+}
+
+/// The initiator of a session, and what it is logged in to.
+#[derive(Clone, Copy, Debug)]
+pub struct Who<'a> {
+    /// The session.
+    pub session: SessionId,
+    /// InitiatorName.
+    pub initiator: &'a str,
+    /// Where it comes from.
+    pub peer: SocketAddr,
+    /// TargetName; `None` for discovery.
+    pub target: Option<&'a str>,
+}
+
+/// A connection in full-feature phase.
+#[derive(Debug)]
+pub struct Connection<L> {
+    /// What carries it.
+    pub line: L,
+    /// Its session.
+    pub session: SessionKey,
+    /// Its index in the session.
+    pub index: usize,
+    /// The initiator's name of it.
+    pub cid: Cid,
+    pub(super) is_receiving: bool,
+    pub(super) is_sending: bool,
+    /// The turn in which the last send began.
+    pub(super) sending_since: Duration,
+    /// The size of what is being sent, in bytes.
+    pub(super) sending_bytes: usize,
+    /// How much of that is on the heap, in bytes.
+    pub(super) sending_heap_bytes: usize,
+    /// Output on the heap, in bytes, as the core has counted it.
+    pub(super) heap_counted: usize,
+    /// It is in the list of connections with output.
+    pub(super) is_dirty: bool,
+    /// The line held more when it was last received from.
+    pub(super) has_more: bool,
+    /// Receiving waits for output to be sent.
+    pub(super) is_throttled: bool,
+    /// No more is received; the line goes when what is under way on it has ended.
+    pub(super) is_closing: bool,
+    /// Close when all output is sent.
+    pub(super) close_when_sent: bool,
+    /// The peer is gone, and why; its turn to be closed comes.
+    pub(super) lost: Option<&'static str>,
+    /// An emptied message, kept for its room.
+    pub(super) spare: Option<Message>,
+}
+
+impl<L> Connection<L> {
+    /// One on which nothing is under way.
+    pub(super) const fn new(line: L, session: SessionKey, index: usize, cid: Cid) -> Self {
+        Self {
+            line,
+            session,
+            index,
+            cid,
+            is_receiving: false,
+            is_sending: false,
+            sending_since: Duration::ZERO,
+            sending_bytes: 0,
+            sending_heap_bytes: 0,
+            heap_counted: 0,
+            is_dirty: false,
+            has_more: false,
+            is_throttled: false,
+            is_closing: false,
+            close_when_sent: false,
+            lost: None,
+            spare: None,
+        }
+    }
+}

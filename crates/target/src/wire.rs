@@ -1,0 +1,207 @@
+//! What the sessions of a core want done: carried out on sockets and mail, told to the log and to
+//! administrators.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use front::iscsi::{Detail, FrontLetter, LineKey, Notice, Wire};
+use iscsi::target::Receive;
+use memory::Message;
+use reactor::{Token, net};
+
+use crate::letter::Letter;
+use crate::line::{Link, with_line};
+use crate::lines::LineKind;
+use crate::outside::Outside;
+use crate::plan::TargetIndex;
+use crate::token::Purpose;
+use crate::trace::Trace;
+use crate::watcher::Happening;
+use front::iscsi::Who;
+
+const fn receive_token(key: LineKey) -> Token {
+    match key {
+        LineKey::Login(key) => Purpose::LoginReceive(key).token(),
+        LineKey::Connection(key) => Purpose::Receive(key).token(),
+    }
+}
+
+const fn send_token(key: LineKey) -> Token {
+    match key {
+        LineKey::Login(key) => Purpose::LoginSend(key).token(),
+        LineKey::Connection(key) => Purpose::Send(key).token(),
+    }
+}
+
+impl Wire for Outside {
+    type Line = Link;
+
+    fn context(&self) -> &[Arc<Trace>] {
+        &self.traces
+    }
+
+    #[inline]
+    fn receive(&mut self, line: &Link, key: LineKey, how: Receive) {
+        let (socket, token) = (&line.socket, receive_token(key));
+        match how {
+            Receive::Chunk { limit_bytes } => {
+                self.reactor.receive_at_most(socket, token, limit_bytes)
+            }
+            Receive::Exact { buffer, range } => {
+                self.reactor.receive_exact(socket, token, buffer, range)
+            }
+        };
+    }
+
+    #[inline]
+    fn send(&mut self, line: &Link, key: LineKey, message: Message) {
+        self.reactor.send(&line.socket, send_token(key), message);
+    }
+
+    fn shut(&mut self, line: &Link) {
+        line.socket.shutdown();
+    }
+
+    fn say_last(&mut self, line: Link, message: &Message) {
+        if let Err(error) = net::send_now(&line.socket, &message.to_vec()) {
+            tracing::debug!(%error, "a refusal could not be sent");
+        }
+    }
+
+    fn post_letter(&mut self, core: usize, letter: FrontLetter<Link>) {
+        if let Some(letter) = with_line(letter, Link::park) {
+            Self::send(self, core, Letter::Front(letter));
+        }
+    }
+
+    fn takes_cold_reset(&self, target: TargetIndex) -> bool {
+        self.cold_resets.are_allowed(target)
+    }
+
+    /// Whoever waits for the answers in a slow send waits for the network, or for himself.
+    #[inline]
+    fn note_send(&mut self, session: &Detail, took: Duration, bytes: usize) {
+        if took.as_micros() >= u128::from(self.tally.slow.limit_us()) {
+            self.tell_slow_send(session, took, bytes);
+        }
+    }
+
+    fn tell(&mut self, notice: Notice<'_>) {
+        match notice {
+            Notice::SessionBegins { session } => self.tell_beginning(session),
+            Notice::ConnectionOpens => {
+                self.connection_count.fetch_add(1, Ordering::Relaxed);
+            }
+            Notice::ConnectionIsGone => {
+                self.connection_count.fetch_sub(1, Ordering::Relaxed);
+            }
+            Notice::ConnectionJoins {
+                session,
+                ends: (peer, portal),
+                cid,
+                replaces,
+            } => {
+                let who = Who {
+                    peer,
+                    ..session.who()
+                };
+                if self.admits(LineKind::ConnectionJoins) {
+                    tracing::info!(
+                        initiator = %who.initiator,
+                        user = session.profile.user.as_deref(),
+                        %peer,
+                        %portal,
+                        session = session.id.0,
+                        cid,
+                        replaces,
+                        "connection joins a session"
+                    );
+                }
+                let happening = Happening::ConnectionJoined { who, cid, replaces };
+                self.watcher.hear(&happening);
+            }
+            Notice::SessionEnds { session, reason } => {
+                let who = session.who();
+                if self.admits(LineKind::SessionEnds) {
+                    tracing::info!(
+                        initiator = %who.initiator,
+                        session = session.id.0,
+                        violations = session.violations,
+                        "session ends: {reason}"
+                    );
+                }
+                self.watcher.hear(&Happening::SessionEnded { who, reason });
+            }
+            Notice::TaskManagement {
+                session,
+                function,
+                lun,
+            } => {
+                if self.admits(LineKind::TaskManagement) {
+                    let initiator = &session.profile.initiator_name;
+                    tracing::info!(%initiator, ?function, lun, "task management");
+                }
+            }
+            Notice::Violation { session, violation } => {
+                if self.admits(LineKind::ProtocolViolation) {
+                    let initiator = &session.profile.initiator_name;
+                    let peer = session.profile.peer;
+                    tracing::warn!(%initiator, %peer, %violation, "protocol violation");
+                }
+            }
+            Notice::LoginSucceeded => self.login_log.succeed(),
+            Notice::LoginFailed {
+                peer,
+                initiator,
+                target,
+                failure,
+            } => {
+                let (watcher, now) = (&*self.watcher, self.reactor.now());
+                let whose = (peer, initiator, target);
+                self.login_log.fail(watcher, now, whose, failure);
+            }
+            Notice::Guessing { address, user } => self.login_log.note_guessing(address, user),
+            Notice::Displaced => self.login_log.displace(),
+        }
+    }
+}
+
+impl Outside {
+    /// Whether a line of this kind may be written now.
+    fn admits(&mut self, kind: LineKind) -> bool {
+        self.line_limits.admit(kind, self.reactor.now())
+    }
+
+    fn tell_beginning(&mut self, session: &Detail) {
+        let who = session.who();
+        if self.admits(LineKind::SessionBegins) {
+            tracing::info!(
+                initiator = %who.initiator,
+                peer = %who.peer,
+                session = session.id.0,
+                tsih = session.tsih.0,
+                core = self.index,
+                discovery = session.profile.target.is_none(),
+                "session begins"
+            );
+        }
+        self.watcher.hear(&Happening::SessionBegan { who });
+    }
+
+    #[cold]
+    fn tell_slow_send(&mut self, session: &Detail, took: Duration, bytes: usize) {
+        let Some(untold) = self.tally.slow.take(self.reactor.now()) else {
+            return;
+        };
+        let who = session.who();
+        let seconds = took.as_secs_f64();
+        tracing::warn!(initiator = who.initiator, peer = %who.peer, seconds, bytes, "slow send");
+        self.watcher.hear(&Happening::SlowSend {
+            who,
+            took,
+            bytes,
+            untold,
+        });
+    }
+}
