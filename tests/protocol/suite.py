@@ -500,12 +500,19 @@ def several_r2ts_are_outstanding():
 
         def asked():
             return sum(r2t.desired_length for r2t in task.r2ts)
+
+        def listen(seconds, until=lambda: False):
+            end = time.monotonic() + seconds
+            while not until() and session.connection.readable(max(0, end - time.monotonic())):
+                session.pump()      # pings, too
         answered = 0
         while answered < len(task.r2ts) or asked() < len(data):
-            while len(task.r2ts) - answered < 4 and asked() < len(data):
-                session.pump()
-            # Four are out, or all there will be. No data goes out until it is seen that the target says no more.
-            check(not session.connection.readable(0.1), f"more than {len(task.r2ts) - answered} R2Ts outstanding, or an early answer")
+            listen(20, lambda: len(task.r2ts) - answered == 4 or asked() == len(data))
+            check(len(task.r2ts) - answered == 4 or asked() == len(data), f"only {len(task.r2ts) - answered} R2Ts outstanding")
+            # No data goes out until it is seen that the target asks for no more.
+            listen(0.1)
+            check(len(task.r2ts) - answered <= 4, f"{len(task.r2ts) - answered} R2Ts outstanding")
+            check(task.outcome is None, f"an early answer: {task.outcome}")
             session.send_data(task, task.r2ts[answered])
             answered += 1
         good(session.finish(task), "WRITE")
