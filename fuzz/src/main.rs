@@ -199,7 +199,7 @@ impl Runner {
         let (name, path) = (self.target.name, path.display());
         bail!(
             "{name} failed: {message}\n{} of {} bytes are enough; run them again with\n    \
-             cargo run -p fuzz --profile fuzz -- --target {name} --input {path}",
+             cargo run -p fuzz --profile quick -- --target {name} --input {path}",
             short.len(),
             input.len(),
         )
