@@ -2,6 +2,7 @@
 import contextlib
 import os
 import pathlib
+import random
 import resource
 import shutil
 import signal
@@ -16,18 +17,29 @@ import harness
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = pathlib.Path(os.environ.get("TARN_BIN") or ROOT / "target/release/tarn").absolute()
 IQN = "iqn.2026-11.example.tarn:test"
+PORT_MIN = 10_000
 START_LIMIT_S = 20
 STOP_LIMIT_S = 15
 
 
 def free_ports(count):
-    """Different TCP ports of the loopback address that nobody uses now."""
+    """Different TCP ports of the loopback address that nobody uses now, and that the kernel gives to no connection.
+
+    By chance, so that suites beside each other do not find the same; below those of connections, of which suites open
+    thousands: a daemon that starts again would find its port taken.
+    """
+    ephemeral = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     with contextlib.ExitStack() as stack:
-        # All are held until all are known: the kernel may give one that was let go again.
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
+        found = []
+        for _ in range(1000):
+            probe = stack.enter_context(socket.socket())
+            port = random.randrange(PORT_MIN, max(ephemeral, PORT_MIN + 1000))
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))     # and held until all are known
+                found.append(port)
+            if len(found) == count:
+                return found
+    raise harness.Failure(f"not {count} free ports from {PORT_MIN} to {ephemeral}")
 
 
 def free_port():

@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""tests/run itself, with small stages of its own: what runs beside what, and that no failure is lost.
+
+    suite.py [--list] [PATTERN...]
+"""
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest.mock
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/lib"))
+import harness
+from harness import check, equal, test, wait_for
+
+
+def load():
+    """tests/run as a module."""
+    sys.dont_write_bytecode = True
+    loader = importlib.machinery.SourceFileLoader("runner", str(ROOT / "tests/run"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("runner", loader))
+    loader.exec_module(module)
+    return module
+
+
+runner = load()
+
+
+def stage(name, script="exit 0", **options):
+    """A stage that is a piece of shell, and is one test by itself unless the options say otherwise."""
+    return runner.Stage(name, f"what {name} is for", "sh", "-c", script, **{"whole": True, **options})
+
+
+class Run:
+    """One run of stages in a directory of its own: exit status, what was printed, and when each stage was at work."""
+
+    def __init__(self, *stages, arguments=(), limit_minutes_all=88):
+        with tempfile.TemporaryDirectory(prefix="tarn-runner.") as folder:
+            self.times = pathlib.Path(folder) / "times"
+            self.times.touch()
+            out = io.StringIO()
+            with unittest.mock.patch.multiple(runner, STAGES=stages, LOGS=pathlib.Path(folder), PATIENCE_S=1,
+                                              LIMIT_MINUTES_ALL=limit_minutes_all), \
+                    unittest.mock.patch.dict(os.environ, TIMES=str(self.times)), \
+                    unittest.mock.patch.object(sys, "argv", ["run", *arguments]), contextlib.redirect_stdout(out):
+                self.status = runner.main()
+            self.output = out.getvalue()
+            self.events = [line.split() for line in self.times.read_text().splitlines()]
+
+    def summary(self):
+        """What the lines at the end say: by stage (passed, failed, skipped), and the note."""
+        table = self.output.rpartition("\nstages:\n")[2]
+        rows = re.findall(r"^(?:ok|FAIL) +(\S+) +[\d.]+ min +(\d+) passed +(\d+) failed +(\d+) skipped(?:  \((.*)\))?$", table, re.M)
+        return {name: (*map(int, numbers), note) for name, *numbers, note in rows}
+
+    def together(self):
+        """The sets of stages that were at work at the same time, and the most of them."""
+        sets, now = set(), set()
+        for what, name in self.events:
+            (now.add if what == "+" else now.discard)(name)
+            sets.add(frozenset(now))
+        return sets, max(map(len, sets))
+
+
+def timed(name, seconds=0.4, **options):
+    return stage(name, f'echo + {name} >> "$TIMES"; sleep {seconds}; echo - {name} >> "$TIMES"', **options)
+
+
+@test
+def two_run_at_a_time_and_never_three():
+    """Of five stages two are at work together, never more; with --jobs 1 one is."""
+    names = "abcde"
+    equal(Run(*map(timed, names)).together()[1], 2, "stages together")
+    equal(Run(*map(timed, names), arguments=["--jobs", "1"]).together()[1], 1, "stages together with --jobs 1")
+
+
+@test
+def what_is_alone_has_nothing_beside_it():
+    """A stage that needs the machine alone begins when nothing runs, and nothing begins until it has ended."""
+    run = Run(timed("a", 1.5), timed("b", 1.5), timed("alone", alone=True), timed("c", alone=True))
+    sets, _ = run.together()
+    check(all(len(those) == 1 for those in sets if those & {"alone", "c"}), f"{sets}")
+    check(frozenset("ab") in sets, f"{sets}")
+
+
+@test
+def what_shares_something_runs_one_after_the_other():
+    """Two that name the same thing never run together, and what stands behind them in the list does not wait for them."""
+    run = Run(timed("a", 1.5, uses=["x"]), timed("b", uses=["x", "y"]), timed("c", 1.5, uses=["z"]), timed("d", uses=["y"]))
+    sets, most = run.together()
+    check(not any({"a", "b"} <= those or {"b", "d"} <= those for those in sets), f"{sets}")
+    equal((most, frozenset("ac") in sets), (2, True), f"together in {sets}")
+
+
+@test
+def a_stage_waits_for_what_it_comes_after():
+    """`after` and the build of what a stage drives have ended before it begins, wherever they stand in the list."""
+    run = Run(timed("late", after=["early"]), timed("suite", drives="quick"), timed("early"), timed("quick"))
+    order = [name for what, name in run.events if what == "+"]
+    ends = {name: at for at, (what, name) in enumerate(run.events) if what == "-"}
+    begins = {name: at for at, (what, name) in enumerate(run.events) if what == "+"}
+    check(begins["late"] > ends["early"] and begins["suite"] > ends["quick"], f"{order}")
+    # Some stages: their builds run as well, and a stage that was not chosen is not waited for.
+    run = Run(timed("late", after=["early"]), timed("suite", drives="quick"), timed("early"), timed("quick"), arguments=["suite", "late"])
+    equal(sorted(run.summary()), ["late", "quick", "suite"], "stages")
+    equal(list(run.summary()), ["late", "suite", "quick"], "their order")
+
+
+@test
+def a_suite_finds_its_binary_in_tarn_bin():
+    """TARN_BIN is the program of the profile that a stage drives, and is left alone for others."""
+    show = 'echo "$TARN_BIN."'
+    run = Run(stage("quick"), stage("release"), stage("a", show, drives="quick"), stage("b", show, drives="release"), stage("c", show))
+    for name, words in (("a", f"{ROOT}/target/quick/tarn."), ("b", f"{ROOT}/target/release/tarn."),
+                        ("c", f"{os.environ.get('TARN_BIN', '')}.")):
+        check(f"##### {name}: what {name} is for\n{words}\n" in run.output, run.output)
+
+
+@test
+def any_failure_fails_the_run():
+    """An exit status, a failed test, no closing line, or one that says nothing ran: the run ends with 1 and counts it."""
+    closing = "echo '= {} passed, {} failed, {} skipped'; exit {}"
+    for script, whole, want in [
+            ("exit 0", True, (1, 0, 0, "")), ("exit 3", True, (0, 1, 0, "exit status 3")),
+            (closing.format(2, 0, 1, 0), False, (2, 0, 1, "")), (closing.format(2, 1, 0, 1), False, (2, 1, 0, "")),
+            (closing.format(2, 1, 0, 0), False, (2, 1, 0, "")), (closing.format(2, 0, 0, 5), False, (2, 1, 0, "exit status 5")),
+            (closing.format(0, 0, 0, 0), False, (0, 1, 0, "exit status 0, no test ran")),
+            ("echo nothing", False, (0, 1, 0, "exit status 0, no test ran")), ("kill -9 $$", True, (0, 1, 0, "exit status -9")),
+            ("echo 'test result: ok. 3 passed; 0 failed; 1 ignored;'; echo 'test result: FAILED. 1 passed; 2 failed; 0 ignored;'; exit 101",
+             False, (4, 2, 1, ""))]:
+        run = Run(stage("good"), stage("tried", script, whole=whole), stage("other"))
+        equal(run.summary()["tried"], want, f"the line of {script!r}")
+        equal((run.status, run.summary()["good"][0], run.summary()["other"][0]), (1 if want[1] else 0, 1, 1), f"the run with {script!r}")
+        check(f"{want[0] + 2} passed, {want[1]} failed" in run.output.splitlines()[-1], run.output)
+
+
+@test
+def a_failed_build_fails_what_drives_it_and_nothing_else():
+    """Stages of a binary that could not be built are failed without running; the others run."""
+    run = Run(stage("quick", "exit 1"), stage("release"), timed("a", drives="quick"), timed("b", drives="release"), timed("c"))
+    equal(run.summary()["a"], (0, 1, 0, "no quick binary"), "what drives it")
+    equal(sorted({name for _, name in run.events}), ["b", "c"], "what ran")
+    equal(run.status, 1, "exit status")
+
+
+@test
+def needs_that_cannot_be_met_fail_the_stage():
+    """A package that there is not: the stage fails without running, and says so."""
+    if os.geteuid() != 0 and not os.access("/usr/bin/sudo", os.X_OK):
+        harness.skip("packages cannot be installed here")
+    with unittest.mock.patch.dict(os.environ, PATH="/nonexistent-first:/bin:/usr/bin"), \
+            tempfile.TemporaryDirectory(prefix="tarn-runner.") as folder:
+        fake = pathlib.Path(folder) / "apt-get"
+        fake.write_text("#!/bin/sh\nexit 100\n")
+        fake.chmod(0o755)
+        with unittest.mock.patch.dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}"):
+            run = Run(timed("a", needs=["no-such-command=no-such-package"]), timed("b", needs=["sh=dash"]))
+    equal(run.summary()["a"], (0, 1, 0, "what it needs could not be installed"), "what lacks something")
+    equal([name for _, name in run.events], ["b", "b"], "what ran")
+
+
+def alive_in(group):
+    """The processes of a group that have not ended."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, its_group = path.read_text().rpartition(")")[2].split()[:3]
+            found += [path.parent.name] if int(its_group) == group and state != "Z" else []
+    return found
+
+
+@test
+def what_takes_too_long_is_ended_with_its_children():
+    """At its limit a stage fails, and nothing of it goes on, even what does not heed SIGTERM; what passed until then counts."""
+    script = "echo '= 3 passed, 0 failed, 0 skipped'; (trap '' TERM; echo $$ > \"$TIMES.pid\"; sleep 60) & sleep 60"
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="tarn-runner.") as folder:
+        script = script.replace("$TIMES.pid", f"{folder}/pid")
+        run = Run(stage("slow", script, whole=False, limit_minutes=0.02), timed("b"))
+        group = int((pathlib.Path(folder) / "pid").read_text())
+    equal(run.summary()["slow"], (3, 1, 0, "longer than 0.02 minutes"), "its line")
+    check(time.monotonic() - began < 30, "it was waited for")
+
+    wait_for(lambda: not alive_in(group), 10, "the children of the stage are gone")
+    equal(run.status, 1, "exit status")
+
+
+@test
+def a_run_that_takes_too_long_fails():
+    """All stages are good, and took longer together than they may."""
+    run = Run(stage("a"), limit_minutes_all=0)
+    check(run.status == 1 and "the limit is 0" in run.output, run.output)
+
+
+@test
+def the_output_of_a_stage_stands_together():
+    """Two stages that print by turns: each has its lines in one piece below its name, and its result below them."""
+    def slow_words(word):
+        return "; ".join(f"echo {word}{n}; sleep 0.2" for n in range(4))
+    run = Run(stage("a", slow_words("a")), stage("b", slow_words("b")))
+    for name in "ab":
+        lines = "".join(f"{name}{n}\n" for n in range(4))
+        check(f"##### {name}: what {name} is for\n{lines}##### ok    {name} " in run.output, run.output)
+
+
+@test
+def a_run_that_is_ended_leaves_nothing():
+    """SIGTERM: the stages under way end with the run."""
+    with tempfile.TemporaryDirectory(prefix="tarn-runner.") as folder:
+        files = [pathlib.Path(folder) / name for name in ("a", "b")]
+        code = f"""
+import pathlib, sys
+sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
+import suite
+sys.argv = ["run"]
+suite.runner.LOGS = pathlib.Path({folder!r})
+suite.runner.STAGES = [suite.stage(name, f"echo $$ > {folder}/{{name}}; sleep 60") for name in ("a", "b")]
+suite.runner.main()
+"""
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL)
+        wait_for(lambda: all(file.exists() and file.read_text().strip() for file in files), 20, "both stages run")
+        process.send_signal(signal.SIGTERM)
+        equal(process.wait(20), 143, "exit status")
+        for file in files:
+            equal(alive_in(int(file.read_text())), [], f"what is left of {file.name}")
+
+
+@test
+def every_suite_is_a_stage():
+    """What stands below tests/ with a suite is run by a stage, which drives what is built; names are there once."""
+    names = [one.name for one in runner.STAGES]
+    equal(len(names), len(set(names)), "names")
+    run = {word for one in runner.STAGES for word in one.command}
+    suites = {str(path.relative_to(ROOT)) for pattern in ("*/suite.py", "*/suite") for path in (ROOT / "tests").glob(pattern)}
+    equal(sorted(suites - run), [], "suites without a stage")
+    for one in runner.STAGES:
+        check(one.after <= set(names), f"{one.name} comes after {one.after}")
+
+
+if __name__ == "__main__":
+    harness.main()
