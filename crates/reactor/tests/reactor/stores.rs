@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 
-use crate::common::{event, pattern, reactor};
+use crate::common::{HANG, event, pattern, reactor};
 use memory::{Message, Payload};
 use reactor::{Event, Reactor, Socket};
 use store::{
@@ -117,6 +117,7 @@ fn exercise(options: &OpenOptions) {
 fn send_from_the_store(reactor: &mut Reactor, all: Payload, model: &[u8]) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    peer.set_read_timeout(Some(HANG)).unwrap();
     let (ours, _) = listener.accept().unwrap();
     let socket = Socket::new(ours.into()).unwrap();
     let len = all.len();
