@@ -24,12 +24,13 @@ impl Session {
     ///
     /// Gives the connection that has something to send now.
     pub fn respond(&mut self, id: TaskId, response: Response<'_>) -> Option<usize> {
-        let tag = self.tag_of(id);
-        let task = self
-            .task_mut(id)
-            .filter(|task| task.phase == Phase::Running)?;
-        let (connection, read_length) = (task.connection, task.read_length);
-        let (lun, write_length) = (task.lun, task.write_length);
+        let Ended {
+            connection,
+            lun,
+            tag,
+            write_length,
+            read_length,
+        } = self.end_task(id)?;
         let is_bidirectional = write_length > 0 && read_length > 0;
         let expected = if write_length > 0 {
             write_length
@@ -37,12 +38,11 @@ impl Session {
             read_length
         };
         let residual = Residual::of(response.transfer_length, u64::from(expected));
-        let read_residual = Residual::of(response.data.len() as u64, u64::from(read_length));
-        self.end_task(id);
         self.open_window();
         let (exp, max) = self.window();
         let transmitter = &mut self.connections.get_mut(connection)?.as_mut()?.transmitter;
-        let length = response.data.len().min(read_length as usize);
+        let data_length = response.data.len();
+        let length = data_length.min(read_length as usize);
         let burst_max = self.config.parameters.max_burst_length_bytes as usize;
         // Data-In has no fields for the second residual of a bidirectional command.
         let with_status =
@@ -50,7 +50,7 @@ impl Session {
         let mut data_sn: u32 = 0;
         if length > 0 {
             let mut sending = DataIn {
-                transmitter,
+                transmitter: &mut *transmitter,
                 lun,
                 initiator_task_tag: tag,
                 data_sn: 0,
@@ -64,11 +64,11 @@ impl Session {
         if with_status {
             return Some(connection);
         }
-        let transmitter = &mut self.connections.get_mut(connection)?.as_mut()?.transmitter;
         let stat_sn = transmitter.next_stat_sn();
         let fill = |header: &mut ScsiResponseBhs| {
             header.flags |= residual.flags();
             if is_bidirectional {
+                let read_residual = Residual::of(data_length as u64, u64::from(read_length));
                 header.flags |= read_residual.read_flags();
                 header.bidirectional_read_residual_count = read_residual.count.into();
             }
@@ -111,32 +111,57 @@ impl Session {
         self.open_window();
     }
 
-    pub(super) fn end_task(&mut self, id: TaskId) {
-        let Some(task) = self.task_mut(id) else {
-            return;
-        };
-        if task.phase == Phase::Running {
-            task.phase = Phase::Draining;
-            let (immediate, unsolicited) = (task.immediate, task.data_out.is_unsolicited_open());
-            task.data_out.drop_data();
-            if immediate {
-                self.immediate = self.immediate.saturating_sub(1);
-            } else {
-                self.running = self.running.saturating_sub(1);
-            }
-            if unsolicited {
-                self.draining.push_back(id);
-                if self.draining.len() > limits::DRAINING_TASKS_MAX
-                    && let Some(oldest) = self.draining.pop_front()
-                {
-                    self.close_task(oldest);
-                }
-            } else {
-                self.close_task(id);
-            }
+    /// Ends a task that its owner knows; `None` for any other.
+    fn end_task(&mut self, id: TaskId) -> Option<Ended> {
+        if !self.starving.is_empty() {
+            self.starving.retain(|other| *other != id);
         }
-        self.starving.retain(|other| *other != id);
+        let tag = self.tag_of(id);
+        let task = self
+            .task_mut(id)
+            .filter(|task| task.phase == Phase::Running)?;
+        let ended = Ended {
+            connection: task.connection,
+            lun: task.lun,
+            tag,
+            write_length: task.write_length,
+            read_length: task.read_length,
+        };
+        task.phase = Phase::Draining;
+        task.data_out.drop_data();
+        let (immediate, unsolicited) = (task.immediate, task.data_out.is_unsolicited_open());
+        if immediate {
+            self.immediate = self.immediate.saturating_sub(1);
+        } else {
+            self.running = self.running.saturating_sub(1);
+        }
+        if unsolicited {
+            self.drain(id);
+        } else {
+            self.free_place(id.index);
+        }
+        Some(ended)
     }
+
+    /// A task has ended while data was owed to it.
+    fn drain(&mut self, id: TaskId) {
+        self.draining.push_back(id);
+        if self.draining.len() > limits::DRAINING_TASKS_MAX
+            && let Some(oldest) = self.draining.pop_front()
+        {
+            self.close_task(oldest);
+        }
+    }
+}
+
+/// What the answer of a task that has ended needs.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    connection: usize,
+    lun: u64,
+    tag: u32,
+    write_length: u32,
+    read_length: u32,
 }
 
 /// How much more or less than expected a command moved.

@@ -8,13 +8,12 @@
 
 use std::ops::Range;
 use std::rc::Rc;
-use std::time::Duration;
 
 use memory::{BUFFER_BYTES_MAX, Buffer, Need, Payload, Pool};
 
 use super::receive::Header;
 use super::session::{Held, Session, Waiting};
-use super::task::{DataOut, Phase, Task};
+use super::task::{Phase, Task};
 use super::{Command, DataFault, Event, Incoming, TaskId, Violation};
 use crate::limits;
 use crate::pdu::{AdditionalHeaders, Bhs, RESERVED_TAG, ScsiCommandBhs, TaskAttribute, flags};
@@ -175,9 +174,13 @@ impl Session {
         let unsolicited = write_length > 0
             && flags::FINAL & bhs.flags == 0
             && !self.config.parameters.initial_r2t;
-        let id = self.new_task(tag.0, unsolicited);
         let now = self.now;
-        if let Some(task) = self.task_mut(id) {
+        self.next_serial = self.next_serial.wrapping_add(1);
+        let serial = self.next_serial;
+        let index = self.vacant_place();
+        self.tags.set(index, tag.0);
+        if let Some(task) = self.tasks.get_mut(index as usize) {
+            task.serial = serial;
             task.arrived = now;
             task.connection = connection;
             task.lun = bhs.lun.get();
@@ -186,10 +189,9 @@ impl Session {
             task.write_length = write_length;
             task.read_length = read_length;
             task.phase = Phase::Held;
-            task.data_out.last_progress = now;
-            task.data_out.fault = fault;
+            task.data_out.reset(unsolicited, fault, now);
         }
-        Ok(id)
+        Ok(TaskId { index, serial })
     }
 
     /// Immediate data that was not negotiated fails the command, not the connection.
@@ -216,51 +218,24 @@ impl Session {
         None
     }
 
-    pub(super) fn new_task(&mut self, tag: u32, unsolicited: bool) -> TaskId {
-        self.next_serial = self.next_serial.wrapping_add(1);
-        let serial = self.next_serial;
-        if let Some(index) = self.free.pop()
-            && let (Some(task), Some(slot)) = (
-                self.tasks.get_mut(index as usize),
-                self.tags.get_mut(index as usize),
-            )
-        {
-            task.serial = serial;
-            task.data_out.reset(unsolicited);
-            *slot = tag;
-            return TaskId { index, serial };
+    /// A place in the table of tasks that no tag has.
+    fn vacant_place(&mut self) -> u32 {
+        if let Some(index) = self.free.pop() {
+            return index;
         }
-        let index = u32::try_from(self.tasks.len()).unwrap_or(u32::MAX);
-        self.tasks.push(Task {
-            serial,
-            arrived: Duration::ZERO,
-            connection: 0,
-            lun: 0,
-            cmd_sn: 0,
-            immediate: false,
-            write_length: 0,
-            read_length: 0,
-            phase: Phase::Held,
-            data_out: DataOut::new(unsolicited),
-        });
-        self.tags.push(tag);
-        TaskId { index, serial }
+        self.tasks.push(Task::new());
+        u32::try_from(self.tasks.len().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
     pub(super) fn find_tag(&self, tag: u32) -> Option<TaskId> {
-        let index = position_of(&self.tags, tag)?;
-        let serial = self.tasks.get(index)?.serial;
-        Some(TaskId {
-            index: u32::try_from(index).ok()?,
-            serial,
-        })
+        let index = self.tags.find(tag)?;
+        let serial = self.tasks.get(index as usize)?.serial;
+        Some(TaskId { index, serial })
     }
 
+    #[inline]
     pub(super) fn task_mut(&mut self, id: TaskId) -> Option<&mut Task> {
-        let is_used = self
-            .tags
-            .get(id.index as usize)
-            .is_some_and(|&tag| tag != RESERVED_TAG);
+        let is_used = self.tags.is_used(id.index);
         self.tasks
             .get_mut(id.index as usize)
             .filter(|task| is_used && task.serial == id.serial)
@@ -270,11 +245,14 @@ impl Session {
     pub(super) fn close_task(&mut self, id: TaskId) {
         if let Some(task) = self.task_mut(id) {
             task.data_out.drop_data();
-            if let Some(tag) = self.tags.get_mut(id.index as usize) {
-                *tag = RESERVED_TAG;
-                self.free.push(id.index);
-            }
+            self.free_place(id.index);
         }
+    }
+
+    /// Frees the place of a task whose data was handed on or dropped.
+    pub(super) fn free_place(&mut self, index: u32) {
+        self.tags.set(index, RESERVED_TAG);
+        self.free.push(index);
     }
 
     /// A command is there with its immediate data: now, or when its turn comes, it is delivered.
@@ -396,39 +374,5 @@ impl Session {
             },
         ));
         Ok(())
-    }
-}
-
-/// Where `tag` stands in `tags`.
-///
-/// Every command asks this, and the answer is nearly always "nowhere", so the whole table is read.
-/// A search that may stop at any element is compiled to one comparison at a time; one that stops
-/// only after a row compares a row at a time.
-fn position_of(tags: &[u32], tag: u32) -> Option<usize> {
-    const ROW: usize = 16;
-    let is_there = tags.chunks(ROW).any(|row| {
-        row.iter()
-            .fold(false, |is_found, &other| is_found | (other == tag))
-    });
-    if !is_there {
-        return None;
-    }
-    tags.iter().position(|&other| other == tag)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tag_is_found_where_it_stands_first() {
-        for len in 0..70_u32 {
-            let tags: Vec<u32> = (0..len).map(|index| index * 3).collect();
-            for tag in 0..=len * 3 {
-                let plain = tags.iter().position(|&other| other == tag);
-                assert_eq!(position_of(&tags, tag), plain, "tag {tag} among {len}");
-            }
-        }
-        assert_eq!(position_of(&[7; 40], 7), Some(0));
     }
 }

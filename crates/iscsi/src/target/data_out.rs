@@ -309,10 +309,7 @@ impl Session {
     /// The Initiator Task Tag of a task that is not over.
     #[must_use]
     pub fn tag_of(&self, id: TaskId) -> u32 {
-        self.tags
-            .get(id.index as usize)
-            .copied()
-            .unwrap_or(RESERVED_TAG)
+        self.tags.get(id.index)
     }
 }
 

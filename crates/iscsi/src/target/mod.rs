@@ -23,6 +23,7 @@ mod data_out;
 mod receive;
 mod request;
 mod session;
+mod tags;
 mod task;
 mod transmit;
 mod violation;

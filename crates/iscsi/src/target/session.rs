@@ -19,6 +19,7 @@ use memory::{Buffer, Message, NoRoom, Pool};
 
 use super::budget::{Account, Charge};
 use super::receive::{Header, Received, Receiver};
+use super::tags::Tags;
 use super::task::{Phase, Task, unit_of};
 use super::transmit::Transmitter;
 use super::{
@@ -94,8 +95,8 @@ pub struct Session {
     /// Task management requests that act on commands which have not all arrived.
     pub(super) held_management: Vec<ManagementEvent>,
     pub(super) tasks: Vec<Task>,
-    /// Initiator task tag of each place in `tasks`, [`RESERVED_TAG`] where none is.
-    pub(super) tags: Vec<u32>,
+    /// Of each place in `tasks`.
+    pub(super) tags: Tags,
     pub(super) free: Vec<u32>,
     pub(super) running: u32,
     pub(super) immediate: usize,
@@ -132,7 +133,7 @@ impl Session {
             held: VecDeque::new(),
             held_management: Vec::new(),
             tasks: Vec::new(),
-            tags: Vec::new(),
+            tags: Tags::default(),
             free: Vec::new(),
             running: 0,
             immediate: 0,
@@ -270,9 +271,9 @@ impl Session {
     }
 
     pub(super) fn task_ids(&self, wanted: impl Fn(&Task) -> bool) -> Vec<TaskId> {
-        let places = (0u32..).zip(self.tasks.iter().zip(&self.tags));
+        let places = (0u32..).zip(self.tasks.iter().zip(self.tags.iter()));
         places
-            .filter(|(_, (task, tag))| **tag != RESERVED_TAG && wanted(task))
+            .filter(|(_, (task, tag))| *tag != RESERVED_TAG && wanted(task))
             .map(|(index, (task, _))| TaskId {
                 index,
                 serial: task.serial,
@@ -641,7 +642,7 @@ impl Session {
                 last: self.max_cmd_sn.0,
             });
         }
-        if self.held.iter().any(|held| held.cmd_sn == cmd_sn) {
+        if !self.held.is_empty() && self.held.iter().any(|held| held.cmd_sn == cmd_sn) {
             return Err(Violation::CmdSnRepeated { got: cmd_sn.0 });
         }
         Ok(cmd_sn == self.exp_cmd_sn)
@@ -744,9 +745,9 @@ impl Session {
     /// When [`Session::handle_timeout`] is due, if ever.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Duration> {
-        let tasks = self.tasks.iter().zip(&self.tags);
+        let tasks = self.tasks.iter().zip(self.tags.iter());
         let data = tasks
-            .filter(|(task, tag)| **tag != RESERVED_TAG && task.data_out.is_waiting())
+            .filter(|(task, tag)| *tag != RESERVED_TAG && task.data_out.is_waiting())
             .map(|(task, _)| {
                 task.data_out
                     .last_progress

@@ -113,6 +113,24 @@ pub(super) struct Task {
     pub(super) data_out: DataOut,
 }
 
+impl Task {
+    /// A place for tasks.
+    pub(super) const fn new() -> Self {
+        Self {
+            serial: 0,
+            arrived: Duration::ZERO,
+            connection: 0,
+            lun: 0,
+            cmd_sn: 0,
+            immediate: false,
+            write_length: 0,
+            read_length: 0,
+            phase: Phase::Held,
+            data_out: DataOut::new(),
+        }
+    }
+}
+
 /// What to do about a task's data after a PDU of it is over.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Progress {
@@ -125,11 +143,12 @@ pub(super) enum Progress {
 }
 
 impl DataOut {
-    pub(super) fn new(unsolicited: bool) -> Self {
+    /// Of no task yet.
+    pub(super) const fn new() -> Self {
         Self {
             data: Payload::Empty,
             received: 0,
-            unsolicited: unsolicited.then_some(0),
+            unsolicited: None,
             wanted: None,
             is_lent: false,
             last_progress: Duration::ZERO,
@@ -142,14 +161,19 @@ impl DataOut {
         }
     }
 
-    /// Makes the value fit for another task and keeps its room.
-    pub(super) fn reset(&mut self, unsolicited: bool) {
-        let mut r2ts = std::mem::take(&mut self.r2ts);
-        r2ts.clear();
-        *self = Self {
-            r2ts,
-            ..Self::new(unsolicited)
-        };
+    /// Makes the value fit for another task, whose header came `now`, and keeps its room.
+    pub(super) fn reset(&mut self, unsolicited: bool, fault: Option<DataFault>, now: Duration) {
+        self.drop_data();
+        self.received = 0;
+        self.unsolicited = unsolicited.then_some(0);
+        self.wanted = None;
+        self.is_lent = false;
+        self.last_progress = now;
+        self.collected = false;
+        self.fault = fault;
+        self.is_fault_told = false;
+        self.asked = 0;
+        self.r2t_sn = 0;
     }
 
     pub(super) const fn is_unsolicited_open(&self) -> bool {
@@ -365,7 +389,10 @@ impl DataOut {
 
     /// Gives up on the data.
     pub(super) fn drop_data(&mut self) {
-        self.data = Payload::Empty;
+        // Nearly always there is none, and the drop of a payload is a call.
+        if !matches!(self.data, Payload::Empty) {
+            self.data = Payload::Empty;
+        }
         self.collected = true;
         self.r2ts.clear();
     }
@@ -374,6 +401,12 @@ impl DataOut {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn data_out(unsolicited: bool) -> DataOut {
+        let mut data = DataOut::new();
+        data.reset(unsolicited, None, Duration::ZERO);
+        data
+    }
 
     #[test]
     fn both_forms_of_a_number_are_one_unit() {
@@ -384,7 +417,7 @@ mod tests {
 
     #[test]
     fn data_sn_offset_and_length_are_held_to_what_is_due() {
-        let mut data = DataOut::new(true);
+        let mut data = data_out(true);
         assert_eq!(data.check(None, 0, 0, 512, 1024), Ok(()));
         assert_eq!(
             data.check(None, 1, 0, 512, 1024),
@@ -415,7 +448,7 @@ mod tests {
 
     #[test]
     fn bursts_follow_one_another_until_all_is_there() {
-        let mut data = DataOut::new(false);
+        let mut data = data_out(false);
         data.wanted = Some(2500);
         assert_eq!(data.progress(), Progress::AskMore);
         assert_eq!(data.ask(1000, 1), Some((0, 1000)));
@@ -435,7 +468,7 @@ mod tests {
     #[test]
     fn a_burst_that_ends_early_or_goes_on_too_long_is_a_fault() {
         for (length, is_final) in [(600, true), (1000, false)] {
-            let mut data = DataOut::new(false);
+            let mut data = data_out(false);
             data.wanted = Some(1000);
             data.ask(1000, 1);
             data.advance(Some(1), length, is_final);
@@ -450,7 +483,7 @@ mod tests {
     #[test]
     fn room_is_made_without_losing_what_came() {
         let pool = Pool::new(0).unwrap();
-        let mut data = DataOut::new(true);
+        let mut data = data_out(true);
         data.set_immediate(Payload::Heap(b"abc".to_vec()));
         data.ensure_room(6000, Need::Begin, &pool).unwrap();
         data.place(3, b"def");
