@@ -16,13 +16,13 @@ use super::session::{Held, Session, Waiting};
 use super::task::{Phase, Task};
 use super::{Command, DataFault, Event, Incoming, TaskId, Violation};
 use crate::limits;
-use crate::pdu::{AdditionalHeaders, Bhs, RESERVED_TAG, ScsiCommandBhs, TaskAttribute, flags};
+use crate::pdu::{AdditionalHeaders, Bhs, ScsiCommandBhs, TaskAttribute, flags};
 
 impl Session {
     pub(super) fn handle_command(
         &mut self,
         connection: usize,
-        header: &Header,
+        header: &Header<'_>,
         data: Option<(&Rc<Buffer>, Range<usize>)>,
         pool: &Pool,
     ) -> Result<(), Violation> {
@@ -36,8 +36,8 @@ impl Session {
         self.admit(connection, id, header, is_due)
     }
 
-    pub(super) fn is_due(&self, header: &Header) -> bool {
-        let bhs = ScsiCommandBhs::view(&header.bhs);
+    pub(super) fn is_due(&self, header: &Header<'_>) -> bool {
+        let bhs = ScsiCommandBhs::view(header.bhs);
         bhs.is_immediate() || bhs.cmd_sn() == self.exp_cmd_sn
     }
 
@@ -81,7 +81,7 @@ impl Session {
     pub(super) fn begin_command(
         &mut self,
         connection: usize,
-        header: &Header,
+        header: &Header<'_>,
         pool: &Pool,
     ) -> Result<Incoming, Violation> {
         let id = self.open_task(connection, header)?;
@@ -105,7 +105,7 @@ impl Session {
         Ok(Incoming::Data {
             task: id,
             offset: 0,
-            header: header.clone(),
+            header: header.kept(),
         })
     }
 
@@ -125,9 +125,9 @@ impl Session {
     pub(super) fn open_task(
         &mut self,
         connection: usize,
-        header: &Header,
+        header: &Header<'_>,
     ) -> Result<TaskId, Violation> {
-        let bhs = ScsiCommandBhs::view(&header.bhs);
+        let bhs = ScsiCommandBhs::view(header.bhs);
         let opcode = header.opcode_bits();
         if self.config.is_discovery {
             return Err(Violation::NotInDiscovery { opcode });
@@ -146,22 +146,10 @@ impl Session {
         let additional = if header.ahs.is_empty() {
             AdditionalHeaders::default()
         } else {
-            AdditionalHeaders::parse(&header.ahs).map_err(Violation::AdditionalHeaders)?
+            AdditionalHeaders::parse(header.ahs).map_err(Violation::AdditionalHeaders)?
         };
-        match self.find_tag(tag.0) {
-            Some(old)
-                if self
-                    .task_mut(old)
-                    .is_some_and(|task| task.phase == Phase::Draining) =>
-            {
-                self.close_task(old);
-            }
-            Some(_) => {
-                return Err(Violation::TaskTagInUse {
-                    initiator_task_tag: tag.0,
-                });
-            }
-            None => {}
+        if let Some(old) = self.find_tag(tag.0) {
+            self.take_tag(old, tag.0)?;
         }
         let expected = bhs.expected_data_transfer_length.get();
         let (write_length, read_length) = match (bhs.is_write(), bhs.is_read()) {
@@ -192,6 +180,17 @@ impl Session {
             task.data_out.reset(unsolicited, fault, now);
         }
         Ok(TaskId { index, serial })
+    }
+
+    /// A new command has the tag of a task: one that has ended, and only drains, gives it up.
+    #[cold]
+    fn take_tag(&mut self, old: TaskId, initiator_task_tag: u32) -> Result<(), Violation> {
+        let task = self.task_mut(old);
+        if !task.is_some_and(|task| task.phase == Phase::Draining) {
+            return Err(Violation::TaskTagInUse { initiator_task_tag });
+        }
+        self.close_task(old);
+        Ok(())
     }
 
     /// Immediate data that was not negotiated fails the command, not the connection.
@@ -227,6 +226,7 @@ impl Session {
         u32::try_from(self.tasks.len().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
+    #[inline]
     pub(super) fn find_tag(&self, tag: u32) -> Option<TaskId> {
         let index = self.tags.find(tag)?;
         let serial = self.tasks.get(index as usize)?.serial;
@@ -250,17 +250,19 @@ impl Session {
     }
 
     /// Frees the place of a task whose data was handed on or dropped.
+    #[inline]
     pub(super) fn free_place(&mut self, index: u32) {
-        self.tags.set(index, RESERVED_TAG);
+        self.tags.clear(index);
         self.free.push(index);
     }
 
     /// A command is there with its immediate data: now, or when its turn comes, it is delivered.
+    #[inline]
     pub(super) fn admit(
         &mut self,
         connection: usize,
         id: TaskId,
-        header: &Header,
+        header: &Header<'_>,
         is_due: bool,
     ) -> Result<(), Violation> {
         if !is_due {
@@ -279,7 +281,7 @@ impl Session {
         &mut self,
         connection: usize,
         task: TaskId,
-        header: &Header,
+        header: &Header<'_>,
     ) -> Result<(), Violation> {
         let charge = match self.account.charge(header.header_bytes()) {
             Ok(charge) => charge,
@@ -293,7 +295,7 @@ impl Session {
             connection,
             what: Waiting::Command {
                 task,
-                header: header.clone(),
+                header: header.kept(),
                 charge,
             },
         });
@@ -312,7 +314,7 @@ impl Session {
                 task,
                 header,
                 charge,
-            } if *task == id => Some((header.header_bytes(), charge)),
+            } if *task == id => Some((header.view().header_bytes(), charge)),
             Waiting::Command { .. } | Waiting::Request { .. } | Waiting::Aborted => None,
         });
         if let Some((header_bytes, charge)) = charge
@@ -325,8 +327,8 @@ impl Session {
     }
 
     /// A command has its turn. Its number counts also when it was aborted meanwhile.
-    pub(super) fn deliver(&mut self, id: TaskId, header: &Header) -> Result<(), Violation> {
-        if !ScsiCommandBhs::view(&header.bhs).is_immediate() {
+    pub(super) fn deliver(&mut self, id: TaskId, header: &Header<'_>) -> Result<(), Violation> {
+        if !ScsiCommandBhs::view(header.bhs).is_immediate() {
             self.exp_cmd_sn = self.exp_cmd_sn.next();
         }
         let outcome = self.give_out(id, header);
@@ -335,8 +337,8 @@ impl Session {
         outcome
     }
 
-    fn give_out(&mut self, id: TaskId, header: &Header) -> Result<(), Violation> {
-        let bhs = ScsiCommandBhs::view(&header.bhs);
+    fn give_out(&mut self, id: TaskId, header: &Header<'_>) -> Result<(), Violation> {
+        let bhs = ScsiCommandBhs::view(header.bhs);
         let Some(task) = self.task_mut(id) else {
             return Ok(());
         };
@@ -356,7 +358,7 @@ impl Session {
         let extended_cdb = if header.ahs.is_empty() {
             Vec::new()
         } else {
-            AdditionalHeaders::parse(&header.ahs)
+            AdditionalHeaders::parse(header.ahs)
                 .map_err(Violation::AdditionalHeaders)?
                 .extended_cdb
                 .to_vec()

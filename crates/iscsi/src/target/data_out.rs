@@ -19,10 +19,10 @@ impl Session {
     pub(super) fn begin_data_out(
         &mut self,
         connection: usize,
-        header: &Header,
+        header: &Header<'_>,
         pool: &Pool,
     ) -> Result<Incoming, Violation> {
-        let bhs = DataOutBhs::view(&header.bhs);
+        let bhs = DataOutBhs::view(header.bhs);
         let tag = bhs.initiator_task_tag.get();
         let transfer = transfer_tag(bhs);
         let unknown = Violation::DataOutForUnknownTask {
@@ -106,7 +106,7 @@ impl Session {
         Ok(Incoming::Data {
             task: id,
             offset: offset as usize,
-            header: header.clone(),
+            header: header.kept(),
         })
     }
 
@@ -120,7 +120,7 @@ impl Session {
         &mut self,
         connection: usize,
         id: TaskId,
-        header: &Header,
+        header: &Header<'_>,
         intact: bool,
         pool: &Pool,
     ) {
@@ -144,7 +144,7 @@ impl Session {
                 task.data_out.received = u32::try_from(header.data_bytes()).unwrap_or(u32::MAX);
             }
             // Another connection may have used the number up meanwhile.
-            let bhs = ScsiCommandBhs::view(&header.bhs);
+            let bhs = ScsiCommandBhs::view(header.bhs);
             let outcome = match self.check_cmd_sn(bhs.cmd_sn(), bhs.is_immediate()) {
                 Ok(_) => self.admit(connection, id, header, is_due),
                 Err(violation) => {
@@ -158,7 +158,7 @@ impl Session {
             }
             return;
         }
-        let bhs = DataOutBhs::view(&header.bhs);
+        let bhs = DataOutBhs::view(header.bhs);
         let length = u32::try_from(header.data_bytes()).unwrap_or(u32::MAX);
         let now = self.now;
         let Some(task) = self.task_mut(id) else {

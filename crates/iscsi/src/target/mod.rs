@@ -201,11 +201,11 @@ enum Incoming {
     Data {
         task: TaskId,
         offset: usize,
-        header: receive::Header,
+        header: receive::KeptHeader,
     },
     /// Any other request, with its data so far.
     Request {
-        header: receive::Header,
+        header: receive::KeptHeader,
         data: Vec<u8>,
         /// For all of the data.
         charge: budget::Charge,

@@ -16,45 +16,88 @@ use crate::digest::{DIGEST_LENGTH_BYTES, Digest};
 use crate::excerpt::Standing;
 use crate::pdu::{BHS_LENGTH_BYTES, Bhs, BhsBytes, PduLayout, RequestBhs, opcode_bits};
 
-/// A header that is whole and, as far as digests tell, undamaged.
-#[derive(Clone, Debug)]
-pub(super) struct Header {
-    pub(super) bhs: BhsBytes,
+/// A header that is whole and, as far as digests tell, undamaged; where it was received.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Header<'a> {
+    pub(super) bhs: &'a BhsBytes,
     /// Additional header segments; almost always empty.
-    pub(super) ahs: Vec<u8>,
+    pub(super) ahs: &'a [u8],
 }
 
-impl Header {
+impl Header<'_> {
     pub(super) fn common(&self) -> &RequestBhs {
-        RequestBhs::view(&self.bhs)
+        RequestBhs::view(self.bhs)
     }
 
-    pub(super) fn opcode_bits(&self) -> u8 {
-        opcode_bits(&self.bhs)
+    pub(super) const fn opcode_bits(&self) -> u8 {
+        opcode_bits(self.bhs)
     }
 
-    pub(super) fn header_bytes(&self) -> usize {
+    pub(super) const fn header_bytes(&self) -> usize {
         BHS_LENGTH_BYTES.saturating_add(self.ahs.len())
     }
 
     pub(super) fn data_bytes(&self) -> usize {
         self.common().data_segment_length.as_usize()
     }
+
+    /// A copy, for what goes on when the bytes are gone.
+    pub(super) fn kept(&self) -> KeptHeader {
+        KeptHeader {
+            bhs: *self.bhs,
+            ahs: self.ahs.to_vec(),
+        }
+    }
+}
+
+/// A header apart from the bytes that were received.
+#[derive(Clone, Debug)]
+pub(super) struct KeptHeader {
+    bhs: BhsBytes,
+    ahs: Vec<u8>,
+}
+
+impl KeptHeader {
+    pub(super) fn view(&self) -> Header<'_> {
+        Header {
+            bhs: &self.bhs,
+            ahs: &self.ahs,
+        }
+    }
+}
+
+/// A header where it is found.
+#[derive(Debug)]
+pub(super) enum Found<'a> {
+    /// In the chunk, as nearly all are.
+    There(Header<'a>),
+    /// It began in an earlier chunk.
+    Carried(Box<KeptHeader>),
+}
+
+impl Found<'_> {
+    #[inline]
+    pub(super) fn view(&self) -> Header<'_> {
+        match self {
+            Self::There(header) => *header,
+            Self::Carried(header) => header.view(),
+        }
+    }
 }
 
 /// What a chunk holds next. Ranges are places in the chunk.
 #[derive(Debug)]
-pub(super) enum Received {
+pub(super) enum Received<'a> {
     /// The chunk is used up.
     Starved,
     /// A PDU with its whole data segment. `intact` is false after a data digest error.
     Whole {
-        header: Header,
+        header: Found<'a>,
         data: Range<usize>,
         intact: bool,
     },
     /// A PDU whose data segment goes on in later chunks.
-    Begin { header: Header },
+    Begin { header: Found<'a> },
     /// The next bytes of the data segment begun.
     Piece(Range<usize>),
     /// The data segment begun is over. `intact` is false after a data digest error.
@@ -157,7 +200,11 @@ impl Receiver {
     }
 
     /// What lies in `chunk` from `at` on; moves `at` past it.
-    pub(super) fn next(&mut self, chunk: &[u8], at: &mut usize) -> Result<Received, Violation> {
+    pub(super) fn next<'a>(
+        &mut self,
+        chunk: &'a [u8],
+        at: &mut usize,
+    ) -> Result<Received<'a>, Violation> {
         if let Some(body) = &mut self.body {
             let left = chunk.get(*at..).unwrap_or(&[]);
             if body.data_left > 0 {
@@ -195,7 +242,11 @@ impl Receiver {
         self.next_header(chunk, at)
     }
 
-    fn next_header(&mut self, chunk: &[u8], at: &mut usize) -> Result<Received, Violation> {
+    fn next_header<'a>(
+        &mut self,
+        chunk: &'a [u8],
+        at: &mut usize,
+    ) -> Result<Received<'a>, Violation> {
         let left = chunk.get(*at..).unwrap_or(&[]);
         if self.carry.is_empty() {
             let Some(bhs) = left.first_chunk::<BHS_LENGTH_BYTES>() else {
@@ -211,8 +262,16 @@ impl Receiver {
             };
             let header = self.checked(head, &layout)?;
             *at = at.saturating_add(layout.header_end());
-            return Ok(self.with_data(header, &layout, chunk, at));
+            return Ok(self.with_data(Found::There(header), &layout, chunk, at));
         }
+        self.carried_header(chunk, at)
+    }
+
+    fn carried_header<'a>(
+        &mut self,
+        chunk: &'a [u8],
+        at: &mut usize,
+    ) -> Result<Received<'a>, Violation> {
         // The rest of a header that began earlier: first the 48 bytes, then what they announce.
         let mut wanted = BHS_LENGTH_BYTES;
         loop {
@@ -231,8 +290,8 @@ impl Receiver {
             let layout = self.layout(bhs)?;
             if self.carry.len() >= layout.header_end() {
                 let carried = std::mem::take(&mut self.carry);
-                let header = self.checked(&carried, &layout)?;
-                return Ok(self.with_data(header, &layout, chunk, at));
+                let header = Box::new(self.checked(&carried, &layout)?.kept());
+                return Ok(self.with_data(Found::Carried(header), &layout, chunk, at));
             }
             wanted = layout.header_end();
         }
@@ -250,7 +309,7 @@ impl Receiver {
     }
 
     /// Takes a complete header apart and checks its digest.
-    fn checked(&self, head: &[u8], layout: &PduLayout) -> Result<Header, Violation> {
+    fn checked<'a>(&self, head: &'a [u8], layout: &PduLayout) -> Result<Header<'a>, Violation> {
         let Some((bhs, rest)) = head.split_first_chunk::<BHS_LENGTH_BYTES>() else {
             return Err(Violation::HeaderDigest);
         };
@@ -260,19 +319,16 @@ impl Receiver {
         if self.header_digest && Digest::of(bhs).update(ahs).to_wire() != wire {
             return Err(Violation::HeaderDigest);
         }
-        Ok(Header {
-            bhs: *bhs,
-            ahs: ahs.to_vec(),
-        })
+        Ok(Header { bhs, ahs })
     }
 
-    fn with_data(
+    fn with_data<'a>(
         &mut self,
-        header: Header,
+        header: Found<'a>,
         layout: &PduLayout,
-        chunk: &[u8],
+        chunk: &'a [u8],
         at: &mut usize,
-    ) -> Received {
+    ) -> Received<'a> {
         self.alone = if layout.data_bytes >= LONG_BYTES {
             ALONE_MAX
         } else {

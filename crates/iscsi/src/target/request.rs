@@ -29,7 +29,7 @@ impl Session {
     pub(super) fn handle_request(
         &mut self,
         connection: usize,
-        header: &Header,
+        header: &Header<'_>,
         data: Vec<u8>,
         mut charge: Charge,
     ) -> Result<(), Violation> {
@@ -42,7 +42,7 @@ impl Session {
         if !self.check_cmd_sn(cmd_sn, immediate)? {
             charge.resize(header.header_bytes().saturating_add(data.len()))?;
             let what = Waiting::Request {
-                header: header.clone(),
+                header: header.kept(),
                 data,
                 charge,
             };
@@ -64,7 +64,7 @@ impl Session {
     pub(super) fn serve_request(
         &mut self,
         connection: usize,
-        header: &Header,
+        header: &Header<'_>,
         data: &[u8],
     ) -> Result<(), Violation> {
         let opcode = header.opcode_bits();
@@ -90,10 +90,10 @@ impl Session {
     pub(super) fn handle_nop_out(
         &mut self,
         connection: usize,
-        header: &Header,
+        header: &Header<'_>,
         data: &[u8],
     ) -> Result<(), Violation> {
-        let bhs = NopOutBhs::view(&header.bhs);
+        let bhs = NopOutBhs::view(header.bhs);
         let transfer = bhs.target_transfer_tag.get();
         let (exp, max) = self.window();
         let Some(Some(state)) = self.connections.get_mut(connection) else {
@@ -127,9 +127,9 @@ impl Session {
     pub(super) fn handle_management(
         &mut self,
         connection: usize,
-        header: &Header,
+        header: &Header<'_>,
     ) -> Result<(), Violation> {
-        let bhs = TaskManagementRequestBhs::view(&header.bhs);
+        let bhs = TaskManagementRequestBhs::view(header.bhs);
         let opcode = header.opcode_bits();
         if self.config.is_discovery {
             return Err(Violation::NotInDiscovery { opcode });
@@ -276,10 +276,10 @@ impl Session {
     pub(super) fn handle_text(
         &mut self,
         connection: usize,
-        header: &Header,
+        header: &Header<'_>,
         data: &[u8],
     ) -> Result<(), Violation> {
-        let bhs = TextRequestBhs::view(&header.bhs);
+        let bhs = TextRequestBhs::view(header.bhs);
         let (exp, max) = self.window();
         let Some(Some(state)) = self.connections.get_mut(connection) else {
             return Ok(());
@@ -317,9 +317,9 @@ impl Session {
     pub(super) fn handle_logout(
         &mut self,
         connection: usize,
-        header: &Header,
+        header: &Header<'_>,
     ) -> Result<(), Violation> {
-        let bhs = LogoutRequestBhs::view(&header.bhs);
+        let bhs = LogoutRequestBhs::view(header.bhs);
         let opcode = header.opcode_bits();
         let Some(reason) = LogoutReason::from_code(bhs.reason_bits()) else {
             return Err(Violation::InvalidField { opcode, byte: 1 });
@@ -378,7 +378,12 @@ impl Session {
         state.transmitter.push(&header);
     }
 
-    pub(super) fn reject(&mut self, connection: usize, bad: Option<&Header>, reason: RejectReason) {
+    pub(super) fn reject(
+        &mut self,
+        connection: usize,
+        bad: Option<&Header<'_>>,
+        reason: RejectReason,
+    ) {
         let (exp, max) = self.window();
         let Some(Some(state)) = self.connections.get_mut(connection) else {
             return;
@@ -389,8 +394,8 @@ impl Session {
         header.stamp(state.transmitter.next_stat_sn(), exp, max);
         let mut copy = Vec::new();
         if let Some(bad) = bad {
-            copy.extend_from_slice(&bad.bhs);
-            copy.extend_from_slice(&bad.ahs);
+            copy.extend_from_slice(bad.bhs);
+            copy.extend_from_slice(bad.ahs);
         }
         state
             .transmitter

@@ -18,7 +18,7 @@ use std::time::Duration;
 use memory::{Buffer, Message, NoRoom, Pool};
 
 use super::budget::{Account, Charge};
-use super::receive::{Header, Received, Receiver};
+use super::receive::{Header, KeptHeader, Received, Receiver};
 use super::tags::Tags;
 use super::task::{Phase, Task, unit_of};
 use super::transmit::Transmitter;
@@ -65,11 +65,11 @@ pub(super) struct Held {
 pub(super) enum Waiting {
     Command {
         task: TaskId,
-        header: Header,
+        header: KeptHeader,
         charge: Charge,
     },
     Request {
-        header: Header,
+        header: KeptHeader,
         data: Vec<u8>,
         charge: Charge,
     },
@@ -349,9 +349,9 @@ impl Session {
                     header,
                     data,
                     intact,
-                } => self.handle_whole(connection, &header, chunk, data, intact, pool),
+                } => self.handle_whole(connection, &header.view(), chunk, data, intact, pool),
                 Received::Begin { header } => {
-                    let begun = self.begin(connection, header, pool);
+                    let begun = self.begin(connection, &header.view(), pool);
                     begun.map(|incoming| self.set_incoming(connection, Some(incoming)))
                 }
                 Received::Piece(range) => {
@@ -486,7 +486,7 @@ impl Session {
     pub(super) fn dispose(
         &mut self,
         connection: usize,
-        header: Option<&Header>,
+        header: Option<&Header<'_>>,
         violation: Violation,
     ) -> Result<(), Violation> {
         self.events.push_back(Event::Violation {
@@ -508,7 +508,7 @@ impl Session {
     pub(super) fn handle_whole(
         &mut self,
         connection: usize,
-        header: &Header,
+        header: &Header<'_>,
         chunk: Option<&Rc<Buffer>>,
         data: std::ops::Range<usize>,
         intact: bool,
@@ -518,7 +518,7 @@ impl Session {
         let outcome = if is_plain {
             self.handle_command(connection, header, chunk.map(|chunk| (chunk, data)), pool)
         } else {
-            let begun = self.begin(connection, header.clone(), pool)?;
+            let begun = self.begin(connection, header, pool)?;
             self.set_incoming(connection, Some(begun));
             let bytes: &[u8] = chunk.map_or(&[], |chunk| chunk);
             self.handle_piece(connection, bytes.get(data).unwrap_or(&[]));
@@ -531,12 +531,12 @@ impl Session {
     pub(super) fn begin(
         &mut self,
         connection: usize,
-        header: Header,
+        header: &Header<'_>,
         pool: &Pool,
     ) -> Result<Incoming, Violation> {
         let begun = match Opcode::from_code(header.opcode_bits()) {
-            Some(Opcode::ScsiCommand) => self.begin_command(connection, &header, pool),
-            Some(Opcode::DataOut) => self.begin_data_out(connection, &header, pool),
+            Some(Opcode::ScsiCommand) => self.begin_command(connection, header, pool),
+            Some(Opcode::DataOut) => self.begin_data_out(connection, header, pool),
             Some(
                 Opcode::NopOut
                 | Opcode::TextRequest
@@ -547,7 +547,7 @@ impl Session {
                 .account
                 .charge(header.data_bytes())
                 .map(|charge| Incoming::Request {
-                    header: header.clone(),
+                    header: header.kept(),
                     data: Vec::new(),
                     charge,
                 }),
@@ -570,7 +570,7 @@ impl Session {
         };
         // A PDU that is refused still has a data segment, which must be passed over.
         begun.or_else(|violation| {
-            self.dispose(connection, Some(&header), violation)?;
+            self.dispose(connection, Some(header), violation)?;
             Ok(Incoming::Dropped)
         })
     }
@@ -609,17 +609,18 @@ impl Session {
                 data,
                 charge,
             }) => {
+                let header = &header.view();
                 let outcome = if intact {
-                    self.handle_request(connection, &header, data, charge)
+                    self.handle_request(connection, header, data, charge)
                 } else {
                     Err(Violation::DataDigest {
                         opcode: header.opcode_bits(),
                     })
                 };
-                outcome.or_else(|violation| self.dispose(connection, Some(&header), violation))
+                outcome.or_else(|violation| self.dispose(connection, Some(header), violation))
             }
             Some(Incoming::Data { task, header, .. }) => {
-                self.end_data(connection, task, &header, intact, pool);
+                self.end_data(connection, task, &header.view(), intact, pool);
                 Ok(())
             }
             Some(Incoming::Dropped) | None => Ok(()),
@@ -704,7 +705,7 @@ impl Session {
                     charge,
                 } => {
                     drop(charge);
-                    let outcome = self.deliver(task, &header);
+                    let outcome = self.deliver(task, &header.view());
                     (header, outcome)
                 }
                 Waiting::Request {
@@ -713,7 +714,7 @@ impl Session {
                     charge,
                 } => {
                     drop(charge);
-                    let outcome = self.serve_request(held.connection, &header, &data);
+                    let outcome = self.serve_request(held.connection, &header.view(), &data);
                     (header, outcome)
                 }
                 Waiting::Aborted => {
@@ -723,7 +724,7 @@ impl Session {
             };
             if let Err(violation) = outcome {
                 // A held request cannot break the stream any more: what could was checked before.
-                let disposed = self.dispose(held.connection, Some(&header), violation);
+                let disposed = self.dispose(held.connection, Some(&header.view()), violation);
                 debug_assert!(disposed.is_ok(), "{disposed:?}");
             }
         }

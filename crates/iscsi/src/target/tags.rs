@@ -15,13 +15,28 @@ pub(super) struct Tags(Vec<[u32; ROW]>);
 
 impl Tags {
     /// Gives a place to a tag.
+    #[inline]
     pub(super) fn set(&mut self, place: u32, tag: u32) {
         let (row, column) = position(place);
         if row >= self.0.len() {
-            self.0.resize(row.saturating_add(1), [RESERVED_TAG; ROW]);
+            self.grow(row.saturating_add(1));
         }
         if let Some(slot) = self.0.get_mut(row).and_then(|row| row.get_mut(column)) {
             *slot = tag;
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, rows: usize) {
+        self.0.resize(rows, [RESERVED_TAG; ROW]);
+    }
+
+    /// Takes the place away from its tag.
+    #[inline]
+    pub(super) fn clear(&mut self, place: u32) {
+        let (row, column) = position(place);
+        if let Some(slot) = self.0.get_mut(row).and_then(|row| row.get_mut(column)) {
+            *slot = RESERVED_TAG;
         }
     }
 
@@ -94,7 +109,8 @@ mod tests {
             (5, true, false)
         );
         assert_eq!(tags.iter().filter(|&tag| tag != RESERVED_TAG).count(), 1);
-        tags.set(20, RESERVED_TAG);
+        tags.clear(20);
+        tags.clear(200);
         assert_eq!((tags.find(5), tags.is_used(20)), (None, false));
     }
 }

@@ -162,6 +162,7 @@ impl DataOut {
     }
 
     /// Makes the value fit for another task, whose header came `now`, and keeps its room.
+    #[inline]
     pub(super) fn reset(&mut self, unsolicited: bool, fault: Option<DataFault>, now: Duration) {
         self.drop_data();
         self.received = 0;
@@ -388,6 +389,7 @@ impl DataOut {
     }
 
     /// Gives up on the data.
+    #[inline]
     pub(super) fn drop_data(&mut self) {
         // Nearly always there is none, and the drop of a payload is a call.
         if !matches!(self.data, Payload::Empty) {

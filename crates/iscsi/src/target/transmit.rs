@@ -136,7 +136,10 @@ impl Transmitter {
             Segment::Part { index, start, len } => self.push_part(index, start, len),
         };
         if len > 0 {
-            self.message.push_zeros(padding_length(len));
+            let padding = padding_length(len);
+            if padding > 0 {
+                self.message.push_zeros(padding);
+            }
             if let Some(digest) = digest {
                 self.message.push_bytes(&digest.pad(len).to_wire());
             }
