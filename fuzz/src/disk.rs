@@ -194,7 +194,8 @@ impl Play {
             data_in_length,
             luns: &luns,
         };
-        let (mut task, mut step) = self.cores[core].start(self.slots[core], &command);
+        let mut task = self.cores[core].task(self.slots[core]);
+        let mut step = self.cores[core].start(&mut task, &command);
         for _ in 0..STEPS_MAX {
             let brought = match step {
                 Step::Done(outcome) => return outcome,

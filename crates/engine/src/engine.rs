@@ -303,8 +303,13 @@ impl<C: Carrier> Engine<C> {
     ) {
         // The answers of a turn are mostly for one connection.
         if self.ready.last() != Some(&(session, connection)) {
-            self.ready.push((session, connection));
+            self.push_ready((session, connection));
         }
+    }
+
+    #[inline(never)]
+    fn push_ready(&mut self, ready: Ready<C>) {
+        self.ready.push(ready);
     }
 
     /// Something is left to be taken with the `poll_` methods, or to be started.

@@ -3,7 +3,7 @@
 
 use memory::{Need, Payload, Pool};
 use scsi::{Input, Outcome, Sense, SenseCode, SenseKey, Step, Task, TaskAttribute};
-use store::{IoTag, Submitted};
+use store::{IoRequest, IoTag, Submitted};
 
 use crate::agree::ToOwner;
 use crate::carrier::{Carrier, News};
@@ -87,21 +87,35 @@ impl<C: Carrier> Engine<C> {
         let vacant = self.tasks.vacant_key();
         let mut long = Vec::new();
         let command = C::Port::scsi_command(&command, &session.luns, &mut long);
-        let (mut task, step) = unit.view.start(mapped.nexus, &command);
-        let mut has_altered = false;
-        let (port, pool, carrier) = (&mut session.port, &session.pool, &mut self.carrier);
-        let way = (&mut task, &mut has_altered);
-        let hindrance = match run_at_once((id, vacant), way, step, unit, (port, pool), carrier) {
-            Ok(outcome) => {
-                self.carrier.note_answer(account, outcome.status);
-                let descriptor = unit.view.descriptor_sense();
-                let ready = answer_by(&mut session.port, answer, outcome, descriptor);
-                self.note_answered(key, ready);
-                return;
-            }
-            Err(hindrance) => hindrance,
+        let mut attempt = Attempt::<C> {
+            key: vacant,
+            id,
+            account,
+            task: unit.view.task(mapped.nexus),
+            has_altered: false,
         };
-        if let Some(set) = unit.view.task_set(mapped.nexus) {
+        let (port, pool) = (&mut session.port, &session.pool);
+        let run = attempt.run(&command, answer, unit, (port, pool), &mut self.carrier);
+        match run {
+            Ok(ready) => self.note_answered(key, ready),
+            Err((hindrance, answer)) => {
+                let (task, has_altered) = (attempt.task, attempt.has_altered);
+                self.run_longer(begun, answer, (task, has_altered), hindrance);
+            }
+        }
+    }
+
+    /// A SIMPLE command that was let pass has to wait: its task gets a place in the tables.
+    #[inline(never)]
+    fn run_longer(
+        &mut self,
+        begun: Begun<C>,
+        answer: Owed<CommandId<C>>,
+        (task, has_altered): (Task, bool),
+        hindrance: Hindrance,
+    ) {
+        let (mapped, vacant) = (begun.mapped, self.tasks.vacant_key());
+        if let Some(set) = self.units[mapped.unit].view.task_set(mapped.nexus) {
             let may_start = set.enter(TaskAttribute::Simple, vacant.place());
             debug_assert!(may_start, "a task that was let pass has to wait");
         }
@@ -197,8 +211,8 @@ impl<C: Carrier> Engine<C> {
         let view = &mut self.units[running.unit].view;
         let mut long = Vec::new();
         let command = C::Port::scsi_command(command, &session.luns, &mut long);
-        let (task, step) = view.start(running.nexus, &command);
-        running.task = Some(task);
+        let task = running.task.insert(view.task(running.nexus));
+        let step = view.start(task, &command);
         self.drive(key, step);
     }
 
@@ -502,58 +516,98 @@ fn answer_for_nobody<P: Port>(
     answer_by(&mut session.port, answer, outcome, false)
 }
 
-/// Carries a command on as long as it need not wait.
-#[inline(always)]
-#[expect(
-    clippy::inline_always,
-    reason = "the way of nearly all commands: a call would move every step once more"
-)]
-fn run_at_once<C: Carrier>(
-    (id, vacant): (CommandId<C>, TaskKey),
-    (task, has_altered): (&mut Task, &mut bool),
-    mut step: Step,
-    unit: &mut Unit,
-    (port, pool): (&mut C::Port, &Pool),
-    carrier: &mut C,
-) -> Result<Outcome, Hindrance> {
-    loop {
-        let input = match step {
-            Step::DataOut { length } => {
-                let data = port.request_data(id, length, pool);
-                let data = data.ok_or(Hindrance::DataOut)?;
-                let kept = room::kept(data, Some(task), pool);
-                Input::DataOut(kept.map_err(|_| Hindrance::NoRoom)?)
-            }
-            Step::Io(request) => {
-                let unsent = || port.unsent_bytes();
-                match room::make_room(request, (Some(task), pool), unit, carrier, unsent) {
-                    Room::Ready(request) => {
-                        let alters = alters(&request);
-                        let submitted = unit.store.submit(tag_of(vacant), request);
-                        *has_altered |= alters && !matches!(submitted, Submitted::Full(_));
-                        match submitted {
-                            Submitted::Done(result) => Input::Io(result),
-                            submitted @ (Submitted::Ring(_)
-                            | Submitted::Helper(_)
-                            | Submitted::Pending
-                            | Submitted::Full(_)) => return Err(Hindrance::Store(submitted)),
-                        }
+/// A SIMPLE command that runs without a place in the tables.
+struct Attempt<C: Carrier> {
+    /// The key that it gets when it has to wait: its requests to the store are called so.
+    key: TaskKey,
+    id: CommandId<C>,
+    account: C::Account,
+    task: Task,
+    has_altered: bool,
+}
+
+/// Why a command was not answered at once, and its answer.
+type Held<C> = (Hindrance, Owed<CommandId<C>>);
+
+impl<C: Carrier> Attempt<C> {
+    /// Carries the command on as long as it need not wait, at best to its answer. Gives the connection
+    /// that has something to send then.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "the way of nearly all commands: a call would move every step once more"
+    )]
+    fn run(
+        &mut self,
+        command: &scsi::Command<'_>,
+        answer: Owed<CommandId<C>>,
+        unit: &mut Unit,
+        (port, pool): (&mut C::Port, &Pool),
+        carrier: &mut C,
+    ) -> Result<Option<<C::Port as Port>::Connection>, Held<C>> {
+        let mut input = None;
+        loop {
+            let step = match input.take() {
+                None => unit.view.start(&mut self.task, command),
+                Some(input) => unit.view.resume(&mut self.task, input),
+            };
+            let next = match step {
+                Step::DataOut { length } => match port.request_data(self.id, length, pool) {
+                    Some(data) => room::kept(data, Some(&self.task), pool)
+                        .map(Input::DataOut)
+                        .map_err(|_| Hindrance::NoRoom),
+                    None => Err(Hindrance::DataOut),
+                },
+                Step::Io(request) => self.submit(request, unit, (port, pool), carrier),
+                Step::Done(mut outcome) => {
+                    if must_copy(&outcome, port, self.id) && !copy_data(&mut outcome, pool) {
+                        return Err((Hindrance::Other(Step::Done(outcome)), answer));
                     }
-                    Room::Wait(request, _) | Room::UnitShare(request) => {
-                        return Err(Hindrance::Other(Step::Io(request)));
-                    }
-                    Room::Refused => return Err(Hindrance::NoRoom),
+                    carrier.note_answer(self.account, outcome.status);
+                    let descriptor = unit.view.descriptor_sense();
+                    return Ok(answer_by(port, answer, outcome, descriptor));
                 }
+                step @ (Step::Owner(_) | Step::Fence(_)) => Err(Hindrance::Other(step)),
+            };
+            match next {
+                Ok(next) => input = Some(next),
+                Err(hindrance) => return Err((hindrance, answer)),
             }
-            Step::Done(mut outcome) => {
-                if must_copy(&outcome, port, id) && !copy_data(&mut outcome, pool) {
-                    return Err(Hindrance::Other(Step::Done(outcome)));
+        }
+    }
+
+    /// Hands a request to the store. Gives its result where that is there at once.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as above")]
+    fn submit(
+        &mut self,
+        request: IoRequest,
+        unit: &mut Unit,
+        (port, pool): (&C::Port, &Pool),
+        carrier: &mut C,
+    ) -> Result<Input, Hindrance> {
+        let request = if unit.store.capabilities().reads_in_place {
+            request
+        } else {
+            let unsent = || port.unsent_bytes();
+            match room::make_room(request, (Some(&self.task), pool), unit, carrier, unsent) {
+                Room::Ready(request) => request,
+                Room::Wait(request, _) | Room::UnitShare(request) => {
+                    return Err(Hindrance::Other(Step::Io(request)));
                 }
-                return Ok(outcome);
+                Room::Refused => return Err(Hindrance::NoRoom),
             }
-            step @ (Step::Owner(_) | Step::Fence(_)) => return Err(Hindrance::Other(step)),
         };
-        step = unit.view.resume(task, input);
+        let alters = alters(&request);
+        let submitted = unit.store.submit(tag_of(self.key), request);
+        self.has_altered |= alters && !matches!(submitted, Submitted::Full(_));
+        match submitted {
+            Submitted::Done(result) => Ok(Input::Io(result)),
+            submitted @ (Submitted::Ring(_)
+            | Submitted::Helper(_)
+            | Submitted::Pending
+            | Submitted::Full(_)) => Err(Hindrance::Store(submitted)),
+        }
     }
 }
 

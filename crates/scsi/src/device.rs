@@ -49,7 +49,7 @@ impl Job {
     }
 
     /// It holds data that is to be compared or combined with what the store reads for it.
-    pub(crate) const fn holds_data(&self) -> bool {
+    pub(crate) fn holds_data(&self) -> bool {
         match self {
             Self::Disk(job) => job.holds_data(),
         }
@@ -84,7 +84,7 @@ impl Device {
         }
     }
 
-    /// Begins a block command; [`Job::refused`] makes the answer of an error.
+    /// Begins a block command.
     #[inline]
     pub(crate) fn start_disk(
         &self,
@@ -93,7 +93,7 @@ impl Device {
         row: &'static CommandSpec,
         cdb: &Cdb,
         command: &Command<'_>,
-    ) -> Result<Step, Sense> {
+    ) -> Step {
         match (self, job) {
             (Self::Disk(disk), Job::Disk(job)) => disk.start(job, operation, row, cdb, command),
         }

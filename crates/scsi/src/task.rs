@@ -73,7 +73,7 @@ impl Task {
     }
 
     /// It holds data that is to be compared or combined with what the store reads for it.
-    pub const fn holds_data(&self) -> bool {
+    pub fn holds_data(&self) -> bool {
         self.job.holds_data()
     }
 

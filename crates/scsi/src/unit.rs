@@ -203,19 +203,22 @@ impl LogicalUnit {
         self.shared.modes.descriptor_sense
     }
 
-    /// Begins a command.
-    pub fn start(&mut self, slot: NexusSlot, command: &Command<'_>) -> (Task, Step) {
+    /// The place of a command of this nexus that is to begin.
+    #[inline]
+    pub const fn task(&self, slot: NexusSlot) -> Task {
+        Task::new(slot, self.device.job())
+    }
+
+    /// Begins a command in its place.
+    pub fn start(&mut self, task: &mut Task, command: &Command<'_>) -> Step {
         let cdb = Cdb::new(command.cdb);
-        let mut task = Task::new(slot, self.device.job());
-        let step = match self.admit(slot, &cdb) {
+        match self.admit(task.slot, &cdb) {
             Ok(spec) => {
                 task.spec = Some(spec);
-                self.execute(&mut task, spec, &cdb, command)
-                    .unwrap_or_else(|sense| Step::Done(task.job.refused(sense)))
+                self.execute(task, spec, &cdb, command)
             }
             Err(outcome) => Step::Done(outcome),
-        };
-        (task, step)
+        }
     }
 
     /// Goes on with a command when what its last step asked for is there.
@@ -286,16 +289,17 @@ impl LogicalUnit {
         spec: &'static CommandSpec,
         cdb: &Cdb,
         command: &Command<'_>,
-    ) -> Result<Step, Sense> {
-        match spec.operation {
+    ) -> Step {
+        let started = match spec.operation {
             Operation::Disk(operation) => {
                 task.work = Work::Device;
                 let job = &mut task.job;
-                self.device.start_disk(job, operation, spec, cdb, command)
+                return self.device.start_disk(job, operation, spec, cdb, command);
             }
             Operation::Spc(operation) => self.execute_spc(task, operation, spec, cdb, command),
             Operation::Owned(_) => self.start_owned(task, spec, cdb, command),
-        }
+        };
+        started.unwrap_or_else(|sense| Step::Done(task.job.refused(sense)))
     }
 
     fn execute_spc(

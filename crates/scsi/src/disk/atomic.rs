@@ -8,7 +8,7 @@
 use memory::Payload;
 
 use super::transfer::{miscompare, wrong_data_length};
-use super::work::{self, Work};
+use super::work::{self, Rare, Work};
 use super::{Asked, Disk, Job};
 use crate::sam::command::Step;
 use crate::sam::failure::Purpose;
@@ -41,13 +41,13 @@ impl Disk {
         if length == 0 {
             return Ok(Self::good(job));
         }
-        job.work = Work::CompareData;
+        job.work = Rare::CompareData.into();
         Ok(Step::DataOut { length })
     }
 
     pub(super) fn compare_fence(job: &mut Job, data: Payload) -> Step {
         let data = work::shareable(data);
-        job.work = Work::CompareFence { data };
+        job.work = Rare::CompareFence { data }.into();
         Self::fence(job)
     }
 
@@ -85,12 +85,12 @@ impl Disk {
         if length == 0 {
             return Ok(Self::good(job));
         }
-        job.work = Work::OrData;
+        job.work = Rare::OrData.into();
         Ok(Step::DataOut { length })
     }
 
     pub(super) fn or_fence(job: &mut Job, data: Payload) -> Step {
-        job.work = Work::OrFence { data };
+        job.work = Rare::OrFence { data }.into();
         Self::fence(job)
     }
 

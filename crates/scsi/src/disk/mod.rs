@@ -20,7 +20,8 @@ use crate::sam::profile::{Limits, Profile};
 use crate::sam::sense::{Sense, SenseCode};
 use crate::spc::shared::Shared;
 use crate::table::row::{CommandSpec, DiskOperation};
-use work::{Compare, Work};
+use transfer::unexpected;
+use work::Work;
 
 /// A disk as one core sees it.
 #[derive(Debug)]
@@ -84,16 +85,8 @@ impl Job {
     }
 
     /// It holds data that is to be compared or combined with what the store reads for it.
-    pub(crate) const fn holds_data(&self) -> bool {
-        matches!(
-            &self.work,
-            Work::CompareRead { .. }
-                | Work::OrRead { .. }
-                | Work::Verify {
-                    compare: Compare::With(_) | Compare::WithOne(_),
-                    ..
-                }
-        )
+    pub(crate) fn holds_data(&self) -> bool {
+        matches!(&self.work, Work::Rare(rare) if rare.holds_data())
     }
 }
 
@@ -172,7 +165,7 @@ impl Disk {
         self.is_cached
     }
 
-    /// Begins a command; [`Job::refused`] makes the answer of an error.
+    /// Begins a command.
     #[inline]
     pub(crate) fn start(
         &self,
@@ -181,7 +174,7 @@ impl Disk {
         row: &'static CommandSpec,
         cdb: &Cdb,
         command: &Command<'_>,
-    ) -> Result<Step, Sense> {
+    ) -> Step {
         let asked = Asked {
             row,
             cdb,
@@ -191,9 +184,9 @@ impl Disk {
         job.began_cached = self.is_cached;
         job.fua = asked.fua();
         let asked = &asked;
-        match operation {
-            DiskOperation::Read => self.start_read(job, asked),
-            DiskOperation::Write => self.start_write(job, asked),
+        let started = match operation {
+            DiskOperation::Read => return self.start_read(job, asked),
+            DiskOperation::Write => return self.start_write(job, asked),
             DiskOperation::WriteAndVerify => self.start_write_and_verify(job, asked),
             DiskOperation::Verify => self.start_verify(job, asked),
             DiskOperation::PreFetch => self.start_pre_fetch(job, asked),
@@ -207,15 +200,39 @@ impl Disk {
             DiskOperation::ReadCapacity16 => Ok(report(self.capacity_16(), asked)),
             DiskOperation::ReadDefectData10 => Ok(report(capacity::defects_10(cdb), asked)),
             DiskOperation::ReadDefectData12 => Ok(report(capacity::defects_12(cdb), asked)),
-        }
+        };
+        started.unwrap_or_else(|sense| Step::Done(job.refused(sense)))
     }
 
     /// Goes on with a command when what its last step asked for is there.
     #[inline]
     pub(crate) fn resume(&self, job: &mut Job, input: Input) -> Step {
         let work = mem::replace(&mut job.work, Work::Over);
-        self.advance(job, work, input)
-            .unwrap_or_else(|sense| Step::Done(Outcome::check(sense)))
+        let next = match input {
+            Input::Io(result) => match work {
+                Work::Read => return self.end_read(job, result),
+                Work::Last { purpose } => return self.end_last(job, purpose, result),
+                Work::FlushBeforeRead => self.read_flushed(job, result),
+                Work::Rare(rare) => self.advance(job, *rare, Input::Io(result)),
+                Work::Over | Work::WriteData { .. } => Err(unexpected(&work, &result)),
+            },
+            Input::DataOut(data) => match work {
+                Work::WriteData { durable } => return self.write(job, data, durable),
+                Work::Rare(rare) => self.advance(job, *rare, Input::DataOut(data)),
+                Work::Over | Work::Read | Work::FlushBeforeRead | Work::Last { .. } => {
+                    Err(unexpected(&work, &data))
+                }
+            },
+            input @ (Input::FenceGranted | Input::Owner(_)) => match work {
+                Work::Rare(rare) => self.advance(job, *rare, input),
+                Work::Over
+                | Work::Read
+                | Work::FlushBeforeRead
+                | Work::WriteData { .. }
+                | Work::Last { .. } => Err(unexpected(&work, &input)),
+            },
+        };
+        next.unwrap_or_else(|sense| Step::Done(Outcome::check(sense)))
     }
 
     /// The default self-test: the first block can be read.

@@ -11,7 +11,7 @@ use memory::Payload;
 use store::{Extent, IoAnswer, IoRequest};
 
 use super::transfer::wrong_data_length;
-use super::work::{Room, Work};
+use super::work::{Rare, Room, Work};
 use super::{Asked, Disk, Job};
 use crate::sam::command::{Outcome, Step};
 use crate::sam::failure::Purpose;
@@ -47,10 +47,11 @@ impl Disk {
         if asked.data_out_length != block_bytes {
             return Err(wrong_data_length());
         }
-        job.work = Work::SameData {
+        job.work = Rare::SameData {
             unmap,
             is_rest: named == 0,
-        };
+        }
+        .into();
         Ok(Step::DataOut {
             length: block_bytes,
         })
@@ -92,11 +93,12 @@ impl Disk {
         let mut data = pattern.to_vec();
         data.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
         let lba = job.lba.saturating_add(done);
-        job.work = Work::Same {
+        job.work = Rare::Same {
             pattern,
             done,
             piece,
-        };
+        }
+        .into();
         self.write_request(lba, Payload::Heap(data), !self.is_cached)
     }
 
@@ -104,7 +106,7 @@ impl Disk {
     fn zero_or_unmap(&self, job: &mut Job, unmap: bool) -> Step {
         let range = self.byte_range(job.lba, job.blocks);
         if unmap {
-            job.work = Work::UnmapBeforeFlush;
+            job.work = Rare::UnmapBeforeFlush.into();
             return Step::Io(IoRequest::Unmap { range });
         }
         job.work = Work::Last {
@@ -144,7 +146,7 @@ impl Disk {
         // Which blocks is in the list; until then fences take it for all of them.
         job.blocks = self.blocks;
         job.transfer_length = u64::from(length);
-        job.work = Work::UnmapList;
+        job.work = Rare::UnmapList.into();
         Ok(Step::DataOut { length })
     }
 
@@ -190,7 +192,7 @@ impl Disk {
     pub(super) fn unmap_next(&self, job: &mut Job, mut left: Vec<Range<u64>>) -> Step {
         match left.pop() {
             Some(range) => {
-                job.work = Work::Unmap { left };
+                job.work = Rare::Unmap { left }.into();
                 Step::Io(IoRequest::Unmap { range })
             }
             None => self.after_unmap(job),
@@ -220,7 +222,7 @@ impl Disk {
             }]);
             return Ok(self.lba_status(job, mapped, room));
         }
-        job.work = Work::LbaStatus { room };
+        job.work = Rare::LbaStatus { room }.into();
         Ok(Step::Io(IoRequest::Extents { range, count_max }))
     }
 

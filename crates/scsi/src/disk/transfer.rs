@@ -5,10 +5,12 @@
     clippy::panic
 )]
 
-use memory::Payload;
-use store::{IoAnswer, IoRequest};
+use std::fmt::Debug;
 
-use super::work::{self, Compare, Work};
+use memory::Payload;
+use store::{IoAnswer, IoFailure, IoRequest, IoResult};
+
+use super::work::{self, Compare, Rare, Work};
 use super::{Asked, Disk, Job};
 use crate::sam::command::{Input, Outcome, Step};
 use crate::sam::failure::{Purpose, sense_of};
@@ -107,42 +109,52 @@ impl Disk {
     }
 
     #[inline]
-    pub(super) fn start_read(&self, job: &mut Job, asked: &Asked<'_>) -> Result<Step, Sense> {
-        let (lba, blocks) = self.limited_extent(asked)?;
+    pub(super) fn start_read(&self, job: &mut Job, asked: &Asked<'_>) -> Step {
+        let (lba, blocks) = match self.limited_extent(asked) {
+            Ok(extent) => extent,
+            Err(sense) => return Step::Done(job.refused(sense)),
+        };
         let room = u64::from(asked.data_in_length).div_ceil(self.block_bytes().max(1));
         job.lba = lba;
         job.blocks = u64::from(blocks).min(room);
         job.transfer_length = u64::from(blocks).saturating_mul(self.block_bytes());
         if job.blocks == 0 {
-            if blocks > 0 && asked.data_out_length > 0 {
-                // It announces data, not room: nothing moves, and the residual says so.
-                job.transfer_length = 0;
-                // libiscsi's residual tests want this of READ (10) to end well.
-                if asked.cdb_length() != 10 {
-                    return Err(wrong_data_length());
-                }
-            }
-            return Ok(Self::good(job));
+            return Self::read_nothing(job, blocks, asked);
         }
         if self.is_cached && job.fua {
             // FUA asks for what the medium holds: write back first, then the cache is the medium.
             job.work = Work::FlushBeforeRead;
-            return Ok(Step::Io(IoRequest::Flush));
+            return Step::Io(IoRequest::Flush);
         }
         job.work = Work::Read;
-        Ok(self.read_request(lba, job.blocks))
+        self.read_request(lba, job.blocks)
+    }
+
+    /// A read of no blocks, or for which the initiator has no room.
+    #[cold]
+    fn read_nothing(job: &mut Job, blocks: u32, asked: &Asked<'_>) -> Step {
+        if blocks > 0 && asked.data_out_length > 0 {
+            // It announces data, not room: nothing moves, and the residual says so.
+            job.transfer_length = 0;
+            // libiscsi's residual tests want this of READ (10) to end well.
+            if asked.cdb_length() != 10 {
+                return Step::Done(job.refused(wrong_data_length()));
+            }
+        }
+        Self::good(job)
     }
 
     #[inline]
-    pub(super) fn start_write(&self, job: &mut Job, asked: &Asked<'_>) -> Result<Step, Sense> {
-        let extent = self.limited_extent(asked)?;
-        let length = self.take_whole_blocks(job, extent, asked)?;
-        if length == 0 {
-            return Ok(Self::good(job));
-        }
+    pub(super) fn start_write(&self, job: &mut Job, asked: &Asked<'_>) -> Step {
+        let extent = self.limited_extent(asked);
+        let length = match extent.and_then(|extent| self.take_whole_blocks(job, extent, asked)) {
+            Ok(0) => return Self::good(job),
+            Ok(length) => length,
+            Err(sense) => return Step::Done(job.refused(sense)),
+        };
         let durable = self.durable(job);
         job.work = Work::WriteData { durable };
-        Ok(Step::DataOut { length })
+        Step::DataOut { length }
     }
 
     pub(super) fn start_write_and_verify(
@@ -157,7 +169,7 @@ impl Disk {
             return Ok(Self::good(job));
         }
         let compare = asked.has(1, BYTCHK);
-        job.work = Work::WriteAndVerifyData { compare };
+        job.work = Rare::WriteAndVerifyData { compare }.into();
         Ok(Step::DataOut { length })
     }
 
@@ -180,7 +192,7 @@ impl Disk {
                 if length == 0 {
                     return Ok(Self::good(job));
                 }
-                job.work = Work::VerifyData { repeat: false };
+                job.work = Rare::VerifyData { repeat: false }.into();
                 Ok(Step::DataOut { length })
             }
             0b11 => {
@@ -193,7 +205,7 @@ impl Disk {
                 if asked.data_out_length < block_bytes {
                     return Err(wrong_data_length());
                 }
-                job.work = Work::VerifyData { repeat: true };
+                job.work = Rare::VerifyData { repeat: true }.into();
                 Ok(Step::DataOut {
                     length: block_bytes,
                 })
@@ -261,7 +273,7 @@ impl Disk {
             return Self::good(job);
         }
         if self.is_cached {
-            job.work = Work::FlushBeforeVerify { compare };
+            job.work = Rare::FlushBeforeVerify { compare }.into();
             return Step::Io(IoRequest::Flush);
         }
         self.verify_piece(job, compare, 0)
@@ -276,11 +288,12 @@ impl Disk {
         let most = u64::from(most).checked_div(self.block_bytes()).unwrap_or(0);
         let piece = left.min(most.max(1));
         let lba = job.lba.saturating_add(done);
-        job.work = Work::Verify {
+        job.work = Rare::Verify {
             compare,
             done,
             piece,
-        };
+        }
+        .into();
         self.read_request(lba, piece)
     }
 
@@ -313,67 +326,77 @@ impl Disk {
         Err(miscompare(lba))
     }
 
-    /// The one place where a job goes on. What each state waits for is in [`Work`].
-    pub(super) fn advance(&self, job: &mut Job, work: Work, input: Input) -> Result<Step, Sense> {
+    /// What the store read is the answer.
+    #[inline]
+    pub(super) fn end_read(&self, job: &Job, result: IoResult) -> Step {
+        match result {
+            Ok(answer) => Step::Done(Outcome::moved(data_of(answer), job.transfer_length)),
+            Err(failure) => self.failed(&failure, Purpose::Read),
+        }
+    }
+
+    /// The data to write is there.
+    #[inline]
+    pub(super) fn write(&self, job: &mut Job, data: Payload, durable: bool) -> Step {
+        job.work = Work::Last {
+            purpose: Purpose::Write,
+        };
+        self.write_request(job.lba, data, durable)
+    }
+
+    /// The store has done the last thing.
+    #[inline]
+    pub(super) fn end_last(&self, job: &mut Job, purpose: Purpose, result: IoResult) -> Step {
+        match result {
+            Ok(_) if purpose == Purpose::Write => self.written(job),
+            Ok(_) => Self::good(job),
+            Err(failure) => self.failed(&failure, purpose),
+        }
+    }
+
+    #[cold]
+    fn failed(&self, failure: &IoFailure, purpose: Purpose) -> Step {
+        let sense = sense_of(failure, purpose, self.capabilities.block_bytes);
+        Step::Done(Outcome::check(sense))
+    }
+
+    /// What was dirty is on the medium, to be read from there.
+    pub(super) fn read_flushed(&self, job: &mut Job, result: IoResult) -> Result<Step, Sense> {
+        self.answer(result, Purpose::Flush)?;
+        job.work = Work::Read;
+        Ok(self.read_request(job.lba, job.blocks))
+    }
+
+    /// Goes on with a command that is no plain read or write. What each state waits for is in
+    /// [`Rare`].
+    pub(super) fn advance(&self, job: &mut Job, work: Rare, input: Input) -> Result<Step, Sense> {
         match (work, input) {
-            (Work::Read, Input::Io(result)) => {
-                let data = data_of(self.answer(result, Purpose::Read)?);
-                let transfer_length = job.transfer_length;
-                Ok(Step::Done(Outcome {
-                    data,
-                    ..Outcome::good().transferring(transfer_length)
-                }))
-            }
-            (Work::WriteData { durable }, Input::DataOut(data)) => {
-                job.work = Work::Last {
-                    purpose: Purpose::Write,
-                };
-                Ok(self.write_request(job.lba, data, durable))
-            }
-            (
-                Work::Last {
-                    purpose: Purpose::Write,
-                },
-                Input::Io(result),
-            ) => {
-                self.answer(result, Purpose::Write)?;
-                Ok(self.written(job))
-            }
-            (Work::Last { purpose }, Input::Io(result)) => {
-                self.answer(result, purpose)?;
-                Ok(Self::good(job))
-            }
-            (Work::FlushBeforeRead, Input::Io(result)) => {
-                self.answer(result, Purpose::Flush)?;
-                job.work = Work::Read;
-                Ok(self.read_request(job.lba, job.blocks))
-            }
-            (Work::WriteAndVerifyData { compare }, Input::DataOut(data)) => {
+            (Rare::WriteAndVerifyData { compare }, Input::DataOut(data)) => {
                 let data = work::shareable(data);
                 let compare = if compare {
                     Compare::With(work::part(&data, 0, data.len()))
                 } else {
                     Compare::Nothing
                 };
-                job.work = Work::WriteBeforeVerify { compare };
+                job.work = Rare::WriteBeforeVerify { compare }.into();
                 Ok(self.write_request(job.lba, data, true))
             }
-            (Work::WriteBeforeVerify { compare }, Input::Io(result)) => {
+            (Rare::WriteBeforeVerify { compare }, Input::Io(result)) => {
                 self.answer(result, Purpose::Write)?;
                 Ok(self.verify_piece(job, compare, 0))
             }
-            (Work::VerifyData { repeat: false }, Input::DataOut(data)) => {
+            (Rare::VerifyData { repeat: false }, Input::DataOut(data)) => {
                 Ok(self.flush_then_verify(job, Compare::With(data)))
             }
-            (Work::VerifyData { repeat: true }, Input::DataOut(data)) => {
+            (Rare::VerifyData { repeat: true }, Input::DataOut(data)) => {
                 Ok(self.flush_then_verify(job, Compare::WithOne(data)))
             }
-            (Work::FlushBeforeVerify { compare }, Input::Io(result)) => {
+            (Rare::FlushBeforeVerify { compare }, Input::Io(result)) => {
                 self.answer(result, Purpose::Flush)?;
                 Ok(self.verify_piece(job, compare, 0))
             }
             (
-                Work::Verify {
+                Rare::Verify {
                     compare,
                     done,
                     piece,
@@ -385,35 +408,35 @@ impl Disk {
                 drop(got);
                 Ok(self.verify_piece(job, compare, done.saturating_add(piece)))
             }
-            (work, input) => self.advance_rare(job, work, input),
+            (work, input) => self.advance_further(job, work, input),
         }
     }
 
-    fn advance_rare(&self, job: &mut Job, work: Work, input: Input) -> Result<Step, Sense> {
+    fn advance_further(&self, job: &mut Job, work: Rare, input: Input) -> Result<Step, Sense> {
         match (work, input) {
-            (Work::CompareData, Input::DataOut(data)) => Ok(Self::compare_fence(job, data)),
-            (Work::CompareFence { data }, Input::FenceGranted) => {
-                job.work = Work::CompareRead { data };
+            (Rare::CompareData, Input::DataOut(data)) => Ok(Self::compare_fence(job, data)),
+            (Rare::CompareFence { data }, Input::FenceGranted) => {
+                job.work = Rare::CompareRead { data }.into();
                 Ok(self.read_request(job.lba, job.blocks))
             }
-            (Work::CompareRead { data }, Input::Io(result)) => {
+            (Rare::CompareRead { data }, Input::Io(result)) => {
                 let old = data_of(self.answer(result, Purpose::Read)?);
                 self.compare_and_write(job, data, &old)
             }
-            (Work::OrData, Input::DataOut(data)) => Ok(Self::or_fence(job, data)),
-            (Work::OrFence { data }, Input::FenceGranted) => {
-                job.work = Work::OrRead { data };
+            (Rare::OrData, Input::DataOut(data)) => Ok(Self::or_fence(job, data)),
+            (Rare::OrFence { data }, Input::FenceGranted) => {
+                job.work = Rare::OrRead { data }.into();
                 Ok(self.read_request(job.lba, job.blocks))
             }
-            (Work::OrRead { data }, Input::Io(result)) => {
+            (Rare::OrRead { data }, Input::Io(result)) => {
                 let old = data_of(self.answer(result, Purpose::Read)?);
                 Ok(self.or_write(job, data, &old))
             }
-            (Work::SameData { unmap, is_rest }, Input::DataOut(block)) => {
+            (Rare::SameData { unmap, is_rest }, Input::DataOut(block)) => {
                 Ok(self.write_same(job, &block, unmap, is_rest))
             }
             (
-                Work::Same {
+                Rare::Same {
                     pattern,
                     done,
                     piece,
@@ -423,35 +446,34 @@ impl Disk {
                 self.answer(result, Purpose::Write)?;
                 Ok(self.write_same_piece(job, pattern, done.saturating_add(piece)))
             }
-            (Work::UnmapBeforeFlush, Input::Io(result)) => {
+            (Rare::UnmapBeforeFlush, Input::Io(result)) => {
                 self.answer(result, Purpose::Write)?;
                 Ok(self.after_unmap(job))
             }
-            (Work::UnmapList, Input::DataOut(list)) => self.unmap_list(job, &list.to_vec()),
-            (Work::Unmap { left }, Input::Io(result)) => {
+            (Rare::UnmapList, Input::DataOut(list)) => self.unmap_list(job, &list.to_vec()),
+            (Rare::Unmap { left }, Input::Io(result)) => {
                 self.answer(result, Purpose::Write)?;
                 Ok(self.unmap_next(job, left))
             }
-            (Work::LbaStatus { room }, Input::Io(result)) => {
+            (Rare::LbaStatus { room }, Input::Io(result)) => {
                 let answer = self.answer(result, Purpose::Read)?;
                 Ok(self.lba_status(job, answer, room))
             }
-            (work, input) => {
-                debug_assert!(false, "{work:?} does not wait for {input:?}");
-                let code = SenseCode::INTERNAL_TARGET_FAILURE;
-                Err(Sense::new(SenseKey::HardwareError, code))
-            }
+            (work, input) => Err(unexpected(&work, &input)),
         }
     }
 
-    pub(super) fn answer(
-        &self,
-        result: store::IoResult,
-        purpose: Purpose,
-    ) -> Result<IoAnswer, Sense> {
+    pub(super) fn answer(&self, result: IoResult, purpose: Purpose) -> Result<IoAnswer, Sense> {
         let block_bytes = self.capabilities.block_bytes;
         result.map_err(|failure| sense_of(&failure, purpose, block_bytes))
     }
+}
+
+/// A bug of ours: a command is given what it does not wait for.
+#[cold]
+pub(super) fn unexpected(work: &dyn Debug, input: &dyn Debug) -> Sense {
+    debug_assert!(false, "{work:?} does not wait for {input:?}");
+    Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE)
 }
 
 fn data_of(answer: IoAnswer) -> Payload {

@@ -8,6 +8,8 @@ use memory::Payload;
 use crate::sam::failure::Purpose;
 
 /// The state of a command: what it waits for, and what it keeps for then.
+///
+/// Nearly every command is a plain read or write: their states are small, and the others lie apart.
 #[derive(Debug)]
 pub(super) enum Work {
     /// Waits for nothing.
@@ -18,12 +20,25 @@ pub(super) enum Work {
     FlushBeforeRead,
     /// For the data to write.
     WriteData { durable: bool },
+    /// For the store; then all is done.
+    Last { purpose: Purpose },
+    /// For something else.
+    Rare(Box<Rare>),
+}
+
+impl From<Rare> for Work {
+    fn from(rare: Rare) -> Self {
+        Self::Rare(Box::new(rare))
+    }
+}
+
+/// The states of commands that are no plain reads or writes.
+#[derive(Debug)]
+pub(super) enum Rare {
     /// For the data to write and then read back.
     WriteAndVerifyData { compare: bool },
     /// For the data to verify against.
     VerifyData { repeat: bool },
-    /// For the store; then all is done.
-    Last { purpose: Purpose },
     /// For a write, to verify it then.
     WriteBeforeVerify { compare: Compare },
     /// For dirty data to be written back, to verify then.
@@ -66,6 +81,21 @@ pub(super) enum Work {
     Unmap { left: Vec<Range<u64>> },
     /// For the extents of GET LBA STATUS.
     LbaStatus { room: Room },
+}
+
+impl Rare {
+    /// It holds data that is to be compared or combined with what the store reads for it.
+    pub(super) const fn holds_data(&self) -> bool {
+        matches!(
+            self,
+            Self::CompareRead { .. }
+                | Self::OrRead { .. }
+                | Self::Verify {
+                    compare: Compare::With(_) | Compare::WithOne(_),
+                    ..
+                }
+        )
+    }
 }
 
 /// How much of an answer to GET LBA STATUS is wanted.

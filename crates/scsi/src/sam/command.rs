@@ -117,6 +117,16 @@ impl Outcome {
         }
     }
 
+    /// GOOD with data that was read, of a command that transfers so many bytes.
+    pub(crate) const fn moved(data: Payload, transfer_length: u64) -> Self {
+        Self {
+            status: Status::Good,
+            sense: None,
+            data,
+            transfer_length,
+        }
+    }
+
     pub(crate) const fn transferring(mut self, bytes: u64) -> Self {
         self.transfer_length = bytes;
         self

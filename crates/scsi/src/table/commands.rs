@@ -175,7 +175,6 @@ pub fn kind_of(opcode: u8) -> CommandKind {
 }
 
 /// The rows of the operation code.
-#[inline]
 fn rows_of(cdb: &Cdb) -> impl Iterator<Item = &'static CommandSpec> {
     let opcode = cdb.opcode();
     let first = FIRST_ROWS[usize::from(opcode)];
@@ -192,6 +191,16 @@ pub(crate) fn row_of(cdb: &Cdb) -> Option<&'static CommandSpec> {
 /// CDB for a service action.
 #[inline]
 pub(crate) fn find(cdb: &Cdb, unit: &Features) -> Result<&'static CommandSpec, Sense> {
+    // Most operation codes have one row, and reads and writes do.
+    let first = FIRST_ROWS[usize::from(cdb.opcode())];
+    match COMMANDS.get(usize::from(first)) {
+        Some(row) if row.is_there(unit) && row.is_asked_for(cdb) => Ok(row),
+        Some(_) | None => find_further(cdb, unit),
+    }
+}
+
+#[inline(never)]
+fn find_further(cdb: &Cdb, unit: &Features) -> Result<&'static CommandSpec, Sense> {
     let mut refusal = None;
     for row in rows_of(cdb) {
         if row.is_there(unit) {

@@ -163,7 +163,8 @@ impl Rig {
             data_in_length: room,
             luns: &luns,
         };
-        let (mut task, mut step) = self.cores[core].start(slot, &command);
+        let mut task = self.cores[core].task(slot);
+        let mut step = self.cores[core].start(&mut task, &command);
         loop {
             let input = match step {
                 Step::Done(outcome) => return outcome,
@@ -211,7 +212,8 @@ impl Rig {
             data_in_length: 0,
             luns: &luns,
         };
-        let (mut task, mut step) = self.cores[core].start(slot, &command);
+        let mut task = self.cores[core].task(slot);
+        let mut step = self.cores[core].start(&mut task, &command);
         if matches!(step, Step::DataOut { .. }) {
             let data = Input::DataOut(Payload::Heap(data.to_vec()));
             step = self.cores[core].resume(&mut task, data);

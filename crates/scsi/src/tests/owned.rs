@@ -40,7 +40,8 @@ fn a_read_only_view_alters_nothing_and_gives_back_what_it_holds() {
         data_in_length: 0,
         luns: &luns,
     };
-    let (mut task, step) = rig.cores[1].start(slot, &stop);
+    let mut task = rig.cores[1].task(slot);
+    let step = rig.cores[1].start(&mut task, &stop);
     let Step::Owner(mut change) = step else {
         panic!("{step:?}");
     };
@@ -207,7 +208,8 @@ fn the_owner_looks_at_reservations_again() {
         data_in_length: 0,
         luns: &luns,
     };
-    let (mut task, step) = rig.cores[at.0].start(at.1, &stop);
+    let mut task = rig.cores[at.0].task(at.1);
+    let step = rig.cores[at.0].start(&mut task, &stop);
     good(&rig.run(other, &[0x16, 0, 0, 0, 0, 0], &[]));
     let Step::Owner(change) = step else {
         panic!("{step:?}");

@@ -363,7 +363,8 @@ fn the_task_tells_which_blocks_it_touches() {
             data_in_length: 4096,
             luns: &luns,
         };
-        let (task, _step) = rig.cores[core].start(slot, &command);
+        let mut task = rig.cores[core].task(slot);
+        let _step = rig.cores[core].start(&mut task, &command);
         (task.blocks(), task.writes())
     };
     assert_eq!(blocks_of(&ten(0x28, 0, 5, 3), 0), (Some(5..8), false));
