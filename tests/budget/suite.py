@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Counts the instructions of an I/O and holds them against the budgets in budgets.toml.
+"""Counts the instructions of an I/O, and the system calls of a turn, and holds them against the budgets in budgets.toml.
 
     suite.py [--list] [PATTERN...]
 
@@ -15,6 +15,7 @@ import tomllib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import harness
+import turns
 from harness import check, measured
 from tarn import ROOT
 
@@ -62,4 +63,8 @@ if __name__ == "__main__":
     harness.add("every_row_has_a_budget", every_row_has_a_budget)
     for name, budget in TABLE["rows"].items():
         harness.add(name.replace("-", "_"), lambda name=name, budget=budget: hold(name, budget), limit_s=LIMIT_S)
+    for depth in (1, 4):
+        for kind in ("read", "write"):
+            harness.add(f"turns_of_{depth}_{kind}", lambda depth=depth, kind=kind: turns.hold(depth, kind == "write", TABLE["turn"]),
+                        limit_s=LIMIT_S)
     harness.main()

@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_part_of_a_batch_is_refused() {
-        for row in &ROWS {
+        for row in ROWS.iter().filter(|row| row.batch > 1) {
             assert!(play(row, row.batch * 2, row.batch + 1).is_err());
         }
     }

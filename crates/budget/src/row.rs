@@ -51,10 +51,19 @@ pub(crate) struct Row {
 }
 
 /// All rows.
-pub(crate) const ROWS: [Row; 7] = [
+pub(crate) const ROWS: [Row; 8] = [
     Row::new("test-unit-ready", "TEST UNIT READY", Kind::Test, 0),
     Row::new("read-512", "READ of 512 bytes", Kind::Read, 512),
     Row::new("read-4k", "READ of 4 KiB", Kind::Read, 4 * KIB),
+    Row {
+        batch: 1,
+        ..Row::new(
+            "read-4k-alone",
+            "READ of 4 KiB, each in a turn of its own",
+            Kind::Read,
+            4 * KIB,
+        )
+    },
     Row {
         has_digests: true,
         ..Row::new(
