@@ -383,7 +383,7 @@ impl Tally {
 impl SeriesCounters {
     /// Counts a command, if it was answered. Gives its latency in microseconds.
     fn count(&self, account: Account, answer: Option<Status>, now: Duration) -> u64 {
-        let latency = now.saturating_sub(account.since).as_nanos() / 1000;
+        let latency = now.saturating_sub(account.since).as_micros();
         let us = u64::try_from(latency).unwrap_or(u64::MAX);
         let Some(status) = answer else {
             return us;
