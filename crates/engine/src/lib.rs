@@ -46,6 +46,8 @@ mod session;
 mod stores;
 pub mod table;
 mod task;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod unit;

@@ -1,15 +1,13 @@
 //! What one core does, and several do together, by claim.
 
+use crate::testing::{bench, cdb, disk, outside};
+
 mod abort;
-mod bench;
-mod cdb;
 mod change;
-mod disk;
 mod execute;
 mod fence;
 mod flush;
 mod grant;
 mod management;
-mod outside;
 mod refusal;
 mod room;

@@ -13,9 +13,9 @@ use store::{
 };
 
 /// The size of every store, in bytes.
-pub(super) const SIZE: u64 = 64 << 20;
+pub const SIZE: u64 = 64 << 20;
 
-pub(super) const fn capabilities() -> Capabilities {
+pub const fn capabilities() -> Capabilities {
     Capabilities {
         size_bytes: SIZE,
         block_bytes: 512,
@@ -32,7 +32,7 @@ pub(super) const fn capabilities() -> Capabilities {
 
 /// How the store takes a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Take {
+pub enum Take {
     Now,
     Fail(IoFailure),
     Ring,
@@ -65,7 +65,7 @@ type Content = Rc<RefCell<BTreeMap<u64, Vec<u8>>>>;
 
 /// The store, for the test.
 #[derive(Clone, Debug)]
-pub(super) struct Disk {
+pub struct Disk {
     state: Rc<RefCell<State>>,
     content: Content,
 }
@@ -78,7 +78,7 @@ struct Handle {
 }
 
 impl Disk {
-    pub(super) fn new(capabilities: &Capabilities) -> Self {
+    pub fn new(capabilities: &Capabilities) -> Self {
         Self::of(capabilities.clone(), Content::default())
     }
 
@@ -110,12 +110,12 @@ impl Disk {
     }
 
     /// The same medium for another core.
-    pub(super) fn other_handle(&self) -> Self {
+    pub fn other_handle(&self) -> Self {
         let capabilities = self.state.borrow().capabilities.clone();
         Self::of(capabilities, Rc::clone(&self.content))
     }
 
-    pub(super) fn store(&self) -> Box<dyn Backstore> {
+    pub fn store(&self) -> Box<dyn Backstore> {
         Box::new(Handle {
             capabilities: self.state.borrow().capabilities.clone(),
             disk: self.clone(),
@@ -123,51 +123,51 @@ impl Disk {
     }
 
     /// How it takes requests from now on.
-    pub(super) fn take(&self, take: Take) {
+    pub fn take(&self, take: Take) {
         self.state.borrow_mut().take = take;
     }
 
     /// How it takes the next requests.
-    pub(super) fn take_next(&self, next: impl IntoIterator<Item = Take>) {
+    pub fn take_next(&self, next: impl IntoIterator<Item = Take>) {
         self.state.borrow_mut().next.extend(next);
     }
 
     /// What it was asked to do since the last call.
-    pub(super) fn log(&self) -> Vec<String> {
+    pub fn log(&self) -> Vec<String> {
         std::mem::take(&mut self.state.borrow_mut().log)
     }
 
     /// The first byte of a block.
-    pub(super) fn byte(&self, block: u64) -> u8 {
+    pub fn byte(&self, block: u64) -> u8 {
         self.content
             .borrow()
             .get(&block)
             .map_or(0, |block| block[0])
     }
 
-    pub(super) fn abandoned(&self) -> Vec<IoTag> {
+    pub fn abandoned(&self) -> Vec<IoTag> {
         self.state.borrow().abandoned.clone()
     }
 
     /// The size that the store is found to have from now on.
-    pub(super) fn resize(&self, bytes: u64) {
+    pub fn resize(&self, bytes: u64) {
         self.state.borrow_mut().found_bytes = bytes;
     }
 
-    pub(super) fn probe_on_ring(&self) {
+    pub fn probe_on_ring(&self) {
         self.state.borrow_mut().probes_on_ring = true;
     }
 
-    pub(super) fn probes(&self) -> usize {
+    pub fn probes(&self) -> usize {
         self.state.borrow().probes
     }
 
-    pub(super) fn has_pending(&self) -> bool {
+    pub fn has_pending(&self) -> bool {
         !self.state.borrow().pending.is_empty()
     }
 
     /// The oldest request that it has kept to itself ends.
-    pub(super) fn finish_pending(&self) -> (IoTag, IoResult) {
+    pub fn finish_pending(&self) -> (IoTag, IoResult) {
         let tag = self.state.borrow_mut().pending.pop_front().unwrap();
         let request = self.state.borrow_mut().held.remove(&tag.0).unwrap();
         (tag, self.execute(request))
@@ -266,7 +266,7 @@ impl Disk {
 }
 
 /// The result of an operation that does all that is left.
-pub(super) fn whole(operation: &RingOperation) -> i32 {
+pub fn whole(operation: &RingOperation) -> i32 {
     let bytes = match operation {
         RingOperation::Read { buffer, done, .. } => buffer.len() - done,
         RingOperation::Write { data, done, .. } => data.len() - done,

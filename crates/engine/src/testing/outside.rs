@@ -7,83 +7,69 @@ use std::time::Duration;
 use memory::{Buffer, NoRoom, Payload, Pool};
 use scsi::{Command, Status, TaskAttribute};
 
+pub use super::cdb::Came;
 use super::cdb::Cdb;
 use crate::{
     Carrier, Ending, Letter, Life, LunMap, ManagementOutcome, News, Port, Purpose, Response,
     StoreWork, UnitIndex,
 };
 
-/// How the data of a command comes.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Came {
-    /// With the command, in the chunk that was received.
-    Chunk,
-    /// With the command, on the heap.
-    Heap,
-    /// When it is asked for.
-    Later,
-}
-
 /// An answer, as an initiator sees it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Answer {
-    pub(super) status: Status,
+pub struct Answer {
+    pub status: Status,
     /// Sense key, ASC, ASCQ.
-    pub(super) sense: Option<(u8, u8, u8)>,
-    pub(super) data: Vec<u8>,
-    pub(super) transfer_length: u64,
+    pub sense: Option<(u8, u8, u8)>,
+    pub data: Vec<u8>,
+    pub transfer_length: u64,
 }
 
 impl Answer {
-    pub(super) fn is_good(&self) -> bool {
+    pub fn is_good(&self) -> bool {
         self.status == Status::Good
     }
 
     /// Status and sense.
-    pub(super) const fn end(&self) -> (Status, Option<(u8, u8, u8)>) {
+    pub const fn end(&self) -> (Status, Option<(u8, u8, u8)>) {
         (self.status, self.sense)
     }
 }
 
 /// ABORTED COMMAND without more: something may have changed.
-pub(super) const STOPPED: (Status, Option<(u8, u8, u8)>) =
-    (Status::CheckCondition, Some((0x0b, 0, 0)));
+pub const STOPPED: (Status, Option<(u8, u8, u8)>) = (Status::CheckCondition, Some((0x0b, 0, 0)));
 /// NOT READY: access is refused.
-pub(super) const REFUSED: (Status, Option<(u8, u8, u8)>) =
-    (Status::CheckCondition, Some((2, 4, 0)));
+pub const REFUSED: (Status, Option<(u8, u8, u8)>) = (Status::CheckCondition, Some((2, 4, 0)));
 /// DATA PROTECT.
-pub(super) const PROTECTED: (Status, Option<(u8, u8, u8)>) =
-    (Status::CheckCondition, Some((7, 0x27, 0)));
+pub const PROTECTED: (Status, Option<(u8, u8, u8)>) = (Status::CheckCondition, Some((7, 0x27, 0)));
 /// INTERNAL TARGET FAILURE.
-pub(super) const FAILED: (Status, Option<(u8, u8, u8)>) =
-    (Status::CheckCondition, Some((4, 0x44, 0)));
-pub(super) const GOOD: (Status, Option<(u8, u8, u8)>) = (Status::Good, None);
-pub(super) const BUSY: (Status, Option<(u8, u8, u8)>) = (Status::Busy, None);
-pub(super) const FULL: (Status, Option<(u8, u8, u8)>) = (Status::TaskSetFull, None);
+pub const FAILED: (Status, Option<(u8, u8, u8)>) = (Status::CheckCondition, Some((4, 0x44, 0)));
+pub const GOOD: (Status, Option<(u8, u8, u8)>) = (Status::Good, None);
+pub const BUSY: (Status, Option<(u8, u8, u8)>) = (Status::Busy, None);
+pub const FULL: (Status, Option<(u8, u8, u8)>) = (Status::TaskSetFull, None);
 
 /// A session's transport.
 #[derive(Debug, Default)]
-pub(super) struct TestPort {
-    pub(super) answers: Vec<(u32, Answer)>,
-    pub(super) managed: Vec<(u32, ManagementOutcome)>,
-    pub(super) abandoned: Vec<u32>,
+pub struct TestPort {
+    pub answers: Vec<(u32, Answer)>,
+    pub managed: Vec<(u32, ManagementOutcome)>,
+    pub abandoned: Vec<u32>,
     /// Data that was asked for: command, bytes.
-    pub(super) asked: Vec<(u32, u32)>,
+    pub asked: Vec<(u32, u32)>,
     /// Data that came with commands.
-    pub(super) came: HashMap<u32, Payload>,
-    pub(super) left_chunks: Vec<u32>,
-    pub(super) queue_limits: Vec<u32>,
+    pub came: HashMap<u32, Payload>,
+    pub left_chunks: Vec<u32>,
+    pub queue_limits: Vec<u32>,
     /// Why it cannot ask for data.
-    pub(super) starves: VecDeque<NoRoom>,
+    pub starves: VecDeque<NoRoom>,
     /// How often it was given memory.
-    pub(super) fed: usize,
-    pub(super) unsent_bytes: usize,
-    pub(super) needs_stable_data: bool,
+    pub fed: usize,
+    pub unsent_bytes: usize,
+    pub needs_stable_data: bool,
     /// Answers keep their data until this is emptied.
-    pub(super) keeps_answers: bool,
-    pub(super) kept_answers: Vec<Payload>,
-    pub(super) has_event: bool,
-    pub(super) arrived: Duration,
+    pub keeps_answers: bool,
+    pub kept_answers: Vec<Payload>,
+    pub has_event: bool,
+    pub arrived: Duration,
 }
 
 impl Port for TestPort {
@@ -187,32 +173,32 @@ impl Port for TestPort {
 
 /// Something that is done for a store.
 #[derive(Debug)]
-pub(super) struct Begun {
-    pub(super) purpose: Purpose,
+pub struct Begun {
+    pub purpose: Purpose,
     /// Until it is over.
-    pub(super) work: Option<StoreWork>,
+    pub work: Option<StoreWork>,
 }
 
 /// Kept until what an administrator has asked for is done.
-pub(super) type Receipt = Rc<()>;
+pub type Receipt = Rc<()>;
 
 /// What leaves one core.
 #[derive(Debug)]
-pub(super) struct Outside {
-    pub(super) posted: Vec<(usize, UnitIndex, Letter)>,
-    pub(super) begun: Vec<Begun>,
-    pub(super) cancelled: Vec<usize>,
-    pub(super) to_keep: Vec<(UnitIndex, Vec<u8>)>,
-    pub(super) news: Vec<News>,
+pub struct Outside {
+    pub posted: Vec<(usize, UnitIndex, Letter)>,
+    pub begun: Vec<Begun>,
+    pub cancelled: Vec<usize>,
+    pub to_keep: Vec<(UnitIndex, Vec<u8>)>,
+    pub news: Vec<News>,
     /// A store may keep the chunk that data came in.
-    pub(super) lends_chunks: bool,
-    pub(super) lent: usize,
+    pub lends_chunks: bool,
+    pub lent: usize,
     /// Commands that never waited, those that began to wait, and those of them that are over.
-    pub(super) counts: (usize, usize, usize),
-    pub(super) endings: Vec<(Ending, Life)>,
-    pub(super) starved: usize,
+    pub counts: (usize, usize, usize),
+    pub endings: Vec<(Ending, Life)>,
+    pub starved: usize,
     /// Series that were made: unit.
-    pub(super) series: Vec<UnitIndex>,
+    pub series: Vec<UnitIndex>,
 }
 
 impl Default for Outside {

@@ -19,66 +19,66 @@ use crate::{
 };
 
 /// How long an abort waits for the store here.
-pub(super) const ABORT: Duration = Duration::from_secs(3);
+pub const ABORT: Duration = Duration::from_secs(3);
 /// How long a command waits for its fence here.
-pub(super) const FENCE: Duration = Duration::from_secs(7);
+pub const FENCE: Duration = Duration::from_secs(7);
 /// The unit of tests with one.
-pub(super) const UNIT: UnitIndex = UnitIndex(0);
+pub const UNIT: UnitIndex = UnitIndex(0);
 /// The smallest difference of time.
-pub(super) const MOMENT: Duration = Duration::from_micros(1);
+pub const MOMENT: Duration = Duration::from_micros(1);
 /// In what pieces memory is taken away.
-pub(super) const BALLAST_BYTES: usize = 256 * 1024;
+pub const BALLAST_BYTES: usize = 256 * 1024;
 /// Commands of one session under way.
-pub(super) const QUEUE_DEPTH: u32 = 32;
+pub const QUEUE_DEPTH: u32 = 32;
 
 /// A session, and where it lives.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Who {
-    pub(super) core: usize,
-    pub(super) key: SessionKey,
+pub struct Who {
+    pub core: usize,
+    pub key: SessionKey,
 }
 
 /// A letter on its way.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) struct Way {
-    pub(super) from: usize,
-    pub(super) to: usize,
+pub struct Way {
+    pub from: usize,
+    pub to: usize,
 }
 
 /// A session that has ended.
 #[derive(Debug)]
-pub(super) struct Over {
-    pub(super) who: Who,
-    pub(super) session: Box<Session<TestPort>>,
-    pub(super) left: Vec<TaskKey>,
+pub struct Over {
+    pub who: Who,
+    pub session: Box<Session<TestPort>>,
+    pub left: Vec<TaskKey>,
 }
 
 /// Everything.
 #[derive(Debug)]
-pub(super) struct Bench {
-    pub(super) cores: Vec<Engine<Outside>>,
+pub struct Bench {
+    pub cores: Vec<Engine<Outside>>,
     /// The stores, by unit and core.
     disks: Vec<Vec<Disk>>,
     mail: BTreeMap<Way, VecDeque<(UnitIndex, Letter)>>,
-    pub(super) now: Duration,
+    pub now: Duration,
     next_command: u32,
     next_nexus: u32,
     /// What commands bring along is received here.
     chunks: Pool,
-    pub(super) over: Vec<Over>,
+    pub over: Vec<Over>,
     /// Other reports than the ends of sessions, by core.
-    pub(super) reports: Vec<(usize, Report<TestPort>)>,
+    pub reports: Vec<(usize, Report<TestPort>)>,
     /// Memory that the tests take away.
     ballast: Vec<Buffer>,
 }
 
 impl Bench {
     /// So many cores with one unit, which core 0 owns.
-    pub(super) fn new(cores: usize) -> Self {
+    pub fn new(cores: usize) -> Self {
         Self::with_units(cores, 1)
     }
 
-    pub(super) fn with_units(cores: usize, units: usize) -> Self {
+    pub fn with_units(cores: usize, units: usize) -> Self {
         let now = Duration::from_secs(100);
         let engines = (0..cores).map(|core| {
             let settings = Settings {
@@ -111,7 +111,7 @@ impl Bench {
     }
 
     /// One unit, whose store is as `change` makes it.
-    pub(super) fn with_store(cores: usize, change: impl Fn(&mut store::Capabilities)) -> Self {
+    pub fn with_store(cores: usize, change: impl Fn(&mut store::Capabilities)) -> Self {
         let mut bench = Self::with_units(cores, 0);
         bench.add_unit(change);
         bench
@@ -132,17 +132,17 @@ impl Bench {
     // ---- sessions ----------------------------------------------------------------------------
 
     /// A session on a core that sees unit 0 as LUN 0.
-    pub(super) fn log_in(&mut self, core: usize) -> Who {
+    pub fn log_in(&mut self, core: usize) -> Who {
         self.log_in_to(core, &[(0, 0)])
     }
 
     /// A session that sees units by these numbers: LUN, unit.
-    pub(super) fn log_in_to(&mut self, core: usize, luns: &[(u16, u32)]) -> Who {
+    pub fn log_in_to(&mut self, core: usize, luns: &[(u16, u32)]) -> Who {
         let visible: Vec<VisibleLun> = luns.iter().map(|&(lun, unit)| visible(lun, unit)).collect();
         self.log_in_seeing(core, &visible, None)
     }
 
-    pub(super) fn log_in_seeing(
+    pub fn log_in_seeing(
         &mut self,
         core: usize,
         luns: &[VisibleLun],
@@ -157,7 +157,7 @@ impl Bench {
     }
 
     /// The transport of a session, also when that has ended.
-    pub(super) fn port(&mut self, who: Who) -> &mut TestPort {
+    pub fn port(&mut self, who: Who) -> &mut TestPort {
         if let Some(at) = self.over.iter().position(|over| over.who == who) {
             return &mut self.over[at].session.port;
         }
@@ -165,39 +165,39 @@ impl Bench {
         &mut session.expect("the session is there").port
     }
 
-    pub(super) fn is_over(&self, who: Who) -> bool {
+    pub fn is_over(&self, who: Who) -> bool {
         self.over.iter().any(|over| over.who == who)
     }
 
     /// The answers that have come since the last call.
-    pub(super) fn answers(&mut self, who: Who) -> Vec<(u32, Answer)> {
+    pub fn answers(&mut self, who: Who) -> Vec<(u32, Answer)> {
         std::mem::take(&mut self.port(who).answers)
     }
 
     /// The one answer that has come since the last call.
     #[track_caller]
-    pub(super) fn answer(&mut self, who: Who) -> Answer {
+    pub fn answer(&mut self, who: Who) -> Answer {
         let answers = self.answers(who);
         assert_eq!(answers.len(), 1, "{answers:?}");
         answers[0].1.clone()
     }
 
     /// The answers to task management requests since the last call.
-    pub(super) fn managed(&mut self, who: Who) -> Vec<(u32, crate::ManagementOutcome)> {
+    pub fn managed(&mut self, who: Who) -> Vec<(u32, crate::ManagementOutcome)> {
         std::mem::take(&mut self.port(who).managed)
     }
 
     // ---- commands ----------------------------------------------------------------------------
 
     /// A command, with all its data where it has any. Letters are delivered.
-    pub(super) fn send(&mut self, who: Who, command: Cdb) -> u32 {
+    pub fn send(&mut self, who: Who, command: Cdb) -> u32 {
         let id = self.send_only(who, command);
         self.settle();
         id
     }
 
     /// A command; letters wait.
-    pub(super) fn send_only(&mut self, who: Who, command: Cdb) -> u32 {
+    pub fn send_only(&mut self, who: Who, command: Cdb) -> u32 {
         let id = self.next_command;
         self.next_command += 1;
         let came = match command.came {
@@ -228,23 +228,23 @@ impl Bench {
     }
 
     /// The data that a command has waited for.
-    pub(super) fn bring_data(&mut self, who: Who, id: u32, bytes: &[u8]) {
+    pub fn bring_data(&mut self, who: Who, id: u32, bytes: &[u8]) {
         let data = self.chunk(bytes);
         self.cores[who.core].handle_data_out(who.key, id, data);
         self.settle();
     }
 
-    pub(super) fn manage(&mut self, who: Who, id: u32, request: Management<u32>) {
+    pub fn manage(&mut self, who: Who, id: u32, request: Management<u32>) {
         self.cores[who.core].handle_management(who.key, id, request);
         self.settle();
     }
 
     /// An ABORT TASK; its answer has the number of the command.
-    pub(super) fn abort(&mut self, who: Who, id: u32) {
+    pub fn abort(&mut self, who: Who, id: u32) {
         self.manage(who, id, Management::AbortTask(Some(id)));
     }
 
-    pub(super) fn end_session(&mut self, who: Who) {
+    pub fn end_session(&mut self, who: Who) {
         self.cores[who.core].end_session(who.key);
         self.settle();
     }
@@ -252,7 +252,7 @@ impl Bench {
     // ---- what leaves the cores ---------------------------------------------------------------
 
     /// Takes what a core has put down.
-    pub(super) fn step(&mut self, core: usize) {
+    pub fn step(&mut self, core: usize) {
         loop {
             let engine = &mut self.cores[core];
             engine.start_waiting();
@@ -276,20 +276,20 @@ impl Bench {
     }
 
     /// Between which cores letters are on their way.
-    pub(super) fn ways(&self) -> Vec<Way> {
+    pub fn ways(&self) -> Vec<Way> {
         let full = self.mail.iter().filter(|(_, queue)| !queue.is_empty());
         full.map(|(way, _)| *way).collect()
     }
 
     /// The letters on their way from one core to another, in words.
-    pub(super) fn letters(&self, from: usize, to: usize) -> Vec<String> {
+    pub fn letters(&self, from: usize, to: usize) -> Vec<String> {
         let queue = self.mail.get(&Way { from, to });
         let letters = queue.into_iter().flatten();
         letters.map(|(_, letter)| name_of(letter)).collect()
     }
 
     /// Delivers the first letter from one core to another.
-    pub(super) fn deliver(&mut self, way: Way) {
+    pub fn deliver(&mut self, way: Way) {
         let queue = self.mail.get_mut(&way).expect("letters go this way");
         let (unit, letter) = queue.pop_front().expect("a letter");
         self.cores[way.to].handle_letter(unit, letter);
@@ -297,14 +297,14 @@ impl Bench {
     }
 
     /// Delivers all letters, and what these lead to.
-    pub(super) fn deliver_all(&mut self) {
+    pub fn deliver_all(&mut self) {
         while let Some(&way) = self.ways().first() {
             self.deliver(way);
         }
     }
 
     /// Turns end: letters, and memory for those who wait.
-    pub(super) fn settle(&mut self) {
+    pub fn settle(&mut self) {
         loop {
             for core in 0..self.cores.len() {
                 self.step(core);
@@ -323,13 +323,13 @@ impl Bench {
     // ---- time --------------------------------------------------------------------------------
 
     /// Time passes; what is due happens.
-    pub(super) fn pass(&mut self, time: Duration) {
+    pub fn pass(&mut self, time: Duration) {
         self.pass_only(time);
         self.settle();
     }
 
     /// The same; letters wait.
-    pub(super) fn pass_only(&mut self, time: Duration) {
+    pub fn pass_only(&mut self, time: Duration) {
         self.now += time;
         for core in 0..self.cores.len() {
             let engine = &mut self.cores[core];
@@ -345,39 +345,44 @@ impl Bench {
 
     // ---- stores ------------------------------------------------------------------------------
 
-    pub(super) fn disk(&self, core: usize) -> &Disk {
+    pub fn disk(&self, core: usize) -> &Disk {
         &self.disks[0][core]
     }
 
-    pub(super) fn disk_of(&self, unit: usize, core: usize) -> &Disk {
+    pub fn disk_of(&self, unit: usize, core: usize) -> &Disk {
         &self.disks[unit][core]
     }
 
     /// What is under way for the stores of a core: operations by number, oldest first.
-    pub(super) fn under_way(&self, core: usize) -> Vec<usize> {
+    pub fn under_way(&self, core: usize) -> Vec<usize> {
         let begun = self.cores[core].carrier.begun.iter().enumerate();
         let open = begun.filter(|(_, one)| one.work.is_some());
         open.map(|(number, _)| number).collect()
     }
 
-    pub(super) fn cancelled(&self, core: usize) -> Vec<usize> {
+    pub fn cancelled(&self, core: usize) -> Vec<usize> {
         self.cores[core].carrier.cancelled.clone()
     }
 
     /// An operation ends as it should; letters wait.
-    pub(super) fn finish_only(&mut self, core: usize, number: usize) {
+    pub fn finish_only(&mut self, core: usize, number: usize) {
         self.end_operation(core, number, None);
     }
 
-    pub(super) fn finish(&mut self, core: usize, number: usize) {
+    pub fn finish(&mut self, core: usize, number: usize) {
         self.finish_only(core, number);
         self.settle();
     }
 
     /// An operation ends with this result of the kernel.
-    pub(super) fn finish_with(&mut self, core: usize, number: usize, result: i32) {
+    pub fn finish_with(&mut self, core: usize, number: usize, result: i32) {
         self.end_operation(core, number, Some(result));
         self.settle();
+    }
+
+    /// The same; letters wait.
+    pub fn finish_with_only(&mut self, core: usize, number: usize, result: i32) {
+        self.end_operation(core, number, Some(result));
     }
 
     fn end_operation(&mut self, core: usize, number: usize, result: Option<i32>) {
@@ -403,14 +408,14 @@ impl Bench {
     }
 
     /// Everything under way for the stores of a core ends as it should.
-    pub(super) fn finish_all(&mut self, core: usize) {
+    pub fn finish_all(&mut self, core: usize) {
         while let Some(&number) = self.under_way(core).first() {
             self.finish(core, number);
         }
     }
 
     /// A request that a store has kept to itself ends.
-    pub(super) fn finish_pending(&mut self, core: usize) {
+    pub fn finish_pending(&mut self, core: usize) {
         let (tag, result) = self.disk(core).finish_pending();
         let purpose = if tag == IoTag(u64::MAX) {
             Purpose::Flush(UNIT)
@@ -423,7 +428,7 @@ impl Bench {
     }
 
     /// States that wait to be made safe: core, unit.
-    pub(super) fn to_keep(&self) -> Vec<(usize, UnitIndex)> {
+    pub fn to_keep(&self) -> Vec<(usize, UnitIndex)> {
         let cores = self.cores.iter().enumerate();
         let all = cores.flat_map(|(core, engine)| {
             let kept = engine.carrier.to_keep.iter();
@@ -433,21 +438,26 @@ impl Bench {
     }
 
     /// The oldest state is safe, or could not be made so.
-    pub(super) fn keep(&mut self, is_safe: bool) {
+    pub fn keep(&mut self, is_safe: bool) {
+        self.keep_only(is_safe);
+        self.settle();
+    }
+
+    /// The same; letters wait.
+    pub fn keep_only(&mut self, is_safe: bool) {
         let (core, unit) = self.to_keep()[0];
         self.cores[core].carrier.to_keep.remove(0);
         self.cores[core].handle_kept(unit, is_safe);
         self.step(core);
-        self.settle();
     }
 
     /// The news of a core since the last call.
-    pub(super) fn news(&mut self, core: usize) -> Vec<News> {
+    pub fn news(&mut self, core: usize) -> Vec<News> {
         std::mem::take(&mut self.cores[core].carrier.news)
     }
 
     /// Which cores refuse access to unit 0.
-    pub(super) fn refusing(&self) -> Vec<usize> {
+    pub fn refusing(&self) -> Vec<usize> {
         let refuses = |core: &usize| self.cores[*core].view(UNIT).unwrap().refuses_access();
         (0..self.cores.len()).filter(refuses).collect()
     }
@@ -455,7 +465,7 @@ impl Bench {
     // ---- memory ------------------------------------------------------------------------------
 
     /// Takes memory of a core away until so much is left.
-    pub(super) fn leave_memory(&mut self, core: usize, bytes: usize) {
+    pub fn leave_memory(&mut self, core: usize, bytes: usize) {
         let pool = self.cores[core].pool().clone();
         while pool.free_bytes() > bytes {
             let most = (pool.free_bytes() - bytes).min(BALLAST_BYTES);
@@ -466,7 +476,7 @@ impl Bench {
     }
 
     /// Gives so much of it back.
-    pub(super) fn free_memory(&mut self, bytes: usize) {
+    pub fn free_memory(&mut self, bytes: usize) {
         assert_eq!(bytes % BALLAST_BYTES, 0);
         let left = self.ballast.len() - bytes / BALLAST_BYTES;
         self.ballast.truncate(left);
@@ -474,23 +484,15 @@ impl Bench {
     }
 
     /// Gives all of it back.
-    pub(super) fn give_memory_back(&mut self) {
+    pub fn give_memory_back(&mut self) {
         self.ballast.clear();
         self.settle();
     }
 
     // ---- the end -----------------------------------------------------------------------------
 
-    /// All sessions end, and nothing is left: no task, wait, question, fence, timer, buffer.
-    #[track_caller]
-    pub(super) fn end(mut self) {
-        self.ballast.clear();
-        for core in 0..self.cores.len() {
-            let keys: Vec<SessionKey> = self.cores[core].sessions().map(|(key, _)| key).collect();
-            for key in keys {
-                self.end_session(Who { core, key });
-            }
-        }
+    /// All that stores and keepers have begun ends as it should, and every deadline comes.
+    pub fn finish_everything(&mut self) {
         for _ in 0..3 {
             for core in 0..self.cores.len() {
                 self.finish_all(core);
@@ -504,6 +506,25 @@ impl Bench {
         }
         // Deadlines of changes that are over stay until their time comes.
         self.pass(Duration::from_secs(60));
+    }
+
+    /// How many requests a session that is over has left in stores.
+    pub fn left_by(&self, who: Who) -> usize {
+        let over = self.over.iter().filter(|over| over.who == who);
+        over.map(|over| over.left.len()).sum()
+    }
+
+    /// All sessions end, and nothing is left: no task, wait, question, fence, timer, buffer.
+    #[track_caller]
+    pub fn end(mut self) {
+        self.ballast.clear();
+        for core in 0..self.cores.len() {
+            let keys: Vec<SessionKey> = self.cores[core].sessions().map(|(key, _)| key).collect();
+            for key in keys {
+                self.end_session(Who { core, key });
+            }
+        }
+        self.finish_everything();
         self.over.clear();
         self.reports.clear();
         for engine in &mut self.cores {
@@ -523,7 +544,7 @@ impl Bench {
 
 /// Plays a story once for every order in which its letters can be delivered. The story asks `choose`
 /// for one of so many whenever it has a choice.
-pub(super) fn in_every_order(story: impl Fn(&mut dyn FnMut(usize) -> usize)) -> usize {
+pub fn in_every_order(story: impl Fn(&mut dyn FnMut(usize) -> usize)) -> usize {
     let mut chosen: Vec<(usize, usize)> = Vec::new();
     let mut count = 0;
     loop {
@@ -550,7 +571,7 @@ pub(super) fn in_every_order(story: impl Fn(&mut dyn FnMut(usize) -> usize)) -> 
     }
 }
 
-pub(super) const fn visible(lun: u16, unit: u32) -> VisibleLun {
+pub const fn visible(lun: u16, unit: u32) -> VisibleLun {
     VisibleLun {
         lun,
         unit: UnitIndex(unit),
@@ -623,4 +644,4 @@ fn name_of(letter: &Letter) -> String {
 }
 
 /// What a store answers when all went well without data.
-pub(super) const DONE: Result<IoAnswer, IoFailure> = Ok(IoAnswer::Done);
+pub const DONE: Result<IoAnswer, IoFailure> = Ok(IoAnswer::Done);

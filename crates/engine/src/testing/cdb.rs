@@ -2,20 +2,29 @@
 
 use scsi::TaskAttribute;
 
-use super::outside::Came;
+pub const BLOCK: usize = 512;
 
-pub(super) const BLOCK: usize = 512;
+/// How the data of a command comes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Came {
+    /// With the command, in the chunk that was received.
+    Chunk,
+    /// With the command, on the heap.
+    Heap,
+    /// When it is asked for.
+    Later,
+}
 
 /// A command as the transport of the tests carries it.
 #[derive(Clone, Debug)]
-pub(super) struct Cdb {
-    pub(super) lun: u16,
-    pub(super) attribute: Option<TaskAttribute>,
-    pub(super) bytes: Vec<u8>,
-    pub(super) in_bytes: u32,
-    pub(super) out_bytes: u32,
-    pub(super) data: Vec<u8>,
-    pub(super) came: Came,
+pub struct Cdb {
+    pub lun: u16,
+    pub attribute: Option<TaskAttribute>,
+    pub bytes: Vec<u8>,
+    pub in_bytes: u32,
+    pub out_bytes: u32,
+    pub data: Vec<u8>,
+    pub came: Came,
 }
 
 impl Cdb {
@@ -38,23 +47,23 @@ impl Cdb {
     }
 
     /// The same to another number.
-    pub(super) const fn to(mut self, lun: u16) -> Self {
+    pub const fn to(mut self, lun: u16) -> Self {
         self.lun = lun;
         self
     }
 
     /// The same, its data coming otherwise.
-    pub(super) const fn coming(mut self, came: Came) -> Self {
+    pub const fn coming(mut self, came: Came) -> Self {
         self.came = came;
         self
     }
 
-    pub(super) const fn attribute(mut self, attribute: Option<TaskAttribute>) -> Self {
+    pub const fn attribute(mut self, attribute: Option<TaskAttribute>) -> Self {
         self.attribute = attribute;
         self
     }
 
-    pub(super) const fn ordered(self) -> Self {
+    pub const fn ordered(self) -> Self {
         self.attribute(Some(TaskAttribute::Ordered))
     }
 }
@@ -67,44 +76,44 @@ fn extent(operation_code: u8, lba: u32, blocks: u16) -> Vec<u8> {
     cdb
 }
 
-pub(super) fn test_unit_ready() -> Cdb {
+pub fn test_unit_ready() -> Cdb {
     Cdb::new(vec![0; 6])
 }
 
-pub(super) fn inquiry() -> Cdb {
+pub fn inquiry() -> Cdb {
     let mut command = Cdb::new(vec![0x12, 0, 0, 0, 96, 0]);
     command.in_bytes = 96;
     command
 }
 
-pub(super) fn read(lba: u32, blocks: u16) -> Cdb {
+pub fn read(lba: u32, blocks: u16) -> Cdb {
     let mut command = Cdb::new(extent(0x28, lba, blocks));
     command.in_bytes = u32::from(blocks) * 512;
     command
 }
 
 /// Every byte of the data is `fill`.
-pub(super) fn write(lba: u32, blocks: u16, fill: u8) -> Cdb {
+pub fn write(lba: u32, blocks: u16, fill: u8) -> Cdb {
     let data = vec![fill; usize::from(blocks) * BLOCK];
     Cdb::new(extent(0x2a, lba, blocks)).with_data(data)
 }
 
 /// WRITE AND VERIFY with a comparison: the data is written, then read back.
-pub(super) fn write_and_verify(lba: u32, blocks: u16, fill: u8) -> Cdb {
+pub fn write_and_verify(lba: u32, blocks: u16, fill: u8) -> Cdb {
     let mut cdb = extent(0x2e, lba, blocks);
     cdb[1] = 0x02;
     Cdb::new(cdb).with_data(vec![fill; usize::from(blocks) * BLOCK])
 }
 
 /// VERIFY with data to compare with.
-pub(super) fn verify(lba: u32, blocks: u16, fill: u8) -> Cdb {
+pub fn verify(lba: u32, blocks: u16, fill: u8) -> Cdb {
     let mut cdb = extent(0x2f, lba, blocks);
     cdb[1] = 0x02;
     Cdb::new(cdb).with_data(vec![fill; usize::from(blocks) * BLOCK])
 }
 
 /// COMPARE AND WRITE of blocks that hold `old` everywhere.
-pub(super) fn compare_and_write(lba: u32, blocks: u8, old: u8, new: u8) -> Cdb {
+pub fn compare_and_write(lba: u32, blocks: u8, old: u8, new: u8) -> Cdb {
     let mut cdb = vec![0; 16];
     cdb[0] = 0x89;
     cdb[6..10].copy_from_slice(&lba.to_be_bytes());
@@ -113,15 +122,15 @@ pub(super) fn compare_and_write(lba: u32, blocks: u8, old: u8, new: u8) -> Cdb {
     Cdb::new(cdb).with_data([vec![old; len], vec![new; len]].concat())
 }
 
-pub(super) fn write_same(lba: u32, blocks: u16, fill: u8) -> Cdb {
+pub fn write_same(lba: u32, blocks: u16, fill: u8) -> Cdb {
     Cdb::new(extent(0x41, lba, blocks)).with_data(vec![fill; BLOCK])
 }
 
-pub(super) fn synchronize() -> Cdb {
+pub fn synchronize() -> Cdb {
     Cdb::new(extent(0x35, 0, 0))
 }
 
-pub(super) fn unmap(lba: u32, blocks: u32) -> Cdb {
+pub fn unmap(lba: u32, blocks: u32) -> Cdb {
     let mut list = vec![0, 22, 0, 16, 0, 0, 0, 0];
     list.extend_from_slice(&u64::from(lba).to_be_bytes());
     list.extend_from_slice(&blocks.to_be_bytes());
@@ -130,7 +139,7 @@ pub(super) fn unmap(lba: u32, blocks: u32) -> Cdb {
 }
 
 /// GET LBA STATUS.
-pub(super) fn lba_status() -> Cdb {
+pub fn lba_status() -> Cdb {
     let mut cdb = vec![0; 16];
     (cdb[0], cdb[1]) = (0x9e, 0x12);
     cdb[13] = 64;
@@ -140,31 +149,25 @@ pub(super) fn lba_status() -> Cdb {
 }
 
 /// RESERVE (6): a change of state that is not kept.
-pub(super) fn reserve() -> Cdb {
+pub fn reserve() -> Cdb {
     Cdb::new(vec![0x16, 0, 0, 0, 0, 0])
 }
 
-pub(super) fn release() -> Cdb {
+pub fn release() -> Cdb {
     Cdb::new(vec![0x17, 0, 0, 0, 0, 0])
 }
 
 /// START STOP UNIT that stops the unit: a change of state, then a flush.
-pub(super) fn stop() -> Cdb {
+pub fn stop() -> Cdb {
     Cdb::new(vec![0x1b, 0, 0, 0, 0, 0])
 }
 
-pub(super) fn start() -> Cdb {
+pub fn start() -> Cdb {
     Cdb::new(vec![0x1b, 0, 0, 0, 1, 0])
 }
 
 /// PERSISTENT RESERVE OUT. `scope_type` as in byte 2.
-pub(super) fn reserve_out(
-    action: u8,
-    scope_type: u8,
-    key: u64,
-    action_key: u64,
-    aptpl: bool,
-) -> Cdb {
+pub fn reserve_out(action: u8, scope_type: u8, key: u64, action_key: u64, aptpl: bool) -> Cdb {
     let mut cdb = vec![0; 10];
     (cdb[0], cdb[1], cdb[2], cdb[8]) = (0x5f, action, scope_type, 24);
     let mut list = Vec::new();
@@ -175,11 +178,11 @@ pub(super) fn reserve_out(
 }
 
 /// A registration, which is kept.
-pub(super) fn register(key: u64) -> Cdb {
+pub fn register(key: u64) -> Cdb {
     reserve_out(6, 0, 0, key, true)
 }
 
 /// PREEMPT AND ABORT of a registration.
-pub(super) fn preempt_and_abort(key: u64, victim: u64) -> Cdb {
+pub fn preempt_and_abort(key: u64, victim: u64) -> Cdb {
     reserve_out(5, 3, key, victim, false)
 }
