@@ -435,12 +435,13 @@ impl<C: Carrier> Engine<C> {
         self.tasks.get(key).is_some()
     }
 
-    /// Tasks that nobody waits for any longer, but which may still take effect.
-    pub fn orphans(&self) -> impl Iterator<Item = TaskKey> {
+    /// Tasks that nobody waits for any longer, but which may still take effect; each with its session,
+    /// unless that is over or no longer sees the unit.
+    pub fn orphans(&self) -> impl Iterator<Item = (TaskKey, Option<SessionKey>)> {
         let orphans = self.tasks.iter();
         orphans
             .filter(|(_, running)| running.orphan.is_some())
-            .map(|(key, _)| key)
+            .map(|(key, running)| (key, running.session))
     }
 
     /// What is left although nothing should be under way, in words.

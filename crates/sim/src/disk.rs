@@ -70,6 +70,8 @@ struct State {
     /// Requests that have no fate yet.
     arrivals: Vec<RequestId>,
     next_id: u64,
+    /// How many requests each core has begun.
+    submitted: BTreeMap<usize, u64>,
     queue_max: usize,
     is_latched: bool,
     prng: Prng,
@@ -114,6 +116,7 @@ impl Disk {
             waiting: BTreeMap::new(),
             arrivals: Vec::new(),
             next_id: 0,
+            submitted: BTreeMap::new(),
             queue_max,
             is_latched: false,
             prng,
@@ -150,11 +153,10 @@ impl Disk {
         self.0.borrow().waiting.len()
     }
 
-    /// Whether this request of a core is there and will change the medium.
-    pub fn may_still_write(&self, core: usize, tag: IoTag) -> bool {
+    /// How many requests a core has begun since the machine started, also those that were over at once.
+    pub fn submitted(&self, core: usize) -> u64 {
         let state = self.0.borrow();
-        let mut waiting = state.waiting.values();
-        waiting.any(|one| one.core == core && one.tag == tag && is_write(&one.request))
+        state.submitted.get(&core).copied().unwrap_or(0)
     }
 
     /// A request takes effect and ends. `None` if a crash has ended it before, or it hangs.
@@ -381,6 +383,7 @@ impl Backstore for Handle {
         if state.waiting.values().filter(own).count() >= state.queue_max {
             return Submitted::Full(request);
         }
+        *state.submitted.entry(self.core).or_insert(0) += 1;
         // As a page cache does: some requests are over before they wait.
         if !matches!(request, IoRequest::Flush) && state.prng.chance(100) {
             return Submitted::Done(state.execute(request, Fate::Good));

@@ -28,6 +28,17 @@ pub struct Scenario {
     pub disk_errors: u32,
     /// Requests of 1000 that hang for a while.
     pub disk_hangs: u32,
+    /// The longest time that a request hangs.
+    pub disk_hang_max: Duration,
+    /// Actions of 1000 after which the disk does nothing for a while.
+    pub outages: u32,
+    /// Actions of 1000 by which an administrator takes something from a session, or gives it back.
+    pub takes: u32,
+    /// Stores are late here, and everyone has time: how long initiators wait between their actions at
+    /// most, one of these.
+    pub pauses: &'static [u64],
+    /// Letters to this core take their time, if there is such a core.
+    pub slow_core: Option<usize>,
     /// Actions of 1000 that are faults of the network.
     pub network_faults: u32,
     /// Actions of 1000 that are task management.
@@ -59,6 +70,15 @@ pub struct Scenario {
 impl Scenario {
     /// What the seed says.
     pub fn draw(seed: u64) -> Self {
+        let scenario = Self::ordinary(seed);
+        if seed % LATE == 3 {
+            scenario.late(seed)
+        } else {
+            scenario
+        }
+    }
+
+    fn ordinary(seed: u64) -> Self {
         let mut prng = Prng::stream(seed, "scenario");
         let initiators = prng.size(1, 3);
         // Each kind of trouble is there in a part of the seeds only, so that in the others a
@@ -75,11 +95,8 @@ impl Scenario {
         let cache_switches = trouble(200, 20);
         let crashes = trouble(250, 10);
         let has_mischief = trouble(300, 1) > 0;
-        let kinds = Mischief::ALL;
-        let mischief = kinds
-            .into_iter()
-            .filter(|_| has_mischief && prng.chance(400));
-        let mischief = mischief.collect();
+        let mut kinds = Mischief::ALL.to_vec();
+        kinds.retain(|_| has_mischief && prng.chance(400));
         let mut keeper = Prng::stream(seed, "scenario of the keeper");
         let keep_failures = keeper.pick(&[0, 0, 0, 300]).unwrap_or(0);
         let keep_delay_max = micros(keeper.pick(&[0, 200, 20_000, 10_000_000]).unwrap_or(0));
@@ -92,6 +109,11 @@ impl Scenario {
             disk_delay_max: micros(prng.pick(&[0, 100, 5_000]).unwrap_or(100)),
             disk_errors,
             disk_hangs,
+            disk_hang_max: Duration::from_secs(8),
+            outages: 0,
+            takes: 0,
+            pauses: &[0, 0, 10, 1_000, 30_000],
+            slow_core: None,
             network_faults,
             management,
             reservations,
@@ -100,7 +122,7 @@ impl Scenario {
             crashes,
             keep_failures,
             keep_delay_max,
-            mischief,
+            mischief: kinds,
             network: NetworkHabits {
                 delay_max: micros(prng.pick(&[0, 50, 3_000]).unwrap_or(50)),
                 piece_max_bytes: prng.pick(&[5, 100, 1460, 65_536]).unwrap_or(1460),
@@ -124,7 +146,44 @@ impl Scenario {
             offers: (0..initiators).map(|_| preferences(&mut prng)).collect(),
         }
     }
+
+    /// The same with stores that are late: requests hang for longer than anybody waits, letters to one
+    /// core take their time, and an administrator takes LUNs meanwhile.
+    fn late(mut self, seed: u64) -> Self {
+        let mut prng = Prng::stream(seed, "scenario of late stores");
+        let cores = prng.size(1, 3);
+        self.target.cores = cores;
+        self.initiators = prng.size(2, 4);
+        let offer = self.offers.first().cloned().into_iter().cycle();
+        let more = offer.take(self.initiators.saturating_sub(self.offers.len()));
+        self.offers.extend(more.collect::<Vec<_>>());
+        self.actions = prng.size(60, 240);
+        self.blocks = 8;
+        self.disk_errors = 0;
+        self.disk_hangs = prng.pick(&[20, 150, 300]).unwrap_or(150);
+        self.disk_hang_max = Duration::from_secs(12);
+        self.outages = prng.pick(&[0, 10, 30]).unwrap_or(10);
+        self.takes = prng.pick(&[0, 30, 80]).unwrap_or(30);
+        self.pauses = prng
+            .pick(&[&[10, 1_000, 30_000, 300_000][..], &[0, 10, 1_000]])
+            .unwrap_or_default();
+        self.slow_core = prng.chance(600).then(|| prng.size(0, cores - 1));
+        self.management = prng.pick(&[0, 60, 150]).unwrap_or(60);
+        self.contests = prng.pick(&[0, 0, 300]).unwrap_or(0);
+        self.cache_switches = 0;
+        self.crashes = 0;
+        self.keep_delay_max = self.keep_delay_max.min(Duration::from_millis(20));
+        // Where a LUN may be missing, the answer of a wrong command is that of a right one.
+        self.mischief.retain(|kind| *kind != Mischief::TagInUse);
+        if prng.chance(500) {
+            self.mischief.push(Mischief::UnaskedData);
+        }
+        self
+    }
 }
+
+/// One world of so many has stores that are late.
+const LATE: u64 = 7;
 
 impl Scenario {
     /// Whether making a state safe may take longer than a change may wait for it.

@@ -10,8 +10,8 @@ use iscsi::target::{Command, Receive, TaskId};
 use memory::{Buffer, Message, Pool};
 use scsi::Status;
 
-use super::Letter;
 use super::line::{Link, Sending, UnderWay};
+use super::{Letter, Receipt};
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;
 
@@ -37,6 +37,8 @@ pub(super) struct Outside {
     /// What [`Sabotage::LeakBuffers`] leaves behind.
     leaked: Vec<Buffer>,
     prng: Prng,
+    /// What the engine has found to be wrong with itself.
+    broken: Option<&'static str>,
 }
 
 impl Outside {
@@ -52,6 +54,7 @@ impl Outside {
             pool,
             leaked: Vec::new(),
             prng: Prng::stream(prng.clone().next_u64(), &format!("outside {index}")),
+            broken: None,
         }
     }
 
@@ -65,6 +68,10 @@ impl Outside {
 
     pub(super) const fn take_state(&mut self) -> Option<Vec<u8>> {
         self.to_keep.take()
+    }
+
+    pub(super) const fn broken(&self) -> Option<&'static str> {
+        self.broken
     }
 
     /// Loses a buffer, if that is what is to go wrong.
@@ -81,7 +88,7 @@ impl Outside {
 impl Carrier for Outside {
     type Port = SessionPort;
     type Operation = NoOperation;
-    type Receipt = ();
+    type Receipt = Receipt;
     type Account = ();
 
     fn post(&mut self, core: usize, unit: UnitIndex, letter: engine::Letter) {
@@ -107,7 +114,9 @@ impl Carrier for Outside {
     }
 
     fn notify(&mut self, news: News) {
-        debug_assert!(!matches!(news, News::Broken(_)), "{news:?}");
+        if let News::Broken(what) = news {
+            self.broken.get_or_insert(what);
+        }
     }
 
     fn series(&mut self, _: UnitIndex, _: &SessionPort) -> u32 {

@@ -15,7 +15,7 @@ use store::{Backstore, IoResult, IoTag};
 
 use super::carrier::Outside;
 use super::line::{Link, Sending};
-use super::{Letter, Settings, login};
+use super::{LeftBehind, Letter, Settings, login};
 use crate::network::Arrival;
 use crate::prng::Prng;
 use crate::sabotage::Sabotage;
@@ -327,9 +327,15 @@ impl Core {
         found.map(|(key, _)| key)
     }
 
-    /// Tasks that nobody waits for, and that the store works for.
-    pub(super) fn left_behind(&self) -> impl Iterator<Item = u64> {
-        self.engine.orphans().map(TaskKey::to_bits)
+    /// Tasks that nobody waits for, and that the store works for; and whose they are.
+    pub(super) fn left_behind(&self) -> impl Iterator<Item = (u64, LeftBehind)> {
+        self.engine.orphans().map(|(key, session)| {
+            let session = session.and_then(|session| self.engine.session(session));
+            let of_session = session.map(|session| session.port.detail.tsih);
+            let left = || self.left.iter().find(|(task, _)| *task == key);
+            let whose = of_session.or_else(|| left().map(|(_, tsih)| *tsih));
+            (key.to_bits(), whose)
+        })
     }
 
     /// What should not be there when all sessions are over.

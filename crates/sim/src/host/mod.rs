@@ -8,10 +8,11 @@ mod core;
 mod line;
 mod login;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use engine::UnitIndex;
+use engine::{SessionKey, UnitIndex, VisibleLun};
 use front::iscsi::FrontLetter;
 use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::Tsih;
@@ -28,6 +29,9 @@ use self::line::Link;
 
 /// The target's name.
 pub const TARGET_NAME: &str = "iqn.2026-11.example.tarn:sim";
+
+/// The number of the one unit.
+const LUN: u16 = 0;
 
 /// How the target is set up.
 #[derive(Clone, Debug)]
@@ -53,6 +57,20 @@ pub struct Settings {
     /// Something it does wrong, to see whether that is noticed.
     pub sabotage: Option<Sabotage>,
 }
+
+/// What an administrator holds until what was asked for is done. The host drops it then.
+#[derive(Debug, Default)]
+pub struct Receipt(Rc<()>);
+
+impl Receipt {
+    /// Tells when it has gone.
+    pub fn watch(&self) -> Weak<()> {
+        Rc::downgrade(&self.0)
+    }
+}
+
+/// Whose a request is that nobody waits for any longer, if it is a session's still.
+pub type LeftBehind = Option<Tsih>;
 
 /// Mail between cores.
 #[derive(Debug)]
@@ -196,14 +214,56 @@ impl Host {
     }
 
     /// Requests that nobody waits for any longer but which may still take effect: core and number
-    /// of each.
-    pub fn left_behind(&self) -> BTreeSet<(usize, u64)> {
-        let of_core = |core: &Core| {
-            let index = core.index();
+    /// of each, and whose it is.
+    pub fn left_behind(&self) -> BTreeMap<(usize, u64), LeftBehind> {
+        let cores = self.cores.iter().enumerate();
+        let all = cores.flat_map(|(index, core)| {
             let left = core.left_behind();
-            left.map(move |key| (index, key)).collect::<Vec<_>>()
+            left.map(move |(key, whose)| ((index, key), whose))
+        });
+        all.collect()
+    }
+
+    /// A bug that a core has found by itself.
+    pub fn broken(&self) -> Option<&'static str> {
+        let mut cores = self.cores.iter();
+        cores.find_map(|core| core.engine.carrier.broken())
+    }
+
+    /// An administrator takes the LUN of a session.
+    pub fn take_lun(&mut self, tsih: Tsih, receipt: Receipt, now: Duration) {
+        self.administer(tsih, now, |core, key| {
+            core.engine.take_lun(key, LUN, receipt)
+        });
+    }
+
+    /// An administrator gives a session its LUN back.
+    pub fn give_lun(&mut self, tsih: Tsih, receipt: Receipt, now: Duration) {
+        let lun = VisibleLun {
+            lun: LUN,
+            unit: UNIT,
+            read_only: false,
         };
-        self.cores.iter().flat_map(of_core).collect()
+        self.administer(tsih, now, |core, key| {
+            core.engine.give_lun(key, lun, receipt)
+        });
+    }
+
+    /// An administrator says whether a session may write.
+    pub fn set_read_only(&mut self, tsih: Tsih, read_only: bool, receipt: Receipt, now: Duration) {
+        self.administer(tsih, now, |core, key| {
+            core.engine.set_read_only(key, LUN, read_only, receipt);
+        });
+    }
+
+    fn administer(&mut self, tsih: Tsih, now: Duration, act: impl FnOnce(&mut Core, SessionKey)) {
+        let mut cores = self.cores.iter_mut();
+        let found = cores.find_map(|core| core.session_of(tsih).map(|key| (core, key)));
+        if let Some((core, key)) = found {
+            core.begin(now);
+            act(core, key);
+            core.end_turn(now);
+        }
     }
 
     /// What the cores do not agree on, although nothing is under way.

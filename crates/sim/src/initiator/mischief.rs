@@ -5,7 +5,7 @@ use iscsi::pdu::{
     Bhs, DataOutBhs, NopOutBhs, RESERVED_TAG, RequestBhs, ScsiCommandBhs, SnackBhs, U24, flags,
 };
 
-use super::{Session, Task};
+use super::{Operation, Session, Task};
 use crate::prng::Prng;
 
 /// A kind of misbehaviour. Each can be switched on by itself.
@@ -37,7 +37,12 @@ pub enum Mischief {
     TooMuchImmediate,
     /// A data segment that never ends, and then silence.
     HalfPdu,
+    /// Data with a DataSN out of order, for a command that takes none though it announces some.
+    UnaskedData,
 }
+
+/// VERIFY (16) of a few blocks without comparison: it changes nothing, and has work for the store.
+const VERIFY: [u8; 16] = [0x8f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0];
 
 /// Tags of wrong commands, which the target may answer.
 const MAY_BE_ANSWERED: u32 = 0x8000_0000;
@@ -56,7 +61,7 @@ pub(super) const fn may_be_answered(tag: u32) -> bool {
 }
 
 impl Mischief {
-    /// Every kind.
+    /// Every kind that any world may have; [`Mischief::UnaskedData`] is for those with late stores.
     pub const ALL: [Self; 13] = [
         Self::CmdSnOutsideWindow,
         Self::UnknownOpcode,
@@ -117,6 +122,16 @@ impl Session {
             | Mischief::TagInUse
             | Mischief::Snack
             | Mischief::TooMuchImmediate => self.transmit(connection, &pdu),
+            Mischief::UnaskedData => {
+                self.transmit(connection, &pdu);
+                let tag = ScsiCommandBhs::view(&pdu.header).initiator_task_tag.get();
+                let mut header = self.wrong_data(tag, RESERVED_TAG, 0);
+                header.data_sn = 7.into();
+                self.transmit(
+                    connection,
+                    &Pdu::new(header.as_bhs_bytes(), vec![0xbb; 512]),
+                );
+            }
         }
         true
     }
@@ -180,6 +195,8 @@ impl Session {
                 command.cmd_sn = self.cmd_sn.into();
                 Some(Pdu::new(command.as_bhs_bytes(), Vec::new()))
             }
+            Mischief::UnaskedData if self.parameters.initial_r2t => None,
+            Mischief::UnaskedData => self.takes_no_data(connection, prng),
             Mischief::Snack => {
                 let mut header = SnackBhs::new();
                 header.initiator_task_tag = RESERVED_TAG.into();
@@ -187,26 +204,39 @@ impl Session {
                 header.flags |= 1;
                 Some(Pdu::new(header.as_bhs_bytes(), Vec::new()))
             }
-            Mischief::TooMuchImmediate => {
-                let limit = self.parameters.first_burst_length_bytes as usize;
-                let room = self.segment_limit(connection);
-                let too_much = if self.parameters.immediate_data {
-                    limit + 512
-                } else {
-                    512
-                };
-                (too_much <= room).then(|| {
-                    // Of a command that would change nothing: VERIFY without comparison.
-                    let mut command = self.test_unit_ready(connection);
-                    command.flags |= flags::WRITE;
-                    command.expected_data_transfer_length =
-                        u32::try_from(too_much).unwrap_or(0).into();
-                    command.opcode |= flags::IMMEDIATE;
-                    command.cmd_sn = self.cmd_sn.into();
-                    Pdu::new(command.as_bhs_bytes(), vec![0xdd; too_much])
-                })
-            }
+            Mischief::TooMuchImmediate => self.too_much_immediate(connection),
         }
+    }
+
+    /// Of a command that would change nothing: VERIFY without comparison.
+    fn too_much_immediate(&mut self, connection: usize) -> Option<Pdu> {
+        let limit = self.parameters.first_burst_length_bytes as usize;
+        let room = self.segment_limit(connection);
+        let too_much = if self.parameters.immediate_data {
+            limit + 512
+        } else {
+            512
+        };
+        (too_much <= room).then(|| {
+            let mut command = self.test_unit_ready(connection);
+            command.flags |= flags::WRITE;
+            command.expected_data_transfer_length = u32::try_from(too_much).unwrap_or(0).into();
+            command.opcode |= flags::IMMEDIATE;
+            command.cmd_sn = self.cmd_sn.into();
+            Pdu::new(command.as_bhs_bytes(), vec![0xdd; too_much])
+        })
+    }
+
+    /// A command that takes no data and announces some, which its Data-Out follows.
+    fn takes_no_data(&mut self, connection: usize, prng: &mut Prng) -> Option<Pdu> {
+        let mut command = self.test_unit_ready(connection);
+        command.cdb = prng.pick(&[VERIFY, Operation::Flush.cdb()])?;
+        command.flags |= flags::WRITE;
+        command.flags &= !flags::FINAL;
+        command.expected_data_transfer_length = 1024.into();
+        command.opcode |= flags::IMMEDIATE;
+        command.cmd_sn = self.cmd_sn.into();
+        Some(Pdu::new(command.as_bhs_bytes(), Vec::new()))
     }
 
     fn test_unit_ready(&mut self, connection: usize) -> ScsiCommandBhs {

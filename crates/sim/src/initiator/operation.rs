@@ -135,6 +135,14 @@ impl Operation {
         }
     }
 
+    /// Whether it changes blocks.
+    pub const fn writes(&self) -> bool {
+        matches!(
+            self,
+            Self::Write { .. } | Self::Zero { .. } | Self::CompareAndWrite { .. }
+        )
+    }
+
     /// How much the target may send, in bytes.
     pub const fn room_bytes(&self) -> usize {
         match self {

@@ -1,17 +1,15 @@
 //! What the initiators hear, and whether it can be true.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use iscsi::limits::LOGIN_SEGMENT_MAX_BYTES;
 use iscsi::login::InitiatorLoginAction;
 use iscsi::pdu::{LogoutResponseCode, TaskManagementFunction, TaskManagementResponse};
 
-use store::IoTag;
-
-use super::{Event, Feared, LoggingIn, World};
+use super::past::Rights;
+use super::{Event, LoggingIn, World};
 use crate::initiator::{Answer, Breach, Heard, Operation, Session, Task};
-use crate::ledger::{self, Ended, Handle, WrongData};
+use crate::ledger::{self, Ended, WrongData};
 use crate::network::{Arrival, Side};
 use crate::trace::Actor;
 
@@ -89,7 +87,7 @@ impl World {
                 self.trace.note(Actor::Initiator(initiator), what);
                 self.mark(u64::from(status) << 32 | task.handle);
                 self.check_answer(initiator, &task, &answer)?;
-                self.end(task, &answer)
+                self.end(initiator, task, &answer)
             }
             Heard::Managed {
                 function,
@@ -102,14 +100,12 @@ impl World {
                 );
                 self.mark(u64::from(response));
                 self.take_managed(initiator, index, function, response, vanished);
-                self.note_over();
-                Ok(())
+                self.note_managed(initiator, function, response)
             }
             Heard::LoggedOut { code } => {
                 self.check_logout(code)?;
-                self.note_over();
                 self.note(Actor::Initiator(initiator), format_args!("is logged out"));
-                Ok(())
+                self.note_logged_out(initiator, code == Some(LogoutResponseCode::Success))
             }
             Heard::ConnectionClosed { code } => {
                 self.check_logout(code)?;
@@ -140,38 +136,6 @@ impl World {
         }
     }
 
-    /// An initiator was told that something is over. What of it may land all the same must land
-    /// before anything newer is written.
-    fn note_over(&mut self) {
-        let writes = self.writes_left_behind();
-        if !writes.is_empty() {
-            let from = self.next_handle;
-            self.feared.push(Feared { from, writes });
-        }
-    }
-
-    fn writes_left_behind(&self) -> BTreeSet<(usize, u64)> {
-        let mut left = self.host.left_behind();
-        left.retain(|&(core, tag)| self.disk.may_still_write(core, IoTag(tag)));
-        left
-    }
-
-    /// A write was answered as done.
-    fn check_nothing_older_lands(&mut self, handle: Handle) -> Result<(), Breach> {
-        if self.feared.is_empty() {
-            return Ok(());
-        }
-        let left = self.writes_left_behind();
-        self.feared
-            .retain(|feared| !feared.writes.is_disjoint(&left));
-        let is_newer = |feared: &Feared| handle >= feared.from;
-        if self.feared.iter().any(is_newer) {
-            let detail = format!("command {handle} has written, and an older write may still land");
-            return Err(Breach::new("nothing-newer-beside-the-old", detail));
-        }
-        Ok(())
-    }
-
     /// What is still at work at the deadline of a logout must have a reason to be.
     fn check_logout(&self, code: Option<LogoutResponseCode>) -> Result<(), Breach> {
         let may_fail = self.scenario.keeps_slowly() || self.scenario.disk_hangs > 0;
@@ -193,7 +157,8 @@ impl World {
         let is_explained = match (answer.status, answer.sense) {
             (0x00, _) => true,
             (0x02, Some((6, 0x29, _))) => true,
-            (0x02, Some((6, 0x2a, 0x01))) => scenario.cache_switches > 0,
+            (0x02, Some((5, 0x25, 0) | (7, 0x27, 0))) => scenario.takes > 0,
+            (0x02, Some((6, 0x2a, 0x01))) => scenario.cache_switches > 0 || scenario.takes > 0,
             (0x02, Some((6, 0x2a, 0x03..=0x05))) => scenario.reservations > 0,
             (0x02, Some((6, 0x2f, 0x00))) => scenario.management > 0,
             (0x02, Some((4, 0x44, 0))) if scenario.keep_failures > 0 => true,
@@ -223,16 +188,19 @@ impl World {
     }
 
     /// Enters an answer into the book.
-    fn end(&mut self, task: Task, answer: &Answer) -> Result<(), Breach> {
+    fn end(&mut self, initiator: usize, task: Task, answer: &Answer) -> Result<(), Breach> {
         let is_good = answer.status == 0;
         self.good += usize::from(is_good);
         // Refused before it began, in which case nothing may have changed.
         let is_refused = match (answer.status, answer.sense) {
             (0x08 | 0x18 | 0x28, _) => true,
-            (_, Some((key, ..))) => matches!(key, 2 | 5 | 6 | 0x0e),
+            (_, Some((key, ..))) => matches!(key, 2 | 5 | 6 | 7 | 0x0e),
             (_, None) => false,
         };
         let handle = task.handle;
+        if is_good && task.operation.writes() {
+            self.check_right_to_write(initiator, handle)?;
+        }
         let ended = |durable| match (is_good, is_refused) {
             (true, _) => Ended::Good { durable },
             (false, true) => Ended::Refused,
@@ -248,9 +216,6 @@ impl World {
                 self.ledger.end_read(handle, data).map_err(wrong)?;
             }
             Operation::Write { fua, .. } => {
-                if is_good {
-                    self.check_nothing_older_lands(handle)?;
-                }
                 self.ledger.end_write(handle, ended(fua || always_durable));
             }
             Operation::Zero { .. } => self.ledger.end_write(handle, ended(always_durable)),
@@ -395,6 +360,8 @@ impl World {
         }
         let tasks = session.take_tasks();
         player.lost.push((player.tsih, tasks));
+        player.rights = Rights::default();
+        player.resets = 0;
     }
 
     /// Commands of lost sessions that the target has forgotten have had all the effect they will.
@@ -438,7 +405,7 @@ impl World {
                     self.follow_login(initiator);
                     if self.players[initiator].logging_in.is_none() {
                         // If there was a session of its port, it is over.
-                        self.note_over();
+                        self.fear_lost_sessions(initiator);
                         // What came behind the login belongs to the session.
                         return self.hear(link, Arrival::Bytes(Vec::new()));
                     }

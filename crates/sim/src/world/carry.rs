@@ -9,13 +9,17 @@ use crate::trace::Actor;
 
 use super::{Event, World};
 
+/// The longest time of a letter to a slow core. The four letters of a refusal take less than an abort
+/// waits for them (2 s), so that whoever is answered at a deadline can rely on it.
+const SLOW_MAIL_MAX: Duration = Duration::from_millis(450);
+
 impl World {
     /// Puts down everything that follows from the last event.
     pub(super) fn carry(&mut self) -> Result<(), Breach> {
         let now = self.agenda.now();
         self.carry_bytes(now);
         for (from, to, letter) in self.host.take_letters() {
-            let delay = self.draw_delay(Who::Mail);
+            let delay = self.draw_mail_delay(to);
             let cores = self.scenario.target.cores;
             let last = &mut self.last_mail[from * cores + to];
             *last = (*last).max(now + delay);
@@ -39,10 +43,17 @@ impl World {
                 self.hanging.push(request);
                 self.note(Actor::Disk, format_args!("{request:?} hangs"));
                 // It comes back after a while; often after those who waited have given up.
-                let seconds = self.disk_prng.within(1, 8);
+                let seconds = self
+                    .disk_prng
+                    .within(1, self.scenario.disk_hang_max.as_secs());
+                let mut after = Duration::from_secs(seconds);
+                if now < self.outage_until {
+                    let jitter = Duration::from_micros(self.disk_prng.within(0, 50_000));
+                    after = self.outage_until - now + jitter;
+                }
                 let fate = Fate::Good;
                 let event = Event::Disk { request, fate };
-                self.agenda.after(Duration::from_secs(seconds), event);
+                self.agenda.after(after, event);
             } else {
                 self.agenda.after(delay, Event::Disk { request, fate });
             }
@@ -165,7 +176,7 @@ impl World {
         if self.is_finishing {
             return Fate::Good;
         }
-        if prng.chance(self.scenario.disk_hangs) {
+        if self.agenda.now() < self.outage_until || prng.chance(self.scenario.disk_hangs) {
             return Fate::Hangs;
         }
         if !prng.chance(self.scenario.disk_errors) {
@@ -175,6 +186,15 @@ impl World {
             Fate::Torn
         } else {
             Fate::Failed
+        }
+    }
+
+    fn draw_mail_delay(&mut self, to: usize) -> Duration {
+        if self.scenario.slow_core == Some(to) && !self.is_finishing {
+            let longest = u64::try_from(SLOW_MAIL_MAX.as_micros()).unwrap_or(u64::MAX);
+            Duration::from_micros(self.mail_prng.within(0, longest))
+        } else {
+            self.draw_delay(Who::Mail)
         }
     }
 

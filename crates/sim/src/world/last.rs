@@ -58,6 +58,11 @@ impl World {
         if let Some(left) = self.host.leftovers() {
             return Err(Breach::new("nothing-is-left", left));
         }
+        let receipts = self.receipts_left();
+        if receipts > 0 {
+            let detail = format!("{receipts} receipts of an administrator");
+            return Err(Breach::new("nothing-is-left", detail));
+        }
         if let Some(left) = self.host.disagreement() {
             return Err(Breach::new("cores-agree", left));
         }

@@ -6,8 +6,11 @@
 mod answers;
 mod carry;
 mod last;
+mod past;
 mod play;
 
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use iscsi::framing::PduBuffer;
@@ -24,6 +27,8 @@ use crate::prng::Prng;
 use crate::sabotage::Sabotage;
 use crate::scenario::Scenario;
 use crate::trace::{Actor, Trace};
+
+use self::past::{Past, Rights};
 
 /// More events than any run needs: one that takes more goes round in circles.
 const EVENTS_MAX: usize = 2_000_000;
@@ -47,6 +52,8 @@ enum Event {
     PayBursts { initiator: usize },
     /// A connection listens again.
     Listen { link: usize },
+    /// A LUN that was taken from a session comes back to it.
+    GiveBack { initiator: usize, tsih: Tsih },
     /// Everyone is to finish.
     Finish,
     /// Who has not finished is pushed out.
@@ -89,6 +96,11 @@ struct Player {
     key: u64,
     prng: Prng,
     has_paid: bool,
+    /// What an administrator has done to its session.
+    rights: Rights,
+    /// LOGICAL UNIT RESETs under way, and the requests of the past that were there before the first.
+    resets: usize,
+    left_before_reset: BTreeSet<(usize, u64)>,
 }
 
 /// What a run found.
@@ -108,14 +120,6 @@ pub struct Report {
     pub trace: Trace,
 }
 
-/// Writes that may still land, and the first command from which on nothing may be written beside
-/// them.
-#[derive(Debug)]
-struct Feared {
-    from: Handle,
-    writes: std::collections::BTreeSet<(usize, u64)>,
-}
-
 /// Everything there is.
 #[derive(Debug)]
 pub struct World {
@@ -132,9 +136,12 @@ pub struct World {
     mail_prng: Prng,
     keeper_prng: Prng,
     patience_prng: Prng,
+    past_prng: Prng,
     /// When the last letter between two cores arrives: letters do not overtake each other.
     last_mail: Vec<Duration>,
     hanging: Vec<RequestId>,
+    /// Until when the disk takes requests and does nothing.
+    outage_until: Duration,
     alarm: (u64, Option<Duration>),
     actions_left: usize,
     actions: usize,
@@ -156,10 +163,8 @@ pub struct World {
     /// Writes that were sent while the cache was off.
     sent_uncached: std::collections::BTreeMap<Handle, u64>,
     /// What a COMPARE AND WRITE has found and replaced.
-    swapped: std::collections::BTreeSet<(usize, u64)>,
-    /// What may still land although an initiator was told that its session or its commands are
-    /// over, and the first command that was sent after that.
-    feared: Vec<Feared>,
+    swapped: BTreeSet<(usize, u64)>,
+    past: Past,
     seed: u64,
     boots: u64,
 }
@@ -198,6 +203,9 @@ impl World {
             key: 0x1000 + number as u64,
             prng: Prng::stream(seed, &format!("initiator {number}")),
             has_paid: true,
+            rights: Rights::default(),
+            resets: 0,
+            left_before_reset: BTreeSet::new(),
         });
         let cores = scenario.target.cores;
         Self {
@@ -216,7 +224,9 @@ impl World {
             mail_prng: Prng::stream(seed, "mail"),
             keeper_prng: Prng::stream(seed, "keeper"),
             patience_prng: Prng::stream(seed, "patience"),
+            past_prng: Prng::stream(seed, "past"),
             hanging: Vec::new(),
+            outage_until: Duration::ZERO,
             alarm: (0, None),
             actions: 0,
             events: 0,
@@ -230,8 +240,8 @@ impl World {
             cache_times: 0,
             cache_switches: 0,
             sent_uncached: std::collections::BTreeMap::new(),
-            swapped: std::collections::BTreeSet::new(),
-            feared: Vec::new(),
+            swapped: BTreeSet::new(),
+            past: Past::default(),
             seed,
             boots: 0,
         }
@@ -239,21 +249,31 @@ impl World {
 
     /// Lives through it.
     pub fn run(mut self) -> Report {
-        let breach = self.live().err();
+        let lived = catch_unwind(AssertUnwindSafe(|| self.live()));
+        let is_whole = lived.is_ok();
+        let breach = match lived {
+            Ok(lived) => lived.err(),
+            Err(panic) => Some(Breach::new("no-panic", words(&*panic))),
+        };
         if let Some(breach) = &breach {
             self.note(
                 Actor::World,
                 format_args!("BREACH {}: {}", breach.rule, breach.detail),
             );
         }
-        Report {
+        let report = Report {
             actions: self.actions,
             events: self.events,
             good: self.good,
             fingerprint: self.fingerprint,
             breach,
-            trace: self.trace,
+            trace: std::mem::take(&mut self.trace),
+        };
+        if !is_whole {
+            // What a panic has left half done may panic again.
+            drop(catch_unwind(AssertUnwindSafe(|| drop(self))));
         }
+        report
     }
 
     fn live(&mut self) -> Result<(), Breach> {
@@ -276,6 +296,7 @@ impl World {
             self.trace.set_now(self.agenda.now());
             self.happen(event)?;
             self.carry()?;
+            self.check_the_past()?;
             self.settle_lost();
         }
         self.check_the_end()
@@ -322,6 +343,10 @@ impl World {
                 self.listen(link);
                 Ok(())
             }
+            Event::GiveBack { initiator, tsih } => {
+                self.give_back(initiator, tsih);
+                Ok(())
+            }
             Event::Finish => {
                 self.finish();
                 Ok(())
@@ -346,4 +371,11 @@ impl World {
         self.next_handle += 1;
         handle
     }
+}
+
+/// What a panic said.
+fn words(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("a panic without words").to_owned()
 }

@@ -32,7 +32,7 @@ impl World {
         self.actions_left -= 1;
         self.actions += 1;
         let prng = &mut self.players[initiator].prng;
-        let pause = prng.pick(&[0, 0, 10, 1_000, 30_000]).unwrap_or(0);
+        let pause = prng.pick(self.scenario.pauses).unwrap_or(0);
         let mut pause = Duration::from_micros(prng.within(0, pause));
         // Long enough for those who wait to give up, as nothing else here takes.
         let is_hanging = !self.hanging.is_empty();
@@ -44,6 +44,14 @@ impl World {
         if prng.chance(scenario.crashes) {
             self.crash();
             return;
+        }
+        if self.past_prng.chance(scenario.outages) {
+            let millis = self.past_prng.within(500, 9_000);
+            self.outage_until = self.agenda.now() + Duration::from_millis(millis);
+            self.note(Actor::Disk, format_args!("does nothing for {millis} ms"));
+        }
+        if self.past_prng.chance(self.scenario.takes) {
+            self.administer(initiator);
         }
         let player = &mut self.players[initiator];
         let Some(session) = &mut player.session else {
@@ -252,6 +260,7 @@ impl World {
             (_, _) => (TaskManagementFunction::LogicalUnitReset, connection, None),
         };
         session.manage(connection, function, tag);
+        self.note_managing(initiator, function);
         self.note(
             Actor::Initiator(initiator),
             format_args!("{function:?} {tag:?}"),
@@ -443,7 +452,7 @@ impl World {
         self.resets = 0;
         self.reset_at_large = false;
         self.swapped.clear();
-        self.feared.clear();
+        self.forget_the_past();
         for initiator in 0..self.players.len() {
             let player = &mut self.players[initiator];
             player.logging_in = None;

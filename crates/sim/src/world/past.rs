@@ -1,0 +1,279 @@
+//! Requests of the past: what the store has not given back although those it was for were told that it is
+//! over. Nothing new may touch the medium beside them.
+//!
+//! And the administrator, who takes LUNs from sessions, and the right to write, while stores are late.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Weak;
+use std::time::Duration;
+
+use iscsi::pdu::{TaskManagementFunction, TaskManagementResponse, Tsih};
+
+use super::{Event, World};
+use crate::host::{LeftBehind, Receipt};
+use crate::initiator::Breach;
+use crate::ledger::Handle;
+use crate::trace::Actor;
+
+/// What the world knows of requests of the past.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    /// How many requests each core has given to the disk.
+    begun: Vec<u64>,
+    /// What no core waits for any longer, when the last event was over.
+    orphans: BTreeSet<(usize, u64)>,
+    /// Those of them of which somebody was told that they are over.
+    feared: BTreeSet<(usize, u64)>,
+    /// Of all that was asked of the administrator.
+    receipts: Vec<Weak<()>>,
+}
+
+/// What an administrator has done to a session.
+#[derive(Debug, Default)]
+pub(super) struct Rights {
+    /// Its LUN is taken from it.
+    is_taken: bool,
+    /// It may not write.
+    is_narrow: bool,
+    /// What is under way, until the receipt has gone.
+    pending: Vec<(Weak<()>, Pending)>,
+    /// From this command on none may have written anything, as long as `is_narrow`.
+    writes_nothing_from: Option<Handle>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Pending {
+    Take,
+    Narrow,
+}
+
+impl World {
+    /// Whether stores may hang in this world.
+    const fn may_hang(&self) -> bool {
+        self.scenario.disk_hangs > 0 || self.scenario.outages > 0
+    }
+
+    /// Looks at what the cores gave to the disk in this event.
+    pub(super) fn check_the_past(&mut self) -> Result<(), Breach> {
+        if let Some(what) = self.host.broken() {
+            return Err(Breach::new("nothing-is-broken", what.to_owned()));
+        }
+        if !self.may_hang() {
+            return Ok(());
+        }
+        let left = self.host.left_behind();
+        let cores = self.scenario.target.cores;
+        let begun: Vec<u64> = (0..cores).map(|core| self.disk.submitted(core)).collect();
+        let past = &mut self.past;
+        past.begun.resize(cores, 0);
+        past.feared.retain(|one| left.contains_key(one));
+        for (core, (now, before)) in begun.iter().zip(&past.begun).enumerate() {
+            if now == before {
+                continue;
+            }
+            let is_own = |one: &&(usize, u64)| one.0 == core && left.contains_key(*one);
+            if let Some((_, tag)) = past.orphans.iter().find(is_own) {
+                let detail = format!("core {core} begins something beside its request {tag:#x}");
+                return Err(Breach::new("nothing-begins-beside-an-orphan", detail));
+            }
+            if let Some((other, tag)) = past.feared.first() {
+                let detail = format!(
+                    "core {core} begins something beside request {tag:#x} of core {other}, which is over"
+                );
+                return Err(Breach::new("nothing-begins-beside-the-old", detail));
+            }
+        }
+        past.begun = begun;
+        past.orphans = left.keys().copied().collect();
+        self.take_receipts(&left);
+        Ok(())
+    }
+
+    /// The machine starts anew.
+    pub(super) fn forget_the_past(&mut self) {
+        self.past = Past::default();
+        for player in &mut self.players {
+            player.rights = Rights::default();
+        }
+    }
+
+    /// Somebody was told that these are over.
+    fn fear(&mut self, is_meant: impl Fn(usize, Option<Tsih>) -> bool) {
+        if self.may_hang() {
+            let left = self.host.left_behind().into_iter();
+            let meant = left.filter(|((core, _), whose)| is_meant(*core, *whose));
+            self.past.feared.extend(meant.map(|(one, _)| one));
+        }
+    }
+
+    /// A login is complete: the sessions that this initiator had before are over.
+    pub(super) fn fear_lost_sessions(&mut self, initiator: usize) {
+        let lost = self.players[initiator].lost.iter();
+        let lost: Vec<Tsih> = lost.map(|(tsih, _)| *tsih).collect();
+        self.fear(|_, whose| whose.is_some_and(|tsih| lost.contains(&tsih)));
+    }
+
+    /// The session of an initiator has logged out.
+    pub(super) fn note_logged_out(
+        &mut self,
+        initiator: usize,
+        is_complete: bool,
+    ) -> Result<(), Breach> {
+        let tsih = self.players[initiator].tsih;
+        let left = self.host.left_behind();
+        if is_complete && left.values().any(|whose| *whose == Some(tsih)) {
+            let detail = format!("session {} has ended and has a request in the disk", tsih.0);
+            return Err(Breach::new("what-is-complete-is-over", detail));
+        }
+        self.fear(|_, whose| whose == Some(tsih));
+        Ok(())
+    }
+
+    /// A task management request is about to be sent.
+    pub(super) fn note_managing(&mut self, initiator: usize, function: TaskManagementFunction) {
+        if !self.may_hang() || function != TaskManagementFunction::LogicalUnitReset {
+            return;
+        }
+        let left: BTreeSet<(usize, u64)> = self.host.left_behind().into_keys().collect();
+        let player = &mut self.players[initiator];
+        player.resets += 1;
+        if player.resets == 1 {
+            player.left_before_reset = left;
+        } else {
+            player.left_before_reset.retain(|one| left.contains(one));
+        }
+    }
+
+    /// A task management request was answered.
+    pub(super) fn note_managed(
+        &mut self,
+        initiator: usize,
+        function: TaskManagementFunction,
+        response: u8,
+    ) -> Result<(), Breach> {
+        if !self.may_hang() {
+            return Ok(());
+        }
+        let player = &mut self.players[initiator];
+        let tsih = player.tsih;
+        if function == TaskManagementFunction::LogicalUnitReset {
+            player.resets = player.resets.saturating_sub(1);
+            let is_complete = response == TaskManagementResponse::Complete.code();
+            let left = self.host.left_behind();
+            let mut before = self.players[initiator].left_before_reset.iter();
+            if is_complete && let Some((core, tag)) = before.find(|one| left.contains_key(one)) {
+                let detail =
+                    format!("a reset is complete, and request {tag:#x} of core {core} is there");
+                return Err(Breach::new("what-is-complete-is-over", detail));
+            }
+        } else if response == TaskManagementResponse::Rejected.code() {
+            // They did not end in time: the answer came when every core refused access.
+            self.fear(|_, whose| whose == Some(tsih));
+        }
+        Ok(())
+    }
+
+    /// A command that would write was answered as done.
+    pub(super) fn check_right_to_write(
+        &self,
+        initiator: usize,
+        handle: Handle,
+    ) -> Result<(), Breach> {
+        let rights = &self.players[initiator].rights;
+        if rights
+            .writes_nothing_from
+            .is_some_and(|from| handle >= from)
+        {
+            let detail = format!("command {handle} has written without the right to");
+            return Err(Breach::new("who-may-not-write-does-not", detail));
+        }
+        Ok(())
+    }
+
+    // ---- the administrator -------------------------------------------------------------------
+
+    /// Takes the LUN of a session, or gives it back; takes the right to write, or gives that back.
+    pub(super) fn administer(&mut self, initiator: usize) {
+        let now = self.agenda.now();
+        let player = &mut self.players[initiator];
+        let Some(session) = &mut player.session else {
+            return;
+        };
+        let (tsih, rights) = (player.tsih, &mut player.rights);
+        let receipt = Receipt::default();
+        let weak = receipt.watch();
+        if rights.is_taken {
+            rights.is_taken = false;
+            (rights.is_narrow, rights.writes_nothing_from) = (false, None);
+            self.host.give_lun(tsih, receipt, now);
+            self.note(
+                Actor::World,
+                format_args!("init{initiator} is given its LUN again"),
+            );
+        } else if self.past_prng.chance(300) {
+            rights.is_narrow = !rights.is_narrow;
+            rights.writes_nothing_from = None;
+            let is_narrow = rights.is_narrow;
+            if is_narrow {
+                rights.pending.push((weak.clone(), Pending::Narrow));
+            }
+            self.host.set_read_only(tsih, is_narrow, receipt, now);
+            self.note(
+                Actor::World,
+                format_args!("init{initiator} may write: {}", !is_narrow),
+            );
+        } else {
+            rights.is_taken = true;
+            rights.pending.push((weak.clone(), Pending::Take));
+            session.allow_vanishing();
+            self.host.take_lun(tsih, receipt, now);
+            self.note(Actor::World, format_args!("init{initiator} loses its LUN"));
+            let millis = self.past_prng.within(0, 9_000);
+            let after = Duration::from_millis(millis);
+            self.agenda
+                .after(after, Event::GiveBack { initiator, tsih });
+        }
+        self.past.receipts.push(weak);
+    }
+
+    /// The LUN that was taken comes back, if its session is still there.
+    pub(super) fn give_back(&mut self, initiator: usize, tsih: Tsih) {
+        let player = &self.players[initiator];
+        if player.tsih == tsih && player.session.is_some() && player.rights.is_taken {
+            self.administer(initiator);
+        }
+    }
+
+    /// What the administrator asked for is done where the receipt has gone.
+    fn take_receipts(&mut self, left: &BTreeMap<(usize, u64), LeftBehind>) {
+        let next = self.next_handle;
+        for player in &mut self.players {
+            let rights = &mut player.rights;
+            let is_narrow = rights.is_narrow;
+            let done = rights
+                .pending
+                .extract_if(.., |(receipt, _)| receipt.strong_count() == 0);
+            for (_, pending) in done.collect::<Vec<_>>() {
+                let tsih = player.tsih;
+                let is_meant = |whose: &Option<Tsih>| match pending {
+                    // What it has left behind is no session's any more.
+                    Pending::Take => whose.is_none(),
+                    Pending::Narrow => *whose == Some(tsih),
+                };
+                let meant = left.iter().filter(|(_, whose)| is_meant(whose));
+                self.past.feared.extend(meant.map(|(one, _)| *one));
+                if pending == Pending::Narrow && is_narrow {
+                    rights.writes_nothing_from = Some(next);
+                }
+            }
+        }
+    }
+
+    /// Every receipt must have gone in the end.
+    pub(super) fn receipts_left(&self) -> usize {
+        let receipts = self.past.receipts.iter();
+        receipts
+            .filter(|receipt| receipt.strong_count() > 0)
+            .count()
+    }
+}
