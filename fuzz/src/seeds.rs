@@ -38,6 +38,7 @@ pub fn of(target: &str) -> Vec<Seed> {
         "initiator" => to_initiators(),
         "session" => sessions(),
         "disk" => disks(),
+        "engine" => engines(),
         "lun" => luns(),
         "state" => states(),
         "config" => configs(),
@@ -45,6 +46,19 @@ pub fn of(target: &str) -> Vec<Seed> {
         "nbd" => nbd_servers(),
         _ => Vec::new(),
     }
+}
+
+/// Walks through all that can happen, each from a number of its own.
+fn engines() -> Vec<Seed> {
+    (0..12)
+        .map(|number: usize| {
+            let mut prng = crate::prng::Prng::new(number as u64);
+            let walk: Vec<u8> = (0..600)
+                .map(|_| u8::try_from(prng.below(256)).unwrap_or(0))
+                .collect();
+            named(format!("walk-{number}"), walk)
+        })
+        .collect()
 }
 
 fn named(name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Seed {
