@@ -97,6 +97,20 @@ fn sessions_spread_over_the_cores() {
 }
 
 #[test]
+fn a_core_whose_sessions_have_ended_is_chosen_again() {
+    let mut directory = Directory::new(2, 8);
+    let first = [1, 2, 3, 4].map(|isid| placed(directory.lead(member(isid), ())));
+    let core = first[0].core;
+    for placement in first.iter().filter(|one| one.core == core) {
+        directory.ended(placement.tsih);
+    }
+    for isid in [5, 6] {
+        let placement = placed(directory.lead(member(isid), ()));
+        assert_eq!(placement.core, core, "session {isid}");
+    }
+}
+
+#[test]
 fn numbers_are_those_that_chance_gives_and_never_zero_or_in_use_or_just_given_up() {
     let mut directory = Directory::new(1, LIMIT);
     let mut tsih = |random, isid| {
