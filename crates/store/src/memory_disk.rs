@@ -494,6 +494,15 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_that_is_not_thin_keeps_what_is_unmapped() {
+        let mut bench = Bench::new(&MemoryDisk::new(1 << 20, 512, false, false).unwrap());
+        bench.write(0, &[1; 16_384]).unwrap();
+        bench.unmap(4_096..8_192).unwrap();
+        assert_eq!(bench.read(4_096, 4_096).unwrap(), [0; 4_096]);
+        assert_eq!(bench.extents(0..16_384, 9).unwrap(), [data(0..16_384)]);
+    }
+
+    #[test]
     fn a_refused_unmap_leaves_the_data_readable() {
         let mut bench = Bench::new(&disk());
         bench.write(0, &[7; 8192]).unwrap();

@@ -316,6 +316,17 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_that_stood_does_not_stand_for_the_next_orphan() {
+        let mut side = Side::default();
+        side.add_orphan(Some(ticket(1)));
+        assert!(side.await_refusal('a'));
+        assert_eq!(side.handle_access_refused(ticket(1)), ['a']);
+        side.end_orphan(1).unwrap();
+        side.add_orphan(Some(ticket(2)));
+        assert!(side.await_refusal('b'), "nobody has confirmed this one");
+    }
+
+    #[test]
     fn what_the_owner_says_holds_beside_the_own_orphans() {
         let mut side = Side::default();
         let round = Round(3);

@@ -84,6 +84,43 @@ fn a_reset_ends_commands_on_all_cores_and_is_answered_after_the_last() {
 }
 
 #[test]
+fn a_reset_ends_the_commands_of_every_nexus_of_a_core() {
+    let mut bench = Bench::new(1);
+    let whos = [0, 0, 0].map(|core| bench.log_in(core));
+    bench.disk(0).take(Take::Ring);
+    for who in whos {
+        bench.send(who, cdb::write(0, 1, 1));
+    }
+    bench.manage(whos[0], 5, LUN_0);
+    assert_eq!(bench.cancelled(0), [0, 1, 2]);
+    for operation in 0..3 {
+        assert_eq!(bench.managed(whos[0]), []);
+        bench.finish(0, operation);
+    }
+    assert_eq!(bench.managed(whos[0]), [(5, ManagementOutcome::Complete)]);
+    for who in whos {
+        assert_eq!(bench.port(who).abandoned.len(), 1);
+    }
+    bench.end();
+}
+
+#[test]
+fn a_reset_of_one_unit_that_is_incomplete_stays_so_when_the_last_is_complete() {
+    let mut bench = Bench::with_units(1, 2);
+    let who = bench.log_in_to(0, &[(0, 0), (1, 1)]);
+    bench.disk_of(0, 0).take_next([Take::Ring]);
+    bench.send(who, cdb::write(0, 1, 1));
+    // The reset of the other unit waits behind a change whose state is being made safe.
+    bench.send(who, cdb::register(1).to(1));
+    bench.manage(who, 8, WARM);
+    bench.pass(ABORT);
+    assert_eq!(bench.managed(who), [], "one unit is not reset yet");
+    bench.keep(true);
+    assert_eq!(bench.managed(who), [(8, ManagementOutcome::Rejected)]);
+    bench.end();
+}
+
+#[test]
 fn a_reset_that_the_store_holds_up_is_rejected_at_its_deadline() {
     let mut bench = Bench::new(2);
     let (who, other) = (bench.log_in(0), bench.log_in(1));
