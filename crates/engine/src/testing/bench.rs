@@ -79,6 +79,11 @@ impl Bench {
     }
 
     pub fn with_units(cores: usize, units: usize) -> Self {
+        Self::with_memory(cores, units, 0)
+    }
+
+    /// The same, each core with so much memory for data, in bytes; the least there is with 0.
+    pub fn with_memory(cores: usize, units: usize, bytes: usize) -> Self {
         let now = Duration::from_secs(100);
         let engines = (0..cores).map(|core| {
             let settings = Settings {
@@ -88,7 +93,7 @@ impl Bench {
                 abort_timeout: ABORT,
                 fence_timeout: FENCE,
             };
-            let mut engine = Engine::new(settings, Pool::new(0).unwrap(), Outside::default());
+            let mut engine = Engine::new(settings, Pool::new(bytes).unwrap(), Outside::default());
             engine.begin_turn(now);
             engine
         });
