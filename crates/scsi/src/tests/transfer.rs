@@ -280,6 +280,22 @@ fn verify_compares_block_by_block_and_names_the_first_that_differs() {
 }
 
 #[test]
+fn verify_compares_every_piece_with_its_own_part_of_the_data() {
+    const BYTCHK: u8 = 0x02;
+    let mut profile = profile();
+    profile.limits.transfer_bytes_max = 4 << 20;
+    let (mut rig, at) = Rig::ready(profile);
+    let mut expected = pattern(2050, 1);
+    rig.medium[BLOCK..2051 * BLOCK].copy_from_slice(&expected);
+    let cdb = sixteen(0x8f, BYTCHK, 1, 2050);
+    good(&rig.run(at, &cdb, &expected));
+    expected[1500 * BLOCK] ^= 0x01;
+    let outcome = rig.run(at, &cdb, &expected);
+    assert_eq!(sense(&outcome), (0xe, 0x1d, 0x00));
+    assert_eq!(outcome.sense.unwrap().information, Some(1501));
+}
+
+#[test]
 fn verify_with_bytchk_11_holds_one_block_against_all() {
     const BYTCHK: u8 = 0x06;
     let (mut rig, at) = Rig::ready(profile());

@@ -274,6 +274,20 @@ mod tests {
     }
 
     #[test]
+    fn a_record_that_cannot_be_written_is_no_revision() {
+        let scratch = Scratch::new();
+        let file = Path::new("/etc/tarn/tarn.toml");
+        let mut history = History::begin(scratch.path(), file, "a", 9).unwrap();
+        // Nothing replaces a directory that is not empty.
+        fs::create_dir_all(history.path(2).join("full")).unwrap();
+        assert!(history.add(record(2)).is_err());
+        assert_eq!(numbers(&history), [1]);
+        assert_eq!(history.running(), 1);
+        history.add(record(3)).unwrap();
+        assert_eq!(numbers(&history), [3, 1]);
+    }
+
+    #[test]
     fn a_start_with_another_text_is_a_revision() {
         let scratch = Scratch::new();
         let file = Path::new("/etc/tarn/tarn.toml");
