@@ -5,7 +5,7 @@
 #   make test                    every test; installs what the tests need (Debian packages)
 #   make test STAGE="unit cli"   some stages; tests/run --list names them
 #   make check                   what to run before each commit: format, lints, unit tests, 100 seeds of the simulated world
-#   make mutants                 plant bugs and see what finds them: half an hour
+#   make mutants                 plant bugs and see what finds them: a quarter of an hour
 #   make web                     build the web console anew: web/dist, which is committed
 #   make bench                   measure Tarn beside tgt and istgt: bench/out/report.html, table.md; as root
 #   make bench ROUNDS=15         with more repeats
@@ -47,7 +47,7 @@ check:
 	target/debug/sim --seeds 100
 
 mutants:
-	@tools/need cc=build-essential git=git patch=patch python3=python3
+	@tools/need cc=build-essential git=git python3=python3
 	@tests/mutants/run
 
 web:
