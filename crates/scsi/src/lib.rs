@@ -42,7 +42,7 @@ mod unit;
 mod tests;
 
 pub use kept::{RestoreError, check_kept_state};
-pub use owner::{Applied, Owner, Proposal};
+pub use owner::{Applied, Medium, Owner, Proposal};
 pub use sam::attention::{AttentionQueue, UnitAttention};
 pub use sam::cdb::Cdb;
 pub use sam::change::{Change, ChangeKind, Notice, Reply, Who};
@@ -63,4 +63,4 @@ pub use table::row::{
     CommandKind, CommandSpec, DeviceType, DeviceTypes, Direction, Features, Requires, Traits,
 };
 pub use task::Task;
-pub use unit::{LogicalUnit, NexusSlot};
+pub use unit::{LogicalUnit, NexusSlot, WHOLE_MEDIUM};

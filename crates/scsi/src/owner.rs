@@ -9,9 +9,9 @@ use crate::kept::{self, RestoreError};
 use crate::sam::attention::UnitAttention;
 use crate::sam::cdb::Cdb;
 use crate::sam::change::{Change, ChangeKind, Notice, Reply, Who};
-use crate::sam::nexus::{Nexus, NexusId};
+use crate::sam::nexus::{Nexus, NexusId, PortName};
 use crate::sam::profile::Profile;
-use crate::sam::sense::{Sense, SenseCode};
+use crate::sam::sense::Sense;
 use crate::sam::status::Status;
 use crate::spc::gate;
 use crate::spc::mode::{self, ModeState, Modes};
@@ -19,7 +19,7 @@ use crate::spc::peripheral::Peripheral;
 use crate::spc::reservation::{Refusal, Reservations, Surroundings};
 use crate::spc::shared::Shared;
 use crate::table::commands;
-use crate::table::row::{CommandSpec, Operation, OwnerOperation, unknown_command};
+use crate::table::row::{CommandSpec, LOEJ, Operation, OwnerOperation, START, unknown_command};
 
 /// What a change would lead to. Nothing has happened until [`Owner::commit`]; one that is dropped
 /// never happens.
@@ -74,6 +74,15 @@ pub struct Applied {
     pub notices: Vec<Notice>,
     /// Whose tasks on this unit end before the reply; the one that asks goes on.
     pub abort: Vec<Who>,
+}
+
+/// A removable medium, for an administrator.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Medium {
+    /// It is in.
+    pub is_in: bool,
+    /// Who prevents its removal, in the order they began.
+    pub prevented_by: Vec<PortName>,
 }
 
 /// The state kept by the owner core.
@@ -139,6 +148,15 @@ impl Owner {
             shared,
             nexuses: BTreeMap::new(),
         }
+    }
+
+    /// The medium in force; `None` where it cannot be ejected.
+    pub fn medium(&self) -> Option<Medium> {
+        let name = |id: &NexusId| Some(self.nexuses.get(id)?.port.clone());
+        self.device.features().removable.then(|| Medium {
+            is_in: !self.shared.is_ejected,
+            prevented_by: self.shared.preventing.iter().filter_map(name).collect(),
+        })
     }
 
     /// The snapshot in force.
@@ -248,10 +266,15 @@ impl Owner {
             ChangeKind::NexusLost => {
                 if let Some(from) = from {
                     draft.nexuses = NexusChange::Goes(from.id);
-                    draft.shared.preventing.retain(|id| *id != from.id);
+                    draft.shared.allow_removal(from.id);
                     draft.shared.reservations.nexus_lost(from.id);
                 }
             }
+            ChangeKind::Eject { .. } | ChangeKind::Load if !self.device.features().removable => {
+                return Err(unknown_command().into());
+            }
+            ChangeKind::Eject { force } => draft.shared.eject(*force)?,
+            ChangeKind::Load => draft.load(Who::All),
             ChangeKind::CapacityChanged { blocks } => {
                 if draft.shared.blocks != *blocks {
                     draft.shared.blocks = *blocks;
@@ -306,6 +329,16 @@ impl Owner {
                 for (port, attention) in effects.attentions {
                     draft.notify(Who::Port(port), attention);
                 }
+                // Spec: SPC-4, PREVENT ALLOW MEDIUM REMOVAL: PREEMPT AND ABORT allows for them.
+                let is_aborted = |nexus: &&Nexus| {
+                    effects
+                        .abort_tasks_of
+                        .iter()
+                        .any(|port| port.admits(&nexus.port))
+                };
+                for nexus in self.nexuses.values().filter(is_aborted) {
+                    draft.shared.allow_removal(nexus.id);
+                }
                 draft
                     .abort
                     .extend(effects.abort_tasks_of.into_iter().map(Who::Port));
@@ -314,7 +347,7 @@ impl Owner {
             OwnerOperation::ModeSelect => Ok(self.mode_select(from, spec, cdb, parameters, draft)?),
             OwnerOperation::StartStopUnit => Ok(start_stop(from, cdb, draft)?),
             OwnerOperation::PreventAllowMediumRemoval => {
-                shared.preventing.retain(|id| *id != from.id);
+                shared.allow_removal(from.id);
                 if cdb.has(4, 0x01) {
                     shared.preventing.push(from.id);
                 }
@@ -354,6 +387,17 @@ impl Owner {
 }
 
 impl Draft {
+    /// Puts the medium in, which changes nothing where it is in, and starts the unit.
+    ///
+    /// Spec: SPC-5, Unit attention conditions (28h/00h).
+    fn load(&mut self, others: Who) {
+        let was_ejected = std::mem::take(&mut self.shared.is_ejected);
+        self.shared.is_stopped = false;
+        if was_ejected {
+            self.notify(others, UnitAttention::NotReadyToReady);
+        }
+    }
+
     fn notify(&mut self, who: Who, attention: UnitAttention) {
         self.notices.push(Notice { who, attention });
     }
@@ -376,21 +420,15 @@ impl Draft {
 
 /// Spec: SBC-4, START STOP UNIT.
 fn start_stop(from: &Nexus, cdb: &Cdb, draft: &mut Draft) -> Result<(), Sense> {
-    let (loads_or_ejects, starts) = (cdb.has(4, 0x02), cdb.has(4, 0x01));
-    let shared = &mut draft.shared;
-    if !loads_or_ejects {
-        shared.is_stopped = !starts;
-        return Ok(());
-    }
-    if !shared.preventing.is_empty() {
-        return Err(Sense::illegal_request(SenseCode::MEDIUM_REMOVAL_PREVENTED));
-    }
-    let was_ejected = shared.is_ejected;
-    shared.is_ejected = !starts;
-    shared.is_stopped = false;
-    if was_ejected && starts {
-        let others = Who::AllExcept(from.id);
-        draft.notify(others, UnitAttention::NotReadyToReady);
+    let (moves_medium, starts) = (cdb.has(4, LOEJ), cdb.has(4, START));
+    match (moves_medium, starts) {
+        (true, true) => draft.load(Who::AllExcept(from.id)),
+        (true, false) => draft.shared.eject(false)?,
+        (false, true) => {
+            draft.shared.check_medium()?;
+            draft.shared.is_stopped = false;
+        }
+        (false, false) => draft.shared.is_stopped = true,
     }
     Ok(())
 }

@@ -36,6 +36,10 @@ pub(crate) enum Work {
     Device,
     /// The parameter list of a command for the owner.
     OwnerParameters,
+    /// The medium for itself, to eject it.
+    EjectFence,
+    /// The flush before an eject.
+    EjectFlush,
     /// The owner's answer.
     Owner { flush: FlushAfter },
 }

@@ -5,7 +5,10 @@
     clippy::panic
 )]
 
+use std::ops::Range;
 use std::sync::Arc;
+
+use store::IoRequest;
 
 use crate::device::Device;
 use crate::sam::attention::UnitAttention;
@@ -24,13 +27,18 @@ use crate::spc::reservation::{PARAMETER_LIST_BYTES_MAX, Refusal, Surroundings};
 use crate::spc::shared::Shared;
 use crate::spc::{inquiry, report};
 use crate::table::commands;
-use crate::table::row::{CommandSpec, Features, Operation, OwnerOperation, SpcOperation};
+use crate::table::row::{
+    CommandSpec, Features, LOEJ, NO_FLUSH, Operation, OwnerOperation, START, SpcOperation,
+};
 use crate::task::{FlushAfter, Owned, Task, Work};
 
 /// Names an attached nexus on one core. Valid from [`LogicalUnit::attach`] to
 /// [`LogicalUnit::detach`].
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct NexusSlot(usize);
+
+/// All blocks that a unit may ever have, for a fence.
+pub const WHOLE_MEDIUM: Range<u64> = 0..u64::MAX;
 
 /// Places for nexuses whose memory is kept.
 const ROOM_KEPT: usize = 64;
@@ -121,6 +129,20 @@ impl LogicalUnit {
     /// Whether commands that need the medium are refused.
     pub const fn refuses_access(&self) -> bool {
         self.refuses_access
+    }
+
+    /// Why a request of a command that was let pass earlier may not go to the store now, if it may
+    /// not: access is refused, or the medium was ejected while the command waited. A flush harms
+    /// nobody.
+    #[inline]
+    pub fn refusal_of(&self, request: &IoRequest) -> Option<Sense> {
+        if self.refuses_access {
+            return gate::not_ready(true, &self.shared);
+        }
+        if self.shared.is_ejected && !matches!(request, IoRequest::Flush) {
+            return self.shared.check_medium().err();
+        }
+        None
     }
 
     /// The ports of an attached nexus.
@@ -234,6 +256,26 @@ impl LogicalUnit {
         match (task.work, input) {
             (Work::OwnerParameters, Input::DataOut(list)) => {
                 self.hand_to_owner(task, list.to_vec())
+            }
+            (Work::EjectFence, Input::FenceGranted) => {
+                let has_no_flush = |owned: &Owned| owned.cdb.has(4, NO_FLUSH);
+                if task.owned.as_deref().is_some_and(has_no_flush) {
+                    return self.hand_to_owner(task, Vec::new());
+                }
+                task.work = Work::EjectFlush;
+                self.device.start_flush(&mut task.job, 0)
+            }
+            (Work::EjectFlush, input @ Input::Io(_)) => {
+                match self.device.resume(&mut task.job, input) {
+                    Step::Done(outcome) if outcome.status == Status::Good => {
+                        self.hand_to_owner(task, Vec::new())
+                    }
+                    step @ (Step::Done(_)
+                    | Step::DataOut { .. }
+                    | Step::Io(_)
+                    | Step::Owner(_)
+                    | Step::Fence(_)) => step,
+                }
             }
             (Work::Owner { flush }, Input::Owner(mut reply)) => {
                 task.work = Work::Over;
@@ -411,6 +453,12 @@ impl LogicalUnit {
             cdb: cdb.clone(),
             parameters: length,
         }));
+        if spec.ejects(cdb) && !self.shared.is_ejected {
+            // The owner asks again, when the medium has been flushed.
+            self.shared.check_removal()?;
+            task.work = Work::EjectFence;
+            return Ok(Step::Fence(WHOLE_MEDIUM));
+        }
         if length == 0 {
             return Ok(self.hand_to_owner(task, Vec::new()));
         }
@@ -423,15 +471,13 @@ impl LogicalUnit {
             task.work = Work::Over;
             return Step::Done(Outcome::check(report::no_such_unit()));
         };
-        const START: u8 = 0x01;
-        const NO_FLUSH: u8 = 0x04;
         let flush = match task.spec.map(|spec| spec.operation) {
             // In force on all cores first, so that the flush covers every write answered before.
             Some(Operation::Owned(OwnerOperation::ModeSelect)) if self.device.is_cached() => {
                 FlushAfter::CacheOff
             }
             Some(Operation::Owned(OwnerOperation::StartStopUnit))
-                if !owned.cdb.has(4, START | NO_FLUSH) =>
+                if !owned.cdb.has(4, START | LOEJ | NO_FLUSH) =>
             {
                 FlushAfter::Always
             }

@@ -15,8 +15,6 @@ pub enum UnitAttention {
     TargetReset,
     /// 29/03: a logical unit reset.
     LogicalUnitReset,
-    /// 29/04: the store was opened anew.
-    DeviceInternalReset,
     /// 29/07: the session of this nexus was lost or reinstated.
     NexusLoss,
     /// 28/00: a medium is there, or the unit was started.
@@ -29,14 +27,8 @@ pub enum UnitAttention {
     ReservationsReleased,
     /// 2A/05: the registration of this nexus was removed.
     RegistrationsPreempted,
-    /// 2A/06: a target port group changed its state.
-    AsymmetricAccessStateChanged,
     /// 2A/09: the unit grew or shrank.
     CapacityChanged,
-    /// 2F/00: another nexus cleared the task set.
-    CommandsCleared,
-    /// 3F/03: the identification of the unit changed.
-    InquiryDataChanged,
     /// 3F/0E: units came or went.
     ReportedLunsChanged,
 }
@@ -49,17 +41,13 @@ impl UnitAttention {
             Self::PowerOn => SenseCode::POWER_ON_OCCURRED,
             Self::TargetReset => SenseCode::BUS_DEVICE_RESET_FUNCTION_OCCURRED,
             Self::LogicalUnitReset => SenseCode::LOGICAL_UNIT_RESET_OCCURRED,
-            Self::DeviceInternalReset => SenseCode::DEVICE_INTERNAL_RESET,
             Self::NexusLoss => SenseCode::I_T_NEXUS_LOSS_OCCURRED,
             Self::NotReadyToReady => SenseCode::NOT_READY_TO_READY_CHANGE,
             Self::ModeParametersChanged => SenseCode::MODE_PARAMETERS_CHANGED,
             Self::ReservationsPreempted => SenseCode::RESERVATIONS_PREEMPTED,
             Self::ReservationsReleased => SenseCode::RESERVATIONS_RELEASED,
             Self::RegistrationsPreempted => SenseCode::REGISTRATIONS_PREEMPTED,
-            Self::AsymmetricAccessStateChanged => SenseCode::ASYMMETRIC_ACCESS_STATE_CHANGED,
             Self::CapacityChanged => SenseCode::CAPACITY_DATA_HAS_CHANGED,
-            Self::CommandsCleared => SenseCode::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR,
-            Self::InquiryDataChanged => SenseCode::INQUIRY_DATA_HAS_CHANGED,
             Self::ReportedLunsChanged => SenseCode::REPORTED_LUNS_DATA_HAS_CHANGED,
         }
     }
@@ -82,17 +70,13 @@ impl UnitAttention {
             Self::PowerOnOrReset | Self::PowerOn => 0,
             Self::TargetReset => 1,
             Self::LogicalUnitReset => 2,
-            Self::DeviceInternalReset => 3,
-            Self::NexusLoss => 4,
+            Self::NexusLoss => 3,
             Self::NotReadyToReady
             | Self::ModeParametersChanged
             | Self::ReservationsPreempted
             | Self::ReservationsReleased
             | Self::RegistrationsPreempted
-            | Self::AsymmetricAccessStateChanged
             | Self::CapacityChanged
-            | Self::CommandsCleared
-            | Self::InquiryDataChanged
             | Self::ReportedLunsChanged => u8::MAX,
         }
     }
@@ -189,7 +173,6 @@ mod tests {
             Ua::PowerOn,
             Ua::TargetReset,
             Ua::LogicalUnitReset,
-            Ua::DeviceInternalReset,
             Ua::NexusLoss,
         ];
         for (n, &strong) in by_strength.iter().enumerate() {

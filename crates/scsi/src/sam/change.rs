@@ -33,6 +33,14 @@ pub enum ChangeKind {
     NexusAttached,
     /// The session of `from` is no more; its tasks have ended, or the unit refuses access.
     NexusLost,
+    /// An administrator takes the medium out. Whoever asks has flushed it, and lets nobody write
+    /// meanwhile.
+    Eject {
+        /// Although a nexus prevents that.
+        force: bool,
+    },
+    /// An administrator puts the medium in again.
+    Load,
     /// The store grew or shrank.
     CapacityChanged {
         /// The new capacity.

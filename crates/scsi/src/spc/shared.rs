@@ -22,22 +22,59 @@ pub struct Shared {
     pub reservations: Reservations,
     /// START STOP UNIT stopped the unit.
     pub is_stopped: bool,
-    /// START STOP UNIT ejected the medium.
+    /// START STOP UNIT or an administrator ejected the medium. Not kept over a restart: the unit
+    /// starts with its medium in, as a drive that is switched on pulls in what lies in its tray.
     pub is_ejected: bool,
     /// Who prevents the removal of the medium.
+    ///
+    /// Spec: SPC-4, PREVENT ALLOW MEDIUM REMOVAL.
     pub preventing: Vec<NexusId>,
 }
 
 impl Shared {
     /// Why commands that need the medium end in NOT READY, if they do.
     pub(crate) fn not_ready(&self) -> Option<Sense> {
-        let code = if self.is_ejected {
-            SenseCode::MEDIUM_NOT_PRESENT
-        } else if self.is_stopped {
-            SenseCode::INITIALIZING_COMMAND_REQUIRED
-        } else {
-            return None;
-        };
-        Some(Sense::new(SenseKey::NotReady, code))
+        if let Err(sense) = self.check_medium() {
+            return Some(sense);
+        }
+        let code = SenseCode::INITIALIZING_COMMAND_REQUIRED;
+        self.is_stopped
+            .then_some(Sense::new(SenseKey::NotReady, code))
+    }
+
+    /// NOT READY, MEDIUM NOT PRESENT where the medium is out.
+    pub(crate) const fn check_medium(&self) -> Result<(), Sense> {
+        if self.is_ejected {
+            let code = SenseCode::MEDIUM_NOT_PRESENT;
+            return Err(Sense::new(SenseKey::NotReady, code));
+        }
+        Ok(())
+    }
+
+    /// Whether the medium is in and may be taken out.
+    ///
+    /// Spec: SPC-4, PREVENT ALLOW MEDIUM REMOVAL.
+    pub fn check_removal(&self) -> Result<(), Sense> {
+        if !self.is_ejected && !self.preventing.is_empty() {
+            let code = SenseCode::MEDIUM_REMOVAL_PREVENTED;
+            return Err(Sense::illegal_request(code));
+        }
+        Ok(())
+    }
+
+    /// Takes the medium out, which changes nothing where it is out. A nexus that prevents that goes on
+    /// to do so for the time when the medium is in again.
+    pub(crate) fn eject(&mut self, force: bool) -> Result<(), Sense> {
+        if !force {
+            self.check_removal()?;
+        }
+        self.is_ejected = true;
+        self.is_stopped = false;
+        Ok(())
+    }
+
+    /// The nexus prevents nothing any more.
+    pub(crate) fn allow_removal(&mut self, nexus: NexusId) {
+        self.preventing.retain(|id| *id != nexus);
     }
 }

@@ -46,6 +46,13 @@ impl DeviceTypes {
     }
 }
 
+/// START of START STOP UNIT, in byte 4.
+pub(crate) const START: u8 = 0x01;
+/// LOEJ: the medium moves.
+pub(crate) const LOEJ: u8 = 0x02;
+/// NO_FLUSH: what is cached may stay so.
+pub(crate) const NO_FLUSH: u8 = 0x04;
+
 /// What a unit must be able to do for the row to exist.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Requires {
@@ -304,7 +311,13 @@ impl CommandSpec {
 
     /// Whether it is a START STOP UNIT that starts or loads.
     pub(crate) fn starts(&self, cdb: &Cdb) -> bool {
-        self.operation == Operation::Owned(OwnerOperation::StartStopUnit) && cdb.has(4, 0x01)
+        self.operation == Operation::Owned(OwnerOperation::StartStopUnit) && cdb.has(4, START)
+    }
+
+    /// Whether it is a START STOP UNIT that ejects.
+    pub(crate) fn ejects(&self, cdb: &Cdb) -> bool {
+        let operation = Operation::Owned(OwnerOperation::StartStopUnit);
+        self.operation == operation && cdb.has(4, LOEJ) && !cdb.has(4, START)
     }
 
     /// Whether it is a PREVENT ALLOW MEDIUM REMOVAL that allows.

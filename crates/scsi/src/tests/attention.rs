@@ -75,10 +75,10 @@ fn a_reset_goes_before_a_reservation_conflict_and_others_after() {
     rig.change(None, ChangeKind::CapacityChanged { blocks: 100 });
     let conflict = rig.run(other, &TEST_UNIT_READY, &[]);
     assert_eq!(conflict.status, Status::ReservationConflict);
-    rig.notify(other, UnitAttention::DeviceInternalReset);
+    rig.notify(other, UnitAttention::NexusLoss);
     assert_eq!(
         sense(&rig.run(other, &TEST_UNIT_READY, &[])),
-        (6, 0x29, 0x04)
+        (6, 0x29, 0x07)
     );
     let conflict = rig.run(other, &TEST_UNIT_READY, &[]);
     assert_eq!(conflict.status, Status::ReservationConflict);

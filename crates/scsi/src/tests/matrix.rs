@@ -9,18 +9,18 @@
 use super::*;
 
 /// A line of the standards' tables.
-struct Line {
-    name: &'static str,
-    cdb: &'static str,
+pub(super) struct Line {
+    pub(super) name: &'static str,
+    pub(super) cdb: &'static str,
     /// What the initiator sends.
-    data: Sent,
+    pub(super) data: Sent,
     /// One letter for each column, A (allowed) or C (conflict); spaces as in the heading.
     columns: &'static str,
 }
 
 /// What goes out with a command.
 #[derive(Clone, Copy)]
-enum Sent {
+pub(super) enum Sent {
     /// Nothing.
     None,
     /// That many blocks of zeros.
@@ -34,7 +34,7 @@ enum Sent {
 
 /// Which key stands in SERVICE ACTION RESERVATION KEY.
 #[derive(Clone, Copy)]
-enum Victim {
+pub(super) enum Victim {
     /// None.
     Nobody,
     /// The key of the holder, or if it sends the command itself, of the other registrant.
@@ -68,7 +68,7 @@ use Victim::{New, Nobody, Other};
 ///
 /// Commands that SPC-2 does not know stand in its column as the general rule wants it.
 #[rustfmt::skip] // A table, a line each.
-const ORDINARY: &[Line] = &[
+pub(super) const ORDINARY: &[Line] = &[
     //                                                                                                                               SPC-2
     //                                                                                                                               |  WE,EA
     //                                                                                                                               |  |  reg.

@@ -5,6 +5,7 @@ mod attention;
 mod hostile;
 mod inquiry;
 mod matrix;
+mod medium;
 mod mode;
 mod owned;
 mod provision;

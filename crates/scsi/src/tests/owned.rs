@@ -1,23 +1,5 @@
+use super::medium::{LOEJ, NO_FLUSH, START, TEST_UNIT_READY, prevent, removable, start_stop};
 use super::*;
-
-const TEST_UNIT_READY: [u8; 6] = [0; 6];
-const START: u8 = 0x01;
-const LOEJ: u8 = 0x02;
-const NO_FLUSH: u8 = 0x04;
-
-fn start_stop(flags: u8) -> [u8; 6] {
-    [0x1b, 0, 0, 0, flags, 0]
-}
-
-fn prevent(yes: u8) -> [u8; 6] {
-    [0x1e, 0, 0, 0, yes, 0]
-}
-
-fn removable() -> Profile {
-    let mut profile = profile();
-    profile.identity.removable = true;
-    profile
-}
 
 /// What a nexus that may not write is answered, and what it then says again at the owner, which a
 /// change of its rights may have overtaken.
@@ -94,60 +76,6 @@ fn a_stopped_unit_is_flushed_and_not_ready_until_started() {
     rig.asked.clear();
     good(&rig.run(at, &start_stop(NO_FLUSH), &[]));
     assert!(rig.asked.is_empty());
-}
-
-#[test]
-fn a_fixed_medium_is_not_ejected_and_removal_not_prevented() {
-    let (mut rig, at) = Rig::ready(profile());
-    let outcome = rig.run(at, &start_stop(LOEJ), &[]);
-    assert_eq!(
-        (sense(&outcome), pointer(&outcome)),
-        (INVALID_FIELD, (4, Some(1)))
-    );
-    assert_eq!(sense(&rig.run(at, &prevent(1), &[])), (5, 0x20, 0x00));
-    let power_condition = rig.run(at, &start_stop(0x10), &[]);
-    assert_eq!(pointer(&power_condition), (4, Some(4)));
-}
-
-#[test]
-fn an_ejected_medium_is_not_present_until_loaded() {
-    let (mut rig, at) = Rig::ready(removable());
-    let other = rig.attach(1, 2);
-    good(&rig.run(at, &start_stop(LOEJ), &[]));
-    assert_eq!(
-        sense(&rig.run(other, &TEST_UNIT_READY, &[])),
-        (2, 0x3a, 0x00)
-    );
-    good(&rig.run(at, &start_stop(LOEJ | START), &[]));
-    good(&rig.run(at, &TEST_UNIT_READY, &[]));
-    assert_eq!(
-        sense(&rig.run(other, &TEST_UNIT_READY, &[])),
-        (6, 0x28, 0x00)
-    );
-}
-
-#[test]
-fn removal_stays_prevented_until_allowed_or_the_nexus_or_a_reset_ends_it() {
-    let endings: [fn(&mut Rig, At); 4] = [
-        |rig, at| good(&rig.run(at, &prevent(0), &[])),
-        |rig, _| rig.change(Some(1), ChangeKind::NexusLost),
-        |rig, _| rig.change(Some(1), ChangeKind::LogicalUnitReset),
-        |rig, _| rig.change(None, ChangeKind::TargetReset),
-    ];
-    for ending in endings {
-        let (mut rig, at) = Rig::ready(removable());
-        good(&rig.run(at, &prevent(1), &[]));
-        for flags in [LOEJ, LOEJ | START] {
-            assert_eq!(
-                sense(&rig.run(at, &start_stop(flags), &[])),
-                (5, 0x53, 0x02)
-            );
-        }
-        good(&rig.run(at, &TEST_UNIT_READY, &[]));
-        ending(&mut rig, at);
-        let fresh = rig.attach(1, 9);
-        good(&rig.run(fresh, &start_stop(LOEJ), &[]));
-    }
 }
 
 #[test]
