@@ -7,6 +7,14 @@
 //!
 //! A change is made whole or not at all: a refused command leaves the state as it was.
 //!
+//! | Module | Does |
+//! | --- | --- |
+//! | `parse` | PERSISTENT RESERVE OUT: bytes to a typed request |
+//! | `execute` | PERSISTENT RESERVE OUT: a request and a state to another state |
+//! | `report` | PERSISTENT RESERVE IN |
+//! | `kept` | what outlives a restart |
+//! | `transport_id` | names of initiator ports |
+//!
 //! Spec: SPC-4, Reservations, PERSISTENT RESERVE IN, PERSISTENT RESERVE OUT; SPC-2, RESERVE and
 //! RELEASE.
 #![warn(
@@ -15,9 +23,9 @@
     clippy::panic
 )]
 
+mod execute;
 mod kept;
-mod list;
-mod out;
+mod parse;
 mod report;
 mod transport_id;
 
@@ -30,6 +38,8 @@ use crate::sam::attention::UnitAttention;
 use crate::sam::nexus::{NexusId, PortName};
 use crate::sam::sense::{Sense, SenseCode, SenseKey};
 use crate::table::access::Blocked;
+
+use parse::Request;
 
 pub use kept::KeptError;
 pub use transport_id::{TRANSPORT_ID_BYTES_MAX, canonical_transport_id};
@@ -270,6 +280,31 @@ impl Reservations {
     /// A hard or logical unit reset: an SPC-2 reservation goes, persistent ones stay.
     pub fn reset(&mut self) {
         self.reserved_by = None;
+    }
+
+    /// PERSISTENT RESERVE OUT: parsed, then carried out whole or not at all.
+    ///
+    /// `parameters` is what the initiator sent, at least as much as the PARAMETER LIST LENGTH of
+    /// the CDB; at most [`PARAMETER_LIST_BYTES_MAX`] bytes of it are ever looked at with success.
+    /// Bits of the CDB outside the fields of the command are the command table's.
+    ///
+    /// Spec: SPC-4, PERSISTENT RESERVE OUT.
+    pub fn persistent_reserve_out(
+        &mut self,
+        from: &PortName,
+        cdb: &[u8],
+        parameters: &[u8],
+        surroundings: &Surroundings<'_>,
+    ) -> Result<Effects, Refusal> {
+        // SPC-2, Reservations overview: an SPC-2 reservation shuts the persistent commands out,
+        // for its holder too.
+        if self.reserved_by.is_some() {
+            return Err(Refusal::Conflict);
+        }
+        let request = Request::parse(cdb, parameters, &from.transport_id)?;
+        let (next, effects) = self.execute(from, &request, surroundings)?;
+        *self = next;
+        Ok(effects)
     }
 
     /// The type of the persistent reservation, if there is one.

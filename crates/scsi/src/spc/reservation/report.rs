@@ -1,6 +1,6 @@
 //! PERSISTENT RESERVE IN.
 
-use super::list::field;
+use super::parse::field;
 use super::{Held, Refusal, Registration, ReservationType, Reservations, Surroundings};
 use crate::sam::nexus::PortName;
 

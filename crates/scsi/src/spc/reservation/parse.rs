@@ -1,4 +1,5 @@
-//! The CDB and the parameter lists of PERSISTENT RESERVE OUT, read and checked.
+//! PERSISTENT RESERVE OUT, read: CDB and parameter list give a typed request, or say what is wrong with
+//! them. Knows no state.
 
 use super::transport_id::{self, Named};
 use super::{REGISTRATIONS_MAX, Refusal};

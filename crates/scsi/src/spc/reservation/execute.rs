@@ -1,8 +1,8 @@
-//! PERSISTENT RESERVE OUT.
+//! PERSISTENT RESERVE OUT, carried out: a request and a state give another state.
 
 use std::sync::Arc;
 
-use super::list::{self, Basic, Details, Move, Request, ServiceAction, field};
+use super::parse::{self, Basic, Details, Move, Request, ServiceAction, field};
 use super::transport_id::Named;
 use super::{
     Effects, Held, REGISTRATIONS_MAX, Refusal, Registration, ReservationType, Reservations,
@@ -13,26 +13,16 @@ use crate::sam::nexus::{PortName, Principal};
 use crate::sam::sense::{Sense, SenseCode};
 
 impl Reservations {
-    /// Carries a PERSISTENT RESERVE OUT out.
-    ///
-    /// `parameters` is what the initiator sent, at least as much as the PARAMETER LIST LENGTH of
-    /// the CDB; at most [`super::PARAMETER_LIST_BYTES_MAX`] bytes of it are ever looked at with
-    /// success. Bits of the CDB outside the fields of the command are the command table's.
+    /// What a PERSISTENT RESERVE OUT leads to: the state after it, and what is left to do. This one
+    /// stays as it is.
     ///
     /// Spec: SPC-4, PERSISTENT RESERVE OUT.
-    pub fn persistent_reserve_out(
-        &mut self,
+    pub(super) fn execute(
+        &self,
         from: &PortName,
-        cdb: &[u8],
-        parameters: &[u8],
+        request: &Request,
         surroundings: &Surroundings<'_>,
-    ) -> Result<Effects, Refusal> {
-        // SPC-2, Reservations overview: an SPC-2 reservation shuts the persistent commands out,
-        // for its holder too.
-        if self.reserved_by.is_some() {
-            return Err(Refusal::Conflict);
-        }
-        let request = Request::parse(cdb, parameters, &from.transport_id)?;
+    ) -> Result<(Self, Effects), Refusal> {
         let mut next = self.clone();
         next.bind(from);
         let mut effects = Change {
@@ -41,10 +31,9 @@ impl Reservations {
             surroundings,
             effects: Effects::default(),
         }
-        .execute(&request)?;
+        .execute(request)?;
         effects.persist = self.is_lost || self.encode() != next.encode();
-        *self = next;
-        Ok(effects)
+        Ok((next, effects))
     }
 }
 
@@ -366,7 +355,7 @@ impl Change<'_> {
                         continue;
                     }
                     if specified.len() == REGISTRATIONS_MAX {
-                        return Err(list::no_room().into());
+                        return Err(parse::no_room().into());
                     }
                     specified.push(port);
                 }
@@ -402,7 +391,7 @@ impl Change<'_> {
             let port = port.clone();
             registrations.push(Registration { port, key });
         } else {
-            return Err(list::no_room().into());
+            return Err(parse::no_room().into());
         }
         Ok(())
     }
