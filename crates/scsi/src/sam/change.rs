@@ -33,8 +33,7 @@ pub enum ChangeKind {
     NexusAttached,
     /// The session of `from` is no more; its tasks have ended, or the unit refuses access.
     NexusLost,
-    /// An administrator takes the medium out. Whoever asks has flushed it, and lets nobody write
-    /// meanwhile.
+    /// An administrator takes the medium out. It is flushed, and nobody is at work on it.
     Eject {
         /// Although a nexus prevents that.
         force: bool,

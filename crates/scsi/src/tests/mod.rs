@@ -10,6 +10,7 @@ mod mode;
 mod owned;
 mod provision;
 mod report;
+mod reserving;
 mod transfer;
 
 use std::collections::BTreeSet;
