@@ -421,6 +421,9 @@ impl Draft {
 /// Spec: SBC-4, START STOP UNIT.
 fn start_stop(from: &Nexus, cdb: &Cdb, draft: &mut Draft) -> Result<(), Sense> {
     let (moves_medium, starts) = (cdb.has(4, LOEJ), cdb.has(4, START));
+    if moves_medium {
+        draft.shared.check_removal()?;
+    }
     match (moves_medium, starts) {
         (true, true) => draft.load(Who::AllExcept(from.id)),
         (true, false) => draft.shared.eject(false)?,

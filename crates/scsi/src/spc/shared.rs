@@ -51,11 +51,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether the medium is in and may be taken out.
+    /// Whether nobody keeps the medium where it is. Prevention locks the door: an initiator can neither
+    /// eject nor load.
     ///
     /// Spec: SPC-4, PREVENT ALLOW MEDIUM REMOVAL.
     pub fn check_removal(&self) -> Result<(), Sense> {
-        if !self.is_ejected && !self.preventing.is_empty() {
+        if !self.preventing.is_empty() {
             let code = SenseCode::MEDIUM_REMOVAL_PREVENTED;
             return Err(Sense::illegal_request(code));
         }
@@ -65,7 +66,7 @@ impl Shared {
     /// Takes the medium out, which changes nothing where it is out. A nexus that prevents that goes on
     /// to do so for the time when the medium is in again.
     pub(crate) fn eject(&mut self, force: bool) -> Result<(), Sense> {
-        if !force {
+        if !force && !self.is_ejected {
             self.check_removal()?;
         }
         self.is_ejected = true;

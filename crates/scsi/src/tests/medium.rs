@@ -240,12 +240,12 @@ fn removal_stays_prevented_until_allowed_or_the_nexus_or_a_reset_ends_it() {
         good(&rig.run(at, &prevent(1), &[]));
         good(&rig.run(at, &prevent(1), &[]));
         assert_eq!(medium(&rig).prevented_by, [nexus(1).port]);
-        let outcome = rig.run(at, &start_stop(LOEJ), &[]);
-        assert_eq!(sense(&outcome), PREVENTED);
+        for flags in [LOEJ, LOEJ | START] {
+            let outcome = rig.run(at, &start_stop(flags), &[]);
+            assert_eq!(sense(&outcome), PREVENTED);
+        }
         assert!(rig.fences.is_empty(), "nobody is held up by it");
         good(&rig.run(at, &TEST_UNIT_READY, &[]));
-        // The medium is in: nothing is removed.
-        good(&rig.run(at, &start_stop(LOEJ | START), &[]));
         ending(&mut rig, at);
         assert_eq!(medium(&rig).prevented_by, []);
         let fresh = rig.attach(1, 9);
@@ -320,6 +320,10 @@ fn an_administrator_ejects_against_prevention_by_force_only() {
     good(&rig.run(other, &TEST_UNIT_READY, &[]));
     assert_eq!(administer(&mut rig, eject(true)), Ok(()));
     assert_eq!(sense(&rig.run(other, &TEST_UNIT_READY, &[])), NO_MEDIUM);
+    // The door is locked for initiators.
+    for flags in [LOEJ, LOEJ | START] {
+        assert_eq!(sense(&rig.run(other, &start_stop(flags), &[])), PREVENTED);
+    }
     // It is out already.
     assert_eq!(administer(&mut rig, eject(false)), Ok(()));
     assert_eq!(administer(&mut rig, ChangeKind::Load), Ok(()));
