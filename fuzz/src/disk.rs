@@ -141,6 +141,10 @@ impl Play {
                         .for_each(|core| core.refuse_access(refuses));
                     return;
                 }
+                5 => ChangeKind::Eject {
+                    force: input.byte() & 1 != 0,
+                },
+                6 => ChangeKind::Load,
                 _ => ChangeKind::NexusLost,
             };
             self.change(&Change {

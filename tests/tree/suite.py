@@ -26,7 +26,8 @@ MANY = 1000
 OPEN_MAX = 256
 VALUE_BYTES_MAX = 64 * 1024
 INITIATOR = "iqn.2026-11.example.tarn:tester"
-FILES_OF_A_LUN = {"id", "store", "kind", "size", "block_size", "readonly", "cache", "thin", "serial", "naa", "shown_by"}
+FILES_OF_A_LUN = {"id", "store", "kind", "size", "block_size", "readonly", "cache", "thin", "serial", "naa", "medium", "prevented_by",
+                  "shown_by"}
 
 CONFIG = f"""
 [[lun]]
@@ -185,8 +186,8 @@ def programs_of_the_shell_work_on_it():
         found = shell("find . -type f -exec cat {} + | wc -l; find . -type f -perm -u+w | sort")
         equal(found.stderr, "", "what find complains of")
         equal(found.stdout.split()[1:], sorted(f"./{path}" for path in (
-            "groups/lab/initiators", "luns/image/id", "luns/image/size", "luns/memory/id", "luns/memory/size",
-            f"targets/{IQN}/alias")), "what can be written")
+            "groups/lab/initiators", "luns/image/id", "luns/image/medium", "luns/image/size", "luns/memory/id", "luns/memory/medium",
+            "luns/memory/size", f"targets/{IQN}/alias")), "what can be written")
         equal(shell("test ! -s last_error; echo x > luns/image/size || test -s last_error").returncode, 0, "test -s")
 
 

@@ -152,6 +152,21 @@ impl Calls {
         }
     }
 
+    /// Has something done that is no change of the configuration, and that may take a while: it waits
+    /// for no change, and none waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Calls::read`].
+    pub(crate) async fn act<T, F>(&self, act: F) -> Result<T, Problem>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn Control) -> T + Send + 'static,
+    {
+        let permit = admit(&self.changes)?;
+        self.run(act, permit, limits::ACT_TIME_MAX).await
+    }
+
     /// Waits until a change in force has taken effect everywhere, or for as long as its asker may
     /// wait; it says then what it waits for. Other changes are made meanwhile.
     pub(crate) async fn settle(&self, mut applied: Applied) -> Applied {

@@ -4,6 +4,7 @@ pub(crate) mod configuration;
 pub(crate) mod daemon;
 pub(crate) mod edit;
 pub(crate) mod login;
+pub(crate) mod media;
 pub(crate) mod resources;
 pub(crate) mod tokens;
 pub(crate) mod traces;

@@ -46,6 +46,10 @@ pub(crate) const READ_TIME_MAX: Duration = Duration::from_secs(10);
 /// For a change by the daemon. After it: 503, while the daemon may still be at it.
 pub(crate) const CHANGE_TIME_MAX: Duration = Duration::from_secs(120);
 
+/// For something that the daemon does at once and that waits for commands of initiators, as an eject.
+/// After it: 503, while the daemon may still be at it.
+pub(crate) const ACT_TIME_MAX: Duration = Duration::from_secs(30);
+
 /// How long whoever made a change waits until it has taken effect everywhere: longer than commands
 /// that can be aborted take.
 pub(crate) const SETTLE_TIME_MAX: Duration = Duration::from_secs(15);

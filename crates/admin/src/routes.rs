@@ -7,7 +7,7 @@ use api::access::{NewToken, Token};
 use api::edit::Edits;
 use api::event::{Event, Finding};
 use api::plan::{Applied, Change, Document, Plan, Revision};
-use api::request::{Login, Rename, Resize, Rollback, Tracing, WhoAmI};
+use api::request::{Eject, Login, Rename, Resize, Rollback, Tracing, WhoAmI};
 use api::spec;
 use api::stats::Stats;
 use api::view::{Access, Lun, Session, Status, Target, Trace};
@@ -16,7 +16,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{delete, get, post, put};
 
 use crate::app::App;
-use crate::handle::{configuration, daemon, edit, login, resources, tokens, traces};
+use crate::handle::{configuration, daemon, edit, login, media, resources, tokens, traces};
 use crate::route::{Field, Gives, Route, of};
 use crate::{console, guard, limits, live, metrics, openapi};
 
@@ -60,6 +60,10 @@ pub(crate) static ROUTES: &[Route] = &[
     Route::post("/api/v1/luns/{id}/rename", Operator, "Gives a unit another id, and keeps its identity",
         Gives::One(of::<Applied>()), || post(resources::rename_lun))
         .takes(of::<Rename>()).conditional(),
+    Route::post("/api/v1/luns/{id}/eject", Operator, "Ejects the medium of a unit, when it is flushed",
+        Gives::One(of::<Lun>()), || post(media::eject)).takes(of::<Eject>()),
+    Route::post("/api/v1/luns/{id}/load", Operator, "Loads the medium of a unit",
+        Gives::One(of::<Lun>()), || post(media::load)),
     Route::get("/api/v1/targets", Viewer, "All targets",
         Gives::Many(of::<Target>()), || get(daemon::targets)).tagged(),
     Route::get("/api/v1/targets/{name}", Viewer, "A target",

@@ -170,6 +170,14 @@ impl Control for Double {
         panic!("{UNASKED}")
     }
 
+    fn eject(&self, _lun: &str, _force: bool) -> Result<(), Problem> {
+        panic!("{UNASKED}")
+    }
+
+    fn load(&self, _lun: &str) -> Result<(), Problem> {
+        panic!("{UNASKED}")
+    }
+
     fn release_secret(&self, _path: &str) {
         panic!("{UNASKED}")
     }

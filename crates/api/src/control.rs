@@ -70,6 +70,22 @@ pub trait Control: Send + Sync + 'static {
     /// All units, in the order of the file.
     fn luns(&self) -> Vec<Lun>;
 
+    /// Ejects the medium of a unit, when the commands at work on it have ended and it is flushed.
+    /// `force`: although initiators prevent that.
+    ///
+    /// # Errors
+    ///
+    /// There is no such unit, its medium is fixed, initiators prevent the removal, or a step took too
+    /// long. Unless the detail says otherwise the medium is in.
+    fn eject(&self, lun: &str, force: bool) -> Result<(), Problem>;
+
+    /// Loads the medium of a unit.
+    ///
+    /// # Errors
+    ///
+    /// There is no such unit, its medium is fixed, or the data plane does not answer.
+    fn load(&self, lun: &str) -> Result<(), Problem>;
+
     /// All targets, in the order of the file.
     ///
     /// # Errors

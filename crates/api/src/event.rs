@@ -13,8 +13,8 @@ pub struct Event {
     /// How bad.
     pub severity: Severity,
     /// Of initiators `session-began`, `session-ended`, `connection-joined`, `login-failed`,
-    /// `slow-command`, `command-hangs`, `slow-send`; of units `lun-resized`, `store-stuck`,
-    /// `state-not-kept`; of cores `core-stalled`; of the start `state-damaged`,
+    /// `slow-command`, `command-hangs`, `slow-send`; of units `lun-resized`, `medium-ejected`,
+    /// `medium-loaded`, `store-stuck`, `state-not-kept`; of cores `core-stalled`; of the start `state-damaged`,
     /// `state-unwritable`, `state-foreign`, `reservations-lost`, `lun-withheld`, `administration`;
     /// of administrators `config-applied`, `admin-change`, `admin-read`, `admin-refused`.
     pub kind: String,

@@ -14,6 +14,15 @@ pub struct Resize {
     pub size_bytes: u64,
 }
 
+/// The way out for the medium of a unit.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Eject {
+    /// Although initiators prevent the removal.
+    #[serde(default)]
+    pub force: bool,
+}
+
 /// Another id for a unit.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]

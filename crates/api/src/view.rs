@@ -58,8 +58,20 @@ pub struct Lun {
     pub serial: String,
     /// The NAA designator in use, hexadecimal.
     pub naa: String,
+    /// Its medium, if that can be ejected; absent for a fixed one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub medium: Option<Medium>,
     /// Who shows it.
     pub shown_by: Vec<LunPath>,
+}
+
+/// A medium that can be ejected.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Medium {
+    /// It is in. A start of the daemon finds every medium in.
+    pub loaded: bool,
+    /// InitiatorNames of the sessions that prevent its removal, one for each session.
+    pub prevented_by: Vec<String>,
 }
 
 /// One way to a unit.

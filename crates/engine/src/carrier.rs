@@ -20,7 +20,7 @@ pub enum Purpose {
     Task(TaskKey),
     /// The size of a unit that this core owns is being looked at.
     Probe(UnitIndex),
-    /// The last flush of a unit that this core owns.
+    /// A flush that no command asked for, of a unit that this core owns.
     Flush(UnitIndex),
 }
 
@@ -61,6 +61,13 @@ pub enum News {
         unit: UnitIndex,
         /// Its blocks now.
         blocks: u64,
+    },
+    /// The medium of a unit was ejected or loaded, by whomever.
+    MediumMoved {
+        /// Which.
+        unit: UnitIndex,
+        /// It is in now.
+        is_in: bool,
     },
     /// A core does not confirm that a unit refuses access. What waits for that goes on waiting.
     RefusalUnconfirmed,

@@ -110,6 +110,7 @@ impl<C: Carrier> Engine<C> {
 
     fn handle_install(&mut self, unit: UnitIndex, shared: &Arc<Shared>, update: &Update) {
         if update.changes_state {
+            self.note_medium(unit, shared);
             let unit = &mut self.units[unit];
             unit.view.install(shared, &update.notices);
             // The size of the store is part of what every core must know.

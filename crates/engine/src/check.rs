@@ -206,6 +206,12 @@ impl<C: Carrier> Engine<C> {
                     assert!(unit.as_usize() < self.units.len(), "{unit:?} is not there");
                 }
                 Request::Administrator { .. } => {}
+                Request::Medium { unit, .. } => {
+                    let same = |other: &Request<C>| matches!(other, Request::Medium { unit: of, .. } if of == unit);
+                    let moves = self.requests.iter().filter(|(_, one)| same(one)).count();
+                    assert_eq!(moves, 1, "the medium of {unit:?} is moved twice at once");
+                    assert!(self.units[*unit].owner.is_some(), "{unit:?} is closed");
+                }
             }
         }
         let stages = self.tasks.iter().map(|(_, running)| &running.stage);

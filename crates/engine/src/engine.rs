@@ -15,7 +15,7 @@ use store::{Backstore, Capabilities};
 use crate::agree::{Patience, ToOwner, UnitOwner};
 use crate::carrier::{Carrier, Letter};
 use crate::deadlines::Deadlines;
-use crate::flush::LastFlushes;
+use crate::flush::Flushes;
 use crate::grant::{Leaving, OfLeaving, OfNarrowing};
 use crate::port::Port;
 use crate::report::Report;
@@ -86,7 +86,7 @@ pub struct Engine<C: Carrier> {
     pub(crate) sharing: VecDeque<SessionKey>,
     /// The sessions' windows are kept small because memory is short.
     pub(crate) is_short_of_memory: bool,
-    pub(crate) last_flushes: LastFlushes,
+    pub(crate) flushes: Flushes,
     /// The next unit whose store is looked at.
     pub(crate) next_probe: UnitIndex,
     /// Sessions in which something happened while one of their tasks was carried on.
@@ -138,7 +138,7 @@ impl<C: Carrier> Engine<C> {
             sessions_first: false,
             sharing: VecDeque::new(),
             is_short_of_memory: false,
-            last_flushes: LastFlushes::default(),
+            flushes: Flushes::default(),
             next_probe: UnitIndex(0),
             eventful: Vec::new(),
             ready: Vec::new(),
@@ -343,6 +343,10 @@ impl<C: Carrier> Engine<C> {
         if let Some(at) = deadline {
             self.request_deadlines.set(key, at);
         }
+        self.ticket_of(key)
+    }
+
+    pub(crate) const fn ticket_of(&self, key: RequestKey) -> Ticket {
         Ticket {
             core: self.settings.core,
             request: request_number(key),
@@ -361,6 +365,7 @@ impl<C: Carrier> Engine<C> {
         QuestionPatience {
             fence: self.settings.fence_timeout,
             reset: self.settings.abort_timeout * RESET_PATIENCE,
+            flush: self.settings.abort_timeout,
         }
     }
 
@@ -392,7 +397,7 @@ impl<C: Carrier> Engine<C> {
             .request_deadlines
             .next(requests.len(), |key| requests.get(key)?.deadline(questions));
         let owners = self.owner_deadlines.first().map(|(at, _)| *at);
-        let flushes = self.last_flushes.deadline();
+        let flushes = self.flushes.deadline();
         let all = [waits, tasks, requests, owners, flushes];
         all.into_iter().flatten().min()
     }
@@ -409,7 +414,7 @@ impl<C: Carrier> Engine<C> {
         self.end_overdue_tasks();
         self.end_overdue_requests();
         self.end_overdue_changes();
-        self.retry_last_flushes();
+        self.retry_flushes();
     }
 
     // ---- for those who look on ---------------------------------------------------------------

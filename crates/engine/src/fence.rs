@@ -38,9 +38,17 @@ impl<C: Carrier> Engine<C> {
     }
 
     pub(crate) fn handle_fence_granted(&mut self, ticket: Ticket) {
-        // The task may have been aborted meanwhile; its letter is on the way to the owner.
-        let Some(Request::Fence { task, granted, .. }) = self.request_mut(ticket) else {
-            return;
+        let (task, granted) = match self.request_mut(ticket) {
+            Some(Request::Fence { task, granted, .. }) => (task, granted),
+            Some(Request::Medium { .. }) => return self.handle_medium_fenced(ticket),
+            // The task may have been aborted meanwhile; its letter is on the way to the owner.
+            Some(
+                Request::Task(_)
+                | Request::Refusal { .. }
+                | Request::Management { .. }
+                | Request::Administrator { .. },
+            )
+            | None => return,
         };
         debug_assert!(!*granted, "a fence is granted twice");
         *granted = true;

@@ -13,7 +13,8 @@
 //! | `abort`, `management` | tasks that end early, who waits for that; task management |
 //! | `change`, `fence`, `refusal` | what the owner of a unit has decided, done on every core |
 //! | `grant` | sessions begin and end, and what they see changes |
-//! | `flush` | the last flush of a unit |
+//! | `flush` | flushes that no command asked for: the last one of a unit, the one before an eject |
+//! | `medium` | an administrator ejects a medium, or loads it |
 //! | `agree` | one unit for all cores: the order of its changes, fences, the refusal of access |
 //! | `session`, `unit`, `task`, `luns`, `report` | what the tables hold |
 //! | `life` | what a command waits for, and how long |
@@ -37,6 +38,7 @@ mod grant;
 mod life;
 mod luns;
 mod management;
+mod medium;
 mod owed;
 mod port;
 mod refusal;
@@ -58,9 +60,10 @@ pub use flush::FlushFailure;
 pub use life::{Ending, Life, Phase, PhaseTime};
 pub use luns::{LunMap, MappedLun, NO_SERIES, VisibleLun};
 pub use management::Management;
+pub use medium::MediumOrder;
 pub use owed::Owed;
 pub use port::{ManagementOutcome, Port, Response};
-pub use report::Report;
+pub use report::{MediumFailure, Report};
 pub use session::{Session, SessionKey};
 pub use task::TaskKey;
 pub use unit::NoStore;

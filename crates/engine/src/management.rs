@@ -139,6 +139,9 @@ impl<C: Carrier> Engine<C> {
         let due: Vec<RequestKey> = iter::from_fn(|| self.request_deadlines.due(now, of)).collect();
         for key in due {
             match self.requests.get_mut(key) {
+                Some(&mut Request::Medium { step, .. }) => {
+                    self.end_overdue_medium(self.ticket_of(key), step);
+                }
                 Some(Request::Management { asked, .. }) => {
                     if let Some((session, id)) = asked.take() {
                         self.respond_management(session, id, ManagementOutcome::Rejected);
@@ -176,6 +179,7 @@ impl<C: Carrier> Engine<C> {
                 }
             }
             Some(Request::Administrator { .. }) => drop(self.close_request(ticket)),
+            Some(Request::Medium { .. }) => self.handle_medium_changed(ticket, reply),
             Some(Request::Fence { .. } | Request::Refusal { .. }) | None => {
                 debug_assert!(false, "an answer nobody asked for");
             }

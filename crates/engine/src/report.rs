@@ -1,6 +1,9 @@
 //! What has come to an end in an engine, for the owner of its sessions.
 
+use std::fmt;
+
 use crate::TargetIndex;
+use crate::flush::FlushFailure;
 use crate::port::Port;
 use crate::session::{Session, SessionKey};
 use crate::task::TaskKey;
@@ -28,11 +31,47 @@ pub enum Report<P: Port> {
     },
     /// A target was reset cold: its sessions end.
     TargetReset(TargetIndex),
+    /// A medium was ejected or loaded for an administrator, or was not.
+    MediumMoved {
+        /// Of which unit.
+        unit: crate::UnitIndex,
+        /// Why not.
+        outcome: Result<(), MediumFailure>,
+    },
+    /// The medium of a unit that this core owns is in or out now, or others prevent its removal.
+    MediumChanged {
+        /// Which.
+        unit: crate::UnitIndex,
+    },
     /// The last flush of a unit is over.
     Flushed {
         /// Which.
         unit: crate::UnitIndex,
         /// Why its data may not be on stable storage, if that is so.
-        failure: Option<crate::flush::FlushFailure>,
+        failure: Option<FlushFailure>,
     },
+}
+
+/// Why a medium was not moved.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum MediumFailure {
+    /// A nexus prevents the removal.
+    Prevented,
+    /// Commands that were at work on the medium did not end in time, or it is being moved already.
+    Busy,
+    /// It could not be flushed.
+    Unflushed(FlushFailure),
+    /// The unit is gone, or its medium is fixed.
+    Fixed,
+}
+
+impl fmt::Display for MediumFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Prevented => f.write_str("an initiator prevents the removal of the medium"),
+            Self::Busy => f.write_str("commands are at work on the medium"),
+            Self::Unflushed(failure) => write!(f, "the medium cannot be flushed: {failure}"),
+            Self::Fixed => f.write_str("the medium is not removable"),
+        }
+    }
 }

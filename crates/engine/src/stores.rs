@@ -15,9 +15,8 @@ impl<C: Carrier> Engine<C> {
     pub(crate) fn submit(&mut self, key: TaskKey, request: IoRequest) -> Option<IoResult> {
         let running = &mut self.tasks[key];
         let unit = &mut self.units[running.unit];
-        if unit.view.refuses_access() {
+        if let Some(sense) = unit.view.refusal_of(&request) {
             // It was let pass before, and has waited since.
-            let sense = Sense::new(SenseKey::NotReady, SenseCode::LOGICAL_UNIT_NOT_READY);
             self.turn_down(key, Outcome::check(sense));
             return None;
         }

@@ -290,6 +290,23 @@ pub(crate) enum Request<C: Carrier> {
     },
     /// An administrator's change, who waits for the receipt.
     Administrator { _receipt: C::Receipt },
+    /// An administrator moves a medium.
+    Medium {
+        unit: UnitIndex,
+        step: MediumStep,
+        since: Duration,
+    },
+}
+
+/// How far a move is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum MediumStep {
+    /// It waits for its fence.
+    Fence { force: bool },
+    /// It waits for its flush.
+    Flush { force: bool },
+    /// It waits for the owner.
+    Change { is_fenced: bool },
 }
 
 /// How long questions may wait for their answer.
@@ -297,6 +314,7 @@ pub(crate) enum Request<C: Carrier> {
 pub(crate) struct QuestionPatience {
     pub(crate) fence: Duration,
     pub(crate) reset: Duration,
+    pub(crate) flush: Duration,
 }
 
 impl<C: Carrier> Request<C> {
@@ -314,12 +332,26 @@ impl<C: Carrier> Request<C> {
                 since,
                 ..
             } => Some(*since + patience.reset),
+            Self::Medium {
+                step: MediumStep::Fence { .. },
+                since,
+                ..
+            } => Some(*since + patience.fence),
+            Self::Medium {
+                step: MediumStep::Flush { .. },
+                since,
+                ..
+            } => Some(*since + patience.flush),
             // A change has its deadline at its owner.
             Self::Fence { .. }
             | Self::Task(_)
             | Self::Management { .. }
             | Self::Refusal { .. }
-            | Self::Administrator { .. } => None,
+            | Self::Administrator { .. }
+            | Self::Medium {
+                step: MediumStep::Change { .. },
+                ..
+            } => None,
         }
     }
 }

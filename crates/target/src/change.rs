@@ -117,6 +117,7 @@ impl Core {
 
     fn close_store(&mut self, unit: UnitIndex) {
         self.engine.carrier.tally.forget_unit(unit);
+        self.media.forget(unit);
         self.engine.carrier.units[unit].keeper = None;
         self.engine.close_unit(unit);
     }

@@ -15,6 +15,7 @@ use crate::accept::Entrance;
 use crate::handle::Receipt;
 use crate::letter::Letter;
 use crate::line::{Link, with_line};
+use crate::medium::CoreMedia;
 use crate::outside::Outside;
 use crate::plan::{Settings, UnitIndex};
 use crate::token::Purpose;
@@ -51,6 +52,7 @@ pub(crate) struct Core {
     pub(crate) retiring: Vec<(UnitIndex, Receipt)>,
     /// Units of this core that go when their last flush is over.
     pub(crate) forgetting: Vec<(UnitIndex, Receipt)>,
+    pub(crate) media: CoreMedia,
     /// Accepts connections; one core has it.
     pub(crate) entrance: Option<Entrance>,
     pub(crate) next_tick: Duration,
@@ -110,6 +112,8 @@ impl Core {
                     self.post_to_all(letter);
                 }
                 Beyond::Flushed { unit, failure } => self.handle_flushed(unit, failure.as_ref()),
+                Beyond::MediumMoved { unit, outcome } => self.handle_medium_moved(unit, outcome),
+                Beyond::MediumChanged { unit } => self.publish_medium(unit),
                 // It is out of the directory; nobody here has to do with it any more.
                 Beyond::SessionOver { .. } => {}
             }
@@ -291,6 +295,11 @@ impl Core {
             Letter::SizeChanged { unit, receipt } => {
                 self.engine.handle_size_changed(unit, receipt);
             }
+            Letter::MoveMedium {
+                unit,
+                order,
+                answer,
+            } => self.handle_move_medium(unit, order, answer),
             Letter::StartTrace { trace, receipt } => {
                 self.handle_start_trace(trace);
                 drop(receipt);

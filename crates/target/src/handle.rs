@@ -13,6 +13,7 @@ use reactor::mail::Post;
 use crate::counters::{CoreCounters, CoreCounts};
 use crate::letter::Letter;
 use crate::logins::LoginCounts;
+use crate::medium::Media;
 use crate::plan::{PortalIndex, TargetIndex, TargetPlan, UnitDescription, UnitIndex, UnitPlan};
 use crate::plane::StartError;
 use crate::slow::SlowLimit;
@@ -108,10 +109,11 @@ pub struct Access {
 /// Changes a running plane. Of several at once each waits for the one before.
 #[derive(Debug)]
 pub struct Handle {
-    posts: Vec<Post<Letter>>,
+    pub(crate) posts: Vec<Post<Letter>>,
     counters: Vec<Arc<CoreCounters>>,
     slow: Arc<SlowLimit>,
     logins: Arc<Mutex<LoginCounts>>,
+    pub(crate) media: Arc<Media>,
     abort_timeout: Duration,
     next: Mutex<Next>,
     traces: Mutex<Vec<Arc<Trace>>>,
@@ -131,8 +133,7 @@ impl Handle {
         slow: Arc<SlowLimit>,
         logins: Arc<Mutex<LoginCounts>>,
         abort_timeout: Duration,
-        units: usize,
-        portals: usize,
+        (units, portals): (usize, usize),
     ) -> Self {
         let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
         Self {
@@ -140,6 +141,7 @@ impl Handle {
             counters,
             slow,
             logins,
+            media: Arc::default(),
             abort_timeout,
             next: Mutex::new(Next {
                 unit: count(units),

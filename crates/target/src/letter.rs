@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use engine::{MediumFailure, MediumOrder};
 use front::iscsi::{FrontLetter, Grant};
 use front::{SessionId, SessionReport};
 
@@ -64,6 +65,12 @@ pub(crate) enum Letter {
     },
     /// Administrator to the owner of a unit: its store has another size.
     SizeChanged { unit: UnitIndex, receipt: Receipt },
+    /// Administrator to the owner of a unit: move its medium.
+    MoveMedium {
+        unit: UnitIndex,
+        order: MediumOrder,
+        answer: Sender<Result<(), MediumFailure>>,
+    },
     /// Administrator to every core: note what goes over the connections of this trace.
     StartTrace { trace: Arc<Trace>, receipt: Receipt },
     /// Administrator to every core: note nothing for this trace any more.

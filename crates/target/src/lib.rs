@@ -42,6 +42,7 @@ mod letter;
 mod line;
 mod lines;
 mod logins;
+mod medium;
 mod outside;
 mod plan;
 mod plane;
@@ -53,7 +54,7 @@ mod watchdog;
 mod watcher;
 mod wire;
 
-pub use engine::{Ending, Phase, PhaseTime, VisibleLun};
+pub use engine::{Ending, MediumFailure, MediumOrder, Phase, PhaseTime, VisibleLun};
 pub use front::iscsi::{Coalescing, Grant, LoginCause, Who};
 pub use front::{
     Asker, Authorization, ConnectionReport, Policy, SessionId, SessionReport, TransportDetails,
@@ -63,6 +64,7 @@ pub use front::{
 pub use counters::{CoreCounts, KindCounts, LATENCY_BUCKETS, SeriesCounts, latency_bucket};
 pub use handle::{Access, Confirmation, Handle, NoAnswer};
 pub use logins::{FailedLogin, Guessing, LoginCounts};
+pub use medium::{MEDIUM_PATIENCE, MediumReport};
 pub use plan::{
     Keeper, Plan, PortPlan, PortalIndex, Settings, TargetIndex, TargetPlan, UnitDescription,
     UnitIndex, UnitPlan,

@@ -138,6 +138,12 @@ impl Carrier for Outside {
                 tracing::info!(unit, blocks, "the size of a unit changed");
                 self.watcher.hear(&Happening::UnitResized { unit, blocks });
             }
+            News::MediumMoved { unit, is_in } => {
+                let unit = self.name_of(unit);
+                let what = if is_in { "loaded" } else { "ejected" };
+                tracing::info!(unit, "the medium of a unit was {what}");
+                self.watcher.hear(&Happening::MediumMoved { unit, is_in });
+            }
             News::RefusalUnconfirmed => {
                 tracing::error!("a core does not confirm that a unit refuses access");
             }

@@ -20,6 +20,7 @@ use crate::letter::Letter;
 use crate::line::Link;
 use crate::lines::LineLimits;
 use crate::logins::{LoginCounts, LoginLog};
+use crate::medium::{CoreMedia, Media};
 use crate::outside::Outside;
 use crate::plan::{ColdResets, Plan, Settings, TargetIndex, TargetPlan, UnitIndex, UnitPlan};
 use crate::slow::SlowLimit;
@@ -133,6 +134,7 @@ struct Parts {
     units: Vec<(UnitIndex, UnitPlan)>,
     counters: Vec<Arc<CoreCounters>>,
     logins: Arc<Mutex<LoginCounts>>,
+    media: Arc<Media>,
     connection_count: Arc<AtomicUsize>,
     lists: Arc<SharedLists>,
     slow: Arc<SlowLimit>,
@@ -180,8 +182,7 @@ impl DataPlane {
             Arc::clone(&slow),
             Arc::clone(&logins),
             settings.abort_timeout,
-            units.len(),
-            front.portals.len(),
+            (units.len(), front.portals.len()),
         );
         let end_limit = settings.stop_timeout + settings.abort_timeout + END_MARGIN;
         let cold_resets = Arc::new(ColdResets::default());
@@ -191,6 +192,7 @@ impl DataPlane {
             units: (0..).map(UnitIndex).zip(units).collect(),
             counters,
             logins,
+            media: Arc::clone(&handle.media),
             connection_count: Arc::default(),
             lists,
             slow,
@@ -309,6 +311,17 @@ impl DataPlane {
     }
 }
 
+/// What the engine of a core has to know.
+const fn engine_settings(core: usize, cores: usize, settings: &Settings) -> engine::Settings {
+    engine::Settings {
+        core,
+        cores,
+        queue_depth: settings.queue_depth,
+        abort_timeout: settings.abort_timeout,
+        fence_timeout: settings.fence_timeout,
+    }
+}
+
 /// The exit status of a process of which a core has failed.
 const FAILED: u8 = 1;
 
@@ -350,13 +363,7 @@ impl Core {
         let (entrance, front) = front.map(|parts| parts.make(&settings, core_count)).unzip();
         let counters = parts.counters.get(index).cloned().unwrap_or_default();
         let tally = Tally::new(counters, pool.capacity_bytes(), Arc::clone(&parts.slow));
-        let own = engine::Settings {
-            core: index,
-            cores: core_count,
-            queue_depth: settings.queue_depth,
-            abort_timeout: settings.abort_timeout,
-            fence_timeout: settings.fence_timeout,
-        };
+        let own = engine_settings(index, core_count, &settings);
         let outside = Outside {
             index,
             posts: parts.posts.clone(),
@@ -382,6 +389,7 @@ impl Core {
             sessions_most: 0,
             retiring: Vec::new(),
             forgetting: Vec::new(),
+            media: CoreMedia::new(&parts.media),
             entrance,
             next_tick: Duration::ZERO,
             stop_at: None,

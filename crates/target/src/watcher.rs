@@ -46,6 +46,13 @@ pub enum Happening<'a> {
         /// Its blocks now.
         blocks: u64,
     },
+    /// The medium of a unit was ejected or loaded, by an initiator or an administrator.
+    MediumMoved {
+        /// The unit.
+        unit: &'a str,
+        /// It is in now.
+        is_in: bool,
+    },
     /// A store does not give a request back; the unit refuses access until it does.
     StoreStuck {
         /// The unit.

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use api::edit::{Edit, Edits};
 use api::plan::Applied;
+use api::request::Eject;
+use api::view::Lun;
 use client::{Client, path};
 
 use crate::refusal::Refusal;
@@ -16,6 +18,16 @@ pub(crate) const VALUE_BYTES_MAX: usize = 64 * 1024;
 pub(crate) enum Call {
     /// An edit of the configuration.
     Edit(Box<Edit>),
+    /// The medium of a unit out.
+    Eject {
+        /// Its id.
+        lun: String,
+    },
+    /// The medium of a unit in.
+    Load {
+        /// Its id.
+        lun: String,
+    },
     /// The end of a session.
     End {
         /// Its id.
@@ -39,6 +51,15 @@ impl Call {
                 };
                 let at = path(&["config", "edits"]);
                 client.post::<Applied>(&at, &edits, None).map(drop)
+            }
+            Self::Eject { lun } => {
+                let at = path(&["luns", lun, "eject"]);
+                let eject = Eject { force: false };
+                client.post::<Lun>(&at, &eject, None).map(drop)
+            }
+            Self::Load { lun } => {
+                let at = path(&["luns", lun, "load"]);
+                client.post::<Lun>(&at, &(), None).map(drop)
             }
             Self::End { session } => client
                 .delete::<()>(&path(&["sessions", &session.to_string()]), None)

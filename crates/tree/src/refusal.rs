@@ -54,6 +54,12 @@ pub(crate) enum Refusal {
         /// What was written.
         got: String,
     },
+    /// No place where a medium can be.
+    #[error("write out to eject the medium or in to load it, got {got:?}")]
+    NotInOrOut {
+        /// What was written.
+        got: String,
+    },
     /// More than one line where one is asked for.
     #[error("write one line, got {got}")]
     NotOneLine {
@@ -101,6 +107,7 @@ impl Refusal {
             Self::NotWhole
             | Self::NotText
             | Self::NotOne { .. }
+            | Self::NotInOrOut { .. }
             | Self::NotOneLine { .. }
             | Self::Size(_) => Number::Invalid,
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::edit::{Edit, Keys, TargetKeys, Thing as Whole};
 use api::spec;
 use api::stats::{Operations, Stats};
-use api::view::{Lun, Session, Target};
+use api::view::{Lun, Medium, Session, Target};
 
 use crate::attribute::{Attribute, Row, Thing, rows};
 use crate::call::Call;
@@ -44,6 +44,9 @@ impl Thing for Lun {
         Attribute::shows("thin", "1 if unmapped blocks give their space back, else 0", |lun| flag(lun.thin)),
         Attribute::shows("serial", "unit serial number", |lun| lun.serial.clone()),
         Attribute::shows("naa", "NAA designator, hexadecimal", |lun| lun.naa.clone()),
+        Attribute::shows("medium", "`in` or `out`, empty where it is fixed; writing `out` ejects it, `in` loads it", |lun: &Self| optional(lun.medium.as_ref().map(whereabouts).as_ref()))
+            .writes(move_medium),
+        Attribute::shows("prevented_by", "initiators that prevent the removal of the medium, a line for each session", |lun| lines(lun.medium.iter().flat_map(|medium| &medium.prevented_by))),
         Attribute::shows("shown_by", "a line for each target that shows it: target, LUN, `ro` or `rw`, groups", shown_by),
     ];
 }
@@ -289,6 +292,21 @@ fn alias(target: &Target, alias: String) -> Call {
 
 fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
+}
+
+fn whereabouts(medium: &Medium) -> String {
+    if medium.loaded { "in" } else { "out" }.to_owned()
+}
+
+fn move_medium(lun: &Lun, text: &str) -> Result<Call, Refusal> {
+    let id = lun.spec.id.clone();
+    match text.trim() {
+        "out" => Ok(Call::Eject { lun: id }),
+        "in" => Ok(Call::Load { lun: id }),
+        got => Err(Refusal::NotInOrOut {
+            got: got.chars().take(20).collect(),
+        }),
+    }
 }
 
 fn end(session: &Session, text: &str) -> Result<Call, Refusal> {

@@ -7,7 +7,7 @@ use api::plan::Document;
 use api::problem::{Problem, ProblemKind};
 use api::spec;
 use api::stats::{Operations, Series, Stats};
-use api::view::{Lun, LunPath, Session, SessionLun, Status, Target};
+use api::view::{Lun, LunPath, Medium, Session, SessionLun, Status, Target};
 use client::ClientError;
 
 use crate::refusal::Refusal;
@@ -54,6 +54,10 @@ fn lun(id: &str) -> Lun {
         thin: true,
         serial: "S1".to_owned(),
         naa: "3000000000000001".to_owned(),
+        medium: Some(Medium {
+            loaded: true,
+            prevented_by: vec!["iqn.2026-11.example:a".to_owned()],
+        }),
         shown_by: vec![LunPath {
             target: IQN.to_owned(),
             lun: 3,

@@ -143,6 +143,12 @@ export interface Edits {
 /** What a step costs those who work meanwhile. */
 export type Effect = "online" | "needs-drain" | "refused";
 
+/** The way out for the medium of a unit. */
+export interface Eject {
+  /** Although initiators prevent the removal. */
+  force?: boolean;
+}
+
 /** Something that happened. The last some thousand are kept. */
 export interface Event {
   /** When. */
@@ -154,8 +160,8 @@ export interface Event {
   initiator?: string;
   /**
    * Of initiators `session-began`, `session-ended`, `connection-joined`, `login-failed`,
-   * `slow-command`, `command-hangs`, `slow-send`; of units `lun-resized`, `store-stuck`,
-   * `state-not-kept`; of cores `core-stalled`; of the start `state-damaged`,
+   * `slow-command`, `command-hangs`, `slow-send`; of units `lun-resized`, `medium-ejected`,
+   * `medium-loaded`, `store-stuck`, `state-not-kept`; of cores `core-stalled`; of the start `state-damaged`,
    * `state-unwritable`, `state-foreign`, `reservations-lost`, `lun-withheld`, `administration`;
    * of administrators `config-applied`, `admin-change`, `admin-read`, `admin-refused`.
    */
@@ -264,6 +270,7 @@ export interface Lun {
   cache?: string;
   /** `file`, `block`, `memory` or `null`. */
   kind: string;
+  medium?: Medium;
   /** The NAA designator in use, hexadecimal. */
   naa: string;
   /** The store refuses writes. */
@@ -314,6 +321,14 @@ export interface LunSpec {
   serial?: string;
   /** Where the data lives, as `file:/srv/disk.img?size=10G`. */
   store: string;
+}
+
+/** A medium that can be ejected. */
+export interface Medium {
+  /** It is in. A start of the daemon finds every medium in. */
+  loaded: boolean;
+  /** InitiatorNames of the sessions that prevent its removal, one for each session. */
+  prevented_by: string[];
 }
 
 /** The target's side of mutual CHAP. */

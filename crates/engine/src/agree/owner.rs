@@ -132,6 +132,11 @@ impl UnitOwner {
         self.owner.shared()
     }
 
+    /// The medium, where it can be ejected.
+    pub fn medium(&self) -> Option<scsi::Medium> {
+        self.owner.medium()
+    }
+
     /// The state in force as it is kept.
     pub fn kept_state(&self) -> Vec<u8> {
         self.owner.kept_state()

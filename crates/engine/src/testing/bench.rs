@@ -613,7 +613,7 @@ fn profile(capabilities: store::Capabilities) -> Profile {
             protocol_identifier: 5,
             protocol_version: 0x0960,
             task_management: [0xf8, 0],
-            removable: false,
+            removable: true,
         },
         limits: scsi::Limits::default(),
         capabilities,

@@ -80,6 +80,16 @@ pub fn test_unit_ready() -> Cdb {
     Cdb::new(vec![0; 6])
 }
 
+/// START STOP UNIT, with byte 4.
+pub fn start_stop(flags: u8) -> Cdb {
+    Cdb::new(vec![0x1b, 0, 0, 0, flags, 0])
+}
+
+/// PREVENT ALLOW MEDIUM REMOVAL.
+pub fn prevent(prevents: bool) -> Cdb {
+    Cdb::new(vec![0x1e, 0, 0, 0, u8::from(prevents), 0])
+}
+
 pub fn inquiry() -> Cdb {
     let mut command = Cdb::new(vec![0x12, 0, 0, 0, 96, 0]);
     command.in_bytes = 96;

@@ -9,5 +9,6 @@ mod fence;
 mod flush;
 mod grant;
 mod management;
+mod medium;
 mod refusal;
 mod room;

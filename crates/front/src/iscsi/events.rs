@@ -24,6 +24,18 @@ pub enum Beyond {
         /// Why data may be lost, if so.
         failure: Option<engine::FlushFailure>,
     },
+    /// What an administrator wanted of a medium is done, or not.
+    MediumMoved {
+        /// Of which unit.
+        unit: UnitIndex,
+        /// Why not.
+        outcome: Result<(), engine::MediumFailure>,
+    },
+    /// A medium is in or out now, or others prevent its removal.
+    MediumChanged {
+        /// Of which unit.
+        unit: UnitIndex,
+    },
     /// A session is gone, with these tasks left in stores.
     SessionOver {
         /// It.
@@ -110,6 +122,8 @@ impl<C: Wire> Sessions<C> {
             }
             Report::TargetReset(target) => Some(Beyond::TargetReset(target)),
             Report::Flushed { unit, failure } => Some(Beyond::Flushed { unit, failure }),
+            Report::MediumMoved { unit, outcome } => Some(Beyond::MediumMoved { unit, outcome }),
+            Report::MediumChanged { unit } => Some(Beyond::MediumChanged { unit }),
         }
     }
 

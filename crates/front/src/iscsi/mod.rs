@@ -36,7 +36,7 @@ pub use events::Beyond;
 pub use failure::{LoginCause, LoginFailure};
 pub use grants::Grant;
 pub use port::SessionPort;
-pub use profile::{SessionProfile, transport_id};
+pub use profile::{SessionProfile, initiator_name, transport_id};
 pub use session::{Connection, ConnectionKey, Detail, SessionEntry, Who};
 pub use sessions::{Coalescing, SessionSettings, Sessions};
 pub use unproved::{Crowding, Holding, LoginKey, SharedLists};

@@ -70,6 +70,14 @@ pub fn transport_id(initiator_name: &str, isid: Isid) -> Arc<[u8]> {
     canonical_transport_id(&bytes).unwrap_or_else(|| bytes.into())
 }
 
+/// The InitiatorName in the TransportID of an initiator port, in the form of [`transport_id`].
+pub fn initiator_name(transport_id: &[u8]) -> String {
+    let text = transport_id.get(4..).unwrap_or_default();
+    let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+    let text = String::from_utf8_lossy(text);
+    text.split(",i,0x").next().unwrap_or_default().to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,5 +90,14 @@ mod tests {
         let id = transport_id("i", Isid([0; 6]));
         assert_eq!(&id[..4], &[0x45, 0, 0, 20]);
         assert_eq!(&id[4..], b"i,i,0x000000000000\0\0");
+    }
+
+    #[test]
+    fn the_name_of_an_initiator_is_found_in_its_transport_id() {
+        for name in ["iqn.2026-11.example:host", "i", "eui.0123456789abcdef"] {
+            let id = transport_id(name, Isid([0x80, 0, 0, 0x12, 0x34, 0xab]));
+            assert_eq!(initiator_name(&id), name);
+        }
+        assert_eq!(initiator_name(&[0x45, 0]), "");
     }
 }

@@ -110,8 +110,12 @@ impl Core {
                         let left = left.into_iter().map(|task| (task, session.tsih));
                         self.left.extend(left);
                     }
-                    // No target is reset cold here, and nothing stops.
-                    Beyond::TargetReset(_) | Beyond::Flushed { .. } => {
+                    // For those who look on.
+                    Beyond::MediumChanged { .. } => {}
+                    // No target is reset cold here, no administrator moves a medium, nothing stops.
+                    Beyond::TargetReset(_)
+                    | Beyond::Flushed { .. }
+                    | Beyond::MediumMoved { .. } => {
                         debug_assert!(false, "{beyond:?}");
                     }
                 }

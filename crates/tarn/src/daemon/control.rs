@@ -13,7 +13,7 @@ use api::stats::Stats;
 use api::view;
 use config::Model;
 use confine::inherited::Inherited;
-use target::{Handle, NoAnswer, SessionReport};
+use target::{Handle, MediumOrder, NoAnswer, SessionReport};
 
 use super::apply::{self, Means, Prepared};
 use super::attempts::Attempts;
@@ -27,7 +27,7 @@ use super::running::Running;
 use super::secrets::SecretFiles;
 use super::settling::{OWN_PATIENCE, Progress, Settling, Settlings};
 use super::steps::{self, Match};
-use super::{secrets, stats, traces, views};
+use super::{media, secrets, stats, traces, views};
 use crate::StartError;
 use crate::confinement::Reach;
 use crate::prepare::{Flags, read_text};
@@ -764,7 +764,15 @@ impl Control for Daemon {
     }
 
     fn luns(&self) -> Vec<view::Lun> {
-        views::luns(&self.in_force())
+        views::luns(&self.in_force(), &self.plane)
+    }
+
+    fn eject(&self, lun: &str, force: bool) -> Result<(), Problem> {
+        media::order(self, lun, MediumOrder::Eject { force })
+    }
+
+    fn load(&self, lun: &str) -> Result<(), Problem> {
+        media::order(self, lun, MediumOrder::Load)
     }
 
     fn targets(&self) -> Result<Vec<view::Target>, Problem> {

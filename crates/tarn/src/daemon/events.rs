@@ -259,6 +259,14 @@ impl Watcher for Events {
                 let message = format!("it has {blocks} blocks now");
                 of_unit(Severity::Info, "lun-resized", message, unit)
             }
+            Happening::MediumMoved { unit, is_in } => {
+                let (kind, message) = if is_in {
+                    ("medium-loaded", "its medium is in")
+                } else {
+                    ("medium-ejected", "its medium is out")
+                };
+                of_unit(Severity::Info, kind, message.to_owned(), unit)
+            }
             Happening::StoreStuck { unit } => {
                 let message =
                     "its store does not give a request back; it refuses access until then";

@@ -25,6 +25,7 @@ mod effect;
 mod events;
 mod file;
 mod history;
+mod media;
 mod open;
 mod paced;
 mod running;

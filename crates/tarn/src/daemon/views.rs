@@ -8,7 +8,7 @@ use api::plan::{Document, Kind, Step};
 use api::problem::{Problem, ProblemKind};
 use api::view;
 use config::{Authentication, Initiator, Model, StoreOption, StoreSpec};
-use target::{ConnectionReport, SessionReport, TransportDetails};
+use target::{ConnectionReport, Handle, SessionReport, TransportDetails, UnitIndex};
 
 use crate::locate::Location;
 
@@ -108,7 +108,7 @@ fn groups_of(model: &Model, entry: &config::TargetLun) -> Vec<String> {
 }
 
 /// All units.
-pub(super) fn luns(in_force: &InForce) -> Vec<view::Lun> {
+pub(super) fn luns(in_force: &InForce, plane: &Handle) -> Vec<view::Lun> {
     let running = &in_force.running;
     let model = &running.model;
     let mut shown_by: Vec<Vec<view::LunPath>> = vec![Vec::new(); running.units.len()];
@@ -141,10 +141,20 @@ pub(super) fn luns(in_force: &InForce) -> Vec<view::Lun> {
                 thin: capabilities.thin,
                 serial: served.identity.serial.to_string(),
                 naa: served.identity.naa.to_string(),
+                medium: unit.store.removable.then(|| medium(plane, served.index)),
                 shown_by,
             }
         })
         .collect()
+}
+
+/// A removable medium.
+fn medium(plane: &Handle, unit: UnitIndex) -> view::Medium {
+    let report = plane.medium(unit);
+    view::Medium {
+        loaded: report.is_in,
+        prevented_by: report.prevented_by,
+    }
 }
 
 /// What the data is on: as the configuration says, or else as it was when it was opened. The file system is not asked, it

@@ -180,6 +180,7 @@ fn a_write_becomes_a_call() {
         id: "lab".to_owned(),
         initiators: ["a", "b", "c"].map(str::to_owned).to_vec(),
     })));
+    let lun = || "disk0".to_owned();
     let target = format!("targets/{IQN}/alias");
     for (path, text, expected) in [
         ("luns/disk0/size", "2097152\n", resize()),
@@ -189,6 +190,8 @@ fn a_write_becomes_a_call() {
         (target.as_str(), "\n", alias("")),
         (target.as_str(), "", alias("")),
         ("groups/lab/initiators", "a\n\nb c\n", group),
+        ("luns/disk0/medium", "out\n", Call::Eject { lun: lun() }),
+        ("luns/disk0/medium", "in", Call::Load { lun: lun() }),
         ("sessions/7/end", "1\n", Call::End { session: 7 }),
     ] {
         assert_eq!(written(path, text).unwrap(), expected, "{path} {text:?}");
@@ -202,6 +205,8 @@ fn a_wrong_value_is_told_without_asking() {
         ("luns/disk0/size", "\n", Number::Invalid),
         ("luns/disk0/size", "0\n", Number::Invalid),
         ("luns/disk0/id", "a\nb\n", Number::Invalid),
+        ("luns/disk0/medium", "gone\n", Number::Invalid),
+        ("luns/disk0/prevented_by", "\n", Number::Access),
         ("sessions/7/end", "0\n", Number::Invalid),
         ("sessions/7/end", "\n", Number::Invalid),
         ("luns/disk0/store", "mem:2M\n", Number::Access),

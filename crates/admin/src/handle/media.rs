@@ -1,0 +1,40 @@
+//! Removable media.
+
+use std::sync::Arc;
+
+use api::control::Control;
+use api::problem::Problem;
+use api::request::Eject;
+use axum::extract::State;
+
+use super::daemon::missing;
+use crate::answer::{Answer, json};
+use crate::app::App;
+use crate::ask::{Named, Told};
+
+/// `POST /luns/{id}/eject`
+pub(crate) async fn eject(
+    State(app): State<Arc<App>>,
+    Named(id): Named<String>,
+    Told(eject): Told<Eject>,
+) -> Answer {
+    let lun = id.clone();
+    moved(&app, id, move |control| control.eject(&lun, eject.force)).await
+}
+
+/// `POST /luns/{id}/load`
+pub(crate) async fn load(State(app): State<Arc<App>>, Named(id): Named<String>) -> Answer {
+    let lun = id.clone();
+    moved(&app, id, move |control| control.load(&lun)).await
+}
+
+/// Moves a medium, and answers with its unit.
+async fn moved<F>(app: &App, id: String, order: F) -> Answer
+where
+    F: FnOnce(&dyn Control) -> Result<(), Problem> + Send + 'static,
+{
+    app.calls.act(order).await??;
+    let luns = app.calls.read_much(0, |control| control.luns()).await?;
+    let lun = luns.iter().find(|lun| lun.spec.id == id);
+    Ok(json(lun.ok_or_else(|| missing("lun", &id))?))
+}

@@ -1,0 +1,196 @@
+//! An administrator ejects the medium of a unit, or loads it. What an initiator ejects or loads is a
+//! command like any other.
+//!
+//! Both eject in the same way: a fence around the whole medium, so that nobody is at work on it; a
+//! flush; the change, which every core takes over; then the fence goes, and commands that waited for it
+//! find no medium. Nothing has happened where one of the first two steps fails or takes too long.
+
+use scsi::{Change, ChangeKind, Reply, SenseCode, Shared, Status, WHOLE_MEDIUM};
+
+use crate::agree::ToOwner;
+use crate::carrier::{Carrier, News};
+use crate::engine::{Engine, request_key};
+use crate::flush::FlushFailure;
+use crate::report::{MediumFailure, Report};
+use crate::task::{MediumStep, Request};
+use crate::{Ticket, UnitIndex};
+
+/// What an administrator wants done with a medium.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum MediumOrder {
+    /// Take it out.
+    Eject {
+        /// Although a nexus prevents that.
+        force: bool,
+    },
+    /// Put it in.
+    Load,
+}
+
+impl<C: Carrier> Engine<C> {
+    /// Moves the medium of a unit that this core owns. The outcome comes with
+    /// [`Report::MediumMoved`].
+    pub fn move_medium(&mut self, unit: UnitIndex, order: MediumOrder) {
+        let Some(owner) = &self.units[unit].owner else {
+            self.report_medium(unit, Err(MediumFailure::Fixed));
+            return;
+        };
+        if self.is_medium_moving(unit) || self.flushes.has(unit) {
+            self.report_medium(unit, Err(MediumFailure::Busy));
+            return;
+        }
+        let shared = owner.shared();
+        let since = self.now;
+        match order {
+            // It is out: the change says so, and moves nothing.
+            MediumOrder::Eject { .. } if shared.is_ejected => {
+                self.ask_to_move(unit, ChangeKind::Eject { force: false });
+            }
+            // The owner looks at it again, when nobody is held up by the fence for nothing.
+            MediumOrder::Eject { force: false } if shared.check_removal().is_err() => {
+                self.report_medium(unit, Err(MediumFailure::Prevented));
+            }
+            MediumOrder::Eject { force } => {
+                let step = MediumStep::Fence { force };
+                let ticket = self.open_request(Request::Medium { unit, step, since });
+                let blocks = WHOLE_MEDIUM;
+                self.ask_owner(unit, ToOwner::FenceWanted { ticket, blocks });
+            }
+            MediumOrder::Load => self.ask_to_move(unit, ChangeKind::Load),
+        }
+    }
+
+    /// Whether an administrator's order is under way.
+    fn is_medium_moving(&self, unit: UnitIndex) -> bool {
+        let mut requests = self.requests.iter();
+        requests.any(|(_, one)| matches!(one, Request::Medium { unit: of, .. } if *of == unit))
+    }
+
+    fn ask_to_move(&mut self, unit: UnitIndex, kind: ChangeKind) {
+        let ticket = self.open_request(Request::Medium {
+            unit,
+            step: MediumStep::Change { is_fenced: false },
+            since: self.now,
+        });
+        self.ask_change(unit, ticket, Change { from: None, kind });
+    }
+
+    /// Nobody is at work on the medium.
+    pub(crate) fn handle_medium_fenced(&mut self, ticket: Ticket) {
+        let now = self.now;
+        let Some(Request::Medium { unit, step, since }) = self.request_mut(ticket) else {
+            return;
+        };
+        let MediumStep::Fence { force } = *step else {
+            debug_assert!(false, "a fence is granted twice");
+            return;
+        };
+        let unit = *unit;
+        (*step, *since) = (MediumStep::Flush { force }, now);
+        let limit = now + self.question_patience().flush;
+        self.request_deadlines.set(request_key(ticket), limit);
+        if self.flushes.has(unit) {
+            // The last one has begun: the unit goes.
+            self.end_medium(ticket, Err(MediumFailure::Busy));
+        } else {
+            self.begin_flush(unit, false);
+        }
+    }
+
+    /// The eject of a unit that waits for its flush.
+    fn medium_being_flushed(&self, unit: UnitIndex) -> Option<(Ticket, bool)> {
+        self.requests
+            .iter()
+            .find_map(|(key, request)| match request {
+                Request::Medium {
+                    unit: of,
+                    step: MediumStep::Flush { force },
+                    ..
+                } if *of == unit => Some((self.ticket_of(key), *force)),
+                Request::Medium { .. }
+                | Request::Task(_)
+                | Request::Fence { .. }
+                | Request::Refusal { .. }
+                | Request::Management { .. }
+                | Request::Administrator { .. } => None,
+            })
+    }
+
+    /// A flush of a unit has ended, which may have been the one of an eject.
+    pub(crate) fn handle_flushed_medium(
+        &mut self,
+        unit: UnitIndex,
+        failure: Option<&FlushFailure>,
+    ) {
+        let Some((ticket, force)) = self.medium_being_flushed(unit) else {
+            return;
+        };
+        if let Some(Request::Medium { step, .. }) = self.request_mut(ticket) {
+            *step = MediumStep::Change { is_fenced: true };
+        }
+        match failure {
+            Some(failure) => {
+                let failure = MediumFailure::Unflushed(failure.clone());
+                self.end_medium(ticket, Err(failure));
+            }
+            None => {
+                let kind = ChangeKind::Eject { force };
+                self.ask_change(unit, ticket, Change { from: None, kind });
+            }
+        }
+    }
+
+    /// The owner has moved the medium, or has not.
+    pub(crate) fn handle_medium_changed(&mut self, ticket: Ticket, reply: Reply) {
+        let outcome = match (reply.status, reply.sense) {
+            (Status::Good, _) => Ok(()),
+            (_, Some(sense)) if sense.code == SenseCode::MEDIUM_REMOVAL_PREVENTED => {
+                Err(MediumFailure::Prevented)
+            }
+            (_, _) => Err(MediumFailure::Fixed),
+        };
+        self.end_medium(ticket, outcome);
+    }
+
+    /// A step has taken too long.
+    pub(crate) fn end_overdue_medium(&mut self, ticket: Ticket, step: MediumStep) {
+        let failure = match step {
+            MediumStep::Fence { .. } => MediumFailure::Busy,
+            MediumStep::Flush { .. } => MediumFailure::Unflushed(FlushFailure::NotInTime),
+            MediumStep::Change { .. } => return,
+        };
+        self.end_medium(ticket, Err(failure));
+    }
+
+    fn end_medium(&mut self, ticket: Ticket, outcome: Result<(), MediumFailure>) {
+        let Some(Request::Medium { unit, step, .. }) = self.close_request(ticket) else {
+            debug_assert!(false, "no medium is moved");
+            return;
+        };
+        if step != (MediumStep::Change { is_fenced: false }) {
+            self.ask_owner(unit, ToOwner::FenceDone { ticket });
+        }
+        self.report_medium(unit, outcome);
+    }
+
+    fn report_medium(&mut self, unit: UnitIndex, outcome: Result<(), MediumFailure>) {
+        self.reports
+            .push_back(Report::MediumMoved { unit, outcome });
+    }
+
+    /// A new state of a unit is about to be installed: its owner's core reports what that means for the
+    /// medium.
+    pub(crate) fn note_medium(&mut self, unit: UnitIndex, new: &Shared) {
+        let one = &self.units[unit];
+        let old = one.view.shared();
+        let is_moved = old.is_ejected != new.is_ejected;
+        if one.owner.is_none() || !is_moved && old.preventing == new.preventing {
+            return;
+        }
+        if is_moved {
+            let is_in = !new.is_ejected;
+            self.carrier.notify(News::MediumMoved { unit, is_in });
+        }
+        self.reports.push_back(Report::MediumChanged { unit });
+    }
+}

@@ -1,0 +1,308 @@
+//! A medium is ejected and loaded, by initiators and by an administrator.
+
+use scsi::Status;
+use store::IoFailure;
+
+use super::bench::{ABORT, Bench, FENCE, MOMENT, UNIT, in_every_order};
+use super::cdb;
+use super::disk::Take;
+use super::fence::choose_way;
+use super::outside::GOOD;
+use crate::{FlushFailure, MediumFailure, MediumOrder, News, Report};
+
+const EJECT: u8 = 0x02;
+const LOAD: u8 = 0x03;
+const NO_MEDIUM: (Status, Option<(u8, u8, u8)>) = (Status::CheckCondition, Some((2, 0x3a, 0)));
+const NOW_READY: (Status, Option<(u8, u8, u8)>) = (Status::CheckCondition, Some((6, 0x28, 0)));
+const PREVENTED: (Status, Option<(u8, u8, u8)>) = (Status::CheckCondition, Some((5, 0x53, 2)));
+
+fn order(bench: &mut Bench, order: MediumOrder) {
+    bench.cores[0].move_medium(UNIT, order);
+    bench.settle();
+}
+
+fn eject(bench: &mut Bench, force: bool) {
+    order(bench, MediumOrder::Eject { force });
+}
+
+/// The outcomes of orders since the last call.
+fn moved(bench: &mut Bench) -> Vec<Result<(), MediumFailure>> {
+    let mut outcomes = Vec::new();
+    bench.reports.retain(|(core, report)| {
+        let Report::MediumMoved { unit, outcome } = report else {
+            return true;
+        };
+        assert_eq!((*core, *unit), (0, UNIT));
+        outcomes.push(outcome.clone());
+        false
+    });
+    outcomes
+}
+
+/// How often the owner has said that the medium is another, since the last call.
+fn changes(bench: &mut Bench) -> usize {
+    let before = bench.reports.len();
+    bench.reports.retain(|(core, report)| {
+        assert_eq!(*core, 0, "the owner reports it");
+        !matches!(report, Report::MediumChanged { unit: UNIT })
+    });
+    before - bench.reports.len()
+}
+
+fn is_in(bench: &Bench) -> bool {
+    let owner = bench.cores[0].owner(UNIT).unwrap();
+    owner.medium().unwrap().is_in
+}
+
+#[test]
+fn an_eject_waits_for_what_is_at_work_and_stops_what_comes() {
+    for by_administrator in [false, true] {
+        let mut bench = Bench::new(2);
+        let (ejector, writer, late) = (bench.log_in(0), bench.log_in(1), bench.log_in(1));
+        bench.disk(1).take(Take::Ring);
+        bench.send(writer, cdb::write(4, 2, 9));
+        if by_administrator {
+            eject(&mut bench, false);
+        } else {
+            bench.send(ejector, cdb::start_stop(EJECT));
+        }
+        bench.send(late, cdb::write(900, 1, 5));
+        assert_eq!(bench.disk(0).log(), [""; 0], "the write is at work");
+        assert_eq!(bench.answers(late), [], "it is parked");
+        assert!(is_in(&bench));
+        bench.finish(1, 0);
+        assert_eq!(bench.answer(writer).end(), GOOD);
+        if by_administrator {
+            assert_eq!(moved(&mut bench), [Ok(())]);
+        } else {
+            assert_eq!(bench.answer(ejector).end(), GOOD);
+        }
+        assert_eq!(bench.disk(0).log(), ["flush"]);
+        assert_eq!(bench.answer(late).end(), NO_MEDIUM);
+        assert_eq!(bench.disk(1).log(), ["write 4+2"]);
+        assert_eq!(changes(&mut bench), 1);
+        let news = News::MediumMoved {
+            unit: UNIT,
+            is_in: false,
+        };
+        assert_eq!(bench.news(0), [news]);
+        assert_eq!(bench.news(1), []);
+        bench.end();
+    }
+}
+
+/// It was let pass before, and finds the medium gone when its data is there.
+#[test]
+fn a_write_whose_data_comes_after_the_eject_does_not_land() {
+    let mut bench = Bench::new(2);
+    let (ejector, writer) = (bench.log_in(0), bench.log_in(1));
+    let id = bench.send(
+        writer,
+        cdb::write(0, 1, 7).coming(super::outside::Came::Later),
+    );
+    bench.send(ejector, cdb::start_stop(EJECT));
+    assert_eq!(bench.answer(ejector).end(), GOOD);
+    bench.bring_data(writer, id, &[7; cdb::BLOCK]);
+    assert_eq!(bench.answer(writer).end(), NO_MEDIUM);
+    assert_eq!(bench.disk(1).log(), [""; 0]);
+    bench.end();
+}
+
+#[test]
+fn a_loaded_medium_has_its_data_and_everybody_is_told() {
+    for by_administrator in [false, true] {
+        let mut bench = Bench::new(2);
+        let (loader, other) = (bench.log_in(0), bench.log_in(1));
+        bench.send(other, cdb::write(3, 1, 8));
+        bench.send(other, cdb::start_stop(EJECT));
+        assert_eq!(bench.answers(other).len(), 2);
+        if by_administrator {
+            order(&mut bench, MediumOrder::Load);
+            assert_eq!(moved(&mut bench), [Ok(())]);
+            bench.send(loader, cdb::test_unit_ready());
+            assert_eq!(bench.answer(loader).end(), NOW_READY);
+        } else {
+            bench.send(loader, cdb::start_stop(LOAD));
+            assert_eq!(bench.answer(loader).end(), GOOD);
+        }
+        bench.send(other, cdb::read(3, 1));
+        assert_eq!(bench.answer(other).end(), NOW_READY);
+        bench.send(other, cdb::read(3, 1));
+        assert_eq!(bench.answer(other).data[0], 8);
+        assert_eq!(changes(&mut bench), 2);
+        bench.end();
+    }
+}
+
+#[test]
+fn an_administrator_is_refused_while_somebody_prevents_and_holds_nobody_up() {
+    let mut bench = Bench::new(2);
+    let (holder, other) = (bench.log_in(1), bench.log_in(0));
+    bench.send(holder, cdb::prevent(true));
+    assert_eq!(bench.answer(holder).end(), GOOD);
+    assert_eq!(changes(&mut bench), 1);
+    bench.cores[0].move_medium(UNIT, MediumOrder::Eject { force: false });
+    bench.step(0);
+    assert!(bench.ways().is_empty(), "no fence is asked for");
+    assert_eq!(moved(&mut bench), [Err(MediumFailure::Prevented)]);
+    bench.send(other, cdb::start_stop(EJECT));
+    assert_eq!(bench.answer(other).end(), PREVENTED);
+    eject(&mut bench, true);
+    assert_eq!(moved(&mut bench), [Ok(())]);
+    bench.send(other, cdb::test_unit_ready());
+    assert_eq!(bench.answer(other).end(), NO_MEDIUM);
+    bench.end();
+}
+
+/// The owner has the last word: PREVENT came while the medium was flushed.
+#[test]
+fn prevention_that_comes_during_an_eject_wins() {
+    let mut bench = Bench::new(2);
+    let holder = bench.log_in(1);
+    bench.disk(0).take_next([Take::Ring]);
+    eject(&mut bench, false);
+    bench.send(holder, cdb::prevent(true));
+    bench.finish_all(0);
+    assert_eq!(moved(&mut bench), [Err(MediumFailure::Prevented)]);
+    assert!(is_in(&bench));
+    bench.end();
+}
+
+#[test]
+fn the_end_of_a_session_ends_what_it_prevents() {
+    let mut bench = Bench::new(2);
+    let holder = bench.log_in(1);
+    bench.send(holder, cdb::prevent(true));
+    bench.end_session(holder);
+    eject(&mut bench, false);
+    assert_eq!(moved(&mut bench), [Ok(())]);
+    bench.end();
+}
+
+#[test]
+fn an_order_that_moves_nothing_is_carried_out_at_once() {
+    let mut bench = Bench::new(1);
+    order(&mut bench, MediumOrder::Load);
+    eject(&mut bench, false);
+    eject(&mut bench, true);
+    eject(&mut bench, false);
+    assert_eq!(moved(&mut bench), [Ok(()), Ok(()), Ok(()), Ok(())]);
+    assert_eq!(bench.disk(0).log(), ["flush"], "one of them has moved it");
+    assert_eq!(changes(&mut bench), 1);
+    bench.end();
+}
+
+#[test]
+fn commands_that_do_not_end_keep_the_medium_in_at_the_deadline_and_not_before() {
+    let mut bench = Bench::new(2);
+    let (writer, late) = (bench.log_in(1), bench.log_in(1));
+    bench.disk(1).take_next([Take::Ring]);
+    bench.send(writer, cdb::write(0, 1, 9));
+    eject(&mut bench, false);
+    bench.pass(FENCE - MOMENT);
+    bench.send(late, cdb::write(9, 1, 5));
+    assert_eq!((moved(&mut bench), bench.answers(late)), (vec![], vec![]));
+    bench.pass(MOMENT);
+    assert_eq!(moved(&mut bench), [Err(MediumFailure::Busy)]);
+    assert_eq!(bench.answer(late).end(), GOOD, "the fence is gone");
+    bench.finish_all(1);
+    assert_eq!(bench.answer(writer).end(), GOOD);
+    assert!(is_in(&bench));
+    assert_eq!(bench.disk(0).log(), [""; 0]);
+    bench.end();
+}
+
+#[test]
+fn a_medium_that_cannot_be_flushed_stays_in() {
+    let failure = IoFailure::Hardware { errno: 5 };
+    let mut bench = Bench::new(1);
+    let other = bench.log_in(0);
+    bench.disk(0).take_next([Take::Fail(failure.clone())]);
+    eject(&mut bench, true);
+    let unflushed = MediumFailure::Unflushed(FlushFailure::Store(failure));
+    assert_eq!(moved(&mut bench), [Err(unflushed)]);
+    bench.send(other, cdb::write(0, 1, 9));
+    assert_eq!(bench.answer(other).end(), GOOD);
+    bench.end();
+}
+
+#[test]
+fn a_flush_that_hangs_keeps_the_medium_in_at_the_deadline_and_not_before() {
+    let mut bench = Bench::new(1);
+    let other = bench.log_in(0);
+    bench.disk(0).take_next([Take::Ring]);
+    eject(&mut bench, false);
+    bench.send(other, cdb::write(0, 1, 9));
+    bench.pass(ABORT - MOMENT);
+    assert_eq!((moved(&mut bench), bench.answers(other)), (vec![], vec![]));
+    bench.pass(MOMENT);
+    let late = MediumFailure::Unflushed(FlushFailure::NotInTime);
+    assert_eq!(moved(&mut bench), [Err(late)]);
+    assert_eq!(bench.answer(other).end(), GOOD);
+    // The flush is still there, and is no answer to the next order.
+    eject(&mut bench, false);
+    assert_eq!(moved(&mut bench), [Err(MediumFailure::Busy)]);
+    bench.finish_all(0);
+    assert_eq!(moved(&mut bench), []);
+    assert!(is_in(&bench));
+    eject(&mut bench, false);
+    assert_eq!(moved(&mut bench), [Ok(())]);
+    bench.end();
+}
+
+#[test]
+fn of_two_orders_at_once_one_is_carried_out() {
+    let mut bench = Bench::new(1);
+    bench.disk(0).take_next([Take::Ring]);
+    eject(&mut bench, false);
+    order(&mut bench, MediumOrder::Load);
+    assert_eq!(moved(&mut bench), [Err(MediumFailure::Busy)]);
+    bench.finish_all(0);
+    assert_eq!(moved(&mut bench), [Ok(())]);
+    assert!(!is_in(&bench));
+    bench.end();
+}
+
+#[test]
+fn the_last_flush_of_a_unit_may_be_that_of_an_eject() {
+    let mut bench = Bench::new(1);
+    bench.disk(0).take_next([Take::Ring]);
+    eject(&mut bench, false);
+    bench.cores[0].flush_unit(UNIT);
+    assert_eq!(bench.cores[0].flushing_units().count(), 1);
+    bench.finish_all(0);
+    assert_eq!(moved(&mut bench), [Ok(())]);
+    let flushed = |(_, report): &(usize, Report<_>)| matches!(report, Report::Flushed { .. });
+    assert_eq!(bench.reports.iter().filter(|one| flushed(one)).count(), 1);
+    assert_eq!(bench.disk(0).log(), ["flush"]);
+    // No eject begins while the last flush is under way.
+    bench.disk(0).take_next([Take::Ring]);
+    order(&mut bench, MediumOrder::Load);
+    bench.cores[0].flush_unit(UNIT);
+    eject(&mut bench, false);
+    assert_eq!(moved(&mut bench), [Ok(()), Err(MediumFailure::Busy)]);
+    bench.finish_all(0);
+    bench.end();
+}
+
+#[test]
+fn nothing_is_written_to_a_medium_that_was_ejected_whatever_the_order_of_letters() {
+    let orders = in_every_order(|choose| {
+        let mut bench = Bench::new(3);
+        let (ejector, writer) = (bench.log_in(1), bench.log_in(2));
+        bench.send_only(ejector, cdb::start_stop(EJECT));
+        bench.send_only(writer, cdb::compare_and_write(0, 1, 0, 2));
+        let (mut choices, mut is_out) = (0, false);
+        while let Some(way) = choose_way(&bench, &mut choices, choose) {
+            bench.deliver(way);
+            let written: Vec<String> = bench.disk(2).log();
+            assert!(!is_out || written.is_empty(), "{written:?}");
+            is_out |= !bench.port(ejector).answers.is_empty();
+        }
+        assert_eq!(bench.answer(ejector).end(), GOOD);
+        let end = bench.answer(writer).end();
+        assert!(end == GOOD || end == NO_MEDIUM, "{end:?}");
+        bench.end();
+    });
+    assert!(orders > 50, "{orders} orders");
+}

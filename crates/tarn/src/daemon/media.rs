@@ -1,0 +1,102 @@
+//! Removable media: an administrator ejects and loads them.
+
+use api::problem::{Problem, ProblemKind};
+use target::{MEDIUM_PATIENCE, MediumFailure, MediumOrder};
+
+use super::control::Daemon;
+
+/// Moves the medium of a unit.
+pub(super) fn order(daemon: &Daemon, lun: &str, order: MediumOrder) -> Result<(), Problem> {
+    let in_force = daemon.in_force();
+    let running = &in_force.running;
+    let mut units = running.model.units().iter().zip(&running.units);
+    let (unit, served) = units
+        .find(|(unit, _)| unit.to_string() == lun)
+        .ok_or_else(|| {
+            let detail = format!("there is no lun {lun:?}; check the name");
+            Problem::new(ProblemKind::NotFound, detail)
+        })?;
+    if !unit.store.removable {
+        return Err(fixed(lun));
+    }
+    match daemon.plane.move_medium(served.index, order) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(failure)) => {
+            let names = daemon.plane.medium(served.index).prevented_by;
+            Err(not_moved(lun, &failure, &names))
+        }
+        Err(no_answer) => {
+            let seconds = MEDIUM_PATIENCE.as_secs();
+            let detail = format!(
+                "the medium of lun {lun:?} has not moved within {seconds} s and may still do so, \
+                 see tarn lun show {lun}: {no_answer}"
+            );
+            Err(Problem::new(ProblemKind::Unavailable, detail))
+        }
+    }
+}
+
+fn fixed(lun: &str) -> Problem {
+    let detail =
+        format!("the medium of lun {lun:?} is fixed: its STORE does not have the option removable");
+    Problem::new(ProblemKind::Conflict, detail)
+}
+
+/// Why the medium is where it was, and what helps.
+fn not_moved(lun: &str, failure: &MediumFailure, names: &[String]) -> Problem {
+    let (kind, detail) = match failure {
+        MediumFailure::Prevented => {
+            let who = if names.is_empty() {
+                "an initiator prevents".to_owned()
+            } else if names.len() == 1 {
+                format!("{} prevents", names.join(", "))
+            } else {
+                format!("{} prevent", names.join(", "))
+            };
+            let detail = format!(
+                "{who} the removal of the medium of lun {lun:?}: release it there (unmount, eject), \
+                 or use force (tarn lun eject {lun} --force)"
+            );
+            (ProblemKind::Conflict, detail)
+        }
+        MediumFailure::Busy => {
+            let detail = format!(
+                "the medium of lun {lun:?} stays where it is: commands on it did not end in time, \
+                 or it is being moved already; try again"
+            );
+            (ProblemKind::Conflict, detail)
+        }
+        MediumFailure::Unflushed(why) => {
+            let detail = format!(
+                "the medium of lun {lun:?} stays in, because it cannot be flushed: {why}; \
+                 look at its store"
+            );
+            (ProblemKind::Failed, detail)
+        }
+        MediumFailure::Fixed => return fixed(lun),
+    };
+    Problem::new(kind, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_who_prevents_and_the_remedy() {
+        let name = |name: &str| name.to_owned();
+        for (names, expected) in [
+            (vec![], "an initiator prevents the removal"),
+            (vec![name("iqn.a")], "iqn.a prevents the removal"),
+            (
+                vec![name("iqn.a"), name("iqn.b")],
+                "iqn.a, iqn.b prevent the removal",
+            ),
+        ] {
+            let problem = not_moved("cd", &MediumFailure::Prevented, &names);
+            assert!(problem.detail.starts_with(expected), "{}", problem.detail);
+            assert!(problem.detail.contains("tarn lun eject cd --force"));
+            assert_eq!(problem.status, 409);
+        }
+    }
+}
