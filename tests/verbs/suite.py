@@ -203,6 +203,59 @@ revision 2
 
 
 @test
+def a_medium_is_ejected_loaded_and_exchanged():
+    """Ejected when nobody prevents that, or by force; loaded; and another STORE put in its place. What is refused names who
+    prevents, and the remedy."""
+    config = CONFIG.replace("{{", "{").replace("}}", "}").replace("file.img?size=8M", "file.img?size=8M&removable")
+    with Daemon(config=config) as daemon:
+        (daemon.dir / "other.img").write_bytes(b"\x77" * (8 << 20))
+        blade = "iqn.2026-11.example:blade1"
+        session = daemon.login(blade)
+        session.clear_unit_attentions(1)
+
+        def read():
+            return session.command(scsi.read16(0, 1), read=512, lun=1)
+
+        def medium():
+            return daemon.json("lun", "show", "file")["medium"]
+
+        def sense():
+            found = read().sense
+            return found.key, found.code
+        check("fixed" in daemon.run("lun", "eject", "disk", code=CONFLICT), "a fixed medium")
+        daemon.run("lun", "eject", "none", code=NOT_FOUND)
+        equal(medium(), {"loaded": True, "prevented_by": []}, "the medium at the start")
+        check(session.command(bytes([0x1e, 0, 0, 0, 1, 0]), lun=1).good, "PREVENT")
+        equal(medium(), {"loaded": True, "prevented_by": [blade]}, "the medium that is held")
+        text = daemon.run("lun", "eject", "file", code=CONFLICT)
+        check(blade in text and "--force" in text, text)
+        check(read().good, "READ after an eject that was refused")
+        daemon.golden("lun file: medium ejected\n", "lun", "eject", "file", "--force")
+        equal(sense(), (scsi.NOT_READY, (0x3a, 0)), "READ without a medium")
+        text = daemon.run("lun", "show", "file")
+        check("ejected" in text and blade in text, text)
+        check("ejected" in daemon.run("lun", "list"), "the list has it")
+        daemon.golden("lun file: medium loaded\n", "lun", "load", "file")
+        equal(sense(), (scsi.UNIT_ATTENTION, (0x28, 0)), "READ after the load")
+        check(read().good, "READ of the loaded medium")
+        equal(daemon.revision(), 1, "revision: moves change no configuration")
+        kinds = [event["kind"] for event in daemon.json("events")]
+        check("medium-ejected" in kinds and "medium-loaded" in kinds, kinds)
+
+        other = f"file:{daemon.dir}/other.img?removable"
+        check("eject" in daemon.run("lun", "load", "file", other, code=REFUSED), "a medium is in")
+        check(session.command(bytes([0x1e, 0, 0, 0, 0, 0]), lun=1).good, "ALLOW")
+        daemon.run("lun", "eject", "file")
+        for store, told in ((other.replace("?removable", ""), "removable"), (other + "&blocksize=4096", "4096"), ("tape:1", "STORE")):
+            check(told in daemon.run("lun", "load", "file", store, code=WRONG), store)
+        daemon.run("lun", "load", "file", other)
+        equal(medium(), {"loaded": True, "prevented_by": []}, "the new medium")
+        session.clear_unit_attentions(1)
+        equal(read().data, b"\x77" * 512, "data of the new medium")
+        session.close()
+
+
+@test
 def a_unit_that_is_added_in_vain_leaves_nothing():
     with Daemon() as daemon:
         daemon.run("lun", "add", "web", "mem:1M", "--target", "iqn.2026-11.example:none", code=NOT_FOUND)

@@ -27,6 +27,37 @@ pub(crate) enum Failure {
         /// What kind of thing.
         noun: &'static str,
     },
+    /// Another medium for a disk that has a fixed one.
+    #[error("the medium of lun {id:?} is fixed; see tarn lun set --help")]
+    MediumFixed {
+        /// The unit.
+        id: String,
+    },
+    /// Another medium where one is in.
+    #[error("the medium of lun {id:?} is in; eject it first: tarn lun eject {id}")]
+    MediumIn {
+        /// The unit.
+        id: String,
+    },
+    /// A STORE that is none.
+    #[error("the STORE is wrong: {0}")]
+    Store(config::Rule),
+    /// A STORE that would be a fixed medium.
+    #[error("STORE {store:?} does not have the option removable; add it")]
+    StoreFixed {
+        /// As it was given.
+        store: String,
+    },
+    /// A medium with other blocks than initiators know of.
+    #[error(
+        "the STORE has blocks of {got} bytes, the unit of {has}; name one with blocks of {has} bytes"
+    )]
+    OtherBlocks {
+        /// What it has.
+        got: u32,
+        /// What the unit has.
+        has: u32,
+    },
     /// The file to compare with is on another machine, or there is none.
     #[error("the daemon was started {how}; name the FILE to compare with")]
     NoFile {
@@ -117,7 +148,9 @@ impl Failure {
         match self {
             Self::Client(error) => of_client(error),
             Self::NoEarlier => Exit::NotFound,
-            Self::Refused { .. } => Exit::Refused,
+            Self::Refused { .. } | Self::MediumFixed { .. } | Self::MediumIn { .. } => {
+                Exit::Refused
+            }
             Self::StreamEnded => Exit::Unreachable,
             Self::Mount(error) => of_mount(error),
             Self::NotConfirmed | Self::Terminal(_) | Self::Signals(_) => Exit::Failed,
@@ -125,6 +158,9 @@ impl Failure {
             | Self::NothingGiven { .. }
             | Self::NoFile { .. }
             | Self::NoToken
+            | Self::Store(_)
+            | Self::StoreFixed { .. }
+            | Self::OtherBlocks { .. }
             | Self::Unreadable { .. }
             | Self::Unwritable { .. }
             | Self::TooLong { .. }

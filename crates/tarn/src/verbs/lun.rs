@@ -1,17 +1,20 @@
 //! `tarn lun`
 
 use api::edit::{Edit, Keys, LunKeys, Thing, View};
-use api::request::{Rename, Resize};
+use api::request::{Eject, Rename, Resize};
 use api::spec;
-use api::view::{Lun, LunPath};
+use api::view::{Lun, LunPath, Medium};
 use clap::{Args, Subcommand};
 use client::{Path, path};
+use config::StoreSpec;
+use serde::Serialize;
 
 use super::desk::Desk;
+use super::exit::Exit;
 use super::failure::Failure;
 use super::remote::Ask;
 use super::table::{self, Column, fields, figures, mark, table, words};
-use super::{Outcome, human};
+use super::{Outcome, human, terminal};
 
 /// The largest logical unit number.
 ///
@@ -48,6 +51,23 @@ pub enum LunVerb {
         #[arg(value_parser = config::parse_size)]
         size: u64,
     },
+    /// Eject the medium of a unit, when commands at work on it have ended and it is flushed.
+    Eject {
+        /// The unit.
+        id: String,
+        /// Eject it although initiators prevent that.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Load the medium of a unit, or another STORE as its medium.
+    #[command(after_help = LOAD_HELP)]
+    Load {
+        /// The unit.
+        id: String,
+        /// Another medium: a STORE with the option removable and the same block size. It is a change of
+        /// the configuration. [default: the one that was ejected]
+        store: Option<String>,
+    },
     /// Give a unit another id; it keeps its identity, and targets follow.
     Rename {
         /// The unit.
@@ -63,6 +83,12 @@ STORE is what tarn serve takes, as /srv/disk.img?size=10G; see tarn serve --help
 Examples:
   tarn lun add web '/srv/web.img?size=10G'
   tarn lun add web '/srv/web.img?size=10G' --target iqn.2026-11.example:web --groups blades";
+
+const LOAD_HELP: &str = "\
+Examples:
+  tarn lun eject cd
+  tarn lun load cd
+  tarn lun load cd '/srv/other.img?removable&readonly'";
 
 /// `tarn lun add`
 #[derive(Args, Debug)]
@@ -117,7 +143,12 @@ const COLUMNS: &[Column<Lun>] = &[
     figures("ways", |l| l.shown_by.len().to_string()),
     words("serial", |l| l.serial.clone()),
     words("flags", |l| {
-        let flags = [mark(l.readonly, "readonly"), mark(l.thin, "thin")];
+        let is_out = l.medium.as_ref().is_some_and(|medium| !medium.loaded);
+        let flags = [
+            mark(l.readonly, "readonly"),
+            mark(l.thin, "thin"),
+            mark(is_out, "ejected"),
+        ];
         table::joined(&flags, " ")
     }),
 ];
@@ -135,6 +166,14 @@ const FIELDS: &[Column<Lun>] = &[
     words("cache", |l| l.cache.clone().unwrap_or_default()),
     words("thin", |l| mark(l.thin, "yes")),
     words("readonly", |l| mark(l.readonly, "yes")),
+    words("medium", medium),
+    words("prevented by", |l| {
+        let names = l
+            .medium
+            .as_ref()
+            .map(|medium| medium.prevented_by.join(", "));
+        names.unwrap_or_default()
+    }),
 ];
 
 const WAYS: &[Column<LunPath>] = &[
@@ -159,6 +198,15 @@ impl Ask for LunVerb {
                 let size_bytes = *size;
                 desk.post(&path(&["luns", id, "resize"]), &Resize { size_bytes })
             }
+            Self::Eject { id, force } => {
+                let body = Eject { force: *force };
+                moved(desk, &path(&["luns", id, "eject"]), &body)
+            }
+            Self::Load { id, store: None } => moved(desk, &path(&["luns", id, "load"]), &()),
+            Self::Load {
+                id,
+                store: Some(store),
+            } => exchange(desk, id, store),
             Self::Rename { id, new_id } => {
                 let body = Rename { id: new_id.clone() };
                 desk.post(&path(&["luns", id, "rename"]), &body)
@@ -169,6 +217,58 @@ impl Ask for LunVerb {
 
 fn at(id: &str) -> Path {
     path(&["luns", id])
+}
+
+/// Where the medium is; empty for a fixed one.
+fn medium(lun: &Lun) -> String {
+    let word = |medium: &Medium| if medium.loaded { "loaded" } else { "ejected" };
+    lun.medium.as_ref().map(word).unwrap_or_default().to_owned()
+}
+
+/// Moves a medium, and prints where it is.
+fn moved(desk: &Desk, path: &Path, body: &impl Serialize) -> Outcome {
+    let answer = terminal::busy("waiting for commands and the flush", || {
+        desk.client.post::<Lun>(path, body, None)
+    })?;
+    desk.paper.print(&answer.json, || {
+        let lun = &answer.value;
+        format!("lun {}: medium {}\n", lun.spec.id, medium(lun))
+    });
+    Ok(Exit::Done)
+}
+
+/// Gives a unit whose medium is out another one. The unit begins anew with it, so it is in.
+fn exchange(desk: &Desk, id: &str, store: &str) -> Outcome {
+    let lun = desk.get::<Lun>(&at(id))?.value;
+    check_exchange(&lun, store)?;
+    let keys = LunKeys {
+        id: id.to_owned(),
+        store: Some(store.to_owned()),
+        serial: None,
+        naa: None,
+    };
+    desk.edit(vec![Edit::Set(Keys::Lun(keys))], None)
+}
+
+/// Whether a store may be the next medium of a unit.
+fn check_exchange(lun: &Lun, store: &str) -> Result<(), Failure> {
+    let id = || lun.spec.id.clone();
+    match &lun.medium {
+        None => return Err(Failure::MediumFixed { id: id() }),
+        Some(medium) if medium.loaded => return Err(Failure::MediumIn { id: id() }),
+        Some(_) => {}
+    }
+    let wanted = StoreSpec::parse(store).map_err(Failure::Store)?;
+    if !wanted.removable {
+        return Err(Failure::StoreFixed {
+            store: store.to_owned(),
+        });
+    }
+    let (got, has) = (wanted.block_size.bytes(), lun.block_bytes);
+    if got != has {
+        return Err(Failure::OtherBlocks { got, has });
+    }
+    Ok(())
 }
 
 fn show(lun: &Lun) -> String {
@@ -215,5 +315,63 @@ impl Set {
             naa: self.naa.clone(),
         };
         desk.edit(vec![Edit::Set(Keys::Lun(keys))], None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lun(medium: Option<Medium>) -> Lun {
+        Lun {
+            spec: spec::Lun {
+                id: "cd".to_owned(),
+                store: "/a.img?removable".to_owned(),
+                serial: None,
+                naa: None,
+            },
+            kind: "file".to_owned(),
+            size_bytes: 1 << 20,
+            block_bytes: 512,
+            readonly: false,
+            cache: None,
+            thin: true,
+            serial: "S1".to_owned(),
+            naa: "3000000000000001".to_owned(),
+            medium,
+            shown_by: Vec::new(),
+        }
+    }
+
+    fn with_medium(loaded: bool) -> Lun {
+        lun(Some(Medium {
+            loaded,
+            prevented_by: vec!["iqn.a".to_owned()],
+        }))
+    }
+
+    #[test]
+    fn another_medium_is_taken_where_one_is_out_and_this_one_fits() {
+        let ejected = with_medium(false);
+        let fits = |lun: &Lun, store| check_exchange(lun, store).map_err(|error| error.to_string());
+        assert_eq!(fits(&ejected, "/b.img?removable"), Ok(()));
+        for (lun, store, expected) in [
+            (&lun(None), "/b.img?removable", "is fixed"),
+            (&with_medium(true), "/b.img?removable", "tarn lun eject cd"),
+            (&ejected, "/b.img", "option removable"),
+            (&ejected, "/b.img?removable&blocksize=4096", "4096"),
+            (&ejected, "?", "STORE"),
+        ] {
+            let error = fits(lun, store).unwrap_err();
+            assert!(error.contains(expected), "{store}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_report_says_where_a_removable_medium_is_and_who_prevents_its_removal() {
+        let text = show(&with_medium(false));
+        assert!(text.contains("ejected") && text.contains("iqn.a"), "{text}");
+        assert!(show(&with_medium(true)).contains("loaded"));
+        assert!(!show(&lun(None)).contains("loaded"));
     }
 }
