@@ -31,6 +31,7 @@ export function storeOf(store) {
     block: Number(options.get("blocksize") ?? 512),
     cache: isMemory ? undefined : options.get("cache") ?? "writeback",
     readonly: options.has("readonly"),
+    removable: options.has("removable"),
   };
 }
 

@@ -1,7 +1,7 @@
 // The REST paths, one function for each.
 import { randomBytes } from "node:crypto";
 import { makeEdit } from "./edits.mjs";
-import { Problem, KINDS, check, render } from "./model.mjs";
+import { Problem, KINDS, check, render, storeOf } from "./model.mjs";
 import { access, findings, lunView, targetView } from "./views.mjs";
 
 const RANK = { metrics: 0, viewer: 1, operator: 2, admin: 3 };
@@ -54,14 +54,28 @@ function applied(context, text, comment) {
 }
 
 function resource(context, kind) {
-  const { world, parts: [, name] } = context;
+  const { world, request, parts: [, name, action] } = context;
   const { model } = world.configuration;
-  demand(context, "viewer");
-  const shown = { lun: (spec) => lunView(model, spec), target: (spec) => targetView(spec, world.load.sessions), group: (spec) => spec, user: (spec) => spec }[kind];
+  const moves = kind === "lun" && request.method === "POST";
+  demand(context, moves ? "operator" : "viewer");
+  const shown = { lun: (spec) => lunView(model, spec, world.ejected), target: (spec) => targetView(spec, world.load.sessions), group: (spec) => spec, user: (spec) => spec }[kind];
   if (name === undefined) return { body: model[kind].map(shown) };
   const found = model[kind].find((each) => each[KINDS[kind]] === name);
   if (!found) throw missing(`${kind} ${name}`);
+  if (moves) moveMedium(world, found, action);
   return { body: shown(found) };
+}
+
+/** `POST /luns/ID/eject` and `load`. */
+function moveMedium(world, { id, store }, action) {
+  if (!storeOf(store).removable) throw new Problem(409, "conflict", `the medium of lun "${id}" is fixed`);
+  if (action === "eject") {
+    world.ejected.add(id);
+    world.note("info", "medium-ejected", "its medium is out", { lun: id });
+  } else {
+    world.ejected.delete(id);
+    world.note("info", "medium-loaded", "its medium is in", { lun: id });
+  }
 }
 
 /** `POST /config/edits`: all of them or none. */

@@ -4,7 +4,8 @@ import { storeOf } from "./model.mjs";
 
 const digest = (text) => createHash("sha256").update(text).digest("hex");
 
-export function lunView(model, spec) {
+/** `ejected`: ids of units whose medium is out. */
+export function lunView(model, spec, ejected) {
   const store = storeOf(spec.store);
   const shown_by = model.target.flatMap((target) => (target.luns ?? []).filter(({ id }) => id === spec.id)
     .map(({ lun, groups, readonly }) => ({ target: target.name, lun, groups: groups ?? [], readonly: readonly ?? false })));
@@ -12,6 +13,7 @@ export function lunView(model, spec) {
     spec, kind: store.kind, size_bytes: store.size, block_bytes: store.block, readonly: store.readonly, cache: store.cache,
     thin: store.kind !== "block", serial: spec.serial ?? digest(spec.id).slice(0, 16).toUpperCase(),
     naa: spec.naa ?? `3${digest(spec.id).slice(0, 15)}`, shown_by,
+    ...(store.removable && { medium: { loaded: !ejected.has(spec.id), prevented_by: [] } }),
   };
 }
 

@@ -185,6 +185,22 @@ function addChangeTests({ browser, world }) {
     await close(page);
   });
 
+  test("a medium is ejected and loaded", async () => {
+    if (!world.empty) throw new Skip("removable units are in the mock only");
+    const page = await open(browser, world.base);
+    await login(page, world.token);
+    await visit(page, "luns/golden");
+    await button(page, "Eject").click();
+    await button(dialog(page), "Eject").click();
+    await dialog(page).waitFor({ state: "detached" });
+    await page.getByText("ejected", { exact: true }).waitFor();
+    await button(page, "Load").click();
+    await page.getByText("loaded", { exact: true }).waitFor();
+    const { medium } = (await ask(page, "luns")).find(({ spec }) => spec.id === "golden");
+    assert.deepEqual(medium, { loaded: true, prevented_by: [] });
+    await close(page);
+  });
+
   test("targets, groups and users are added, changed and removed", async () => {
     const page = await open(browser, world.base);
     await login(page, world.token);

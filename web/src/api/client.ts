@@ -85,6 +85,8 @@ export const api = {
     get<Access[]>("/access?" + new URLSearchParams(question as Record<string, string>).toString()),
 
   luns: () => get<Lun[]>("/luns"),
+  eject: (id: string, force: boolean) => request<Lun>("POST", at("luns", id, "eject"), { body: { force } }),
+  load: (id: string) => request<Lun>("POST", at("luns", id, "load")),
   targets: () => get<Target[]>("/targets"),
   groups: () => get<Group[]>("/groups"),
   users: () => get<User[]>("/users"),

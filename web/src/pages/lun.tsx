@@ -1,17 +1,18 @@
+import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { api, may } from "../api/client";
 import { historyOf, latest } from "../api/live";
 import type { Point } from "../api/live";
-import type { Lun } from "../api/types";
+import type { Lun, Medium } from "../api/types";
 import type { PageProps } from "../app";
 import { removeLun, rename, resize } from "../lib/changes";
-import { useLoad } from "../lib/load";
+import { touch, useLoad, useTask } from "../lib/load";
 import { percentile } from "../lib/rates";
 import { useStore } from "../lib/store";
 import { isSized } from "../lib/wish";
 import { bytes, count, exactSize, latency, NONE, parseSize, throughput } from "../lib/units";
 import { go, href } from "../router";
-import { Badge, Button, Card, Empty, Facts, Page, Shown } from "../ui/basics";
+import { Badge, Button, Card, Empty, Facts, Page, ProblemBox, Shown } from "../ui/basics";
 import { ChangeDialog } from "../ui/change";
 import type { Change } from "../ui/change";
 import { Chart } from "../ui/charts";
@@ -19,6 +20,7 @@ import { Dialog } from "../ui/dialog";
 import { Text } from "../ui/form";
 import { Heatmap } from "../ui/heatmap";
 import { Table } from "../ui/table";
+import { say } from "../ui/toast";
 
 const IOPS_LINES = [
   { title: "read", colour: "--chart-1", value: (point: Point) => point.readIops },
@@ -101,7 +103,18 @@ function About({ lun }: { lun: Lun }) {
       ["Writes", lun.readonly ? "refused by the store" : "allowed"],
       ["Serial number", <code>{lun.serial}</code>],
       ["NAA", <code>{lun.naa}</code>],
+      ...(lun.medium ? [["Medium", <MediumFact medium={lun.medium} />] as [string, ComponentChildren]] : []),
     ]} />
+  );
+}
+
+function MediumFact({ medium }: { medium: Medium }) {
+  const names = medium.prevented_by;
+  return (
+    <>
+      {medium.loaded ? "loaded" : <Badge tone="warn">ejected</Badge>}
+      {names.length > 0 && <>, removal prevented by {names.map((name) => <code class="name">{name}</code>)}</>}
+    </>
   );
 }
 
@@ -121,7 +134,7 @@ function Paths({ lun }: { lun: Lun }) {
 }
 
 function Actions({ lun }: { lun: Lun }) {
-  const [asked, setAsked] = useState<"resize" | "rename">();
+  const [asked, setAsked] = useState<"resize" | "rename" | "eject">();
   const [change, setChange] = useState<Change>();
   const take = (next: Change) => {
     setAsked(undefined);
@@ -132,9 +145,12 @@ function Actions({ lun }: { lun: Lun }) {
     <>
       {may("operator") && canGrow && <Button onClick={() => setAsked("resize")}>Resize</Button>}
       {may("operator") && <Button onClick={() => setAsked("rename")}>Rename</Button>}
+      {may("operator") && lun.medium?.loaded && <Button onClick={() => setAsked("eject")}>Eject</Button>}
+      {may("operator") && lun.medium?.loaded === false && <Load lun={lun} />}
       {may("admin") && <Button tone="danger" onClick={() => take(removeLun(lun, () => go("luns")))}>Remove</Button>}
       {asked === "resize" && <Resize lun={lun} close={() => setAsked(undefined)} take={take} />}
       {asked === "rename" && <Rename lun={lun} close={() => setAsked(undefined)} take={take} />}
+      {asked === "eject" && <Eject lun={lun} close={() => setAsked(undefined)} />}
       {change && <ChangeDialog change={change} close={() => setChange(undefined)} />}
     </>
   );
@@ -144,6 +160,48 @@ interface Asking {
   lun: Lun;
   close: () => void;
   take: (change: Change) => void;
+}
+
+function Eject({ lun, close }: { lun: Lun; close: () => void }) {
+  const task = useTask();
+  const { id } = lun.spec;
+  const names = lun.medium?.prevented_by ?? [];
+  const isPrevented = names.length > 0;
+  const eject = () => task.run(async () => {
+    await api.eject(id, isPrevented);
+    touch();
+    say(`The medium of ${id} is ejected`);
+    close();
+  });
+  return (
+    <Dialog title={`Eject the medium of ${id}`} close={close}>
+      <p>Commands under way end first, and what was written is flushed. Initiators find no medium until it is loaded again.</p>
+      {isPrevented && (
+        <p>Removal is prevented by {names.map((name) => <code class="name">{name}</code>)}. Release it there, or eject by force.</p>
+      )}
+      <ProblemBox problem={task.problem} />
+      <div class="actions end">
+        <Button onClick={close}>Cancel</Button>
+        <Button tone="danger" onClick={eject} disabled={task.busy}>{isPrevented ? "Eject by force" : "Eject"}</Button>
+      </div>
+    </Dialog>
+  );
+}
+
+function Load({ lun }: { lun: Lun }) {
+  const task = useTask();
+  const { id } = lun.spec;
+  const load = () => task.run(async () => {
+    await api.load(id);
+    touch();
+    say(`The medium of ${id} is loaded`);
+  });
+  return (
+    <>
+      <Button onClick={load} disabled={task.busy}>Load</Button>
+      {task.problem && <Dialog title={`Load the medium of ${id}`} close={task.clear}><ProblemBox problem={task.problem} /></Dialog>}
+    </>
+  );
 }
 
 function sizeError(text: string, lun: Lun): string | undefined {

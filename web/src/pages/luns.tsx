@@ -56,6 +56,7 @@ export function Marks({ lun }: { lun: Lun }) {
     <span class="marks">
       <Badge>{lun.cache ?? lun.kind}</Badge>
       {lun.readonly && <Badge tone="info">read only</Badge>}
+      {lun.medium?.loaded === false && <Badge tone="warn">ejected</Badge>}
     </span>
   );
 }
