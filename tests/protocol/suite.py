@@ -846,22 +846,35 @@ def one_unit_through_two_targets_is_one_unit():
         good(a.command(scsi.release6()), "RELEASE")
 
 
-@test
-def a_removable_medium_is_ejected_loaded_and_held():
-    """A store with removable: INQUIRY says so, START STOP UNIT ejects and loads for everyone, who prevents it keeps it in, and the
-    data stays. Any other disk is not removable."""
-    def start_stop(flags):
-        return bytes([0x1b, 0, 0, 0, flags, 0])
+def start_stop(flags):
+    """START STOP UNIT: 1 starts, 2 ejects, 3 loads."""
+    return bytes([0x1b, 0, 0, 0, flags, 0])
 
-    def prevent(is_prevented):
-        return bytes([0x1e, 0, 0, 0, int(is_prevented), 0])
 
-    eject, load = start_stop(0x02), start_stop(0x03)
+def prevent(is_prevented):
+    return bytes([0x1e, 0, 0, 0, int(is_prevented), 0])
+
+
+def sense_of(session, cdb, **more):
+    sense = session.command(cdb, lun=1, **more).sense
+    return sense.key, sense.code
+
+
+def serve_removable():
+    """LUN 1 has a removable medium."""
     config = CONFIG.replace("SHUTDOWN", str(SHUTDOWN_S)).replace("second.img?size=16M", "second.img?size=16M&removable")
     tarn = Tarn(config=config)
     tarn.secret("secret", CHAP_SECRET)
     tarn.secret("mutual", MUTUAL_SECRET)
-    with tarn:
+    return tarn
+
+
+@test
+def a_removable_medium_is_ejected_loaded_and_held():
+    """A store with removable: INQUIRY says so, START STOP UNIT ejects and loads for everyone, who prevents it keeps it in, and the
+    data stays. Any other disk is not removable."""
+    eject, load = start_stop(0x02), start_stop(0x03)
+    with serve_removable() as tarn:
         with login(tarn) as a, login(tarn, initiator=OTHER) as b:
             for session in (a, b):
                 session.clear_unit_attentions(1)
@@ -874,13 +887,51 @@ def a_removable_medium_is_ejected_loaded_and_held():
             good(b.command(prevent(False), lun=1), "ALLOW")
             good(a.command(eject, lun=1), "the eject")
             for session in (a, b):
-                sense = session.command(scsi.read16(0, 1), read=BLOCK, lun=1).sense
-                while sense.key == scsi.UNIT_ATTENTION:
-                    sense = session.command(scsi.read16(0, 1), read=BLOCK, lun=1).sense
-                equal((sense.key, sense.code[0]), (2, 0x3a), "READ without a medium")
+                equal(sense_of(session, scsi.read16(0, 1), read=BLOCK), (2, (0x3a, 0)), "READ without a medium")
+                equal(sense_of(session, start_stop(0x01)), (2, (0x3a, 0)), "START without a medium")
             good(b.command(load, lun=1), "the load")
-            a.clear_unit_attentions(1)
+            equal(sense_of(a, scsi.read16(0, 1), read=BLOCK), (6, (0x28, 0)), "what the other nexus is told of the load")
             equal(good(a.command(scsi.read16(0, 1), read=BLOCK, lun=1)).data, b"\x42" * BLOCK, "the data")
+
+
+@test
+def a_medium_is_held_by_every_nexus_that_prevents_its_removal():
+    """Three nexuses on all cores: each that prevents must allow, be reset, preempted and aborted, or go."""
+    with serve_removable() as tarn, login(tarn) as a, login(tarn, initiator=OTHER) as b:
+        for session in (a, b):
+            session.clear_unit_attentions(1)
+        with login(tarn, initiator=OTHER + "3") as c:
+            c.clear_unit_attentions(1)
+            for session in (a, b, c):
+                good(session.command(prevent(True), lun=1), "PREVENT")
+            for session in (a, b):
+                good(session.command(prevent(False), lun=1), "ALLOW")
+            equal(sense_of(a, start_stop(0x02)), (5, (0x53, 2)), "an eject that the third prevents")
+        wait_for(lambda: a.command(start_stop(0x02), lun=1).good, 5, "the end of the third ends what it prevents")
+        good(b.command(start_stop(0x03), lun=1), "the load")
+        a.clear_unit_attentions(1)
+        good(b.command(prevent(True), lun=1), "PREVENT")
+        equal(sense_of(a, start_stop(0x02)), (5, (0x53, 2)), "an eject that the second prevents")
+        equal(a.tmf(iscsi.LU_RESET, lun=1), iscsi.TMF_COMPLETE, "LOGICAL UNIT RESET")
+        a.clear_unit_attentions(1)
+        good(a.command(start_stop(0x02), lun=1), "the eject after the reset")
+
+
+@test
+def a_write_that_waits_for_its_data_does_not_reach_an_ejected_medium():
+    """The eject is answered when nobody is at work on the medium; what comes later finds none, and the data is as it was."""
+    with serve_removable() as tarn, login(tarn) as a, login(tarn, initiator=OTHER) as b:
+        for session in (a, b):
+            session.clear_unit_attentions(1)
+        good(a.command(scsi.write16(0, 1), write=b"\x11" * BLOCK, lun=1))
+        task = waiting_write(a, 0, lun=1)
+        good(b.command(start_stop(0x02), lun=1), "the eject")
+        a.send_data(task, task.r2ts[0])
+        sense = a.finish(task).sense
+        equal((sense.key, sense.code), (2, (0x3a, 0)), "the write of before")
+        good(b.command(start_stop(0x03), lun=1), "the load")
+        a.clear_unit_attentions(1)
+        equal(good(a.command(scsi.read16(0, 1), read=BLOCK, lun=1)).data, b"\x11" * BLOCK, "the data")
 
 
 @test
