@@ -51,7 +51,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether nobody keeps the medium where it is. Prevention locks the door: an initiator can neither
+    /// Whether nobody keeps the medium where it is. Prevention locks the drive: an initiator can neither
     /// eject nor load.
     ///
     /// Spec: SPC-4, PREVENT ALLOW MEDIUM REMOVAL.

@@ -320,7 +320,7 @@ fn an_administrator_ejects_against_prevention_by_force_only() {
     good(&rig.run(other, &TEST_UNIT_READY, &[]));
     assert_eq!(administer(&mut rig, eject(true)), Ok(()));
     assert_eq!(sense(&rig.run(other, &TEST_UNIT_READY, &[])), NO_MEDIUM);
-    // The door is locked for initiators.
+    // The drive is locked for initiators.
     for flags in [LOEJ, LOEJ | START] {
         assert_eq!(sense(&rig.run(other, &start_stop(flags), &[])), PREVENTED);
     }
