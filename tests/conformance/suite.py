@@ -57,7 +57,11 @@ cold_reset = true
 
 
 READING = ["Inquiry", "Mandatory", "Prefetch*", "Read*", "TestUnitReady"]
+# What the tool leaves out of a disk with a fixed medium, and what a medium that can go must not change.
+MEDIUM = ["PreventAllow", "NoMedia", "StartStopUnit"] + READING + ["ModeSense6", "Reserve6", "Write10"]
 NOT_WRITABLE = ["ReadOnly"]
+# Want a unit to be ready that was stopped (SBC-3: 2h/04h/02h), and GOOD for all 15 power conditions, most of which are reserved.
+NOT_STOPPED = ["StartStopUnit.NoLoej", "StartStopUnit.PwrCnd"]
 # Asks for the status of block i+1 and wants it told of block i + (logical blocks per physical block), which SBC-3 forbids
 # unless the two are one.
 NOT_BELOW_PHYSICAL_BLOCKS = NOT_WRITABLE + ["GetLBAStatus.UnmapSingle"]
@@ -100,6 +104,8 @@ CONFIGURATIONS = [
     Configuration("chap", "CHAP, two portals", config=CHAP_CONFIG, paths=2, user=f"{CHAP_USER}%{CHAP_SECRET}",
                   but=NOT_BELOW_PHYSICAL_BLOCKS),
     Configuration("readonly", "read-only", "mem:256M?readonly", tests=READING),
+    Configuration("removable", "removable medium", config=one_disk("file:{dir}/disk.img?size=256M&removable"), tests=MEDIUM,
+                  but=NOT_WRITABLE + NOT_STOPPED),
 ]
 
 # What may be skipped in every configuration, and why.
@@ -108,9 +114,8 @@ ALLOWED_SKIPS = {
     "ReceiveCopyResults.*": "EXTENDED COPY is not there",
     "Sanitize.*": "SANITIZE is not there",
     "WriteAtomic16.*": "WRITE ATOMIC is not there",
-    "PreventAllow.*": "no removable medium",
-    "NoMedia.*": "no removable medium",
-    "StartStopUnit.*": "no removable medium",
+    "StartStopUnit.NoLoej": "wants a stopped unit to be ready",
+    "StartStopUnit.PwrCnd": "power conditions are not there",
 }
 
 
