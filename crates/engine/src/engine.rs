@@ -195,6 +195,7 @@ impl<C: Carrier> Engine<C> {
             && !unit.is_probing
             && unit.side.orphans() == 0
             && unit.view.nexuses().next().is_none()
+            && !self.is_medium_moving(index)
             && !self.tasks.iter().any(|(_, running)| running.unit == index)
     }
 

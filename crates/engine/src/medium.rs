@@ -61,7 +61,7 @@ impl<C: Carrier> Engine<C> {
     }
 
     /// Whether an administrator's order is under way.
-    fn is_medium_moving(&self, unit: UnitIndex) -> bool {
+    pub(crate) fn is_medium_moving(&self, unit: UnitIndex) -> bool {
         let mut requests = self.requests.iter();
         requests.any(|(_, one)| matches!(one, Request::Medium { unit: of, .. } if *of == unit))
     }

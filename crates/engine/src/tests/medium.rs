@@ -263,6 +263,18 @@ fn of_two_orders_at_once_one_is_carried_out() {
     bench.end();
 }
 
+/// It is not closed before the order has an answer.
+#[test]
+fn a_unit_whose_medium_is_being_moved_is_not_idle() {
+    let mut bench = Bench::new(1);
+    bench.cores[0].move_medium(UNIT, MediumOrder::Load);
+    assert!(!bench.cores[0].is_unit_idle(UNIT));
+    bench.settle();
+    assert_eq!(moved(&mut bench), [Ok(())]);
+    assert!(bench.cores[0].is_unit_idle(UNIT));
+    bench.end();
+}
+
 #[test]
 fn the_last_flush_of_a_unit_may_be_that_of_an_eject() {
     let mut bench = Bench::new(1);
