@@ -42,14 +42,13 @@ impl<C: Carrier> Engine<C> {
         let shared = owner.shared();
         let since = self.now;
         match order {
-            // It is out: the change says so, and moves nothing.
-            MediumOrder::Eject { .. } if shared.is_ejected => {
-                self.ask_to_move(unit, ChangeKind::Eject { force: false });
-            }
-            // The owner looks at it again, when nobody is held up by the fence for nothing.
-            MediumOrder::Eject { force: false } if shared.check_removal().is_err() => {
+            // The owner looks at it again; so nobody is held up by the fence for nothing.
+            MediumOrder::Eject { force: false }
+                if !shared.is_ejected && shared.check_removal().is_err() =>
+            {
                 self.report_medium(unit, Err(MediumFailure::Prevented));
             }
+            // One that is out is fenced and flushed, too: it may be in by the time the owner looks.
             MediumOrder::Eject { force } => {
                 let step = MediumStep::Fence { force };
                 let ticket = self.open_request(Request::Medium { unit, step, since });

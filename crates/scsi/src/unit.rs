@@ -453,8 +453,9 @@ impl LogicalUnit {
             cdb: cdb.clone(),
             parameters: length,
         }));
-        if spec.ejects(cdb) && !self.shared.is_ejected {
-            // The owner asks again, when the medium has been flushed.
+        if spec.ejects(cdb) {
+            // The owner asks again, when the medium has been flushed. That is done for one that is out, too:
+            // it may be in by the time the owner looks.
             self.shared.check_removal()?;
             task.work = Work::EjectFence;
             return Ok(Step::Fence(WHOLE_MEDIUM));

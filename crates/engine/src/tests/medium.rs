@@ -180,15 +180,15 @@ fn the_end_of_a_session_ends_what_it_prevents() {
 }
 
 #[test]
-fn an_order_that_moves_nothing_is_carried_out_at_once() {
+fn an_order_that_moves_nothing_is_carried_out() {
     let mut bench = Bench::new(1);
     order(&mut bench, MediumOrder::Load);
     eject(&mut bench, false);
     eject(&mut bench, true);
     eject(&mut bench, false);
     assert_eq!(moved(&mut bench), [Ok(()), Ok(()), Ok(()), Ok(())]);
-    assert_eq!(bench.disk(0).log(), ["flush"], "one of them has moved it");
-    assert_eq!(changes(&mut bench), 1);
+    assert_eq!(bench.disk(0).log(), ["flush"; 3]);
+    assert_eq!(changes(&mut bench), 1, "one of them has moved it");
     bench.end();
 }
 

@@ -91,9 +91,9 @@ fn ejecting_twice_and_loading_twice_is_doing_it_once() {
     good(&rig.run(at, &start_stop(LOEJ | START), &[]));
     good(&rig.run(other, &TEST_UNIT_READY, &[]));
     good(&rig.run(at, &start_stop(LOEJ), &[]));
-    let (fences, asked) = (rig.fences.len(), rig.asked.len());
+    let generation = rig.owner.shared().generation;
     good(&rig.run(other, &start_stop(LOEJ), &[]));
-    assert_eq!((rig.fences.len(), rig.asked.len()), (fences, asked));
+    assert_eq!(rig.owner.shared().generation, generation);
     assert_eq!(sense(&rig.run(at, &TEST_UNIT_READY, &[])), NO_MEDIUM);
 }
 
@@ -125,6 +125,26 @@ fn an_eject_has_the_medium_to_itself_and_flushes_it() {
         good(&outcome);
         assert!(!medium(&rig).is_in);
     }
+}
+
+/// A load of another nexus is in force at the owner and not yet installed where the eject comes.
+#[test]
+fn an_eject_that_has_not_heard_of_a_load_flushes_what_was_written_since() {
+    let (mut rig, [at, .., other]) = three();
+    good(&rig.run(at, &start_stop(LOEJ), &[]));
+    let load = rig.owner.propose(&Change {
+        from: None,
+        kind: ChangeKind::Load,
+    });
+    let loaded = rig.owner.commit(load).shared.unwrap();
+    rig.cores[other.0].install(&loaded, &[]);
+    good(&rig.run(other, &ten(0x2a, 0, 0, 1), &[9; BLOCK]));
+    rig.asked.clear();
+    rig.fences.clear();
+    good(&rig.run(at, &start_stop(LOEJ), &[]));
+    assert_eq!(rig.asked, [Asked::Flush]);
+    assert_eq!(rig.fences, [WHOLE_MEDIUM]);
+    assert!(!medium(&rig).is_in);
 }
 
 #[test]
