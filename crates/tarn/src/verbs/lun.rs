@@ -167,7 +167,7 @@ const FIELDS: &[Column<Lun>] = &[
     words("thin", |l| mark(l.thin, "yes")),
     words("readonly", |l| mark(l.readonly, "yes")),
     words("medium", medium),
-    words("prevented by", |l| {
+    words("held by", |l| {
         let names = l
             .medium
             .as_ref()
