@@ -49,6 +49,8 @@ pub struct Scenario {
     pub contests: u32,
     /// Commands of 1000 that switch the write cache.
     pub cache_switches: u32,
+    /// Commands of 1000 that eject or load the medium.
+    pub ejects: u32,
     /// Actions of 1000 that are crashes of the target's machine.
     pub crashes: u32,
     /// Times of 1000 that the state of the unit cannot be made safe.
@@ -100,6 +102,8 @@ impl Scenario {
         let mut keeper = Prng::stream(seed, "scenario of the keeper");
         let keep_failures = keeper.pick(&[0, 0, 0, 300]).unwrap_or(0);
         let keep_delay_max = micros(keeper.pick(&[0, 200, 20_000, 10_000_000]).unwrap_or(0));
+        let mut drive = Prng::stream(seed, "scenario of the drive");
+        let ejects = drive.pick(&[0, 0, 0, 60]).unwrap_or(0);
         Self {
             initiators,
             actions: prng.size(20, 300),
@@ -119,6 +123,7 @@ impl Scenario {
             reservations,
             contests,
             cache_switches,
+            ejects,
             crashes,
             keep_failures,
             keep_delay_max,
@@ -227,13 +232,14 @@ mod tests {
     #[test]
     fn every_kind_of_trouble_comes_up_and_stays_away_in_turn() {
         let drawn: Vec<Scenario> = (0..200).map(Scenario::draw).collect();
-        let facts: [fn(&Scenario) -> bool; 8] = [
+        let facts: [fn(&Scenario) -> bool; 9] = [
             |scenario| scenario.disk_errors > 0,
             |scenario| scenario.disk_hangs > 0,
             |scenario| scenario.network_faults > 0,
             |scenario| scenario.management > 0,
             |scenario| scenario.reservations > 0,
             |scenario| scenario.crashes > 0,
+            |scenario| scenario.ejects > 0,
             |scenario| !scenario.mischief.is_empty(),
             |scenario| scenario.target.cores > 1,
         ];

@@ -331,7 +331,7 @@ fn owner(disk: &Disk, kept: Option<&[u8]>) -> Owner {
             protocol_identifier: 5,
             protocol_version: 0x0960,
             task_management: [0xf8, 0],
-            removable: false,
+            removable: true,
         },
         limits: Limits::default(),
         capabilities: disk.capabilities(),

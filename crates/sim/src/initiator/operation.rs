@@ -69,6 +69,10 @@ pub enum Operation {
         /// The key registered.
         key: u64,
     },
+    /// START STOP UNIT that ejects the medium.
+    Eject,
+    /// START STOP UNIT that loads it.
+    Load,
     /// MODE SELECT (6) of the caching page.
     SetWriteCache {
         /// WCE.
@@ -96,6 +100,8 @@ impl Operation {
             }
             Self::Reserve => cdb[0] = 0x16,
             Self::Release => cdb[0] = 0x17,
+            Self::Eject => start_stop(&mut cdb, 0x02),
+            Self::Load => start_stop(&mut cdb, 0x03),
             Self::Register { .. } => persistent(&mut cdb, 0x06, 0),
             Self::PersistentReserve { kind, .. } => persistent(&mut cdb, 0x01, *kind),
             Self::Clear { .. } => persistent(&mut cdb, 0x03, 0),
@@ -131,7 +137,9 @@ impl Operation {
             | Self::TestUnitReady
             | Self::Inquiry
             | Self::Reserve
-            | Self::Release => Vec::new(),
+            | Self::Release
+            | Self::Eject
+            | Self::Load => Vec::new(),
         }
     }
 
@@ -155,6 +163,8 @@ impl Operation {
             | Self::TestUnitReady
             | Self::Reserve
             | Self::Release
+            | Self::Eject
+            | Self::Load
             | Self::Register { .. }
             | Self::PersistentReserve { .. }
             | Self::Clear { .. }
@@ -178,6 +188,11 @@ fn place(cdb: &mut [u8; 16], opcode: u8, flags: u8, blocks: &Range<usize>) {
     cdb[1] = flags;
     cdb[2..10].copy_from_slice(&(blocks.start as u64).to_be_bytes());
     cdb[10..14].copy_from_slice(&count.to_be_bytes());
+}
+
+const fn start_stop(cdb: &mut [u8; 16], flags: u8) {
+    cdb[0] = 0x1b;
+    cdb[4] = flags;
 }
 
 const fn persistent(cdb: &mut [u8; 16], action: u8, kind: u8) {

@@ -173,6 +173,7 @@ impl World {
             (0x02, Some((0x0b, 0x0c | 0x47, _))) => is_suspect,
             (0x02, Some((0x0e, 0x1d, 0x00))) => swaps,
             (0x18, None) => scenario.reservations > 0,
+            (0x02, Some((2, 0x3a, 0x00) | (6, 0x28, 0x00))) => scenario.ejects > 0,
             // Memory is short, or a fence is long in coming.
             (0x28, None) => true,
             (0x08, None) => scenario.disk_hangs > 0 || scenario.management > 0,
@@ -229,7 +230,8 @@ impl World {
                     return Err(Breach::new("compare-and-write-is-atomic", detail));
                 }
             }
-            Operation::Flush => self.ledger.end_flush(handle, is_good),
+            // What was written before an eject is on the medium when that is out.
+            Operation::Flush | Operation::Eject => self.ledger.end_flush(handle, is_good),
             Operation::SetWriteCache { on } => {
                 if !on {
                     self.ledger.end_flush(handle, is_good);
@@ -246,6 +248,7 @@ impl World {
             | Operation::Inquiry
             | Operation::Reserve
             | Operation::Release
+            | Operation::Load
             | Operation::Register { .. }
             | Operation::PersistentReserve { .. }
             | Operation::Clear { .. } => {}
@@ -293,13 +296,14 @@ impl World {
                 drop(self.ledger.end_read(task.handle, None));
                 self.ledger.end_write(task.handle, Ended::Uncertain);
             }
-            Operation::Flush | Operation::SetWriteCache { .. } => {
+            Operation::Flush | Operation::Eject | Operation::SetWriteCache { .. } => {
                 self.ledger.end_flush(task.handle, false);
             }
             Operation::TestUnitReady
             | Operation::Inquiry
             | Operation::Reserve
             | Operation::Release
+            | Operation::Load
             | Operation::Register { .. }
             | Operation::PersistentReserve { .. }
             | Operation::Clear { .. } => {}

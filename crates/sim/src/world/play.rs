@@ -137,7 +137,7 @@ impl World {
                 self.ledger.begin_read(handle, *block..*block + 1);
                 self.ledger.begin_write(handle, *id, *block..*block + 1);
             }
-            Operation::Flush => self.ledger.begin_flush(handle),
+            Operation::Flush | Operation::Eject => self.ledger.begin_flush(handle),
             Operation::SetWriteCache { on } => {
                 self.cache_off = None;
                 self.cache_switches += 1;
@@ -149,6 +149,7 @@ impl World {
             | Operation::Inquiry
             | Operation::Reserve
             | Operation::Release
+            | Operation::Load
             | Operation::Register { .. }
             | Operation::PersistentReserve { .. }
             | Operation::Clear { .. } => {}
@@ -173,16 +174,15 @@ impl World {
         let prng = &mut player.prng;
         let all = self.scenario.blocks;
         if prng.chance(self.scenario.reservations) {
-            let key = player.key;
-            let aptpl = prng.chance(300);
-            let kind = prng.pick(&[1, 3, 5, 6, 7, 8]).unwrap_or(1);
-            return match prng.below(6) {
-                0 => Operation::Register { key, aptpl },
-                1 => Operation::Register { key: 0, aptpl },
-                2 => Operation::PersistentReserve { key, kind },
-                3 => Operation::Clear { key },
-                4 => Operation::Reserve,
-                _ => Operation::Release,
+            return draw_reservation(player.key, prng);
+        }
+        // Seeds without it play as they did before there was any.
+        if self.scenario.ejects > 0 && prng.chance(self.scenario.ejects) {
+            let is_out = prng.chance(400);
+            return if is_out {
+                Operation::Eject
+            } else {
+                Operation::Load
             };
         }
         if prng.chance(self.scenario.cache_switches) {
@@ -460,5 +460,19 @@ impl World {
             player.session = None;
         }
         self.ledger.crash();
+    }
+}
+
+/// A command about reservations, of an initiator with this key.
+fn draw_reservation(key: u64, prng: &mut Prng) -> Operation {
+    let aptpl = prng.chance(300);
+    let kind = prng.pick(&[1, 3, 5, 6, 7, 8]).unwrap_or(1);
+    match prng.below(6) {
+        0 => Operation::Register { key, aptpl },
+        1 => Operation::Register { key: 0, aptpl },
+        2 => Operation::PersistentReserve { key, kind },
+        3 => Operation::Clear { key },
+        4 => Operation::Reserve,
+        _ => Operation::Release,
     }
 }
