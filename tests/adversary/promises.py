@@ -71,14 +71,14 @@ def every_bound_that_the_promises_name_is_there():
         name, path = row["Key or constant"].strip("`"), row["File"].strip("`")
         files = [tree / "crates" / path for tree in TREES if (tree / "crates" / path).exists()]
         if not files:
-            wrong.append(f"{row['Bound']}: no file crates/{path}")
+            wrong.append(f"{row['Limit']}: no file crates/{path}")
         elif CONSTANT.fullmatch(name):
             if not any(re.search(rf"const {name}\b", file.read_text()) for file in files):
-                wrong.append(f"{row['Bound']}: no {name} in {path}")
+                wrong.append(f"{row['Limit']}: no {name} in {path}")
         elif name not in known:
-            wrong.append(f"{row['Bound']}: no key {name}")
+            wrong.append(f"{row['Limit']}: no key {name}")
         elif re.match(r"[\d]+", known[name])[0] != re.match(r"[\d]+", row["Default"])[0]:
-            wrong.append(f"{row['Bound']}: {name} is {known[name]}, not {row['Default']}")
+            wrong.append(f"{row['Limit']}: {name} is {known[name]}, not {row['Default']}")
     equal(wrong, [], "bounds that are not as they are described")
 
 
