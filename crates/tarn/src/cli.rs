@@ -11,7 +11,7 @@ use crate::import::ImportArgs;
 use crate::upkeep::StateVerb;
 use crate::verbs::Verb;
 
-/// A SAN in one program: serves files, block devices and memory as iSCSI disks.
+/// Serves files, block devices and memory as iSCSI disks.
 #[derive(Debug, Parser)]
 #[command(name = "tarn", version, about, disable_help_subcommand = true)]
 pub struct Cli {
@@ -23,13 +23,14 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve disks until told to stop.
+    /// Serve disks until stopped by a signal.
     Serve(ServeArgs),
     /// Check a configuration file, its secrets and its stores; serve nothing.
     Check(CheckArgs),
-    /// Measure targets: I/Os a second, latency, CPU time; or verify that they keep data.
+    /// Measure targets: I/Os per second, latency, CPU time; or verify that they return the data
+    /// written.
     Bench(Box<BenchArgs>),
-    /// Make a configuration of that of another target: tgt, LIO, SCST, IET, istgt, FreeBSD.
+    /// Convert the configuration of another target: tgt, LIO, SCST, IET, istgt, FreeBSD.
     Import(ImportArgs),
     /// Check and repair the state directory: identities, reservations, tokens.
     State {
@@ -46,9 +47,9 @@ fn serve_help() -> String {
     let (kinds, options) = config::store_help();
     format!(
         "\
-STORE is where the data of a disk lives:
-{kinds}Options follow after '?', joined by '&':
-{options}SIZE is a number of bytes or of k, M, G or T, all powers of 1024.
+STORE says where the data of a disk is:
+{kinds}Options follow after '?', separated by '&':
+{options}SIZE is a number of bytes, or a number with k, M, G or T, which are powers of 1024.
 
 Examples:
   tarn serve mem:256M
@@ -65,39 +66,39 @@ pub struct ServeArgs {
     #[arg(value_name = "STORE", conflicts_with = "config")]
     pub stores: Vec<String>,
 
-    /// Configuration file: several targets, CHAP users, groups, limits. For everything beyond one
-    /// open target; see docs/CONFIG.md.
+    /// Configuration file: several targets, CHAP users, groups, limits. Use it for everything
+    /// beyond one target without access control; see docs/CONFIG.md.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "target"])]
     pub config: Option<PathBuf>,
 
-    /// Address to listen on, once for each; IPv6 in brackets. For who serves other machines.
-    /// [default: 127.0.0.1:3260]
+    /// Address to listen on; repeat the flag for several; IPv6 in brackets. Use it to serve other
+    /// machines. [default: 127.0.0.1:3260]
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<String>,
 
-    /// iSCSI name of the target. For who has several, or wants the name to outlive the host's.
-    /// [default: iqn.2026-11.example.tarn:HOST]
+    /// iSCSI name of the target. Use it to run several, or to keep the name when the host is
+    /// renamed. [default: iqn.2026-11.example.tarn:HOST]
     #[arg(long, value_name = "IQN")]
     pub target: Option<String>,
 
-    /// Directory for what must survive a restart: identities, reservations, saved mode pages.
-    /// For containers and services. [default: /var/lib/tarn for root, else
-    /// $XDG_STATE_HOME/tarn or ~/.local/state/tarn]
+    /// Directory for what must survive a restart: identities, reservations, saved mode pages. Use
+    /// it in containers and services. [default: /var/lib/tarn for root, else $XDG_STATE_HOME/tarn
+    /// or ~/.local/state/tarn]
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
 
-    /// How much to log: off, error, warn, info, debug or trace. For who looks for a fault; the
+    /// How much to log: off, error, warn, info, debug or trace. Use it to find a fault; the
     /// variable TARN_LOG does the same. [default: info]
     #[arg(long, value_name = "LEVEL", value_parser = parse_log_level)]
     pub log: Option<LogLevel>,
 
-    /// Processor cores to work on. For who shares the machine with other work. [default: as many
-    /// as the process may use]
+    /// Number of processor cores to use. Use it when the machine has other work to do. [default: as
+    /// many as the process may use]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub cores: Option<u16>,
 
-    /// Microseconds a core looks for more work before it sleeps. For who has cores to spare and
-    /// wants the lowest latency. [default: 0]
+    /// Microseconds a core polls for more work before it sleeps. Use it for the lowest latency,
+    /// when cores are to spare. [default: 0]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub busy_poll: Option<u32>,
 }
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_says_who_needs_it() {
+    fn every_flag_says_when_to_use_it() {
         check(&Cli::command());
     }
 
@@ -211,7 +212,7 @@ mod tests {
         for argument in command.get_arguments().filter(|a| !a.is_positional()) {
             let help = argument.get_help().unwrap().to_string();
             let (name, flag) = (command.get_name(), argument.get_id());
-            assert!(help.contains("For "), "{name}, {flag}: {help}");
+            assert!(help.contains("Use it "), "{name}, {flag}: {help}");
         }
         command.get_subcommands().for_each(check);
     }

@@ -11,7 +11,7 @@ use clap::Args;
 use crate::StartError;
 
 const IMPORT_HELP: &str = "\
-FORMAT may be left out where the first file tells it:
+FORMAT is only needed where the first file does not show it:
   tgt             targets.conf, or what tgt-admin --dump writes
   tgt-show        what tgtadm --op show --mode target prints
   lio             saveconfig.json of LIO (targetcli)
@@ -19,10 +19,10 @@ FORMAT may be left out where the first file tells it:
   iet             ietd.conf, with initiators.allow
   istgt           istgt.conf, with auth.conf
   ctl             ctl.conf of FreeBSD
-Files that a file includes are read, too.
+Included files are read, too.
 
-Exit code 0: everything was carried over, or changed as the list says; 1: something was left out;
-2: nothing was imported. docs/MIGRATION.md leads through a move.
+Exit code 0: everything was imported, or changed as the list says; 1: something was left out;
+2: nothing was imported. docs/MIGRATION.md describes a move step by step.
 
 Examples:
   tarn import /etc/tgt/targets.conf -o tarn.toml
@@ -33,23 +33,23 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = IMPORT_HELP)]
 pub struct ImportArgs {
-    /// The format, and the files of the other target.
+    /// The format, if it cannot be recognised, and the files of the other target.
     #[arg(value_name = "[FORMAT] FILE", required = true)]
     pub words: Vec<PathBuf>,
 
-    /// Write the configuration to this file, and the secrets into private files beside it; none of
-    /// them may be there. For who goes on to serve it. [default: the configuration to standard
+    /// Write the configuration to this file, and the secrets to private files beside it; none of
+    /// them may exist. Use it to serve the result. [default: the configuration to the standard
     /// output, and no secrets]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// Address to listen on instead of those of the files, once for each; IPv6 in brackets. For who
-    /// moves to other addresses, or rehearses the move.
+    /// Address to listen on instead of those in the files; repeat the flag for several; IPv6 in
+    /// brackets. Use it to move to other addresses, or to rehearse the move.
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Vec<String>,
 
-    /// Print the result as JSON on standard output, the configuration in it unless --output takes it.
-    /// For programs.
+    /// Print the result as JSON on the standard output, with the configuration unless --output is given. Use it in
+    /// programs.
     #[arg(long)]
     pub json: bool,
 }

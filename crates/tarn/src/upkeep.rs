@@ -13,22 +13,23 @@ use crate::{Environment, StartError, say};
 /// What to do with the state directory.
 #[derive(Debug, Subcommand)]
 pub enum StateVerb {
-    /// Say which files of the state directory are damaged.
+    /// List damaged files of the state directory.
     Check(StateArgs),
-    /// Put the copies of damaged files in their places. Restart Tarn after it.
+    /// Replace damaged files by their copies. Restart Tarn afterwards.
     Restore(RestoreArgs),
-    /// Remove what is kept of LUNs that have not been served for long: serial, NAA, reservations.
+    /// Remove the state of LUNs that have not been served for long: serial number, NAA designator,
+    /// reservations.
     Prune(PruneArgs),
 }
 
 /// Which state directory.
 #[derive(Args, Debug)]
 pub struct StateArgs {
-    /// Configuration file that names the state directory. For services.
+    /// Configuration file that names the state directory. Use it for services.
     #[arg(long, value_name = "FILE", conflicts_with = "state")]
     config: Option<PathBuf>,
 
-    /// The state directory. For who gives it to tarn serve. [default: that of tarn serve]
+    /// The state directory. Use it if tarn serve has the same flag. [default: that of tarn serve]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
 }
@@ -39,8 +40,8 @@ pub struct RestoreArgs {
     #[command(flatten)]
     which: StateArgs,
 
-    /// Move files aside that have no good copy. For who has no backup: reservations, tokens or
-    /// identities in them are gone then.
+    /// Move damaged files aside that have no good copy. Use it if there is no backup: the
+    /// reservations, tokens or identities in these files are lost.
     #[arg(long)]
     discard: bool,
 }
@@ -51,7 +52,7 @@ pub struct PruneArgs {
     #[command(flatten)]
     which: StateArgs,
 
-    /// For how many days nobody has used them, at least.
+    /// Minimum number of days without use. Use it to remove state earlier or later.
     #[arg(long, value_name = "DAYS", default_value_t = 365)]
     unused_days: u64,
 }

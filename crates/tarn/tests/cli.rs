@@ -64,7 +64,7 @@ fn help_and_version_are_no_errors() {
     let scratch = Scratch::new();
     for (arguments, expected) in [
         (&["--version"][..], "tarn 0."),
-        (&["--help"], "Serve disks until told to stop"),
+        (&["--help"], "Serve disks until stopped by a signal"),
         (&["serve", "--help"], "tarn serve mem:256M"),
     ] {
         let output = scratch.tarn(arguments);

@@ -9,12 +9,12 @@ use ::bench::workload::{Access, BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, DEPTH_MAX, SES
 use clap::Args;
 
 const BENCH_HELP: &str = "\
-URL is a target, with a name for reports in front if wanted:
+URL is a target; NAME is what reports call it:
   [NAME=]iscsi://[user%password@]host[:port]/target-name/lun
   [NAME=]nbd://host[:port]/[export]
   [NAME=]nbd+unix:///[export]?socket=PATH
   [NAME=][file:]PATH[?cache=direct]        a file or a block device
-A % in a password is written %25; better keep it in a file (--secret-file). IPv6 goes in brackets.
+Write a % in a password as %25, or use --secret-file. IPv6 addresses stand in brackets.
 
 Every combination of --rw, --bs, --sessions and --iodepth is a point. At each point the targets are
 measured in turn, A B A B, --repeat times; later targets are compared with the first. docs/BENCH.md
@@ -33,94 +33,98 @@ pub struct BenchArgs {
     #[arg(value_name = "URL", required = true)]
     pub urls: Vec<String>,
 
-    /// What to do: read, write, randread, randwrite, mixed; a list for several. For who wants
-    /// another load than random reads.
+    /// Kinds of load, separated by commas: read, write, randread, randwrite, mixed. Use it for
+    /// other loads than random reads.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_access, default_value = "randread")]
     pub rw: Vec<Access>,
 
-    /// Bytes of one I/O, 512 to 4m; a list for several. For who has another block size in mind.
+    /// Sizes of one I/O, 512 to 4m, separated by commas. Use it for other sizes than 4 KiB.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_block, default_value = "4k")]
     pub bs: Vec<u32>,
 
-    /// I/Os under way in each session; a list for several. For who looks for the right depth.
+    /// Queue depths of each session, separated by commas. Use it to find the right depth.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)), default_value = "32")]
     pub iodepth: Vec<u32>,
 
-    /// Sessions, each on a connection of its own; a list for several. For who has many initiators.
+    /// Numbers of sessions, separated by commas; each has a connection of its own. Use it to model
+    /// several initiators.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(SESSIONS_MAX)), default_value = "1")]
     pub sessions: Vec<u32>,
 
-    /// A set of points by name: quick (a minute), papers (beside published figures) or full (half
-    /// an hour). For who does not want to choose. Without --overwrite its writes are left out.
+    /// A named set of loads: quick (a minute), papers (comparable to published figures) or full
+    /// (half an hour). Use it instead of the four flags above. Without --overwrite its writes are
+    /// left out.
     #[arg(long, value_name = "NAME", value_parser = parse_suite, conflicts_with_all = ["rw", "bs", "iodepth", "sessions", "verify"])]
     pub suite: Option<Suite>,
 
-    /// Seconds of each measurement. For who wants steadier figures.
+    /// Seconds of each measurement. Use it for steadier figures.
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "3")]
     pub runtime: Duration,
 
-    /// Seconds of load before each measurement. For targets that warm up slowly.
+    /// Seconds of load before each measurement. Use it for targets that warm up slowly.
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "0.5")]
     pub warmup: Duration,
 
-    /// Rounds at each point. For who compares closely.
+    /// Rounds at each point: how often each target is measured. Use it to see smaller differences.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), default_value = "3")]
     pub repeat: u32,
 
-    /// Write blocks that describe themselves, read them back, and check every byte. For who doubts
-    /// a target. Implies --rw mixed.
+    /// Write blocks that contain their own address, read them back, and check every byte. Use it to
+    /// test that a target returns what was written. Implies --rw mixed.
     #[arg(long)]
     pub verify: bool,
 
-    /// Allow what overwrites the data of the targets. For all loads that write.
+    /// Allow the loss of the data on the targets. Use it for all loads that write.
     #[arg(long)]
     pub overwrite: bool,
 
-    /// Reads of 100 I/Os of --rw mixed. For who models an application.
+    /// Percentage of reads in --rw mixed. Use it to model an application.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=100), default_value = "70")]
     pub read_percent: u8,
 
-    /// How much of each target is used, from its start. For who wants to stay in a cache, or out
-    /// of it. [default: all of it]
+    /// How much of each target to use, from its start. Use it to stay within a cache, or to exceed
+    /// it. [default: all of it]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub span: Option<u64>,
 
-    /// Insist on CRC32C over iSCSI headers. For who wants to know its price.
+    /// Require CRC32C over iSCSI headers. Use it to measure the cost.
     #[arg(long)]
     pub header_digest: bool,
 
-    /// Insist on CRC32C over iSCSI data. For who wants to know its price.
+    /// Require CRC32C over iSCSI data. Use it to measure the cost.
     #[arg(long)]
     pub data_digest: bool,
 
-    /// Process of a target, whose CPU time is then told; once for each URL in order, 0 for none.
-    /// For targets on this machine.
+    /// Process of a target, to measure its CPU time; repeat the flag for each URL, in order, 0 for
+    /// none. Use it for targets on this machine.
     #[arg(long, value_name = "PID")]
     pub pid: Vec<u32>,
 
-    /// Generator threads at most; never more than sessions. For targets faster than one core.
+    /// Generator threads at most; never more than sessions. Use it for targets that are faster than
+    /// one core.
     #[arg(long, value_name = "N", default_value = "1")]
     pub threads: NonZero<usize>,
 
-    /// CPUs to pin the generator threads to, such as 1 or 2-3,6. For steady figures.
+    /// CPUs to pin the generator threads to, such as 1 or 2-3,6. Use it for steadier figures.
     #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
     pub cpus: Option<CpuList>,
 
-    /// Write everything into this file as JSON. For programs; docs/BENCH.md has the fields.
+    /// Write all results to this file as JSON. Use it in programs; docs/BENCH.md has the fields.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Write a page with curves and tables into this file. For who wants to look at it or send it
-    /// on; it needs nothing else.
+    /// Write an HTML page with curves and tables to this file. Use it to look at the results or to
+    /// send them on; the page needs no other file.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 
-    /// CHAP name for all iSCSI targets that have none in their URL. For targets with CHAP.
+    /// CHAP name for all iSCSI targets that have none in their URL. Use it for targets that require
+    /// CHAP.
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
 
-    /// File with the CHAP secret of --user, for nobody else to read; the variable
-    /// TARN_BENCH_SECRET does the same. For targets with CHAP.
+    /// File with the CHAP secret of --user, chmod 600. Use it with --user; the variable
+    /// TARN_BENCH_SECRET does the same.
     #[arg(long, value_name = "FILE", requires = "user")]
     pub secret_file: Option<PathBuf>,
 }

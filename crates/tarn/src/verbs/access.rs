@@ -22,10 +22,10 @@ pub struct WhoSees {
     /// InitiatorName, as iqn.2026-11.example:blade7.
     #[arg(value_name = "IQN")]
     initiator: String,
-    /// Where it would come from. For groups that have addresses or networks.
+    /// Address it would connect from. Use it when groups contain addresses or networks.
     #[arg(long, value_name = "ADDR")]
     address: Option<String>,
-    /// The CHAP user it would prove to be. For targets that ask for one.
+    /// CHAP user it would authenticate as. Use it when targets or groups name users.
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
 }

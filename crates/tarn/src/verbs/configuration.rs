@@ -22,7 +22,7 @@ const STANDARD_INPUT: &str = "-";
 const PLAN_HELP: &str = "\
 Examples:
   tarn plan /etc/tarn/tarn.toml
-  tarn plan new.toml --exit-code     # 0: nothing to do, 10: something, 7: refused";
+  tarn plan new.toml --exit-code     # 0: no difference, 10: some, 7: it would be refused";
 
 /// `tarn plan`
 #[derive(Args, Debug)]
@@ -30,14 +30,14 @@ Examples:
 pub struct PlanArgs {
     /// The configuration file; - for the standard input.
     file: PathBuf,
-    /// End with exit code 10 when there is something to do, 7 when it would be refused. For scripts
-    /// that watch for drift.
+    /// End with exit code 10 when there is a difference, 7 when it would be refused. Use it in
+    /// scripts that watch for drift.
     #[arg(long)]
     exit_code: bool,
 }
 
 const APPLY_HELP: &str = "\
-On a terminal, the plan is shown and a question asked first.
+On a terminal, the plan is shown and has to be confirmed.
 
 Examples:
   tarn apply /etc/tarn/tarn.toml
@@ -49,13 +49,14 @@ Examples:
 pub struct Apply {
     /// The configuration file; - for the standard input.
     file: PathBuf,
-    /// Apply only if this revision runs. For scripts that have read it before.
+    /// Apply only if this is still the running revision. Use it in scripts that have read that
+    /// revision.
     #[arg(long, value_name = "N")]
     revision: Option<u64>,
-    /// What the change is for. For who reads the history.
+    /// What the change is for. Use it to explain the revision in the history.
     #[arg(long, value_name = "TEXT")]
     comment: Option<String>,
-    /// Do not ask. For scripts.
+    /// Do not ask for confirmation. Use it in scripts.
     #[arg(long)]
     yes: bool,
 }
@@ -63,10 +64,10 @@ pub struct Apply {
 /// `tarn show`
 #[derive(Args, Debug)]
 pub struct Show {
-    /// Write out every default. For who wants to know what is in force.
+    /// Also print every default. Use it to see all values in force.
     #[arg(long, conflicts_with = "revision")]
     effective: bool,
-    /// Print this revision instead. For who looks back; tarn history lists them.
+    /// Print this revision instead. Use it to look at earlier ones; tarn history lists them.
     #[arg(long, value_name = "N")]
     revision: Option<u64>,
 }

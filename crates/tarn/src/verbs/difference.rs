@@ -19,11 +19,12 @@ use crate::error::plain;
 const CONTEXT_LINES: usize = 3;
 
 const AFTER_HELP: &str = "\
-Lines with - run and would go; lines with + are in the file and would come. The steps follow.
+Lines with - are only in the running configuration, lines with + only in the file. Then come the
+steps that would apply the file.
 
 Examples:
   tarn diff
-  tarn diff new.toml --exit-code     # 0: the same, 10: not, 7: not, and it would be refused";
+  tarn diff new.toml --exit-code     # 0: no difference, 10: some, 7: it would be refused";
 
 /// `tarn diff`
 #[derive(Args, Debug)]
@@ -32,8 +33,8 @@ pub struct Diff {
     /// The configuration file; - for the standard input. [default: the one the daemon was started
     /// with]
     file: Option<PathBuf>,
-    /// End with exit code 10 when there is something to do, 7 when it would be refused. For scripts
-    /// that watch for drift.
+    /// End with exit code 10 when there is a difference, 7 when it would be refused. Use it in
+    /// scripts that watch for drift.
     #[arg(long)]
     exit_code: bool,
 }

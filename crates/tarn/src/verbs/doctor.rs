@@ -20,7 +20,7 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Doctor {
-    /// End with exit code 10 when there are warnings or errors. For monitoring by scripts.
+    /// End with exit code 10 when there are warnings or errors. Use it in scripts that monitor.
     #[arg(long)]
     exit_code: bool,
 }

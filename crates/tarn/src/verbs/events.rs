@@ -21,17 +21,18 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Events {
-    /// Go on with events as they happen. For who watches; with --json one line for each.
+    /// Print further events as they happen. Use it to watch; with --json there is one line per
+    /// event.
     #[arg(long, short)]
     follow: bool,
-    /// Only events with a number above this. For scripts that ask again.
-    /// [default: the newest]
+    /// Only events with a higher number. Use it in scripts that continue where they stopped.
+    /// [default: the newest events]
     #[arg(long, value_name = "N")]
     after: Option<u64>,
-    /// How many at most to begin with. For who wants more or fewer.
+    /// How many past events to print at most. Use it to look further back.
     #[arg(long, value_name = "N", default_value_t = 100)]
     most: u32,
-    /// Only events as bad as this or worse. For who looks for trouble.
+    /// Only events of at least this severity. Use it to find problems.
     #[arg(long, value_enum, default_value_t = Worst::Info)]
     severity: Worst,
 }
@@ -41,9 +42,9 @@ pub struct Events {
 pub(super) enum Worst {
     /// All.
     Info,
-    /// What to look at.
+    /// Unexpected, but no request failed.
     Warning,
-    /// Requests that did not happen.
+    /// A request failed.
     Error,
 }
 

@@ -16,15 +16,15 @@ pub enum Exit {
     Wrong = 2,
     /// The daemon does not answer.
     Unreachable = 3,
-    /// Who asks may not.
+    /// The caller may not.
     NotAllowed = 4,
-    /// There is no such thing.
+    /// What was named does not exist.
     NotFound = 5,
-    /// Something else is in the way.
+    /// It exists already, is in use, or has changed.
     Conflict = 6,
     /// It cannot be done while Tarn runs.
     Refused = 7,
-    /// There is a difference, and the command was to tell by its exit code.
+    /// There is a difference, and --exit-code was given.
     Differs = 10,
 }
 
@@ -36,7 +36,7 @@ pub const TABLE: &[Row] = &[
     (Exit::Done, "done; or there was nothing to do"),
     (
         Exit::Failed,
-        "failed, as the message says; or a question was answered with no; or the last flush of a LUN failed as `tarn serve` ended",
+        "failed, as the message says; or the answer to a question was no; or the last flush of a LUN failed when `tarn serve` ended",
     ),
     (
         Exit::Wrong,
@@ -44,16 +44,16 @@ pub const TABLE: &[Row] = &[
     ),
     (
         Exit::Unreachable,
-        "the daemon does not answer: it does not run, or is elsewhere",
+        "the daemon does not answer: it does not run, or has another address",
     ),
     (
         Exit::NotAllowed,
-        "not allowed: another user, no token, or a role that may not",
+        "not allowed: wrong user, no token, or the role is too low",
     ),
-    (Exit::NotFound, "there is no such thing"),
+    (Exit::NotFound, "what was named does not exist"),
     (
         Exit::Conflict,
-        "something else is in the way: it exists, is in use, or the configuration has changed meanwhile",
+        "conflict: it exists already, is in use, or the configuration has changed meanwhile",
     ),
     (
         Exit::Refused,

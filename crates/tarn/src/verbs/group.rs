@@ -17,20 +17,20 @@ use crate::error::plain;
 pub enum GroupVerb {
     /// List all groups.
     List {},
-    /// Tell who is in one group.
+    /// Show the members of a group.
     Show {
         /// The group.
         id: String,
     },
     /// Add a group.
     Add(Add),
-    /// Change who is in a group.
+    /// Change the members of a group.
     Set(Set),
-    /// Remove a group that no unit is shown to.
+    /// Remove a group that no target refers to.
     Rm {
         /// The group.
         id: String,
-        /// Do not ask. For scripts.
+        /// Do not ask for confirmation. Use it in scripts.
         #[arg(long)]
         yes: bool,
     },
@@ -46,9 +46,9 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = ADD_HELP)]
 pub struct Add {
-    /// What units shall call the group.
+    /// Id of the new group.
     id: String,
-    /// Who is in it.
+    /// Members of the group.
     #[arg(required = true, value_name = "INITIATOR")]
     initiators: Vec<String>,
 }
@@ -63,13 +63,13 @@ Examples:
 pub struct Set {
     /// The group.
     id: String,
-    /// Who is in it, instead of all who were.
+    /// New members; they replace all present ones.
     #[arg(value_name = "INITIATOR", conflicts_with_all = ["add", "remove"])]
     initiators: Vec<String>,
-    /// Who is in it as well, once for each. For who keeps the others.
+    /// Member to add; repeat the flag for several. Use it to keep the other members.
     #[arg(long, value_name = "INITIATOR")]
     add: Vec<String>,
-    /// Who is in it no more, once for each. For who keeps the others.
+    /// Member to remove; repeat the flag for several. Use it to keep the other members.
     #[arg(long, value_name = "INITIATOR")]
     remove: Vec<String>,
 }

@@ -16,8 +16,8 @@ use super::{Outcome, changes, configuration, human, terminal};
 pub struct History {}
 
 const ROLLBACK_HELP: &str = "\
-The history goes on: the earlier text becomes a new revision. On a terminal, the plan is shown and
-a question asked first.
+The text of the earlier revision becomes a new revision. On a terminal, the plan is shown and has
+to be confirmed.
 
 Examples:
   tarn rollback
@@ -27,12 +27,12 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = ROLLBACK_HELP)]
 pub struct Rollback {
-    /// The revision to go back to. [default: the one before the one that runs]
+    /// Revision to go back to. [default: the one before the running one]
     revision: Option<u64>,
-    /// What it is for. For who reads the history.
+    /// What the rollback is for. Use it to explain the revision in the history.
     #[arg(long, value_name = "TEXT")]
     comment: Option<String>,
-    /// Do not ask. For scripts.
+    /// Do not ask for confirmation. Use it in scripts.
     #[arg(long)]
     yes: bool,
 }

@@ -26,24 +26,24 @@ const LUN_MAX: u16 = 16_383;
 pub enum LunVerb {
     /// List all units.
     List {},
-    /// Tell all of one unit.
+    /// Show everything about a unit.
     Show {
         /// The unit.
         id: String,
     },
-    /// Add a unit; with --target also show it there, in one change.
+    /// Add a unit; with --target also export it there, in the same change.
     Add(Add),
-    /// Change what is configured of a unit.
+    /// Change the configuration of a unit.
     Set(Set),
-    /// Remove a unit that no target shows. Its data stays where it is.
+    /// Remove a unit that no target exports. Its data is not deleted.
     Rm {
         /// The unit.
         id: String,
-        /// Do not ask. For scripts.
+        /// Do not ask for confirmation. Use it in scripts.
         #[arg(long)]
         yes: bool,
     },
-    /// Make a unit larger while it is in use.
+    /// Grow a unit while it is in use.
     Resize {
         /// The unit.
         id: String,
@@ -78,7 +78,7 @@ pub enum LunVerb {
 }
 
 const ADD_HELP: &str = "\
-STORE is what tarn serve takes, as /srv/disk.img?size=10G; see tarn serve --help.
+STORE is as for tarn serve, for example /srv/disk.img?size=10G; see tarn serve --help.
 
 Examples:
   tarn lun add web '/srv/web.img?size=10G'
@@ -94,27 +94,30 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = ADD_HELP)]
 pub struct Add {
-    /// What targets shall call the unit.
+    /// Id of the new unit.
     id: String,
-    /// Where its data lives.
+    /// Store of its data.
     store: String,
-    /// Unit serial number. For who moves a disk that others know already.
+    /// Unit serial number. Use it to migrate a disk whose serial number initiators already know.
     #[arg(long, value_name = "TEXT")]
     serial: Option<String>,
-    /// NAA designator, hexadecimal. For who moves a disk that others know already.
+    /// NAA designator, hexadecimal. Use it to migrate a disk whose NAA designator initiators
+    /// already know.
     #[arg(long, value_name = "HEX")]
     naa: Option<String>,
-    /// Target that shows it from then on. For who wants disk and access in one change.
+    /// Target that exports it. Use it to add and export a disk in one change.
     #[arg(long, value_name = "IQN")]
     target: Option<String>,
-    /// Its number at --target. For who needs a certain one. [default: the lowest that is free]
+    /// Logical unit number at --target. Use it when the number matters. [default: the lowest free
+    /// one]
     #[arg(long, value_name = "N", requires = "target",
           value_parser = clap::value_parser!(u16).range(..=i64::from(LUN_MAX)))]
     lun: Option<u16>,
-    /// Groups that see it at --target, joined by commas. For who shows it to some only.
+    /// Groups that see it at --target, separated by commas. Use it to export it to some initiators
+    /// only.
     #[arg(long, value_name = "GROUP", requires = "target", value_delimiter = ',')]
     groups: Vec<String>,
-    /// Refuse writes at --target. For disks that are only to be read.
+    /// Refuse writes at --target. Use it for disks that must only be read.
     #[arg(long, requires = "target")]
     readonly: bool,
 }
@@ -124,13 +127,15 @@ pub struct Add {
 pub struct Set {
     /// The unit.
     id: String,
-    /// Where its data lives. For who changes options of the store.
+    /// New store of its data, with options. Use it to move the data or to change options.
     #[arg(long)]
     store: Option<String>,
-    /// Unit serial number; empty for the one that was made. For who moves a disk.
+    /// Unit serial number; empty for the generated one. Use it to migrate a disk that initiators
+    /// already know.
     #[arg(long, value_name = "TEXT")]
     serial: Option<String>,
-    /// NAA designator; empty for the one that was made. For who moves a disk.
+    /// NAA designator; empty for the generated one. Use it to migrate a disk that initiators
+    /// already know.
     #[arg(long, value_name = "HEX")]
     naa: Option<String>,
 }

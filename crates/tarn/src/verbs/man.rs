@@ -21,7 +21,7 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Pages {
-    /// The directory for the pages; it is made if it is missing.
+    /// Directory for the pages; it is created if it is missing.
     directory: PathBuf,
 }
 

@@ -51,19 +51,19 @@ type Outcome = Result<Exit, Failure>;
 /// What to ask the daemon.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Say how the daemon is.
+    /// Show the state of the daemon.
     Status(Alone<status::Status>),
-    /// Watch units and sessions at work.
+    /// Show rates, latencies and queue depth of units and initiators, live.
     Top(Alone<top::Top>),
-    /// Tell what happened.
+    /// Print events.
     Events(Alone<events::Events>),
-    /// Tell what limits or endangers the service, and what to do.
+    /// Find what limits or endangers the service, and say what to do.
     Doctor(Alone<doctor::Doctor>),
     /// Logical units.
     Lun(Noun<lun::LunVerb>),
-    /// Targets, and the units they show.
+    /// Targets, and the units they export.
     Target(Noun<target::TargetVerb>),
-    /// Addresses that targets are reached at.
+    /// Addresses of targets.
     Portal(Noun<portal::PortalVerb>),
     /// Groups of initiators.
     Group(Noun<group::GroupVerb>),
@@ -71,13 +71,13 @@ pub enum Verb {
     User(Noun<user::UserVerb>),
     /// Sessions of initiators.
     Session(Noun<session::SessionVerb>),
-    /// What goes over the connections of a session or an initiator, for Wireshark.
+    /// Traces of the PDUs of a session or an initiator, for Wireshark.
     Trace(Noun<trace::TraceVerb>),
-    /// Tell what an initiator would see: a dry run of the rules of access.
+    /// Show what an initiator would see: a dry run of the access rules.
     WhoSees(Alone<access::WhoSees>),
-    /// Tell what applying a configuration file would do; change nothing.
+    /// Show what applying a configuration file would do; change nothing.
     Plan(Alone<configuration::PlanArgs>),
-    /// Make the running configuration that of a file, as a whole or not at all.
+    /// Apply a configuration file, as a whole or not at all.
     Apply(Alone<configuration::Apply>),
     /// Compare the running configuration with a file.
     Diff(Alone<difference::Diff>),
@@ -85,13 +85,13 @@ pub enum Verb {
     Show(Alone<configuration::Show>),
     /// List the revisions of the configuration.
     History(Alone<history::History>),
-    /// Make an earlier revision run again, as a new one.
+    /// Apply an earlier revision again, as a new revision.
     Rollback(Alone<history::Rollback>),
-    /// Tokens for access from elsewhere.
+    /// Tokens for access from other machines.
     Token(Noun<token::TokenVerb>),
-    /// Show the running state as a file tree, to read and to write.
+    /// Mount the running state as a file system, to read and to write.
     Mount(mount::Mount),
-    /// Print the completion of commands for a shell.
+    /// Print the completion script for a shell.
     Completion(completion::Completion),
     /// Write the manual pages.
     Man(man::Pages),

@@ -16,10 +16,10 @@ use crate::{Environment, say};
 
 const AFTER_HELP: &str = "\
 The tree has a directory for each unit, target, session, group and user, with a small file for each
-value. What a verb changes can be written; DIR/help lists all files, DIR/last_error has the reason
-when a write fails. See docs/TREE.md.
+value. Files whose value can be changed can be written; DIR/help lists all files. When a write
+fails, DIR/last_error has the reason. See docs/TREE.md.
 
-The command stays until the tree is unmounted: by Ctrl-C, SIGTERM, umount or fusermount3 -u.
+The command runs until the tree is unmounted: by Ctrl-C, SIGTERM, umount or fusermount3 -u.
 
 Examples:
   tarn mount /mnt/tarn &

@@ -16,15 +16,15 @@ use super::table::{Column, figures, table, words};
 pub enum PortalVerb {
     /// List the addresses of all targets.
     List {},
-    /// Have a target reached at one more address, or change what is told of it.
+    /// Add an address to a target, or change how it is advertised.
     Add(Add),
-    /// Take an address from a target; sessions through it end.
+    /// Remove an address from a target; sessions through it end.
     Rm {
         /// The target.
         target: String,
         /// The address it listens on, ADDRESS:PORT.
         bind: String,
-        /// Do not ask. For scripts.
+        /// Do not ask for confirmation. Use it in scripts.
         #[arg(long)]
         yes: bool,
     },
@@ -43,10 +43,11 @@ pub struct Add {
     target: String,
     /// The address to listen on, ADDRESS:PORT, IPv6 in brackets.
     bind: String,
-    /// Address that discovery tells, HOST:PORT. For who is behind address translation.
+    /// Address that discovery reports, HOST:PORT. Use it behind network address translation.
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Option<String>,
-    /// Target portal group tag. For who has networks that sessions must not span. [default: 1]
+    /// Target portal group tag. Use it to keep sessions from spanning several networks. [default:
+    /// 1]
     #[arg(long, value_name = "TAG")]
     group: Option<u16>,
 }

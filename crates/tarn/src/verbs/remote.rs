@@ -67,11 +67,11 @@ pub(super) struct RemoteArgs {
     #[command(flatten)]
     endpoint: EndpointArgs,
 
-    /// Print the answer of the API as JSON. For programs.
+    /// Print the answer of the API as JSON. Use it in programs.
     #[arg(long, global = true)]
     json: bool,
 
-    /// Print without colour. For who dislikes it; the variable NO_COLOR does the same.
+    /// Print without colour. Use it for logs; the variable NO_COLOR does the same.
     #[arg(long, global = true)]
     no_color: bool,
 }
@@ -87,24 +87,24 @@ impl RemoteArgs {
 /// Where the daemon is.
 #[derive(Args, Debug, Default)]
 pub(super) struct EndpointArgs {
-    /// Socket of the daemon. For who runs several, or as another user; the variable TARN_SOCKET
-    /// does the same. [default: /run/tarn/tarn.sock for root, else $XDG_RUNTIME_DIR/tarn/tarn.sock,
-    /// else tarn.sock in the state directory]
+    /// Socket of the daemon. Use it when several daemons run, or one of another user; the variable
+    /// TARN_SOCKET does the same. [default: /run/tarn/tarn.sock for root, else
+    /// $XDG_RUNTIME_DIR/tarn/tarn.sock, else tarn.sock in the state directory]
     #[arg(long, value_name = "PATH", global = true, conflicts_with = "url")]
     socket: Option<PathBuf>,
 
-    /// Address of a daemon elsewhere, https://HOST:PORT. For who administers from another machine;
-    /// see admin.listen in docs/CONFIG.md.
+    /// Address of a daemon on another machine, https://HOST:PORT. Use it with --token-file; see
+    /// admin.listen in docs/CONFIG.md.
     #[arg(long, value_name = "URL", global = true)]
     url: Option<String>,
 
-    /// File with the token for --url, chmod 600. For who uses --url; the variable TARN_TOKEN_FILE
-    /// does the same.
+    /// File with the token, chmod 600. Use it with --url; the variable TARN_TOKEN_FILE does the
+    /// same.
     #[arg(long, value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
 
-    /// Certificate authority of the daemon's certificate, PEM. For who uses --url with a
-    /// certificate that the system does not trust.
+    /// Certificate authority of the daemon's certificate, PEM. Use it with --url when the system
+    /// does not trust that certificate.
     #[arg(long, value_name = "FILE", global = true)]
     ca: Option<PathBuf>,
 }

@@ -16,16 +16,16 @@ use super::{Outcome, human};
 pub enum SessionVerb {
     /// List all sessions.
     List {},
-    /// Tell all of one session.
+    /// Show everything about a session.
     Show {
-        /// Its id, as tarn session list shows it.
+        /// Id of the session, as tarn session list shows it.
         id: u64,
     },
-    /// End a session and its commands; the initiator may log in again.
+    /// End a session and abort its commands; the initiator may log in again.
     Rm {
-        /// Its id, as tarn session list shows it.
+        /// Id of the session, as tarn session list shows it.
         id: u64,
-        /// Do not ask. For scripts.
+        /// Do not ask for confirmation. Use it in scripts.
         #[arg(long)]
         yes: bool,
     },

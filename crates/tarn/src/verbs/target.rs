@@ -17,32 +17,32 @@ use super::table::{Column, fields, figures, mark, or_everyone, table, words};
 pub enum TargetVerb {
     /// List all targets.
     List {},
-    /// Tell all of one target.
+    /// Show everything about a target.
     Show {
         /// The target.
         name: String,
     },
     /// Add a target.
     Add(Add),
-    /// Change what is configured of a target.
+    /// Change the configuration of a target.
     Set(Set),
     /// Remove a target and end its sessions.
     Rm {
         /// The target.
         name: String,
-        /// Do not ask. For scripts.
+        /// Do not ask for confirmation. Use it in scripts.
         #[arg(long)]
         yes: bool,
     },
-    /// Show a unit under a number, or change who sees it.
+    /// Export a unit under a LUN, or change which groups see it.
     Map(Map),
-    /// Show nothing under a number any more.
+    /// Stop exporting the unit of a LUN.
     Unmap {
         /// The target.
         name: String,
-        /// The number.
+        /// The logical unit number.
         lun: u16,
-        /// Do not ask. For scripts.
+        /// Do not ask for confirmation. Use it in scripts.
         #[arg(long)]
         yes: bool,
     },
@@ -59,20 +59,22 @@ Examples:
 pub struct Add {
     /// TargetName, as iqn.2026-11.example:web.
     name: String,
-    /// TargetAlias. For people who read lists of targets.
+    /// TargetAlias. Use it to describe the target to people.
     #[arg(long, value_name = "TEXT")]
     alias: Option<String>,
-    /// Addresses to listen on, ADDRESS:PORT, joined by commas. For who serves other machines.
-    /// [default: that of the file]
+    /// Addresses to listen on, ADDRESS:PORT, separated by commas. Use it to serve other machines.
+    /// [default: 127.0.0.1:3260]
     #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
     portals: Vec<String>,
-    /// CHAP users that may log in, joined by commas. For who asks for proof. [default: everyone]
+    /// CHAP users that may log in, separated by commas. Use it to require authentication. [default:
+    /// any initiator, without CHAP]
     #[arg(long, value_name = "USER", value_delimiter = ',')]
     auth: Vec<String>,
-    /// CHAP algorithms, joined by commas. For who has initiators with old ones. [default: all]
+    /// CHAP algorithms, separated by commas. Use it to exclude old ones. [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     chap_algorithms: Option<Vec<String>>,
-    /// Let an initiator end the sessions of all by TARGET COLD RESET. For clusters that fence by it.
+    /// Let any initiator end all sessions of the target by TARGET COLD RESET. Use it for clusters that fence in this
+    /// way.
     #[arg(long)]
     cold_reset: bool,
 }
@@ -82,17 +84,18 @@ pub struct Add {
 pub struct Set {
     /// The target.
     name: String,
-    /// TargetAlias; empty for none. For people who read lists of targets.
+    /// TargetAlias; empty for none. Use it to describe the target to people.
     #[arg(long, value_name = "TEXT")]
     alias: Option<String>,
-    /// CHAP users that may log in, joined by commas; empty for everyone. For who asks for proof.
+    /// CHAP users that may log in, separated by commas; empty for any initiator, without CHAP. Use
+    /// it to require authentication.
     #[arg(long, value_name = "USER", value_delimiter = ',')]
     auth: Option<Vec<String>>,
-    /// CHAP algorithms, joined by commas; empty for all. For who has initiators with old ones.
+    /// CHAP algorithms, separated by commas; empty for all. Use it to exclude old ones.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     chap_algorithms: Option<Vec<String>>,
-    /// Whether an initiator may end the sessions of all by TARGET COLD RESET. For clusters that
-    /// fence by it.
+    /// Whether any initiator may end all sessions of the target by TARGET COLD RESET. Use it for
+    /// clusters that fence in this way.
     #[arg(long, value_name = "BOOL")]
     cold_reset: Option<bool>,
 }
@@ -112,11 +115,11 @@ pub struct Map {
     lun: u16,
     /// The unit.
     id: String,
-    /// Groups that see it, joined by commas. For who shows it to some only. [default: everyone who
-    /// may log in]
+    /// Groups that see it, separated by commas. Use it to export it to some initiators only.
+    /// [default: every initiator that may log in]
     #[arg(long, value_name = "GROUP", value_delimiter = ',')]
     groups: Vec<String>,
-    /// Refuse writes on this way. For disks that are only to be read.
+    /// Refuse writes under this LUN. Use it for disks that must only be read.
     #[arg(long)]
     readonly: bool,
 }

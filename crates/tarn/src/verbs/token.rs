@@ -11,7 +11,7 @@ use super::table::{Column, words};
 use super::{Outcome, human};
 
 const ADD_HELP: &str = "\
-The token is printed once; Tarn keeps no more than its hash.
+The token is printed once; Tarn keeps only its hash.
 
 Examples:
   tarn token add grafana metrics
@@ -21,12 +21,12 @@ Examples:
 /// `tarn token`
 #[derive(Debug, Subcommand)]
 pub enum TokenVerb {
-    /// List all tokens, without what was told once.
+    /// List all tokens, without the secret part.
     List {},
-    /// Make a token and print it, this once.
+    /// Create a token and print it; it is not printed again.
     #[command(after_help = ADD_HELP)]
     Add {
-        /// Its name, for the audit log and to revoke it.
+        /// Name of the token, for the audit log and to revoke it.
         name: String,
         /// What it may do.
         role: RoleName,
@@ -35,7 +35,7 @@ pub enum TokenVerb {
     Rm {
         /// The token's name.
         name: String,
-        /// Do not ask. For scripts.
+        /// Do not ask for confirmation. Use it in scripts.
         #[arg(long)]
         yes: bool,
     },

@@ -17,8 +17,8 @@ use super::table::{Column, figures, table, words};
 use super::{Outcome, human};
 
 const AFTER_HELP: &str = "\
-On a terminal, the letters in brackets sort, and q ends it: [n]ame, [i]ops, [r]ead, [w]ritten,
-[m]ean, [p]99, [d]epth, [e]rrors. Elsewhere one table follows the other.
+On a terminal, keys select the column to sort by: [n]ame, [i]ops, [r]ead, [w]ritten, [m]ean, [p]99,
+[d]epth, [e]rrors; q quits. If the output is not a terminal, the tables follow each other.
 
 Examples:
   tarn top
@@ -28,17 +28,17 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Top {
-    /// Seconds between tables. For who wants it calmer.
+    /// Seconds between tables. Use it for longer intervals.
     #[arg(long, short, value_name = "S", default_value_t = 2,
           value_parser = clap::value_parser!(u16).range(1..=3600))]
     interval: u16,
-    /// How many tables. For scripts. [default: until it is ended]
+    /// Number of tables. Use it in scripts. [default: until interrupted]
     #[arg(long, short, value_name = "N")]
     count: Option<u32>,
-    /// What to sort by. For who looks for the busiest or the slowest.
+    /// Column to sort by. Use it to find the busiest or the slowest.
     #[arg(long, short, value_enum, default_value_t = Sort::Iops)]
     sort: Sort,
-    /// What to count together. For who has many units or many initiators.
+    /// What to sum up. Use it when there are many units or many initiators.
     #[arg(long, short, value_enum, default_value_t = By::Each)]
     by: By,
 }
@@ -48,17 +48,17 @@ pub struct Top {
 pub(super) enum Sort {
     /// The name.
     Name,
-    /// Commands a second.
+    /// Commands per second.
     Iops,
-    /// Bytes read a second.
+    /// Bytes read per second.
     Read,
-    /// Bytes written a second.
+    /// Bytes written per second.
     Written,
     /// Mean latency.
     Mean,
-    /// Latency that 99 of 100 commands stay below.
+    /// Latency that 99 of 100 commands do not exceed.
     P99,
-    /// Commands that wait.
+    /// Commands under way that wait.
     Depth,
     /// Commands that were not answered GOOD.
     Errors,

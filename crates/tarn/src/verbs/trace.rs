@@ -18,35 +18,35 @@ use super::table::{Column, figures, words};
 use super::{Outcome, human};
 
 const START_HELP: &str = "\
-SUBJECT is the id of a session, as tarn session list shows it, or the name of an initiator: then
-its logins are there too, also those that fail. Secrets are blanked.
+SUBJECT is the id of a session, as tarn session list shows it, or the name of an initiator. The
+trace of an initiator also has its logins, even those that fail. Secrets are blanked.
 
 Examples:
   tarn trace start iqn.2026-11.example:blade7
   tarn trace save iqn.2026-11.example:blade7 -o blade7.pcap
   tarn trace save iqn.2026-11.example:blade7 -o - | wireshark -k -i -
   tarn trace stop iqn.2026-11.example:blade7
-Wireshark takes other ports than 3260 for iSCSI when told so: -d tcp.port==PORT,iscsi";
+For other ports than 3260, give Wireshark -d tcp.port==PORT,iscsi";
 
 /// `tarn trace`
 #[derive(Debug, Subcommand)]
 pub enum TraceVerb {
     /// List all traces.
     List {},
-    /// Keep the last PDUs of a session or an initiator from now on.
+    /// Start to keep the last PDUs of a session or an initiator.
     #[command(after_help = START_HELP)]
     Start(Start),
-    /// Save what a trace has as a file for Wireshark; it goes on.
+    /// Save a trace as a file for Wireshark; the trace goes on.
     Save {
-        /// The session or initiator, as tarn trace list tells it.
+        /// The session or initiator, as tarn trace list shows it.
         subject: String,
-        /// File to write; - is the standard output. For everyone.
+        /// File to write; - is the standard output. Use it always; the flag is required.
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
     },
-    /// End a trace and forget what it has.
+    /// End a trace and discard what it has kept.
     Stop {
-        /// The session or initiator, as tarn trace list tells it.
+        /// The session or initiator, as tarn trace list shows it.
         subject: String,
     },
 }
@@ -57,12 +57,12 @@ pub struct Start {
     /// Id of a session, or name of an initiator.
     subject: String,
 
-    /// Bytes to keep of the data of each PDU, 8192 at most. For who looks for what is in blocks.
+    /// Bytes to keep of the data of each PDU, 8192 at most. Use it to look into the data of blocks.
     /// [default: 64]
     #[arg(long, value_name = "N")]
     bytes: Option<u32>,
 
-    /// Size to keep in all, 64k to 16M; the oldest PDUs go for new ones. For who waits long for a
+    /// Total size to keep, 64k to 16M; new PDUs replace the oldest. Use it to wait longer for a
     /// fault. [default: 1M]
     #[arg(long, value_name = "SIZE", value_parser = keep_bytes)]
     keep: Option<u32>,

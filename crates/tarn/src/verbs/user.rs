@@ -19,27 +19,27 @@ use super::{Outcome, secrets};
 pub enum UserVerb {
     /// List all users.
     List {},
-    /// Tell all of one user but the secret.
+    /// Show everything about a user but the secret.
     Show {
         /// The user.
         name: String,
     },
-    /// Add a user. The secret is asked for, unless a flag names a file.
+    /// Add a user. Tarn asks for the secret, unless a flag names a file.
     Add(Change),
     /// Change the secrets of a user.
     Set(Set),
-    /// Remove a user that nothing refers to.
+    /// Remove a user that no target or group refers to.
     Rm {
         /// The user.
         name: String,
-        /// Do not ask. For scripts.
+        /// Do not ask for confirmation. Use it in scripts.
         #[arg(long)]
         yes: bool,
     },
 }
 
 const CHANGE_HELP: &str = "\
-A secret has 12 to 128 bytes. It never stands on the command line, where others can read it.
+A secret has 12 to 128 bytes. No flag takes it, because others could read it on the command line.
 
 Examples:
   tarn user add blades
@@ -52,17 +52,18 @@ Examples:
 pub struct Change {
     /// CHAP name of the initiator.
     name: String,
-    /// File with the secret, - for the standard input; Tarn keeps the secret itself. For scripts.
+    /// File to read the secret from, - for the standard input; Tarn stores the secret itself. Use
+    /// it in scripts.
     #[arg(long, value_name = "FILE", conflicts_with = "secret_file")]
     secret_from: Option<PathBuf>,
-    /// File on the daemon's machine that keeps the secret, chmod 600. For who manages secrets with
-    /// files.
+    /// File on the daemon's machine that holds the secret, chmod 600. Use it to manage secrets as
+    /// files of your own.
     #[arg(long, value_name = "FILE")]
     secret_file: Option<String>,
-    /// CHAP name with which the target proves itself. For who wants proof from both sides.
+    /// CHAP name that the target authenticates with. Use it for mutual CHAP.
     #[arg(long, value_name = "NAME")]
     mutual: Option<String>,
-    /// File with the secret of --mutual, - for the standard input. For who uses --mutual.
+    /// File to read the target's secret from, - for the standard input. Use it with --mutual.
     #[arg(
         long,
         value_name = "FILE",
@@ -70,11 +71,11 @@ pub struct Change {
         conflicts_with = "mutual_secret_file"
     )]
     mutual_secret_from: Option<PathBuf>,
-    /// File on the daemon's machine that keeps the secret of --mutual. For who uses --mutual.
+    /// File on the daemon's machine that holds the target's secret. Use it with --mutual.
     #[arg(long, value_name = "FILE", requires = "mutual")]
     mutual_secret_file: Option<String>,
-    /// Initiator names or patterns, with commas: the only ones of this user, and no one else's; "" for
-    /// any. For users that do not trust each other.
+    /// Initiator names or patterns, separated by commas: this user may use no others, and no other user may use these;
+    /// "" for any. Use it for users that do not trust each other.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     initiators: Option<Vec<String>>,
 }
@@ -85,10 +86,10 @@ pub struct Set {
     /// What is to be so.
     #[command(flatten)]
     change: Change,
-    /// Have the target prove itself no more. For who no longer uses --mutual.
+    /// Remove the CHAP name and secret of the target. Use it to end mutual CHAP.
     #[arg(long, conflicts_with = "mutual")]
     no_mutual: bool,
-    /// Ask for a new secret. For people.
+    /// Ask for a new secret. Use it at a terminal.
     #[arg(long, conflicts_with_all = ["secret_from", "secret_file"])]
     ask: bool,
 }
