@@ -38,8 +38,8 @@ pub struct Key {
     pub default: Fallback,
     /// What it does.
     pub meaning: &'static str,
-    /// Who has a reason to set it.
-    pub needed_by: &'static str,
+    /// When or what for to set it; completes "Set it ...".
+    pub set_it: &'static str,
 }
 
 /// When a new value of a key of the process takes effect.
@@ -256,13 +256,13 @@ impl fmt::Display for SectionKeys {
         writeln!(f, "### {heading}\n\n{meaning}\n")?;
         let is_process = self.is_process();
         let (title, rule) = if is_process {
-            (" A new value counts |", "---|")
+            (" A new value takes effect |", "---|")
         } else {
             ("", "")
         };
         writeln!(
             f,
-            "| Key | Takes | If left out | What it does | Who needs it |{title}"
+            "| Key | Takes | If left out | What it does | Set it |{title}"
         )?;
         writeln!(f, "|---|---|---|---|---|{rule}")?;
         for key in *keys {
@@ -273,7 +273,7 @@ impl fmt::Display for SectionKeys {
                 key.form,
                 key.default_text(),
                 key.meaning,
-                key.needed_by
+                key.set_it
             )?;
             if is_process {
                 write!(f, " {} |", Effective::of(self, key.name))?;

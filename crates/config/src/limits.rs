@@ -70,7 +70,7 @@ pub(crate) struct Number {
 macro_rules! limits {
     ($(
         $meaning:literal
-        $name:ident: $kind:ident $type:ty = $default:expr, $min:expr => $max:expr, for $needed_by:literal;
+        $name:ident: $kind:ident $type:ty = $default:expr, $min:expr => $max:expr, set it $set_it:literal;
     )*) => {
         /// Limits of the data plane and parameters of the protocol. Units are in the names.
         #[derive(Clone, Debug, Eq, PartialEq)]
@@ -144,35 +144,37 @@ macro_rules! limits {
                 form: limits!(@form $kind $min, $max),
                 default: Fallback::Number($default as u64),
                 meaning: $meaning,
-                needed_by: $needed_by,
+                set_it: $set_it,
             },)*
             Key {
                 name: "initial_r2t",
                 form: Form::Flag,
                 default: Fallback::Value("false"),
                 meaning: "Whether the initiator must wait for R2T with all data of a WRITE (InitialR2T).",
-                needed_by: "who has little memory and many initiators",
+                set_it: "for many initiators with little memory",
             },
             Key {
                 name: "immediate_data",
                 form: Form::Flag,
                 default: Fallback::Value("true"),
                 meaning: "Whether a WRITE command may carry data itself (ImmediateData).",
-                needed_by: "who tests initiators",
+                set_it: "to test initiators",
             },
             Key {
                 name: "header_digest",
                 form: Form::OneOf(&["allow", "require", "refuse"]),
                 default: Fallback::Value("\"allow\""),
-                meaning: "CRC32C over the headers: as the initiator wishes, always, or never.",
-                needed_by: "who does not trust the network",
+                meaning: "CRC32C over the headers: `allow` if the initiator asks for it, `require` always, \
+                    `refuse` never.",
+                set_it: "if the network is not trusted",
             },
             Key {
                 name: "data_digest",
                 form: Form::OneOf(&["allow", "require", "refuse"]),
                 default: Fallback::Value("\"allow\""),
-                meaning: "CRC32C over the data: as the initiator wishes, always, or never.",
-                needed_by: "who does not trust the network",
+                meaning: "CRC32C over the data: `allow` if the initiator asks for it, `require` always, \
+                    `refuse` never.",
+                set_it: "if the network is not trusted",
             },
         ];
     };
@@ -185,89 +187,96 @@ macro_rules! limits {
 }
 
 limits! {
-    "Sessions at once, over all targets; a login beyond is refused with \"out of resources\"."
+    "Sessions at once, over all targets. One more login is refused with \"out of resources\"."
     sessions_max: number u32 = 10_000, 1 => 65_535,
-        for "who has more initiators, or little memory";
+        set it "for more initiators, or with little memory";
 
     "Connections of one session (MaxConnections)."
     connections_per_session_max: number u16 = 8, 1 => 64,
-        for "who uses multi-connection sessions on many links";
+        set it "for sessions over more than 8 links, or to allow fewer";
 
-    "Connections at once that have not finished their login; one more ends the oldest of the address that has the most."
+    "Connections at once that have not finished their login. One more closes the oldest one of the address \
+        that has the most."
     connections_in_login_max: number u32 = 1024, 1 => 65_535,
-        for "who boots thousands of machines in the same second";
+        set it "if thousands of machines boot in the same second";
 
     "Seconds a login may take from connection to full feature phase."
     login_timeout_seconds: number u32 = 15, 1 => 300,
-        for "who has very slow links";
+        set it "for very slow links";
 
-    "Discovery sessions at once; they take no place of others, and one more ends the oldest of the address that has the most."
+    "Discovery sessions at once, not counted as sessions. One more closes the oldest one of the address that \
+        has the most."
     discovery_sessions_max: number u32 = 1000, 1 => 16_384,
-        for "who has thousands of initiators that ask at the same time";
+        set it "for thousands of initiators that start at the same time";
 
     "Seconds a discovery session may last."
     discovery_lifetime_seconds: number u32 = 60, 1 => 86_400,
-        for "whose initiators keep discovery sessions open";
+        set it "if initiators keep discovery sessions open";
 
-    "Connections in login and discovery sessions that one address (of IPv6: one /64 network) may have; one more ends its oldest. Sessions of targets do not count."
+    "Connections in login and discovery sessions that one address (with IPv6, one /64 network) may have. One \
+        more closes the oldest of them. Sessions of targets do not count."
     unproved_per_address_max: number u32 = 256, 1 => 65_535,
-        for "who has many initiators behind one address";
+        set it "for many initiators behind one address";
 
-    "Bytes that peers which have not proved to be a user may make the target hold in all: unfinished logins, discovery sessions, requests that wait for their turn; users that have proved it have as much for themselves. One session or login takes at most 64K of it."
+    "Memory that all peers that have not authenticated may use together, in bytes: unfinished logins, \
+        discovery sessions, requests that wait for their turn. Authenticated users have the same amount for \
+        themselves. One session or login uses at most 64K of it."
     unproved_memory_bytes: bytes u64 = 128 * MIB, MIB => 64 * GIB,
-        for "who has little memory";
+        set it "with little memory";
 
-    "Seconds a command number (CmdSN) may be missing that later requests of its session wait for; then the session ends."
+    "Seconds that the requests of a session wait for a missing command number (CmdSN). Then the session ends."
     command_gap_seconds: number u32 = 30, 1 => 300,
-        for "who has sessions over several links, one of them very slow";
+        set it "for sessions over several links, one of them very slow";
 
-    "Seconds of silence after which the initiator is pinged; 0 is never."
+    "Seconds of silence after which the initiator is pinged; 0 means never."
     nop_interval_seconds: number u32 = 30, 0 => 3600,
-        for "who wants dead peers found sooner";
+        set it "to find dead peers sooner";
 
-    "Seconds a ping may stay without an answer before the connection is dropped."
+    "Seconds to wait for the answer to a ping before the connection is closed."
     nop_timeout_seconds: number u32 = 20, 1 => 300,
-        for "who wants dead peers found sooner";
+        set it "to find dead peers sooner";
 
-    "Commands a session may have open at once (the CmdSN window)."
+    "Commands that a session may have under way at once (the CmdSN window)."
     queue_depth: number u16 = 128, 1 => 4096,
-        for "who has fast disks and few sessions";
+        set it "for fast disks and few sessions";
 
-    "Bytes of data buffers on each core; all data under way lies in them."
+    "Size of the data buffers of each core, in bytes; all data under way is in them."
     pool_per_core_bytes: bytes u64 = 256 * MIB, 8 * MIB => 64 * GIB,
-        for "who has many sessions with large transfers, or little memory";
+        set it "for many sessions with large transfers, or with little memory";
 
-    "Seconds an aborted command may wait for its store before task management answers that it was rejected."
+    "Seconds that task management waits for an aborted command whose store does not answer, before it answers \
+        FUNCTION REJECTED."
     task_deadline_seconds: number u32 = 5, 1 => 300,
-        for "who has stores that hang, such as network file systems";
+        set it "for stores that can hang, such as network file systems";
 
-    "Seconds a clean end may take: initiators are asked to log out, then they are dropped."
+    "Seconds that initiators have to log out when Tarn ends, before their connections are closed."
     shutdown_timeout_seconds: number u32 = 5, 1 => 300,
-        for "whose service manager kills sooner, or whose stores flush slowly";
+        set it "if the service manager kills sooner, or stores flush slowly";
 
-    "Seconds a core may go without a turn, held by the kernel or by a fault of Tarn, before the process ends so that a service manager starts it anew; after 5 s it is reported."
+    "Seconds that a core may be stuck, in the kernel or by a fault of Tarn, before the process ends, so that \
+        a service manager can restart it. After 5 s it is reported."
     core_stall_limit_seconds: number u32 = 60, 10 => 3600,
-        for "machines that stop for long, such as virtual machines that are moved";
+        set it "on machines that stop for long, such as virtual machines that are moved";
 
-    "Milliseconds after which a command is slow: `tarn events` and the log tell what it waited for; 0 is never. A change is in force at once."
+    "Milliseconds after which a command is slow: `tarn events` and the log report what it waited for; 0 means never."
     slow_command_ms: number u32 = 1000, 0 => 600_000,
-        for "who looks for the cause of pauses";
+        set it "to find the cause of pauses";
 
-    "Largest sequence of data for one R2T or one run of Data-In (MaxBurstLength)."
+    "Largest sequence of Data-Out for one R2T, or of Data-In (MaxBurstLength)."
     max_burst_bytes: bytes u32 = 1024 * 1024, 512 => ISCSI_LENGTH_MAX,
-        for "who measures";
+        set it "for measurements";
 
     "Largest amount of unsolicited data of a WRITE (FirstBurstLength); at most max_burst_bytes."
     first_burst_bytes: bytes u32 = 256 * 1024, 512 => ISCSI_LENGTH_MAX,
-        for "who measures, or has little memory";
+        set it "for measurements, or with little memory";
 
     "Largest data segment the target accepts (MaxRecvDataSegmentLength)."
     max_recv_data_segment_bytes: bytes u32 = 1024 * 1024, 512 => ISCSI_LENGTH_MAX,
-        for "who measures";
+        set it "for measurements";
 
     "R2Ts that a WRITE may have open at once (MaxOutstandingR2T)."
     outstanding_r2t_max: number u16 = 4, 1 => 64,
-        for "who has long links";
+        set it "for links with high latency";
 }
 
 impl Limits {

@@ -194,7 +194,7 @@ pub fn store_help() -> (String, String) {
 /// Kinds and options in Markdown, as they stand in `docs/CONFIG.md`.
 pub fn store_reference() -> String {
     let mut text = format!(
-        "```\nSTORE = {}      options after '?', joined by '&'\n```\n\n",
+        "```\nSTORE = {}      options after '?', separated by '&'\n```\n\n",
         KINDS.map(|row| row.usage()).join(" | ")
     );
     text.push_str("| Store | What it is |\n|---|---|\n");

@@ -24,7 +24,8 @@ pub const SECTIONS: &[SectionKeys] = &[
 /// The sections themselves.
 pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
     heading: "the file",
-    meaning: "The sections a file may have; each may be left out, though a file without a target serves nothing until one is added.",
+    meaning: "The sections a file may have; each may be left out, though a file without a target serves \
+        nothing until one is added.",
     keys: &[
         key(
             "lun",
@@ -37,7 +38,7 @@ pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
             },
             Fallback::Words("none"),
             "Logical units, the disks themselves.",
-            "everybody",
+            "always",
         ),
         key(
             "target",
@@ -50,7 +51,7 @@ pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
             },
             Fallback::Words("none"),
             "iSCSI targets: what initiators log in to.",
-            "everybody",
+            "always",
         ),
         key(
             "user",
@@ -63,7 +64,7 @@ pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
             },
             Fallback::Words("none"),
             "CHAP users.",
-            "who listens off loopback",
+            "to listen on other addresses than loopback",
         ),
         key(
             "group",
@@ -75,8 +76,8 @@ pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
                 }],
             },
             Fallback::Words("none"),
-            "Groups of initiators, to say who sees which unit.",
-            "who has several initiators",
+            "Groups of initiators, which decide who sees which unit.",
+            "for several initiators",
         ),
         key(
             "server",
@@ -86,7 +87,7 @@ pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
             },
             Fallback::Words("defaults"),
             "The process itself.",
-            "nobody at first",
+            "later, if at all",
         ),
         key(
             "limits",
@@ -96,7 +97,7 @@ pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
             },
             Fallback::Words("defaults"),
             "Limits and parameters of the protocol.",
-            "nobody at first",
+            "later, if at all",
         ),
         key(
             "admin",
@@ -106,7 +107,7 @@ pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
             },
             Fallback::Words("defaults"),
             "How administrators reach the daemon.",
-            "who administers from another machine",
+            "to administer from another machine, or by the console",
         ),
         key(
             "confine",
@@ -115,8 +116,8 @@ pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
                 keys: &SECTION_CONFINE,
             },
             Fallback::Words("defaults"),
-            "What the process gives up once it serves.",
-            "who serves machines that are not trusted",
+            "Rights that the process gives up before it serves.",
+            "to serve machines that are not trusted",
         ),
     ],
 };
@@ -124,21 +125,22 @@ pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
 /// A logical unit.
 pub(crate) const SECTION_LUN: SectionKeys = SectionKeys {
     heading: "[[lun]]",
-    meaning: "A logical unit: one identity and one state, however many targets show it.",
+    meaning: "A logical unit. It has one identity and one state, even if several targets export it.",
     keys: &[
         key(
             "id",
             ID,
             Fallback::Required,
-            "What targets call the unit, and what its serial number, NAA designator, reservations and saved mode pages are kept under in the state directory.",
-            "everybody",
+            "The name by which targets refer to the unit. Its serial number, NAA designator, reservations and \
+                saved mode pages are kept under this name in the state directory.",
+            "always",
         ),
         key(
             "store",
             Form::Store,
             Fallback::Required,
-            "Where the data lives. A relative path is taken from the directory of the file.",
-            "everybody",
+            "Where the data is. A relative path starts at the directory of the configuration file.",
+            "always",
         ),
         key(
             "serial",
@@ -146,9 +148,9 @@ pub(crate) const SECTION_LUN: SectionKeys = SectionKeys {
                 words: "1 to 64 printable ASCII characters, no blanks",
                 pattern: r"^[!-~]{1,64}$",
             },
-            Fallback::Words("made once and kept"),
+            Fallback::Words("generated once and kept"),
             "Unit serial number (VPD page 80h).",
-            "who replaces another target and must keep its identity",
+            "to replace another target whose disks initiators already know",
         ),
         key(
             "naa",
@@ -156,9 +158,9 @@ pub(crate) const SECTION_LUN: SectionKeys = SectionKeys {
                 words: "16 hex digits beginning with 2, 3 or 5, or 32 beginning with 6",
                 pattern: r"^(?:[235][0-9a-fA-F]{15}|6[0-9a-fA-F]{31})$",
             },
-            Fallback::Words("made once and kept, locally assigned (3)"),
+            Fallback::Words("generated once and kept, locally assigned (3)"),
             "NAA designator (VPD page 83h), by which multipath software knows a disk.",
-            "who replaces another target and must keep its identity",
+            "to replace another target whose disks initiators already know",
         ),
     ],
 };
@@ -166,7 +168,7 @@ pub(crate) const SECTION_LUN: SectionKeys = SectionKeys {
 /// A target.
 pub(crate) const SECTION_TARGET: SectionKeys = SectionKeys {
     heading: "[[target]]",
-    meaning: "An iSCSI target: a name, the addresses it is reached at, who may log in, and what they see.",
+    meaning: "An iSCSI target: its name, its addresses, who may log in, and which units they see.",
     keys: &[
         key(
             "name",
@@ -175,8 +177,9 @@ pub(crate) const SECTION_TARGET: SectionKeys = SectionKeys {
                 pattern: ISCSI_NAME,
             },
             Fallback::Required,
-            "The name initiators log in to, `iqn.`, `eui.` or `naa.`; folded to lower case. `_` is taken, though the standard leaves it out and some initiators refuse it.",
-            "everybody",
+            "The name initiators log in to, `iqn.`, `eui.` or `naa.`, converted to lower case. `_` is \
+                accepted, although the standard does not allow it and some initiators refuse it.",
+            "always",
         ),
         key(
             "alias",
@@ -185,8 +188,8 @@ pub(crate) const SECTION_TARGET: SectionKeys = SectionKeys {
                 pattern: TEXT,
             },
             Fallback::Words("none"),
-            "A name for people, which initiators may show (TargetAlias).",
-            "who has many targets",
+            "A description that initiators may show (TargetAlias).",
+            "with many targets",
         ),
         key(
             "portals",
@@ -204,15 +207,15 @@ pub(crate) const SECTION_TARGET: SectionKeys = SectionKeys {
                 ],
             },
             Fallback::Value("[\"127.0.0.1:3260\"]"),
-            "The addresses the target is reached at.",
-            "who serves other machines",
+            "The addresses to listen on.",
+            "to serve other machines",
         ),
         key(
             "auth",
             USERS,
-            Fallback::Words("open to all"),
+            Fallback::Words("no CHAP"),
             "The CHAP users that may log in; with one or more, CHAP is required.",
-            "who listens off loopback",
+            "to listen on other addresses than loopback",
         ),
         key(
             "chap_algorithms",
@@ -221,15 +224,17 @@ pub(crate) const SECTION_TARGET: SectionKeys = SectionKeys {
                 entries: &[Form::OneOf(&["md5", "sha1", "sha256", "sha3-256"])],
             },
             Fallback::Words("all four"),
-            "The CHAP algorithms this target accepts; the strongest that the initiator offers is used. Discovery accepts those that some target with `auth` accepts.",
-            "who wants to shut out MD5, or has initiators with nothing else",
+            "The CHAP algorithms this target accepts; the strongest that the initiator offers is used. \
+                Discovery accepts those that some target with `auth` accepts.",
+            "to exclude MD5, or to allow only what old initiators have",
         ),
         key(
             "cold_reset",
             Form::Flag,
             Fallback::Value("false"),
-            "Lets every initiator that is logged in end all sessions of the target with a TARGET COLD RESET; otherwise the function is refused.",
-            "who tests initiators",
+            "Lets every initiator that is logged in end all sessions of the target with a TARGET COLD RESET; \
+                otherwise the function is refused.",
+            "to test initiators",
         ),
         key(
             "luns",
@@ -241,8 +246,8 @@ pub(crate) const SECTION_TARGET: SectionKeys = SectionKeys {
                 }],
             },
             Fallback::Words("none"),
-            "The units that the target shows, and to whom.",
-            "everybody",
+            "The units that the target exports, and to whom.",
+            "always",
         ),
     ],
 };
@@ -250,7 +255,7 @@ pub(crate) const SECTION_TARGET: SectionKeys = SectionKeys {
 /// A portal in the long form.
 pub(crate) const SECTION_PORTAL: SectionKeys = SectionKeys {
     heading: "portal table in `portals`",
-    meaning: "An address of a target, where the plain string is not enough.",
+    meaning: "An address of a target, if more than the address has to be said.",
     keys: &[
         key(
             "bind",
@@ -259,8 +264,8 @@ pub(crate) const SECTION_PORTAL: SectionKeys = SectionKeys {
                 pattern: BIND,
             },
             Fallback::Required,
-            "The address to listen on; `0.0.0.0` and `[::]` stand for all of the machine.",
-            "everybody",
+            "The address to listen on; `0.0.0.0` and `[::]` stand for all addresses of the machine.",
+            "always",
         ),
         key(
             "advertise",
@@ -269,8 +274,8 @@ pub(crate) const SECTION_PORTAL: SectionKeys = SectionKeys {
                 pattern: ANYTHING,
             },
             Fallback::Words("the address the initiator came to"),
-            "The address that discovery tells initiators, where it differs from the bound one.",
-            "who sits behind NAT or in a container",
+            "The address that discovery reports to initiators, if they cannot use the one in `bind`.",
+            "behind NAT or in a container",
         ),
         key(
             "group",
@@ -280,7 +285,7 @@ pub(crate) const SECTION_PORTAL: SectionKeys = SectionKeys {
             },
             Fallback::Number(1),
             "Target portal group tag: the connections of one session may use all portals of one group.",
-            "who separates networks",
+            "to separate networks",
         ),
     ],
 };
@@ -288,7 +293,7 @@ pub(crate) const SECTION_PORTAL: SectionKeys = SectionKeys {
 /// A unit of a target.
 pub(crate) const SECTION_TARGET_LUN: SectionKeys = SectionKeys {
     heading: "unit table in `luns`",
-    meaning: "A unit that a target shows.",
+    meaning: "A unit that a target exports.",
     keys: &[
         key(
             "lun",
@@ -297,8 +302,8 @@ pub(crate) const SECTION_TARGET_LUN: SectionKeys = SectionKeys {
                 max: 16_383,
             },
             Fallback::Required,
-            "The logical unit number; each only once in a target.",
-            "everybody",
+            "The logical unit number; a target has each number once.",
+            "always",
         ),
         key(
             "id",
@@ -308,7 +313,7 @@ pub(crate) const SECTION_TARGET_LUN: SectionKeys = SectionKeys {
             },
             Fallback::Required,
             "The unit.",
-            "everybody",
+            "always",
         ),
         key(
             "groups",
@@ -316,16 +321,16 @@ pub(crate) const SECTION_TARGET_LUN: SectionKeys = SectionKeys {
                 words: "list of `id`s of `[[group]]`s",
                 entries: &[ID],
             },
-            Fallback::Words("everyone who may log in"),
-            "The initiators that see the unit; others cannot tell that it is there.",
-            "who has several initiators",
+            Fallback::Words("every initiator that may log in"),
+            "The initiators that see the unit; for others it does not exist.",
+            "for several initiators",
         ),
         key(
             "readonly",
             Form::Flag,
             Fallback::Value("false"),
             "Refuses writes through this entry, whatever the store allows.",
-            "who shares an image",
+            "to share an image",
         ),
     ],
 };
@@ -333,21 +338,23 @@ pub(crate) const SECTION_TARGET_LUN: SectionKeys = SectionKeys {
 /// A user.
 pub(crate) const SECTION_USER: SectionKeys = SectionKeys {
     heading: "[[user]]",
-    meaning: "A CHAP user: the name and the secret with which initiators prove who they are.",
+    meaning: "A CHAP user: the name and the secret with which initiators authenticate.",
     keys: &[
         key(
             "name",
             NAME,
             Fallback::Required,
             "The name the initiator sends (CHAP_N).",
-            "everybody with CHAP",
+            "for CHAP",
         ),
         key(
             "secret_file",
             PATH,
             Fallback::Required,
-            "The file that holds the secret: 12 to 128 bytes, a newline at its end does not count; only its owner may be able to read it (`chmod 600`). A relative path is taken from the directory of the file.",
-            "everybody with CHAP",
+            "The file that holds the secret: 12 to 128 bytes, not counting a newline at the end. Only its \
+                owner may have access to it (`chmod 600`). A relative path starts at the directory of the \
+                configuration file.",
+            "for CHAP",
         ),
         key(
             "mutual",
@@ -355,9 +362,9 @@ pub(crate) const SECTION_USER: SectionKeys = SectionKeys {
                 words: "table `{ name, secret_file }`",
                 keys: &SECTION_MUTUAL,
             },
-            Fallback::Words("the target does not prove itself"),
-            "With what the target proves itself to an initiator that asks for it (mutual CHAP).",
-            "who fears a false target",
+            Fallback::Words("the target does not authenticate"),
+            "How the target authenticates to an initiator that asks for it (mutual CHAP).",
+            "if initiators must know that the target is the right one",
         ),
         key(
             "initiators",
@@ -369,8 +376,10 @@ pub(crate) const SECTION_USER: SectionKeys = SectionKeys {
                 }],
             },
             Fallback::Words("any name"),
-            "The InitiatorNames of this user (`*` any characters, `?` one). It proves right under no other name, and no one else may use one of these names at a target that takes users, except users that list it as well.",
-            "who has users that do not trust each other",
+            "The InitiatorNames of this user (`*` stands for any characters, `?` for one). The user cannot \
+                log in under another name. At a target with `auth`, no other user may use these names, except \
+                users that list them as well.",
+            "if users do not trust each other",
         ),
     ],
 };
@@ -378,21 +387,21 @@ pub(crate) const SECTION_USER: SectionKeys = SectionKeys {
 /// The other direction of CHAP.
 pub(crate) const SECTION_MUTUAL: SectionKeys = SectionKeys {
     heading: "table `mutual`",
-    meaning: "With what the target proves itself to this user.",
+    meaning: "How the target authenticates to this user.",
     keys: &[
         key(
             "name",
             NAME,
             Fallback::Required,
             "The name the target sends (CHAP_N).",
-            "everybody with mutual CHAP",
+            "for mutual CHAP",
         ),
         key(
             "secret_file",
             PATH,
             Fallback::Required,
-            "As in `[[user]]`; the secret must be another one.",
-            "everybody with mutual CHAP",
+            "As in `[[user]]`; the secret must differ from those of all users.",
+            "for mutual CHAP",
         ),
     ],
 };
@@ -400,14 +409,14 @@ pub(crate) const SECTION_MUTUAL: SectionKeys = SectionKeys {
 /// A group of initiators.
 pub(crate) const SECTION_GROUP: SectionKeys = SectionKeys {
     heading: "[[group]]",
-    meaning: "A group of initiators; one that matches any of its entries belongs to it.",
+    meaning: "A group of initiators. An initiator that matches any entry belongs to the group.",
     keys: &[
         key(
             "id",
             ID,
             Fallback::Required,
-            "What units call the group.",
-            "who has several initiators",
+            "The name by which targets refer to the group.",
+            "for several initiators",
         ),
         key(
             "initiators",
@@ -419,8 +428,10 @@ pub(crate) const SECTION_GROUP: SectionKeys = SectionKeys {
                 }],
             },
             Fallback::Required,
-            "`\"iqn.1993-08.org.debian:*\"` matches names (`*` any characters, `?` one), `\"10.0.0.0/24\"` addresses, `\"alice\"` or `\"user:alice\"` the CHAP user. Names and addresses are claims of the initiator; only a user is proved.",
-            "who has several initiators",
+            "`\"iqn.1993-08.org.debian:*\"` matches names (`*` any characters, `?` one), `\"10.0.0.0/24\"` \
+                addresses, `\"alice\"` or `\"user:alice\"` the CHAP user. An initiator can pretend to any \
+                name or address; only a CHAP user is authenticated.",
+            "for several initiators",
         ),
     ],
 };
@@ -428,7 +439,7 @@ pub(crate) const SECTION_GROUP: SectionKeys = SectionKeys {
 /// The process.
 pub const SECTION_SERVER: SectionKeys = SectionKeys {
     heading: "[server]",
-    meaning: "The process itself. A flag of the command line wins over the key of the same name.",
+    meaning: "The process itself. A flag of the command line overrides the key of the same name.",
     keys: &[
         key(
             "state",
@@ -436,15 +447,16 @@ pub const SECTION_SERVER: SectionKeys = SectionKeys {
             Fallback::Words(
                 "`/var/lib/tarn` for root, else `$XDG_STATE_HOME/tarn` or `~/.local/state/tarn`",
             ),
-            "Directory for what must survive a restart: identities, registrations, saved mode pages. A relative path is taken from the directory of the file.",
-            "who runs it from a container or as a service",
+            "Directory for what must survive a restart: identities, reservations, saved mode pages. A \
+                relative path starts at the directory of the configuration file.",
+            "in a container or as a service",
         ),
         key(
             "cores",
             Form::Number { min: 1, max: 1024 },
             Fallback::Words("as many as the process may use"),
-            "Processor cores to work on, one thread each.",
-            "who shares the machine with other work",
+            "Number of processor cores to use, with one thread each.",
+            "if the machine has other work",
         ),
         key(
             "busy_poll_us",
@@ -453,29 +465,31 @@ pub const SECTION_SERVER: SectionKeys = SectionKeys {
                 max: 10_000,
             },
             Fallback::Number(0),
-            "Microseconds a core looks for more work before it sleeps: lower latency for processor time.",
-            "who has cores to spare",
+            "Microseconds a core polls for more work before it sleeps: lower latency, at the cost of processor time.",
+            "if cores are to spare",
         ),
         key(
             "coalescing",
             Form::OneOf(&["adaptive", "off", "always"]),
             Fallback::Value("\"adaptive\""),
-            "Whether answers wait for others to go in one send: while further commands of the connection are there already, never, or always for some tens of microseconds. PERFORMANCE.md has the figures.",
-            "who measures",
+            "Whether an answer waits so that several go in one send: `adaptive` only while further commands \
+                of the connection have already arrived, `off` never, `always` for some tens of microseconds. \
+                PERFORMANCE.md has the figures.",
+            "for measurements",
         ),
         key(
             "log",
             Form::OneOf(&["off", "error", "warn", "info", "debug", "trace"]),
             Fallback::Value("\"info\""),
-            "How much to log on the standard error output.",
-            "who looks for a fault",
+            "How much to log to the standard error output.",
+            "to find a fault",
         ),
         key(
             "discovery_auth",
             USERS,
-            Fallback::Words("open to all"),
-            "The CHAP users that may ask which targets there are; with one or more, discovery sessions need CHAP.",
-            "who keeps target names secret",
+            Fallback::Words("no CHAP"),
+            "The CHAP users that may use discovery; with one or more, discovery sessions need CHAP.",
+            "to keep target names secret",
         ),
     ],
 };
@@ -483,30 +497,34 @@ pub const SECTION_SERVER: SectionKeys = SectionKeys {
 /// The limits.
 pub const SECTION_LIMITS: SectionKeys = SectionKeys {
     heading: "[limits]",
-    meaning: "Limits of the server and parameters of the protocol; the defaults are meant to be good.",
+    meaning: "Limits of the server and parameters of the protocol. The defaults suit most installations.",
     keys: &LIMIT_KEYS,
 };
 
 /// The way in for administrators.
 pub const SECTION_ADMIN: SectionKeys = SectionKeys {
     heading: "[admin]",
-    meaning: "How administrators reach the daemon: the command line over a unix socket, REST and the console over TCP.",
+    meaning: "How administrators reach the daemon: the command line over a unix socket, the API and the \
+        console over TCP.",
     keys: &[
         key(
             "enabled",
             Form::Flag,
             Fallback::Value("true"),
-            "Whether they reach it at all. Without, a change of the file and SIGHUP are what is left.",
-            "who wants the data plane alone",
+            "Whether the daemon can be administered at all. If not, only a change of the file followed by \
+                SIGHUP changes the configuration.",
+            "to switch the administration off",
         ),
         key(
             "socket",
             PATH,
             Fallback::Words(
-                "`/run/tarn/tarn.sock` for root, else `$XDG_RUNTIME_DIR/tarn/tarn.sock`, else `tarn.sock` in the state directory",
+                "`/run/tarn/tarn.sock` for root, else `$XDG_RUNTIME_DIR/tarn/tarn.sock`, else `tarn.sock` in \
+                    the state directory",
             ),
-            "The unix socket of the command line, at most 107 bytes. Only root and the user Tarn runs as may use it. A relative path is taken from the directory of the file.",
-            "who runs several",
+            "The unix socket of the command line; its path has at most 107 bytes. Only root and the user that \
+                Tarn runs as may use it. A relative path starts at the directory of the configuration file.",
+            "to run several daemons",
         ),
         key(
             "listen",
@@ -518,31 +536,33 @@ pub const SECTION_ADMIN: SectionKeys = SectionKeys {
                 }],
             },
             Fallback::Words("none"),
-            "Addresses where REST, metrics and the console are served. A token is always needed, on loopback too.",
-            "who wants the console, or metrics",
+            "Addresses that serve the API, metrics and the console. A token is always needed, on loopback too.",
+            "for the console, metrics or access from other machines",
         ),
         key(
             "tls",
             Form::Flag,
             Fallback::Value("true"),
-            "Whether these addresses speak TLS. `false` is for loopback addresses alone, as behind a proxy or a tunnel.",
-            "who has a proxy that speaks TLS",
+            "Whether these addresses use TLS. `false` is only allowed for loopback addresses, for example \
+                behind a proxy or a tunnel.",
+            "behind a proxy that speaks TLS",
         ),
         key(
             "certificate",
             PATH,
             Fallback::Words(
-                "made at the first start and again when it lacks a name, signed by itself",
+                "a self-signed one, generated at the first start and again when a name is missing in it",
             ),
-            "Certificate in PEM, with those that lead to its root. A relative path is taken from the directory of the file.",
-            "who has certificates",
+            "Certificate in PEM, followed by its chain. A relative path starts at the directory of the \
+                configuration file.",
+            "to use a certificate of your own",
         ),
         key(
             "key",
             PATH,
-            Fallback::Words("made with the certificate"),
-            "The private key of the certificate, in PEM; only its owner may be able to read it.",
-            "who has certificates",
+            Fallback::Words("generated with the certificate"),
+            "The private key of the certificate, in PEM. Only its owner may have access to it.",
+            "to use a certificate of your own",
         ),
         key(
             "names",
@@ -554,8 +574,9 @@ pub const SECTION_ADMIN: SectionKeys = SectionKeys {
                 }],
             },
             Fallback::Words("the addresses of `listen` and the name of the machine"),
-            "Names by which browsers may reach the console; a request for any other is refused, so that no foreign page can pass for it.",
-            "who reaches the console by a name of DNS, or through a proxy",
+            "Names by which browsers may reach the console. Requests for other names are refused, which \
+                protects against DNS rebinding.",
+            "to reach the console by a DNS name or through a proxy",
         ),
         key(
             "history",
@@ -564,8 +585,8 @@ pub const SECTION_ADMIN: SectionKeys = SectionKeys {
                 max: HISTORY_MAX as u64,
             },
             Fallback::Number(HISTORY_DEFAULT as u64),
-            "Revisions of the configuration that are kept, for `tarn rollback`.",
-            "who changes it by program",
+            "Number of revisions of the configuration that are kept, for `tarn rollback`.",
+            "if programs change the configuration",
         ),
     ],
 };
@@ -573,21 +594,22 @@ pub const SECTION_ADMIN: SectionKeys = SectionKeys {
 /// What is given up.
 pub const SECTION_CONFINE: SectionKeys = SectionKeys {
     heading: "[confine]",
-    meaning: "What the process gives up once it serves, so that whoever takes it over gets little.",
+    meaning: "Rights that the process gives up before it serves, so that an attacker who takes it over gains little.",
     keys: &[
         key(
             "user",
             ACCOUNT,
-            Fallback::Words("stays who it is"),
-            "The user to become when Tarn is started as root: stores and ports are opened first. It must be able to read the file and its secrets, and own the state directory.",
-            "who starts Tarn as root, without a service manager that does this",
+            Fallback::Words("the user that started Tarn"),
+            "The user to become when Tarn is started as root, after stores and ports are open. The user must \
+                be able to read the configuration file and its secrets, and must own the state directory.",
+            "if Tarn is started as root by a service manager that does not do this",
         ),
         key(
             "group",
             ACCOUNT,
-            Fallback::Words("that of the user"),
-            "The group to be in, besides those that list the user in `/etc/group`.",
-            "who has devices that belong to a group",
+            Fallback::Words("the group of the user"),
+            "The group to become a member of, besides those that list the user in `/etc/group`.",
+            "for devices that belong to another group",
         ),
         key(
             "roots",
@@ -595,23 +617,26 @@ pub const SECTION_CONFINE: SectionKeys = SectionKeys {
                 words: "list of directories or devices",
                 entries: &[PATH],
             },
-            Fallback::Words("stores may lie anywhere"),
-            "Where stores may lie. A store elsewhere is refused, and the kernel keeps the process (Landlock) from everything that is neither here nor in the directories of the state, the file, its secrets and the socket, from starting programs, and from connecting to other machines. A relative path is taken from the directory of the file.",
-            "who serves machines that are not trusted",
+            Fallback::Words("stores may be anywhere"),
+            "Where stores may be. A store elsewhere is refused. The kernel (Landlock) denies the process all \
+                other files, except in the directories of the state, the configuration file, its secrets and \
+                the socket; it also denies starting programs and connecting to other machines. A relative \
+                path starts at the directory of the configuration file.",
+            "to serve machines that are not trusted",
         ),
         key(
             "seccomp",
             Form::Flag,
             Fallback::Value("true"),
-            "Whether system calls that Tarn does not make fail; the log names each.",
-            "who runs it under a debugger or an odd C library",
+            "Whether system calls that Tarn does not use fail (seccomp); the log names each.",
+            "under a debugger or with an unusual C library",
         ),
         key(
             "required",
             Form::Flag,
             Fallback::Value("false"),
-            "Whether a kernel that cannot do this keeps Tarn from starting; otherwise it warns.",
-            "who would rather not serve than serve unconfined",
+            "Whether Tarn refuses to start on a kernel that cannot do this; otherwise it warns.",
+            "to serve confined or not at all",
         ),
     ],
 };
@@ -642,13 +667,13 @@ const fn key(
     form: Form,
     default: Fallback,
     meaning: &'static str,
-    needed_by: &'static str,
+    set_it: &'static str,
 ) -> Key {
     Key {
         name,
         form,
         default,
         meaning,
-        needed_by,
+        set_it,
     }
 }

@@ -73,8 +73,8 @@ enum Value<'a> {
 pub const OPTIONS: [OptionRow; 8] = [
     OptionRow {
         option: StoreOption::Size, word: "size", takes: Takes::Size, fallback: "the file must exist",
-        help: ("size=SIZE", "make a missing file of this size, grow a smaller one"),
-        meaning: "Makes a missing file of this size, and grows one that is smaller; never shrinks one.",
+        help: ("size=SIZE", "create a missing file of this size, grow a smaller one"),
+        meaning: "Creates a missing file of this size and grows a smaller one; never shrinks a file.",
         set: |spec, value| { spec.size_bytes = value.bytes(); Ok(()) },
         get: |spec| spec.size_bytes.map(size_text),
     },
@@ -99,8 +99,8 @@ pub const OPTIONS: [OptionRow; 8] = [
         option: StoreOption::Cache, word: "cache", takes: Takes::Word(&["writeback", "writethrough", "direct"]),
         fallback: "`writeback`",
         help: ("cache=MODE", "writeback (default), writethrough or direct"),
-        meaning: "When a write is on stable storage: after SYNCHRONIZE CACHE or with FUA; before it is answered; \
-                  or past the page cache (O_DIRECT).",
+        meaning: "When a write is on stable storage: `writeback` after SYNCHRONIZE CACHE or with FUA; `writethrough` before \
+                  it is answered; `direct` as with `writeback`, but past the page cache (O_DIRECT).",
         set: |spec, value| {
             let modes = [CacheMode::Writeback, CacheMode::Writethrough, CacheMode::Direct];
             let mode = modes.into_iter().find(|mode| mode.as_str() == value.text());
@@ -112,14 +112,14 @@ pub const OPTIONS: [OptionRow; 8] = [
     OptionRow {
         option: StoreOption::Thin, word: "thin", takes: Takes::Flag,
         fallback: "file and memory: `true`; block device: if it can discard",
-        help: ("thin=false", "keep the space of unmapped blocks"),
-        meaning: "Whether unmapped blocks give their space back.",
+        help: ("thin=false", "do not release the space of unmapped blocks"),
+        meaning: "Whether unmapped blocks release their space.",
         set: |spec, value| { spec.thin = Some(value.flag()); Ok(()) },
         get: |spec| spec.thin.map(|thin| thin.to_string()),
     },
     OptionRow {
-        option: StoreOption::Serial, word: "serial", takes: Takes::Serial, fallback: "made once and kept",
-        help: ("serial=TEXT", "instead of one that is made once and kept"),
+        option: StoreOption::Serial, word: "serial", takes: Takes::Serial, fallback: "generated once and kept",
+        help: ("serial=TEXT", "unit serial number, instead of a generated one"),
         meaning: "Unit serial number.",
         set: |spec, value| { spec.serial = Some(Serial::parse(value.text())?); Ok(()) },
         get: |spec| spec.serial.as_ref().map(|serial| serial.as_str().to_owned()),
@@ -127,8 +127,8 @@ pub const OPTIONS: [OptionRow; 8] = [
     OptionRow {
         option: StoreOption::Format, word: "format", takes: Takes::Word(&["raw"]),
         fallback: "an image of another format is refused",
-        help: ("format=raw", "take the bytes as the disk, even if they look like an image"),
-        meaning: "Takes the bytes of the file as the disk, even if they begin like a qcow2 or VMDK image.",
+        help: ("format=raw", "use the bytes as the disk, even if they look like an image"),
+        meaning: "Uses the bytes of the file as the disk, even if they begin like a qcow2 or VMDK image.",
         set: |spec, _| { spec.format_raw = true; Ok(()) },
         get: |spec| spec.format_raw.then(|| "raw".to_owned()),
     },
