@@ -101,7 +101,7 @@ def a_plan_below_admin_says_nothing_of_a_path_it_names():
             equal(len(set(answers.values())), 1, f"different answers to an operator for {which}: {answers}")
             status, body = answers["nothing"]
             equal(status, 200, f"{which}: {body}")
-            check("no file was looked at" in " ".join(json.loads(body)["warnings"]), f"{which}: {body}")
+            check("no file was read" in " ".join(json.loads(body)["warnings"]), f"{which}: {body}")
         # Who may read the daemon's files is told what is wrong with one.
         status, body = answer_of(tarn.api(), text + user("mallory", probed))
         check(status >= 400 and b"cannot read secret file" in body, f"admin: {status} {body}")

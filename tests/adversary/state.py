@@ -517,7 +517,7 @@ luns = [{{ lun = 0, id = "a" }}, {{ lun = 1, id = "b" }}]
         swapped = now.replace("a.img", "x.img").replace("b.img", "a.img").replace("x.img", "b.img")
         plan = tarn.api().post("plan", {"text": swapped})
         check(not plan["is_applicable"], f"{plan}")
-        check(all("is open as lun" in step["reason"] for step in plan["steps"]), f"{plan}")
+        check(all("is in use by lun" in step["reason"] for step in plan["steps"]), f"{plan}")
         answer = tarn.api().ask("PUT", "config", {"text": swapped})
         equal((answer.status, answer.kind), (409, "refused"), f"{answer}")
 

@@ -280,7 +280,7 @@ def mistakes(tarn, path):
         (["--user", "u", url], "put it into TARN_BENCH_SECRET"),
         (["--suite", "quick", "--bs", "4k", url], "cannot be used with"),
         (["http://127.0.0.1/"], "unknown scheme"),
-        ([path.with_name("missing")], "no such file or device"),
+        ([path.with_name("missing")], "the file or device does not exist"),
         ([path.parent], "neither a regular file nor a block device"),
         ([f"nbd://127.0.0.1:{tarn.port}/"], "is this the right kind of server?"),
     ]

@@ -124,7 +124,7 @@ def a_store_outside_the_roots_is_refused():
         (tarn.dir / "disks/link.img").symlink_to(outside)
         for store in ["file:outside.img", "file:disks/link.img", "file:new.img?size=1M", "file:disks/../outside.img"]:
             line = tarn.reload(base + lun("b", store) + target("a", "b") + confine())
-            for word in ["nothing was changed", "add lun b", "tarn.toml:6", "lies outside the roots", str(tarn.dir / "disks"),
+            for word in ["nothing was changed", "add lun b", "tarn.toml:6", "is outside the roots", str(tarn.dir / "disks"),
                          "confine.roots and restart"]:
                 check(word in line, f"{store}: {word!r} is not in: {line}")
         check(not (tarn.dir / "new.img").exists(), "the file was made")
@@ -133,7 +133,7 @@ def a_store_outside_the_roots_is_refused():
         tarn = Confined(base + lun("b", "file:outside.img?size=1M") + target("a", "b") + confine())
         tarn.command()
         out = run(*[word.replace("{dir}", str(tarn.dir)) for word in arguments], tarn.dir / "tarn.toml", cwd=tarn.dir)
-        check(out.returncode == 2 and "lies outside the roots" in out.stderr, f"{arguments}: {out.returncode} {out.stderr}")
+        check(out.returncode == 2 and "is outside the roots" in out.stderr, f"{arguments}: {out.returncode} {out.stderr}")
         tarn.close()
 
 

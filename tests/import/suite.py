@@ -349,7 +349,7 @@ def nothing_is_overwritten():
 
 @test
 def the_exit_code_tells_whether_something_was_left_out():
-    """0 when everything was carried over, 1 when not, 2 with one line when nothing can be read."""
+    """0 when everything was imported, 1 when not, 2 with one line when nothing can be read."""
     whole = '{"storage_objects": [{"plugin": "fileio", "name": "d", "dev": "/d", "wwn": "W1", "write_back": true}], "targets": ' \
         '[{"fabric": "iscsi", "wwn": "iqn.2026-11.example:t", "tpgs": [{"tag": 1, "attributes": {"generate_node_acls": 1, ' \
         '"demo_mode_write_protect": 0}, "portals": [{"ip_address": "127.0.0.1", "port": 3260}], ' \

@@ -85,7 +85,7 @@ impl Entry {
             (false, Purpose::Change) => ("admin-change", Severity::Info),
             (false, Purpose::Question | Purpose::File) => ("admin-read", Severity::Info),
         };
-        let who = self.author.as_deref().unwrap_or("somebody unknown");
+        let who = self.author.as_deref().unwrap_or("unknown caller");
         let path: String = self.path.chars().take(PATH_MAX).collect();
         Event {
             number: 0,

@@ -235,7 +235,7 @@ impl Calls {
                 tracing::error!(%error, "a call of the daemon failed");
                 Err(Problem::new(
                     ProblemKind::Unavailable,
-                    "the daemon failed at this; its log tells more",
+                    "the daemon failed; see its log",
                 ))
             }
             Err(_) => Err(late(most)),

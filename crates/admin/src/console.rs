@@ -30,7 +30,7 @@ pub(crate) async fn file(request: Request) -> Answer {
         other => other,
     };
     let Some(file) = FILES.iter().find(|file| file.path == path) else {
-        let detail = format!("there is no {path}; /api/v1/openapi.json tells what there is");
+        let detail = format!("there is no {path}; see /api/v1/openapi.json for all paths");
         return Err(Refusal::new(ProblemKind::NotFound, detail));
     };
     if !matches!(*request.method(), Method::GET | Method::HEAD) {

@@ -191,7 +191,7 @@ async fn run_to_its_end(
     }));
     task.await.unwrap_or_else(|error| {
         tracing::error!(%error, "a request failed");
-        let detail = "the request failed within the administration; the log tells more";
+        let detail = "the administration failed at this request; see the log";
         Refusal::new(ProblemKind::Unavailable, detail).into_response()
     })
 }

@@ -31,7 +31,7 @@ pub fn document() -> Value {
         "info": {
             "title": "Tarn",
             "version": "1",
-            "description": "The administration of an iSCSI target. docs/API.md tells how to ask.",
+            "description": "The administration of an iSCSI target. See docs/API.md.",
             "license": {"name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT"},
         },
         "paths": paths,

@@ -71,7 +71,7 @@ pub enum TlsError {
     },
     /// Others have rights to the key.
     #[error(
-        "{path}: the key has mode {mode:04o}, which lets others at it; run chmod 600 {path}",
+        "{path}: the key has mode {mode:04o}, which gives others access; run chmod 600 {path}",
         path = path.display()
     )]
     KeyExposed {

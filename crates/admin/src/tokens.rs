@@ -106,7 +106,9 @@ impl Tokens {
             reason,
         };
         let entries = match found {
-            Found::Absent if durable::copy_of(path).exists() => Err(form("it is gone".to_owned())),
+            Found::Absent if durable::copy_of(path).exists() => {
+                Err(form("it is missing".to_owned()))
+            }
             Found::Absent => Ok(Vec::new()),
             Found::Damaged(damage) => Err(form(damage.to_string())),
             Found::Whole(text) => parse(&text).map_err(form),

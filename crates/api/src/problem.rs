@@ -81,7 +81,7 @@ impl ProblemKind {
             Self::TooLarge => (413, "The request is too large"),
             Self::UnsupportedMediaType => (415, "This content type is not understood"),
             Self::TooManyRequests => (429, "Too many attempts"),
-            Self::ApplyFailed => (409, "The change failed and was taken back"),
+            Self::ApplyFailed => (409, "The change failed and was undone"),
             Self::StorageFull => (507, "There is no room to keep this"),
             Self::Failed => (500, "The system failed at this"),
             Self::Unavailable => (503, "The data plane does not answer"),

@@ -234,7 +234,8 @@ fn open_file(
     if !path.exists() {
         return Err(BenchError::Unfit {
             target: label,
-            problem: "there is no such file or device; make it first, or check the path".to_owned(),
+            problem: "the file or device does not exist; create it first, or check the path"
+                .to_owned(),
         });
     }
     let mut options = OpenOptions::new(StoreKind::Path, path);

@@ -209,7 +209,7 @@ fn parse_iscsi(rest: &str) -> Result<Address, String> {
         .parse()
         .ok()
         .filter(|&lun| lun < 1 << 14)
-        .ok_or_else(|| format!("LUN {lun:?} is no number below 16384; {FORM}"))?;
+        .ok_or_else(|| format!("LUN {lun:?} is not a number below 16384; {FORM}"))?;
     if target.is_empty() {
         return Err(FORM.to_owned());
     }
@@ -404,7 +404,7 @@ mod tests {
     fn what_is_no_address_says_what_to_write() {
         for (text, message) in [
             ("iscsi://h/iqn.x", "write it as iscsi://"),
-            ("iscsi://h/iqn.x/a", "LUN \"a\" is no number below 16384"),
+            ("iscsi://h/iqn.x/a", "LUN \"a\" is not a number below 16384"),
             ("iscsi://h/iqn.x/16384", "LUN \"16384\" is no number"),
             ("iscsi:///iqn.x/0", "no host"),
             ("iscsi://h:0/iqn.x/0", "port \"0\" is none"),

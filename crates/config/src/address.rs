@@ -287,8 +287,8 @@ mod tests {
             ("192.0.2:1", "is not a host"),
             ("san:0", "from 1 to 65535"),
             ("san:65536", "from 1 to 65535"),
-            ("0.0.0.0:3260", "stands for all"),
-            ("[::]:3260", "stands for all"),
+            ("0.0.0.0:3260", "means all"),
+            ("[::]:3260", "means all"),
         ] {
             let got = HostPort::parse(text).unwrap_err().to_string();
             assert!(got.contains(message), "{text}: {got}");

@@ -311,9 +311,7 @@ pub enum Rule {
         text: String,
     },
     /// An advertised address that nobody can connect to.
-    #[error(
-        "advertised address {text:?} stands for all addresses; give one that initiators can reach"
-    )]
+    #[error("advertised address {text:?} means all addresses; give one that initiators can reach")]
     AdvertisedUnspecified {
         /// The address as written.
         text: String,

@@ -349,7 +349,7 @@ mod tests {
             ),
             ("a?serial=", "serial is empty"),
             ("block:/dev/sdx?size=1M", "a device brings its own size"),
-            ("mem:1M?size=1M", "the size stands after the colon"),
+            ("mem:1M?size=1M", "the size follows the colon"),
             ("null:1M?cache=direct", "there is nothing below it to cache"),
             ("mem:1M?format=raw", "there is no image to look at"),
         ] {

@@ -11,7 +11,7 @@ use crate::{ChapAlgorithm, Group, Model, Place, Target, UserIndex};
 pub enum Warning {
     /// Everyone who reaches the address can read and write.
     #[error(
-        "{place}: target {target} is open without CHAP to everyone who reaches {portal}; set auth or groups in a configuration file, or listen on 127.0.0.1"
+        "{place}: target {target} is open without CHAP to everyone who can connect to {portal}; set auth or groups in a configuration file, or listen on 127.0.0.1"
     )]
     OpenOffLoopback {
         /// The portal.
@@ -56,7 +56,7 @@ pub enum Warning {
         target: String,
     },
     /// A unit that no target shows.
-    #[error("{place}: lun {id:?} is in no target; nobody will see it")]
+    #[error("{place}: lun {id:?} is in no target, so no initiator sees it")]
     UnitUnused {
         /// The store of the unit.
         place: Place,
@@ -64,7 +64,7 @@ pub enum Warning {
         id: String,
     },
     /// A user that nothing refers to.
-    #[error("{place}: user {name:?} is in no auth, discovery_auth or group; nobody can use it")]
+    #[error("{place}: user {name:?} is in no auth, discovery_auth or group, so it is never used")]
     UserUnused {
         /// The secret of the user.
         place: Place,
@@ -185,7 +185,7 @@ mod tests {
     fn a_portal_off_loopback_warns_unless_someone_guards_it() {
         let message = |portal: &str| {
             vec![format!(
-                "t.toml:6: target[0].portals[0]: target iqn.2026-11.example.tarn:t is open without CHAP to everyone who reaches {portal}; set auth or groups in a configuration file, or listen on 127.0.0.1"
+                "t.toml:6: target[0].portals[0]: target iqn.2026-11.example.tarn:t is open without CHAP to everyone who can connect to {portal}; set auth or groups in a configuration file, or listen on 127.0.0.1"
             )]
         };
         for (portal, more, expected) in [
@@ -260,8 +260,8 @@ mod tests {
             got,
             [
                 "t.toml:3: target[0].name: target iqn.2026-11.example.tarn:t has no luns; initiators will see an empty target",
-                "t.toml:1: lun[0].store: lun \"a\" is in no target; nobody will see it",
-                "t.toml:2: user[0].secret_file: user \"alice\" is in no auth, discovery_auth or group; nobody can use it",
+                "t.toml:1: lun[0].store: lun \"a\" is in no target, so no initiator sees it",
+                "t.toml:2: user[0].secret_file: user \"alice\" is in no auth, discovery_auth or group, so it is never used",
             ]
         );
     }

@@ -165,7 +165,8 @@ impl LogicalUnit<'_> {
         let is_open = self.read_auth(&mut target, found);
         let groups = self.read_mappings(&mut target, found);
         if !is_open {
-            let message = "CHAP is asked for, but its AuthGroup has no user; nobody could log in";
+            let message =
+                "CHAP is required, but its AuthGroup has no user; no initiator could log in";
             found.left_out(&section.place, &subject, message, "bring auth.conf along");
             return;
         }
@@ -204,7 +205,7 @@ impl LogicalUnit<'_> {
         }
         if method.eq_ignore_ascii_case("Auto") && group.is_some() {
             let message = "AuthMethod Auto takes initiators with CHAP and without; the users are not \
-                carried over, and everyone may log in without, as before";
+                imported, and every initiator may log in without, as before";
             let remedy = "set auth to ask for CHAP";
             found.changed(
                 &target.place,
@@ -259,7 +260,7 @@ impl LogicalUnit<'_> {
             match address::bind(text) {
                 Some(bind) => target.portals.push(Portal { bind, tag }),
                 None => {
-                    let message = format!("portal {text:?} is no address");
+                    let message = format!("portal {text:?} is not an address");
                     let remedy = "add the address to portals by hand";
                     found.left_out(
                         &portal.place,

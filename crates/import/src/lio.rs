@@ -268,7 +268,8 @@ impl TargetReader<'_> {
                     tag: tag(tpg),
                 }),
                 None => {
-                    let message = format!("portal {ip:?} port {port} is for iSER, or no address");
+                    let message =
+                        format!("portal {ip:?} port {port} is for iSER, or not an address");
                     let remedy = "add an address of TCP to portals by hand";
                     found.left_out(&self.place, &self.subject(), message, remedy);
                 }
@@ -286,7 +287,7 @@ impl TargetReader<'_> {
         if needs_chap {
             self.read_users(tpg, acls, target, found);
             if target.auth.is_empty() {
-                let message = "CHAP is asked for, but no user is set; nobody could log in";
+                let message = "CHAP is required, but no user is set; no initiator could log in";
                 found.left_out(
                     &self.place,
                     &self.subject(),
@@ -365,8 +366,7 @@ impl TargetReader<'_> {
             let number = |key: &str| mapped.get(key).and_then(Value::as_u64);
             let unit = number("tpg_lun").and_then(|lun| units.get(&lun));
             let (Some(index), Some(&unit)) = (number("index"), unit) else {
-                let message =
-                    format!("a LUN of initiator {name} shows no disk that was carried over");
+                let message = format!("a LUN of initiator {name} shows no disk that was imported");
                 found.left_out(
                     &place,
                     &self.subject(),

@@ -98,7 +98,7 @@ pub enum ReadError {
     },
     /// Nothing in the files looks like any of the formats.
     #[error(
-        "{name}: the format cannot be told from the text; name it: tgt, lio, scst, iet, istgt or ctl"
+        "{name}: the format cannot be recognised from the text; name it: tgt, lio, scst, iet, istgt or ctl"
     )]
     FormatUnknown {
         /// The first file.
@@ -106,7 +106,7 @@ pub enum ReadError {
     },
     /// No iSCSI target, or none that Tarn could serve.
     #[error(
-        "{name}: no iSCSI target was found that could be carried over; check the file, and the list if there is one"
+        "{name}: no iSCSI target was found that could be imported; check the file, and the list if there is one"
     )]
     NoTarget {
         /// The first file.

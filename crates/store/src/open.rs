@@ -345,10 +345,10 @@ pub enum OpenFailure {
     #[error("no size is given: say how large it is to be")]
     NoSize,
     /// There is no such device, or a file that is to be opened read-only.
-    #[error("there is no such file or device: check the path")]
+    #[error("the file or device does not exist: check the path")]
     Missing,
     /// There is no such file, and it is not known how large to make it.
-    #[error("there is no such file: check the path, or give a size (size=) to create it")]
+    #[error("the file does not exist: check the path, or give a size (size=) to create it")]
     MissingAndNoSize,
     /// A device where a file was meant.
     #[error("it is a block device: open it as such (block:)")]

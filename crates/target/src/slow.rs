@@ -136,7 +136,7 @@ impl fmt::Display for SlowCommand<'_> {
         )?;
         match self.untold {
             0 => Ok(()),
-            more => write!(f, "; {more} more were slow and not told"),
+            more => write!(f, "; {more} more were slow and are not listed"),
         }
     }
 }
@@ -327,7 +327,7 @@ mod tests {
                 7,
                 "WRITE (10), 8 blocks at 2048, 4096 bytes: not answered after 2.104 s, \
                  data 2.000 s, store 0.100 s, core 0.003 s; session 3, task 0x00001a2b; \
-                 7 more were slow and not told",
+                 7 more were slow and are not listed",
             ),
         ] {
             assert_eq!(command(ending, untold).to_string(), line);

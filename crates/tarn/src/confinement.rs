@@ -329,7 +329,7 @@ mod tests {
         let error = reach(&outside).unwrap_err();
         assert!(
             error.ends_with(
-                "tarn.toml:3: lun[0].store: D/a.img lies outside the roots (D/disks); move it there, or name its directory in confine.roots and restart Tarn"
+                "tarn.toml:3: lun[0].store: D/a.img is outside the roots (D/disks); move it there, or name its directory in confine.roots and restart Tarn"
             ),
             "{error}"
         );
@@ -365,7 +365,7 @@ mod tests {
         assert!(
             step.consequence
                 .to_string()
-                .contains("lies outside the roots")
+                .contains("is outside the roots")
         );
 
         let user = |path| format!("[[user]]\nname = \"u\"\nsecret_file = \"{path}\"\n");

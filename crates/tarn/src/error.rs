@@ -62,7 +62,7 @@ pub enum StartError {
     #[error(transparent)]
     Admin(#[from] admin::StartError),
     /// The logging filter of the environment is wrong.
-    #[error("TARN_LOG={text:?} is no log filter, use off, error, warn, info, debug or trace")]
+    #[error("TARN_LOG={text:?} is not a log level; use off, error, warn, info, debug or trace")]
     LogFilter {
         /// The value.
         text: String,
@@ -112,7 +112,7 @@ pub enum StartError {
     },
     /// Others have rights to the secret.
     #[error(
-        "{place}: secret file {path} has mode {mode:04o}, which lets others at it; run chmod 600 {path}",
+        "{place}: secret file {path} has mode {mode:04o}, which gives others access; run chmod 600 {path}",
         path = path.display()
     )]
     SecretExposed {
@@ -166,7 +166,7 @@ pub enum StartError {
 
     // Stores.
     /// The file or device of a unit is not there.
-    #[error("{place}: {} does not exist; create it, or add the option size= to have it made", path.display())]
+    #[error("{place}: {} does not exist; create it, or add the option size= to create it", path.display())]
     StoreMissing {
         /// Where it is named.
         place: Place,
@@ -175,7 +175,7 @@ pub enum StartError {
     },
     /// The directory that a file is to be made in is not there.
     #[error(
-        "{place}: {} cannot be made, as its directory does not exist; make that first",
+        "{place}: {} cannot be created because its directory does not exist; create that first",
         path.display()
     )]
     StoreDirectoryMissing {
@@ -264,7 +264,7 @@ pub enum StartError {
     },
     /// A store outside the roots.
     #[error(
-        "{place}: {} lies outside the roots ({roots}); move it there, or name its directory in confine.roots and restart Tarn",
+        "{place}: {} is outside the roots ({roots}); move it there, or name its directory in confine.roots and restart Tarn",
         path.display()
     )]
     StoreOutside {
@@ -317,7 +317,7 @@ pub enum StartError {
 
     // State.
     /// There is no default for this user.
-    #[error("no place for the state directory, as HOME is not set; give --state DIR")]
+    #[error("the state directory is unknown because HOME is not set; give --state DIR")]
     NoHome,
     /// The state directory cannot be used.
     #[error("cannot use state directory {}, make it writable or give --state DIR", path.display())]
@@ -340,7 +340,7 @@ pub enum StartError {
     },
     /// A file of the state directory is not what this program writes.
     #[error(
-        "{path} is not what this program writes ({problem}); restore it from a backup, or move it away to have new identities made",
+        "{path} is not what this program writes ({problem}); restore it from a backup, or move it away to generate new identities",
         path = path.display()
     )]
     StateForeign {
@@ -432,7 +432,9 @@ pub enum StartError {
         format: &'static str,
     },
     /// No address to listen on.
-    #[error("--listen {text:?} is no address and port, write it as 192.0.2.1:3260 or [::]:3260")]
+    #[error(
+        "--listen {text:?} is not an address with a port; write it as 192.0.2.1:3260 or [::]:3260"
+    )]
     ImportListen {
         /// What was given.
         text: String,
@@ -490,7 +492,7 @@ pub enum StartError {
 #[derive(Debug, thiserror::Error)]
 pub enum Unanswered {
     /// The time is over.
-    #[error("{} does not answer within {seconds} s; look at the kernel log, and at the server if it is a network's", path.display())]
+    #[error("{} does not answer within {seconds} s; see the kernel log, and check the server of a network file system", path.display())]
     Late {
         /// What was asked.
         path: PathBuf,
@@ -498,13 +500,13 @@ pub enum Unanswered {
         seconds: u64,
     },
     /// An earlier call has not come back.
-    #[error("{} has not answered an earlier change yet, and is not asked again until it has", path.display())]
+    #[error("{} has not answered an earlier change yet, and is not tried again until it has", path.display())]
     StillHangs {
         /// What was asked.
         path: PathBuf,
     },
     /// There are as many threads as there may be.
-    #[error("{many} paths do not answer; {} is not asked until some have", path.display())]
+    #[error("{many} paths do not answer; {} is not tried until some of them have", path.display())]
     TooMany {
         /// What was to be asked.
         path: PathBuf,
@@ -512,7 +514,7 @@ pub enum Unanswered {
         many: usize,
     },
     /// There is no thread, or it failed.
-    #[error("{} cannot be asked: the system gives no thread, or the call failed", path.display())]
+    #[error("{} cannot be opened: no thread could be started, or the call failed", path.display())]
     NoThread {
         /// What was to be asked.
         path: PathBuf,

@@ -251,12 +251,12 @@ mod tests {
         let error = locate_one("/nowhere/disk.img").unwrap_err().to_string();
         assert_eq!(
             error,
-            "STORE \"/nowhere/disk.img\": /nowhere/disk.img does not exist; create it, or add the option size= to have it made"
+            "STORE \"/nowhere/disk.img\": /nowhere/disk.img does not exist; create it, or add the option size= to create it"
         );
         let error = locate_one("/nowhere/disk.img?size=1M").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "STORE \"/nowhere/disk.img?size=1M\": /nowhere/disk.img cannot be made, as its directory does not exist; make that first"
+            "STORE \"/nowhere/disk.img?size=1M\": /nowhere/disk.img cannot be created because its directory does not exist; create that first"
         );
         assert_eq!(locate_one("mem:1M").unwrap(), None);
     }

@@ -350,7 +350,7 @@ mod tests {
         let told = told.replace(scratch.path().to_str().unwrap(), "D");
         assert_eq!(
             told,
-            "warning: D/t.toml:6: target[0].portals[0]: target iqn.2026-11.a:t is open without CHAP to everyone who reaches 0.0.0.0:3260; set auth or groups in a configuration file, or listen on 127.0.0.1\n\
+            "warning: D/t.toml:6: target[0].portals[0]: target iqn.2026-11.a:t is open without CHAP to everyone who can connect to 0.0.0.0:3260; set auth or groups in a configuration file, or listen on 127.0.0.1\n\
              note: D/new.img will be made\n\
              D/t.toml: good: 1 target, 1 lun, 0 users, 0 groups\n"
         );
@@ -372,7 +372,7 @@ mod tests {
         let error = error.replace(scratch.path().to_str().unwrap(), "D");
         assert_eq!(
             error,
-            "D/t.toml:3: admin.certificate: D/k.pem: the key has mode 0644, which lets others at it; run chmod 600 D/k.pem"
+            "D/t.toml:3: admin.certificate: D/k.pem: the key has mode 0644, which gives others access; run chmod 600 D/k.pem"
         );
     }
 }

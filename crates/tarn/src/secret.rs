@@ -320,7 +320,7 @@ mod tests {
             assert_eq!(
                 error,
                 format!(
-                    "D/t.toml:3: user[0].secret_file: secret file D/a has mode {mode:04o}, which lets others at it; run chmod 600 D/a"
+                    "D/t.toml:3: user[0].secret_file: secret file D/a has mode {mode:04o}, which gives others access; run chmod 600 D/a"
                 )
             );
         }

@@ -283,7 +283,7 @@ impl Reloads {
             // One that has not begun will see this change of the file, too.
             Ok(()) | Err(TrySendError::Full(())) => {}
             Err(TrySendError::Disconnected(())) => {
-                tracing::error!("the thread that reloads is gone; nothing was changed");
+                tracing::error!("the reload thread has ended; nothing was changed");
             }
         }
     }

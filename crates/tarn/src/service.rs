@@ -48,7 +48,7 @@ fn send(assignments: &str) {
         return;
     };
     if let Err(error) = manager.send(assignments.as_bytes()) {
-        tracing::warn!(%error, "the service manager cannot be told");
+        tracing::warn!(%error, "cannot notify the service manager");
     }
 }
 

@@ -470,7 +470,7 @@ impl State {
                 parsed => return Ok((parsed?, None)),
             },
             FoundFile::Absent if !self.was_used() => return Ok((Ledger::default(), None)),
-            FoundFile::Absent => "it is gone".to_owned(),
+            FoundFile::Absent => "it is missing".to_owned(),
             FoundFile::Damaged(damage) => damage.to_string(),
         };
         let copy = copy_of(&path);

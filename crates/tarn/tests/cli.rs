@@ -122,7 +122,7 @@ fn a_wrong_store_or_name_is_named_with_its_remedy() {
         ),
         (
             &["mem:1M", "disk.img"],
-            "STORE \"disk.img\": disk.img does not exist; create it, or add the option size= to have it made",
+            "STORE \"disk.img\": disk.img does not exist; create it, or add the option size= to create it",
         ),
         (
             &["mem:1000"],
@@ -172,7 +172,7 @@ fn a_wrong_file_is_named_with_its_line() {
         ),
         (
             format!("{unit}{target}[[lun]]\nid = \"b\"\nstore = \"gone.img\"\n"),
-            "t.toml:9: lun[1].store: gone.img does not exist; create it, or add the option size= to have it made",
+            "t.toml:9: lun[1].store: gone.img does not exist; create it, or add the option size= to create it",
         ),
     ] {
         scratch.put("t.toml", &text);
@@ -208,7 +208,7 @@ fn a_secret_that_others_can_read_keeps_the_daemon_from_starting() {
     fs::set_permissions(scratch.0.join("s"), fs::Permissions::from_mode(0o644)).unwrap();
     assert_eq!(
         scratch.refusal(&["serve", "--state", "state", "--config", "t.toml"]),
-        "t.toml:3: user[0].secret_file: secret file s has mode 0644, which lets others at it; run chmod 600 s"
+        "t.toml:3: user[0].secret_file: secret file s has mode 0644, which gives others access; run chmod 600 s"
     );
 }
 

@@ -64,7 +64,7 @@ pub enum MountError {
     },
     /// The system does not mount.
     #[error(
-        "cannot mount on {}; who is not root needs the package fuse3 and a directory of their own",
+        "cannot mount on {}; users other than root need the package fuse3 and a directory of their own",
         path.display()
     )]
     Refused {

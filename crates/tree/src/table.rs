@@ -57,7 +57,7 @@ impl Thing for Target {
         Attribute::shows("name", "TargetName", |target| target.spec.name.clone()),
         Attribute::shows("alias", "TargetAlias; an empty line takes it away", |target: &Self| optional(target.spec.alias.as_ref()))
             .writes(|target, text| Ok(alias(target, one_line(text)?))),
-        Attribute::shows("portals", "a line for each portal: address, portal group, what discovery tells if that differs", portals),
+        Attribute::shows("portals", "a line for each portal: address, portal group, the advertised address if it differs", portals),
         Attribute::shows("bound", "where it listens, a line each", |target| lines(&target.bound)),
         Attribute::shows("auth", "CHAP users that may log in, a line each; empty: everyone", |target| lines(&target.spec.auth)),
         Attribute::shows("chap_algorithms", "CHAP algorithms, a line each", |target| lines(target.spec.chap_algorithms.as_deref().unwrap_or_default())),

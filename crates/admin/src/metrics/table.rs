@@ -132,7 +132,7 @@ pub(super) static METRICS: &[Metric] = &[
         kind: Kind::Gauge,
         unit: "",
         labels: &[],
-        help: "Things that limit or endanger the service; `tarn doctor` tells them.",
+        help: "Findings: what limits or endangers the service; `tarn doctor` lists them.",
         samples: Samples::One(|all| Value::Count(all.status.findings.len() as u64)),
     },
     Metric {
@@ -252,7 +252,7 @@ pub(super) static METRICS: &[Metric] = &[
         kind: Kind::Counter,
         unit: "",
         labels: &["lun", "initiator"],
-        help: "SCSI commands that took longer than slow_command_ms of [limits]; `tarn events` tells of them.",
+        help: "SCSI commands that took longer than slow_command_ms of [limits]; `tarn events` reports them.",
         samples: Samples::OfSeries(|series| Value::Count(series.slow)),
     },
     Metric {

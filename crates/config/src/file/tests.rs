@@ -396,7 +396,7 @@ fn single_values_are_checked_where_they_stand() {
         ),
         (
             format!("{target}portals = [{{ bind = \"::\", advertise = \"[::]\" }}]"),
-            "stands for all addresses",
+            "means all addresses",
         ),
         (
             format!("{target}portals = [{{ bind = \"::\", group = 0 }}]"),

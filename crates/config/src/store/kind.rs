@@ -52,7 +52,7 @@ pub struct KindRow {
     pub meaning: &'static str,
 }
 
-const SIZED: &str = "the size stands after the colon";
+const SIZED: &str = "the size follows the colon";
 const NO_CACHE: &str = "there is nothing below it to cache";
 const NO_IMAGE: &str = "there is no image to look at";
 const OWN_SIZE: &str = "a device brings its own size";

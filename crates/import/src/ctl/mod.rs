@@ -243,7 +243,7 @@ impl<'a> Reader<'a> {
                 match address::bind(listen.value()) {
                     Some(bind) => target.portals.push(Portal { bind, tag }),
                     None => {
-                        let message = format!("listen {:?} is no address", listen.value());
+                        let message = format!("listen {:?} is not an address", listen.value());
                         let remedy = "add the address to portals by hand";
                         found.left_out(&listen.place, &subject, message, remedy);
                     }
@@ -251,7 +251,7 @@ impl<'a> Reader<'a> {
             }
             if !is_told {
                 let message = format!(
-                    "the tag of portal group {name} is not told; {tag} is what ctld gives it when it starts \
+                    "the tag of portal group {name} is missing; {tag} is what ctld gives it when it starts \
                      with this file"
                 );
                 let remedy = "compare with the portal group that an initiator has stored (iscsiadm -m node \
@@ -280,7 +280,7 @@ impl<'a> Reader<'a> {
         };
         let (Ok(lun), Some(unit)) = (node.value().parse(), unit) else {
             let message = format!(
-                "lun {} has no number, or shows no disk that was carried over",
+                "lun {} has no number, or has no disk that was imported",
                 node.rest()
             );
             let remedy = "see the note on that disk";

@@ -115,7 +115,7 @@ fn set_identity(handler: &str, device: &Node, setup_id: u32, unit: &mut Unit, fo
     );
     if !is_told {
         let message = format!(
-            "usn is not told; {number:x} is what SCST 3 makes of the name with setup_id {setup_id:#x}"
+            "usn is missing; {number:x} is what SCST 3 makes of the name with setup_id {setup_id:#x}"
         );
         let remedy = "compare with /sys/kernel/scst_tgt/devices/NAME/usn, and correct serial";
         found.changed(&device.place, &format!("disk {name:?}"), message, remedy);
@@ -228,7 +228,7 @@ fn read_portals(node: &Node, target: &mut Target, found: &mut Found) {
         match crate::address::bind(allowed.value()) {
             Some(bind) => target.portals.push(found::Portal { bind, tag: 1 }),
             None => {
-                let message = format!("allowed_portal {:?} is no address", allowed.value());
+                let message = format!("allowed_portal {:?} is not an address", allowed.value());
                 let remedy = "add the address to portals by hand";
                 found.left_out(
                     &allowed.place,
@@ -292,7 +292,7 @@ fn add_views(
     for lun in node.all("LUN") {
         let (Ok(number), Some(&unit)) = (lun.value().parse(), devices.get(lun.word(2))) else {
             let message = format!(
-                "LUN {} has no number, or shows no disk that was carried over",
+                "LUN {} has no number, or has no disk that was imported",
                 lun.rest()
             );
             let remedy = "see the note on that disk";

@@ -52,17 +52,14 @@ fn merge_user(found: &mut Found, first: &mut User, user: User) {
     if first.secret.is_none() {
         first.secret = user.secret;
     } else if user.secret.is_some() && user.secret != first.secret {
-        let message = format!(
-            "it has another secret at {}; that one is taken",
-            first.place
-        );
+        let message = format!("it has another secret at {}; that one is used", first.place);
         found.left_out(&user.place, &subject(&user.name), message, remedy);
     }
     if first.mutual.is_none() {
         first.mutual = user.mutual;
     } else if user.mutual.is_some() && user.mutual != first.mutual {
         let message = format!(
-            "the target proves itself with something else at {}; that is taken",
+            "the target has another name or secret at {}; that is used",
             first.place
         );
         found.left_out(&user.place, &subject(&user.name), message, remedy);
@@ -115,7 +112,7 @@ fn drop_nameless(found: &mut Found) {
             .retain(|name| names.contains(name) && seen.insert(name.clone()));
         let stays_closed = !had_users || !target.auth.is_empty();
         if !stays_closed {
-            let message = "none of its users could be carried over, and without it would be open";
+            let message = "none of its users could be imported, and without it would be open";
             let subject = format!("target {}", target.name);
             found.left_out(
                 &target.place,
@@ -138,7 +135,8 @@ fn settle_discovery(found: &mut Found, names: &BTreeSet<String>, dropped: Option
         .discovery_auth
         .retain(|name| names.contains(name) && seen.insert(name.clone()));
     if let (true, true, Some(user)) = (had_users, found.discovery_auth.is_empty(), dropped) {
-        let message = "none of its users could be carried over; everyone may ask for the names of targets now";
+        let message =
+            "none of its users could be imported; discovery is now open to every initiator";
         let remedy = "add a user, and discovery_auth with it";
         found.left_out(&user.place, "discovery", message, remedy);
     }
@@ -169,7 +167,7 @@ fn settle_groups(found: &mut Found) {
     for mut group in std::mem::take(&mut found.groups) {
         check_members(found, &mut group);
         if group.initiators.is_empty() {
-            let message = "no initiator of it could be carried over; nobody sees what it was for";
+            let message = "none of its initiators could be imported; no initiator sees its disks";
             let subject = format!("group {:?}", group.id);
             found.left_out(&group.place, &subject, message, "add a group by hand");
             renamed.insert(group.id, None);
@@ -239,7 +237,7 @@ pub(super) fn drop_unused(found: &mut Found) {
         .map(|user| (user.place.clone(), subject(&user.name)))
         .collect();
     for (place, subject) in unused {
-        let message = "no target that was carried over, and no discovery, asks for it";
+        let message = "no target that was imported, and no discovery, asks for it";
         found.left_out(&place, &subject, message, "nothing, or add it to an auth");
     }
     found.users.retain(|user| users.contains(&user.name));
@@ -347,7 +345,7 @@ fn usable(
     secret: Option<&Secret>,
 ) -> Option<Secret> {
     let problem = match secret {
-        None => "its secret is not told here, or is the same in both directions".to_owned(),
+        None => "its secret is not in the file, or is the same in both directions".to_owned(),
         Some(secret) if secret.contains(['\n', '\r', '\0']) => {
             "its secret has line ends or zeros in it".to_owned()
         }

@@ -142,7 +142,7 @@ fn settle_portals(found: &mut Found, options: &Options) {
     targets.retain(|target| {
         let has_portals = !target.portals.is_empty();
         if !has_portals {
-            let message = "it has no address of TCP that could be carried over";
+            let message = "it has no TCP address that could be imported";
             let remedy = "give --listen ADDRESS:PORT";
             found.left_out(&target.place, &subject(target), message, remedy);
         }

@@ -157,7 +157,7 @@ fn check_serials(found: &mut Found) {
         let subject = subject(&unit.name);
         if let Err(rule) = Serial::parse(&serial) {
             let message = format!("serial number {serial:?} was shown, which Tarn cannot: {rule}");
-            let remedy = "who goes by VPD page 80h sees the serial number that Tarn makes; set serial to choose one";
+            let remedy = "initiators see the serial number that Tarn generates in VPD page 80h; set serial to choose one";
             found.left_out(&unit.place, &subject, message, remedy);
         } else if let Some(other) = seen.insert(serial.clone(), unit.name.clone()) {
             let message = format!("serial number {serial:?} belongs to disk {other:?}, too");
@@ -169,7 +169,7 @@ fn check_serials(found: &mut Found) {
     }
     found.units = units;
     for (place, names) in untold.0.into_values() {
-        let message = "the serial number is not told here, and Tarn makes a new one";
+        let message = "the file has no serial number, so Tarn generates a new one";
         let remedy = "read the old one at an initiator with sg_inq --page=0x80 before the move, and set serial";
         found.left_out(&place, &names, message, remedy);
     }
@@ -214,7 +214,7 @@ pub(super) fn drop_unseen(found: &mut Found) {
             kept.push(unit);
         } else {
             moved.push(None);
-            let message = "no iSCSI target that was carried over shows it";
+            let message = "no iSCSI target that was imported shows it";
             let remedy = "nothing, or add a [[lun]] for it by hand";
             found.left_out(&unit.place, &subject(&unit.name), message, remedy);
         }
@@ -236,9 +236,7 @@ pub(super) fn note_identities(found: &mut Found) {
             inquiries.add(format!("{vendor:?} and {product:?}"), unit);
         }
         if unit.naa.is_none() {
-            let other = unit
-                .other_designator
-                .unwrap_or("nothing that the file tells");
+            let other = unit.other_designator.unwrap_or("nothing in the file");
             designators.add(other.to_owned(), unit);
         }
         note_identity(found, unit);
@@ -246,7 +244,7 @@ pub(super) fn note_identities(found: &mut Found) {
     found.units = units;
     for (inquiry, (place, names)) in inquiries.0 {
         let message = format!(
-            "INQUIRY told {inquiry} as vendor and product, and now tells \"TARN\" and \"DISK\""
+            "INQUIRY reported {inquiry} as vendor and product, and now reports \"TARN\" and \"DISK\""
         );
         let remedy = "rules by vendor or product (device sections of multipath.conf, udev rules, VMware \
             claim rules) need entries for TARN DISK";

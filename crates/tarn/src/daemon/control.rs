@@ -50,7 +50,7 @@ const SETTLING_PATIENCE: Duration = Duration::from_secs(15);
 const NO_FILE: &str = "command-line";
 
 /// The warning of every plan that looks at no file, whatever the document says.
-const NOT_INSPECTED: &str = "no file was looked at, as the role is below admin: secret files, and where stores lie, are checked when an admin plans or applies this";
+const NOT_INSPECTED: &str = "no file was read, because the role is below admin: secret files and the paths of stores are checked when an admin plans or applies this";
 
 /// What is in force: the document, what it became, and what was before. Replaced as a whole, so
 /// that whoever reads waits for no change.

@@ -10,7 +10,7 @@ pub(crate) enum Consequence {
     #[error("")]
     Nothing,
     /// A parameter of logins.
-    #[error("sessions that begin from now on have it")]
+    #[error("only new sessions use it")]
     NextSessions,
 
     // Something ends first.
@@ -18,7 +18,7 @@ pub(crate) enum Consequence {
     #[error("its sessions end")]
     SessionsEnd,
     /// The rules of access no longer let sessions be there.
-    #[error("sessions end that may no longer be there")]
+    #[error("sessions that are no longer allowed end")]
     AccessEnds,
     /// A unit goes.
     #[error("commands on it end first, or are aborted; its store is flushed and closed")]
@@ -31,7 +31,7 @@ pub(crate) enum Consequence {
 
     // It cannot be done while Tarn runs.
     /// A key that only the start reads.
-    #[error("it is read when Tarn starts: put it into the file and restart Tarn")]
+    #[error("it is only read when Tarn starts: write it to the file and restart Tarn")]
     Restart,
     /// Another serial number or designator.
     #[error(
@@ -45,21 +45,19 @@ pub(crate) enum Consequence {
     OpenTwice,
     /// Other options of a store whose data ends with it.
     #[error(
-        "what is in memory would be lost: remove the lun in one change, add it again in the next"
+        "the data in memory would be lost: remove the lun in one change, add it again in the next"
     )]
     MemoryLost,
     /// The store of a unit that has it until the change is made.
     #[error(
-        "its store is open as lun {holder:?} until this change is made: free it in one change, use it in the next"
+        "its store is in use by lun {holder:?} until this change is made: free it in one change, use it in the next"
     )]
     StoreHeld {
         /// The unit that has it.
         holder: String,
     },
     /// Fewer blocks than initiators know of.
-    #[error(
-        "the disk has {size_bytes} bytes and is never made smaller than that; {wanted_bytes} are too few"
-    )]
+    #[error("the disk has {size_bytes} bytes and cannot shrink to {wanted_bytes}")]
     Shrinks {
         /// What it has.
         size_bytes: u64,

@@ -158,7 +158,7 @@ fn of_login(failed: &FailedLogin<'_>) -> Event {
     let FailedLogin { peer, reason, .. } = failed;
     let mut message = format!("login from {peer}: {reason} ({})", failed.cause.as_str());
     if failed.untold > 0 {
-        message += &format!("; {} more failed and were not told", failed.untold);
+        message += &format!("; {} more failed and are not listed", failed.untold);
     }
     Event {
         initiator: failed.initiator.map(str::to_owned),
@@ -213,7 +213,7 @@ fn of_send(who: Who<'_>, took: Duration, bytes: usize, untold: u64) -> Event {
         took.as_secs_f64()
     );
     if untold > 0 {
-        message += &format!("; {untold} more were slow and not told");
+        message += &format!("; {untold} more were slow and are not listed");
     }
     Event {
         severity: Severity::Warning,
@@ -281,7 +281,7 @@ impl Watcher for Events {
             } => of_send(who, took, bytes, untold),
             Happening::CoreStalled { core, seconds } => {
                 let message =
-                    format!("core {core} has not taken a turn for {seconds} s; its sessions wait");
+                    format!("core {core} has been stuck for {seconds} s; its sessions wait");
                 event(Severity::Error, "core-stalled", message)
             }
             Happening::StateNotKept { unit } => {

@@ -50,7 +50,7 @@ impl<'a> Found<'a> {
     /// for both.
     pub(super) fn put_back(&self, history: &mut History) {
         if let Err(error) = history.take_back() {
-            tracing::error!(%error, "the history tells of a change that was not made");
+            tracing::error!(%error, "the history has a change that was not made");
         }
         if let Err(error) = self.restore() {
             tracing::error!(%error, "the configuration file is not what runs");

@@ -64,7 +64,7 @@ impl Lines {
             // This goes the same way, and is counted when it finds no place, too.
             let lost = self.lost.swap(0, Ordering::Relaxed);
             if lost > 0 {
-                tracing::error!(lost, "lines of the log are lost: nobody read them in time");
+                tracing::error!(lost, "lines of the log are lost: the reader was too slow");
             }
         }
     }

@@ -35,7 +35,7 @@ impl Kind {
     fn problem(self, path: &Path) -> io::Result<Option<String>> {
         if self == Self::Saved {
             return Ok(match durable::read_bytes(path)? {
-                Found::Absent => Some("it is gone".to_owned()),
+                Found::Absent => Some("it is missing".to_owned()),
                 Found::Damaged(damage) => Some(damage.to_string()),
                 Found::Whole(bytes) => {
                     let unit = path.parent().map(name_of).unwrap_or_default();
@@ -45,7 +45,7 @@ impl Kind {
             });
         }
         Ok(match durable::read(path)? {
-            Found::Absent => Some("it is gone".to_owned()),
+            Found::Absent => Some("it is missing".to_owned()),
             Found::Damaged(damage) => Some(damage.to_string()),
             Found::Whole(text) if self == Self::Ledger => {
                 let parsed = Ledger::parse(&text, path);
@@ -77,7 +77,7 @@ impl State {
             let problem = if path.exists() {
                 kind.problem(&path)?
             } else {
-                is_missed.then(|| "it is gone".to_owned())
+                is_missed.then(|| "it is missing".to_owned())
             };
             if let Some(problem) = problem {
                 let has_copy = copy.exists() && kind.problem(&copy)?.is_none();

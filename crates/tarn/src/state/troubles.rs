@@ -72,7 +72,7 @@ impl Trouble {
     pub(crate) fn of_ledger(error: &StartError) -> Self {
         let (code, remedy) = if let StartError::StateDamaged { has_copy, .. } = error {
             let remedy = if *has_copy {
-                "its copy is used, and no change that needs it is made; run tarn state restore, then restart Tarn"
+                "its copy is used, and changes that need it are refused; run tarn state restore, then restart Tarn"
             } else {
                 "restore it from a backup and restart Tarn; or give its luns the serial and naa that initiators know, run tarn state restore --discard, and restart Tarn"
             };
@@ -108,7 +108,7 @@ impl Trouble {
             code: "lun-withheld",
             subject: unit.to_string(),
             message: format!(
-                "it is not served, for its serial number and NAA designator are not known: {}",
+                "it is not served, because its serial number and NAA designator are not known: {}",
                 chain(error)
             ),
             remedy: "put the state directory right (tarn state check), then restart Tarn"

@@ -123,7 +123,7 @@ impl UnitState {
             Found::Absent => {
                 let is_missed = kept.is_known.load(Ordering::SeqCst) || copy_of(&path).exists();
                 if is_missed {
-                    return Err(damaged(&path, "is gone"));
+                    return Err(damaged(&path, "is missing"));
                 }
                 Ok(None)
             }

@@ -7,7 +7,6 @@ mod access;
 mod changes;
 mod completion;
 mod configuration;
-mod desk;
 mod difference;
 mod doctor;
 mod events;

@@ -35,7 +35,7 @@ impl Network {
     /// To be called before the process gives up what it may.
     pub(super) fn open() -> Self {
         let asker = Asker::open().inspect_err(|error| {
-            tracing::debug!(%error, "the kernel tells nothing of TCP connections");
+            tracing::debug!(%error, "cannot read TCP connections from the kernel");
         });
         Self {
             asker: asker.ok(),
@@ -55,7 +55,7 @@ impl Network {
             match asker.connections(portals) {
                 Ok(connections) => self.take(&connections),
                 Err(error) => {
-                    tracing::debug!(%error, "the kernel tells nothing of TCP connections")
+                    tracing::debug!(%error, "cannot read TCP connections from the kernel")
                 }
             }
         }

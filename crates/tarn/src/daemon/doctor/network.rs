@@ -50,8 +50,8 @@ pub(super) fn different_mtus(facts: &Facts<'_>) -> Vec<Finding> {
             Severity::Info,
             "mtu",
             host.address.to_string(),
-            format!("segments carry {segment} bytes where {own} were possible: {who}"),
-            "give all interfaces and switches on the way the same MTU",
+            format!("segments have {segment} bytes, but {own} would be possible: {who}"),
+            "set the same MTU on all interfaces and switches of the path",
         )
     });
     findings.collect()
@@ -67,14 +67,14 @@ pub(super) fn black_holes(facts: &Facts<'_>) -> Vec<Finding> {
             (
                 format!("segments of {segment} bytes, perhaps more than the network carries"),
                 format!(
-                    "try ping -M do -s {segment} {}; give all on the way the same MTU",
+                    "try ping -M do -s {segment} {}; set the same MTU on the whole path",
                     host.address
                 ),
             )
         } else {
             (
-                "and nothing comes back".to_owned(),
-                "look whether the host is up and the network to it whole".to_owned(),
+                "and there is no answer".to_owned(),
+                "check whether the host is up and the network to it works".to_owned(),
             )
         };
         finding(
@@ -82,7 +82,7 @@ pub(super) fn black_holes(facts: &Facts<'_>) -> Vec<Finding> {
             "unanswered",
             host.address.to_string(),
             format!(
-                "the same data was sent {} times in vain: {what}",
+                "the same data was sent {} times without an acknowledgement: {what}",
                 host.timeouts
             ),
             remedy,
@@ -103,10 +103,10 @@ pub(super) fn lossy_paths(facts: &Facts<'_>) -> Vec<Finding> {
             "retransmissions",
             host.address.to_string(),
             format!(
-                "{} of {} segments of late were sent again: the network loses some",
+                "{} of {} segments in the last seconds were retransmitted: the network loses some",
                 host.counts.again, host.counts.segments
             ),
-            "look for errors and drops of cards and switch ports (ip -s link, ethtool -S), and for MTUs that differ",
+            "look for errors and drops on network cards and switch ports (ip -s link, ethtool -S), and for different MTUs",
         )
     });
     findings.collect()
@@ -123,7 +123,7 @@ pub(super) fn held_back(facts: &Facts<'_>) -> Vec<Finding> {
                 counts.window_us,
                 "receive-window",
                 "its receive window was full",
-                "raise the receive buffers of the initiator (net.ipv4.tcp_rmem), or give it more time for what it gets",
+                "raise the receive buffers of the initiator (net.ipv4.tcp_rmem), or give the initiator more processor time",
             ),
             (
                 counts.buffer_us,

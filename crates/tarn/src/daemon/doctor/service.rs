@@ -32,8 +32,8 @@ pub(super) fn failed_flushes(facts: &Facts<'_>) -> Vec<Finding> {
             Severity::Error,
             "flush-failed",
             unit,
-            "a flush of its store failed: data that was answered as written may be lost",
-            "look at the disk and the kernel log, check the data; then take the lun out of the configuration and add it again, or restart Tarn",
+            "a flush of its store failed: data that initiators believe to be written may be lost",
+            "check the disk, the kernel log and the data; then remove the lun and add it again, or restart Tarn",
         )
     });
     findings.collect()
@@ -47,7 +47,7 @@ pub(super) fn warnings_of_the_configuration(facts: &Facts<'_>) -> Vec<Finding> {
             "config",
             "",
             warning.to_string(),
-            "change the configuration, if it is not meant",
+            "change the configuration if this is a mistake",
         )
     });
     findings.collect()
@@ -79,7 +79,7 @@ pub(super) fn busy_cores(facts: &Facts<'_>) -> Vec<Finding> {
             (
                 "core-busy",
                 format!("{} sessions", share.sessions),
-                "end one of them (tarn session rm): it comes back to a core with fewer",
+                "end one of them (tarn session rm): it logs in again on a core with fewer",
             )
         };
         finding(
@@ -100,7 +100,10 @@ pub(super) fn short_buffers(facts: &Facts<'_>) -> Vec<Finding> {
             Severity::Warning,
             "buffers-short",
             format!("core {}", share.core),
-            format!("{} commands had to wait for buffers of late", share.starved),
+            format!(
+                "{} commands had to wait for buffers in the last seconds",
+                share.starved
+            ),
             "raise pool_per_core_bytes in [limits] and restart Tarn, or lower queue_depth",
         )
     });
@@ -119,10 +122,10 @@ pub(super) fn full_windows(facts: &Facts<'_>) -> Vec<Finding> {
             "window-full",
             session.initiator.clone(),
             format!(
-                "session {} has {} commands under way, as many as it may",
+                "session {} has {} commands under way, which is its limit",
                 session.id, session.commands
             ),
-            "raise queue_depth in [limits] if the disks are fast enough, or ask for less",
+            "raise queue_depth in [limits] if the disks are fast enough, or lower the queue depth of the initiator",
         )
     });
     findings.collect()
@@ -147,7 +150,7 @@ pub(super) fn slow_writes(facts: &Facts<'_>) -> Vec<Finding> {
                 "write-cache",
                 name,
                 format!(
-                    "a write takes {}.{} ms in the mean, because cache = {} waits for the medium",
+                    "a write takes {}.{} ms on average, because cache = {} waits for the medium",
                     mean_us / 1000,
                     mean_us % 1000 / 100,
                     unit.store.cache.as_str()
@@ -166,7 +169,7 @@ pub(super) fn little_memory(facts: &Facts<'_>) -> Vec<Finding> {
             "little-memory",
             "",
             words,
-            "give the service more memory (MemoryMax, MemoryHigh), or set pool_per_core_bytes in [limits] to what it is to take",
+            "give the service more memory (MemoryMax, MemoryHigh), or set pool_per_core_bytes in [limits] to the size that it may have",
         )
     };
     facts.memory.map(found).into_iter().collect()
@@ -183,7 +186,7 @@ pub(super) fn few_descriptors(facts: &Facts<'_>) -> Vec<Finding> {
         Severity::Warning,
         "descriptors",
         "",
-        format!("this process may open {most} files, and sessions_max asks for {wanted}"),
+        format!("this process may open {most} files, but sessions_max needs {wanted}"),
         "raise LimitNOFILE of the service (ulimit -n), or lower sessions_max",
     )]
 }
@@ -204,9 +207,9 @@ pub(super) fn limits_reached(facts: &Facts<'_>) -> Vec<Finding> {
         "strangers",
         "",
         format!(
-            "{count} logins and discovery sessions were refused or displaced at a limit since the start"
+            "{count} logins and discovery sessions were refused or closed at a limit since the start"
         ),
-        "see with tarn events where they come from; if they are welcome, raise sessions_max, connections_in_login_max, discovery_sessions_max or unproved_per_address_max in [limits]",
+        "tarn events shows where they come from; if they are legitimate, raise sessions_max, connections_in_login_max, discovery_sessions_max or unproved_per_address_max in [limits]",
     )]
 }
 
@@ -240,10 +243,10 @@ pub(super) fn broken_rules_and_digests(facts: &Facts<'_>) -> Vec<Finding> {
                 "violations",
                 session.initiator.clone(),
                 format!(
-                    "it broke the protocol {} times in session {}",
+                    "it violated the protocol {} times in session {}",
                     session.violations, session.id
                 ),
-                "look into the log, and for an update of the initiator",
+                "see the log, and update the initiator",
             ));
         }
         if session.data_digest {
@@ -252,10 +255,10 @@ pub(super) fn broken_rules_and_digests(facts: &Facts<'_>) -> Vec<Finding> {
                 "digests",
                 session.initiator.clone(),
                 format!(
-                    "session {} has digests of data: a 4 KiB read takes some three times the instructions",
+                    "session {} has data digests: a 4 KiB read takes some three times the instructions",
                     session.id
                 ),
-                "leave them to networks that are not trusted to keep data whole",
+                "use them only on networks that may corrupt data",
             ));
         }
     }
@@ -273,10 +276,10 @@ pub(super) fn clock_that_was_set(facts: &Facts<'_>) -> Vec<Finding> {
         "clock",
         "",
         format!(
-            "the clock was set by {} s since Tarn began: times of events and revisions jump there",
+            "the clock was set by {} s since Tarn started, so times of events and revisions jump",
             off.as_secs()
         ),
-        "have the clock kept by NTP; nothing else depends on it",
+        "use NTP for the clock; nothing else depends on it",
     )]
 }
 
@@ -289,8 +292,11 @@ pub(super) fn guessed_secrets(facts: &Facts<'_>) -> Vec<Finding> {
             Severity::Warning,
             "guessed-secret",
             one.user.clone(),
-            format!("{} sent many wrong proofs for this CHAP user", one.address),
-            "correct the secret of that initiator, or shut the address out; use long random secrets",
+            format!(
+                "{} sent many wrong CHAP responses for this user",
+                one.address
+            ),
+            "correct the secret of that initiator, or block the address; use long random secrets",
         )
     });
     findings.collect()
@@ -304,7 +310,7 @@ pub(super) fn running_traces(facts: &Facts<'_>) -> Vec<Finding> {
             "trace",
             trace.subject.clone(),
             format!("it is traced, {} PDUs are kept", trace.pdus),
-            "tarn trace stop, when nobody needs it any more: traced commands cost more",
+            "run tarn trace stop when it is no longer needed: traced commands take more time",
         )
     });
     findings.collect()

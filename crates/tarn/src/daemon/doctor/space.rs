@@ -114,7 +114,7 @@ fn begin(files: Vec<UnitFile>) -> Option<Receiver<Vec<FileSystem>>> {
         match reactor::process::apart(|| look(&files)) {
             // Nobody waits any more when the daemon has ended.
             Ok(systems) => drop(answer.send(systems)),
-            Err(error) => tracing::error!(%error, "file systems are not asked for their space"),
+            Err(error) => tracing::error!(%error, "cannot check the space of file systems"),
         }
     };
     let thread = thread::Builder::new().name("space".to_owned()).spawn(look);
@@ -155,8 +155,8 @@ pub(super) fn scarce_space(facts: &Facts<'_>) -> Vec<Finding> {
             Severity::Warning,
             "file-system",
             "",
-            "a file system with files of units does not answer a question for its free space",
-            "look at the kernel log, and at the server if it is a network's",
+            "a file system with stores does not answer a query of its free space",
+            "see the kernel log, and check the server of a network file system",
         ));
     }
     findings
@@ -177,12 +177,12 @@ fn scarce(system: &FileSystem) -> Option<Finding> {
         "space",
         system.path.display().to_string(),
         format!(
-            "its file system has {} MiB free ({:.0} %), and the thin files on it may take {} MiB more: writes will fail then",
+            "its file system has {} MiB free ({:.0} %), but thin files on it may grow by {} MiB: then writes fail",
             system.free_bytes >> 20,
             free * 100.0,
             system.promised_bytes >> 20
         ),
-        "make room, or let initiators give back what they do not use (discard)",
+        "free space, or let initiators release unused blocks (discard)",
     ))
 }
 
