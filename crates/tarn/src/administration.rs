@@ -37,13 +37,13 @@ impl SocketPath {
 
 /// The sockets of the administration, bound.
 #[derive(Debug)]
-pub(crate) struct Doors {
+pub(crate) struct AdminSockets {
     listeners: Listeners,
     settings: Settings,
     socket: Option<SocketFile>,
 }
 
-impl Doors {
+impl AdminSockets {
     /// Binds all. Nobody is answered yet. `None` where the configuration wants none. `host` is the
     /// name of the machine.
     ///
@@ -248,7 +248,7 @@ mod tests {
         let taken = admin::unix(&first).unwrap();
         let named = SocketPath::Named(first.clone());
         assert!(
-            Doors::open(
+            AdminSockets::open(
                 &model(""),
                 &named,
                 scratch.path(),
@@ -258,7 +258,7 @@ mod tests {
             .is_err()
         );
         let usual = SocketPath::FirstOf(vec![first, second.clone()]);
-        let doors = Doors::open(
+        let sockets = AdminSockets::open(
             &model(""),
             &usual,
             scratch.path(),
@@ -267,7 +267,7 @@ mod tests {
         )
         .unwrap();
         assert!(second.exists());
-        drop((doors, taken));
+        drop((sockets, taken));
         assert!(!second.exists());
     }
 
@@ -291,14 +291,14 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.path().join("a.sock");
         let off = model("[admin]\nenabled = false\n");
-        let doors = Doors::open(
+        let sockets = AdminSockets::open(
             &off,
             &SocketPath::Named(path.clone()),
             scratch.path(),
             "vm",
             &Inherited::default(),
         );
-        assert!(doors.unwrap().is_none());
+        assert!(sockets.unwrap().is_none());
         assert!(!path.exists());
     }
 }

@@ -169,7 +169,7 @@ fn directory_of(path: &Path) -> PathBuf {
 }
 
 /// What is left to be given up when all is open.
-pub(crate) struct Rest<'a> {
+pub(crate) struct Confinement<'a> {
     pub(crate) model: &'a Model,
     pub(crate) reach: &'a Reach,
     /// Whether this process has become another user.
@@ -182,7 +182,7 @@ pub(crate) struct Rest<'a> {
     pub(crate) socket: Option<&'a Path>,
 }
 
-impl Rest<'_> {
+impl Confinement<'_> {
     /// Gives it up. To be called before any other thread is started.
     ///
     /// # Errors

@@ -19,9 +19,9 @@ use iscsi::target::Budget;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use target::{Coalescing, DataPlane, Plan, Settings};
 
-use crate::administration::{Administration, Doors};
+use crate::administration::{AdminSockets, Administration};
 use crate::banner::{BoundPortal, ServedUnit, banner};
-use crate::confinement::Rest;
+use crate::confinement::Confinement;
 use crate::daemon::{
     self, Daemon, Events, NO_PORTAL, NO_UNIT, PortNumbers, Running, RunningListener, RunningUnit,
     bind, open_store, slow_command, stand_in,
@@ -46,24 +46,24 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     let signals = Signals::catch()?;
     let (settings, note) = sized(&prepared.model)?;
     raise_descriptor_limit();
-    let Loaded { doors, first } = opening(|| load(&prepared, &inherited))?;
+    let Loaded { sockets, first } = opening(|| load(&prepared, &inherited))?;
     tell_unused(&inherited, &prepared.model);
     let doctor = daemon::Doctor::open(note.clone());
     service::connect();
-    confine(&prepared, doors.as_ref())?;
+    confine(&prepared, sockets.as_ref())?;
     // Not before: a thread has what it had when it began.
     let _last_lines = log.begin()?;
     let banner = notice(first.running(), note);
     let model = Arc::clone(&first.running().model);
     let (plane, daemon) = connect(prepared, inherited, first, settings, doctor)?;
     let control = Arc::clone(&daemon) as Arc<dyn Control>;
-    let administration = match doors {
-        Some(doors) => administration(doors, control, &daemon)?,
+    let administration = match sockets {
+        Some(sockets) => administration(sockets, control, &daemon)?,
         None => None,
     };
     daemon.note_troubles();
     let reloads = Reloads::start(&daemon)?;
-    Rest::seal(&model)?;
+    Confinement::seal(&model)?;
     reactor::process::guard();
     say(io::stdout().lock(), &banner);
     service::ready(&daemon.in_words());
@@ -88,29 +88,29 @@ fn sized(model: &Model) -> anyhow::Result<(Settings, Option<String>)> {
 
 /// What the first phase opens.
 struct Loaded {
-    doors: Option<Doors>,
+    sockets: Option<AdminSockets>,
     first: daemon::Prepared,
 }
 
 /// Phase 1: opens every store and every address, once, while that is allowed.
 fn load(prepared: &Prepared, inherited: &Inherited) -> Result<Loaded, StartError> {
     let (model, state) = (&prepared.model, prepared.state.directory());
-    let doors = Doors::open(model, &prepared.socket, state, &prepared.host, inherited)?;
+    let sockets = AdminSockets::open(model, &prepared.socket, state, &prepared.host, inherited)?;
     let first = open(prepared, inherited)?;
-    Ok(Loaded { doors, first })
+    Ok(Loaded { sockets, first })
 }
 
 /// Phase 2: gives up what only the first phase needed.
-fn confine(prepared: &Prepared, doors: Option<&Doors>) -> Result<(), StartError> {
-    let rest = Rest {
+fn confine(prepared: &Prepared, sockets: Option<&AdminSockets>) -> Result<(), StartError> {
+    let confinement = Confinement {
         model: &prepared.model,
         reach: &prepared.reach,
         is_other_user: prepared.is_other_user,
         file: prepared.file.as_deref(),
         state: prepared.state.directory(),
-        socket: doors.and_then(Doors::socket),
+        socket: sockets.and_then(AdminSockets::socket),
     };
-    rest.give_up()
+    confinement.give_up()
 }
 
 /// Phase 3: starts a data plane that serves nothing, and gives it the first configuration.
@@ -201,7 +201,7 @@ fn end(
 
 /// Disks are served without an administration rather than not at all.
 fn administration(
-    doors: Doors,
+    sockets: AdminSockets,
     control: Arc<dyn Control>,
     daemon: &Daemon,
 ) -> Result<Option<Administration>, StartError> {
@@ -214,7 +214,7 @@ fn administration(
             "put it right and restart Tarn; the socket is not concerned, unless it is named here"
                 .to_owned(),
     };
-    match doors.serve(control) {
+    match sockets.serve(control) {
         Ok(administration) => {
             for problem in administration.problems() {
                 daemon.troubles().note(trouble(problem.clone()));

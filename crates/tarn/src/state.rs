@@ -36,7 +36,7 @@ use std::sync::Arc;
 use config::{Model, Naa, Serial};
 
 use crate::StartError;
-use crate::daemon::patiently;
+use crate::daemon::retry_while_in_use;
 use crate::locate::Location;
 use durable::{Found as FoundFile, copy_of};
 use identity::{Ledger, MadeIdentity};
@@ -398,7 +398,7 @@ impl State {
                 lock: directory.join(unit::LOCK),
             })
         };
-        patiently(lock, |error| matches!(error, StartError::UnitBusy { .. }))
+        retry_while_in_use(lock, |error| matches!(error, StartError::UnitBusy { .. }))
     }
 
     /// Reads the ledger, lets `change` work on it, and writes it if it is another one then; all

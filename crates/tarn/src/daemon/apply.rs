@@ -27,7 +27,7 @@ use super::running::{
     NO_PORTAL, NO_UNIT, PortNumbers, Running, RunningListener, RunningUnit, profile, slow_command,
     unit_plan,
 };
-use super::settling::{Leaver, Rest};
+use super::settling::{Leaver, Unsettled};
 use super::steps::Match;
 use crate::access::ModelPolicy;
 use crate::locate::{Location, check_uses, locate};
@@ -351,7 +351,7 @@ impl Prepared {
     }
 
     /// What is left to do when it is in force.
-    pub(super) fn rest(&self, old: &Running) -> Rest {
+    pub(super) fn rest(&self, old: &Running) -> Unsettled {
         let index = |&(position, _): &(usize, u64)| self.running.units[position].index;
         let leaver = |&index: &UnitIndex| Leaver {
             index,
@@ -360,7 +360,7 @@ impl Prepared {
                 .map(|position| old.unit_name(position))
                 .unwrap_or_default(),
         };
-        Rest {
+        Unsettled {
             grown: self.grown.iter().map(index).collect(),
             removed: self.removed.iter().map(leaver).collect(),
         }

@@ -41,7 +41,7 @@ pub(crate) use control::{Daemon, Parts};
 pub(crate) use doctor::Doctor;
 pub(crate) use effect::{Consequence, PlannedStep};
 pub(crate) use events::Events;
-pub(crate) use open::{bind, open_store, patiently, stand_in};
+pub(crate) use open::{bind, open_store, retry_while_in_use, stand_in};
 pub(crate) use running::{
     NO_PORTAL, NO_UNIT, PortNumbers, Running, RunningListener, RunningUnit, slow_command,
 };

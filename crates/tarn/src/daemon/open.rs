@@ -23,9 +23,11 @@ pub(crate) fn open_store(unit: &config::Unit) -> Result<Arc<dyn SharedStore>, St
             OpenFailure::InUse | OpenFailure::InUseByKernel
         )
     };
-    patiently(|| options(&unit.store).open(), is_in_use).map_err(|source| StartError::Store {
-        place: unit.place.clone(),
-        source,
+    retry_while_in_use(|| options(&unit.store).open(), is_in_use).map_err(|source| {
+        StartError::Store {
+            place: unit.place.clone(),
+            source,
+        }
     })
 }
 
@@ -56,7 +58,7 @@ pub(crate) fn bind(
     }
     let is_in_use = |error: &BindError| matches!(error, BindError::InUse { .. });
     let bind = || Listener::bind(wanted.bind, BACKLOG);
-    patiently(bind, is_in_use).map_err(|source| StartError::Bind {
+    retry_while_in_use(bind, is_in_use).map_err(|source| StartError::Bind {
         place: wanted.place.clone(),
         source,
     })
@@ -88,7 +90,7 @@ fn options(spec: &StoreSpec) -> OpenOptions {
 /// Tries again for a moment when something is in use: the kernel takes a while to give back what
 /// a program that was killed, or a listener that was closed, had on its rings, and so does the
 /// guardian of a program that was killed (`reactor::process`).
-pub(crate) fn patiently<T, E>(
+pub(crate) fn retry_while_in_use<T, E>(
     mut attempt: impl FnMut() -> Result<T, E>,
     is_in_use: impl Fn(&E) -> bool,
 ) -> Result<T, E> {

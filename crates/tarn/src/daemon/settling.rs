@@ -26,7 +26,7 @@ pub(super) struct Leaver {
 
 /// Which sessions end or see something else, and which units have another size or go.
 #[derive(Debug, Default)]
-pub(super) struct Rest {
+pub(super) struct Unsettled {
     pub(super) grown: Vec<UnitIndex>,
     pub(super) removed: Vec<Leaver>,
 }
@@ -36,7 +36,7 @@ pub(super) struct Rest {
 pub(super) struct Settling {
     /// `None`: a change that was not made has left it.
     revision: Option<u64>,
-    rest: Rest,
+    rest: Unsettled,
     stage: Stage,
     /// It was told in the log that it takes long.
     is_told: bool,
@@ -57,7 +57,7 @@ enum Stage {
 
 impl Settling {
     /// Of a change that is in force.
-    pub(super) fn new(revision: u64, rest: Rest) -> Self {
+    pub(super) fn new(revision: u64, rest: Unsettled) -> Self {
         Self {
             revision: Some(revision),
             rest,
@@ -72,7 +72,7 @@ impl Settling {
         let units: Vec<UnitIndex> = removed.iter().map(|unit| unit.index).collect();
         Self {
             revision: None,
-            rest: Rest {
+            rest: Unsettled {
                 grown: Vec::new(),
                 removed,
             },
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn what_a_change_waits_for_is_told_with_its_revision_and_that_there_is_nothing_to_do() {
-        let mut settling = Settling::new(7, Rest::default());
+        let mut settling = Settling::new(7, Unsettled::default());
         let stages = [
             (Stage::Judge, Vec::new(), "a core of the data plane"),
             (Stage::Leave(Vec::new()), Vec::new(), "no longer see"),
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_unit_that_was_closed_without_a_good_flush_is_named_once() {
-        let mut settling = Settling::new(7, Rest::default());
+        let mut settling = Settling::new(7, Unsettled::default());
         settling.rest.removed = vec![leaver(3, "disk"), leaver(4, "other")];
         settling.stage = Stage::Settled(vec![UnitIndex(3)]);
         let warnings = settling.warnings();
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn a_change_that_waits_is_found_by_its_revision() {
         let mut settlings = Settlings::default();
-        let waits = settlings.add(Settling::new(7, Rest::default()));
+        let waits = settlings.add(Settling::new(7, Unsettled::default()));
         assert!(matches!(waits, Progress::Waits(_)));
         assert_eq!(settlings.progress(7), waits);
         assert_eq!(settlings.progress(8), Progress::Settled(Vec::new()));

@@ -5,7 +5,7 @@ use clap::Args;
 use client::path;
 
 use super::Outcome;
-use super::desk::Desk;
+use super::api_session::ApiSession;
 use super::remote::Ask;
 use super::table::{Column, figures, mark, table, words};
 use crate::error::plain;
@@ -37,12 +37,12 @@ pub(super) const LUNS: &[Column<SessionLun>] = &[
 ];
 
 impl Ask for WhoSees {
-    fn ask(&self, desk: &Desk) -> Outcome {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         let question = path(&["access"])
             .with("initiator", Some(&self.initiator))
             .with("address", self.address.as_deref())
             .with("user", self.user.as_deref());
-        desk.show(&question, |answers: &Vec<Access>| {
+        api.show(&question, |answers: &Vec<Access>| {
             answers.iter().map(target).collect()
         })
     }

@@ -3,7 +3,7 @@
 use api::plan::{Action, Applied, Effect, Kind, Plan, Step};
 
 use super::human;
-use super::paper::{Paper, Tone};
+use super::output::{Output, Tone};
 use crate::error::plain;
 
 /// How an action is shown: its sign, and the tone of it.
@@ -40,11 +40,11 @@ const fn cost(effect: Effect) -> (&'static str, Tone) {
 }
 
 /// A step: a line of what it does, and a line of what it costs unless that is nothing.
-fn step(paper: Paper, step: &Step) -> String {
+fn step(output: Output, step: &Step) -> String {
     let (sign, tone) = sign(step.action);
     let mut text = format!(
         "{} {} {}",
-        paper.toned(tone, sign),
+        output.toned(tone, sign),
         noun(step.kind),
         plain(&step.name)
     );
@@ -55,9 +55,9 @@ fn step(paper: Paper, step: &Step) -> String {
     let mut costs = Vec::new();
     let (cost, tone) = cost(step.effect);
     match (&step.reason, step.effect) {
-        (Some(reason), _) => costs.push(format!("{}: {}", paper.toned(tone, cost), plain(reason))),
+        (Some(reason), _) => costs.push(format!("{}: {}", output.toned(tone, cost), plain(reason))),
         (None, Effect::Online) => {}
-        (None, Effect::NeedsDrain | Effect::Refused) => costs.push(paper.toned(tone, cost)),
+        (None, Effect::NeedsDrain | Effect::Refused) => costs.push(output.toned(tone, cost)),
     }
     if !step.sessions_ended.is_empty() {
         let sessions: Vec<_> = step.sessions_ended.iter().map(u64::to_string).collect();
@@ -70,19 +70,19 @@ fn step(paper: Paper, step: &Step) -> String {
 }
 
 /// The steps, one below the other.
-pub(super) fn steps(paper: Paper, steps: &[Step]) -> String {
-    steps.iter().map(|one| step(paper, one)).collect()
+pub(super) fn steps(output: Output, steps: &[Step]) -> String {
+    steps.iter().map(|one| step(output, one)).collect()
 }
 
 /// What a plan would do.
-pub(super) fn plan(paper: Paper, plan: &Plan) -> String {
+pub(super) fn plan(output: Output, plan: &Plan) -> String {
     if plan.steps.is_empty() {
         return format!("nothing to do: revision {} is the same\n", plan.revision);
     }
     let count = |effect| plan.steps.iter().filter(|s| s.effect == effect).count() as u64;
     format!(
         "{}{} from revision {}: {} online, {} with drain, {} refused\n",
-        steps(paper, &plan.steps),
+        steps(output, &plan.steps),
         human::count(plan.steps.len() as u64, "step"),
         plan.revision,
         count(Effect::Online),
@@ -92,20 +92,20 @@ pub(super) fn plan(paper: Paper, plan: &Plan) -> String {
 }
 
 /// What a change has done.
-pub(super) fn done(paper: Paper, applied: &Applied) -> String {
+pub(super) fn done(output: Output, applied: &Applied) -> String {
     if applied.steps.is_empty() {
         return format!(
             "nothing to do: revision {} runs already\n",
             applied.revision
         );
     }
-    let steps = steps(paper, &applied.steps);
+    let steps = steps(output, &applied.steps);
     format!("{steps}revision {}\n", applied.revision)
 }
 
 /// Says what is legal and most likely not meant.
-pub(super) fn warn(paper: Paper, warnings: &[String]) {
+pub(super) fn warn(output: Output, warnings: &[String]) {
     for warning in warnings {
-        paper.remark(&format!("tarn: warning: {}\n", plain(warning)));
+        output.remark(&format!("tarn: warning: {}\n", plain(warning)));
     }
 }

@@ -8,7 +8,7 @@ use api::plan::{Applied, Change, Document, Effect, Plan};
 use clap::Args;
 use client::{Answer, ClientError, path};
 
-use super::desk::Desk;
+use super::api_session::ApiSession;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::remote::Ask;
@@ -73,66 +73,66 @@ pub struct Show {
 }
 
 impl Ask for PlanArgs {
-    fn ask(&self, desk: &Desk) -> Outcome {
-        let answer = plan(desk, read(&self.file)?).map_err(|error| of_file(error, &self.file))?;
-        show_plan(desk, &answer);
+    fn ask(&self, api: &ApiSession) -> Outcome {
+        let answer = plan(api, read(&self.file)?).map_err(|error| of_file(error, &self.file))?;
+        show_plan(api, &answer);
         Ok(exit(self.exit_code, &answer.value))
     }
 }
 
 impl Ask for Apply {
-    fn ask(&self, desk: &Desk) -> Outcome {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         let change = Change {
             text: read(&self.file)?,
             comment: self.comment.clone(),
         };
         let in_file = |error| of_file(error, &self.file);
-        let only_at = self.agree(desk, &change).map_err(in_file)?;
+        let only_at = self.agree(api, &change).map_err(in_file)?;
         let answer = terminal::busy("applying", || {
             let at = path(&["config"]);
-            desk.client.put::<Applied>(&at, &change, only_at)
+            api.client.put::<Applied>(&at, &change, only_at)
         });
         let answer = answer.map_err(|error| in_file(error.into()))?;
-        desk.applied(&answer)
+        api.applied(&answer)
     }
 }
 
 impl Apply {
     /// Shows a person the plan and asks; then it is to be carried out as it was seen or not at all.
     /// Gives the revision it must start from.
-    fn agree(&self, desk: &Desk, change: &Change) -> Result<Option<u64>, Failure> {
-        if self.yes || desk.paper.is_json || !terminal::has_person() {
+    fn agree(&self, api: &ApiSession, change: &Change) -> Result<Option<u64>, Failure> {
+        if self.yes || api.output.is_json || !terminal::has_person() {
             return Ok(self.revision);
         }
-        let plan = plan(desk, change.text.clone())?.value;
+        let plan = plan(api, change.text.clone())?.value;
         if !plan.steps.is_empty() {
-            desk.paper.remark(&changes::plan(desk.paper, &plan));
+            api.output.remark(&changes::plan(api.output, &plan));
             check_applicable(&plan)?;
-            desk.confirm(false, "Apply it?")?;
+            api.confirm(false, "Apply it?")?;
         }
         Ok(self.revision.or(Some(plan.revision)))
     }
 }
 
 impl Ask for Show {
-    fn ask(&self, desk: &Desk) -> Outcome {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         let number = self.revision.map(|number| number.to_string());
         let at = match &number {
             Some(number) => path(&["config", "history", number]),
             None if self.effective => path(&["config", "effective"]),
             None => path(&["config"]),
         };
-        desk.show(&at, |document: &Document| document.text.clone())
+        api.show(&at, |document: &Document| document.text.clone())
     }
 }
 
 /// Asks what applying a text would do.
-pub(super) fn plan(desk: &Desk, text: String) -> Result<Answer<Plan>, Failure> {
+pub(super) fn plan(api: &ApiSession, text: String) -> Result<Answer<Plan>, Failure> {
     let change = Change {
         text,
         comment: None,
     };
-    Ok(desk.client.post(&path(&["plan"]), &change, None)?)
+    Ok(api.client.post(&path(&["plan"]), &change, None)?)
 }
 
 /// The same failure, with a mistake placed in the file that was read: the daemon knows its own file
@@ -159,10 +159,10 @@ fn placed_in(file: &Path, place: &str) -> String {
 }
 
 /// Prints a plan and its warnings.
-pub(super) fn show_plan(desk: &Desk, answer: &Answer<Plan>) {
-    changes::warn(desk.paper, &answer.value.warnings);
-    let text = || changes::plan(desk.paper, &answer.value);
-    desk.paper.print(&answer.json, text);
+pub(super) fn show_plan(api: &ApiSession, answer: &Answer<Plan>) {
+    changes::warn(api.output, &answer.value.warnings);
+    let text = || changes::plan(api.output, &answer.value);
+    api.output.print(&answer.json, text);
 }
 
 /// How a command ends that tells a difference, if it was asked to tell it by its exit code.

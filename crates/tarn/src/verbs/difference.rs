@@ -8,9 +8,9 @@ use clap::Args;
 use client::path;
 use similar::TextDiff;
 
-use super::desk::Desk;
+use super::api_session::ApiSession;
 use super::failure::Failure;
-use super::paper::{Paper, Tone};
+use super::output::{Output, Tone};
 use super::remote::Ask;
 use super::{Outcome, changes, configuration};
 use crate::error::plain;
@@ -40,40 +40,40 @@ pub struct Diff {
 }
 
 impl Ask for Diff {
-    fn ask(&self, desk: &Desk) -> Outcome {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         let file = match &self.file {
             Some(file) => file.clone(),
-            None => started_with(desk)?,
+            None => started_with(api)?,
         };
         let wanted = configuration::read(&file)?;
-        let running = desk.get::<Document>(&path(&["config"]))?.value;
-        let plan = configuration::plan(desk, wanted.clone())
+        let running = api.get::<Document>(&path(&["config"]))?.value;
+        let plan = configuration::plan(api, wanted.clone())
             .map_err(|error| configuration::of_file(error, &file))?;
-        changes::warn(desk.paper, &plan.value.warnings);
-        desk.paper.print(&plan.json, || {
+        changes::warn(api.output, &plan.value.warnings);
+        api.output.print(&plan.json, || {
             let name = file.display().to_string();
-            let lines = lines(desk.paper, &running, &name, &wanted);
-            format!("{lines}{}", changes::plan(desk.paper, &plan.value))
+            let lines = lines(api.output, &running, &name, &wanted);
+            format!("{lines}{}", changes::plan(api.output, &plan.value))
         });
         Ok(configuration::exit(self.exit_code, &plan.value))
     }
 }
 
 /// The file that the daemon was started with, if this is its machine.
-fn started_with(desk: &Desk) -> Result<PathBuf, Failure> {
-    if !desk.is_local() {
+fn started_with(api: &ApiSession) -> Result<PathBuf, Failure> {
+    if !api.is_local() {
         return Err(Failure::NoFile {
             how: "on another machine",
         });
     }
-    let status = desk.get::<Status>(&path(&["status"]))?.value;
+    let status = api.get::<Status>(&path(&["status"]))?.value;
     let file = status.config_file.ok_or(Failure::NoFile {
         how: "with stores on its command line",
     })?;
     Ok(file.into())
 }
 
-fn lines(paper: Paper, running: &Document, name: &str, wanted: &str) -> String {
+fn lines(output: Output, running: &Document, name: &str, wanted: &str) -> String {
     let from = format!("running (revision {})", running.revision);
     let diff = TextDiff::from_lines(running.text.as_str(), wanted);
     let mut unified = diff.unified_diff();
@@ -81,15 +81,15 @@ fn lines(paper: Paper, running: &Document, name: &str, wanted: &str) -> String {
         .context_radius(CONTEXT_LINES)
         .header(&from, &plain(name))
         .to_string();
-    text.lines().map(|line| toned(paper, line)).collect()
+    text.lines().map(|line| toned(output, line)).collect()
 }
 
-fn toned(paper: Paper, line: &str) -> String {
+fn toned(output: Output, line: &str) -> String {
     let line = plain(line);
     let text = match line.as_bytes().first() {
-        Some(b'+') => paper.toned(Tone::Good, &line),
-        Some(b'-') => paper.toned(Tone::Bad, &line),
-        Some(b'@') => paper.toned(Tone::Strong, &line),
+        Some(b'+') => output.toned(Tone::Good, &line),
+        Some(b'-') => output.toned(Tone::Bad, &line),
+        Some(b'@') => output.toned(Tone::Strong, &line),
         _ => line,
     };
     format!("{text}\n")

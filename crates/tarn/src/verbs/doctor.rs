@@ -5,9 +5,9 @@ use clap::Args;
 use client::path;
 
 use super::Outcome;
-use super::desk::Desk;
+use super::api_session::ApiSession;
 use super::exit::Exit;
-use super::paper::{Paper, Tone};
+use super::output::{Output, Tone};
 use super::remote::Ask;
 use crate::error::plain;
 
@@ -26,13 +26,13 @@ pub struct Doctor {
 }
 
 impl Ask for Doctor {
-    fn ask(&self, desk: &Desk) -> Outcome {
-        let answer = desk.get::<Vec<Finding>>(&path(&["findings"]))?;
-        desk.paper.print(&answer.json, || {
+    fn ask(&self, api: &ApiSession) -> Outcome {
+        let answer = api.get::<Vec<Finding>>(&path(&["findings"]))?;
+        api.output.print(&answer.json, || {
             if answer.value.is_empty() {
                 return "nothing found: all is well\n".to_owned();
             }
-            findings(desk.paper, &answer.value)
+            findings(api.output, &answer.value)
         });
         let is_bad = answer.value.iter().any(|f| f.severity > Severity::Info);
         Ok(if self.exit_code && is_bad {
@@ -53,7 +53,7 @@ pub(super) const fn severity(severity: Severity) -> (&'static str, Tone) {
 }
 
 /// Two lines for each: what is the matter, what to do.
-pub(super) fn findings(paper: Paper, findings: &[Finding]) -> String {
+pub(super) fn findings(output: Output, findings: &[Finding]) -> String {
     let one = |finding: &Finding| {
         let (word, tone) = severity(finding.severity);
         let about = match finding.subject.as_str() {
@@ -62,7 +62,7 @@ pub(super) fn findings(paper: Paper, findings: &[Finding]) -> String {
         };
         format!(
             "{} {}{about}: {}\n    {}\n",
-            paper.toned(tone, word),
+            output.toned(tone, word),
             finding.code,
             plain(&finding.message),
             plain(&finding.remedy),

@@ -4,10 +4,10 @@ use api::event::{Event, Severity};
 use clap::{Args, ValueEnum};
 use client::{Message, path};
 
-use super::desk::Desk;
+use super::api_session::ApiSession;
 use super::exit::Exit;
 use super::failure::Failure;
-use super::paper::Paper;
+use super::output::Output;
 use super::remote::Ask;
 use super::{Outcome, doctor, human};
 use crate::error::plain;
@@ -70,7 +70,7 @@ impl From<Worst> for Severity {
 }
 
 impl Ask for Events {
-    fn ask(&self, desk: &Desk) -> Outcome {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         let question = path(&["events"])
             .with(
                 "after",
@@ -78,18 +78,18 @@ impl Ask for Events {
             )
             .with("most", Some(&self.most.to_string()))
             .with("severity", Some(self.severity.word()));
-        let answer = desk.get::<Vec<Event>>(&question)?;
+        let answer = api.get::<Vec<Event>>(&question)?;
         if self.follow {
             let last = answer.value.last().map(|last| last.number).or(self.after);
             let rows = answer.json.as_array().map(Vec::as_slice);
             for (event, json) in answer.value.iter().zip(rows.unwrap_or_default()) {
-                desk.paper.print_line(json, || line(desk.paper, event));
+                api.output.print_line(json, || line(api.output, event));
             }
             // What there was before and is not as bad comes again, and is left out again.
-            return self.follow(desk, last.unwrap_or(0));
+            return self.follow(api, last.unwrap_or(0));
         }
-        desk.paper.print(&answer.json, || {
-            let lines = answer.value.iter().map(|event| line(desk.paper, event));
+        api.output.print(&answer.json, || {
+            let lines = answer.value.iter().map(|event| line(api.output, event));
             lines.collect()
         });
         Ok(Exit::Done)
@@ -102,12 +102,12 @@ impl Events {
     }
 
     /// Prints what happens until the daemon ends, which is a failure to follow it.
-    fn follow(&self, desk: &Desk, after: u64) -> Outcome {
+    fn follow(&self, api: &ApiSession, after: u64) -> Outcome {
         let stream = path(&["live"]).with("after", Some(&after.to_string()));
-        for message in desk.client.live(&stream)? {
+        for message in api.client.live(&stream)? {
             match message? {
                 Message::Event(event, json) if self.has(&event) => {
-                    desk.paper.print_line(&json, || line(desk.paper, &event));
+                    api.output.print_line(&json, || line(api.output, &event));
                 }
                 Message::Event(..) | Message::Stats(_) => {}
             }
@@ -116,13 +116,13 @@ impl Events {
     }
 }
 
-fn line(paper: Paper, event: &Event) -> String {
+fn line(output: Output, event: &Event) -> String {
     let (word, tone) = doctor::severity(event.severity);
     let author = event.author.as_ref().map(|author| format!(" ({author})"));
     format!(
         "{}  {:7}  {}{}\n",
         human::moment(event.at_ms),
-        paper.toned(tone, word),
+        output.toned(tone, word),
         plain(&event.message),
         plain(&author.unwrap_or_default()),
     )

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use client::{Path, path};
 
 use super::Outcome;
-use super::desk::Desk;
+use super::api_session::ApiSession;
 use super::failure::Failure;
 use super::remote::Ask;
 use super::table::{Column, figures, words};
@@ -81,19 +81,19 @@ const COLUMNS: &[Column<Group>] = &[
 ];
 
 impl Ask for GroupVerb {
-    fn ask(&self, desk: &Desk) -> Outcome {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         match self {
-            Self::List {} => desk.list(&path(&["groups"]), COLUMNS),
-            Self::Show { id } => desk.show(&at(id), show),
+            Self::List {} => api.list(&path(&["groups"]), COLUMNS),
+            Self::Show { id } => api.show(&at(id), show),
             Self::Add(add) => {
                 let group = Group {
                     id: add.id.clone(),
                     initiators: add.initiators.clone(),
                 };
-                desk.edit(vec![Edit::Add(Thing::Group(group))], None)
+                api.edit(vec![Edit::Add(Thing::Group(group))], None)
             }
-            Self::Set(set) => set.ask(desk),
-            Self::Rm { id, yes } => desk.remove(&at(id), *yes, &format!("Remove group {id}?")),
+            Self::Set(set) => set.ask(api),
+            Self::Rm { id, yes } => api.remove(&at(id), *yes, &format!("Remove group {id}?")),
         }
     }
 }
@@ -110,7 +110,7 @@ fn show(group: &Group) -> String {
 }
 
 impl Set {
-    fn ask(&self, desk: &Desk) -> Outcome {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         let is_given = [&self.initiators, &self.add, &self.remove];
         if is_given.iter().all(|list| list.is_empty()) {
             return Err(Failure::NothingGiven { noun: "group" });
@@ -122,6 +122,6 @@ impl Set {
             add: self.add.clone(),
             remove: self.remove.clone(),
         };
-        desk.edit(vec![Edit::Set(Keys::Group(keys))], None)
+        api.edit(vec![Edit::Set(Keys::Group(keys))], None)
     }
 }

@@ -5,7 +5,7 @@ use api::request;
 use clap::Args;
 use client::path;
 
-use super::desk::Desk;
+use super::api_session::ApiSession;
 use super::failure::Failure;
 use super::remote::Ask;
 use super::table::{Column, figures, words};
@@ -56,20 +56,20 @@ fn what(revision: &Revision) -> String {
 }
 
 impl Ask for History {
-    fn ask(&self, desk: &Desk) -> Outcome {
-        desk.list(&path(&["config", "history"]), COLUMNS)
+    fn ask(&self, api: &ApiSession) -> Outcome {
+        api.list(&path(&["config", "history"]), COLUMNS)
     }
 }
 
 impl Ask for Rollback {
-    fn ask(&self, desk: &Desk) -> Outcome {
-        let history = desk.get::<Vec<Revision>>(&path(&["config", "history"]))?;
-        let running = desk.get::<Document>(&path(&["config"]))?.value.revision;
+    fn ask(&self, api: &ApiSession) -> Outcome {
+        let history = api.get::<Vec<Revision>>(&path(&["config", "history"]))?;
+        let running = api.get::<Document>(&path(&["config"]))?.value.revision;
         let earlier = history.value.iter().find(|r| r.revision < running);
         let revision = self.revision.or_else(|| earlier.map(|r| r.revision));
         let revision = revision.ok_or(Failure::NoEarlier)?;
-        if !self.yes && !desk.paper.is_json && terminal::has_person() {
-            agree(desk, revision)?;
+        if !self.yes && !api.output.is_json && terminal::has_person() {
+            agree(api, revision)?;
         }
         let body = request::Rollback {
             revision,
@@ -77,18 +77,18 @@ impl Ask for Rollback {
         };
         let answer = terminal::busy("applying", || {
             let at = path(&["config", "rollback"]);
-            desk.client.post(&at, &body, Some(running))
+            api.client.post(&at, &body, Some(running))
         })?;
-        desk.applied(&answer)
+        api.applied(&answer)
     }
 }
 
 /// Shows a person the plan and asks.
-fn agree(desk: &Desk, revision: u64) -> Result<(), Failure> {
+fn agree(api: &ApiSession, revision: u64) -> Result<(), Failure> {
     let at = path(&["config", "history", &revision.to_string()]);
-    let text = desk.get::<Document>(&at)?.value.text;
-    let plan = configuration::plan(desk, text)?.value;
-    desk.paper.remark(&changes::plan(desk.paper, &plan));
+    let text = api.get::<Document>(&at)?.value.text;
+    let plan = configuration::plan(api, text)?.value;
+    api.output.remark(&changes::plan(api.output, &plan));
     configuration::check_applicable(&plan)?;
-    desk.confirm(false, &format!("Go back to revision {revision}?"))
+    api.confirm(false, &format!("Go back to revision {revision}?"))
 }

@@ -189,19 +189,19 @@ const WAYS: &[Column<LunPath>] = &[
 ];
 
 impl Ask for LunVerb {
-    fn ask(&self, desk: &Desk) -> Outcome {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         match self {
-            Self::List {} => desk.list(&path(&["luns"]), COLUMNS),
-            Self::Show { id } => desk.show(&at(id), show),
-            Self::Add(add) => add.ask(desk),
-            Self::Set(set) => set.ask(desk),
+            Self::List {} => api.list(&path(&["luns"]), COLUMNS),
+            Self::Show { id } => api.show(&at(id), show),
+            Self::Add(add) => add.ask(api),
+            Self::Set(set) => set.ask(api),
             Self::Rm { id, yes } => {
                 let question = format!("Remove lun {id}? Its data stays where it is.");
-                desk.remove(&at(id), *yes, &question)
+                api.remove(&at(id), *yes, &question)
             }
             Self::Resize { id, size } => {
                 let size_bytes = *size;
-                desk.post(&path(&["luns", id, "resize"]), &Resize { size_bytes })
+                api.post(&path(&["luns", id, "resize"]), &Resize { size_bytes })
             }
             Self::Eject { id, force } => {
                 let body = Eject { force: *force };
@@ -214,7 +214,7 @@ impl Ask for LunVerb {
             } => exchange(desk, id, store),
             Self::Rename { id, new_id } => {
                 let body = Rename { id: new_id.clone() };
-                desk.post(&path(&["luns", id, "rename"]), &body)
+                api.post(&path(&["luns", id, "rename"]), &body)
             }
         }
     }
@@ -285,7 +285,7 @@ fn show(lun: &Lun) -> String {
 }
 
 impl Add {
-    fn ask(&self, desk: &Desk) -> Outcome {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         let lun = spec::Lun {
             id: self.id.clone(),
             store: self.store.clone(),
@@ -303,12 +303,12 @@ impl Add {
         edits.extend(view.map(|view| Edit::Add(Thing::View(view))));
         let comment = self.target.as_ref();
         let comment = comment.map(|target| format!("lun {} at {target}", self.id));
-        desk.edit(edits, comment)
+        api.edit(edits, comment)
     }
 }
 
 impl Set {
-    fn ask(&self, desk: &Desk) -> Outcome {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         let is_given = [&self.store, &self.serial, &self.naa];
         if is_given.iter().all(|value| value.is_none()) {
             return Err(Failure::NothingGiven { noun: "lun" });
@@ -319,7 +319,7 @@ impl Set {
             serial: self.serial.clone(),
             naa: self.naa.clone(),
         };
-        desk.edit(vec![Edit::Set(Keys::Lun(keys))], None)
+        api.edit(vec![Edit::Set(Keys::Lun(keys))], None)
     }
 }
 

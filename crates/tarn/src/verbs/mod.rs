@@ -4,6 +4,7 @@
 //! the daemon than the API tells; the socket is the same that scripts and the console may use.
 
 mod access;
+mod api_session;
 mod changes;
 mod completion;
 mod configuration;
@@ -18,7 +19,7 @@ mod human;
 mod lun;
 mod man;
 mod mount;
-mod paper;
+mod output;
 mod portal;
 mod rates;
 mod remote;

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use client::{Path, path};
 
 use super::Outcome;
-use super::desk::Desk;
+use super::api_session::ApiSession;
 use super::exit::Exit;
 use super::remote::Ask;
 use super::table::{Column, figures, table, words};
@@ -70,20 +70,20 @@ const COLUMNS: &[Column<Row>] = &[
 ];
 
 impl Ask for PortalVerb {
-    fn ask(&self, desk: &Desk) -> Outcome {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         match self {
-            Self::List {} => list(desk),
+            Self::List {} => list(api),
             Self::Add(add) => {
                 let portal = spec::Portal {
                     bind: add.bind.clone(),
                     advertise: add.advertise.clone(),
                     group: add.group,
                 };
-                desk.put(&at(&add.target, &add.bind), &portal)
+                api.put(&at(&add.target, &add.bind), &portal)
             }
             Self::Rm { target, bind, yes } => {
                 let question = format!("Take {bind} from {target}? Sessions through it end.");
-                desk.remove(&at(target, bind), *yes, &question)
+                api.remove(&at(target, bind), *yes, &question)
             }
         }
     }
@@ -93,10 +93,10 @@ fn at(target: &str, bind: &str) -> Path {
     path(&["targets", target, "portals", bind])
 }
 
-fn list(desk: &Desk) -> Outcome {
-    let answer = desk.get::<Vec<Target>>(&path(&["targets"]))?;
+fn list(api: &ApiSession) -> Outcome {
+    let answer = api.get::<Vec<Target>>(&path(&["targets"]))?;
     let rows: Vec<Row> = answer.value.iter().flat_map(rows).collect();
-    desk.paper.print(&answer.json, || table(COLUMNS, &rows));
+    api.output.print(&answer.json, || table(COLUMNS, &rows));
     Ok(Exit::Done)
 }
 

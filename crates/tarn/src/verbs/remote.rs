@@ -8,15 +8,15 @@ use client::{Endpoint, Remote, Token};
 use zeroize::Zeroizing;
 
 use super::Outcome;
-use super::desk::Desk;
+use super::api_session::ApiSession;
 use super::failure::Failure;
-use super::paper::Paper;
+use super::output::Output;
 use crate::{Environment, secret};
 
 /// Something that can be asked of the daemon.
 pub(super) trait Ask {
     /// Asks, and prints the answer.
-    fn ask(&self, desk: &Desk) -> Outcome;
+    fn ask(&self, api: &ApiSession) -> Outcome;
 }
 
 /// A noun with its verbs, and how to reach the daemon.
@@ -49,13 +49,13 @@ pub(super) trait Run {
 
 impl<V: Subcommand + Ask> Run for Noun<V> {
     fn run(&self, environment: &Environment) -> Outcome {
-        self.verb.ask(&self.remote.desk(environment)?)
+        self.verb.ask(&self.remote.api(environment)?)
     }
 }
 
 impl<A: Args + Ask> Run for Alone<A> {
     fn run(&self, environment: &Environment) -> Outcome {
-        self.verb.ask(&self.remote.desk(environment)?)
+        self.verb.ask(&self.remote.api(environment)?)
     }
 }
 
@@ -77,10 +77,10 @@ pub(super) struct RemoteArgs {
 }
 
 impl RemoteArgs {
-    fn desk(&self, environment: &Environment) -> Result<Desk, Failure> {
+    fn api(&self, environment: &Environment) -> Result<ApiSession, Failure> {
         let may_colour = !self.no_color && !environment.no_color;
-        let paper = Paper::new(self.json, may_colour);
-        Desk::open(self.endpoint.find(environment)?, paper)
+        let output = Output::new(self.json, may_colour);
+        ApiSession::open(self.endpoint.find(environment)?, output)
     }
 }
 

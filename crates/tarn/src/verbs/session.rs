@@ -5,7 +5,7 @@ use clap::Subcommand;
 use client::{Path, path};
 
 use super::access::LUNS;
-use super::desk::Desk;
+use super::api_session::ApiSession;
 use super::exit::Exit;
 use super::remote::Ask;
 use super::table::{Column, fields, figures, mark, table, words};
@@ -69,11 +69,11 @@ const CONNECTIONS: &[Column<Connection>] = &[
 ];
 
 impl Ask for SessionVerb {
-    fn ask(&self, desk: &Desk) -> Outcome {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         match self {
-            Self::List {} => desk.list(&path(&["sessions"]), COLUMNS),
-            Self::Show { id } => desk.show(&at(*id), show),
-            Self::Rm { id, yes } => end(desk, *id, *yes),
+            Self::List {} => api.list(&path(&["sessions"]), COLUMNS),
+            Self::Show { id } => api.show(&at(*id), show),
+            Self::Rm { id, yes } => end(api, *id, *yes),
         }
     }
 }
@@ -98,10 +98,10 @@ fn show(session: &Session) -> String {
     text
 }
 
-fn end(desk: &Desk, id: u64, is_said: bool) -> Outcome {
-    desk.confirm(is_said, &format!("End session {id} and its commands?"))?;
-    let answer = desk.client.delete::<()>(&at(id), None)?;
-    desk.paper
+fn end(api: &ApiSession, id: u64, is_said: bool) -> Outcome {
+    api.confirm(is_said, &format!("End session {id} and its commands?"))?;
+    let answer = api.client.delete::<()>(&at(id), None)?;
+    api.output
         .print(&answer.json, || format!("session {id} has ended\n"));
     Ok(Exit::Done)
 }

@@ -5,7 +5,7 @@ use api::view;
 use clap::Args;
 use client::path;
 
-use super::desk::Desk;
+use super::api_session::ApiSession;
 use super::remote::Ask;
 use super::table::{Column, fields, words};
 use super::{Outcome, doctor, human};
@@ -33,9 +33,9 @@ const FIELDS: &[Column<view::Status>] = &[
 ];
 
 impl Ask for Status {
-    fn ask(&self, desk: &Desk) -> Outcome {
-        desk.show(&path(&["status"]), |status: &view::Status| {
-            let listed = doctor::findings(desk.paper, &status.findings);
+    fn ask(&self, api: &ApiSession) -> Outcome {
+        api.show(&path(&["status"]), |status: &view::Status| {
+            let listed = doctor::findings(api.output, &status.findings);
             format!("{}{listed}", fields(FIELDS, status))
         })
     }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use client::{Path, path};
 
 use super::Outcome;
-use super::desk::Desk;
+use super::api_session::ApiSession;
 use super::failure::Failure;
 use super::remote::Ask;
 use super::table::{Column, fields, figures, mark, or_everyone, table, words};
@@ -158,20 +158,20 @@ const LUNS: &[Column<TargetLun>] = &[
 ];
 
 impl Ask for TargetVerb {
-    fn ask(&self, desk: &Desk) -> Outcome {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         match self {
-            Self::List {} => desk.list(&path(&["targets"]), COLUMNS),
-            Self::Show { name } => desk.show(&at(name), show),
-            Self::Add(add) => desk.edit(vec![Edit::Add(Thing::Target(add.target()))], None),
-            Self::Set(set) => set.ask(desk),
+            Self::List {} => api.list(&path(&["targets"]), COLUMNS),
+            Self::Show { name } => api.show(&at(name), show),
+            Self::Add(add) => api.edit(vec![Edit::Add(Thing::Target(add.target()))], None),
+            Self::Set(set) => set.ask(api),
             Self::Rm { name, yes } => {
                 let question = format!("Remove target {name} and end its sessions?");
-                desk.remove(&at(name), *yes, &question)
+                api.remove(&at(name), *yes, &question)
             }
-            Self::Map(map) => desk.put(&entry(&map.name, map.lun), &map.entry()),
+            Self::Map(map) => api.put(&entry(&map.name, map.lun), &map.entry()),
             Self::Unmap { name, lun, yes } => {
                 let question = format!("Show no LUN {lun} at {name} any more?");
-                desk.remove(&entry(name, *lun), *yes, &question)
+                api.remove(&entry(name, *lun), *yes, &question)
             }
         }
     }
@@ -214,7 +214,7 @@ impl Add {
 }
 
 impl Set {
-    fn ask(&self, desk: &Desk) -> Outcome {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         let is_given = self.alias.is_some()
             || self.auth.is_some()
             || self.chap_algorithms.is_some()
@@ -230,7 +230,7 @@ impl Set {
             cold_reset: self.cold_reset,
             ..TargetKeys::default()
         };
-        desk.edit(vec![Edit::Set(Keys::Target(keys))], None)
+        api.edit(vec![Edit::Set(Keys::Target(keys))], None)
     }
 }
 

@@ -4,7 +4,7 @@ use api::access::{NewToken, Role, Token};
 use clap::{Subcommand, ValueEnum};
 use client::path;
 
-use super::desk::Desk;
+use super::api_session::ApiSession;
 use super::exit::Exit;
 use super::remote::Ask;
 use super::table::{Column, words};
@@ -81,32 +81,32 @@ const COLUMNS: &[Column<Token>] = &[
 ];
 
 impl Ask for TokenVerb {
-    fn ask(&self, desk: &Desk) -> Outcome {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         match self {
-            Self::List {} => desk.list(&path(&["tokens"]), COLUMNS),
-            Self::Add { name, role } => add(desk, name, *role),
-            Self::Rm { name, yes } => revoke(desk, name, *yes),
+            Self::List {} => api.list(&path(&["tokens"]), COLUMNS),
+            Self::Add { name, role } => add(api, name, *role),
+            Self::Rm { name, yes } => revoke(api, name, *yes),
         }
     }
 }
 
 /// The token alone goes to the standard output, so that it can go into a file as it is.
-fn add(desk: &Desk, name: &str, role: RoleName) -> Outcome {
+fn add(api: &ApiSession, name: &str, role: RoleName) -> Outcome {
     let new = NewToken {
         name: name.to_owned(),
         role: role.into(),
     };
-    let answer = desk.client.post::<Token>(&path(&["tokens"]), &new, None)?;
+    let answer = api.client.post::<Token>(&path(&["tokens"]), &new, None)?;
     let token = answer.value.token.unwrap_or_default();
-    desk.paper.print(&answer.json, || format!("{token}\n"));
+    api.output.print(&answer.json, || format!("{token}\n"));
     Ok(Exit::Done)
 }
 
-fn revoke(desk: &Desk, name: &str, is_said: bool) -> Outcome {
+fn revoke(api: &ApiSession, name: &str, is_said: bool) -> Outcome {
     let question = format!("Revoke token {name}? Whoever uses it is shut out.");
-    desk.confirm(is_said, &question)?;
-    let answer = desk.client.delete::<()>(&path(&["tokens", name]), None)?;
-    desk.paper
+    api.confirm(is_said, &question)?;
+    let answer = api.client.delete::<()>(&path(&["tokens", name]), None)?;
+    api.output
         .print(&answer.json, || format!("token {name} is revoked\n"));
     Ok(Exit::Done)
 }

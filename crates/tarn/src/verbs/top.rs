@@ -8,7 +8,7 @@ use api::stats::Stats;
 use clap::{Args, ValueEnum};
 use client::path;
 
-use super::desk::Desk;
+use super::api_session::ApiSession;
 use super::exit::Exit;
 use super::rates::{Key, Rate, rates};
 use super::remote::Ask;
@@ -122,14 +122,14 @@ const COLUMNS: [Column<Rate>; 7] = [
 ];
 
 impl Ask for Top {
-    fn ask(&self, desk: &Desk) -> Outcome {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         let is_live = io::stdin().is_terminal() && io::stdout().is_terminal();
-        let screen = (is_live && !desk.paper.is_json)
+        let screen = (is_live && !api.output.is_json)
             .then(Screen::open)
             .transpose()?;
         let interval = Duration::from_secs(u64::from(self.interval));
         let mut sort = self.sort;
-        let mut before = read(desk)?.value;
+        let mut before = read(api)?.value;
         let mut due = Instant::now() + interval;
         let mut told = 0;
         while self.count.is_none_or(|count| told < count) {
@@ -142,11 +142,11 @@ impl Ask for Top {
             if Instant::now() < due {
                 continue;
             }
-            let answer = read(desk)?;
+            let answer = read(api)?;
             let text = self.tables(&before, &answer.value, sort);
             match &screen {
                 Some(screen) => screen.draw(&text),
-                None => desk.paper.print_line(&answer.json, || text),
+                None => api.output.print_line(&answer.json, || text),
             }
             (before, told) = (answer.value, told + 1);
             due = Instant::now() + interval;
@@ -178,8 +178,8 @@ fn sleep(time: Duration) {
     std::thread::sleep(time);
 }
 
-fn read(desk: &Desk) -> Result<client::Answer<Stats>, super::failure::Failure> {
-    desk.get(&path(&["stats"]))
+fn read(api: &ApiSession) -> Result<client::Answer<Stats>, super::failure::Failure> {
+    api.get(&path(&["stats"]))
 }
 
 impl Top {

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use client::path;
 use serde_json::Value;
 
-use super::desk::Desk;
+use super::api_session::ApiSession;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::remote::Ask;
@@ -78,25 +78,25 @@ const COLUMNS: &[Column<Trace>] = &[
 ];
 
 impl Ask for TraceVerb {
-    fn ask(&self, desk: &Desk) -> Outcome {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         match self {
-            Self::List {} => desk.list(&path(&["traces"]), COLUMNS),
-            Self::Start(start) => start.ask(desk),
-            Self::Save { subject, output } => save(desk, subject, output),
-            Self::Stop { subject } => stop(desk, subject),
+            Self::List {} => api.list(&path(&["traces"]), COLUMNS),
+            Self::Start(start) => start.ask(api),
+            Self::Save { subject, output } => save(api, subject, output),
+            Self::Stop { subject } => stop(api, subject),
         }
     }
 }
 
 impl Start {
-    fn ask(&self, desk: &Desk) -> Outcome {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         let how = Tracing {
             data_bytes: self.bytes,
             keep_bytes: self.keep,
         };
         let at = path(&["traces", &self.subject]);
-        let answer = desk.client.put::<Trace>(&at, &how, None)?;
-        desk.paper.print(&answer.json, || {
+        let answer = api.client.put::<Trace>(&at, &how, None)?;
+        api.output.print(&answer.json, || {
             let subject = &answer.value.subject;
             if answer.is_new {
                 format!("{subject} is traced from now on\n")
@@ -108,8 +108,8 @@ impl Start {
     }
 }
 
-fn save(desk: &Desk, subject: &str, output: &Path) -> Outcome {
-    let file = desk.client.download(&path(&["traces", subject]))?;
+fn save(api: &ApiSession, subject: &str, output: &Path) -> Outcome {
+    let file = api.client.download(&path(&["traces", subject]))?;
     let unwritable = |source| Failure::Unwritable {
         path: output.to_owned(),
         source,
@@ -123,7 +123,7 @@ fn save(desk: &Desk, subject: &str, output: &Path) -> Outcome {
     }
     write_private(output, &file).map_err(unwritable)?;
     let size = human::size(file.len() as u64);
-    desk.paper
+    api.output
         .print(&Value::Null, || format!("{}: {size}\n", output.display()));
     Ok(Exit::Done)
 }
@@ -142,10 +142,10 @@ fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     }
 }
 
-fn stop(desk: &Desk, subject: &str) -> Outcome {
+fn stop(api: &ApiSession, subject: &str) -> Outcome {
     let at = path(&["traces", subject]);
-    let answer = desk.client.delete::<()>(&at, None)?;
-    desk.paper
+    let answer = api.client.delete::<()>(&at, None)?;
+    api.output
         .print(&answer.json, || format!("{subject} is traced no more\n"));
     Ok(Exit::Done)
 }

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use client::{Path, path};
 use zeroize::Zeroize as _;
 
-use super::desk::Desk;
+use super::api_session::ApiSession;
 use super::failure::Failure;
 use super::remote::Ask;
 use super::table::{Column, fields, words};
@@ -121,13 +121,13 @@ fn mutual_name(user: &User) -> String {
 }
 
 impl Ask for UserVerb {
-    fn ask(&self, desk: &Desk) -> Outcome {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         match self {
-            Self::List {} => desk.list(&path(&["users"]), COLUMNS),
-            Self::Show { name } => desk.show(&at(name), |user| fields(FIELDS, user)),
-            Self::Add(change) => change.add(desk),
-            Self::Set(set) => set.ask(desk),
-            Self::Rm { name, yes } => desk.remove(&at(name), *yes, &format!("Remove user {name}?")),
+            Self::List {} => api.list(&path(&["users"]), COLUMNS),
+            Self::Show { name } => api.show(&at(name), |user| fields(FIELDS, user)),
+            Self::Add(change) => change.add(api),
+            Self::Set(set) => set.ask(api),
+            Self::Rm { name, yes } => api.remove(&at(name), *yes, &format!("Remove user {name}?")),
         }
     }
 }
@@ -182,7 +182,7 @@ impl Change {
         Kept::of(file.as_ref(), from.as_ref())
     }
 
-    fn add(&self, desk: &Desk) -> Outcome {
+    fn add(&self, api: &ApiSession) -> Outcome {
         let (mut forward, mut back) = (self.forward()?, self.mutual()?);
         if forward.is_nothing() {
             forward.ask(&self.name)?;
@@ -199,7 +199,7 @@ impl Change {
             mutual: self.mutual_of(&back),
             initiators: self.initiators(),
         };
-        desk.edit(vec![Edit::Add(Thing::User(user))], None)
+        api.edit(vec![Edit::Add(Thing::User(user))], None)
     }
 
     fn mutual_of(&self, back: &Kept) -> Option<Mutual> {
@@ -217,7 +217,7 @@ impl Change {
 }
 
 impl Set {
-    fn ask(&self, desk: &Desk) -> Outcome {
+    fn ask(&self, api: &ApiSession) -> Outcome {
         let change = &self.change;
         let (mut forward, back) = (change.forward()?, change.mutual()?);
         if self.ask {
@@ -235,6 +235,6 @@ impl Set {
             no_mutual: self.no_mutual,
             initiators: change.initiators(),
         };
-        desk.edit(vec![Edit::Set(Keys::User(keys))], None)
+        api.edit(vec![Edit::Set(Keys::User(keys))], None)
     }
 }

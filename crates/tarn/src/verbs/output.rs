@@ -35,13 +35,13 @@ impl Tone {
 
 /// Where results go.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Paper {
+pub(super) struct Output {
     /// JSON is wanted.
     pub(super) is_json: bool,
     has_colour: bool,
 }
 
-impl Paper {
+impl Output {
     pub(super) fn new(is_json: bool, may_colour: bool) -> Self {
         Self {
             is_json,
@@ -77,13 +77,13 @@ impl Paper {
     }
 
     /// Prints text.
-    #[expect(clippy::unused_self, reason = "whoever prints has a paper")]
+    #[expect(clippy::unused_self, reason = "printing needs an output")]
     pub(super) fn put(self, text: &str) {
         say(io::stdout().lock(), text);
     }
 
     /// Says something that is no result.
-    #[expect(clippy::unused_self, reason = "whoever prints has a paper")]
+    #[expect(clippy::unused_self, reason = "printing needs an output")]
     pub(super) fn remark(self, text: &str) {
         say(io::stderr().lock(), text);
     }

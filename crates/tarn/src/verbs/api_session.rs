@@ -1,4 +1,4 @@
-//! Where verbs ask: the client, the paper, and the ways most verbs share.
+//! Where verbs ask: the client, the output, and the ways most verbs share.
 
 use api::edit::{Edit, Edits};
 use api::plan::Applied;
@@ -10,21 +10,21 @@ use zeroize::Zeroize as _;
 use super::changes;
 use super::exit::Exit;
 use super::failure::Failure;
-use super::paper::Paper;
+use super::output::Output;
 use super::table::{self, Column};
 use super::{Outcome, terminal};
 
-/// Where verbs ask.
-pub(super) struct Desk {
+/// A verb's connection to the API, and its output.
+pub(super) struct ApiSession {
     pub(super) client: Client,
-    pub(super) paper: Paper,
+    pub(super) output: Output,
 }
 
-impl Desk {
-    pub(super) fn open(endpoint: Endpoint, paper: Paper) -> Result<Self, Failure> {
+impl ApiSession {
+    pub(super) fn open(endpoint: Endpoint, output: Output) -> Result<Self, Failure> {
         Ok(Self {
             client: Client::new(endpoint, Limits::default())?,
-            paper,
+            output,
         })
     }
 
@@ -40,7 +40,7 @@ impl Desk {
     /// Asks, and prints a table of what there is.
     pub(super) fn list<T: DeserializeOwned>(&self, path: &Path, columns: &[Column<T>]) -> Outcome {
         let answer = self.get::<Vec<T>>(path)?;
-        self.paper
+        self.output
             .print(&answer.json, || table::table(columns, &answer.value));
         Ok(Exit::Done)
     }
@@ -52,23 +52,23 @@ impl Desk {
         text: impl FnOnce(&T) -> String,
     ) -> Outcome {
         let answer = self.get::<T>(path)?;
-        self.paper.print(&answer.json, || text(&answer.value));
+        self.output.print(&answer.json, || text(&answer.value));
         Ok(Exit::Done)
     }
 
     /// Prints what a change has done.
     pub(super) fn applied(&self, answer: &Answer<Applied>) -> Outcome {
-        let paper = self.paper;
+        let output = self.output;
         let applied = &answer.value;
-        changes::warn(paper, &applied.warnings);
-        changes::warn(paper, applied.unsettled.as_slice());
-        paper.print(&answer.json, || changes::done(paper, applied));
+        changes::warn(output, &applied.warnings);
+        changes::warn(output, applied.unsettled.as_slice());
+        output.print(&answer.json, || changes::done(output, applied));
         Ok(Exit::Done)
     }
 
     /// Asks the person whether it shall be, if there is one and it was not said before.
     pub(super) fn confirm(&self, is_said: bool, question: &str) -> Result<(), Failure> {
-        if is_said || self.paper.is_json || !terminal::has_person() {
+        if is_said || self.output.is_json || !terminal::has_person() {
             return Ok(());
         }
         if terminal::ask_yes(question)? {
