@@ -1,7 +1,7 @@
 //! The first inputs: what real peers send, one of each kind.
 //!
 //! They are kept in the corpus as files, which is what runs and what others may add to; this
-//! module writes them anew when a format changes (`--write-seeds`).
+//! module writes them again when a format changes (`--write-seeds`).
 
 use std::time::Duration;
 

@@ -42,7 +42,7 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-/// All of a body. One that is too long is read on, and forgotten: whoever is still sending when an
+/// All of a body. One that is too long is read to its end and dropped: a client that is still sending when an
 /// answer ends the connection may never read it.
 pub(crate) async fn collect(mut body: Body, most: usize) -> Result<Vec<u8>, Refusal> {
     let mut bytes = Vec::new();

@@ -21,7 +21,7 @@ const PATH_MAX: usize = 200;
 /// What a request is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Purpose {
-    /// To be told something; books tell of it when it is refused.
+    /// A read; it is only noted when it is refused.
     Question,
     /// To take out what initiators wrote and read.
     File,

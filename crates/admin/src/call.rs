@@ -23,7 +23,7 @@ pub(crate) struct Calls {
     working: Arc<Semaphore>,
     /// For the one question that nobody needs to be known for.
     probe: Arc<Semaphore>,
-    /// Whoever changes something holds this, so that edits do not run into each other and those
+    /// A change holds this, so that edits do not run into each other and those
     /// who wait take no thread.
     turn: Arc<Mutex<()>>,
 }
@@ -120,7 +120,7 @@ impl Calls {
         self.control.note(event);
     }
 
-    /// Changes something, when all changes before have been made. One whose asker is gone before
+    /// Changes something, when all changes before have been made. One whose caller disconnects before
     /// it begins is not made. One that has begun goes on when nobody waits for its outcome any
     /// more; the answer says so, and the history has it.
     ///
@@ -304,7 +304,7 @@ impl std::fmt::Debug for Calls {
     }
 }
 
-/// A change waits for a thread, has begun, or never will as its asker is gone: the first that
+/// A change waits for a thread, has begun, or never will because its caller has disconnected: the first that
 /// claims it decides.
 const WAITS: u8 = 0;
 const BEGUN: u8 = 1;

@@ -39,7 +39,7 @@ pub(crate) struct Caller {
 /// How a caller proved who they are.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Proof {
-    /// The kernel told their user.
+    /// The kernel has reported their user.
     Socket,
     /// A token.
     Token(Holder),
@@ -199,7 +199,7 @@ async fn run_to_its_end(
 /// The answer to a request that goes no further.
 async fn turn_away(app: &App, request: Request, refused: Refused) -> Response {
     let Refused { problem, author } = refused;
-    // Nothing is tried by a question without proof: so begins whoever opens the console.
+    // A request without a token is no guess: opening the console begins with one.
     let response = if request.method().is_safe() && !shows_proof(request.headers()) {
         Refusal(problem).into_response()
     } else {

@@ -23,7 +23,7 @@ pub(crate) const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of any other body. Beyond it: 413.
 pub(crate) const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of a body that is too long which are still read, so that whoever sends them gets to the
+/// Bytes of a body that is too long which are still read, so that the client gets to the
 /// answer. Beyond it the connection is closed in the middle.
 pub(crate) const DISCARDED_BYTES_MAX: usize = 4 * DOCUMENT_BYTES_MAX;
 
@@ -78,7 +78,7 @@ pub(crate) const WORK_WAITING_MAX: usize = 16;
 /// Threads that call the daemon, besides the one that asks whether it is ready.
 pub(crate) const CALL_THREADS_MAX: usize = 8;
 
-/// How old an answer to `/readyz` may be. Whoever asks more often is told it again.
+/// How old an answer to `/readyz` may be. More frequent requests get the same answer.
 pub(crate) const READY_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// Streams of live data. Beyond it: 503.
@@ -93,7 +93,7 @@ pub(crate) const EVENTS_MAX: usize = 1000;
 /// Events that one request reads if it does not say how many.
 pub(crate) const EVENTS_DEFAULT: usize = 100;
 
-/// How often an edit is made anew because the configuration changed under it. Beyond it: 409.
+/// How often an edit is tried again because the configuration changed under it. Beyond it: 409.
 pub(crate) const EDIT_TRIES_MAX: usize = 8;
 
 /// Tokens. Beyond it: 409.
@@ -102,14 +102,14 @@ pub(crate) const TOKENS_MAX: usize = 256;
 /// Characters of a token's name.
 pub(crate) const TOKEN_NAME_MAX: usize = 64;
 
-/// Console logins that live. At the limit the one that is nearest to its end is forgotten.
+/// Console logins that live. At the limit the one that is nearest to its end is dropped.
 pub(crate) const LOGINS_MAX: usize = 64;
 
 /// How long a console login lives.
 pub(crate) const LOGIN_TIME_MAX: Duration = Duration::from_secs(12 * 3600);
 
 /// Addresses whose failed attempts are remembered. At the limit the one that was seen longest ago
-/// is forgotten; the bucket of all addresses together still holds.
+/// is dropped; the bucket of all addresses together still applies.
 pub(crate) const ADDRESSES_MAX: usize = 1024;
 
 /// How long a stop waits for answers under way, and then for calls of the daemon.

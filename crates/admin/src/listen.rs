@@ -52,7 +52,7 @@ pub struct SocketFile {
     path: PathBuf,
     /// Device and inode, so that only our own is removed.
     identity: (u64, u64),
-    /// Held while we serve. The kernel lets go of it when we end, however we end.
+    /// Held while we serve. The kernel releases it when we end, however we end.
     _lock: File,
 }
 
@@ -135,7 +135,7 @@ fn lock(path: &Path) -> Result<File, ListenError> {
     }
 }
 
-/// Whoever served without our lock is still there when the socket can be connected to.
+/// If the socket accepts connections, a server without our lock still runs.
 fn check_free(path: &Path) -> Result<(), ListenError> {
     let Ok(metadata) = fs::symlink_metadata(path) else {
         return Ok(());

@@ -132,7 +132,7 @@ pub(crate) async fn live(
         );
         Refusal::new(ProblemKind::Unavailable, detail)
     })?;
-    // A browser that comes back tells the last event it has seen.
+    // A browser that reconnects sends the number of the last event it has seen.
     let seen = headers.get("last-event-id");
     let seen = seen.and_then(|id| id.to_str().ok()?.parse().ok());
     let after = match seen.or(start.after) {

@@ -48,7 +48,7 @@ impl PartialEq for Hash {
 impl Eq for Hash {}
 
 impl std::fmt::Debug for Hash {
-    /// Without the digits: what tells secrets apart is not for a log.
+    /// Without the digits: the secret must not be logged.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Hash")
     }

@@ -35,7 +35,7 @@ impl Ready {
             return said.outcome.clone();
         }
         let app = Arc::clone(app);
-        // In a task of its own: the daemon is not asked anew because the asker has gone.
+        // In a task of its own: the daemon is not asked again because the caller has disconnected.
         let asked = tokio::spawn(async move {
             let answer = app.calls.probe(|control| control.sessions().map(drop));
             let outcome = answer.await.flatten();

@@ -17,7 +17,7 @@ use crate::routes::ROUTES;
 /// What a caller must have.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Needs {
-    /// Nothing: it tells nothing, or is the way in.
+    /// No role: it reveals nothing, or is the login.
     Nothing,
     /// A token of this role or one above, or the socket.
     Role(Role),
@@ -86,7 +86,7 @@ pub(crate) struct Route {
     pub(crate) method: Method,
     /// Where, in the form of axum, which is that of OpenAPI.
     pub(crate) path: &'static str,
-    /// For whom.
+    /// The least role that may use it.
     pub(crate) needs: Needs,
     /// What it does, in one line.
     pub(crate) about: &'static str,

@@ -50,7 +50,7 @@ struct Shared {
 /// One of its tasks did: it passes the panic on, to be started again.
 pub(crate) async fn serve(app: Arc<App>, listeners: &Listeners) -> io::Result<()> {
     let mut stopping = app.stopping.clone();
-    // Whoever reaches the TCP ports must not keep root from the socket, so each kind has its own.
+    // Clients of the TCP ports must not keep root from the socket, so each kind has its own.
     let local = Shared {
         router: routes::router(&app),
         connections: Connections::new(limits::CONNECTIONS_MAX, 0),

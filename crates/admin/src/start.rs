@@ -17,7 +17,7 @@ use crate::tls::{Certificate, Tls, TlsError};
 use crate::tokens::{Tokens, TokensError};
 use crate::{limits, serve, supervise};
 
-/// What the administration is told at its start.
+/// Settings of the administration.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The state directory: `tokens.toml`, and the certificate if it is made here.
@@ -36,7 +36,7 @@ impl Settings {
     }
 }
 
-/// Sockets that are bound already, whoever bound them.
+/// Sockets that are bound already.
 #[derive(Debug, Default)]
 pub struct Listeners {
     /// Who connects must be root or the daemon's own user.

@@ -71,7 +71,7 @@ pub(crate) fn app(daemon: &Arc<Double>, scratch: &Scratch) -> Arc<App> {
     Arc::new(App::new(control, tokens, Vec::new(), stopping))
 }
 
-/// A daemon that has no sessions and keeps what it is told to note.
+/// A daemon that has no sessions and keeps the notes that it gets.
 #[derive(Debug, Default)]
 pub(crate) struct Double {
     is_silent: bool,
@@ -93,7 +93,7 @@ impl Double {
         self.asked_sessions.load(Ordering::Relaxed)
     }
 
-    /// What it was told to note.
+    /// The notes that it got.
     pub(crate) fn noted(&self) -> Vec<Event> {
         self.noted.lock().unwrap().clone()
     }

@@ -120,7 +120,7 @@ pub enum TlsError {
 pub(crate) struct Tls {
     /// The configuration of every connection.
     pub(crate) config: Arc<ServerConfig>,
-    /// SHA-256 of the certificate, for whoever wants to compare it.
+    /// SHA-256 of the certificate, to compare it.
     pub(crate) fingerprint: String,
 }
 
@@ -233,7 +233,7 @@ fn own(directory: &Path, names: &[String]) -> Result<(PathBuf, PathBuf), TlsErro
 }
 
 /// The first of these names that a certificate was not made for. What cannot be read lacks nothing:
-/// the error is for whoever uses it.
+/// the error comes when it is used.
 fn lacks<'a>(certificate: &Path, names: &'a [String]) -> Option<&'a str> {
     let certificate = CertificateDer::from_pem_file(certificate).ok()?;
     let parsed = ParsedCertificate::try_from(&certificate).ok()?;

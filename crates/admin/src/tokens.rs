@@ -85,7 +85,7 @@ pub(crate) struct Tokens {
     damage: Option<String>,
     /// Held for no longer than a look takes: the thread that answers everybody takes it.
     entries: Mutex<Vec<Entry>>,
-    /// Whoever changes them holds this, over the writing of the file too.
+    /// A change holds this, also while the file is written.
     turn: Mutex<()>,
 }
 
@@ -143,12 +143,12 @@ impl Tokens {
         self.lock().iter().any(|entry| entry.holder() == *holder)
     }
 
-    /// All of them, without what was only told once.
+    /// All of them, without their secret part.
     pub(crate) fn list(&self) -> Vec<Token> {
         self.lock().iter().map(|entry| entry.shown(None)).collect()
     }
 
-    /// Makes a token and tells it, this once.
+    /// Creates a token and returns it, this once.
     ///
     /// # Errors
     ///
@@ -198,7 +198,7 @@ impl Tokens {
         })
     }
 
-    /// Makes a change that is in force once it is on disk. Whoever looks a token up meanwhile finds
+    /// Makes a change that is in force once it is on disk. A look-up meanwhile finds
     /// what was before, and does not wait for the disk.
     fn change<T>(
         &self,

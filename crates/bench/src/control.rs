@@ -1,4 +1,4 @@
-//! What the threads of one point tell each other. No locks: numbers that one side writes.
+//! What the threads of one point share. No locks: numbers that one side writes.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 

@@ -77,7 +77,7 @@ enum Notice {
 }
 
 impl Job<'_> {
-    /// Measures; `show` is told the I/Os so far and their median in nanoseconds, now and then.
+    /// Measures; `show` gets the I/Os so far and their median in nanoseconds, now and then.
     ///
     /// # Errors
     ///

@@ -51,7 +51,7 @@ impl Histogram {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// Forgets everything and keeps the room.
+    /// Resets all counts and keeps the memory.
     pub fn clear(&mut self) {
         self.counts.fill(0);
         (self.total, self.sum_ns, self.max_ns) = (0, 0, 0);

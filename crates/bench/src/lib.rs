@@ -1,7 +1,7 @@
 //! A load generator and what it measures: I/Os a second, latency, and the CPU time of both sides.
 //!
 //! The crate drives targets over [`transport`]s and gives back figures; it prints nothing, and
-//! reads no command line. What happens meanwhile it tells an [`Observer`].
+//! reads no command line. It reports progress to an [`Observer`].
 //!
 //! | Module | Owns |
 //! | --- | --- |

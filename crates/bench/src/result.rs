@@ -45,7 +45,7 @@ pub enum Metric {
     GeneratorCpu,
 }
 
-/// How a figure is told.
+/// How a figure is printed.
 #[derive(Clone, Copy, Debug)]
 pub struct MetricForm {
     /// Which.
@@ -104,7 +104,7 @@ impl Metric {
         ),
     ];
 
-    /// How it is told.
+    /// How it is printed.
     #[must_use]
     pub fn form(self) -> MetricForm {
         let [first, ..] = Self::FORMS;

@@ -80,7 +80,7 @@ pub struct Progress<'a> {
     pub median_ns: u64,
 }
 
-/// Is told what happens during a benchmark.
+/// Is notified of what happens during a benchmark.
 pub trait Observer {
     /// A measurement is under way; some times a second.
     fn progress(&mut self, progress: &Progress<'_>);

@@ -17,7 +17,7 @@ const _: () = assert!(READ_CAPACITY[0].0[13] as usize == CAPACITY_16_BYTES);
 /// One way to ask a disk for its size: CDB, length of the answer in bytes, and how to read it.
 type CapacityQuery = ([u8; 16], usize, fn(&[u8]) -> Option<Geometry>);
 
-/// Both ways, better one first: the short form cannot tell sizes from 2 TiB on.
+/// Both ways, better one first: the short form cannot express sizes from 2 TiB on.
 ///
 /// Spec: SBC-3, READ CAPACITY (16) and READ CAPACITY (10).
 pub(crate) const READ_CAPACITY: [CapacityQuery; 2] = [
@@ -57,7 +57,7 @@ fn geometry(last_lba: u64, block_bytes: u32) -> Option<Geometry> {
     })
 }
 
-/// READ or WRITE, in the 10-byte form where that can tell address and length, else in the
+/// READ or WRITE, in the 10-byte form where that can express address and length, else in the
 /// 16-byte form.
 ///
 /// Spec: SBC-3, READ (10), READ (16), WRITE (10), WRITE (16).

@@ -13,7 +13,7 @@ const READ_PERCENT: u8 = 70;
 pub enum Suite {
     /// A first look: small random and large sequential I/Os.
     Quick,
-    /// What tells targets apart: small I/Os over depths, many sessions, large I/Os.
+    /// What distinguishes targets: small I/Os over depths, many sessions, large I/Os.
     Compare,
     /// The points of [`PUBLISHED`].
     Papers,
@@ -193,7 +193,7 @@ const ONE_CPU: &str = "1 GbE, one CPU of 2.4 GHz";
 const FILER_HBA: &str = "NetApp FAS3020C, 1 GbE, iSCSI adapter";
 const FILER_SOFTWARE: &str = "NetApp FAS3020C, 1 GbE, software initiator";
 
-/// Depths and orders of access that a source does not tell are ours.
+/// Depths and orders of access that a source does not give are ours.
 pub const PUBLISHED: &[Published] = &[
     megabytes(SCST, 2008, GIGABIT, "STGT", read(512, 32), 77.0),
     megabytes(SCST, 2008, GIGABIT, "SCST", read(512, 32), 78.0),

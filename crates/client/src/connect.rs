@@ -59,7 +59,7 @@ where
                 peer: endpoint.to_string(),
                 source: source.into(),
             })?;
-    // What goes wrong with it is told to whoever waits for the answer.
+    // Its errors are reported to the caller that waits for the answer.
     tokio::spawn(async { drop(connection.await) });
     Ok(sender)
 }

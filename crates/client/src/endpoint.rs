@@ -1,4 +1,4 @@
-//! Where a daemon is, and how it is told who asks.
+//! Where a daemon is, and how the client authenticates.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// A token, as `tarn token add` told it.
+    /// A token, as `tarn token add` printed it.
     pub fn new(text: Zeroizing<String>) -> Self {
         Self(text)
     }

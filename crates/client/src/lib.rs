@@ -140,7 +140,7 @@ impl Client {
     }
 
     /// Removes a thing; only when `only_at` is the revision that runs, if there is one. Where there
-    /// is nothing to tell, `T` is `()`.
+    /// is nothing to return, `T` is `()`.
     ///
     /// # Errors
     ///

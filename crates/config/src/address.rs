@@ -56,7 +56,7 @@ fn is_written(address: IpAddr, text: &str) -> bool {
     address.is_ipv4() || text.starts_with('[')
 }
 
-/// A host, by name or by address, and a port; what initiators are told to connect to.
+/// A host, by name or by address, and a port; the address that initiators connect to.
 ///
 /// Spec: RFC 7143 section 13.8 (TargetAddress).
 #[derive(Clone, Debug, Eq, PartialEq)]

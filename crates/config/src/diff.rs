@@ -109,7 +109,7 @@ pub fn diff(old: &Model, new: &Model) -> Differences {
 }
 
 /// As [`diff`], with users whose secrets are not what they were, which no model knows:
-/// `has_new_secret` tells it of a user's name.
+/// `has_new_secret` says whether the user of a name has one.
 pub fn diff_with_secrets(
     old: &Model,
     new: &Model,
@@ -168,7 +168,7 @@ fn positions<T>(things: &[T], identity: impl Fn(&T) -> String) -> HashMap<(Strin
     positions
 }
 
-/// The two models, where one alone does not tell.
+/// The two models, where one alone is not enough.
 struct Both<'a> {
     old: &'a Model,
     new: &'a Model,

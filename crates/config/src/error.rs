@@ -262,7 +262,7 @@ pub enum Rule {
         /// The one of the key.
         key: String,
     },
-    /// Two units that would tell initiators they are the same.
+    /// Two units that initiators would take for the same one.
     #[error("{what} {value:?} is already that of the unit at {first}; give each unit its own")]
     IdentityTwice {
         /// Serial number or NAA designator.

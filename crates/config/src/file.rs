@@ -123,7 +123,7 @@ struct AllNames<'a> {
     units: &'a Names<'a>,
 }
 
-/// Refuses the second use of a name and tells where the first was.
+/// Refuses the second use of a name; the error says where the first is.
 pub(crate) struct FirstUse {
     what: &'static str,
     places: BTreeMap<String, Place>,

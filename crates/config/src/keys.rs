@@ -1,6 +1,6 @@
 //! The list of all keys of the configuration file: the one place that says which there are.
 //!
-//! The reader refuses what is not listed here, and `docs/CONFIG.md` is held against it by a
+//! The reader refuses what is not listed here, and `docs/CONFIG.md` is compared with it by a
 //! test, so that neither can know a key that the other does not.
 
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Configuration of Tarn: text in, checked model out.
 //!
 //! The text is a TOML file ([`Model::from_toml`]) or the STOREs of a command line
-//! ([`Model::from_stores`]); both give the same [`Model`]. Whoever holds a model need not ask
+//! ([`Model::from_stores`]); both give the same [`Model`]. A model needs no further check
 //! again: names have the form of the standard, sizes fit, every reference leads somewhere.
 //! What is legal but unwise comes from [`Model::warnings`], who may see what from
 //! [`Model::login`].

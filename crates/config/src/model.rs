@@ -283,7 +283,7 @@ pub struct Target {
 pub struct Portal {
     /// Where to listen; port 0 is any free port.
     pub bind: SocketAddr,
-    /// What discovery tells, if not the bound address.
+    /// The address that discovery reports, if not the bound one.
     pub advertise: Option<HostPort>,
     /// Target portal group tag.
     pub group_tag: u16,
@@ -292,7 +292,7 @@ pub struct Portal {
 }
 
 impl Portal {
-    /// The value of TargetAddress: what discovery tells an initiator that came to our address
+    /// The value of TargetAddress: what discovery reports to an initiator that came to our address
     /// `reached`, if the portal listens on `bound`. An address that stands for all becomes the one that
     /// was reached, as that is known to work; `None` if it is of the other family, or of the loopback
     /// interface and the initiator at `from` is on another host.

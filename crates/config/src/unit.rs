@@ -6,7 +6,7 @@ use crate::Rule;
 
 /// Serial number of a unit: 1 to 64 printable ASCII characters without blanks.
 ///
-/// Blanks pad serial numbers on the wire, so that one with blanks could not be told from
+/// Blanks pad serial numbers on the wire, so that one with blanks could not be distinguished from
 /// another.
 ///
 /// Spec: SPC, Unit Serial Number VPD page.
@@ -45,7 +45,7 @@ impl Serial {
     }
 
     /// The serial number that goes with a made designator: its digits without the first, which
-    /// only tells the type, so that people see that the two belong together.
+    /// only shows the type, so that people see that the two belong together.
     pub fn of_naa(naa: Naa) -> Self {
         let mut digits = naa.to_string();
         digits.remove(0);

@@ -1,4 +1,4 @@
-//! What the documentation says of the configuration, held against the code.
+//! Compares what the documentation says about the configuration with the code.
 
 use std::fs;
 use std::path::{Path, PathBuf};

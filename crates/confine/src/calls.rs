@@ -5,7 +5,7 @@
 //! It comes in two steps. [`restrict`] leaves the calls of a table; [`seal`] takes those away that only the
 //! start makes: new rings, new unix sockets, connections, further filters.
 //!
-//! What a ring does is not a system call and passes by: whoever makes rings restricts their operations.
+//! What a ring does is not a system call and is not filtered: the code that creates a ring restricts its operations.
 
 mod table;
 mod trap;
@@ -19,7 +19,7 @@ use crate::Enforced;
 /// Why the filter is not in force.
 #[derive(Debug, thiserror::Error)]
 pub enum CallsError {
-    /// The handler that tells of refused calls cannot be installed.
+    /// The handler that logs refused calls cannot be installed.
     #[error("the signal of refused system calls cannot be caught")]
     Signal(#[source] io::Error),
     /// The filter cannot be built.
@@ -80,7 +80,7 @@ fn is_missing(error: &seccompiler::Error) -> bool {
     }
 }
 
-/// The flags of clone3 are in memory, where no filter sees them. C libraries that are told that it does not
+/// The flags of clone3 are in memory, where no filter sees them. C libraries that find that it does not
 /// exist take clone.
 fn without_clone3(arch: TargetArch) -> Result<BpfProgram, BackendError> {
     let calls = [(libc::SYS_clone3, Vec::new())];

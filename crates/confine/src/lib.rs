@@ -1,4 +1,4 @@
-//! What a process gives up once it serves, so that whoever takes it over gets little.
+//! Rights that a process gives up before it serves, so that an attacker who takes it over gains little.
 //!
 //! | Module | Gives up |
 //! | --- | --- |

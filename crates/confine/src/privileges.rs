@@ -60,7 +60,7 @@ pub fn become_user(account: &Account) -> io::Result<()> {
 fn empty_bounding_set() -> io::Result<()> {
     for number in 0..CAPABILITIES_MAX {
         let capability = CapabilitySet::from_bits_retain(1 << number);
-        // The kernel refuses to tell of those it does not have.
+        // The kernel refuses to report those it does not have.
         if capability_is_in_bounding_set(capability).unwrap_or(false) {
             remove_capability_from_bounding_set(capability)?;
         }

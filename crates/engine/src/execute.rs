@@ -408,7 +408,7 @@ impl<C: Carrier> Engine<C> {
 
     // ---- the end of a task -------------------------------------------------------------------
 
-    /// Forgets a task that was aborted.
+    /// Removes a task that was aborted.
     pub(crate) fn close_task(&mut self, key: TaskKey) {
         self.end_task(key, Ending::Aborted);
     }

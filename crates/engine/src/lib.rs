@@ -100,7 +100,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Of who wants no answer. A session asks one question for each of its units when it begins and
+    /// For a question without an answer. A session asks one question for each of its units when it begins and
     /// when it ends: nothing is kept for them, nor sent back.
     pub const NOBODY: Self = Self {
         core: usize::MAX,

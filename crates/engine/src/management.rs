@@ -232,7 +232,7 @@ impl<C: Carrier> Engine<C> {
         self.drive(key, step);
     }
 
-    /// Tells the owner of a unit something that it has asked for, if there is something.
+    /// Sends the owner of a unit what it has asked for, if there is anything.
     pub(crate) fn confirm(&mut self, unit: UnitIndex, confirmation: Option<ToOwner>) {
         if let Some(message) = confirmation {
             self.ask_owner(unit, message);

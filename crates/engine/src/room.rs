@@ -332,7 +332,7 @@ impl<C: Carrier> Engine<C> {
         }
     }
 
-    /// Whether a task that waits for memory could have it now. Trying would begin its wait anew.
+    /// Whether a task that waits for memory could have it now. Trying would restart its wait.
     fn may_have_room(&self, key: TaskKey) -> Result<(), NoRoom> {
         let Some(running) = self.tasks.get(key) else {
             return Ok(());

@@ -178,7 +178,7 @@ impl<T, K> Table<T, K> {
         self.places.is_empty()
     }
 
-    /// Forgets vacant places: a walk of the table looks at those, too. The table is empty.
+    /// Removes vacant entries, because a walk of the table visits them, too. The table is empty.
     pub fn forget_places(&mut self) {
         debug_assert!(self.is_empty(), "a table is cleared with something in it");
         self.places.clear();

@@ -24,7 +24,7 @@ pub struct Asker<'a> {
     pub user: Option<&'a str>,
 }
 
-/// A target that discovery may tell of.
+/// A target that discovery may list.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct VisibleTarget {
     /// Its iSCSI name.
@@ -47,10 +47,10 @@ pub trait Policy: Send + Sync + fmt::Debug {
     /// empty list is legal.
     fn luns(&self, asker: &Asker<'_>, target: TargetIndex) -> Result<Vec<VisibleLun>, LoginStatus>;
 
-    /// Whether this asker may be in a discovery session, by what it has proved.
+    /// Whether this initiator may be in a discovery session, by what it has proved.
     fn may_discover(&self, asker: &Asker<'_>) -> bool;
 
-    /// What discovery tells this asker; with `only`, of that target alone.
+    /// What discovery reports to this initiator; with `only`, of that target alone.
     fn targets(&self, asker: &Asker<'_>, only: Option<TargetIndex>) -> Vec<VisibleTarget>;
 }
 

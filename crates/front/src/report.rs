@@ -1,4 +1,4 @@
-//! What a core tells of its sessions to those who ask.
+//! What a core reports about its sessions.
 
 use std::net::SocketAddr;
 use std::time::SystemTime;

@@ -130,7 +130,7 @@ pub(crate) struct Group {
 pub(crate) struct User {
     pub(crate) place: Place,
     pub(crate) name: String,
-    /// `None` if the file does not tell it.
+    /// `None` if the file does not have it.
     pub(crate) secret: Option<Secret>,
     pub(crate) mutual: Option<Mutual>,
     /// The initiator names it may come with; empty: any.

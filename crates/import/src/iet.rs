@@ -334,7 +334,7 @@ impl Parameters {
         let mut unit = Unit::new(place.clone(), name, store);
         unit.block_bytes = block_bytes;
         unit.store.read_only = mode.eq_ignore_ascii_case("ro");
-        // Write-through is what IET does unless it is told otherwise.
+        // Write-through is the default of IET.
         if !mode.eq_ignore_ascii_case("wb") {
             unit.store.cache = CacheMode::Writethrough;
         }

@@ -11,7 +11,7 @@
 //!                                     \______________\___________________\_-> notes
 //! ```
 //!
-//! This crate is pure. It opens no file: whoever calls brings the files that a file includes
+//! This crate is pure. It opens no file: the caller provides the files that a file includes
 //! ([`includes`]), and puts the secrets ([`SecretFile`]) where the result says.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -65,7 +65,7 @@ pub struct Imported {
     pub format: Format,
     /// The configuration of Tarn, with comments that say where each thing comes from.
     pub toml: String,
-    /// What was carried over, changed, and left out.
+    /// What was imported, changed, and left out.
     pub notes: Vec<Note>,
     /// The secrets that the configuration refers to.
     pub secrets: Vec<SecretFile>,
@@ -81,7 +81,7 @@ pub struct SecretFile {
     pub name: String,
     /// What it is for, as `user "alice"`.
     pub purpose: String,
-    /// What belongs into it; `None` if the files do not tell, or Tarn would not take it.
+    /// What belongs into it; `None` if the files do not have it, or Tarn would not take it.
     pub secret: Option<Zeroizing<String>>,
 }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::found::{Found, Group, Mutual, Portal, Secret, Target, Unit, User, View};
 use crate::{Place, ReadError, Source, address};
 
-/// What INQUIRY tells as vendor.
+/// The vendor that INQUIRY reports.
 const VENDOR: &str = "LIO-ORG";
 
 pub(crate) fn read(sources: &[Source<'_>], found: &mut Found) -> Result<(), ReadError> {

@@ -275,8 +275,8 @@ fn lists_that_multiply_are_refused() {
     }
 }
 
-/// A user of discovery who is a user of one target is told that one, and the list says what of the
-/// other; one for discovery alone is told both.
+/// A user of discovery who is a user of one target sees that one, and the list says what of the
+/// other; one for discovery alone sees both.
 #[test]
 fn what_discovery_no_longer_tells_is_in_the_list() {
     for (finder, hidden) in [("bob", 1), ("finder", 0)] {

@@ -1,6 +1,6 @@
 //! The samples of every format, against what was made of them before.
 //!
-//! `TARN_BLESS=1 cargo test -p import --test golden` writes the expected files anew; look at the difference.
+//! `TARN_BLESS=1 cargo test -p import --test golden` writes the expected files again; look at the difference.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers of tests, outside of #[test] functions"

@@ -2,7 +2,7 @@
 //!
 //! [`TextExchange`] is the target's side: it gathers a request over PDUs, answers it, and hands a
 //! long answer out piece by piece. [`parse_targets`] reads such an answer on the initiator's
-//! side. Who may see which target is decided before, by whoever fills [`TextRecords`].
+//! side. Who may see which target is decided before, by the caller that fills [`TextRecords`].
 //!
 //! Spec: RFC 7143 sections 4.3, 11.10, 11.11 and appendix C.
 
@@ -139,7 +139,7 @@ impl Answer {
     }
 }
 
-/// What SendTargets may tell in one session.
+/// What SendTargets may report in one session.
 #[derive(Clone, Debug, Default)]
 pub struct TextRecords {
     session_type: SessionType,
@@ -288,7 +288,7 @@ impl TextExchange {
     ///
     /// # Errors
     ///
-    /// The request breaks a rule; the exchange, if any, is forgotten.
+    /// The request breaks a rule; the exchange, if any, is dropped.
     pub fn handle_request(
         &mut self,
         request: &TextRequestBhs,

@@ -45,7 +45,7 @@ pub struct Pdu {
 impl Pdu {
     /// A PDU of these parts; the length fields of the header are set to fit.
     ///
-    /// Data beyond what a length field can tell is cut off, which no caller of this crate does.
+    /// Data beyond what a length field can express is cut off, which no caller of this crate does.
     #[must_use]
     pub fn new(header: &BhsBytes, data: Vec<u8>) -> Self {
         let mut header = *header;

@@ -15,7 +15,7 @@
 //! | [`negotiate`] | the table of keys, and how two sides agree |
 //! | [`chap`] | authentication |
 //! | [`discovery`] | text exchanges and SendTargets |
-//! | [`excerpt`] | PDUs as whoever looks into a connection sees them, without secrets |
+//! | [`excerpt`] | the beginning of each PDU of a connection, without secrets, for traces |
 //! | [`framing`] | PDUs out of a byte stream, where speed does not matter |
 //! | [`login`] | login, both roles |
 //! | [`target`] | the target in full-feature phase |

@@ -54,7 +54,7 @@ pub const IMMEDIATE_MANAGEMENT_MAX: usize = 32;
 pub const DATA_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Tasks of a session that have ended although unsolicited data announced for them has not come.
-/// With one more, the oldest is forgotten, and data that still comes for it is rejected.
+/// With one more, the oldest is dropped, and data that still comes for it is rejected.
 pub const DRAINING_TASKS_MAX: usize = 256;
 
 /// What a session may hold of a peer's requests that are not whole or came before their turn, in

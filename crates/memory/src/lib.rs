@@ -10,7 +10,7 @@
 //! allocator, and no [`MappedRange`] exists. So whatever only works on buffers compiles everywhere.
 //!
 //! This crate knows nothing of SCSI, iSCSI, files or rings. All addresses it gives out stay valid
-//! for as long as the owning value lives, so whoever lends memory to the kernel keeps the value
+//! for as long as the owning value lives, so the code that lends memory to the kernel keeps the value
 //! in a table until the kernel is done (see crate `reactor`).
 #![warn(missing_docs)]
 

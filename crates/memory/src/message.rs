@@ -137,7 +137,7 @@ impl Message {
     }
 
     /// Appends a copy of `len` bytes of a payload that is not kept, and gives the copy: it does
-    /// not change any more, whoever writes the payload meanwhile.
+    /// not change any more, even if the payload is written meanwhile.
     ///
     /// # Panics
     ///

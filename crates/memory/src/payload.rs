@@ -88,7 +88,7 @@ impl Payload {
     }
 
     /// The first offset at or after `offset` where the payload differs from `expected`, which is
-    /// held against the bytes from `offset` on. Bytes past the end of the payload differ.
+    /// compared with the bytes from `offset` on. Bytes past the end of the payload differ.
     pub fn first_difference(&self, offset: usize, expected: &[u8]) -> Option<usize> {
         const STEP: usize = 4096;
         let mut scratch = [0; STEP];

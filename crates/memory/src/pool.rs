@@ -344,7 +344,7 @@ impl Buffer {
         self.len = len;
     }
 
-    /// Where the bytes lie, for lending them to the kernel. The borrow rules end here: whoever
+    /// Where the bytes lie, for lending them to the kernel. The borrow rules end here: the code that
     /// uses the address keeps this value, and uses no slice of it, until the kernel is done.
     pub const fn address(&self) -> NonNull<u8> {
         self.start

@@ -318,7 +318,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// Without a header, this is all there is: a server that knows no such export hangs up.
+    /// Without a header there is nothing else to read: a server that knows no such export hangs up.
     fn take_export_name(&mut self, reader: &mut Reader<'_>) -> Option<()> {
         let (size_bytes, flags) = (reader.u64()?, reader.u16()?);
         if !self.without_zeroes {

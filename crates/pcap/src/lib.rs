@@ -1,6 +1,6 @@
 //! Captures as files that protocol analysers read: segments of TCP streams in, one file out.
 //!
-//! Whoever calls knows what went over a connection, but not in which packets. So the packets are
+//! The caller knows what went over a connection, but not in which packets. So the packets are
 //! made up: each segment gets headers of IP and TCP with the real addresses, ports and places in
 //! the stream. A segment that is too long for one packet becomes several. Of a segment that was
 //! cut short the packets say how long it was and hold what there is, as those of a capture with a

@@ -25,7 +25,7 @@ const HOPS_MAX: u8 = 64;
 /// Headers of IP and TCP for `length` bytes of data from byte `start` of a segment on.
 pub(crate) fn headers(segment: &Segment<'_>, start: usize, length: usize) -> Vec<u8> {
     let mut headers = Vec::with_capacity(HEADER_BYTES_MAX);
-    // A socket for both versions tells addresses of version 4 as mapped ones.
+    // A socket for both versions reports addresses of version 4 as mapped ones.
     let ends = (
         segment.from.ip().to_canonical(),
         segment.to.ip().to_canonical(),

@@ -30,7 +30,7 @@ pub(crate) fn unpin() -> io::Result<()> {
     Ok(sched_setaffinity(None, &allowed()?)?)
 }
 
-/// The calling thread, as the system numbers it; `/proc/self/task` tells of it.
+/// The calling thread, as the system numbers it; `/proc/self/task` shows it.
 pub fn thread_id() -> u32 {
     rustix::thread::gettid()
         .as_raw_nonzero()

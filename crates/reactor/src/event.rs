@@ -1,4 +1,4 @@
-//! What an owner of a reactor hears from it.
+//! The events of a reactor, for its owner.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;

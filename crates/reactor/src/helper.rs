@@ -94,7 +94,7 @@ impl Helpers {
 }
 
 impl Drop for Helpers {
-    /// Lets go of the threads: one may hang in a dead file system for good.
+    /// Detaches the threads: one may hang in a dead file system for ever.
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.closed = true;

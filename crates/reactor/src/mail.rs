@@ -78,12 +78,12 @@ impl<T> fmt::Debug for Mailbox<T> {
     }
 }
 
-/// Something was posted that the reader has not been told of.
+/// Something was posted of which the reader has not been notified.
 const POSTED: u32 = 0b01;
 /// The reader sleeps or is about to, and needs the descriptor to wake.
 const SLEEPING: u32 = 0b10;
 
-/// Both sides change one word, so whoever comes second sees what the first did: either the reader
+/// Both sides change one word, so the second side sees what the first did: either the reader
 /// finds `POSTED` and does not sleep, or the writer finds `SLEEPING` and wakes it.
 #[derive(Debug)]
 pub(crate) struct Waker {
@@ -108,7 +108,7 @@ impl Waker {
         }
     }
 
-    /// Whether something was posted that `take_posted` has not told of.
+    /// Whether something was posted that `take_posted` has not reported.
     pub(crate) fn is_posted(&self) -> bool {
         self.state.load(Ordering::Relaxed) & POSTED != 0
     }

@@ -1,4 +1,4 @@
-//! One operation: what it owns, how the kernel is told of it, and what its results mean.
+//! One operation: what it owns, how it is given to the kernel, and what its results mean.
 
 use std::fmt;
 use std::ops::Range;

@@ -48,7 +48,7 @@ const ALARMS_MAX: usize = 16;
 /// [`Settings::in_flight_max`] make room for themselves.
 #[derive(Debug)]
 pub struct Reactor {
-    // Dropped in this order: the kernel lets go of the chunks before they are freed.
+    // Dropped in this order: the kernel releases the chunks before they are freed.
     ring: Ring,
     in_flight: InFlight<Slot>,
     chunks: Chunks,
@@ -199,7 +199,7 @@ impl Reactor {
         self.now
     }
 
-    /// Time since the reactor was made, read now: for who must know it better than [`Self::now`].
+    /// Time since the reactor was made, read now: more exact than [`Self::now`].
     pub fn clock(&self) -> Duration {
         self.start.elapsed()
     }
@@ -454,7 +454,7 @@ impl Reactor {
                 Some(time) => Sleep::AtMost(time),
             },
         };
-        // All are told, also after one had mail: `awake` below undoes them all.
+        // All are notified, also after one had mail: `awake` below undoes them all.
         let with_mail = |watched: &&Watched| !watched.waker.may_sleep();
         let sleep = match self.watched.iter().filter(with_mail).count() {
             0 => sleep,

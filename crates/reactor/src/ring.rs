@@ -34,7 +34,7 @@ const NEEDED: [(u8, &str); 9] = [
 ];
 
 /// All that a ring may ever be asked for: data of what is open, time, and the end of either. No filter of
-/// system calls sees an operation of a ring, so the kernel is told that none opens a file, makes a
+/// system calls sees an operation of a ring, so the kernel is instructed that none opens a file, makes a
 /// socket, connects one or controls a device. Each came with 6.1 at the latest.
 const ALLOWED: [u8; 26] = [
     opcode::Accept::CODE,
@@ -318,7 +318,7 @@ fn explain(error: &io::Error) -> SetupError {
         },
         Errno::ACCESS => SetupError::Forbidden,
         // A kernel that old is rarer than a filter that pretends to be one; the switch exists
-        // since 6.6, and `/proc` tells io_uring itself from the release.
+        // since 6.6, and the release in `/proc` shows whether io_uring exists.
         Errno::NOSYS if is_kernel_recent() => SetupError::Forbidden,
         Errno::NOSYS => SetupError::KernelTooOld {
             missing: "io_uring",

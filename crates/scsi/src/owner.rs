@@ -164,7 +164,7 @@ impl Owner {
         &self.shared
     }
 
-    /// The state in force as [`Proposal::state_to_keep`] gives it: to be kept anew when what was kept
+    /// The state in force as [`Proposal::state_to_keep`] gives it: to be saved again when what was saved
     /// last is of a proposal that was dropped.
     pub fn kept_state(&self) -> Vec<u8> {
         kept::encode(&self.shared)

@@ -74,7 +74,7 @@ impl LogicalUnit {
         }
     }
 
-    /// Adds a nexus, which will first be told `reason`.
+    /// Adds a nexus whose first unit attention is `reason`.
     pub fn attach(&mut self, nexus: Nexus, reason: Option<UnitAttention>) -> NexusSlot {
         let attached = Gate::new(nexus, reason, self.refuses_access, &self.shared);
         while let Some(at) = self.vacant.pop() {
@@ -88,7 +88,7 @@ impl LogicalUnit {
         NexusSlot(self.attached.len().saturating_sub(1))
     }
 
-    /// Removes a nexus, with the unit attentions it was not told of. Its tasks are over.
+    /// Removes a nexus, with the unit attentions that were not reported to it. Its tasks are over.
     pub fn detach(&mut self, slot: NexusSlot) {
         if let Some(attached) = self.attached.get_mut(slot.0)
             && attached.take().is_some()
@@ -170,7 +170,7 @@ impl LogicalUnit {
         self.attached_mut(slot).map(|attached| &mut attached.tasks)
     }
 
-    /// Takes a new snapshot over and queues what the nexuses here must be told.
+    /// Installs a new snapshot and queues the unit attentions of the nexuses here.
     pub fn install(&mut self, shared: &Arc<Shared>, notices: &[Notice]) {
         self.shared = Arc::clone(shared);
         self.device.install(shared);
@@ -181,7 +181,7 @@ impl LogicalUnit {
         }
     }
 
-    /// Tells one nexus something, before its next command.
+    /// Queues a unit attention for one nexus, before its next command.
     pub fn notify(&mut self, slot: NexusSlot, attention: UnitAttention) {
         if let Some(Some(attached)) = self.attached.get_mut(slot.0) {
             attached.tell([attention], &self.shared);
@@ -403,7 +403,7 @@ impl LogicalUnit {
         sense.encode(cdb.has(1, 0x01)).to_vec()
     }
 
-    /// Another command has told what the unit attention would tell.
+    /// Another command has reported what the unit attention would report.
     fn forget(&mut self, slot: NexusSlot, attention: UnitAttention) {
         let shared = Arc::clone(&self.shared);
         if let Some(attached) = self.attached_mut(slot) {

@@ -1,9 +1,9 @@
-//! What each block may hold, as far as an onlooker can tell who sees only commands and answers.
+//! What each block may hold, as far as it follows from commands and answers.
 //!
 //! A write may take effect any time between its sending and its answer. So a read may give any
 //! value that was not certainly overwritten when the read was sent, and any that was being
 //! written before the read was answered. A crash brings back whatever was not certainly made
-//! durable. Each write has an id of its own and fills its blocks with it, so a read tells whose
+//! durable. Each write has an id of its own and fills its blocks with it, so a read shows whose
 //! data it is.
 
 use std::collections::BTreeMap;
@@ -226,7 +226,7 @@ impl Ledger {
         self.end_read(0, Some(content))
     }
 
-    /// Some value that the block may hold, for whoever wants to guess.
+    /// Some value that the block may hold, as a guess.
     pub fn guess(&self, lba: usize) -> WriteId {
         let block = self.blocks.get(lba);
         let mut newest_first = block

@@ -1,10 +1,10 @@
-//! A seeded world that drives the pure crates of Tarn: `iscsi` (login and full-feature phase, the
+//! A seeded simulation that drives the pure crates of Tarn: `iscsi` (login and full-feature phase, the
 //! target's role), `scsi` (the device server and its owner) and the contract of `store`.
 //!
 //! One seed decides a [`scenario`]: how many cores, initiators and connections there are, what is
 //! negotiated, how the network, the disk and the initiators misbehave. The [`world`] lives it
 //! through on one thread, with time as a number, and holds every step against the rules. A
-//! failure is told by its seed and the shortest prefix that fails ([`shrink`]).
+//! failure is reported as its seed and the shortest prefix that fails ([`shrink`]).
 //!
 //! | Module | Owns |
 //! | --- | --- |

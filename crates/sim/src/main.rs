@@ -1,4 +1,4 @@
-//! Runs many seeds, or tells the story of one.
+//! Runs many seeds, or prints the events of one.
 //!
 //! `sim --seeds 1000` runs seeds 0 to 999, each in the world and in that of flushes; `--from 5000` begins
 //! elsewhere; `--first` ends with the first seed that fails, as it is. `--seed 7` runs one and prints its

@@ -88,7 +88,7 @@ impl Link {
         }
     }
 
-    /// Takes bytes from `from`, as many as fit, and tells how many and when the last of them
+    /// Takes bytes from `from`, as many as fit, and returns how many and when the last of them
     /// arrives. `None`: the connection is gone.
     pub fn send(&mut self, from: Side, bytes: &[u8], now: Duration) -> Option<(usize, Duration)> {
         if self.is_reset {

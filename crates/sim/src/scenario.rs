@@ -18,7 +18,7 @@ pub struct Scenario {
     pub actions: usize,
     /// The size of the disk.
     pub blocks: usize,
-    /// The disk may forget what was not flushed.
+    /// The disk may lose what was not flushed.
     pub volatile_cache: bool,
     /// How many requests the disk takes at a time.
     pub disk_queue_max: usize,

@@ -14,7 +14,7 @@ pub fn run(seed: u64, actions_max: usize, keep_trace: bool) -> Report {
     World::new(seed, actions_max, trace).run()
 }
 
-/// A failure, told as shortly as possible.
+/// A failure, in its shortest form.
 #[derive(Debug)]
 pub struct Failure {
     /// The seed.

@@ -34,9 +34,9 @@ pub struct Capabilities {
     /// aligned addresses).
     pub needs_own_buffer: bool,
     /// A write without `durable` may be lost when the machine stops, until a
-    /// [`IoRequest::Flush`]. This is what the WCE bit tells the initiators.
+    /// [`IoRequest::Flush`]. The WCE bit reports this to initiators.
     pub volatile_cache: bool,
-    /// The medium does not rotate (or nobody can tell).
+    /// The medium does not rotate, or it is not known.
     pub solid_state: bool,
 }
 
@@ -75,12 +75,12 @@ pub enum IoRequest {
         /// As for [`IoRequest::Write`].
         durable: bool,
     },
-    /// Tell which parts of the range hold data ([`IoAnswer::Extents`]), at most `count_max` of
+    /// Find which parts of the range hold data ([`IoAnswer::Extents`]), at most `count_max` of
     /// them; fewer is fine as long as they start at the start of the range.
     Extents {
         /// In bytes.
         range: Range<u64>,
-        /// How many extents the asker has room for; at least one.
+        /// How many extents the caller has room for; at least one.
         count_max: usize,
     },
 }
@@ -105,7 +105,7 @@ pub enum IoAnswer {
     Extents(Vec<Extent>),
 }
 
-/// Why a request failed. What the initiator is told is decided in one table of crate `scsi`.
+/// Why a request failed. One table in crate `scsi` decides what the initiator gets.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IoFailure {

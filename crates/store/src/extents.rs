@@ -12,8 +12,8 @@ use crate::Extent;
 /// Answers how many there are; they begin at the start of the range and may not reach its end. Blocks the thread.
 /// Allocates nothing and does not panic, as the workers of a lane must not.
 ///
-/// Space that is reserved and holds nothing but zeros may be reported as unmapped: `SEEK_DATA` does not tell it from
-/// a hole. What cannot be asked (block devices, some file systems) is mapped, which is always safe to say.
+/// Space that is reserved and holds nothing but zeros may be reported as unmapped: for `SEEK_DATA` it is a hole. What
+/// cannot be asked (block devices, some file systems) is mapped, which is always safe to say.
 ///
 /// # Errors
 ///

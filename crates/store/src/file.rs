@@ -229,7 +229,7 @@ impl CachedReads {
                 return true;
             }
             Err(Errno::OPNOTSUPP) => self.is_possible = false,
-            // Whatever is wrong, the ring will meet it again and tell.
+            // Whatever is wrong, the ring will meet it again and report it.
             Ok(_) | Err(_) => self.note_miss(),
         }
         false

@@ -10,7 +10,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// The largest unit anybody is told of: a file system on a striped volume may name its stripe.
+/// The largest unit that is reported: a file system on a striped volume may name its stripe.
 const UNIT_MAX: u32 = 64 * 1024;
 
 /// File systems whose every write path, buffered and direct, ends in the sync that `RWF_DSYNC` asks
@@ -38,7 +38,7 @@ fn is_known_to_honour(magic: i128) -> bool {
         .any(|&known| i128::from(known) == magic)
 }
 
-/// Facts for [`crate::Capabilities`], as far as the kernel tells them.
+/// Facts for [`crate::Capabilities`], as far as the kernel reports them.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Geometry {
     /// Of a block device; files have none of their own.
@@ -90,7 +90,7 @@ impl Geometry {
     }
 }
 
-/// A power of two that can be told to initiators.
+/// A power of two that can be reported to initiators.
 fn unit(bytes: u32) -> u32 {
     let bytes = bytes.clamp(512, UNIT_MAX);
     if bytes.is_power_of_two() { bytes } else { 4096 }

@@ -7,7 +7,7 @@
 //! [`RingOperation`] or to its helper thread as a [`HelperOperation`], and comes back by tag.
 //! [`Place`] knows which operations the kernel may do on the thread that asks. Only opening may block.
 //!
-//! The stores need Linux. The contract does not, so whoever only asks a store compiles everywhere.
+//! The stores need Linux. The contract does not, so crates that only use the contract compile everywhere.
 //!
 //! This crate knows nothing of SCSI or of networks; it counts in bytes.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! A disk that forgets: reads give zeros, writes are dropped. For measuring all the rest.
+//! A disk without data: reads return zeros, writes are dropped. To measure everything else.
 
 use std::io;
 use std::rc::Rc;

@@ -1,16 +1,16 @@
-//! How much of what may happen very often is told: some at once, then one from time to time. What
-//! is left out is counted, and told with the next.
+//! Limits the rate of reports about what may happen very often: some at once, then one from time to time. What
+//! is left out is counted, and the count is in the next report.
 
 use std::time::Duration;
 
-/// Holds the right to tell of so many more.
+/// Holds how many more may be reported.
 #[derive(Debug)]
 pub(crate) struct Bucket {
-    /// How many are told at once.
+    /// How many are reported at once.
     most: u32,
-    /// One more may be told after each of these.
+    /// One more may be reported after each of these.
     every: Duration,
-    /// How many may be told now.
+    /// How many may be reported now.
     left: u32,
     /// When that was last counted up.
     filled: Duration,
@@ -41,13 +41,13 @@ impl Bucket {
         }
     }
 
-    /// Whether one more may be told, and if so, how many were not before it. One that may not is
+    /// Whether one more may be reported, and if so, how many were not before it. One that may not is
     /// counted.
     pub(crate) fn take(&mut self, now: Duration) -> Option<u64> {
         self.admit(now).then(|| self.take_untold())
     }
 
-    /// As [`Bucket::take`], but those that were not told stay counted until
+    /// As [`Bucket::take`], but those that were not reported stay counted until
     /// [`Bucket::take_untold`].
     pub(crate) fn admit(&mut self, now: Duration) -> bool {
         self.fill(now);
@@ -59,12 +59,12 @@ impl Bucket {
         true
     }
 
-    /// How many were not told since the last call.
+    /// How many were not reported since the last call.
     pub(crate) const fn take_untold(&mut self) -> u64 {
         std::mem::replace(&mut self.untold, 0)
     }
 
-    /// Whether one more may be told.
+    /// Whether one more may be reported.
     pub(crate) fn may_tell(&mut self, now: Duration) -> bool {
         self.fill(now);
         self.left > 0

@@ -400,7 +400,7 @@ impl SeriesCounters {
         us
     }
 
-    /// Counts a slow command, and gives what is told of it.
+    /// Counts a slow command, and returns what is reported about it.
     fn tell(
         &self,
         log: &mut SlowLog,

@@ -28,8 +28,8 @@ pub(crate) const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 /// themselves, then to be aborted, on two units one after the other.
 const END_PATIENCE: u32 = 3;
 
-/// Kept by a core until it has done what it was asked: whoever asked waits for the end of all
-/// copies. So a core cannot forget to answer.
+/// Kept by a core until it has done what it was asked: the caller waits for the end of all
+/// copies. So no core can fail to answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Receipt {
     held: Sender<UnitIndex>,
@@ -156,7 +156,7 @@ impl Handle {
         self.counters.iter().map(|core| core.read()).collect()
     }
 
-    /// Commands that take longer are told of from now on; `None`: none are. No core is asked.
+    /// Commands that take longer are reported from now on; `None`: none are. No core is asked.
     pub fn set_slow_command(&self, limit: Option<Duration>) {
         self.slow.set(limit);
     }
@@ -250,7 +250,7 @@ impl Handle {
         })
     }
 
-    /// Has the stores of retired units flushed and closed.
+    /// Has the stores of removed units flushed and closed.
     pub fn close_units(&self, units: &[UnitIndex]) -> Confirmation {
         let units: Arc<[UnitIndex]> = units.into();
         self.post_to_all(|receipt| Letter::ForgetUnits {

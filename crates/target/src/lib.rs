@@ -25,7 +25,7 @@
 //! | `bucket` | how much is told of what may happen very often |
 //! | `lines` | limits on the lines of the log that peers can cause |
 //! | `watchdog` | that every core turns |
-//! | `watcher` | what an administrator hears of |
+//! | `watcher` | events for an administrator |
 //! | `trace` | what goes over connections, for those who look for a fault |
 //!
 //! No file and no format of a configuration is named here.

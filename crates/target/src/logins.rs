@@ -1,5 +1,5 @@
-//! How logins end: counted, and those that fail told of, wherever that happens. All are counted;
-//! how many are told is limited, because whoever reaches a portal can make a login fail.
+//! How logins end. All are counted, and those that fail are reported, wherever that happens;
+//! how many are reported is limited, because any peer that can connect can make a login fail.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -11,13 +11,13 @@ use front::iscsi::{LoginCause, LoginFailure};
 use crate::bucket::Bucket;
 use crate::watcher::{Happening, Watcher};
 
-/// How many failed logins are told at once, on each core.
+/// How many failed logins are reported at once, on each core.
 const TOLD_MAX: u32 = 16;
 
-/// One more may be told after each of these: it takes hours to fill a list of some thousand events.
+/// One more may be reported after each of these: it takes hours to fill a list of some thousand events.
 const TOLD_EVERY: Duration = Duration::from_secs(5);
 
-/// A login that failed, for those who hear of it.
+/// A login that failed, to be reported.
 #[derive(Clone, Copy, Debug)]
 pub struct FailedLogin<'a> {
     /// Where it came from.
@@ -30,7 +30,7 @@ pub struct FailedLogin<'a> {
     pub cause: LoginCause,
     /// Why, for people.
     pub reason: &'a str,
-    /// How many failed logins of the core were not told since the last that was.
+    /// How many failed logins of the core were not reported since the last that was.
     pub untold: u64,
 }
 
@@ -73,7 +73,7 @@ impl LoginLog {
         }
     }
 
-    /// Whoever panicked while it held the lock has added or not.
+    /// A thread that panicked while it held the lock has added or not.
     fn counts(&self) -> MutexGuard<'_, LoginCounts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -112,7 +112,7 @@ impl LoginLog {
         });
     }
 
-    /// A login failed: counts it, and tells of it unless too many were told of. `whose` is where it came from,
+    /// A login failed: counts it, and reports it unless too many were reported. `whose` is where it came from,
     /// and the names of initiator and target as they were claimed.
     pub(crate) fn fail(
         &mut self,
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use iscsi::login::LoginViolation;
 
-    /// Keeps the number of those that were not told.
+    /// Keeps the number of those that were not reported.
     #[derive(Debug, Default)]
     struct Heard(Mutex<Vec<(LoginCause, u64)>>);
 
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(listed, LoginCause::ALL.map(LoginCause::as_str));
     }
 
-    /// What alerts are tried on is what Tarn tells.
+    /// Alerts are tested with what Tarn reports.
     #[test]
     fn alerts_are_tested_with_causes_that_exist() {
         let path = concat!(

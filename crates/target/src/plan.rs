@@ -31,7 +31,7 @@ pub struct Plan {
     pub portals: Vec<Listener>,
     /// Who may do what.
     pub policy: Arc<dyn Policy>,
-    /// Hears of what happens.
+    /// Gets the events.
     pub watcher: Arc<dyn Watcher>,
     /// Sizes and times.
     pub settings: Settings,
@@ -42,7 +42,7 @@ pub struct Plan {
 pub struct UnitPlan {
     /// For logs.
     pub name: String,
-    /// What initiators are told.
+    /// What it reports to initiators.
     pub profile: scsi::Profile,
     /// Where the blocks are.
     pub store: Arc<dyn SharedStore>,
@@ -59,7 +59,7 @@ pub struct UnitDescription {
     pub unit: UnitIndex,
     /// For logs.
     pub name: Arc<str>,
-    /// What initiators are told.
+    /// What it reports to initiators.
     pub profile: Arc<scsi::Profile>,
 }
 
@@ -135,7 +135,7 @@ pub struct Settings {
     pub core_stall_limit: Duration,
     /// How long initiators get to log out when the plane stops.
     pub stop_timeout: Duration,
-    /// Commands that take longer are told of; `None`: none are. Only the first value: see
+    /// Commands that take longer are reported; `None`: none are. Only the first value: see
     /// [`crate::Handle::set_slow_command`].
     pub slow_command: Option<Duration>,
 }

@@ -1,8 +1,8 @@
-//! Commands that take too long: which they are, and what is told of them.
+//! Commands that take too long: which they are, and what is reported about them.
 //!
 //! A command is slow when the turn that answers it has been sent and more than the limit has
 //! passed since its header came. That comparison is made where latencies are counted; all else
-//! here happens to slow commands alone. How many are told is limited, so that a store in trouble
+//! here happens to slow commands alone. How many are reported is limited, so that a store in trouble
 //! does not hide everything else that happens: the others are counted.
 
 use std::fmt;
@@ -19,13 +19,13 @@ use crate::counters::Account;
 use crate::watcher::Happening;
 use front::SessionId;
 
-/// How many are told at once, on each core.
+/// How many are reported at once, on each core.
 const TOLD_MAX: u32 = 8;
 
-/// One more may be told after each of these.
+/// One more may be reported after each of these.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 
-/// A command that has waited this many times the limit is told although it is not over.
+/// A command that has waited this many times the limit is reported although it is not over.
 const HANGS_AFTER: u32 = 10;
 
 /// How many places of the table of tasks are looked at in one tick, so that a core with very many
@@ -75,11 +75,11 @@ pub(crate) struct Told {
     pub(crate) account: Account,
     pub(crate) ending: Ending,
     pub(crate) life: Life,
-    /// How many slow ones were not told since the last that was.
+    /// How many slow ones were not reported since the last that was.
     pub(crate) untold: u64,
 }
 
-/// A command that took long, or still does, for those who hear of it.
+/// A command that took long, or still does, to be reported.
 #[derive(Clone, Debug)]
 pub struct SlowCommand<'a> {
     /// The unit.
@@ -102,7 +102,7 @@ pub struct SlowCommand<'a> {
     pub phases: Vec<PhaseTime>,
     /// How it ended.
     pub ending: Ending,
-    /// How many slow commands of the core were not told since the last that was.
+    /// How many slow commands of the core were not reported since the last that was.
     pub untold: u64,
 }
 
@@ -176,7 +176,7 @@ impl SlowLog {
         (us != NEVER).then(|| Duration::from_micros(us).saturating_mul(HANGS_AFTER))
     }
 
-    /// Whether one more may be told, and if so, how many were not before it. One that may not is
+    /// Whether one more may be reported, and if so, how many were not before it. One that may not is
     /// counted.
     pub(crate) fn take(&mut self, now: Duration) -> Option<u64> {
         self.told.take(now)
@@ -184,7 +184,7 @@ impl SlowLog {
 }
 
 impl Core {
-    /// Tells of a command that is slow.
+    /// Reports a command that is slow.
     pub(crate) fn tell_slow(&self, told: &Told, now: Duration) {
         let Some((unit, initiator)) = self.engine.carrier.tally.whose(told.account) else {
             return;
@@ -218,7 +218,7 @@ impl Core {
             .hear(&Happening::SlowCommand(&command));
     }
 
-    /// Tells, once, of commands that have waited far too long and are not over.
+    /// Reports, once, commands that have waited far too long and are not over.
     pub(crate) fn tell_hanging(&mut self, now: Duration) {
         let places = self.engine.task_places();
         let slow = &mut self.engine.carrier.tally.slow;

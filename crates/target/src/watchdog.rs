@@ -3,7 +3,7 @@
 //! A core never waits for anything but new work, and takes a turn each second even without. One
 //! that does not is stuck in the kernel or in a loop of ours, and with it all of its sessions, the
 //! units it owns and, on the first core, every login. That is reported, and after a limit the
-//! process ends, so that a service manager starts it anew: everything else would wait for ever.
+//! process ends, so that a service manager restarts it: everything else would wait for ever.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};

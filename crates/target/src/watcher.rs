@@ -7,7 +7,7 @@ use crate::logins::FailedLogin;
 use crate::slow::SlowCommand;
 use front::iscsi::Who;
 
-/// Hears of what happens. Called on the cores: it must not wait, and rare things only are told.
+/// Gets the events of the plane. Called on the cores: it must not wait, and only rare events are reported.
 pub trait Watcher: Send + Sync + fmt::Debug {
     /// It has just happened.
     fn hear(&self, happening: &Happening<'_>);
@@ -68,7 +68,7 @@ pub enum Happening<'a> {
         took: Duration,
         /// How much it was.
         bytes: usize,
-        /// How many slow commands and sends of the core were not told since the last that was.
+        /// How many slow commands and sends of the core were not reported since the last that was.
         untold: u64,
     },
     /// A core has not taken a turn for so long.

@@ -23,7 +23,7 @@ pub struct BoundPortal {
     pub target: TargetIndex,
     /// Where it listens; never port 0.
     pub address: SocketAddr,
-    /// What discovery tells instead.
+    /// The address that discovery reports instead.
     pub advertise: Option<HostPort>,
 }
 

@@ -18,7 +18,7 @@ use crate::daemon::{Consequence, PlannedStep};
 /// The first port that anybody may listen at.
 const PORT_OF_ALL_MIN: u16 = 1024;
 
-/// What the kernel tells of this process, and of devices.
+/// What the kernel reports about this process, and about devices.
 const SYSTEM: [&str; 2] = ["/proc/self", "/sys"];
 
 /// Becomes the user that the configuration names. Gives the user this process then is.
@@ -193,7 +193,7 @@ impl Confinement<'_> {
             let error = io::Error::other("other threads run already");
             return Err(StartError::Confine(error));
         }
-        // Kernels before 6.4 tell it in a file below /proc, which is out of reach from now on; once
+        // Kernels before 6.4 report it in a file below /proc, which is out of reach from now on; once
         // asked for, it is remembered.
         rustix::param::page_size();
         privileges::no_new_privileges().map_err(StartError::Confine)?;
@@ -225,7 +225,7 @@ impl Confinement<'_> {
         }
         let enforced = calls::seal().map_err(StartError::ConfineCalls)?;
         match enforced {
-            // It has been told already.
+            // It has been reported already.
             Enforced::Not if !model.confine().is_required => Ok(()),
             Enforced::Not => Err(StartError::Unconfined {
                 what: "system calls of the start (seccomp)",

@@ -57,7 +57,7 @@ impl fmt::Display for Headroom {
 }
 
 impl Headroom {
-    /// Looks at the limits of this process, below `root`; `None` when nothing tells.
+    /// Looks at the limits of this process, below `root`; `None` when there are none.
     pub(crate) fn look(root: &Path) -> Option<Self> {
         let machine = machine(root).map(|bytes| Self {
             bytes,
@@ -206,7 +206,7 @@ pub(crate) fn size(
         });
     }
     let least = if is_default { POOL_BYTES_MIN } else { wanted };
-    // As small as can be is fine when it does fit, all told.
+    // The smallest is fine if everything together fits.
     if is_default && cores.saturating_mul(least) <= left {
         return Ok(Sizing {
             pool_bytes: least,

@@ -1,4 +1,4 @@
-//! `tarn import`: reads the files, writes the configuration and its secrets, tells the list.
+//! `tarn import`: reads the files, writes the configuration and its secrets, prints the list.
 
 mod files;
 mod report;
@@ -54,7 +54,7 @@ pub struct ImportArgs {
     pub json: bool,
 }
 
-/// Something was left out, and the list has told what.
+/// Something was left out, which the list shows.
 #[derive(Debug, thiserror::Error)]
 #[error("{count} left out; see the list for what to do about each")]
 struct LeftOut {

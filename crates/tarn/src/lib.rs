@@ -118,7 +118,7 @@ fn report_usage(error: &clap::Error, command: &str) -> ExitCode {
     ExitCode::from(EXIT_WRONG)
 }
 
-/// Writes to a stream of the process. When nobody reads it any more there is nobody to tell.
+/// Writes to a stream of the process. A failure is ignored: nobody reads the stream any more.
 fn say(mut stream: impl io::Write, text: &str) {
     let _unread = stream
         .write_all(text.as_bytes())

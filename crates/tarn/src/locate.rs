@@ -11,7 +11,7 @@ use config::{Model, Node, Rule, Unit};
 
 use crate::StartError;
 
-/// Where the data of a unit is, as far as looking from outside tells.
+/// Where the data of a unit is, as far as it can be found without opening it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Location {
     /// The absolute path, without symbolic links for a file. A device keeps the name it was
@@ -20,7 +20,7 @@ pub struct Location {
     /// Whether it is there now; if not, it is yet to be made, and its data will be new.
     pub exists: bool,
     /// What stays with a file when it is moved. `None` for devices, for files yet to be made, and
-    /// where the file system does not tell when a file was made.
+    /// where the file system does not report when a file was created.
     pub mark: Option<FileMark>,
     /// It is a block device.
     pub is_device: bool,

@@ -62,7 +62,7 @@ impl LogFilter {
 pub(crate) struct Log(Arc<Lines>);
 
 impl Log {
-    /// From now on, nobody who logs waits for who reads: lines that find no reader in time are
+    /// From now on, no thread that logs waits for the reader: lines that are not read in time are
     /// lost, and counted. Before, as threads are not yet wanted, they are written at once. The end
     /// of what is returned waits a moment for the last lines.
     ///

@@ -185,7 +185,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String, StartError> {
     })
 }
 
-/// Checks a configuration file with its secrets and stores, and tells what it found. Makes
+/// Checks a configuration file with its secrets and stores, and reports what it found. Makes
 /// nothing.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! `tarn serve`: opens the stores, binds the portals, runs the data plane until it is told to
+//! `tarn serve`: opens the stores, binds the portals, runs the data plane until a signal tells it to
 //! stop.
 
 use std::fmt::Write as _;
@@ -249,7 +249,7 @@ const SETTLE_PAUSE: Duration = Duration::from_secs(1);
 /// Reloads, on a thread of their own, one after the other: a signal that ends the program waits
 /// for none.
 struct Reloads {
-    /// Has room for one: whoever asks while the file is being applied gets one reload more, which
+    /// Has room for one: a request while the file is being applied causes one more reload, which
     /// sees what all of them changed.
     ask: SyncSender<()>,
     is_stopping: Arc<AtomicBool>,
@@ -288,7 +288,7 @@ impl Reloads {
         }
     }
 
-    /// None begins any more, and none tells the service manager that Tarn is ready.
+    /// None begins any more, and none reports to the service manager that Tarn is ready.
     fn stop(&self) {
         self.is_stopping.store(true, Ordering::SeqCst);
     }

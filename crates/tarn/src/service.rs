@@ -1,4 +1,4 @@
-//! What the service manager is told, if there is one: `systemctl status` tells the truth, and a
+//! What is reported to the service manager, if there is one: `systemctl status` shows the real state, and a
 //! reload ends when the change has taken effect.
 //!
 //! The socket is made before the process confines itself, as none can be made afterwards.
@@ -42,7 +42,7 @@ fn connect_to(name: &OsStr) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// Sends assignments, one a line. A manager that cannot be told is no reason to stop serving.
+/// Sends assignments, one a line. A manager that cannot be notified is no reason to stop serving.
 fn send(assignments: &str) {
     let Some(Some(manager)) = MANAGER.get() else {
         return;

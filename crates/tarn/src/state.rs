@@ -63,7 +63,7 @@ pub struct UnitIdentity {
     pub naa: Naa,
     /// That of its record in the ledger; another one where `naa` is configured.
     record: Naa,
-    /// What is kept of the unit across restarts; to be shared with whoever saves it.
+    /// What is kept of the unit across restarts; shared with the thread that saves it.
     pub state: Arc<UnitState>,
     /// The real identity is not known, so the unit must not be shown to anybody.
     pub is_withheld: bool,
@@ -426,7 +426,7 @@ impl State {
             move |source| StartError::StateUnusable { path, source }
         };
         let lock = durable::open_private(&lock_path).map_err(unusable(&lock_path))?;
-        // Held for some milliseconds by whoever holds it, so waiting is right. Dropping the file
+        // It is only held for some milliseconds, so waiting is right. Dropping the file
         // lets it go.
         File::lock(&lock).map_err(unusable(&lock_path))?;
 

@@ -1,4 +1,4 @@
-//! What the documents at the entrance say, held against the project.
+//! Compares the documents that a newcomer reads first with the project.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers of tests, outside of #[test] functions"

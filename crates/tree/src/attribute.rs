@@ -129,7 +129,7 @@ impl<T: Thing> Files for T {
     }
 }
 
-/// A file, as people are told of it.
+/// A file, as `help` shows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     /// Its path, with a word in capitals for the name of the thing.
@@ -140,7 +140,7 @@ pub(crate) struct Row {
     pub(crate) about: &'static str,
 }
 
-/// The files of a kind of thing in this directory, as people are told of them.
+/// The files of a kind of item in this directory, as `help` shows them.
 pub(crate) fn rows<T: Thing>(directory: &str) -> Vec<Row> {
     let row = |attribute: &Attribute<T>| Row {
         path: format!("{directory}{}", attribute.name),

@@ -1,4 +1,4 @@
-//! Requests of the kernel, each told to the [`Tree`] and answered.
+//! Requests of the kernel, each passed to the [`Tree`] and answered.
 
 use std::ffi::OsStr;
 use std::io;

@@ -47,7 +47,7 @@ impl Inodes {
                 .is_some_and(|held| held.place != *place)
     }
 
-    /// The number of a place that is told to the kernel as looked up.
+    /// The number of a place that is given to the kernel as looked up.
     pub(crate) fn look_up(&mut self, place: Place) -> u64 {
         let number = self.number(&place);
         if number != ROOT {

@@ -1,6 +1,6 @@
 //! The running state as a file tree: `tarn mount DIR`.
 //!
-//! What the API tells of the daemon, its units, targets, sessions, groups and users is shown as
+//! What the API reports about the daemon, its units, targets, sessions, groups and users is shown as
 //! directories with a small file for each value; what a verb of the API changes can be written. A
 //! tree is never older than a second, and keeps nothing but that.
 //!

@@ -28,7 +28,7 @@ pub const LIMITS: Limits = Limits {
 /// Requests that are worked on at once: a change that drains leaves room for those who read.
 const THREADS: usize = 4;
 
-/// How long whoever asks for the end waits for requests under way. Those that are left are ended
+/// How long the end of the mount waits for requests under way. Those that are left are ended
 /// by the kernel with the process.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 

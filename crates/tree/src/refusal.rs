@@ -71,7 +71,7 @@ pub(crate) enum Refusal {
     Size(#[from] config::Rule),
 }
 
-/// What a program is told. One for each error number that is used.
+/// The answer to a program. One for each error number that is used.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Number {
     /// ENOENT

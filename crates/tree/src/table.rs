@@ -141,7 +141,7 @@ impl Totals {
         Self::sum(stats, |lun, _| lun == id)
     }
 
-    /// The sum over all that this initiator did. Sessions of one initiator are not told apart.
+    /// The sum over all that this initiator did. Sessions of one initiator are not distinguished.
     pub(crate) fn of_initiator(stats: &Stats, name: &str) -> Self {
         Self::sum(stats, |_, initiator| initiator == name)
     }
@@ -167,7 +167,7 @@ fn add(sum: &mut Operations, more: &Operations) {
     sum.latency_us = sum.latency_us.saturating_add(more.latency_us);
 }
 
-/// All files, as people are told of them.
+/// All files, as `help` shows them.
 pub(crate) fn all() -> Vec<Row> {
     [
         rows::<Root>(""),

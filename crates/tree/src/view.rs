@@ -40,7 +40,7 @@ pub(crate) trait View: Send + Sync {
     fn last_error(&self) -> String;
 }
 
-/// One answer of the daemon, also when it is that there was none: whoever asks while the daemon
+/// One answer of the daemon, also when it is that there was none: a program that asks while the daemon
 /// hangs waits for the deadline once a second, not each time.
 struct Kept<T: ?Sized>(Mutex<Option<(Instant, Told<T>)>>);
 
@@ -128,7 +128,7 @@ impl Daemon {
         self.stats.forget();
     }
 
-    /// Keeps the text of a problem for whoever reads it.
+    /// Keeps the text of a problem, to be read.
     pub(crate) fn note(&self, mut line: String) {
         line.truncate(line.floor_char_boundary(PROBLEM_BYTES_MAX));
         *locked(&self.last_error) = line;

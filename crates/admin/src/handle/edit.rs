@@ -1,5 +1,5 @@
 //! Changes of single things: the document that runs is edited and planned or applied, on the revision it was read at.
-//! A request without a revision is for the edits, not for the revision, so they are made anew when the configuration
+//! A request without a revision is for the edits, not for the revision, so they are tried again when the configuration
 //! changed meanwhile.
 
 use std::sync::Arc;

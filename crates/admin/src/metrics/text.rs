@@ -22,7 +22,7 @@ const BOUNDS_PER_BUCKET: usize = 2;
 pub(super) enum Format {
     /// OpenMetrics.
     OpenMetrics,
-    /// What came before it, for whoever does not ask for OpenMetrics.
+    /// The older format, for clients that do not ask for OpenMetrics.
     Prometheus,
 }
 

@@ -135,7 +135,7 @@ pub struct SpreadDocument {
 ///
 /// # Errors
 ///
-/// A figure that JSON cannot tell.
+/// A figure that JSON cannot express.
 pub fn render(report: &Report<'_>) -> Result<String, serde_json::Error> {
     let mut text = serde_json::to_string_pretty(&document(report))?;
     text.push('\n');

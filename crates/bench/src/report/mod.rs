@@ -8,7 +8,7 @@ use crate::host::Host;
 use crate::result::PointResult;
 use crate::suite::Beside;
 
-/// Everything a report tells.
+/// Everything in a report.
 #[derive(Debug)]
 pub struct Report<'a> {
     /// Where the generator ran.

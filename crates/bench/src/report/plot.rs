@@ -14,7 +14,7 @@ const TOP: f64 = 12.0;
 const BOTTOM: f64 = 40.0;
 /// Half the size of a marker.
 const MARK: f64 = 4.5;
-/// How many forms of markers and colours there are; further series begin anew.
+/// How many forms of markers and colours there are; further series repeat them.
 pub(super) const STYLES: usize = 7;
 /// Labels that fit under the plane.
 const X_LABELS_MAX: usize = 8;
@@ -34,7 +34,7 @@ pub(super) struct Series {
     /// Which colour and marker.
     pub(super) style: usize,
     pub(super) is_dashed: bool,
-    /// What a pointer over a marker tells, before the value.
+    /// What a pointer over a marker shows, before the value.
     pub(super) label: String,
     /// Ascending in the first number.
     pub(super) points: Vec<(f64, f64)>,
@@ -185,7 +185,7 @@ fn y_of(axis: Axis, value: f64) -> f64 {
     HEIGHT - BOTTOM - axis.place(value) * (HEIGHT - TOP - BOTTOM)
 }
 
-/// The outline of a marker around a place: forms differ as colours do, for who cannot tell those.
+/// The outline of a marker around a place: forms differ as colours do, for readers who cannot distinguish colours.
 pub(super) fn marker(style: usize, x: f64, y: f64) -> String {
     /// Corners in units of [`MARK`]; none for the circle.
     const FORMS: [&[(f64, f64)]; STYLES] = [

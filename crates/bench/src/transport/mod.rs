@@ -167,7 +167,7 @@ pub trait Lane: Sized {
     fn geometry(&self) -> Geometry;
 
     /// Takes an I/O over; it goes out with the next [`Lane::flush`]. The owner has at most as many
-    /// under way as it told at [`Lane::open`].
+    /// under way as it reported at [`Lane::open`].
     fn submit(&mut self, reactor: &mut Reactor, tag: u32, operation: Operation);
 
     /// Sends what was submitted and makes sure that answers are waited for. What is done without

@@ -1,4 +1,4 @@
-//! The table of allowed system calls, by who needs them.
+//! The table of allowed system calls, by the code that needs them.
 
 use std::collections::BTreeMap;
 
@@ -274,7 +274,7 @@ const WITH_CONDITIONS: &[(Call, u8, Argument)] = &[
     ((libc::SYS_mprotect, "SYS_mprotect"), 2, NOT_EXECUTABLE),
     // abort and raise.
     ((libc::SYS_tgkill, "SYS_tgkill"), 0, Argument::OwnPid),
-    // To be told when this process ends.
+    // To be notified when this process ends.
     (
         (libc::SYS_pidfd_open, "SYS_pidfd_open"),
         0,
@@ -316,7 +316,7 @@ const OF_THE_START: &[(Call, Option<(u8, Argument)>)] = &[
 /// Spec: seccomp(2).
 const SET_MODE_FILTER: u64 = libc::SECCOMP_SET_MODE_FILTER as u64;
 
-/// What the kernel told the process at its start, such as the size of a page: asked for when somebody first
+/// What the kernel gave the process at its start, such as the size of a page: read when it is first
 /// wants to know.
 ///
 /// Spec: PR_GET_AUXV(2const), from Linux 6.4 on.

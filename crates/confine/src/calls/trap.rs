@@ -1,4 +1,4 @@
-//! What happens on a refused call: the kernel sends SIGSYS instead of doing it, the handler tells which it
+//! What happens on a refused call: the kernel sends SIGSYS instead of doing it, and the handler logs which it
 //! was, and lets it fail.
 #![expect(
     unsafe_code,
@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::table;
 
-/// Lines that are told; who calls in a loop does not fill the log.
+/// The number of lines that are logged, so that a loop does not fill the log.
 static LINES_LEFT: AtomicU32 = AtomicU32::new(64);
 
 /// Longest line in bytes; names of calls are short.
 const LINE_BYTES_MAX: usize = 128;
 
-/// From now on a refused call fails and is told.
+/// From now on a refused call fails and is logged.
 pub(super) fn install() -> io::Result<()> {
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_refused;
     // SAFETY: all zeros is a valid sigaction: no handler, no flags, an empty mask.
@@ -59,13 +59,13 @@ fn tell(number: i64) {
     let mut line = [0; LINE_BYTES_MAX];
     let mut rest = &mut line[..];
     let name = table::name(number).unwrap_or("no name known");
-    // A line that is cut is told as far as it goes.
+    // A truncated line is written as far as it goes.
     let _cut = writeln!(rest, "confinement: system call {number} ({name}) refused");
     let left = rest.len();
     let text = &line[..LINE_BYTES_MAX - left];
     // SAFETY: the standard error output is never closed.
     let output = unsafe { BorrowedFd::borrow_raw(libc::STDERR_FILENO) };
-    // Nobody is left to be told that nobody was told.
+    // A failure to log cannot be reported.
     let _unread = rustix::io::write(output, text);
 }
 

@@ -1,6 +1,6 @@
 //! One unit for all cores.
 //!
-//! Each core has a view of the unit; one of them, its owner, has [`UnitOwner`] as well. Whoever wants
+//! Each core has a view of the unit; one of them, its owner, has [`UnitOwner`] as well. A core that wants
 //! something of all cores sends the owner a [`ToOwner`]; what the owner wants of them it sends as
 //! [`ToCore`], to all or to the one that asked. Messages between two cores do not overtake each
 //! other, and none is lost; all else may take as long as it likes.
@@ -23,7 +23,7 @@ pub use owner::{Order, Patience, UnitOwner};
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct FenceNumber(u64);
 
-/// Counts how often the cores were told to refuse access to a unit or to allow it, so that a late
+/// Counts how often the cores were instructed to refuse access to a unit or to allow it, so that a late
 /// confirmation is known as one.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Round(u64);
@@ -35,7 +35,7 @@ pub struct Update {
     pub ticket: Ticket,
     /// The state of the unit is another from now on, or unit attentions come with it.
     pub changes_state: bool,
-    /// What nexuses are told.
+    /// Unit attentions for nexuses.
     pub notices: Vec<Notice>,
     /// Whose tasks must have ended before the core confirms.
     pub abort: Vec<Who>,
@@ -69,7 +69,7 @@ pub enum ToOwner {
     },
     /// A core refuses access.
     RefusalConfirmed {
-        /// Since it was told so for the time of this number.
+        /// Since the instruction with this number.
         round: Round,
     },
     /// These blocks for one task alone. Answered with [`ToCore::FenceGranted`].

@@ -49,7 +49,7 @@ pub enum Order {
     PostToAll(ToCore),
     /// Make this safe, then call [`UnitOwner::handle_kept`]. There is one at a time.
     Keep(Vec<u8>),
-    /// Tell the administrator that a state could not be made safe.
+    /// Notify the administrator that a state could not be saved.
     TellNotKept,
 }
 

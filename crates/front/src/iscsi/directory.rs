@@ -110,7 +110,7 @@ const SEEN_MAX: usize = 16 * 1024;
 /// How many TSIHs rest after the end of their session.
 const RESTING_MAX: usize = 1024;
 
-/// As many sessions can be told apart: TSIH has 16 bits, and zero is none.
+/// As many sessions can be distinguished: TSIH has 16 bits, and zero is none.
 const TSIHS_MAX: usize = u16::MAX as usize - 1;
 
 impl<W> Directory<W> {
@@ -314,7 +314,7 @@ impl<W> Directory<W> {
             let was_reset = std::mem::take(&mut seen.was_reset);
             return Some(Seen { was_reset, ..*seen });
         }
-        // Beyond the sessions that there are, so that each time many are forgotten.
+        // Beyond the sessions that there are, so that each time many are removed.
         if self.seen.len() >= self.by_key.len() + SEEN_MAX {
             let pairs = self.by_key.keys();
             let pairs: HashSet<_> = pairs.map(|key| PortPair::of(key, &self.hashes)).collect();

@@ -1,4 +1,4 @@
-//! What a login has proved and is granted, held against the session that it means.
+//! What a login has proved and is granted, compared with the session that it names.
 //!
 //! Pure; the rule itself is [`iscsi::login::decide_entry`]. It is asked by the front with the
 //! rules of access as they are at that moment, for both sides: what a session was granted once is

@@ -37,7 +37,7 @@ pub struct SessionProfile {
     pub port: PortName,
     /// What it sees.
     pub luns: Vec<VisibleLun>,
-    /// What SendTargets tells.
+    /// What SendTargets reports.
     pub text: TextRecords,
 }
 

@@ -91,7 +91,7 @@ struct Guesses {
 /// proofs, so that a flood of names pushes none out that is guessed at.
 const PAIRS_MAX: usize = 2048;
 
-/// How much of a user's name tells it from others, in bytes.
+/// How much of a user's name distinguishes it from others, in bytes.
 const USER_BYTES_MAX: usize = 64;
 
 /// So many wrong proofs are answered at once: somebody has mistyped a secret.

@@ -2,7 +2,7 @@
 //! may hold together.
 //!
 //! [`Unproved`] counts connections in login and discovery sessions by their source. At a limit the
-//! source with the most of them gives one up, its oldest: who comes from a source of its own is
+//! source with the most of them gives one up, its oldest: a peer with a source of its own is
 //! not displaced by strangers, however many of them there are.
 
 use std::collections::{BTreeMap, HashMap};

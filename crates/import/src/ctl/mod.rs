@@ -2,7 +2,7 @@
 //!
 //! A disk shows the T10 vendor designator of its `device-id`, and an NAA designator only if the option
 //! `naa` sets one. Serial numbers and device ids that are not set are numbered in the order in which
-//! disks were made, which the file does not tell.
+//! disks were made, which is not in the file.
 
 mod keys;
 
@@ -106,7 +106,7 @@ fn access_by(section: &Node) -> Access<'_> {
 struct Reader<'a> {
     /// What stands in the file, by key and name; the last of a name counts.
     sections: BTreeMap<(&'a str, &'a str), &'a Node>,
-    /// The tag of each portal group, and whether the file tells it.
+    /// The tag of each portal group, and whether the file has it.
     tags: BTreeMap<&'a str, (u16, bool)>,
     /// Disks that several targets may show, by name.
     shared: BTreeMap<&'a str, Option<usize>>,

@@ -244,8 +244,8 @@ pub(super) fn drop_unused(found: &mut Found) {
     found.groups.retain(|group| groups.contains(&group.id));
 }
 
-/// Other programs tell a user of discovery all targets. So does Tarn, if the user is for discovery
-/// alone; one who is a user of targets is told those.
+/// Other programs list all targets to a user of discovery. So does Tarn, if the user is for discovery
+/// alone; one who is a user of targets sees those.
 pub(super) fn note_discovery(found: &mut Found) {
     if found.discovery_auth.is_empty() {
         return;

@@ -2,7 +2,7 @@
 //!
 //! `tgt-admin` takes the targets in the order of their names and numbers them from 1; the stores of a
 //! target in the order of their paths, `backing-store` before `direct-store`, and gives each the first
-//! free LUN from 1. Of these two numbers `tgtd` makes whatever the file does not tell of an identity.
+//! free LUN from 1. From these two numbers `tgtd` derives whatever the file does not have of an identity.
 //! Seen in tgt 1.0.85.
 
 mod keys;
@@ -279,7 +279,7 @@ fn lun(node: &Node) -> Option<u64> {
 pub(crate) struct TgtUnit<'a> {
     pub(crate) place: Place,
     pub(crate) path: String,
-    /// The identity is that of the device behind it, which the file does not tell.
+    /// The identity is that of the device behind it, which is not in the file.
     pub(crate) is_direct: bool,
     pub(crate) scsi_id: Option<&'a str>,
     pub(crate) scsi_sn: Option<&'a str>,

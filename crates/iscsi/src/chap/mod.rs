@@ -354,7 +354,7 @@ impl ChapTarget {
             .iter()
             .find(|account| account.initiator.name == name)
         else {
-            // The same work as for a known name, so that timing does not tell names.
+            // The same work as for a known name, so that timing does not reveal names.
             let nobody = Secret::new(self.challenge.bytes.to_vec());
             let _ = self.challenge.is_answered_by(algorithm, &nobody, &response);
             return Err(ChapError::UnknownName);

@@ -1,5 +1,5 @@
-//! Excerpts of a connection for whoever looks into it: each PDU as it went over the wire, cut to
-//! what tells something, without secrets.
+//! Excerpts of a connection for traces: each PDU as it went over the wire, cut to
+//! its significant part, without secrets.
 //!
 //! [`Cutter`] follows one direction of a connection beside the machine that understands it. It
 //! checks nothing: whatever comes in is cut by the lengths it announces.
@@ -106,7 +106,7 @@ impl Cutter {
             self.keep(piece, at, keep);
             at = at.saturating_add(take);
             self.passed_bytes = self.passed_bytes.saturating_add(take);
-            // A header that has just become whole tells how long its PDU is.
+            // A header that is now complete has the length of its PDU.
             let whole_bytes = self.lengths().whole_bytes;
             if self.passed_bytes >= whole_bytes {
                 self.show(whole_bytes, &mut found);

@@ -401,7 +401,7 @@ impl Session {
         }
         let target_transfer_tag = header.target_transfer_tag.get();
         if target_transfer_tag == crate::pdu::RESERVED_TAG {
-            // Only tells the window.
+            // Only reports the window.
             return Ok(());
         }
         if let Some(Some(state)) = self.connections.get(connection)

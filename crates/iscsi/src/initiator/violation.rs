@@ -94,7 +94,7 @@ pub enum TargetViolation {
     DataMissing {
         /// Received.
         received: u32,
-        /// Underflow told.
+        /// Underflow reported.
         residual: u32,
         /// Length of the buffer.
         expected: u32,

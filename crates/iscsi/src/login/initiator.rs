@@ -82,9 +82,9 @@ pub struct EstablishedInitiator {
     pub exp_cmd_sn: SerialNumber,
     /// MaxCmdSN of the target.
     pub max_cmd_sn: SerialNumber,
-    /// TargetPortalGroupTag, if told.
+    /// TargetPortalGroupTag, if it was sent.
     pub portal_group_tag: Option<u16>,
-    /// TargetAlias, if told.
+    /// TargetAlias, if it was sent.
     pub target_alias: Option<String>,
 }
 
@@ -92,7 +92,7 @@ pub struct EstablishedInitiator {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InitiatorLoginError {
-    /// The target said no.
+    /// The target refused.
     #[error("target refused the login with status {class:#04x}/{detail:#04x}")]
     Refused {
         /// Status-Class.

@@ -418,7 +418,7 @@ fn first() -> Pdu {
     request(0x04, text.as_bytes())
 }
 
-/// Gives PDUs to a fresh target, authorizes, and tells the status it ends with: `None` while it
+/// Gives PDUs to a fresh target, authorizes, and returns the status it ends with: `None` while it
 /// goes on, `Some(None)` when it closes without a word.
 fn ending(pdus: &[Pdu]) -> Option<Option<LoginStatus>> {
     let mut target = target();

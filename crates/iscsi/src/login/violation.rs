@@ -111,7 +111,7 @@ pub enum LoginViolation {
     /// Time is up.
     #[error("login not complete in time")]
     DeadlinePassed,
-    /// The owner of the machine said no.
+    /// The owner of the machine refused.
     #[error("login refused with status {:#06x}", .0.code())]
     Refused(LoginStatus),
 }
@@ -132,7 +132,7 @@ impl LoginViolation {
     #[must_use]
     pub const fn status(self) -> Option<LoginStatus> {
         Some(match self {
-            // Whoever does not even begin with a login is no initiator.
+            // A peer that does not begin with a login is no initiator.
             Self::NotALogin { .. } | Self::DeadlinePassed => return None,
             Self::InvalidRequest { .. } | Self::RequestBeforeAnswer => {
                 LoginStatus::InvalidRequestDuringLogin

@@ -156,7 +156,7 @@ impl Negotiation {
         self.own = own;
     }
 
-    /// Forgets which keys were heard: a new text exchange is a new negotiation.
+    /// Clears which keys were received: a new text exchange is a new negotiation.
     pub fn begin_exchange(&mut self) {
         self.heard = KeySet::default();
         self.outstanding = KeySet::default();
@@ -226,7 +226,7 @@ impl Negotiation {
         };
         if self.outstanding.contains(key) {
             self.outstanding.remove(key);
-            // Each key has one turn in a negotiation, whoever began it.
+            // Each key has one turn in a negotiation, whichever side began it.
             self.heard.insert(key);
             self.handle_answer(key, pair.value, reserved)?;
             return Ok(Heard::Done);

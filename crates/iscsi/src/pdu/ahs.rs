@@ -121,7 +121,7 @@ pub fn extended_cdb_ahs(cdb: &[u8]) -> Option<Vec<u8>> {
     Some(ahs)
 }
 
-/// Builds the AHS that tells the read length of a bidirectional command.
+/// Builds the AHS with the read length of a bidirectional command.
 #[must_use]
 pub const fn read_length_ahs(expected_read_length: u32) -> [u8; 8] {
     let [a, b, c, d] = expected_read_length.to_be_bytes();

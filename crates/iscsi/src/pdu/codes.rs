@@ -271,7 +271,7 @@ wire_codes! {
         Status = 1,
         /// Acknowledges Data-In PDUs.
         DataAck = 2,
-        /// Data-In PDUs are missing and may be cut anew.
+        /// Data-In PDUs are missing and may be cut in another way.
         RData = 3,
     }
 }

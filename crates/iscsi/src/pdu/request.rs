@@ -331,7 +331,7 @@ pub struct TextRequestBhs {
     pub lun: U64,
     /// Names the exchange.
     pub initiator_task_tag: U32,
-    /// Copied from the target's response, or 0xffffffff to begin anew.
+    /// Copied from the target's response, or 0xffffffff to begin again.
     pub target_transfer_tag: U32,
     /// Place in the session's command order.
     pub cmd_sn: U32,

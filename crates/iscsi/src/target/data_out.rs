@@ -184,7 +184,7 @@ impl Session {
         }
     }
 
-    /// Notes that a task's data will not be complete. The owner is told once, and only of a task
+    /// Notes that a task's data will not be complete. The owner is notified once, and only of a task
     /// for which it has asked for data: any other may be at work in a store, and a command that
     /// takes no data ends as if none had come.
     pub(super) fn fail_data(&mut self, id: TaskId, fault: DataFault) {

@@ -156,7 +156,7 @@ impl Receiver {
         self.body.as_ref().map_or(0, |body| body.data_left)
     }
 
-    /// Where it is, for whoever begins to follow the connection.
+    /// Where it is, for a trace that begins.
     pub(super) fn standing(&self) -> Standing<'_> {
         let left_bytes = self.body.as_ref().map_or(0, |body| {
             let tail_left = body.tail_bytes.saturating_sub(body.tail_have);
@@ -443,7 +443,7 @@ mod tests {
         }
     }
 
-    /// Whoever begins to follow the connection finds the PDUs from the next whole one on.
+    /// A trace that begins has the PDUs from the next whole one on.
     #[test]
     fn it_tells_where_it_stands_wherever_that_is() {
         for digests in [false, true] {
@@ -457,7 +457,7 @@ mod tests {
                 let mut cutter = Cutter::new(&receiver.standing(), 8192);
                 let mut found = Vec::new();
                 cutter.push(after.into(), |excerpt| found.push(excerpt.bytes.to_vec()));
-                // A header that is there as a whole has been told of.
+                // A complete header has been reported.
                 let mut start = 0;
                 let header_ends = pdus.iter().zip(shapes).map(|(pdu, (_, ahs))| {
                     let header_end = start + if digests { 52 } else { 48 } + usize::from(ahs) * 4;

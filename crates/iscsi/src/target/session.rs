@@ -154,7 +154,7 @@ impl Session {
         &self.config
     }
 
-    /// What SendTargets tells from now on.
+    /// What SendTargets reports from now on.
     pub fn set_text(&mut self, text: crate::discovery::TextRecords) {
         self.config.text = text;
     }
@@ -197,7 +197,7 @@ impl Session {
         index
     }
 
-    /// Where a connection is in what it receives, for whoever begins to follow it. What it sends
+    /// Where a connection is in what it receives, for a trace that begins. What it sends
     /// always begins with a PDU.
     #[must_use]
     pub fn standing(&self, connection: usize) -> Standing<'_> {
@@ -228,7 +228,7 @@ impl Session {
         self.connections.iter().flatten().count()
     }
 
-    /// Forgets a connection whose socket is closed, with all that came on it and has not had its
+    /// Removes a connection whose socket is closed, with all that came on it and has not had its
     /// turn: those numbers are due again. Its tasks are to be ended by the owner first
     /// ([`Session::tasks_of_connection`]).
     pub fn remove_connection(&mut self, connection: usize) {

@@ -14,7 +14,7 @@ use memory::{Need, NoRoom, Payload, Pool};
 use super::Violation;
 
 /// Names a task of one session. `index` is small and reused, so that an owner may keep its own
-/// state in a table beside the session's; `serial` tells one use of it from the next.
+/// state in a table beside the session's; `serial` distinguishes one use of it from the next.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct TaskId {
     /// Place in the table of tasks.
@@ -86,7 +86,7 @@ pub(super) struct DataOut {
     /// The data has been handed on; what still comes is dropped.
     collected: bool,
     pub(super) fault: Option<DataFault>,
-    /// The owner has been told of it.
+    /// The owner has been notified of it.
     pub(super) is_fault_told: bool,
     /// Asked for and not complete, in order.
     pub(super) r2ts: VecDeque<R2t>,
@@ -348,8 +348,8 @@ impl DataOut {
         match self.wanted {
             // What is there cannot be handed on while the buffer is away.
             Some(_) if self.is_lent => Progress::Waiting,
-            // Nor while more of it is announced, though the command needs no more: whoever has
-            // the data must not be told afterwards that some of it was damaged.
+            // Nor while more of it is announced, though the command needs no more: the owner that has
+            // the data must not learn afterwards that some of it was damaged.
             Some(_) if self.collected || self.unsolicited.is_some() => Progress::Waiting,
             Some(wanted) if self.received >= wanted => Progress::Complete,
             Some(wanted) if self.asked < wanted => Progress::AskMore,

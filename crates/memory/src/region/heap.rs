@@ -26,7 +26,7 @@ impl Drop for Region {
         // SAFETY: the alignment is a power of two, and the same layout was valid when the region
         // was made.
         let layout = unsafe { Layout::from_size_align_unchecked(self.len, PIECE_BYTES) };
-        // SAFETY: the range came from this allocator with this layout, and whoever lent an address
+        // SAFETY: the range came from this allocator with this layout, and the code that lent an address
         // of it kept the owner of this region alive.
         unsafe { dealloc(self.start.as_ptr(), layout) };
     }

@@ -103,7 +103,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the range came from mmap with this length, and whoever lent an address of it to
+        // SAFETY: the range came from mmap with this length, and the code that lent an address of it to
         // the kernel kept the owner of this region alive until the kernel was done.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "munmap: {unmapped:?}");

@@ -297,7 +297,7 @@ fn kind_of(fd: RawFd) -> Option<bool> {
 fn replace(fd: RawFd) {
     // SAFETY: it is open for as long as the process lives.
     let spare = unsafe { BorrowedFd::borrow_raw(SPARE.load(SeqCst)) };
-    // SAFETY: the number is replaced and stays open, so whoever owns it may still close it.
+    // SAFETY: the number is replaced and stays open, so its owner may still close it.
     let mut place = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) });
     // It fails only when somebody closes it at this moment.
     let _replaced = dup3(spare, &mut place, DupFlags::CLOEXEC);

@@ -33,7 +33,7 @@ const RUNNING_MAX: [usize; CLASSES] = [32, 1, 32, 8, 2];
 /// under way.
 const SLOTS_OF_CLASS: [usize; CLASSES] = [40, 36, 40, 10, 2];
 
-/// Writes in turn that a worker has done before it tells the core, while more of them wait: to wake the core for each
+/// Writes in turn that a worker has done before it notifies the core, while more of them wait: waking the core for each
 /// costs as much as the write. Should the next one hang, the core looks by itself twice a second.
 const UNTOLD_MAX: usize = 4;
 
@@ -199,7 +199,7 @@ impl Slot {
         self.change(Phase::Queued, Phase::Free)
     }
 
-    /// Whoever had it is done with it.
+    /// The worker that had it is done with it.
     pub(super) fn free(&self) {
         self.phase.store(Phase::Free.word(), SeqCst);
     }
@@ -221,7 +221,7 @@ impl Done {
         }
     }
 
-    /// Puts a slot on the list. The core is not told before [`Waker::wake`].
+    /// Puts a slot on the list. The core is not notified before [`Waker::wake`].
     fn push(&self, slot: &Slot) {
         let own = ptr::from_ref(slot).cast_mut();
         let mut head = self.head.load(SeqCst);
@@ -368,7 +368,7 @@ impl Seat {
 
 /// The life of a worker. `argument` is its [`Seat`].
 pub(super) extern "C" fn enter(argument: *mut c_void) -> c_int {
-    // SAFETY: whoever starts a worker keeps its seat until the worker has ended.
+    // SAFETY: the code that starts a worker keeps its seat until the worker has ended.
     let Some(seat) = (unsafe { argument.cast::<Seat>().as_ref() }) else {
         return 1;
     };

@@ -1,4 +1,4 @@
-//! Operations of files that may keep whoever asks waiting.
+//! Operations of files that may block.
 
 use std::collections::HashSet;
 use std::fs::{self, File};

@@ -305,7 +305,7 @@ fn a_cancelled_receive_exact_and_send_give_their_memory_back() {
         for event in events(&mut reactor) {
             match event {
                 Event::ReceivedExact { result, .. } => {
-                    // The kernel may tell of the bytes that came, or of the cancel.
+                    // The kernel may report the bytes that came, or the cancel.
                     assert!(matches!(result, Ok(4) | Err(Errno::CANCELED)), "{result:?}");
                 }
                 Event::Sent {

@@ -1,4 +1,4 @@
-//! Unit attentions: what a logical unit must tell each I_T nexus before it goes on.
+//! Unit attentions: what a logical unit must report to each I_T nexus before it goes on.
 
 use crate::sam::sense::{Sense, SenseCode, SenseKey};
 
@@ -34,7 +34,7 @@ pub enum UnitAttention {
 }
 
 impl UnitAttention {
-    /// The code that tells it.
+    /// Its sense code.
     pub const fn code(self) -> SenseCode {
         match self {
             Self::PowerOnOrReset => SenseCode::POWER_ON_RESET_OR_BUS_DEVICE_RESET,
@@ -52,7 +52,7 @@ impl UnitAttention {
         }
     }
 
-    /// The sense data that tells it.
+    /// Its sense data.
     pub const fn sense(self) -> Sense {
         Sense::new(SenseKey::UnitAttention, self.code())
     }
@@ -82,7 +82,7 @@ impl UnitAttention {
     }
 }
 
-/// The conditions that one I_T nexus has still to be told of, in the order of telling.
+/// The conditions that are still to be reported to one I_T nexus, in that order.
 ///
 /// Holds each condition at most once and at most one reset, so its size is bounded by the number
 /// of conditions there are.
@@ -111,17 +111,17 @@ impl AttentionQueue {
         self.0.push(strongest);
     }
 
-    /// Takes the condition that is to be told next.
+    /// Takes the condition that is to be reported next.
     pub fn pop(&mut self) -> Option<UnitAttention> {
         (!self.0.is_empty()).then(|| self.0.remove(0))
     }
 
-    /// Takes one condition out, wherever it stands: something else has told it.
+    /// Takes one condition out, wherever it stands: something else has reported it.
     pub fn remove(&mut self, attention: UnitAttention) {
         self.0.retain(|&waiting| waiting != attention);
     }
 
-    /// The condition that is to be told next.
+    /// The condition that is to be reported next.
     pub fn first(&self) -> Option<UnitAttention> {
         self.0.first().copied()
     }

@@ -77,7 +77,7 @@ impl Who {
     }
 }
 
-/// A unit attention and who is to be told.
+/// A unit attention and the nexuses that get it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Notice {
     /// Who.

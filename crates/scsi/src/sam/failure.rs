@@ -1,4 +1,4 @@
-//! The one table from a failure of the store to what the initiator is told.
+//! The one table from a failure of the store to the status and sense for the initiator.
 
 use store::IoFailure;
 

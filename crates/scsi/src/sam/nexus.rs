@@ -36,7 +36,7 @@ pub struct PortName {
 }
 
 impl PortName {
-    /// Both name the same two ports, whoever is behind them.
+    /// Both name the same two ports, of whatever users.
     pub fn has_same_ports(&self, other: &Self) -> bool {
         self.target_port == other.target_port && self.transport_id == other.transport_id
     }

@@ -15,7 +15,7 @@ pub struct TargetPort {
     pub device_name: String,
 }
 
-/// Names of a unit, as INQUIRY and its pages tell them.
+/// Names of a unit, as INQUIRY and its pages report them.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Identity {
     /// T10 VENDOR IDENTIFICATION, up to 8 printable ASCII characters.

@@ -34,7 +34,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// A nexus that will first be told `reason`.
+    /// A nexus whose first unit attention is `reason`.
     pub(crate) fn new(
         nexus: Nexus,
         reason: Option<UnitAttention>,
@@ -53,7 +53,7 @@ impl Gate {
         gate
     }
 
-    /// Queues what the nexus must be told, and looks at the snapshot anew.
+    /// Queues unit attentions for the nexus, and evaluates the snapshot again.
     pub(crate) fn tell(
         &mut self,
         attentions: impl IntoIterator<Item = UnitAttention>,
@@ -72,7 +72,7 @@ impl Gate {
         attention
     }
 
-    /// Another command has told what the unit attention would tell.
+    /// Another command has reported what the unit attention would report.
     pub(crate) fn forget(&mut self, attention: UnitAttention, shared: &Shared) {
         self.attentions.remove(attention);
         self.refresh(shared);
@@ -117,7 +117,7 @@ impl Gate {
             || shared.reservations.lost_sense().is_some();
     }
 
-    /// The rare side of admission. A reset is told before a reservation conflict, other unit
+    /// The rare side of admission. A reset is reported before a reservation conflict, other unit
     /// attentions after it.
     fn pass(&mut self, spec: &CommandSpec, cdb: &Cdb, shared: &Shared) -> Result<(), Outcome> {
         let tells = !spec.traits.has(Traits::BYPASSES_ATTENTION);

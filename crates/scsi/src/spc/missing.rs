@@ -8,7 +8,7 @@ use crate::table::commands::row_of;
 use crate::table::row::{Operation, SpcOperation};
 
 /// Answers a command whose LUN addresses nothing: INQUIRY says so, REPORT LUNS works through
-/// every address, REQUEST SENSE tells as data what all others are refused with.
+/// every address, REQUEST SENSE returns as data the sense with which all others are refused.
 ///
 /// Spec: SPC-5, INQUIRY (peripheral qualifier), REPORT LUNS, REQUEST SENSE; SAM-6, Incorrect
 /// logical unit numbers.

@@ -235,7 +235,7 @@ fn selected_pages(
     }
 }
 
-/// Everything that is assembled is far shorter than its length fields can tell.
+/// Everything that is assembled is far shorter than its length fields can express.
 fn assemble(
     is_six: bool,
     long_lba: bool,

@@ -1,4 +1,4 @@
-//! What a CDB asks for, in words: for those who tell of a command that is long over.
+//! What a CDB asks for, in words: for reports about a command that is long over.
 
 use super::commands::row_of;
 use crate::sam::cdb::Cdb;

@@ -1,4 +1,4 @@
-//! What an initiator does wrong when it is told to.
+//! What an initiator does wrong on demand.
 
 use iscsi::framing::Pdu;
 use iscsi::pdu::{
@@ -49,7 +49,7 @@ const MAY_BE_ANSWERED: u32 = 0x8000_0000;
 /// Tags of wrong commands, which the target must not answer.
 const MUST_BE_IGNORED: u32 = 0x4000_0000;
 
-/// An operation code that means nothing: the answer tells that it is for a wrong command, also
+/// An operation code that means nothing: the answer shows that it is for a wrong command, also
 /// where the target had answered the command whose tag it took.
 const NO_OPCODE: u8 = 0xff;
 /// INVALID COMMAND OPERATION CODE.

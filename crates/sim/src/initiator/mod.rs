@@ -3,7 +3,7 @@
 //! A [`Session`] sends what is legal, at any moment and in any order that is legal, and holds the
 //! target to the rules: numbers, windows, tags, bursts, residuals, one answer to each command.
 //! What breaks a rule is a [`Breach`]. It shares the layout of PDUs with the target under test,
-//! and nothing else. [`Mischief`] is what it does wrong when told to.
+//! and nothing else. [`Mischief`] is what it does wrong on demand.
 
 mod mischief;
 mod operation;
@@ -49,7 +49,7 @@ pub struct Answer {
     pub data: Vec<u8>,
 }
 
-/// What a session has heard.
+/// What a session has received.
 #[derive(Debug)]
 pub enum Heard {
     /// A command is over.
@@ -151,7 +151,7 @@ pub struct Connection {
     /// Bytes that wait for room in the network.
     pub outbound: VecDeque<u8>,
     exp_stat_sn: SerialNumber,
-    /// The window as this connection told it last.
+    /// The window as this connection last reported it.
     window: (SerialNumber, SerialNumber),
     /// It reads nothing for now.
     pub is_deaf: bool,

@@ -1,4 +1,4 @@
-//! PDUs from the target, held against the rules.
+//! PDUs from the target, checked against the rules.
 
 use iscsi::SerialNumber;
 use iscsi::framing::Pdu;
@@ -154,7 +154,7 @@ impl Session {
         Ok(())
     }
 
-    /// A PDU that tells which StatSN is next.
+    /// A PDU that shows which StatSN is next.
     fn see_stat_sn(&mut self, connection: usize, got: SerialNumber) -> Result<(), Breach> {
         let expected = self.exp_stat_sn(connection);
         must(got == expected, "stat-sn-without-gap", || {

@@ -1,4 +1,4 @@
-//! What the initiators hear, and whether it can be true.
+//! The answers that initiators get, and whether they can be right.
 
 use std::time::Duration;
 
@@ -368,7 +368,7 @@ impl World {
         player.resets = 0;
     }
 
-    /// Commands of lost sessions that the target has forgotten have had all the effect they will.
+    /// Commands of lost sessions that the target has dropped have had all the effect they will.
     pub(super) fn settle_lost(&mut self) {
         for initiator in 0..self.players.len() {
             let lost = std::mem::take(&mut self.players[initiator].lost);

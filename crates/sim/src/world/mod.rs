@@ -90,7 +90,7 @@ struct Player {
     tsih: Tsih,
     next_cid: u16,
     /// Commands that nobody will answer, and the session they belonged to: what they do to the
-    /// blocks is not over before the target has forgotten them.
+    /// blocks is not over before the target has dropped them.
     lost: Vec<(Tsih, Vec<Task>)>,
     /// Its reservation key.
     key: u64,
@@ -359,7 +359,7 @@ impl World {
         self.trace.note(actor, what);
     }
 
-    /// Adds to what tells this run from others.
+    /// Adds to the digest that distinguishes this run from others.
     const fn mark(&mut self, value: u64) {
         self.fingerprint = (self.fingerprint ^ value)
             .wrapping_mul(0x0000_0100_0000_01b3)

@@ -54,7 +54,7 @@ impl Core {
         for operation in entrance.accepts.iter_mut().filter_map(Option::take) {
             self.engine.carrier.reactor.cancel(operation);
         }
-        // Who comes now is refused by the kernel, not left waiting.
+        // A connection that arrives now is refused by the kernel, not left waiting.
         entrance.portals.clear();
     }
 

@@ -46,11 +46,11 @@ impl Handle {
         Ok(true)
     }
 
-    /// Ends a trace and forgets what it has. False when there is none.
+    /// Ends a trace and drops what it has. False when there is none.
     ///
     /// # Errors
     ///
-    /// A core does not answer. It forgets the trace when it does.
+    /// A core does not answer. It drops the trace when it does.
     pub fn stop_trace(&self, subject: &Subject) -> Result<bool, NoAnswer> {
         let mut traces = self.traces();
         let at = traces.iter().position(|trace| trace.subject == *subject);

@@ -1,4 +1,4 @@
-//! Traces: what went over the connections of a session or an initiator, kept for whoever looks for
+//! Traces: what went over the connections of a session or an initiator, kept for an administrator who looks for
 //! a fault.
 //!
 //! A trace is shared by all cores. Each connection that it follows has a tap, which cuts what goes
@@ -99,7 +99,7 @@ impl Trace {
         self.subject == Subject::Session(id) || self.is_of_initiator(initiator)
     }
 
-    /// Whoever panicked while it held the lock has noted its PDU or not.
+    /// A thread that panicked while it held the lock has added its PDU or not.
     fn record(&self) -> MutexGuard<'_, Record> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }

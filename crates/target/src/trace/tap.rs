@@ -59,7 +59,7 @@ impl Taps {
     }
 
     /// A login request has been read. Of the initiator's traces none misses it that is there when
-    /// the initiator tells its name.
+    /// the initiator sends its name.
     pub(crate) fn receive_login(
         &mut self,
         pdu: &Pdu,
@@ -141,7 +141,7 @@ impl Way {
         (from, to): (SocketAddr, SocketAddr),
         others: u64,
     ) {
-        // Before 1970 no time can be told.
+        // A time before 1970 cannot be expressed.
         let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let at: Duration = at.unwrap_or_default();
         let position = &mut self.position;

@@ -169,7 +169,7 @@ fn login(args: &BenchArgs, environment: &Environment) -> Result<Option<Login>, S
     }))
 }
 
-/// Two targets of one label could not be told apart in a report.
+/// Two targets of one label could not be distinguished in a report.
 fn distinguish(targets: &mut [TargetPlan]) {
     let labels: Vec<_> = targets.iter().map(|t| t.target.label.clone()).collect();
     for (n, plan) in targets.iter_mut().enumerate() {

@@ -10,7 +10,7 @@ use ::bench::{Observer, Progress};
 /// Goes back to the start of the line and clears it.
 const RENEW: &str = "\r\x1b[K";
 
-/// Tells how far a benchmark is.
+/// Shows the progress of a benchmark.
 #[derive(Debug)]
 pub(super) struct Teller {
     is_terminal: bool,
@@ -38,7 +38,7 @@ impl Teller {
         } else {
             format!("{text}\n")
         };
-        // When nobody reads it any more there is nobody to tell.
+        // A failure is ignored: nobody reads the stream any more.
         let _unread = stderr
             .write_all(line.as_bytes())
             .and_then(|()| stderr.flush());

@@ -125,7 +125,7 @@ fn shortened(label: &str) -> String {
     if count <= LABEL_WIDTH_MAX {
         return label.to_owned();
     }
-    // The end tells paths and addresses apart.
+    // The end distinguishes paths and addresses.
     let tail: String = label.chars().skip(count - LABEL_WIDTH_MAX + 2).collect();
     format!("..{tail}")
 }

@@ -312,7 +312,7 @@ impl Prepared {
         self.added.iter().map(leaver).collect()
     }
 
-    /// Makes stores larger; initiators are told with the rest.
+    /// Grows stores; initiators are notified with the rest.
     pub(super) fn grow(&self, patience: &Patience<'_>) -> Result<(), String> {
         for &(position, size_bytes) in &self.grown {
             let unit = &self.running.model.units()[position];
@@ -398,7 +398,7 @@ pub(super) fn judge(policy: &ModelPolicy, sessions: &[SessionReport]) -> Verdict
     use target::Policy as _;
 
     let (mut ended, mut granted) = (Vec::new(), Vec::new());
-    // One that is ending is waited for by whoever ends it.
+    // The caller that ends it waits for it.
     for session in sessions.iter().filter(|session| !session.is_ending) {
         let asker = session.asker();
         match luns_of(policy, session) {

@@ -17,7 +17,7 @@ use crate::error::Unanswered;
 /// How long one call may take: a file system that answers at all does so earlier.
 const CALL_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long all calls of a change may take: less than its asker waits for the answer.
+/// How long all calls of a change may take: less than its caller waits for the answer.
 const CHANGE_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Threads that are under way at once, those that were left behind among them.

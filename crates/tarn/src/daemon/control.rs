@@ -43,7 +43,7 @@ const WRITER_PATIENCE: Duration = Duration::from_secs(90);
 /// Between two looks whether it is over.
 const WRITER_PAUSE: Duration = Duration::from_millis(10);
 
-/// What a change has left to do may take so long before the log tells of it.
+/// How long the rest of a change may take before it is logged.
 const SETTLING_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Where the history of stores of the command line is kept.
@@ -53,7 +53,7 @@ const NO_FILE: &str = "command-line";
 const NOT_INSPECTED: &str = "no file was read, because the role is below admin: secret files and the paths of stores are checked when an admin plans or applies this";
 
 /// What is in force: the document, what it became, and what was before. Replaced as a whole, so
-/// that whoever reads waits for no change.
+/// that a read never waits for a change.
 pub(super) struct InForce {
     pub(super) running: Running,
     pub(super) document: Document,
@@ -207,7 +207,7 @@ impl Daemon {
     }
 
     /// The right to make a change, when the one under way is over. Nothing waits for it for longer
-    /// than its asker does.
+    /// than its caller does.
     ///
     /// A writer that panicked has either put its change in force or not.
     fn writer(&self) -> Result<MutexGuard<'_, History>, Problem> {
@@ -599,7 +599,7 @@ impl Daemon {
     }
 }
 
-/// The text that was edited by hand, in a file of its own; that goes again unless it is told of.
+/// The text that was edited by hand, in a file of its own; that is removed again unless it is reported.
 struct Aside(Option<PathBuf>);
 
 impl Aside {

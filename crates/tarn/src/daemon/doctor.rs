@@ -6,7 +6,7 @@
 //! | `network` | rules about the way to the initiators |
 //! | `space` | the rule about file systems that files grow on, and the look at them |
 //! | `looks` | the machine, and the load of the cores between two looks |
-//! | `hosts`, `tcp` | what the kernel tells of the connections, summed up by host |
+//! | `hosts`, `tcp` | what the kernel reports about the connections, summed up by host |
 
 mod hosts;
 mod looks;

@@ -1,4 +1,4 @@
-//! The last events, for whoever asks.
+//! The last events.
 
 use std::collections::VecDeque;
 use std::io;

@@ -180,7 +180,7 @@ impl History {
         }
     }
 
-    /// Takes the last record back: what it tells of was not done after all.
+    /// Removes the last record: the change in it was not made.
     pub(super) fn take_back(&mut self) -> io::Result<()> {
         match self.records.pop() {
             Some(record) => fs::remove_file(self.path(record.revision)),

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A question with a pause between two times it is asked. Who comes within the pause waits for its
+/// A question with a pause between two times it is asked. A caller within the pause waits for its
 /// end; all who wait share one answer, which is never older than their question.
 #[derive(Debug)]
 pub(super) struct Paced<T> {

@@ -202,7 +202,7 @@ impl Running {
         self.targets.iter().position(|&target| target == index)
     }
 
-    /// All targets, for the front desk.
+    /// All targets, for the front.
     pub(crate) fn target_plans(&self) -> Vec<(TargetIndex, TargetPlan)> {
         let plan = |(index, target): (&TargetIndex, &config::Target)| {
             let name = target.name.as_str().to_owned();
@@ -287,7 +287,7 @@ pub(crate) fn profile(
     }
 }
 
-/// What initiators are told of a unit, with every target port that shows it.
+/// What a unit reports to initiators, with every target port that exports it.
 fn scsi_identity(
     model: &Model,
     position: usize,

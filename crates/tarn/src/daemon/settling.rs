@@ -1,4 +1,4 @@
-//! What a change that is in force has left to do: sessions are told what they see now or end, units
+//! What a change that is in force has left to do: sessions get what they see now or end, units
 //! that are gone are flushed and closed. Nothing of it can be refused, and all of it may wait for a
 //! store that hangs; so it holds up no other change.
 
@@ -38,7 +38,7 @@ pub(super) struct Settling {
     revision: Option<u64>,
     rest: Unsettled,
     stage: Stage,
-    /// It was told in the log that it takes long.
+    /// It has been logged that it takes long.
     is_told: bool,
     since: Instant,
 }
@@ -47,7 +47,7 @@ pub(super) struct Settling {
 enum Stage {
     /// A core has not said yet which sessions it has.
     Judge,
-    /// Cores were asked to let go of everything.
+    /// Cores were asked to release everything.
     Leave(Vec<Confirmation>),
     /// The stores are being flushed and closed.
     Close(Confirmation),
@@ -86,7 +86,7 @@ impl Settling {
         self.rest.removed.iter().map(|unit| unit.index).collect()
     }
 
-    /// Tells sessions what the rules in force give them. To be called while no other change is made:
+    /// Grants sessions what the rules in force give them. To be called while no other change is made:
     /// cores read their letters in order, so the last judgement must be that of the last rules.
     pub(super) fn judge(&mut self, policy: &ModelPolicy, plane: &Handle) {
         if !matches!(self.stage, Stage::Judge) {
@@ -123,7 +123,7 @@ impl Settling {
         matches!(self.stage, Stage::Settled(_))
     }
 
-    /// What it waits for, for whoever made the change. There is nothing to try again.
+    /// What it waits for, for the caller that made the change. There is nothing to try again.
     pub(super) fn in_words(&self) -> String {
         let names: Vec<&str> = self
             .rest
@@ -180,7 +180,7 @@ pub(super) struct Settlings {
 pub(super) enum Progress {
     /// It waits for this.
     Waits(String),
-    /// It has taken effect everywhere, and this is to be told.
+    /// It has taken effect everywhere, and this has to be reported.
     Settled(Vec<String>),
 }
 
@@ -219,7 +219,7 @@ impl Settlings {
         }
     }
 
-    /// Carries all of them as far as they get without waiting, and tells the log of those that take
+    /// Carries all of them as far as they get without waiting, and logs those that take
     /// longer than `patience`.
     pub(super) fn advance(&mut self, plane: &Handle, patience: Duration) {
         let now = Instant::now();

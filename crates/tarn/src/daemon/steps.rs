@@ -43,7 +43,7 @@ impl Match {
 }
 
 /// All steps from one configuration to another, in the order in which they make sense to a
-/// reader. `size_of` tells the size of an old unit's store in bytes, by position.
+/// reader. `size_of` returns the size of an old unit's store in bytes, by position.
 pub(super) fn steps(
     old: &Model,
     new: &Model,

@@ -12,11 +12,11 @@ use target::{
 use super::control::no_answer;
 use super::events::milliseconds;
 
-/// What a trace keeps of the data of a PDU unless it is told otherwise, in bytes: what is at the
+/// Default for the data that a trace keeps of a PDU, in bytes: what is at the
 /// beginning of parameter data.
 const DATA_BYTES_DEFAULT: usize = 64;
 
-/// What a trace keeps in all unless it is told otherwise, in bytes: some thousand commands.
+/// Default for what a trace keeps in all, in bytes: some thousand commands.
 const KEEP_BYTES_DEFAULT: usize = 1024 * 1024;
 
 /// All traces.

@@ -47,7 +47,7 @@ pub(super) fn read_all(format: Option<Format>, paths: &[PathBuf]) -> Result<Vec<
         }
         let text = read(&path)?;
         let format = format.or_else(|| Format::detect(&[text.source()]).ok());
-        // A file that only includes others tells no format; only tgt has such files.
+        // A file that only includes others does not show its format; only tgt has such files.
         let format = format.unwrap_or(Format::Tgt);
         let includes = ::import::includes(format, text.source());
         for include in includes.iter().rev() {

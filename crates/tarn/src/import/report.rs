@@ -1,4 +1,4 @@
-//! What `tarn import` tells: a list for people, JSON for programs.
+//! What `tarn import` prints: a list for people, JSON for programs.
 
 use std::fmt::{self, Write as _};
 use std::io;

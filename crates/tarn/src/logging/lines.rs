@@ -1,6 +1,6 @@
-//! The lines of the log on their way to who reads them.
+//! The lines of the log on their way to the reader.
 //!
-//! A pipe that nobody empties, and a terminal after Ctrl-S, hold up whoever writes to them. No core
+//! A pipe that nobody empties, and a terminal after Ctrl-S, hold up every thread that writes to them. No core
 //! may wait for such a reader, so a thread of their own writes the lines.
 
 use std::io::{self, Write};
@@ -32,7 +32,7 @@ impl Lines {
     /// Takes the text of a line, as a whole.
     fn take(&self, text: &[u8]) {
         let Some(to_thread) = self.to_thread.get() else {
-            // Without a reader there is nobody to tell of it.
+            // Without a reader it cannot be reported.
             drop(io::stderr().write_all(text));
             return;
         };
@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    /// A reader that takes each line when it is told to.
+    /// A reader that takes a line on demand.
     struct Slow {
         may_read: Receiver<()>,
         read: Sender<Vec<u8>>,

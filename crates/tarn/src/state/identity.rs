@@ -224,7 +224,7 @@ impl Ledger {
         };
         for (other, record) in self.records.iter_mut().enumerate() {
             if Some(other) != position && has_path(record) {
-                // Its file is gone from here; if it is seen again, its mark tells.
+                // Its file is gone from here; if it is seen again, its mark shows which it is.
                 record.path = None;
             }
         }

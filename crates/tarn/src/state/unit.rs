@@ -108,7 +108,7 @@ impl UnitState {
     /// # Errors
     ///
     /// The file cannot be read, is not what [`UnitState::save`] writes for this unit, or is gone.
-    /// Going on without it would forget reservations, so the unit should not be served then.
+    /// Going on without it would lose reservations, so the unit should not be served then.
     pub fn load(&self) -> io::Result<Option<Vec<u8>>> {
         let Some(kept) = &self.kept else {
             return Ok(None);
@@ -169,7 +169,7 @@ fn frame(content: &[u8], name: &str) -> Vec<u8> {
     framed
 }
 
-/// The content, if the line tells the truth of it and it is that of the unit.
+/// The content, if it matches its line and is that of the unit.
 pub(super) fn unframe(framed: &[u8], name: &str) -> Option<Vec<u8>> {
     let end = framed.iter().position(|&byte| byte == b'\n')?;
     let (found, rest) = framed.split_at_checked(end)?;

@@ -165,7 +165,7 @@ pub(super) fn show_plan(api: &ApiSession, answer: &Answer<Plan>) {
     api.output.print(&answer.json, text);
 }
 
-/// How a command ends that tells a difference, if it was asked to tell it by its exit code.
+/// The exit code of a command that looks for a difference, with --exit-code.
 pub(super) fn exit(is_asked: bool, plan: &Plan) -> Exit {
     match (is_asked, plan.is_applicable, plan.steps.is_empty()) {
         (false, _, _) | (true, true, true) => Exit::Done,

@@ -15,7 +15,7 @@ use super::remote::Ask;
 use super::{Outcome, changes, configuration};
 use crate::error::plain;
 
-/// Lines around a difference that are shown for who reads it.
+/// Lines of context around a difference.
 const CONTEXT_LINES: usize = 3;
 
 const AFTER_HELP: &str = "\

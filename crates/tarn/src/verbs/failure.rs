@@ -123,7 +123,7 @@ pub(crate) enum Failure {
     /// A stream that has no end has ended.
     #[error("the daemon has ended or closed the stream, see its log")]
     StreamEnded,
-    /// A step of the plan is refused, which was told.
+    /// A step of the plan is refused, which has been printed.
     #[error("nothing was changed: {refused} of {steps} cannot be done while Tarn runs")]
     Refused {
         /// How many are refused.

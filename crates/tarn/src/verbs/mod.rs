@@ -1,7 +1,7 @@
-//! The verbs of an administrator: each asks the daemon over `/api/v1` and says what it answered.
+//! The verbs of an administrator: each sends requests to the daemon over `/api/v1` and prints the answer.
 //!
 //! A module for each noun, with the flags and the tables of its verbs. None of them knows more of
-//! the daemon than the API tells; the socket is the same that scripts and the console may use.
+//! the daemon than the API; the socket is the same that scripts and the console may use.
 
 mod access;
 mod api_session;

@@ -66,7 +66,7 @@ impl Sum {
         self.depth += u64::from(series.depth);
     }
 
-    /// What was counted since. A daemon that began anew counts from zero, which is then the truth.
+    /// What was counted since. A restarted daemon counts from zero, so its count is the difference.
     fn since(&self, before: &Self) -> Self {
         if self.count < before.count {
             return self.since(&Self::default());

@@ -83,7 +83,7 @@ impl Screen {
     }
 }
 
-/// A terminal that does not know its size, as on a serial line, says zero and has all there is.
+/// A terminal that does not know its size, as on a serial line, says zero; then everything is drawn.
 fn room(size: u16) -> usize {
     match size {
         0 => usize::MAX,

@@ -5,7 +5,7 @@ use crate::error::plain;
 /// Between two columns.
 const GAP: &str = "  ";
 
-/// A column of a table of `T`s, or a line of what is told of one `T`.
+/// A column of a table of `T`s, or a line of what is shown about one `T`.
 pub(super) struct Column<T> {
     title: &'static str,
     is_figure: bool,
@@ -60,7 +60,7 @@ pub(super) fn table<T>(columns: &[Column<T>], things: &[T]) -> String {
     text
 }
 
-/// A line for each thing that is told of one; those without a value are left out.
+/// A line for each property of one; those without a value are left out.
 pub(super) fn fields<T>(columns: &[Column<T>], thing: &T) -> String {
     let width = columns.iter().map(|column| column.title.len()).max();
     let width = width.unwrap_or(0);

@@ -133,7 +133,7 @@ impl Lane for IscsiLane {
             write,
             read,
         });
-        // A lost connection was told by `handle`; the depth is within the table of tasks.
+        // `handle` has reported a lost connection; the depth is within the table of tasks.
         debug_assert!(taken.is_ok() || !self.session.is_alive());
     }
 
@@ -193,8 +193,8 @@ impl Lane for IscsiLane {
 }
 
 impl IscsiLane {
-    /// The target had something to tell and has not looked at the command: it is to be sent again.
-    /// One that never stops telling is silent, as far as the generator sees.
+    /// The target reported a unit attention instead of executing the command, which has to be sent again.
+    /// For the generator, one that never stops doing so does not answer.
     fn submit_again(&mut self, reactor: &mut Reactor, told: Finished) {
         let number = usize::try_from(told.tag).unwrap_or(usize::MAX);
         let operation = Operation {

@@ -275,7 +275,7 @@ fn nobody_sees_a_state_before_it_is_safe() {
     assert_eq!(rig.kept, [rig.owner.kept_state()]);
 }
 
-/// Whatever else the owner is told meanwhile: a refusal of access is no part of the state.
+/// Whatever else the owner gets meanwhile: a refusal of access is no part of the state.
 #[test]
 fn a_state_that_could_not_be_made_safe_never_comes_into_force() {
     let mut rig = Rig::new();

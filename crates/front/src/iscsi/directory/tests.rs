@@ -217,7 +217,7 @@ fn each_session_of_a_port_that_is_replaced_is_counted() {
     assert_eq!((third.is_return, third.reinstatements), (true, 2));
 }
 
-/// Neither another user nor nobody ends a session, whoever began it; the session goes on.
+/// Neither another user nor a login without one ends a session; it goes on.
 #[test]
 fn a_session_is_replaced_only_by_the_user_that_began_it() {
     for (owner, strangers) in [

@@ -3,7 +3,7 @@
 //! Layout, all numbers big-endian: magic (6 bytes), version (2), checksum of all that follows
 //! (8), APTPL (1), type code or zero (1), index of the holder or FFFFh (2), number of
 //! registrations (2), then for each: key (8), target port (2), length (2) and bytes of the
-//! TransportID. In version 2 each goes on with who is behind the initiator port: 0 for not known, 1
+//! TransportID. In version 2 each goes on with the user behind the initiator port: 0 for not known, 1
 //! for nobody, 2 for a user, whose length (2) and name follow. Version 1 knows none.
 
 use super::{

@@ -1,4 +1,4 @@
-//! The hosts at the other end of the connections, and how the network to each did of late.
+//! The hosts at the other end of the connections, and the recent state of the network to each.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

@@ -1,4 +1,4 @@
-//! What the rules need that is not told by others: the machine, and the load of the cores.
+//! What the rules need from no other module: the machine, and the load of the cores.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// What the machine allows, found out once, before anything is out of reach.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Machine {
-    /// The greatest receive buffer of a TCP socket, if the kernel tells.
+    /// The greatest receive buffer of a TCP socket, if the kernel reports it.
     pub(super) receive_max_bytes: Option<u64>,
     /// The same of the send buffer.
     pub(super) send_max_bytes: Option<u64>,
@@ -35,7 +35,7 @@ impl Machine {
     }
 }
 
-/// How busy each core was of late.
+/// How busy each core was in the last seconds.
 #[derive(Debug)]
 pub(super) struct Looks {
     last: Look,
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(looks.shares(at(1), &[core(0, 900_000, 1, 0)]), []);
         let first = looks.shares(at(10), &[core(0, 9_000_000, 1, 3)]);
         assert_eq!(first, [share(0.9, 3)]);
-        // Too soon: what is known is told again.
+        // Too soon: the last answer is used again.
         assert_eq!(looks.shares(at(11), &[core(0, 10_000_000, 1, 5)]), first);
         assert_eq!(
             looks.shares(at(20), &[core(0, 10_000_000, 1, 5)]),

@@ -21,13 +21,13 @@ const TIMEOUTS: u8 = 3;
 /// Of the segments, sent again: more than this costs throughput.
 const AGAIN: f64 = 0.01;
 
-/// Fewer segments that were sent again tell nothing.
+/// Fewer retransmitted segments are not significant.
 const AGAIN_MIN: u32 = 50;
 
 /// Of the time with data to send: more than this held back by a full buffer or window counts.
 const HELD: f64 = 0.3;
 
-/// Less time with data to send tells nothing.
+/// Less time with data to send is not significant.
 const BUSY_MIN_US: u64 = 500_000;
 
 /// Segments to a host are smaller than this side's MTU allows.

@@ -17,7 +17,7 @@ const IDLE: f64 = 0.5;
 /// Writes that take longer than this in the mean wait for a medium, not for a processor.
 const SLOW_WRITE_US: u64 = 1000;
 
-/// Fewer writes than these tell nothing.
+/// Fewer writes than these are not significant.
 const WRITES_MIN: u64 = 100;
 
 /// What the kernel may give a socket at most, so that one connection fills 10 Gbit/s at 1 ms.
@@ -302,7 +302,7 @@ pub(super) fn guessed_secrets(facts: &Facts<'_>) -> Vec<Finding> {
     findings.collect()
 }
 
-/// Somebody looked for a fault, and may have forgotten it.
+/// A trace runs that may no longer be needed.
 pub(super) fn running_traces(facts: &Facts<'_>) -> Vec<Finding> {
     let findings = facts.traces.iter().map(|trace| {
         finding(

@@ -1,4 +1,4 @@
-//! What TCP tells of the daemon's connections. The kernel is asked by `sock_diag`, so that the cores
+//! What TCP reports about the daemon's connections. The kernel is asked by `sock_diag`, so that the cores
 //! have nothing to do with it.
 //!
 //! Spec: sock_diag(7); `struct inet_diag_req_v2`, `struct inet_diag_msg` and `struct tcp_info` of
@@ -174,7 +174,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What a `struct inet_diag_msg` and its attributes tell; `None` if the kernel leaves the most of it
+/// What a `struct inet_diag_msg` and its attributes contain; `None` if the kernel leaves the most of it
 /// out.
 fn connection(body: &[u8]) -> Option<Connection> {
     let is_ipv6 = *body.first()? == 10;
