@@ -47,8 +47,8 @@ export function findings(model) {
   const open = model.target.filter((target) => !target.auth?.length && (target.portals ?? []).includes("0.0.0.0:3260"));
   return [
     ...open.map(({ name }) => ({
-      severity: "warning", code: "config", subject: "", message: `target ${name} is open without CHAP to everyone who reaches 0.0.0.0:3260`,
-      remedy: "change the configuration, if it is not meant",
+      severity: "warning", code: "config", subject: "", message: `target ${name} is open without CHAP to everyone who can connect to 0.0.0.0:3260`,
+      remedy: "change the configuration if this is a mistake",
     })),
     ...model.lun.filter(({ store }) => store.includes("writethrough")).map(({ id }) => ({
       severity: "info", code: "write-cache", subject: id, message: "cache=writethrough: each write waits for the disk, 2.2 ms at the median",

@@ -46,7 +46,7 @@ const MENU: { title: string; places: Place[] }[] = [
     places: [
       { page: "luns", title: "LUNs", role: "viewer", view: LunsPage, one: LunPage },
       { page: "targets", title: "Targets", role: "viewer", view: TargetsPage },
-      { page: "new-disk", title: "Give a disk", role: "admin", view: WizardPage },
+      { page: "new-disk", title: "Add disk", role: "admin", view: WizardPage },
     ],
   },
   {
@@ -124,7 +124,7 @@ function Frame() {
           <main ref={main} id="main" tabIndex={-1}>
             {View ? <View key={address} parts={at.parts} /> : (
               <Page title="Not found">
-                <Empty title="There is no such page, or your role does not show it."><a href={href("")}>Overview</a></Empty>
+                <Empty title="The page does not exist, or your role may not see it."><a href={href("")}>Overview</a></Empty>
               </Page>
             )}
           </main>
@@ -177,7 +177,7 @@ function Lost() {
   if (isThere && isFlowing) return null;
   return (
     <div class="lost" role="alert">
-      <span><b>The connection is lost.</b> What is shown is old; it is tried again every few seconds.</span>
+      <span><b>The connection is lost.</b> The page shows old data; Tarn is contacted again every few seconds.</span>
       <button type="button" class="button" onClick={openLive}>Try now</button>
     </div>
   );

@@ -11,7 +11,7 @@ const browser = await launch();
 try {
   const page = await open(browser, values.url);
   await login(page, values.token);
-  await page.locator("main").getByRole("link", { name: "Give a disk" }).click();
+  await page.locator("main").getByRole("link", { name: "Add disk" }).click();
   await wizardByKeyboard(page, values);
   await page.getByText("as LUN 0").waitFor();
   const targets = await page.evaluate(async () => (await fetch("/api/v1/targets")).json());

@@ -90,14 +90,14 @@ export async function wizardByKeyboard(page, { portal = PORTAL, initiator = INIT
   await begun(page);
   const choice = page.getByRole("radio", { name: /These initiators/ });
   if (!(await choice.isChecked())) {
-    await tabTo(page, "A group that there is");
+    await tabTo(page, "An existing group");
     await page.keyboard.press("ArrowDown");
   }
   await fillByKeyboard(page, "Id of the group", GROUP);
   await fillByKeyboard(page, "Initiators", initiator);
   await pressByKeyboard(page, "Next");
   await page.getByRole("table", { name: "Steps of the plan" }).waitFor();
-  await pressByKeyboard(page, "Make it");
+  await pressByKeyboard(page, "Create disk");
 }
 
 function addWizardTests({ browser, world }) {
@@ -125,7 +125,7 @@ function addWizardTests({ browser, world }) {
     const page = await open(browser, world.base);
     await login(page, world.token);
     await page.route("**/api/v1/config/edits*", (route) => (!route.request().url().includes("plan=true")
-      ? route.fulfill({ status: 409, contentType: "application/problem+json", body: JSON.stringify({ type: "apply-failed", title: "The change failed and was taken back", status: 409, detail: "port 3465 is in use; choose another" }) })
+      ? route.fulfill({ status: 409, contentType: "application/problem+json", body: JSON.stringify({ type: "apply-failed", title: "The change failed and was undone", status: 409, detail: "port 3465 is in use; choose another" }) })
       : route.continue()));
     await visit(page, "new-disk");
     await page.getByLabel("Id", { exact: true }).fill(LUN);
@@ -134,13 +134,13 @@ function addWizardTests({ browser, world }) {
     await page.getByLabel("Name", { exact: true }).fill(TARGET);
     await page.getByLabel("Portal").fill(PORTAL);
     await button(page, "Next").click();
-    await page.getByText("Everyone who may log in").click();
-    await page.getByText("To be a new user").click();
+    await page.getByText("All initiators that may log in").click();
+    await page.getByText("A new user").click();
     await page.getByLabel("Name of the user").fill("e2e-user");
     await page.getByLabel("Secret").fill(SECRET);
     await button(page, "Next").click();
     await page.getByText("is the only one that may log in").waitFor();
-    await button(page, "Make it").click();
+    await button(page, "Create disk").click();
     await page.getByText("port 3465 is in use; choose another").waitFor();
     assert.deepEqual((await ask(page, "users")).filter(({ name }) => name === "e2e-user"), []);
     await close(page);
@@ -267,7 +267,7 @@ function addConfigTests({ browser, world }) {
     await page.getByText("a group for e2e").waitFor();
     await page.getByRole("button", { name: /^Compare revision/ }).first().click();
     await dialog(page).getByText(`- id = "${GROUP}"`).waitFor();
-    await button(dialog(page), "Go back to it").click();
+    await button(dialog(page), "Roll back").click();
     await dialog(page).waitFor({ state: "detached" });
     assert.equal((await ask(page, "config")).text, before);
     await close(page);
@@ -294,7 +294,7 @@ function addConfigTests({ browser, world }) {
     const edit = async (page, comment) => {
       await area(page).fill(`${before}\n# ${comment}\n`);
       await button(page, "Plan").click();
-      await page.getByText("Nothing differs from what runs.").waitFor();
+      await page.getByText("There is no difference from the running configuration.").waitFor();
     };
     await edit(second, "second");
     await edit(first, "first");
@@ -305,7 +305,7 @@ function addConfigTests({ browser, world }) {
     assert.match(await area(second).inputValue(), /# second/);
     await button(second, "Compare").click();
     await second.getByText("+ # second").waitFor();
-    await button(second, "Discard mine and read again").click();
+    await button(second, "Discard my changes and reload").click();
     await until(async () => (await area(second).inputValue()).includes("# first"), "the newer document is shown");
     await area(second).fill(before);
     await button(second, "Plan").click();
@@ -330,7 +330,7 @@ function addFrameTests({ browser, world }) {
     const admin = await open(browser, world.base);
     await login(admin, world.token);
     await visit(admin, "tokens");
-    await button(admin, "Make token").click();
+    await button(admin, "Create token").click();
     await admin.getByLabel("Name", { exact: true }).fill("e2e-viewer");
     await button(admin, "Make").click();
     const token = (await admin.getByLabel("token", { exact: true }).textContent()).trim();

@@ -21,12 +21,12 @@ export function AccessPage() {
   };
   const names = [...new Set((sessions.value ?? []).map((session) => session.initiator))];
   return (
-    <Page title="Who sees what" lead="What an initiator would meet: a dry run of the rules of access. Nothing is changed.">
+    <Page title="Who sees what" lead="What an initiator would see: a dry run of the access rules. Nothing is changed.">
       <Card>
         <form class="row" onSubmit={submit}>
           <Text label="Initiator" value={initiator} set={setInitiator} required options={names} placeholder="iqn.1993-08.org.debian:01:host" hint="InitiatorName" />
-          <Text label="Address" value={address} set={setAddress} placeholder="192.0.2.21" hint="Empty: one that no rule names" />
-          <Text label="User" value={user} set={setUser} options={(users.value ?? []).map(({ name }) => name)} hint="Empty: it proves nothing" />
+          <Text label="Address" value={address} set={setAddress} placeholder="192.0.2.21" hint="Empty: an address in no rule" />
+          <Text label="User" value={user} set={setUser} options={(users.value ?? []).map(({ name }) => name)} hint="Empty: no CHAP" />
           <Button tone="primary" type="submit" disabled={!initiator || task.busy}>Ask</Button>
         </form>
         <ProblemBox problem={task.problem} />
@@ -56,7 +56,7 @@ function Answer({ access }: { access: Access }) {
           columns={[
             { title: "LUN", cell: ({ lun }) => lun },
             { title: "Unit", cell: ({ id }) => <a class="name" href={href("luns", id)}>{id}</a> },
-            { title: "Writes", cell: ({ readonly }) => (readonly ? "refused" : "allowed") },
+            { title: "Access", cell: ({ readonly }) => (readonly ? "read-only" : "read and write") },
           ]}
         />
       )}

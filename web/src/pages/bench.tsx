@@ -21,8 +21,8 @@ const FIGURES: Partial<Record<Figure, FigureKind>> = {
   p50_us: { title: "Latency p50", format: latency, isCost: true },
   p99_us: { title: "Latency p99", format: latency, isCost: true },
   p999_us: { title: "Latency p99.9", format: latency, isCost: true },
-  target_cpu_us_per_io: { title: "CPU of the target for each I/O", format: latency, isCost: true },
-  generator_cpu_us_per_io: { title: "CPU of the generator for each I/O", format: latency, isCost: true },
+  target_cpu_us_per_io: { title: "CPU of the target per I/O", format: latency, isCost: true },
+  generator_cpu_us_per_io: { title: "CPU of the generator per I/O", format: latency, isCost: true },
 };
 
 async function readFile(file: File): Promise<NamedReport> {
@@ -44,7 +44,7 @@ export function BenchPage() {
     input.value = "";
   });
   return (
-    <Page title="Benchmarks" lead={<>Reports of <code>tarn bench --json</code>. They are read in this browser and go nowhere.</>}>
+    <Page title="Benchmarks" lead={<>Reports of <code>tarn bench --json</code>. They are read in this browser and not sent anywhere.</>}>
       <Card>
         <div class="row bottom">
           <div class="field">

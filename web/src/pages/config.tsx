@@ -16,7 +16,7 @@ const TABS: readonly (readonly [Tab, string])[] = [["document", "Document"], ["e
 export function ConfigPage() {
   const [tab, setTab] = useState<Tab>("document");
   return (
-    <Page title="Configuration" lead="One document; every change is planned and then made as a whole or not at all.">
+    <Page title="Configuration" lead="One document. Every change is planned first, then made as a whole or not at all.">
       <div class="tabs" role="group" aria-label="Views of the configuration">
         {TABS.map(([each, title]) => (
           <button key={each} type="button" aria-pressed={each === tab} onClick={() => setTab(each)}>{title}</button>
@@ -83,7 +83,7 @@ function Draft({ base, rebase }: { base: Document; rebase: (base: Document) => v
       {planned && planned.text === text && <PlanView plan={planned.plan} />}
       {may("admin") && (
         <div class="row bottom">
-          <Text label="Comment" value={comment} set={setComment} hint="What it is for; for the history" />
+          <Text label="Comment" value={comment} set={setComment} hint="Reason for the change; shown in the history" />
           <div class="actions">
             <Button disabled={!isChanged} onClick={() => change(base.text)}>Discard</Button>
             <Button disabled={!isChanged || planning.busy} onClick={plan}>Plan</Button>
@@ -104,7 +104,7 @@ function Newer({ base, newer, text, take }: { base: Document; newer: Document; t
         you need, then read it again.</p>
       <div class="actions">
         <Button onClick={() => setCompared(!isCompared)} aria-expanded={isCompared}>Compare</Button>
-        <Button tone="danger" onClick={take}>Discard mine and read again</Button>
+        <Button tone="danger" onClick={take}>Discard my changes and reload</Button>
       </div>
       {isCompared && <Diff before={newer.text} after={text} label={`Revision ${newer.revision} and yours`} />}
     </Notice>
@@ -113,7 +113,7 @@ function Newer({ base, newer, text, take }: { base: Document; newer: Document; t
 
 function Diff({ before, after, label }: { before: string; after: string; label: string }) {
   const lines = hunks(diff(before, after));
-  if (lines.length === 0) return <Empty title="They are equal." />;
+  if (lines.length === 0) return <Empty title="They are the same." />;
   const kinds = { " ": "same", "+": "new", "-": "gone" } as const;
   return (
     <pre class="diff" tabIndex={0} aria-label={label}>
@@ -138,7 +138,7 @@ function HistoryTab() {
   const [chosen, setChosen] = useState<number>();
   const runs = history.value?.[0]?.revision;
   return (
-    <Card title="Revisions that are kept">
+    <Card title="Revisions">
       <Shown from={history}>
         {(value) => (
           <ul class="revisions">
@@ -186,12 +186,12 @@ function Rollback({ revision, close }: { revision: number; close: () => void }) 
             <Diff before={now.text} after={then.text} label={`From revision ${now.revision} to ${revision}`} />
             {may("admin") && (
               <>
-                <h3>To go back would be</h3>
+                <h3>Plan of the rollback</h3>
                 <PlanView plan={plan} />
                 <ProblemBox problem={task.problem} />
                 <div class="actions end">
                   <Button onClick={close}>Cancel</Button>
-                  <Button tone="danger" disabled={!plan.is_applicable || task.busy} onClick={() => back(now.revision, plan)}>Go back to it</Button>
+                  <Button tone="danger" disabled={!plan.is_applicable || task.busy} onClick={() => back(now.revision, plan)}>Roll back</Button>
                 </div>
               </>
             )}

@@ -26,12 +26,12 @@ export function EventsPage() {
     && [event.message, event.lun, event.target, event.initiator, event.author].join(" ").toLowerCase().includes(words.toLowerCase());
   const shown = all.filter(isWanted).reverse();
   return (
-    <Page title="Events" lead="As they come, the last first.">
+    <Page title="Events" lead="The newest first.">
       <Card>
         <div class="row">
           <Select label="Show" value={least} set={setLeast} options={LEAST} />
           <Select label="Kind" value={kind} set={setKind} options={[["", "all kinds"], ...kinds.map((each) => [each, each] as const)]} />
-          <Text label="With the words" value={words} set={setWords} />
+          <Text label="Contains" value={words} set={setWords} />
         </div>
         {shown.length === 0 ? <Empty title={all.length === 0 ? "Nothing has happened yet." : "No event is like that."} /> : <Events shown={shown} />}
       </Card>

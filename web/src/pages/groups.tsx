@@ -19,9 +19,9 @@ export function GroupsPage() {
   const [change, setChange] = useState<Change>();
   const add = may("admin") && <Button tone="primary" onClick={() => setEdited(null)}>Add group</Button>;
   return (
-    <Page title="Groups" lead="Initiators by name, address or user; LUNs are shown to groups." actions={add}>
+    <Page title="Groups" lead="Sets of initiators, by name, address or user; targets export LUNs to groups." actions={add}>
       <Shown from={groups}>
-        {(value) => (value.length === 0 ? <Card><Empty title="There is no group yet; every LUN is for all who may log in." /></Card>
+        {(value) => (value.length === 0 ? <Card><Empty title="There is no group yet; every initiator that may log in sees every LUN of the target." /></Card>
           : value.map((group) => (
             <GroupCard key={group.id} group={group} targets={targets.value ?? []} edit={() => setEdited(group)} remove={() => setChange(remove("group", group.id))} />
           )))}
@@ -46,14 +46,14 @@ function GroupCard({ group, targets, edit, remove }: { group: Group; targets: Ta
       )}
     >
       <ul class="chips">{group.initiators.map((each) => <li key={each}><code class="name">{each}</code></li>)}</ul>
-      {views.length === 0 ? <Empty title="No LUN is shown to it." /> : (
+      {views.length === 0 ? <Empty title="It sees no LUN." /> : (
         <Table
           label="LUNs it sees" rows={views} keyOf={(view) => `${view.target} ${view.lun}`}
           columns={[
             { title: "Unit", cell: ({ id }) => <a class="name" href={href("luns", id)}>{id}</a> },
             { title: "Target", cell: ({ target }) => <span class="name">{target}</span> },
             { title: "LUN", cell: ({ lun }) => lun },
-            { title: "Writes", cell: ({ readonly }) => (readonly ? "refused" : "allowed") },
+            { title: "Access", cell: ({ readonly }) => (readonly ? "read-only" : "read and write") },
           ]}
         />
       )}

@@ -17,7 +17,7 @@ export function LoginPage() {
         <h1 class="logo"><img src="./tarn.svg" alt="" width="36" height="36" />Tarn</h1>
         <Text
           label="Token" type="password" value={token} set={setToken} required
-          hint={<>Made on the machine of Tarn with <code>tarn token add NAME admin</code>.</>}
+          hint={<>Create one on the machine that runs Tarn with <code>tarn token add NAME admin</code>.</>}
         />
         <ProblemBox problem={task.problem} />
         <Button tone="primary" type="submit" disabled={task.busy || token.trim() === ""}>Log in</Button>

@@ -63,8 +63,8 @@ function Detail({ lun }: { lun: Lun }) {
       <Card><Heatmap points={points} label={`Latencies of ${lun.spec.id} over the last minutes`} /></Card>
       <Card title="Commands now"><Operations id={lun.spec.id} /></Card>
       <div class="columns">
-        <Card title="What it is"><About lun={lun} /></Card>
-        <Card title="Who shows it"><Paths lun={lun} /></Card>
+        <Card title="Properties"><About lun={lun} /></Card>
+        <Card title="Exported by"><Paths lun={lun} /></Card>
       </div>
     </>
   );
@@ -74,7 +74,7 @@ const KINDS = ["read", "write", "other"] as const;
 
 function Operations({ id }: { id: string }) {
   const figures = useStore(latest)?.luns.get(id);
-  if (!figures) return <Empty title="No command has come yet." />;
+  if (!figures) return <Empty title="There has been no command yet." />;
   return (
     <Table
       label="Commands by kind" rows={KINDS.map((kind) => ({ kind, flow: figures[kind] }))} keyOf={({ kind }) => kind}
@@ -99,8 +99,8 @@ function About({ lun }: { lun: Lun }) {
       ["Kind", lun.kind],
       ["Store", <code>{lun.spec.store}</code>],
       ["Cache", lun.cache ?? "none"],
-      ["Unmapped space", lun.thin ? "is given back" : "is kept"],
-      ["Writes", lun.readonly ? "refused by the store" : "allowed"],
+      ["Thin provisioning", lun.thin ? "on" : "off"],
+      ["Access", lun.readonly ? "read-only (store)" : "read and write"],
       ["Serial number", <code>{lun.serial}</code>],
       ["NAA", <code>{lun.naa}</code>],
       ...(lun.medium ? [["Medium", <MediumFact medium={lun.medium} />] as [string, ComponentChildren]] : []),
@@ -119,15 +119,15 @@ function MediumFact({ medium }: { medium: Medium }) {
 }
 
 function Paths({ lun }: { lun: Lun }) {
-  if (lun.shown_by.length === 0) return <Empty title="No target shows it, so nobody sees it." />;
+  if (lun.shown_by.length === 0) return <Empty title="No target exports it, so no initiator sees it." />;
   return (
     <Table
-      label="Targets that show it" rows={lun.shown_by} keyOf={(path) => `${path.target} ${path.lun}`}
+      label="Targets that export it" rows={lun.shown_by} keyOf={(path) => `${path.target} ${path.lun}`}
       columns={[
         { title: "Target", cell: (path) => <a class="name" href={href("targets")}>{path.target}</a> },
         { title: "LUN", cell: (path) => path.lun },
-        { title: "To", cell: (path) => (path.groups.length > 0 ? path.groups.join(", ") : "everyone who may log in") },
-        { title: "Writes", cell: (path) => (path.readonly ? <Badge tone="info">refused</Badge> : "allowed") },
+        { title: "To", cell: (path) => (path.groups.length > 0 ? path.groups.join(", ") : "all initiators") },
+        { title: "Access", cell: (path) => (path.readonly ? <Badge tone="info">read-only</Badge> : "read and write") },
       ]}
     />
   );
@@ -222,7 +222,7 @@ function Resize({ lun, close, take }: Asking) {
   return (
     <Dialog title={`Resize ${lun.spec.id}`} close={close}>
       <form onSubmit={submit}>
-        <Text label="New size" value={text} set={setText} error={error} hint="Initiators are told by unit attention." />
+        <Text label="New size" value={text} set={setText} error={error} hint="Initiators are notified by unit attention." />
         <div class="actions end"><Button onClick={close}>Cancel</Button><Button tone="primary" type="submit" disabled={Boolean(error)}>Plan</Button></div>
       </form>
     </Dialog>
@@ -243,7 +243,7 @@ function Rename({ lun, close, take }: Asking) {
   return (
     <Dialog title={`Rename ${lun.spec.id}`} close={close}>
       <form onSubmit={submit}>
-        <Text label="New id" value={text} set={setText} error={error} hint="Serial number and NAA designator stay; initiators notice nothing." />
+        <Text label="New id" value={text} set={setText} error={error} hint="Serial number and NAA designator do not change; initiators do not notice." />
         <div class="actions end"><Button onClick={close}>Cancel</Button><Button tone="primary" type="submit" disabled={Boolean(error) || text === lun.spec.id}>Plan</Button></div>
       </form>
     </Dialog>

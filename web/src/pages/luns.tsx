@@ -16,9 +16,9 @@ const FILTER_FROM = 8;
 
 export function LunsPage() {
   const luns = useLoad(api.luns);
-  const add = may("admin") && <a class="button primary" href={href("new-disk")}>Give a disk</a>;
+  const add = may("admin") && <a class="button primary" href={href("new-disk")}>Add disk</a>;
   return (
-    <Page title="LUNs" lead="The disks: one identity and one state each, however many targets show them." actions={add}>
+    <Page title="LUNs" lead="The disks. Each has one identity and one state, even if several targets export it." actions={add}>
       <Card><Shown from={luns}>{(value) => <Luns luns={value} />}</Shown></Card>
     </Page>
   );
@@ -27,7 +27,7 @@ export function LunsPage() {
 function Luns({ luns }: { luns: Lun[] }) {
   const [filter, setFilter] = useState("");
   const rates = useStore(latest)?.luns;
-  if (luns.length === 0) return <Empty title="There is no disk yet."><a href={href("new-disk")}>Give a disk</a></Empty>;
+  if (luns.length === 0) return <Empty title="There is no disk yet."><a href={href("new-disk")}>Add disk</a></Empty>;
   const word = filter.toLowerCase();
   const shown = luns.filter((lun) => `${lun.spec.id} ${lun.spec.store} ${lun.serial}`.toLowerCase().includes(word));
   const rate = (lun: Lun) => rates?.get(lun.spec.id);
@@ -42,7 +42,7 @@ function Luns({ luns }: { luns: Lun[] }) {
           { title: "Store", by: (lun) => lun.spec.store, cell: (lun) => <code class="name">{lun.spec.store}</code> },
           { title: "Cache", by: (lun) => lun.cache ?? "", cell: (lun) => <Marks lun={lun} /> },
           { title: "Serial", by: (lun) => lun.serial, cell: (lun) => <code class="name">{lun.serial}</code> },
-          { title: "Shown by", by: (lun) => lun.shown_by.length, cell: (lun) => <ShownBy lun={lun} /> },
+          { title: "Exported by", by: (lun) => lun.shown_by.length, cell: (lun) => <ShownBy lun={lun} /> },
           { title: "IOPS", numeric: true, by: (lun) => { const now = rate(lun); return now ? iops(now) : 0; }, cell: (lun) => { const now = rate(lun); return now ? count(iops(now)) : NONE; } },
           { title: "Throughput", numeric: true, by: (lun) => { const now = rate(lun); return now ? bytesPerSecond(now) : 0; }, cell: (lun) => { const now = rate(lun); return now ? throughput(bytesPerSecond(now)) : NONE; } },
         ]}

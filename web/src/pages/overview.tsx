@@ -48,8 +48,8 @@ function First() {
   return (
     <Card>
       <Empty title="There is no disk yet.">
-        <p>Make one and give it to an initiator; it takes a minute.</p>
-        {may("admin") && <a class="button primary" href={href("new-disk")}>Give a disk</a>}
+        <p>Add one and export it to an initiator; it takes a minute.</p>
+        {may("admin") && <a class="button primary" href={href("new-disk")}>Add disk</a>}
       </Empty>
     </Card>
   );
@@ -63,7 +63,7 @@ function Health({ findings }: { findings: Finding[] }) {
     return <p class="health"><Badge tone="good">healthy</Badge> Nothing endangers or limits the service.</p>;
   }
   return (
-    <Card title="Needs a look" actions={<a href={href("doctor")}>All findings</a>}>
+    <Card title="Findings" actions={<a href={href("doctor")}>All findings</a>}>
       <ul class="findings">
         {serious.slice(0, FINDINGS_SHOWN).map((finding) => (
           <li key={finding.code + finding.subject}>
@@ -123,7 +123,7 @@ function top<K>(figures: Iterable<[K, Figures]>): [K, Figures][] {
 
 function TopLuns() {
   const rows = top(useStore(latest)?.luns ?? []);
-  if (rows.length === 0) return <Empty title="No command has come yet." />;
+  if (rows.length === 0) return <Empty title="There has been no command yet." />;
   return (
     <Table
       label="Busiest LUNs" rows={rows} keyOf={([id]) => id}
@@ -140,7 +140,7 @@ function TopLuns() {
 function TopSessions({ sessions }: { sessions: Session[] }) {
   const rows = top(useStore(latest)?.initiators ?? []);
   const ids = new Map(sessions.map((session) => [session.initiator, session.id]));
-  if (rows.length === 0) return <Empty title="No initiator is at work." />;
+  if (rows.length === 0) return <Empty title="No initiator is active." />;
   return (
     <Table
       label="Busiest initiators" rows={rows} keyOf={([name]) => name}

@@ -112,7 +112,7 @@ function Detail({ session }: { session: Session }) {
   return (
     <>
       <div class="columns">
-        <Card title="Who">
+        <Card title="Initiator">
           <Facts facts={[
             ["Initiator", <span class="name">{session.initiator}</span>],
             ["Address", <code>{session.address}</code>],
@@ -123,7 +123,7 @@ function Detail({ session }: { session: Session }) {
             ["Portal group", session.portal_group],
           ]} />
         </Card>
-        <Card title="How">
+        <Card title="Session">
           <Facts facts={[
             ["Since", `${moment(session.since_ms)} (${duration(Date.now() - session.since_ms)})`],
             ["Connections", session.connections],
@@ -143,14 +143,14 @@ function Detail({ session }: { session: Session }) {
           ["Latency p99", latency(figures && percentile(dataBuckets(figures), 0.99))],
         ]} />
       </Card>
-      <Card title="What it sees">
+      <Card title="LUNs">
         {session.luns.length === 0 ? <Empty title="No LUN." /> : (
           <Table
             label="LUNs of this session" rows={session.luns} keyOf={({ lun }) => lun}
             columns={[
               { title: "LUN", cell: ({ lun }) => lun },
               { title: "Unit", cell: ({ id }) => <a class="name" href={href("luns", id)}>{id}</a> },
-              { title: "Writes", cell: ({ readonly }) => (readonly ? <Badge tone="info">refused</Badge> : "allowed") },
+              { title: "Access", cell: ({ readonly }) => (readonly ? <Badge tone="info">read-only</Badge> : "read and write") },
             ]}
           />
         )}

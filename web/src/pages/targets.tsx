@@ -30,7 +30,7 @@ export function TargetsPage() {
   const [change, setChange] = useState<Change>();
   const add = may("admin") && <Button tone="primary" onClick={() => setEdited(null)}>Add target</Button>;
   return (
-    <Page title="Targets" lead="What initiators log in to: where, who may, and what they see." actions={add}>
+    <Page title="Targets" lead="Initiators log in to targets. A target has addresses, access rules and LUNs." actions={add}>
       <Shown from={targets}>
         {(value) => (value.length === 0 ? <Card><Empty title="There is no target yet." /></Card> : value.map((target) => (
           <TargetCard key={target.spec.name} target={target} edit={() => setEdited(target.spec)} remove={() => setChange(remove("target", target.spec.name))} />
@@ -62,7 +62,7 @@ function TargetCard({ target, edit, remove }: { target: Target; edit: () => void
       <Facts facts={[
         ["Alias", spec.alias ?? NONE],
         ["Portals", <ul class="plain">{(spec.portals ?? []).map((portal) => <li key={portal.bind}><code>{portalText(portal)}</code></li>)}</ul>],
-        ["Who may log in", spec.auth?.length ? spec.auth.join(", ") : <Badge tone="warn">everyone who reaches it</Badge>],
+        ["Who may log in", spec.auth?.length ? spec.auth.join(", ") : <Badge tone="warn">every initiator</Badge>],
         ["Sessions", plural(target.sessions, "session")],
       ]} />
       <Views views={spec.luns ?? []} />
@@ -71,15 +71,15 @@ function TargetCard({ target, edit, remove }: { target: Target; edit: () => void
 }
 
 function Views({ views }: { views: TargetLun[] }) {
-  if (views.length === 0) return <Empty title="It shows no LUN." />;
+  if (views.length === 0) return <Empty title="It exports no LUN." />;
   return (
     <Table
-      label="LUNs it shows" rows={views} keyOf={({ lun }) => lun}
+      label="LUNs it exports" rows={views} keyOf={({ lun }) => lun}
       columns={[
         { title: "LUN", cell: ({ lun }) => lun },
         { title: "Unit", cell: ({ id }) => <a class="name" href={href("luns", id)}>{id}</a> },
-        { title: "To", cell: ({ groups }) => (groups?.length ? groups.join(", ") : "everyone who may log in") },
-        { title: "Writes", cell: ({ readonly }) => (readonly ? <Badge tone="info">refused</Badge> : "allowed") },
+        { title: "To", cell: ({ groups }) => (groups?.length ? groups.join(", ") : "all initiators") },
+        { title: "Access", cell: ({ readonly }) => (readonly ? <Badge tone="info">read-only</Badge> : "read and write") },
       ]}
     />
   );
@@ -125,15 +125,15 @@ function Editor({ spec, known, close, take, isBehind }: EditorProps) {
   return (
     <Dialog title={spec ? "Edit target" : "Add target"} close={close} wide>
       <form onSubmit={submit}>
-        <Text label="Name" value={name} set={setName} required disabled={spec !== null} error={nameError} placeholder="iqn.2026-11.example.san:name" hint="iSCSI name; it stays for good" />
-        <Text label="Alias" value={alias} set={setAlias} hint="A name for people, if you like" />
+        <Text label="Name" value={name} set={setName} required disabled={spec !== null} error={nameError} placeholder="iqn.2026-11.example.san:name" hint="iSCSI name; it cannot be changed later" />
+        <Text label="Alias" value={alias} set={setAlias} hint="A description for people (optional)" />
         <Lines
           label="Portals" value={portals} set={setPortals} rows={2} error={portalError} placeholder="192.0.2.1:3260"
-          hint="One a line: ADDRESS:PORT, then perhaps “as HOST:PORT” and “group NUMBER”; empty: 127.0.0.1:3260"
+          hint="One per line: ADDRESS:PORT, optionally followed by “as HOST:PORT” and “group NUMBER”; empty: 127.0.0.1:3260"
         />
         <Several
           label="Users that may log in (CHAP)" all={known.users.map((user) => user.name)} value={auth} set={setAuth}
-          none="There is no user yet; everyone who reaches the target may log in."
+          none="There is no user yet; every initiator that can connect may log in."
         />
         <ViewsEditor views={views} set={setViews} known={known} />
         <div class="actions end">
@@ -150,13 +150,13 @@ function ViewsEditor({ views, set, known }: { views: TargetLun[]; set: (views: T
   const change = (at: number, view: TargetLun) => set(views.map((each, index) => (index === at ? view : each)));
   return (
     <fieldset class="views">
-      <legend>LUNs it shows</legend>
+      <legend>LUNs it exports</legend>
       {views.map((view, at) => (
         <div class="view" key={at}>
           <Text label="LUN" value={String(view.lun)} set={(text) => change(at, { ...view, lun: Number.parseInt(text, 10) || 0 })} />
           <Select label="Unit" value={view.id} set={(id) => change(at, { ...view, id })} options={known.luns.map(({ spec }) => [spec.id, spec.id] as const)} />
           <Several
-            label="To groups" all={known.groups.map(({ id }) => id)} value={view.groups ?? []} none="There is no group; everyone who may log in sees it."
+            label="To groups" all={known.groups.map(({ id }) => id)} value={view.groups ?? []} none="There is no group; every initiator that may log in sees it."
             set={(groups) => change(at, { ...view, groups })}
           />
           <Check label="Refuse writes" value={view.readonly ?? false} set={(readonly) => change(at, { ...view, readonly })} />

@@ -22,7 +22,7 @@ export function TokensPage() {
   return (
     <Page
       title="Tokens" lead="Who may use this console and the API over the network."
-      actions={<Button tone="primary" onClick={() => setNew(true)}>Make token</Button>}
+      actions={<Button tone="primary" onClick={() => setNew(true)}>Create token</Button>}
     >
       <Card>
         <Shown from={tokens}>
@@ -32,7 +32,7 @@ export function TokensPage() {
               columns={[
                 { title: "Name", by: ({ name }) => name, cell: ({ name }) => <span class="name strong">{name}</span> },
                 { title: "Role", by: ({ role }) => role, cell: ({ role }) => <Badge>{role}</Badge> },
-                { title: "Made", by: ({ made_ms }) => made_ms, cell: ({ made_ms }) => moment(made_ms) },
+                { title: "Created", by: ({ made_ms }) => made_ms, cell: ({ made_ms }) => moment(made_ms) },
                 { title: "Actions", cell: (token) => <Button tone="danger" onClick={() => setGone(token)} aria-label={`Revoke ${token.name}`}>Revoke</Button> },
               ]}
             />
@@ -65,16 +65,16 @@ function Make({ close, done }: Props) {
   if (made?.token) {
     return (
       <Dialog title={`Token ${made.name}`} close={close}>
-        <Notice tone="warn">It is shown this once. Tarn keeps only its hash.</Notice>
+        <Notice tone="warn">The token is not shown again. Tarn stores only its hash.</Notice>
         <Copyable text={made.token} label="token" />
         <div class="actions end"><Button tone="primary" onClick={close}>Done</Button></div>
       </Dialog>
     );
   }
   return (
-    <Dialog title="Make token" close={close}>
+    <Dialog title="Create token" close={close}>
       <form onSubmit={submit}>
-        <Text label="Name" value={name} set={setName} required hint="Who or what uses it; the audit log tells it" />
+        <Text label="Name" value={name} set={setName} required hint="Who or what uses it; the audit log has this name" />
         <Choice label="Role" value={role} set={setRole} options={ROLES} />
         <ProblemBox problem={task.problem} />
         <div class="actions end">
@@ -95,7 +95,7 @@ function Revoke({ token, close, done }: Props & { token: Token }) {
   });
   return (
     <Dialog title={`Revoke ${token.name}`} close={close}>
-      <p>Whatever uses it is refused from now on. This cannot be undone; a new token can be made.</p>
+      <p>Requests with it are refused from now on. This cannot be undone; you can create a new token.</p>
       <ProblemBox problem={task.problem} />
       <div class="actions end">
         <Button onClick={close}>Cancel</Button>

@@ -12,22 +12,22 @@ const STORES = DISK_KINDS.map(({ word, title, meaning }): readonly [StoreWord, s
 
 export function DiskStep({ wish, set, known }: StepProps) {
   const takenBy = known.luns.find(({ spec }) => spec.id === wish.id);
-  const idError = takenBy ? "there is a LUN of this id" : wish.id === "" || ID.test(wish.id) ? undefined : ID_HINT;
+  const idError = takenBy ? "a LUN with this id exists" : wish.id === "" || ID.test(wish.id) ? undefined : ID_HINT;
   const asked = asks(wish.kind);
   return (
     <>
-      <Text label="Id" value={wish.id} set={(id) => set({ id })} required error={idError} hint={`What you call the disk: ${ID_HINT}`} />
-      <Choice label="Where the data lives" value={wish.kind} set={(kind) => set({ kind })} options={STORES} />
+      <Text label="Id" value={wish.id} set={(id) => set({ id })} required error={idError} hint={`Name of the disk: ${ID_HINT}`} />
+      <Choice label="Store" value={wish.kind} set={(kind) => set({ kind })} options={STORES} />
       {asked.path && (
         <Text
           label={wish.kind === "file" ? "File" : "Device"} value={wish.path} set={(path) => set({ path })} required
-          placeholder={wish.kind === "file" ? `/srv/tarn/${wish.id || "disk"}.img` : "/dev/vg0/disk"} hint="A path on the machine of Tarn"
+          placeholder={wish.kind === "file" ? `/srv/tarn/${wish.id || "disk"}.img` : "/dev/vg0/disk"} hint="A path on the machine that runs Tarn"
         />
       )}
       {asked.size && (
         <Text
           label="Size" value={wish.size} set={(size) => set({ size })} required hint="Powers of 1024: 512M, 10G, 2T"
-          error={parseSize(wish.size) === undefined ? "a number with k, M, G or T, as 10G" : undefined}
+          error={parseSize(wish.size) === undefined ? "a number with k, M, G or T, such as 10G" : undefined}
         />
       )}
       {asked.cache && (
@@ -59,11 +59,11 @@ export function TargetStep({ wish, set, known }: StepProps) {
   const auth = known.targets.find(({ spec }) => spec.name === wish.target)?.spec.auth ?? [];
   return (
     <>
-      <Select label="Shown by" value={wish.target} set={(target) => set({ target })} options={options} hint="A target is what initiators log in to; it may show many disks." />
+      <Select label="Target" value={wish.target} set={(target) => set({ target })} options={options} hint="Initiators log in to a target; it can export many disks." />
       {isNew ? (
         <>
-          <Text label="Name" value={wish.newTarget} set={(newTarget) => set({ newTarget })} required error={targetError(wish, known)} hint="iSCSI name; it stays for good" />
-          <Text label="Portal" value={wish.portal} set={(portal) => set({ portal })} required hint="ADDRESS:PORT to listen on; 0.0.0.0:3260 is all of the machine" placeholder="192.0.2.1:3260" />
+          <Text label="Name" value={wish.newTarget} set={(newTarget) => set({ newTarget })} required error={targetError(wish, known)} hint="iSCSI name; it cannot be changed later" />
+          <Text label="Portal" value={wish.portal} set={(portal) => set({ portal })} required hint="ADDRESS:PORT to listen on; 0.0.0.0:3260 means all addresses" placeholder="192.0.2.1:3260" />
         </>
       ) : (
         <p class="hint">{auth.length > 0 ? `It asks for the CHAP users ${auth.join(", ")}.` : "It asks nobody who he is."}</p>
@@ -85,9 +85,9 @@ export function InitiatorStep({ wish, set, known }: StepProps) {
       <Choice
         label="Who sees the disk" value={wish.audience} set={(audience) => set({ audience })}
         options={[
-          ...(groups.length > 0 ? [["group", "A group that there is"] as const] : []),
-          ["new-group", "These initiators", "a new group is made of them"],
-          ["everyone", "Everyone who may log in", "with a file system that only one machine may mount, this loses data"],
+          ...(groups.length > 0 ? [["group", "An existing group"] as const] : []),
+          ["new-group", "These initiators", "a new group with these members"],
+          ["everyone", "All initiators that may log in", "several machines that mount one ordinary file system destroy its data"],
         ]}
       />
       {wish.audience === "group" && <Select label="Group" value={wish.group} set={(group) => set({ group })} options={groups} />}
@@ -103,7 +103,7 @@ export function InitiatorStep({ wish, set, known }: StepProps) {
 }
 
 function groupError(wish: Wish, known: Known): string | undefined {
-  if (known.groups.some(({ id }) => id === wish.newGroup)) return "there is a group of this id; choose it above";
+  if (known.groups.some(({ id }) => id === wish.newGroup)) return "a group with this id exists; choose it above";
   return wish.newGroup === "" || ID.test(wish.newGroup) ? undefined : ID_HINT;
 }
 
@@ -112,17 +112,17 @@ function ProofFields({ wish, set, known }: StepProps) {
   return (
     <>
       <Choice
-        label="What they must prove" value={wish.proof} set={(proof) => set({ proof, user: wish.user || users[0]?.[0] || "" })}
+        label="Authentication" value={wish.proof} set={(proof) => set({ proof, user: wish.user || users[0]?.[0] || "" })}
         options={[
-          ["none", "Nothing", "names and addresses are claims; for a network where you trust everyone"],
-          ...(users.length > 0 ? [["user", "To be a user that there is", "CHAP"] as const] : []),
-          ["new-user", "To be a new user", "CHAP"],
+          ["none", "None", "anyone can pretend to a name or address; only for trusted networks"],
+          ...(users.length > 0 ? [["user", "An existing user", "CHAP"] as const] : []),
+          ["new-user", "A new user", "CHAP"],
         ]}
       />
       {wish.proof === "user" && <Select label="User" value={wish.user} set={(user) => set({ user })} options={users} />}
       {wish.proof === "new-user" && (
         <>
-          <Text label="Name of the user" value={wish.newUser} set={(newUser) => set({ newUser })} required error={known.users.some(({ name }) => name === wish.newUser) ? "there is a user of this name; choose it above" : undefined} />
+          <Text label="Name of the user" value={wish.newUser} set={(newUser) => set({ newUser })} required error={known.users.some(({ name }) => name === wish.newUser) ? "a user with this name exists; choose it above" : undefined} />
           <Text label="Secret" type="password" value={wish.secret} set={(secret) => set({ secret })} error={secretError(wish.secret)} hint={SECRET_HINT} />
         </>
       )}

@@ -31,7 +31,7 @@ export function WizardPage() {
     if (known.value && !begun) setBegun(known.value);
   }, [known.value]);
   return (
-    <Page title="Give a disk" lead="Make a disk and give it to initiators.">
+    <Page title="Add disk" lead="Add a disk and export it to initiators.">
       {begun ? <Wizard known={begun} /> : <Shown from={known}>{() => null}</Shown>}
     </Page>
   );
@@ -108,12 +108,12 @@ function Review({ wish, back, done }: ReviewProps) {
   };
   useEffect(look, []);
   const go = () => plan && making.run(async () => {
-    await api.edit(edits, `give disk ${wish.id}`, plan.revision);
+    await api.edit(edits, `add disk ${wish.id}`, plan.revision);
     touch();
     done();
   });
   return (
-    <Card class="review" title={<span tabIndex={-1}>What will be done</span>}>
+    <Card class="review" title={<span tabIndex={-1}>Plan</span>}>
       {makesUser(wish) && (
         <Notice>
           User <b>{wish.newUser}</b> is the only one that may log in to the target; its secret is kept in a private file.
@@ -124,7 +124,7 @@ function Review({ wish, back, done }: ReviewProps) {
       <ProblemBox problem={making.problem} retry={look} />
       <div class="actions end">
         <Button onClick={back}>Back</Button>
-        <Button tone="primary" disabled={!plan?.is_applicable || making.busy} onClick={go}>{making.busy ? "Working…" : "Make it"}</Button>
+        <Button tone="primary" disabled={!plan?.is_applicable || making.busy} onClick={go}>{making.busy ? "Working…" : "Create disk"}</Button>
       </div>
     </Card>
   );
