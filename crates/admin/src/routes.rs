@@ -113,7 +113,7 @@ pub(crate) static ROUTES: &[Route] = &[
         Gives::One(of::<Trace>()), || put(traces::start)).takes(of::<Tracing>()).makes(),
     Route::get("/api/v1/traces/{subject}", Operator, "What a trace has, as a file that protocol analysers read",
         Gives::File(traces::FILE), || get(traces::read)),
-    Route::delete("/api/v1/traces/{subject}", Operator, "Ends a trace and forgets what it has",
+    Route::delete("/api/v1/traces/{subject}", Operator, "Ends a trace and drops what it has kept",
         Gives::Nothing, || delete(traces::stop)),
     Route::get("/api/v1/access", Viewer, "What an initiator would meet: the dry run of the rules",
         Gives::Many(of::<Access>()), || get(daemon::access))

@@ -111,7 +111,7 @@ pub trait Control: Send + Sync + 'static {
     fn traces(&self) -> Vec<Trace>;
 
     /// Keeps the last PDUs of a session or an initiator from now on. The same again changes
-    /// nothing; other limits begin anew. True when a trace has begun.
+    /// nothing; other limits restart the trace. True when a trace has begun.
     ///
     /// # Errors
     ///
@@ -125,7 +125,7 @@ pub trait Control: Send + Sync + 'static {
     /// There is none of this subject.
     fn read_trace(&self, subject: &str) -> Result<Vec<u8>, Problem>;
 
-    /// Ends a trace and forgets what it has.
+    /// Ends a trace and drops what it has kept.
     ///
     /// # Errors
     ///

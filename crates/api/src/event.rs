@@ -63,7 +63,7 @@ pub struct SlowCommand {
     pub phases: Vec<CommandPhase>,
     /// What is left of the time: the core was at work, for it or for others.
     pub core_us: u64,
-    /// How many slow commands of its core were not told since the last that was.
+    /// How many slow commands of its core were not reported since the last one that was.
     pub untold: u64,
 }
 

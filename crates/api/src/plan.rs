@@ -10,7 +10,7 @@ use crate::access::Role;
 pub struct Document {
     /// Its revision.
     pub revision: u64,
-    /// TOML, with the comments of whoever wrote it.
+    /// TOML, with its comments.
     pub text: String,
 }
 

@@ -55,7 +55,7 @@ pub struct Target {
 pub struct Portal {
     /// `ADDRESS:PORT` to listen on, IPv6 in brackets.
     pub bind: String,
-    /// `HOST:PORT` that discovery tells, if not the address the initiator came to.
+    /// `HOST:PORT` that discovery reports, if not the address the initiator came to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advertise: Option<String>,
     /// Target portal group tag; absent: 1.

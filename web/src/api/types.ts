@@ -91,7 +91,7 @@ export interface Core {
 export interface Document {
   /** Its revision. */
   revision: number;
-  /** TOML, with the comments of whoever wrote it. */
+  /** TOML, with its comments. */
   text: string;
 }
 
@@ -277,7 +277,7 @@ export interface Lun {
   readonly: boolean;
   /** The serial number in use. */
   serial: string;
-  /** Who shows it. */
+  /** The targets that export it. */
   shown_by: LunPath[];
   /** Size. */
   size_bytes: number;
@@ -411,7 +411,7 @@ export interface Plan {
 
 /** An address of a target. */
 export interface Portal {
-  /** `HOST:PORT` that discovery tells, if not the address the initiator came to. */
+  /** `HOST:PORT` that discovery reports, if not the address the initiator came to. */
   advertise?: string;
   /** `ADDRESS:PORT` to listen on, IPv6 in brackets. */
   bind: string;
@@ -577,7 +577,7 @@ export interface SlowCommand {
   task_tag: number;
   /** From its header to the moment its answer was given to the kernel, or until now. */
   took_us: number;
-  /** How many slow commands of its core were not told since the last that was. */
+  /** How many slow commands of its core were not reported since the last one that was. */
   untold: number;
 }
 
