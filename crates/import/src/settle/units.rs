@@ -157,7 +157,8 @@ fn check_serials(found: &mut Found) {
         let subject = subject(&unit.name);
         if let Err(rule) = Serial::parse(&serial) {
             let message = format!("serial number {serial:?} was shown, which Tarn cannot: {rule}");
-            let remedy = "initiators see the serial number that Tarn generates in VPD page 80h; set serial to choose one";
+            let remedy =
+                "initiators see a new serial number in VPD page 80h; set serial to choose one";
             found.left_out(&unit.place, &subject, message, remedy);
         } else if let Some(other) = seen.insert(serial.clone(), unit.name.clone()) {
             let message = format!("serial number {serial:?} belongs to disk {other:?}, too");
