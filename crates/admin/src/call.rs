@@ -167,7 +167,7 @@ impl Calls {
         self.run(act, permit, limits::ACT_TIME_MAX).await
     }
 
-    /// Waits until a change in force has taken effect everywhere, or for as long as its asker may
+    /// Waits until a change in force has taken effect everywhere, or for as long as its caller may
     /// wait; it says then what it waits for. Other changes are made meanwhile.
     pub(crate) async fn settle(&self, mut applied: Applied) -> Applied {
         let end = tokio::time::Instant::now() + limits::SETTLE_TIME_MAX;
@@ -376,15 +376,15 @@ mod tests {
     use crate::testing::{Double, event};
 
     #[test]
-    fn a_change_is_made_or_its_asker_is_told_that_it_is_not() {
+    fn a_change_is_made_or_its_caller_is_told_that_it_is_not() {
         for (first, second) in [(BEGUN, GONE), (GONE, BEGUN)] {
-            let asker = Asker::default();
-            assert!(claim(&asker.0, first));
-            assert!(!claim(&asker.0, second));
+            let caller = Asker::default();
+            assert!(claim(&caller.0, first));
+            assert!(!claim(&caller.0, second));
         }
-        let asker = Asker::default();
-        let change = Arc::clone(&asker.0);
-        drop(asker);
+        let caller = Asker::default();
+        let change = Arc::clone(&caller.0);
+        drop(caller);
         assert!(!claim(&change, BEGUN), "nobody waits for it");
     }
 

@@ -69,6 +69,9 @@ pub struct Scenario {
     pub offers: Vec<OperationalPreferences>,
 }
 
+/// Pools of a core: what is given beside the smallest is never enough for all.
+const POOL_BYTES: [usize; 3] = [512 * 1024, 1024 * 1024, 16 * 1024 * 1024];
+
 impl Scenario {
     /// What the seed says.
     pub fn draw(seed: u64) -> Self {
@@ -143,9 +146,7 @@ impl Scenario {
                 login_timeout: Duration::from_secs(15),
                 nop_interval: Duration::from_secs(5),
                 nop_timeout: Duration::from_secs(5),
-                pool_bytes: prng
-                    .pick(&[512 * 1024, 1024 * 1024, 16 * 1024 * 1024])
-                    .unwrap_or(1024 * 1024),
+                pool_bytes: prng.pick(&POOL_BYTES).unwrap_or(1024 * 1024),
                 sabotage: None,
             },
             offers: (0..initiators).map(|_| preferences(&mut prng)).collect(),
@@ -155,7 +156,7 @@ impl Scenario {
     /// The same with stores that are late: requests hang for longer than anybody waits, letters to one
     /// core take their time, and an administrator takes LUNs meanwhile.
     fn late(mut self, seed: u64) -> Self {
-        let mut prng = Prng::stream(seed, "scenario of late stores");
+        let mut prng = Prng::stream(seed, "scenario of hanging stores");
         let cores = prng.size(1, 3);
         self.target.cores = cores;
         self.initiators = prng.size(2, 4);

@@ -48,7 +48,7 @@ pub(crate) struct Core {
     pub(crate) sessions: Sessions<Outside>,
     /// The most sessions and logins since memory was given back.
     pub(crate) sessions_most: usize,
-    /// Units that are to go, each with the receipt of who waits for that.
+    /// Units that are to go, each with the receipt of the caller that waits.
     pub(crate) retiring: Vec<(UnitIndex, Receipt)>,
     /// Units of this core that go when their last flush is over.
     pub(crate) forgetting: Vec<(UnitIndex, Receipt)>,

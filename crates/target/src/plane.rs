@@ -156,16 +156,7 @@ impl DataPlane {
             settings,
         } = plan;
         let core_count = settings.cores.max(1);
-        let mut posts = Vec::new();
-        let mut mailboxes = Vec::new();
-        for _ in 0..core_count {
-            let (post, mailbox) = mail::channel().map_err(|source| StartError::System {
-                action: "make a mailbox",
-                source,
-            })?;
-            posts.push(post);
-            mailboxes.push(mailbox);
-        }
+        let (posts, mailboxes) = mailboxes(core_count)?;
         let lists: Arc<SharedLists> = Arc::default();
         let front = FrontParts {
             policy,
@@ -320,6 +311,17 @@ const fn engine_settings(core: usize, cores: usize, settings: &Settings) -> engi
         abort_timeout: settings.abort_timeout,
         fence_timeout: settings.fence_timeout,
     }
+}
+
+/// A mailbox for each core, and the way to put something in.
+fn mailboxes(cores: usize) -> Result<(Vec<Post<Letter>>, Vec<Mailbox<Letter>>), StartError> {
+    let channels = (0..cores).map(|_| mail::channel());
+    let channels: io::Result<Vec<_>> = channels.collect();
+    let channels = channels.map_err(|source| StartError::System {
+        action: "make a mailbox",
+        source,
+    })?;
+    Ok(channels.into_iter().unzip())
 }
 
 /// The exit status of a process of which a core has failed.

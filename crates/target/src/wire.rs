@@ -1,6 +1,7 @@
 //! What the sessions of a core want done: carried out on sockets and mail, told to the log and to
 //! administrators.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -98,29 +99,10 @@ impl Wire for Outside {
             }
             Notice::ConnectionJoins {
                 session,
-                ends: (peer, portal),
+                ends,
                 cid,
                 replaces,
-            } => {
-                let who = Who {
-                    peer,
-                    ..session.who()
-                };
-                if self.admits(LineKind::ConnectionJoins) {
-                    tracing::info!(
-                        initiator = %who.initiator,
-                        user = session.profile.user.as_deref(),
-                        %peer,
-                        %portal,
-                        session = session.id.0,
-                        cid,
-                        replaces,
-                        "connection joins a session"
-                    );
-                }
-                let happening = Happening::ConnectionJoined { who, cid, replaces };
-                self.watcher.hear(&happening);
-            }
+            } => self.tell_join(session, ends, cid, replaces),
             Notice::SessionEnds { session, reason } => {
                 let who = session.who();
                 if self.admits(LineKind::SessionEnds) {
@@ -187,6 +169,33 @@ impl Outside {
             );
         }
         self.watcher.hear(&Happening::SessionBegan { who });
+    }
+
+    fn tell_join(
+        &mut self,
+        session: &Detail,
+        (peer, portal): (SocketAddr, SocketAddr),
+        cid: u16,
+        replaces: bool,
+    ) {
+        let who = Who {
+            peer,
+            ..session.who()
+        };
+        if self.admits(LineKind::ConnectionJoins) {
+            tracing::info!(
+                initiator = %who.initiator,
+                user = session.profile.user.as_deref(),
+                %peer,
+                %portal,
+                session = session.id.0,
+                cid,
+                replaces,
+                "connection joins a session"
+            );
+        }
+        self.watcher
+            .hear(&Happening::ConnectionJoined { who, cid, replaces });
     }
 
     #[cold]

@@ -15,7 +15,7 @@ const VIOLATIONS_TOLD_MAX: u32 = 10;
 /// What is not for the sessions to deal with.
 #[derive(Debug)]
 pub enum Beyond {
-    /// Something has reset a target cold: all cores are to hear of it.
+    /// Something has reset a target cold: all cores are to be notified.
     TargetReset(engine::TargetIndex),
     /// The last flush of a unit is over.
     Flushed {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use ::iscsi::discovery::{TargetRecord, TextRecords};
 use engine::{Engine, SessionKey, VisibleLun};
 
-use super::session::{Detail, SessionEntry};
+use super::port::SessionEntry;
+use super::session::Detail;
 use super::sessions::Sessions;
 use super::unproved::SharedLists;
 use super::wire::{Line, Wire};

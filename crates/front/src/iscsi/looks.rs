@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use engine::{Engine, SessionKey};
 
-use super::session::SessionEntry;
+use super::port::SessionEntry;
 use super::sessions::Sessions;
 use super::wire::Wire;
 

@@ -154,6 +154,9 @@ impl Port for SessionPort {
     }
 }
 
+/// A session as the engine keeps it.
+pub type SessionEntry = engine::Session<SessionPort>;
+
 /// What a task management request asks of the engine, with the target that is reset cold where one
 /// is. `None`: a function that is not done here.
 pub(super) fn management_of(

@@ -18,9 +18,6 @@ pub enum OfConnection {}
 /// Names a connection in full-feature phase.
 pub type ConnectionKey = Key<OfConnection>;
 
-/// A session as the engine keeps it.
-pub type SessionEntry = engine::Session<super::SessionPort>;
-
 /// What is kept beside the protocol of a session.
 #[derive(Debug)]
 pub struct Detail {
@@ -66,7 +63,7 @@ impl Detail {
         }
     }
 
-    /// Who is behind it, for those who hear of it.
+    /// Who is behind it, for those who are notified.
     pub fn who(&self) -> Who<'_> {
         Who {
             session: self.id,

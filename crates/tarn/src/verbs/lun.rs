@@ -9,7 +9,7 @@ use client::{Path, path};
 use config::StoreSpec;
 use serde::Serialize;
 
-use super::desk::Desk;
+use super::api_session::ApiSession;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::remote::Ask;
@@ -205,13 +205,13 @@ impl Ask for LunVerb {
             }
             Self::Eject { id, force } => {
                 let body = Eject { force: *force };
-                moved(desk, &path(&["luns", id, "eject"]), &body)
+                moved(api, &path(&["luns", id, "eject"]), &body)
             }
-            Self::Load { id, store: None } => moved(desk, &path(&["luns", id, "load"]), &()),
+            Self::Load { id, store: None } => moved(api, &path(&["luns", id, "load"]), &()),
             Self::Load {
                 id,
                 store: Some(store),
-            } => exchange(desk, id, store),
+            } => exchange(api, id, store),
             Self::Rename { id, new_id } => {
                 let body = Rename { id: new_id.clone() };
                 api.post(&path(&["luns", id, "rename"]), &body)
@@ -231,11 +231,11 @@ fn medium(lun: &Lun) -> String {
 }
 
 /// Moves a medium, and prints where it is.
-fn moved(desk: &Desk, path: &Path, body: &impl Serialize) -> Outcome {
+fn moved(api: &ApiSession, path: &Path, body: &impl Serialize) -> Outcome {
     let answer = terminal::busy("waiting for commands and the flush", || {
-        desk.client.post::<Lun>(path, body, None)
+        api.client.post::<Lun>(path, body, None)
     })?;
-    desk.paper.print(&answer.json, || {
+    api.output.print(&answer.json, || {
         let lun = &answer.value;
         format!("lun {}: medium {}\n", lun.spec.id, medium(lun))
     });
@@ -243,8 +243,8 @@ fn moved(desk: &Desk, path: &Path, body: &impl Serialize) -> Outcome {
 }
 
 /// Gives a unit whose medium is out another one. The unit begins anew with it, so it is in.
-fn exchange(desk: &Desk, id: &str, store: &str) -> Outcome {
-    let lun = desk.get::<Lun>(&at(id))?.value;
+fn exchange(api: &ApiSession, id: &str, store: &str) -> Outcome {
+    let lun = api.get::<Lun>(&at(id))?.value;
     check_exchange(&lun, store)?;
     let keys = LunKeys {
         id: id.to_owned(),
@@ -252,7 +252,7 @@ fn exchange(desk: &Desk, id: &str, store: &str) -> Outcome {
         serial: None,
         naa: None,
     };
-    desk.edit(vec![Edit::Set(Keys::Lun(keys))], None)
+    api.edit(vec![Edit::Set(Keys::Lun(keys))], None)
 }
 
 /// Whether a store may be the next medium of a unit.
