@@ -1,4 +1,4 @@
-//! What follows a traced connection, as crate `target` does: excerpts of both directions, kept as
+//! What follows a traced connection, as crate `plane` does: excerpts of both directions, kept as
 //! packets.
 
 use std::net::{Ipv4Addr, SocketAddr};

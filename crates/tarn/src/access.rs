@@ -9,7 +9,7 @@ use iscsi::limits::DISCOVERY_SEGMENT_MAX_BYTES;
 use iscsi::login::{TargetAuth, TargetPolicy};
 use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::LoginStatus;
-use target::{Asker, Authorization, Policy, TargetIndex, UnitIndex, VisibleLun, VisibleTarget};
+use plane::{Asker, Authorization, Policy, TargetIndex, UnitIndex, VisibleLun, VisibleTarget};
 
 use crate::secret::Secrets;
 

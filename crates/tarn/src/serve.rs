@@ -16,8 +16,8 @@ use config::Model;
 use confine::inherited::Inherited;
 use confine::privileges::opening;
 use iscsi::target::Budget;
+use plane::{Coalescing, DataPlane, Plan, Settings};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use target::{Coalescing, DataPlane, Plan, Settings};
 
 use crate::administration::{AdminSockets, Administration};
 use crate::banner::{BoundPortal, ServedUnit, banner};
@@ -135,7 +135,7 @@ fn connect(
         targets: Vec::new(),
         portals: Vec::new(),
         policy: Arc::new(Running::nothing(&model).policy()),
-        watcher: Arc::clone(&events) as Arc<dyn target::Watcher>,
+        watcher: Arc::clone(&events) as Arc<dyn plane::Watcher>,
         settings,
     })?;
     let running = first.start(plane.handle()).map_err(anyhow::Error::msg)?;

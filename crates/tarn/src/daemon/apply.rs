@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use config::Model;
 use confine::inherited::Inherited;
-use reactor::Listener;
-use store::SharedStore;
-use target::{
+use plane::{
     Access, Asker, ConnectionReport, Grant, Handle, NoAnswer, PortalIndex, SessionReport,
     TargetIndex, UnitDescription, UnitIndex, VisibleLun,
 };
+use reactor::Listener;
+use store::SharedStore;
 
 use super::attempts::Patience;
 use super::open::{bind, open_store};
@@ -334,7 +334,7 @@ impl Prepared {
         let described = plane.describe_units(self.changed_units(old));
         let policy = Arc::new(self.running.policy());
         let (opened, switched) = plane.set_access(Access {
-            policy: Arc::clone(&policy) as Arc<dyn target::Policy>,
+            policy: Arc::clone(&policy) as Arc<dyn plane::Policy>,
             targets: self.running.target_plans(),
             open: std::mem::take(&mut self.opened),
             close: std::mem::take(&mut self.closed),
@@ -395,7 +395,7 @@ impl Prepared {
 
 /// What the rules say of sessions that are there.
 pub(super) fn judge(policy: &ModelPolicy, sessions: &[SessionReport]) -> Verdict {
-    use target::Policy as _;
+    use plane::Policy as _;
 
     let (mut ended, mut granted) = (Vec::new(), Vec::new());
     // The caller that ends it waits for it.
@@ -417,7 +417,7 @@ pub(super) fn judge(policy: &ModelPolicy, sessions: &[SessionReport]) -> Verdict
 /// What a session may see, if it may stay. Its first login says what that is, also when that
 /// connection is gone; every connection it has now must be granted as much.
 fn luns_of(policy: &ModelPolicy, session: &SessionReport) -> Option<Vec<VisibleLun>> {
-    use target::Policy as _;
+    use plane::Policy as _;
 
     let Some(target) = session.target else {
         return policy.may_discover(&session.asker()).then(Vec::new);

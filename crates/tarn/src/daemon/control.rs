@@ -13,7 +13,7 @@ use api::stats::Stats;
 use api::view;
 use config::Model;
 use confine::inherited::Inherited;
-use target::{Handle, MediumOrder, NoAnswer, SessionReport};
+use plane::{Handle, MediumOrder, NoAnswer, SessionReport};
 
 use super::apply::{self, Means, Prepared};
 use super::attempts::Attempts;

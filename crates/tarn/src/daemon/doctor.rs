@@ -24,7 +24,7 @@ use api::event::{Finding, Severity};
 use api::stats::Stats;
 use api::view::{Session, Trace};
 use config::Model;
-use target::Guessing;
+use plane::Guessing;
 
 use hosts::{Host, Network};
 use looks::{Looks, Machine, Share};

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use api::event::{CommandPhase, Event, Severity};
 use api::request::EventQuestion;
 use durable::Found;
-use target::{Ending, FailedLogin, Happening, SlowCommand, Watcher, Who};
+use plane::{Ending, FailedLogin, Happening, SlowCommand, Watcher, Who};
 
 /// How many are kept of what initiators and stores cause.
 const EVENTS_MAX: usize = 4096;

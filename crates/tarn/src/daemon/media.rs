@@ -1,7 +1,7 @@
 //! Removable media: an administrator ejects and loads them.
 
 use api::problem::{Problem, ProblemKind};
-use target::{MEDIUM_PATIENCE, MediumFailure, MediumOrder};
+use plane::{MEDIUM_PATIENCE, MediumFailure, MediumOrder};
 
 use super::control::Daemon;
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::Model;
+use plane::{PortPlan, PortalIndex, TargetIndex, TargetPlan, UnitIndex, UnitPlan};
 use scsi::{Identity, Profile, TargetPort};
 use store::SharedStore;
-use target::{PortPlan, PortalIndex, TargetIndex, TargetPlan, UnitIndex, UnitPlan};
 
 use crate::StartError;
 use crate::access::{ModelPolicy, Rules, WITHHELD};
@@ -252,7 +252,7 @@ pub(crate) fn unit_plan(
         profile: profile(model, position, store, identity, ports),
         store: Arc::clone(store),
         restored: restored(identity)?,
-        keeper: Arc::clone(&identity.state) as Arc<dyn target::Keeper>,
+        keeper: Arc::clone(&identity.state) as Arc<dyn plane::Keeper>,
     })
 }
 

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use target::{Confirmation, Grant, Handle, NoAnswer, SessionId, SessionReport, UnitIndex};
+use plane::{Confirmation, Grant, Handle, NoAnswer, SessionId, SessionReport, UnitIndex};
 
 use super::apply::judge;
 use crate::access::ModelPolicy;

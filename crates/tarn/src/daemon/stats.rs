@@ -5,7 +5,7 @@ use std::fs;
 use std::time::SystemTime;
 
 use api::stats::{Core, Logins, Operations, Series, Stats};
-use target::{CoreCounts, KindCounts, LoginCause, SeriesCounts};
+use plane::{CoreCounts, KindCounts, LoginCause, SeriesCounts};
 
 use super::control::Daemon;
 use super::events::milliseconds;
@@ -98,7 +98,7 @@ fn cpu_us(thread: u32) -> u64 {
     first.unwrap_or(0) / 1000
 }
 
-fn logins(counts: &target::LoginCounts) -> Logins {
+fn logins(counts: &plane::LoginCounts) -> Logins {
     let failure = |(cause, count): (&LoginCause, &u64)| api::stats::LoginFailures {
         cause: cause.as_str().to_owned(),
         count: *count,
@@ -116,10 +116,10 @@ mod tests {
 
     #[test]
     fn buckets_are_those_of_the_api() {
-        assert_eq!(target::LATENCY_BUCKETS, LATENCY_BOUNDS_US.len() + 1);
+        assert_eq!(plane::LATENCY_BUCKETS, LATENCY_BOUNDS_US.len() + 1);
         for (bucket, bound) in LATENCY_BOUNDS_US.into_iter().enumerate() {
-            assert_eq!(target::latency_bucket(bound), bucket);
-            assert_eq!(target::latency_bucket(bound + 1), bucket + 1);
+            assert_eq!(plane::latency_bucket(bound), bucket);
+            assert_eq!(plane::latency_bucket(bound + 1), bucket + 1);
         }
     }
 }

@@ -4,7 +4,7 @@ use api::problem::{Problem, ProblemKind};
 use api::request::Tracing;
 use api::view;
 use iscsi::names::IscsiName;
-use target::{
+use plane::{
     DATA_BYTES_MAX, Handle, KEEP_BYTES_MAX, KEEP_BYTES_MIN, NoTrace, SessionId, SessionReport,
     Subject, TraceLimits, TraceReport,
 };

@@ -8,7 +8,7 @@ use api::plan::{Document, Kind, Step};
 use api::problem::{Problem, ProblemKind};
 use api::view;
 use config::{Authentication, Initiator, Model, StoreOption, StoreSpec};
-use target::{ConnectionReport, Handle, SessionReport, TransportDetails, UnitIndex};
+use plane::{ConnectionReport, Handle, SessionReport, TransportDetails, UnitIndex};
 
 use crate::locate::Location;
 
@@ -201,7 +201,7 @@ pub(super) fn sessions(in_force: &InForce, sessions: &[SessionReport]) -> Vec<vi
     let session = |one: &SessionReport| {
         let target = one.target.and_then(|index| running.target_position(index));
         let target = target.and_then(|at| model.targets().get(at));
-        let lun = |lun: &target::VisibleLun| {
+        let lun = |lun: &plane::VisibleLun| {
             let unit = model.units().get(running.unit_position(lun.unit)?)?;
             Some(view::SessionLun {
                 lun: lun.lun,

@@ -30,7 +30,7 @@ pub struct UnitState {
     kept: Option<Kept>,
 }
 
-impl target::Keeper for UnitState {
+impl plane::Keeper for UnitState {
     fn save(&self, state: &[u8]) -> io::Result<()> {
         Self::save(self, state)
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::event::{Finding, Severity};
 use config::CacheMode;
-use target::Guessing;
+use plane::Guessing;
 
 use super::{Facts, finding};
 
@@ -193,7 +193,7 @@ pub(super) fn few_descriptors(facts: &Facts<'_>) -> Vec<Finding> {
 
 /// Who came too much has been refused or displaced, and honest initiators perhaps with them.
 pub(super) fn limits_reached(facts: &Facts<'_>) -> Vec<Finding> {
-    let cause = target::LoginCause::OutOfResources.as_str();
+    let cause = plane::LoginCause::OutOfResources.as_str();
     let failed = facts.stats.logins.failed.iter();
     let count: u64 = failed
         .filter(|one| one.cause == cause)

@@ -156,7 +156,7 @@ impl DataPlane {
             settings,
         } = plan;
         let core_count = settings.cores.max(1);
-        let (posts, mailboxes) = mailboxes(core_count)?;
+        let (posts, mailboxes): (Vec<_>, Vec<_>) = mailboxes(core_count)?.into_iter().unzip();
         let lists: Arc<SharedLists> = Arc::default();
         let front = FrontParts {
             policy,
@@ -314,14 +314,13 @@ const fn engine_settings(core: usize, cores: usize, settings: &Settings) -> engi
 }
 
 /// A mailbox for each core, and the way to put something in.
-fn mailboxes(cores: usize) -> Result<(Vec<Post<Letter>>, Vec<Mailbox<Letter>>), StartError> {
+fn mailboxes(cores: usize) -> Result<Vec<(Post<Letter>, Mailbox<Letter>)>, StartError> {
     let channels = (0..cores).map(|_| mail::channel());
     let channels: io::Result<Vec<_>> = channels.collect();
-    let channels = channels.map_err(|source| StartError::System {
+    channels.map_err(|source| StartError::System {
         action: "make a mailbox",
         source,
-    })?;
-    Ok(channels.into_iter().unzip())
+    })
 }
 
 /// The exit status of a process of which a core has failed.
