@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use iscsi::pdu::LoginStatus;
 use iscsi::target::Budget;
-use reactor::Listener;
-use target::{
+use plane::{
     Asker, Authorization, Coalescing, DataPlane, Happening, Plan, Policy, Settings, TargetIndex,
     VisibleLun, VisibleTarget, Watcher,
 };
+use reactor::Listener;
 
 /// Set for the process that fails.
 const CHILD: &str = "TARN_TEST_FAILING_CORE";
