@@ -5,6 +5,7 @@
 //! * [`Mapping`]: memory shared by all cores, only ever touched by raw copies.
 //! * [`Payload`]: data of one command, wherever it lies; [`Message`]: what one send gathers,
 //!   [`Piece`]: a stretch of it.
+//! * [`Loan`]: memory that a library outside works on; it is leaked if the library never returns it.
 //!
 //! Mappings are the kernel's, and there are none but on Linux: elsewhere the pool comes from the
 //! allocator, and no [`MappedRange`] exists. So whatever only works on buffers compiles everywhere.
@@ -14,6 +15,7 @@
 //! in a table until the kernel is done (see crate `reactor`).
 #![warn(missing_docs)]
 
+mod loan;
 #[cfg(target_os = "linux")]
 mod mapping;
 mod message;
@@ -25,6 +27,7 @@ mod trim;
 #[cfg(not(target_os = "linux"))]
 mod unmapped;
 
+pub use loan::{Lendable, Loan, leaked_bytes};
 #[cfg(target_os = "linux")]
 pub use mapping::{CoreMapping, MappedRange, Mapping};
 pub use message::{Message, PayloadIndex, Piece};
