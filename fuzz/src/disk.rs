@@ -55,6 +55,7 @@ pub(crate) fn profile(choice: u8) -> Profile {
             needs_own_buffer: false,
             volatile_cache: choice & 0x20 == 0,
             solid_state: true,
+            compare_and_write_bytes: if choice & 0x80 != 0 { 8192 } else { 0 },
         },
         keeps_state: choice & 0x40 == 0,
     }
@@ -250,6 +251,10 @@ impl Play {
         let range = match &request {
             IoRequest::Read { offset, len, .. } => bytes(&(*offset..*offset + *len as u64)),
             IoRequest::Write { offset, data, .. } => bytes(&(*offset..*offset + data.len() as u64)),
+            IoRequest::CompareAndWrite { offset, data, .. } => {
+                assert_eq!(data.len() % 2, 0, "half of it is compared");
+                bytes(&(*offset..*offset + data.len() as u64 / 2))
+            }
             IoRequest::Unmap { range }
             | IoRequest::WriteZeros { range, .. }
             | IoRequest::Extents { range, .. } => bytes(range),
@@ -270,6 +275,16 @@ impl Play {
                 return Ok(IoAnswer::Data(Payload::Heap(self.medium[range].to_vec())));
             }
             IoRequest::Write { data, .. } => data.copy_to(0, &mut self.medium[range]),
+            IoRequest::CompareAndWrite { data, .. } => {
+                let bytes = data.to_vec();
+                let (old, new) = bytes.split_at(range.len());
+                let there = &mut self.medium[range];
+                let differs = there.iter().zip(old).position(|(is, should)| is != should);
+                if let Some(at) = differs {
+                    return Err(IoFailure::Miscompare { offset: at as u64 });
+                }
+                there.copy_from_slice(new);
+            }
             IoRequest::Unmap { .. } | IoRequest::WriteZeros { .. } => self.medium[range].fill(0),
             IoRequest::Extents { range, count_max } => {
                 assert!(count_max > 0);

@@ -240,7 +240,7 @@ impl Play {
         };
         let all = match &self.bench.cores[core].carrier.begun[operation].work {
             Some(StoreWork::Ring(work)) => whole(work),
-            Some(StoreWork::Helper(_)) | None => 0,
+            Some(StoreWork::Helper(_) | StoreWork::Socket { .. }) | None => 0,
         };
         let is_cancelled = self.bench.cancelled(core).contains(&operation);
         match how % 8 {

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use engine::{
-    Carrier, Ending, Engine, Letter, Life, News, Purpose, SessionKey, StoreWork, TargetIndex,
+    Carrier, Ending, Engine, Letter, Life, News, PartKey, SessionKey, StoreWork, TargetIndex,
     UnitIndex, VisibleLun,
 };
 use front::SessionId;
@@ -24,7 +24,10 @@ use iscsi::target::{
 };
 use memory::{Buffer, Message, Payload, Pool};
 use scsi::{Identity, Limits, NexusId, Owner, PortName, Principal, Profile, Status, TargetPort};
-use store::{Backstore, IoRequest, IoTag, MemoryDisk, SharedStore, Submitted};
+use store::{
+    Backstore, Descriptor, IoRequest, IoTag, MemoryDisk, Order, Outlet, SharedStore, SocketTag,
+    Submitted, Waker,
+};
 
 use crate::arrival::{Arrival, Turn};
 use crate::row::{BLOCK_BYTES, DISK_BYTES, FIRST_CMD_SN, Row, pattern};
@@ -203,8 +206,22 @@ impl Carrier for Outside {
     }
 
     #[expect(clippy::panic, reason = "a script that leads here is wrong")]
-    fn begin(&mut self, purpose: Purpose, work: StoreWork) -> NoOperation {
-        panic!("{purpose:?} asks for {work:?}")
+    fn begin(&mut self, part: PartKey, work: StoreWork) -> NoOperation {
+        panic!("{part:?} asks for {work:?}")
+    }
+
+    fn waker(&self, _: UnitIndex) -> Waker {
+        Waker::new(|| {})
+    }
+
+    #[expect(clippy::panic, reason = "a script that leads here is wrong")]
+    fn open_socket(&mut self, _: UnitIndex, socket: SocketTag, _: Descriptor) -> bool {
+        panic!("a disk in memory opens {socket:?}")
+    }
+
+    #[expect(clippy::panic, reason = "a script that leads here is wrong")]
+    fn close_socket(&mut self, _: UnitIndex, socket: SocketTag) {
+        panic!("a disk in memory closes {socket:?}")
     }
 
     fn cancel(&mut self, operation: NoOperation) {
@@ -254,13 +271,12 @@ fn fill(store: &mut dyn Backstore) -> Result<()> {
         data,
         durable: false,
     };
-    match store.submit(TAG, request) {
+    let mut outlet = Outlet::default();
+    let submitted = store.submit(TAG, request, &mut outlet);
+    match (submitted, outlet.next_order()) {
         // The helper would put huge pages under it, which changes no count.
-        Submitted::Done(Ok(_)) | Submitted::Helper(_) => Ok(()),
-        submitted @ (Submitted::Done(Err(_))
-        | Submitted::Ring(_)
-        | Submitted::Pending
-        | Submitted::Full(_)) => bail!("the disk cannot be filled: {submitted:?}"),
+        (Submitted::Done(Ok(_)), None) | (Submitted::Taken, Some(Order::Helper { .. })) => Ok(()),
+        (submitted, order) => bail!("the disk cannot be filled: {submitted:?}, {order:?}"),
     }
 }
 

@@ -105,10 +105,9 @@ impl<C: Carrier> Engine<C> {
         debug_assert!(!running.waiters.contains(&wait), "{key:?} is named twice");
         running.waiters.push(wait);
         match &running.stage {
-            Stage::Store { operation } => {
-                if let Some(operation) = *operation {
-                    self.carrier.cancel(operation);
-                }
+            Stage::Store(errand) => {
+                let errand = *errand;
+                self.cancel_errand(errand);
                 return;
             }
             // The owner has it in its queue; its answer ends the task.

@@ -5,32 +5,30 @@ use std::rc::Rc;
 
 use memory::Buffer;
 use scsi::Status;
-use store::{HelperOperation, RingOperation};
+use store::{Descriptor, HelperOperation, RingOperation, SocketTag, SocketWork, Waker};
 
 use crate::UnitIndex;
 use crate::agree::{ToCore, ToOwner};
 use crate::life::{Ending, Life};
 use crate::port::Port;
-use crate::task::TaskKey;
+use crate::stores::PartKey;
 
-/// What an operation of a store is for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Purpose {
-    /// A request of a task.
-    Task(TaskKey),
-    /// The size of a unit that this core owns is being looked at.
-    Probe(UnitIndex),
-    /// A flush that no command asked for, of a unit that this core owns.
-    Flush(UnitIndex),
-}
-
-/// What a store has done for it.
+/// An operation that is done for a store.
 #[derive(Debug)]
 pub enum StoreWork {
     /// On the ring, or on the lane of the file.
     Ring(RingOperation),
     /// On a helper thread.
     Helper(HelperOperation),
+    /// On a connection that was opened with [`Carrier::open_socket`].
+    Socket {
+        /// The unit of the store.
+        unit: UnitIndex,
+        /// Which connection of it.
+        socket: SocketTag,
+        /// The operation.
+        work: SocketWork,
+    },
 }
 
 /// Mail between the cores about a unit.
@@ -69,6 +67,11 @@ pub enum News {
         /// It is in now.
         is_in: bool,
     },
+    /// A store answered a request twice, or answered one that it never took. The second answer is refused.
+    StoreConfused {
+        /// Which.
+        unit: UnitIndex,
+    },
     /// A core does not confirm that a unit refuses access. What waits for that goes on waiting.
     RefusalUnconfirmed,
     /// A bug of ours, which has done no harm so far.
@@ -92,10 +95,22 @@ pub trait Carrier: Debug {
     /// sends it has returned.
     fn post(&mut self, core: usize, unit: UnitIndex, letter: Letter);
 
-    /// Has something done for a store. It ends exactly once, with
-    /// [`Engine::handle_ring_result`](crate::Engine::handle_ring_result) or
-    /// [`Engine::handle_helper_result`](crate::Engine::handle_helper_result).
-    fn begin(&mut self, purpose: Purpose, work: StoreWork) -> Self::Operation;
+    /// Begins an operation for a store. It ends exactly once, with
+    /// [`Engine::handle_ring_result`](crate::Engine::handle_ring_result),
+    /// [`Engine::handle_helper_result`](crate::Engine::handle_helper_result) or
+    /// [`Engine::handle_socket_result`](crate::Engine::handle_socket_result).
+    fn begin(&mut self, part: PartKey, work: StoreWork) -> Self::Operation;
+
+    /// Makes what wakes this core for the store of a unit, from any thread: then
+    /// [`Engine::handle_store_wake`](crate::Engine::handle_store_wake) is called.
+    fn waker(&self, unit: UnitIndex) -> Waker;
+
+    /// Takes a connected socket for the store of a unit, under a name that no open one of that store has. False when it
+    /// cannot be used.
+    fn open_socket(&mut self, unit: UnitIndex, socket: SocketTag, descriptor: Descriptor) -> bool;
+
+    /// Closes an open connection of the store of a unit. Operations under way on it end soon.
+    fn close_socket(&mut self, unit: UnitIndex, socket: SocketTag);
 
     /// Has an operation end soon. It ends in any case, and may have been done.
     fn cancel(&mut self, operation: Self::Operation);

@@ -4,10 +4,9 @@
 use std::sync::Arc;
 
 use scsi::{Change, ChangeKind, Nexus, NexusSlot, Shared, Who};
-use store::RingOperation;
 
 use crate::agree::{Order, ToCore, ToOwner, Update};
-use crate::carrier::{Carrier, Letter, News, Purpose, StoreWork};
+use crate::carrier::{Carrier, Letter, News};
 use crate::engine::Engine;
 use crate::task::{Request, Stage, TaskKey, Then};
 use crate::{Ticket, UnitIndex};
@@ -161,9 +160,8 @@ impl<C: Carrier> Engine<C> {
 
     // ---- size --------------------------------------------------------------------------------
 
-    /// Looks at the size of a few stores whose units this core owns. Each has one question under way
-    /// at most, which its own lane answers, so that a stuck file system stops neither the core nor
-    /// the questions to others.
+    /// Looks at the size of a few stores whose units this core owns. A store has one such operation under way
+    /// at most, so that a stuck file system stops neither the core nor the questions to others.
     pub fn probe_some(&mut self) {
         for _ in 0..PROBES_MAX.min(self.units.len()) {
             let index = self.next_probe;
@@ -174,25 +172,12 @@ impl<C: Carrier> Engine<C> {
                 next
             };
             let unit = &mut self.units[index];
-            if unit.owner.is_none() || unit.is_probing {
+            if unit.owner.is_none() {
                 continue;
             }
-            match unit.store.probe() {
-                Some(operation) => {
-                    unit.is_probing = true;
-                    let work = StoreWork::Ring(operation);
-                    self.carrier.begin(Purpose::Probe(index), work);
-                }
-                None => self.take_size(index, None),
-            }
+            unit.store.probe(&mut unit.outlet);
+            self.carry_orders(index);
         }
-    }
-
-    pub(crate) fn handle_probed(&mut self, unit: UnitIndex, operation: RingOperation, result: i32) {
-        let one = &mut self.units[unit];
-        one.store.handle_probed(operation, result);
-        one.is_probing = false;
-        self.take_size(unit, None);
     }
 
     /// An administrator says that the store of a unit has another size. The receipt is kept until
@@ -202,7 +187,7 @@ impl<C: Carrier> Engine<C> {
     }
 
     /// Takes over the size that the store was found to have, and announces a new one to all cores.
-    fn take_size(&mut self, index: UnitIndex, receipt: Option<C::Receipt>) {
+    pub(crate) fn take_size(&mut self, index: UnitIndex, receipt: Option<C::Receipt>) {
         let unit = &mut self.units[index];
         let Some(owner) = &unit.owner else {
             return;

@@ -7,6 +7,7 @@ use crate::UnitIndex;
 use crate::carrier::Carrier;
 use crate::engine::{Engine, request_key};
 use crate::session::SessionKey;
+use crate::stores::Asker;
 use crate::task::{Request, Running, Stage, TaskKey, Then, WaitKey};
 
 /// The queue in which a task of this stage stands, if it stands in one.
@@ -18,7 +19,7 @@ const fn queue_of<C: Carrier>(stage: &Stage<C>) -> Option<Queue> {
         Stage::Active
         | Stage::Dormant(_)
         | Stage::DataOut
-        | Stage::Store { .. }
+        | Stage::Store(_)
         | Stage::Owner
         | Stage::Fence => None,
     }
@@ -68,6 +69,7 @@ impl<C: Carrier> Engine<C> {
         }
         self.check_requests();
         self.check_changes();
+        self.stores.check();
     }
 
     /// Every task stands in the queue that its stage names, once, and nobody else stands there.
@@ -118,6 +120,14 @@ impl<C: Carrier> Engine<C> {
             running.lien.is_none() || running.is_in_store(),
             "{key:?} counts for a store that does not work for it"
         );
+        if let Stage::Store(errand) = stage {
+            let asker = self.stores.asker(*errand);
+            assert_eq!(
+                asker,
+                Some(Asker::Task(key)),
+                "{key:?} waits for no request"
+            );
+        }
         assert!(
             running.orphan.is_none() || running.is_in_store(),
             "{key:?} can end, so that nobody has to be refused"
@@ -163,6 +173,7 @@ impl<C: Carrier> Engine<C> {
         assert_eq!(unit.side.orphans(), orphans, "requests of the past");
         let refuses = unit.side.refuses_access();
         assert_eq!(unit.view.refuses_access(), refuses, "access to {index:?}");
+        assert!(unit.outlet.is_empty(), "orders of {index:?} were left");
         assert!(
             !unit.side.is_open() || unit.parked.is_empty(),
             "no fence is there and tasks are parked"

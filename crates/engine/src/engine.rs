@@ -20,10 +20,11 @@ use crate::grant::{Leaving, OfLeaving, OfNarrowing};
 use crate::port::Port;
 use crate::report::Report;
 use crate::session::{OfSession, Session, SessionKey};
+use crate::stores::{Stores, Timers};
 use crate::table::{ByUnit, Key, Table};
 use crate::task::{
-    OfRequest, OfTask, OfWait, QuestionPatience, Request, RequestKey, Running, TaskKey, Wait,
-    WaitKey,
+    OfRequest, OfTask, OfWait, Orphan, QuestionPatience, Request, RequestKey, Running, TaskKey,
+    Wait, WaitKey,
 };
 use crate::unit::{NoStore, Unit};
 use crate::{RequestNumber, Ticket, UnitIndex};
@@ -87,6 +88,10 @@ pub struct Engine<C: Carrier> {
     /// The sessions' windows are kept small because memory is short.
     pub(crate) is_short_of_memory: bool,
     pub(crate) flushes: Flushes,
+    /// What stores have, and what is done for them.
+    pub(crate) stores: Stores<C::Operation>,
+    /// Of stores.
+    pub(crate) timers: Timers,
     /// The next unit whose store is looked at.
     pub(crate) next_probe: UnitIndex,
     /// Sessions in which something happened while one of their tasks was carried on.
@@ -139,6 +144,8 @@ impl<C: Carrier> Engine<C> {
             sharing: VecDeque::new(),
             is_short_of_memory: false,
             flushes: Flushes::default(),
+            stores: Stores::default(),
+            timers: Timers::default(),
             next_probe: UnitIndex(0),
             eventful: Vec::new(),
             ready: Vec::new(),
@@ -169,6 +176,7 @@ impl<C: Carrier> Engine<C> {
         };
         let owner = is_own.then(|| UnitOwner::new(owner, self.settings.cores, patience));
         self.units.push(Unit::new(view, store, owner));
+        self.start_store(unit);
         unit
     }
 
@@ -183,6 +191,7 @@ impl<C: Carrier> Engine<C> {
 
     /// The store of a unit is closed, and so is the owner's part: nobody uses it, on any core.
     pub fn close_unit(&mut self, unit: UnitIndex) {
+        self.forget_store(unit);
         let unit = &mut self.units[unit];
         unit.owner = None;
         unit.store = Box::new(NoStore(unit.store.capabilities().clone()));
@@ -192,7 +201,6 @@ impl<C: Carrier> Engine<C> {
     pub fn is_unit_idle(&self, index: UnitIndex) -> bool {
         let unit = &self.units[index];
         unit.owner.as_ref().is_none_or(UnitOwner::is_idle)
-            && !unit.is_probing
             && unit.side.orphans() == 0
             && unit.view.nexuses().next().is_none()
             && !self.is_medium_moving(index)
@@ -316,7 +324,10 @@ impl<C: Carrier> Engine<C> {
     /// Something is left to be taken with the `poll_` methods, or to be started.
     pub fn has_more(&self) -> bool {
         let is_calm = self.reports.is_empty() && self.eventful.is_empty();
-        !(is_calm && self.ready.is_empty() && self.startable.is_empty())
+        !(is_calm
+            && self.ready.is_empty()
+            && self.startable.is_empty()
+            && !self.stores.has_answers())
     }
 
     /// A connection that has something to send, with its session.
@@ -399,7 +410,8 @@ impl<C: Carrier> Engine<C> {
             .next(requests.len(), |key| requests.get(key)?.deadline(questions));
         let owners = self.owner_deadlines.first().map(|(at, _)| *at);
         let flushes = self.flushes.deadline();
-        let all = [waits, tasks, requests, owners, flushes];
+        let timers = self.timers.next();
+        let all = [waits, tasks, requests, owners, flushes, timers];
         all.into_iter().flatten().min()
     }
 
@@ -416,6 +428,7 @@ impl<C: Carrier> Engine<C> {
         self.end_overdue_requests();
         self.end_overdue_changes();
         self.retry_flushes();
+        self.end_timers();
     }
 
     // ---- for those who look on ---------------------------------------------------------------
@@ -441,13 +454,16 @@ impl<C: Carrier> Engine<C> {
         self.tasks.get(key).is_some()
     }
 
-    /// Tasks that nobody waits for any longer, but which may still take effect; each with its session,
-    /// unless that is over or no longer sees the unit.
-    pub fn orphans(&self) -> impl Iterator<Item = (TaskKey, Option<SessionKey>)> {
-        let orphans = self.tasks.iter();
-        orphans
-            .filter(|(_, running)| running.orphan.is_some())
-            .map(|(key, running)| (key, running.session))
+    /// Tasks that nobody waits for any longer, but which may still take effect.
+    pub fn orphans(&self) -> impl Iterator<Item = Orphan> {
+        self.tasks.iter().filter_map(|(task, running)| {
+            let request = running.orphan.as_ref().and_then(|_| running.request())?;
+            Some(Orphan {
+                task,
+                request,
+                session: running.session,
+            })
+        })
     }
 
     /// What is left although nothing should be under way, in words.
@@ -479,6 +495,7 @@ impl<C: Carrier> Engine<C> {
             ("sharing sessions", self.sharing.len()),
             ("events", self.eventful.len()),
             ("reports", self.reports.len()),
+            ("requests in stores", self.stores.errands()),
             ("fences", fences),
             ("orphans", orphans),
             ("parked tasks", parked),

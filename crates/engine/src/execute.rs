@@ -3,7 +3,7 @@
 
 use memory::{Need, Payload, Pool};
 use scsi::{Input, Outcome, Sense, SenseCode, SenseKey, Step, Task, TaskAttribute};
-use store::{IoRequest, IoTag, Submitted};
+use store::{IoRequest, Submitted};
 
 use crate::agree::ToOwner;
 use crate::carrier::{Carrier, News};
@@ -14,7 +14,7 @@ use crate::owed::Owed;
 use crate::port::{Port, Response};
 use crate::room::{self, Room};
 use crate::session::{Session, SessionKey};
-use crate::stores::alters;
+use crate::stores::{Sent, Stores};
 use crate::task::{Command, CommandId, Request, Running, Stage, TaskKey};
 use crate::unit::Unit;
 
@@ -33,7 +33,7 @@ enum Hindrance {
     /// Its data is not there yet.
     DataOut,
     /// The store takes its time.
-    Store(Submitted),
+    Store(Sent, Submitted),
     /// What [`Engine::drive`] must do.
     Other(Step),
 }
@@ -83,19 +83,17 @@ impl<C: Carrier> Engine<C> {
             self.run_in_order(begun, answer, attribute, command);
             return;
         }
-        // What the task is called if it does have to wait.
-        let vacant = self.tasks.vacant_key();
         let mut long = Vec::new();
         let command = C::Port::scsi_command(&command, &session.luns, &mut long);
         let mut attempt = Attempt::<C> {
-            key: vacant,
             id,
             account,
             task: unit.view.task(mapped.nexus),
             has_altered: false,
         };
         let (port, pool) = (&mut session.port, &session.pool);
-        let run = attempt.run(&command, answer, unit, (port, pool), &mut self.carrier);
+        let outside = (&mut self.stores, &mut self.carrier);
+        let run = attempt.run(&command, answer, unit, (port, pool), outside);
         match run {
             Ok(ready) => self.note_answered(key, ready),
             Err((hindrance, answer)) => {
@@ -130,8 +128,8 @@ impl<C: Carrier> Engine<C> {
     fn go_on(&mut self, key: TaskKey, hindrance: Hindrance) {
         match hindrance {
             Hindrance::DataOut => self.await_data_out(key),
-            Hindrance::Store(submitted) => {
-                if let Some(result) = self.carry_on(key, submitted) {
+            Hindrance::Store(sent, submitted) => {
+                if let Some(result) = self.carry_on(key, sent, submitted) {
                     let step = self.resume(key, Input::Io(result));
                     self.drive(key, step);
                 }
@@ -480,6 +478,7 @@ impl<C: Carrier> Engine<C> {
     /// Starts the tasks whose turn has come. Not where it comes: a queue of short commands would
     /// be a recursion as deep as it is long.
     pub fn start_waiting(&mut self) {
+        self.settle_answers();
         while let Some(key) = self.startable.pop_front() {
             let Some(waiting) = self.tasks.get_mut(key) else {
                 continue;
@@ -490,6 +489,7 @@ impl<C: Carrier> Engine<C> {
             if let Stage::Dormant(command) = self.enter(key, Stage::Active) {
                 self.start(key, &command);
             }
+            self.settle_answers();
         }
     }
 
@@ -518,8 +518,6 @@ fn answer_for_nobody<P: Port>(
 
 /// A SIMPLE command that runs without a place in the tables.
 struct Attempt<C: Carrier> {
-    /// The key that it gets when it has to wait: its requests to the store are called so.
-    key: TaskKey,
     id: CommandId<C>,
     account: C::Account,
     task: Task,
@@ -543,7 +541,7 @@ impl<C: Carrier> Attempt<C> {
         answer: Owed<CommandId<C>>,
         unit: &mut Unit,
         (port, pool): (&mut C::Port, &Pool),
-        carrier: &mut C,
+        (stores, carrier): (&mut Stores<C::Operation>, &mut C),
     ) -> Result<Option<<C::Port as Port>::Connection>, Held<C>> {
         let mut input = None;
         loop {
@@ -558,7 +556,7 @@ impl<C: Carrier> Attempt<C> {
                         .map_err(|_| Hindrance::NoRoom),
                     None => Err(Hindrance::DataOut),
                 },
-                Step::Io(request) => self.submit(request, unit, (port, pool), carrier),
+                Step::Io(request) => self.submit(request, unit, (port, pool), (stores, carrier)),
                 Step::Done(mut outcome) => {
                     if must_copy(&outcome, port, self.id) && !copy_data(&mut outcome, pool) {
                         return Err((Hindrance::Other(Step::Done(outcome)), answer));
@@ -584,7 +582,7 @@ impl<C: Carrier> Attempt<C> {
         request: IoRequest,
         unit: &mut Unit,
         (port, pool): (&C::Port, &Pool),
-        carrier: &mut C,
+        (stores, carrier): (&mut Stores<C::Operation>, &mut C),
     ) -> Result<Input, Hindrance> {
         let request = if unit.store.capabilities().reads_in_place {
             request
@@ -598,15 +596,16 @@ impl<C: Carrier> Attempt<C> {
                 Room::Refused => return Err(Hindrance::NoRoom),
             }
         };
-        let alters = alters(&request);
-        let submitted = unit.store.submit(tag_of(self.key), request);
-        self.has_altered |= alters && !matches!(submitted, Submitted::Full(_));
-        match submitted {
-            Submitted::Done(result) => Ok(Input::Io(result)),
-            submitted @ (Submitted::Ring(_)
-            | Submitted::Helper(_)
-            | Submitted::Pending
-            | Submitted::Full(_)) => Err(Hindrance::Store(submitted)),
+        let sent = Sent::of(&request);
+        match stores.submit(unit, request) {
+            Submitted::Done(result) if unit.outlet.is_empty() => {
+                self.has_altered |= sent.alters;
+                stores.note_done();
+                Ok(Input::Io(result))
+            }
+            submitted @ (Submitted::Done(_) | Submitted::Taken) => {
+                Err(Hindrance::Store(sent, submitted))
+            }
         }
     }
 }
@@ -655,7 +654,3 @@ const STOPPED: Sense = Sense::new(
 /// A bug of ours, for its initiator.
 const INTERNAL_FAILURE: Sense =
     Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE);
-
-pub(crate) const fn tag_of(key: TaskKey) -> IoTag {
-    IoTag(key.to_bits())
-}

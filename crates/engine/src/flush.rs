@@ -1,23 +1,25 @@
 //! Flushes that no command asked for: the last one of a unit, before the core ends or before the unit is
 //! removed, and the one before an administrator's eject.
 //!
-//! Every last flush ends, and one that does not end well is named, with [`Report::Flushed`].
+//! Every flush ends, at its deadline at the latest, and a last one that does not end well is named, with
+//! [`Report::Flushed`].
 
 use std::fmt;
 use std::time::Duration;
 
-use store::{HelperResult, IoFailure, IoRequest, IoTag, RingOperation, Submitted};
+use store::{IoFailure, IoResult};
 
 use crate::UnitIndex;
-use crate::carrier::{Carrier, Purpose, StoreWork};
+use crate::carrier::Carrier;
 use crate::engine::Engine;
 use crate::report::Report;
+use crate::stores::{ErrandKey, FlushWay};
 
 /// How long a store that takes no flush now is left alone.
 const FULL_PAUSE: Duration = Duration::from_millis(10);
 
-/// The tag of such a flush; no task has it.
-const TAG: IoTag = IoTag(u64::MAX);
+/// Such a flush may take this many times what an abort may take.
+const PATIENCE: u32 = 3;
 
 /// Why the data of a unit may not be on stable storage.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -40,35 +42,51 @@ impl fmt::Display for FlushFailure {
     }
 }
 
-/// A flush under way.
+/// A flush that is not over.
 #[derive(Debug)]
 struct Flushing {
     unit: UnitIndex,
-    /// When a store that takes none is given up.
-    limit: Duration,
+    /// When it is given up.
+    deadline: Duration,
     /// Its end is reported.
     is_last: bool,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The store had no room for it.
+    Refused {
+        /// When it is asked again.
+        again_at: Duration,
+    },
+    /// The store has it.
+    Taken(ErrandKey),
+}
+
+impl Flushing {
+    /// When something is to be done about it.
+    fn due_at(&self) -> Duration {
+        match self.state {
+            State::Refused { again_at } => again_at.min(self.deadline),
+            State::Taken(_) => self.deadline,
+        }
+    }
 }
 
 /// Flushes of one core that no command asked for, one a unit at most.
 #[derive(Debug, Default)]
-pub(crate) struct Flushes {
-    under_way: Vec<Flushing>,
-    /// The units among them whose store took none.
-    refused: Vec<UnitIndex>,
-    /// When these are tried again.
-    again_at: Duration,
-}
+pub(crate) struct Flushes(Vec<Flushing>);
 
 impl Flushes {
     /// Whether a store is being flushed.
     pub(crate) fn has(&self, unit: UnitIndex) -> bool {
-        self.under_way.iter().any(|one| one.unit == unit)
+        self.0.iter().any(|one| one.unit == unit)
     }
 
-    /// When a store is to be asked again.
+    /// When something is to be done about one.
     pub(crate) fn deadline(&self) -> Option<Duration> {
-        (!self.refused.is_empty()).then_some(self.again_at)
+        self.0.iter().map(Flushing::due_at).min()
     }
 }
 
@@ -83,10 +101,10 @@ impl<C: Carrier> Engine<C> {
             !self.flushing_units().any(|other| other == unit),
             "{unit:?} is flushed twice"
         );
-        let mut under_way = self.flushes.under_way.iter_mut();
-        match under_way.find(|one| one.unit == unit) {
+        let deadline = self.flush_deadline();
+        match self.flushes.0.iter_mut().find(|one| one.unit == unit) {
             // The one before an eject: nothing was written since it began.
-            Some(one) => one.is_last = true,
+            Some(one) => (one.is_last, one.deadline) = (true, deadline),
             None => self.begin_flush(unit, true),
         }
     }
@@ -94,87 +112,84 @@ impl<C: Carrier> Engine<C> {
     /// Flushes a store of which no flush is under way.
     pub(crate) fn begin_flush(&mut self, unit: UnitIndex, is_last: bool) {
         debug_assert!(!self.flushes.has(unit), "{unit:?} is being flushed");
-        self.flushes.under_way.push(Flushing {
-            unit,
-            limit: self.now + self.settings.abort_timeout,
-            is_last,
-        });
-        self.submit_flush(unit);
+        let deadline = self.flush_deadline();
+        self.try_flush(unit, deadline, is_last);
+    }
+
+    /// When a flush that begins now is given up.
+    fn flush_deadline(&self) -> Duration {
+        self.now + self.settings.abort_timeout * PATIENCE
     }
 
     /// Units whose last flush is under way.
     pub fn flushing_units(&self) -> impl Iterator<Item = UnitIndex> + '_ {
-        let last = self.flushes.under_way.iter().filter(|one| one.is_last);
+        let last = self.flushes.0.iter().filter(|one| one.is_last);
         last.map(|one| one.unit)
     }
 
-    fn submit_flush(&mut self, unit: UnitIndex) {
-        let submitted = self.units[unit].store.submit(TAG, IoRequest::Flush);
-        self.carry_flush_on(unit, submitted);
-    }
-
-    pub(crate) fn carry_flush_on(&mut self, unit: UnitIndex, submitted: Submitted) {
-        debug_assert!(self.flushes.has(unit), "{unit:?} is not flushed");
-        let work = match submitted {
-            Submitted::Done(result) => {
-                self.end_flush(unit, result.err().map(FlushFailure::Store));
+    fn try_flush(&mut self, unit: UnitIndex, deadline: Duration, is_last: bool) {
+        let state = match self.submit_flush(unit) {
+            Ok(FlushWay::Over(result)) => {
+                self.end_flush(unit, is_last, result.err().map(FlushFailure::Store));
                 return;
             }
-            Submitted::Full(_) => {
-                self.flushes.refused.push(unit);
-                self.flushes.again_at = self.now + FULL_PAUSE;
-                return;
-            }
-            // Its answer comes with `handle_store_result`.
-            Submitted::Pending => return,
-            Submitted::Ring(operation) => StoreWork::Ring(operation),
-            Submitted::Helper(operation) => StoreWork::Helper(operation),
+            Ok(FlushWay::Taken(errand)) => State::Taken(errand),
+            Err(()) => State::Refused {
+                again_at: self.now + FULL_PAUSE,
+            },
         };
-        self.carrier.begin(Purpose::Flush(unit), work);
+        self.flushes.0.push(Flushing {
+            unit,
+            deadline,
+            is_last,
+            state,
+        });
     }
 
-    /// Asks stores again that took no flush.
+    /// Gives up those whose deadline has come, and asks stores again that took none.
     pub(crate) fn retry_flushes(&mut self) {
         let now = self.now;
         if self.flushes.deadline().is_none_or(|at| now < at) {
             return;
         }
-        for unit in std::mem::take(&mut self.flushes.refused) {
-            let mut under_way = self.flushes.under_way.iter();
-            if under_way.any(|one| one.unit == unit && now < one.limit) {
-                self.submit_flush(unit);
-            } else {
-                self.end_flush(unit, Some(FlushFailure::NotTaken));
+        let all = std::mem::take(&mut self.flushes.0);
+        let (due, left) = all.into_iter().partition(|flush| flush.due_at() <= now);
+        self.flushes.0 = left;
+        for Flushing {
+            unit,
+            deadline,
+            is_last,
+            state,
+        } in due
+        {
+            match state {
+                State::Refused { .. } if now < deadline => self.try_flush(unit, deadline, is_last),
+                State::Refused { .. } => {
+                    self.end_flush(unit, is_last, Some(FlushFailure::NotTaken));
+                }
+                State::Taken(errand) => {
+                    self.disown_errand(errand);
+                    self.end_flush(unit, is_last, Some(FlushFailure::NotInTime));
+                }
             }
         }
     }
 
-    fn end_flush(&mut self, unit: UnitIndex, failure: Option<FlushFailure>) {
-        let mut under_way = self.flushes.under_way.iter();
+    /// The answer of a store to a flush that no command asked for.
+    pub(crate) fn handle_flush(&mut self, unit: UnitIndex, result: IoResult) {
+        let mut under_way = self.flushes.0.iter();
         let Some(at) = under_way.position(|one| one.unit == unit) else {
             debug_assert!(false, "{unit:?} was not flushed");
             return;
         };
-        let ended = self.flushes.under_way.swap_remove(at);
+        let ended = self.flushes.0.swap_remove(at);
+        self.end_flush(unit, ended.is_last, result.err().map(FlushFailure::Store));
+    }
+
+    fn end_flush(&mut self, unit: UnitIndex, is_last: bool, failure: Option<FlushFailure>) {
         self.handle_flushed_medium(unit, failure.as_ref());
-        if ended.is_last {
+        if is_last {
             self.reports.push_back(Report::Flushed { unit, failure });
         }
-    }
-
-    pub(crate) fn handle_flush_result(
-        &mut self,
-        unit: UnitIndex,
-        operation: RingOperation,
-        result: i32,
-    ) {
-        let store = &mut self.units[unit].store;
-        let submitted = store.handle_ring_result(TAG, operation, result);
-        self.carry_flush_on(unit, submitted);
-    }
-
-    pub(crate) fn handle_flush_helped(&mut self, unit: UnitIndex, result: HelperResult) {
-        let submitted = self.units[unit].store.handle_helper_result(TAG, result);
-        self.carry_flush_on(unit, submitted);
     }
 }

@@ -54,7 +54,7 @@ pub mod testing;
 mod tests;
 mod unit;
 
-pub use carrier::{Carrier, Letter, News, Purpose, StoreWork};
+pub use carrier::{Carrier, Letter, News, StoreWork};
 pub use engine::{Engine, Settings};
 pub use flush::FlushFailure;
 pub use life::{Ending, Life, Phase, PhaseTime};
@@ -65,7 +65,8 @@ pub use owed::Owed;
 pub use port::{ManagementOutcome, Port, Response};
 pub use report::{MediumFailure, Report};
 pub use session::{Session, SessionKey};
-pub use task::TaskKey;
+pub use stores::PartKey;
+pub use task::{Orphan, TaskKey};
 pub use unit::NoStore;
 
 use std::fmt;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use memory::{Need, NoRoom, Payload, Pool};
 use scsi::{Outcome, Status, Task};
-use store::{IoRequest, RingOperation};
+use store::IoRequest;
 
 use crate::carrier::Carrier;
 use crate::engine::Engine;
@@ -46,15 +46,7 @@ pub(crate) struct Lien {
 }
 
 impl Lien {
-    pub(crate) fn new(held: &Rc<Cell<usize>>, operation: &RingOperation) -> Self {
-        let bytes = match operation {
-            RingOperation::Read { buffer, .. } => buffer.len(),
-            RingOperation::Write { data, .. } => data.len(),
-            RingOperation::Sync { .. }
-            | RingOperation::Allocate { .. }
-            | RingOperation::Extents { .. }
-            | RingOperation::Size { .. } => 0,
-        };
+    pub(crate) fn new(held: &Rc<Cell<usize>>, bytes: usize) -> Self {
         held.set(held.get() + bytes);
         Self {
             held: Rc::clone(held),
@@ -104,6 +96,11 @@ pub(crate) fn make_room<C: Carrier>(
             data,
             durable,
         } => room_to_write((offset, data, durable), unit, pool, carrier),
+        IoRequest::CompareAndWrite {
+            offset,
+            data,
+            durable,
+        } => room_to_compare((offset, data, durable), unit, pool),
         request @ (IoRequest::Read { .. }
         | IoRequest::Flush
         | IoRequest::Unmap { .. }
@@ -181,6 +178,24 @@ fn room_to_write<C: Carrier>(
     }
 }
 
+/// The data of COMPARE AND WRITE was copied when the command came, so no receive chunk is in it.
+fn room_to_compare(
+    (offset, data, durable): (u64, Payload, bool),
+    unit: &Unit,
+    pool: &Pool,
+) -> Room {
+    let request = IoRequest::CompareAndWrite {
+        offset,
+        data,
+        durable,
+    };
+    if may_go_on(unit, pool) {
+        Room::Ready(request)
+    } else {
+        Room::UnitShare(request)
+    }
+}
+
 /// Data for a task that will keep it while it waits, in a buffer of its own size: a chunk is to be
 /// received into. A plain write hands its data to the store at once.
 pub(crate) fn kept(data: Payload, task: Option<&Task>, pool: &Pool) -> Result<Payload, NoRoom> {
@@ -210,6 +225,7 @@ fn settled(request: IoRequest, pool: &Pool) -> Result<IoRequest, NoRoom> {
         }),
         IoRequest::Read { .. }
         | IoRequest::Write { .. }
+        | IoRequest::CompareAndWrite { .. }
         | IoRequest::Flush
         | IoRequest::Unmap { .. }
         | IoRequest::WriteZeros { .. }
@@ -354,7 +370,8 @@ impl<C: Carrier> Engine<C> {
             Stage::Memory(IoRequest::Write { data, .. }) => pool.permit(Need::Begin, data.len()),
             Stage::AnswerMemory(outcome) => pool.permit(Need::Begin, outcome.data.len()),
             Stage::Memory(
-                IoRequest::Flush
+                IoRequest::CompareAndWrite { .. }
+                | IoRequest::Flush
                 | IoRequest::Unmap { .. }
                 | IoRequest::WriteZeros { .. }
                 | IoRequest::Extents { .. },
@@ -362,7 +379,7 @@ impl<C: Carrier> Engine<C> {
             | Stage::Active
             | Stage::Dormant(_)
             | Stage::DataOut
-            | Stage::Store { .. }
+            | Stage::Store(_)
             | Stage::StoreFull(_)
             | Stage::Parked(_)
             | Stage::Owner

@@ -132,6 +132,12 @@ impl<T, K> Table<T, K> {
         Key::at(self.places.vacant_key(), self.next_serial)
     }
 
+    /// The key that the next entry would have got is used up: no entry gets it.
+    #[inline]
+    pub const fn skip_key(&mut self) {
+        self.next_serial = self.next_serial.wrapping_add(1);
+    }
+
     /// Puts an entry in. Its key was given to no other.
     pub fn insert(&mut self, entry: T) -> Key<K> {
         let serial = self.next_serial;

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use scsi::{NexusSlot, Outcome, PortName, Status, Task};
-use store::IoRequest;
+use store::{IoRequest, IoTag};
 
 use crate::carrier::Carrier;
 use crate::grant::{LeavingKey, NarrowingKey};
@@ -13,6 +13,7 @@ use crate::owed::Owed;
 use crate::port::Port;
 use crate::room::Lien;
 use crate::session::SessionKey;
+use crate::stores::{ErrandKey, tag_of};
 use crate::table::Key;
 use crate::{TargetIndex, Ticket, UnitIndex};
 
@@ -22,6 +23,17 @@ pub enum OfTask {}
 
 /// Names a task of a core.
 pub type TaskKey = Key<OfTask>;
+
+/// A task that nobody waits for any longer, but which may still take effect.
+#[derive(Clone, Copy, Debug)]
+pub struct Orphan {
+    /// Which.
+    pub task: TaskKey,
+    /// The request of it that the store has.
+    pub request: IoTag,
+    /// Its session, unless that is over or no longer sees the unit.
+    pub session: Option<SessionKey>,
+}
 
 /// What a [`WaitKey`] names.
 #[derive(Debug)]
@@ -52,8 +64,8 @@ pub(crate) enum Stage<C: Carrier> {
     Dormant(Box<Command<C>>),
     /// Data from the initiator.
     DataOut,
-    /// The store. `operation` is what is done for it outside, if anything is.
-    Store { operation: Option<C::Operation> },
+    /// The store, which has this request.
+    Store(ErrandKey),
     /// The store had no room for the request.
     StoreFull(IoRequest),
     /// A fence of somebody else to be lowered.
@@ -103,7 +115,7 @@ impl<C: Carrier> Stage<C> {
             Self::Active
             | Self::Dormant(_)
             | Self::DataOut
-            | Self::Store { .. }
+            | Self::Store(_)
             | Self::Owner
             | Self::Fence => None,
         }
@@ -113,7 +125,7 @@ impl<C: Carrier> Stage<C> {
     /// the owner of the unit.
     pub(crate) const fn is_elsewhere(&self) -> bool {
         match self {
-            Self::Store { .. } | Self::Owner => true,
+            Self::Store(_) | Self::Owner => true,
             Self::Active
             | Self::Dormant(_)
             | Self::DataOut
@@ -131,7 +143,7 @@ impl<C: Carrier> Stage<C> {
             Self::Active => None,
             Self::Dormant(_) => Some(Phase::Order),
             Self::DataOut => Some(Phase::Data),
-            Self::Store { .. } | Self::StoreFull(_) => Some(Phase::Store),
+            Self::Store(_) | Self::StoreFull(_) => Some(Phase::Store),
             Self::Parked(_) | Self::Fence => Some(Phase::Fence),
             Self::Memory(_) | Self::AnswerMemory(_) => Some(Phase::Memory),
             Self::Owner => Some(Phase::Owner),
@@ -213,9 +225,18 @@ impl<C: Carrier> Running<C> {
         !self.is_told && !self.is_aborted && self.life.age(now) >= patience
     }
 
+    /// The request that the store has of it.
+    pub(crate) const fn request(&self) -> Option<IoTag> {
+        if let Stage::Store(errand) = self.stage {
+            Some(tag_of(errand))
+        } else {
+            None
+        }
+    }
+
     /// True while the store may still act on the task's behalf.
     pub(crate) const fn is_in_store(&self) -> bool {
-        matches!(self.stage, Stage::Store { .. })
+        matches!(self.stage, Stage::Store(_))
     }
 
     /// When it has waited in a queue for long enough, and the status it ends with then.

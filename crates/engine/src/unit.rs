@@ -6,7 +6,8 @@ use std::rc::Rc;
 
 use scsi::{LogicalUnit, NexusSlot};
 use store::{
-    Backstore, Capabilities, HelperResult, IoFailure, IoRequest, IoTag, RingOperation, Submitted,
+    Backstore, Capabilities, HelperResult, IoFailure, IoRequest, IoTag, Outlet, PartTag,
+    RingOperation, SocketResult, SocketTag, Submitted,
 };
 
 use crate::agree::{CoreSide, UnitOwner};
@@ -17,6 +18,8 @@ use crate::task::{TaskKey, WaitKey};
 pub(crate) struct Unit {
     pub(crate) view: LogicalUnit,
     pub(crate) store: Box<dyn Backstore>,
+    /// What the store has ordered or answered; empty between events.
+    pub(crate) outlet: Outlet,
     pub(crate) side: CoreSide<TaskKey, WaitKey>,
     /// Tasks that wait for fences to be lowered.
     pub(crate) parked: Vec<TaskKey>,
@@ -26,8 +29,6 @@ pub(crate) struct Unit {
     pub(crate) held_bytes: Rc<Cell<usize>>,
     /// What its owner keeps, on the core that owns it.
     pub(crate) owner: Option<UnitOwner>,
-    /// The size of the store is being looked at.
-    pub(crate) is_probing: bool,
 }
 
 impl Unit {
@@ -39,12 +40,12 @@ impl Unit {
         Self {
             view,
             store,
+            outlet: Outlet::default(),
             side: CoreSide::default(),
             parked: Vec::new(),
             full: VecDeque::new(),
             held_bytes: Rc::default(),
             owner,
-            is_probing: false,
         }
     }
 }
@@ -67,20 +68,19 @@ impl Backstore for NoStore {
         &self.0
     }
 
-    fn submit(&mut self, _: IoTag, _: IoRequest) -> Submitted {
+    fn submit(&mut self, _: IoTag, _: IoRequest, _: &mut Outlet) -> Submitted {
         Submitted::Done(Err(IoFailure::Hardware { errno: 0 }))
     }
 
-    fn handle_ring_result(&mut self, _: IoTag, _: RingOperation, _: i32) -> Submitted {
-        Submitted::Done(Err(IoFailure::Hardware { errno: 0 }))
-    }
+    // What the store that stood here had ordered ends here.
 
-    fn handle_helper_result(&mut self, _: IoTag, _: HelperResult) -> Submitted {
-        Submitted::Done(Err(IoFailure::Hardware { errno: 0 }))
-    }
+    fn handle_ring_result(&mut self, _: PartTag, _: RingOperation, _: i32, _: &mut Outlet) {}
 
-    /// The answer to a question that was put to the store that stood here.
-    fn handle_probed(&mut self, _: RingOperation, _: i32) {}
+    fn handle_helper_result(&mut self, _: PartTag, _: HelperResult, _: &mut Outlet) {}
+
+    fn handle_socket(&mut self, _: SocketTag, _: u64, _: SocketResult, _: &mut Outlet) {}
+
+    fn handle_timer(&mut self, _: u64, _: &mut Outlet) {}
 
     fn refresh_size(&mut self) -> Option<u64> {
         None

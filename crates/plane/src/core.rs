@@ -8,8 +8,10 @@ use std::time::{Duration, SystemTime};
 
 use engine::Engine;
 use front::iscsi::{Beyond, ConnectionKey, FrontLetter, LoginKey, Sessions};
+use memory::Message;
 use reactor::mail::Mailbox;
 use reactor::{Errno, Event, Received, Wait as ReactorWait};
+use store::SocketResult;
 
 use crate::accept::Entrance;
 use crate::handle::Receipt;
@@ -144,6 +146,13 @@ impl Core {
             Event::Received { token, result } => match Purpose::of(token) {
                 Some(Purpose::Receive(key)) => self.handle_received(key, result),
                 Some(Purpose::LoginReceive(key)) => self.handle_login_received(key, result),
+                Some(Purpose::Store(part)) => {
+                    let came = result.map(|came| (came.chunk, came.len));
+                    self.engine.handle_socket_result(
+                        part,
+                        SocketResult::Received(came.map_err(number_of)),
+                    );
+                }
                 other => unexpected("received", other),
             },
             Event::Sent {
@@ -151,15 +160,12 @@ impl Core {
                 message,
                 result,
             } => match Purpose::of(token) {
-                Some(Purpose::Send(key)) => {
-                    let is_sent = was_sent(result);
-                    self.sessions
-                        .handle_sent(&mut self.engine, key, message, is_sent);
-                }
-                Some(Purpose::LoginSend(key)) => {
-                    let (is_sent, clock) = (was_sent(result), SystemTime::now());
-                    self.sessions
-                        .handle_login_sent(&self.engine, key, is_sent, clock);
+                Some(Purpose::Send(key)) => self.handle_sent(key, message, result),
+                Some(Purpose::LoginSend(key)) => self.handle_login_sent(key, result),
+                Some(Purpose::Store(part)) => {
+                    let result = result.map_err(number_of);
+                    self.engine
+                        .handle_socket_result(part, SocketResult::Sent { message, result });
                 }
                 other => unexpected("sent", other),
             },
@@ -169,9 +175,14 @@ impl Core {
                 result,
             } => match Purpose::of(token) {
                 Some(Purpose::Receive(key)) => {
-                    let received = result.unwrap_or(0);
+                    let (engine, received) = (&mut self.engine, result.unwrap_or(0));
                     self.sessions
-                        .handle_received_exact(&mut self.engine, key, buffer, received);
+                        .handle_received_exact(engine, key, buffer, received);
+                }
+                Some(Purpose::Store(part)) => {
+                    let result = result.map_err(number_of);
+                    self.engine
+                        .handle_socket_result(part, SocketResult::ReceivedExact { buffer, result });
                 }
                 other => unexpected("received exactly", other),
             },
@@ -180,13 +191,13 @@ impl Core {
                 operation,
                 result,
             } => match Purpose::of(token) {
-                Some(Purpose::Store(purpose)) => {
-                    self.engine.handle_ring_result(purpose, operation, result);
+                Some(Purpose::Store(part)) => {
+                    self.engine.handle_ring_result(part, operation, result);
                 }
                 other => unexpected("store operation", other),
             },
             Event::Helper { token, result } => match Purpose::of(token) {
-                Some(Purpose::Store(purpose)) => self.engine.handle_helper_result(purpose, result),
+                Some(Purpose::Store(part)) => self.engine.handle_helper_result(part, result),
                 Some(Purpose::Keep(unit)) => self.engine.handle_kept(unit, result.is_ok()),
                 other => unexpected("helper work", other),
             },
@@ -195,16 +206,29 @@ impl Core {
                 Some(Purpose::Accept(portal)) => self.handle_accepted(portal, result),
                 other => unexpected("accepted", other),
             },
-            Event::Mail { .. } => {
-                for letter in self.mailbox.take() {
-                    // None overtakes what was sent before it: a session that is adopted late would
-                    // not be seen by the change that takes its rights.
-                    if self.engine.carrier.own_letters.is_empty() {
-                        self.handle_letter(letter);
-                    } else {
-                        self.engine.carrier.own_letters.push_back(letter);
-                    }
-                }
+            Event::Mail { .. } => self.take_mail(),
+        }
+    }
+
+    fn handle_sent(&mut self, key: ConnectionKey, message: Message, result: Result<(), Errno>) {
+        let (engine, is_sent) = (&mut self.engine, was_sent(result));
+        self.sessions.handle_sent(engine, key, message, is_sent);
+    }
+
+    fn handle_login_sent(&mut self, key: LoginKey, result: Result<(), Errno>) {
+        let (is_sent, clock) = (was_sent(result), SystemTime::now());
+        self.sessions
+            .handle_login_sent(&self.engine, key, is_sent, clock);
+    }
+
+    fn take_mail(&mut self) {
+        for letter in self.mailbox.take() {
+            // None overtakes what was sent before it: a session that is adopted late would
+            // not be seen by the change that takes its rights.
+            if self.engine.carrier.own_letters.is_empty() {
+                self.handle_letter(letter);
+            } else {
+                self.engine.carrier.own_letters.push_back(letter);
             }
         }
     }
@@ -268,6 +292,7 @@ impl Core {
                 }
             }
             Letter::Unit { unit, letter } => self.engine.handle_letter(unit, letter),
+            Letter::StoreWake { unit } => self.engine.handle_store_wake(unit),
             Letter::Quiet => self.quiet_cores += 1,
             Letter::AddUnits { units, report } => self.handle_add_units(&units, &report),
             Letter::RetireUnits { units, receipt } => self.handle_retire_units(&units, &receipt),
@@ -409,6 +434,11 @@ impl Core {
         }
         self.engine.flushing_units().next().is_none()
     }
+}
+
+/// The error number, for a store.
+const fn number_of(errno: Errno) -> i32 {
+    errno.raw_os_error()
 }
 
 fn was_sent(result: Result<(), Errno>) -> bool {

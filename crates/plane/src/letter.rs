@@ -26,6 +26,8 @@ pub(crate) enum Letter {
         unit: UnitIndex,
         letter: engine::Letter,
     },
+    /// From any thread: the store of this unit wants to be called.
+    StoreWake { unit: UnitIndex },
     /// A core to every core, when told to stop: no session is left here.
     Quiet,
     /// Administrator to every core: these units, which nobody sees yet.

@@ -1,19 +1,19 @@
 //! What leaves an engine: carried over mail, ring, lanes and helper threads.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use engine::table::ByUnit;
-use engine::{Carrier, Ending, Letter as UnitLetter, Life, News, StoreWork, UnitIndex};
+use engine::{Carrier, Ending, Letter as UnitLetter, Life, News, PartKey, StoreWork, UnitIndex};
 use front::iscsi::SessionPort;
 use iscsi::target::{Command, TaskId};
 use memory::Buffer;
 use reactor::mail::Post;
-use reactor::{OperationId, Reactor};
+use reactor::{OperationId, Reactor, Socket};
 use scsi::Status;
-use store::{HelperAnswer, HelperOperation, IoFailure};
+use store::{Descriptor, HelperAnswer, HelperOperation, IoFailure, SocketTag, SocketWork, Waker};
 
 use crate::counters::{Account, Tally};
 use crate::handle::Receipt;
@@ -44,6 +44,8 @@ pub(crate) struct Outside {
     pub(crate) own_letters: VecDeque<Letter>,
     pub(crate) reactor: Reactor,
     pub(crate) units: ByUnit<Named>,
+    /// Connections of stores.
+    pub(crate) sockets: HashMap<(UnitIndex, SocketTag), Socket>,
     pub(crate) tally: Tally,
     pub(crate) watcher: Arc<dyn Watcher>,
     pub(crate) login_log: LoginLog,
@@ -79,11 +81,44 @@ impl Carrier for Outside {
         self.send(core, Letter::Unit { unit, letter });
     }
 
-    fn begin(&mut self, purpose: engine::Purpose, work: StoreWork) -> OperationId {
-        let token = Purpose::Store(purpose).token();
+    fn begin(&mut self, part: PartKey, work: StoreWork) -> OperationId {
+        let token = Purpose::Store(part).token();
         match work {
             StoreWork::Ring(operation) => self.reactor.submit_store(token, operation),
             StoreWork::Helper(operation) => self.reactor.submit_helper(token, operation),
+            StoreWork::Socket { unit, socket, work } => {
+                // The engine names open ones only.
+                let socket = &self.sockets[&(unit, socket)];
+                match work {
+                    SocketWork::Receive => self.reactor.receive(socket, token),
+                    SocketWork::ReceiveExact { buffer, range } => {
+                        self.reactor.receive_exact(socket, token, buffer, range)
+                    }
+                    SocketWork::Send(message) => self.reactor.send(socket, token, message),
+                }
+            }
+        }
+    }
+
+    fn waker(&self, unit: UnitIndex) -> Waker {
+        let post = self.posts[self.index].clone();
+        Waker::new(move || post.push(Letter::StoreWake { unit }))
+    }
+
+    fn open_socket(&mut self, unit: UnitIndex, socket: SocketTag, descriptor: Descriptor) -> bool {
+        match Socket::new(descriptor) {
+            Ok(one) => self.sockets.insert((unit, socket), one).is_none(),
+            Err(error) => {
+                let unit = self.name_of(unit);
+                tracing::error!(%error, unit, "a connection of a store cannot be used");
+                false
+            }
+        }
+    }
+
+    fn close_socket(&mut self, unit: UnitIndex, socket: SocketTag) {
+        if let Some(socket) = self.sockets.remove(&(unit, socket)) {
+            socket.shutdown();
         }
     }
 
@@ -128,6 +163,13 @@ impl Carrier for Outside {
                 let unit = self.name_of(unit);
                 tracing::error!(unit, "the store did not end a request in time");
                 self.watcher.hear(&Happening::StoreStuck { unit });
+            }
+            News::StoreConfused { unit } => {
+                let unit = self.name_of(unit);
+                tracing::error!(
+                    unit,
+                    "the store answered a request twice; please report this"
+                );
             }
             News::StateNotKept { unit } => {
                 let unit = self.name_of(unit);

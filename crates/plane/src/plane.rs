@@ -1,6 +1,6 @@
 //! The whole plane: one thread per core, started together and stopped together.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::error::Error;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -371,6 +371,7 @@ impl Core {
             own_letters: VecDeque::new(),
             reactor,
             units: ByUnit::default(),
+            sockets: HashMap::new(),
             tally,
             watcher: Arc::clone(&parts.watcher),
             login_log: LoginLog::new(Arc::clone(&parts.logins)),

@@ -1,6 +1,6 @@
 //! What an operation of the reactor was for, packed into its token.
 
-use engine::Purpose as For;
+use engine::PartKey;
 use engine::table::Key;
 use reactor::Token;
 
@@ -17,8 +17,8 @@ pub(crate) enum Purpose {
     Receive(ConnectionKey),
     /// Output of a connection.
     Send(ConnectionKey),
-    /// Something that a store has done.
-    Store(engine::Purpose),
+    /// An operation for a store.
+    Store(PartKey),
     /// The next bytes of a login.
     LoginReceive(LoginKey),
     /// An answer of a login.
@@ -37,13 +37,11 @@ impl Purpose {
             Self::Accept(portal) => (0, portal as u64),
             Self::Receive(key) => (1, key.to_bits()),
             Self::Send(key) => (2, key.to_bits()),
-            Self::Store(For::Task(key)) => (3, key.to_bits()),
+            Self::Store(key) => (3, key.to_bits()),
             Self::LoginReceive(key) => (4, key.to_bits()),
             Self::LoginSend(key) => (5, key.to_bits()),
             Self::Mail => (6, 0),
             Self::Keep(UnitIndex(unit)) => (7, unit as u64),
-            Self::Store(For::Probe(UnitIndex(unit))) => (8, unit as u64),
-            Self::Store(For::Flush(UnitIndex(unit))) => (9, unit as u64),
         };
         kind << KEY_BITS | key
     }
@@ -59,13 +57,11 @@ impl Purpose {
             0 => Self::Accept(index),
             1 => Self::Receive(Key::from_bits(bits)),
             2 => Self::Send(Key::from_bits(bits)),
-            3 => Self::Store(For::Task(Key::from_bits(bits))),
+            3 => Self::Store(Key::from_bits(bits)),
             4 => Self::LoginReceive(Key::from_bits(bits)),
             5 => Self::LoginSend(Key::from_bits(bits)),
             6 => Self::Mail,
             7 => Self::Keep(unit),
-            8 => Self::Store(For::Probe(unit)),
-            9 => Self::Store(For::Flush(unit)),
             _ => return None,
         })
     }
@@ -81,13 +77,11 @@ mod tests {
             Purpose::Accept(3),
             Purpose::Receive(Key::from_bits(0)),
             Purpose::Send(Key::from_bits(70_000)),
-            Purpose::Store(For::Task(Key::from_bits((1 << KEY_BITS) - 1))),
+            Purpose::Store(Key::from_bits((1 << KEY_BITS) - 1)),
             Purpose::LoginReceive(Key::from_bits(1 << 24)),
             Purpose::LoginSend(Key::from_bits(2)),
             Purpose::Mail,
             Purpose::Keep(UnitIndex(5)),
-            Purpose::Store(For::Probe(UnitIndex(6))),
-            Purpose::Store(For::Flush(UnitIndex(7))),
         ] {
             assert_eq!(Purpose::of(purpose.token()), Some(purpose));
         }

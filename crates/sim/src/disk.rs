@@ -11,8 +11,8 @@ use std::rc::Rc;
 
 use memory::Payload;
 use store::{
-    Backstore, Capabilities, Extent, HelperResult, IoAnswer, IoFailure, IoRequest, IoResult, IoTag,
-    RingOperation, Submitted,
+    Backstore, Capabilities, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Outlet,
+    Submitted,
 };
 
 use crate::prng::Prng;
@@ -34,19 +34,12 @@ pub enum Fate {
     Failed,
     /// With an error after a part of it has taken effect.
     Torn,
+    /// As it should, and then once more, with an error.
+    Twice,
+    /// With a failure that passes, and with a part of its effect or none.
+    Away,
     /// Not until the world says otherwise.
     Hangs,
-}
-
-/// A request that is over.
-#[derive(Debug)]
-pub struct Completion {
-    /// The core it belongs to.
-    pub core: usize,
-    /// As the core named it.
-    pub tag: IoTag,
-    /// For [`Backstore`]'s user.
-    pub result: IoResult,
 }
 
 #[derive(Debug)]
@@ -67,6 +60,10 @@ struct State {
     dirty: BTreeSet<usize>,
     mapped: Vec<bool>,
     waiting: BTreeMap<RequestId, Waiting>,
+    /// Of those that wait, the ones that nobody needs any more.
+    cancelled: BTreeSet<RequestId>,
+    /// Answers that each core takes when it is woken.
+    answers: Vec<(usize, IoTag, IoResult)>,
     /// Requests that have no fate yet.
     arrivals: Vec<RequestId>,
     next_id: u64,
@@ -106,6 +103,7 @@ impl Disk {
             needs_own_buffer: false,
             volatile_cache,
             solid_state: true,
+            compare_and_write_bytes: 0,
         };
         Self(Rc::new(RefCell::new(State {
             capabilities,
@@ -114,6 +112,8 @@ impl Disk {
             dirty: BTreeSet::new(),
             mapped: vec![false; blocks],
             waiting: BTreeMap::new(),
+            cancelled: BTreeSet::new(),
+            answers: Vec::new(),
             arrivals: Vec::new(),
             next_id: 0,
             submitted: BTreeMap::new(),
@@ -159,19 +159,38 @@ impl Disk {
         state.submitted.get(&core).copied().unwrap_or(0)
     }
 
-    /// A request takes effect and ends. `None` if a crash has ended it before, or it hangs.
-    pub fn complete(&self, id: RequestId, fate: Fate) -> Option<Completion> {
+    /// A request takes effect and ends. Gives the core that has to be woken for its answer; `None` if a crash
+    /// has ended it before, or it hangs.
+    pub fn complete(&self, id: RequestId, fate: Fate) -> Option<usize> {
         let mut state = self.0.borrow_mut();
         if fate == Fate::Hangs {
             return None;
         }
-        let waiting = state.waiting.remove(&id)?;
-        let result = state.execute(waiting.request, fate);
-        Some(Completion {
-            core: waiting.core,
-            tag: waiting.tag,
-            result,
-        })
+        let Waiting { core, tag, request } = state.waiting.remove(&id)?;
+        let is_cancelled = state.cancelled.remove(&id) && state.prng.chance(500);
+        let result = match fate {
+            _ if is_cancelled => {
+                if is_write(&request) && state.prng.chance(300) {
+                    // A part of it has taken effect, which nobody is told.
+                    drop(state.execute(request, Fate::Torn));
+                }
+                Err(IoFailure::Cancelled)
+            }
+            Fate::Away => {
+                if is_write(&request) && state.prng.chance(500) {
+                    drop(state.execute(request, Fate::Torn));
+                }
+                Err(IoFailure::NotReady)
+            }
+            Fate::Twice => state.execute(request, Fate::Good),
+            Fate::Good | Fate::Failed | Fate::Torn | Fate::Hangs => state.execute(request, fate),
+        };
+        state.answers.push((core, tag, result));
+        if fate == Fate::Twice {
+            let failure = Err(IoFailure::Medium { offset: 0 });
+            state.answers.push((core, tag, failure));
+        }
+        Some(core)
     }
 
     /// In words, for the trace.
@@ -193,6 +212,7 @@ impl Disk {
                 let range = blocks(&(*offset..*offset + data.len() as u64));
                 format!("write {range:?}{}", if *durable { " durable" } else { "" })
             }
+            IoRequest::CompareAndWrite { offset, .. } => format!("compare and write {offset}"),
             IoRequest::Flush => "flush".to_owned(),
             IoRequest::Unmap { range } => format!("unmap {:?}", blocks(range)),
             IoRequest::WriteZeros { range, .. } => format!("write zeros {:?}", blocks(range)),
@@ -205,6 +225,8 @@ impl Disk {
     pub fn crash(&self) {
         let mut state = self.0.borrow_mut();
         state.arrivals.clear();
+        state.answers.clear();
+        state.cancelled.clear();
         for (_, waiting) in std::mem::take(&mut state.waiting) {
             let is_write = is_write(&waiting.request);
             if is_write && state.prng.chance(500) {
@@ -257,6 +279,8 @@ impl State {
                 block.fill(0);
                 false
             }),
+            // It does not offer that.
+            IoRequest::CompareAndWrite { .. } => Err(IoFailure::Hardware { errno: 0 }),
             IoRequest::Flush => self.flush(fate),
             IoRequest::Extents { range, count_max } => Ok(self.extents(&range, count_max)),
         }
@@ -304,7 +328,7 @@ impl State {
         let blocks = blocks_of(range);
         let effective = match fate {
             Fate::Torn => self.prng.size(0, blocks.len().saturating_sub(1)),
-            Fate::Good | Fate::Failed | Fate::Hangs => blocks.len(),
+            Fate::Good | Fate::Failed | Fate::Twice | Fate::Away | Fate::Hangs => blocks.len(),
         };
         if self.is_time_for(Sabotage::LoseWrites) {
             return Ok(IoAnswer::Done);
@@ -377,11 +401,12 @@ impl Backstore for Handle {
         &self.capabilities
     }
 
-    fn submit(&mut self, tag: IoTag, request: IoRequest) -> Submitted {
+    fn submit(&mut self, tag: IoTag, request: IoRequest, outlet: &mut Outlet) -> Submitted {
         let mut state = self.disk.0.borrow_mut();
         let own = |waiting: &&Waiting| waiting.core == self.core;
         if state.waiting.values().filter(own).count() >= state.queue_max {
-            return Submitted::Full(request);
+            outlet.give_back(request);
+            return Submitted::Taken;
         }
         *state.submitted.entry(self.core).or_insert(0) += 1;
         // As a page cache does: some requests are over before they wait.
@@ -393,16 +418,25 @@ impl Backstore for Handle {
         let core = self.core;
         state.waiting.insert(id, Waiting { core, tag, request });
         state.arrivals.push(id);
-        Submitted::Pending
+        Submitted::Taken
     }
 
-    fn handle_ring_result(&mut self, _: IoTag, _: RingOperation, _: i32) -> Submitted {
-        // It never asks for an operation.
-        Submitted::Done(Err(IoFailure::Hardware { errno: 0 }))
+    fn cancel(&mut self, tag: IoTag, _: &mut Outlet) {
+        let mut state = self.disk.0.borrow_mut();
+        let is_it = |(_, one): &(&RequestId, &Waiting)| one.core == self.core && one.tag == tag;
+        let id = state.waiting.iter().find(is_it).map(|(id, _)| *id);
+        state.cancelled.extend(id);
     }
 
-    fn handle_helper_result(&mut self, _: IoTag, _: HelperResult) -> Submitted {
-        Submitted::Done(Err(IoFailure::Hardware { errno: 0 }))
+    fn handle_wake(&mut self, outlet: &mut Outlet) {
+        let mut state = self.disk.0.borrow_mut();
+        for (core, tag, result) in std::mem::take(&mut state.answers) {
+            if core == self.core {
+                outlet.answer(tag, result);
+            } else {
+                state.answers.push((core, tag, result));
+            }
+        }
     }
 
     fn refresh_size(&mut self) -> Option<u64> {
@@ -419,12 +453,17 @@ fn blocks_of(range: &Range<u64>) -> Range<usize> {
 const fn is_write(request: &IoRequest) -> bool {
     matches!(
         request,
-        IoRequest::Write { .. } | IoRequest::Unmap { .. } | IoRequest::WriteZeros { .. }
+        IoRequest::Write { .. }
+            | IoRequest::Unmap { .. }
+            | IoRequest::WriteZeros { .. }
+            | IoRequest::CompareAndWrite { .. }
     )
 }
 
 #[cfg(test)]
 mod tests {
+    use store::Order;
+
     use super::*;
 
     /// Writes `byte` to one block and waits for nothing.
@@ -436,16 +475,32 @@ mod tests {
                 data: Payload::Heap(vec![byte; BLOCK_BYTES]),
                 durable,
             };
-            if let Submitted::Pending = handle.submit(IoTag(0), request) {
+            if let Submitted::Taken = handle.submit(IoTag(0), request, &mut Outlet::default()) {
                 return *disk.take_arrivals().last().unwrap();
             }
         }
     }
 
     fn flush(disk: &Disk) -> RequestId {
-        let submitted = disk.handle(0).submit(IoTag(1), IoRequest::Flush);
-        assert!(matches!(submitted, Submitted::Pending));
+        let outlet = &mut Outlet::default();
+        let submitted = disk.handle(0).submit(IoTag(1), IoRequest::Flush, outlet);
+        assert!(matches!(submitted, Submitted::Taken));
         *disk.take_arrivals().last().unwrap()
+    }
+
+    /// The request ends, and these are its answers.
+    fn end(disk: &Disk, id: RequestId, fate: Fate) -> Vec<IoResult> {
+        let core = disk.complete(id, fate).unwrap();
+        let mut outlet = Outlet::default();
+        disk.handle(core).handle_wake(&mut outlet);
+        let orders = std::iter::from_fn(|| outlet.next_order());
+        let answer = |order| {
+            let Order::Answer { result, .. } = order else {
+                panic!("{order:?}")
+            };
+            result
+        };
+        orders.map(answer).collect()
     }
 
     fn disk(volatile_cache: bool) -> Disk {
@@ -458,7 +513,7 @@ mod tests {
         let first = write(&disk, 0, 1, false);
         let second = write(&disk, 0, 2, false);
         assert!(disk.complete(second, Fate::Hangs).is_none());
-        assert!(disk.complete(second, Fate::Good).unwrap().result.is_ok());
+        assert!(matches!(end(&disk, second, Fate::Good)[..], [Ok(_)]));
         assert_eq!(disk.content()[0], 2);
         assert!(disk.complete(first, Fate::Good).is_some());
         assert_eq!(disk.content()[0], 1);
@@ -488,9 +543,9 @@ mod tests {
     fn a_flush_makes_durable_what_ended_before_it() {
         let disk = disk(true);
         let id = write(&disk, 3, 9, false);
-        disk.complete(id, Fate::Good);
+        assert!(matches!(end(&disk, id, Fate::Good)[..], [Ok(_)]));
         let id = flush(&disk);
-        assert!(disk.complete(id, Fate::Good).unwrap().result.is_ok());
+        assert!(matches!(end(&disk, id, Fate::Good)[..], [Ok(_)]));
         disk.crash();
         assert_eq!(disk.content()[3 * BLOCK_BYTES], 9);
     }
@@ -499,12 +554,35 @@ mod tests {
     fn a_failed_flush_is_remembered() {
         let disk = disk(true);
         let id = flush(&disk);
-        assert!(disk.complete(id, Fate::Failed).unwrap().result.is_err());
+        assert!(matches!(end(&disk, id, Fate::Failed)[..], [Err(_)]));
         let id = flush(&disk);
-        let result = disk.complete(id, Fate::Good).unwrap().result;
-        assert!(matches!(result, Err(IoFailure::FlushLatched)));
+        let ended = end(&disk, id, Fate::Good);
+        assert!(matches!(ended[..], [Err(IoFailure::FlushLatched)]));
         let id = write(&disk, 0, 1, true);
-        assert!(disk.complete(id, Fate::Good).unwrap().result.is_err());
+        assert!(matches!(end(&disk, id, Fate::Good)[..], [Err(_)]));
+    }
+
+    #[test]
+    fn an_answer_that_comes_twice_says_something_else_the_second_time() {
+        let disk = disk(true);
+        let id = write(&disk, 0, 1, false);
+        assert!(matches!(end(&disk, id, Fate::Twice)[..], [Ok(_), Err(_)]));
+        let id = write(&disk, 0, 2, false);
+        let ended = end(&disk, id, Fate::Away);
+        assert!(matches!(ended[..], [Err(IoFailure::NotReady)]));
+    }
+
+    #[test]
+    fn a_cancelled_request_is_answered_either_way() {
+        let mut counts = [0, 0];
+        for seed in 0..50 {
+            let disk = Disk::new(8, true, 64, Prng::new(seed));
+            let id = write(&disk, 0, 1, false);
+            disk.handle(0).cancel(IoTag(0), &mut Outlet::default());
+            let ended = end(&disk, id, Fate::Good);
+            counts[usize::from(matches!(ended[..], [Ok(_)]))] += 1;
+        }
+        assert!(counts.iter().all(|count| *count > 5), "{counts:?}");
     }
 
     #[test]
@@ -520,9 +598,12 @@ mod tests {
     fn a_full_queue_gives_the_request_back() {
         let disk = Disk::new(8, true, 1, Prng::new(5));
         write(&disk, 0, 1, false);
-        let submitted = disk.handle(0).submit(IoTag(2), IoRequest::Flush);
-        assert!(matches!(submitted, Submitted::Full(IoRequest::Flush)));
-        let submitted = disk.handle(1).submit(IoTag(2), IoRequest::Flush);
-        assert!(matches!(submitted, Submitted::Pending));
+        for (core, is_full) in [(0, true), (1, false)] {
+            let mut outlet = Outlet::default();
+            let mut handle = disk.handle(core);
+            let submitted = handle.submit(IoTag(2), IoRequest::Flush, &mut outlet);
+            assert!(matches!(submitted, Submitted::Taken));
+            assert_eq!(outlet.take_returned().is_some(), is_full);
+        }
     }
 }

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use memory::Payload;
 use store::{
-    Backstore, IoAnswer, IoFailure, IoRequest, IoTag, OpenOptions, RingOperation, SharedStore,
-    StoreKind, Submitted,
+    Backstore, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, OpenOptions, Order, Outlet,
+    PartTag, RingOperation, SharedStore, StoreKind, Submitted,
 };
 
 use crate::prng::Prng;
@@ -61,6 +61,7 @@ struct World {
     seed: u64,
     prng: Prng,
     stores: Vec<Box<dyn Backstore>>,
+    outlet: Outlet,
     open: Vec<Open>,
     next_tag: u64,
     /// The kernel has reported a lost flush.
@@ -92,6 +93,7 @@ pub fn run(seed: u64) -> Result<(), Breach> {
         seed,
         prng: Prng::stream(seed, "flush"),
         stores,
+        outlet: Outlet::default(),
         open: Vec::new(),
         next_tag: 0,
         is_lost: false,
@@ -128,23 +130,32 @@ impl World {
         };
         let tag = IoTag(self.next_tag);
         self.next_tag += 1;
-        let submitted = self.stores[core].submit(tag, request);
+        let submitted = self.stores[core].submit(tag, request, &mut self.outlet);
+        let result = match submitted {
+            Submitted::Done(result) => Some(result),
+            Submitted::Taken => None,
+        };
         let is_promise = is_flush || durable;
         let after = (self.is_lost, false, false);
-        self.carry_on(core, tag, submitted, is_promise, after)
+        self.carry_on(core, tag, result, is_promise, after)
     }
 
     fn carry_on(
         &mut self,
         core: usize,
         tag: IoTag,
-        submitted: Submitted,
+        result: Option<IoResult>,
         is_promise: bool,
         (is_after_loss, is_synced, is_doubtful): (bool, bool, bool),
     ) -> Result<(), Breach> {
-        match submitted {
-            Submitted::Done(result) => self.judge(result, is_promise, is_after_loss, is_synced),
-            Submitted::Ring(operation) => {
+        if let Some(result) = result {
+            return self.judge(result, is_promise, is_after_loss, is_synced);
+        }
+        match self.outlet.next_order() {
+            Some(Order::Answer { result, .. }) => {
+                self.judge(result, is_promise, is_after_loss, is_synced)
+            }
+            Some(Order::Ring { operation, .. }) => {
                 self.open.push(Open {
                     core,
                     tag,
@@ -156,9 +167,7 @@ impl World {
                 });
                 Ok(())
             }
-            other @ (Submitted::Helper(_) | Submitted::Pending | Submitted::Full(_)) => {
-                self.breach("it-runs-on-the-ring", format!("{other:?}"))
-            }
+            other => self.breach("it-runs-on-the-ring", format!("{other:?}")),
         }
     }
 
@@ -178,17 +187,20 @@ impl World {
         let (result, is_now_synced) = self.kernel(&operation, is_recheck, &mut is_doubtful);
         // Only a second try that fails as the first one did proves that no flush failed.
         self.is_doubted |= is_recheck && result != -ENOSPC;
-        let submitted = self.stores[core].handle_ring_result(tag, operation, result);
-        if !matches!(submitted, Submitted::Done(_)) && self.prng.chance(150) {
+        let store = &mut self.stores[core];
+        if self.prng.chance(100) {
             // The task was aborted meanwhile: the rest is not begun.
-            drop(submitted);
-            self.stores[core].abandon(tag);
+            store.cancel(tag, &mut self.outlet);
+            let order = self.outlet.next_order();
+            if !matches!(order, Some(Order::CancelParts(_))) {
+                return self.breach("it-runs-on-the-ring", format!("{order:?}"));
+            }
             self.is_doubted |= is_doubtful;
-            return Ok(());
         }
+        store.handle_ring_result(PartTag::of(tag), operation, result, &mut self.outlet);
         let synced = is_synced || is_now_synced;
         let facts = (is_after_loss, synced, is_doubtful);
-        self.carry_on(core, tag, submitted, is_promise, facts)
+        self.carry_on(core, tag, None, is_promise, facts)
     }
 
     /// What the kernel answers, and whether the data of the request is durable by it.

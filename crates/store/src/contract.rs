@@ -1,4 +1,4 @@
-//! The contract between a device server and a store.
+//! The contract between a device server and a store. [`Backstore`] has its rules.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,9 +6,16 @@ use std::rc::Rc;
 
 use memory::{Buffer, Payload};
 
-use crate::StoreFile;
+use crate::{Outlet, PartTag, SocketResult, SocketTag, StoreFile, Waker};
 
-/// Names a request among all that are in flight on one core. The store only carries it.
+/// A descriptor of the system that this value owns.
+#[cfg(target_os = "linux")]
+pub type Descriptor = std::os::fd::OwnedFd;
+/// A descriptor of the system. There is no such value here.
+#[cfg(not(target_os = "linux"))]
+pub type Descriptor = StoreFile;
+
+/// Names a request among all of one core. No two requests get the same one. The store only carries it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct IoTag(pub u64);
 
@@ -38,6 +45,9 @@ pub struct Capabilities {
     pub volatile_cache: bool,
     /// The medium does not rotate, or it is not known.
     pub solid_state: bool,
+    /// The store carries out [`IoRequest::CompareAndWrite`] by itself, for ranges that do not cross a multiple of
+    /// this many bytes. 0: not at all; the engine then raises a fence, reads, compares and writes.
+    pub compare_and_write_bytes: u32,
 }
 
 /// A request, in bytes. Ranges are aligned to the block size and inside the store.
@@ -75,6 +85,17 @@ pub enum IoRequest {
         /// As for [`IoRequest::Write`].
         durable: bool,
     },
+    /// Write the second half of `data` if the range holds the first half, as one atomic operation on the medium,
+    /// whoever else writes to it. Else fail with [`IoFailure::Miscompare`] and change nothing. Only for stores with
+    /// [`Capabilities::compare_and_write_bytes`].
+    CompareAndWrite {
+        /// Where the range starts, in bytes.
+        offset: u64,
+        /// What is compared, then as many bytes to write.
+        data: Payload,
+        /// As for [`IoRequest::Write`].
+        durable: bool,
+    },
     /// Find which parts of the range hold data ([`IoAnswer::Extents`]), at most `count_max` of
     /// them; fewer is fine as long as they start at the start of the range.
     Extents {
@@ -105,9 +126,9 @@ pub enum IoAnswer {
     Extents(Vec<Extent>),
 }
 
-/// Why a request failed. One table in crate `scsi` decides what the initiator gets.
+/// Why a request failed. What the initiator is told is decided in one table of crate `scsi`
+/// (`scsi::sam::failure`), which has a row for every kind.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[non_exhaustive]
 pub enum IoFailure {
     /// The medium does not give or take these bytes.
     #[error("the medium failed at byte {offset}")]
@@ -137,12 +158,25 @@ pub enum IoFailure {
     /// store is opened again.
     #[error("an earlier flush failed, data answered as written may be lost")]
     FlushLatched,
-    /// The request was cancelled before it had an effect.
+    /// The request was cancelled before it had an effect, or is answered after [`Backstore::cancel`], when nobody
+    /// reads its result.
     #[error("the request was cancelled")]
     Cancelled,
     /// The store was opened read-only.
     #[error("the store is read-only")]
     ReadOnly,
+    /// The medium does not hold the data that [`IoRequest::CompareAndWrite`] compares.
+    #[error("the data differs at byte {offset}")]
+    Miscompare {
+        /// The first byte that differs, counted from the start of the range.
+        offset: u64,
+    },
+    /// Not now: the store cannot be reached (a lost connection, a cluster without quorum, blocks whose owner is
+    /// away). The failure passes. The request may have had any part of its
+    /// effect. It may concern some blocks only; the store fails the requests for these. A store
+    /// that only has too much to do returns requests instead ([`Outlet::give_back`]).
+    #[error("the store cannot be reached now")]
+    NotReady,
 }
 
 /// The outcome of one request.
@@ -154,7 +188,7 @@ pub type IoResult = Result<IoAnswer, IoFailure>;
 pub type FileHandle = Rc<StoreFile>;
 
 /// What the reactor does for a store, on the core's ring or on the lane of the file
-/// ([`Place::route`](crate::Place::route)). It gives the operation back to
+/// ([`Place::route`](crate::Place::route)), after [`Outlet::ring`]. It gives the operation back to
 /// [`Backstore::handle_ring_result`], with everything it owns, when the kernel is done with it.
 #[derive(Debug)]
 pub enum RingOperation {
@@ -242,7 +276,7 @@ pub enum AllocateMode {
     ZeroRange,
 }
 
-/// Work that the ring cannot do or that may block: runs on the helper thread and comes back to
+/// Work that the ring cannot do or that may block: runs on a helper thread after [`Outlet::help`] and comes back to
 /// [`Backstore::handle_helper_result`].
 pub struct HelperOperation {
     /// For logs.
@@ -259,6 +293,8 @@ pub type HelperResult = Result<HelperAnswer, IoFailure>;
 pub enum HelperAnswer {
     /// Success, without data.
     Done,
+    /// A connected socket, for [`Outlet::open_socket`].
+    Socket(Descriptor),
 }
 
 impl fmt::Debug for HelperOperation {
@@ -269,54 +305,111 @@ impl fmt::Debug for HelperOperation {
     }
 }
 
-/// How a store takes a request, or goes on with one.
+/// How a store takes a request.
 #[derive(Debug)]
 #[must_use = "a request that is not carried on is a lost command"]
 pub enum Submitted {
     /// It is done, in this very turn.
     Done(IoResult),
-    /// The reactor must do this for it.
-    Ring(RingOperation),
-    /// The helper thread must do this for it.
-    Helper(HelperOperation),
-    /// It completes later by other means (a library's own thread, a peer); the answer comes as
-    /// mail with the tag.
-    Pending,
-    /// No room now; the request comes back unchanged and is tried again when another completed.
-    Full(IoRequest),
+    /// The store has it, and completes it with [`Outlet::answer`]; or it returned it with [`Outlet::give_back`].
+    Taken,
 }
 
-/// A store as one core sees it. Each core has a handle of its own, so nothing here is shared by
-/// reference between cores; what must be common (the latch of a failed flush, the map of a
-/// memory disk) is inside the store.
+/// A store as one core sees it. Each core has a handle of its own, so nothing here is shared by reference between
+/// cores; what must be common (the latch of a failed flush, the map of a memory disk) is inside the store.
 ///
-/// Contract: every accepted request completes exactly once, in any order. `submit` and the
-/// `handle_` functions never block. A request answers `Done` at once only if it took no longer
-/// than copying its data.
+/// # States of a request
+///
+/// ```text
+/// submit -> Done(result)                                     over
+///        -> Taken, given back                                not taken; comes again with another tag
+///        -> Taken -> any number of parts -> answer           over
+///                 -> cancel -> parts end -> answer           over, the result goes nowhere
+/// ```
+///
+/// * **Once.** Every request that was taken is answered exactly once, in any order, also after
+///   [`Backstore::cancel`]. The engine never gives a tag twice, so an answer that comes twice, or after `Done`, finds
+///   no request: it is refused and reported as a fault of the store.
+/// * **Never blocking.** No function here waits: not for a lock that is held for long, a peer, a thread or a file.
+///   `submit` says `Done` only if it took no longer than copying the data of the request.
+/// * **Parts.** A store may have any number of operations under way for a request, on the ring, on helper threads and
+///   on sockets ([`PartTag`]). Each comes back exactly once. The engine holds the answer of a request until its parts
+///   are back: an answered request has nothing under way that could still reach the medium. What a store does by
+///   itself (a peer, a library) it must bring to its end before it answers.
+/// * **Buffers.** A request owns its buffers. They go with `submit` to the store, with a part to the reactor and back
+///   with its result, with [`IoAnswer::Data`] to the engine. Memory that is lent to a library outside is wrapped in a
+///   [`memory::Loan`]: if the store is dropped before the library returns it, it is leaked and counted, never freed.
+/// * **Slow.** A store that takes long may hold as many requests as it has room for; the engine counts their data,
+///   keeps a share free for other units, and does not submit more. It returns the rest with [`Outlet::give_back`].
+/// * **Hung.** Nothing here ends a request by itself but the store. An initiator's abort calls `cancel` and is answered
+///   at its deadline; from then on the unit refuses access on all cores until the answer comes. The store may set
+///   deadlines of its own ([`Outlet::set_timer`]) and answer with [`IoFailure::NotReady`], if it can prove that nothing
+///   of the request reaches the medium later.
+/// * **Gone.** A handle may be dropped at any time after its unit is removed, or with its core. Operations under way
+///   keep what they own, and end unseen. Other threads may use their [`Waker`] and [`Sender`](crate::Sender) as before.
+/// * **Threads.** A handle is used on one core only. A library's threads push completions into a
+///   [`channel`](crate::channel), which wakes the core; [`Backstore::handle_wake`] takes them there.
 pub trait Backstore: fmt::Debug {
     /// What the store is; the size is that of the last [`Backstore::refresh_size`].
     fn capabilities(&self) -> &Capabilities;
 
-    /// Takes a request over.
-    fn submit(&mut self, tag: IoTag, request: IoRequest) -> Submitted;
+    /// Called once, before the first request, on the core of the handle. A store that has threads or connections makes
+    /// its [`Waker`] and begins to connect here. The requests that come before it is connected it holds or answers with
+    /// [`IoFailure::NotReady`].
+    fn start(&mut self, make_waker: &dyn Fn() -> Waker, outlet: &mut Outlet) {
+        // Most stores are ready when they are opened.
+        let _unused = (make_waker, outlet);
+    }
 
-    /// An operation of [`Submitted::Ring`] is over. `result` is the kernel's: a count of bytes or
-    /// zero, or a negative error number. May ask for another operation (the rest of a short one).
+    /// Takes a request over. No other request has or had this tag.
+    fn submit(&mut self, tag: IoTag, request: IoRequest, outlet: &mut Outlet) -> Submitted;
+
+    /// Nobody needs the result of this request, which is not answered yet. The store ends it as soon as it can, and
+    /// still answers it; after [`IoFailure::Cancelled`] the request may have had any part of its effect.
+    fn cancel(&mut self, tag: IoTag, outlet: &mut Outlet) {
+        outlet.cancel_parts(tag);
+    }
+
+    /// An operation of [`Outlet::ring`] is over. `result` is the kernel's: a count of bytes or zero, or a negative
+    /// error number.
     fn handle_ring_result(
         &mut self,
-        tag: IoTag,
+        part: PartTag,
         operation: RingOperation,
         result: i32,
-    ) -> Submitted;
+        outlet: &mut Outlet,
+    ) {
+        let _unused = outlet;
+        debug_assert!(false, "{result} for {part:?}, {operation:?}");
+    }
 
-    /// Work of [`Submitted::Helper`] is over.
-    fn handle_helper_result(&mut self, tag: IoTag, result: HelperResult) -> Submitted;
+    /// Work of [`Outlet::help`] is over.
+    fn handle_helper_result(&mut self, part: PartTag, result: HelperResult, outlet: &mut Outlet) {
+        let _unused = outlet;
+        debug_assert!(false, "{result:?} for {part:?}");
+    }
 
-    /// The step that the store asked for last, for the request with this tag, will not be done:
-    /// the task was aborted, and its tag will name another request.
-    fn abandon(&mut self, tag: IoTag) {
-        // Most stores take one step and remember nothing.
-        let _forgotten = tag;
+    /// An operation of [`Outlet::on_socket`] is over.
+    fn handle_socket(
+        &mut self,
+        socket: SocketTag,
+        number: u64,
+        result: SocketResult,
+        outlet: &mut Outlet,
+    ) {
+        let _unused = outlet;
+        debug_assert!(false, "{result:?} for {number} on {socket:?}");
+    }
+
+    /// The [`Waker`] was used. May be called more often than that.
+    fn handle_wake(&mut self, outlet: &mut Outlet) {
+        let _unused = outlet;
+    }
+
+    /// The time of a timer of [`Outlet::set_timer`] has come.
+    fn handle_timer(&mut self, number: u64, outlet: &mut Outlet) {
+        let _unused = outlet;
+        debug_assert!(false, "timer {number}");
     }
 
     /// Has every read and write done by the ring, where a test can look at it and let it fail.
@@ -330,16 +423,10 @@ pub trait Backstore: fmt::Debug {
         let _fixed = honours;
     }
 
-    /// Looks how large the store is now, as [`SharedStore::probe_size`] does, without waiting. An
-    /// operation that it takes for that comes back to [`Backstore::handle_probed`].
-    fn probe(&mut self) -> Option<RingOperation> {
-        None
-    }
-
-    /// The operation of [`Backstore::probe`] is over.
-    fn handle_probed(&mut self, operation: RingOperation, result: i32) {
-        // Only a store that asked for one gets one.
-        debug_assert!(false, "{result} for {operation:?}");
+    /// Looks how large the store is now, as [`SharedStore::probe_size`] does, without waiting. A store that needs an
+    /// operation for that orders one, and calls [`Outlet::look_at_size`] when it is over.
+    fn probe(&mut self, outlet: &mut Outlet) {
+        let _unused = outlet;
     }
 
     /// Takes over the size that was found last. Answers it in bytes when it

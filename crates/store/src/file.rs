@@ -25,7 +25,7 @@
 //! the one whose completion is handled first may miss the failure that the other one got; every
 //! later one sees the latch.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -39,12 +39,12 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::geometry::honours_dsync;
 use crate::latch::FlushLatch;
+use crate::next::Next;
 use crate::request::refuse;
 use crate::zeros::{self, ZEROS_BYTES};
 use crate::{
-    AllocateMode, Backstore, Capabilities, DiskFile, Extent, FileHandle, HelperAnswer,
-    HelperResult, IoAnswer, IoFailure, IoRequest, IoTag, Place, RingOperation, SharedStore,
-    StoreFile, Submitted,
+    AllocateMode, Backstore, Capabilities, DiskFile, Extent, FileHandle, IoAnswer, IoFailure,
+    IoRequest, IoTag, Outlet, PartTag, Place, RingOperation, SharedStore, StoreFile, Submitted,
 };
 
 /// How writes reach the medium.
@@ -114,6 +114,8 @@ impl SharedStore for FileDisk {
             zeros: zeros::for_this_core()?,
             capabilities: self.0.capabilities.clone(),
             plans: HashMap::new(),
+            cancelled: HashSet::new(),
+            is_probing: false,
             cached: CachedReads::new(self.0.cache != CacheMode::Direct),
             honours_dsync: self.0.honours_dsync,
             shared: Arc::clone(&self.0),
@@ -171,8 +173,12 @@ struct FileStore {
     capabilities: Capabilities,
     /// What is left to do for the few requests that take more than one kind of step.
     plans: HashMap<IoTag, Plan>,
+    /// Requests that are not carried any further.
+    cancelled: HashSet<IoTag>,
     cached: CachedReads,
     honours_dsync: bool,
+    /// A question for the size is under way.
+    is_probing: bool,
 }
 
 /// Reads of this size at most are tried at once, in bytes: what a core copies in a few
@@ -269,15 +275,88 @@ enum Plan {
     },
 }
 
+/// The number of the operation that looks for the size.
+const PROBE: u64 = 1;
+
 impl Backstore for FileStore {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    fn submit(&mut self, tag: IoTag, request: IoRequest) -> Submitted {
+    fn submit(&mut self, tag: IoTag, request: IoRequest, outlet: &mut Outlet) -> Submitted {
         if let Some(failure) = refuse(&self.capabilities, &request) {
             return Submitted::Done(Err(failure));
         }
+        self.begin(tag, request).begin(tag, outlet)
+    }
+
+    fn cancel(&mut self, tag: IoTag, outlet: &mut Outlet) {
+        self.cancelled.insert(tag);
+        outlet.cancel_parts(tag);
+    }
+
+    fn handle_ring_result(
+        &mut self,
+        part: PartTag,
+        operation: RingOperation,
+        result: i32,
+        outlet: &mut Outlet,
+    ) {
+        let Some(tag) = part.request else {
+            self.handle_probed(&operation, result);
+            outlet.look_at_size();
+            return;
+        };
+        let next = self.advance(tag, operation, result);
+        let is_cancelled = !self.cancelled.is_empty() && self.cancelled.remove(&tag);
+        match next {
+            Next::Ring(_) | Next::Helper(_) if is_cancelled => {
+                // The latch stays as it is: if a flush may have failed, that will never be known better.
+                self.fail(tag, IoFailure::Cancelled).go_on(tag, outlet);
+            }
+            next @ (Next::Done(_) | Next::Ring(_) | Next::Helper(_)) => next.go_on(tag, outlet),
+        }
+    }
+
+    #[cfg(test)]
+    fn use_ring_only(&mut self) {
+        self.cached.is_possible = false;
+    }
+
+    #[cfg(test)]
+    fn set_honours_dsync(&mut self, honours: bool) {
+        self.honours_dsync = honours;
+    }
+
+    fn probe(&mut self, outlet: &mut Outlet) {
+        let is_block_device = self.shared.is_block_device;
+        if !self.file.place().may_wait() && !is_block_device {
+            if let Ok(size) = find_size(self.file.as_fd(), is_block_device) {
+                self.shared.set_size(size);
+            }
+            outlet.look_at_size();
+        } else if !std::mem::replace(&mut self.is_probing, true) {
+            let operation = RingOperation::Size {
+                file: Rc::clone(&self.file),
+                is_block_device,
+                bytes: 0,
+            };
+            outlet.ring(PartTag::own(PROBE), operation);
+        }
+    }
+
+    fn refresh_size(&mut self) -> Option<u64> {
+        let size = self.shared.size_bytes.load(Ordering::Acquire);
+        let changed = size != self.capabilities.size_bytes;
+        self.capabilities.size_bytes = size;
+        changed.then_some(size)
+    }
+}
+
+/// Starting requests.
+impl FileStore {
+    #[inline]
+    fn begin(&mut self, tag: IoTag, request: IoRequest) -> Next {
         match request {
             IoRequest::Read {
                 offset,
@@ -302,16 +381,79 @@ impl Backstore for FileStore {
                 let durable = durable || self.writes_through();
                 self.zero(tag, range, AllocateMode::ZeroRange, durable)
             }
+            // Only a store that offers it is asked for it.
+            IoRequest::CompareAndWrite { .. } => Next::Done(Err(hardware(Errno::OPNOTSUPP))),
             IoRequest::Extents { range, count_max } => self.extents(range, count_max),
         }
     }
 
-    fn handle_ring_result(
-        &mut self,
-        tag: IoTag,
-        operation: RingOperation,
-        result: i32,
-    ) -> Submitted {
+    fn read(&mut self, offset: u64, len: usize, buffer: Option<Buffer>) -> Next {
+        match buffer {
+            _ if len == 0 => Next::Done(Ok(IoAnswer::Data(Payload::Empty))),
+            Some(mut buffer) if buffer.len() == len => {
+                if self.cached.read(&self.file, offset, &mut buffer) {
+                    return Next::Done(Ok(IoAnswer::Data(Payload::Pool(buffer))));
+                }
+                self.read_from(offset, buffer, 0)
+            }
+            Some(_) | None => Next::Done(Err(hardware(Errno::INVAL))),
+        }
+    }
+
+    fn write(&mut self, tag: IoTag, offset: u64, data: Payload, durable: bool) -> Next {
+        if durable && self.is_latched() {
+            return Next::Done(Err(IoFailure::FlushLatched));
+        }
+        if data.is_empty() {
+            return Next::Done(Ok(IoAnswer::Done));
+        }
+        if durable && !self.honours_dsync {
+            self.plans.insert(tag, Plan::Sync);
+            return self.write_from(offset, data, 0, false);
+        }
+        self.write_from(offset, data, 0, durable)
+    }
+
+    fn flush(&self) -> Next {
+        if self.is_latched() {
+            return Next::Done(Err(IoFailure::FlushLatched));
+        }
+        if self.capabilities.read_only {
+            return Next::Done(Ok(IoAnswer::Done));
+        }
+        self.sync()
+    }
+
+    /// The kernel zeros partial blocks at both ends of a punched range by itself.
+    fn zero(&mut self, tag: IoTag, range: Range<u64>, mode: AllocateMode, sync: bool) -> Next {
+        if sync && self.is_latched() {
+            return Next::Done(Err(IoFailure::FlushLatched));
+        }
+        if range.is_empty() {
+            return Next::Done(Ok(IoAnswer::Done));
+        }
+        let rest = range.clone();
+        self.plans.insert(tag, Plan::Zero { rest, sync });
+        Next::Ring(RingOperation::Allocate {
+            file: Rc::clone(&self.file),
+            mode,
+            range,
+        })
+    }
+
+    fn extents(&self, range: Range<u64>, count_max: usize) -> Next {
+        Next::Ring(RingOperation::Extents {
+            file: Rc::clone(&self.file),
+            range,
+            block_bytes: self.capabilities.block_bytes,
+            found: vec![Extent::default(); count_max.min(EXTENTS_MAX)],
+        })
+    }
+}
+
+/// Going on with them.
+impl FileStore {
+    fn advance(&mut self, tag: IoTag, operation: RingOperation, result: i32) -> Next {
         let result =
             usize::try_from(result).map_err(|_| Errno::from_raw_os_error(result.wrapping_neg()));
         if result == Err(Errno::CANCELED) {
@@ -337,135 +479,24 @@ impl Backstore for FileStore {
             RingOperation::Sync { .. } => self.handle_synced(tag, result),
             RingOperation::Allocate { range, .. } => self.handle_allocated(tag, range, result),
             RingOperation::Extents { mut found, .. } => {
-                Submitted::Done(result.map_err(hardware).map(|count| {
+                Next::Done(result.map_err(hardware).map(|count| {
                     found.truncate(count);
                     IoAnswer::Extents(found)
                 }))
             }
-            RingOperation::Size { .. } => Submitted::Done(Ok(IoAnswer::Done)),
+            RingOperation::Size { .. } => Next::Done(Ok(IoAnswer::Done)),
         }
     }
 
-    fn handle_helper_result(&mut self, _tag: IoTag, result: HelperResult) -> Submitted {
-        Submitted::Done(result.map(|answer| match answer {
-            HelperAnswer::Done => IoAnswer::Done,
-        }))
-    }
-
-    fn abandon(&mut self, tag: IoTag) {
-        // The latch stays as it is: if a flush may have failed, that will never be known better.
-        self.plans.remove(&tag);
-    }
-
-    #[cfg(test)]
-    fn use_ring_only(&mut self) {
-        self.cached.is_possible = false;
-    }
-
-    #[cfg(test)]
-    fn set_honours_dsync(&mut self, honours: bool) {
-        self.honours_dsync = honours;
-    }
-
-    fn probe(&mut self) -> Option<RingOperation> {
-        let is_block_device = self.shared.is_block_device;
-        if !self.file.place().may_wait() && !is_block_device {
-            if let Ok(size) = find_size(self.file.as_fd(), is_block_device) {
-                self.shared.set_size(size);
-            }
-            return None;
-        }
-        Some(RingOperation::Size {
-            file: Rc::clone(&self.file),
-            is_block_device,
-            bytes: 0,
-        })
-    }
-
-    fn handle_probed(&mut self, operation: RingOperation, result: i32) {
+    fn handle_probed(&mut self, operation: &RingOperation, result: i32) {
+        self.is_probing = false;
         if let RingOperation::Size { bytes, .. } = operation
             && result >= 0
         {
-            self.shared.set_size(bytes);
+            self.shared.set_size(*bytes);
         }
     }
 
-    fn refresh_size(&mut self) -> Option<u64> {
-        let size = self.shared.size_bytes.load(Ordering::Acquire);
-        let changed = size != self.capabilities.size_bytes;
-        self.capabilities.size_bytes = size;
-        changed.then_some(size)
-    }
-}
-
-/// Starting requests.
-impl FileStore {
-    fn read(&mut self, offset: u64, len: usize, buffer: Option<Buffer>) -> Submitted {
-        match buffer {
-            _ if len == 0 => Submitted::Done(Ok(IoAnswer::Data(Payload::Empty))),
-            Some(mut buffer) if buffer.len() == len => {
-                if self.cached.read(&self.file, offset, &mut buffer) {
-                    return Submitted::Done(Ok(IoAnswer::Data(Payload::Pool(buffer))));
-                }
-                self.read_from(offset, buffer, 0)
-            }
-            Some(_) | None => Submitted::Done(Err(hardware(Errno::INVAL))),
-        }
-    }
-
-    fn write(&mut self, tag: IoTag, offset: u64, data: Payload, durable: bool) -> Submitted {
-        if durable && self.is_latched() {
-            return Submitted::Done(Err(IoFailure::FlushLatched));
-        }
-        if data.is_empty() {
-            return Submitted::Done(Ok(IoAnswer::Done));
-        }
-        if durable && !self.honours_dsync {
-            self.plans.insert(tag, Plan::Sync);
-            return self.write_from(offset, data, 0, false);
-        }
-        self.write_from(offset, data, 0, durable)
-    }
-
-    fn flush(&self) -> Submitted {
-        if self.is_latched() {
-            return Submitted::Done(Err(IoFailure::FlushLatched));
-        }
-        if self.capabilities.read_only {
-            return Submitted::Done(Ok(IoAnswer::Done));
-        }
-        self.sync()
-    }
-
-    /// The kernel zeros partial blocks at both ends of a punched range by itself.
-    fn zero(&mut self, tag: IoTag, range: Range<u64>, mode: AllocateMode, sync: bool) -> Submitted {
-        if sync && self.is_latched() {
-            return Submitted::Done(Err(IoFailure::FlushLatched));
-        }
-        if range.is_empty() {
-            return Submitted::Done(Ok(IoAnswer::Done));
-        }
-        let rest = range.clone();
-        self.plans.insert(tag, Plan::Zero { rest, sync });
-        Submitted::Ring(RingOperation::Allocate {
-            file: Rc::clone(&self.file),
-            mode,
-            range,
-        })
-    }
-
-    fn extents(&self, range: Range<u64>, count_max: usize) -> Submitted {
-        Submitted::Ring(RingOperation::Extents {
-            file: Rc::clone(&self.file),
-            range,
-            block_bytes: self.capabilities.block_bytes,
-            found: vec![Extent::default(); count_max.min(EXTENTS_MAX)],
-        })
-    }
-}
-
-/// Going on with them.
-impl FileStore {
     fn handle_read(
         &mut self,
         tag: IoTag,
@@ -473,7 +504,7 @@ impl FileStore {
         mut buffer: Buffer,
         done: usize,
         result: Result<usize, Errno>,
-    ) -> Submitted {
+    ) -> Next {
         match result {
             Ok(count) => {
                 let done = done + count;
@@ -508,7 +539,7 @@ impl FileStore {
     }
 
     /// All that was asked for came; in a search that is only a part.
-    fn handle_read_whole(&mut self, tag: IoTag, offset: u64, mut buffer: Buffer) -> Submitted {
+    fn handle_read_whole(&mut self, tag: IoTag, offset: u64, mut buffer: Buffer) -> Next {
         let plan = if self.plans.is_empty() {
             None
         } else {
@@ -539,7 +570,7 @@ impl FileStore {
         done: usize,
         durable: bool,
         count: usize,
-    ) -> Submitted {
+    ) -> Next {
         let written = done + count;
         if written < data.len() {
             // Direct I/O must go on at a whole block.
@@ -562,12 +593,12 @@ impl FileStore {
             }
             Some(Plan::Sync) => self.sync(),
             // The write itself goes well: what failed, and may have lost more, was the flush.
-            Some(Plan::Recheck { .. }) => Submitted::Done(Err(IoFailure::FlushLatched)),
+            Some(Plan::Recheck { .. }) => Next::Done(Err(IoFailure::FlushLatched)),
             // Another write may have been given the failure of what this one wrote.
             Some(Plan::Search { .. }) | None if durable && self.is_latched() => {
-                Submitted::Done(Err(IoFailure::FlushLatched))
+                Next::Done(Err(IoFailure::FlushLatched))
             }
-            Some(Plan::Search { .. }) | None => Submitted::Done(Ok(IoAnswer::Done)),
+            Some(Plan::Search { .. }) | None => Next::Done(Ok(IoAnswer::Done)),
         }
     }
 
@@ -579,7 +610,7 @@ impl FileStore {
         done: usize,
         durable: bool,
         errno: Errno,
-    ) -> Submitted {
+    ) -> Next {
         if durable {
             self.shared.latch.suspect();
             self.plans.insert(tag, Plan::Recheck { errno, done });
@@ -597,7 +628,7 @@ impl FileStore {
         self.fail(tag, failure(errno, offset + done as u64))
     }
 
-    fn handle_synced(&mut self, tag: IoTag, result: Result<usize, Errno>) -> Submitted {
+    fn handle_synced(&mut self, tag: IoTag, result: Result<usize, Errno>) -> Next {
         match result {
             // Another request may have been given the failure of what this sync was to cover.
             Ok(_) if self.is_latched() => self.fail(tag, IoFailure::FlushLatched),
@@ -614,7 +645,7 @@ impl FileStore {
         tag: IoTag,
         range: Range<u64>,
         result: Result<usize, Errno>,
-    ) -> Submitted {
+    ) -> Next {
         let sync = matches!(self.plans.get(&tag), Some(Plan::Zero { sync: true, .. }));
         match result {
             Ok(_) => self.write_zeros(tag, range.end..range.end, sync),
@@ -627,7 +658,7 @@ impl FileStore {
     }
 
     /// Puts zeros into what is left of a range, one piece after the other.
-    fn write_zeros(&mut self, tag: IoTag, rest: Range<u64>, sync: bool) -> Submitted {
+    fn write_zeros(&mut self, tag: IoTag, rest: Range<u64>, sync: bool) -> Next {
         if rest.is_empty() && sync {
             return self.sync();
         }
@@ -645,8 +676,8 @@ impl FileStore {
 
 /// Steps and facts.
 impl FileStore {
-    fn read_from(&self, offset: u64, buffer: Buffer, done: usize) -> Submitted {
-        Submitted::Ring(RingOperation::Read {
+    fn read_from(&self, offset: u64, buffer: Buffer, done: usize) -> Next {
+        Next::Ring(RingOperation::Read {
             file: Rc::clone(&self.file),
             offset,
             buffer,
@@ -654,8 +685,8 @@ impl FileStore {
         })
     }
 
-    fn write_from(&self, offset: u64, data: Payload, done: usize, durable: bool) -> Submitted {
-        Submitted::Ring(RingOperation::Write {
+    fn write_from(&self, offset: u64, data: Payload, done: usize, durable: bool) -> Next {
+        Next::Ring(RingOperation::Write {
             file: Rc::clone(&self.file),
             offset,
             data,
@@ -664,20 +695,20 @@ impl FileStore {
         })
     }
 
-    fn sync(&self) -> Submitted {
-        Submitted::Ring(RingOperation::Sync {
+    fn sync(&self) -> Next {
+        Next::Ring(RingOperation::Sync {
             file: Rc::clone(&self.file),
         })
     }
 
-    fn finish(&mut self, tag: IoTag, answer: IoAnswer) -> Submitted {
+    fn finish(&mut self, tag: IoTag, answer: IoAnswer) -> Next {
         self.plans.remove(&tag);
-        Submitted::Done(Ok(answer))
+        Next::Done(Ok(answer))
     }
 
-    fn fail(&mut self, tag: IoTag, failure: IoFailure) -> Submitted {
+    fn fail(&mut self, tag: IoTag, failure: IoFailure) -> Next {
         self.plans.remove(&tag);
-        Submitted::Done(Err(failure))
+        Next::Done(Err(failure))
     }
 
     fn writes_through(&self) -> bool {

@@ -3,8 +3,9 @@
 //! [`contract`] says what every store promises; it is pure. The other modules are the stores:
 //! zeros ([`NullDisk`]), memory ([`MemoryDisk`]), regular files and block devices
 //! ([`OpenOptions`], which opens any of them).
-//! A store never blocks and never waits: what takes time is handed to the reactor as a
-//! [`RingOperation`] or to its helper thread as a [`HelperOperation`], and comes back by tag.
+//! A store never blocks and never waits: what takes time goes to its [`Outlet`], as a [`RingOperation`] for the
+//! reactor, a [`HelperOperation`] for a helper thread, an operation on a socket or a timer, and comes back by tag.
+//! A library's own threads reach the core of a handle by a [`channel`].
 //! [`Place`] knows which operations the kernel may do on the thread that asks. Only opening may block.
 //!
 //! The stores need Linux. The contract does not, so crates that only use the contract compile everywhere.
@@ -27,17 +28,21 @@ mod latch;
 #[cfg(target_os = "linux")]
 mod memory_disk;
 #[cfg(target_os = "linux")]
+mod next;
+#[cfg(target_os = "linux")]
 mod null;
 #[cfg(target_os = "linux")]
 mod open;
+mod outlet;
 #[cfg(target_os = "linux")]
 mod place;
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", test, feature = "testing"))]
 mod request;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
+mod wake;
 #[cfg(target_os = "linux")]
 mod zeros;
 
@@ -54,7 +59,9 @@ pub use memory_disk::MemoryDisk;
 pub use null::NullDisk;
 #[cfg(target_os = "linux")]
 pub use open::{OpenError, OpenFailure, OpenOptions, StoreKind};
+pub use outlet::{Order, Outlet, PartTag, SocketResult, SocketTag, SocketWork};
 #[cfg(target_os = "linux")]
 pub use place::{
     CacheProbe, Class, DiskFile, Place, Route, StoreFile, UnderWay, set_cache_probe, set_closer,
 };
+pub use wake::{Receiver, Sender, Waker, channel};

@@ -28,12 +28,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use memory::{CoreMapping, HUGE_PAGE_BYTES, MappedRange, Mapping, Payload};
 use rustix::io::Errno;
 
+use crate::next::Next;
 use crate::request::refuse;
 use crate::zeros::{self, ZEROS_BYTES};
 use crate::{
     AllocateMode, Backstore, Capabilities, DiskFile, Extent, FileHandle, HelperAnswer,
-    HelperOperation, HelperResult, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Place,
-    RingOperation, SharedStore, StoreFile, Submitted,
+    HelperOperation, HelperResult, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Outlet,
+    PartTag, Place, RingOperation, SharedStore, StoreFile, Submitted,
 };
 
 const PAGE_BYTES: usize = 4096;
@@ -88,6 +89,7 @@ impl MemoryDisk {
                 needs_own_buffer: false,
                 volatile_cache: false,
                 solid_state: true,
+                compare_and_write_bytes: 0,
             },
         })
     }
@@ -134,50 +136,64 @@ impl Backstore for MemoryHandle {
         &self.capabilities
     }
 
-    fn submit(&mut self, _tag: IoTag, request: IoRequest) -> Submitted {
+    #[inline]
+    fn submit(&mut self, tag: IoTag, request: IoRequest, outlet: &mut Outlet) -> Submitted {
         if let Some(failure) = refuse(&self.capabilities, &request) {
             return Submitted::Done(Err(failure));
         }
-        Submitted::Done(match request {
-            IoRequest::Read { offset, len, .. } => self.read(offset, len),
-            IoRequest::Write { offset, data, .. } => return self.write(offset, &data),
-            IoRequest::Flush => Ok(IoAnswer::Done),
-            IoRequest::Unmap { range } => return self.zero(range, !self.capabilities.thin),
-            IoRequest::WriteZeros { range, .. } => return self.zero(range, true),
-            IoRequest::Extents { range, count_max } => {
-                Ok(IoAnswer::Extents(self.extents(range, count_max)))
+        let next = match request {
+            IoRequest::Read { offset, len, .. } => return Submitted::Done(self.read(offset, len)),
+            IoRequest::Write { offset, data, .. } => self.write(offset, &data),
+            IoRequest::Flush => return Submitted::Done(Ok(IoAnswer::Done)),
+            IoRequest::Unmap { range } => self.zero(range, !self.capabilities.thin),
+            IoRequest::WriteZeros { range, .. } => self.zero(range, true),
+            // Only a store that offers it is asked for it.
+            IoRequest::CompareAndWrite { .. } => {
+                let errno = Errno::OPNOTSUPP.raw_os_error();
+                return Submitted::Done(Err(IoFailure::Hardware { errno }));
             }
-        })
+            IoRequest::Extents { range, count_max } => {
+                return Submitted::Done(Ok(IoAnswer::Extents(self.extents(range, count_max))));
+            }
+        };
+        next.begin(tag, outlet)
     }
 
     fn handle_ring_result(
         &mut self,
-        _tag: IoTag,
+        part: PartTag,
         operation: RingOperation,
         result: i32,
-    ) -> Submitted {
-        let RingOperation::Allocate { range, .. } = operation else {
+        outlet: &mut Outlet,
+    ) {
+        let (Some(tag), RingOperation::Allocate { range, .. }) = (part.request, &operation) else {
             unreachable!("a memory disk punches holes only, and got back {operation:?}");
         };
         if result >= 0 {
-            return Submitted::Done(Ok(IoAnswer::Done));
+            outlet.answer(tag, Ok(IoAnswer::Done));
+            return;
         }
         // The data are still there, so the bits must say so.
-        self.shared.written.set(pages(&range));
+        self.shared.written.set(pages(range));
         let errno = result.wrapping_neg();
-        Submitted::Done(Err(if errno == Errno::CANCELED.raw_os_error() {
+        let failure = if errno == Errno::CANCELED.raw_os_error() {
             IoFailure::Cancelled
         } else {
             IoFailure::Hardware { errno }
-        }))
+        };
+        outlet.answer(tag, Err(failure));
     }
 
-    fn handle_helper_result(&mut self, _tag: IoTag, result: HelperResult) -> Submitted {
-        Submitted::Done(match result {
+    fn handle_helper_result(&mut self, part: PartTag, result: HelperResult, outlet: &mut Outlet) {
+        let Some(tag) = part.request else {
+            unreachable!("a memory disk collapses pages for writes only: {result:?}");
+        };
+        let result = match result {
             Err(IoFailure::Cancelled) => Err(IoFailure::Cancelled),
             // The data are there, huge pages or not.
             Ok(_) | Err(_) => Ok(IoAnswer::Done),
-        })
+        };
+        outlet.answer(tag, result);
     }
 
     fn refresh_size(&mut self) -> Option<u64> {
@@ -201,9 +217,9 @@ impl MemoryHandle {
         Ok(IoAnswer::Data(Payload::Mapped(data)))
     }
 
-    fn write(&self, offset: u64, data: &Payload) -> Submitted {
+    fn write(&self, offset: u64, data: &Payload) -> Next {
         let Some(range) = span(offset, data.len()) else {
-            return Submitted::Done(Ok(IoAnswer::Done));
+            return Next::Done(Ok(IoAnswer::Done));
         };
         let pages = pages(&range);
         let is_new = self.shared.written.set(pages.clone());
@@ -212,7 +228,7 @@ impl MemoryHandle {
         self.shared.written.set(pages.clone());
         match is_new.then(|| self.full_huge_pages(&pages)).flatten() {
             Some(full) => self.collapse(full),
-            None => Submitted::Done(Ok(IoAnswer::Done)),
+            None => Next::Done(Ok(IoAnswer::Done)),
         }
     }
 
@@ -236,12 +252,12 @@ impl MemoryHandle {
 
     /// Huge pages take no more memory once every ordinary page of theirs is there. The write that
     /// fills one is answered when it is done.
-    fn collapse(&self, range: Range<usize>) -> Submitted {
+    fn collapse(&self, range: Range<usize>) -> Next {
         if !self.shared.has_huge_pages.load(Ordering::Relaxed) {
-            return Submitted::Done(Ok(IoAnswer::Done));
+            return Next::Done(Ok(IoAnswer::Done));
         }
         let shared = Arc::clone(&self.shared);
-        Submitted::Helper(HelperOperation {
+        Next::Helper(HelperOperation {
             name: "huge pages for a memory disk",
             work: Box::new(move || {
                 let result = shared.medium.collapse(range);
@@ -271,13 +287,13 @@ impl MemoryHandle {
 
     /// Gives whole pages back and writes zeros to the rests at both ends. With `keep_mapped` the
     /// range counts as written afterwards.
-    fn zero(&self, range: Range<u64>, keep_mapped: bool) -> Submitted {
+    fn zero(&self, range: Range<u64>, keep_mapped: bool) -> Next {
         let page = PAGE_BYTES as u64;
         let inner_start = range.start.next_multiple_of(page);
         let inner_end = range.end / page * page;
         if inner_start >= inner_end {
             self.zero_part(&range, keep_mapped);
-            return Submitted::Done(Ok(IoAnswer::Done));
+            return Next::Done(Ok(IoAnswer::Done));
         }
         self.zero_part(&(range.start..inner_start), keep_mapped);
         self.zero_part(&(inner_end..range.end), keep_mapped);
@@ -288,7 +304,7 @@ impl MemoryHandle {
             self.shared.written.clear(pages(&inner));
         }
         // Also when no bit was set: a mixed read may have made the kernel allocate pages.
-        Submitted::Ring(RingOperation::Allocate {
+        Next::Ring(RingOperation::Allocate {
             file: Rc::clone(&self.file),
             mode: AllocateMode::PunchHole,
             range: inner,

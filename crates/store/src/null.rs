@@ -8,8 +8,8 @@ use memory::{CoreMapping, MappedRange, Payload};
 use crate::request::refuse;
 use crate::zeros::{self, ZEROS_BYTES};
 use crate::{
-    Backstore, Capabilities, Extent, HelperResult, IoAnswer, IoFailure, IoRequest, IoTag,
-    RingOperation, SharedStore, Submitted,
+    Backstore, Capabilities, Extent, IoAnswer, IoFailure, IoRequest, IoTag, Outlet, SharedStore,
+    Submitted,
 };
 
 /// A null disk, for all cores.
@@ -33,6 +33,7 @@ impl NullDisk {
                 needs_own_buffer: false,
                 volatile_cache: false,
                 solid_state: true,
+                compare_and_write_bytes: 0,
             },
         }
     }
@@ -70,7 +71,8 @@ impl Backstore for NullHandle {
         &self.capabilities
     }
 
-    fn submit(&mut self, _tag: IoTag, request: IoRequest) -> Submitted {
+    #[inline]
+    fn submit(&mut self, _: IoTag, request: IoRequest, _: &mut Outlet) -> Submitted {
         if let Some(failure) = refuse(&self.capabilities, &request) {
             return Submitted::Done(Err(failure));
         }
@@ -86,24 +88,15 @@ impl Backstore for NullHandle {
             | IoRequest::Flush
             | IoRequest::Unmap { .. }
             | IoRequest::WriteZeros { .. } => Ok(IoAnswer::Done),
+            // Only a store that offers it is asked for it.
+            IoRequest::CompareAndWrite { .. } => Err(IoFailure::Hardware {
+                errno: rustix::io::Errno::OPNOTSUPP.raw_os_error(),
+            }),
             IoRequest::Extents { range, .. } => Ok(IoAnswer::Extents(vec![Extent {
                 range,
                 mapped: false,
             }])),
         })
-    }
-
-    fn handle_ring_result(
-        &mut self,
-        _tag: IoTag,
-        operation: RingOperation,
-        _result: i32,
-    ) -> Submitted {
-        unreachable!("a null disk asks for nothing, and got back {operation:?}")
-    }
-
-    fn handle_helper_result(&mut self, _tag: IoTag, result: HelperResult) -> Submitted {
-        unreachable!("a null disk asks for nothing, and got back {result:?}")
     }
 
     fn refresh_size(&mut self) -> Option<u64> {

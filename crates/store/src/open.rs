@@ -265,6 +265,7 @@ impl OpenOptions {
                 CacheMode::WriteThrough => false,
             },
             solid_state: geometry.solid_state,
+            compare_and_write_bytes: 0,
         })
     }
 

@@ -9,6 +9,7 @@ pub(crate) fn refuse(capabilities: &Capabilities, request: &IoRequest) -> Option
     let (range, changes) = match request {
         IoRequest::Read { offset, len, .. } => (span(*offset, *len), false),
         IoRequest::Write { offset, data, .. } => (span(*offset, data.len()), true),
+        IoRequest::CompareAndWrite { offset, data, .. } => (span(*offset, data.len() / 2), true),
         IoRequest::Flush => (0..0, false),
         IoRequest::Unmap { range } | IoRequest::WriteZeros { range, .. } => (range.clone(), true),
         IoRequest::Extents { range, .. } => (range.clone(), false),

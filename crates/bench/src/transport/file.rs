@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use memory::{Buffer, Payload};
 use reactor::{Event, Reactor};
-use store::{Backstore, IoAnswer, IoFailure, IoRequest, IoTag, SharedStore, Submitted};
+use store::{
+    Backstore, IoAnswer, IoFailure, IoRequest, IoTag, Order, Outlet, PartTag, SharedStore,
+    Submitted,
+};
 
 use super::{Data, Finished, Geometry, IoError, Lane, LaneSettings, Operation, Pattern, token};
 use crate::error::BenchError;
@@ -22,6 +25,7 @@ pub struct FileConnector {
 #[derive(Debug)]
 pub struct FileLane {
     store: Box<dyn Backstore>,
+    outlet: Outlet,
     lane: u32,
     pattern: Option<Pattern>,
     /// What came with each I/O under way, by tag.
@@ -41,6 +45,7 @@ impl Lane for FileLane {
         let store = handle.map_err(BenchError::system("take a handle of the file"))?;
         Ok(Self {
             store,
+            outlet: Outlet::default(),
             lane: settings.lane,
             pattern: settings.pattern,
             data: (0..settings.depth).map(|_| Data::Discard).collect(),
@@ -64,18 +69,14 @@ impl Lane for FileLane {
             *place = operation.data;
         }
         match request {
-            Some(request) => {
-                let submitted = self.store.submit(IoTag(tag.into()), request);
-                self.carry_on(reactor, tag, submitted);
-            }
+            Some(request) => self.begin(reactor, tag, request),
             None => self.finish(tag, Err(other("no buffer is free"))),
         }
     }
 
     fn flush(&mut self, reactor: &mut Reactor, finished: &mut Vec<Finished>) {
         for (tag, request) in std::mem::take(&mut self.waiting) {
-            let submitted = self.store.submit(IoTag(tag.into()), request);
-            self.carry_on(reactor, tag, submitted);
+            self.begin(reactor, tag, request);
         }
         finished.append(&mut self.ready);
     }
@@ -87,20 +88,21 @@ impl Lane for FileLane {
         event: Event,
         finished: &mut Vec<Finished>,
     ) -> Result<(), String> {
-        let tag = IoTag(part.into());
-        let submitted = match event {
+        let name = PartTag::of(IoTag(part.into()));
+        let (store, outlet) = (&mut self.store, &mut self.outlet);
+        match event {
             Event::Store {
                 operation, result, ..
-            } => self.store.handle_ring_result(tag, operation, result),
-            Event::Helper { result, .. } => self.store.handle_helper_result(tag, result),
+            } => store.handle_ring_result(name, operation, result, outlet),
+            Event::Helper { result, .. } => store.handle_helper_result(name, result, outlet),
             Event::Accepted { .. }
             | Event::Received { .. }
             | Event::ReceivedExact { .. }
             | Event::Datagram { .. }
             | Event::Sent { .. }
             | Event::Mail { .. } => return Err("an event that was not asked for".to_owned()),
-        };
-        self.carry_on(reactor, part, submitted);
+        }
+        self.carry_orders(reactor, part);
         finished.append(&mut self.ready);
         Ok(())
     }
@@ -155,19 +157,42 @@ impl FileLane {
         })
     }
 
-    /// Does what the store asks for next.
-    fn carry_on(&mut self, reactor: &mut Reactor, tag: u32, submitted: Submitted) {
-        let token = token(self.lane, tag);
-        match submitted {
+    fn begin(&mut self, reactor: &mut Reactor, tag: u32, request: IoRequest) {
+        match self
+            .store
+            .submit(IoTag(tag.into()), request, &mut self.outlet)
+        {
             Submitted::Done(result) => self.finish(tag, result.map_err(of_store)),
-            Submitted::Ring(operation) => {
-                reactor.submit_store(token, operation);
+            Submitted::Taken => {
+                let returned = self.outlet.take_returned();
+                self.waiting.extend(returned.map(|request| (tag, request)));
             }
-            Submitted::Helper(operation) => {
-                reactor.submit_helper(token, operation);
+        }
+        self.carry_orders(reactor, tag);
+    }
+
+    /// Does what the store asks for. A file has one operation at a time under way for a request.
+    fn carry_orders(&mut self, reactor: &mut Reactor, tag: u32) {
+        let token = token(self.lane, tag);
+        while let Some(order) = self.outlet.next_order() {
+            match order {
+                Order::Answer { result, .. } => self.finish(tag, result.map_err(of_store)),
+                Order::Ring { operation, .. } => {
+                    reactor.submit_store(token, operation);
+                }
+                Order::Helper { operation, .. } => {
+                    reactor.submit_helper(token, operation);
+                }
+                Order::CancelParts(_)
+                | Order::CancelPart(_)
+                | Order::Timer { .. }
+                | Order::Size
+                | Order::OpenSocket { .. }
+                | Order::Socket { .. }
+                | Order::CloseSocket(_) => {
+                    self.finish(tag, Err(other("the store answers another way")));
+                }
             }
-            Submitted::Full(request) => self.waiting.push((tag, request)),
-            Submitted::Pending => self.finish(tag, Err(other("the store answers another way"))),
         }
     }
 

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use memory::{Buffer, Payload, Pool};
 use scsi::{NexusId, Owner, PortName, Principal, Profile, UnitAttention};
-use store::{HelperAnswer, IoAnswer, IoFailure, IoTag};
+use store::{HelperAnswer, IoFailure, IoTag};
 
 use super::cdb::Cdb;
 use super::disk::{Disk, capabilities};
 use super::outside::{Answer, Came, Outside, TestPort};
 use crate::agree::{ToCore, ToOwner};
 use crate::{
-    Engine, Letter, Management, News, Purpose, Report, Session, SessionKey, Settings, StoreWork,
-    TaskKey, UnitIndex, VisibleLun,
+    Engine, Letter, Management, News, Report, Session, SessionKey, Settings, StoreWork, TaskKey,
+    UnitIndex, VisibleLun,
 };
 
 /// How long an abort waits for the store here.
@@ -394,11 +394,11 @@ impl Bench {
         let engine = &mut self.cores[core];
         let begun = &mut engine.carrier.begun[number];
         let work = begun.work.take().expect("the operation is under way");
-        let purpose = begun.purpose;
+        let part = begun.part;
         match work {
             StoreWork::Ring(operation) => {
                 let result = result.unwrap_or_else(|| super::disk::whole(&operation));
-                engine.handle_ring_result(purpose, operation, result);
+                engine.handle_ring_result(part, operation, result);
             }
             StoreWork::Helper(operation) => {
                 let answer = match result {
@@ -406,8 +406,9 @@ impl Bench {
                     Some(errno) => Err(IoFailure::Hardware { errno }),
                 };
                 assert!(matches!(answer, Ok(HelperAnswer::Done) | Err(_)));
-                engine.handle_helper_result(purpose, answer);
+                engine.handle_helper_result(part, answer);
             }
+            StoreWork::Socket { work, .. } => panic!("{work:?} is for the test to end"),
         }
         self.step(core);
     }
@@ -420,14 +421,15 @@ impl Bench {
     }
 
     /// A request that a store has kept to itself ends.
-    pub fn finish_pending(&mut self, core: usize) {
-        let (tag, result) = self.disk(core).finish_pending();
-        let purpose = if tag == IoTag(u64::MAX) {
-            Purpose::Flush(UNIT)
-        } else {
-            Purpose::Task(TaskKey::from_bits(tag.0))
-        };
-        self.cores[core].handle_store_result(purpose, result);
+    pub fn finish_pending(&mut self, core: usize) -> IoTag {
+        let tag = self.disk(core).finish_pending();
+        self.wake(core);
+        tag
+    }
+
+    /// A store answers what it has kept for that.
+    pub fn wake(&mut self, core: usize) {
+        self.cores[core].handle_store_wake(UNIT);
         self.step(core);
         self.settle();
     }
@@ -595,7 +597,7 @@ fn port_name(number: u32) -> PortName {
     }
 }
 
-fn profile(capabilities: store::Capabilities) -> Profile {
+pub fn profile(capabilities: store::Capabilities) -> Profile {
     Profile {
         identity: scsi::Identity {
             vendor: "TARN".to_owned(),
@@ -647,6 +649,3 @@ fn name_of(letter: &Letter) -> String {
     };
     name.to_owned()
 }
-
-/// What a store answers when all went well without data.
-pub const DONE: Result<IoAnswer, IoFailure> = Ok(IoAnswer::Done);

@@ -6,10 +6,11 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use memory::{Buffer, CoreMapping, MappedRange, Mapping, Payload};
+use memory::{CoreMapping, MappedRange, Mapping, Payload};
 use store::{
     AllocateMode, Backstore, Capabilities, FileHandle, HelperAnswer, HelperOperation, HelperResult,
-    IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Place, RingOperation, StoreFile, Submitted,
+    IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Outlet, PartTag, Place, RingOperation,
+    StoreFile, Submitted,
 };
 
 /// The size of every store, in bytes.
@@ -27,6 +28,7 @@ pub const fn capabilities() -> Capabilities {
         needs_own_buffer: false,
         volatile_cache: true,
         solid_state: true,
+        compare_and_write_bytes: 0,
     }
 }
 
@@ -52,10 +54,14 @@ struct State {
     log: Vec<String>,
     held: BTreeMap<u64, IoRequest>,
     pending: VecDeque<IoTag>,
-    abandoned: Vec<IoTag>,
+    /// Answers that wait for a wake.
+    answers: Vec<(IoTag, IoResult)>,
+    cancelled: Vec<IoTag>,
+    last_tag: Option<IoTag>,
     /// It looks at its size on the ring, and not at once.
     probes_on_ring: bool,
     probes: usize,
+    is_probing: bool,
     file: FileHandle,
     mapping: Option<Rc<CoreMapping>>,
 }
@@ -97,9 +103,12 @@ impl Disk {
             log: Vec::new(),
             held: BTreeMap::new(),
             pending: VecDeque::new(),
-            abandoned: Vec::new(),
+            answers: Vec::new(),
+            cancelled: Vec::new(),
+            last_tag: None,
             probes_on_ring: false,
             probes: 0,
+            is_probing: false,
             file: Rc::new(file),
             mapping,
         };
@@ -145,8 +154,13 @@ impl Disk {
             .map_or(0, |block| block[0])
     }
 
-    pub fn abandoned(&self) -> Vec<IoTag> {
-        self.state.borrow().abandoned.clone()
+    /// The tag of the last request.
+    pub fn last_tag(&self) -> IoTag {
+        self.state.borrow().last_tag.expect("a request")
+    }
+
+    pub fn cancelled(&self) -> Vec<IoTag> {
+        self.state.borrow().cancelled.clone()
     }
 
     /// The size that the store is found to have from now on.
@@ -166,11 +180,18 @@ impl Disk {
         !self.state.borrow().pending.is_empty()
     }
 
-    /// The oldest request that it has kept to itself ends.
-    pub fn finish_pending(&self) -> (IoTag, IoResult) {
+    /// The oldest request that it has kept to itself ends: the store answers when it is woken.
+    pub fn finish_pending(&self) -> IoTag {
         let tag = self.state.borrow_mut().pending.pop_front().unwrap();
         let request = self.state.borrow_mut().held.remove(&tag.0).unwrap();
-        (tag, self.execute(request))
+        let result = self.execute(request);
+        self.answer(tag, result);
+        tag
+    }
+
+    /// The store answers this when it is woken, whether it was asked or not.
+    pub fn answer(&self, tag: IoTag, result: IoResult) {
+        self.state.borrow_mut().answers.push((tag, result));
     }
 
     fn execute(&self, request: IoRequest) -> IoResult {
@@ -200,6 +221,15 @@ impl Disk {
                 content.retain(|block, _| !range.contains(&(block * 512)));
                 Ok(IoAnswer::Done)
             }
+            IoRequest::CompareAndWrite { offset, data, .. } => {
+                let (bytes, half) = (data.to_vec(), data.len() / 2);
+                let old = self.bytes(offset, half);
+                if let Some(at) = (0..half).find(|&at| bytes[at] != old[at]) {
+                    return Err(IoFailure::Miscompare { offset: at as u64 });
+                }
+                self.write(offset, &bytes[half..]);
+                Ok(IoAnswer::Done)
+            }
             IoRequest::Flush => Ok(IoAnswer::Done),
             IoRequest::Extents { range, .. } => Ok(IoAnswer::Extents(vec![store::Extent {
                 range,
@@ -208,7 +238,13 @@ impl Disk {
         }
     }
 
-    fn fill(&self, offset: u64, buffer: &mut Buffer) {
+    fn bytes(&self, offset: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.fill(offset, &mut bytes);
+        bytes
+    }
+
+    fn fill(&self, offset: u64, buffer: &mut [u8]) {
         buffer.fill(0);
         let first = offset / 512;
         let last = first + (buffer.len() / 512) as u64;
@@ -244,7 +280,7 @@ impl Disk {
                 done: 0,
                 durable,
             },
-            IoRequest::Flush => RingOperation::Sync { file },
+            IoRequest::Flush | IoRequest::CompareAndWrite { .. } => RingOperation::Sync { file },
             IoRequest::Unmap { range } => RingOperation::Allocate {
                 file,
                 mode: AllocateMode::PunchHole,
@@ -289,6 +325,9 @@ fn describe(request: &IoRequest) -> String {
             let durable = if *durable { " durably" } else { "" };
             format!("write {}+{}{durable}", offset / 512, data.len() / 512)
         }
+        IoRequest::CompareAndWrite { offset, data, .. } => {
+            format!("compare and write {}+{}", offset / 512, data.len() / 1024)
+        }
         IoRequest::Flush => "flush".to_owned(),
         IoRequest::Unmap { range } => format!("unmap {}..{}", range.start / 512, range.end / 512),
         IoRequest::WriteZeros { range, .. } => {
@@ -303,43 +342,115 @@ impl Backstore for Handle {
         &self.capabilities
     }
 
-    fn submit(&mut self, tag: IoTag, request: IoRequest) -> Submitted {
+    fn submit(&mut self, tag: IoTag, request: IoRequest, outlet: &mut Outlet) -> Submitted {
         let take = {
             let mut state = self.disk.state.borrow_mut();
             let take = state.next.pop_front();
             let take = take.unwrap_or_else(|| state.take.clone());
+            assert_ne!(state.last_tag, Some(tag), "two requests with one tag");
+            state.last_tag = Some(tag);
             if take != Take::Full {
                 state.log.push(describe(&request));
             }
             take
         };
         match take {
-            Take::Now => Submitted::Done(self.disk.execute(request)),
-            Take::Fail(failure) => Submitted::Done(Err(failure)),
-            Take::Ring => Submitted::Ring(self.disk.ring(request)),
-            Take::Full => Submitted::Full(request),
+            Take::Now => return Submitted::Done(self.disk.execute(request)),
+            Take::Fail(failure) => return Submitted::Done(Err(failure)),
+            Take::Ring => outlet.ring(PartTag::of(tag), self.disk.ring(request)),
+            Take::Full => outlet.give_back(request),
             Take::Pending => {
                 let mut state = self.disk.state.borrow_mut();
                 let before = state.held.insert(tag.0, request);
                 assert!(before.is_none(), "two requests with one tag");
                 state.pending.push_back(tag);
-                Submitted::Pending
             }
             Take::Helper => {
                 let mut state = self.disk.state.borrow_mut();
                 let before = state.held.insert(tag.0, request);
                 assert!(before.is_none(), "two requests with one tag");
-                Submitted::Helper(HelperOperation {
+                let operation = HelperOperation {
                     name: "test",
                     work: Box::new(|| Ok(HelperAnswer::Done)),
-                })
+                };
+                outlet.help(PartTag::of(tag), operation);
             }
+        }
+        Submitted::Taken
+    }
+
+    fn cancel(&mut self, tag: IoTag, outlet: &mut Outlet) {
+        self.disk.state.borrow_mut().cancelled.push(tag);
+        outlet.cancel_parts(tag);
+    }
+
+    fn handle_ring_result(
+        &mut self,
+        part: PartTag,
+        operation: RingOperation,
+        result: i32,
+        outlet: &mut Outlet,
+    ) {
+        let Some(tag) = part.request else {
+            self.disk.state.borrow_mut().is_probing = false;
+            outlet.look_at_size();
+            return;
+        };
+        let is_cancelled = self.disk.state.borrow().cancelled.contains(&tag);
+        match self.disk.advance(operation, result) {
+            Ok(answer) => outlet.answer(tag, answer),
+            Err(_) if is_cancelled => outlet.answer(tag, Err(IoFailure::Cancelled)),
+            Err(rest) => outlet.ring(part, rest),
         }
     }
 
-    fn handle_ring_result(&mut self, _: IoTag, operation: RingOperation, result: i32) -> Submitted {
+    fn handle_helper_result(&mut self, part: PartTag, result: HelperResult, outlet: &mut Outlet) {
+        let tag = part.request.expect("helpers work for requests");
+        let request = self.disk.state.borrow_mut().held.remove(&tag.0);
+        let result = match result {
+            Ok(_) => self.disk.execute(request.expect("a request")),
+            Err(failure) => Err(failure),
+        };
+        outlet.answer(tag, result);
+    }
+
+    fn handle_wake(&mut self, outlet: &mut Outlet) {
+        let answers = std::mem::take(&mut self.disk.state.borrow_mut().answers);
+        for (tag, result) in answers {
+            outlet.answer(tag, result);
+        }
+    }
+
+    fn probe(&mut self, outlet: &mut Outlet) {
+        let mut state = self.disk.state.borrow_mut();
+        if state.probes_on_ring && std::mem::replace(&mut state.is_probing, true) {
+            return;
+        }
+        state.probes += 1;
+        if state.probes_on_ring {
+            let operation = RingOperation::Size {
+                file: Rc::clone(&state.file),
+                is_block_device: false,
+                bytes: 0,
+            };
+            outlet.ring(PartTag::own(0), operation);
+        } else {
+            outlet.look_at_size();
+        }
+    }
+
+    fn refresh_size(&mut self) -> Option<u64> {
+        let found = self.disk.state.borrow().found_bytes;
+        let before = std::mem::replace(&mut self.capabilities.size_bytes, found);
+        (before != found).then_some(found)
+    }
+}
+
+impl Disk {
+    /// What comes of an operation: the answer, or the operation for the rest.
+    fn advance(&self, operation: RingOperation, result: i32) -> Result<IoResult, RingOperation> {
         let Ok(moved) = usize::try_from(result) else {
-            return Submitted::Done(Err(match result {
+            return Ok(Err(match result {
                 -125 => IoFailure::Cancelled,
                 other => IoFailure::Hardware { errno: -other },
             }));
@@ -352,18 +463,18 @@ impl Backstore for Handle {
                 done,
             } if done + moved < buffer.len() => {
                 buffer[done..].fill(0);
-                Submitted::Ring(RingOperation::Read {
+                return Err(RingOperation::Read {
                     file,
                     offset,
                     buffer,
                     done: done + moved,
-                })
+                });
             }
             RingOperation::Read {
                 offset, mut buffer, ..
             } => {
-                self.disk.fill(offset, &mut buffer);
-                Submitted::Done(Ok(IoAnswer::Data(Payload::Pool(buffer))))
+                self.fill(offset, &mut buffer);
+                return Ok(Ok(IoAnswer::Data(Payload::Pool(buffer))));
             }
             RingOperation::Write {
                 file,
@@ -371,57 +482,25 @@ impl Backstore for Handle {
                 data,
                 done,
                 durable,
-            } if done + moved < data.len() => Submitted::Ring(RingOperation::Write {
-                file,
-                offset,
-                data,
-                done: done + moved,
-                durable,
-            }),
-            RingOperation::Write { offset, data, .. } => {
-                self.disk.write(offset, &data.to_vec());
-                Submitted::Done(Ok(IoAnswer::Done))
+            } if done + moved < data.len() => {
+                return Err(RingOperation::Write {
+                    file,
+                    offset,
+                    data,
+                    done: done + moved,
+                    durable,
+                });
             }
+            RingOperation::Write { offset, data, .. } => self.write(offset, &data.to_vec()),
             RingOperation::Allocate { range, .. } => {
-                Submitted::Done(self.disk.execute(IoRequest::Unmap { range }))
+                return Ok(self.execute(IoRequest::Unmap { range }));
             }
             RingOperation::Extents { range, .. } => {
                 let count_max = 1;
-                Submitted::Done(self.disk.execute(IoRequest::Extents { range, count_max }))
+                return Ok(self.execute(IoRequest::Extents { range, count_max }));
             }
-            RingOperation::Sync { .. } | RingOperation::Size { .. } => {
-                Submitted::Done(Ok(IoAnswer::Done))
-            }
+            RingOperation::Sync { .. } | RingOperation::Size { .. } => {}
         }
-    }
-
-    fn handle_helper_result(&mut self, tag: IoTag, result: HelperResult) -> Submitted {
-        let request = self.disk.state.borrow_mut().held.remove(&tag.0);
-        Submitted::Done(match result {
-            Ok(HelperAnswer::Done) => self.disk.execute(request.expect("a request")),
-            Err(failure) => Err(failure),
-        })
-    }
-
-    fn abandon(&mut self, tag: IoTag) {
-        self.disk.state.borrow_mut().abandoned.push(tag);
-    }
-
-    fn probe(&mut self) -> Option<RingOperation> {
-        let mut state = self.disk.state.borrow_mut();
-        state.probes += 1;
-        state.probes_on_ring.then(|| RingOperation::Size {
-            file: Rc::clone(&state.file),
-            is_block_device: false,
-            bytes: 0,
-        })
-    }
-
-    fn handle_probed(&mut self, _: RingOperation, _: i32) {}
-
-    fn refresh_size(&mut self) -> Option<u64> {
-        let found = self.disk.state.borrow().found_bytes;
-        let before = std::mem::replace(&mut self.capabilities.size_bytes, found);
-        (before != found).then_some(found)
+        Ok(Ok(IoAnswer::Done))
     }
 }

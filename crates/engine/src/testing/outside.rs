@@ -2,15 +2,17 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use memory::{Buffer, NoRoom, Payload, Pool};
 use scsi::{Command, Status, TaskAttribute};
+use store::{Descriptor, SocketTag, Waker};
 
 pub use super::cdb::Came;
 use super::cdb::Cdb;
 use crate::{
-    Carrier, Ending, Letter, Life, LunMap, ManagementOutcome, News, Port, Purpose, Response,
+    Carrier, Ending, Letter, Life, LunMap, ManagementOutcome, News, PartKey, Port, Response,
     StoreWork, UnitIndex,
 };
 
@@ -174,7 +176,7 @@ impl Port for TestPort {
 /// Something that is done for a store.
 #[derive(Debug)]
 pub struct Begun {
-    pub purpose: Purpose,
+    pub part: PartKey,
     /// Until it is over.
     pub work: Option<StoreWork>,
 }
@@ -188,6 +190,10 @@ pub struct Outside {
     pub posted: Vec<(usize, UnitIndex, Letter)>,
     pub begun: Vec<Begun>,
     pub cancelled: Vec<usize>,
+    /// From any thread: whose store wants to be looked after.
+    pub wakes: (mpsc::Sender<UnitIndex>, mpsc::Receiver<UnitIndex>),
+    /// Open connections of stores.
+    pub sockets: Vec<(UnitIndex, SocketTag)>,
     pub to_keep: Vec<(UnitIndex, Vec<u8>)>,
     pub news: Vec<News>,
     /// A store may keep the chunk that data came in.
@@ -207,6 +213,8 @@ impl Default for Outside {
             posted: Vec::new(),
             begun: Vec::new(),
             cancelled: Vec::new(),
+            wakes: mpsc::channel(),
+            sockets: Vec::new(),
             to_keep: Vec::new(),
             news: Vec::new(),
             lends_chunks: true,
@@ -229,10 +237,26 @@ impl Carrier for Outside {
         self.posted.push((core, unit, letter));
     }
 
-    fn begin(&mut self, purpose: Purpose, work: StoreWork) -> usize {
+    fn begin(&mut self, part: PartKey, work: StoreWork) -> usize {
         let work = Some(work);
-        self.begun.push(Begun { purpose, work });
+        self.begun.push(Begun { part, work });
         self.begun.len() - 1
+    }
+
+    fn waker(&self, unit: UnitIndex) -> Waker {
+        let wakes = self.wakes.0.clone();
+        Waker::new(move || wakes.send(unit).unwrap_or_default())
+    }
+
+    fn open_socket(&mut self, unit: UnitIndex, socket: SocketTag, descriptor: Descriptor) -> bool {
+        drop(descriptor);
+        self.sockets.push((unit, socket));
+        true
+    }
+
+    fn close_socket(&mut self, unit: UnitIndex, socket: SocketTag) {
+        let at = self.sockets.iter().position(|one| *one == (unit, socket));
+        self.sockets.remove(at.expect("an open connection"));
     }
 
     fn cancel(&mut self, operation: usize) {

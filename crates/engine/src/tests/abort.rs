@@ -213,7 +213,7 @@ fn the_rest_of_an_aborted_transfer_is_not_begun() {
     bench.abort(who, id);
     bench.finish_with(0, 0, 512);
     assert_eq!(bench.under_way(0), [0; 0]);
-    assert_eq!(bench.disk(0).abandoned().len(), 1);
+    assert_eq!(bench.disk(0).cancelled().len(), 1);
     assert_eq!(bench.managed(who), [(id, ManagementOutcome::Complete)]);
     bench.end();
 }

@@ -7,7 +7,7 @@ use super::bench::{Bench, MOMENT, UNIT, Who};
 use super::cdb::{self, BLOCK, Cdb};
 use super::disk::Take;
 use super::outside::{Came, FULL, GOOD, REFUSED, STOPPED};
-use crate::{Ending, News, Phase};
+use crate::{Ending, Phase};
 
 #[test]
 fn a_simple_command_that_need_not_wait_has_no_place_in_any_table() {
@@ -510,40 +510,14 @@ fn every_wait_is_counted_as_what_it_was() {
     }
 }
 
-#[test]
-#[cfg(debug_assertions)]
-#[should_panic(expected = "a completion for a task that is not in the store")]
-fn a_completion_without_its_task_is_a_bug_of_ours() {
-    let mut bench = Bench::new(1);
-    let who = bench.log_in(0);
-    bench.disk(0).take(Take::Pending);
-    bench.send(who, cdb::read(0, 1));
-    let (tag, result) = bench.disk(0).finish_pending();
-    let purpose = crate::Purpose::Task(crate::TaskKey::from_bits(tag.0));
-    bench.cores[0].handle_store_result(purpose, result);
-    bench.cores[0].handle_store_result(purpose, super::bench::DONE);
-}
-
-#[test]
-fn questions_that_no_store_asks_are_reported_and_do_no_harm() {
-    let mut bench = Bench::new(1);
-    let probe = crate::Purpose::Probe(UNIT);
-    bench.cores[0].handle_helper_result(probe, Ok(store::HelperAnswer::Done));
-    bench.cores[0].handle_store_result(probe, super::bench::DONE);
-    let news = bench.news(0);
-    assert!(
-        matches!(news[..], [News::Broken(_), News::Broken(_)]),
-        "{news:?}"
-    );
-    bench.end();
-}
-
 impl Bench {
     /// Lets end what hangs after a store has taken a request in this way.
     pub(super) fn end_what_hangs(&mut self, take: &Take) {
         match take {
             Take::Ring | Take::Helper => self.finish_all(0),
-            Take::Pending => self.finish_pending(0),
+            Take::Pending => {
+                self.finish_pending(0);
+            }
             Take::Now | Take::Fail(_) | Take::Full => {}
         }
     }

@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use store::IoFailure;
 
-use super::bench::{ABORT, Bench, MOMENT, UNIT};
+use super::bench::{Bench, MOMENT, UNIT};
 use super::disk::Take;
 use crate::{FlushFailure, Report};
 
 /// How long a store that takes no flush is left alone.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// How long a last flush may take.
+const PATIENCE: Duration = Duration::from_secs(9);
 
 /// How the last flush of unit 0 ended.
 fn flushed(bench: &mut Bench) -> Option<Option<FlushFailure>> {
@@ -80,7 +83,7 @@ fn a_store_that_never_takes_a_flush_is_given_up_at_the_deadline_and_not_before()
     let mut bench = Bench::new(1);
     bench.disk(0).take(Take::Full);
     begin(&mut bench);
-    let pauses = u32::try_from(ABORT.as_micros() / PAUSE.as_micros()).unwrap();
+    let pauses = u32::try_from(PATIENCE.as_micros() / PAUSE.as_micros()).unwrap();
     for _ in 1..pauses {
         bench.pass(PAUSE);
         assert_eq!(flushed(&mut bench), None);
@@ -91,6 +94,26 @@ fn a_store_that_never_takes_a_flush_is_given_up_at_the_deadline_and_not_before()
     assert_eq!(flushed(&mut bench), Some(Some(FlushFailure::NotTaken)));
     assert_eq!(bench.cores[0].poll_timeout(), None);
     bench.end();
+}
+
+/// It is cancelled then, and its answer goes nowhere when it comes.
+#[test]
+fn a_flush_that_does_not_end_is_given_up_at_its_deadline() {
+    for take in [Take::Ring, Take::Pending] {
+        let mut bench = Bench::new(1);
+        bench.disk(0).take(take.clone());
+        begin(&mut bench);
+        bench.pass(PATIENCE - MOMENT);
+        assert_eq!(flushed(&mut bench), None);
+        assert_eq!(bench.disk(0).cancelled(), []);
+        bench.pass(MOMENT);
+        assert_eq!(flushed(&mut bench), Some(Some(FlushFailure::NotInTime)));
+        assert_eq!(bench.disk(0).cancelled().len(), 1);
+        assert_eq!(bench.cores[0].flushing_units().count(), 0);
+        bench.end_what_hangs(&take);
+        assert_eq!(flushed(&mut bench), None);
+        bench.end();
+    }
 }
 
 #[test]

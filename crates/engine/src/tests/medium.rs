@@ -250,6 +250,46 @@ fn a_flush_that_hangs_keeps_the_medium_in_at_the_deadline_and_not_before() {
     bench.end();
 }
 
+/// Then the store is free for the next one, and what it answers late is nobody's.
+#[test]
+fn the_flush_of_an_eject_is_given_up_when_it_hangs_on() {
+    for take in [Take::Ring, Take::Pending] {
+        let mut bench = Bench::new(1);
+        bench.disk(0).take_next([take.clone()]);
+        eject(&mut bench, false);
+        bench.pass(ABORT);
+        let late = MediumFailure::Unflushed(FlushFailure::NotInTime);
+        assert_eq!(moved(&mut bench), [Err(late)]);
+        bench.pass(ABORT * 2 - MOMENT);
+        assert_eq!(bench.disk(0).cancelled(), []);
+        bench.pass(MOMENT);
+        assert_eq!(bench.disk(0).cancelled().len(), 1);
+        eject(&mut bench, false);
+        assert_eq!(moved(&mut bench), [Ok(())]);
+        bench.end_what_hangs(&take);
+        assert_eq!(moved(&mut bench), []);
+        bench.end();
+    }
+}
+
+/// Although it began as that of an eject.
+#[test]
+fn a_last_flush_has_its_whole_time() {
+    let mut bench = Bench::new(1);
+    bench.disk(0).take_next([Take::Ring]);
+    eject(&mut bench, false);
+    bench.pass(ABORT);
+    assert_eq!(moved(&mut bench).len(), 1);
+    bench.cores[0].flush_unit(UNIT);
+    bench.pass(ABORT * 3 - MOMENT);
+    assert_eq!(bench.cores[0].flushing_units().count(), 1);
+    bench.pass(MOMENT);
+    assert_eq!(bench.cores[0].flushing_units().count(), 0);
+    bench.finish_all(0);
+    bench.reports.clear();
+    bench.end();
+}
+
 #[test]
 fn of_two_orders_at_once_one_is_carried_out() {
     let mut bench = Bench::new(1);

@@ -7,6 +7,7 @@ mod change;
 mod execute;
 mod fence;
 mod flush;
+mod foreign;
 mod grant;
 mod management;
 mod medium;

@@ -7,8 +7,8 @@ use crate::common::{HANG, event, pattern, reactor};
 use memory::{Message, Payload};
 use reactor::{Event, Reactor, Socket};
 use store::{
-    Backstore, CacheMode, Extent, IoAnswer, IoRequest, IoResult, IoTag, OpenOptions, StoreKind,
-    Submitted,
+    Backstore, CacheMode, Extent, IoAnswer, IoRequest, IoResult, IoTag, OpenOptions, Order, Outlet,
+    StoreKind, Submitted,
 };
 
 const SIZE: u64 = 8 << 20;
@@ -16,28 +16,33 @@ const SIZE: u64 = 8 << 20;
 /// Carries one request through.
 fn run(reactor: &mut Reactor, store: &mut dyn Backstore, request: IoRequest) -> IoResult {
     let tag = IoTag(3);
-    let mut submitted = store.submit(tag, request);
+    let mut outlet = Outlet::default();
+    if let Submitted::Done(result) = store.submit(tag, request, &mut outlet) {
+        return result;
+    }
     loop {
-        submitted = match submitted {
-            Submitted::Done(result) => return result,
-            Submitted::Ring(operation) => {
+        match outlet.next_order() {
+            Some(Order::Answer { result, .. }) => return result,
+            Some(Order::Ring { part, operation }) => {
                 reactor.submit_store(tag.0, operation);
                 match event(reactor) {
                     Event::Store {
                         operation, result, ..
-                    } => store.handle_ring_result(tag, operation, result),
+                    } => store.handle_ring_result(part, operation, result, &mut outlet),
                     other => panic!("{other:?}"),
                 }
             }
-            Submitted::Helper(operation) => {
+            Some(Order::Helper { part, operation }) => {
                 reactor.submit_helper(tag.0, operation);
                 match event(reactor) {
-                    Event::Helper { result, .. } => store.handle_helper_result(tag, result),
+                    Event::Helper { result, .. } => {
+                        store.handle_helper_result(part, result, &mut outlet);
+                    }
                     other => panic!("{other:?}"),
                 }
             }
             other => panic!("{other:?}"),
-        };
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 )]
 
 use memory::Payload;
+use store::IoRequest;
 
 use super::transfer::{miscompare, wrong_data_length};
 use super::work::{self, Rare, Work};
@@ -45,10 +46,30 @@ impl Disk {
         Ok(Step::DataOut { length })
     }
 
-    pub(super) fn compare_fence(job: &mut Job, data: Payload) -> Step {
+    /// Has the store do all of it, where it can. Else the comparison and the write happen behind a fence.
+    pub(super) fn compare_data(&self, job: &mut Job, data: Payload) -> Step {
+        if self.compares_by_itself(job) {
+            job.work = Work::Last {
+                purpose: Purpose::Write,
+            };
+            return Step::Io(IoRequest::CompareAndWrite {
+                offset: job.lba.saturating_mul(self.block_bytes()),
+                data,
+                durable: self.durable(job),
+            });
+        }
         let data = work::shareable(data);
         job.work = Rare::CompareFence { data }.into();
         Self::fence(job)
+    }
+
+    /// Whether the blocks lie between two of the boundaries that the store cannot compare across.
+    fn compares_by_itself(&self, job: &Job) -> bool {
+        let unit = u64::from(self.capabilities.compare_and_write_bytes);
+        let first = job.lba.saturating_mul(self.block_bytes());
+        let last = job.blocks.saturating_mul(self.block_bytes());
+        let last = first.saturating_add(last).saturating_sub(1);
+        first.checked_div(unit).is_some() && first.checked_div(unit) == last.checked_div(unit)
     }
 
     fn fence(job: &Job) -> Step {

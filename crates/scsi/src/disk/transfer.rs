@@ -414,7 +414,7 @@ impl Disk {
 
     fn advance_further(&self, job: &mut Job, work: Rare, input: Input) -> Result<Step, Sense> {
         match (work, input) {
-            (Rare::CompareData, Input::DataOut(data)) => Ok(Self::compare_fence(job, data)),
+            (Rare::CompareData, Input::DataOut(data)) => Ok(self.compare_data(job, data)),
             (Rare::CompareFence { data }, Input::FenceGranted) => {
                 job.work = Rare::CompareRead { data }.into();
                 Ok(self.read_request(job.lba, job.blocks))

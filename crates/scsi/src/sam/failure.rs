@@ -50,8 +50,16 @@ pub(crate) fn sense_of(failure: &IoFailure, purpose: Purpose, block_bytes: u32) 
             SenseCode::NO_ADDITIONAL_SENSE_INFORMATION,
         ),
         IoFailure::Hardware { .. } => hardware(SenseCode::INTERNAL_TARGET_FAILURE),
-        // The store's list of failures may grow; one without a row here is a failed unit.
-        _ => hardware(SenseCode::INTERNAL_TARGET_FAILURE),
+        // It passes, so the initiator is to try again: a medium error would make it give the blocks up.
+        IoFailure::NotReady => {
+            Sense::new(SenseKey::NotReady, SenseCode::LOGICAL_UNIT_BECOMING_READY)
+        }
+        // Spec: SBC-4, COMPARE AND WRITE: INFORMATION is the offset in the data.
+        IoFailure::Miscompare { offset } => Sense::new(
+            SenseKey::Miscompare,
+            SenseCode::MISCOMPARE_DURING_VERIFY_OPERATION,
+        )
+        .with_information(*offset),
     }
 }
 
@@ -70,6 +78,7 @@ mod tests {
         let medium = IoFailure::Medium { offset: 1024 };
         let truncated = IoFailure::Truncated { offset: 1024 };
         let no_space = IoFailure::NoSpace { offset: 1024 };
+        let miscompare = IoFailure::Miscompare { offset: 7 };
         let table: &[(&IoFailure, Purpose, u8, [u8; 3])] = &[
             (&medium, Read, 0xf0, [0x03, 0x11, 0x00]),
             (&medium, Write, 0xf0, [0x03, 0x0c, 0x00]),
@@ -81,6 +90,10 @@ mod tests {
             (&IoFailure::FlushLatched, Write, 0x71, [0x03, 0x0c, 0x00]),
             (&IoFailure::ReadOnly, Write, 0x70, [0x07, 0x27, 0x00]),
             (&IoFailure::Cancelled, Read, 0x70, [0x0b, 0x00, 0x00]),
+            (&IoFailure::NotReady, Read, 0x70, [0x02, 0x04, 0x01]),
+            (&IoFailure::NotReady, Write, 0x70, [0x02, 0x04, 0x01]),
+            (&IoFailure::NotReady, Flush, 0x70, [0x02, 0x04, 0x01]),
+            (&miscompare, Write, 0xf0, [0x0e, 0x1d, 0x00]),
             (
                 &IoFailure::Hardware { errno: 5 },
                 Read,
@@ -99,5 +112,7 @@ mod tests {
     fn information_is_the_block_of_the_failing_byte() {
         let sense = fixed(&IoFailure::Medium { offset: 1535 }, Purpose::Read);
         assert_eq!(sense[3..7], [0, 0, 0, 2]);
+        let sense = fixed(&IoFailure::Miscompare { offset: 7 }, Purpose::Write);
+        assert_eq!(sense[3..7], [0, 0, 0, 7]);
     }
 }

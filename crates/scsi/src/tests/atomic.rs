@@ -40,6 +40,31 @@ fn a_miscompare_tells_the_offset_and_writes_nothing() {
     }
 }
 
+/// Within the unit of a store that can, without a fence; across its end behind one, as everywhere.
+#[test]
+fn a_store_that_compares_by_itself_is_asked_to_where_it_can() {
+    let mut profile = profile();
+    profile.capabilities.compare_and_write_bytes = 4 * 512;
+    let (mut rig, at) = Rig::ready(profile);
+    let swap = |old: u8, new: u8| [vec![old; 2 * BLOCK], vec![new; 2 * BLOCK]].concat();
+    good(&rig.run(at, &compare_and_write(2, 2), &swap(0, 1)));
+    assert_eq!(rig.asked, [Asked::CompareAndWrite(2 * 512, 1024)]);
+    assert_eq!(rig.fences, []);
+    assert_eq!(rig.block(3), [1; BLOCK]);
+    let mut wrong = swap(1, 2);
+    wrong[700] = 9;
+    let outcome = rig.run(at, &compare_and_write(2, 2), &wrong);
+    assert_eq!(sense(&outcome), (0xe, 0x1d, 0x00));
+    assert_eq!(outcome.sense.unwrap().information, Some(700));
+    assert_eq!(rig.block(3), [1; BLOCK]);
+    rig.asked.clear();
+    good(&rig.run(at, &compare_and_write(4, 2), &swap(0, 1)));
+    let outcome = rig.run(at, &compare_and_write(3, 2), &swap(1, 3));
+    good(&outcome);
+    assert_eq!(rig.fences, vec![3..5]);
+    assert_eq!(rig.block(4), [3; BLOCK]);
+}
+
 #[test]
 fn compare_and_write_of_too_many_blocks_is_refused_at_its_length() {
     let (mut rig, at) = Rig::ready(profile());

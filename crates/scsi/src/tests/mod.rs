@@ -69,6 +69,7 @@ fn profile() -> Profile {
             needs_own_buffer: false,
             volatile_cache: true,
             solid_state: true,
+            compare_and_write_bytes: 0,
         },
         keeps_state: true,
     }
@@ -79,6 +80,7 @@ fn profile() -> Profile {
 enum Asked {
     Read(u64, usize),
     Write(u64, usize, bool),
+    CompareAndWrite(u64, usize),
     Flush,
     Unmap(u64, u64),
     Zero(u64, u64, bool),
@@ -241,6 +243,9 @@ impl Rig {
                 data,
                 durable,
             } => Asked::Write(*offset, data.len(), *durable),
+            IoRequest::CompareAndWrite { offset, data, .. } => {
+                Asked::CompareAndWrite(*offset, data.len() / 2)
+            }
             IoRequest::Flush => Asked::Flush,
             IoRequest::Unmap { range } => Asked::Unmap(range.start, range.end),
             IoRequest::WriteZeros { range, durable } => {
@@ -266,6 +271,14 @@ impl Rig {
                 let range = at(offset)..at(offset) + data.len();
                 self.mapped.extend(range.start / BLOCK..range.end / BLOCK);
                 self.medium[range].copy_from_slice(&data.to_vec());
+            }
+            IoRequest::CompareAndWrite { offset, data, .. } => {
+                let (bytes, half) = (data.to_vec(), data.len() / 2);
+                let there = &mut self.medium[at(offset)..at(offset) + half];
+                if let Some(at) = (0..half).find(|&at| there[at] != bytes[at]) {
+                    return Err(IoFailure::Miscompare { offset: at as u64 });
+                }
+                there.copy_from_slice(&bytes[half..]);
             }
             IoRequest::Flush => {}
             IoRequest::Unmap { range } => {

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use engine::{Carrier, Ending, Life, News, Purpose, StoreWork, TargetIndex, UnitIndex};
+use engine::{Carrier, Ending, Life, News, PartKey, StoreWork, TargetIndex, UnitIndex};
 use front::iscsi::{Detail, FrontLetter, LineKey, Notice, SessionPort, Wire};
 use iscsi::target::{Command, Receive, TaskId};
 use memory::{Buffer, Message, Pool};
 use scsi::Status;
+use store::{Descriptor, SocketTag, Waker};
 
 use super::line::{Link, Sending, UnderWay};
 use super::{Letter, Receipt};
@@ -96,8 +97,23 @@ impl Carrier for Outside {
     }
 
     #[expect(clippy::panic, reason = "the simulated disk never asks for it")]
-    fn begin(&mut self, purpose: Purpose, work: StoreWork) -> NoOperation {
-        panic!("{purpose:?} asks for {work:?}")
+    fn begin(&mut self, part: PartKey, work: StoreWork) -> NoOperation {
+        panic!("{part:?} asks for {work:?}")
+    }
+
+    /// The world wakes cores by itself.
+    fn waker(&self, _: UnitIndex) -> Waker {
+        Waker::new(|| {})
+    }
+
+    #[expect(clippy::panic, reason = "the simulated disk never asks for it")]
+    fn open_socket(&mut self, _: UnitIndex, socket: SocketTag, _: Descriptor) -> bool {
+        panic!("the disk opens {socket:?}")
+    }
+
+    #[expect(clippy::panic, reason = "the simulated disk never asks for it")]
+    fn close_socket(&mut self, _: UnitIndex, socket: SocketTag) {
+        panic!("the disk closes {socket:?}")
     }
 
     fn cancel(&mut self, operation: NoOperation) {

@@ -11,7 +11,7 @@ use iscsi::pdu::Tsih;
 use iscsi::target::{Budget, Receive};
 use memory::{Buffer, Pool};
 use scsi::Owner;
-use store::{Backstore, IoResult, IoTag};
+use store::Backstore;
 
 use super::carrier::Outside;
 use super::line::{Link, Sending};
@@ -259,11 +259,10 @@ impl Core {
 
     // ---- the turn ----------------------------------------------------------------------------
 
-    /// The store has finished a request.
-    pub(super) fn complete(&mut self, tag: IoTag, result: IoResult, now: Duration) {
+    /// The store has answers.
+    pub(super) fn wake_for_store(&mut self, now: Duration) {
         self.begin(now);
-        let task = engine::Purpose::Task(TaskKey::from_bits(tag.0));
-        self.engine.handle_store_result(task, result);
+        self.engine.handle_store_wake(UNIT);
         self.settle();
     }
 
@@ -331,14 +330,16 @@ impl Core {
         found.map(|(key, _)| key)
     }
 
-    /// Tasks that nobody waits for, and that the store works for; and whose they are.
+    /// Requests of tasks that nobody waits for, and that the store works for; and whose they are.
     pub(super) fn left_behind(&self) -> impl Iterator<Item = (u64, LeftBehind)> {
-        self.engine.orphans().map(|(key, session)| {
-            let session = session.and_then(|session| self.engine.session(session));
+        self.engine.orphans().map(|orphan| {
+            let session = orphan
+                .session
+                .and_then(|session| self.engine.session(session));
             let of_session = session.map(|session| session.port.detail.tsih);
-            let left = || self.left.iter().find(|(task, _)| *task == key);
+            let left = || self.left.iter().find(|(task, _)| *task == orphan.task);
             let whose = of_session.or_else(|| left().map(|(_, tsih)| *tsih));
-            (key.to_bits(), whose)
+            (orphan.request.0, whose)
         })
     }
 

@@ -17,7 +17,6 @@ use front::iscsi::FrontLetter;
 use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::Tsih;
 use scsi::{Identity, Limits, Owner, Profile, TargetPort};
-use store::{IoResult, IoTag};
 
 use crate::disk::Disk;
 use crate::network::Arrival;
@@ -177,9 +176,9 @@ impl Host {
         closed
     }
 
-    /// The store has finished a request.
-    pub fn complete(&mut self, core: usize, tag: IoTag, result: IoResult, now: Duration) {
-        self.cores[core].complete(tag, result, now);
+    /// The store has answers for a core.
+    pub fn wake_for_store(&mut self, core: usize, now: Duration) {
+        self.cores[core].wake_for_store(now);
         self.cores[core].end_turn(now);
     }
 

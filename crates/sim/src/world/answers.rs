@@ -167,7 +167,8 @@ impl World {
             // A change came into force, but not all that had to end has ended.
             (0x02, Some((4, 0x44, 0))) if scenario.disk_hangs > 0 => true,
             (0x02, Some((3 | 4, _, _))) => scenario.disk_errors > 0,
-            (0x02, Some((2, 0x04, _))) => scenario.disk_hangs > 0,
+            (0x02, Some((2, 0x04, 0x00))) => scenario.disk_hangs > 0,
+            (0x02, Some((2, 0x04, 0x01))) => scenario.disk_errors > 0,
             // Stopped on its way: access was refused, or memory was short, for what it still had to do.
             (0x02, Some((0x0b, 0x00, 0x00))) => true,
             (0x02, Some((0x0b, 0x0c | 0x47, _))) => is_suspect,
@@ -195,6 +196,8 @@ impl World {
         // Refused before it began, in which case nothing may have changed.
         let is_refused = match (answer.status, answer.sense) {
             (0x08 | 0x18 | 0x28, _) => true,
+            // A store that could not be reached may have done it.
+            (_, Some((2, 0x04, 0x01))) => false,
             (_, Some((key, ..))) => matches!(key, 2 | 5 | 6 | 7 | 0x0e),
             (_, None) => false,
         };

@@ -13,7 +13,25 @@ use super::{Event, World};
 /// waits for them (2 s), so that whoever is answered at a deadline can rely on it.
 const SLOW_MAIL_MAX: Duration = Duration::from_millis(450);
 
+/// How long a request hangs that is to come back for nobody: not for ever, or nothing could be checked in the end.
+const NEVER_SECONDS: u64 = 40;
+
 impl World {
+    /// How long a request hangs. It comes back after a while; often after those who waited have given up, now and
+    /// then not before everyone wants to finish.
+    fn hang_time(&mut self) -> Duration {
+        let now = self.agenda.now();
+        if now < self.outage_until {
+            let jitter = Duration::from_micros(self.disk_prng.within(0, 50_000));
+            return self.outage_until - now + jitter;
+        }
+        let hang_max = self.scenario.disk_hang_max.as_secs();
+        Duration::from_secs(match self.disk_prng.chance(100) {
+            true => NEVER_SECONDS,
+            false => self.disk_prng.within(1, hang_max),
+        })
+    }
+
     /// Puts down everything that follows from the last event.
     pub(super) fn carry(&mut self) -> Result<(), Breach> {
         let now = self.agenda.now();
@@ -42,15 +60,7 @@ impl World {
             if fate == Fate::Hangs {
                 self.hanging.push(request);
                 self.note(Actor::Disk, format_args!("{request:?} hangs"));
-                // It comes back after a while; often after those who waited have given up.
-                let seconds = self
-                    .disk_prng
-                    .within(1, self.scenario.disk_hang_max.as_secs());
-                let mut after = Duration::from_secs(seconds);
-                if now < self.outage_until {
-                    let jitter = Duration::from_micros(self.disk_prng.within(0, 50_000));
-                    after = self.outage_until - now + jitter;
-                }
+                let after = self.hang_time();
                 let fate = Fate::Good;
                 let event = Event::Disk { request, fate };
                 self.agenda.after(after, event);
@@ -182,10 +192,11 @@ impl World {
         if !prng.chance(self.scenario.disk_errors) {
             return Fate::Good;
         }
-        if prng.chance(500) {
-            Fate::Torn
-        } else {
-            Fate::Failed
+        match prng.below(8) {
+            0 => Fate::Twice,
+            1 => Fate::Away,
+            2..=4 => Fate::Torn,
+            _ => Fate::Failed,
         }
     }
 

@@ -312,10 +312,10 @@ impl World {
             }
             Event::Disk { request, fate } => {
                 self.hanging.retain(|&other| other != request);
-                if let Some(done) = self.disk.complete(request, fate) {
+                if let Some(core) = self.disk.complete(request, fate) {
                     let outcome = format!("{fate:?}");
                     self.note(Actor::Disk, format_args!("{request:?} ends: {outcome}"));
-                    self.host.complete(done.core, done.tag, done.result, now);
+                    self.host.wake_for_store(core, now);
                 }
                 Ok(())
             }

@@ -12,10 +12,14 @@ use memory::{Payload, Pool};
 use rustix::fs::{FallocateFlags, fallocate, fdatasync};
 use rustix::io::{Errno, ReadWriteFlags, pread, pwritev2};
 
+use crate::next::Next;
 use crate::{
-    AllocateMode, Backstore, Extent, IoAnswer, IoFailure, IoRequest, IoTag, RingOperation,
-    SharedStore, Submitted, find_extents, find_size,
+    AllocateMode, Backstore, Extent, IoAnswer, IoFailure, IoRequest, IoTag, Order, Outlet, PartTag,
+    RingOperation, SharedStore, Submitted, find_extents, find_size,
 };
+
+/// The only request of a bench.
+const TAG: IoTag = IoTag(7);
 
 /// A directory that goes away with this value.
 #[derive(Debug)]
@@ -74,6 +78,7 @@ pub(crate) enum Fault {
 pub(crate) struct Bench {
     pub(crate) store: Box<dyn Backstore>,
     pub(crate) pool: Pool,
+    outlet: Outlet,
     faults: VecDeque<Fault>,
     /// Bytes of the file that cannot be transferred.
     bad: Option<Range<u64>>,
@@ -89,6 +94,7 @@ impl Bench {
         Self {
             store,
             pool: Pool::new(64 << 20).unwrap(),
+            outlet: Outlet::default(),
             faults: VecDeque::new(),
             bad: None,
             trace: Vec::new(),
@@ -109,23 +115,67 @@ impl Bench {
     }
 
     pub(crate) fn run(&mut self, request: IoRequest) -> Result<IoAnswer, IoFailure> {
-        let tag = IoTag(7);
         self.trace.clear();
-        let mut submitted = self.store.submit(tag, request);
+        let mut next = self.submit(request);
         for _step in 0..10_000 {
-            submitted = match submitted {
-                Submitted::Done(result) => return result,
-                Submitted::Ring(mut operation) => {
+            next = match next {
+                Next::Done(result) => return result,
+                Next::Ring(mut operation) => {
                     let result = self.execute(&mut operation);
-                    self.store.handle_ring_result(tag, operation, result)
+                    self.end(operation, result)
                 }
-                Submitted::Helper(operation) => {
-                    self.store.handle_helper_result(tag, (operation.work)())
+                Next::Helper(operation) => {
+                    let result = (operation.work)();
+                    let part = PartTag::of(TAG);
+                    self.store
+                        .handle_helper_result(part, result, &mut self.outlet);
+                    self.next()
                 }
-                Submitted::Pending | Submitted::Full(_) => panic!("{submitted:?}"),
             };
         }
         panic!("the request does not come to an end");
+    }
+
+    /// Submits a request, and gives what the store says of it.
+    pub(crate) fn submit(&mut self, request: IoRequest) -> Next {
+        match self.store.submit(TAG, request, &mut self.outlet) {
+            Submitted::Done(result) => {
+                assert!(self.outlet.is_empty());
+                Next::Done(result)
+            }
+            Submitted::Taken => self.next(),
+        }
+    }
+
+    /// An operation of the request ends, and the store says what comes next.
+    pub(crate) fn end(&mut self, operation: RingOperation, result: i32) -> Next {
+        let part = PartTag::of(TAG);
+        self.store
+            .handle_ring_result(part, operation, result, &mut self.outlet);
+        self.next()
+    }
+
+    /// The request is cancelled.
+    pub(crate) fn cancel(&mut self) {
+        self.store.cancel(TAG, &mut self.outlet);
+        let order = self.outlet.next_order();
+        assert!(matches!(order, Some(Order::CancelParts(TAG))), "{order:?}");
+    }
+
+    /// The one order of the store.
+    fn next(&mut self) -> Next {
+        let order = self.outlet.next_order();
+        assert!(self.outlet.is_empty());
+        match order {
+            Some(Order::Answer { tag: TAG, result }) => Next::Done(result),
+            Some(Order::Ring { part, operation }) if part == PartTag::of(TAG) => {
+                Next::Ring(operation)
+            }
+            Some(Order::Helper { part, operation }) if part == PartTag::of(TAG) => {
+                Next::Helper(operation)
+            }
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Does what the kernel would, or what the plan says instead.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use memory::Payload;
 use rustix::io::Errno;
 
+use crate::next::Next;
 use crate::testing::{Bench, Fault, Scratch, pattern};
 use crate::{
-    CacheMode, IoAnswer, IoFailure, IoRequest, IoTag, OpenOptions, RingOperation, SharedStore,
-    StoreKind, Submitted,
+    CacheMode, IoAnswer, IoFailure, IoRequest, IoTag, OpenOptions, Outlet, RingOperation,
+    SharedStore, StoreKind, Submitted,
 };
 
 const SIZE: u64 = 1 << 20;
@@ -222,21 +223,14 @@ fn failed_durable_write(bench: &mut Bench, first: Errno) -> RingOperation {
         data: Payload::Pool(buffer),
         durable: true,
     };
-    let Submitted::Ring(operation) = bench.store.submit(TAG, request) else {
+    let Next::Ring(operation) = bench.submit(request) else {
         panic!("a durable write is not submitted");
     };
-    let result = -first.raw_os_error();
-    match bench.store.handle_ring_result(TAG, operation, result) {
-        Submitted::Ring(again @ RingOperation::Write { durable: false, .. }) => again,
-        other @ (Submitted::Done(_)
-        | Submitted::Ring(_)
-        | Submitted::Helper(_)
-        | Submitted::Pending
-        | Submitted::Full(_)) => panic!("{other:?}"),
+    match bench.end(operation, -first.raw_os_error()) {
+        Next::Ring(again @ RingOperation::Write { durable: false, .. }) => again,
+        other @ (Next::Done(_) | Next::Ring(_) | Next::Helper(_)) => panic!("{other:?}"),
     }
 }
-
-const TAG: IoTag = IoTag(1);
 
 /// However the second try ends that is no proof of a failing medium.
 #[test]
@@ -244,21 +238,28 @@ fn a_durable_write_that_failed_latches_at_once_and_however_its_second_try_ends()
     type End = fn(&mut Bench, RingOperation);
     let ends: [(&str, End); 5] = [
         ("it never ends", |_, _| {}),
-        ("it is aborted", |bench, _| bench.store.abandon(TAG)),
+        ("it is cancelled and was short", |bench, again| {
+            bench.cancel();
+            let next = bench.end(again, 512);
+            assert!(
+                matches!(next, Next::Done(Err(IoFailure::Cancelled))),
+                "{next:?}"
+            );
+        }),
         ("it is cancelled", |bench, again| {
             let result = -Errno::CANCELED.raw_os_error();
-            let _failed = bench.store.handle_ring_result(TAG, again, result);
+            let _failed = bench.end(again, result);
         }),
         ("it fails in another way", |bench, again| {
             let result = -Errno::ROFS.raw_os_error();
-            let _failed = bench.store.handle_ring_result(TAG, again, result);
+            let _failed = bench.end(again, result);
         }),
         ("it fails farther on", |bench, again| {
-            let Submitted::Ring(rest) = bench.store.handle_ring_result(TAG, again, 512) else {
+            let Next::Ring(rest) = bench.end(again, 512) else {
                 panic!("the rest is not written");
             };
             let result = -Errno::IO.raw_os_error();
-            let _failed = bench.store.handle_ring_result(TAG, rest, result);
+            let _failed = bench.end(rest, result);
         }),
     ];
     for (name, end) in ends {
@@ -308,18 +309,18 @@ fn what_ends_well_beside_a_failed_flush_is_not_answered_good() {
         durable: true,
     };
     for (request, result) in [(IoRequest::Flush, 0), (write, 4096)] {
-        let Submitted::Ring(operation) = second.store.submit(TAG, request) else {
+        let Next::Ring(operation) = second.submit(request) else {
             panic!("not submitted");
         };
         let again = failed_durable_write(&mut first, Errno::IO);
-        let ended = second.store.handle_ring_result(TAG, operation, result);
+        let ended = second.end(operation, result);
         assert!(
-            matches!(ended, Submitted::Done(Err(IoFailure::FlushLatched))),
+            matches!(ended, Next::Done(Err(IoFailure::FlushLatched))),
             "{ended:?}"
         );
         // It was the medium: nothing was lost.
         let result = -Errno::IO.raw_os_error();
-        let _failed = first.store.handle_ring_result(TAG, again, result);
+        let _failed = first.end(again, result);
         assert!(!shared.is_flush_latched());
         second.flush().unwrap();
     }
@@ -436,28 +437,24 @@ fn a_read_of_what_is_cached_is_answered_at_once_and_the_rest_is_left_to_the_ring
     let mut bench = Bench::new(&*disk);
     bench.write(8192, &[7; 8192]).unwrap();
     let mut store = disk.handle().unwrap();
+    let mut outlet = Outlet::default();
     let mut read = |offset, len: usize| {
         let buffer = bench.pool.allocate(len).unwrap();
-        store.submit(
-            IoTag(1),
-            IoRequest::Read {
-                offset,
-                len,
-                buffer: Some(buffer),
-            },
-        )
+        let request = IoRequest::Read {
+            offset,
+            len,
+            buffer: Some(buffer),
+        };
+        store.submit(IoTag(1), request, &mut outlet)
     };
     match read(8192, 8192) {
         Submitted::Done(Ok(IoAnswer::Data(data))) => assert_eq!(data.to_vec(), [7; 8192]),
         // A file system that cannot tell.
-        Submitted::Ring(_) => {}
-        other @ (Submitted::Done(_)
-        | Submitted::Helper(_)
-        | Submitted::Pending
-        | Submitted::Full(_)) => panic!("{other:?}"),
+        Submitted::Taken => {}
+        other @ Submitted::Done(_) => panic!("{other:?}"),
     }
     // More than is copied in a moment.
-    assert!(matches!(read(0, 1 << 20), Submitted::Ring(_)));
+    assert!(matches!(read(0, 1 << 20), Submitted::Taken));
     // Cut short behind our back: the ring finds out.
     std::fs::File::options()
         .write(true)
@@ -465,5 +462,5 @@ fn a_read_of_what_is_cached_is_answered_at_once_and_the_rest_is_left_to_the_ring
         .unwrap()
         .set_len(10_000)
         .unwrap();
-    assert!(matches!(read(8192, 8192), Submitted::Ring(_)));
+    assert!(matches!(read(8192, 8192), Submitted::Taken));
 }

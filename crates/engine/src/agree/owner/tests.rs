@@ -43,6 +43,7 @@ fn profile() -> Profile {
             needs_own_buffer: false,
             volatile_cache: false,
             solid_state: true,
+            compare_and_write_bytes: 0,
         },
         keeps_state: true,
     }
