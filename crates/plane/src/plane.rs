@@ -313,8 +313,11 @@ const fn engine_settings(core: usize, cores: usize, settings: &Settings) -> engi
     }
 }
 
+/// The two ends of a mailbox.
+type Channel = (Post<Letter>, Mailbox<Letter>);
+
 /// A mailbox for each core, and the way to put something in.
-fn mailboxes(cores: usize) -> Result<Vec<(Post<Letter>, Mailbox<Letter>)>, StartError> {
+fn mailboxes(cores: usize) -> Result<Vec<Channel>, StartError> {
     let channels = (0..cores).map(|_| mail::channel());
     let channels: io::Result<Vec<_>> = channels.collect();
     channels.map_err(|source| StartError::System {
