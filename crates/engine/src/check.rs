@@ -7,7 +7,7 @@ use crate::UnitIndex;
 use crate::carrier::Carrier;
 use crate::engine::{Engine, request_key};
 use crate::session::SessionKey;
-use crate::stores::Asker;
+use crate::stores::Client;
 use crate::task::{Request, Running, Stage, TaskKey, Then, WaitKey};
 
 /// The queue in which a task of this stage stands, if it stands in one.
@@ -121,10 +121,10 @@ impl<C: Carrier> Engine<C> {
             "{key:?} counts for a store that does not work for it"
         );
         if let Stage::Store(errand) = stage {
-            let asker = self.stores.asker(*errand);
+            let client = self.stores.client(*errand);
             assert_eq!(
-                asker,
-                Some(Asker::Task(key)),
+                client,
+                Some(Client::Task(key)),
                 "{key:?} waits for no request"
             );
         }

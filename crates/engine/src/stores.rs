@@ -74,7 +74,7 @@ impl Sent {
 
 /// Who gets the answer of an errand.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Asker {
+pub(crate) enum Client {
     /// A task, which waits in [`Stage::Store`].
     Task(TaskKey),
     /// A flush of the unit that no command asked for.
@@ -87,7 +87,7 @@ pub(crate) enum Asker {
 #[derive(Debug)]
 struct Errand {
     unit: UnitIndex,
-    asker: Asker,
+    client: Client,
     /// How many parts of it are under way.
     parts: usize,
     /// The store was asked to give it up.
@@ -143,10 +143,10 @@ impl<O: Copy + Debug> Stores<O> {
     }
 
     /// The request that was just submitted is taken.
-    fn open(&mut self, unit: UnitIndex, asker: Asker) -> ErrandKey {
+    fn open(&mut self, unit: UnitIndex, client: Client) -> ErrandKey {
         self.errands.insert(Errand {
             unit,
-            asker,
+            client,
             parts: 0,
             is_cancelled: false,
             answer: None,
@@ -164,14 +164,14 @@ impl<O: Copy + Debug> Stores<O> {
     }
 
     /// The task that gets the answer of an errand, which is there.
-    pub(crate) fn asker(&self, key: ErrandKey) -> Option<Asker> {
-        self.errands.get(key).map(|errand| errand.asker)
+    pub(crate) fn client(&self, key: ErrandKey) -> Option<Client> {
+        self.errands.get(key).map(|errand| errand.client)
     }
 
     /// Nobody waits for the answer any longer.
     fn disown(&mut self, key: ErrandKey) {
         if let Some(errand) = self.errands.get_mut(key) {
-            errand.asker = Asker::Nobody;
+            errand.client = Client::Nobody;
         }
     }
 
@@ -332,7 +332,7 @@ impl<C: Carrier> Engine<C> {
         debug_assert!(running.lien.is_none(), "{key:?} is counted twice");
         running.has_altered |= sent.alters;
         running.lien = Some(Lien::new(&unit.held_bytes, sent.bytes));
-        let errand = self.stores.open(index, Asker::Task(key));
+        let errand = self.stores.open(index, Client::Task(key));
         self.enter(key, Stage::Store(errand));
         self.carry_orders(index);
         None
@@ -353,7 +353,7 @@ impl<C: Carrier> Engine<C> {
                 Err(())
             }
             Submitted::Taken => {
-                let errand = self.stores.open(index, Asker::Flush);
+                let errand = self.stores.open(index, Client::Flush);
                 Ok(FlushWay::Taken(errand))
             }
         };
@@ -388,7 +388,7 @@ impl<C: Carrier> Engine<C> {
         for key in gone {
             let errand = self.stores.errands.remove(key);
             debug_assert!(
-                errand.is_some_and(|errand| !matches!(errand.asker, Asker::Task(_))),
+                errand.is_some_and(|errand| !matches!(errand.client, Client::Task(_))),
                 "a store is closed that works for a task"
             );
         }
@@ -601,11 +601,11 @@ impl<C: Carrier> Engine<C> {
                 continue;
             };
             let (unit, answer) = (errand.unit, errand.answer);
-            match (errand.asker, answer) {
-                (Asker::Task(key), Some(result)) => self.handle_answer(key, result),
-                (Asker::Flush, Some(result)) => self.handle_flush(unit, result),
-                (Asker::Nobody, Some(_)) => {}
-                (asker, None) => debug_assert!(false, "no answer for {asker:?}"),
+            match (errand.client, answer) {
+                (Client::Task(key), Some(result)) => self.handle_answer(key, result),
+                (Client::Flush, Some(result)) => self.handle_flush(unit, result),
+                (Client::Nobody, Some(_)) => {}
+                (client, None) => debug_assert!(false, "no answer for {client:?}"),
             }
             self.retry_full(unit);
         }
