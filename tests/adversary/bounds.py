@@ -87,7 +87,7 @@ def a_change_that_meets_a_hung_file_system_fails_and_holds_up_no_other():
         check(answers, "the change on the hung file system has no answer")
         check(answers[0].status >= 400, f"{answers[0]}")
         again = put(tarn, changed(hung))
-        check(again.status >= 400 and "not asked again" in again.json["detail"], f"{again}")
+        check(again.status >= 400 and "is not tried again" in again.json["detail"], f"{again}")
         equal(put(tarn, changed([*base, ("m1", MEMORY_LUN)])).status, 200, "a change of another lun")
         fs.release()
         equal([one["author"] for one in tarn.api().get("config/history")], ["uid 0", "start"], "the history")

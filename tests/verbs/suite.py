@@ -501,7 +501,7 @@ def a_doctor_sees_the_network():
         wait_for(lambda: mtu(daemon), 30, "the doctor sees it")
         [finding] = mtu(daemon)
         equal(finding["subject"], "127.0.0.1", "the host")
-        check("segments carry 1388 bytes" in finding["message"] or "segments carry 1400 bytes" in finding["message"], finding)
+        check("segments have 1388 bytes" in finding["message"] or "segments have 1400 bytes" in finding["message"], finding)
         small.socket.close()
         wait_for(lambda: not mtu(daemon), 30, "the doctor sees that it is gone")
 
