@@ -242,7 +242,7 @@ fn moved(api: &ApiSession, path: &Path, body: &impl Serialize) -> Outcome {
     Ok(Exit::Done)
 }
 
-/// Gives a unit whose medium is out another one. The unit begins anew with it, so it is in.
+/// Gives a unit whose medium is out another one. The unit starts again with it, so it is in.
 fn exchange(api: &ApiSession, id: &str, store: &str) -> Outcome {
     let lun = api.get::<Lun>(&at(id))?.value;
     check_exchange(&lun, store)?;
