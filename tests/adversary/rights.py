@@ -457,7 +457,9 @@ def guesses_wait_and_right_proofs_do_not():
         equal(wrong_proof(tarn, "bob", source="127.0.0.9")[0], NO_PROOF, "a wrong proof for another user")
         equal(wrong_proof(tarn, source="127.0.0.8")[0], NO_PROOF, "a wrong proof from another address")
         check(slow.is_alive(), "the eighth guess was answered as fast as the first of others")
-        finding, = (one for one in tarn.api().get("findings") if one["code"] == "guessed-secret")
+        guesses = lambda: [one for one in tarn.api().get("findings") if one["code"] == "guessed-secret"]
+        wait_for(guesses, 10, "the finding")
+        finding, = guesses()
         check(finding["subject"] == "alice" and "127.0.0.9" in finding["message"], f"the finding: {finding}")
         slow.join()
         # Guesses at another user do not hide those.

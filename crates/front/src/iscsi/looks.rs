@@ -87,7 +87,9 @@ impl<C: Wire> Sessions<C> {
         let next = next.into_iter().chain(due);
         match next.min() {
             // What is overdue is not done more often for that.
-            Some(at) if !entry.is_ending() => self.set_look(entry, key, at.max(after(now))),
+            Some(at) if detail.end_reason.is_none() => {
+                self.set_look(entry, key, at.max(after(now)));
+            }
             _ => entry.port.detail.look_at = None,
         }
     }

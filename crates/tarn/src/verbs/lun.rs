@@ -55,7 +55,7 @@ pub enum LunVerb {
     Eject {
         /// The unit.
         id: String,
-        /// Eject it although initiators prevent that.
+        /// Eject although initiators prevent it. Use it when one of them is gone or does not release it.
         #[arg(long)]
         force: bool,
     },
