@@ -405,7 +405,7 @@ mod tests {
         for (text, message) in [
             ("iscsi://h/iqn.x", "write it as iscsi://"),
             ("iscsi://h/iqn.x/a", "LUN \"a\" is not a number below 16384"),
-            ("iscsi://h/iqn.x/16384", "LUN \"16384\" is no number"),
+            ("iscsi://h/iqn.x/16384", "LUN \"16384\" is not a number"),
             ("iscsi:///iqn.x/0", "no host"),
             ("iscsi://h:0/iqn.x/0", "port \"0\" is none"),
             ("iscsi://::1/iqn.x/0", "no host"),
