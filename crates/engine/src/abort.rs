@@ -15,11 +15,11 @@ use crate::UnitIndex;
 use crate::agree::ToOwner;
 use crate::carrier::{Carrier, News};
 use crate::engine::Engine;
+use crate::keys::{SessionKey, TaskKey, WaitKey};
 use crate::owed::Owed;
 use crate::port::{ManagementOutcome, Port as _};
 use crate::report::Report;
-use crate::session::SessionKey;
-use crate::task::{CommandId, Farewell, ManagementId, Stage, TaskKey, Then, Wait, WaitKey};
+use crate::task::{CommandId, Farewell, ManagementId, Stage, Then, Wait};
 
 /// For an orphan whose nexus has left its unit already: no reservation is of that port.
 fn unknown_port() -> PortName {

@@ -9,9 +9,9 @@ use store::{Descriptor, HelperOperation, RingOperation, SocketTag, SocketWork, W
 
 use crate::UnitIndex;
 use crate::agree::{ToCore, ToOwner};
+use crate::keys::PartKey;
 use crate::life::{Ending, Life};
 use crate::port::Port;
-use crate::stores::PartKey;
 
 /// An operation that is done for a store.
 #[derive(Debug)]

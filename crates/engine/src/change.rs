@@ -8,7 +8,8 @@ use scsi::{Change, ChangeKind, Nexus, NexusSlot, Shared, Who};
 use crate::agree::{Order, ToCore, ToOwner, Update};
 use crate::carrier::{Carrier, Letter, News};
 use crate::engine::Engine;
-use crate::task::{Request, Stage, TaskKey, Then};
+use crate::keys::TaskKey;
+use crate::task::{Request, Stage, Then};
 use crate::{Ticket, UnitIndex};
 
 /// How many stores are looked at per call, so that many units cost no more than few.

@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use crate::UnitIndex;
 use crate::carrier::Carrier;
 use crate::engine::{Engine, request_key};
-use crate::session::SessionKey;
+use crate::keys::{SessionKey, TaskKey, WaitKey};
 use crate::stores::Client;
-use crate::task::{Request, Running, Stage, TaskKey, Then, WaitKey};
+use crate::task::{Request, Running, Stage, Then};
 
 /// The queue in which a task of this stage stands, if it stands in one.
 const fn queue_of<C: Carrier>(stage: &Stage<C>) -> Option<Queue> {
@@ -167,7 +167,7 @@ impl<C: Carrier> Engine<C> {
         let tasks = self.tasks.iter().filter(|(_, one)| one.unit == index);
         let tasks: Vec<&Running<C>> = tasks.map(|(_, running)| running).collect();
         let liens = tasks.iter().filter_map(|one| one.lien.as_ref());
-        let held: usize = liens.map(crate::room::Lien::bytes).sum();
+        let held: usize = liens.map(crate::unit::Lien::bytes).sum();
         assert_eq!(unit.held_bytes.get(), held, "what the store works on");
         let orphans = tasks.iter().filter(|one| one.orphan.is_some()).count();
         assert_eq!(unit.side.orphans(), orphans, "requests of the past");

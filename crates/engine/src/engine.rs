@@ -8,29 +8,25 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use memory::Pool;
-use scsi::{Change, LogicalUnit, Owner, Profile};
-use std::sync::Arc;
-use store::{Backstore, Capabilities};
+use scsi::{Change, LogicalUnit};
+use store::Capabilities;
 
-use crate::agree::{Patience, ToOwner, UnitOwner};
+use crate::agree::{ToOwner, UnitOwner};
 use crate::carrier::{Carrier, Letter};
 use crate::deadlines::Deadlines;
 use crate::flush::Flushes;
-use crate::grant::{Leaving, OfLeaving, OfNarrowing};
+use crate::keys::{
+    OfLeaving, OfNarrowing, OfRequest, OfSession, OfTask, OfWait, RequestKey, SessionKey, TaskKey,
+    WaitKey,
+};
 use crate::port::Port;
 use crate::report::Report;
-use crate::session::{OfSession, Session, SessionKey};
-use crate::stores::{Stores, Timers};
-use crate::table::{ByUnit, Key, Table};
-use crate::task::{
-    OfRequest, OfTask, OfWait, Orphan, QuestionPatience, Request, RequestKey, Running, TaskKey,
-    Wait, WaitKey,
-};
-use crate::unit::{NoStore, Unit};
+use crate::session::Session;
+use crate::stores::Stores;
+use crate::table::{ByUnit, Table};
+use crate::task::{Leaving, Orphan, QuestionPatience, Request, Running, Wait};
+use crate::unit::Unit;
 use crate::{RequestNumber, Ticket, UnitIndex};
-
-/// Changes wait and are kept for this many times what an abort may take.
-const CHANGE_PATIENCE: u32 = 3;
 
 /// A reset is several aborts, one after the other on each unit; it is answered after this many
 /// times what one may take.
@@ -90,8 +86,6 @@ pub struct Engine<C: Carrier> {
     pub(crate) flushes: Flushes,
     /// What stores have, and what is done for them.
     pub(crate) stores: Stores<C::Operation>,
-    /// Of stores.
-    pub(crate) timers: Timers,
     /// The next unit whose store is looked at.
     pub(crate) next_probe: UnitIndex,
     /// Sessions in which something happened while one of their tasks was carried on.
@@ -145,7 +139,6 @@ impl<C: Carrier> Engine<C> {
             is_short_of_memory: false,
             flushes: Flushes::default(),
             stores: Stores::default(),
-            timers: Timers::default(),
             next_probe: UnitIndex(0),
             eventful: Vec::new(),
             ready: Vec::new(),
@@ -164,48 +157,6 @@ impl<C: Carrier> Engine<C> {
     }
 
     // ---- units -------------------------------------------------------------------------------
-
-    /// Takes a unit up, which gets the next number. Every core makes the same first state from the
-    /// same facts; the core that owns the unit keeps it.
-    pub fn add_unit(&mut self, owner: Owner, store: Box<dyn Backstore>) -> UnitIndex {
-        let unit = self.units.next();
-        let view = LogicalUnit::new(Arc::clone(owner.profile()), Arc::clone(owner.shared()));
-        let is_own = self.owner_of(unit) == self.settings.core;
-        let patience = Patience {
-            change: self.settings.abort_timeout * CHANGE_PATIENCE,
-        };
-        let owner = is_own.then(|| UnitOwner::new(owner, self.settings.cores, patience));
-        self.units.push(Unit::new(view, store, owner));
-        self.start_store(unit);
-        unit
-    }
-
-    /// The unit says other things of itself from now on.
-    pub fn set_profile(&mut self, unit: UnitIndex, profile: &Arc<Profile>) {
-        let unit = &mut self.units[unit];
-        unit.view.set_profile(Arc::clone(profile));
-        if let Some(owner) = &mut unit.owner {
-            owner.set_profile(Arc::clone(profile));
-        }
-    }
-
-    /// The store of a unit is closed, and so is the owner's part: nobody uses it, on any core.
-    pub fn close_unit(&mut self, unit: UnitIndex) {
-        self.forget_store(unit);
-        let unit = &mut self.units[unit];
-        unit.owner = None;
-        unit.store = Box::new(NoStore(unit.store.capabilities().clone()));
-    }
-
-    /// Nothing on this core has to do with the unit.
-    pub fn is_unit_idle(&self, index: UnitIndex) -> bool {
-        let unit = &self.units[index];
-        unit.owner.as_ref().is_none_or(UnitOwner::is_idle)
-            && unit.side.orphans() == 0
-            && unit.view.nexuses().next().is_none()
-            && !self.is_medium_moving(index)
-            && !self.tasks.iter().any(|(_, running)| running.unit == index)
-    }
 
     /// The number of the next unit.
     pub fn next_unit(&self) -> UnitIndex {
@@ -393,44 +344,6 @@ impl<C: Carrier> Engine<C> {
         self.now = now;
     }
 
-    /// When [`Engine::handle_timeout`] is to be called, if ever.
-    pub fn poll_timeout(&mut self) -> Option<Duration> {
-        let (fence, questions) = (self.settings.fence_timeout, self.question_patience());
-        let waits = &self.waits;
-        let waits = self
-            .wait_deadlines
-            .next(waits.len(), |key| Some(waits.get(key)?.deadline));
-        let tasks = &self.tasks;
-        let tasks = self
-            .task_deadlines
-            .next(tasks.len(), |key| Some(tasks.get(key)?.deadline(fence)?.0));
-        let requests = &self.requests;
-        let requests = self
-            .request_deadlines
-            .next(requests.len(), |key| requests.get(key)?.deadline(questions));
-        let owners = self.owner_deadlines.first().map(|(at, _)| *at);
-        let flushes = self.flushes.deadline();
-        let timers = self.timers.next();
-        let all = [waits, tasks, requests, owners, flushes, timers];
-        all.into_iter().flatten().min()
-    }
-
-    /// Time has come.
-    pub fn handle_timeout(&mut self, now: Duration) {
-        debug_assert!(
-            now >= self.now,
-            "time goes back from {:?} to {now:?}",
-            self.now
-        );
-        self.now = now;
-        self.end_waits();
-        self.end_overdue_tasks();
-        self.end_overdue_requests();
-        self.end_overdue_changes();
-        self.retry_flushes();
-        self.end_timers();
-    }
-
     // ---- for those who look on ---------------------------------------------------------------
 
     /// How many places the table of tasks has.
@@ -527,7 +440,7 @@ impl<C: Carrier> Drop for Engine<C> {
                 answer.forgive();
             }
         }
-        let waits: Vec<Key<OfWait>> = self.waits.keys().collect();
+        let waits: Vec<WaitKey> = self.waits.keys().collect();
         for wait in waits {
             if let Some(wait) = self.waits.remove(wait) {
                 wait.then.forgive();

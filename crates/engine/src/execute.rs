@@ -8,14 +8,15 @@ use store::{IoRequest, Submitted};
 use crate::agree::ToOwner;
 use crate::carrier::{Carrier, News};
 use crate::engine::Engine;
+use crate::keys::{SessionKey, TaskKey};
 use crate::life::{Ending, Life};
 use crate::luns::{MappedLun, NO_SERIES};
 use crate::owed::Owed;
 use crate::port::{Port, Response};
 use crate::room::{self, Room};
-use crate::session::{Session, SessionKey};
+use crate::session::Session;
 use crate::stores::{Sent, Stores};
-use crate::task::{Command, CommandId, Request, Running, Stage, TaskKey};
+use crate::task::{Command, CommandId, Request, Running, Stage};
 use crate::unit::Unit;
 
 /// A command that has its turn.

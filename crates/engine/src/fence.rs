@@ -7,7 +7,8 @@ use scsi::Input;
 use crate::agree::{FenceNumber, ToOwner};
 use crate::carrier::Carrier;
 use crate::engine::Engine;
-use crate::task::{Request, Stage, TaskKey};
+use crate::keys::TaskKey;
+use crate::task::{Request, Stage};
 use crate::{Ticket, UnitIndex};
 
 impl<C: Carrier> Engine<C> {

@@ -2,18 +2,16 @@
 //! removed, and the one before an administrator's eject.
 //!
 //! Every flush ends, at its deadline at the latest, and a last one that does not end well is named, with
-//! [`Report::Flushed`].
+//! [`Report::Flushed`](crate::Report::Flushed).
 
-use std::fmt;
+use std::fmt::Debug;
 use std::time::Duration;
 
-use store::{IoFailure, IoResult};
-
 use crate::UnitIndex;
-use crate::carrier::Carrier;
-use crate::engine::Engine;
-use crate::report::Report;
-use crate::stores::{ErrandKey, FlushWay};
+use crate::keys::ErrandKey;
+use crate::report::FlushFailure;
+use crate::stores::{FlushWay, Stores};
+use crate::unit::Unit;
 
 /// How long a store that takes no flush now is left alone.
 const FULL_PAUSE: Duration = Duration::from_millis(10);
@@ -21,35 +19,46 @@ const FULL_PAUSE: Duration = Duration::from_millis(10);
 /// Such a flush may take this many times what an abort may take.
 const PATIENCE: u32 = 3;
 
-/// Why the data of a unit may not be on stable storage.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum FlushFailure {
-    /// The store said so.
-    Store(IoFailure),
-    /// The store takes no flush.
-    NotTaken,
-    /// It did not end in time.
-    NotInTime,
+/// A flush that no command asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flush {
+    pub(crate) unit: UnitIndex,
+    /// When it is given up.
+    deadline: Duration,
+    /// Its end is reported.
+    pub(crate) is_last: bool,
 }
 
-impl fmt::Display for FlushFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Store(failure) => failure.fmt(f),
-            Self::NotTaken => f.write_str("the store takes no flush"),
-            Self::NotInTime => f.write_str("it did not end in time"),
+impl Flush {
+    /// One that begins now.
+    pub(crate) fn new(
+        unit: UnitIndex,
+        is_last: bool,
+        now: Duration,
+        abort_timeout: Duration,
+    ) -> Self {
+        Self {
+            unit,
+            deadline: now + abort_timeout * PATIENCE,
+            is_last,
         }
     }
+}
+
+/// What becomes of a flush now.
+#[derive(Debug)]
+#[must_use = "a flush that is over is reported, one that is due is asked for again"]
+pub(crate) enum Course {
+    /// The store is asked for it.
+    Ask(Flush),
+    /// It is over. Nobody waits any longer for a request that the store has of it.
+    Over(Flush, Option<FlushFailure>, Option<ErrandKey>),
 }
 
 /// A flush that is not over.
 #[derive(Debug)]
 struct Flushing {
-    unit: UnitIndex,
-    /// When it is given up.
-    deadline: Duration,
-    /// Its end is reported.
-    is_last: bool,
+    flush: Flush,
     state: State,
 }
 
@@ -68,8 +77,20 @@ impl Flushing {
     /// When something is to be done about it.
     fn due_at(&self) -> Duration {
         match self.state {
-            State::Refused { again_at } => again_at.min(self.deadline),
-            State::Taken(_) => self.deadline,
+            State::Refused { again_at } => again_at.min(self.flush.deadline),
+            State::Taken(_) => self.flush.deadline,
+        }
+    }
+
+    /// What is to be done about it, once it is due.
+    fn course(self, now: Duration) -> Course {
+        let Self { flush, state } = self;
+        match state {
+            State::Refused { .. } if now < flush.deadline => Course::Ask(flush),
+            State::Refused { .. } => Course::Over(flush, Some(FlushFailure::NotTaken), None),
+            State::Taken(errand) => {
+                Course::Over(flush, Some(FlushFailure::NotInTime), Some(errand))
+            }
         }
     }
 }
@@ -81,115 +102,57 @@ pub(crate) struct Flushes(Vec<Flushing>);
 impl Flushes {
     /// Whether a store is being flushed.
     pub(crate) fn has(&self, unit: UnitIndex) -> bool {
-        self.0.iter().any(|one| one.unit == unit)
+        self.0.iter().any(|one| one.flush.unit == unit)
+    }
+
+    /// Units whose last flush is under way.
+    pub(crate) fn last(&self) -> impl Iterator<Item = UnitIndex> + '_ {
+        let last = self.0.iter().filter(|one| one.flush.is_last);
+        last.map(|one| one.flush.unit)
     }
 
     /// When something is to be done about one.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         self.0.iter().map(Flushing::due_at).min()
     }
-}
 
-impl<C: Carrier> Engine<C> {
-    /// Flushes the store of a unit that this core owns, for the last time.
-    pub fn flush_unit(&mut self, unit: UnitIndex) {
-        debug_assert!(
-            self.units[unit].owner.is_some(),
-            "{unit:?} is another core's to flush"
-        );
-        debug_assert!(
-            !self.flushing_units().any(|other| other == unit),
-            "{unit:?} is flushed twice"
-        );
-        let deadline = self.flush_deadline();
-        match self.flushes.0.iter_mut().find(|one| one.unit == unit) {
-            // The one before an eject: nothing was written since it began.
-            Some(one) => (one.is_last, one.deadline) = (true, deadline),
-            None => self.begin_flush(unit, true),
-        }
+    /// The flush that a unit has becomes this one: nothing was written since it began. False where it has none.
+    pub(crate) fn replace(&mut self, flush: Flush) -> bool {
+        let mut all = self.0.iter_mut();
+        let before = all.find(|one| one.flush.unit == flush.unit);
+        before.map(|before| before.flush = flush).is_some()
     }
 
-    /// Flushes a store of which no flush is under way.
-    pub(crate) fn begin_flush(&mut self, unit: UnitIndex, is_last: bool) {
-        debug_assert!(!self.flushes.has(unit), "{unit:?} is being flushed");
-        let deadline = self.flush_deadline();
-        self.try_flush(unit, deadline, is_last);
-    }
-
-    /// When a flush that begins now is given up.
-    fn flush_deadline(&self) -> Duration {
-        self.now + self.settings.abort_timeout * PATIENCE
-    }
-
-    /// Units whose last flush is under way.
-    pub fn flushing_units(&self) -> impl Iterator<Item = UnitIndex> + '_ {
-        let last = self.flushes.0.iter().filter(|one| one.is_last);
-        last.map(|one| one.unit)
-    }
-
-    fn try_flush(&mut self, unit: UnitIndex, deadline: Duration, is_last: bool) {
-        let state = match self.submit_flush(unit) {
-            Ok(FlushWay::Over(result)) => {
-                self.end_flush(unit, is_last, result.err().map(FlushFailure::Store));
-                return;
+    /// Asks the store of a unit. Gives the end of a flush that is over at once.
+    pub(crate) fn ask<O: Copy + Debug>(
+        &mut self,
+        flush: Flush,
+        unit: &mut Unit,
+        stores: &mut Stores<O>,
+        now: Duration,
+    ) -> Option<(Flush, Option<FlushFailure>)> {
+        let state = match stores.submit_flush(flush.unit, unit) {
+            Some(FlushWay::Over(result)) => {
+                return Some((flush, result.err().map(FlushFailure::Store)));
             }
-            Ok(FlushWay::Taken(errand)) => State::Taken(errand),
-            Err(()) => State::Refused {
-                again_at: self.now + FULL_PAUSE,
+            Some(FlushWay::Taken(errand)) => State::Taken(errand),
+            None => State::Refused {
+                again_at: now + FULL_PAUSE,
             },
         };
-        self.flushes.0.push(Flushing {
-            unit,
-            deadline,
-            is_last,
-            state,
-        });
+        self.0.push(Flushing { flush, state });
+        None
     }
 
-    /// Gives up those whose deadline has come, and asks stores again that took none.
-    pub(crate) fn retry_flushes(&mut self) {
-        let now = self.now;
-        if self.flushes.deadline().is_none_or(|at| now < at) {
-            return;
-        }
-        let all = std::mem::take(&mut self.flushes.0);
-        let (due, left) = all.into_iter().partition(|flush| flush.due_at() <= now);
-        self.flushes.0 = left;
-        for Flushing {
-            unit,
-            deadline,
-            is_last,
-            state,
-        } in due
-        {
-            match state {
-                State::Refused { .. } if now < deadline => self.try_flush(unit, deadline, is_last),
-                State::Refused { .. } => {
-                    self.end_flush(unit, is_last, Some(FlushFailure::NotTaken));
-                }
-                State::Taken(errand) => {
-                    self.disown_errand(errand);
-                    self.end_flush(unit, is_last, Some(FlushFailure::NotInTime));
-                }
-            }
-        }
+    /// The store of a unit has answered.
+    pub(crate) fn take(&mut self, unit: UnitIndex) -> Option<Flush> {
+        let at = self.0.iter().position(|one| one.flush.unit == unit)?;
+        Some(self.0.swap_remove(at).flush)
     }
 
-    /// The answer of a store to a flush that no command asked for.
-    pub(crate) fn handle_flush(&mut self, unit: UnitIndex, result: IoResult) {
-        let mut under_way = self.flushes.0.iter();
-        let Some(at) = under_way.position(|one| one.unit == unit) else {
-            debug_assert!(false, "{unit:?} was not flushed");
-            return;
-        };
-        let ended = self.flushes.0.swap_remove(at);
-        self.end_flush(unit, ended.is_last, result.err().map(FlushFailure::Store));
-    }
-
-    fn end_flush(&mut self, unit: UnitIndex, is_last: bool, failure: Option<FlushFailure>) {
-        self.handle_flushed_medium(unit, failure.as_ref());
-        if is_last {
-            self.reports.push_back(Report::Flushed { unit, failure });
-        }
+    /// Those whose deadline has come, and those whose store took none before.
+    pub(crate) fn take_due(&mut self, now: Duration) -> Vec<Course> {
+        let due = self.0.extract_if(.., |one| one.due_at() <= now);
+        due.map(|one| one.course(now)).collect()
     }
 }

@@ -7,36 +7,13 @@ use scsi::{Change, ChangeKind, Nexus, NexusId, NexusSlot, PortName, UnitAttentio
 
 use crate::carrier::Carrier;
 use crate::engine::Engine;
+use crate::keys::{LeavingKey, SessionKey, TaskKey};
 use crate::luns::{MappedLun, NO_SERIES, VisibleLun};
 use crate::port::Port;
 use crate::report::Report;
-use crate::session::{Session, SessionKey};
-use crate::table::Key;
-use crate::task::{Request, TaskKey, Then};
+use crate::session::Session;
+use crate::task::{Leaving, Request, Then};
 use crate::{Ticket, UnitIndex};
-
-/// What a [`LeavingKey`] names.
-#[derive(Debug)]
-pub(crate) enum OfLeaving {}
-
-/// Names a nexus on its way out of a unit.
-pub(crate) type LeavingKey = Key<OfLeaving>;
-
-/// What a [`NarrowingKey`] names.
-#[derive(Debug)]
-pub(crate) enum OfNarrowing {}
-
-/// Names a change that takes from a nexus the right to write.
-pub(crate) type NarrowingKey = Key<OfNarrowing>;
-
-/// A nexus on its way out of a unit.
-#[derive(Debug)]
-pub(crate) struct Leaving<C: Carrier> {
-    unit: UnitIndex,
-    slot: NexusSlot,
-    nexus: Nexus,
-    receipt: C::Receipt,
-}
 
 impl<C: Carrier> Engine<C> {
     /// A session begins. The first command to each of its units gets `attention`, if there is any.

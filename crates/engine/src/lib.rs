@@ -6,21 +6,26 @@
 //!
 //! | Module | Owns |
 //! | --- | --- |
-//! | `engine` | one core: its tables, what goes in, what is taken out |
+//! | `table`, `deadlines` | entries whose keys are never given twice; when they are due |
+//! | `keys`, `luns` | the keys of a core's tables; which units a session sees |
+//! | `life`, `owed` | what a command waits for, and how long; what must happen exactly once |
+//! | `agree` | one unit for all cores: the order of its changes, fences, the refusal of access |
 //! | `port`, `carrier` | what a transport must do; what leaves a core |
-//! | `execute`, `stores` | commands on their way to their answer; what stores are asked |
+//! | `unit`, `session`, `task`, `report` | what the tables hold |
+//! | `stores` | what stores have and have ordered: requests, their parts, timers, connections |
+//! | `flush` | flushes that no command asked for: the last one of a unit, the one before an eject |
+//! | `engine` | one core: its tables and queues, what is taken out of it, questions to other cores |
 //! | `room` | buffers for data: who gets them, who waits |
+//! | `execute`, `submit` | commands on their way to their answer, and by way of their store |
 //! | `abort`, `management` | tasks that end early, who waits for that; task management |
 //! | `change`, `fence`, `refusal` | what the owner of a unit has decided, done on every core |
-//! | `grant` | sessions begin and end, and what they see changes |
-//! | `flush` | flushes that no command asked for: the last one of a unit, the one before an eject |
+//! | `units`, `grant` | units come and go; sessions begin and end, and what they see changes |
 //! | `medium` | an administrator ejects a medium, or loads it |
-//! | `agree` | one unit for all cores: the order of its changes, fences, the refusal of access |
-//! | `session`, `unit`, `task`, `luns`, `report` | what the tables hold |
-//! | `life` | what a command waits for, and how long |
-//! | `owed` | what must happen exactly once |
+//! | `time` | what is due |
 //! | `check` | what must hold between events |
-//! | `table`, `deadlines` | entries whose keys are never given twice; when they are due |
+//!
+//! Each names only those above it. From `room` on they are parts of one machine, [`Engine`], whose methods call
+//! each other.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -35,6 +40,7 @@ mod execute;
 mod fence;
 mod flush;
 mod grant;
+mod keys;
 mod life;
 mod luns;
 mod management;
@@ -46,27 +52,29 @@ mod report;
 mod room;
 mod session;
 mod stores;
+mod submit;
 pub mod table;
 mod task;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
 mod tests;
+mod time;
 mod unit;
+mod units;
 
 pub use carrier::{Carrier, Letter, News, StoreWork};
 pub use engine::{Engine, Settings};
-pub use flush::FlushFailure;
+pub use keys::{PartKey, SessionKey, TaskKey};
 pub use life::{Ending, Life, Phase, PhaseTime};
 pub use luns::{LunMap, MappedLun, NO_SERIES, VisibleLun};
 pub use management::Management;
 pub use medium::MediumOrder;
 pub use owed::Owed;
 pub use port::{ManagementOutcome, Port, Response};
-pub use report::{MediumFailure, Report};
-pub use session::{Session, SessionKey};
-pub use stores::PartKey;
-pub use task::{Orphan, TaskKey};
+pub use report::{FlushFailure, MediumFailure, Report};
+pub use session::Session;
+pub use task::Orphan;
 pub use unit::NoStore;
 
 use std::fmt;

@@ -7,11 +7,11 @@ use scsi::{Change, ChangeKind, Input, Reply, Sense, SenseCode, SenseKey, Status}
 use crate::agree::ToOwner;
 use crate::carrier::Carrier;
 use crate::engine::Engine;
+use crate::keys::{RequestKey, SessionKey, TaskKey};
 use crate::luns::MappedLun;
 use crate::port::ManagementOutcome;
 use crate::report::Report;
-use crate::session::SessionKey;
-use crate::task::{CommandId, ManagementId, Request, RequestKey, Stage, TaskKey, Then};
+use crate::task::{CommandId, ManagementId, Request, Stage, Then};
 use crate::{TargetIndex, Ticket, UnitIndex};
 
 /// A task management request, with the commands that it names.

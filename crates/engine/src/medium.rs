@@ -10,8 +10,7 @@ use scsi::{Change, ChangeKind, Reply, SenseCode, Shared, Status, WHOLE_MEDIUM};
 use crate::agree::ToOwner;
 use crate::carrier::{Carrier, News};
 use crate::engine::{Engine, request_key};
-use crate::flush::FlushFailure;
-use crate::report::{MediumFailure, Report};
+use crate::report::{FlushFailure, MediumFailure, Report};
 use crate::task::{MediumStep, Request};
 use crate::{Ticket, UnitIndex};
 
@@ -92,7 +91,7 @@ impl<C: Carrier> Engine<C> {
             // The last one has begun: the unit goes.
             self.end_medium(ticket, Err(MediumFailure::Busy));
         } else {
-            self.begin_flush(unit, false);
+            self.begin_flush(unit);
         }
     }
 

@@ -9,7 +9,8 @@
 use crate::agree::Round;
 use crate::carrier::Carrier;
 use crate::engine::Engine;
-use crate::task::{Request, WaitKey};
+use crate::keys::WaitKey;
+use crate::task::Request;
 use crate::{Ticket, UnitIndex};
 
 impl<C: Carrier> Engine<C> {

@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+use store::IoFailure;
+
 use crate::TargetIndex;
-use crate::flush::FlushFailure;
+use crate::keys::{SessionKey, TaskKey};
 use crate::port::Port;
-use crate::session::{Session, SessionKey};
-use crate::task::TaskKey;
+use crate::session::Session;
 
 /// Something has come to an end.
 #[derive(Debug)]
@@ -50,6 +51,27 @@ pub enum Report<P: Port> {
         /// Why its data may not be on stable storage, if that is so.
         failure: Option<FlushFailure>,
     },
+}
+
+/// Why the data of a unit may not be on stable storage.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum FlushFailure {
+    /// The store said so.
+    Store(IoFailure),
+    /// The store takes no flush.
+    NotTaken,
+    /// It did not end in time.
+    NotInTime,
+}
+
+impl fmt::Display for FlushFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(failure) => failure.fmt(f),
+            Self::NotTaken => f.write_str("the store takes no flush"),
+            Self::NotInTime => f.write_str("it did not end in time"),
+        }
+    }
 }
 
 /// Why a medium was not moved.

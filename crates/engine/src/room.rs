@@ -4,18 +4,15 @@
 //! nobody waits for ever. Here are the queues: tasks and sessions that wait for the pool, first come
 //! first; and, one queue each, the tasks of sessions that have their share.
 
-use std::cell::Cell;
-use std::rc::Rc;
-
 use memory::{Need, NoRoom, Payload, Pool};
 use scsi::{Outcome, Status, Task};
 use store::IoRequest;
 
 use crate::carrier::Carrier;
 use crate::engine::Engine;
+use crate::keys::{SessionKey, TaskKey};
 use crate::port::Port;
-use crate::session::SessionKey;
-use crate::task::{Stage, TaskKey};
+use crate::task::Stage;
 use crate::unit::Unit;
 
 /// With more output than this waiting for a session's initiator, in bytes, no read begins for it
@@ -36,40 +33,6 @@ pub(crate) enum Room {
     UnitShare(IoRequest),
     /// Its data has no place to wait in.
     Refused,
-}
-
-/// What a unit's store works on for one task; ends with the task's wait, or with the task.
-#[derive(Debug)]
-pub(crate) struct Lien {
-    held: Rc<Cell<usize>>,
-    bytes: usize,
-}
-
-impl Lien {
-    pub(crate) fn new(held: &Rc<Cell<usize>>, bytes: usize) -> Self {
-        held.set(held.get() + bytes);
-        Self {
-            held: Rc::clone(held),
-            bytes,
-        }
-    }
-}
-
-impl Lien {
-    /// How much it is.
-    pub(crate) const fn bytes(&self) -> usize {
-        self.bytes
-    }
-}
-
-impl Drop for Lien {
-    fn drop(&mut self) {
-        debug_assert!(
-            self.held.get() >= self.bytes,
-            "more comes back than was held"
-        );
-        self.held.set(self.held.get() - self.bytes);
-    }
 }
 
 /// Gives a request what its store needs: a buffer to read into, data that may stay where it is.

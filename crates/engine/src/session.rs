@@ -5,17 +5,9 @@ use std::collections::VecDeque;
 use memory::Pool;
 use scsi::{Nexus, NexusId, PortName};
 
+use crate::keys::TaskKey;
 use crate::luns::LunMap;
 use crate::port::Port;
-use crate::table::Key;
-use crate::task::TaskKey;
-
-/// What a [`SessionKey`] names.
-#[derive(Debug)]
-pub enum OfSession {}
-
-/// Names a session of a core.
-pub type SessionKey = Key<OfSession>;
 
 /// A session on the core it lives on.
 #[derive(Debug)]

@@ -1,52 +1,24 @@
-//! What tasks ask of stores, what stores order for that, and what comes back.
+//! The requests that the stores of a core have, and what the stores have ordered.
 //!
 //! A request that a store takes is an *errand*, whose key is the tag of the request. What the store orders for it
 //! outside are its *parts*. An answer waits until the parts of its errand are back; then it waits for
-//! [`Engine::settle_answers`], so that a store that answers one request while it takes another does not make a
+//! [`Stores::poll_answer`], so that a store that answers one request while it takes another does not make a
 //! recursion of both.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
 use std::time::Duration;
 
-use scsi::{Input, Outcome, Sense, SenseCode, SenseKey};
-use store::{
-    HelperResult, IoRequest, IoResult, IoTag, Order, Outlet, PartTag, RingOperation, SocketResult,
-    SocketTag, SocketWork, Submitted,
-};
+use store::{IoRequest, IoResult, IoTag, Order, Outlet, PartTag, SocketTag, SocketWork, Submitted};
 
 use crate::UnitIndex;
 use crate::carrier::{Carrier, News, StoreWork};
-use crate::engine::Engine;
-use crate::room::{Lien, Room};
-use crate::table::{Key, Table};
-use crate::task::{Stage, TaskKey};
+use crate::keys::{ErrandKey, OfErrand, OfPart, PartKey, TaskKey, errand_of, tag_of};
+use crate::table::Table;
 use crate::unit::Unit;
-
-/// What a [`PartKey`] names.
-#[derive(Debug)]
-pub enum OfPart {}
-
-/// Names an operation that a [`Carrier`] does for a store.
-pub type PartKey = Key<OfPart>;
-
-/// What an [`ErrandKey`] names.
-#[derive(Debug)]
-pub(crate) enum OfErrand {}
-
-/// Names a request that a store has taken. Its bits are the tag of the request.
-pub(crate) type ErrandKey = Key<OfErrand>;
-
-pub(crate) const fn tag_of(key: ErrandKey) -> IoTag {
-    IoTag(key.to_bits())
-}
 
 /// `ENOTCONN`.
 const NOT_CONNECTED: i32 = 107;
-
-const fn errand_of(tag: IoTag) -> ErrandKey {
-    Key::from_bits(tag.0)
-}
 
 /// What the engine has to know of a request after the store has it.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +26,7 @@ pub(crate) struct Sent {
     /// It changes the medium.
     pub(crate) alters: bool,
     /// How much data it holds, in bytes.
-    bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 impl Sent {
@@ -75,7 +47,7 @@ impl Sent {
 /// Who gets the answer of an errand.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Client {
-    /// A task, which waits in [`Stage::Store`].
+    /// A task, which waits for the store.
     Task(TaskKey),
     /// A flush of the unit that no command asked for.
     Flush,
@@ -98,15 +70,24 @@ struct Errand {
 
 /// An operation that is done for a store.
 #[derive(Debug)]
-struct Part<O> {
-    unit: UnitIndex,
-    name: PartTag,
+pub(crate) struct Part<O> {
+    pub(crate) unit: UnitIndex,
+    pub(crate) name: PartTag,
     /// The connection that it is on, if it is on one.
-    socket: Option<SocketTag>,
+    pub(crate) socket: Option<SocketTag>,
     operation: O,
 }
 
-/// The errands of one core, and their parts.
+/// What became of a flush that no command asked for.
+#[derive(Debug)]
+pub(crate) enum FlushWay {
+    /// It is over.
+    Over(IoResult),
+    /// The store has it.
+    Taken(ErrandKey),
+}
+
+/// The errands of one core, their parts, and the timers and connections of its stores.
 #[derive(Debug)]
 pub(crate) struct Stores<O> {
     errands: Table<Errand, OfErrand>,
@@ -115,6 +96,7 @@ pub(crate) struct Stores<O> {
     answered: VecDeque<ErrandKey>,
     /// Open connections.
     sockets: BTreeSet<(UnitIndex, SocketTag)>,
+    timers: Timers,
 }
 
 impl<O> Default for Stores<O> {
@@ -124,6 +106,7 @@ impl<O> Default for Stores<O> {
             parts: Table::default(),
             answered: VecDeque::new(),
             sockets: BTreeSet::new(),
+            timers: Timers::default(),
         }
     }
 }
@@ -143,7 +126,7 @@ impl<O: Copy + Debug> Stores<O> {
     }
 
     /// The request that was just submitted is taken.
-    fn open(&mut self, unit: UnitIndex, client: Client) -> ErrandKey {
+    pub(crate) fn open(&mut self, unit: UnitIndex, client: Client) -> ErrandKey {
         self.errands.insert(Errand {
             unit,
             client,
@@ -153,14 +136,51 @@ impl<O: Copy + Debug> Stores<O> {
         })
     }
 
+    /// Submits a flush that no command asked for. `None` when the store has no room for it now.
+    pub(crate) fn submit_flush(&mut self, index: UnitIndex, unit: &mut Unit) -> Option<FlushWay> {
+        let submitted = self.submit(unit, IoRequest::Flush);
+        let is_returned = unit.outlet.take_returned().is_some();
+        match submitted {
+            Submitted::Done(result) => {
+                self.note_done();
+                Some(FlushWay::Over(result))
+            }
+            Submitted::Taken if is_returned => {
+                self.note_done();
+                None
+            }
+            Submitted::Taken => Some(FlushWay::Taken(self.open(index, Client::Flush))),
+        }
+    }
+
     /// How many requests stores have.
     pub(crate) fn errands(&self) -> usize {
         self.errands.len()
     }
 
-    /// Answers wait for [`Engine::settle_answers`].
+    /// Answers wait for [`Stores::poll_answer`].
     pub(crate) fn has_answers(&self) -> bool {
         !self.answered.is_empty()
+    }
+
+    /// An answer whose errand is over, with the unit and who gets it.
+    pub(crate) fn poll_answer(&mut self) -> Option<(UnitIndex, Client, IoResult)> {
+        while let Some(key) = self.answered.pop_front() {
+            // Its store may be closed.
+            let Some(errand) = self.errands.remove(key) else {
+                continue;
+            };
+            debug_assert!(errand.answer.is_some(), "no answer for {errand:?}");
+            if let Some(result) = errand.answer {
+                return Some((errand.unit, errand.client, result));
+            }
+        }
+        None
+    }
+
+    /// The unit of an errand that is not over.
+    pub(crate) fn unit_of(&self, key: ErrandKey) -> Option<UnitIndex> {
+        self.errands.get(key).map(|errand| errand.unit)
     }
 
     /// The task that gets the answer of an errand, which is there.
@@ -169,7 +189,7 @@ impl<O: Copy + Debug> Stores<O> {
     }
 
     /// Nobody waits for the answer any longer.
-    fn disown(&mut self, key: ErrandKey) {
+    pub(crate) fn disown(&mut self, key: ErrandKey) {
         if let Some(errand) = self.errands.get_mut(key) {
             errand.client = Client::Nobody;
         }
@@ -194,7 +214,7 @@ impl<O: Copy + Debug> Stores<O> {
     }
 
     /// A part is over. The answer of its request may have waited for it.
-    fn end_part(&mut self, key: PartKey) -> Option<Part<O>> {
+    pub(crate) fn end_part(&mut self, key: PartKey) -> Option<Part<O>> {
         let part = self.parts.remove(key)?;
         if let Some(tag) = part.name.request
             && let Some(errand) = self.errands.get_mut(errand_of(tag))
@@ -220,6 +240,179 @@ impl<O: Copy + Debug> Stores<O> {
             .map(|part| &part.operation)
     }
 
+    // ---- orders ------------------------------------------------------------------------------
+
+    /// Carries out what a store has ordered, and takes its answers. True when it has looked at its size.
+    #[must_use = "the size may be another one"]
+    pub(crate) fn carry_orders<C: Carrier<Operation = O>>(
+        &mut self,
+        (index, unit): (UnitIndex, &mut Unit),
+        carrier: &mut C,
+        now: Duration,
+    ) -> bool {
+        let mut has_size = false;
+        while let Some(order) = unit.outlet.next_order() {
+            match order {
+                Order::Answer { tag, result } => {
+                    if !self.take_answer(index, tag, result) {
+                        carrier.notify(News::StoreConfused { unit: index });
+                    }
+                }
+                Order::Ring { part, operation } => {
+                    self.begin_part((index, part, None), StoreWork::Ring(operation), carrier);
+                }
+                Order::Helper { part, operation } => {
+                    self.begin_part((index, part, None), StoreWork::Helper(operation), carrier);
+                }
+                Order::CancelParts(request) => {
+                    self.cancel_parts(index, |part| part.request == Some(request), carrier);
+                }
+                Order::CancelPart(meant) => self.cancel_parts(index, |part| part == meant, carrier),
+                Order::Timer { number, after } => {
+                    self.timers.set(now.saturating_add(after), index, number);
+                }
+                Order::Size => has_size = true,
+                Order::OpenSocket { socket, descriptor } => {
+                    debug_assert!(
+                        !self.sockets.contains(&(index, socket)),
+                        "{socket:?} is the name of two connections"
+                    );
+                    if carrier.open_socket(index, socket, descriptor) {
+                        self.sockets.insert((index, socket));
+                    }
+                }
+                Order::Socket {
+                    socket,
+                    number,
+                    work,
+                } => self.work_on_socket((index, unit), (socket, number), work, carrier),
+                Order::CloseSocket(socket) => self.close_socket(index, socket, carrier),
+            }
+        }
+        has_size
+    }
+
+    fn work_on_socket<C: Carrier<Operation = O>>(
+        &mut self,
+        (index, unit): (UnitIndex, &mut Unit),
+        (socket, number): (SocketTag, u64),
+        work: SocketWork,
+        carrier: &mut C,
+    ) {
+        if self.sockets.contains(&(index, socket)) {
+            let unit = index;
+            let work = StoreWork::Socket { unit, socket, work };
+            self.begin_part((index, PartTag::own(number), Some(socket)), work, carrier);
+        } else {
+            let result = work.fail(NOT_CONNECTED);
+            let outlet = &mut unit.outlet;
+            unit.store.handle_socket(socket, number, result, outlet);
+        }
+    }
+
+    fn close_socket<C: Carrier>(&mut self, unit: UnitIndex, socket: SocketTag, carrier: &mut C) {
+        if self.sockets.remove(&(unit, socket)) {
+            carrier.close_socket(unit, socket);
+        }
+    }
+
+    fn begin_part<C: Carrier<Operation = O>>(
+        &mut self,
+        (unit, name, socket): (UnitIndex, PartTag, Option<SocketTag>),
+        work: StoreWork,
+        carrier: &mut C,
+    ) {
+        if let Some(tag) = name.request {
+            let Some(errand) = self.open_errand(unit, tag) else {
+                // Nothing may be done for a request that is over.
+                drop(work);
+                carrier.notify(News::StoreConfused { unit });
+                return;
+            };
+            errand.parts += 1;
+        }
+        let key = self.parts.vacant_key();
+        let operation = carrier.begin(key, work);
+        let inserted = self.parts.insert(Part {
+            unit,
+            name,
+            socket,
+            operation,
+        });
+        debug_assert_eq!(key, inserted, "a part is called otherwise than its work");
+    }
+
+    fn cancel_parts<C: Carrier<Operation = O>>(
+        &self,
+        unit: UnitIndex,
+        is_meant: impl Fn(PartTag) -> bool,
+        carrier: &mut C,
+    ) {
+        for operation in self.parts_of(unit, is_meant) {
+            carrier.cancel(*operation);
+        }
+    }
+
+    /// Nobody needs the result of a request that the store of this unit has.
+    pub(crate) fn cancel<C: Carrier<Operation = O>>(
+        &mut self,
+        key: ErrandKey,
+        (index, unit): (UnitIndex, &mut Unit),
+        carrier: &mut C,
+    ) {
+        let Some(errand) = self.errands.get_mut(key) else {
+            return;
+        };
+        let tag = tag_of(key);
+        if std::mem::replace(&mut errand.is_cancelled, true) {
+            return;
+        }
+        if errand.answer.is_some() {
+            // The store is done with it; what is under way is not.
+            self.cancel_parts(index, |part| part.request == Some(tag), carrier);
+        } else {
+            unit.store.cancel(tag, &mut unit.outlet);
+        }
+    }
+
+    /// The store of a unit that is idle is closed. What is under way for it ends soon, and unseen.
+    pub(crate) fn close<C: Carrier<Operation = O>>(
+        &mut self,
+        (index, unit): (UnitIndex, &mut Unit),
+        carrier: &mut C,
+    ) {
+        self.cancel_parts(index, |_| true, carrier);
+        let sockets = self.sockets.iter().filter(|(unit, _)| *unit == index);
+        let open: Vec<SocketTag> = sockets.map(|(_, socket)| *socket).collect();
+        for socket in open {
+            self.close_socket(index, socket, carrier);
+        }
+        let errands = self.errands.iter();
+        let errands = errands.filter(|(_, errand)| errand.unit == index);
+        let gone: Vec<ErrandKey> = errands.map(|(key, _)| key).collect();
+        for key in gone {
+            let errand = self.errands.remove(key);
+            debug_assert!(
+                errand.is_some_and(|errand| !matches!(errand.client, Client::Task(_))),
+                "a store is closed that works for a task"
+            );
+        }
+        self.timers.all.retain(|_, (unit, _)| *unit != index);
+        unit.outlet = Outlet::default();
+    }
+
+    // ---- timers ------------------------------------------------------------------------------
+
+    /// When the next timer is due.
+    pub(crate) fn next_timer(&self) -> Option<Duration> {
+        self.timers.next()
+    }
+
+    /// A timer whose time has come, with its unit.
+    pub(crate) fn poll_timer(&mut self, now: Duration) -> Option<(UnitIndex, u64)> {
+        self.timers.due(now)
+    }
+
     /// Panics where something does not hold that must.
     pub(crate) fn check(&self) {
         assert!(self.answered.is_empty(), "answers were left");
@@ -240,7 +433,7 @@ impl<O: Copy + Debug> Stores<O> {
 
 /// Timers of stores, the soonest first.
 #[derive(Debug, Default)]
-pub(crate) struct Timers {
+struct Timers {
     /// By the time when they are due, and a number that keeps those of the same time in order.
     all: BTreeMap<(Duration, u64), (UnitIndex, u64)>,
     next: u64,
@@ -248,7 +441,7 @@ pub(crate) struct Timers {
 
 impl Timers {
     /// When the next one is due.
-    pub(crate) fn next(&self) -> Option<Duration> {
+    fn next(&self) -> Option<Duration> {
         self.all.first_key_value().map(|((at, _), _)| *at)
     }
 
@@ -261,417 +454,4 @@ impl Timers {
         let first = self.all.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }
-}
-
-impl<C: Carrier> Engine<C> {
-    /// Hands a request to the store of the task's unit. The result, if it is there at once.
-    pub(crate) fn submit(&mut self, key: TaskKey, request: IoRequest) -> Option<IoResult> {
-        let running = &mut self.tasks[key];
-        let unit = &mut self.units[running.unit];
-        let sent = Sent::of(&request);
-        if let Some(sense) = unit.view.refusal_of(&request) {
-            // It was let pass before, and has waited since.
-            self.turn_down(key, Outcome::check(sense));
-            return None;
-        }
-        if sent.alters && unit.view.is_read_only(running.nexus) {
-            // The right to write was taken from it while it waited.
-            let sense = Sense::new(SenseKey::DataProtect, SenseCode::WRITE_PROTECTED);
-            self.turn_down(key, Outcome::check(sense));
-            return None;
-        }
-        if !unit.side.is_open()
-            && let Some(blocks) = running.task.as_ref().and_then(scsi::Task::blocks)
-            && unit.side.is_fenced(&blocks, key, running.fence)
-        {
-            self.park(key, request);
-            return None;
-        }
-        let request = match self.make_room_for(key, request) {
-            Room::Ready(request) => request,
-            Room::Wait(request, why) => {
-                self.await_room(key, Stage::Memory(request), why);
-                return None;
-            }
-            Room::UnitShare(request) => {
-                self.await_store(key, request);
-                return None;
-            }
-            Room::Refused => {
-                self.refuse(key);
-                return None;
-            }
-        };
-        let unit = &mut self.units[self.tasks[key].unit];
-        let submitted = self.stores.submit(unit, request);
-        self.carry_on(key, sent, submitted)
-    }
-
-    /// A request was submitted for a task. The result, if it is there.
-    pub(crate) fn carry_on(
-        &mut self,
-        key: TaskKey,
-        sent: Sent,
-        submitted: Submitted,
-    ) -> Option<IoResult> {
-        let running = &mut self.tasks[key];
-        let index = running.unit;
-        let unit = &mut self.units[index];
-        if let Submitted::Done(result) = submitted {
-            self.stores.note_done();
-            running.has_altered |= sent.alters;
-            self.carry_orders(index);
-            return Some(result);
-        }
-        if let Some(request) = unit.outlet.take_returned() {
-            self.stores.note_done();
-            self.carry_orders(index);
-            self.await_store(key, request);
-            return None;
-        }
-        debug_assert!(running.lien.is_none(), "{key:?} is counted twice");
-        running.has_altered |= sent.alters;
-        running.lien = Some(Lien::new(&unit.held_bytes, sent.bytes));
-        let errand = self.stores.open(index, Client::Task(key));
-        self.enter(key, Stage::Store(errand));
-        self.carry_orders(index);
-        None
-    }
-
-    /// Submits a flush that no command asked for. `Err` when the store has no room for it now.
-    pub(crate) fn submit_flush(&mut self, index: UnitIndex) -> Result<FlushWay, ()> {
-        let unit = &mut self.units[index];
-        let submitted = self.stores.submit(unit, IoRequest::Flush);
-        let is_returned = unit.outlet.take_returned().is_some();
-        let way = match submitted {
-            Submitted::Done(result) => {
-                self.stores.note_done();
-                Ok(FlushWay::Over(result))
-            }
-            Submitted::Taken if is_returned => {
-                self.stores.note_done();
-                Err(())
-            }
-            Submitted::Taken => {
-                let errand = self.stores.open(index, Client::Flush);
-                Ok(FlushWay::Taken(errand))
-            }
-        };
-        self.carry_orders(index);
-        way
-    }
-
-    // ---- stores come and go ------------------------------------------------------------------
-
-    /// The store of a new unit may begin what it needs.
-    pub(crate) fn start_store(&mut self, index: UnitIndex) {
-        let carrier = &self.carrier;
-        let unit = &mut self.units[index];
-        unit.store.start(&|| carrier.waker(index), &mut unit.outlet);
-        self.carry_orders(index);
-    }
-
-    /// The store of a unit that is idle is closed. What is under way for it ends soon, and unseen.
-    pub(crate) fn forget_store(&mut self, index: UnitIndex) {
-        for operation in self.stores.parts_of(index, |_| true) {
-            self.carrier.cancel(*operation);
-        }
-        let sockets = self.stores.sockets.iter();
-        let sockets = sockets.filter(|(unit, _)| *unit == index);
-        let open: Vec<SocketTag> = sockets.map(|(_, socket)| *socket).collect();
-        for socket in open {
-            self.close_socket(index, socket);
-        }
-        let errands = self.stores.errands.iter();
-        let errands = errands.filter(|(_, errand)| errand.unit == index);
-        let gone: Vec<ErrandKey> = errands.map(|(key, _)| key).collect();
-        for key in gone {
-            let errand = self.stores.errands.remove(key);
-            debug_assert!(
-                errand.is_some_and(|errand| !matches!(errand.client, Client::Task(_))),
-                "a store is closed that works for a task"
-            );
-        }
-        self.timers.all.retain(|_, (unit, _)| *unit != index);
-        self.units[index].outlet = Outlet::default();
-    }
-
-    // ---- orders ------------------------------------------------------------------------------
-
-    /// Carries out what a store has ordered, and takes its answers.
-    pub(crate) fn carry_orders(&mut self, index: UnitIndex) {
-        while let Some(order) = self.units[index].outlet.next_order() {
-            match order {
-                Order::Answer { tag, result } => {
-                    if !self.stores.take_answer(index, tag, result) {
-                        self.carrier.notify(News::StoreConfused { unit: index });
-                    }
-                }
-                Order::Ring { part, operation } => {
-                    self.begin_part(index, part, None, StoreWork::Ring(operation));
-                }
-                Order::Helper { part, operation } => {
-                    self.begin_part(index, part, None, StoreWork::Helper(operation));
-                }
-                Order::CancelParts(request) => {
-                    self.cancel_parts(index, |part| part.request == Some(request));
-                }
-                Order::CancelPart(meant) => self.cancel_parts(index, |part| part == meant),
-                Order::Timer { number, after } => {
-                    let at = self.now.saturating_add(after);
-                    self.timers.set(at, index, number);
-                }
-                Order::Size => self.take_size(index, None),
-                Order::OpenSocket { socket, descriptor } => {
-                    debug_assert!(
-                        !self.stores.sockets.contains(&(index, socket)),
-                        "{socket:?} is the name of two connections"
-                    );
-                    if self.carrier.open_socket(index, socket, descriptor) {
-                        self.stores.sockets.insert((index, socket));
-                    }
-                }
-                Order::Socket {
-                    socket,
-                    number,
-                    work,
-                } => self.work_on_socket(index, socket, number, work),
-                Order::CloseSocket(socket) => self.close_socket(index, socket),
-            }
-        }
-    }
-
-    fn work_on_socket(
-        &mut self,
-        index: UnitIndex,
-        socket: SocketTag,
-        number: u64,
-        work: SocketWork,
-    ) {
-        if self.stores.sockets.contains(&(index, socket)) {
-            let unit = index;
-            let work = StoreWork::Socket { unit, socket, work };
-            self.begin_part(index, PartTag::own(number), Some(socket), work);
-        } else {
-            let unit = &mut self.units[index];
-            let result = work.fail(NOT_CONNECTED);
-            let outlet = &mut unit.outlet;
-            unit.store.handle_socket(socket, number, result, outlet);
-        }
-    }
-
-    fn close_socket(&mut self, index: UnitIndex, socket: SocketTag) {
-        if self.stores.sockets.remove(&(index, socket)) {
-            self.carrier.close_socket(index, socket);
-        }
-    }
-
-    fn begin_part(
-        &mut self,
-        unit: UnitIndex,
-        name: PartTag,
-        socket: Option<SocketTag>,
-        work: StoreWork,
-    ) {
-        if let Some(tag) = name.request {
-            let Some(errand) = self.stores.open_errand(unit, tag) else {
-                // Nothing may be done for a request that is over.
-                drop(work);
-                self.carrier.notify(News::StoreConfused { unit });
-                return;
-            };
-            errand.parts += 1;
-        }
-        let key = self.stores.parts.vacant_key();
-        let operation = self.carrier.begin(key, work);
-        let inserted = self.stores.parts.insert(Part {
-            unit,
-            name,
-            socket,
-            operation,
-        });
-        debug_assert_eq!(key, inserted, "a part is called otherwise than its work");
-    }
-
-    fn cancel_parts(&mut self, unit: UnitIndex, is_meant: impl Fn(PartTag) -> bool) {
-        for operation in self.stores.parts_of(unit, is_meant) {
-            self.carrier.cancel(*operation);
-        }
-    }
-
-    /// Nobody needs the result of a request that a store has.
-    pub(crate) fn cancel_errand(&mut self, key: ErrandKey) {
-        let Some(errand) = self.stores.errands.get_mut(key) else {
-            return;
-        };
-        let (index, tag) = (errand.unit, tag_of(key));
-        if std::mem::replace(&mut errand.is_cancelled, true) {
-            return;
-        }
-        if errand.answer.is_some() {
-            // The store is done with it; what is under way is not.
-            self.cancel_parts(index, |part| part.request == Some(tag));
-            return;
-        }
-        let unit = &mut self.units[index];
-        unit.store.cancel(tag, &mut unit.outlet);
-        self.carry_orders(index);
-    }
-
-    /// A flush that no command asked for has taken too long: its answer goes nowhere.
-    pub(crate) fn disown_errand(&mut self, key: ErrandKey) {
-        self.stores.disown(key);
-        self.cancel_errand(key);
-    }
-
-    // ---- what comes back ---------------------------------------------------------------------
-
-    /// An operation on the ring, or on the lane of a file, is over. `result` is the kernel's: a
-    /// count of bytes or zero, or a negative error number.
-    pub fn handle_ring_result(&mut self, key: PartKey, operation: RingOperation, result: i32) {
-        if let Some(part) = self.end_part(key) {
-            let unit = &mut self.units[part.unit];
-            let outlet = &mut unit.outlet;
-            unit.store
-                .handle_ring_result(part.name, operation, result, outlet);
-            self.heed(part.unit);
-        }
-    }
-
-    /// Work of a helper thread is over.
-    pub fn handle_helper_result(&mut self, key: PartKey, result: HelperResult) {
-        if let Some(part) = self.end_part(key) {
-            let unit = &mut self.units[part.unit];
-            let outlet = &mut unit.outlet;
-            unit.store.handle_helper_result(part.name, result, outlet);
-            self.heed(part.unit);
-        }
-    }
-
-    /// An operation on a connection is over.
-    pub fn handle_socket_result(&mut self, key: PartKey, result: SocketResult) {
-        if let Some(part) = self.end_part(key)
-            && let Some(socket) = part.socket
-        {
-            let unit = &mut self.units[part.unit];
-            let outlet = &mut unit.outlet;
-            let number = part.name.number;
-            unit.store.handle_socket(socket, number, result, outlet);
-            self.heed(part.unit);
-        }
-    }
-
-    /// The store of a unit was woken for. The unit may be gone, or not be there yet.
-    pub fn handle_store_wake(&mut self, index: UnitIndex) {
-        if let Some(unit) = self.units.get_mut(index) {
-            unit.store.handle_wake(&mut unit.outlet);
-            self.heed(index);
-        }
-    }
-
-    /// Timers of stores whose time has come.
-    pub(crate) fn end_timers(&mut self) {
-        while let Some((index, number)) = self.timers.due(self.now) {
-            let unit = &mut self.units[index];
-            unit.store.handle_timer(number, &mut unit.outlet);
-            self.heed(index);
-        }
-    }
-
-    fn end_part(&mut self, key: PartKey) -> Option<Part<C::Operation>> {
-        let part = self.stores.end_part(key);
-        debug_assert!(part.is_some(), "{key:?} comes back twice");
-        if part.is_none() {
-            let news = News::Broken("an operation of a store comes back twice");
-            self.carrier.notify(news);
-        }
-        part
-    }
-
-    /// A store was called: does what it wants.
-    fn heed(&mut self, index: UnitIndex) {
-        self.carry_orders(index);
-        self.settle_answers();
-    }
-
-    /// Carries on those whose requests are over.
-    pub(crate) fn settle_answers(&mut self) {
-        while let Some(key) = self.stores.answered.pop_front() {
-            let Some(errand) = self.stores.errands.remove(key) else {
-                continue;
-            };
-            let (unit, answer) = (errand.unit, errand.answer);
-            match (errand.client, answer) {
-                (Client::Task(key), Some(result)) => self.handle_answer(key, result),
-                (Client::Flush, Some(result)) => self.handle_flush(unit, result),
-                (Client::Nobody, Some(_)) => {}
-                (client, None) => debug_assert!(false, "no answer for {client:?}"),
-            }
-            self.retry_full(unit);
-        }
-    }
-
-    fn handle_answer(&mut self, key: TaskKey, result: IoResult) {
-        debug_assert!(self.tasks[key].is_in_store(), "{key:?} comes back twice");
-        // What the store had of the task is back.
-        self.enter(key, Stage::Active);
-        self.tasks[key].lien = None;
-        if self.tasks[key].is_aborted {
-            self.close_task(key);
-        } else {
-            let step = self.resume(key, Input::Io(result));
-            self.drive(key, step);
-        }
-    }
-
-    /// One that is done makes room for the next.
-    fn retry_full(&mut self, unit: UnitIndex) {
-        for _ in 0..self.units[unit].full.len() {
-            let Some(next) = self.units[unit].full.pop_front() else {
-                break;
-            };
-            let left = self.units[unit].full.len();
-            self.retry(next);
-            if self.units[unit].full.len() > left {
-                // Still none; it keeps its place.
-                self.units[unit].full.rotate_right(1);
-                break;
-            }
-        }
-    }
-
-    /// Tries a request again that could not be taken before.
-    pub(crate) fn retry(&mut self, key: TaskKey) {
-        if self.tasks.get(key).is_none() {
-            debug_assert!(false, "a task that is over waits");
-            return;
-        }
-        match self.enter(key, Stage::Active) {
-            Stage::Memory(request) | Stage::StoreFull(request) | Stage::Parked(request) => {
-                if let Some(result) = self.submit(key, request) {
-                    let step = self.resume(key, Input::Io(result));
-                    self.drive(key, step);
-                }
-            }
-            Stage::AnswerMemory(outcome) => self.finish(key, outcome),
-            stage @ (Stage::Active
-            | Stage::Dormant(_)
-            | Stage::DataOut
-            | Stage::Store(_)
-            | Stage::Owner
-            | Stage::Fence) => {
-                debug_assert!(false, "retry in {stage:?}");
-                self.enter(key, stage);
-            }
-        }
-    }
-}
-
-/// What became of a flush that no command asked for.
-#[derive(Debug)]
-pub(crate) enum FlushWay {
-    /// It is over.
-    Over(IoResult),
-    /// The store has it.
-    Taken(ErrandKey),
 }

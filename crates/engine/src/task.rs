@@ -3,26 +3,16 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use scsi::{NexusSlot, Outcome, PortName, Status, Task};
+use scsi::{Nexus, NexusSlot, Outcome, PortName, Status, Task};
 use store::{IoRequest, IoTag};
 
 use crate::carrier::Carrier;
-use crate::grant::{LeavingKey, NarrowingKey};
+use crate::keys::{ErrandKey, LeavingKey, NarrowingKey, SessionKey, TaskKey, WaitKey, tag_of};
 use crate::life::{Life, Phase};
 use crate::owed::Owed;
 use crate::port::Port;
-use crate::room::Lien;
-use crate::session::SessionKey;
-use crate::stores::{ErrandKey, tag_of};
-use crate::table::Key;
+use crate::unit::Lien;
 use crate::{TargetIndex, Ticket, UnitIndex};
-
-/// What a [`TaskKey`] names.
-#[derive(Debug)]
-pub enum OfTask {}
-
-/// Names a task of a core.
-pub type TaskKey = Key<OfTask>;
 
 /// A task that nobody waits for any longer, but which may still take effect.
 #[derive(Clone, Copy, Debug)]
@@ -34,20 +24,6 @@ pub struct Orphan {
     /// Its session, unless that is over or no longer sees the unit.
     pub session: Option<SessionKey>,
 }
-
-/// What a [`WaitKey`] names.
-#[derive(Debug)]
-pub(crate) enum OfWait {}
-
-/// Names something that waits for tasks.
-pub(crate) type WaitKey = Key<OfWait>;
-
-/// What a [`RequestKey`] names.
-#[derive(Debug)]
-pub(crate) enum OfRequest {}
-
-/// Names a question to the owner of a unit.
-pub(crate) type RequestKey = Key<OfRequest>;
 
 /// How a carrier's transport names its things.
 pub(crate) type CommandId<C> = <<C as Carrier>::Port as Port>::CommandId;
@@ -284,6 +260,15 @@ pub(crate) enum Then<C: Carrier> {
     Narrowed { narrowing: NarrowingKey },
     /// Nobody is interested any more.
     Nothing,
+}
+
+/// A nexus on its way out of a unit.
+#[derive(Debug)]
+pub(crate) struct Leaving<C: Carrier> {
+    pub(crate) unit: UnitIndex,
+    pub(crate) slot: NexusSlot,
+    pub(crate) nexus: Nexus,
+    pub(crate) receipt: C::Receipt,
 }
 
 /// A question to the owner of a unit that has not been answered.

@@ -11,7 +11,7 @@ use store::{
 };
 
 use crate::agree::{CoreSide, UnitOwner};
-use crate::task::{TaskKey, WaitKey};
+use crate::keys::{TaskKey, WaitKey};
 
 /// The unit on this core: its view of the state, its handle of the store, its fences.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Unit {
     pub(crate) parked: Vec<TaskKey>,
     /// Tasks that wait for room in the store.
     pub(crate) full: VecDeque<TaskKey>,
-    /// How much data its store works on; see [`crate::room::Lien`].
+    /// How much data its store works on; see [`Lien`].
     pub(crate) held_bytes: Rc<Cell<usize>>,
     /// What its owner keeps, on the core that owns it.
     pub(crate) owner: Option<UnitOwner>,
@@ -56,6 +56,38 @@ impl Unit {
     pub(crate) fn lets_simple_pass(&mut self, nexus: NexusSlot) -> bool {
         let set = self.view.task_set(nexus);
         set.is_some_and(|set| set.lets_simple_pass()) && self.side.is_open()
+    }
+}
+
+/// What a unit's store works on for one task; ends with the task's wait, or with the task.
+#[derive(Debug)]
+pub(crate) struct Lien {
+    held: Rc<Cell<usize>>,
+    bytes: usize,
+}
+
+impl Lien {
+    pub(crate) fn new(held: &Rc<Cell<usize>>, bytes: usize) -> Self {
+        held.set(held.get() + bytes);
+        Self {
+            held: Rc::clone(held),
+            bytes,
+        }
+    }
+
+    /// How much it is.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Lien {
+    fn drop(&mut self) {
+        debug_assert!(
+            self.held.get() >= self.bytes,
+            "more comes back than was held"
+        );
+        self.held.set(self.held.get() - self.bytes);
     }
 }
 

@@ -1,0 +1,245 @@
+//! What tasks ask of stores, and what comes back.
+
+use scsi::{Input, Outcome, Sense, SenseCode, SenseKey};
+use store::{HelperResult, IoRequest, IoResult, RingOperation, SocketResult, Submitted};
+
+use crate::UnitIndex;
+use crate::carrier::{Carrier, News};
+use crate::engine::Engine;
+use crate::keys::{ErrandKey, PartKey, TaskKey};
+use crate::room::Room;
+use crate::stores::{Client, Part, Sent};
+use crate::task::Stage;
+use crate::unit::Lien;
+
+impl<C: Carrier> Engine<C> {
+    /// Hands a request to the store of the task's unit. The result, if it is there at once.
+    pub(crate) fn submit(&mut self, key: TaskKey, request: IoRequest) -> Option<IoResult> {
+        let running = &mut self.tasks[key];
+        let unit = &mut self.units[running.unit];
+        let sent = Sent::of(&request);
+        if let Some(sense) = unit.view.refusal_of(&request) {
+            // It was let pass before, and has waited since.
+            self.turn_down(key, Outcome::check(sense));
+            return None;
+        }
+        if sent.alters && unit.view.is_read_only(running.nexus) {
+            // The right to write was taken from it while it waited.
+            let sense = Sense::new(SenseKey::DataProtect, SenseCode::WRITE_PROTECTED);
+            self.turn_down(key, Outcome::check(sense));
+            return None;
+        }
+        if !unit.side.is_open()
+            && let Some(blocks) = running.task.as_ref().and_then(scsi::Task::blocks)
+            && unit.side.is_fenced(&blocks, key, running.fence)
+        {
+            self.park(key, request);
+            return None;
+        }
+        let request = match self.make_room_for(key, request) {
+            Room::Ready(request) => request,
+            Room::Wait(request, why) => {
+                self.await_room(key, Stage::Memory(request), why);
+                return None;
+            }
+            Room::UnitShare(request) => {
+                self.await_store(key, request);
+                return None;
+            }
+            Room::Refused => {
+                self.refuse(key);
+                return None;
+            }
+        };
+        let unit = &mut self.units[self.tasks[key].unit];
+        let submitted = self.stores.submit(unit, request);
+        self.carry_on(key, sent, submitted)
+    }
+
+    /// A request was submitted for a task. The result, if it is there.
+    pub(crate) fn carry_on(
+        &mut self,
+        key: TaskKey,
+        sent: Sent,
+        submitted: Submitted,
+    ) -> Option<IoResult> {
+        let running = &mut self.tasks[key];
+        let index = running.unit;
+        let unit = &mut self.units[index];
+        if let Submitted::Done(result) = submitted {
+            self.stores.note_done();
+            running.has_altered |= sent.alters;
+            self.carry_orders(index);
+            return Some(result);
+        }
+        if let Some(request) = unit.outlet.take_returned() {
+            self.stores.note_done();
+            self.carry_orders(index);
+            self.await_store(key, request);
+            return None;
+        }
+        debug_assert!(running.lien.is_none(), "{key:?} is counted twice");
+        running.has_altered |= sent.alters;
+        running.lien = Some(Lien::new(&unit.held_bytes, sent.bytes));
+        let errand = self.stores.open(index, Client::Task(key));
+        self.enter(key, Stage::Store(errand));
+        self.carry_orders(index);
+        None
+    }
+
+    // ---- orders ------------------------------------------------------------------------------
+
+    /// Carries out what a store has ordered, and takes its answers.
+    pub(crate) fn carry_orders(&mut self, index: UnitIndex) {
+        let of = (index, &mut self.units[index]);
+        if self.stores.carry_orders(of, &mut self.carrier, self.now) {
+            self.take_size(index, None);
+        }
+    }
+
+    /// Nobody needs the result of a request that a store has.
+    pub(crate) fn cancel_errand(&mut self, key: ErrandKey) {
+        if let Some(index) = self.stores.unit_of(key) {
+            let of = (index, &mut self.units[index]);
+            self.stores.cancel(key, of, &mut self.carrier);
+            self.carry_orders(index);
+        }
+    }
+
+    // ---- what comes back ---------------------------------------------------------------------
+
+    /// An operation on the ring, or on the lane of a file, is over. `result` is the kernel's: a
+    /// count of bytes or zero, or a negative error number.
+    pub fn handle_ring_result(&mut self, key: PartKey, operation: RingOperation, result: i32) {
+        if let Some(part) = self.end_part(key) {
+            let unit = &mut self.units[part.unit];
+            let outlet = &mut unit.outlet;
+            unit.store
+                .handle_ring_result(part.name, operation, result, outlet);
+            self.heed(part.unit);
+        }
+    }
+
+    /// Work of a helper thread is over.
+    pub fn handle_helper_result(&mut self, key: PartKey, result: HelperResult) {
+        if let Some(part) = self.end_part(key) {
+            let unit = &mut self.units[part.unit];
+            let outlet = &mut unit.outlet;
+            unit.store.handle_helper_result(part.name, result, outlet);
+            self.heed(part.unit);
+        }
+    }
+
+    /// An operation on a connection is over.
+    pub fn handle_socket_result(&mut self, key: PartKey, result: SocketResult) {
+        if let Some(part) = self.end_part(key)
+            && let Some(socket) = part.socket
+        {
+            let unit = &mut self.units[part.unit];
+            let outlet = &mut unit.outlet;
+            let number = part.name.number;
+            unit.store.handle_socket(socket, number, result, outlet);
+            self.heed(part.unit);
+        }
+    }
+
+    /// The store of a unit was woken for. The unit may be gone, or not be there yet.
+    pub fn handle_store_wake(&mut self, index: UnitIndex) {
+        if let Some(unit) = self.units.get_mut(index) {
+            unit.store.handle_wake(&mut unit.outlet);
+            self.heed(index);
+        }
+    }
+
+    /// Timers of stores whose time has come.
+    pub(crate) fn end_timers(&mut self) {
+        while let Some((index, number)) = self.stores.poll_timer(self.now) {
+            let unit = &mut self.units[index];
+            unit.store.handle_timer(number, &mut unit.outlet);
+            self.heed(index);
+        }
+    }
+
+    fn end_part(&mut self, key: PartKey) -> Option<Part<C::Operation>> {
+        let part = self.stores.end_part(key);
+        debug_assert!(part.is_some(), "{key:?} comes back twice");
+        if part.is_none() {
+            let news = News::Broken("an operation of a store comes back twice");
+            self.carrier.notify(news);
+        }
+        part
+    }
+
+    /// A store was called: does what it wants.
+    fn heed(&mut self, index: UnitIndex) {
+        self.carry_orders(index);
+        self.settle_answers();
+    }
+
+    /// Carries on those whose requests are over.
+    pub(crate) fn settle_answers(&mut self) {
+        while let Some((unit, client, result)) = self.stores.poll_answer() {
+            match client {
+                Client::Task(key) => self.handle_answer(key, result),
+                Client::Flush => self.handle_flush(unit, result),
+                Client::Nobody => {}
+            }
+            self.retry_full(unit);
+        }
+    }
+
+    fn handle_answer(&mut self, key: TaskKey, result: IoResult) {
+        debug_assert!(self.tasks[key].is_in_store(), "{key:?} comes back twice");
+        // What the store had of the task is back.
+        self.enter(key, Stage::Active);
+        self.tasks[key].lien = None;
+        if self.tasks[key].is_aborted {
+            self.close_task(key);
+        } else {
+            let step = self.resume(key, Input::Io(result));
+            self.drive(key, step);
+        }
+    }
+
+    /// One that is done makes room for the next.
+    fn retry_full(&mut self, unit: UnitIndex) {
+        for _ in 0..self.units[unit].full.len() {
+            let Some(next) = self.units[unit].full.pop_front() else {
+                break;
+            };
+            let left = self.units[unit].full.len();
+            self.retry(next);
+            if self.units[unit].full.len() > left {
+                // Still none; it keeps its place.
+                self.units[unit].full.rotate_right(1);
+                break;
+            }
+        }
+    }
+
+    /// Tries a request again that could not be taken before.
+    pub(crate) fn retry(&mut self, key: TaskKey) {
+        if self.tasks.get(key).is_none() {
+            debug_assert!(false, "a task that is over waits");
+            return;
+        }
+        match self.enter(key, Stage::Active) {
+            Stage::Memory(request) | Stage::StoreFull(request) | Stage::Parked(request) => {
+                if let Some(result) = self.submit(key, request) {
+                    let step = self.resume(key, Input::Io(result));
+                    self.drive(key, step);
+                }
+            }
+            Stage::AnswerMemory(outcome) => self.finish(key, outcome),
+            stage @ (Stage::Active
+            | Stage::Dormant(_)
+            | Stage::DataOut
+            | Stage::Store(_)
+            | Stage::Owner
+            | Stage::Fence) => {
+                debug_assert!(false, "retry in {stage:?}");
+                self.enter(key, stage);
+            }
+        }
+    }
+}

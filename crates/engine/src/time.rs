@@ -1,0 +1,46 @@
+//! When a core has something to do because time has come, and in which order it does that.
+
+use std::time::Duration;
+
+use crate::carrier::Carrier;
+use crate::engine::Engine;
+
+impl<C: Carrier> Engine<C> {
+    /// When [`Engine::handle_timeout`] is to be called, if ever.
+    pub fn poll_timeout(&mut self) -> Option<Duration> {
+        let (fence, questions) = (self.settings.fence_timeout, self.question_patience());
+        let waits = &self.waits;
+        let waits = self
+            .wait_deadlines
+            .next(waits.len(), |key| Some(waits.get(key)?.deadline));
+        let tasks = &self.tasks;
+        let tasks = self
+            .task_deadlines
+            .next(tasks.len(), |key| Some(tasks.get(key)?.deadline(fence)?.0));
+        let requests = &self.requests;
+        let requests = self
+            .request_deadlines
+            .next(requests.len(), |key| requests.get(key)?.deadline(questions));
+        let owners = self.owner_deadlines.first().map(|(at, _)| *at);
+        let flushes = self.flushes.deadline();
+        let timers = self.stores.next_timer();
+        let all = [waits, tasks, requests, owners, flushes, timers];
+        all.into_iter().flatten().min()
+    }
+
+    /// Time has come.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        debug_assert!(
+            now >= self.now,
+            "time goes back from {:?} to {now:?}",
+            self.now
+        );
+        self.now = now;
+        self.end_waits();
+        self.end_overdue_tasks();
+        self.end_overdue_requests();
+        self.end_overdue_changes();
+        self.retry_flushes();
+        self.end_timers();
+    }
+}

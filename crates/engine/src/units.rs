@@ -1,0 +1,137 @@
+//! Units come and go on a core, and their stores are flushed although no command asks for that.
+
+use std::sync::Arc;
+
+use scsi::{LogicalUnit, Owner, Profile};
+use store::{Backstore, IoResult};
+
+use crate::UnitIndex;
+use crate::agree::{Patience, UnitOwner};
+use crate::carrier::Carrier;
+use crate::engine::Engine;
+use crate::flush::{Course, Flush};
+use crate::report::{FlushFailure, Report};
+use crate::unit::{NoStore, Unit};
+
+/// Changes wait and are kept for this many times what an abort may take.
+const CHANGE_PATIENCE: u32 = 3;
+
+impl<C: Carrier> Engine<C> {
+    /// Takes a unit up, which gets the next number. Every core makes the same first state from the
+    /// same facts; the core that owns the unit keeps it.
+    pub fn add_unit(&mut self, owner: Owner, store: Box<dyn Backstore>) -> UnitIndex {
+        let unit = self.units.next();
+        let view = LogicalUnit::new(Arc::clone(owner.profile()), Arc::clone(owner.shared()));
+        let is_own = self.owner_of(unit) == self.settings.core;
+        let patience = Patience {
+            change: self.settings.abort_timeout * CHANGE_PATIENCE,
+        };
+        let owner = is_own.then(|| UnitOwner::new(owner, self.settings.cores, patience));
+        self.units.push(Unit::new(view, store, owner));
+        let carrier = &self.carrier;
+        let of = &mut self.units[unit];
+        of.store.start(&|| carrier.waker(unit), &mut of.outlet);
+        self.carry_orders(unit);
+        unit
+    }
+
+    /// The unit says other things of itself from now on.
+    pub fn set_profile(&mut self, unit: UnitIndex, profile: &Arc<Profile>) {
+        let unit = &mut self.units[unit];
+        unit.view.set_profile(Arc::clone(profile));
+        if let Some(owner) = &mut unit.owner {
+            owner.set_profile(Arc::clone(profile));
+        }
+    }
+
+    /// The store of a unit is closed, and so is the owner's part: nobody uses it, on any core.
+    pub fn close_unit(&mut self, index: UnitIndex) {
+        let unit = &mut self.units[index];
+        self.stores.close((index, unit), &mut self.carrier);
+        unit.owner = None;
+        unit.store = Box::new(NoStore(unit.store.capabilities().clone()));
+    }
+
+    /// Nothing on this core has to do with the unit.
+    pub fn is_unit_idle(&self, index: UnitIndex) -> bool {
+        let unit = &self.units[index];
+        unit.owner.as_ref().is_none_or(UnitOwner::is_idle)
+            && unit.side.orphans() == 0
+            && unit.view.nexuses().next().is_none()
+            && !self.is_medium_moving(index)
+            && !self.tasks.iter().any(|(_, running)| running.unit == index)
+    }
+
+    // ---- flushes -----------------------------------------------------------------------------
+
+    /// Units whose last flush is under way.
+    pub fn flushing_units(&self) -> impl Iterator<Item = UnitIndex> + '_ {
+        self.flushes.last()
+    }
+
+    /// Flushes the store of a unit that this core owns, for the last time.
+    pub fn flush_unit(&mut self, unit: UnitIndex) {
+        debug_assert!(
+            self.units[unit].owner.is_some(),
+            "{unit:?} is another core's to flush"
+        );
+        debug_assert!(
+            !self.flushing_units().any(|other| other == unit),
+            "{unit:?} is flushed twice"
+        );
+        let flush = Flush::new(unit, true, self.now, self.settings.abort_timeout);
+        // The one before an eject becomes the last one.
+        if !self.flushes.replace(flush) {
+            self.ask_flush(flush);
+        }
+    }
+
+    /// Flushes a store of which no flush is under way.
+    pub(crate) fn begin_flush(&mut self, unit: UnitIndex) {
+        debug_assert!(!self.flushes.has(unit), "{unit:?} is being flushed");
+        let flush = Flush::new(unit, false, self.now, self.settings.abort_timeout);
+        self.ask_flush(flush);
+    }
+
+    fn ask_flush(&mut self, flush: Flush) {
+        let unit = &mut self.units[flush.unit];
+        let over = self.flushes.ask(flush, unit, &mut self.stores, self.now);
+        self.carry_orders(flush.unit);
+        if let Some((flush, failure)) = over {
+            self.end_flush(flush, failure);
+        }
+    }
+
+    /// Gives up those whose deadline has come, and asks stores again that took none.
+    pub(crate) fn retry_flushes(&mut self) {
+        for course in self.flushes.take_due(self.now) {
+            match course {
+                Course::Ask(flush) => self.ask_flush(flush),
+                Course::Over(flush, failure, errand) => {
+                    if let Some(errand) = errand {
+                        self.stores.disown(errand);
+                        self.cancel_errand(errand);
+                    }
+                    self.end_flush(flush, failure);
+                }
+            }
+        }
+    }
+
+    /// The answer of a store to a flush that no command asked for.
+    pub(crate) fn handle_flush(&mut self, unit: UnitIndex, result: IoResult) {
+        let flush = self.flushes.take(unit);
+        debug_assert!(flush.is_some(), "{unit:?} was not flushed");
+        if let Some(flush) = flush {
+            self.end_flush(flush, result.err().map(FlushFailure::Store));
+        }
+    }
+
+    fn end_flush(&mut self, flush: Flush, failure: Option<FlushFailure>) {
+        let Flush { unit, is_last, .. } = flush;
+        self.handle_flushed_medium(unit, failure.as_ref());
+        if is_last {
+            self.reports.push_back(Report::Flushed { unit, failure });
+        }
+    }
+}
