@@ -304,9 +304,8 @@ impl Reactor {
     /// Does one step for a store ([`Event::Store`]), on the ring or on the lane of the file. Short
     /// transfers are the store's to go on with.
     pub fn submit_store(&mut self, token: Token, operation: RingOperation) -> OperationId {
-        let place = operation.file().place();
-        let route = place.route(&operation);
-        let under_way = place.begin(&operation);
+        let route = operation.route();
+        let under_way = operation.begin();
         let tries = Tries::default();
         self.start(Operation::Store {
             token,

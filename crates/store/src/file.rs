@@ -43,21 +43,10 @@ use crate::next::Next;
 use crate::request::refuse;
 use crate::zeros::{self, ZEROS_BYTES};
 use crate::{
-    AllocateMode, Backstore, Capabilities, DiskFile, Extent, FileHandle, IoAnswer, IoFailure,
-    IoRequest, IoTag, Outlet, PartTag, Place, RingOperation, SharedStore, StoreFile, Submitted,
+    AllocateMode, Backstore, CacheMode, Capabilities, DiskFile, Extent, FileHandle, IoAnswer,
+    IoFailure, IoRequest, IoTag, Outlet, PartTag, Place, RingOperation, SharedStore, StoreFile,
+    Submitted,
 };
-
-/// How writes reach the medium.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum CacheMode {
-    /// Through the page cache; durable after a flush.
-    #[default]
-    WriteBack,
-    /// Through the page cache; each write is durable when it is answered.
-    WriteThrough,
-    /// Past the page cache; durable after a flush, which empties the cache of the disk.
-    Direct,
-}
 
 /// A file or block device, for all cores.
 #[derive(Debug)]

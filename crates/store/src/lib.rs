@@ -1,6 +1,6 @@
 //! Stores of blocks: where the data of a logical unit lives.
 //!
-//! [`contract`] says what every store promises; it is pure. The other modules are the stores:
+//! [`Backstore`] says what every store promises; that is pure. The stores:
 //! zeros ([`NullDisk`]), memory ([`MemoryDisk`]), regular files and block devices
 //! ([`OpenOptions`], which opens any of them).
 //! A store never blocks and never waits: what takes time goes to its [`Outlet`], as a [`RingOperation`] for the
@@ -14,7 +14,9 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub mod contract;
+mod contract;
+#[cfg(target_os = "linux")]
+mod disk_file;
 #[cfg(target_os = "linux")]
 mod extents;
 #[cfg(target_os = "linux")]
@@ -33,10 +35,10 @@ mod next;
 mod null;
 #[cfg(target_os = "linux")]
 mod open;
+mod operation;
 mod outlet;
 #[cfg(target_os = "linux")]
 mod place;
-#[cfg(any(target_os = "linux", test, feature = "testing"))]
 mod request;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -46,11 +48,13 @@ mod wake;
 #[cfg(target_os = "linux")]
 mod zeros;
 
-pub use contract::*;
+pub use contract::{Backstore, SharedStore, Submitted};
+#[cfg(target_os = "linux")]
+pub use disk_file::{CacheProbe, DiskFile, StoreFile, set_cache_probe, set_closer};
 #[cfg(target_os = "linux")]
 pub use extents::find_extents;
 #[cfg(target_os = "linux")]
-pub use file::{CacheMode, find_size};
+pub use file::find_size;
 #[cfg(not(target_os = "linux"))]
 pub use fileless::StoreFile;
 #[cfg(target_os = "linux")]
@@ -59,9 +63,12 @@ pub use memory_disk::MemoryDisk;
 pub use null::NullDisk;
 #[cfg(target_os = "linux")]
 pub use open::{OpenError, OpenFailure, OpenOptions, StoreKind};
+pub use operation::{
+    AllocateMode, Descriptor, FileHandle, HelperAnswer, HelperOperation, HelperResult,
+    RingOperation,
+};
 pub use outlet::{Order, Outlet, PartTag, SocketResult, SocketTag, SocketWork};
 #[cfg(target_os = "linux")]
-pub use place::{
-    CacheProbe, Class, DiskFile, Place, Route, StoreFile, UnderWay, set_cache_probe, set_closer,
-};
+pub use place::{CacheMode, Class, Place, Route, UnderWay};
+pub use request::{Capabilities, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag};
 pub use wake::{Receiver, Sender, Waker, channel};

@@ -12,11 +12,11 @@ use memory::{PIECE_BYTES, Pool};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, ftruncate};
 use rustix::io::Errno;
 
-use crate::file::{CacheMode, FileDisk, size_of_disk};
+use crate::file::{FileDisk, size_of_disk};
 use crate::geometry::Geometry;
 use crate::memory_disk::MemoryDisk;
 use crate::null::NullDisk;
-use crate::{Capabilities, SharedStore};
+use crate::{CacheMode, Capabilities, SharedStore};
 
 /// What kind of store to open.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use memory::{Buffer, Message};
 
-use crate::{Descriptor, HelperOperation, IoRequest, IoResult, IoTag, RingOperation};
+use crate::operation::{Descriptor, HelperOperation, RingOperation};
+use crate::request::{IoRequest, IoResult, IoTag};
 
 /// Names one operation that is done for a store: the request that it belongs to, and a number that the store
 /// chooses. Several operations with the same name may be under way.

@@ -6,17 +6,14 @@
 //! A read from the page cache is tried only when the cache has all of it. Everything else belongs on the lane of the
 //! unit: workers of its own, which share nothing with the workers of another unit.
 
-use std::any::Any;
-use std::cell::OnceCell;
 use std::collections::HashMap;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rustix::fs::{Dev, OFlags, fcntl_getfl, fcntl_setfl, fstat, fstatfs};
 
 use crate::geometry::{queue_of_disk, read_number};
-use crate::{CacheMode, RingOperation};
 
 /// File systems of this kernel whose reads from the page cache honour `RWF_NOWAIT`. `f_type` of `statfs`, from
 /// linux/magic.h.
@@ -36,6 +33,18 @@ const QUEUE_SHARE: u64 = 16;
 
 /// A read counts once for each part of this size, in bytes: read-ahead asks for so much at a time.
 const REQUEST_BYTES: usize = 128 * 1024;
+
+/// How writes reach the medium.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum CacheMode {
+    /// Through the page cache; durable after a flush.
+    #[default]
+    WriteBack,
+    /// Through the page cache; each write is durable when it is answered.
+    WriteThrough,
+    /// Past the page cache; durable after a flush, which empties the cache of the disk.
+    Direct,
+}
 
 /// Kinds of operations on a lane. Each has its own bound on how many run at once, so that many of one kind do
 /// not keep the others out.
@@ -184,21 +193,16 @@ impl Place {
         })
     }
 
-    /// The way of this operation, now.
-    pub fn route(&self, operation: &RingOperation) -> Route {
+    /// The way of an operation of this kind, now.
+    pub(crate) fn route(&self, class: Class) -> Route {
         if self.kind == Kind::Memory {
             return Route::Ring;
         }
-        let class = match operation {
-            RingOperation::Read { .. } => Class::Read,
-            RingOperation::Write { durable: false, .. } if self.writes_in_turn => {
-                Class::WriteInTurn
-            }
-            RingOperation::Write { durable: false, .. } => Class::Write,
-            RingOperation::Write { durable: true, .. }
-            | RingOperation::Sync { .. }
-            | RingOperation::Allocate { .. } => Class::Flush,
-            RingOperation::Extents { .. } | RingOperation::Size { .. } => Class::Query,
+        let is_in_turn = class == Class::Write && self.writes_in_turn;
+        let class = if is_in_turn {
+            Class::WriteInTurn
+        } else {
+            class
         };
         let refuses = match (self.kind, class) {
             (Kind::Refusing { writes }, Class::Read) => self.is_direct && writes,
@@ -241,27 +245,23 @@ impl Place {
         }
     }
 
-    /// An operation begins, on the ring or on the lane: reads and what may fill the queue of the
-    /// device count for it.
-    pub fn begin(&self, operation: &RingOperation) -> Option<UnderWay> {
-        let (counter, parts): (Counter, usize) = match operation {
-            RingOperation::Read { buffer, .. } => {
-                (|device| &device.reads, 1 + buffer.len() / REQUEST_BYTES)
-            }
-            RingOperation::Sync { .. } | RingOperation::Write { durable: true, .. } => {
-                (|device| &device.flushes, 1)
-            }
-            RingOperation::Write { durable: false, .. }
-            | RingOperation::Allocate { .. }
-            | RingOperation::Extents { .. }
-            | RingOperation::Size { .. } => return None,
-        };
+    /// A read of so many bytes begins, on the ring or on the lane: it counts for the device.
+    pub(crate) fn begin_read(&self, bytes: usize) -> UnderWay {
+        self.begin(|device| &device.reads, 1 + bytes / REQUEST_BYTES)
+    }
+
+    /// The same of what may fill the queue of the device.
+    pub(crate) fn begin_flush(&self) -> UnderWay {
+        self.begin(|device| &device.flushes, 1)
+    }
+
+    fn begin(&self, counter: Counter, parts: usize) -> UnderWay {
         counter(&self.device).fetch_add(parts, Ordering::Relaxed);
-        Some(UnderWay {
+        UnderWay {
             device: Arc::clone(&self.device),
             counter,
             parts,
-        })
+        }
     }
 }
 
@@ -281,132 +281,12 @@ impl Drop for UnderWay {
     }
 }
 
-/// Closes the files of stores, without keeping the caller waiting.
-static CLOSER: OnceLock<fn(OwnedFd)> = OnceLock::new();
-
-/// Has files of stores closed by `closer`: closing a file may wait for its store (a FUSE server is asked, NFS and block
-/// devices write what they still have), and the last use of a file may end on a core. The first closer stays.
-pub fn set_closer(closer: fn(OwnedFd)) {
-    // Set already: by the reactor of another core, which sets the same.
-    let _set_before = CLOSER.set(closer);
-}
-
-/// Answers whether bytes of a file (offset, length) are all in the page cache, where the kernel knows.
-pub type CacheProbe = fn(BorrowedFd<'_>, u64, usize) -> Option<bool>;
-
-static CACHE_PROBE: OnceLock<CacheProbe> = OnceLock::new();
-
-/// Has `probe` asked what the page cache has, before it is read from on the thread of a core: what it has not is read
-/// from the medium, and a read that is tried all the same begins that itself (`RWF_NOWAIT` does not forbid it), which
-/// waits for metadata, locks and the queue of the device. The first probe stays.
-pub fn set_cache_probe(probe: CacheProbe) {
-    // Set already: by the reactor of another core, which sets the same.
-    let _set_before = CACHE_PROBE.set(probe);
-}
-
-/// The open file of a store, for all cores.
-#[derive(Debug)]
-pub struct DiskFile {
-    /// There until it is dropped.
-    fd: Option<OwnedFd>,
-    is_memory: bool,
-}
-
-impl DiskFile {
-    /// A file without a name, in memory: closing it never waits.
-    pub const fn memory(fd: OwnedFd) -> Self {
-        Self {
-            fd: Some(fd),
-            is_memory: true,
-        }
-    }
-}
-
-impl From<OwnedFd> for DiskFile {
-    fn from(fd: OwnedFd) -> Self {
-        Self {
-            fd: Some(fd),
-            is_memory: false,
-        }
-    }
-}
-
-impl AsFd for DiskFile {
-    #[expect(clippy::expect_used, reason = "only `drop` takes it")]
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_ref().expect("an open file").as_fd()
-    }
-}
-
-impl AsRawFd for DiskFile {
-    fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd)
-    }
-}
-
-impl Drop for DiskFile {
-    fn drop(&mut self) {
-        let closer = CLOSER.get().filter(|_| !self.is_memory);
-        match (self.fd.take(), closer) {
-            (Some(fd), Some(closer)) => closer(fd),
-            (fd, _) => drop(fd),
-        }
-    }
-}
-
-/// The file of a store on one core: its descriptor, its place, and what the reactor of that core keeps for it.
-#[derive(Debug)]
-pub struct StoreFile {
-    fd: Arc<DiskFile>,
-    place: Arc<Place>,
-    attachment: OnceCell<Box<dyn Any>>,
-}
-
-impl StoreFile {
-    /// The file, for one core.
-    pub fn new(fd: Arc<DiskFile>, place: Arc<Place>) -> Self {
-        Self {
-            fd,
-            place,
-            attachment: OnceCell::new(),
-        }
-    }
-
-    /// Where it lies.
-    pub const fn place(&self) -> &Arc<Place> {
-        &self.place
-    }
-
-    /// Whether these bytes are all in the page cache, where the kernel answers that.
-    pub(crate) fn is_cached(&self, offset: u64, len: usize) -> Option<bool> {
-        CACHE_PROBE
-            .get()
-            .and_then(|probe| probe(self.as_fd(), offset, len))
-    }
-
-    /// What the reactor keeps for this file; dropped with it.
-    pub const fn attachment(&self) -> &OnceCell<Box<dyn Any>> {
-        &self.attachment
-    }
-}
-
-impl AsFd for StoreFile {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-impl AsRawFd for StoreFile {
-    fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::rc::Rc;
 
     use super::*;
+    use crate::{DiskFile, RingOperation, StoreFile};
 
     const EXT4_KIND: Kind = Kind::Refusing { writes: false };
 
@@ -429,13 +309,14 @@ mod tests {
 
     fn write(place: &Arc<Place>, durable: bool) -> Route {
         let file = file_at(place);
-        place.route(&RingOperation::Write {
+        let write = RingOperation::Write {
             file,
             offset: 0,
             data: memory::Payload::Heap(vec![0; 512]),
             done: 0,
             durable,
-        })
+        };
+        write.route()
     }
 
     #[test]
@@ -475,12 +356,13 @@ mod tests {
         let pool = memory::Pool::new(0).unwrap();
         let place = place(EXT4_KIND, false);
         let read = |len: usize| {
-            place.begin(&RingOperation::Read {
+            let read = RingOperation::Read {
                 file: file_at(&place),
                 offset: 0,
                 buffer: pool.allocate(len).unwrap(),
                 done: 0,
-            })
+            };
+            read.begin()
         };
         let mut reads = Vec::new();
         for _ in 0..3 {
@@ -501,7 +383,7 @@ mod tests {
     fn nothing_is_tried_blindly_while_a_flush_may_fill_the_queue() {
         let place = place(EXT4_KIND, false);
         let file = file_at(&place);
-        let flush = place.begin(&RingOperation::Sync { file });
+        let flush = RingOperation::Sync { file }.begin();
         assert!(!place.may_try_blindly());
         drop(flush);
         assert!(place.may_try_blindly());

@@ -1,10 +1,178 @@
-//! What every store asks of a request before it looks closer.
+//! What a store is asked, and what it answers.
 
 use std::ops::Range;
 
-use crate::{Capabilities, IoFailure, IoRequest};
+use memory::{Buffer, Payload};
+
+/// Names a request among all of one core. No two requests get the same one. The store only carries it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct IoTag(pub u64);
+
+/// What a store is and can do. Fixed while the store is open, except its size.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Capabilities {
+    /// In bytes; a multiple of `block_bytes`.
+    pub size_bytes: u64,
+    /// Logical block length, 512 or 4096.
+    pub block_bytes: u32,
+    /// Physical block length: writes of whole aligned ones need no read first. A power of two, a
+    /// multiple of `block_bytes`.
+    pub physical_block_bytes: u32,
+    /// No write of any kind is possible.
+    pub read_only: bool,
+    /// Ranges can be given back ([`IoRequest::Unmap`]) and read zeros afterwards.
+    pub thin: bool,
+    /// Unmapping is possible in units of this many bytes; smaller rests are written with zeros.
+    pub unmap_granularity_bytes: u32,
+    /// [`IoRequest::Read`] needs no buffer: the answer refers to memory of the store.
+    pub reads_in_place: bool,
+    /// Data of a [`IoRequest::Write`] must lie in a pool buffer of its own (direct I/O asks for
+    /// aligned addresses).
+    pub needs_own_buffer: bool,
+    /// A write without `durable` may be lost when the machine stops, until a
+    /// [`IoRequest::Flush`]. The WCE bit reports this to initiators.
+    pub volatile_cache: bool,
+    /// The medium does not rotate, or it is not known.
+    pub solid_state: bool,
+    /// The store carries out [`IoRequest::CompareAndWrite`] by itself, for ranges that do not cross a multiple of
+    /// this many bytes. 0: not at all; the engine then raises a fence, reads, compares and writes.
+    pub compare_and_write_bytes: u32,
+}
+
+/// A request, in bytes. Ranges are aligned to the block size and inside the store.
+#[derive(Debug)]
+pub enum IoRequest {
+    /// Read `len` bytes. `buffer` is `Some` unless the store reads in place, and `len` long.
+    Read {
+        /// Where the data starts, in bytes.
+        offset: u64,
+        /// In bytes.
+        len: usize,
+        /// Where to put the data.
+        buffer: Option<Buffer>,
+    },
+    /// Write the payload.
+    Write {
+        /// Where the data goes, in bytes.
+        offset: u64,
+        /// The data.
+        data: Payload,
+        /// The answer must not come before the data is on stable storage (FUA).
+        durable: bool,
+    },
+    /// Make every write answered before this request durable.
+    Flush,
+    /// Give the range back; it reads zeros from now on.
+    Unmap {
+        /// In bytes.
+        range: Range<u64>,
+    },
+    /// Make the range read zeros and keep its space allocated.
+    WriteZeros {
+        /// In bytes.
+        range: Range<u64>,
+        /// As for [`IoRequest::Write`].
+        durable: bool,
+    },
+    /// Write the second half of `data` if the range holds the first half, as one atomic operation on the medium,
+    /// whoever else writes to it. Else fail with [`IoFailure::Miscompare`] and change nothing. Only for stores with
+    /// [`Capabilities::compare_and_write_bytes`].
+    CompareAndWrite {
+        /// Where the range starts, in bytes.
+        offset: u64,
+        /// What is compared, then as many bytes to write.
+        data: Payload,
+        /// As for [`IoRequest::Write`].
+        durable: bool,
+    },
+    /// Find which parts of the range hold data ([`IoAnswer::Extents`]), at most `count_max` of
+    /// them; fewer is fine as long as they start at the start of the range.
+    Extents {
+        /// In bytes.
+        range: Range<u64>,
+        /// How many extents the caller has room for; at least one.
+        count_max: usize,
+    },
+}
+
+/// A run of bytes that are all mapped or all not.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Extent {
+    /// In bytes.
+    pub range: Range<u64>,
+    /// False when the range takes no space and reads zeros.
+    pub mapped: bool,
+}
+
+/// What a request that went well brings.
+#[derive(Debug)]
+pub enum IoAnswer {
+    /// Success, without data.
+    Done,
+    /// The data of a [`IoRequest::Read`].
+    Data(Payload),
+    /// Adjacent, in order, from the start of the range asked for.
+    Extents(Vec<Extent>),
+}
+
+/// Why a request failed. What the initiator is told is decided in one table of crate `scsi`
+/// (`scsi::sam::failure`), which has a row for every kind.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum IoFailure {
+    /// The medium does not give or take these bytes.
+    #[error("the medium failed at byte {offset}")]
+    Medium {
+        /// The first byte that failed, as far as is known.
+        offset: u64,
+    },
+    /// The store as a whole fails.
+    #[error("the store failed (errno {errno})")]
+    Hardware {
+        /// The error number of the system, 0 when there is none.
+        errno: i32,
+    },
+    /// No space left for a thin range.
+    #[error("no space left for a write at byte {offset}")]
+    NoSpace {
+        /// The first byte that found no space.
+        offset: u64,
+    },
+    /// The store ends before this byte although it was larger when it was opened.
+    #[error("the store ends before byte {offset}")]
+    Truncated {
+        /// The first byte that is missing.
+        offset: u64,
+    },
+    /// An earlier flush failed; the kernel reports that once, so it stays known here until the
+    /// store is opened again.
+    #[error("an earlier flush failed, data answered as written may be lost")]
+    FlushLatched,
+    /// The request was cancelled before it had an effect, or is answered after
+    /// [`Backstore::cancel`](crate::Backstore::cancel), when nobody reads its result.
+    #[error("the request was cancelled")]
+    Cancelled,
+    /// The store was opened read-only.
+    #[error("the store is read-only")]
+    ReadOnly,
+    /// The medium does not hold the data that [`IoRequest::CompareAndWrite`] compares.
+    #[error("the data differs at byte {offset}")]
+    Miscompare {
+        /// The first byte that differs, counted from the start of the range.
+        offset: u64,
+    },
+    /// Not now: the store cannot be reached (a lost connection, a cluster without quorum, blocks whose owner is
+    /// away). The failure passes. The request may have had any part of its
+    /// effect. It may concern some blocks only; the store fails the requests for these. A store
+    /// that only has too much to do returns requests instead ([`Outlet::give_back`](crate::Outlet::give_back)).
+    #[error("the store cannot be reached now")]
+    NotReady,
+}
+
+/// The outcome of one request.
+pub type IoResult = Result<IoAnswer, IoFailure>;
 
 /// The answer to a request that the store cannot take, whatever kind of store it is.
+#[cfg(any(target_os = "linux", test, feature = "testing"))]
 pub(crate) fn refuse(capabilities: &Capabilities, request: &IoRequest) -> Option<IoFailure> {
     let (range, changes) = match request {
         IoRequest::Read { offset, len, .. } => (span(*offset, *len), false),
@@ -23,6 +191,7 @@ pub(crate) fn refuse(capabilities: &Capabilities, request: &IoRequest) -> Option
     })
 }
 
+#[cfg(any(target_os = "linux", test, feature = "testing"))]
 fn span(offset: u64, len: usize) -> Range<u64> {
     offset..offset.saturating_add(len as u64)
 }
