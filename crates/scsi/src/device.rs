@@ -7,7 +7,7 @@ use crate::sam::cdb::Cdb;
 use crate::sam::command::{Command, Input, Outcome, Step};
 use crate::sam::profile::Profile;
 use crate::sam::sense::Sense;
-use crate::spc::mode::{Modes, PageCode};
+use crate::spc::parameters::{Modes, PageCode};
 use crate::spc::peripheral::Peripheral;
 use crate::spc::shared::Shared;
 use crate::table::row::{CommandSpec, DiskOperation, Features};

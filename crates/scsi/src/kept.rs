@@ -3,7 +3,7 @@
 //! Layout: magic, version, then sections, each with a tag (2 bytes), a length (4) and its body. All
 //! numbers are big-endian.
 
-use crate::spc::mode::Modes;
+use crate::spc::parameters::Modes;
 use crate::spc::peripheral::Peripheral;
 use crate::spc::reservation::{KeptError, Reservations};
 use crate::spc::shared::Shared;
@@ -79,7 +79,7 @@ pub(crate) fn decode(
 ) -> Result<(Modes, Reservations), RestoreError> {
     let (modes, reservations) = parse(bytes)?;
     let modes = match modes {
-        Some(modes) => Modes::from_byte(modes, device),
+        Some(modes) => Modes::from_byte(modes, device.changeable_modes()),
         None => device.default_modes(),
     };
     Ok((modes, reservations))

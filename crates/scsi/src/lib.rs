@@ -48,12 +48,12 @@ pub use sam::cdb::Cdb;
 pub use sam::change::{Change, ChangeKind, Notice, Reply, Who};
 pub use sam::command::{Command, Input, Outcome, Step};
 pub use sam::lun::{Lun, LunInventory, UnsupportedLun};
-pub use sam::nexus::{Nexus, NexusId, PortName, Principal};
+pub use sam::nexus::{Nexus, NexusId, NexusSlot, PortName, Principal};
 pub use sam::profile::{Identity, Limits, Profile, TargetPort};
 pub use sam::sense::{Sense, SenseCode, SenseData, SenseKey, SenseKeySpecific};
 pub use sam::status::Status;
 pub use sam::task_set::{TaskAttribute, TaskKey, TaskSet};
-pub use spc::mode::Modes;
+pub use spc::parameters::Modes;
 pub use spc::shared::Shared;
 pub use spc::{missing, reservation};
 pub use table::access::{AccessClass, Blocked};
@@ -63,4 +63,4 @@ pub use table::row::{
     CommandKind, CommandSpec, DeviceType, DeviceTypes, Direction, Features, Requires, Traits,
 };
 pub use task::Task;
-pub use unit::{LogicalUnit, NexusSlot, WHOLE_MEDIUM};
+pub use unit::{LogicalUnit, WHOLE_MEDIUM};

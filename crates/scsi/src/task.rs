@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::device::Job;
 use crate::sam::cdb::Cdb;
+use crate::sam::nexus::NexusSlot;
 use crate::table::row::{CommandSpec, Traits};
-use crate::unit::NexusSlot;
 
 /// A command in execution. Dropping it is how a task is aborted; a request of it that the store
 /// has must be waited for by the caller.

@@ -15,7 +15,7 @@ use crate::sam::attention::UnitAttention;
 use crate::sam::cdb::Cdb;
 use crate::sam::change::{Change, ChangeKind, Notice};
 use crate::sam::command::{Command, Input, Outcome, Step};
-use crate::sam::nexus::{Nexus, NexusId, PortName};
+use crate::sam::nexus::{Nexus, NexusId, NexusSlot, PortName};
 use crate::sam::profile::Profile;
 use crate::sam::sense::{Sense, SenseCode, SenseKey};
 use crate::sam::status::Status;
@@ -31,11 +31,6 @@ use crate::table::row::{
     CommandSpec, Features, LOEJ, NO_FLUSH, Operation, OwnerOperation, START, SpcOperation,
 };
 use crate::task::{FlushAfter, Owned, Task, Work};
-
-/// Names an attached nexus on one core. Valid from [`LogicalUnit::attach`] to
-/// [`LogicalUnit::detach`].
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub struct NexusSlot(usize);
 
 /// All blocks that a unit may ever have, for a fence.
 pub const WHOLE_MEDIUM: Range<u64> = 0..u64::MAX;

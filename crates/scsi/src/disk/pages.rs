@@ -9,7 +9,8 @@
 
 use super::Disk;
 use crate::sam::sense::Sense;
-use crate::spc::mode::{Modes, PageCode, length_error, wrong_at};
+use crate::spc::mode::{length_error, wrong_at};
+use crate::spc::parameters::{Modes, PageCode};
 use crate::spc::peripheral::Peripheral;
 use crate::table::row::{DeviceType, Features};
 

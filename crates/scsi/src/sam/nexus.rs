@@ -59,3 +59,8 @@ pub struct Nexus {
     /// This nexus may not write, whatever others may.
     pub read_only: bool,
 }
+
+/// Names an attached nexus on one core. Valid from [`LogicalUnit::attach`](crate::LogicalUnit::attach) to
+/// [`LogicalUnit::detach`](crate::LogicalUnit::detach).
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct NexusSlot(pub(crate) usize);

@@ -5,6 +5,7 @@ pub(crate) mod gate;
 pub(crate) mod inquiry;
 pub mod missing;
 pub(crate) mod mode;
+pub(crate) mod parameters;
 pub(crate) mod peripheral;
 pub(crate) mod report;
 pub mod reservation;

@@ -1,6 +1,6 @@
 //! What SPC asks a device server of whatever type about itself.
 
-use super::mode::{Modes, PageCode};
+use super::parameters::{Modes, PageCode};
 use crate::sam::sense::Sense;
 use crate::table::row::Features;
 

@@ -5,7 +5,7 @@ use crate::sam::nexus::NexusId;
 use crate::sam::sense::{Sense, SenseCode, SenseKey};
 use crate::spc::reservation::Reservations;
 
-use super::mode::Modes;
+use super::parameters::Modes;
 
 /// A snapshot. What is per nexus (unit attentions, task sets) is not in it.
 #[derive(Clone, Debug, PartialEq)]
