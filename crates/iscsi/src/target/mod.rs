@@ -43,8 +43,8 @@ use crate::pdu::{Cid, TaskAttribute, TaskManagementFunction};
 
 pub use budget::{Budget, HoldLimits};
 pub use session::Session;
-pub use task::{DataFault, TaskId};
-pub use violation::{Verdict, Violation};
+pub use task::TaskId;
+pub use violation::{DataFault, Verdict, Violation};
 
 /// What a session is made with.
 #[derive(Clone, Debug)]

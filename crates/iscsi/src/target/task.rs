@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use memory::{Need, NoRoom, Payload, Pool};
 
-use super::Violation;
+use super::violation::{DataFault, Violation};
 
 /// Names a task of one session. `index` is small and reused, so that an owner may keep its own
 /// state in a table beside the session's; `serial` distinguishes one use of it from the next.
@@ -21,19 +21,6 @@ pub struct TaskId {
     pub index: u32,
     /// Differs between two tasks in the same place.
     pub serial: u32,
-}
-
-/// Why the data of a task will not be complete although its connection goes on.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum DataFault {
-    /// Data came that was not negotiated (sense 0C/0C).
-    UnexpectedUnsolicited,
-    /// A sequence ended early (sense 0C/0D).
-    IncorrectAmount,
-    /// Data was damaged or is missing (sense 47/05).
-    DigestError,
-    /// There was no memory for it; the initiator may try again (TASK SET FULL).
-    NoMemory,
 }
 
 /// What a LUN field means, so that two spellings of one number are the same: the number for the

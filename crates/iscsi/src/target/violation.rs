@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::DataFault;
 use crate::pdu::{AhsError, RejectReason};
 
 /// Something the initiator did that the standard does not allow.
@@ -153,6 +152,19 @@ pub enum Violation {
         /// As sent.
         target_transfer_tag: u32,
     },
+}
+
+/// Why the data of a task will not be complete although its connection goes on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum DataFault {
+    /// Data came that was not negotiated (sense 0C/0C).
+    UnexpectedUnsolicited,
+    /// A sequence ended early (sense 0C/0D).
+    IncorrectAmount,
+    /// Data was damaged or is missing (sense 47/05).
+    DigestError,
+    /// There was no memory for it; the initiator may try again (TASK SET FULL).
+    NoMemory,
 }
 
 /// What the session does next.
