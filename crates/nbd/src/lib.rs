@@ -13,11 +13,13 @@ mod client;
 mod handshake;
 mod reader;
 mod receive;
+mod request;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-pub use client::{Client, Completion, Piece, ReadBuffer, Request, SubmitError, Work};
+pub use client::{Client, Piece};
 pub use handshake::{Export, Handshake, HandshakeError};
 pub use receive::Violation;
+pub use request::{Completion, ReadBuffer, Request, SubmitError, Work};
 pub use wire::{ServerError, TransmissionFlags};

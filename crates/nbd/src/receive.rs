@@ -6,8 +6,8 @@
     clippy::panic
 )]
 
-use crate::client::{ReadBuffer, Task, Tasks, Work};
 use crate::reader::Reader;
+use crate::request::{ReadBuffer, Task, Tasks, Work};
 use crate::wire::{SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, ServerError, chunk};
 
 const MAGIC_BYTES: usize = 4;
