@@ -1,5 +1,6 @@
 """Reads Rust sources as far as tidiness needs it: what is code, what is prose, where functions end, what a file imports."""
 import bisect
+import collections
 import pathlib
 import re
 
@@ -91,9 +92,9 @@ def closing(code, opening):
 class Modules:
     """The files of a crate, and which of them each imports from.
 
-    A path leads to the file of the longest module in it. A file that only hands a name on (`pub use`) is none that it is
-    imported from: the path is followed. So a `mod.rs` may present its parts, and is in a circle only if they need what it
-    defines itself. Tests are left out.
+    A path leads to the file of the longest module in it. A file that only hands a name on (`pub use`, also of all names with
+    `*`) is none that it is imported from: the path is followed, into each file that has the name under some condition. So a
+    `mod.rs` may present its parts, and is in a circle only if they need what it defines itself. Tests are left out.
     """
 
     def __init__(self, src):
@@ -103,7 +104,10 @@ class Modules:
             if "tests" not in parts:
                 self.files[parts[:-1] if parts[-1] in ("lib", "mod") else parts] = Source(path)
         self.codes = {module: source.without_tests() for module, source in self.files.items()}
-        self.handed_on = {module: dict(self.names_handed_on(module)) for module in self.files}
+        self.handed_on = {module: collections.defaultdict(list) for module in self.files}
+        for module in self.files:
+            for name, path in self.names_handed_on(module):
+                self.handed_on[module][name].append(path)
 
     def names_handed_on(self, module):
         for match in re.finditer(r"\bpub(?:\([^)]*\))?\s+use\s+([^;]+);", self.codes[module]):
@@ -124,14 +128,20 @@ class Modules:
             return (*base, *path)
         return None
 
-    def file_of(self, path, seen=()):
-        """The module whose file defines what the path names."""
+    def files_of(self, path, seen=()):
+        """The modules whose files define what the path names: one, or one for each condition of compilation."""
         module = max((path[:n] for n in range(len(path) + 1) if path[:n] in self.files), key=len)
-        rest = path[len(module):]
-        onward = self.handed_on[module].get(rest[0]) if rest else None
-        if onward is None or onward in seen:
-            return module
-        return self.file_of((*onward, *rest[1:]), (*seen, onward))
+        name, *rest = path[len(module):] or [None]
+        handed_on = self.handed_on[module]
+        onward = handed_on[name] if name in handed_on else [
+            (*whole[:-1], name) for whole in handed_on.get("*", ()) if whole and self.has(whole[:-1], name)]
+        onward = {(*whole, *rest) for whole in onward if whole is not None} - set(seen)
+        return {found for whole in onward for found in self.files_of(whole, (*seen, whole))} or {module}
+
+    def has(self, module, name):
+        """Whether a module defines a name, or hands it on."""
+        defined = rf"\b(?:struct|enum|union|trait|type|fn|const|static|mod)\s+{name}\b"
+        return name in self.handed_on.get(module, ()) or bool(re.search(defined, self.codes.get(module, "")))
 
     def imports(self, module):
         code = self.codes[module]
@@ -143,9 +153,7 @@ class Modules:
         for path in paths:
             absolute = self.absolute(module, [part.strip() for part in path])
             if absolute is not None and path[0] in ("crate", "super", "self") or absolute in self.files:
-                found = self.file_of(absolute)
-                if found != module:
-                    yield found
+                yield from self.files_of(absolute) - {module}
 
     def circles(self):
         """Each circle once, as the sorted names of its files: strongly connected parts of more than one."""

@@ -23,7 +23,9 @@ FILE_LINES_MAX = 900
 FUNCTION_LINES_MAX = 70
 WIDTH_MAX = 120
 # Crates in which no file may need, by way of others, what needs it.
-WITHOUT_CIRCLES = ["engine", "front"]
+WITHOUT_CIRCLES = [
+    "api", "budget", "client", "confine", "durable", "engine", "front", "iscsi", "memory", "nbd", "pcap", "reactor", "scsi", "store",
+]
 # Words that have made readers stop, and what to write instead. Counted in documents, comments and texts of the program.
 DIALECT = {
     "tell": (r"\b(tells?|told|telling)\b", "log, report, notify, answer, count, show"),
@@ -123,10 +125,13 @@ def check(rule, found, ceilings):
 
 
 PLANTED = {
-    "lib.rs": """mod a;\nmod b;\nmod c;\npub use a::A;\n""",
+    "lib.rs": """mod a;\nmod b;\nmod c;\nmod e;\nmod f;\npub use a::A;\npub use e::*;\n""",
     # The crate hands A on, so b imports from a. A circle, of which the comment and the string are no part.
     "a.rs": """//! use crate::c::C;\nuse crate::b::B;\npub struct A(B, &'static str);\n""",
     "b.rs": """use crate::A;\npub struct B(Vec<A>);\nconst C: &str = "use crate::c::C;";\n""",
+    # The same with a star.
+    "e.rs": """use crate::f::F;\npub struct E(F);\n""",
+    "f.rs": """use crate::E;\npub struct F(Vec<E>);\n""",
     # What only the tests import is no circle.
     "c.rs": """pub struct C;\n#[cfg(test)]\nmod tests {\n    use crate::d::D;\n}\n""",
     "d.rs": """use crate::c::C;\npub struct D(C);\nfn long<const N: usize>(_: [u8; 2]) -> usize {\n    '{'.len_utf8()\n}\n""",
@@ -141,7 +146,7 @@ def planted_faults_are_found():
         circles = rust.Modules(src).circles()
         functions = list(rust.Source(src / "d.rs").functions())
         tables = rust.Source(src / "d.rs", "x\n#[rustfmt::skip]\nconst T: &[u8] = &[\n    1,\n];\ny\n").tables()
-    return circles == [["crate::a", "crate::b"]] and functions == [("long", 3, 3)] and tables == {2, 3, 4, 5}
+    return circles == [["crate::a", "crate::b"], ["crate::e", "crate::f"]] and functions == [("long", 3, 3)] and tables == {2, 3, 4, 5}
 
 
 def lowered(found, ceilings):
