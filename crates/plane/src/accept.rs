@@ -39,19 +39,20 @@ pub(crate) struct Entrance {
     accepts: Vec<Option<OperationId>>,
     /// Lines about connections that were not taken.
     refusals: Bucket,
-    is_open: bool,
+    /// The plane ends: nothing is accepted any more.
+    is_closed: bool,
     /// Portals to try again, since when.
     retry_at: Option<Duration>,
 }
 
 impl Entrance {
-    /// Nothing is accepted yet.
-    pub(crate) fn new(portals: Vec<Listener>) -> Self {
+    /// Without a portal.
+    pub(crate) const fn new() -> Self {
         Self {
-            accepts: vec![None; portals.len()],
-            portals: portals.into_iter().map(Some).collect(),
+            portals: Vec::new(),
+            accepts: Vec::new(),
             refusals: Bucket::new(REFUSALS_MAX, REFUSALS_EVERY),
-            is_open: false,
+            is_closed: false,
             retry_at: None,
         }
     }

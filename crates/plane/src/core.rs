@@ -285,7 +285,6 @@ impl Core {
 
     fn handle_letter(&mut self, letter: Letter) {
         match letter {
-            Letter::Go => self.handle_go(),
             Letter::Front(letter) => {
                 if let Some(letter) = with_line(letter, |line| Some(Link::from(line))) {
                     self.sessions.handle_letter(&mut self.engine, letter);

@@ -120,7 +120,7 @@ pub struct Handle {
 }
 
 /// The first index of each kind that was never given.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Next {
     unit: u32,
     portal: u32,
@@ -133,9 +133,7 @@ impl Handle {
         slow: Arc<SlowLimit>,
         logins: Arc<Mutex<LoginCounts>>,
         abort_timeout: Duration,
-        (units, portals): (usize, usize),
     ) -> Self {
-        let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
         Self {
             posts,
             counters,
@@ -143,10 +141,7 @@ impl Handle {
             logins,
             media: Arc::default(),
             abort_timeout,
-            next: Mutex::new(Next {
-                unit: count(units),
-                portal: count(portals),
-            }),
+            next: Mutex::default(),
             traces: Mutex::default(),
         }
     }

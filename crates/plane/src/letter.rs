@@ -17,8 +17,6 @@ use crate::trace::Trace;
 /// One letter.
 #[derive(Debug)]
 pub(crate) enum Letter {
-    /// All cores are up: listen.
-    Go,
     /// Between the front and the sessions of a core.
     Front(FrontLetter<ParkedLink>),
     /// Between the owner of this unit and a core.

@@ -1,13 +1,13 @@
 //! The data plane: binds protocol machines to reactors, places sessions on cores, keeps the
 //! shared state of units the same on all of them.
 //!
-//! A [`Plan`] says what is served; [`DataPlane::start`] runs one thread per core. A session lives
-//! on one core with all its connections. A logical unit has no core: every core has a view of it
+//! [`DataPlane::start`] runs one thread per core. They serve nothing until [`Handle`] gives them units
+//! and targets. A session lives on one core with all its connections. A logical unit has no core: every core has a view of it
 //! and a handle of its store, and one core owns its changeable state.
 //!
 //! | Module | Owns |
 //! | --- | --- |
-//! | `plan` | what it is started with |
+//! | `plan` | settings, units and targets, as they are given |
 //! | `plane` | the threads, started and stopped together |
 //! | `core` | the turn of a core, mail, time |
 //! | `letter` | mail between cores |
@@ -66,8 +66,8 @@ pub use handle::{Access, Confirmation, Handle, NoAnswer};
 pub use logins::{FailedLogin, Guessing, LoginCounts};
 pub use medium::{MEDIUM_PATIENCE, MediumReport};
 pub use plan::{
-    Keeper, Plan, PortPlan, PortalIndex, Settings, TargetIndex, TargetPlan, UnitDescription,
-    UnitIndex, UnitPlan,
+    Keeper, PortPlan, PortalIndex, Settings, TargetIndex, TargetPlan, UnitDescription, UnitIndex,
+    UnitPlan,
 };
 pub use plane::{DataPlane, StartError, Stopped};
 pub use slow::SlowCommand;

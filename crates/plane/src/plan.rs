@@ -1,5 +1,5 @@
-//! What a data plane is started with: units, targets, portals, limits. Checked before it comes
-//! here; the plane itself looks nothing up.
+//! What a data plane is given: its settings, and units. Checked before it comes here; the plane itself
+//! looks nothing up.
 
 use std::fmt;
 use std::io;
@@ -9,33 +9,13 @@ use std::time::Duration;
 pub use engine::{TargetIndex, UnitIndex};
 pub use front::{PortPlan, TargetPlan};
 use iscsi::target::Budget;
-use reactor::Listener;
 use store::SharedStore;
 
-use crate::watcher::Watcher;
-use front::Policy;
 use front::iscsi::{Coalescing, Holding, SessionSettings};
 
 /// An address to listen on. An index names one listener for as long as the plane runs.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct PortalIndex(pub u32);
-
-/// Everything a data plane serves when it starts.
-#[derive(Debug)]
-pub struct Plan {
-    /// In the order of [`UnitIndex`], from 0.
-    pub units: Vec<UnitPlan>,
-    /// In the order of [`TargetIndex`], from 0.
-    pub targets: Vec<TargetPlan>,
-    /// Bound and listening, in the order of [`PortalIndex`], from 0.
-    pub portals: Vec<Listener>,
-    /// Who may do what.
-    pub policy: Arc<dyn Policy>,
-    /// Gets the events.
-    pub watcher: Arc<dyn Watcher>,
-    /// Sizes and times.
-    pub settings: Settings,
-}
 
 /// A logical unit and its store.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use reactor::mail::{self, Mailbox, Post};
-use reactor::{Listener, Reactor, SetupError, process};
+use reactor::{Reactor, SetupError, process};
 
 use crate::accept::Entrance;
 use crate::core::Core;
@@ -22,7 +22,7 @@ use crate::lines::LineLimits;
 use crate::logins::{LoginCounts, LoginLog};
 use crate::medium::{CoreMedia, Media};
 use crate::outside::Outside;
-use crate::plan::{ColdResets, Plan, Settings, TargetIndex, TargetPlan, UnitIndex, UnitPlan};
+use crate::plan::{ColdResets, Settings};
 use crate::slow::SlowLimit;
 use crate::watchdog::Watchdog;
 use crate::watcher::Watcher;
@@ -104,13 +104,11 @@ pub struct Stopped {
 #[derive(Debug)]
 struct FrontParts {
     policy: Arc<dyn Policy>,
-    targets: Vec<TargetPlan>,
-    portals: Vec<Listener>,
     lists: Arc<SharedLists>,
 }
 
 impl FrontParts {
-    fn make(self, settings: &Settings, cores: usize) -> (Entrance, Front<Link>) {
+    fn make(self, settings: &Settings, cores: usize) -> Front<Link> {
         let own = FrontSettings {
             cores,
             sessions_max: settings.sessions_max,
@@ -121,9 +119,7 @@ impl FrontParts {
             unproved: Arc::clone(&settings.unproved),
             login_timeout: settings.login_timeout,
         };
-        let mut front = Front::new(&own, Arc::clone(&self.policy), self.lists);
-        front.set_access(self.policy, (0..).map(TargetIndex).zip(self.targets));
-        (Entrance::new(self.portals), front)
+        Front::new(&own, self.policy, self.lists)
     }
 }
 
@@ -131,7 +127,6 @@ impl FrontParts {
 #[derive(Debug)]
 struct Parts {
     settings: Settings,
-    units: Vec<(UnitIndex, UnitPlan)>,
     counters: Vec<Arc<CoreCounters>>,
     logins: Arc<Mutex<LoginCounts>>,
     media: Arc<Media>,
@@ -144,24 +139,23 @@ struct Parts {
 }
 
 impl DataPlane {
-    /// Starts all cores. Nothing is served before all of them are ready, and nothing is left
-    /// behind if one is not.
-    pub fn start(plan: Plan) -> Result<Self, StartError> {
-        let Plan {
-            units,
-            targets,
-            portals,
-            policy,
-            watcher,
-            settings,
-        } = plan;
+    /// Starts all cores, which serve nothing yet: all else comes by [`DataPlane::handle`]. `policy` is in
+    /// force until the first call of [`Handle::set_access`], `watcher` gets the events. No thread is left
+    /// when a core does not start.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses a thread, a mailbox or a ring.
+    pub fn start(
+        settings: Settings,
+        policy: Arc<dyn Policy>,
+        watcher: Arc<dyn Watcher>,
+    ) -> Result<Self, StartError> {
         let core_count = settings.cores.max(1);
         let (posts, mailboxes): (Vec<_>, Vec<_>) = mailboxes(core_count)?.into_iter().unzip();
         let lists: Arc<SharedLists> = Arc::default();
         let front = FrontParts {
             policy,
-            targets,
-            portals,
             lists: Arc::clone(&lists),
         };
         let counters: Vec<Arc<CoreCounters>> = posts.iter().map(|_| Arc::default()).collect();
@@ -173,14 +167,10 @@ impl DataPlane {
             Arc::clone(&slow),
             Arc::clone(&logins),
             settings.abort_timeout,
-            (units.len(), front.portals.len()),
         );
         let end_limit = settings.stop_timeout + settings.abort_timeout + END_MARGIN;
-        let cold_resets = Arc::new(ColdResets::default());
-        cold_resets.allow((0..).map(TargetIndex).zip(&front.targets));
         let parts = Arc::new(Parts {
             settings,
-            units: (0..).map(UnitIndex).zip(units).collect(),
             counters,
             logins,
             media: Arc::clone(&handle.media),
@@ -189,7 +179,7 @@ impl DataPlane {
             slow,
             watcher,
             posts: posts.clone(),
-            cold_resets,
+            cold_resets: Arc::default(),
         });
         let mut plane = Self {
             posts,
@@ -205,9 +195,6 @@ impl DataPlane {
             // Nothing was served.
             let _stopped = plane.stop();
             return Err(error);
-        }
-        if let Some(first) = plane.posts.first() {
-            first.push(Letter::Go);
         }
         Ok(plane)
     }
@@ -227,8 +214,6 @@ impl DataPlane {
             let report = report.clone();
             let run = move || {
                 let made = Core::make(index, &parts, mailbox, front);
-                // The stores in it are closed when their units are removed.
-                drop(parts);
                 let (outcome, core) = match made {
                     Ok(core) => (Ok(()), Some(core)),
                     Err(error) => (Err(error), None),
@@ -364,7 +349,8 @@ impl Core {
         })?;
         let pool = reactor.pool().clone();
         let core_count = parts.posts.len();
-        let (entrance, front) = front.map(|parts| parts.make(&settings, core_count)).unzip();
+        let front = front.map(|parts| parts.make(&settings, core_count));
+        let entrance = front.is_some().then(Entrance::new);
         let counters = parts.counters.get(index).cloned().unwrap_or_default();
         let tally = Tally::new(counters, pool.capacity_bytes(), Arc::clone(&parts.slow));
         let own = engine_settings(index, core_count, &settings);
@@ -385,7 +371,7 @@ impl Core {
         };
         let lists = Arc::clone(&parts.lists);
         let sessions = Sessions::new(settings.of_sessions(), lists, front);
-        let mut core = Self {
+        Ok(Self {
             index,
             settings,
             engine: Engine::new(own, pool, outside),
@@ -402,8 +388,6 @@ impl Core {
             quiet_cores: 0,
             is_flushed: false,
             unflushed: Vec::new(),
-        };
-        core.add_units(&parts.units)?;
-        Ok(core)
+        })
     }
 }

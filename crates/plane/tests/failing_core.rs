@@ -9,8 +9,8 @@ use std::time::Duration;
 use iscsi::pdu::LoginStatus;
 use iscsi::target::Budget;
 use plane::{
-    Asker, Authorization, Coalescing, DataPlane, Happening, Plan, Policy, Settings, TargetIndex,
-    VisibleLun, VisibleTarget, Watcher,
+    Access, Asker, Authorization, Coalescing, DataPlane, Happening, Policy, PortalIndex, Settings,
+    TargetIndex, VisibleLun, VisibleTarget, Watcher,
 };
 use reactor::Listener;
 
@@ -97,15 +97,15 @@ fn serve_with_a_faulty_core() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let listener = Listener::try_from(listener).unwrap();
-    let plane = DataPlane::start(Plan {
-        units: Vec::new(),
+    let policy: Arc<dyn Policy> = Arc::new(Faulty);
+    let plane = DataPlane::start(settings(), Arc::clone(&policy), Arc::new(Deaf)).unwrap();
+    let (opened, confirmed) = plane.handle().set_access(Access {
+        policy,
         targets: Vec::new(),
-        portals: vec![listener],
-        policy: Arc::new(Faulty),
-        watcher: Arc::new(Deaf),
-        settings: settings(),
-    })
-    .unwrap();
+        open: vec![listener],
+        close: Vec::new(),
+    });
+    assert_eq!((opened, confirmed), (vec![PortalIndex(0)], Ok(())));
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(&login_request()).unwrap();
     // The process ends here. Without that it would end well, after a while.

@@ -16,7 +16,7 @@ use config::Model;
 use confine::inherited::Inherited;
 use confine::privileges::opening;
 use iscsi::target::Budget;
-use plane::{Coalescing, DataPlane, Plan, Settings};
+use plane::{Coalescing, DataPlane, Settings};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::administration::{AdminSockets, Administration};
@@ -130,14 +130,9 @@ fn connect(
         tracing::warn!(%error, "numbers of events may go back at the next start");
     }
     let cores = settings.cores;
-    let plane = DataPlane::start(Plan {
-        units: Vec::new(),
-        targets: Vec::new(),
-        portals: Vec::new(),
-        policy: Arc::new(Running::nothing(&model).policy()),
-        watcher: Arc::clone(&events) as Arc<dyn plane::Watcher>,
-        settings,
-    })?;
+    let nobody = Arc::new(Running::nothing(&model).policy());
+    let watcher = Arc::clone(&events) as Arc<dyn plane::Watcher>;
+    let plane = DataPlane::start(settings, nobody, watcher)?;
     let running = first.start(plane.handle()).map_err(anyhow::Error::msg)?;
     // They hold the locks of units, which the units have themselves: one that is removed gives its own back.
     drop(prepared.identities);

@@ -21,22 +21,11 @@ use crate::trace::Taps;
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
 impl Core {
-    /// Accepts connections from now on.
-    pub(crate) fn handle_go(&mut self) {
-        let Some(entrance) = self.entrance.as_mut() else {
-            return;
-        };
-        entrance.is_open = true;
-        for portal in 0..entrance.portals.len() {
-            self.accept(portal);
-        }
-    }
-
     fn accept(&mut self, portal: usize) {
         let Some(entrance) = self.entrance.as_mut() else {
             return;
         };
-        if entrance.is_open
+        if !entrance.is_closed
             && let Some(Some(listener)) = entrance.portals.get(portal)
         {
             let token = Purpose::Accept(portal).token();
@@ -50,7 +39,7 @@ impl Core {
         let Some(entrance) = self.entrance.as_mut() else {
             return;
         };
-        entrance.is_open = false;
+        entrance.is_closed = true;
         for operation in entrance.accepts.iter_mut().filter_map(Option::take) {
             self.engine.carrier.reactor.cancel(operation);
         }
@@ -146,7 +135,7 @@ impl Core {
         entrance.accepts[portal] = None;
         match result {
             // One that came while its portal was being closed came too late.
-            Ok((fd, peer)) if entrance.is_open && entrance.portals[portal].is_some() => {
+            Ok((fd, peer)) if !entrance.is_closed && entrance.portals[portal].is_some() => {
                 self.engine.carrier.login_log.accept();
                 if self.find_descriptor(peer) {
                     self.begin_login(fd, peer);
@@ -164,7 +153,7 @@ impl Core {
                 entrance.retry_at = Some(now + ACCEPT_RETRY);
             }
             Err(errno) => {
-                if entrance.is_open {
+                if !entrance.is_closed {
                     tracing::debug!(%errno, "accept failed");
                     self.accept(portal);
                 }
