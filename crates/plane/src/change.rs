@@ -4,16 +4,15 @@
 //! place, never another unit.
 
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 
 use engine::{FlushFailure, NoStore};
 use scsi::{Owner, Profile};
+use store::Backstore;
 
 use crate::core::Core;
-use crate::handle::Receipt;
+use crate::handle::{AddUnitError, Receipt};
 use crate::outside::Named;
 use crate::plan::{UnitDescription, UnitIndex, UnitPlan};
-use crate::plane::StartError;
 
 /// The first state of a unit. One whose kept state is damaged starts with its reservations lost,
 /// so that an initiator must look at them, and is served.
@@ -25,36 +24,30 @@ fn make_owner(profile: &Profile, restored: Option<&[u8]>, name: &str) -> Owner {
 }
 
 impl Core {
-    /// Takes units up. Every core makes the same first state from the same facts. One that cannot
-    /// be used gets a place all the same, so that the indices of all cores stay the same.
-    pub(crate) fn add_units(&mut self, units: &[(UnitIndex, UnitPlan)]) -> Result<(), StartError> {
-        let mut outcome = Ok(());
-        for (index, plan) in units {
-            debug_assert_eq!(*index, self.engine.next_unit(), "indices come in order");
-            let owner = make_owner(&plan.profile, plan.restored.as_deref(), &plan.name);
-            let store = plan.store.handle().unwrap_or_else(|source| {
-                let name = plan.name.clone();
-                outcome = Err(StartError::Store { name, source });
-                Box::new(NoStore(plan.profile.capabilities.clone()))
-            });
-            let unit = self.engine.add_unit(owner, store);
-            let is_own = self.engine.owner(unit).is_some();
-            self.engine.carrier.units.push(Named {
-                name: plan.name.as_str().into(),
-                keeper: is_own.then(|| Arc::clone(&plan.keeper)),
-            });
-        }
-        outcome
-    }
-
-    pub(crate) fn handle_add_units(
+    /// Adds a unit. Every core makes the same first state from the same facts. One whose store cannot be
+    /// used gets a place all the same, so that the indices of all cores stay the same.
+    pub(crate) fn add_unit(
         &mut self,
-        units: &[(UnitIndex, UnitPlan)],
-        report: &Sender<Result<(), StartError>>,
-    ) {
-        let outcome = self.add_units(units);
-        // Whoever asked may have lost patience.
-        drop(report.send(outcome));
+        index: UnitIndex,
+        plan: &UnitPlan,
+    ) -> Result<(), AddUnitError> {
+        debug_assert_eq!(index, self.engine.next_unit(), "indices come in order");
+        let owner = make_owner(&plan.profile, plan.restored.as_deref(), &plan.name);
+        let (store, outcome) = match plan.store.handle() {
+            Ok(store) => (store, Ok(())),
+            Err(source) => {
+                let name = plan.name.clone();
+                let store: Box<dyn Backstore> = Box::new(NoStore(plan.profile.capabilities.clone()));
+                (store, Err(AddUnitError::Store { name, source }))
+            }
+        };
+        let unit = self.engine.add_unit(owner, store);
+        let is_own = self.engine.owner(unit).is_some();
+        self.engine.carrier.units.push(Named {
+            name: plan.name.as_str().into(),
+            keeper: is_own.then(|| Arc::clone(&plan.keeper)),
+        });
+        outcome
     }
 
     pub(crate) fn handle_describe_units(&mut self, units: &[UnitDescription]) {

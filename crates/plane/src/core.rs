@@ -293,7 +293,10 @@ impl Core {
             Letter::Unit { unit, letter } => self.engine.handle_letter(unit, letter),
             Letter::StoreWake { unit } => self.engine.handle_store_wake(unit),
             Letter::Quiet => self.quiet_cores += 1,
-            Letter::AddUnits { units, report } => self.handle_add_units(&units, &report),
+            Letter::AddUnit { unit, plan, report } => {
+                // The caller may have given up waiting.
+                drop(report.send(self.add_unit(unit, &plan)));
+            }
             Letter::RetireUnits { units, receipt } => self.handle_retire_units(&units, &receipt),
             Letter::ForgetUnits { units, receipt } => self.handle_forget_units(&units, &receipt),
             Letter::DescribeUnits { units, receipt } => {

@@ -3,6 +3,7 @@
 //! Every call is a letter to some cores and a wait for what they say, bounded in time. A core that
 //! does not answer costs the caller its patience and nobody else anything.
 
+use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +16,6 @@ use crate::letter::Letter;
 use crate::logins::LoginCounts;
 use crate::medium::Media;
 use crate::plan::{PortalIndex, TargetIndex, TargetPlan, UnitDescription, UnitIndex, UnitPlan};
-use crate::plane::StartError;
 use crate::slow::SlowLimit;
 use crate::trace::Trace;
 use front::iscsi::{FRONT_CORE, Grant};
@@ -92,6 +92,23 @@ impl Confirmation {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a core of the data plane does not answer in time")]
 pub struct NoAnswer;
+
+/// Why a unit is not added.
+#[derive(Debug, thiserror::Error)]
+pub enum AddUnitError {
+    /// A store gives no handle to a core.
+    #[error("store of unit {name}")]
+    Store {
+        /// The unit.
+        name: String,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// A core did not answer in time.
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
+}
 
 /// Who may do what, where, from now on.
 #[derive(Debug)]
@@ -195,44 +212,51 @@ impl Handle {
         returned
     }
 
-    /// Adds units that nobody sees yet. Gives their indices, in the same order.
+    /// Adds units that no session sees yet. Gives their indices, in the same order. Cores take one unit after
+    /// the other and serve between them; the time limit is that of one unit.
     ///
     /// # Errors
     ///
-    /// A core cannot use a store; none of the units is there.
-    pub fn add_units(&self, plans: Vec<UnitPlan>) -> Result<Vec<UnitIndex>, StartError> {
-        if plans.is_empty() {
-            return Ok(Vec::new());
+    /// A core cannot use a store, or does not answer; none of the units is there.
+    pub fn add_units(&self, plans: Vec<UnitPlan>) -> Result<Vec<UnitIndex>, AddUnitError> {
+        let mut added = Vec::with_capacity(plans.len());
+        for plan in plans {
+            let (index, outcome) = self.add_unit(plan);
+            added.push(index);
+            if let Err(error) = outcome {
+                if let Err(no_answer) = self.close_units(&added).wait(self.end_patience()) {
+                    tracing::error!(%no_answer, "units that were not added are still there");
+                }
+                return Err(error);
+            }
         }
-        let mut next = self.next();
-        let first = next.unit;
-        let units: Arc<[(UnitIndex, UnitPlan)]> = (first..).map(UnitIndex).zip(plans).collect();
-        next.unit += u32::try_from(units.len()).unwrap_or(u32::MAX);
+        Ok(added)
+    }
+
+    /// The unit has its index also when it is not added.
+    fn add_unit(&self, plan: UnitPlan) -> (UnitIndex, Result<(), AddUnitError>) {
+        let plan = Arc::new(plan);
         let (report, reports) = mpsc::channel();
+        // Held until the letters are sent, so that every core gets the indices in order.
+        let mut next = self.next();
+        let unit = UnitIndex(next.unit);
+        next.unit += 1;
         for post in &self.posts {
-            post.push(Letter::AddUnits {
-                units: Arc::clone(&units),
+            post.push(Letter::AddUnit {
+                unit,
+                plan: Arc::clone(&plan),
                 report: report.clone(),
             });
         }
-        drop(report);
+        drop((next, report));
+        let end = Instant::now() + ANSWER_PATIENCE;
         let mut outcome = Ok(());
         for _ in &self.posts {
-            let one = reports.recv_timeout(ANSWER_PATIENCE);
-            if let Err(error) = one.unwrap_or_else(|_| Err(NoAnswer.into())) {
-                outcome = Err(error);
-            }
+            let left = end.saturating_duration_since(Instant::now());
+            let one = reports.recv_timeout(left);
+            outcome = outcome.and(one.unwrap_or_else(|_| Err(NoAnswer.into())));
         }
-        let indices: Vec<UnitIndex> = units.iter().map(|(index, _)| *index).collect();
-        match outcome {
-            Ok(()) => Ok(indices),
-            Err(error) => {
-                if let Err(no_answer) = self.close_units(&indices).wait(self.end_patience()) {
-                    tracing::error!(%no_answer, "units that were not added are still there");
-                }
-                Err(error)
-            }
-        }
+        (unit, outcome)
     }
 
     /// Has units end that no session is to see any more. It is confirmed when nothing in the data

@@ -8,10 +8,9 @@ use engine::{MediumFailure, MediumOrder};
 use front::iscsi::{FrontLetter, Grant};
 use front::{SessionId, SessionReport};
 
-use crate::handle::{Access, Receipt};
+use crate::handle::{Access, AddUnitError, Receipt};
 use crate::line::ParkedLink;
 use crate::plan::{UnitDescription, UnitIndex, UnitPlan};
-use crate::plane::StartError;
 use crate::trace::Trace;
 
 /// One letter.
@@ -28,10 +27,11 @@ pub(crate) enum Letter {
     StoreWake { unit: UnitIndex },
     /// A core to every core, when told to stop: no session is left here.
     Quiet,
-    /// Administrator to every core: these units, which nobody sees yet.
-    AddUnits {
-        units: Arc<[(UnitIndex, UnitPlan)]>,
-        report: Sender<Result<(), StartError>>,
+    /// Administrator to every core: the next unit, which no session sees yet.
+    AddUnit {
+        unit: UnitIndex,
+        plan: Arc<UnitPlan>,
+        report: Sender<Result<(), AddUnitError>>,
     },
     /// Administrator to every core: keep the receipt until nothing here uses these units.
     RetireUnits {

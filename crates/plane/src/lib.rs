@@ -62,7 +62,7 @@ pub use front::{
 };
 
 pub use counters::{CoreCounts, KindCounts, LATENCY_BUCKETS, SeriesCounts, latency_bucket};
-pub use handle::{Access, Confirmation, Handle, NoAnswer};
+pub use handle::{Access, AddUnitError, Confirmation, Handle, NoAnswer};
 pub use logins::{FailedLogin, Guessing, LoginCounts};
 pub use medium::{MEDIUM_PATIENCE, MediumReport};
 pub use plan::{

@@ -15,7 +15,7 @@ use reactor::{Reactor, SetupError, process};
 use crate::accept::Entrance;
 use crate::core::Core;
 use crate::counters::{CoreCounters, Tally};
-use crate::handle::{Handle, NoAnswer};
+use crate::handle::Handle;
 use crate::letter::Letter;
 use crate::line::Link;
 use crate::lines::LineLimits;
@@ -52,15 +52,6 @@ pub enum StartError {
     /// The ring of a core cannot be made.
     #[error(transparent)]
     Reactor(#[from] SetupError),
-    /// A store gives no handle to a core.
-    #[error("store of unit {name}")]
-    Store {
-        /// The unit.
-        name: String,
-        /// Why not.
-        #[source]
-        source: io::Error,
-    },
     /// No thread, no mailbox.
     #[error("cannot {action}")]
     System {
@@ -73,9 +64,6 @@ pub enum StartError {
     /// A core ended before it was ready.
     #[error("a core ended while it was starting")]
     CoreLost,
-    /// A core did not answer in time.
-    #[error(transparent)]
-    NoAnswer(#[from] NoAnswer),
 }
 
 /// A running data plane.
