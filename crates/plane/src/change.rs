@@ -10,9 +10,9 @@ use scsi::{Owner, Profile};
 use store::Backstore;
 
 use crate::core::Core;
-use crate::handle::{AddUnitError, Receipt};
 use crate::outside::Named;
 use crate::plan::{UnitDescription, UnitIndex, UnitPlan};
+use crate::receipt::{AddUnitError, Receipt};
 
 /// The first state of a unit. One whose kept state is damaged starts with its reservations lost,
 /// so that an initiator must look at them, and is served.
@@ -37,7 +37,8 @@ impl Core {
             Ok(store) => (store, Ok(())),
             Err(source) => {
                 let name = plan.name.clone();
-                let store: Box<dyn Backstore> = Box::new(NoStore(plan.profile.capabilities.clone()));
+                let store: Box<dyn Backstore> =
+                    Box::new(NoStore(plan.profile.capabilities.clone()));
                 (store, Err(AddUnitError::Store { name, source }))
             }
         };

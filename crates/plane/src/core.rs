@@ -14,12 +14,12 @@ use reactor::{Errno, Event, Received, Wait as ReactorWait};
 use store::SocketResult;
 
 use crate::accept::Entrance;
-use crate::handle::Receipt;
 use crate::letter::Letter;
 use crate::line::{Link, with_line};
 use crate::medium::CoreMedia;
 use crate::outside::Outside;
 use crate::plan::{Settings, UnitIndex};
+use crate::receipt::Receipt;
 use crate::token::Purpose;
 
 /// How often stores are looked at for a changed size, commands for whether they hang.

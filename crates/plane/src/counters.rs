@@ -12,7 +12,8 @@ use std::time::Duration;
 
 #[cfg(test)]
 use engine::NO_SERIES;
-use engine::{Ending, Life};
+use engine::{Ending, Life, UnitIndex};
+use front::SessionId;
 use front::iscsi::SessionPort;
 use iscsi::target::TaskId;
 use reactor::cores;
@@ -20,10 +21,7 @@ use scsi::Status;
 use scsi::kind_of;
 use slab::Slab;
 
-use crate::core::Core;
-use crate::plan::UnitIndex;
-use crate::slow::{SlowLimit, SlowLog, Told};
-use front::SessionId;
+use crate::slow::{SlowLimit, SlowLog};
 
 /// Buckets of a latency histogram: two to the octave from 4 us on, and one for what is above.
 pub const LATENCY_BUCKETS: usize = 41;
@@ -239,10 +237,20 @@ impl Account {
     };
 }
 
+/// A command that is over, or hangs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    pub(crate) account: Account,
+    pub(crate) ending: Ending,
+    pub(crate) life: Life,
+    /// How many slow ones were not reported since the last that was.
+    pub(crate) untold: u64,
+}
+
 /// The series of one core, and what is yet to be counted.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    pub(crate) shared: Arc<CoreCounters>,
+    shared: Arc<CoreCounters>,
     /// By number. Readers know nothing of numbers: one that is given again leads to new counters.
     series: Slab<Arc<SeriesCounters>>,
     found: HashMap<(UnitIndex, Box<str>), u32>,
@@ -340,8 +348,18 @@ impl Tally {
         }
     }
 
+    /// A turn is over, with so many sessions and so much free memory.
+    pub(crate) fn note_turn(&self, sessions: usize, pool_free_bytes: usize) {
+        let shared = &self.shared;
+        add(&shared.turns, 1);
+        let set =
+            |counter: &AtomicU64, value: usize| counter.store(value as u64, Ordering::Relaxed);
+        set(&shared.sessions, sessions);
+        set(&shared.pool_free_bytes, pool_free_bytes);
+    }
+
     /// There is nothing to count.
-    fn is_even(&self) -> bool {
+    pub(crate) fn is_even(&self) -> bool {
         self.at_once.is_empty() && self.lived.is_empty()
     }
 
@@ -351,7 +369,7 @@ impl Tally {
 
     /// Counts what the turn that began at `began` has completed. Gives those that were slow and are
     /// to be told.
-    fn count(&mut self, began: Duration, now: Duration) -> Vec<Told> {
+    pub(crate) fn count(&mut self, began: Duration, now: Duration) -> Vec<Told> {
         let limit_us = self.slow.limit_us();
         let mut told = Vec::new();
         for (account, status) in self.at_once.drain(..) {
@@ -415,28 +433,6 @@ impl SeriesCounters {
             life,
             untold,
         })
-    }
-}
-
-impl Core {
-    /// Counts what the turn has completed.
-    pub(crate) fn count_turn(&mut self) {
-        let (engine, tally) = (&self.engine, &self.engine.carrier.tally);
-        let shared = &tally.shared;
-        add(&shared.turns, 1);
-        let set =
-            |counter: &AtomicU64, value: usize| counter.store(value as u64, Ordering::Relaxed);
-        set(&shared.sessions, engine.session_count());
-        set(&shared.pool_free_bytes, engine.pool().free_bytes());
-        if !tally.is_even() {
-            let (began, now) = (
-                self.engine.carrier.reactor.now(),
-                self.engine.carrier.reactor.clock(),
-            );
-            for told in self.engine.carrier.tally.count(began, now) {
-                self.tell_slow(&told, now);
-            }
-        }
     }
 }
 

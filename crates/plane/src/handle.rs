@@ -3,23 +3,22 @@
 //! Every call is a letter to some cores and a wait for what they say, bounded in time. A core that
 //! does not answer costs the caller its patience and nobody else anything.
 
-use std::io;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use reactor::Listener;
 use reactor::mail::Post;
 
 use crate::counters::{CoreCounters, CoreCounts};
 use crate::letter::Letter;
 use crate::logins::LoginCounts;
 use crate::medium::Media;
-use crate::plan::{PortalIndex, TargetIndex, TargetPlan, UnitDescription, UnitIndex, UnitPlan};
+use crate::plan::{Access, PortalIndex, UnitDescription, UnitIndex, UnitPlan};
+use crate::receipt::{AddUnitError, Confirmation, NoAnswer, Receipt, receipt};
 use crate::slow::SlowLimit;
 use crate::trace::Trace;
 use front::iscsi::{FRONT_CORE, Grant};
-use front::{Policy, SessionId, SessionReport};
+use front::{SessionId, SessionReport};
 
 /// How long a core may take to answer what it need not wait for itself.
 pub(crate) const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
@@ -27,101 +26,6 @@ pub(crate) const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 /// How many times the limit on aborts an orderly end may take: commands get the time to end by
 /// themselves, then to be aborted, on two units one after the other.
 const END_PATIENCE: u32 = 3;
-
-/// Kept by a core until it has done what it was asked: the caller waits for the end of all
-/// copies. So no core can fail to answer.
-#[derive(Clone, Debug)]
-pub(crate) struct Receipt {
-    held: Sender<UnitIndex>,
-}
-
-impl Receipt {
-    /// The last flush of a unit that was to be closed failed.
-    pub(crate) fn note_unflushed(&self, unit: UnitIndex) {
-        if self.held.send(unit).is_err() {
-            tracing::debug!("nobody waits for the last flush of a unit any more");
-        }
-    }
-}
-
-/// What cores were asked for and have yet to confirm: the other end of a [`Receipt`]. Who drops it
-/// takes nothing back.
-#[derive(Debug)]
-pub struct Confirmation {
-    returned: Receiver<UnitIndex>,
-    unflushed: Vec<UnitIndex>,
-}
-
-fn receipt() -> (Receipt, Confirmation) {
-    let (held, returned) = mpsc::channel();
-    let unflushed = Vec::new();
-    (
-        Receipt { held },
-        Confirmation {
-            returned,
-            unflushed,
-        },
-    )
-}
-
-impl Confirmation {
-    /// Waits until all have confirmed, and says whether they have.
-    pub fn wait_until(&mut self, end: Instant) -> bool {
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            match self.returned.recv_timeout(left) {
-                Ok(unit) => self.unflushed.push(unit),
-                Err(RecvTimeoutError::Disconnected) => return true,
-                Err(RecvTimeoutError::Timeout) => return false,
-            }
-        }
-    }
-
-    /// The units whose last flush failed, of those that are closed by now.
-    pub fn unflushed(&self) -> &[UnitIndex] {
-        &self.unflushed
-    }
-
-    fn wait(mut self, limit: Duration) -> Result<(), NoAnswer> {
-        let end = Instant::now() + limit;
-        self.wait_until(end).then_some(()).ok_or(NoAnswer)
-    }
-}
-
-/// A core did not do in time what it was asked for; it may still do it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("a core of the data plane does not answer in time")]
-pub struct NoAnswer;
-
-/// Why a unit is not added.
-#[derive(Debug, thiserror::Error)]
-pub enum AddUnitError {
-    /// A store gives no handle to a core.
-    #[error("store of unit {name}")]
-    Store {
-        /// The unit.
-        name: String,
-        /// Why not.
-        #[source]
-        source: io::Error,
-    },
-    /// A core did not answer in time.
-    #[error(transparent)]
-    NoAnswer(#[from] NoAnswer),
-}
-
-/// Who may do what, where, from now on.
-#[derive(Debug)]
-pub struct Access {
-    /// The rules.
-    pub policy: Arc<dyn Policy>,
-    /// All targets there are.
-    pub targets: Vec<(TargetIndex, TargetPlan)>,
-    /// More to listen on.
-    pub open: Vec<Listener>,
-    /// No longer listened on.
-    pub close: Vec<PortalIndex>,
-}
 
 /// Changes a running plane. Of several at once each waits for the one before.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use engine::{MediumFailure, MediumOrder};
 use front::iscsi::{FrontLetter, Grant};
 use front::{SessionId, SessionReport};
 
-use crate::handle::{Access, AddUnitError, Receipt};
 use crate::line::ParkedLink;
-use crate::plan::{UnitDescription, UnitIndex, UnitPlan};
+use crate::plan::{Access, UnitDescription, UnitIndex, UnitPlan};
+use crate::receipt::{AddUnitError, Receipt};
 use crate::trace::Trace;
 
 /// One letter.

@@ -5,34 +5,37 @@
 //! and targets. A session lives on one core with all its connections. A logical unit has no core: every core has a view of it
 //! and a handle of its store, and one core owns its changeable state.
 //!
+//! A module imports only from those above it in this table, or from none of the crate:
+//!
 //! | Module | Owns |
 //! | --- | --- |
 //! | `plan` | settings, units and targets, as they are given |
-//! | `plane` | the threads, started and stopped together |
-//! | `core` | the turn of a core, mail, time |
+//! | `receipt` | how an administrator learns that cores have done what they were asked for |
+//! | `bucket` | a limit on the rate of reports |
+//! | `slow` | which commands are slow, and what is reported of one |
+//! | `watcher` | events for an administrator |
+//! | `lines`, `logins` | limits on lines of the log that peers can cause; how logins end |
+//! | `counters` | what is counted |
+//! | `medium` | removable media (`core`, `handle`: see below) |
+//! | `trace` | copies of what goes over connections, to look for a fault (`core`, `handle`: see below) |
+//! | `line` | a connection: its socket, and its traces |
 //! | `letter` | mail between cores |
 //! | `token` | what an operation of the reactor was for |
-//! | `accept` | the listening sockets |
-//! | `line` | a connection: its socket, and what follows it |
 //! | `outside` | what leaves the engine of a core, over mail, ring and helpers |
 //! | `wire` | what leaves the sessions of a core, over sockets and mail, to logs and administrators |
-//! | `logins` | how logins end |
-//! | `stop` | the end of a core: writes become durable |
-//! | `handle` | what an administrator may change, and waits for |
-//! | `change` | what that means for units |
-//! | `counters` | what is counted |
-//! | `slow` | which commands are told of, because they take long |
-//! | `bucket` | how much is told of what may happen very often |
-//! | `lines` | limits on the lines of the log that peers can cause |
+//! | `accept` | the listening sockets |
+//! | `core` | the turn of a core, mail, time |
+//! | `accept::listeners`, `accounts`, `change`, `medium::core`, `stop`, `trace::core` | what a core does: it takes connections, counts, adds and removes units, moves media, ends, follows connections |
+//! | `handle`, `medium::handle`, `trace::handle` | what an administrator may change, and waits for |
 //! | `watchdog` | that every core turns |
-//! | `watcher` | events for an administrator |
-//! | `trace` | what goes over connections, for those who look for a fault |
+//! | `plane` | the threads, started and stopped together |
 //!
 //! No file and no format of a configuration is named here.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod accept;
+mod accounts;
 mod bucket;
 mod change;
 mod core;
@@ -46,6 +49,7 @@ mod medium;
 mod outside;
 mod plan;
 mod plane;
+mod receipt;
 mod slow;
 mod stop;
 mod token;
@@ -62,17 +66,18 @@ pub use front::{
 };
 
 pub use counters::{CoreCounts, KindCounts, LATENCY_BUCKETS, SeriesCounts, latency_bucket};
-pub use handle::{Access, AddUnitError, Confirmation, Handle, NoAnswer};
-pub use logins::{FailedLogin, Guessing, LoginCounts};
+pub use handle::Handle;
+pub use logins::{Guessing, LoginCounts};
 pub use medium::{MEDIUM_PATIENCE, MediumReport};
 pub use plan::{
-    Keeper, PortPlan, PortalIndex, Settings, TargetIndex, TargetPlan, UnitDescription, UnitIndex,
-    UnitPlan,
+    Access, Keeper, PortPlan, PortalIndex, Settings, TargetIndex, TargetPlan, UnitDescription,
+    UnitIndex, UnitPlan,
 };
 pub use plane::{DataPlane, StartError, Stopped};
+pub use receipt::{AddUnitError, Confirmation, NoAnswer};
 pub use slow::SlowCommand;
 pub use trace::{
     DATA_BYTES_MAX, KEEP_BYTES_MAX, KEEP_BYTES_MIN, NoTrace, Subject, TRACES_MAX, TraceLimits,
     TraceReport,
 };
-pub use watcher::{Happening, Watcher};
+pub use watcher::{FailedLogin, Happening, Watcher};

@@ -9,30 +9,13 @@ use std::time::{Duration, SystemTime};
 use front::iscsi::{LoginCause, LoginFailure};
 
 use crate::bucket::Bucket;
-use crate::watcher::{Happening, Watcher};
+use crate::watcher::{FailedLogin, Happening, Watcher};
 
 /// How many failed logins are reported at once, on each core.
 const TOLD_MAX: u32 = 16;
 
 /// One more may be reported after each of these: it takes hours to fill a list of some thousand events.
 const TOLD_EVERY: Duration = Duration::from_secs(5);
-
-/// A login that failed, to be reported.
-#[derive(Clone, Copy, Debug)]
-pub struct FailedLogin<'a> {
-    /// Where it came from.
-    pub peer: SocketAddr,
-    /// InitiatorName as it was claimed, if it was.
-    pub initiator: Option<&'a str>,
-    /// TargetName as it was asked for, if it was.
-    pub target: Option<&'a str>,
-    /// Why, for programs.
-    pub cause: LoginCause,
-    /// Why, for people.
-    pub reason: &'a str,
-    /// How many failed logins of the core were not reported since the last that was.
-    pub untold: u64,
-}
 
 /// Logins since the plane began.
 #[derive(Clone, Debug, Default)]

@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::table::ByUnit;
-use engine::{Carrier, Ending, Letter as UnitLetter, Life, News, PartKey, StoreWork, UnitIndex};
+use engine::{
+    Carrier, Ending, Letter as UnitLetter, Life, News, PartKey, StoreWork, TargetIndex, UnitIndex,
+};
 use front::iscsi::SessionPort;
 use iscsi::target::{Command, TaskId};
 use memory::Buffer;
@@ -16,11 +18,11 @@ use scsi::Status;
 use store::{Descriptor, HelperAnswer, HelperOperation, IoFailure, SocketTag, SocketWork, Waker};
 
 use crate::counters::{Account, Tally};
-use crate::handle::Receipt;
 use crate::letter::Letter;
 use crate::lines::LineLimits;
 use crate::logins::LoginLog;
-use crate::plan::{ColdResets, Keeper};
+use crate::plan::{Keeper, TargetPlan};
+use crate::receipt::Receipt;
 use crate::token::Purpose;
 use crate::trace::Trace;
 use crate::watcher::{Happening, Watcher};
@@ -32,6 +34,25 @@ pub(crate) struct Named {
     pub(crate) name: Arc<str>,
     /// On the core that owns the unit, until it is closed.
     pub(crate) keeper: Option<Arc<dyn Keeper>>,
+}
+
+/// The targets that take a TARGET COLD RESET, for all cores.
+#[derive(Debug, Default)]
+pub(crate) struct ColdResets(Mutex<Vec<TargetIndex>>);
+
+impl ColdResets {
+    /// From now on these and no others do, of the targets that say so.
+    pub(crate) fn allow<'a>(&self, targets: impl Iterator<Item = (TargetIndex, &'a TargetPlan)>) {
+        let allowed = targets.filter(|(_, plan)| plan.cold_reset);
+        let allowed = allowed.map(|(index, _)| index).collect();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = allowed;
+    }
+
+    /// Whether the target does.
+    pub(crate) fn are_allowed(&self, target: TargetIndex) -> bool {
+        let allowed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        allowed.contains(&target)
+    }
 }
 
 /// What one core reaches the world by.

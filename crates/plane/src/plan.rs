@@ -3,14 +3,16 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use engine::{TargetIndex, UnitIndex};
 pub use front::{PortPlan, TargetPlan};
 use iscsi::target::Budget;
+use reactor::Listener;
 use store::SharedStore;
 
+use front::Policy;
 use front::iscsi::{Coalescing, Holding, SessionSettings};
 
 /// An address to listen on. An index names one listener for as long as the plane runs.
@@ -43,23 +45,17 @@ pub struct UnitDescription {
     pub profile: Arc<scsi::Profile>,
 }
 
-/// The targets that take a TARGET COLD RESET, for all cores.
-#[derive(Debug, Default)]
-pub(crate) struct ColdResets(Mutex<Vec<TargetIndex>>);
-
-impl ColdResets {
-    /// From now on these and no others do, of the targets that say so.
-    pub(crate) fn allow<'a>(&self, targets: impl Iterator<Item = (TargetIndex, &'a TargetPlan)>) {
-        let allowed = targets.filter(|(_, plan)| plan.cold_reset);
-        let allowed = allowed.map(|(index, _)| index).collect();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = allowed;
-    }
-
-    /// Whether the target does.
-    pub(crate) fn are_allowed(&self, target: TargetIndex) -> bool {
-        let allowed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        allowed.contains(&target)
-    }
+/// Who may do what, where, from now on.
+#[derive(Debug)]
+pub struct Access {
+    /// The rules.
+    pub policy: Arc<dyn Policy>,
+    /// All targets there are.
+    pub targets: Vec<(TargetIndex, TargetPlan)>,
+    /// More to listen on.
+    pub open: Vec<Listener>,
+    /// No longer listened on.
+    pub close: Vec<PortalIndex>,
 }
 
 /// Keeps the state of a unit over a restart. Called on a helper thread, one call at a time; the

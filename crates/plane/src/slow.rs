@@ -10,14 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use engine::{Ending, Life, PhaseTime, TaskKey};
+use engine::{Ending, PhaseTime};
+use front::SessionId;
 use scsi::{Description, describe};
 
 use crate::bucket::Bucket;
-use crate::core::Core;
-use crate::counters::Account;
-use crate::watcher::Happening;
-use front::SessionId;
 
 /// How many are reported at once, on each core.
 const TOLD_MAX: u32 = 8;
@@ -27,10 +24,6 @@ const TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// A command that has waited this many times the limit is reported although it is not over.
 const HANGS_AFTER: u32 = 10;
-
-/// How many places of the table of tasks are looked at in one tick, so that a core with very many
-/// commands does not stop for it. All have their turn in the ticks that follow.
-const PLACES_PER_TICK: usize = 16 * 1024;
 
 /// What takes shorter is not worth a word.
 const WORTH_TELLING: Duration = Duration::from_millis(1);
@@ -67,16 +60,6 @@ impl Default for SlowLimit {
     fn default() -> Self {
         Self(AtomicU64::new(NEVER))
     }
-}
-
-/// A command that is over, or hangs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
-    pub(crate) account: Account,
-    pub(crate) ending: Ending,
-    pub(crate) life: Life,
-    /// How many slow ones were not reported since the last that was.
-    pub(crate) untold: u64,
 }
 
 /// A command that took long, or still does, to be reported.
@@ -147,7 +130,7 @@ pub(crate) struct SlowLog {
     limit: Arc<SlowLimit>,
     told: Bucket,
     /// The next place of the table of tasks that is looked at.
-    next_place: usize,
+    pub(crate) next_place: usize,
 }
 
 impl Default for SlowLog {
@@ -171,7 +154,7 @@ impl SlowLog {
     }
 
     /// When a command hangs; `None`: never.
-    fn patience(&self) -> Option<Duration> {
+    pub(crate) fn patience(&self) -> Option<Duration> {
         let us = self.limit.us();
         (us != NEVER).then(|| Duration::from_micros(us).saturating_mul(HANGS_AFTER))
     }
@@ -181,82 +164,10 @@ impl SlowLog {
     pub(crate) fn take(&mut self, now: Duration) -> Option<u64> {
         self.told.take(now)
     }
-}
 
-impl Core {
-    /// Reports a command that is slow.
-    pub(crate) fn tell_slow(&self, told: &Told, now: Duration) {
-        let Some((unit, initiator)) = self.engine.carrier.tally.whose(told.account) else {
-            return;
-        };
-        let Some(unit) = self.engine.carrier.units.get(unit) else {
-            return;
-        };
-        let who = self
-            .sessions
-            .session(told.account.session)
-            .and_then(|key| self.engine.session(key))
-            .map(|entry| entry.port.detail.who());
-        let command = SlowCommand {
-            unit: &unit.name,
-            initiator: who.map_or(initiator, |who| who.initiator),
-            target: who.and_then(|who| who.target),
-            session: told.account.session,
-            task_tag: told.account.task_tag,
-            description: describe(&told.account.cdb),
-            bytes: told.account.bytes,
-            took: told.life.age(now),
-            phases: told.life.phases(),
-            ending: told.ending,
-            untold: told.untold,
-        };
-        let (unit, initiator) = (command.unit, command.initiator);
-        tracing::warn!(unit, initiator, %command, "slow command");
-        self.engine
-            .carrier
-            .watcher
-            .hear(&Happening::SlowCommand(&command));
-    }
-
-    /// Reports, once, commands that have waited far too long and are not over.
-    pub(crate) fn tell_hanging(&mut self, now: Duration) {
-        let places = self.engine.task_places();
-        let slow = &mut self.engine.carrier.tally.slow;
-        let Some(patience) = slow.patience() else {
-            return;
-        };
-        if self.engine.task_count() == 0 {
-            return;
-        }
-        for _ in 0..places.min(PLACES_PER_TICK) {
-            let place = self.engine.carrier.tally.slow.next_place % places;
-            let hanging = self.engine.hanging_task(place, patience);
-            let slow = &mut self.engine.carrier.tally.slow;
-            if hanging.is_some() && !slow.told.may_tell(now) {
-                // It keeps its turn.
-                return;
-            }
-            slow.next_place = place + 1;
-            if let Some(key) = hanging {
-                self.tell_hanging_task(key, now);
-            }
-        }
-    }
-
-    fn tell_hanging_task(&mut self, key: TaskKey, now: Duration) {
-        let Some((account, life)) = self.engine.note_hanging(key) else {
-            return;
-        };
-        let Some(untold) = self.engine.carrier.tally.slow.take(now) else {
-            return;
-        };
-        let told = Told {
-            account,
-            ending: Ending::Pending,
-            life,
-            untold,
-        };
-        self.tell_slow(&told, now);
+    /// Whether one more may be reported. None is counted.
+    pub(crate) fn may_report(&mut self, now: Duration) -> bool {
+        self.told.may_tell(now)
     }
 }
 

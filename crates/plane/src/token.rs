@@ -1,11 +1,9 @@
 //! What an operation of the reactor was for, packed into its token.
 
-use engine::PartKey;
 use engine::table::Key;
-use reactor::Token;
-
-use crate::plan::UnitIndex;
+use engine::{PartKey, UnitIndex};
 use front::iscsi::{ConnectionKey, LoginKey};
+use reactor::Token;
 
 /// The purpose of an operation. Keys are those of one core and never given twice; what ends too late
 /// finds nobody.

@@ -1,11 +1,12 @@
 //! What happens in the plane that an administrator may want to know.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::logins::FailedLogin;
+use front::iscsi::{LoginCause, Who};
+
 use crate::slow::SlowCommand;
-use front::iscsi::Who;
 
 /// Gets the events of the plane. Called on the cores: it must not wait, and only rare events are reported.
 pub trait Watcher: Send + Sync + fmt::Debug {
@@ -83,4 +84,21 @@ pub enum Happening<'a> {
         /// The unit.
         unit: &'a str,
     },
+}
+
+/// A login that failed, to be reported.
+#[derive(Clone, Copy, Debug)]
+pub struct FailedLogin<'a> {
+    /// Where it came from.
+    pub peer: SocketAddr,
+    /// InitiatorName as it was claimed, if it was.
+    pub initiator: Option<&'a str>,
+    /// TargetName as it was asked for, if it was.
+    pub target: Option<&'a str>,
+    /// Why, for programs.
+    pub cause: LoginCause,
+    /// Why, for people.
+    pub reason: &'a str,
+    /// How many failed logins of the core were not reported since the last that was.
+    pub untold: u64,
 }

@@ -12,8 +12,8 @@ use reactor::{Errno, Socket};
 
 use super::KEEP_ALIVE;
 use crate::core::Core;
-use crate::handle::Access;
 use crate::line::Link;
+use crate::plan::Access;
 use crate::token::Purpose;
 use crate::trace::Taps;
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::{Subject, TRACES_MAX, Trace, TraceLimits, TraceReport};
-use crate::handle::{ANSWER_PATIENCE, Handle, NoAnswer};
+use crate::handle::{ANSWER_PATIENCE, Handle};
 use crate::letter::Letter;
+use crate::receipt::NoAnswer;
 
 /// Why a trace does not begin.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]

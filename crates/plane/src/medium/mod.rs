@@ -1,18 +1,15 @@
 //! Removable media, as the administration moves and sees them. Each is the business of the core that
 //! owns its unit.
 
+mod core;
+mod handle;
+
 use std::collections::HashMap;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use engine::{MediumFailure, MediumOrder};
-use front::iscsi::initiator_name;
-
-use crate::core::Core;
-use crate::handle::{Handle, NoAnswer};
-use crate::letter::Letter;
-use crate::plan::UnitIndex;
+use engine::{MediumFailure, UnitIndex};
 
 /// How long an administrator waits until a medium has moved. It may still move later.
 pub const MEDIUM_PATIENCE: Duration = Duration::from_secs(25);
@@ -80,82 +77,6 @@ impl CoreMedia {
 
     fn place(&self, unit: UnitIndex) -> Option<usize> {
         self.moving.iter().position(|(other, _)| *other == unit)
-    }
-}
-
-impl Core {
-    /// One order at a time for each unit: another one is answered at once.
-    pub(crate) fn handle_move_medium(
-        &mut self,
-        unit: UnitIndex,
-        order: MediumOrder,
-        answer: Sender<Result<(), MediumFailure>>,
-    ) {
-        if self.media.place(unit).is_some() {
-            // The caller may have lost patience.
-            drop(answer.send(Err(MediumFailure::Busy)));
-            return;
-        }
-        self.media.moving.push((unit, answer));
-        self.engine.move_medium(unit, order);
-    }
-
-    pub(crate) fn handle_medium_moved(
-        &mut self,
-        unit: UnitIndex,
-        outcome: Result<(), MediumFailure>,
-    ) {
-        let Some(at) = self.media.place(unit) else {
-            debug_assert!(false, "nobody has asked for {unit:?}");
-            return;
-        };
-        let (_, answer) = self.media.moving.swap_remove(at);
-        // The caller may have lost patience.
-        drop(answer.send(outcome));
-    }
-
-    pub(crate) fn publish_medium(&self, unit: UnitIndex) {
-        let medium = self.engine.owner(unit).and_then(|owner| owner.medium());
-        if let Some(medium) = medium {
-            let names = medium.prevented_by.iter();
-            let report = MediumReport {
-                is_in: medium.is_in,
-                prevented_by: names
-                    .map(|port| initiator_name(&port.transport_id))
-                    .collect(),
-            };
-            self.media.shared.set(unit, report);
-        }
-    }
-}
-
-impl Handle {
-    /// Ejects or loads the medium of a unit. What [`Handle::medium`] says follows before the answer.
-    ///
-    /// # Errors
-    ///
-    /// The outer one: the core does not answer in time, and may still do it. The inner one: why the
-    /// medium is where it was.
-    pub fn move_medium(
-        &self,
-        unit: UnitIndex,
-        order: MediumOrder,
-    ) -> Result<Result<(), MediumFailure>, NoAnswer> {
-        let (answer, answered) = mpsc::channel();
-        let owner = unit.as_usize() % self.posts.len().max(1);
-        if let Some(post) = self.posts.get(owner) {
-            post.push(Letter::MoveMedium {
-                unit,
-                order,
-                answer,
-            });
-        }
-        answered.recv_timeout(MEDIUM_PATIENCE).map_err(|_| NoAnswer)
-    }
-
-    /// The medium of a unit, if that is removable. No core is asked.
-    pub fn medium(&self, unit: UnitIndex) -> MediumReport {
-        self.media.get(unit)
     }
 }
 

@@ -1,0 +1,56 @@
+//! Media move, on the core that owns their unit.
+
+use std::sync::mpsc::Sender;
+
+use engine::{MediumFailure, MediumOrder};
+use front::iscsi::initiator_name;
+
+use super::MediumReport;
+use crate::core::Core;
+use crate::plan::UnitIndex;
+
+impl Core {
+    /// One order at a time for each unit: another one is answered at once.
+    pub(crate) fn handle_move_medium(
+        &mut self,
+        unit: UnitIndex,
+        order: MediumOrder,
+        answer: Sender<Result<(), MediumFailure>>,
+    ) {
+        if self.media.place(unit).is_some() {
+            // The caller may have lost patience.
+            drop(answer.send(Err(MediumFailure::Busy)));
+            return;
+        }
+        self.media.moving.push((unit, answer));
+        self.engine.move_medium(unit, order);
+    }
+
+    pub(crate) fn handle_medium_moved(
+        &mut self,
+        unit: UnitIndex,
+        outcome: Result<(), MediumFailure>,
+    ) {
+        let Some(at) = self.media.place(unit) else {
+            debug_assert!(false, "nobody has asked for {unit:?}");
+            return;
+        };
+        let (_, answer) = self.media.moving.swap_remove(at);
+        // The caller may have lost patience.
+        drop(answer.send(outcome));
+    }
+
+    pub(crate) fn publish_medium(&self, unit: UnitIndex) {
+        let medium = self.engine.owner(unit).and_then(|owner| owner.medium());
+        if let Some(medium) = medium {
+            let names = medium.prevented_by.iter();
+            let report = MediumReport {
+                is_in: medium.is_in,
+                prevented_by: names
+                    .map(|port| initiator_name(&port.transport_id))
+                    .collect(),
+            };
+            self.media.shared.set(unit, report);
+        }
+    }
+}
