@@ -1,4 +1,4 @@
-//! Where connections come in: the listening sockets. One core has them.
+//! The listening sockets. One core has them.
 
 mod listeners;
 
@@ -9,7 +9,7 @@ use reactor::{Listener, OperationId};
 
 use crate::bucket::Bucket;
 
-/// Probes of the kernel, for peers that vanish without a word while nothing is asked of them.
+/// Probes of the kernel, for peers that vanish while no command is under way.
 ///
 /// Sessions that began together are probed together, and of such a burst a device may drop all but
 /// what its queue holds, by default 1,000 packets: so many probes that 10,000 sessions get through.
@@ -31,10 +31,10 @@ const _: () = assert!(
 const REFUSALS_MAX: u32 = 4;
 const REFUSALS_EVERY: Duration = Duration::from_secs(60);
 
-/// The listeners.
+/// Accepts connections on all portals.
 #[derive(Debug)]
-pub(crate) struct Entrance {
-    /// By index; `None` where nothing is listened on any more.
+pub(crate) struct Acceptor {
+    /// By index; `None` where a portal was closed.
     portals: Vec<Option<Listener>>,
     accepts: Vec<Option<OperationId>>,
     /// Lines about connections that were not taken.
@@ -45,7 +45,7 @@ pub(crate) struct Entrance {
     retry_at: Option<Duration>,
 }
 
-impl Entrance {
+impl Acceptor {
     /// Without a portal.
     pub(crate) const fn new() -> Self {
         Self {

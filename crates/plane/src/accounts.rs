@@ -1,4 +1,4 @@
-//! What a core counts at the end of each turn, and which slow commands it reports.
+//! What a core counts at the end of each turn, and which slow commands it report.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use engine::{Ending, TaskKey};
 use scsi::describe;
 
 use crate::core::Core;
-use crate::counters::Told;
+use crate::counters::SlowReport;
+use crate::events::Event;
 use crate::slow::SlowCommand;
-use crate::watcher::Happening;
 
 /// How many places of the table of tasks are looked at in one tick, so that a core with very many
 /// commands does not stop for it. All have their turn in the ticks that follow.
@@ -24,15 +24,15 @@ impl Core {
                 self.engine.carrier.reactor.now(),
                 self.engine.carrier.reactor.clock(),
             );
-            for told in self.engine.carrier.tally.count(began, now) {
-                self.tell_slow(&told, now);
+            for report in self.engine.carrier.tally.count(began, now) {
+                self.report_slow(&report, now);
             }
         }
     }
 
     /// Reports a command that is slow.
-    pub(crate) fn tell_slow(&self, told: &Told, now: Duration) {
-        let Some((unit, initiator)) = self.engine.carrier.tally.whose(told.account) else {
+    pub(crate) fn report_slow(&self, report: &SlowReport, now: Duration) {
+        let Some((unit, initiator)) = self.engine.carrier.tally.whose(report.account) else {
             return;
         };
         let Some(unit) = self.engine.carrier.units.get(unit) else {
@@ -40,32 +40,32 @@ impl Core {
         };
         let who = self
             .sessions
-            .session(told.account.session)
+            .session(report.account.session)
             .and_then(|key| self.engine.session(key))
             .map(|entry| entry.port.detail.who());
         let command = SlowCommand {
             unit: &unit.name,
             initiator: who.map_or(initiator, |who| who.initiator),
             target: who.and_then(|who| who.target),
-            session: told.account.session,
-            task_tag: told.account.task_tag,
-            description: describe(&told.account.cdb),
-            bytes: told.account.bytes,
-            took: told.life.age(now),
-            phases: told.life.phases(),
-            ending: told.ending,
-            untold: told.untold,
+            session: report.account.session,
+            task_tag: report.account.task_tag,
+            description: describe(&report.account.cdb),
+            bytes: report.account.bytes,
+            took: report.life.age(now),
+            phases: report.life.phases(),
+            ending: report.ending,
+            unreported: report.unreported,
         };
         let (unit, initiator) = (command.unit, command.initiator);
         tracing::warn!(unit, initiator, %command, "slow command");
         self.engine
             .carrier
-            .watcher
-            .hear(&Happening::SlowCommand(&command));
+            .events
+            .emit(&Event::SlowCommand(&command));
     }
 
     /// Reports, once, commands that have waited far too long and are not over.
-    pub(crate) fn tell_hanging(&mut self, now: Duration) {
+    pub(crate) fn report_hanging(&mut self, now: Duration) {
         let places = self.engine.task_places();
         let slow = &mut self.engine.carrier.tally.slow;
         let Some(patience) = slow.patience() else {
@@ -84,24 +84,24 @@ impl Core {
             }
             slow.next_place = place + 1;
             if let Some(key) = hanging {
-                self.tell_hanging_task(key, now);
+                self.report_hanging_task(key, now);
             }
         }
     }
 
-    fn tell_hanging_task(&mut self, key: TaskKey, now: Duration) {
+    fn report_hanging_task(&mut self, key: TaskKey, now: Duration) {
         let Some((account, life)) = self.engine.note_hanging(key) else {
             return;
         };
-        let Some(untold) = self.engine.carrier.tally.slow.take(now) else {
+        let Some(unreported) = self.engine.carrier.tally.slow.take(now) else {
             return;
         };
-        let told = Told {
+        let report = SlowReport {
             account,
             ending: Ending::Pending,
             life,
-            untold,
+            unreported,
         };
-        self.tell_slow(&told, now);
+        self.report_slow(&report, now);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// Holds how many more may be reported.
+/// Counts how many more may be reported.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     /// How many are reported at once.
@@ -14,7 +14,7 @@ pub(crate) struct Bucket {
     left: u32,
     /// When that was last counted up.
     filled: Duration,
-    untold: u64,
+    unreported: u64,
 }
 
 impl Bucket {
@@ -25,7 +25,7 @@ impl Bucket {
             every,
             left: most,
             filled: Duration::ZERO,
-            untold: 0,
+            unreported: 0,
         }
     }
 
@@ -44,15 +44,15 @@ impl Bucket {
     /// Whether one more may be reported, and if so, how many were not before it. One that may not is
     /// counted.
     pub(crate) fn take(&mut self, now: Duration) -> Option<u64> {
-        self.admit(now).then(|| self.take_untold())
+        self.admit(now).then(|| self.take_unreported())
     }
 
     /// As [`Bucket::take`], but those that were not reported stay counted until
-    /// [`Bucket::take_untold`].
+    /// [`Bucket::take_unreported`].
     pub(crate) fn admit(&mut self, now: Duration) -> bool {
         self.fill(now);
         if self.left == 0 {
-            self.untold += 1;
+            self.unreported += 1;
             return false;
         }
         self.left -= 1;
@@ -60,12 +60,12 @@ impl Bucket {
     }
 
     /// How many were not reported since the last call.
-    pub(crate) const fn take_untold(&mut self) -> u64 {
-        std::mem::replace(&mut self.untold, 0)
+    pub(crate) const fn take_unreported(&mut self) -> u64 {
+        std::mem::replace(&mut self.unreported, 0)
     }
 
     /// Whether one more may be reported.
-    pub(crate) fn may_tell(&mut self, now: Duration) -> bool {
+    pub(crate) fn may_report(&mut self, now: Duration) -> bool {
         self.fill(now);
         self.left > 0
     }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn beyond_the_burst_they_are_counted_and_the_next_one_tells_how_many() {
+    fn beyond_the_burst_they_are_counted_and_the_next_one_has_the_count() {
         const SECOND: Duration = Duration::from_secs(1);
         let mut bucket = Bucket::new(8, SECOND * 10);
         let start = SECOND * 1000;
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(bucket.take(start), None);
         assert_eq!(bucket.take(start + SECOND * 9), None);
         assert_eq!(bucket.take(start + SECOND * 10), Some(2));
-        assert!(!bucket.may_tell(start + SECOND * 10));
+        assert!(!bucket.may_report(start + SECOND * 10));
         assert_eq!(bucket.take(start + SECOND * 10), None);
         assert_eq!(bucket.take(start + SECOND * 10_000), Some(1));
         assert_eq!(bucket.left, 7);

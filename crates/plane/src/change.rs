@@ -1,7 +1,6 @@
-//! Units come and go while the plane runs: the core's side of an administrator's change.
+//! Adds, changes and removes units on a core while the plane runs.
 //!
-//! An index is never given twice: a letter that is late for a unit that has gone finds an empty
-//! place, never another unit.
+//! An index is never given twice: a late letter for a removed unit finds an empty place, never another unit.
 
 use std::sync::Arc;
 
@@ -59,28 +58,28 @@ impl Core {
         }
     }
 
-    /// The units are to go: their receipt is kept until nothing here has to do with them.
-    pub(crate) fn handle_retire_units(&mut self, units: &[UnitIndex], receipt: &Receipt) {
+    /// Keeps the receipt of each unit until nothing on this core uses it.
+    pub(crate) fn handle_drain_units(&mut self, units: &[UnitIndex], receipt: &Receipt) {
         for &unit in units {
-            self.retiring.push((unit, receipt.clone()));
+            self.draining.push((unit, receipt.clone()));
         }
     }
 
-    /// Gives back the receipts of units that are idle now.
-    pub(crate) fn check_retiring(&mut self) {
-        if self.retiring.is_empty() {
+    /// Drops the receipts of units that are idle now.
+    pub(crate) fn check_draining(&mut self) {
+        if self.draining.is_empty() {
             return;
         }
-        let mut retiring = std::mem::take(&mut self.retiring);
-        retiring.retain(|(unit, _)| !self.engine.is_unit_idle(*unit));
-        self.retiring = retiring;
+        let mut draining = std::mem::take(&mut self.draining);
+        draining.retain(|(unit, _)| !self.engine.is_unit_idle(*unit));
+        self.draining = draining;
     }
 
-    /// Closes the stores of units that are idle on every core, flushed before.
-    pub(crate) fn handle_forget_units(&mut self, units: &[UnitIndex], receipt: &Receipt) {
+    /// Flushes and closes the stores of units that are idle on every core.
+    pub(crate) fn handle_close_units(&mut self, units: &[UnitIndex], receipt: &Receipt) {
         for &unit in units {
             if self.engine.owner(unit).is_some() {
-                self.forgetting.push((unit, receipt.clone()));
+                self.closing.push((unit, receipt.clone()));
                 self.engine.flush_unit(unit);
             } else {
                 self.close_store(unit);
@@ -88,16 +87,16 @@ impl Core {
         }
     }
 
-    /// The last flush of a unit is over: one that is removed goes. Of any other whose data may be
-    /// lost the name is kept for the end of the program.
+    /// The last flush of a unit is over: a removed unit is closed. The name of any other whose data may be lost
+    /// is kept for the end of the program.
     pub(crate) fn handle_flushed(&mut self, index: UnitIndex, failure: Option<&FlushFailure>) {
         if let Some(error) = failure {
             let name = &self.engine.carrier.units[index].name;
             tracing::error!(unit = %name, %error, "the last flush failed: data may be lost");
         }
         let is_it = |(unit, _): &(UnitIndex, Receipt)| *unit == index;
-        if let Some(at) = self.forgetting.iter().position(is_it) {
-            let (unit, receipt) = self.forgetting.swap_remove(at);
+        if let Some(at) = self.closing.iter().position(is_it) {
+            let (unit, receipt) = self.closing.swap_remove(at);
             self.close_store(unit);
             if failure.is_some() {
                 receipt.note_unflushed(unit);
@@ -110,8 +109,8 @@ impl Core {
     }
 
     fn close_store(&mut self, unit: UnitIndex) {
-        self.engine.carrier.tally.forget_unit(unit);
-        self.media.forget(unit);
+        self.engine.carrier.tally.remove_unit(unit);
+        self.media.remove(unit);
         self.engine.carrier.units[unit].keeper = None;
         self.engine.close_unit(unit);
     }

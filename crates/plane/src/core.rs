@@ -1,7 +1,7 @@
 //! One core: a thread with a reactor, the sessions that live on it, its view of every unit.
 //!
-//! A turn takes what the reactor brings, carries every command as far as it gets, and sends what
-//! became ready. Nothing here waits; what another core must do is asked for by letter.
+//! A turn takes the events of the reactor, executes every command as far as possible, and sends what became
+//! ready. Nothing here waits; a letter asks another core for what that core must do.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -13,7 +13,7 @@ use reactor::mail::Mailbox;
 use reactor::{Errno, Event, Received, Wait as ReactorWait};
 use store::SocketResult;
 
-use crate::accept::Entrance;
+use crate::accept::Acceptor;
 use crate::letter::Letter;
 use crate::line::{Link, with_line};
 use crate::medium::CoreMedia;
@@ -25,10 +25,10 @@ use crate::token::Purpose;
 /// How often stores are looked at for a changed size, commands for whether they hang.
 const TICK: Duration = Duration::from_secs(1);
 
-/// With so many sessions and more it pays to give their memory back.
+/// From this number of sessions on, their memory is given back to the system.
 const SESSIONS_MANY: usize = 256;
 
-/// The kernel gives some twenty events at a time: with so many in a turn there are more.
+/// The kernel gives some twenty events at a time: after a turn with so many there are more.
 const BUSY_EVENTS: usize = 16;
 
 /// How many letters to itself a core reads at a time.
@@ -50,19 +50,19 @@ pub(crate) struct Core {
     pub(crate) sessions: Sessions<Outside>,
     /// The most sessions and logins since memory was given back.
     pub(crate) sessions_most: usize,
-    /// Units that are to go, each with the receipt of the caller that waits.
-    pub(crate) retiring: Vec<(UnitIndex, Receipt)>,
-    /// Units of this core that go when their last flush is over.
-    pub(crate) forgetting: Vec<(UnitIndex, Receipt)>,
+    /// Removed units whose commands are still ending, each with the receipt of the caller that waits.
+    pub(crate) draining: Vec<(UnitIndex, Receipt)>,
+    /// Removed units of this core that are closed when their last flush is over.
+    pub(crate) closing: Vec<(UnitIndex, Receipt)>,
     pub(crate) media: CoreMedia,
     /// Accepts connections; one core has it.
-    pub(crate) entrance: Option<Entrance>,
+    pub(crate) acceptor: Option<Acceptor>,
     pub(crate) next_tick: Duration,
     /// Set by [`Letter::Stop`]: when sessions that are left are ended.
     pub(crate) stop_at: Option<Duration>,
-    /// It has told the others that it has no session left.
+    /// [`Letter::Quiet`] is sent: no session is left here.
     pub(crate) is_quiet: bool,
-    /// How many cores have told that.
+    /// How many cores have sent that.
     pub(crate) quiet_cores: usize,
     pub(crate) is_flushed: bool,
     /// Names of units whose data may not be on stable storage.
@@ -70,7 +70,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Serves until it is told to stop.
+    /// Serves until [`Letter::Stop`].
     pub(crate) fn run(&mut self) -> Result<(), reactor::TurnError> {
         self.engine
             .carrier
@@ -92,7 +92,7 @@ impl Core {
             self.handle_time();
             self.settle();
             self.handle_own_letters();
-            self.check_retiring();
+            self.check_draining();
             self.sessions.flush(&mut self.engine);
             self.count_turn();
         }
@@ -105,7 +105,7 @@ impl Core {
         self.engine.carrier.reactor.now()
     }
 
-    /// Carries on what engine and sessions let go on, until there is nothing.
+    /// Does what engine and sessions can go on with, until nothing is left.
     pub(crate) fn settle(&mut self) {
         while let Some(beyond) = self.sessions.settle(&mut self.engine) {
             match beyond {
@@ -116,7 +116,7 @@ impl Core {
                 Beyond::Flushed { unit, failure } => self.handle_flushed(unit, failure.as_ref()),
                 Beyond::MediumMoved { unit, outcome } => self.handle_medium_moved(unit, outcome),
                 Beyond::MediumChanged { unit } => self.publish_medium(unit),
-                // It is out of the directory; nobody here has to do with it any more.
+                // It is out of the directory; nothing in the plane refers to it.
                 Beyond::SessionOver { .. } => {}
             }
         }
@@ -129,14 +129,14 @@ impl Core {
         }
         let engine = self.engine.poll_timeout();
         let sessions = self.sessions.poll_timeout(&self.engine);
-        let entrance = self.entrance.as_ref().and_then(Entrance::poll_timeout);
+        let acceptor = self.acceptor.as_ref().and_then(Acceptor::poll_timeout);
         let tick = Some(self.next_tick);
         let stop = self.stop_at.and_then(|asked| {
             let moments = [asked, self.flush_at(asked), self.end_at(asked)];
             let now = self.now();
             moments.into_iter().find(|moment| now < *moment)
         });
-        let all = [engine, sessions, entrance, tick, stop];
+        let all = [engine, sessions, acceptor, tick, stop];
         let soonest = all.into_iter().flatten().min();
         soonest.map_or(ReactorWait::Forever, ReactorWait::Until)
     }
@@ -223,8 +223,7 @@ impl Core {
 
     fn take_mail(&mut self) {
         for letter in self.mailbox.take() {
-            // None overtakes what was sent before it: a session that is adopted late would
-            // not be seen by the change that takes its rights.
+            // Letters stay in order: a change would not reach a session that is adopted after it.
             if self.engine.carrier.own_letters.is_empty() {
                 self.handle_letter(letter);
             } else {
@@ -271,8 +270,8 @@ impl Core {
         self.engine.carrier.posts.len()
     }
 
-    /// Those that are left are read in the next turn, which begins at once: the end of a thousand
-    /// sessions leaves room for the pings and commands of the others.
+    /// Reads letters of this core to itself. Those beyond the limit are read in the next turn, which begins
+    /// at once, so that the end of a thousand sessions does not delay the commands of the others.
     fn handle_own_letters(&mut self) {
         for _ in 0..OWN_LETTERS_MAX {
             let Some(letter) = self.engine.carrier.own_letters.pop_front() else {
@@ -297,8 +296,8 @@ impl Core {
                 // The caller may have given up waiting.
                 drop(report.send(self.add_unit(unit, &plan)));
             }
-            Letter::RetireUnits { units, receipt } => self.handle_retire_units(&units, &receipt),
-            Letter::ForgetUnits { units, receipt } => self.handle_forget_units(&units, &receipt),
+            Letter::DrainUnits { units, receipt } => self.handle_drain_units(&units, &receipt),
+            Letter::CloseUnits { units, receipt } => self.handle_close_units(&units, &receipt),
             Letter::DescribeUnits { units, receipt } => {
                 self.handle_describe_units(&units);
                 drop(receipt);
@@ -307,7 +306,7 @@ impl Core {
                 self.handle_set_access(*access);
                 drop(receipt);
             }
-            // Whoever asked may have lost patience.
+            // The caller may have given up waiting.
             Letter::Report(report) => drop(report.send(self.sessions.report(&self.engine))),
             Letter::Grant { grant, receipt } => {
                 self.sessions.grant(&mut self.engine, *grant, &receipt);
@@ -344,7 +343,7 @@ impl Core {
     fn handle_time(&mut self) {
         let now = self.now();
         self.engine.handle_timeout(now);
-        self.retry_doors(now);
+        self.retry_listeners(now);
         self.sessions
             .handle_timeout(&mut self.engine, SystemTime::now);
         if now >= self.next_tick {
@@ -358,12 +357,12 @@ impl Core {
 
     fn tick(&mut self, now: Duration) {
         self.engine.probe_some();
-        self.tell_hanging(now);
+        self.report_hanging(now);
         self.give_back();
         self.engine.carrier.line_limits.log_left_out(self.index);
     }
 
-    /// After most of many sessions have gone, the memory that they had goes back to the system.
+    /// Gives memory back to the system after most of many sessions have ended.
     fn give_back(&mut self) {
         let sessions = self.engine.session_count() + self.sessions.logins();
         self.sessions_most = self.sessions_most.max(sessions);
@@ -398,14 +397,14 @@ impl Core {
         asked + self.settings.abort_timeout / 2
     }
 
-    /// True when it was told to stop and nothing is left to do. Writes whose end is not known
-    /// after the deadline do not hold the process.
+    /// True after [`Letter::Stop`], when nothing is left to do. Writes whose end is not known after the
+    /// deadline do not delay the end of the process.
     fn is_finished(&mut self) -> bool {
         let Some(deadline) = self.stop_at else {
             return false;
         };
         let late = self.now() >= self.end_at(deadline);
-        // What one store does not give back costs no other its last flush.
+        // A store that hangs does not keep the others from their last flush.
         if !self.is_flushed && self.now() >= self.flush_at(deadline) {
             self.is_flushed = true;
             self.flush_stores();
@@ -423,7 +422,7 @@ impl Core {
             return false;
         }
         if late || self.engine.has_orphans() {
-            // Something in the kernel does not come back; neither would it for the ring's end.
+            // An operation in the kernel does not end; it would not end while the ring is closed either.
             self.engine.carrier.reactor.set_drain_limit(Duration::ZERO);
         }
         if late {

@@ -1,6 +1,6 @@
 //! What is counted: commands by unit and initiator, and what cores do.
 //!
-//! Every counter has one writer, its core, and is read by others whenever they like. A command costs
+//! Every counter has one writer, its core, and is read by others at any time. A command costs
 //! one entry in a list of its core; the list is counted when the answers of a turn have been sent,
 //! with one reading of the clock for all of them. So a latency is the time from the turn in which the
 //! command was received to the moment its answer was given to the kernel.
@@ -149,8 +149,7 @@ impl CoreCounters {
         self.turns.load(Ordering::Relaxed)
     }
 
-    /// A list that a thread left behind is whole: series are added or taken out under the lock, and
-    /// that is all.
+    /// The list is whole even if a thread panicked: under the lock series are only added or removed.
     fn series(&self) -> MutexGuard<'_, Vec<Arc<SeriesCounters>>> {
         self.series.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -225,7 +224,7 @@ impl Account {
         }
     }
 
-    /// Of no command.
+    /// Belongs to no series.
     #[cfg(test)]
     const NOBODY: Self = Self {
         series: NO_SERIES,
@@ -239,12 +238,12 @@ impl Account {
 
 /// A command that is over, or hangs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
+pub(crate) struct SlowReport {
     pub(crate) account: Account,
     pub(crate) ending: Ending,
     pub(crate) life: Life,
     /// How many slow ones were not reported since the last that was.
-    pub(crate) untold: u64,
+    pub(crate) unreported: u64,
 }
 
 /// The series of one core, and what is yet to be counted.
@@ -297,10 +296,10 @@ impl Tally {
         number
     }
 
-    /// The unit is gone: its series go with it, and their numbers may be given again. No session
-    /// has the unit any more and no command to it is under way; what may be left is an answer of
-    /// this turn, which must not be counted for whoever gets the number next.
-    pub(crate) fn forget_unit(&mut self, unit: UnitIndex) {
+    /// A unit was removed: so are its series, and their numbers may be given again. No session has the unit
+    /// any more and no command to it is under way; what may be left is an answer of this turn, which must not
+    /// be counted for the next series of that number.
+    pub(crate) fn remove_unit(&mut self, unit: UnitIndex) {
         let series = &self.series;
         let is_gone = |account: &Account| {
             let series = series.get(account.series as usize);
@@ -358,7 +357,7 @@ impl Tally {
         set(&shared.pool_free_bytes, pool_free_bytes);
     }
 
-    /// There is nothing to count.
+    /// No command ended in this turn.
     pub(crate) fn is_even(&self) -> bool {
         self.at_once.is_empty() && self.lived.is_empty()
     }
@@ -367,11 +366,10 @@ impl Tally {
         add(&self.shared.starved, 1);
     }
 
-    /// Counts what the turn that began at `began` has completed. Gives those that were slow and are
-    /// to be told.
-    pub(crate) fn count(&mut self, began: Duration, now: Duration) -> Vec<Told> {
+    /// Counts what the turn that began at `began` has completed. Returns the slow ones that are to be reported.
+    pub(crate) fn count(&mut self, began: Duration, now: Duration) -> Vec<SlowReport> {
         let limit_us = self.slow.limit_us();
-        let mut told = Vec::new();
+        let mut reports = Vec::new();
         for (account, status) in self.at_once.drain(..) {
             let Some(series) = self.series.get(account.series as usize) else {
                 continue;
@@ -379,7 +377,7 @@ impl Tally {
             if series.count(account, Some(status), now) > limit_us {
                 let life = Life::new(account.since, began);
                 let ending = Ending::Answered(status);
-                told.extend(series.tell(&mut self.slow, (account, ending, life), now));
+                reports.extend(series.note_slow(&mut self.slow, (account, ending, life), now));
             }
         }
         for (account, ending, life) in self.lived.drain(..) {
@@ -391,10 +389,10 @@ impl Tally {
                 Ending::Aborted | Ending::Pending => None,
             };
             if series.count(account, status, now) > limit_us {
-                told.extend(series.tell(&mut self.slow, (account, ending, life), now));
+                reports.extend(series.note_slow(&mut self.slow, (account, ending, life), now));
             }
         }
-        told
+        reports
     }
 }
 
@@ -419,19 +417,19 @@ impl SeriesCounters {
     }
 
     /// Counts a slow command, and returns what is reported about it.
-    fn tell(
+    fn note_slow(
         &self,
         log: &mut SlowLog,
         (account, ending, life): (Account, Ending, Life),
         now: Duration,
-    ) -> Option<Told> {
+    ) -> Option<SlowReport> {
         add(&self.slow, 1);
-        let untold = log.take(now)?;
-        Some(Told {
+        let unreported = log.take(now)?;
+        Some(SlowReport {
             account,
             ending,
             life,
-            untold,
+            unreported,
         })
     }
 }
@@ -508,7 +506,7 @@ mod tests {
                 assert_eq!((last.unit, last.initiator.as_str()), (unit, initiator));
                 assert_eq!(last.kinds[0].count, 0, "counters of another one");
             }
-            tally.forget_unit(unit);
+            tally.remove_unit(unit);
             assert_eq!(tally.shared.read().series.len(), 1);
         }
         assert_eq!(tally.series.capacity(), 4, "places");
@@ -545,7 +543,7 @@ mod tests {
 
     /// At the limit and above it, answered at once, later, or never.
     #[test]
-    fn what_took_longer_than_the_limit_is_slow_and_told_with_its_life() {
+    fn what_took_longer_than_the_limit_is_slow_and_reported_with_its_life() {
         let limit = SlowLimit::new(Some(us(50)));
         let mut tally = Tally::new(Arc::default(), 0, Arc::new(limit));
         let series = tally.series_of(UnitIndex(0), "a");
@@ -556,14 +554,14 @@ mod tests {
         assert!(tally.count(us(140), us(150)).is_empty());
         tally.note(account(series, READ, 512), Status::Busy);
         tally.note_lived(account(series, WRITE, 512), Ending::Aborted, life);
-        let told = tally.count(us(140), us(151));
-        let told = told.iter().map(|one| {
+        let reports = tally.count(us(140), us(151));
+        let reports = reports.iter().map(|one| {
             let phases = one.life.phases();
             let last = phases.last().map(|one| (one.phase, one.took));
             (one.account.cdb[0], one.ending, last)
         });
         assert_eq!(
-            told.collect::<Vec<_>>(),
+            reports.collect::<Vec<_>>(),
             [
                 (
                     READ,

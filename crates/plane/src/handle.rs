@@ -1,7 +1,7 @@
-//! The plane as its administration sees it: what may change while it runs.
+//! What the administration can change while the plane runs.
 //!
-//! Every call is a letter to some cores and a wait for what they say, bounded in time. A core that
-//! does not answer costs the caller its patience and nobody else anything.
+//! Every call sends a letter to some cores and waits for their answers, up to a time limit. A core that does
+//! not answer delays only the caller.
 
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,11 +20,11 @@ use crate::trace::Trace;
 use front::iscsi::{FRONT_CORE, Grant};
 use front::{SessionId, SessionReport};
 
-/// How long a core may take to answer what it need not wait for itself.
+/// How long a core may take to answer what it can do at once.
 pub(crate) const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How many times the limit on aborts an orderly end may take: commands get the time to end by
-/// themselves, then to be aborted, on two units one after the other.
+/// How many times the limit on aborts the end of units may take: commands get time to end by themselves, then
+/// to be aborted, on two units one after the other.
 const END_PATIENCE: u32 = 3;
 
 /// Changes a running plane. Of several at once each waits for the one before.
@@ -85,12 +85,12 @@ impl Handle {
             .clone()
     }
 
-    /// The numbers are right whatever a caller that panicked was about to ask.
+    /// The numbers are right even if a caller panicked: each is changed in one step.
     fn next(&self) -> MutexGuard<'_, Next> {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The list is right whatever a caller that panicked was about to ask.
+    /// The list is right even if a caller panicked: a trace is added or removed in one step.
     pub(crate) fn traces(&self) -> MutexGuard<'_, Vec<Arc<Trace>>> {
         self.traces.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -163,26 +163,26 @@ impl Handle {
         (unit, outcome)
     }
 
-    /// Has units end that no session is to see any more. It is confirmed when nothing in the data
-    /// plane has to do with them; one whose store does not give a request back stays, unseen.
-    pub fn retire_units(&self, units: &[UnitIndex]) -> Confirmation {
+    /// Drains units that no session sees any more. Confirmed when nothing in the data plane uses them; a unit
+    /// whose store does not end a request stays, unseen.
+    pub fn drain_units(&self, units: &[UnitIndex]) -> Confirmation {
         let units: Arc<[UnitIndex]> = units.into();
-        self.post_to_all(|receipt| Letter::RetireUnits {
+        self.post_to_all(|receipt| Letter::DrainUnits {
             units: Arc::clone(&units),
             receipt,
         })
     }
 
-    /// Has the stores of removed units flushed and closed.
+    /// Flushes and closes the stores of removed units.
     pub fn close_units(&self, units: &[UnitIndex]) -> Confirmation {
         let units: Arc<[UnitIndex]> = units.into();
-        self.post_to_all(|receipt| Letter::ForgetUnits {
+        self.post_to_all(|receipt| Letter::CloseUnits {
             units: Arc::clone(&units),
             receipt,
         })
     }
 
-    /// Changes what units are called and say of themselves. Their stores and limits stay.
+    /// Changes names and profiles of units. Their stores and limits stay.
     ///
     /// # Errors
     ///
@@ -198,10 +198,9 @@ impl Handle {
         })
     }
 
-    /// Changes the rules for all logins from now on. Gives the indices of what is listened on
-    /// anew, and whether the front has confirmed. One that has not will still do it: a core
-    /// reads its letters in order. Sessions that are there keep what they see until
-    /// [`Handle::grant`].
+    /// Changes the rules for all logins from now on. Returns the indices of the new portals, and whether the
+    /// front has confirmed. A front that has not confirmed will still do it: a core reads its letters in order.
+    /// Existing sessions keep what they see until [`Handle::change_sessions`].
     pub fn set_access(&self, access: Access) -> (Vec<PortalIndex>, Result<(), NoAnswer>) {
         let mut next = self.next();
         let first = next.portal;
@@ -217,7 +216,7 @@ impl Handle {
         (opened, returned.wait(ANSWER_PATIENCE))
     }
 
-    /// All sessions. Every login that ended before the call is among them.
+    /// All sessions, also those whose login ended just before the call.
     ///
     /// # Errors
     ///
@@ -239,8 +238,8 @@ impl Handle {
 
     /// Changes what sessions see, and ends others, each named by its core and id. It is confirmed
     /// when no command is under way on what they no longer see, and those that were to end are
-    /// over with all their commands. Commands get the time to end by themselves; initiators are
-    /// told that the LUNs changed. One that is not there has ended.
+    /// over with all their commands. Commands get time to end by themselves; initiators get a unit attention
+    /// for changed LUNs. A session that is not found has ended.
     pub fn change_sessions(
         &self,
         granted: Vec<Grant>,
@@ -268,8 +267,7 @@ impl Handle {
         returned
     }
 
-    /// The stores of these units have another size, as their shared parts know already: tells
-    /// initiators.
+    /// Notifies initiators that the stores of these units have another size, which the stores know already.
     pub fn announce_sizes(&self, units: &[UnitIndex]) -> Confirmation {
         let (held, returned) = receipt();
         for &unit in units {

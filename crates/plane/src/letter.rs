@@ -23,9 +23,9 @@ pub(crate) enum Letter {
         unit: UnitIndex,
         letter: engine::Letter,
     },
-    /// From any thread: the store of this unit wants to be called.
+    /// From any thread: the store of this unit has something to do.
     StoreWake { unit: UnitIndex },
-    /// A core to every core, when told to stop: no session is left here.
+    /// A core to every core, after [`Letter::Stop`]: no session is left here.
     Quiet,
     /// Administrator to every core: the next unit, which no session sees yet.
     AddUnit {
@@ -33,17 +33,17 @@ pub(crate) enum Letter {
         plan: Arc<UnitPlan>,
         report: Sender<Result<(), AddUnitError>>,
     },
-    /// Administrator to every core: keep the receipt until nothing here uses these units.
-    RetireUnits {
+    /// Administrator to every core: keep the receipt until nothing uses these units.
+    DrainUnits {
         units: Arc<[UnitIndex]>,
         receipt: Receipt,
     },
     /// Administrator to every core: close the stores of these units, which no core uses.
-    ForgetUnits {
+    CloseUnits {
         units: Arc<[UnitIndex]>,
         receipt: Receipt,
     },
-    /// Administrator to every core: what these units are called and say of themselves.
+    /// Administrator to every core: new names and profiles of units.
     DescribeUnits {
         units: Arc<[UnitDescription]>,
         receipt: Receipt,
@@ -53,7 +53,7 @@ pub(crate) enum Letter {
         access: Box<Access>,
         receipt: Receipt,
     },
-    /// Administrator to every core: your sessions?
+    /// Administrator to every core: report your sessions.
     Report(Sender<Vec<SessionReport>>),
     /// Administrator to the core of a session: what it sees from now on.
     Grant { grant: Box<Grant>, receipt: Receipt },
@@ -71,9 +71,9 @@ pub(crate) enum Letter {
         order: MediumOrder,
         answer: Sender<Result<(), MediumFailure>>,
     },
-    /// Administrator to every core: note what goes over the connections of this trace.
+    /// Administrator to every core: record the connections of this trace.
     StartTrace { trace: Arc<Trace>, receipt: Receipt },
-    /// Administrator to every core: note nothing for this trace any more.
+    /// Administrator to every core: stop recording for this trace.
     StopTrace { trace: Arc<Trace>, receipt: Receipt },
     /// Ask initiators to log out, end what is left at the deadline, flush, and stop.
     Stop,

@@ -1,5 +1,4 @@
-//! The data plane: binds protocol machines to reactors, places sessions on cores, keeps the
-//! shared state of units the same on all of them.
+//! The data plane: runs protocol machines on reactors, one per core.
 //!
 //! [`DataPlane::start`] runs one thread per core. They serve nothing until [`Handle`] gives them units
 //! and targets. A session lives on one core with all its connections. A logical unit has no core: every core has a view of it
@@ -13,7 +12,7 @@
 //! | `receipt` | how an administrator learns that cores have done what they were asked for |
 //! | `bucket` | a limit on the rate of reports |
 //! | `slow` | which commands are slow, and what is reported of one |
-//! | `watcher` | events for an administrator |
+//! | `events` | events for an administrator |
 //! | `lines`, `logins` | limits on lines of the log that peers can cause; how logins end |
 //! | `counters` | what is counted |
 //! | `medium` | removable media (`core`, `handle`: see below) |
@@ -40,6 +39,7 @@ mod bucket;
 mod change;
 mod core;
 mod counters;
+mod events;
 mod handle;
 mod letter;
 mod line;
@@ -55,7 +55,6 @@ mod stop;
 mod token;
 mod trace;
 mod watchdog;
-mod watcher;
 mod wire;
 
 pub use engine::{Ending, MediumFailure, MediumOrder, Phase, PhaseTime, VisibleLun};
@@ -66,6 +65,7 @@ pub use front::{
 };
 
 pub use counters::{CoreCounts, KindCounts, LATENCY_BUCKETS, SeriesCounts, latency_bucket};
+pub use events::{Event, EventSink, FailedLogin};
 pub use handle::Handle;
 pub use logins::{Guessing, LoginCounts};
 pub use medium::{MEDIUM_PATIENCE, MediumReport};
@@ -80,4 +80,3 @@ pub use trace::{
     DATA_BYTES_MAX, KEEP_BYTES_MAX, KEEP_BYTES_MIN, NoTrace, Subject, TRACES_MAX, TraceLimits,
     TraceReport,
 };
-pub use watcher::{FailedLogin, Happening, Watcher};

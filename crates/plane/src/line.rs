@@ -1,4 +1,4 @@
-//! A connection: its socket, and what follows it.
+//! A connection: its socket, and the traces that follow it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

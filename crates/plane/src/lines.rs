@@ -1,5 +1,5 @@
-//! Limits on the lines of the log that peers can cause as often as they like. Events and counters
-//! have no part in this.
+//! Limits on lines of the log that peers can cause as often as they like. Events and counters are not limited
+//! here.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ impl LineLimits {
     fn take_left_out(&mut self) -> impl Iterator<Item = (LineKind, u64)> {
         let counted = LineKind::ALL.into_iter().zip(&mut self.0);
         counted
-            .map(|(kind, bucket)| (kind, bucket.take_untold()))
+            .map(|(kind, bucket)| (kind, bucket.take_unreported()))
             .filter(|(_, count)| *count > 0)
     }
 

@@ -9,13 +9,13 @@ use std::time::{Duration, SystemTime};
 use front::iscsi::{LoginCause, LoginFailure};
 
 use crate::bucket::Bucket;
-use crate::watcher::{FailedLogin, Happening, Watcher};
+use crate::events::{Event, EventSink, FailedLogin};
 
 /// How many failed logins are reported at once, on each core.
-const TOLD_MAX: u32 = 16;
+const REPORTS_MAX: u32 = 16;
 
 /// One more may be reported after each of these: it takes hours to fill a list of some thousand events.
-const TOLD_EVERY: Duration = Duration::from_secs(5);
+const REPORT_EVERY: Duration = Duration::from_secs(5);
 
 /// Logins since the plane began.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +26,7 @@ pub struct LoginCounts {
     pub succeeded: u64,
     /// Logins that failed, by cause.
     pub failed: BTreeMap<LoginCause, u64>,
-    /// Who seemed to guess which secret last, the latest last; so many.
+    /// Users whose secret seems to be guessed, the latest last.
     pub guessing: Vec<Guessing>,
 }
 
@@ -41,18 +41,18 @@ pub struct Guessing {
     pub at: SystemTime,
 }
 
-/// What one core knows of logins; the counts are those of all cores.
+/// The reports of logins of one core; the counts are those of all cores.
 #[derive(Debug)]
 pub(crate) struct LoginLog {
     counts: Arc<Mutex<LoginCounts>>,
-    told: Bucket,
+    reports: Bucket,
 }
 
 impl LoginLog {
     pub(crate) const fn new(counts: Arc<Mutex<LoginCounts>>) -> Self {
         Self {
             counts,
-            told: Bucket::new(TOLD_MAX, TOLD_EVERY),
+            reports: Bucket::new(REPORTS_MAX, REPORT_EVERY),
         }
     }
 
@@ -95,18 +95,18 @@ impl LoginLog {
         });
     }
 
-    /// A login failed: counts it, and reports it unless too many were reported. `whose` is where it came from,
-    /// and the names of initiator and target as they were claimed.
+    /// Counts a failed login, and reports it unless too many were reported. Given are where it came from, and
+    /// the names of initiator and target as they were claimed.
     pub(crate) fn fail(
         &mut self,
-        watcher: &dyn Watcher,
+        events: &dyn EventSink,
         now: Duration,
         (peer, initiator, target): (SocketAddr, Option<&str>, Option<&str>),
         failure: &LoginFailure,
     ) {
         let cause = failure.cause();
         *self.counts().failed.entry(cause).or_default() += 1;
-        let Some(untold) = self.told.take(now) else {
+        let Some(unreported) = self.reports.take(now) else {
             return;
         };
         let failed = FailedLogin {
@@ -115,7 +115,7 @@ impl LoginLog {
             target,
             cause,
             reason: &failure.to_string(),
-            untold,
+            unreported,
         };
         let FailedLogin {
             initiator,
@@ -124,8 +124,8 @@ impl LoginLog {
             ..
         } = failed;
         let cause = cause.as_str();
-        tracing::info!(initiator, target, %peer, cause, untold, "login failed: {reason}");
-        watcher.hear(&Happening::LoginFailed(&failed));
+        tracing::info!(initiator, target, %peer, cause, unreported, "login failed: {reason}");
+        events.emit(&Event::LoginFailed(&failed));
     }
 }
 
@@ -136,38 +136,44 @@ mod tests {
 
     /// Keeps the number of those that were not reported.
     #[derive(Debug, Default)]
-    struct Heard(Mutex<Vec<(LoginCause, u64)>>);
+    struct Recorder(Mutex<Vec<(LoginCause, u64)>>);
 
-    impl Watcher for Heard {
-        fn hear(&self, happening: &Happening<'_>) {
-            if let Happening::LoginFailed(failed) = happening {
-                self.0.lock().unwrap().push((failed.cause, failed.untold));
+    impl EventSink for Recorder {
+        fn emit(&self, event: &Event<'_>) {
+            if let Event::LoginFailed(failed) = event {
+                self.0
+                    .lock()
+                    .unwrap()
+                    .push((failed.cause, failed.unreported));
             }
         }
     }
 
     #[test]
-    fn all_failures_are_counted_and_a_burst_of_them_is_told() {
+    fn all_failures_are_counted_and_a_burst_of_them_is_reported() {
         let start = Duration::from_secs(1000);
-        let heard = Heard::default();
+        let recorder = Recorder::default();
         let mut log = LoginLog::new(Arc::default());
         let peer = SocketAddr::from(([192, 0, 2, 1], 1));
         let mut fail = |now, failure: LoginFailure| {
-            log.fail(&heard, now, (peer, None, None), &failure);
+            log.fail(&recorder, now, (peer, None, None), &failure);
         };
-        for _ in 0..TOLD_MAX + 3 {
+        for _ in 0..REPORTS_MAX + 3 {
             fail(start, LoginViolation::DeadlinePassed.into());
         }
-        fail(start + TOLD_EVERY, LoginFailure::Abandoned);
+        fail(start + REPORT_EVERY, LoginFailure::Abandoned);
         let counts = log.counts().clone();
-        let told = u64::from(TOLD_MAX);
+        let reported = u64::from(REPORTS_MAX);
         assert_eq!(
             counts.failed,
-            BTreeMap::from([(LoginCause::Timeout, told + 3), (LoginCause::Abandoned, 1)])
+            BTreeMap::from([
+                (LoginCause::Timeout, reported + 3),
+                (LoginCause::Abandoned, 1)
+            ])
         );
-        let heard = heard.0.into_inner().unwrap();
-        assert_eq!(heard.len(), TOLD_MAX as usize + 1);
-        assert_eq!(heard.last(), Some(&(LoginCause::Abandoned, 3)));
+        let emitted = recorder.0.into_inner().unwrap();
+        assert_eq!(emitted.len(), REPORTS_MAX as usize + 1);
+        assert_eq!(emitted.last(), Some(&(LoginCause::Abandoned, 3)));
     }
 
     /// The document has a row for each cause, in their order, and no other.

@@ -1,4 +1,4 @@
-//! What leaves an engine: carried over mail, ring, lanes and helper threads.
+//! Carries out what an engine asks for, over mail, ring, lanes and helper threads.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -18,6 +18,7 @@ use scsi::Status;
 use store::{Descriptor, HelperAnswer, HelperOperation, IoFailure, SocketTag, SocketWork, Waker};
 
 use crate::counters::{Account, Tally};
+use crate::events::{Event, EventSink};
 use crate::letter::Letter;
 use crate::lines::LineLimits;
 use crate::logins::LoginLog;
@@ -25,7 +26,6 @@ use crate::plan::{Keeper, TargetPlan};
 use crate::receipt::Receipt;
 use crate::token::Purpose;
 use crate::trace::Trace;
-use crate::watcher::{Happening, Watcher};
 
 /// A unit as this core calls it, and where the state of it is kept.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl ColdResets {
     }
 }
 
-/// What one core reaches the world by.
+/// The engine's carrier on one core: mail, ring, sockets, books.
 #[derive(Debug)]
 pub(crate) struct Outside {
     /// Which core it is.
@@ -68,7 +68,7 @@ pub(crate) struct Outside {
     /// Connections of stores.
     pub(crate) sockets: HashMap<(UnitIndex, SocketTag), Socket>,
     pub(crate) tally: Tally,
-    pub(crate) watcher: Arc<dyn Watcher>,
+    pub(crate) events: Arc<dyn EventSink>,
     pub(crate) login_log: LoginLog,
     pub(crate) line_limits: LineLimits,
     /// Sockets in full-feature phase, on all cores.
@@ -183,7 +183,7 @@ impl Carrier for Outside {
             News::StoreStuck { unit } => {
                 let unit = self.name_of(unit);
                 tracing::error!(unit, "the store did not end a request in time");
-                self.watcher.hear(&Happening::StoreStuck { unit });
+                self.events.emit(&Event::StoreStuck { unit });
             }
             News::StoreConfused { unit } => {
                 let unit = self.name_of(unit);
@@ -194,18 +194,18 @@ impl Carrier for Outside {
             }
             News::StateNotKept { unit } => {
                 let unit = self.name_of(unit);
-                self.watcher.hear(&Happening::StateNotKept { unit });
+                self.events.emit(&Event::StateNotKept { unit });
             }
             News::UnitResized { unit, blocks } => {
                 let unit = self.name_of(unit);
                 tracing::info!(unit, blocks, "the size of a unit changed");
-                self.watcher.hear(&Happening::UnitResized { unit, blocks });
+                self.events.emit(&Event::UnitResized { unit, blocks });
             }
             News::MediumMoved { unit, is_in } => {
                 let unit = self.name_of(unit);
                 let what = if is_in { "loaded" } else { "ejected" };
                 tracing::info!(unit, "the medium of a unit was {what}");
-                self.watcher.hear(&Happening::MediumMoved { unit, is_in });
+                self.events.emit(&Event::MediumMoved { unit, is_in });
             }
             News::RefusalUnconfirmed => {
                 tracing::error!("a core does not confirm that a unit refuses access");

@@ -34,7 +34,7 @@ pub struct UnitPlan {
     pub keeper: Arc<dyn Keeper>,
 }
 
-/// What a unit is called and says of itself, where that changes while it is served.
+/// The name and profile of a unit, where they change while it is served.
 #[derive(Clone, Debug)]
 pub struct UnitDescription {
     /// The unit.
@@ -45,16 +45,16 @@ pub struct UnitDescription {
     pub profile: Arc<scsi::Profile>,
 }
 
-/// Who may do what, where, from now on.
+/// Rules, targets and portals, as they are from now on.
 #[derive(Debug)]
 pub struct Access {
     /// The rules.
     pub policy: Arc<dyn Policy>,
     /// All targets there are.
     pub targets: Vec<(TargetIndex, TargetPlan)>,
-    /// More to listen on.
+    /// New portals.
     pub open: Vec<Listener>,
-    /// No longer listened on.
+    /// Portals to close.
     pub close: Vec<PortalIndex>,
 }
 
@@ -89,9 +89,9 @@ pub struct Settings {
     pub unproved_per_address_max: usize,
     /// Connections in all; the descriptors beyond are for stores and the administration.
     pub connections_max: usize,
-    /// What peers that have not proved who they are make all cores hold.
+    /// Memory that peers that have not authenticated may use on all cores.
     pub unproved: Arc<Budget>,
-    /// The same for users that have: nobody else can use it up.
+    /// The same for users that have, which no other peer can use up.
     pub proved: Arc<Budget>,
     /// How long a CmdSN may be missing that later requests wait for.
     pub gap_timeout: Duration,

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use reactor::mail::{self, Mailbox, Post};
 use reactor::{Reactor, SetupError, process};
 
-use crate::accept::Entrance;
+use crate::accept::Acceptor;
 use crate::core::Core;
 use crate::counters::{CoreCounters, Tally};
+use crate::events::EventSink;
 use crate::handle::Handle;
 use crate::letter::Letter;
 use crate::line::Link;
@@ -25,7 +26,6 @@ use crate::outside::{ColdResets, Outside};
 use crate::plan::Settings;
 use crate::slow::SlowLimit;
 use crate::watchdog::Watchdog;
-use crate::watcher::Watcher;
 use engine::Engine;
 use engine::table::ByUnit;
 use front::Policy;
@@ -38,11 +38,10 @@ const RECEIVE_CHUNK_BYTES: usize = 128 * 1024;
 /// Threads per core for what a ring cannot do to memory. They start when needed.
 const HELPER_THREADS_MAX: usize = 4;
 
-/// What the end of the cores may take beyond the times that are configured: the kernel gives back
-/// what it still has.
+/// How long the end of the cores may take beyond the configured times: the kernel ends operations.
 const END_MARGIN: Duration = Duration::from_secs(10);
 
-/// How often the end of the cores is looked for.
+/// How often it is checked whether the cores have ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Why a plane does not start.
@@ -121,14 +120,14 @@ struct Parts {
     connection_count: Arc<AtomicUsize>,
     lists: Arc<SharedLists>,
     slow: Arc<SlowLimit>,
-    watcher: Arc<dyn Watcher>,
+    events: Arc<dyn EventSink>,
     posts: Vec<Post<Letter>>,
     cold_resets: Arc<ColdResets>,
 }
 
 impl DataPlane {
     /// Starts all cores, which serve nothing yet: all else comes by [`DataPlane::handle`]. `policy` is in
-    /// force until the first call of [`Handle::set_access`], `watcher` gets the events. No thread is left
+    /// force until the first call of [`Handle::set_access`], `events` gets the events. No thread is left
     /// when a core does not start.
     ///
     /// # Errors
@@ -137,7 +136,7 @@ impl DataPlane {
     pub fn start(
         settings: Settings,
         policy: Arc<dyn Policy>,
-        watcher: Arc<dyn Watcher>,
+        events: Arc<dyn EventSink>,
     ) -> Result<Self, StartError> {
         let core_count = settings.cores.max(1);
         let (posts, mailboxes): (Vec<_>, Vec<_>) = mailboxes(core_count)?.into_iter().unzip();
@@ -165,7 +164,7 @@ impl DataPlane {
             connection_count: Arc::default(),
             lists,
             slow,
-            watcher,
+            events,
             posts: posts.clone(),
             cold_resets: Arc::default(),
         });
@@ -229,7 +228,7 @@ impl DataPlane {
     fn start_watchdog(&mut self, parts: &Parts) -> Result<(), StartError> {
         let cores = parts.counters.clone();
         let limit = parts.settings.core_stall_limit;
-        let started = Watchdog::start(cores, limit, Arc::clone(&parts.watcher));
+        let started = Watchdog::start(cores, limit, Arc::clone(&parts.events));
         self.watchdog = Some(started.map_err(|source| StartError::System {
             action: "start a thread",
             source,
@@ -302,8 +301,8 @@ fn mailboxes(cores: usize) -> Result<Vec<Channel>, StartError> {
 /// The exit status of a process of which a core has failed.
 const FAILED: u8 = 1;
 
-/// Serves until told to stop, and gives the units whose last flush failed. A core that fails takes the process with it: sessions, letters and
-/// units of the others depend on it, and would wait for ever.
+/// Serves until [`Letter::Stop`], and returns the units whose last flush failed. A core that fails ends the
+/// process: sessions, letters and units of the other cores depend on it and would wait for ever.
 fn run_or_end(index: usize, mut core: Core) -> Vec<Arc<str>> {
     let why = match catch_unwind(AssertUnwindSafe(|| core.run())) {
         Ok(Ok(())) => return core.unflushed,
@@ -338,7 +337,7 @@ impl Core {
         let pool = reactor.pool().clone();
         let core_count = parts.posts.len();
         let front = front.map(|parts| parts.make(&settings, core_count));
-        let entrance = front.is_some().then(Entrance::new);
+        let acceptor = front.is_some().then(Acceptor::new);
         let counters = parts.counters.get(index).cloned().unwrap_or_default();
         let tally = Tally::new(counters, pool.capacity_bytes(), Arc::clone(&parts.slow));
         let own = engine_settings(index, core_count, &settings);
@@ -350,7 +349,7 @@ impl Core {
             units: ByUnit::default(),
             sockets: HashMap::new(),
             tally,
-            watcher: Arc::clone(&parts.watcher),
+            events: Arc::clone(&parts.events),
             login_log: LoginLog::new(Arc::clone(&parts.logins)),
             line_limits: LineLimits::new(),
             connection_count: Arc::clone(&parts.connection_count),
@@ -366,10 +365,10 @@ impl Core {
             mailbox,
             sessions,
             sessions_most: 0,
-            retiring: Vec::new(),
-            forgetting: Vec::new(),
+            draining: Vec::new(),
+            closing: Vec::new(),
             media: CoreMedia::new(&parts.media),
-            entrance,
+            acceptor,
             next_tick: Duration::ZERO,
             stop_at: None,
             is_quiet: false,

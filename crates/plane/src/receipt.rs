@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use engine::UnitIndex;
 
-/// Kept by a core until it has done what it was asked: the caller waits for the end of all
-/// copies. So no core can fail to answer.
+/// Kept by a core until it has done what it was asked for. Dropping the last copy is the answer, so no core
+/// can fail to answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Receipt {
     held: Sender<UnitIndex>,
@@ -17,13 +17,13 @@ impl Receipt {
     /// The last flush of a unit that was to be closed failed.
     pub(crate) fn note_unflushed(&self, unit: UnitIndex) {
         if self.held.send(unit).is_err() {
-            tracing::debug!("nobody waits for the last flush of a unit any more");
+            tracing::debug!("no caller waits for the last flush of a unit any more");
         }
     }
 }
 
-/// What cores were asked for and have yet to confirm: the other end of a [`Receipt`]. Who drops it
-/// takes nothing back.
+/// What cores were asked for and have yet to confirm: the other end of a [`Receipt`]. Dropping it cancels
+/// nothing.
 #[derive(Debug)]
 pub struct Confirmation {
     returned: Receiver<UnitIndex>,
@@ -44,7 +44,7 @@ pub(crate) fn receipt() -> (Receipt, Confirmation) {
 }
 
 impl Confirmation {
-    /// Waits until all have confirmed, and says whether they have.
+    /// Waits until all have confirmed. False when some have not by then.
     pub fn wait_until(&mut self, end: Instant) -> bool {
         loop {
             let left = end.saturating_duration_since(Instant::now());

@@ -17,16 +17,16 @@ use scsi::{Description, describe};
 use crate::bucket::Bucket;
 
 /// How many are reported at once, on each core.
-const TOLD_MAX: u32 = 8;
+const REPORTS_MAX: u32 = 8;
 
 /// One more may be reported after each of these.
-const TOLD_EVERY: Duration = Duration::from_secs(10);
+const REPORT_EVERY: Duration = Duration::from_secs(10);
 
 /// A command that has waited this many times the limit is reported although it is not over.
 const HANGS_AFTER: u32 = 10;
 
-/// What takes shorter is not worth a word.
-const WORTH_TELLING: Duration = Duration::from_millis(1);
+/// Shorter waits are not shown.
+const SHOWN_MIN: Duration = Duration::from_millis(1);
 
 /// From when on a command is slow. Read by every core, changed by the administrator.
 #[derive(Debug)]
@@ -86,11 +86,11 @@ pub struct SlowCommand<'a> {
     /// How it ended.
     pub ending: Ending,
     /// How many slow commands of the core were not reported since the last that was.
-    pub untold: u64,
+    pub unreported: u64,
 }
 
 impl SlowCommand<'_> {
-    /// What is left when all waits are taken away: the core was at work, for it or for others.
+    /// The time without the waits: the core worked, for this command or for others.
     pub fn on_core(&self) -> Duration {
         let waited = self.phases.iter().map(|one| one.took).sum();
         self.took.saturating_sub(waited)
@@ -108,7 +108,7 @@ impl fmt::Display for SlowCommand<'_> {
         write!(f, ", {} bytes: {ending} after {took:.3} s", self.bytes)?;
         let waits = self.phases.iter().map(|one| (one.phase.as_str(), one.took));
         let parts = waits.chain([("core", self.on_core())]);
-        let parts = parts.filter(|(_, took)| *took >= WORTH_TELLING);
+        let parts = parts.filter(|(_, took)| *took >= SHOWN_MIN);
         for (word, took) in parts {
             write!(f, ", {word} {:.3} s", took.as_secs_f64())?;
         }
@@ -117,18 +117,18 @@ impl fmt::Display for SlowCommand<'_> {
             "; session {}, task {:#010x}",
             self.session, self.task_tag
         )?;
-        match self.untold {
+        match self.unreported {
             0 => Ok(()),
             more => write!(f, "; {more} more were slow and are not listed"),
         }
     }
 }
 
-/// What a core knows of slow commands.
+/// The reports of slow commands of a core.
 #[derive(Debug)]
 pub(crate) struct SlowLog {
     limit: Arc<SlowLimit>,
-    told: Bucket,
+    reports: Bucket,
     /// The next place of the table of tasks that is looked at.
     pub(crate) next_place: usize,
 }
@@ -143,7 +143,7 @@ impl SlowLog {
     pub(crate) const fn new(limit: Arc<SlowLimit>) -> Self {
         Self {
             limit,
-            told: Bucket::new(TOLD_MAX, TOLD_EVERY),
+            reports: Bucket::new(REPORTS_MAX, REPORT_EVERY),
             next_place: 0,
         }
     }
@@ -162,12 +162,12 @@ impl SlowLog {
     /// Whether one more may be reported, and if so, how many were not before it. One that may not is
     /// counted.
     pub(crate) fn take(&mut self, now: Duration) -> Option<u64> {
-        self.told.take(now)
+        self.reports.take(now)
     }
 
     /// Whether one more may be reported. None is counted.
     pub(crate) fn may_report(&mut self, now: Duration) -> bool {
-        self.told.may_tell(now)
+        self.reports.may_report(now)
     }
 }
 
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(SlowLog::default().patience(), None);
     }
 
-    fn command(ending: Ending, untold: u64) -> SlowCommand<'static> {
+    fn command(ending: Ending, unreported: u64) -> SlowCommand<'static> {
         let phase = |phase, from, took| PhaseTime {
             phase,
             from: Duration::from_micros(from),
@@ -220,13 +220,13 @@ mod tests {
                 phase(Phase::Store, 2_001_000, 100_000),
             ],
             ending,
-            untold,
+            unreported,
         }
     }
 
     #[test]
     fn its_life_is_one_line_without_what_took_no_time() {
-        for (ending, untold, line) in [
+        for (ending, unreported, line) in [
             (
                 Ending::Answered(Status::Good),
                 0,
@@ -241,7 +241,7 @@ mod tests {
                  7 more were slow and are not listed",
             ),
         ] {
-            assert_eq!(command(ending, untold).to_string(), line);
+            assert_eq!(command(ending, unreported).to_string(), line);
         }
         let mut short = command(Ending::Aborted, 0);
         (short.phases, short.description.extent) = (Vec::new(), None);

@@ -1,6 +1,5 @@
-//! The end of a core: what was written becomes durable.
-//!
-//! Every flush ends, and one that does not end well is named by the exit code of the program.
+//! The last flushes of a core, so that what was written is durable. A unit whose flush fails is named at the
+//! end of the program.
 
 use engine::FlushFailure;
 
@@ -17,8 +16,8 @@ impl Core {
         self.settle();
     }
 
-    /// The core ends although flushes are under way, or were not begun. What a store keeps without
-    /// a flush is not named.
+    /// The core ends although flushes are under way, or were not begun. Units whose stores keep data without a
+    /// flush are not named.
     pub(crate) fn give_up_last_flushes(&mut self) {
         let is_late = |unit: &UnitIndex| {
             let capabilities = self.engine.capabilities(*unit);

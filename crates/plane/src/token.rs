@@ -5,8 +5,8 @@ use engine::{PartKey, UnitIndex};
 use front::iscsi::{ConnectionKey, LoginKey};
 use reactor::Token;
 
-/// The purpose of an operation. Keys are those of one core and never given twice; what ends too late
-/// finds nobody.
+/// The purpose of an operation. Keys are those of one core and never given twice, so an operation that ends
+/// too late finds nothing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Purpose {
     /// A portal, by its index in the plan.

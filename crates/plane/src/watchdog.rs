@@ -1,4 +1,4 @@
-//! Watches that every core turns.
+//! Checks that every core takes turns.
 //!
 //! A core never waits for anything but new work, and takes a turn each second even without. One
 //! that does not is stuck in the kernel or in a loop of ours, and with it all of its sessions, the
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use reactor::process;
 
 use crate::counters::CoreCounters;
-use crate::watcher::{Happening, Watcher};
+use crate::events::{Event, EventSink};
 
-/// How often the cores are looked at.
+/// How often the cores are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A core that has not turned for so long is reported.
 const REPORT_AFTER: Duration = Duration::from_secs(5);
 
-/// When the watchdog itself comes this late, the machine was stopped or very busy: nobody is blamed.
+/// When the watchdog itself is this late, the machine was stopped or very busy, and no core is reported.
 const OWN_DELAY_MAX: Duration = Duration::from_secs(2);
 
 /// The exit status of a process that ends for a core that is stuck.
@@ -38,7 +38,7 @@ impl Watchdog {
     pub(crate) fn start(
         cores: Vec<Arc<CoreCounters>>,
         limit: Duration,
-        watcher: Arc<dyn Watcher>,
+        events: Arc<dyn EventSink>,
     ) -> std::io::Result<Self> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let stopped = Arc::clone(&stop);
@@ -48,7 +48,7 @@ impl Watchdog {
             while !is_stopped_within(&stopped, LOOK_EVERY) {
                 let turns = cores.iter().map(|core| core.turns());
                 for stall in watch.look(begin.elapsed(), turns) {
-                    report(&stall, &*watcher);
+                    report(&stall, &*events);
                 }
             }
         };
@@ -82,7 +82,7 @@ fn is_stopped_within(stop: &(Mutex<bool>, Condvar), time: Duration) -> bool {
     *waited.unwrap_or_else(PoisonError::into_inner).0
 }
 
-fn report(stall: &Stall, watcher: &dyn Watcher) {
+fn report(stall: &Stall, events: &dyn EventSink) {
     let (core, seconds) = (stall.core, stall.time.as_secs());
     if stall.is_over_limit {
         let line = format!(
@@ -92,7 +92,7 @@ fn report(stall: &Stall, watcher: &dyn Watcher) {
         process::end_at_once(STUCK, &line);
     }
     tracing::error!(core, seconds, "a core does not turn");
-    watcher.hear(&Happening::CoreStalled { core, seconds });
+    events.emit(&Event::CoreStalled { core, seconds });
 }
 
 /// A core that does not turn.
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_was_stopped_blames_nobody() {
+    fn no_core_is_reported_after_the_machine_was_stopped() {
         let mut watch = Watch::new(1, s(10));
         watch.look(s(1), [7].into_iter());
         assert_eq!(watch.look(s(100), [7].into_iter()), []);

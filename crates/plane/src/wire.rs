@@ -1,5 +1,4 @@
-//! What the sessions of a core want done: carried out on sockets and mail, told to the log and to
-//! administrators.
+//! Carries out what the sessions of a core ask for, on sockets and by mail; logs and reports what happens.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use iscsi::target::Receive;
 use memory::Message;
 use reactor::{Token, net};
 
+use crate::events::Event;
 use crate::letter::Letter;
 use crate::line::{Link, with_line};
 use crate::lines::LineKind;
@@ -18,7 +18,6 @@ use crate::outside::Outside;
 use crate::plan::TargetIndex;
 use crate::token::Purpose;
 use crate::trace::Trace;
-use crate::watcher::Happening;
 use front::iscsi::Who;
 
 const fn receive_token(key: LineKey) -> Token {
@@ -64,7 +63,7 @@ impl Wire for Outside {
         line.socket.shutdown();
     }
 
-    fn say_last(&mut self, line: Link, message: &Message) {
+    fn send_last(&mut self, line: Link, message: &Message) {
         if let Err(error) = net::send_now(&line.socket, &message.to_vec()) {
             tracing::debug!(%error, "a refusal could not be sent");
         }
@@ -80,17 +79,17 @@ impl Wire for Outside {
         self.cold_resets.are_allowed(target)
     }
 
-    /// Whoever waits for the answers in a slow send waits for the network, or for himself.
+    /// A slow send delays the answers in it: the network or the initiator is slow, not a store.
     #[inline]
     fn note_send(&mut self, session: &Detail, took: Duration, bytes: usize) {
         if took.as_micros() >= u128::from(self.tally.slow.limit_us()) {
-            self.tell_slow_send(session, took, bytes);
+            self.report_slow_send(session, took, bytes);
         }
     }
 
-    fn tell(&mut self, notice: Notice<'_>) {
+    fn report(&mut self, notice: Notice<'_>) {
         match notice {
-            Notice::SessionBegins { session } => self.tell_beginning(session),
+            Notice::SessionBegins { session } => self.report_beginning(session),
             Notice::ConnectionOpens => {
                 self.connection_count.fetch_add(1, Ordering::Relaxed);
             }
@@ -102,7 +101,7 @@ impl Wire for Outside {
                 ends,
                 cid,
                 replaces,
-            } => self.tell_join(session, ends, cid, replaces),
+            } => self.report_join(session, ends, cid, replaces),
             Notice::SessionEnds { session, reason } => {
                 let who = session.who();
                 if self.admits(LineKind::SessionEnds) {
@@ -113,7 +112,7 @@ impl Wire for Outside {
                         "session ends: {reason}"
                     );
                 }
-                self.watcher.hear(&Happening::SessionEnded { who, reason });
+                self.events.emit(&Event::SessionEnded { who, reason });
             }
             Notice::TaskManagement {
                 session,
@@ -139,9 +138,9 @@ impl Wire for Outside {
                 target,
                 failure,
             } => {
-                let (watcher, now) = (&*self.watcher, self.reactor.now());
+                let (events, now) = (&*self.events, self.reactor.now());
                 let whose = (peer, initiator, target);
-                self.login_log.fail(watcher, now, whose, failure);
+                self.login_log.fail(events, now, whose, failure);
             }
             Notice::Guessing { address, user } => self.login_log.note_guessing(address, user),
             Notice::Displaced => self.login_log.displace(),
@@ -155,7 +154,7 @@ impl Outside {
         self.line_limits.admit(kind, self.reactor.now())
     }
 
-    fn tell_beginning(&mut self, session: &Detail) {
+    fn report_beginning(&mut self, session: &Detail) {
         let who = session.who();
         if self.admits(LineKind::SessionBegins) {
             tracing::info!(
@@ -168,10 +167,10 @@ impl Outside {
                 "session begins"
             );
         }
-        self.watcher.hear(&Happening::SessionBegan { who });
+        self.events.emit(&Event::SessionBegan { who });
     }
 
-    fn tell_join(
+    fn report_join(
         &mut self,
         session: &Detail,
         (peer, portal): (SocketAddr, SocketAddr),
@@ -194,23 +193,23 @@ impl Outside {
                 "connection joins a session"
             );
         }
-        self.watcher
-            .hear(&Happening::ConnectionJoined { who, cid, replaces });
+        self.events
+            .emit(&Event::ConnectionJoined { who, cid, replaces });
     }
 
     #[cold]
-    fn tell_slow_send(&mut self, session: &Detail, took: Duration, bytes: usize) {
-        let Some(untold) = self.tally.slow.take(self.reactor.now()) else {
+    fn report_slow_send(&mut self, session: &Detail, took: Duration, bytes: usize) {
+        let Some(unreported) = self.tally.slow.take(self.reactor.now()) else {
             return;
         };
         let who = session.who();
         let seconds = took.as_secs_f64();
         tracing::warn!(initiator = who.initiator, peer = %who.peer, seconds, bytes, "slow send");
-        self.watcher.hear(&Happening::SlowSend {
+        self.events.emit(&Event::SlowSend {
             who,
             took,
             bytes,
-            untold,
+            unreported,
         });
     }
 }

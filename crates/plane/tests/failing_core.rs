@@ -9,8 +9,8 @@ use std::time::Duration;
 use iscsi::pdu::LoginStatus;
 use iscsi::target::Budget;
 use plane::{
-    Access, Asker, Authorization, Coalescing, DataPlane, Happening, Policy, PortalIndex, Settings,
-    TargetIndex, VisibleLun, VisibleTarget, Watcher,
+    Access, Asker, Authorization, Coalescing, DataPlane, Event, EventSink, Policy, PortalIndex,
+    Settings, TargetIndex, VisibleLun, VisibleTarget,
 };
 use reactor::Listener;
 
@@ -40,10 +40,10 @@ impl Policy for Faulty {
 }
 
 #[derive(Debug)]
-struct Deaf;
+struct NoEvents;
 
-impl Watcher for Deaf {
-    fn hear(&self, _: &Happening<'_>) {}
+impl EventSink for NoEvents {
+    fn emit(&self, _: &Event<'_>) {}
 }
 
 fn settings() -> Settings {
@@ -98,7 +98,7 @@ fn serve_with_a_faulty_core() {
     let address = listener.local_addr().unwrap();
     let listener = Listener::try_from(listener).unwrap();
     let policy: Arc<dyn Policy> = Arc::new(Faulty);
-    let plane = DataPlane::start(settings(), Arc::clone(&policy), Arc::new(Deaf)).unwrap();
+    let plane = DataPlane::start(settings(), Arc::clone(&policy), Arc::new(NoEvents)).unwrap();
     let (opened, confirmed) = plane.handle().set_access(Access {
         policy,
         targets: Vec::new(),

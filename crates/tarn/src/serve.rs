@@ -131,8 +131,8 @@ fn connect(
     }
     let cores = settings.cores;
     let nobody = Arc::new(Running::nothing(&model).policy());
-    let watcher = Arc::clone(&events) as Arc<dyn plane::Watcher>;
-    let plane = DataPlane::start(settings, nobody, watcher)?;
+    let sink = Arc::clone(&events) as Arc<dyn plane::EventSink>;
+    let plane = DataPlane::start(settings, nobody, sink)?;
     let running = first.start(plane.handle()).map_err(anyhow::Error::msg)?;
     // They hold the locks of units, which the units have themselves: one that is removed gives its own back.
     drop(prepared.identities);

@@ -181,7 +181,7 @@ fn handle_management<C: Wire>(engine: &mut Engine<C>, key: SessionKey, event: &M
     let SessionPort {
         session, detail, ..
     } = &mut entry.port;
-    wire.tell(Notice::TaskManagement {
+    wire.report(Notice::TaskManagement {
         session: detail,
         function: event.function,
         lun: event.lun,
@@ -229,7 +229,7 @@ pub(super) fn note_violation<C: Wire>(
     let detail = &mut entry.port.detail;
     detail.violations = detail.violations.saturating_add(1);
     if detail.violations <= VIOLATIONS_TOLD_MAX {
-        wire.tell(Notice::Violation {
+        wire.report(Notice::Violation {
             session: detail,
             violation,
         });

@@ -388,7 +388,7 @@ impl<L: Line> Front<L> {
                 LoginAction::Close(violation) => {
                     login.close_when_sent = true;
                     let is_wrong_proof = violation.is_wrong_proof();
-                    self.tell_failed(key, violation.into());
+                    self.report_failed(key, violation.into());
                     if is_wrong_proof {
                         self.hold_refusal(key, times.0);
                     }
@@ -399,7 +399,7 @@ impl<L: Line> Front<L> {
         self.settle(key, times);
     }
 
-    fn tell_failed(&mut self, key: LoginKey, failure: LoginFailure) {
+    fn report_failed(&mut self, key: LoginKey, failure: LoginFailure) {
         if let Some(login) = self.logins.get(key) {
             let name = |name: Option<&IscsiName>| name.map(|name| name.as_str().to_owned());
             self.actions.push_back(Action::Failed {
@@ -746,7 +746,7 @@ impl<L: Line> Front<L> {
     /// Ends a login from outside, without a word to its initiator.
     fn end_login(&mut self, key: LoginKey, failure: LoginFailure) {
         if self.logins.get(key).is_some_and(Login::is_under_way) {
-            self.tell_failed(key, failure);
+            self.report_failed(key, failure);
         }
         self.close(key);
     }

@@ -407,7 +407,7 @@ impl<C: Wire> Sessions<C> {
             .is_some_and(|c| c.is_closing && !c.is_receiving && !c.is_sending);
         if is_over && let Some(connection) = self.connections.remove(key) {
             self.output_heap -= connection.heap_counted;
-            engine.carrier.tell(Notice::ConnectionIsGone);
+            engine.carrier.report(Notice::ConnectionIsGone);
         }
     }
 }

@@ -254,17 +254,17 @@ impl<C: Wire> Sessions<C> {
                 initiator,
                 target,
                 failure,
-            } => wire.tell(Notice::LoginFailed {
+            } => wire.report(Notice::LoginFailed {
                 peer,
                 initiator: initiator.as_deref(),
                 target: target.as_deref(),
                 failure: &failure,
             }),
-            Action::Guessing { address, user } => wire.tell(Notice::Guessing {
+            Action::Guessing { address, user } => wire.report(Notice::Guessing {
                 address,
                 user: &user,
             }),
-            Action::Displaced => wire.tell(Notice::Displaced),
+            Action::Displaced => wire.report(Notice::Displaced),
         }
         true
     }
@@ -350,7 +350,7 @@ impl<C: Wire> Sessions<C> {
         let old = protocol.connection_by_cid(negotiated.cid);
         let old = old.and_then(|old| detail.connection(old));
         if is_join && let Some((entry, wire)) = engine.session_and_carrier(session) {
-            wire.tell(Notice::ConnectionJoins {
+            wire.report(Notice::ConnectionJoins {
                 session: &entry.port.detail,
                 ends: (line.peer(), line.portal()),
                 cid: negotiated.cid.0,
@@ -361,7 +361,7 @@ impl<C: Wire> Sessions<C> {
         let Some(new) = self.connect(engine, session, line, &negotiated, &answer) else {
             return;
         };
-        engine.carrier.tell(Notice::LoginSucceeded);
+        engine.carrier.report(Notice::LoginSucceeded);
         if let Some(old) = old {
             self.reinstate_connection(engine, session, old);
         }
@@ -393,7 +393,7 @@ impl<C: Wire> Sessions<C> {
             connections.resize(index + 1, None);
         }
         connections[index] = Some(key);
-        engine.carrier.tell(Notice::ConnectionOpens);
+        engine.carrier.report(Notice::ConnectionOpens);
         engine.note_ready(session, Some(index));
         self.look_soon(engine, session);
         Some(key)
@@ -508,7 +508,7 @@ impl<C: Wire> Sessions<C> {
             ..Detail::new(placement.id, placement.tsih, profile, engine.now())
         };
         let notice = Notice::SessionBegins { session: &detail };
-        engine.carrier.tell(notice);
+        engine.carrier.report(notice);
         let port = SessionPort::new(Session::new(config), detail);
         let nexus = (placement.nexus, name);
         let key = engine.begin_session(port, nexus, &luns, Some(attention));
@@ -535,7 +535,7 @@ impl<C: Wire> Sessions<C> {
             return;
         }
         let connections = detail.open_connections();
-        wire.tell(Notice::SessionEnds {
+        wire.report(Notice::SessionEnds {
             session: detail,
             reason,
         });
@@ -604,7 +604,7 @@ fn turn_away<C: Wire>(
             LoginAction::Send(pdu) => answer.push_bytes(&pdu.to_bytes(false, false)),
             LoginAction::Close(violation) => {
                 let failure = LoginFailure::from(violation);
-                wire.tell(Notice::LoginFailed {
+                wire.report(Notice::LoginFailed {
                     peer: line.peer(),
                     initiator: machine.initiator_name().map(|name| name.as_str()),
                     target: machine.target_name().map(|name| name.as_str()),
@@ -616,5 +616,5 @@ fn turn_away<C: Wire>(
         }
     }
     line.note_sent(&answer);
-    wire.say_last(line, &answer);
+    wire.send_last(line, &answer);
 }

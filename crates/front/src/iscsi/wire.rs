@@ -1,4 +1,4 @@
-//! What the sessions of iSCSI want done outside: what leaves a core, and whoever wants to know of it.
+//! What the sessions of iSCSI ask for outside their core: sockets, mail, and reports of what happens.
 
 use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
@@ -20,10 +20,10 @@ use super::unproved::LoginKey;
 
 /// A connection, as the owner of its socket sees it.
 pub trait Line: Debug {
-    /// What is looked up when something is noted: who follows which connections, say.
+    /// What is looked up when something is noted: for example, which traces follow which connections.
     type Context: ?Sized;
 
-    /// Where it comes from.
+    /// The address of the initiator.
     fn peer(&self) -> SocketAddr;
 
     /// The address of ours that was reached.
@@ -47,7 +47,7 @@ pub trait Line: Debug {
     fn note_sent(&mut self, message: &Message);
 }
 
-/// Whom a line is for.
+/// What a line belongs to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LineKey {
     /// A login at the front.
@@ -83,7 +83,7 @@ pub enum FrontLetter<L> {
     },
 }
 
-/// What an administrator, a log or a counter may want to know.
+/// What happens in sessions, for logs, events and counters.
 #[derive(Clone, Copy, Debug)]
 pub enum Notice<'a> {
     /// A session begins.
@@ -104,7 +104,7 @@ pub enum Notice<'a> {
         /// The session had a connection of this CID, which goes.
         replaces: bool,
     },
-    /// What [`Notice::ConnectionOpens`] told of is over.
+    /// The connection of a [`Notice::ConnectionOpens`] is closed.
     ConnectionIsGone,
     /// The end of a session begins.
     SessionEnds {
@@ -122,7 +122,7 @@ pub enum Notice<'a> {
         /// The eight bytes of the LUN field.
         lun: u64,
     },
-    /// An initiator broke a rule of the protocol. The first few of a session are told.
+    /// An initiator broke a rule of the protocol. Only the first few of a session are reported.
     Violation {
         /// On which session.
         session: &'a Detail,
@@ -142,14 +142,14 @@ pub enum Notice<'a> {
         /// Why.
         failure: &'a LoginFailure,
     },
-    /// Wrong proofs for a user come from an address again and again.
+    /// Many wrong responses to CHAP for one user came from one address.
     Guessing {
         /// Where from.
         address: IpAddr,
-        /// Who need not exist.
+        /// The user, who need not exist.
         user: &'a str,
     },
-    /// Something of a peer was displaced that was no login, or never became one.
+    /// A connection was displaced that was no login, or never became one.
     Displaced,
 }
 
@@ -159,7 +159,7 @@ pub trait Wire: Carrier<Port = SessionPort> {
     /// A connection.
     type Line: Line;
 
-    /// What lines look up.
+    /// What lines look up; see [`Line::Context`].
     fn context(&self) -> &<Self::Line as Line>::Context;
 
     /// Receives the next bytes of a line; one receive is under way on a line at a time. It ends exactly
@@ -179,7 +179,7 @@ pub trait Wire: Carrier<Port = SessionPort> {
     fn shut(&mut self, line: &Self::Line);
 
     /// Sends a last few bytes, as far as the line takes them at once, and closes it.
-    fn say_last(&mut self, line: Self::Line, message: &Message);
+    fn send_last(&mut self, line: Self::Line, message: &Message);
 
     /// Sends a letter to a core, which may be this one. Letters from one core to another do not overtake
     /// each other, and none is lost. One to this core is read after the call that sends it has returned.
@@ -191,8 +191,8 @@ pub trait Wire: Carrier<Port = SessionPort> {
     /// A send of a session has ended.
     fn note_send(&mut self, session: &Detail, took: Duration, bytes: usize);
 
-    /// Something has happened.
-    fn tell(&mut self, notice: Notice<'_>);
+    /// Reports what has happened.
+    fn report(&mut self, notice: Notice<'_>);
 }
 
 /// The core that has the front.

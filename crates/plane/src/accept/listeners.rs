@@ -22,35 +22,34 @@ const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
 impl Core {
     fn accept(&mut self, portal: usize) {
-        let Some(entrance) = self.entrance.as_mut() else {
+        let Some(acceptor) = self.acceptor.as_mut() else {
             return;
         };
-        if !entrance.is_closed
-            && let Some(Some(listener)) = entrance.portals.get(portal)
+        if !acceptor.is_closed
+            && let Some(Some(listener)) = acceptor.portals.get(portal)
         {
             let token = Purpose::Accept(portal).token();
             let operation = self.engine.carrier.reactor.accept(listener, token);
-            entrance.accepts[portal] = Some(operation);
+            acceptor.accepts[portal] = Some(operation);
         }
     }
 
     /// No new connection comes in from now on.
     pub(crate) fn stop_listening(&mut self) {
-        let Some(entrance) = self.entrance.as_mut() else {
+        let Some(acceptor) = self.acceptor.as_mut() else {
             return;
         };
-        entrance.is_closed = true;
-        for operation in entrance.accepts.iter_mut().filter_map(Option::take) {
+        acceptor.is_closed = true;
+        for operation in acceptor.accepts.iter_mut().filter_map(Option::take) {
             self.engine.carrier.reactor.cancel(operation);
         }
-        // A connection that arrives now is refused by the kernel, not left waiting.
-        entrance.portals.clear();
+        // The kernel refuses connections that arrive from here on.
+        acceptor.portals.clear();
     }
 
-    /// The rules, targets and portals are others from now on. Logins that are under way meet the
-    /// new ones when they end.
+    /// Changes rules, targets and portals. Logins that are under way are judged by the new ones when they end.
     pub(crate) fn handle_set_access(&mut self, access: Access) {
-        let Some(entrance) = self.entrance.as_mut() else {
+        let Some(acceptor) = self.acceptor.as_mut() else {
             return;
         };
         if let Some(front) = &mut self.sessions.front {
@@ -59,31 +58,31 @@ impl Core {
         }
         for portal in access.close {
             let portal = portal.0 as usize;
-            if let Some(listener) = entrance.portals.get_mut(portal) {
+            if let Some(listener) = acceptor.portals.get_mut(portal) {
                 *listener = None;
             }
-            if let Some(operation) = entrance.accepts.get_mut(portal).and_then(Option::take) {
+            if let Some(operation) = acceptor.accepts.get_mut(portal).and_then(Option::take) {
                 self.engine.carrier.reactor.cancel(operation);
             }
         }
-        let first = entrance.portals.len();
-        entrance.portals.extend(access.open.into_iter().map(Some));
-        entrance.accepts.resize(entrance.portals.len(), None);
-        for portal in first..entrance.portals.len() {
+        let first = acceptor.portals.len();
+        acceptor.portals.extend(access.open.into_iter().map(Some));
+        acceptor.accepts.resize(acceptor.portals.len(), None);
+        for portal in first..acceptor.portals.len() {
             self.accept(portal);
         }
     }
 
     /// Listeners that were closed for want of descriptors are tried again.
-    pub(crate) fn retry_doors(&mut self, now: Duration) {
-        let Some(entrance) = self.entrance.as_mut() else {
+    pub(crate) fn retry_listeners(&mut self, now: Duration) {
+        let Some(acceptor) = self.acceptor.as_mut() else {
             return;
         };
-        if entrance.retry_at.is_none_or(|at| now < at) {
+        if acceptor.retry_at.is_none_or(|at| now < at) {
             return;
         }
-        entrance.retry_at = None;
-        let closed = (0..entrance.portals.len()).filter(|&n| entrance.accepts[n].is_none());
+        acceptor.retry_at = None;
+        let closed = (0..acceptor.portals.len()).filter(|&n| acceptor.accepts[n].is_none());
         for portal in closed.collect::<Vec<_>>() {
             self.accept(portal);
         }
@@ -104,12 +103,12 @@ impl Core {
         }
     }
 
-    /// Sees to it that a new connection leaves enough descriptors for stores and the
-    /// administration: one that has proved nothing goes for it. False when there is none.
+    /// Makes sure that a new connection leaves enough descriptors for stores and the administration: a
+    /// connection that has not authenticated is closed for it. False when there is none.
     fn find_descriptor(&mut self, peer: SocketAddr) -> bool {
         let now = self.now();
         let in_use = self.engine.carrier.connection_count.load(Ordering::Relaxed);
-        let (Some(entrance), Some(front)) = (&mut self.entrance, &mut self.sessions.front) else {
+        let (Some(acceptor), Some(front)) = (&mut self.acceptor, &mut self.sessions.front) else {
             return false;
         };
         let (is_taken, most) = match front.find_descriptor(in_use) {
@@ -117,8 +116,8 @@ impl Core {
             Descriptors::MadeRoom(most) => (true, most),
             Descriptors::NotEnough(most) => (false, most),
         };
-        if let Some(untold) = entrance.refusals.take(now) {
-            tracing::warn!(%peer, most, untold, "more connections than leave descriptors for the administration");
+        if let Some(unreported) = acceptor.refusals.take(now) {
+            tracing::warn!(%peer, most, unreported, "more connections than leave descriptors for the administration");
         }
         is_taken
     }
@@ -129,13 +128,13 @@ impl Core {
         result: Result<(OwnedFd, SocketAddr), Errno>,
     ) {
         let now = self.engine.carrier.reactor.now();
-        let Some(entrance) = self.entrance.as_mut() else {
+        let Some(acceptor) = self.acceptor.as_mut() else {
             return;
         };
-        entrance.accepts[portal] = None;
+        acceptor.accepts[portal] = None;
         match result {
-            // One that came while its portal was being closed came too late.
-            Ok((fd, peer)) if !entrance.is_closed && entrance.portals[portal].is_some() => {
+            // A connection that arrives while its portal is being closed is dropped.
+            Ok((fd, peer)) if !acceptor.is_closed && acceptor.portals[portal].is_some() => {
                 self.engine.carrier.login_log.accept();
                 if self.find_descriptor(peer) {
                     self.begin_login(fd, peer);
@@ -144,16 +143,16 @@ impl Core {
             }
             Ok(_) => {}
             Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                if let Some(untold) = entrance.refusals.take(now) {
+                if let Some(unreported) = acceptor.refusals.take(now) {
                     tracing::warn!(
-                        untold,
+                        unreported,
                         "no more connections: the limit on open files is reached"
                     );
                 }
-                entrance.retry_at = Some(now + ACCEPT_RETRY);
+                acceptor.retry_at = Some(now + ACCEPT_RETRY);
             }
             Err(errno) => {
-                if !entrance.is_closed {
+                if !acceptor.is_closed {
                     tracing::debug!(%errno, "accept failed");
                     self.accept(portal);
                 }
@@ -162,7 +161,7 @@ impl Core {
     }
 }
 
-/// Random bytes of the system's for one login.
+/// Random bytes of the system for one login.
 fn random() -> Option<LoginRandom> {
     let (mut challenges, mut tsih) = ([0; RANDOM_BYTES], [0; 2]);
     getrandom::fill(&mut challenges).ok()?;

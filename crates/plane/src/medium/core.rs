@@ -18,7 +18,7 @@ impl Core {
         answer: Sender<Result<(), MediumFailure>>,
     ) {
         if self.media.place(unit).is_some() {
-            // The caller may have lost patience.
+            // The caller may have given up waiting.
             drop(answer.send(Err(MediumFailure::Busy)));
             return;
         }
@@ -32,11 +32,11 @@ impl Core {
         outcome: Result<(), MediumFailure>,
     ) {
         let Some(at) = self.media.place(unit) else {
-            debug_assert!(false, "nobody has asked for {unit:?}");
+            debug_assert!(false, "no caller waits for {unit:?}");
             return;
         };
         let (_, answer) = self.media.moving.swap_remove(at);
-        // The caller may have lost patience.
+        // The caller may have given up waiting.
         drop(answer.send(outcome));
     }
 

@@ -11,7 +11,7 @@ use crate::plan::UnitIndex;
 use crate::receipt::NoAnswer;
 
 impl Handle {
-    /// Ejects or loads the medium of a unit. What [`Handle::medium`] says follows before the answer.
+    /// Ejects or loads the medium of a unit. [`Handle::medium`] shows the change before this returns.
     ///
     /// # Errors
     ///

@@ -1,5 +1,4 @@
-//! Removable media, as the administration moves and sees them. Each is the business of the core that
-//! owns its unit.
+//! Removable media. The core that owns a unit moves its medium; the administration orders and sees that.
 
 mod core;
 mod handle;
@@ -24,7 +23,7 @@ pub struct MediumReport {
 }
 
 impl Default for MediumReport {
-    /// As every unit begins.
+    /// The state of every unit at first.
     fn default() -> Self {
         Self {
             is_in: true,
@@ -33,13 +32,13 @@ impl Default for MediumReport {
     }
 }
 
-/// The media that are not as they were at the beginning. Each has one writer, the core that owns its
-/// unit; nobody is asked for it.
+/// The media whose state has changed. Each has one writer, the core that owns its unit, and is read without
+/// asking that core.
 #[derive(Debug, Default)]
 pub(crate) struct Media(Mutex<HashMap<UnitIndex, MediumReport>>);
 
 impl Media {
-    /// Every entry is whole, whatever a thread that panicked was about to do.
+    /// Every entry is whole even if a thread panicked: it is changed in one step.
     fn lock(&self) -> MutexGuard<'_, HashMap<UnitIndex, MediumReport>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -70,8 +69,8 @@ impl CoreMedia {
         }
     }
 
-    /// The unit is gone.
-    pub(crate) fn forget(&self, unit: UnitIndex) {
+    /// The unit is removed.
+    pub(crate) fn remove(&self, unit: UnitIndex) {
         self.shared.lock().remove(&unit);
     }
 
@@ -96,7 +95,7 @@ mod tests {
         assert_eq!(media.get(unit), out);
         assert!(media.get(UnitIndex(4)).is_in);
         let media = Arc::new(media);
-        CoreMedia::new(&media).forget(unit);
+        CoreMedia::new(&media).remove(unit);
         assert!(media.get(unit).is_in);
     }
 }

@@ -1,9 +1,9 @@
-//! Traces: what went over the connections of a session or an initiator, kept for an administrator who looks for
-//! a fault.
+//! Traces: copies of what goes over the connections of a session or an initiator, for an administrator who looks
+//! for a fault.
 //!
-//! A trace is shared by all cores. Each connection that it follows has a tap, which cuts what goes
-//! by into PDUs and notes them; a connection that nobody follows pays for asking whether it has
-//! one. What is noted is packets of a capture already, in blocks of which the oldest go first.
+//! All cores share a trace. Each connection that it follows has a tap, which cuts the bytes into PDUs and records
+//! them; any other connection costs one check for a tap. Records are packets of a capture file, in blocks of which
+//! the oldest are dropped first.
 
 mod core;
 mod handle;

@@ -22,7 +22,7 @@ struct Ends {
     portal: SocketAddr,
 }
 
-/// Those who follow a connection; mostly nobody.
+/// The traces that follow a connection; mostly none.
 #[derive(Debug)]
 pub(crate) struct Taps {
     ends: Ends,
@@ -30,7 +30,7 @@ pub(crate) struct Taps {
 }
 
 impl Taps {
-    /// Nobody follows this connection.
+    /// No trace follows this connection.
     pub(crate) const fn new(peer: SocketAddr, portal: SocketAddr) -> Self {
         Self {
             ends: Ends { peer, portal },
@@ -102,7 +102,7 @@ impl Taps {
         }
     }
 
-    /// Somebody follows it.
+    /// A trace follows it.
     pub(crate) const fn is_open(&self) -> bool {
         !self.taps.is_empty()
     }
@@ -160,7 +160,7 @@ impl Way {
     }
 }
 
-/// One who follows a connection.
+/// One trace that follows a connection.
 #[derive(Debug)]
 struct Tap {
     trace: Arc<Trace>,

@@ -181,7 +181,7 @@ impl Wire for Outside {
     }
 
     /// What is said is lost with the link, as it may be in life.
-    fn say_last(&mut self, line: Link, _: &Message) {
+    fn send_last(&mut self, line: Link, _: &Message) {
         self.shut(&line);
     }
 
@@ -202,5 +202,5 @@ impl Wire for Outside {
 
     fn note_send(&mut self, _: &Detail, _: Duration, _: usize) {}
 
-    fn tell(&mut self, _: Notice<'_>) {}
+    fn report(&mut self, _: Notice<'_>) {}
 }

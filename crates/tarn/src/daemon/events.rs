@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use api::event::{CommandPhase, Event, Severity};
 use api::request::EventQuestion;
 use durable::Found;
-use plane::{Ending, FailedLogin, Happening, SlowCommand, Watcher, Who};
+use plane::{Ending, EventSink, FailedLogin, SlowCommand, Who};
 
 /// How many are kept of what initiators and stores cause.
 const EVENTS_MAX: usize = 4096;
@@ -157,8 +157,8 @@ fn of_unit(severity: Severity, kind: &str, message: String, unit: &str) -> Event
 fn of_login(failed: &FailedLogin<'_>) -> Event {
     let FailedLogin { peer, reason, .. } = failed;
     let mut message = format!("login from {peer}: {reason} ({})", failed.cause.as_str());
-    if failed.untold > 0 {
-        message += &format!("; {} more failed and are not listed", failed.untold);
+    if failed.unreported > 0 {
+        message += &format!("; {} more failed and are not listed", failed.unreported);
     }
     Event {
         initiator: failed.initiator.map(str::to_owned),
@@ -201,19 +201,19 @@ fn command_in_parts(command: &SlowCommand<'_>) -> api::event::SlowCommand {
         outcome: command.ending.name().map(str::to_owned),
         phases: phases.collect(),
         core_us: micros(command.on_core()),
-        untold: command.untold,
+        untold: command.unreported,
     }
 }
 
-fn of_send(who: Who<'_>, took: Duration, bytes: usize, untold: u64) -> Event {
+fn of_send(who: Who<'_>, took: Duration, bytes: usize, unreported: u64) -> Event {
     let mut message = format!(
         "session {} at {} took {:.3} s to take {bytes} bytes of answers",
         who.session,
         who.peer,
         took.as_secs_f64()
     );
-    if untold > 0 {
-        message += &format!("; {untold} more were slow and are not listed");
+    if unreported > 0 {
+        message += &format!("; {unreported} more were slow and are not listed");
     }
     Event {
         severity: Severity::Warning,
@@ -225,20 +225,20 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-impl Watcher for Events {
-    fn hear(&self, happening: &Happening<'_>) {
-        self.note(match *happening {
+impl EventSink for Events {
+    fn emit(&self, emitted: &plane::Event<'_>) {
+        self.note(match *emitted {
             // Anybody can begin thousands of these in a second: they are counted.
-            Happening::SessionBegan { who } | Happening::SessionEnded { who, .. }
+            plane::Event::SessionBegan { who } | plane::Event::SessionEnded { who, .. }
                 if who.target.is_none() =>
             {
                 return;
             }
-            Happening::SessionBegan { who } => {
+            plane::Event::SessionBegan { who } => {
                 let message = format!("session {} from {}", who.session, who.peer);
                 of_session("session-began", message, who)
             }
-            Happening::ConnectionJoined { who, cid, replaces } => {
+            plane::Event::ConnectionJoined { who, cid, replaces } => {
                 let instead = if replaces {
                     ", in place of an older one"
                 } else {
@@ -250,16 +250,16 @@ impl Watcher for Events {
                 );
                 of_session("connection-joined", message, who)
             }
-            Happening::SessionEnded { who, reason } => {
+            plane::Event::SessionEnded { who, reason } => {
                 let message = format!("session {} from {}: {reason}", who.session, who.peer);
                 of_session("session-ended", message, who)
             }
-            Happening::LoginFailed(failed) => of_login(failed),
-            Happening::UnitResized { unit, blocks } => {
+            plane::Event::LoginFailed(failed) => of_login(failed),
+            plane::Event::UnitResized { unit, blocks } => {
                 let message = format!("it has {blocks} blocks now");
                 of_unit(Severity::Info, "lun-resized", message, unit)
             }
-            Happening::MediumMoved { unit, is_in } => {
+            plane::Event::MediumMoved { unit, is_in } => {
                 let (kind, message) = if is_in {
                     ("medium-loaded", "its medium is in")
                 } else {
@@ -267,24 +267,24 @@ impl Watcher for Events {
                 };
                 of_unit(Severity::Info, kind, message.to_owned(), unit)
             }
-            Happening::StoreStuck { unit } => {
+            plane::Event::StoreStuck { unit } => {
                 let message =
                     "its store does not give a request back; it refuses access until then";
                 of_unit(Severity::Error, "store-stuck", message.to_owned(), unit)
             }
-            Happening::SlowCommand(command) => of_command(command),
-            Happening::SlowSend {
+            plane::Event::SlowCommand(command) => of_command(command),
+            plane::Event::SlowSend {
                 who,
                 took,
                 bytes,
-                untold,
-            } => of_send(who, took, bytes, untold),
-            Happening::CoreStalled { core, seconds } => {
+                unreported,
+            } => of_send(who, took, bytes, unreported),
+            plane::Event::CoreStalled { core, seconds } => {
                 let message =
                     format!("core {core} has been stuck for {seconds} s; its sessions wait");
                 event(Severity::Error, "core-stalled", message)
             }
-            Happening::StateNotKept { unit } => {
+            plane::Event::StateNotKept { unit } => {
                 let message = "its reservations or mode pages could not be kept; see the log";
                 of_unit(Severity::Error, "state-not-kept", message.to_owned(), unit)
             }

@@ -76,7 +76,7 @@ impl Settling {
                 grown: Vec::new(),
                 removed,
             },
-            stage: Stage::Leave(vec![plane.retire_units(&units)]),
+            stage: Stage::Leave(vec![plane.drain_units(&units)]),
             is_told: false,
             since: Instant::now(),
         }
@@ -103,7 +103,7 @@ impl Settling {
         self.stage = Stage::Leave(vec![
             plane.change_sessions(granted, &ended, reason),
             plane.announce_sizes(&self.rest.grown),
-            plane.retire_units(&self.units()),
+            plane.drain_units(&self.units()),
         ]);
     }
 

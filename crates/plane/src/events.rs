@@ -1,4 +1,4 @@
-//! What happens in the plane that an administrator may want to know.
+//! Events for administrators.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,15 +8,15 @@ use front::iscsi::{LoginCause, Who};
 
 use crate::slow::SlowCommand;
 
-/// Gets the events of the plane. Called on the cores: it must not wait, and only rare events are reported.
-pub trait Watcher: Send + Sync + fmt::Debug {
-    /// It has just happened.
-    fn hear(&self, happening: &Happening<'_>);
+/// Takes the events of the plane. Called on the cores, so it must not wait. Only rare events are emitted.
+pub trait EventSink: Send + Sync + fmt::Debug {
+    /// Takes one event.
+    fn emit(&self, event: &Event<'_>);
 }
 
-/// Something that happened.
+/// One event.
 #[derive(Clone, Copy, Debug)]
-pub enum Happening<'a> {
+pub enum Event<'a> {
     /// A session began.
     SessionBegan {
         /// Who is behind it.
@@ -70,7 +70,7 @@ pub enum Happening<'a> {
         /// How much it was.
         bytes: usize,
         /// How many slow commands and sends of the core were not reported since the last that was.
-        untold: u64,
+        unreported: u64,
     },
     /// A core has not taken a turn for so long.
     CoreStalled {
@@ -100,5 +100,5 @@ pub struct FailedLogin<'a> {
     /// Why, for people.
     pub reason: &'a str,
     /// How many failed logins of the core were not reported since the last that was.
-    pub untold: u64,
+    pub unreported: u64,
 }
