@@ -91,4 +91,15 @@ mod tests {
         assert_eq!(bucket.take(start + SECOND * 10_000), Some(1));
         assert_eq!(bucket.left, 7);
     }
+
+    #[test]
+    fn a_part_of_a_period_is_not_lost() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let mut bucket = Bucket::new(2, SECOND * 10);
+        let start = SECOND * 1000;
+        assert!(bucket.admit(start) && bucket.admit(start));
+        assert!(bucket.admit(start + SECOND * 15));
+        assert!(!bucket.admit(start + SECOND * 19));
+        assert!(bucket.admit(start + SECOND * 20));
+    }
 }

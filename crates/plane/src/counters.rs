@@ -520,6 +520,20 @@ mod tests {
     }
 
     #[test]
+    fn depth_is_the_number_of_commands_that_wait() {
+        let mut tally = Tally::default();
+        let waits = account(tally.series_of(UnitIndex(0), "a"), READ, 512);
+        let depth = |tally: &Tally| tally.shared.read().series[0].depth;
+        tally.enter(waits);
+        tally.enter(waits);
+        tally.leave(waits);
+        assert_eq!(depth(&tally), 1);
+        // One whose unit was removed meanwhile belongs to no series.
+        tally.leave(Account::NOBODY);
+        assert_eq!(depth(&tally), 1);
+    }
+
+    #[test]
     fn a_command_is_counted_once() {
         let mut tally = Tally::default();
         let series = tally.series_of(UnitIndex(0), "a");

@@ -281,3 +281,98 @@ impl Handle {
         returned
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reactor::mail::{self, Mailbox};
+    use scsi::{Identity, Limits, Profile};
+    use std::io;
+    use std::thread;
+    use store::{NullDisk, SharedStore as _};
+
+    use crate::plan::Keeper;
+
+    #[derive(Debug)]
+    struct NoKeeper;
+
+    impl Keeper for NoKeeper {
+        fn save(&self, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn unit(name: &str) -> UnitPlan {
+        let store = NullDisk::new(4096, 512, false);
+        let identity = Identity {
+            vendor: String::new(),
+            product: String::new(),
+            revision: String::new(),
+            serial: String::new(),
+            naa: Vec::new(),
+            eui: None,
+            target_ports: Vec::new(),
+            protocol_identifier: 5,
+            protocol_version: 0,
+            task_management: [0; 2],
+            removable: false,
+        };
+        UnitPlan {
+            name: name.to_owned(),
+            profile: Profile {
+                identity,
+                limits: Limits::default(),
+                capabilities: store.capabilities(),
+                keeps_state: false,
+            },
+            store: Arc::new(store),
+            restored: None,
+            keeper: Arc::new(NoKeeper),
+        }
+    }
+
+    /// A core that cannot use the store of unit 1. Gives the units it was to add, and those that it
+    /// was to close afterwards.
+    fn serve(mailbox: &Mailbox<Letter>) -> (Vec<UnitIndex>, Vec<UnitIndex>) {
+        let mut added = Vec::new();
+        loop {
+            for letter in mailbox.take() {
+                match letter {
+                    Letter::AddUnit { unit, plan, report } => {
+                        let name = plan.name.clone();
+                        let source = io::Error::other("no descriptor");
+                        let failed = Err(AddUnitError::Store { name, source });
+                        let outcome = if unit == UnitIndex(1) { failed } else { Ok(()) };
+                        report.send(outcome).unwrap();
+                        added.push(unit);
+                    }
+                    Letter::CloseUnits { units, .. } => return (added, units.to_vec()),
+                    other => panic!("{other:?}"),
+                }
+            }
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_unit_that_cannot_be_added_takes_those_before_it_out_again() {
+        let mailboxes = [mail::channel().unwrap(), mail::channel().unwrap()];
+        let (posts, mailboxes): (Vec<_>, Vec<_>) = mailboxes.into_iter().unzip();
+        let limit = Duration::from_secs(1);
+        let handle = Handle::new(posts, Vec::new(), Arc::default(), Arc::default(), limit);
+        thread::scope(|scope| {
+            let cores = mailboxes
+                .iter()
+                .map(|mailbox| scope.spawn(|| serve(mailbox)));
+            let cores: Vec<_> = cores.collect();
+            let outcome = handle.add_units(vec![unit("a"), unit("b"), unit("c")]);
+            assert!(matches!(outcome, Err(AddUnitError::Store { name, .. }) if name == "b"));
+            for core in cores {
+                let both = vec![UnitIndex(0), UnitIndex(1)];
+                assert_eq!(core.join().unwrap(), (both.clone(), both));
+            }
+        });
+        // The index of the unit that failed is not given again.
+        assert_eq!(handle.next().unit, 2);
+    }
+}

@@ -88,3 +88,28 @@ pub enum AddUnitError {
     #[error(transparent)]
     NoAnswer(#[from] NoAnswer),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_confirmed_when_the_last_copy_is_dropped_and_not_before() {
+        let (first, mut confirmation) = receipt();
+        let second = first.clone();
+        first.note_unflushed(UnitIndex(3));
+        drop(first);
+        assert!(!confirmation.wait_until(Instant::now()));
+        second.note_unflushed(UnitIndex(5));
+        drop(second);
+        assert!(confirmation.wait_until(Instant::now()));
+        assert_eq!(confirmation.unflushed(), [UnitIndex(3), UnitIndex(5)]);
+    }
+
+    #[test]
+    fn a_receipt_may_outlive_its_caller() {
+        let (held, confirmation) = receipt();
+        drop(confirmation);
+        held.note_unflushed(UnitIndex(3));
+    }
+}
