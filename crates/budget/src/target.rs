@@ -10,8 +10,8 @@ use engine::{
     Carrier, Ending, Engine, Letter, Life, News, PartKey, SessionKey, StoreWork, TargetIndex,
     UnitIndex, VisibleLun,
 };
-use front::SessionId;
 use front::iscsi::{Detail, SessionPort, SessionProfile};
+use front::{Command as SentCommand, CommandId, Port, SessionId};
 use iscsi::SerialNumber;
 use iscsi::discovery::TextRecords;
 use iscsi::negotiate::{
@@ -19,9 +19,7 @@ use iscsi::negotiate::{
     SessionType,
 };
 use iscsi::pdu::{Cid, Isid, Tsih};
-use iscsi::target::{
-    Command, ConnectionConfig, Event, HoldLimits, Receive, Session, SessionConfig, TaskId,
-};
+use iscsi::target::{ConnectionConfig, Event, HoldLimits, Receive, Session, SessionConfig};
 use memory::{Buffer, Message, Payload, Pool};
 use scsi::{Identity, Limits, NexusId, Owner, PortName, Principal, Profile, Status, TargetPort};
 use store::{
@@ -84,7 +82,7 @@ impl Target {
             read_only: false,
         };
         let detail = Detail::new(SessionId(1), Tsih(1), session_profile(lun), NOW);
-        let port = SessionPort::new(session(row.has_digests), detail);
+        let port = Port::Iscsi(SessionPort::new(session(row.has_digests), detail));
         let session = engine.begin_session(port, initiator(), &[lun], None);
         // The owner of the unit is notified of the nexus.
         while let Some((unit, letter)) = engine.carrier.letters.pop_front() {
@@ -135,14 +133,15 @@ impl Target {
     fn protocol(&mut self) -> Result<&mut Session> {
         let session = self.engine.session_mut(self.session);
         let session = session.ok_or_else(|| anyhow!("the session has ended"))?;
-        Ok(&mut session.port.session)
+        Ok(&mut session.port.iscsi_mut().session)
     }
 
     fn receive(&mut self, arrival: &Arrival) -> Result<()> {
         let session = self.engine.session_mut(self.session);
         let session = session.ok_or_else(|| anyhow!("the session has ended"))?;
         let (port, pool) = session.port_and_pool();
-        let wanted = port.session.poll_receive(CONNECTION);
+        let protocol = &mut port.iscsi_mut().session;
+        let wanted = protocol.poll_receive(CONNECTION);
         match (arrival, wanted) {
             (Arrival::Chunk(chunk), Receive::Chunk { limit_bytes })
                 if chunk.len() <= limit_bytes =>
@@ -150,11 +149,10 @@ impl Target {
                 if let Some(tap) = &mut self.tap {
                     tap.receive(chunk);
                 }
-                port.session.handle_chunk(CONNECTION, chunk, pool, NOW)?;
+                protocol.handle_chunk(CONNECTION, chunk, pool, NOW)?;
             }
             (&Arrival::Exact(len), Receive::Exact { buffer, range }) if range.len() == len => {
-                port.session
-                    .handle_exact(CONNECTION, buffer, len, pool, NOW)?;
+                protocol.handle_exact(CONNECTION, buffer, len, pool, NOW)?;
             }
             (arrival, wanted) => bail!("{arrival:?} arrives, wanted is {wanted:?}"),
         }
@@ -165,8 +163,11 @@ impl Target {
     fn handle_event(&mut self, event: Event) -> Result<()> {
         let session = self.session;
         match event {
-            Event::Command(id, command) => self.engine.handle_command(session, id, command),
-            Event::DataOut(id, data) => self.engine.handle_data_out(session, id, data),
+            Event::Command(id, command) => {
+                let command = SentCommand::Iscsi(command);
+                self.engine.handle_command(session, id.into(), command);
+            }
+            Event::DataOut(id, data) => self.engine.handle_data_out(session, id.into(), data),
             event @ (Event::DataFault(..)
             | Event::TaskManagement(_)
             | Event::Logout(_)
@@ -196,7 +197,7 @@ impl Outside {
 enum NoOperation {}
 
 impl Carrier for Outside {
-    type Port = SessionPort;
+    type Port = Port;
     type Operation = NoOperation;
     type Receipt = ();
     type Account = ();
@@ -242,11 +243,11 @@ impl Carrier for Outside {
         panic!("the script leads to {news:?}")
     }
 
-    fn series(&mut self, _: UnitIndex, _: &SessionPort) -> u32 {
+    fn series(&mut self, _: UnitIndex, _: &Port) -> u32 {
         0
     }
 
-    fn account(_: u32, _: &SessionPort, _: TaskId, _: &Command) {}
+    fn account(_: u32, _: &Port, _: CommandId, _: &SentCommand) {}
 
     fn note_answer(&mut self, (): (), status: Status) {
         self.note(status);

@@ -6,15 +6,21 @@
 //! | `policy` | what is asked of the configuration: who may log in, and what they see |
 //! | `identity` | how a session is called, whatever carries it |
 //! | `report` | what is told of sessions |
+//! | `names` | names of commands and requests of a session |
+//! | `port` | a session of any transport, as the engine keeps it |
 //! | `iscsi` | iSCSI: the front, and the sessions of a core with their connections |
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod identity;
 pub mod iscsi;
+mod names;
 mod policy;
+mod port;
 mod report;
 
 pub use identity::{SessionId, TransportDetails};
+pub use names::{CommandId, ManagementId};
 pub use policy::{Asker, Authorization, Policy, PortPlan, TargetPlan, VisibleTarget};
+pub use port::{Command, Farewell, Port};
 pub use report::{ConnectionReport, SessionReport};

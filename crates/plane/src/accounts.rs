@@ -42,7 +42,7 @@ impl Core {
             .sessions
             .session(report.account.session)
             .and_then(|key| self.engine.session(key))
-            .map(|entry| entry.port.detail.who());
+            .map(|entry| entry.port.iscsi().detail.who());
         let command = SlowCommand {
             unit: &unit.name,
             initiator: who.map_or(initiator, |who| who.initiator),

@@ -13,9 +13,7 @@ use std::time::Duration;
 #[cfg(test)]
 use engine::NO_SERIES;
 use engine::{Ending, Life, UnitIndex};
-use front::SessionId;
-use front::iscsi::SessionPort;
-use iscsi::target::TaskId;
+use front::{Command, CommandId, Port, SessionId};
 use reactor::cores;
 use scsi::Status;
 use scsi::kind_of;
@@ -208,19 +206,17 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    pub(crate) fn new(
-        series: u32,
-        port: &SessionPort,
-        id: TaskId,
-        command: &iscsi::target::Command,
-    ) -> Self {
-        Self {
-            series,
-            session: port.detail.id,
-            task_tag: port.session.tag_of(id),
-            bytes: command.data_in_length.max(command.data_out_length),
-            since: port.session.arrival_of(id),
-            cdb: command.cdb,
+    #[inline]
+    pub(crate) fn new(series: u32, port: &Port, id: CommandId, command: &Command) -> Self {
+        match (port, command) {
+            (Port::Iscsi(port), Command::Iscsi(command)) => Self {
+                series,
+                session: port.detail.id,
+                task_tag: port.session.tag_of(id.into()),
+                bytes: command.data_in_length.max(command.data_out_length),
+                since: port.session.arrival_of(id.into()),
+                cdb: command.cdb,
+            },
         }
     }
 

@@ -9,8 +9,7 @@ use engine::table::ByUnit;
 use engine::{
     Carrier, Ending, Letter as UnitLetter, Life, News, PartKey, StoreWork, TargetIndex, UnitIndex,
 };
-use front::iscsi::SessionPort;
-use iscsi::target::{Command, TaskId};
+use front::{Command, CommandId, Port};
 use memory::Buffer;
 use reactor::mail::Post;
 use reactor::{OperationId, Reactor, Socket};
@@ -93,7 +92,7 @@ impl Outside {
 }
 
 impl Carrier for Outside {
-    type Port = SessionPort;
+    type Port = Port;
     type Operation = OperationId;
     type Receipt = Receipt;
     type Account = Account;
@@ -217,13 +216,13 @@ impl Carrier for Outside {
         }
     }
 
-    fn series(&mut self, unit: UnitIndex, port: &SessionPort) -> u32 {
-        let initiator = &port.detail.profile.initiator_name;
+    fn series(&mut self, unit: UnitIndex, port: &Port) -> u32 {
+        let initiator = &port.iscsi().detail.profile.initiator_name;
         self.tally.series_of(unit, initiator)
     }
 
     #[inline]
-    fn account(series: u32, port: &SessionPort, id: TaskId, command: &Command) -> Account {
+    fn account(series: u32, port: &Port, id: CommandId, command: &Command) -> Account {
         Account::new(series, port, id, command)
     }
 

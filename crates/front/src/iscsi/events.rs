@@ -4,10 +4,11 @@ use ::iscsi::pdu::{LogoutResponseCode, TaskManagementFunction, TaskManagementRes
 use ::iscsi::target::{Event, LogoutEvent, ManagementEvent, Violation};
 use engine::{Engine, Report, SessionKey, UnitIndex};
 
-use super::port::{SessionPort, management_of, outcome_of};
+use super::port::{SessionPort, management_of, names_of, outcome_of};
 use super::session::{ConnectionKey, Detail};
 use super::sessions::Sessions;
 use super::wire::{FRONT_CORE, FrontLetter, Notice, Wire};
+use crate::port::{Command, Farewell, Port};
 
 /// How many violations of one session are told.
 const VIOLATIONS_TOLD_MAX: u32 = 10;
@@ -49,13 +50,15 @@ impl<C: Wire> Sessions<C> {
     /// Takes everything that happened in a session.
     pub fn handle_events(&mut self, engine: &mut Engine<C>, key: SessionKey) {
         while let Some(entry) = engine.session_mut(key)
-            && let Some(event) = entry.port.session.poll_event()
+            && let Some(event) = entry.port.iscsi_mut().session.poll_event()
         {
             match event {
-                Event::Command(id, command) => engine.handle_command(key, id, command),
-                Event::DataOut(id, data) => engine.handle_data_out(key, id, data),
+                Event::Command(id, command) => {
+                    engine.handle_command(key, id.into(), Command::Iscsi(command));
+                }
+                Event::DataOut(id, data) => engine.handle_data_out(key, id.into(), data),
                 Event::DataFault(id, fault) => {
-                    engine.handle_data_fault(key, id, outcome_of(fault));
+                    engine.handle_data_fault(key, id.into(), outcome_of(fault));
                 }
                 Event::TaskManagement(event) => handle_management(engine, key, &event),
                 Event::Logout(event) => handle_logout(engine, key, event),
@@ -79,7 +82,9 @@ impl<C: Wire> Sessions<C> {
         reason: &'static str,
     ) {
         let entry = engine.session(key);
-        if let Some(connection) = entry.and_then(|entry| entry.port.detail.connection(index)) {
+        if let Some(connection) =
+            entry.and_then(|entry| entry.port.iscsi().detail.connection(index))
+        {
             self.lose_connection(engine, connection, reason);
         }
     }
@@ -101,22 +106,20 @@ impl<C: Wire> Sessions<C> {
         }
     }
 
-    fn handle_report(
-        &mut self,
-        engine: &mut Engine<C>,
-        report: Report<SessionPort>,
-    ) -> Option<Beyond> {
+    fn handle_report(&mut self, engine: &mut Engine<C>, report: Report<Port>) -> Option<Beyond> {
         match report {
             Report::Farewell {
                 session,
                 farewell,
                 is_complete,
             } => {
-                self.answer_logout(engine, session, farewell, is_complete);
+                let Farewell::Iscsi(logout) = farewell;
+                self.answer_logout(engine, session, logout, is_complete);
                 None
             }
             Report::SessionOver { session, left, .. } => {
-                let session = Box::new(session.port.detail);
+                let Port::Iscsi(port) = session.port;
+                let session = Box::new(port.detail);
                 self.forget_session(engine, &session);
                 Some(Beyond::SessionOver { session, left })
             }
@@ -144,7 +147,7 @@ impl<C: Wire> Sessions<C> {
         };
         let SessionPort {
             session, detail, ..
-        } = &mut entry.port;
+        } = entry.port.iscsi_mut();
         session.respond_logout(event.id, code);
         // After the answer is sent, the connections that it concerns are closed.
         let answered = detail.connection(event.id.connection);
@@ -180,7 +183,7 @@ fn handle_management<C: Wire>(engine: &mut Engine<C>, key: SessionKey, event: &M
     };
     let SessionPort {
         session, detail, ..
-    } = &mut entry.port;
+    } = entry.port.iscsi_mut();
     wire.report(Notice::TaskManagement {
         session: detail,
         function: event.function,
@@ -191,7 +194,7 @@ fn handle_management<C: Wire>(engine: &mut Engine<C>, key: SessionKey, event: &M
     let is_allowed = !is_cold || target.is_some_and(|one| wire.takes_cold_reset(one));
     let refusal = match management_of(session, event, target) {
         Some(request) if is_allowed => {
-            engine.handle_management(key, event.id, request);
+            engine.handle_management(key, event.id.into(), request);
             return;
         }
         Some(_) => TaskManagementResponse::AuthorizationFailed,
@@ -206,7 +209,7 @@ fn handle_logout<C: Wire>(engine: &mut Engine<C>, key: SessionKey, event: Logout
     let Some(entry) = engine.session_mut(key) else {
         return;
     };
-    let session = &entry.port.session;
+    let session = &entry.port.iscsi().session;
     let tasks = match event.closing {
         Some(connection) => session.tasks_of_connection(connection),
         None => session.tasks(),
@@ -214,7 +217,7 @@ fn handle_logout<C: Wire>(engine: &mut Engine<C>, key: SessionKey, event: Logout
     if event.closing.is_none() {
         engine.close_to_commands(key);
     }
-    engine.abort_before(key, tasks, event);
+    engine.abort_before(key, names_of(tasks), Farewell::Iscsi(event));
 }
 
 /// Counts a violation, and tells of it unless too many were told.
@@ -226,7 +229,7 @@ pub(super) fn note_violation<C: Wire>(
     let Some((entry, wire)) = engine.session_and_carrier(session) else {
         return;
     };
-    let detail = &mut entry.port.detail;
+    let detail = &mut entry.port.iscsi_mut().detail;
     detail.violations = detail.violations.saturating_add(1);
     if detail.violations <= VIOLATIONS_TOLD_MAX {
         wire.report(Notice::Violation {

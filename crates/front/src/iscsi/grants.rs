@@ -8,9 +8,9 @@ use std::time::Duration;
 use ::iscsi::discovery::{TargetRecord, TextRecords};
 use engine::{Engine, SessionKey, VisibleLun};
 
-use super::port::SessionEntry;
+use super::port::{SessionPort, names_of};
 use super::session::Detail;
-use super::sessions::Sessions;
+use super::sessions::{SessionEntry, Sessions};
 use super::unproved::SharedLists;
 use super::wire::{Line, Wire};
 use crate::identity::{SessionId, TransportDetails};
@@ -37,8 +37,8 @@ impl<C: Wire> Sessions<C> {
     /// Every session that lives here.
     pub fn report(&self, engine: &Engine<C>) -> Vec<SessionReport> {
         let report = |(_, entry): (SessionKey, &SessionEntry)| {
-            let (exp_cmd_sn, max_cmd_sn) = entry.port.session.window();
-            let detail = &entry.port.detail;
+            let (exp_cmd_sn, max_cmd_sn) = entry.port.iscsi().session.window();
+            let detail = &entry.port.iscsi().detail;
             let profile = &detail.profile;
             SessionReport {
                 id: detail.id,
@@ -98,14 +98,18 @@ impl<C: Wire> Sessions<C> {
             return;
         };
         self.receipts.entry(session).or_default().push(receipt);
-        let detail = &mut entry.port.detail;
+        let SessionPort {
+            session: protocol,
+            detail,
+            ..
+        } = entry.port.iscsi_mut();
         if detail.end_reason.is_some() || detail.dismissal.is_some() {
             return;
         }
         detail.dismissal = Some((reason, deadline));
         let connections = detail.open_connections();
-        entry.port.session.announce_end();
-        let tasks = entry.port.session.tasks();
+        protocol.announce_end();
+        let tasks = names_of(protocol.tasks());
         self.close_when_sent(connections);
         self.look_soon(engine, key);
         engine.close_to_commands(key);
@@ -128,9 +132,10 @@ impl<C: Wire> Sessions<C> {
         if entry.is_ending() {
             return;
         }
-        let text = text_records(&entry.port.detail, grant.targets, &self.lists);
-        entry.port.session.set_text(text);
-        let luns = &mut entry.port.detail.profile.luns;
+        let port = entry.port.iscsi_mut();
+        let text = text_records(&port.detail, grant.targets, &self.lists);
+        port.session.set_text(text);
+        let luns = &mut port.detail.profile.luns;
         let before = std::mem::replace(luns, grant.luns.clone());
         if before == grant.luns {
             return;

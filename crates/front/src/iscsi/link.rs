@@ -50,7 +50,7 @@ impl<C: Wire> Sessions<C> {
         let Some((entry, wire)) = engine.session_and_carrier(connection.session) else {
             return;
         };
-        let session = &mut entry.port.session;
+        let session = &mut entry.port.iscsi_mut().session;
         // Who does not take answers gets no more questions in; receiving goes on when they are
         // sent. The kernel ends a connection that takes nothing for too long.
         let unread = session.output_bytes(connection.index);
@@ -124,7 +124,8 @@ impl<C: Wire> Sessions<C> {
             return;
         };
         let (port, pool) = entry.port_and_pool();
-        let outcome = port.session.handle_chunk(index, chunk, pool, now);
+        let protocol = &mut port.iscsi_mut().session;
+        let outcome = protocol.handle_chunk(index, chunk, pool, now);
         self.settle_received(engine, key, (session, index), outcome);
     }
 
@@ -172,12 +173,11 @@ impl<C: Wire> Sessions<C> {
             return;
         };
         let (port, pool) = entry.port_and_pool();
-        let begin = port.session.exact_offset(index);
+        let protocol = &mut port.iscsi_mut().session;
+        let begin = protocol.exact_offset(index);
         let bytes = buffer.get(begin..begin.saturating_add(received));
         connection.line.note_received(bytes.unwrap_or_default());
-        let outcome = port
-            .session
-            .handle_exact(index, buffer, received, pool, now);
+        let outcome = protocol.handle_exact(index, buffer, received, pool, now);
         if received == 0 {
             let reason = "the connection ended within a data segment";
             self.lose_connection(engine, key, reason);
@@ -199,7 +199,7 @@ impl<C: Wire> Sessions<C> {
             let Some(entry) = engine.session(session) else {
                 continue;
             };
-            let connections = &entry.port.detail.connections;
+            let connections = &entry.port.iscsi().detail.connections;
             let meant = match index {
                 Some(index) => connections.get(index..=index).unwrap_or_default(),
                 None => connections,
@@ -257,7 +257,10 @@ impl<C: Wire> Sessions<C> {
             return false;
         }
         let entry = engine.session(connection.session);
-        let bytes = entry.map_or(0, |entry| entry.port.session.output_bytes(connection.index));
+        let bytes = entry.map_or(0, |entry| {
+            let protocol = &entry.port.iscsi().session;
+            protocol.output_bytes(connection.index)
+        });
         bytes > 0
             && bytes < HOLD_BYTES_MAX
             && self.hold_until.is_none_or(|until| engine.now() < until)
@@ -275,7 +278,7 @@ impl<C: Wire> Sessions<C> {
         let Some((entry, wire)) = engine.session_and_carrier(connection.session) else {
             return;
         };
-        let port = &mut entry.port;
+        let port = entry.port.iscsi_mut();
         if port.session.has_output(connection.index) {
             let spare = connection.spare.take().unwrap_or_default();
             let message = port.session.take_message(connection.index, spare);
@@ -310,8 +313,9 @@ impl<C: Wire> Sessions<C> {
         };
         let took = engine.now().saturating_sub(connection.sending_since);
         if let Some((entry, wire)) = engine.session_and_carrier(connection.session) {
-            entry.port.sending_bytes -= connection.sending_bytes;
-            wire.note_send(&entry.port.detail, took, connection.sending_bytes);
+            let port = entry.port.iscsi_mut();
+            port.sending_bytes -= connection.sending_bytes;
+            wire.note_send(&port.detail, took, connection.sending_bytes);
         }
         connection.is_sending = false;
         connection.sending_bytes = 0;
@@ -388,7 +392,7 @@ impl<C: Wire> Sessions<C> {
         engine.carrier.shut(&connection.line);
         let (session, index) = (connection.session, connection.index);
         if let Some(entry) = engine.session_mut(session) {
-            let port = &mut entry.port;
+            let port = entry.port.iscsi_mut();
             port.session.remove_connection(index);
             if let Some(slot) = port.detail.connections.get_mut(index) {
                 *slot = None;

@@ -35,7 +35,7 @@ pub use directory::Placement;
 pub use events::Beyond;
 pub use failure::{LoginCause, LoginFailure};
 pub use grants::Grant;
-pub use port::{SessionEntry, SessionPort};
+pub use port::SessionPort;
 pub use profile::{SessionProfile, initiator_name, transport_id};
 pub use session::{Connection, ConnectionKey, Detail, Who};
 pub use sessions::{Coalescing, SessionSettings, Sessions};

@@ -14,6 +14,7 @@ use memory::{NoRoom, Payload, Pool};
 use scsi::{Outcome, Sense, SenseCode, SenseKey, Status, TaskAttribute};
 
 use super::session::Detail;
+use crate::names::CommandId;
 
 /// A session, and what is kept beside it.
 #[derive(Debug)]
@@ -154,8 +155,10 @@ impl Port for SessionPort {
     }
 }
 
-/// A session as the engine keeps it.
-pub type SessionEntry = engine::Session<SessionPort>;
+/// Tasks, as the engine names them.
+pub(super) fn names_of(tasks: Vec<TaskId>) -> Vec<CommandId> {
+    tasks.into_iter().map(CommandId::from).collect()
+}
 
 /// What a task management request asks of the engine, with the target that is reset cold where one
 /// is. `None`: a function that is not done here.
@@ -163,12 +166,14 @@ pub(super) fn management_of(
     session: &Session,
     event: &ManagementEvent,
     target: Option<engine::TargetIndex>,
-) -> Option<Management<TaskId>> {
+) -> Option<Management<CommandId>> {
     let lun = event.lun;
     match event.function {
-        TaskManagementFunction::AbortTask => Some(Management::AbortTask(event.task)),
+        TaskManagementFunction::AbortTask => {
+            Some(Management::AbortTask(event.task.map(CommandId::from)))
+        }
         TaskManagementFunction::AbortTaskSet | TaskManagementFunction::ClearTaskSet => {
-            let commands = session.tasks_of_unit(lun, Some(event.cmd_sn));
+            let commands = names_of(session.tasks_of_unit(lun, Some(event.cmd_sn)));
             Some(Management::AbortTaskSet { lun, commands })
         }
         TaskManagementFunction::LogicalUnitReset => Some(Management::LogicalUnitReset { lun }),

@@ -23,16 +23,20 @@ use super::action::{Action, Adoption, Entry};
 use super::directory::Placement;
 use super::failure::LoginFailure;
 use super::front::Front;
-use super::port::{SessionEntry, SessionPort};
+use super::port::{SessionPort, names_of};
 use super::profile::SessionProfile;
 use super::session::{Connection, ConnectionKey, Detail, OfConnection};
 use super::unproved::{Holding, LoginKey, SharedLists, hold_limits};
 use super::wire::{FRONT_CORE, FrontLetter, Line, LineKey, Notice, Wire};
 use crate::identity::SessionId;
+use crate::port::Port;
 
 /// How much of a login is received at a time, in bytes: what is not the login's goes to a session
 /// that takes no more than it needs.
 const LOGIN_RECEIVE_BYTES: usize = 4096;
+
+/// A session as the engine keeps it.
+pub(super) type SessionEntry = engine::Session<Port>;
 
 /// Whether answers wait for further ones, to go in one send.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -332,7 +336,7 @@ impl<C: Wire> Sessions<C> {
             session: protocol,
             detail,
             ..
-        } = &entry.port;
+        } = entry.port.iscsi();
         line.enter(detail, &negotiated.connection, engine.carrier.context());
         let (exp_cmd_sn, max_cmd_sn) = protocol.window();
         machine.admit_reply(Ok::<_, LoginStatus>(Admission {
@@ -351,7 +355,7 @@ impl<C: Wire> Sessions<C> {
         let old = old.and_then(|old| detail.connection(old));
         if is_join && let Some((entry, wire)) = engine.session_and_carrier(session) {
             wire.report(Notice::ConnectionJoins {
-                session: &entry.port.detail,
+                session: &entry.port.iscsi().detail,
                 ends: (line.peer(), line.portal()),
                 cid: negotiated.cid.0,
                 replaces: old.is_some(),
@@ -378,7 +382,7 @@ impl<C: Wire> Sessions<C> {
         answer: &[u8],
     ) -> Option<ConnectionKey> {
         let now = engine.now();
-        let port = &mut engine.session_mut(session)?.port;
+        let port = engine.session_mut(session)?.port.iscsi_mut();
         let config = ConnectionConfig {
             cid: negotiated.cid,
             parameters: negotiated.connection,
@@ -412,12 +416,14 @@ impl<C: Wire> Sessions<C> {
         let key = *key.ok_or(LoginStatus::SessionDoesNotExist)?;
         let entry = engine.session(key);
         let entry: &SessionEntry = entry.ok_or(LoginStatus::SessionDoesNotExist)?;
-        let session = &entry.port.session;
+        let SessionPort {
+            session, detail, ..
+        } = entry.port.iscsi();
         let connections_max = usize::from(session.config().parameters.max_connections);
         let replaces = session.connection_by_cid(cid).is_some();
         if entry.is_ending() {
             Err(LoginStatus::SessionDoesNotExist)
-        } else if entry.port.detail.profile.user != negotiated.chap_user {
+        } else if detail.profile.user != negotiated.chap_user {
             Err(LoginStatus::AuthorizationFailure)
         } else if !replaces && session.connection_count() >= connections_max {
             Err(LoginStatus::TooManyConnections)
@@ -451,8 +457,12 @@ impl<C: Wire> Sessions<C> {
         let Some(entry) = engine.session(session) else {
             return;
         };
-        let tasks = entry.port.session.tasks_of_connection(connection.index);
-        engine.abort_commands(session, tasks);
+        let tasks = entry
+            .port
+            .iscsi()
+            .session
+            .tasks_of_connection(connection.index);
+        engine.abort_commands(session, names_of(tasks));
         self.close_connection(engine, old);
     }
 
@@ -509,7 +519,7 @@ impl<C: Wire> Sessions<C> {
         };
         let notice = Notice::SessionBegins { session: &detail };
         engine.carrier.report(notice);
-        let port = SessionPort::new(Session::new(config), detail);
+        let port = Port::Iscsi(SessionPort::new(Session::new(config), detail));
         let nexus = (placement.nexus, name);
         let key = engine.begin_session(port, nexus, &luns, Some(attention));
         self.by_id.insert(placement.id, key);
@@ -529,7 +539,7 @@ impl<C: Wire> Sessions<C> {
         let Some((entry, wire)) = engine.session_and_carrier(key) else {
             return;
         };
-        let detail = &mut entry.port.detail;
+        let detail = &mut entry.port.iscsi_mut().detail;
         let reason = detail.dismissal.map_or(reason, |(reason, _)| reason);
         if detail.end_reason.replace(reason).is_some() {
             return;
@@ -560,7 +570,7 @@ impl<C: Wire> Sessions<C> {
         }
         for key in session_keys(engine) {
             if let Some(entry) = engine.session_mut(key) {
-                entry.port.session.request_logout(seconds);
+                entry.port.iscsi_mut().session.request_logout(seconds);
             }
             engine.note_ready(key, None);
         }
@@ -572,7 +582,7 @@ impl<C: Wire> Sessions<C> {
             front.note_reset(target);
         }
         let of_target = |(key, entry): (SessionKey, &SessionEntry)| {
-            let detail = &entry.port.detail;
+            let detail = &entry.port.iscsi().detail;
             (detail.profile.target == Some(target)).then(|| (key, detail.open_connections()))
         };
         let sessions: Vec<_> = engine.sessions().filter_map(of_target).collect();

@@ -14,9 +14,9 @@ use memory::Message;
 
 use super::action::Adoption;
 use super::failure::LoginFailure;
-use super::port::SessionPort;
 use super::session::{ConnectionKey, Detail};
 use super::unproved::LoginKey;
+use crate::port::Port;
 
 /// A connection, as the owner of its socket sees it.
 pub trait Line: Debug {
@@ -155,7 +155,7 @@ pub enum Notice<'a> {
 
 /// Carries the sessions of iSCSI on one core: over sockets where Tarn serves, over a seeded world where
 /// it is simulated. None of this calls sessions or engine back.
-pub trait Wire: Carrier<Port = SessionPort> {
+pub trait Wire: Carrier<Port = Port> {
     /// A connection.
     type Line: Line;
 

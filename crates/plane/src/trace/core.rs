@@ -12,9 +12,10 @@ impl Core {
             let Some(entry) = self.engine.session(connection.session) else {
                 continue;
             };
-            let detail = &entry.port.detail;
+            let port = entry.port.iscsi();
+            let detail = &port.detail;
             if trace.is_of_session(detail.id, &detail.profile.initiator_name) {
-                let standing = entry.port.session.standing(connection.index);
+                let standing = port.session.standing(connection.index);
                 connection.line.taps.start(&trace, &standing);
             }
         }

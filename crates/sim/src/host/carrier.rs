@@ -5,8 +5,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use engine::{Carrier, Ending, Life, News, PartKey, StoreWork, TargetIndex, UnitIndex};
-use front::iscsi::{Detail, FrontLetter, LineKey, Notice, SessionPort, Wire};
-use iscsi::target::{Command, Receive, TaskId};
+use front::iscsi::{Detail, FrontLetter, LineKey, Notice, Wire};
+use front::{Command, CommandId, Port};
+use iscsi::target::Receive;
 use memory::{Buffer, Message, Pool};
 use scsi::Status;
 use store::{Descriptor, SocketTag, Waker};
@@ -87,7 +88,7 @@ impl Outside {
 }
 
 impl Carrier for Outside {
-    type Port = SessionPort;
+    type Port = Port;
     type Operation = NoOperation;
     type Receipt = Receipt;
     type Account = ();
@@ -135,11 +136,11 @@ impl Carrier for Outside {
         }
     }
 
-    fn series(&mut self, _: UnitIndex, _: &SessionPort) -> u32 {
+    fn series(&mut self, _: UnitIndex, _: &Port) -> u32 {
         0
     }
 
-    fn account(_: u32, _: &SessionPort, _: TaskId, _: &Command) {}
+    fn account(_: u32, _: &Port, _: CommandId, _: &Command) {}
 
     fn note_answer(&mut self, (): (), _: Status) {
         self.leak_now_and_then();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use engine::{Engine, SessionKey, TaskKey, UnitIndex};
+use front::CommandId;
 use front::iscsi::{Beyond, Coalescing, Holding, LineKey, LoginRandom, SessionSettings, Sessions};
 use iscsi::pdu::Tsih;
 use iscsi::target::{Budget, Receive};
@@ -250,10 +251,11 @@ impl Core {
             return;
         }
         let sessions = self.engine.sessions();
-        let waiting = sessions.map(|(key, entry)| (key, entry.port.session.tasks()));
+        let waiting = sessions.map(|(key, entry)| (key, entry.port.iscsi().session.tasks()));
         let waiting: Vec<_> = waiting.filter(|(_, tasks)| !tasks.is_empty()).collect();
         for (session, tasks) in waiting {
-            self.engine.abort_commands(session, tasks);
+            let commands = tasks.into_iter().map(CommandId::from).collect();
+            self.engine.abort_commands(session, commands);
         }
     }
 
@@ -326,7 +328,7 @@ impl Core {
     /// The session of this number, if it lives here.
     pub(super) fn session_of(&self, tsih: Tsih) -> Option<SessionKey> {
         let mut sessions = self.engine.sessions();
-        let found = sessions.find(|(_, entry)| entry.port.detail.tsih == tsih);
+        let found = sessions.find(|(_, entry)| entry.port.iscsi().detail.tsih == tsih);
         found.map(|(key, _)| key)
     }
 
@@ -336,7 +338,7 @@ impl Core {
             let session = orphan
                 .session
                 .and_then(|session| self.engine.session(session));
-            let of_session = session.map(|session| session.port.detail.tsih);
+            let of_session = session.map(|session| session.port.iscsi().detail.tsih);
             let left = || self.left.iter().find(|(task, _)| *task == orphan.task);
             let whose = of_session.or_else(|| left().map(|(_, tsih)| *tsih));
             (orphan.request.0, whose)
