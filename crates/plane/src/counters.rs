@@ -12,7 +12,7 @@ use std::time::Duration;
 
 #[cfg(test)]
 use engine::NO_SERIES;
-use engine::{Ending, Life, UnitIndex};
+use engine::{Ending, Life, Port as _, UnitIndex};
 use front::{Command, CommandId, Port, SessionId};
 use reactor::cores;
 use scsi::Status;
@@ -208,15 +208,22 @@ pub(crate) struct Account {
 impl Account {
     #[inline]
     pub(crate) fn new(series: u32, port: &Port, id: CommandId, command: &Command) -> Self {
-        match (port, command) {
-            (Port::Iscsi(port), Command::Iscsi(command)) => Self {
-                series,
-                session: port.detail.id,
-                task_tag: port.session.tag_of(id.into()),
-                bytes: command.data_in_length.max(command.data_out_length),
-                since: port.session.arrival_of(id.into()),
-                cdb: command.cdb,
-            },
+        let (session, task_tag) = match port {
+            Port::Iscsi(port) => (port.detail.id, port.session.tag_of(id.into())),
+        };
+        let (bytes, cdb) = match command {
+            Command::Iscsi(command) => {
+                let bytes = command.data_in_length.max(command.data_out_length);
+                (bytes, command.cdb)
+            }
+        };
+        Self {
+            series,
+            session,
+            task_tag,
+            bytes,
+            since: port.arrival_of(id),
+            cdb,
         }
     }
 

@@ -1,10 +1,10 @@
 //! The data plane: runs protocol machines on reactors, one per core.
 //!
-//! [`DataPlane::start`] runs one thread per core. They serve nothing until [`Handle`] gives them units
-//! and targets. A session lives on one core with all its connections. A logical unit has no core: every core has a view of it
-//! and a handle of its store, and one core owns its changeable state.
+//! [`DataPlane::start`] runs one thread per core. They serve nothing until [`Handle`] gives them units and
+//! targets. A session lives on one core with all its connections. A logical unit has no core: every core has
+//! a view of it and a handle of its store, and one core owns its changeable state.
 //!
-//! A module imports only from those above it in this table, or from none of the crate:
+//! A module imports only from modules above it in this table:
 //!
 //! | Module | Owns |
 //! | --- | --- |
@@ -15,16 +15,20 @@
 //! | `events` | events for an administrator |
 //! | `lines`, `logins` | limits on lines of the log that peers can cause; how logins end |
 //! | `counters` | what is counted |
-//! | `medium` | removable media (`core`, `handle`: see below) |
-//! | `trace` | copies of what goes over connections, to look for a fault (`core`, `handle`: see below) |
+//! | `medium` | removable media |
+//! | `trace` | copies of what goes over connections, to look for a fault |
 //! | `line` | a connection: its socket, and its traces |
 //! | `letter` | mail between cores |
 //! | `token` | what an operation of the reactor was for |
-//! | `outside` | what leaves the engine of a core, over mail, ring and helpers |
-//! | `wire` | what leaves the sessions of a core, over sockets and mail, to logs and administrators |
+//! | `outside` | carries out what the engine of a core asks for: mail, ring, helpers |
+//! | `wire` | the same for its sessions: sockets, mail, logs, events |
 //! | `accept` | the listening sockets |
 //! | `core` | the turn of a core, mail, time |
-//! | `accept::listeners`, `accounts`, `change`, `medium::core`, `stop`, `trace::core` | what a core does: it takes connections, counts, adds and removes units, moves media, ends, follows connections |
+//! | `accept::listeners` | a core accepts connections |
+//! | `accounts` | a core counts what a turn has completed, and reports slow commands |
+//! | `change` | a core adds and removes units |
+//! | `medium::core`, `trace::core` | a core moves media, and follows connections |
+//! | `stop` | the end of a core: its last flushes |
 //! | `handle`, `medium::handle`, `trace::handle` | what an administrator may change, and waits for |
 //! | `watchdog` | that every core turns |
 //! | `plane` | the threads, started and stopped together |

@@ -87,29 +87,6 @@ pub struct Stopped {
     pub unflushed: Vec<Arc<str>>,
 }
 
-/// What the front is made from, on the core that has it.
-#[derive(Debug)]
-struct FrontParts {
-    policy: Arc<dyn Policy>,
-    lists: Arc<SharedLists>,
-}
-
-impl FrontParts {
-    fn make(self, settings: &Settings, cores: usize) -> Front<Link> {
-        let own = FrontSettings {
-            cores,
-            sessions_max: settings.sessions_max,
-            logins_max: settings.logins_max,
-            discovery_max: settings.discovery_max,
-            unproved_per_address_max: settings.unproved_per_address_max,
-            connections_max: settings.connections_max,
-            unproved: Arc::clone(&settings.unproved),
-            login_timeout: settings.login_timeout,
-        };
-        Front::new(&own, self.policy, self.lists)
-    }
-}
-
 /// What the cores are made from; every thread has a share.
 #[derive(Debug)]
 struct Parts {
@@ -140,11 +117,6 @@ impl DataPlane {
     ) -> Result<Self, StartError> {
         let core_count = settings.cores.max(1);
         let (posts, mailboxes): (Vec<_>, Vec<_>) = mailboxes(core_count)?.into_iter().unzip();
-        let lists: Arc<SharedLists> = Arc::default();
-        let front = FrontParts {
-            policy,
-            lists: Arc::clone(&lists),
-        };
         let counters: Vec<Arc<CoreCounters>> = posts.iter().map(|_| Arc::default()).collect();
         let logins = Arc::default();
         let slow = Arc::new(SlowLimit::new(settings.slow_command));
@@ -162,7 +134,7 @@ impl DataPlane {
             logins,
             media: Arc::clone(&handle.media),
             connection_count: Arc::default(),
-            lists,
+            lists: Arc::default(),
             slow,
             events,
             posts: posts.clone(),
@@ -176,7 +148,7 @@ impl DataPlane {
             end_limit,
         };
         let started = plane
-            .start_cores(&parts, mailboxes, front)
+            .start_cores(&parts, mailboxes, policy)
             .and_then(|()| plane.start_watchdog(&parts));
         if let Err(error) = started {
             // Nothing was served.
@@ -190,17 +162,18 @@ impl DataPlane {
         &mut self,
         parts: &Arc<Parts>,
         mailboxes: Vec<Mailbox<Letter>>,
-        front: FrontParts,
+        policy: Arc<dyn Policy>,
     ) -> Result<(), StartError> {
         let (report, reports) = mpsc::channel();
-        let mut front = Some(front);
+        // For the front, which the first core has.
+        let mut policy = Some(policy);
         let expected = mailboxes.len();
         for (index, mailbox) in mailboxes.into_iter().enumerate() {
             let parts = Arc::clone(parts);
-            let front = front.take();
+            let policy = policy.take();
             let report = report.clone();
             let run = move || {
-                let made = Core::make(index, &parts, mailbox, front);
+                let made = Core::make(index, &parts, mailbox, policy);
                 let (outcome, core) = match made {
                     Ok(core) => (Ok(()), Some(core)),
                     Err(error) => (Err(error), None),
@@ -285,6 +258,20 @@ const fn engine_settings(core: usize, cores: usize, settings: &Settings) -> engi
     }
 }
 
+/// What the front has to know.
+fn front_settings(cores: usize, settings: &Settings) -> FrontSettings {
+    FrontSettings {
+        cores,
+        sessions_max: settings.sessions_max,
+        logins_max: settings.logins_max,
+        discovery_max: settings.discovery_max,
+        unproved_per_address_max: settings.unproved_per_address_max,
+        connections_max: settings.connections_max,
+        unproved: Arc::clone(&settings.unproved),
+        login_timeout: settings.login_timeout,
+    }
+}
+
 /// The two ends of a mailbox.
 type Channel = (Post<Letter>, Mailbox<Letter>);
 
@@ -324,7 +311,7 @@ impl Core {
         index: usize,
         parts: &Parts,
         mailbox: Mailbox<Letter>,
-        front: Option<FrontParts>,
+        policy: Option<Arc<dyn Policy>>,
     ) -> Result<Self, StartError> {
         let settings = parts.settings.clone();
         let reactor = Reactor::new(&reactor::Settings {
@@ -336,7 +323,10 @@ impl Core {
         })?;
         let pool = reactor.pool().clone();
         let core_count = parts.posts.len();
-        let front = front.map(|parts| parts.make(&settings, core_count));
+        let front = policy.map(|policy| {
+            let own = front_settings(core_count, &settings);
+            Front::new(&own, policy, Arc::clone(&parts.lists))
+        });
         let acceptor = front.is_some().then(Acceptor::new);
         let counters = parts.counters.get(index).cloned().unwrap_or_default();
         let tally = Tally::new(counters, pool.capacity_bytes(), Arc::clone(&parts.slow));
