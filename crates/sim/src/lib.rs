@@ -13,7 +13,9 @@
 //! | [`ledger`] | what each block may hold |
 //! | [`flush`] | the file store that ships, on a kernel that loses flushes |
 //! | [`initiator`] | the other end of the protocol, and its judge |
+//! | [`setup`] | the configuration of the machines under test |
 //! | [`host`] | the machines under test, bound to simulated cores |
+//! | [`inspect`] | what checkers see of them |
 //! | [`world`] | everything that happens, in order |
 //! | [`sabotage`] | bugs on purpose, to test the checkers |
 //!
@@ -26,11 +28,13 @@ pub mod disk;
 pub mod flush;
 pub mod host;
 pub mod initiator;
+pub mod inspect;
 pub mod ledger;
 pub mod network;
 pub mod prng;
 pub mod sabotage;
 pub mod scenario;
+pub mod setup;
 pub mod shrink;
 pub mod trace;
 pub mod world;

@@ -1,5 +1,12 @@
 //! Bugs on purpose: a checker that never fails proves nothing.
 
+use engine::Engine;
+use front::CommandId;
+use memory::{Buffer, Pool};
+
+use crate::host::Outside;
+use crate::prng::Prng;
+
 /// Something the target or its disk does wrong. No seed ever draws one; tests put them in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Sabotage {
@@ -27,4 +34,49 @@ impl Sabotage {
         (Self::LeakBuffers, "nothing-is-left"),
         (Self::HangUp, "legal-initiators-are-not-hung-up-on"),
     ];
+}
+
+/// Does wrong on one core what the settings say.
+#[derive(Debug)]
+pub(crate) struct Saboteur {
+    kind: Option<Sabotage>,
+    prng: Prng,
+    leaked: Vec<Buffer>,
+}
+
+impl Saboteur {
+    /// For one core, with a stream of its own.
+    pub(crate) const fn new(kind: Option<Sabotage>, prng: Prng) -> Self {
+        Self {
+            kind,
+            prng,
+            leaked: Vec::new(),
+        }
+    }
+
+    /// Whether this is to go wrong now.
+    pub(crate) fn strikes(&mut self, kind: Sabotage) -> bool {
+        self.kind == Some(kind) && self.prng.chance(30)
+    }
+
+    /// Loses a buffer, if that is what is to go wrong.
+    pub(crate) fn leak(&mut self, pool: &Pool) {
+        if self.strikes(Sabotage::LeakBuffers) {
+            self.leaked.extend(pool.allocate(1));
+        }
+    }
+}
+
+/// Drops commands that wait, if that is what is to go wrong.
+pub(crate) fn forget_answers(engine: &mut Engine<Outside>) {
+    if !engine.carrier.saboteur.strikes(Sabotage::ForgetAnswers) {
+        return;
+    }
+    let sessions = engine.sessions();
+    let waiting = sessions.map(|(key, entry)| (key, entry.port.iscsi().session.tasks()));
+    let waiting: Vec<_> = waiting.filter(|(_, tasks)| !tasks.is_empty()).collect();
+    for (session, tasks) in waiting {
+        let commands = tasks.into_iter().map(CommandId::from).collect();
+        engine.abort_commands(session, commands);
+    }
 }

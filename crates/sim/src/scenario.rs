@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use iscsi::negotiate::{DigestPolicy, OperationalPreferences};
 
-use crate::host::Settings;
 use crate::initiator::Mischief;
 use crate::network::NetworkHabits;
 use crate::prng::Prng;
+use crate::setup::Settings;
 
 /// The frame of a run.
 #[derive(Clone, Debug)]

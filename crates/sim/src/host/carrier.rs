@@ -1,6 +1,7 @@
 //! What leaves a simulated core is put down for the world to carry.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,36 +16,32 @@ use store::{Descriptor, SocketTag, Waker};
 use super::line::{Link, Sending, UnderWay};
 use super::{Letter, Receipt};
 use crate::prng::Prng;
-use crate::sabotage::Sabotage;
-
-/// The simulated disk does nothing on a ring, nor by a helper.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum NoOperation {}
+use crate::sabotage::Saboteur;
+use crate::setup::Settings;
 
 /// What one core has put down.
 #[derive(Debug)]
-pub(super) struct Outside {
+pub struct Outside {
     index: usize,
     /// Letters of this core to itself.
     pub(super) own_letters: VecDeque<Letter>,
     /// Letters to others, and to whom.
     pub(super) posted: Vec<(usize, Letter)>,
-    pub(super) links: BTreeMap<usize, UnderWay>,
+    pub(crate) links: BTreeMap<usize, UnderWay>,
     /// Links that were shut, for the world to close.
     pub(super) closed: Vec<usize>,
     /// A state of the unit that is to be made safe.
-    to_keep: Option<Vec<u8>>,
-    sabotage: Option<Sabotage>,
+    pub(super) to_keep: Option<Vec<u8>>,
+    pub(crate) saboteur: Saboteur,
     pool: Pool,
-    /// What [`Sabotage::LeakBuffers`] leaves behind.
-    leaked: Vec<Buffer>,
     prng: Prng,
     /// What the engine has found to be wrong with itself.
-    broken: Option<&'static str>,
+    pub(crate) broken: Option<&'static str>,
 }
 
 impl Outside {
-    pub(super) fn new(index: usize, sabotage: Option<Sabotage>, pool: Pool, prng: Prng) -> Self {
+    pub(super) fn new(index: usize, settings: &Settings, pool: Pool, prng: &Prng) -> Self {
+        let stream = |name| Prng::stream(prng.clone().next_u64(), &format!("{name} {index}"));
         Self {
             index,
             own_letters: VecDeque::new(),
@@ -52,10 +49,9 @@ impl Outside {
             links: BTreeMap::new(),
             closed: Vec::new(),
             to_keep: None,
-            sabotage,
+            saboteur: Saboteur::new(settings.sabotage, stream("saboteur")),
             pool,
-            leaked: Vec::new(),
-            prng: Prng::stream(prng.clone().next_u64(), &format!("outside {index}")),
+            prng: stream("outside"),
             broken: None,
         }
     }
@@ -67,29 +63,12 @@ impl Outside {
             self.posted.push((core, letter));
         }
     }
-
-    pub(super) const fn take_state(&mut self) -> Option<Vec<u8>> {
-        self.to_keep.take()
-    }
-
-    pub(super) const fn broken(&self) -> Option<&'static str> {
-        self.broken
-    }
-
-    /// Loses a buffer, if that is what is to go wrong.
-    fn leak_now_and_then(&mut self) {
-        if self.sabotage == Some(Sabotage::LeakBuffers)
-            && self.prng.chance(30)
-            && let Ok(buffer) = self.pool.allocate(1)
-        {
-            self.leaked.push(buffer);
-        }
-    }
 }
 
 impl Carrier for Outside {
     type Port = Port;
-    type Operation = NoOperation;
+    /// The simulated disk does nothing on a ring, nor by a helper.
+    type Operation = Infallible;
     type Receipt = Receipt;
     type Account = ();
 
@@ -97,9 +76,8 @@ impl Carrier for Outside {
         self.post_any(core, Letter::Unit(unit, Box::new(letter)));
     }
 
-    #[expect(clippy::panic, reason = "the simulated disk never asks for it")]
-    fn begin(&mut self, part: PartKey, work: StoreWork) -> NoOperation {
-        panic!("{part:?} asks for {work:?}")
+    fn begin(&mut self, part: PartKey, work: StoreWork) -> Infallible {
+        unreachable!("{part:?} asks for {work:?}")
     }
 
     /// The world wakes cores by itself.
@@ -107,17 +85,15 @@ impl Carrier for Outside {
         Waker::new(|| {})
     }
 
-    #[expect(clippy::panic, reason = "the simulated disk never asks for it")]
     fn open_socket(&mut self, _: UnitIndex, socket: SocketTag, _: Descriptor) -> bool {
-        panic!("the disk opens {socket:?}")
+        unreachable!("the disk opens {socket:?}")
     }
 
-    #[expect(clippy::panic, reason = "the simulated disk never asks for it")]
     fn close_socket(&mut self, _: UnitIndex, socket: SocketTag) {
-        panic!("the disk closes {socket:?}")
+        unreachable!("the disk closes {socket:?}")
     }
 
-    fn cancel(&mut self, operation: NoOperation) {
+    fn cancel(&mut self, operation: Infallible) {
         match operation {}
     }
 
@@ -143,13 +119,13 @@ impl Carrier for Outside {
     fn account(_: u32, _: &Port, _: CommandId, _: &Command) {}
 
     fn note_answer(&mut self, (): (), _: Status) {
-        self.leak_now_and_then();
+        self.saboteur.leak(&self.pool);
     }
 
     fn note_wait(&mut self, (): ()) {}
 
     fn note_end(&mut self, (): (), _: Ending, _: Life) {
-        self.leak_now_and_then();
+        self.saboteur.leak(&self.pool);
     }
 
     fn note_starved(&mut self) {}

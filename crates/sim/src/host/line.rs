@@ -14,7 +14,7 @@ const CHUNK_BYTES: usize = 8192;
 
 /// A link of the world.
 #[derive(Debug)]
-pub struct Link(pub(super) usize);
+pub struct Link(pub usize);
 
 impl Line for Link {
     type Context = ();
@@ -72,7 +72,7 @@ impl Sending {
 
 /// What is under way on a link.
 #[derive(Debug, Default)]
-pub(super) struct UnderWay {
+pub(crate) struct UnderWay {
     pub(super) receiving: Option<(LineKey, Receive)>,
     pub(super) sending: Option<Sending>,
     /// It was shut: whatever is under way has ended, and is to be said so.

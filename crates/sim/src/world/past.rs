@@ -4,15 +4,17 @@
 //! And the administrator, who takes LUNs from sessions, and the right to write, while stores are late.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Weak;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use iscsi::pdu::{TaskManagementFunction, TaskManagementResponse, Tsih};
 
 use super::{Event, World};
-use crate::host::{LeftBehind, Receipt};
+use crate::host::Receipt;
 use crate::initiator::Breach;
+use crate::inspect::LeftBehind;
 use crate::ledger::Handle;
+use crate::setup::LUN;
 use crate::trace::Actor;
 
 /// What the world knows of requests of the past.
@@ -201,11 +203,13 @@ impl World {
         };
         let (tsih, rights) = (player.tsih, &mut player.rights);
         let receipt = Receipt::default();
-        let weak = receipt.watch();
+        let weak = Rc::downgrade(&receipt);
         if rights.is_taken {
             rights.is_taken = false;
             (rights.is_narrow, rights.writes_nothing_from) = (false, None);
-            self.host.give_lun(tsih, receipt, now);
+            self.host.administer(tsih, now, |engine, key| {
+                engine.give_lun(key, LUN, receipt);
+            });
             self.note(
                 Actor::World,
                 format_args!("init{initiator} is given its LUN again"),
@@ -217,7 +221,9 @@ impl World {
             if is_narrow {
                 rights.pending.push((weak.clone(), Pending::Narrow));
             }
-            self.host.set_read_only(tsih, is_narrow, receipt, now);
+            self.host.administer(tsih, now, |engine, key| {
+                engine.set_read_only(key, LUN.lun, is_narrow, receipt);
+            });
             self.note(
                 Actor::World,
                 format_args!("init{initiator} may write: {}", !is_narrow),
@@ -226,7 +232,9 @@ impl World {
             rights.is_taken = true;
             rights.pending.push((weak.clone(), Pending::Take));
             session.allow_vanishing();
-            self.host.take_lun(tsih, receipt, now);
+            self.host.administer(tsih, now, |engine, key| {
+                engine.take_lun(key, LUN.lun, receipt);
+            });
             self.note(Actor::World, format_args!("init{initiator} loses its LUN"));
             let millis = self.past_prng.within(0, 9_000);
             let after = Duration::from_millis(millis);

@@ -8,10 +8,11 @@ use iscsi::login::{InitiatorAuth, InitiatorLoginConfig, LoginInitiator};
 use iscsi::pdu::{Cid, InitiatorTaskTag, Isid, TaskManagementFunction, Tsih};
 
 use super::{Event, Line, LoggingIn, World};
-use crate::host::{Host, TARGET_NAME};
+use crate::host::Host;
 use crate::initiator::{Operation, Session};
 use crate::network::{Link, Side};
 use crate::prng::Prng;
+use crate::setup::TARGET_NAME;
 use crate::trace::Actor;
 
 /// Times of 1000 that an initiator waits long while a request hangs, and that it does something

@@ -1,0 +1,91 @@
+//! What can be seen of the target from outside the rules: what is left of sessions that have ended, and
+//! what its cores do not agree on. Only checkers look at it.
+
+use std::collections::BTreeMap;
+
+use iscsi::pdu::Tsih;
+use memory::Pool;
+
+use crate::host::{Core, Host};
+use crate::setup::UNIT;
+
+/// Whose a request is that nobody waits for any longer, if it is a session's still.
+pub type LeftBehind = Option<Tsih>;
+
+impl Host {
+    /// Requests that nobody waits for any longer but which may still take effect: core and number
+    /// of each, and whose it is.
+    pub fn left_behind(&self) -> BTreeMap<(usize, u64), LeftBehind> {
+        let mut all = BTreeMap::new();
+        for (index, core) in self.cores.iter().enumerate() {
+            for orphan in core.engine.orphans() {
+                let session = orphan.session.and_then(|key| core.engine.session(key));
+                let of_session = session.map(|session| session.port.iscsi().detail.tsih);
+                let left = || core.left.iter().find(|(task, _)| *task == orphan.task);
+                let whose = of_session.or_else(|| left().map(|(_, tsih)| *tsih));
+                all.insert((index, orphan.request.0), whose);
+            }
+        }
+        all
+    }
+
+    /// True while a task of this session is not over, whatever became of the session.
+    pub fn has_tasks_of(&self, tsih: Tsih) -> bool {
+        self.cores.iter().any(|core| {
+            let mut left = core.left.iter().filter(|(_, whose)| *whose == tsih);
+            core.session_of(tsih).is_some() || left.any(|(task, _)| core.engine.has_task(*task))
+        })
+    }
+
+    /// A bug that a core has found by itself.
+    pub fn broken(&self) -> Option<&'static str> {
+        let mut cores = self.cores.iter();
+        cores.find_map(|core| core.engine.carrier.broken)
+    }
+
+    /// What is left although every session has ended; `None` if nothing is.
+    pub fn leftovers(&self) -> Option<String> {
+        let mut cores = self.cores.iter().enumerate();
+        cores.find_map(|(index, core)| {
+            let left = leftovers(core);
+            (!left.is_empty()).then(|| format!("core {index}: {}", left.join(", ")))
+        })
+    }
+
+    /// What the cores do not agree on, although nothing is under way.
+    pub fn disagreement(&self) -> Option<String> {
+        let owner = self.cores.first()?.engine.owner(UNIT)?;
+        if !owner.is_idle() {
+            return Some("the owner of the unit has something under way".to_owned());
+        }
+        if !owner.allows_access() {
+            return Some("the unit refuses access".to_owned());
+        }
+        let differs = |core: &Core| {
+            let view = core.engine.view(UNIT);
+            view.is_none_or(|view| view.shared() != owner.shared() || view.refuses_access())
+        };
+        if let Some(index) = self.cores.iter().position(differs) {
+            return Some(format!(
+                "core {index} sees the unit otherwise than its owner"
+            ));
+        }
+        let kept = self.kept().filter(|_| !self.is_kept_state_old);
+        let is_other = kept.is_some_and(|kept| kept != owner.kept_state());
+        is_other.then(|| "what was kept is not the state in force".to_owned())
+    }
+}
+
+fn leftovers(core: &Core) -> Vec<String> {
+    let lent = |pool: &Pool| pool.shares().capacity - pool.free_bytes();
+    let counts = [
+        ("links", core.engine.carrier.links.len()),
+        ("bytes of the pool", lent(core.engine.pool())),
+        ("bytes of chunks", lent(&core.chunks)),
+    ];
+    let left = counts.iter().filter(|(_, count)| *count > 0);
+    left.map(|(what, count)| format!("{count} {what}"))
+        .chain(core.engine.leftovers())
+        .chain(core.sessions.leftovers())
+        .collect()
+}

@@ -1,0 +1,233 @@
+//! How the simulated target is set up: the configuration that Tarn would have read, and the memory that
+//! its machine would have had. Nothing here has to do with what happens afterwards.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{TargetIndex, UnitIndex, VisibleLun};
+use front::iscsi::{Coalescing, Front, FrontSettings, Holding, SessionSettings};
+use front::{Asker, Authorization, Policy, PortPlan, TargetPlan, VisibleTarget};
+use iscsi::login::{TargetAuth, TargetPolicy};
+use iscsi::negotiate::OperationalPreferences;
+use iscsi::pdu::LoginStatus;
+use iscsi::target::Budget;
+use memory::{Buffer, Pool};
+use scsi::{Identity, Limits, Owner, Profile, TargetPort};
+
+use crate::disk::Disk;
+use crate::host::Link;
+use crate::sabotage::Sabotage;
+
+/// The target's name.
+pub const TARGET_NAME: &str = "iqn.2026-11.example.tarn:sim";
+
+/// The one unit.
+pub const UNIT: UnitIndex = UnitIndex(0);
+
+/// The one LUN, by which sessions see the unit.
+pub const LUN: VisibleLun = VisibleLun {
+    lun: 0,
+    unit: UNIT,
+    read_only: false,
+};
+
+/// The one target.
+const TARGET: TargetIndex = TargetIndex(0);
+
+/// Its one portal group.
+const PORT: PortPlan = PortPlan {
+    portal_group_tag: 1,
+    relative_id: 1,
+};
+
+/// More connections than any world has.
+const MANY: usize = 10_000;
+
+/// What a session may hold of requests before their turn, in bytes: so little that it is often
+/// reached.
+const HELD_MAX_BYTES: usize = 8 * 1024;
+
+/// How the target is set up.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How many cores it has.
+    pub cores: usize,
+    /// Commands a session may have under way.
+    pub queue_depth: u32,
+    /// Limits of negotiation.
+    pub preferences: OperationalPreferences,
+    /// How long an abort waits for the store.
+    pub abort_timeout: Duration,
+    /// How long a command waits for its fence.
+    pub fence_timeout: Duration,
+    /// How long a login may take.
+    pub login_timeout: Duration,
+    /// A connection silent for so long is pinged.
+    pub nop_interval: Duration,
+    /// A ping unanswered for so long ends the connection.
+    pub nop_timeout: Duration,
+    /// How much memory each core has for data, in bytes.
+    pub pool_bytes: usize,
+    /// Something it does wrong, to see whether that is noticed.
+    pub sabotage: Option<Sabotage>,
+}
+
+impl Settings {
+    /// Of the engine of a core.
+    pub const fn of_engine(&self, core: usize) -> engine::Settings {
+        engine::Settings {
+            core,
+            cores: self.cores,
+            queue_depth: self.queue_depth,
+            abort_timeout: self.abort_timeout,
+            fence_timeout: self.fence_timeout,
+        }
+    }
+
+    /// Of the sessions of a core.
+    pub fn of_sessions(&self) -> SessionSettings {
+        let budget = || Arc::new(Budget::new(HELD_MAX_BYTES));
+        SessionSettings {
+            queue_depth: self.queue_depth,
+            nop_interval: Some(self.nop_interval),
+            nop_timeout: self.nop_timeout,
+            discovery_lifetime: Duration::MAX,
+            holding: Holding {
+                proved: budget(),
+                unproved: budget(),
+                gap_timeout: self.login_timeout,
+            },
+            coalescing: Coalescing::Adaptive,
+        }
+    }
+
+    /// A front that lets everybody in.
+    pub fn front(&self) -> Front<Link> {
+        let own = FrontSettings {
+            cores: self.cores,
+            sessions_max: MANY,
+            logins_max: MANY,
+            discovery_max: MANY,
+            unproved_per_address_max: MANY,
+            connections_max: MANY,
+            unproved: Arc::new(Budget::new(usize::MAX)),
+            login_timeout: self.login_timeout,
+        };
+        let policy: Arc<dyn Policy> = Arc::new(Everybody(self.preferences.clone()));
+        let mut front = Front::new(&own, Arc::clone(&policy), Arc::default());
+        let plan = TargetPlan {
+            name: TARGET_NAME.to_owned(),
+            ports: vec![PORT],
+            cold_reset: false,
+        };
+        front.set_access(policy, [(TARGET, plan)].into_iter());
+        front
+    }
+
+    /// The data buffers of a core, of which as many are taken as the settings do not give.
+    pub fn pool(&self) -> (Pool, Vec<Buffer>) {
+        let pool = smallest_pool();
+        let ballast = fill(&pool, self.pool_bytes);
+        pool.set_base();
+        (pool, ballast)
+    }
+}
+
+/// Everybody here is granted the same.
+#[derive(Debug)]
+struct Everybody(OperationalPreferences);
+
+impl Policy for Everybody {
+    fn authorize(
+        &self,
+        _: &Asker<'_>,
+        target_name: Option<&str>,
+    ) -> Result<Authorization, LoginStatus> {
+        if target_name != Some(TARGET_NAME) {
+            return Err(LoginStatus::NotFound);
+        }
+        Ok(Authorization {
+            target: Some(TARGET),
+            policy: TargetPolicy {
+                auth: TargetAuth::None,
+                preferences: self.0.clone(),
+                portal_group_tag: PORT.portal_group_tag,
+                target_alias: None,
+            },
+        })
+    }
+
+    fn luns(&self, _: &Asker<'_>, _: TargetIndex) -> Result<Vec<VisibleLun>, LoginStatus> {
+        Ok(vec![LUN])
+    }
+
+    fn may_discover(&self, _: &Asker<'_>) -> bool {
+        false
+    }
+
+    fn targets(&self, _: &Asker<'_>, _: Option<TargetIndex>) -> Vec<VisibleTarget> {
+        vec![VisibleTarget {
+            name: TARGET_NAME.to_owned(),
+            addresses: Vec::new(),
+        }]
+    }
+}
+
+/// The unit as every core sees it first. `kept` is its state as it was kept before.
+pub fn owner(disk: &Disk, kept: Option<&[u8]>) -> Owner {
+    let identity = Identity {
+        vendor: "TARN".to_owned(),
+        product: "SIMULATED".to_owned(),
+        revision: "1".to_owned(),
+        serial: "sim".to_owned(),
+        naa: vec![0x30, 0, 0, 0, 0, 0, 0, 1],
+        eui: None,
+        target_ports: vec![TargetPort {
+            relative_id: PORT.relative_id,
+            group: 1,
+            scsi_name: format!("{TARGET_NAME},t,0x0001"),
+            device_name: TARGET_NAME.to_owned(),
+        }],
+        protocol_identifier: 5,
+        protocol_version: 0x0960,
+        task_management: [0xf8, 0],
+        removable: true,
+    };
+    let profile = Profile {
+        identity,
+        limits: Limits::default(),
+        capabilities: disk.capabilities(),
+        keeps_state: true,
+    };
+    #[expect(
+        clippy::expect_used,
+        reason = "what was kept is what this very program gave; the world damages no state"
+    )]
+    Owner::new(profile, kept).expect("a kept state that is whole")
+}
+
+/// The smallest pool there is.
+#[expect(
+    clippy::expect_used,
+    reason = "a simulation without memory has nothing to tell"
+)]
+pub fn smallest_pool() -> Pool {
+    Pool::new(0).expect("address space for a pool")
+}
+
+/// Takes all room of a pool but so much, beside what sessions never give to Data-Out.
+fn fill(pool: &Pool, bytes: usize) -> Vec<Buffer> {
+    let left = bytes + pool.capacity_bytes() / 8;
+    let mut ballast = Vec::new();
+    let mut piece = memory::BUFFER_BYTES_MAX / 2;
+    while pool.free_bytes() > left && piece >= memory::PIECE_BYTES {
+        if pool.free_bytes() - piece >= left
+            && let Ok(buffer) = pool.allocate(piece)
+        {
+            ballast.push(buffer);
+        } else {
+            piece /= 2;
+        }
+    }
+    ballast
+}
