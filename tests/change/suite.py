@@ -7,6 +7,7 @@ it concerns is told by unit attention, and a change that fails leaves everything
 The file is changed and SIGHUP sent, as `systemctl reload` does.
 """
 import fcntl
+import json
 import os
 import pathlib
 import random
@@ -21,6 +22,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import admin
 import harness
 import iscsi
+import kept
 import scsi
 from harness import check, equal, measured, test, wait_for
 from tarn import BINARY, Tarn, free_port, run
@@ -622,6 +624,52 @@ def two_hundred_plans_under_load():
                 equal(sorted(luns_of(session)) or [0], visible or [0], f"LUNs of {name}")
         sizes = tarn.descriptors()
         measured(f"{sizes} descriptors, {tarn.heap_bytes() // MIB} MiB of heap at the end")
+
+
+# State of earlier versions.
+
+@test
+def a_state_directory_of_46980bd_starts_intact():
+    """Reservations, registrations, saved modes, identities, history, secret and tokens are what they were; also when this
+    version has saved them, and was killed."""
+    fixture = pathlib.Path(__file__).with_name("46980bd")
+    expected = json.loads((fixture / "facts.json").read_text())
+    tokens = expected.pop("token texts")
+
+    def write(number, lun, target=kept.DISKS):
+        with tarn.initiator(number, target) as session:
+            return session.command(scsi.write16(0, 1), write=bytes(BLOCK), lun=lun).status
+    with kept.Kept(fixture) as tarn:
+        seen = kept.facts(tarn)
+        equal(sorted(seen), sorted(expected), "the facts")
+        for name, before in expected.items():
+            equal(seen[name], before, name)
+        check("lost" not in tarn.log() and "damaged" not in tarn.log(), tarn.log())
+        conflict = scsi.RESERVATION_CONFLICT
+        equal([write(number, kept.SHARED) for number in (1, 2, 4)], [scsi.GOOD, scsi.GOOD, conflict], "WRITE to registrants")
+        equal((write(3, kept.BOTH, kept.OTHER), write(1, kept.BOTH)), (scsi.GOOD, conflict), "WRITE to a holder alone")
+        equal(write(4, kept.UNKEPT), scsi.GOOD, "WRITE where nothing was kept")
+        tarn.initiator(5, kept.LOCKED, chap=dict(name=kept.USER, secret=kept.SECRET)).close()
+        try:
+            tarn.initiator(5, kept.LOCKED, chap=dict(name=kept.USER, secret=kept.SECRET + "x")).close()
+            check(False, "a wrong secret is let in")
+        except iscsi.LoginError:
+            pass
+        statuses = {role: [tarn.remote(token).ask(method, "tokens").status for method in ("GET", "POST")]
+                    for role, token in {**tokens, "nobody": "tarn_" + "0" * 64}.items()}
+        equal(statuses, {"admin": [200, 415], "viewer": [403, 403], "nobody": [401, 401]}, "what the tokens may")
+        api = tarn.api()
+        equal(api.post("config/rollback", {"revision": 4})["revision"], 6, "the revision of a rollback")
+        check("more" in [lun["spec"]["id"] for lun in api.get("luns")], "the rollback has not brought the LUN back")
+        api.post("config/rollback", {"revision": 5})
+        with tarn.initiator(5) as session:
+            kept.reserve_out(session, kept.SHARED, kept.REGISTER, new_key=0x99)
+            kept.reserve_out(session, kept.SHARED, kept.REGISTER, key=0x99)
+        tarn.kill()
+        tarn.start()
+        for name, now in kept.facts(tarn).items():
+            if "LUN" in name:
+                equal(now, expected[name], f"{name}, saved by this version")
 
 
 if __name__ == "__main__":
