@@ -18,7 +18,6 @@ use crate::counters::{CoreCounters, Tally};
 use crate::events::EventSink;
 use crate::handle::Handle;
 use crate::letter::Letter;
-use crate::line::Link;
 use crate::lines::LineLimits;
 use crate::logins::{LoginCounts, LoginLog};
 use crate::medium::{CoreMedia, Media};

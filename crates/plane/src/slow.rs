@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use engine::{Ending, PhaseTime};
 use front::SessionId;
-use scsi::{Description, describe};
+use scsi::Description;
 
 use crate::bucket::Bucket;
 
