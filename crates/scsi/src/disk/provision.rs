@@ -143,8 +143,6 @@ impl Disk {
         if length < 8 || length > asked.data_out_length {
             return Err(length_error());
         }
-        // Which blocks is in the list; until then fences take it for all of them.
-        job.blocks = self.blocks;
         job.transfer_length = u64::from(length);
         job.work = Rare::UnmapList.into();
         Ok(Step::DataOut { length })
@@ -164,6 +162,8 @@ impl Disk {
             return Err(Sense::invalid_byte_in_parameters(2));
         }
         let mut total = 0_u64;
+        // From the first block to the last, whatever is between.
+        let (mut first, mut last) = (u64::MAX, 0_u64);
         let mut ranges = Vec::with_capacity(descriptors.len());
         for descriptor in descriptors {
             let [l0, l1, l2, l3, l4, l5, l6, l7, b0, b1, b2, b3, _, _, _, _] = *descriptor;
@@ -174,6 +174,8 @@ impl Disk {
             }
             total = total.saturating_add(blocks);
             if blocks > 0 {
+                first = first.min(lba);
+                last = last.max(lba.saturating_add(blocks));
                 ranges.push(self.byte_range(lba, blocks));
             }
         }
@@ -185,6 +187,7 @@ impl Disk {
         if ranges.is_empty() {
             return Ok(Self::good(job));
         }
+        (job.lba, job.blocks) = (first, last.saturating_sub(first));
         ranges.reverse();
         Ok(self.unmap_next(job, ranges))
     }

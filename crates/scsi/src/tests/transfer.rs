@@ -386,8 +386,31 @@ fn the_task_tells_which_blocks_it_touches() {
     assert_eq!(blocks_of(&ten(0x28, 0, 5, 3), 0), (Some(5..8), false));
     assert_eq!(blocks_of(&ten(0x2a, 0, 5, 3), 1024), (Some(5..7), true));
     assert_eq!(blocks_of(&ten(0x41, 0, 5, 3), 512), (Some(5..8), true));
-    assert_eq!(blocks_of(&ten(0x42, 0, 0, 24), 24), (Some(0..BLOCKS), true));
+    assert_eq!(blocks_of(&ten(0x42, 0, 0, 24), 24), (None, true));
     assert_eq!(blocks_of(&[0x00; 6], 0), (None, false));
+}
+
+#[test]
+fn an_unmap_touches_the_blocks_from_its_first_to_its_last_once_its_list_is_there() {
+    let (mut rig, (core, slot)) = Rig::ready(profile());
+    let command = Command {
+        cdb: &ten(0x42, 0, 0, 40),
+        data_out_length: 40,
+        data_in_length: 0,
+        luns: &[Lun::new(0).unwrap()],
+    };
+    let unit = &mut rig.cores[core];
+    let mut task = unit.task(slot);
+    let _step = unit.start(&mut task, &command);
+    assert_eq!(task.blocks(), None);
+    let mut list = vec![0, 38, 0, 32, 0, 0, 0, 0];
+    for (lba, blocks) in [(5_u64, 2_u32), (2, 1)] {
+        list.extend(lba.to_be_bytes());
+        list.extend(blocks.to_be_bytes());
+        list.extend([0; 4]);
+    }
+    let _step = unit.resume(&mut task, Input::DataOut(Payload::Heap(list)));
+    assert_eq!(task.blocks(), Some(2..7));
 }
 
 #[test]
