@@ -1,9 +1,13 @@
-//! What tests need: a store that answers from another thread, and a bench for the stores of this crate.
+//! What tests need: stores that answer from a thread or over a connection, and a bench for the stores of this crate.
 
 #[cfg(test)]
 mod bench;
 mod foreign;
+#[cfg(target_os = "linux")]
+mod remote;
 
 #[cfg(test)]
 pub(crate) use bench::*;
 pub use foreign::{ForeignDisk, Manner};
+#[cfg(target_os = "linux")]
+pub use remote::{REPLY_BYTES, REQUEST_BYTES, RemoteDisk};
