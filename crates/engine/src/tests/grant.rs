@@ -119,6 +119,36 @@ fn commands_that_do_not_end_by_themselves_are_aborted_and_then_left() {
     bench.end();
 }
 
+/// Delivers all letters but those to one core.
+fn settle_without(bench: &mut Bench, core: usize) {
+    while let Some(way) = bench.ways().into_iter().find(|way| way.to != core) {
+        bench.deliver(way);
+    }
+}
+
+#[test]
+fn a_unit_is_not_left_before_every_core_refuses_access_however_long_that_takes() {
+    let mut bench = Bench::new(3);
+    let who = bench.log_in(1);
+    bench.disk(1).take_next([Take::Ring]);
+    bench.send(who, cdb::write(0, 1, 1));
+    let receipt = take(&mut bench, who, 0);
+    // Its time to end by itself, then that of the abort, each followed by one for the refusal.
+    for _ in 0..5 {
+        bench.pass_only(ABORT);
+        settle_without(&mut bench, 2);
+        assert!(!is_done(&receipt), "core 2 still takes commands");
+        assert_eq!(bench.refusing(), [0, 1]);
+    }
+    bench.settle();
+    bench.pass(ABORT);
+    assert_eq!(bench.refusing(), [0, 1, 2]);
+    assert!(is_done(&receipt));
+    bench.finish_all(1);
+    assert_eq!(bench.refusing(), [0; 0]);
+    bench.end();
+}
+
 #[test]
 fn a_write_that_ends_after_its_unit_was_left_disturbs_no_later_nexus() {
     let mut bench = Bench::new(1);
