@@ -108,6 +108,33 @@ fn write_cache_off_makes_writes_durable_on_all_cores_and_flushes() {
 }
 
 #[test]
+fn a_write_under_way_when_the_write_cache_is_switched_off_is_flushed_by_itself() {
+    let (mut rig, at) = Rig::ready(profile());
+    let other = rig.attach(1, 2);
+    let mut page = current(&mut rig, at, CACHING);
+    page[2] = 0x00;
+    let cdb = ten(0x2a, 0, 0, 1);
+    let (mut cached, step) = rig.start(other, &cdb, &[1; BLOCK]);
+    let Step::Io(write) = step else {
+        panic!("{step:?}");
+    };
+    good(&select(&mut rig, at, 0x10, &page));
+    rig.asked.clear();
+    let written = Input::Io(rig.submit(write));
+    let step = rig.cores[1].resume(&mut cached, written);
+    let Step::Io(flush) = step else {
+        panic!("the flush of MODE SELECT came before the write: {step:?}");
+    };
+    let flushed = Input::Io(rig.submit(flush));
+    let step = rig.cores[1].resume(&mut cached, flushed);
+    let Step::Done(outcome) = step else {
+        panic!("{step:?}");
+    };
+    good(&outcome);
+    assert_eq!(rig.asked, [Asked::Write(0, BLOCK, false), Asked::Flush]);
+}
+
+#[test]
 fn write_cache_off_that_cannot_be_flushed_is_an_error() {
     let (mut rig, at) = Rig::ready(profile());
     let mut page = current(&mut rig, at, CACHING);
