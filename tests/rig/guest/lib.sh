@@ -7,6 +7,8 @@
 #   CHAP_USER, CHAP_PASS, CHAP_USER_IN, CHAP_PASS_IN
 #   PORTAL3            a relay to PORTAL that counts flushes, served between hold and unhold
 #   hostcall kill | start   ends the target abruptly / starts it again
+#   PORTAL4, IQN_UPGRADE  a daemon of its own, to be replaced by another; ENDS the signals that end it, one after another
+#   hostcall upgrade-VERB   a verb of `upgrade host`: begin note TERM KILL compare rollback end
 #   hostcall hold | unhold  another initiator reserves the disk (Write Exclusive, Registrants Only) / lets it go
 #   hostcall flushes        whether a SYNCHRONIZE CACHE went through PORTAL3
 
