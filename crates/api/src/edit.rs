@@ -1,7 +1,5 @@
 //! Edits of the configuration: single changes that keep everything else of the document, made together.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -184,8 +182,8 @@ pub struct UserKeys {
     pub secret_file: Option<String>,
     /// The secret, 12 to 128 bytes; Tarn keeps it in a private file of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(write_only)]
-    pub secret: Option<String>,
+    #[schema(write_only, value_type = Option<String>)]
+    pub secret: Option<spec::Secret>,
     /// With what the target proves itself; a secret that is absent stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mutual: Option<spec::Mutual>,
@@ -238,7 +236,7 @@ impl Edit {
 
     /// The secrets it brings, each with the name of its user, whether it is that of the target's side, and where the
     /// file that keeps it is named.
-    pub fn secrets(&mut self) -> Vec<Secret<'_>> {
+    pub fn secrets(&mut self) -> Vec<SecretPlace<'_>> {
         let (user, file, secret, mutual) = match self {
             Self::Add(Thing::User(user)) | Self::Put(Thing::User(user)) => (
                 &user.name,
@@ -260,13 +258,13 @@ impl Edit {
             | Self::Resize { .. }
             | Self::Rename { .. } => return Vec::new(),
         };
-        let own = Secret {
+        let own = SecretPlace {
             user,
             is_mutual: false,
             file,
             secret,
         };
-        let back = mutual.as_mut().map(|mutual| Secret {
+        let back = mutual.as_mut().map(|mutual| SecretPlace {
             user,
             is_mutual: true,
             file: &mut mutual.secret_file,
@@ -277,7 +275,8 @@ impl Edit {
 }
 
 /// Where an edit brings a secret.
-pub struct Secret<'a> {
+#[derive(Debug)]
+pub struct SecretPlace<'a> {
     /// The user it is configured with.
     pub user: &'a str,
     /// The target proves itself with it.
@@ -285,14 +284,7 @@ pub struct Secret<'a> {
     /// The file that keeps it.
     pub file: &'a mut Option<String>,
     /// The secret itself, if it is brought.
-    pub secret: &'a mut Option<String>,
-}
-
-impl fmt::Debug for Secret<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Secret");
-        shown.field("user", &self.user).finish_non_exhaustive()
-    }
+    pub secret: &'a mut Option<spec::Secret>,
 }
 
 #[cfg(test)]
@@ -332,23 +324,27 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_found_wherever_they_stand() {
-        for text in [
-            r#"{"put": {"user": {"name": "u", "secret": "s", "mutual": {"name": "t", "secret": "m"}}}}"#,
-            r#"{"add": {"user": {"name": "u", "secret": "s", "mutual": {"name": "t", "secret": "m"}}}}"#,
-            r#"{"set": {"user": {"name": "u", "secret": "s", "mutual": {"name": "t", "secret": "m"}}}}"#,
-        ] {
-            let mut edit: Edit = serde_json::from_str(text).unwrap();
+    fn secrets_are_found_wherever_they_stand_but_not_by_debug() {
+        let user = r#"{"name": "u", "secret": "an-own-secret", "mutual": {"name": "t", "secret": "a-mutual-secret"}}"#;
+        for verb in ["put", "add", "set"] {
+            let text = format!(r#"{{"{verb}": {{"user": {user}}}}}"#);
+            let mut edit: Edit = serde_json::from_str(&text).unwrap();
+            assert!(!format!("{edit:?}").contains("-secret"), "{edit:?}");
+            let again = serde_json::to_string(&edit).unwrap();
+            assert_eq!(serde_json::from_str::<Edit>(&again).unwrap(), edit);
             let found = edit.secrets();
             let found: Vec<_> = found
                 .iter()
-                .map(|one| (one.user, one.is_mutual, one.secret.as_deref()))
+                .map(|one| {
+                    let secret = one.secret.as_ref().map(spec::Secret::as_str);
+                    (one.user, one.is_mutual, secret)
+                })
                 .collect();
-            assert_eq!(
-                found,
-                [("u", false, Some("s")), ("u", true, Some("m"))],
-                "{text}"
-            );
+            let expected = [
+                ("u", false, Some("an-own-secret")),
+                ("u", true, Some("a-mutual-secret")),
+            ];
+            assert_eq!(found, expected, "{text}");
         }
         let mut edit = Edit::Remove(Name::User("u".to_owned()));
         assert!(edit.secrets().is_empty());

@@ -1,9 +1,12 @@
-//! What is configured, section by section: the keys of `tarn.toml`, which docs/CONFIG.md tells.
+//! What is configured, section by section: the keys of `tarn.toml`, as in docs/CONFIG.md.
 //!
 //! A key that may be left out of the file may be left out here and is then absent, not `null`.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
+use zeroize::Zeroizing;
 
 /// `[[lun]]`: a logical unit.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
@@ -101,8 +104,8 @@ pub struct User {
     pub secret_file: Option<String>,
     /// The secret, 12 to 128 bytes; only ever in requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(write_only)]
-    pub secret: Option<String>,
+    #[schema(write_only, value_type = Option<String>)]
+    pub secret: Option<Secret>,
     /// With what the target proves itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mutual: Option<Mutual>,
@@ -123,6 +126,41 @@ pub struct Mutual {
     pub secret_file: Option<String>,
     /// As [`User::secret`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(write_only)]
-    pub secret: Option<String>,
+    #[schema(write_only, value_type = Option<String>)]
+    pub secret: Option<Secret>,
+}
+
+/// A secret in a request: wiped from memory when dropped, and not shown by `Debug`.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Secret(Zeroizing<String>);
+
+impl Secret {
+    /// The text itself.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<Zeroizing<String>> for Secret {
+    fn from(text: Zeroizing<String>) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|text| Self(Zeroizing::new(text)))
+    }
 }

@@ -173,7 +173,7 @@ fn problem_of(error: &EditError) -> Problem {
     Problem::new(kind, error.to_string())
 }
 
-/// Secrets that were kept for one change, and are let go when that is over.
+/// Secrets that are kept for one change, and released when that is over.
 struct Kept<'a> {
     control: &'a dyn Control,
     paths: Vec<String>,
@@ -189,7 +189,9 @@ impl<'a> Kept<'a> {
     fn keep_secrets(&mut self, edits: &mut [Edit]) -> Result<(), Problem> {
         for one in edits.iter_mut().flat_map(Edit::secrets) {
             if let Some(secret) = one.secret.take() {
-                let path = self.control.keep_secret(one.user, &secret, one.is_mutual)?;
+                let path = self
+                    .control
+                    .keep_secret(one.user, secret.as_str(), one.is_mutual)?;
                 self.paths.push(path.clone());
                 *one.file = Some(path);
             }

@@ -5,7 +5,6 @@ use api::plan::Applied;
 use client::{Answer, Client, Endpoint, Limits, Path, path};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use zeroize::Zeroize as _;
 
 use super::changes;
 use super::exit::Exit;
@@ -80,12 +79,7 @@ impl ApiSession {
 
     /// Makes edits of the configuration, all of them or none, and prints what that did.
     pub(super) fn edit(&self, edits: Vec<Edit>, comment: Option<String>) -> Outcome {
-        let mut body = Edits { edits, comment };
-        let outcome = self.post(&path(&["config", "edits"]), &body);
-        for one in body.edits.iter_mut().flat_map(Edit::secrets) {
-            one.secret.zeroize();
-        }
-        outcome
+        self.post(&path(&["config", "edits"]), &Edits { edits, comment })
     }
 
     /// Has something done, and prints what that did.

@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use api::edit::{Edit, Keys, Thing, UserKeys};
-use api::spec::{Mutual, User};
+use api::spec::{Mutual, Secret, User};
 use clap::{Args, Subcommand};
 use client::{Path, path};
-use zeroize::Zeroize as _;
 
 use super::api_session::ApiSession;
 use super::failure::Failure;
@@ -140,7 +139,7 @@ fn at(name: &str) -> Path {
 #[derive(Default)]
 struct Kept {
     file: Option<String>,
-    secret: Option<String>,
+    secret: Option<Secret>,
 }
 
 impl Kept {
@@ -148,7 +147,7 @@ impl Kept {
         let secret = from.map(|path| secrets::from_file(path)).transpose()?;
         Ok(Self {
             file: file.cloned(),
-            secret: secret.map(|secret| secret.as_str().to_owned()),
+            secret: secret.map(Secret::from),
         })
     }
 
@@ -157,18 +156,12 @@ impl Kept {
         let secret = secret.ok_or_else(|| Failure::NoSecret {
             name: whose.to_owned(),
         })?;
-        self.secret = Some(secret.as_str().to_owned());
+        self.secret = Some(secret.into());
         Ok(())
     }
 
     const fn is_nothing(&self) -> bool {
         self.file.is_none() && self.secret.is_none()
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        self.secret.zeroize();
     }
 }
 
