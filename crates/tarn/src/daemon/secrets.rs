@@ -121,6 +121,7 @@ impl SecretFiles {
         self.pending().remove(&path);
         if path.starts_with(&self.directory) {
             self.remove_unnamed(file, &[path]);
+            self.remove_empty(&self.pending());
         }
     }
 
@@ -131,6 +132,18 @@ impl SecretFiles {
         let mut files = files_in(&self.directory);
         files.retain(|path| !pending.contains(&finished(path)));
         self.remove_unnamed(file, &files);
+        self.remove_empty(&pending);
+    }
+
+    /// Removes the directories, unless something is in them or is going to be: [`SecretFiles::keep`] notes a file as
+    /// pending before it makes them.
+    fn remove_empty(&self, pending: &BTreeSet<PathBuf>) {
+        let all = self.state.join("secrets");
+        for directory in [&self.directory, &all] {
+            if pending.is_empty() && fs::remove_dir(directory).is_err() {
+                break;
+            }
+        }
     }
 
     fn remove_unnamed(&self, file: &Path, files: &[PathBuf]) {
@@ -314,6 +327,22 @@ mod tests {
         fs::write(&file, "").unwrap();
         files.collect(&file);
         assert!(!is_there(&pending) && !is_there(&in_file) && is_there(&in_history));
+    }
+
+    #[test]
+    fn a_secret_that_was_only_planned_leaves_no_directory() {
+        let scratch = Scratch::new();
+        let (files, file) = files(&scratch);
+        let (one, other) = (
+            files.keep("a", SECRET).unwrap(),
+            files.keep("a", SECRET).unwrap(),
+        );
+        files.release(&one, &file);
+        assert!(Path::new(&other).exists());
+        files.release(&other, &file);
+        assert!(!scratch.path().join("secrets").exists());
+        let again = files.keep("a", SECRET).unwrap();
+        assert!(Path::new(&again).exists());
     }
 
     #[test]
