@@ -112,7 +112,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::testing::{Double, Scratch, app};
+    use crate::testing::{Double, app};
+    use durable::scratch::Scratch;
 
     fn entry(author: Option<&str>) -> Entry {
         Entry {

@@ -423,7 +423,8 @@ mod tests {
 
     use super::*;
     use crate::routes;
-    use crate::testing::{Double, Scratch, app};
+    use crate::testing::{Double, app};
+    use durable::scratch::Scratch;
 
     /// What a TCP peer on this machine, as a proxy is, is answered to a login with this token.
     async fn login(app: &Arc<App>, token: &str) -> Response {

@@ -167,12 +167,12 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Scratch;
+    use durable::scratch::Scratch;
 
     #[test]
     fn a_socket_is_private_and_gone_at_the_end() {
         let scratch = Scratch::new();
-        let path = scratch.path("run/tarn.sock");
+        let path = scratch.path().join("run/tarn.sock");
         let (_listener, file) = unix(&path).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&path), 0o600);
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_second_one_is_refused_while_the_first_serves() {
         let scratch = Scratch::new();
-        let path = scratch.path("tarn.sock");
+        let path = scratch.path().join("tarn.sock");
         let first = unix(&path).unwrap();
         assert!(matches!(unix(&path), Err(ListenError::InUse { .. })));
         drop(first);
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_stale_socket_is_replaced_and_one_that_is_served_is_not() {
         let scratch = Scratch::new();
-        let path = scratch.path("tarn.sock");
+        let path = scratch.path().join("tarn.sock");
         let foreign = UnixListener::bind(&path).unwrap();
         assert!(matches!(unix(&path), Err(ListenError::InUse { .. })));
         drop(foreign);
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn what_is_no_socket_stays() {
         let scratch = Scratch::new();
-        let path = scratch.path("tarn.sock");
+        let path = scratch.path().join("tarn.sock");
         fs::write(&path, "precious").unwrap();
         assert!(matches!(unix(&path), Err(ListenError::NoSocket { .. })));
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn the_socket_of_somebody_else_is_not_removed() {
         let scratch = Scratch::new();
-        let path = scratch.path("tarn.sock");
+        let path = scratch.path().join("tarn.sock");
         let (_listener, file) = unix(&path).unwrap();
         fs::remove_file(&path).unwrap();
         let _other = UnixListener::bind(&path).unwrap();

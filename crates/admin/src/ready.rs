@@ -60,7 +60,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::testing::{Double, Scratch, app};
+    use crate::testing::{Double, app};
+    use durable::scratch::Scratch;
 
     #[tokio::test]
     async fn many_who_ask_are_one_question_to_the_daemon() {

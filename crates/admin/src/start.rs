@@ -252,11 +252,11 @@ impl AdminHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Scratch;
+    use durable::scratch::Scratch;
 
     fn settings(scratch: &Scratch, certificate: Option<Certificate>) -> Settings {
         Settings {
-            state: scratch.path(""),
+            state: scratch.path().to_owned(),
             names: Vec::new(),
             certificate,
         }
@@ -280,7 +280,7 @@ mod tests {
             refused,
             Err(StartError::PlainBeyondLoopback { .. })
         ));
-        let directory = scratch.path("");
+        let directory = scratch.path().to_owned();
         let own = settings(&scratch, Some(Certificate::Own { directory }));
         let mut listeners = tcp("0.0.0.0:0");
         assert!(secure(&mut listeners, &own).unwrap().is_some());

@@ -1,7 +1,5 @@
 //! What the unit tests of this crate share.
 
-use std::fs;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -12,40 +10,11 @@ use api::problem::{Problem, ProblemKind};
 use api::request::{EventQuestion, Rollback, Tracing};
 use api::stats::Stats;
 use api::view::{Access, AccessQuestion, Lun, Session, Status, Target, Trace};
+use durable::scratch::Scratch;
 use tokio::sync::watch;
 
 use crate::app::App;
 use crate::tokens::Tokens;
-
-/// A directory that is gone at the end of its test.
-#[derive(Debug)]
-pub(crate) struct Scratch(PathBuf);
-
-impl Scratch {
-    /// A new one.
-    pub(crate) fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "tarn-admin-{}-{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    /// A name in it.
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).ok();
-    }
-}
 
 /// An event of this kind.
 pub(crate) fn event(kind: &str) -> Event {
@@ -65,7 +34,7 @@ pub(crate) fn event(kind: &str) -> Event {
 
 /// What the requests share, before this daemon and with tokens in this directory.
 pub(crate) fn app(daemon: &Arc<Double>, scratch: &Scratch) -> Arc<App> {
-    let tokens = Tokens::open(&scratch.path("tokens.toml")).unwrap().0;
+    let tokens = Tokens::open(&scratch.path().join("tokens.toml")).unwrap().0;
     let control = Arc::clone(daemon) as Arc<dyn Control>;
     let stopping = watch::Sender::new(false).subscribe();
     Arc::new(App::new(control, tokens, Vec::new(), stopping))

@@ -207,8 +207,8 @@ fn own(directory: &Path, names: &[String]) -> Result<(PathBuf, PathBuf), TlsErro
         tracing::warn!(
             certificate = %certificate.display(),
             name,
-            "the certificate is made again, for it lacks a name of this server; whoever trusts the \
-             old one needs the new one"
+            "the certificate is made again, for it lacks a name of this server; clients that \
+             trust the old one need the new one"
         );
         // Until both are new, there is none: a new key with the old certificate would be no pair.
         fs::remove_file(&certificate).map_err(|source| TlsError::File {
@@ -250,20 +250,20 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::testing::Scratch;
+    use durable::scratch::Scratch;
 
     #[test]
     fn our_own_certificate_is_made_once_and_its_key_is_private() {
         let scratch = Scratch::new();
         let own = Certificate::Own {
-            directory: scratch.path(""),
+            directory: scratch.path().to_owned(),
         };
         let names = ["localhost".to_owned(), "192.0.2.1".to_owned()];
         let first = Tls::load(&own, &names).unwrap();
         let again = Tls::load(&own, &names).unwrap();
         assert_eq!(first.fingerprint, again.fingerprint);
         assert_eq!(first.fingerprint.len(), 64);
-        let key = fs::metadata(scratch.path("admin-key.pem")).unwrap();
+        let key = fs::metadata(scratch.path().join("admin-key.pem")).unwrap();
         assert_eq!(key.permissions().mode() & 0o777, 0o600);
     }
 
@@ -271,7 +271,7 @@ mod tests {
     fn our_own_certificate_is_made_again_for_a_name_that_it_lacks() {
         let scratch = Scratch::new();
         let own = Certificate::Own {
-            directory: scratch.path(""),
+            directory: scratch.path().to_owned(),
         };
         let load = |names: &[&str]| {
             let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
@@ -290,19 +290,19 @@ mod tests {
     fn a_key_that_is_not_the_certificates_is_refused_with_the_name_of_the_file() {
         let (one, two) = (Scratch::new(), Scratch::new());
         for scratch in [&one, &two] {
-            let directory = scratch.path("");
+            let directory = scratch.path().to_owned();
             Tls::load(&Certificate::Own { directory }, &["localhost".to_owned()]).unwrap();
         }
         let mixed = Certificate::Files {
-            certificate: one.path("admin-cert.pem"),
-            key: two.path("admin-key.pem"),
+            certificate: one.path().join("admin-cert.pem"),
+            key: two.path().join("admin-key.pem"),
         };
         let error = Tls::load(&mixed, &[]).unwrap_err().to_string();
         assert!(error.contains("admin-cert.pem: "), "{error}");
         assert!(mixed.check().is_err());
         let missing = Certificate::Files {
-            certificate: one.path("nowhere.pem"),
-            key: two.path("admin-key.pem"),
+            certificate: one.path().join("nowhere.pem"),
+            key: two.path().join("admin-key.pem"),
         };
         let error = Tls::load(&missing, &[]).unwrap_err().to_string();
         assert!(error.contains("nowhere.pem: "), "{error}");
@@ -311,11 +311,11 @@ mod tests {
     #[test]
     fn a_key_that_others_can_reach_is_refused_with_the_command_that_helps() {
         let scratch = Scratch::new();
-        let directory = scratch.path("");
+        let directory = scratch.path().to_owned();
         Tls::load(&Certificate::Own { directory }, &["localhost".to_owned()]).unwrap();
-        let key = scratch.path("admin-key.pem");
+        let key = scratch.path().join("admin-key.pem");
         let files = Certificate::Files {
-            certificate: scratch.path("admin-cert.pem"),
+            certificate: scratch.path().join("admin-cert.pem"),
             key: key.clone(),
         };
         for (mode, is_good) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false)] {
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn a_key_of_a_third_user_and_what_is_no_file_are_refused() {
         let scratch = Scratch::new();
-        let key = scratch.path("key.pem");
+        let key = scratch.path().join("key.pem");
         fs::write(&key, "").unwrap();
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
         let own = rustix::process::geteuid().as_raw();
@@ -342,7 +342,7 @@ mod tests {
         }
         let refused = open_private(&key, own + 1).err();
         assert!(matches!(refused, Some(TlsError::KeyForeign { .. })));
-        let refused = open_private(&scratch.path(""), own).err();
+        let refused = open_private(scratch.path(), own).err();
         assert!(matches!(refused, Some(TlsError::KeyNoFile { .. })));
     }
 }

@@ -319,7 +319,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::testing::Scratch;
+    use durable::scratch::Scratch;
 
     fn new(name: &str, role: Role) -> NewToken {
         NewToken {
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn a_token_is_told_once_and_found_again_after_a_restart() {
         let scratch = Scratch::new();
-        let path = scratch.path("tokens.toml");
+        let path = scratch.path().join("tokens.toml");
         let tokens = Tokens::open(&path).unwrap().0;
         let made = tokens.make(new("ops", Role::Operator), 7).unwrap();
         let token = made.token.unwrap();
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn a_token_of_the_same_name_does_not_revive_what_was_revoked() {
         let scratch = Scratch::new();
-        let tokens = Tokens::open(&scratch.path("tokens.toml")).unwrap().0;
+        let tokens = Tokens::open(&scratch.path().join("tokens.toml")).unwrap().0;
         let old = tokens.make(new("a", Role::Admin), 0).unwrap();
         let old = tokens.holder(&old.token.unwrap()).unwrap();
         assert_eq!(tokens.revoke("a").unwrap(), old);
@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn a_name_is_taken_once() {
         let scratch = Scratch::new();
-        let tokens = Tokens::open(&scratch.path("tokens.toml")).unwrap().0;
+        let tokens = Tokens::open(&scratch.path().join("tokens.toml")).unwrap().0;
         tokens.make(new("a", Role::Admin), 0).unwrap();
         let problem = tokens.make(new("a", Role::Admin), 0).unwrap_err();
         assert_eq!(problem.kind, ProblemKind::Conflict);
@@ -396,7 +396,7 @@ mod tests {
     #[test]
     fn a_token_that_cannot_be_written_is_not_made() {
         let scratch = Scratch::new();
-        let tokens = Tokens::open(&scratch.path("missing/tokens.toml"))
+        let tokens = Tokens::open(&scratch.path().join("missing/tokens.toml"))
             .unwrap()
             .0;
         let problem = tokens.make(new("a", Role::Admin), 0).unwrap_err();
@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn tokens_are_looked_up_while_the_file_is_written() {
         let scratch = Scratch::new();
-        let tokens = Tokens::open(&scratch.path("tokens.toml")).unwrap().0;
+        let tokens = Tokens::open(&scratch.path().join("tokens.toml")).unwrap().0;
         let writes = |path: &Path, bytes: &[u8]| {
             let entries = tokens.entries.try_lock();
             assert!(entries.is_ok_and(|entries| entries.is_empty()));
@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn no_part_of_the_file_is_taken_for_the_whole() {
         let scratch = Scratch::new();
-        let path = scratch.path("tokens.toml");
+        let path = scratch.path().join("tokens.toml");
         let tokens = Tokens::open(&path).unwrap().0;
         for name in ["a", "b"] {
             tokens.make(new(name, Role::Admin), 0).unwrap();
@@ -441,7 +441,7 @@ mod tests {
     #[test]
     fn a_file_that_is_not_ours_is_an_error_with_its_name() {
         let scratch = Scratch::new();
-        let path = scratch.path("tokens.toml");
+        let path = scratch.path().join("tokens.toml");
         for text in [
             "[[token]]\nname = 1\n",
             "[[token]]\nname = 'a'\nrole = 'admin'\nmade_ms = 1\nsha256 = 'ab'\n",

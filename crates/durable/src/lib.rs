@@ -18,5 +18,5 @@ pub use seal::{
     write_with_copy,
 };
 
-#[cfg(test)]
-mod scratch;
+#[cfg(any(test, feature = "testing"))]
+pub mod scratch;

@@ -5,10 +5,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A directory of its own for one test.
 #[derive(Debug)]
-pub(crate) struct Scratch(PathBuf);
+pub struct Scratch(PathBuf);
 
 impl Scratch {
-    pub(crate) fn new() -> Self {
+    /// A new directory.
+    ///
+    /// # Panics
+    ///
+    /// It cannot be made.
+    pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("tarn-test-{}-{count}", std::process::id());
@@ -17,7 +22,8 @@ impl Scratch {
         Self(path)
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.0
     }
 }

@@ -22,8 +22,6 @@ mod import;
 pub mod locate;
 pub mod logging;
 pub mod prepare;
-#[cfg(test)]
-mod scratch;
 pub mod secret;
 mod serve;
 mod service;
@@ -39,6 +37,8 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use clap::error::ErrorKind;
 use confine::inherited::Inherited;
+#[cfg(test)]
+use durable::scratch;
 
 pub use crate::bench::{BenchArgs, CpuList};
 pub use cli::{CheckArgs, Cli, Command, ServeArgs};
