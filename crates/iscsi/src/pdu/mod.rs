@@ -109,23 +109,6 @@ impl InitiatorTaskTag {
     }
 }
 
-/// Names one transfer (R2T), one text exchange or one ping, chosen by the target.
-///
-/// Spec: RFC 7143 sections 11.7.4, 11.10.4 and 11.18.1.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct TargetTransferTag(pub u32);
-
-impl TargetTransferTag {
-    /// No transfer: unsolicited data, a new text exchange, or no answer wanted.
-    pub const RESERVED: Self = Self(RESERVED_TAG);
-
-    /// True for the value that names no transfer.
-    #[must_use]
-    pub const fn is_reserved(self) -> bool {
-        self.0 == RESERVED_TAG
-    }
-}
-
 /// The initiator's part of a session identifier; opaque to the target.
 ///
 /// Spec: RFC 7143 section 11.12.5.
@@ -256,15 +239,45 @@ pub trait Bhs: Copy + FromBytes + IntoBytes + KnownLayout + Immutable + Unaligne
     fn as_bhs_bytes(&self) -> &BhsBytes;
 }
 
-/// Implements [`Bhs`] for a layout and holds it to 48 bytes and the common first 8 bytes.
-macro_rules! impl_bhs {
-    ($name:ident, $opcode:expr, flags = $flags:expr, { $($field:ident @ $offset:literal),* $(,)? }) => {
+/// Defines the layout of a header: its 8 common bytes, of which the documentation of the flags, bytes 2 and 3, and the
+/// documentation of the data segment differ, and then its own fields, each with its offset.
+macro_rules! bhs {
+    (
+        $(#[$meta:meta])*
+        $name:ident($opcode:expr, $flags:expr):
+        $flags_doc:literal, {
+            $($(#[$byte_meta:meta])* $byte_vis:vis $byte:ident: $byte_type:ty $(= $byte_offset:literal)?),* $(,)?
+        },
+        $data_doc:literal, {
+            $($(#[$field_meta:meta])* $vis:vis $field:ident: $type:ty $(= $offset:literal)?),* $(,)?
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(
+            Clone, Copy, Debug, Eq, zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes,
+            zerocopy::KnownLayout, PartialEq, zerocopy::Unaligned,
+        )]
+        #[repr(C)]
+        pub struct $name {
+            /// The opcode; in a request also the immediate bit 0x40.
+            pub opcode: u8,
+            #[doc = $flags_doc]
+            pub flags: u8,
+            $($(#[$byte_meta])* $byte_vis $byte: $byte_type,)*
+            /// In units of four bytes, padding included.
+            pub total_ahs_length_words: u8,
+            #[doc = $data_doc]
+            pub data_segment_length: $crate::pdu::U24,
+            $($(#[$field_meta])* $vis $field: $type,)*
+        }
+
         const _: () = assert!(size_of::<$name>() == $crate::pdu::BHS_LENGTH_BYTES);
         const _: () = assert!(std::mem::offset_of!($name, opcode) == 0);
         const _: () = assert!(std::mem::offset_of!($name, flags) == 1);
         const _: () = assert!(std::mem::offset_of!($name, total_ahs_length_words) == 4);
         const _: () = assert!(std::mem::offset_of!($name, data_segment_length) == 5);
-        $(const _: () = assert!(std::mem::offset_of!($name, $field) == $offset);)*
+        $($(const _: () = assert!(std::mem::offset_of!($name, $byte) == $byte_offset);)?)*
+        $($(const _: () = assert!(std::mem::offset_of!($name, $field) == $offset);)?)*
 
         impl $crate::pdu::Bhs for $name {
             const OPCODE: $crate::pdu::Opcode = $opcode;
@@ -290,7 +303,7 @@ macro_rules! impl_bhs {
         }
     };
 }
-use impl_bhs;
+use bhs;
 
 /// The opcode bits of byte 0, without the immediate bit.
 #[must_use]
