@@ -646,25 +646,15 @@ mod tests {
             port,
             portal_group_tag,
         };
-        for (text, parsed, written) in [
-            (
-                "10.0.0.1:3260,1",
-                address("10.0.0.1", 3260, Some(1)),
-                "10.0.0.1:3260,1",
-            ),
+        #[rustfmt::skip]
+        let cases = [
+            ("10.0.0.1:3260,1", address("10.0.0.1", 3260, Some(1)), "10.0.0.1:3260,1"),
             ("10.0.0.1", address("10.0.0.1", 3260, None), "10.0.0.1:3260"),
-            (
-                "san.example:860,65535",
-                address("san.example", 860, Some(65535)),
-                "san.example:860,65535",
-            ),
-            (
-                "[fe80::1]:3261,2",
-                address("fe80::1", 3261, Some(2)),
-                "[fe80::1]:3261,2",
-            ),
+            ("san.example:860,65535", address("san.example", 860, Some(65535)), "san.example:860,65535"),
+            ("[fe80::1]:3261,2", address("fe80::1", 3261, Some(2)), "[fe80::1]:3261,2"),
             ("[::1],2", address("::1", 3260, Some(2)), "[::1]:3260,2"),
-        ] {
+        ];
+        for (text, parsed, written) in cases {
             assert_eq!(TargetAddress::parse(text), Some(parsed.clone()), "{text}");
             assert_eq!(parsed.to_string(), written);
         }

@@ -137,38 +137,26 @@ mod tests {
 
     #[test]
     fn names_of_all_three_types_are_folded() {
-        for (text, folded) in [
-            (
-                "iqn.2026-11.example.tarn:Demo",
-                "iqn.2026-11.example.tarn:demo",
-            ),
-            (
-                "IQN.1993-08.org.debian:01:abc",
-                "iqn.1993-08.org.debian:01:abc",
-            ),
-            (
-                "iqn.1991-05.com.microsoft:pc_1",
-                "iqn.1991-05.com.microsoft:pc_1",
-            ),
+        #[rustfmt::skip]
+        let cases = [
+            ("iqn.2026-11.example.tarn:Demo", "iqn.2026-11.example.tarn:demo"),
+            ("IQN.1993-08.org.debian:01:abc", "iqn.1993-08.org.debian:01:abc"),
+            ("iqn.1991-05.com.microsoft:pc_1", "iqn.1991-05.com.microsoft:pc_1"),
             ("iqn.2001-04.com.example", "iqn.2001-04.com.example"),
             ("eui.02004567A425678D", "eui.02004567a425678d"),
             ("naa.52004567BA64678D", "naa.52004567ba64678d"),
-            (
-                "naa.62004567BA64678D0123456789ABCDEF",
-                "naa.62004567ba64678d0123456789abcdef",
-            ),
-            (
-                "iqn.2001-04.com.example:größe",
-                "iqn.2001-04.com.example:größe",
-            ),
-        ] {
+            ("naa.62004567BA64678D0123456789ABCDEF", "naa.62004567ba64678d0123456789abcdef"),
+            ("iqn.2001-04.com.example:größe", "iqn.2001-04.com.example:größe"),
+        ];
+        for (text, folded) in cases {
             assert_eq!(IscsiName::parse(text).unwrap().as_str(), folded);
         }
     }
 
     #[test]
     fn malformed_names_are_refused_with_the_rule() {
-        for (text, error) in [
+        #[rustfmt::skip]
+        let cases = [
             ("", NameError::UnknownType),
             ("host", NameError::UnknownType),
             ("abc.2001-04.com.example", NameError::UnknownType),
@@ -179,31 +167,14 @@ mod tests {
             ("iqn.2001-04", NameError::MalformedIqn),
             ("iqn.2001-04.", NameError::MalformedIqn),
             ("iqn.2001-04.:x", NameError::MalformedIqn),
-            (
-                "eui.02004567A425678",
-                NameError::MalformedEui { got_digits: 15 },
-            ),
-            (
-                "eui.02004567A425678G",
-                NameError::MalformedEui { got_digits: 16 },
-            ),
-            (
-                "naa.52004567BA64678D0",
-                NameError::MalformedNaa { got_digits: 17 },
-            ),
-            (
-                "iqn.2001-04.com.example:a b",
-                NameError::ForbiddenCharacter { character: ' ' },
-            ),
-            (
-                "iqn.2001-04.com.example:a/b",
-                NameError::ForbiddenCharacter { character: '/' },
-            ),
-            (
-                "iqn.2001-04.com.example:\n",
-                NameError::ForbiddenCharacter { character: '\n' },
-            ),
-        ] {
+            ("eui.02004567A425678", NameError::MalformedEui { got_digits: 15 }),
+            ("eui.02004567A425678G", NameError::MalformedEui { got_digits: 16 }),
+            ("naa.52004567BA64678D0", NameError::MalformedNaa { got_digits: 17 }),
+            ("iqn.2001-04.com.example:a b", NameError::ForbiddenCharacter { character: ' ' }),
+            ("iqn.2001-04.com.example:a/b", NameError::ForbiddenCharacter { character: '/' }),
+            ("iqn.2001-04.com.example:\n", NameError::ForbiddenCharacter { character: '\n' }),
+        ];
+        for (text, error) in cases {
             assert_eq!(IscsiName::parse(text), Err(error), "{text:?}");
         }
     }

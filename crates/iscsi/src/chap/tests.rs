@@ -77,21 +77,14 @@ fn alice(target: Option<Credentials>, offered: &[ChapAlgorithm]) -> ChapInitiato
 /// Hashes of 0x01, "secret", "challenge" made with a second implementation.
 #[test]
 fn responses_equal_those_of_another_implementation() {
-    for (algorithm, hex) in [
+    #[rustfmt::skip]
+    let cases = [
         (ChapAlgorithm::Md5, "0x46e47770030e2b4e26a0db72a7efec00"),
-        (
-            ChapAlgorithm::Sha1,
-            "0x011f25d29fe1baaced569c0d7e4878e40ddb7d7e",
-        ),
-        (
-            ChapAlgorithm::Sha256,
-            "0x2dfa0526f4764864b7c3c5bc6596bcead3d8dbd984f4fc1d9f330299f0beced4",
-        ),
-        (
-            ChapAlgorithm::Sha3_256,
-            "0x9444877c4dff778ed2add0f102dcd561e11944e7e948ee1b89508451a9e680ad",
-        ),
-    ] {
+        (ChapAlgorithm::Sha1, "0x011f25d29fe1baaced569c0d7e4878e40ddb7d7e"),
+        (ChapAlgorithm::Sha256, "0x2dfa0526f4764864b7c3c5bc6596bcead3d8dbd984f4fc1d9f330299f0beced4"),
+        (ChapAlgorithm::Sha3_256, "0x9444877c4dff778ed2add0f102dcd561e11944e7e948ee1b89508451a9e680ad"),
+    ];
+    for (algorithm, hex) in cases {
         let response = algorithm.response(1, &secret("secret"), b"challenge");
         assert_eq!(encode_hex(&response), hex, "{algorithm:?}");
     }
@@ -262,31 +255,14 @@ fn keys_out_of_turn_end_the_authentication() {
         },
     )
     .unwrap();
-    for (keys, error) in [
+    #[rustfmt::skip]
+    let cases = [
         (empty, ChapError::OutOfTurn(Key::ChapName)),
-        (
-            ChapKeys {
-                name: Some("alice"),
-                ..empty
-            },
-            ChapError::OutOfTurn(Key::ChapResponse),
-        ),
-        (
-            ChapKeys {
-                name: Some("alice"),
-                response: Some("12"),
-                ..empty
-            },
-            ChapError::Malformed(Key::ChapResponse),
-        ),
-        (
-            ChapKeys {
-                algorithms: Some("5"),
-                ..empty
-            },
-            ChapError::OutOfTurn(Key::ChapAlgorithm),
-        ),
-    ] {
+        (ChapKeys { name: Some("alice"), ..empty }, ChapError::OutOfTurn(Key::ChapResponse)),
+        (ChapKeys { name: Some("alice"), response: Some("12"), ..empty }, ChapError::Malformed(Key::ChapResponse)),
+        (ChapKeys { algorithms: Some("5"), ..empty }, ChapError::OutOfTurn(Key::ChapAlgorithm)),
+    ];
+    for (keys, error) in cases {
         assert_eq!(handle(&mut target, keys), Err(error));
         assert!(!target.is_done());
     }

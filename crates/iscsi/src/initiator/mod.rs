@@ -96,7 +96,7 @@ pub enum SubmitError {
         connection: usize,
     },
     /// A length does not fit its header field.
-    #[error("data or CDB longer than a header can tell")]
+    #[error("data or CDB longer than a header can state")]
     TooLong,
 }
 

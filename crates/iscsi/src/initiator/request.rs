@@ -2,7 +2,7 @@
 
 use super::task::{Entry, Issued, Request, RequestKind};
 use super::transmit::{Run, Segment};
-use super::{Connection, Management, Session, SubmitError};
+use super::{Command, Connection, Management, Session, SubmitError};
 use crate::pdu::{
     Bhs, BhsBytes, Cid, InitiatorTaskTag, LogoutReason, LogoutRequestBhs, NopOutBhs, RESERVED_TAG,
     RequestBhs, ScsiCommandBhs, TaskManagementFunction, TaskManagementRequestBhs, TextRequestBhs,
@@ -64,27 +64,12 @@ impl Session {
         };
         task.next_solicited = unsolicited;
 
-        let mut header = ScsiCommandBhs::new();
-        header.flags = task.command.attribute.code();
+        let mut header = command_header(&task.command, write_length, read_length);
         if unsolicited == immediate {
             header.flags |= flags::FINAL;
         }
-        if write_length > 0 {
-            header.flags |= flags::WRITE;
-        }
-        if read_length > 0 {
-            header.flags |= flags::READ;
-        }
-        header.lun = task.command.lun.into();
         header.initiator_task_tag = itt.0.into();
         header.cmd_sn = cmd_sn.into();
-        header.cdb = task.command.cdb;
-        let expected = if write_length > 0 {
-            write_length
-        } else {
-            read_length
-        };
-        header.expected_data_transfer_length = expected.into();
 
         let mut ahs = Vec::new();
         if !task.command.extended_cdb.is_empty() {
@@ -349,4 +334,26 @@ impl Session {
             self.end_task(itt, super::Outcome::Aborted);
         }
     }
+}
+
+/// The header of a command, but for what its session and its data add.
+#[inline]
+fn command_header(command: &Command, write_length: u32, read_length: u32) -> ScsiCommandBhs {
+    let mut header = ScsiCommandBhs::new();
+    header.flags = command.attribute.code();
+    if write_length > 0 {
+        header.flags |= flags::WRITE;
+    }
+    if read_length > 0 {
+        header.flags |= flags::READ;
+    }
+    header.lun = command.lun.into();
+    header.cdb = command.cdb;
+    let expected = if write_length > 0 {
+        write_length
+    } else {
+        read_length
+    };
+    header.expected_data_transfer_length = expected.into();
+    header
 }

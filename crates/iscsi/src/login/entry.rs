@@ -158,21 +158,14 @@ mod tests {
     /// With the right user, each part of the name of the nexus has to be right as well.
     #[test]
     fn another_port_is_another_session() {
-        for other in [
-            Claim {
-                initiator_name: "iqn.2026-11.example:other",
-                ..ALICE
-            },
-            Claim {
-                isid: Isid([0x80, 0, 0, 0, 0, 2]),
-                ..ALICE
-            },
+        #[rustfmt::skip]
+        let cases = [
+            Claim { initiator_name: "iqn.2026-11.example:other", ..ALICE },
+            Claim { isid: Isid([0x80, 0, 0, 0, 0, 2]), ..ALICE },
             Claim { target: 4, ..ALICE },
-            Claim {
-                portal_group_tag: 2,
-                ..ALICE
-            },
-        ] {
+            Claim { portal_group_tag: 2, ..ALICE },
+        ];
+        for other in cases {
             let missing = Entry::Refuse(EntryRefusal::NoSuchSession);
             assert_eq!(decide_entry(&other, true, Some(&ALICE), true), missing);
             assert_eq!(

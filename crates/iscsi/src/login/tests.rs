@@ -296,26 +296,16 @@ fn failed_authentication_is_0201_whatever_the_cause() {
         or_none: false,
     };
     let sha = [ChapAlgorithm::Sha256];
-    for (auth, policy) in [
-        (
-            chap("alice", "wrong", ChapAlgorithm::Sha256),
-            chap_policy(&sha),
-        ),
-        (
-            chap("bob", "alice-secret-1", ChapAlgorithm::Sha256),
-            chap_policy(&sha),
-        ),
-        (
-            chap("alice", "alice-secret-1", ChapAlgorithm::Md5),
-            chap_policy(&sha),
-        ),
-        (
-            chap("alice", "alice-secret-1", ChapAlgorithm::Md5),
-            policy(),
-        ),
+    #[rustfmt::skip]
+    let cases = [
+        (chap("alice", "wrong", ChapAlgorithm::Sha256), chap_policy(&sha)),
+        (chap("bob", "alice-secret-1", ChapAlgorithm::Sha256), chap_policy(&sha)),
+        (chap("alice", "alice-secret-1", ChapAlgorithm::Md5), chap_policy(&sha)),
+        (chap("alice", "alice-secret-1", ChapAlgorithm::Md5), policy()),
         (InitiatorAuth::None { skip_stage: false }, chap_policy(&sha)),
         (InitiatorAuth::None { skip_stage: true }, chap_policy(&sha)),
-    ] {
+    ];
+    for (auth, policy) in cases {
         let config = InitiatorLoginConfig { auth, ..config() };
         let outcome = login(config, &policy);
         assert_eq!(
@@ -480,117 +470,60 @@ fn names_that_are_said_again_in_the_operational_stage_change_nothing() {
     }
 }
 
+fn nop() -> Pdu {
+    Pdu::new(NopOutBhs::new().as_bhs_bytes(), Vec::new())
+}
+
+/// A first request of keys, with a space between two.
+fn text(keys: &str) -> Pdu {
+    request(0x04, keys.replace(' ', "\0").as_bytes())
+}
+
+/// A first request with the names of both sides, then other keys.
+fn named(keys: &str) -> Pdu {
+    text(&format!(
+        "InitiatorName={INITIATOR} TargetName={TARGET} {keys}"
+    ))
+}
+
+type Requests = fn() -> Vec<Pdu>;
+
+/// Requests, and the status that the last of them gets.
+#[rustfmt::skip]
+const BROKEN: &[(Requests, Option<LoginStatus>)] = &[
+    (|| vec![nop()], None),
+    (|| vec![first(), nop()], Some(LoginStatus::InvalidRequestDuringLogin)),
+    (|| vec![with(first(), |r| r.version_min = 1)], Some(LoginStatus::UnsupportedVersion)),
+    (|| vec![with(first(), |r| r.flags = 0x0c)], Some(LoginStatus::InitiatorError)),
+    (|| vec![with(first(), |r| r.flags = 0x08)], Some(LoginStatus::InitiatorError)),
+    (|| vec![with(first(), |r| r.flags = 0x86)], Some(LoginStatus::InitiatorError)),
+    (|| vec![with(first(), |r| r.flags = 0x85)], Some(LoginStatus::InitiatorError)),
+    (|| vec![with(first(), |r| r.flags = 0xc7)], Some(LoginStatus::InitiatorError)),
+    (|| vec![with(first(), |r| r.total_ahs_length_words = 1)], Some(LoginStatus::InitiatorError)),
+    (|| vec![request(0x04, &vec![0; 8193])], Some(LoginStatus::InitiatorError)),
+    (|| vec![first(), with(request(0x04, b""), |r| r.isid.0[5] = 9)], Some(LoginStatus::InitiatorError)),
+    (|| vec![first(), with(request(0x04, b""), |r| r.cid.set(2))], Some(LoginStatus::InitiatorError)),
+    (|| vec![first(), with(request(0x04, b""), |r| r.tsih.set(2))], Some(LoginStatus::InitiatorError)),
+    (|| vec![first(), with(request(0x04, b""), |r| r.initiator_task_tag.set(2))], Some(LoginStatus::InitiatorError)),
+    (|| vec![first(), request(0x00, b"")], Some(LoginStatus::InitiatorError)),
+    (|| vec![first(), text("SessionType=Discovery")], Some(LoginStatus::InitiatorError)),
+    (|| vec![text("")], Some(LoginStatus::MissingParameter)),
+    (|| vec![text(&format!("TargetName={TARGET}"))], Some(LoginStatus::MissingParameter)),
+    (|| vec![text(&format!("InitiatorName={INITIATOR}"))], Some(LoginStatus::MissingParameter)),
+    (|| vec![text("InitiatorName=x TargetName=iqn.2001-04.com.example:a")], Some(LoginStatus::InitiatorError)),
+    (|| vec![text(&format!("InitiatorName={INITIATOR} TargetName=x"))], Some(LoginStatus::NotFound)),
+    (|| vec![named("SessionType=Other")], Some(LoginStatus::SessionTypeNotSupported)),
+    (|| vec![with(named("SessionType=Discovery"), |r| r.tsih.set(4))], Some(LoginStatus::CannotIncludeInSession)),
+    (|| vec![named("garbage")], Some(LoginStatus::InitiatorError)),
+    (|| vec![named(&format!("InitiatorName={INITIATOR} TargetName={TARGET}"))], Some(LoginStatus::InitiatorError)),
+    (|| vec![named("ImmediateData=Yes ImmediateData=No")], Some(LoginStatus::InitiatorError)),
+    (|| vec![named("CHAP_A=5")], Some(LoginStatus::AuthenticationFailure)),
+];
+
 #[test]
 fn every_broken_rule_has_its_status() {
-    use LoginStatus::{
-        CannotIncludeInSession, InitiatorError, InvalidRequestDuringLogin, MissingParameter,
-        NotFound, SessionTypeNotSupported, UnsupportedVersion,
-    };
-    let nop = Pdu::new(NopOutBhs::new().as_bhs_bytes(), Vec::new());
-    let text = |text: &str| request(0x04, text.replace(' ', "\0").as_bytes());
-    let names = format!("InitiatorName={INITIATOR} TargetName={TARGET}");
-    let cases: Vec<(Vec<Pdu>, Option<LoginStatus>)> = vec![
-        (vec![nop.clone()], None),
-        (vec![first(), nop], Some(InvalidRequestDuringLogin)),
-        (
-            vec![with(first(), |r| r.version_min = 1)],
-            Some(UnsupportedVersion),
-        ),
-        (
-            vec![with(first(), |r| r.flags = 0x0c)],
-            Some(InitiatorError),
-        ),
-        (
-            vec![with(first(), |r| r.flags = 0x08)],
-            Some(InitiatorError),
-        ),
-        (
-            vec![with(first(), |r| r.flags = 0x86)],
-            Some(InitiatorError),
-        ),
-        (
-            vec![with(first(), |r| r.flags = 0x85)],
-            Some(InitiatorError),
-        ),
-        (
-            vec![with(first(), |r| r.flags = 0xc7)],
-            Some(InitiatorError),
-        ),
-        (
-            vec![with(first(), |r| r.total_ahs_length_words = 1)],
-            Some(InitiatorError),
-        ),
-        (vec![request(0x04, &vec![0; 8193])], Some(InitiatorError)),
-        (
-            vec![first(), with(request(0x04, b""), |r| r.isid.0[5] = 9)],
-            Some(InitiatorError),
-        ),
-        (
-            vec![first(), with(request(0x04, b""), |r| r.cid.set(2))],
-            Some(InitiatorError),
-        ),
-        (
-            vec![first(), with(request(0x04, b""), |r| r.tsih.set(2))],
-            Some(InitiatorError),
-        ),
-        (
-            vec![
-                first(),
-                with(request(0x04, b""), |r| r.initiator_task_tag.set(2)),
-            ],
-            Some(InitiatorError),
-        ),
-        (vec![first(), request(0x00, b"")], Some(InitiatorError)),
-        (
-            vec![first(), text("SessionType=Discovery")],
-            Some(InitiatorError),
-        ),
-        (vec![text("")], Some(MissingParameter)),
-        (
-            vec![text(&format!("TargetName={TARGET}"))],
-            Some(MissingParameter),
-        ),
-        (
-            vec![text(&format!("InitiatorName={INITIATOR}"))],
-            Some(MissingParameter),
-        ),
-        (
-            vec![text("InitiatorName=x TargetName=iqn.2001-04.com.example:a")],
-            Some(InitiatorError),
-        ),
-        (
-            vec![text(&format!("InitiatorName={INITIATOR} TargetName=x"))],
-            Some(NotFound),
-        ),
-        (
-            vec![text(&format!("{names} SessionType=Other"))],
-            Some(SessionTypeNotSupported),
-        ),
-        (
-            vec![with(text(&format!("{names} SessionType=Discovery")), |r| {
-                r.tsih.set(4)
-            })],
-            Some(CannotIncludeInSession),
-        ),
-        (
-            vec![text(&format!("{names} garbage"))],
-            Some(InitiatorError),
-        ),
-        (
-            vec![text(&format!("{names} {names}"))],
-            Some(InitiatorError),
-        ),
-        (
-            vec![text(&format!("{names} ImmediateData=Yes ImmediateData=No"))],
-            Some(InitiatorError),
-        ),
-        (
-            vec![text(&format!("{names} CHAP_A=5"))],
-            Some(LoginStatus::AuthenticationFailure),
-        ),
-    ];
-    for (number, (pdus, status)) in cases.into_iter().enumerate() {
-        assert_eq!(ending(&pdus), Some(status), "case {number}");
+    for (number, &(pdus, status)) in BROKEN.iter().enumerate() {
+        assert_eq!(ending(&pdus()), Some(status), "case {number}");
     }
     assert_eq!(ending(&[first(), request(0x04, b"Unknown=1\0")]), None);
     assert_eq!(ending(&[first(), request(0x87, b"")]), None);

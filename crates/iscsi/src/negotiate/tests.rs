@@ -445,7 +445,10 @@ proptest! {
 
     #[test]
     fn no_text_makes_either_side_panic(
-        words in proptest::collection::vec((0..KEYS.len() + 2, "[A-Za-z0-9,~]{0,12}|Yes|No|Reject|Irrelevant|None"), 0..30),
+        words in proptest::collection::vec(
+            (0..KEYS.len() + 2, "[A-Za-z0-9,~]{0,12}|Yes|No|Reject|Irrelevant|None"),
+            0..30,
+        ),
         is_target in any::<bool>(),
     ) {
         let mut negotiation = if is_target { target() } else {

@@ -170,58 +170,18 @@ mod tests {
 
     #[test]
     fn a_lying_chain_is_refused() {
-        for (chain, error) in [
-            (
-                &[0x00, 0x05, 0x02, 0x00][..],
-                AhsError::Truncated {
-                    needed_bytes: 8,
-                    left_bytes: 4,
-                },
-            ),
-            (
-                &[0xff, 0xff, 0x01, 0x00],
-                AhsError::Truncated {
-                    needed_bytes: 65540,
-                    left_bytes: 4,
-                },
-            ),
-            (
-                &[0x00, 0x01, 0x01, 0x00],
-                AhsError::BadLength {
-                    ahs_type: 1,
-                    length: 1,
-                },
-            ),
-            (
-                &[0x00, 0x00, 0x01, 0x00],
-                AhsError::BadLength {
-                    ahs_type: 1,
-                    length: 0,
-                },
-            ),
-            (
-                &[0x00, 0x01, 0x02, 0x00],
-                AhsError::BadLength {
-                    ahs_type: 2,
-                    length: 1,
-                },
-            ),
-            (
-                &[0x00, 0x01, 0x03, 0x00],
-                AhsError::UnexpectedType { ahs_type: 3 },
-            ),
-            (
-                &[0, 5, 2, 0, 0, 0, 0, 1, 0, 5, 2, 0, 0, 0, 0, 1],
-                AhsError::UnexpectedType { ahs_type: 2 },
-            ),
-            (
-                &[0, 1],
-                AhsError::Truncated {
-                    needed_bytes: 4,
-                    left_bytes: 2,
-                },
-            ),
-        ] {
+        #[rustfmt::skip]
+        let cases = [
+            (&[0x00, 0x05, 0x02, 0x00][..], AhsError::Truncated { needed_bytes: 8, left_bytes: 4 }),
+            (&[0xff, 0xff, 0x01, 0x00], AhsError::Truncated { needed_bytes: 65540, left_bytes: 4 }),
+            (&[0x00, 0x01, 0x01, 0x00], AhsError::BadLength { ahs_type: 1, length: 1 }),
+            (&[0x00, 0x00, 0x01, 0x00], AhsError::BadLength { ahs_type: 1, length: 0 }),
+            (&[0x00, 0x01, 0x02, 0x00], AhsError::BadLength { ahs_type: 2, length: 1 }),
+            (&[0x00, 0x01, 0x03, 0x00], AhsError::UnexpectedType { ahs_type: 3 }),
+            (&[0, 5, 2, 0, 0, 0, 0, 1, 0, 5, 2, 0, 0, 0, 0, 1], AhsError::UnexpectedType { ahs_type: 2 }),
+            (&[0, 1], AhsError::Truncated { needed_bytes: 4, left_bytes: 2 }),
+        ];
+        for (chain, error) in cases {
             assert_eq!(AdditionalHeaders::parse(chain), Err(error), "{chain:02x?}");
         }
     }

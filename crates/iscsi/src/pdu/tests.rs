@@ -141,12 +141,13 @@ fn remaining_requests_lie_as_typed() {
     assert_eq!((snack.beg_run.get(), snack.run_length.get()), (16, 17));
 }
 
-#[test]
-fn remaining_responses_lie_as_typed() {
-    let numbers = "00000021 00000022 00000023";
+/// StatSN, ExpCmdSN, MaxCmdSN.
+const NUMBERS: &str = "00000021 00000022 00000023";
 
+#[test]
+fn responses_of_a_task_lie_as_typed() {
     let bytes = bhs(&format!(
-        "21 92 00 02 00 000014 beef000000000000 00000008 00000009 {numbers} 00000024 00000025
+        "21 92 00 02 00 000014 beef000000000000 00000008 00000009 {NUMBERS} 00000024 00000025
          00000026"
     ));
     let response = ScsiResponseBhs::view(&bytes);
@@ -164,7 +165,7 @@ fn remaining_responses_lie_as_typed() {
     assert_eq!(response.residual_count.get(), 0x26);
 
     let bytes = bhs(&format!(
-        "25 83 00 08 00 000200 0000000000000000 00000008 ffffffff {numbers} 00000024 00000025
+        "25 83 00 08 00 000200 0000000000000000 00000008 ffffffff {NUMBERS} 00000024 00000025
          00000026"
     ));
     let data = DataInBhs::view(&bytes);
@@ -177,7 +178,7 @@ fn remaining_responses_lie_as_typed() {
     );
 
     let bytes = bhs(&format!(
-        "31 80 0000 00 000000 0001000000000000 00000008 00000009 {numbers} 00000024 00000025
+        "31 80 0000 00 000000 0001000000000000 00000008 00000009 {NUMBERS} 00000024 00000025
          00000026"
     ));
     let r2t = R2tBhs::view(&bytes);
@@ -189,9 +190,12 @@ fn remaining_responses_lie_as_typed() {
         ),
         (0x25, 0x26)
     );
+}
 
+#[test]
+fn responses_of_a_connection_lie_as_typed() {
     let bytes = bhs(&format!(
-        "32 80 0000 00 000000 0001000000000000 ffffffff 00000000 {numbers} 01 00 0002 0003 0004"
+        "32 80 0000 00 000000 0001000000000000 ffffffff 00000000 {NUMBERS} 01 00 0002 0003 0004"
     ));
     let message = AsyncMessageBhs::view(&bytes);
     assert_eq!(
@@ -202,7 +206,7 @@ fn remaining_responses_lie_as_typed() {
     assert_eq!((message.parameter2.get(), message.parameter3.get()), (3, 4));
 
     let bytes = bhs(&format!(
-        "26 80 01 00 00 000000 0000000000000000 00000008 00000000 {numbers} 00000000 0002 0014"
+        "26 80 01 00 00 000000 0000000000000000 00000008 00000000 {NUMBERS} 00000000 0002 0014"
     ));
     let logout = LogoutResponseBhs::view(&bytes);
     assert_eq!(
@@ -215,7 +219,7 @@ fn remaining_responses_lie_as_typed() {
     );
 
     let bytes = bhs(&format!(
-        "3f 80 09 00 00 000030 0000000000000000 ffffffff 00000000 {numbers} 00000024"
+        "3f 80 09 00 00 000030 0000000000000000 ffffffff 00000000 {NUMBERS} 00000024"
     ));
     let reject = RejectBhs::view(&bytes);
     assert_eq!(
@@ -224,9 +228,12 @@ fn remaining_responses_lie_as_typed() {
     );
     assert_eq!(reject.data_sn.get(), 0x24);
     assert!(reject.itt().is_reserved());
+}
 
+#[test]
+fn responses_to_single_requests_lie_as_typed() {
     let bytes = bhs(&format!(
-        "22 80 05 00 00 000000 0000000000000000 00000008 00000000 {numbers}"
+        "22 80 05 00 00 000000 0000000000000000 00000008 00000000 {NUMBERS}"
     ));
     let tmf = TaskManagementResponseBhs::view(&bytes);
     assert_eq!(
@@ -235,14 +242,14 @@ fn remaining_responses_lie_as_typed() {
     );
 
     let bytes = bhs(&format!(
-        "20 80 0000 00 000003 0001000000000000 00000008 ffffffff {numbers}"
+        "20 80 0000 00 000003 0001000000000000 00000008 ffffffff {NUMBERS}"
     ));
     assert_eq!(
         NopInBhs::view(&bytes).target_transfer_tag.get(),
         RESERVED_TAG
     );
     let bytes = bhs(&format!(
-        "24 40 0000 00 000003 0001000000000000 00000008 00000007 {numbers}"
+        "24 40 0000 00 000003 0001000000000000 00000008 00000007 {NUMBERS}"
     ));
     assert!(TextResponseBhs::view(&bytes).is_continued());
     assert_eq!(TextResponseBhs::view(&bytes).target_transfer_tag.get(), 7);

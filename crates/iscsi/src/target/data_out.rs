@@ -10,7 +10,7 @@ use memory::{Need, NoRoom, Payload, Pool};
 
 use super::receive::Header;
 use super::session::Session;
-use super::task::{Phase, Progress};
+use super::task::{Phase, Progress, Task};
 use super::{DataFault, Event, Incoming, TaskId, Verdict, Violation};
 use crate::limits;
 use crate::pdu::{Bhs, DataOutBhs, Opcode, R2tBhs, RESERVED_TAG, ScsiCommandBhs};
@@ -46,37 +46,16 @@ impl Session {
         if task.connection != connection {
             return Err(unknown);
         }
-        match transfer {
-            None if !task.data_out.is_unsolicited_open() => return Err(unknown),
-            Some(t)
-                if task
-                    .data_out
-                    .r2ts
-                    .front()
-                    .map(|r2t| r2t.target_transfer_tag)
-                    != Some(t) =>
-            {
-                return if was_asked && task.data_out.is_dropping() {
-                    Ok(Incoming::Dropped)
-                } else {
-                    Err(unknown)
-                };
-            }
-            None | Some(_) => {}
+        if !task.data_out.is_open_for(transfer) {
+            return if was_asked && task.data_out.is_dropping() {
+                Ok(Incoming::Dropped)
+            } else {
+                Err(unknown)
+            };
         }
         let limit = first_burst.min(task.write_length);
         let offset = bhs.buffer_offset.get();
-        let check = task
-            .data_out
-            .check(transfer, bhs.data_sn.get(), offset, length, limit);
-        let (got, expected) = (bhs.lun.get(), task.lun);
-        // Without a transfer tag the field is reserved.
-        let check = match transfer {
-            Some(_) if got != expected && check.is_ok() => {
-                Err(Violation::DataOutForOtherLun { got, expected })
-            }
-            Some(_) | None => check,
-        };
+        let check = check(task, bhs, transfer, length, limit);
         if task.data_out.is_dropping() {
             // What comes after the end, or after a fault, is only counted.
         } else if let Err(violation) = check {
@@ -87,11 +66,8 @@ impl Session {
         } else {
             // The whole of it at once, so that unsolicited data is not copied from buffer to
             // buffer: up to what the command takes, or what may come unasked.
-            let room = task
-                .data_out
-                .wanted
-                .unwrap_or(limit)
-                .max(offset.saturating_add(length));
+            let wanted = task.data_out.wanted.unwrap_or(limit);
+            let room = wanted.max(offset.saturating_add(length));
             let is_held = task.phase == Phase::Held;
             if task
                 .data_out
@@ -311,6 +287,25 @@ impl Session {
     pub fn tag_of(&self, id: TaskId) -> u32 {
         self.tags.get(id.index)
     }
+}
+
+/// Checks a Data-Out against what is due to its task; see `DataOut::check`.
+#[inline]
+fn check(
+    task: &Task,
+    bhs: &DataOutBhs,
+    transfer: Option<u32>,
+    length: u32,
+    limit: u32,
+) -> Result<(), Violation> {
+    let (sn, offset) = (bhs.data_sn.get(), bhs.buffer_offset.get());
+    let (got, expected) = (bhs.lun.get(), task.lun);
+    task.data_out.check(transfer, sn, offset, length, limit)?;
+    // Without a transfer tag the field is reserved.
+    if transfer.is_some() && got != expected {
+        return Err(Violation::DataOutForOtherLun { got, expected });
+    }
+    Ok(())
 }
 
 /// The transfer a Data-Out belongs to; none for unsolicited data.

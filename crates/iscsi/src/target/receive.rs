@@ -16,7 +16,7 @@ use crate::digest::{DIGEST_LENGTH_BYTES, Digest};
 use crate::excerpt::Standing;
 use crate::pdu::{BHS_LENGTH_BYTES, Bhs, BhsBytes, PduLayout, RequestBhs, opcode_bits};
 
-/// A header that is whole and, as far as digests tell, undamaged; where it was received.
+/// A header that is whole and, as far as digests show, undamaged; where it was received.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header<'a> {
     pub(super) bhs: &'a BhsBytes,

@@ -142,43 +142,10 @@ impl Session {
             self.respond_management(id, TaskManagementResponse::NotSupported);
             return Ok(());
         };
-        let referenced = bhs.referenced_task_tag.get();
-        let task = match function {
-            TaskManagementFunction::AbortTask => {
-                match self.find_tag(referenced) {
-                    // The task set of a task is that of its unit.
-                    Some(task) if self.is_running_on(task, bhs.lun.get()) => Some(task),
-                    Some(task) if self.cancel_held(task, bhs.lun.get()) => {
-                        self.respond_management(id, TaskManagementResponse::Complete);
-                        return Ok(());
-                    }
-                    Some(_) | None => {
-                        let response = self.judge_missing(bhs);
-                        if response == TaskManagementResponse::Complete {
-                            self.declare_received(connection, SerialNumber(bhs.ref_cmd_sn.get()));
-                        }
-                        self.respond_management(id, response);
-                        return Ok(());
-                    }
-                }
-            }
-            TaskManagementFunction::TaskReassign => {
-                let response = TaskManagementResponse::ReassignmentNotSupported;
+        let task = match self.task_of_management(connection, bhs, function) {
+            Ok(task) => task,
+            Err(response) => {
                 self.respond_management(id, response);
-                return Ok(());
-            }
-            TaskManagementFunction::AbortTaskSet
-            | TaskManagementFunction::ClearTaskSet
-            | TaskManagementFunction::LogicalUnitReset
-            | TaskManagementFunction::TargetWarmReset
-            | TaskManagementFunction::TargetColdReset => None,
-            // ACA is not supported, and the rest needs iSCSIProtocolLevel 2.
-            TaskManagementFunction::ClearAca
-            | TaskManagementFunction::QueryTask
-            | TaskManagementFunction::QueryTaskSet
-            | TaskManagementFunction::ItNexusReset
-            | TaskManagementFunction::QueryAsynchronousEvent => {
-                self.respond_management(id, TaskManagementResponse::NotSupported);
                 return Ok(());
             }
         };
@@ -209,6 +176,47 @@ impl Session {
             self.events.push_back(Event::TaskManagement(event));
         }
         Ok(())
+    }
+
+    /// The task that a function acts on, if it acts on a single one; `Err`: the response that can be sent at once.
+    fn task_of_management(
+        &mut self,
+        connection: usize,
+        bhs: &TaskManagementRequestBhs,
+        function: TaskManagementFunction,
+    ) -> Result<Option<TaskId>, TaskManagementResponse> {
+        let lun = bhs.lun.get();
+        match function {
+            TaskManagementFunction::AbortTask => match self.find_tag(bhs.referenced_task_tag.get())
+            {
+                // The task set of a task is that of its unit.
+                Some(task) if self.is_running_on(task, lun) => Ok(Some(task)),
+                Some(task) if self.cancel_held(task, lun) => Err(TaskManagementResponse::Complete),
+                Some(_) | None => {
+                    let response = self.judge_missing(bhs);
+                    if response == TaskManagementResponse::Complete {
+                        self.declare_received(connection, SerialNumber(bhs.ref_cmd_sn.get()));
+                    }
+                    Err(response)
+                }
+            },
+            TaskManagementFunction::TaskReassign => {
+                Err(TaskManagementResponse::ReassignmentNotSupported)
+            }
+            TaskManagementFunction::AbortTaskSet
+            | TaskManagementFunction::ClearTaskSet
+            | TaskManagementFunction::LogicalUnitReset
+            | TaskManagementFunction::TargetWarmReset
+            | TaskManagementFunction::TargetColdReset => Ok(None),
+            // ACA is not supported, and the rest needs iSCSIProtocolLevel 2.
+            TaskManagementFunction::ClearAca
+            | TaskManagementFunction::QueryTask
+            | TaskManagementFunction::QueryTaskSet
+            | TaskManagementFunction::ItNexusReset
+            | TaskManagementFunction::QueryAsynchronousEvent => {
+                Err(TaskManagementResponse::NotSupported)
+            }
+        }
     }
 
     pub(super) fn is_running_on(&mut self, id: TaskId, lun: u64) -> bool {

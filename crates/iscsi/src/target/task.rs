@@ -168,6 +168,16 @@ impl DataOut {
         self.unsolicited.is_some()
     }
 
+    /// Whether data of this burst is due: unsolicited data, or that of the first R2T.
+    #[inline]
+    pub(super) fn is_open_for(&self, target_transfer_tag: Option<u32>) -> bool {
+        let Some(tag) = target_transfer_tag else {
+            return self.is_unsolicited_open();
+        };
+        let first = self.r2ts.front();
+        first.is_some_and(|r2t| r2t.target_transfer_tag == tag)
+    }
+
     /// Takes immediate data that lies whole in a chunk, without copying it.
     pub(super) fn set_immediate(&mut self, data: Payload) {
         self.received = u32::try_from(data.len()).unwrap_or(u32::MAX);

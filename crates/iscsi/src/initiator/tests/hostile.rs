@@ -4,69 +4,32 @@ use proptest::prelude::*;
 
 use super::*;
 
+type Break = fn(&mut Rig, InitiatorTaskTag, InitiatorTaskTag);
+
+/// How a rule is broken, with a read and a write in flight.
+#[rustfmt::skip]
+const BROKEN: &[(&str, Break)] = &[
+    ("DataSn", |rig, read, _| { rig.answer(0, data_in(read, 1, 0, 0), &[0; 4], false) }),
+    ("DataInOutside", |rig, read, _| { rig.answer(0, data_in(read, 0, 4, 0), &[0; 4], false) }),
+    ("DataInOutside", |rig, read, _| { rig.answer(0, data_in(read, 0, 0, 0), &[0; 1001], false) }),
+    ("UnknownTask", |rig, _, _| { rig.answer(0, data_in(InitiatorTaskTag(0x7777_0001), 0, 0, 0), &[0; 4], false); }),
+    ("DataInOutside", |rig, _, write| { rig.answer(0, data_in(write, 0, 0, 0), &[0; 4], false) }),
+    ("R2tOutside", |rig, read, _| { rig.answer(0, r2t(read, 1, 0, 0, 4), b"", false) }),
+    ("R2tOutside", |rig, _, write| { rig.answer(0, r2t(write, 1, 0, 0, 5001), b"", false) }),
+    ("R2tOutside", |rig, _, write| { rig.answer(0, r2t(write, 1, 0, 1, 4), b"", false) }),
+    ("R2tOutside", |rig, _, write| { rig.answer(0, r2t(write, 1, 0, 0, 0), b"", false) }),
+    ("R2tOutside", |rig, _, write| { rig.answer(0, r2t(write, RESERVED_TAG, 0, 0, 4), b"", false); }),
+    ("DataSn", |rig, _, write| { rig.answer(0, r2t(write, 1, 1, 0, 4), b"", false) }),
+    ("TooManyR2t", |rig, _, write| { rig.answer(0, r2t(write, 1, 0, 0, 4), b"", false); rig.answer(0, r2t(write, 2, 1, 4, 4), b"", false); }),
+    ("StatSn", |rig, read, _| { rig.targets[0].stat_sn = SerialNumber(4); rig.respond(read, 2, b""); }),
+    ("UnexpectedOpcode", |rig, _, _| { rig.answer(0, NopOutBhs::new(), b"", false) }),
+    ("DataSegmentTooLong", |rig, read, _| { rig.answer(0, data_in(read, 0, 0, 0), &[0; 8193], false); }),
+    ("Malformed", |rig, read, _| { let mut header = ScsiResponseBhs::new(); header.initiator_task_tag = read.0.into(); rig.answer(0, header, &[0, 9, 1], true); }),
+];
+
 #[test]
 fn every_broken_rule_of_the_target_is_named() {
-    type Break = fn(&mut Rig, InitiatorTaskTag, InitiatorTaskTag);
-    let cases: [(&str, Break); 16] = [
-        ("DataSn", |rig, read, _| {
-            rig.answer(0, data_in(read, 1, 0, 0), &[0; 4], false)
-        }),
-        ("DataInOutside", |rig, read, _| {
-            rig.answer(0, data_in(read, 0, 4, 0), &[0; 4], false)
-        }),
-        ("DataInOutside", |rig, read, _| {
-            rig.answer(0, data_in(read, 0, 0, 0), &[0; 1001], false)
-        }),
-        ("UnknownTask", |rig, _, _| {
-            rig.answer(
-                0,
-                data_in(InitiatorTaskTag(0x7777_0001), 0, 0, 0),
-                &[0; 4],
-                false,
-            );
-        }),
-        ("DataInOutside", |rig, _, write| {
-            rig.answer(0, data_in(write, 0, 0, 0), &[0; 4], false)
-        }),
-        ("R2tOutside", |rig, read, _| {
-            rig.answer(0, r2t(read, 1, 0, 0, 4), b"", false)
-        }),
-        ("R2tOutside", |rig, _, write| {
-            rig.answer(0, r2t(write, 1, 0, 0, 5001), b"", false)
-        }),
-        ("R2tOutside", |rig, _, write| {
-            rig.answer(0, r2t(write, 1, 0, 1, 4), b"", false)
-        }),
-        ("R2tOutside", |rig, _, write| {
-            rig.answer(0, r2t(write, 1, 0, 0, 0), b"", false)
-        }),
-        ("R2tOutside", |rig, _, write| {
-            rig.answer(0, r2t(write, RESERVED_TAG, 0, 0, 4), b"", false);
-        }),
-        ("DataSn", |rig, _, write| {
-            rig.answer(0, r2t(write, 1, 1, 0, 4), b"", false)
-        }),
-        ("TooManyR2t", |rig, _, write| {
-            rig.answer(0, r2t(write, 1, 0, 0, 4), b"", false);
-            rig.answer(0, r2t(write, 2, 1, 4, 4), b"", false);
-        }),
-        ("StatSn", |rig, read, _| {
-            rig.targets[0].stat_sn = SerialNumber(4);
-            rig.respond(read, 2, b"");
-        }),
-        ("UnexpectedOpcode", |rig, _, _| {
-            rig.answer(0, NopOutBhs::new(), b"", false)
-        }),
-        ("DataSegmentTooLong", |rig, read, _| {
-            rig.answer(0, data_in(read, 0, 0, 0), &[0; 8193], false);
-        }),
-        ("Malformed", |rig, read, _| {
-            let mut header = ScsiResponseBhs::new();
-            header.initiator_task_tag = read.0.into();
-            rig.answer(0, header, &[0, 9, 1], true);
-        }),
-    ];
-    for (number, (name, break_rule)) in cases.into_iter().enumerate() {
+    for (number, &(name, break_rule)) in BROKEN.iter().enumerate() {
         let session = SessionParameters {
             immediate_data: false,
             max_outstanding_r2t: 1,

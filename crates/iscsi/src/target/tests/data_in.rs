@@ -17,7 +17,8 @@ fn rig(segment_max: u32, burst_max: u32, data_digest: bool) -> Rig {
 
 #[test]
 fn data_is_cut_into_segments_and_sequences() {
-    for (length, segment_max, burst_max, told) in [
+    #[rustfmt::skip]
+    let cases = [
         (1, 8192, 65_536, &["in 0 0+1 FS"][..]),
         (512, 512, 512, &["in 0 0+512 FS"]),
         (513, 512, 512, &["in 0 0+512 F", "in 1 512+1 FS"]),
@@ -25,22 +26,13 @@ fn data_is_cut_into_segments_and_sequences() {
         (1024, 512, 1024, &["in 0 0+512", "in 1 512+512 FS"]),
         (1024, 2048, 8192, &["in 0 0+1024 FS"]),
         (1025, 2048, 8192, &["in 0 0+1025 FS"]),
-        (
-            5000,
-            2048,
-            4096,
-            &["in 0 0+2048", "in 1 2048+2048 F", "in 2 4096+904 FS"],
-        ),
+        (5000, 2048, 4096, &["in 0 0+2048", "in 1 2048+2048 F", "in 2 4096+904 FS"]),
         // A segment never crosses the end of a sequence.
-        (
-            2500,
-            1000,
-            1500,
-            &["in 0 0+1000", "in 1 1000+500 F", "in 2 1500+1000 FS"],
-        ),
+        (2500, 1000, 1500, &["in 0 0+1000", "in 1 1000+500 F", "in 2 1500+1000 FS"]),
         // The limit of a segment may be larger than a sequence.
         (2000, 8192, 1500, &["in 0 0+1500 F", "in 1 1500+500 FS"]),
-    ] {
+    ];
+    for (length, segment_max, burst_max, told) in cases {
         for data_digest in [false, true] {
             let case = format!("{length} {segment_max} {burst_max} {data_digest}");
             let mut rig = rig(segment_max, burst_max, data_digest);

@@ -50,83 +50,23 @@ impl Writer {
     }
 }
 
+/// InitialR2T, ImmediateData, immediate bytes, unsolicited bytes, what is asked for.
+#[rustfmt::skip]
+const TRANSFERS: &[(bool, bool, usize, usize, &[&str])] = &[
+    (true, false, 0, 0, &["r2t 1 0 0+3000", "r2t 1 1 3000+3000", "r2t 1 2 6000+4000"]),
+    (true, true, 0, 0, &["r2t 1 0 0+3000", "r2t 1 1 3000+3000", "r2t 1 2 6000+4000"]),
+    (true, true, 1000, 0, &["r2t 1 0 1000+3000", "r2t 1 1 4000+3000", "r2t 1 2 7000+3000"]),
+    (true, true, 4096, 0, &["r2t 1 0 4096+3000", "r2t 1 1 7096+2904"]),
+    (false, false, 0, 4096, &["r2t 1 0 4096+3000", "r2t 1 1 7096+2904"]),
+    (false, false, 0, 0, &["r2t 1 0 0+3000", "r2t 1 1 3000+3000", "r2t 1 2 6000+4000"]),
+    (false, true, 1000, 3096, &["r2t 1 0 4096+3000", "r2t 1 1 7096+2904"]),
+    (false, true, 1000, 500, &["r2t 1 0 1500+3000", "r2t 1 1 4500+3000", "r2t 1 2 7500+2500"]),
+    (false, true, 4096, 0, &["r2t 1 0 4096+3000", "r2t 1 1 7096+2904"]),
+];
+
 #[test]
 fn a_write_arrives_whole_with_every_kind_of_transfer() {
-    // InitialR2T, ImmediateData, immediate bytes, unsolicited bytes, what is asked for.
-    let table: &[(bool, bool, usize, usize, &[&str])] = &[
-        (
-            true,
-            false,
-            0,
-            0,
-            &["r2t 1 0 0+3000", "r2t 1 1 3000+3000", "r2t 1 2 6000+4000"],
-        ),
-        (
-            true,
-            true,
-            0,
-            0,
-            &["r2t 1 0 0+3000", "r2t 1 1 3000+3000", "r2t 1 2 6000+4000"],
-        ),
-        (
-            true,
-            true,
-            1000,
-            0,
-            &[
-                "r2t 1 0 1000+3000",
-                "r2t 1 1 4000+3000",
-                "r2t 1 2 7000+3000",
-            ],
-        ),
-        (
-            true,
-            true,
-            4096,
-            0,
-            &["r2t 1 0 4096+3000", "r2t 1 1 7096+2904"],
-        ),
-        (
-            false,
-            false,
-            0,
-            4096,
-            &["r2t 1 0 4096+3000", "r2t 1 1 7096+2904"],
-        ),
-        (
-            false,
-            false,
-            0,
-            0,
-            &["r2t 1 0 0+3000", "r2t 1 1 3000+3000", "r2t 1 2 6000+4000"],
-        ),
-        (
-            false,
-            true,
-            1000,
-            3096,
-            &["r2t 1 0 4096+3000", "r2t 1 1 7096+2904"],
-        ),
-        (
-            false,
-            true,
-            1000,
-            500,
-            &[
-                "r2t 1 0 1500+3000",
-                "r2t 1 1 4500+3000",
-                "r2t 1 2 7500+2500",
-            ],
-        ),
-        (
-            false,
-            true,
-            4096,
-            0,
-            &["r2t 1 0 4096+3000", "r2t 1 1 7096+2904"],
-        ),
-    ];
-    for &(initial_r2t, immediate_data, immediate, unsolicited, told) in table {
+    for &(initial_r2t, immediate_data, immediate, unsolicited, r2ts) in TRANSFERS {
         for (step, digests) in [
             (usize::MAX, false),
             (usize::MAX, true),
@@ -150,7 +90,7 @@ fn a_write_arrives_whole_with_every_kind_of_transfer() {
             connection.parameters.data_digest = digests;
             let mut rig = Rig::with_connections(config, &[connection]);
             rig.step = step;
-            let length = if told.last().unwrap().ends_with("4000") {
+            let length = if r2ts.last().unwrap().ends_with("4000") {
                 9000
             } else {
                 10_000
@@ -176,11 +116,11 @@ fn a_write_arrives_whole_with_every_kind_of_transfer() {
                 assert_eq!(rig.events(0, &pdus), [""; 0], "{case:?}");
             }
             let (asked, data) = writer.serve(&mut rig);
-            let told: Vec<_> = told
+            let expected: Vec<_> = r2ts
                 .iter()
                 .map(|story| story.replace("6000+4000", "6000+3000"))
                 .collect();
-            assert_eq!(asked, told, "{case:?}");
+            assert_eq!(asked, expected, "{case:?}");
             assert!(data == writer.data, "{case:?}");
             rig.answer(id, Payload::Empty, length as u64);
             assert_eq!(rig.answers(0), ["response 1 00"]);

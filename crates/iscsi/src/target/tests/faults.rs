@@ -15,54 +15,26 @@ fn rig(initial_r2t: bool, immediate_data: bool) -> Rig {
 #[test]
 fn data_that_was_not_negotiated_fails_the_command() {
     let with = |length| write(1, 1, 4096).with_data(&pattern(length));
-    for (initial_r2t, immediate_data, pdu, told) in [
+    #[rustfmt::skip]
+    let cases = [
         (true, true, with(2048), "command 1"),
         (true, true, with(2049), "fault 1 UnexpectedUnsolicited"),
         (true, false, with(1), "fault 1 UnexpectedUnsolicited"),
         (false, false, with(1), "fault 1 UnexpectedUnsolicited"),
         (true, false, with(0), "command 1"),
-        (
-            true,
-            true,
-            with(512).not_final(),
-            "fault 1 UnexpectedUnsolicited",
-        ),
-        (
-            true,
-            true,
-            with(0).not_final(),
-            "fault 1 UnexpectedUnsolicited",
-        ),
+        (true, true, with(512).not_final(), "fault 1 UnexpectedUnsolicited"),
+        (true, true, with(0).not_final(), "fault 1 UnexpectedUnsolicited"),
         (false, true, with(512).not_final(), "command 1"),
         (false, true, with(0).not_final(), "command 1"),
         // More than the command is said to carry.
-        (
-            true,
-            true,
-            write(1, 1, 512).with_data(&pattern(513)),
-            "fault 1 UnexpectedUnsolicited",
-        ),
-        (
-            true,
-            true,
-            write(1, 1, 512).with_data(&pattern(512)),
-            "command 1",
-        ),
+        (true, true, write(1, 1, 512).with_data(&pattern(513)), "fault 1 UnexpectedUnsolicited"),
+        (true, true, write(1, 1, 512).with_data(&pattern(512)), "command 1"),
         // A command that reads, or moves nothing, brings no data.
-        (
-            true,
-            true,
-            read(1, 1, 512).with_data(&[0]),
-            "fault 1 UnexpectedUnsolicited",
-        ),
-        (
-            true,
-            true,
-            command(1, 1).with_data(&[0]),
-            "fault 1 UnexpectedUnsolicited",
-        ),
+        (true, true, read(1, 1, 512).with_data(&[0]), "fault 1 UnexpectedUnsolicited"),
+        (true, true, command(1, 1).with_data(&[0]), "fault 1 UnexpectedUnsolicited"),
         (true, true, read(1, 1, 512).not_final(), "command 1"),
-    ] {
+    ];
+    for (initial_r2t, immediate_data, pdu, told) in cases {
         for step in [usize::MAX, 1, 60] {
             let case = format!("{initial_r2t} {immediate_data} {:02x?} {step}", pdu.bhs);
             let mut rig = rig(initial_r2t, immediate_data);
@@ -106,40 +78,20 @@ fn a_wrong_unsolicited_sequence_fails_the_task_once() {
     let length = "fault 1 IncorrectAmount";
     let missing = "fault 1 DigestError";
     let data = |sn, offset, length| data_out(1, RESERVED_TAG, sn, offset, &pattern(length));
-    for (pdus, told) in [
+    #[rustfmt::skip]
+    let cases = [
         (vec![data(0, 0, 2048)], vec![]),
         (vec![data(0, 0, 2049)], vec!["BurstTooLong", length]),
-        (
-            vec![data(0, 0, 2048).not_final(), data(1, 2048, 1)],
-            vec!["BurstTooLong", length],
-        ),
+        (vec![data(0, 0, 2048).not_final(), data(1, 2048, 1)], vec!["BurstTooLong", length]),
         (vec![data(1, 0, 2048)], vec!["DataSnOutOfOrder", missing]),
         (vec![data(0, 1, 2047)], vec!["DataOutOfOrder", missing]),
-        (
-            vec![
-                data(0, 0, 512).not_final(),
-                data(0, 512, 512).not_final(),
-                data(1, 1024, 1024),
-            ],
-            vec!["DataSnOutOfOrder", missing],
-        ),
-        (
-            vec![data(0, 0, 512).not_final(), data(2, 512, 1536)],
-            vec!["DataSnOutOfOrder", missing],
-        ),
-        (
-            vec![data(0, 0, 512).not_final(), data(1, 1024, 1024)],
-            vec!["DataOutOfOrder", missing],
-        ),
-        (
-            vec![data(0, 0, 512).not_final(), data(1, 0, 2048)],
-            vec!["DataOutOfOrder", missing],
-        ),
-        (
-            vec![data(0, u32::MAX as usize, 16)],
-            vec!["DataOutOfOrder", missing],
-        ),
-    ] {
+        (vec![data(0, 0, 512).not_final(), data(0, 512, 512).not_final(), data(1, 1024, 1024)], vec!["DataSnOutOfOrder", missing]),
+        (vec![data(0, 0, 512).not_final(), data(2, 512, 1536)], vec!["DataSnOutOfOrder", missing]),
+        (vec![data(0, 0, 512).not_final(), data(1, 1024, 1024)], vec!["DataOutOfOrder", missing]),
+        (vec![data(0, 0, 512).not_final(), data(1, 0, 2048)], vec!["DataOutOfOrder", missing]),
+        (vec![data(0, u32::MAX as usize, 16)], vec!["DataOutOfOrder", missing]),
+    ];
+    for (pdus, told) in cases {
         for step in [usize::MAX, 1, 100] {
             let mut rig = rig(false, true);
             rig.step = step;
@@ -168,31 +120,20 @@ fn a_wrong_burst_fails_the_task_once_and_what_follows_is_dropped() {
     let missing = "fault 1 DigestError";
     // DataSN, offset, length and F of each PDU in the first burst, 0+1000.
     type Sequence = [(u32, usize, usize, bool)];
+    #[rustfmt::skip]
     let table: &[(&Sequence, &[&str])] = &[
         (&[(0, 0, 1000, true)], &[]),
         (&[(0, 0, 600, false), (1, 600, 400, true)], &[]),
-        (
-            &[(0, 0, 600, false), (1, 600, 0, false), (2, 600, 400, true)],
-            &[],
-        ),
+        (&[(0, 0, 600, false), (1, 600, 0, false), (2, 600, 400, true)], &[]),
         (&[(0, 0, 1001, true)], &["BurstTooLong", length]),
-        (
-            &[(0, 0, 600, false), (1, 600, 401, true)],
-            &["BurstTooLong", length],
-        ),
+        (&[(0, 0, 600, false), (1, 600, 401, true)], &["BurstTooLong", length]),
         // Short of what was asked for.
         (&[(0, 0, 600, true)], &[length]),
         // All of it, but more is announced.
         (&[(0, 0, 1000, false)], &[length]),
-        (
-            &[(0, 0, 600, false), (2, 600, 400, true)],
-            &["DataSnOutOfOrder", missing],
-        ),
+        (&[(0, 0, 600, false), (2, 600, 400, true)], &["DataSnOutOfOrder", missing]),
         (&[(7, 0, 1000, true)], &["DataSnOutOfOrder", missing]),
-        (
-            &[(0, 0, 600, false), (1, 500, 500, true)],
-            &["DataOutOfOrder", missing],
-        ),
+        (&[(0, 0, 600, false), (1, 500, 500, true)], &["DataOutOfOrder", missing]),
         (&[(0, 1, 999, true)], &["DataOutOfOrder", missing]),
     ];
     for (pdus, told) in table {

@@ -152,13 +152,13 @@ fn what_acts_on_many_tasks_waits_for_the_commands_before_it() {
         );
         assert_eq!(rig.events(1, &[command(3, 3)]), [""; 0]);
         let events = rig.send(1, &[command(2, 2)]);
-        let told: Vec<_> = events.iter().map(|event| rig.story(event)).collect();
+        let stories: Vec<_> = events.iter().map(|event| rig.story(event)).collect();
         let name = format!(
             "{:?} 9",
             TaskManagementFunction::from_code(function).unwrap()
         );
-        assert_eq!(told.len(), 4 - 1);
-        assert!(told.contains(&name), "{told:?}");
+        assert_eq!(stories.len(), 4 - 1);
+        assert!(stories.contains(&name), "{stories:?}");
         let Some(Event::TaskManagement(event)) = events
             .iter()
             .find(|event| matches!(event, Event::TaskManagement(_)))
@@ -183,8 +183,8 @@ fn one_that_is_numbered_itself_keeps_its_place() {
     let mut reset = management(LOGICAL_UNIT_RESET, 9, 2, RESERVED_TAG, 0);
     reset.bhs[0] &= !flags::IMMEDIATE;
     assert_eq!(rig.events(0, &[command(3, 3), reset]), [""; 0]);
-    let told = ["command 1", "LogicalUnitReset 9", "command 3"];
-    assert_eq!(rig.events(0, &[command(1, 1)]), told);
+    let stories = ["command 1", "LogicalUnitReset 9", "command 3"];
+    assert_eq!(rig.events(0, &[command(1, 1)]), stories);
 }
 
 #[test]

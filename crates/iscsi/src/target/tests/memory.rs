@@ -23,29 +23,16 @@ fn rig() -> Rig {
 
 #[test]
 fn data_that_comes_unasked_without_room_fails_its_task_only() {
-    for (pdus, step) in [
+    #[rustfmt::skip]
+    let cases = [
         // Immediate data in pieces, and before its turn.
         (vec![write(1, 1, 512).with_data(&[1; 512])], 100),
-        (
-            vec![write(1, 2, 512).with_data(&[1; 512]), nop(2, 1)],
-            usize::MAX,
-        ),
+        (vec![write(1, 2, 512).with_data(&[1; 512]), nop(2, 1)], usize::MAX),
         // Unsolicited data, with and without immediate data.
-        (
-            vec![
-                write(1, 1, 512).not_final(),
-                data_out(1, RESERVED_TAG, 0, 0, &[1; 512]),
-            ],
-            1 << 20,
-        ),
-        (
-            vec![
-                write(1, 1, 512).with_data(&[1; 100]).not_final(),
-                data_out(1, RESERVED_TAG, 0, 100, &[1; 412]),
-            ],
-            usize::MAX,
-        ),
-    ] {
+        (vec![write(1, 1, 512).not_final(), data_out(1, RESERVED_TAG, 0, 0, &[1; 512])], 1 << 20),
+        (vec![write(1, 1, 512).with_data(&[1; 100]).not_final(), data_out(1, RESERVED_TAG, 0, 100, &[1; 412])], usize::MAX),
+    ];
+    for (pdus, step) in cases {
         let mut rig = rig();
         rig.step = step;
         let held = exhaust(&rig);

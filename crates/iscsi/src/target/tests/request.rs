@@ -156,22 +156,16 @@ fn the_answer_to_logout_tells_how_long_the_session_is_kept() {
 
 #[test]
 fn a_discovery_session_takes_text_pings_and_the_end_and_nothing_else() {
-    for (pdu, told, answer) in [
+    #[rustfmt::skip]
+    let cases = [
         (command(1, 1), "NotInDiscovery", "reject 04"),
-        (
-            write(1, 1, 512).with_data(&[0; 512]),
-            "NotInDiscovery",
-            "reject 04",
-        ),
+        (write(1, 1, 512).with_data(&[0; 512]), "NotInDiscovery", "reject 04"),
         (management(1, 1, 1, 5, 1), "NotInDiscovery", "reject 04"),
         (logout(1, 1, 1, 1), "NotInDiscovery", "reject 04"),
         (logout(1, 1, 2, 1), "NotInDiscovery", "reject 04"),
-        (
-            data_out(1, RESERVED_TAG, 0, 0, &[0; 9]),
-            "DataOutForUnknownTask",
-            "reject 04",
-        ),
-    ] {
+        (data_out(1, RESERVED_TAG, 0, 0, &[0; 9]), "DataOutForUnknownTask", "reject 04"),
+    ];
+    for (pdu, told, answer) in cases {
         let mut rig = Rig::new(discovery());
         assert_eq!(rig.events(0, slice::from_ref(&pdu)), [told], "{pdu:?}");
         assert_eq!(rig.answers(0), [answer], "{pdu:?}");
