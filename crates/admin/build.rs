@@ -67,7 +67,8 @@ fn row(out: &Path, number: usize, file: &Path, name: &Path) -> io::Result<String
     }
     fs::write(out.join(&plain), bytes)?;
     Ok(format!(
-        "File {{ path: \"/{}\", content_type: {:?}, tag: {tag:?}, plain: include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{plain}\")), \
+        "File {{ path: \"/{}\", content_type: {:?}, tag: {tag:?}, plain: \
+         include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{plain}\")), \
          packed: include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{packed}\")) }},\n",
         name.display(),
         content_type(name)?,

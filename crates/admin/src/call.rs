@@ -206,7 +206,7 @@ impl Calls {
                 return Err(Problem::new(
                     ProblemKind::Unavailable,
                     format!(
-                        "session {id} is told to end and has not within {} s: a store does not give its commands back; \
+                        "session {id} has to end and has not within {} s: a store does not give its commands back; \
                          there is nothing to ask again",
                         limits::SETTLE_TIME_MAX.as_secs()
                     ),

@@ -1,5 +1,5 @@
 //! Which connections there are, and which of them makes room for a new one. A stranger, who has
-//! proved nothing yet, never takes the place of a known and active client, unless the one that
+//! not authenticated yet, never takes the place of a known and active client, unless the one that
 //! that is has more places than anybody else.
 
 use std::cmp::Reverse;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 /// Connections at once, on the sockets and as many over TCP. At the limit the address with the most
 /// loses its oldest to an address with fewer. Else the one that has been idle longest is closed for
-/// the new one, else the oldest that has proved nothing; when there is neither, the new one is closed.
+/// the new one, else the oldest that has not authenticated; when there is neither, the new one is closed.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
 
-/// Connections over TCP that have proved nothing yet. At the limit one of them is closed as above.
+/// Connections over TCP that have not authenticated yet. At the limit one of them is closed as above.
 pub(crate) const STRANGERS_MAX: usize = CONNECTIONS_MAX / 2;
 
 /// Bytes of a request line and its header fields together. Beyond it: 431, and the end of the
@@ -50,7 +50,7 @@ pub(crate) const CHANGE_TIME_MAX: Duration = Duration::from_secs(120);
 /// After it: 503, while the daemon may still be at it.
 pub(crate) const ACT_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// How long whoever made a change waits until it has taken effect everywhere: longer than commands
+/// How long the caller of a change waits until it has taken effect everywhere: longer than commands
 /// that can be aborted take.
 pub(crate) const SETTLE_TIME_MAX: Duration = Duration::from_secs(15);
 

@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 /// The SHA-256 of a secret. With 256 random bits in the secret, nothing slower is needed to keep
-/// the secret from whoever reads this.
+/// the secret from a reader of the hash.
 #[derive(Clone, Copy)]
 pub(crate) struct Hash([u8; 32]);
 

@@ -110,6 +110,22 @@ pub(crate) struct Route {
     pub(crate) handler: fn() -> MethodRouter<Arc<App>>,
 }
 
+/// A constructor for each method.
+macro_rules! by_method {
+    ($($(#[$about:meta])* $name:ident = $method:ident,)*) => {$(
+        $(#[$about])*
+        pub(crate) const fn $name(
+            path: &'static str,
+            role: Role,
+            about: &'static str,
+            gives: Gives,
+            handler: fn() -> MethodRouter<Arc<App>>,
+        ) -> Self {
+            Self::new(Method::$method, path, role, about, gives, handler)
+        }
+    )*};
+}
+
 impl Route {
     const fn new(
         method: Method,
@@ -165,48 +181,15 @@ impl Route {
         self
     }
 
-    /// A question.
-    pub(crate) const fn get(
-        path: &'static str,
-        role: Role,
-        about: &'static str,
-        gives: Gives,
-        handler: fn() -> MethodRouter<Arc<App>>,
-    ) -> Self {
-        Self::new(Method::GET, path, role, about, gives, handler)
-    }
-
-    /// An act.
-    pub(crate) const fn post(
-        path: &'static str,
-        role: Role,
-        about: &'static str,
-        gives: Gives,
-        handler: fn() -> MethodRouter<Arc<App>>,
-    ) -> Self {
-        Self::new(Method::POST, path, role, about, gives, handler)
-    }
-
-    /// Makes a thing or makes it so.
-    pub(crate) const fn put(
-        path: &'static str,
-        role: Role,
-        about: &'static str,
-        gives: Gives,
-        handler: fn() -> MethodRouter<Arc<App>>,
-    ) -> Self {
-        Self::new(Method::PUT, path, role, about, gives, handler)
-    }
-
-    /// Removes a thing.
-    pub(crate) const fn delete(
-        path: &'static str,
-        role: Role,
-        about: &'static str,
-        gives: Gives,
-        handler: fn() -> MethodRouter<Arc<App>>,
-    ) -> Self {
-        Self::new(Method::DELETE, path, role, about, gives, handler)
+    by_method! {
+        /// A question.
+        get = GET,
+        /// An act.
+        post = POST,
+        /// Makes a thing or makes it so.
+        put = PUT,
+        /// Removes a thing.
+        delete = DELETE,
     }
 
     /// For everybody.
