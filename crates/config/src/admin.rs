@@ -270,7 +270,8 @@ mod tests {
         for listen in ["0.0.0.0:80", "[::]:80", "192.0.2.1:80"] {
             let got = admin(&format!("tls = false\nlisten = [\"{listen}\"]")).unwrap_err();
             let expected = format!(
-                "/etc/tarn/tarn.toml:3: admin.listen[0]: {listen:?} would carry tokens without encryption beyond this machine; remove tls = false, or listen on 127.0.0.1 or [::1]"
+                "/etc/tarn/tarn.toml:3: admin.listen[0]: {listen:?} would carry tokens without encryption beyond \
+                 this machine; remove tls = false, or listen on 127.0.0.1 or [::1]"
             );
             assert_eq!(got, expected);
         }
@@ -290,7 +291,8 @@ mod tests {
             ),
             (
                 "listen = [\"[::1]:80\", \"[::1]:80\"]",
-                "2: admin.listen[1]: address \"[::1]:80\" is already used at /etc/tarn/tarn.toml:2: admin.listen[0]; give each its own",
+                "2: admin.listen[1]: address \"[::1]:80\" is already used at /etc/tarn/tarn.toml:2: admin.listen[0]; \
+                 give each its own",
             ),
             (
                 "key = \"k\"",
@@ -329,7 +331,8 @@ mod tests {
         let got = admin(&format!("listen = [\"127.0.0.1:3260\"]\n{target}"));
         assert_eq!(
             got.unwrap_err(),
-            "/etc/tarn/tarn.toml:2: admin.listen[0]: address \"127.0.0.1:3260\" is already used at /etc/tarn/tarn.toml:5: target[0].portals[0]; give each its own"
+            "/etc/tarn/tarn.toml:2: admin.listen[0]: address \"127.0.0.1:3260\" is already used at \
+             /etc/tarn/tarn.toml:5: target[0].portals[0]; give each its own"
         );
         assert!(admin(&format!("listen = [\"127.0.0.1:3261\"]\n{target}")).is_ok());
     }

@@ -194,7 +194,8 @@ mod tests {
             ),
             (
                 "roots = [\"/srv\", \"/srv\"]",
-                "2: confine.roots[1]: root \"/srv\" is already used at /etc/tarn/tarn.toml:2: confine.roots[0]; give each its own",
+                "2: confine.roots[1]: root \"/srv\" is already used at /etc/tarn/tarn.toml:2: confine.roots[0]; give \
+                 each its own",
             ),
         ] {
             let expected = format!("/etc/tarn/tarn.toml:{expected}");

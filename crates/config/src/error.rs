@@ -178,7 +178,8 @@ pub enum Rule {
     },
     /// Two units on one file or device, which would give one medium two states.
     #[error(
-        "store {path:?} is already used at {first}; keep one, and show its unit under several LUN numbers or targets instead"
+        "store {path:?} is already used at {first}; keep one, and show its unit under several LUN numbers or targets \
+         instead"
     )]
     StoreTwice {
         /// The path both units name.
@@ -192,7 +193,8 @@ pub enum Rule {
     ///
     /// Spec: RFC 7143 section 4.2.7.
     #[error(
-        "iSCSI name {name:?} {problem}; write it as iqn.2026-11.com.example:disk, eui. with 16 or naa. with 16 or 32 hex digits"
+        "iSCSI name {name:?} {problem}; write it as iqn.2026-11.com.example:disk, eui. with 16 or naa. with 16 or 32 \
+         hex digits"
     )]
     IscsiName {
         /// The name as written.
@@ -202,7 +204,8 @@ pub enum Rule {
     },
     /// An initiator pattern that is neither name, address nor user.
     #[error(
-        "initiator {pattern:?} is neither an iSCSI name pattern (iqn.*, eui.*, naa.* or *), nor an address or network (10.0.0.0/24), nor the name of a [[user]]"
+        "initiator {pattern:?} is neither an iSCSI name pattern (iqn.*, eui.*, naa.* or *), nor an address or \
+         network (10.0.0.0/24), nor the name of a [[user]]"
     )]
     InitiatorUnknown {
         /// The entry as written.
@@ -288,7 +291,8 @@ pub enum Rule {
     // Addresses.
     /// Something that is no address with port.
     #[error(
-        "portal {text:?} is not an address; write 192.0.2.1:3260 or [2001:db8::1]:3260, and [::]:3260 or 0.0.0.0:3260 for all addresses"
+        "portal {text:?} is not an address; write 192.0.2.1:3260 or [2001:db8::1]:3260, and [::]:3260 or \
+         0.0.0.0:3260 for all addresses"
     )]
     PortalAddress {
         /// The address as written.
@@ -347,7 +351,8 @@ pub enum Rule {
     },
     /// Administration without encryption where others can listen.
     #[error(
-        "{text:?} would carry tokens without encryption beyond this machine; remove tls = false, or listen on 127.0.0.1 or [::1]"
+        "{text:?} would carry tokens without encryption beyond this machine; remove tls = false, or listen on \
+         127.0.0.1 or [::1]"
     )]
     PlainOffLoopback {
         /// The address as written.

@@ -54,35 +54,20 @@ pub enum Effective {
 }
 
 /// The keys of the process that take effect without a restart, by section.
+#[rustfmt::skip]
 const WITHOUT_RESTART: &[(&SectionKeys, &str, Effective)] = &[
     (&SECTION_SERVER, "discovery_auth", Effective::Now),
     (&SECTION_ADMIN, "history", Effective::Now),
     (&SECTION_LIMITS, "slow_command_ms", Effective::Now),
     (&SECTION_LIMITS, "header_digest", Effective::NextSessions),
     (&SECTION_LIMITS, "data_digest", Effective::NextSessions),
-    (
-        &SECTION_LIMITS,
-        "connections_per_session_max",
-        Effective::NextSessions,
-    ),
+    (&SECTION_LIMITS, "connections_per_session_max", Effective::NextSessions),
     (&SECTION_LIMITS, "initial_r2t", Effective::NextSessions),
     (&SECTION_LIMITS, "immediate_data", Effective::NextSessions),
-    (
-        &SECTION_LIMITS,
-        "max_recv_data_segment_bytes",
-        Effective::NextSessions,
-    ),
+    (&SECTION_LIMITS, "max_recv_data_segment_bytes", Effective::NextSessions),
     (&SECTION_LIMITS, "max_burst_bytes", Effective::NextSessions),
-    (
-        &SECTION_LIMITS,
-        "first_burst_bytes",
-        Effective::NextSessions,
-    ),
-    (
-        &SECTION_LIMITS,
-        "outstanding_r2t_max",
-        Effective::NextSessions,
-    ),
+    (&SECTION_LIMITS, "first_burst_bytes", Effective::NextSessions),
+    (&SECTION_LIMITS, "outstanding_r2t_max", Effective::NextSessions),
 ];
 
 impl Effective {

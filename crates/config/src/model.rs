@@ -649,30 +649,23 @@ mod tests {
 
     #[test]
     fn an_address_for_all_takes_the_port_of_every_single_one_of_its_family() {
-        for (portals, other) in [
-            (
-                vec!["127.0.0.1:1", "127.0.0.2:1", "0.0.0.0:2", "[::]:1"],
-                None,
-            ),
+        #[rustfmt::skip]
+        let cases = [
+            (vec!["127.0.0.1:1", "127.0.0.2:1", "0.0.0.0:2", "[::]:1"], None),
             (vec!["127.0.0.1:0", "0.0.0.0:0", "127.0.0.1:0"], None),
-            (
-                vec!["127.0.0.1:1", "127.0.0.2:1", "0.0.0.0:1"],
-                Some("127.0.0.1:1"),
-            ),
-            (
-                vec!["[::1]:1", "0.0.0.0:1", "127.0.0.2:1"],
-                Some("0.0.0.0:1"),
-            ),
-        ] {
+            (vec!["127.0.0.1:1", "127.0.0.2:1", "0.0.0.0:1"], Some("127.0.0.1:1")),
+            (vec!["[::1]:1", "0.0.0.0:1", "127.0.0.2:1"], Some("0.0.0.0:1")),
+        ];
+        for (portals, other) in cases {
             let one = |(at, bind): (usize, &&str)| {
                 format!("[[target]]\nname = \"iqn.2026-11.a:t{at}\"\nportals = [\"{bind}\"]\n")
             };
             let text: String = portals.iter().enumerate().map(one).collect();
             let error = Model::from_toml(&text, Path::new("t.toml")).err();
             let found = error.map(|error| {
-                let told = error.rule.to_string();
+                let message = error.rule.to_string();
                 let Rule::PortalsOverlap { this, other, .. } = *error.rule else {
-                    panic!("{portals:?}: {told}");
+                    panic!("{portals:?}: {message}");
                 };
                 (this, other)
             });

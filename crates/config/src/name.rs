@@ -216,27 +216,17 @@ mod tests {
 
     #[test]
     fn names_of_the_three_types_are_read_and_folded() {
-        for (text, name) in [
-            (
-                "iqn.2026-11.example.tarn:demo",
-                "iqn.2026-11.example.tarn:demo",
-            ),
+        #[rustfmt::skip]
+        let cases = [
+            ("iqn.2026-11.example.tarn:demo", "iqn.2026-11.example.tarn:demo"),
             ("iqn.1993-08.org.debian", "iqn.1993-08.org.debian"),
-            (
-                "IQN.2001-04.com.Example:Disk:1.2-3",
-                "iqn.2001-04.com.example:disk:1.2-3",
-            ),
-            (
-                "iqn.2001-04.com.example:Data_1",
-                "iqn.2001-04.com.example:data_1",
-            ),
+            ("IQN.2001-04.com.Example:Disk:1.2-3", "iqn.2001-04.com.example:disk:1.2-3"),
+            ("iqn.2001-04.com.example:Data_1", "iqn.2001-04.com.example:data_1"),
             ("eui.02004567A425678D", "eui.02004567a425678d"),
             ("naa.52004567BA64678D", "naa.52004567ba64678d"),
-            (
-                "naa.62004567BA64678D0123456789ABCDEF",
-                "naa.62004567ba64678d0123456789abcdef",
-            ),
-        ] {
+            ("naa.62004567BA64678D0123456789ABCDEF", "naa.62004567ba64678d0123456789abcdef"),
+        ];
+        for (text, name) in cases {
             assert_eq!(IscsiName::parse(text).unwrap().as_str(), name);
         }
     }

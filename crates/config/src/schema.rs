@@ -100,19 +100,11 @@ type Members = Vec<(&'static str, Json)>;
 fn section_members(section: &SectionKeys) -> Members {
     let is_required = |key: &&Key| matches!(key.default, Fallback::Required);
     let required: Vec<_> = section.keys.iter().filter(is_required).collect();
+    #[rustfmt::skip]
     let mut members = vec![
         ("description", text(section.meaning)),
         ("type", text("object")),
-        (
-            "properties",
-            Json::Object(
-                section
-                    .keys
-                    .iter()
-                    .map(|key| (key.name, property(key)))
-                    .collect(),
-            ),
-        ),
+        ("properties", Json::Object(section.keys.iter().map(|key| (key.name, property(key))).collect())),
         ("additionalProperties", Json::Plain("false".to_owned())),
     ];
     if !required.is_empty() {

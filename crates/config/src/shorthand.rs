@@ -177,22 +177,26 @@ mod tests {
             (
                 &["a", "a?readonly"],
                 &[],
-                "STORE \"a?readonly\": store \"a\" is already used at STORE \"a\"; keep one, and show its unit under several LUN numbers or targets instead",
+                "STORE \"a?readonly\": store \"a\" is already used at STORE \"a\"; keep one, and show its unit under \
+                 several LUN numbers or targets instead",
             ),
             (
                 &["mem:1M?serial=x", "mem:1M?serial=x"],
                 &[],
-                "STORE \"mem:1M?serial=x\": serial \"x\" is already that of the unit at STORE \"mem:1M?serial=x\"; give each unit its own",
+                "STORE \"mem:1M?serial=x\": serial \"x\" is already that of the unit at STORE \"mem:1M?serial=x\"; \
+                 give each unit its own",
             ),
             (
                 &["mem:1M"],
                 &["127.0.0.1", "127.0.0.1:3260"],
-                "--listen 127.0.0.1:3260: portal \"127.0.0.1:3260\" is already used at --listen 127.0.0.1; give each its own",
+                "--listen 127.0.0.1:3260: portal \"127.0.0.1:3260\" is already used at --listen 127.0.0.1; give each \
+                 its own",
             ),
             (
                 &["mem:1M"],
                 &["127.0.0.1:3260", "0.0.0.0:3260"],
-                "--listen 0.0.0.0:3260: portal 0.0.0.0:3260 overlaps 127.0.0.1:3260 at --listen 127.0.0.1:3260; keep the one for all addresses or name each address",
+                "--listen 0.0.0.0:3260: portal 0.0.0.0:3260 overlaps 127.0.0.1:3260 at --listen 127.0.0.1:3260; keep \
+                 the one for all addresses or name each address",
             ),
         ] {
             assert_eq!(model(stores, listens).unwrap_err().to_string(), message);

@@ -88,42 +88,20 @@ mod tests {
 
     #[test]
     fn what_is_no_size_names_the_rule() {
-        for (text, message) in [
-            (
-                "",
-                "size \"\": no number; write it as 512, 64k, 1M, 2G or 1T",
-            ),
-            (
-                "-1",
-                "size \"-1\": no number; write it as 512, 64k, 1M, 2G or 1T",
-            ),
-            (
-                "10X",
-                "size \"10X\": unknown suffix \"X\"; use k, M, G or T",
-            ),
-            (
-                "1.5G",
-                "size \"1.5G\": unknown suffix \".5G\"; use k, M, G or T",
-            ),
-            (
-                "1MM",
-                "size \"1MM\": unknown suffix \"MM\"; use k, M, G or T",
-            ),
+        #[rustfmt::skip]
+        let cases = [
+            ("", "size \"\": no number; write it as 512, 64k, 1M, 2G or 1T"),
+            ("-1", "size \"-1\": no number; write it as 512, 64k, 1M, 2G or 1T"),
+            ("10X", "size \"10X\": unknown suffix \"X\"; use k, M, G or T"),
+            ("1.5G", "size \"1.5G\": unknown suffix \".5G\"; use k, M, G or T"),
+            ("1MM", "size \"1MM\": unknown suffix \"MM\"; use k, M, G or T"),
             ("0", "size \"0\" is 0 bytes; give at least one block"),
             ("0G", "size \"0G\" is 0 bytes; give at least one block"),
-            (
-                "9223372036854775808",
-                "size \"9223372036854775808\" is too large; the largest is 9223372036854775807 bytes",
-            ),
-            (
-                "8388608T",
-                "size \"8388608T\" is too large; the largest is 9223372036854775807 bytes",
-            ),
-            (
-                "99999999999999999999",
-                "size \"99999999999999999999\" is too large; the largest is 9223372036854775807 bytes",
-            ),
-        ] {
+            ("9223372036854775808", "size \"9223372036854775808\" is too large; the largest is 9223372036854775807 bytes"),
+            ("8388608T", "size \"8388608T\" is too large; the largest is 9223372036854775807 bytes"),
+            ("99999999999999999999", "size \"99999999999999999999\" is too large; the largest is 9223372036854775807 bytes"),
+        ];
+        for (text, message) in cases {
             assert_eq!(parse_size(text).unwrap_err().to_string(), message);
         }
     }

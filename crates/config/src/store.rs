@@ -308,7 +308,8 @@ mod tests {
 
     #[test]
     fn what_is_no_store_names_the_rule() {
-        for (text, message) in [
+        #[rustfmt::skip]
+        let cases = [
             ("", "store \"\" names no path"),
             ("?size=1M", "store \"?size=1M\" names no path"),
             ("file:", "store \"file:\" names no path"),
@@ -317,42 +318,25 @@ mod tests {
             ("nbd:host", "\"file:nbd:host\""),
             ("mem:", "size \"\": no number"),
             ("mem:10X", "size \"10X\": unknown suffix \"X\""),
-            (
-                "mem:511",
-                "size 511 is not a multiple of blocksize 512; the next that fits is 512",
-            ),
+            ("mem:511", "size 511 is not a multiple of blocksize 512; the next that fits is 512"),
             ("mem:513", "the next that fits is 1024"),
-            (
-                "mem:2560?blocksize=4096",
-                "size 2560 is not a multiple of blocksize 4096; the next that fits is 4096",
-            ),
-            (
-                "a?size=1000",
-                "size 1000 is not a multiple of blocksize 512",
-            ),
+            ("mem:2560?blocksize=4096", "size 2560 is not a multiple of blocksize 4096; the next that fits is 4096"),
+            ("a?size=1000", "size 1000 is not a multiple of blocksize 512"),
             ("a?", "store option \"\" is not known"),
             ("a?sice=1M", "store option \"sice\" is not known"),
             ("a?size=1M&size=1M", "store option \"size\" is given twice"),
             ("a?thin&thin=false", "store option \"thin\" is given twice"),
-            (
-                "a?blocksize=520",
-                "store option blocksize=\"520\" is not known; use 512 or 4096",
-            ),
-            (
-                "a?readonly=yes",
-                "store option readonly=\"yes\" is not known; use true or false",
-            ),
+            ("a?blocksize=520", "store option blocksize=\"520\" is not known; use 512 or 4096"),
+            ("a?readonly=yes", "store option readonly=\"yes\" is not known; use true or false"),
             ("a?cache=none", "use writeback, writethrough or direct"),
-            (
-                "a?format=qcow2",
-                "store option format=\"qcow2\" is not known; use raw",
-            ),
+            ("a?format=qcow2", "store option format=\"qcow2\" is not known; use raw"),
             ("a?serial=", "serial is empty"),
             ("block:/dev/sdx?size=1M", "a device brings its own size"),
             ("mem:1M?size=1M", "the size follows the colon"),
             ("null:1M?cache=direct", "there is nothing below it to cache"),
             ("mem:1M?format=raw", "there is no image to look at"),
-        ] {
+        ];
+        for (text, message) in cases {
             let got = StoreSpec::parse(text).unwrap_err().to_string();
             assert!(got.contains(message), "{text}: {got}");
         }

@@ -11,7 +11,8 @@ use crate::{ChapAlgorithm, Group, Model, Place, Target, UserIndex};
 pub enum Warning {
     /// Everyone who reaches the address can read and write.
     #[error(
-        "{place}: target {target} is open without CHAP to everyone who can connect to {portal}; set auth or groups in a configuration file, or listen on 127.0.0.1"
+        "{place}: target {target} is open without CHAP to everyone who can connect to {portal}; set auth or groups \
+         in a configuration file, or listen on 127.0.0.1"
     )]
     OpenOffLoopback {
         /// The portal.
@@ -23,7 +24,8 @@ pub enum Warning {
     },
     /// Only the weakest algorithm is allowed.
     #[error(
-        "{place}: target {target} accepts CHAP with md5 only, which a listener can attack offline; add sha256 or sha3-256"
+        "{place}: target {target} accepts CHAP with md5 only, which a listener can attack offline; add sha256 or \
+         sha3-256"
     )]
     Md5Only {
         /// The target.
@@ -185,7 +187,8 @@ mod tests {
     fn a_portal_off_loopback_warns_unless_someone_guards_it() {
         let message = |portal: &str| {
             vec![format!(
-                "t.toml:6: target[0].portals[0]: target iqn.2026-11.example.tarn:t is open without CHAP to everyone who can connect to {portal}; set auth or groups in a configuration file, or listen on 127.0.0.1"
+                "t.toml:6: target[0].portals[0]: target iqn.2026-11.example.tarn:t is open without CHAP to everyone \
+                 who can connect to {portal}; set auth or groups in a configuration file, or listen on 127.0.0.1"
             )]
         };
         for (portal, more, expected) in [
@@ -219,7 +222,8 @@ mod tests {
         assert_eq!(
             with("\"md5\""),
             [
-                "t.toml:5: target[0].name: target iqn.2026-11.example.tarn:t accepts CHAP with md5 only, which a listener can attack offline; add sha256 or sha3-256"
+                "t.toml:5: target[0].name: target iqn.2026-11.example.tarn:t accepts CHAP with md5 only, which a \
+                 listener can attack offline; add sha256 or sha3-256"
             ]
         );
     }
@@ -234,7 +238,8 @@ mod tests {
         assert_eq!(
             got,
             [
-                "t.toml:3: target[0].name: the name of target iqn.2026-11.example.tarn:a_b has an underscore, which RFC 3722 leaves out; some initiators refuse it"
+                "t.toml:3: target[0].name: the name of target iqn.2026-11.example.tarn:a_b has an underscore, which \
+                 RFC 3722 leaves out; some initiators refuse it"
             ]
         );
     }
@@ -259,9 +264,11 @@ mod tests {
         assert_eq!(
             got,
             [
-                "t.toml:3: target[0].name: target iqn.2026-11.example.tarn:t has no luns; initiators will see an empty target",
+                "t.toml:3: target[0].name: target iqn.2026-11.example.tarn:t has no luns; initiators will see an \
+                 empty target",
                 "t.toml:1: lun[0].store: lun \"a\" is in no target, so no initiator sees it",
-                "t.toml:2: user[0].secret_file: user \"alice\" is in no auth, discovery_auth or group, so it is never used",
+                "t.toml:2: user[0].secret_file: user \"alice\" is in no auth, discovery_auth or group, so it is \
+                 never used",
             ]
         );
     }

@@ -82,7 +82,8 @@ fn each_kind_of_difference_is_told_once_with_its_keys() {
             "file:b.img?size=2M",
             "b.img?size=2M&cache=direct&serial=X",
             &[
-                "unit 1 1: store: \"file:b.img\" -> \"b.img\"; cache: \"writeback\" -> \"direct\"; serial: none -> \"X\"",
+                "unit 1 1: store: \"file:b.img\" -> \"b.img\"; cache: \"writeback\" -> \"direct\"; serial: none \
+                 -> \"X\"",
             ],
         ),
         (
@@ -127,7 +128,8 @@ fn each_kind_of_difference_is_told_once_with_its_keys() {
         ),
         (
             "[[target]]",
-            "[server]\ncores = 2\n[limits]\nqueue_depth = 64\nmax_burst_bytes = \"2M\"\n[admin]\nlisten = [\"[::1]:1\"]\n[[target]]",
+            "[server]\ncores = 2\n[limits]\nqueue_depth = 64\nmax_burst_bytes = \"2M\"\n[admin]\n\
+             listen = [\"[::1]:1\"]\n[[target]]",
             &[
                 "cores: none -> 2",
                 "queue_depth: 128 -> 64",

@@ -77,24 +77,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_says_why_and_what_to_do() {
-        for (text, bytes, expected) in [
-            (
-                "mem:1G",
-                GIB - 512,
-                "lun \"a\" has 1073741824 bytes and cannot shrink to 1073741312; make a new lun and copy what is needed",
-            ),
-            (
-                "block:/dev/vg/a",
-                GIB,
-                "lun \"a\" is the block device block:/dev/vg/a, which brings its own size; grow the device itself, as with lvextend",
-            ),
-            (
-                "a.img?blocksize=4096",
-                5120,
-                "size 5120 is not a multiple of blocksize 4096; the next that fits is 8192",
-            ),
+        #[rustfmt::skip]
+        let cases = [
+            ("mem:1G", GIB - 512, "lun \"a\" has 1073741824 bytes and cannot shrink to 1073741312; make a new lun and copy what is needed"),
+            ("block:/dev/vg/a", GIB, "lun \"a\" is the block device block:/dev/vg/a, which brings its own size; grow the device itself, as with lvextend"),
+            ("a.img?blocksize=4096", 5120, "size 5120 is not a multiple of blocksize 4096; the next that fits is 8192"),
             ("a.img", 0, "size \"0\" is 0 bytes; give at least one block"),
-        ] {
+        ];
+        for (text, bytes, expected) in cases {
             let error = resized("a", text, bytes).unwrap_err();
             assert_eq!(error.to_string(), expected, "{text}");
         }

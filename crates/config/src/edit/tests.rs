@@ -84,145 +84,62 @@ fn portal(bind: &str, group: Option<u16>) -> spec::Portal {
 
 const T: &str = "iqn.2026-11.example.tarn:T";
 
+fn lab(initiators: &[&str]) -> spec::Group {
+    let initiators = initiators.iter().map(|&one| one.to_owned()).collect();
+    let id = "lab".to_owned();
+    spec::Group { id, initiators }
+}
+
+fn user(name: &str) -> spec::User {
+    spec::User {
+        name: name.to_owned(),
+        secret_file: None,
+        secret: None,
+        mutual: None,
+        initiators: None,
+    }
+}
+
+fn alice_with_mutual() -> spec::User {
+    spec::User {
+        mutual: Some(spec::Mutual {
+            name: "tarn".to_owned(),
+            secret_file: Some("m".to_owned()),
+            secret: None,
+        }),
+        initiators: Some(vec!["iqn.2026-11.example:*".to_owned()]),
+        ..user("alice")
+    }
+}
+
+type Change = fn(&mut Draft);
+
+/// An edit, the lines that go, the lines that come.
+#[rustfmt::skip]
+const EDITS: &[(Change, &[&str], &[&str])] = &[
+    (|d| assert_eq!(d.put_lun(&lun("a", "mem:2M")), Ok(false)), &["store = \"mem:1M\"   # grows"], &["store = \"mem:2M\"   # grows"]),
+    (|d| assert_eq!(d.put_lun(&lun("c", "mem:2M")), Ok(true)), &[], &["id = \"c\"", "store = \"mem:2M\""]),
+    (|d| d.resize_lun("b", 2 << 20).unwrap(), &["store = \"file:b.img?size=1M&thin\""], &["store = \"file:b.img?size=2M&thin\""]),
+    (|d| d.rename_lun("a", "z").unwrap(), &["id = \"a\"", "    { lun = 1, id = \"a\" }, # the first"], &["id = \"z\"", "    { lun = 1, id = \"z\" }, # the first"]),
+    (|d| assert_eq!(d.put_target_lun(T, &entry(2, "a")), Ok(true)), &[], &["    { lun = 2, id = \"a\" },"]),
+    (|d| assert_eq!(d.put_target_lun(T, &entry(0, "b")), Ok(false)), &["    { lun = 0, id = \"b\", groups = [\"lab\"] },"], &["    { lun = 0, id = \"b\" },"]),
+    (|d| assert_eq!(d.put_target_lun(T, &spec::TargetLun { readonly: true, ..entry(1, "a") }), Ok(false)), &["    { lun = 1, id = \"a\" }, # the first"], &["    { lun = 1, id = \"a\", readonly = true }, # the first"]),
+    (|d| d.remove_target_lun(T, 1).unwrap(), &["    { lun = 1, id = \"a\" }, # the first"], &[]),
+    (|d| assert_eq!(d.put_portal(T, &portal("192.0.2.1:1", Some(2))), Ok(true)), &[], &["portals = [\"127.0.0.1:3260\", { bind = \"192.0.2.1:1\", group = 2 }]"]),
+    (|d| assert_eq!(d.put_portal(T, &portal("127.0.0.1", Some(1))), Ok(false)), &[], &[]),
+    (|d| assert_eq!(d.put_group(&lab(&["IQN.x:*", "alice", "192.0.2.1/32"])), Ok(false)), &[], &["    \"alice\","]),
+    (|d| assert_eq!(d.put_user(&alice_with_mutual()), Ok(false)), &[], &["mutual = { name = \"tarn\", secret_file = \"m\" }", "initiators = [\"iqn.2026-11.example:*\"]"]),
+    (|d| d.remove_user("alice").unwrap(), &["[[user]]", "name = \"alice\"", "secret_file = \"alice.secret\""], &[]),
+    (|d| d.remove_target(T).unwrap(), &["# What initiators see.", "[[target]]", "name = \"iqn.2026-11.example.tarn:t\"", "luns = [", "    { lun = 1, id = \"a\" }, # the first", "    { lun = 0, id = \"b\", groups = [\"lab\"] },"], &[]),
+    (|d| { d.remove_target_lun(T, 1).unwrap(); d.remove_lun("a").unwrap(); }, &["# Of the demo.", "id = \"a\"", "store = \"mem:1M\"   # grows", "    { lun = 1, id = \"a\" }, # the first"], &[]),
+];
+
 #[test]
 fn each_edit_changes_its_lines_and_no_others() {
-    type Edit = fn(&mut Draft);
-    let cases: [(Edit, &[&str], &[&str]); 15] = [
-        (
-            |d| assert_eq!(d.put_lun(&lun("a", "mem:2M")), Ok(false)),
-            &["store = \"mem:1M\"   # grows"],
-            &["store = \"mem:2M\"   # grows"],
-        ),
-        (
-            |d| assert_eq!(d.put_lun(&lun("c", "mem:2M")), Ok(true)),
-            &[],
-            &["id = \"c\"", "store = \"mem:2M\""],
-        ),
-        (
-            |d| d.resize_lun("b", 2 << 20).unwrap(),
-            &["store = \"file:b.img?size=1M&thin\""],
-            &["store = \"file:b.img?size=2M&thin\""],
-        ),
-        (
-            |d| d.rename_lun("a", "z").unwrap(),
-            &["id = \"a\"", "    { lun = 1, id = \"a\" }, # the first"],
-            &["id = \"z\"", "    { lun = 1, id = \"z\" }, # the first"],
-        ),
-        (
-            |d| assert_eq!(d.put_target_lun(T, &entry(2, "a")), Ok(true)),
-            &[],
-            &["    { lun = 2, id = \"a\" },"],
-        ),
-        (
-            |d| assert_eq!(d.put_target_lun(T, &entry(0, "b")), Ok(false)),
-            &["    { lun = 0, id = \"b\", groups = [\"lab\"] },"],
-            &["    { lun = 0, id = \"b\" },"],
-        ),
-        (
-            |d| {
-                let readonly = spec::TargetLun {
-                    readonly: true,
-                    ..entry(1, "a")
-                };
-                assert_eq!(d.put_target_lun(T, &readonly), Ok(false));
-            },
-            &["    { lun = 1, id = \"a\" }, # the first"],
-            &["    { lun = 1, id = \"a\", readonly = true }, # the first"],
-        ),
-        (
-            |d| d.remove_target_lun(T, 1).unwrap(),
-            &["    { lun = 1, id = \"a\" }, # the first"],
-            &[],
-        ),
-        (
-            |d| assert_eq!(d.put_portal(T, &portal("192.0.2.1:1", Some(2))), Ok(true)),
-            &[],
-            &["portals = [\"127.0.0.1:3260\", { bind = \"192.0.2.1:1\", group = 2 }]"],
-        ),
-        (
-            |d| assert_eq!(d.put_portal(T, &portal("127.0.0.1", Some(1))), Ok(false)),
-            &[],
-            &[],
-        ),
-        (
-            |d| {
-                let group = spec::Group {
-                    id: "lab".to_owned(),
-                    initiators: ["IQN.x:*", "alice", "192.0.2.1/32"]
-                        .map(str::to_owned)
-                        .to_vec(),
-                };
-                assert_eq!(d.put_group(&group), Ok(false));
-            },
-            &[],
-            &["    \"alice\","],
-        ),
-        (
-            |d| {
-                let user = spec::User {
-                    name: "alice".to_owned(),
-                    secret_file: None,
-                    secret: None,
-                    mutual: Some(spec::Mutual {
-                        name: "tarn".to_owned(),
-                        secret_file: Some("m".to_owned()),
-                        secret: None,
-                    }),
-                    initiators: Some(vec!["iqn.2026-11.example:*".to_owned()]),
-                };
-                assert_eq!(d.put_user(&user), Ok(false));
-            },
-            &[],
-            &[
-                "mutual = { name = \"tarn\", secret_file = \"m\" }",
-                "initiators = [\"iqn.2026-11.example:*\"]",
-            ],
-        ),
-        (
-            |d| d.remove_user("alice").unwrap(),
-            &[
-                "[[user]]",
-                "name = \"alice\"",
-                "secret_file = \"alice.secret\"",
-            ],
-            &[],
-        ),
-        (
-            |d| d.remove_target(T).unwrap(),
-            &[
-                "# What initiators see.",
-                "[[target]]",
-                "name = \"iqn.2026-11.example.tarn:t\"",
-                "luns = [",
-                "    { lun = 1, id = \"a\" }, # the first",
-                "    { lun = 0, id = \"b\", groups = [\"lab\"] },",
-            ],
-            &[],
-        ),
-        (
-            |d| {
-                d.remove_target_lun(T, 1).unwrap();
-                d.remove_lun("a").unwrap();
-            },
-            &[
-                "# Of the demo.",
-                "id = \"a\"",
-                "store = \"mem:1M\"   # grows",
-                "    { lun = 1, id = \"a\" }, # the first",
-            ],
-            &[],
-        ),
-    ];
-    for (number, (edit, gone, come)) in cases.into_iter().enumerate() {
+    for (number, &(edit, gone, come)) in EDITS.iter().enumerate() {
         let (was_gone, has_come) = change(TEXT, edit);
-        assert_eq!(
-            (was_gone.as_slice(), has_come.as_slice()),
-            (
-                &gone.iter().map(|&l| l.to_owned()).collect::<Vec<_>>()[..],
-                &come.iter().map(|&l| l.to_owned()).collect::<Vec<_>>()[..]
-            ),
-            "edit {number}"
-        );
+        assert_eq!(was_gone, gone, "edit {number}");
+        assert_eq!(has_come, come, "edit {number}");
     }
 }
 
@@ -253,75 +170,27 @@ fn putting_what_is_there_leaves_every_byte() {
     }
 }
 
+type Attempt = fn(&mut Draft) -> Result<(), EditError>;
+
+#[rustfmt::skip]
+const REFUSED: &[(Attempt, &str)] = &[
+    (|d| d.remove_lun("a"), "lun \"a\" is still used by target iqn.2026-11.example.tarn:t; remove it there first"),
+    (|d| d.remove_lun("x"), "there is no lun \"x\"; check the name, or add it first"),
+    (|d| d.rename_lun("a", "b"), "lun \"b\" exists already; choose another name"),
+    (|d| d.resize_lun("a", 512), "lun \"a\" has 1048576 bytes and cannot shrink to 512; make a new lun and copy what is needed"),
+    (|d| d.remove_group("lab"), "group \"lab\" is still used by lun 0 of target iqn.2026-11.example.tarn:t; remove it there first"),
+    (|d| d.remove_portal(T, "127.0.0.1:3260"), "portal 127.0.0.1:3260 is the only one of target iqn.2026-11.example.tarn:T; add another first, or remove the target"),
+    (|d| d.remove_portal(T, "127.0.0.1:1"), "there is no portal \"127.0.0.1:1 of target iqn.2026-11.example.tarn:T\"; check the name, or add it first"),
+    (|d| d.remove_target_lun(T, 9), "there is no lun \"9 of target iqn.2026-11.example.tarn:T\"; check the name, or add it first"),
+    (|d| d.put_target_lun("iqn.x", &entry(0, "a")).map(drop), "there is no target \"iqn.x\"; check the name, or add it first"),
+    (|d| d.put_lun(&lun("a", "mem:x")).map(drop), "size \"x\": no number; write it as 512, 64k, 1M, 2G or 1T"),
+    (|d| d.put_group(&lab(&[])).map(drop), "the list is empty; name an initiator, or write \"*\" for all"),
+    (|d| d.put_user(&user("bob")).map(drop), "user \"bob\" has no secret; give one, or the file that holds it"),
+];
+
 #[test]
 fn what_cannot_be_done_says_why_and_changes_nothing() {
-    type Edit = fn(&mut Draft) -> Result<(), EditError>;
-    let cases: [(Edit, &str); 12] = [
-        (
-            |d| d.remove_lun("a"),
-            "lun \"a\" is still used by target iqn.2026-11.example.tarn:t; remove it there first",
-        ),
-        (
-            |d| d.remove_lun("x"),
-            "there is no lun \"x\"; check the name, or add it first",
-        ),
-        (
-            |d| d.rename_lun("a", "b"),
-            "lun \"b\" exists already; choose another name",
-        ),
-        (
-            |d| d.resize_lun("a", 512),
-            "lun \"a\" has 1048576 bytes and cannot shrink to 512; make a new lun and copy what is needed",
-        ),
-        (
-            |d| d.remove_group("lab"),
-            "group \"lab\" is still used by lun 0 of target iqn.2026-11.example.tarn:t; remove it there first",
-        ),
-        (
-            |d| d.remove_portal(T, "127.0.0.1:3260"),
-            "portal 127.0.0.1:3260 is the only one of target iqn.2026-11.example.tarn:T; add another first, or remove the target",
-        ),
-        (
-            |d| d.remove_portal(T, "127.0.0.1:1"),
-            "there is no portal \"127.0.0.1:1 of target iqn.2026-11.example.tarn:T\"; check the name, or add it first",
-        ),
-        (
-            |d| d.remove_target_lun(T, 9),
-            "there is no lun \"9 of target iqn.2026-11.example.tarn:T\"; check the name, or add it first",
-        ),
-        (
-            |d| d.put_target_lun("iqn.x", &entry(0, "a")).map(drop),
-            "there is no target \"iqn.x\"; check the name, or add it first",
-        ),
-        (
-            |d| d.put_lun(&lun("a", "mem:x")).map(drop),
-            "size \"x\": no number; write it as 512, 64k, 1M, 2G or 1T",
-        ),
-        (
-            |d| {
-                let group = spec::Group {
-                    id: "lab".to_owned(),
-                    initiators: Vec::new(),
-                };
-                d.put_group(&group).map(drop)
-            },
-            "the list is empty; name an initiator, or write \"*\" for all",
-        ),
-        (
-            |d| {
-                let user = spec::User {
-                    name: "bob".to_owned(),
-                    secret_file: None,
-                    secret: None,
-                    mutual: None,
-                    initiators: None,
-                };
-                d.put_user(&user).map(drop)
-            },
-            "user \"bob\" has no secret; give one, or the file that holds it",
-        ),
-    ];
-    for (edit, expected) in cases {
+    for &(edit, expected) in REFUSED {
         let mut draft = draft(TEXT);
         assert_eq!(edit(&mut draft).unwrap_err().to_string(), expected);
         assert_eq!(draft.to_string(), TEXT, "{expected}");
@@ -336,7 +205,8 @@ fn a_user_is_held_by_targets_groups_and_discovery() {
         + "[server]\ndiscovery_auth = [\"alice\"]\n";
     assert_eq!(
         draft(&text).remove_user("alice").unwrap_err().to_string(),
-        "user \"alice\" is still used by auth of target iqn.2026-11.example.tarn:t, group lab, discovery_auth; remove it there first"
+        "user \"alice\" is still used by auth of target iqn.2026-11.example.tarn:t, group lab, discovery_auth; \
+         remove it there first"
     );
 }
 

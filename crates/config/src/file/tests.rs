@@ -24,10 +24,7 @@ fn after_good(text: &str) -> String {
     message(&format!("{GOOD}{text}"))
 }
 
-#[test]
-fn the_full_form_is_read() {
-    let model = read(
-        r#"
+const FULL: &str = r#"
         [server]
         state = "state"
         cores = 2
@@ -65,10 +62,11 @@ fn the_full_form_is_read() {
         auth = ["alice"]
         chap_algorithms = ["sha256", "md5"]
         luns = [{ lun = 3, id = "demo", groups = ["lab"], readonly = true }]
-        "#,
-    )
-    .unwrap();
+        "#;
 
+#[test]
+fn server_and_limits_of_the_full_form_are_read() {
+    let model = read(FULL).unwrap();
     assert_eq!(
         *model.server(),
         Server {
@@ -91,6 +89,11 @@ fn the_full_form_is_read() {
             ..Limits::default()
         }
     );
+}
+
+#[test]
+fn units_users_and_groups_of_the_full_form_are_read() {
+    let model = read(FULL).unwrap();
     let unit = &model.units()[0];
     assert_eq!(unit.id.as_deref(), Some("demo"));
     assert_eq!(
@@ -107,6 +110,11 @@ fn the_full_form_is_read() {
     let group = &model.groups()[0];
     assert_eq!(group.initiators.len(), 5);
     assert_eq!(group.initiators[3], group.initiators[4]);
+}
+
+#[test]
+fn targets_of_the_full_form_are_read() {
+    let model = read(FULL).unwrap();
     let target = &model.targets()[0];
     assert_eq!(target.name.as_str(), "iqn.2026-11.example.tarn:demo");
     assert_eq!(target.alias.as_deref(), Some("the demo"));
@@ -160,40 +168,18 @@ fn a_short_file_gets_the_defaults_of_the_command_line() {
 /// The messages of the first minute, word for word.
 #[test]
 fn errors_name_the_line_the_key_and_the_remedy() {
-    for (text, expected) in [
-        (
-            "\n[[lun]]\nid = \"a\"\nstore = \"mem:10X\"\n",
-            "t.toml:4: lun[0].store: size \"10X\": unknown suffix \"X\"; use k, M, G or T",
-        ),
-        (
-            "[[lun]]\nid = \"a\"\nstroe = \"mem:1M\"\n",
-            "t.toml:3: lun[0]: unknown key \"stroe\"; did you mean \"store\"?",
-        ),
-        (
-            "[web]\nlisten = \"x\"\n",
-            "t.toml:1: unknown key \"web\"; known here: lun, target, user, group, server, limits, admin, confine",
-        ),
-        (
-            "\n\n[[lun]]\nid = \"a\"\n",
-            "t.toml:3: lun[0]: key \"store\" is missing; [[lun]] needs it",
-        ),
-        (
-            "[[lun]]\nid = 7\nstore = \"mem:1M\"",
-            "t.toml:2: lun[0].id: the number 7 found where a string is needed",
-        ),
-        (
-            "[server]\ncores = \"two\"",
-            "t.toml:2: server.cores: the string \"two\" found where a whole number is needed",
-        ),
-        (
-            "lun = 1",
-            "t.toml:1: lun: the number 1 found where a list is needed",
-        ),
-        (
-            "lun = [1]",
-            "t.toml:1: lun[0]: the number 1 found where a table is needed",
-        ),
-    ] {
+    #[rustfmt::skip]
+    let cases = [
+        ("\n[[lun]]\nid = \"a\"\nstore = \"mem:10X\"\n", "t.toml:4: lun[0].store: size \"10X\": unknown suffix \"X\"; use k, M, G or T"),
+        ("[[lun]]\nid = \"a\"\nstroe = \"mem:1M\"\n", "t.toml:3: lun[0]: unknown key \"stroe\"; did you mean \"store\"?"),
+        ("[web]\nlisten = \"x\"\n", "t.toml:1: unknown key \"web\"; known here: lun, target, user, group, server, limits, admin, confine"),
+        ("\n\n[[lun]]\nid = \"a\"\n", "t.toml:3: lun[0]: key \"store\" is missing; [[lun]] needs it"),
+        ("[[lun]]\nid = 7\nstore = \"mem:1M\"", "t.toml:2: lun[0].id: the number 7 found where a string is needed"),
+        ("[server]\ncores = \"two\"", "t.toml:2: server.cores: the string \"two\" found where a whole number is needed"),
+        ("lun = 1", "t.toml:1: lun: the number 1 found where a list is needed"),
+        ("lun = [1]", "t.toml:1: lun[0]: the number 1 found where a table is needed"),
+    ];
+    for (text, expected) in cases {
         assert_eq!(message(text), expected);
     }
 }
@@ -241,7 +227,8 @@ fn references_that_lead_nowhere_are_refused() {
         ),
         (
             "[[group]]\nid = \"g\"\ninitiators = [\"bob\"]",
-            "t.toml:9: group[0].initiators[0]: initiator \"bob\" is neither an iSCSI name pattern (iqn.*, eui.*, naa.* or *), nor an address or network (10.0.0.0/24), nor the name of a [[user]]",
+            "t.toml:9: group[0].initiators[0]: initiator \"bob\" is neither an iSCSI name pattern (iqn.*, eui.*, \
+             naa.* or *), nor an address or network (10.0.0.0/24), nor the name of a [[user]]",
         ),
         (
             "[[group]]\nid = \"g\"\ninitiators = [\"user:bob\"]",
@@ -262,7 +249,8 @@ fn what_may_be_there_once_is_refused_twice() {
         ),
         (
             "[[target]]\nname = \"IQN.2026-11.example.tarn:T\"".to_owned(),
-            "t.toml:8: target[1].name: target \"iqn.2026-11.example.tarn:t\" is already used at t.toml:5: target[0].name; give each its own",
+            "t.toml:8: target[1].name: target \"iqn.2026-11.example.tarn:t\" is already used at t.toml:5: \
+             target[0].name; give each its own",
         ),
         (
             "[[user]]\nname = \"u\"\nsecret_file = \"s\"\n[[user]]\nname = \"u\"\nsecret_file = \"s\"".to_owned(),
@@ -274,15 +262,18 @@ fn what_may_be_there_once_is_refused_twice() {
         ),
         (
             format!("{target}luns = [{{ lun = 1, id = \"a\" }}, {{ lun = 1, id = \"a\" }}]"),
-            "t.toml:9: target[1].luns[1].lun: lun \"1\" is already used at t.toml:9: target[1].luns[0].lun; give each its own",
+            "t.toml:9: target[1].luns[1].lun: lun \"1\" is already used at t.toml:9: target[1].luns[0].lun; give \
+             each its own",
         ),
         (
             format!("{target}portals = [\"127.0.0.1\", \"127.0.0.1:3260\"]"),
-            "t.toml:9: target[1].portals[1]: portal \"127.0.0.1:3260\" is already used at t.toml:9: target[1].portals[0]; give each its own",
+            "t.toml:9: target[1].portals[1]: portal \"127.0.0.1:3260\" is already used at t.toml:9: \
+             target[1].portals[0]; give each its own",
         ),
         (
             format!("{target}chap_algorithms = [\"md5\", \"md5\"]"),
-            "t.toml:9: target[1].chap_algorithms[1]: algorithm \"md5\" is already used at t.toml:9: target[1].chap_algorithms[0]; give each its own",
+            "t.toml:9: target[1].chap_algorithms[1]: algorithm \"md5\" is already used at t.toml:9: \
+             target[1].chap_algorithms[0]; give each its own",
         ),
     ] {
         assert_eq!(after_good(&text), expected);
@@ -291,7 +282,8 @@ fn what_may_be_there_once_is_refused_twice() {
 
 #[test]
 fn one_file_carries_one_unit() {
-    let units = "[[lun]]\nid = \"a\"\nstore = \"x/d.img\"\n[[lun]]\nid = \"b\"\nstore = \"file:x/d.img?readonly\"\n[[target]]\nname = \"iqn.2026-11.a:t\"";
+    let units = "[[lun]]\nid = \"a\"\nstore = \"x/d.img\"\n[[lun]]\nid = \"b\"\nstore = \"file:x/d.img?readonly\"\n\
+        [[target]]\nname = \"iqn.2026-11.a:t\"";
     let got = message(units);
     assert!(
         got.starts_with(
@@ -301,131 +293,53 @@ fn one_file_carries_one_unit() {
     );
 }
 
+#[rustfmt::skip]
+const VALUES: &[(&str, &str)] = &[
+    ("[server]\ncores = 0", "t.toml:8: server.cores: 0 is outside 1..=1024"),
+    ("[server]\ncores = 1025", "1025 is outside 1..=1024"),
+    ("[server]\ncores = -1", "-1 is outside 1..=1024"),
+    ("[server]\ncores = 1.5", "the number 1.5 found where a whole number is needed"),
+    ("[server]\nlog = \"loud\"", "\"loud\" is not known; use off, error, warn, info, debug or trace"),
+    ("[limits]\nqueue_depth = 0", "limits.queue_depth: 0 is outside 1..=4096"),
+    ("[limits]\nqueue_depth = 0x1001", "0x1001 is outside 1..=4096"),
+    ("[limits]\nmax_burst_bytes = \"16M\"", "16M is outside 512..=16777215"),
+    ("[limits]\nmax_burst_bytes = \"1Q\"", "unknown suffix \"Q\""),
+    ("[limits]\nmax_burst_bytes = \"64k\"", "t.toml:7: limits: first_burst_bytes 262144 exceeds max_burst_bytes 65536"),
+    ("[limits]\nheader_digest = \"no\"", "use allow, require or refuse"),
+    ("[limits]\ninitial_r2t = 1", "the number 1 found where true or false is needed"),
+    ("[[user]]\nname = \"\"\nsecret_file = \"s\"", "user name is empty"),
+    ("[[user]]\nname = \"a\\nb\"\nsecret_file = \"s\"", "has the character '\\n'"),
+    ("[[user]]\nname = \"a\"\nsecret_file = \"\"", "path of the secret is empty"),
+    ("[[user]]\nname = \"a\"\nsecret_file = \"s\"\nmutual = { name = \"t\" }", "t.toml:10: user[0].mutual: key \"secret_file\" is missing"),
+    ("[[group]]\nid = \"a b\"\ninitiators = [\"*\"]", "has the character ' '"),
+    ("[[group]]\nid = \".\"\ninitiators = [\"*\"]", "id \".\" means a directory in paths and URLs; use another"),
+    ("[[user]]\nname = \"..\"\nsecret_file = \"s\"", "user name \"..\" means a directory in paths and URLs; use another"),
+    ("[[group]]\nid = \"g\"\ninitiators = []", "the list is empty; name an initiator"),
+    ("[[group]]\nid = \"g\"\ninitiators = [\"10.0.0.1/8\"]", "has bits set behind its prefix; write 10.0.0.0/8"),
+    ("[[target]]\nname = \"iqn.2026-11.example.tarn:u\"\nportals = []", "the list is empty; name an address"),
+    ("[[target]]\nname = \"iqn.2026-11.example.tarn:u\"\nportals = [\"san:3260\"]", "portal \"san:3260\" is not an address"),
+    ("[[target]]\nname = \"iqn.2026-11.example.tarn:u\"\nportals = [{ bind = \"::\", advertise = \"[::]\" }]", "means all addresses"),
+    ("[[target]]\nname = \"iqn.2026-11.example.tarn:u\"\nportals = [{ bind = \"::\", group = 0 }]", "0 is outside 1..=65535"),
+    ("[[target]]\nname = \"iqn.2026-11.example.tarn:u\"\nchap_algorithms = []", "the list is empty; name an algorithm"),
+    ("[[target]]\nname = \"iqn.2026-11.example.tarn:u\"\nchap_algorithms = [\"md4\"]", "use md5, sha1, sha256 or sha3-256"),
+    ("[[target]]\nname = \"iqn.2026-11.example.tarn:u\"\nluns = [{ lun = 16384, id = \"a\" }]", "16384 is outside 0..=16383"),
+    ("[[target]]\nname = \"disk\"", "does not begin with iqn."),
+];
+
 #[test]
 fn single_values_are_checked_where_they_stand() {
-    let target = "[[target]]\nname = \"iqn.2026-11.example.tarn:u\"\n";
-    for (text, expected) in [
-        (
-            "[server]\ncores = 0".to_owned(),
-            "t.toml:8: server.cores: 0 is outside 1..=1024",
-        ),
-        (
-            "[server]\ncores = 1025".to_owned(),
-            "1025 is outside 1..=1024",
-        ),
-        ("[server]\ncores = -1".to_owned(), "-1 is outside 1..=1024"),
-        (
-            "[server]\ncores = 1.5".to_owned(),
-            "the number 1.5 found where a whole number is needed",
-        ),
-        (
-            "[server]\nlog = \"loud\"".to_owned(),
-            "\"loud\" is not known; use off, error, warn, info, debug or trace",
-        ),
-        (
-            "[limits]\nqueue_depth = 0".to_owned(),
-            "limits.queue_depth: 0 is outside 1..=4096",
-        ),
-        (
-            "[limits]\nqueue_depth = 0x1001".to_owned(),
-            "0x1001 is outside 1..=4096",
-        ),
-        (
-            "[limits]\nmax_burst_bytes = \"16M\"".to_owned(),
-            "16M is outside 512..=16777215",
-        ),
-        (
-            "[limits]\nmax_burst_bytes = \"1Q\"".to_owned(),
-            "unknown suffix \"Q\"",
-        ),
-        (
-            "[limits]\nmax_burst_bytes = \"64k\"".to_owned(),
-            "t.toml:7: limits: first_burst_bytes 262144 exceeds max_burst_bytes 65536",
-        ),
-        (
-            "[limits]\nheader_digest = \"no\"".to_owned(),
-            "use allow, require or refuse",
-        ),
-        (
-            "[limits]\ninitial_r2t = 1".to_owned(),
-            "the number 1 found where true or false is needed",
-        ),
-        (
-            "[[user]]\nname = \"\"\nsecret_file = \"s\"".to_owned(),
-            "user name is empty",
-        ),
-        (
-            "[[user]]\nname = \"a\\nb\"\nsecret_file = \"s\"".to_owned(),
-            "has the character '\\n'",
-        ),
-        (
-            "[[user]]\nname = \"a\"\nsecret_file = \"\"".to_owned(),
-            "path of the secret is empty",
-        ),
-        (
-            "[[user]]\nname = \"a\"\nsecret_file = \"s\"\nmutual = { name = \"t\" }".to_owned(),
-            "t.toml:10: user[0].mutual: key \"secret_file\" is missing",
-        ),
-        (
-            "[[group]]\nid = \"a b\"\ninitiators = [\"*\"]".to_owned(),
-            "has the character ' '",
-        ),
-        (
-            "[[group]]\nid = \".\"\ninitiators = [\"*\"]".to_owned(),
-            "id \".\" means a directory in paths and URLs; use another",
-        ),
-        (
-            "[[user]]\nname = \"..\"\nsecret_file = \"s\"".to_owned(),
-            "user name \"..\" means a directory in paths and URLs; use another",
-        ),
-        (
-            "[[group]]\nid = \"g\"\ninitiators = []".to_owned(),
-            "the list is empty; name an initiator",
-        ),
-        (
-            "[[group]]\nid = \"g\"\ninitiators = [\"10.0.0.1/8\"]".to_owned(),
-            "has bits set behind its prefix; write 10.0.0.0/8",
-        ),
-        (
-            format!("{target}portals = []"),
-            "the list is empty; name an address",
-        ),
-        (
-            format!("{target}portals = [\"san:3260\"]"),
-            "portal \"san:3260\" is not an address",
-        ),
-        (
-            format!("{target}portals = [{{ bind = \"::\", advertise = \"[::]\" }}]"),
-            "means all addresses",
-        ),
-        (
-            format!("{target}portals = [{{ bind = \"::\", group = 0 }}]"),
-            "0 is outside 1..=65535",
-        ),
-        (
-            format!("{target}chap_algorithms = []"),
-            "the list is empty; name an algorithm",
-        ),
-        (
-            format!("{target}chap_algorithms = [\"md4\"]"),
-            "use md5, sha1, sha256 or sha3-256",
-        ),
-        (
-            format!("{target}luns = [{{ lun = 16384, id = \"a\" }}]"),
-            "16384 is outside 0..=16383",
-        ),
-        (
-            format!("{target}alias = \"{}\"", "x".repeat(256)),
-            "alias of 256 bytes is too long; the limit is 255",
-        ),
-        (
-            "[[target]]\nname = \"disk\"".to_owned(),
-            "does not begin with iqn.",
-        ),
-    ] {
-        let got = after_good(&text);
+    for &(text, expected) in VALUES {
+        let got = after_good(text);
         assert!(got.contains(expected), "{text}\n{got}");
     }
+    let long = "x".repeat(256);
+    let got = after_good(&format!(
+        "[[target]]\nname = \"iqn.2026-11.example.tarn:u\"\nalias = \"{long}\""
+    ));
+    assert!(
+        got.contains("alias of 256 bytes is too long; the limit is 255"),
+        "{got}"
+    );
 }
 
 #[test]
@@ -445,7 +359,8 @@ fn a_serial_number_is_said_once() {
     ));
     assert_eq!(
         got,
-        "t.toml:7: lun[1].store: naa \"3000000000000001\" is already that of the unit at t.toml:3: lun[0].store; give each unit its own"
+        "t.toml:7: lun[1].store: naa \"3000000000000001\" is already that of the unit at t.toml:3: lun[0].store; \
+         give each unit its own"
     );
 }
 

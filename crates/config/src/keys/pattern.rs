@@ -12,6 +12,10 @@ pub(super) const ADDRESS_PORT: &str = r"^(?:[0-9.]+|\[[0-9A-Fa-f:.%]+\]):[0-9]{1
 /// The same, where the port may be left out.
 pub(super) const BIND: &str = r"^(?:[0-9.]+|[0-9A-Fa-f:.]+|\[[0-9A-Fa-f:.%]+\])(?::[0-9]{1,5})?$";
 /// A name of a node of iSCSI.
-pub(super) const ISCSI_NAME: &str = r"^(?:[iI][qQ][nN]\.[0-9]{4}-[0-9]{2}\.[A-Za-z0-9.:_-]+|[eE][uU][iI]\.[0-9a-fA-F]{16}|[nN][aA][aA]\.(?:[0-9a-fA-F]{16}|[0-9a-fA-F]{32}))$";
+pub(super) const ISCSI_NAME: &str = concat!(
+    r"^(?:[iI][qQ][nN]\.[0-9]{4}-[0-9]{2}\.[A-Za-z0-9.:_-]+",
+    r"|[eE][uU][iI]\.[0-9a-fA-F]{16}",
+    r"|[nN][aA][aA]\.(?:[0-9a-fA-F]{16}|[0-9a-fA-F]{32}))$",
+);
 /// A number of bytes with a suffix.
 pub(crate) const SIZE: &str = "^[0-9]+(?:[kKmMgGtT](?:iB|B|i)?|[bB])?$";

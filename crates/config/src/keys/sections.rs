@@ -22,136 +22,66 @@ pub const SECTIONS: &[SectionKeys] = &[
 ];
 
 /// The sections themselves.
+#[rustfmt::skip]
 pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
     heading: "the file",
     meaning: "The sections a file may have; each may be left out, though a file without a target serves \
         nothing until one is added.",
     keys: &[
-        key(
-            "lun",
-            Form::List {
-                words: "`[[lun]]`, any number",
-                entries: &[Form::Table {
-                    words: "`[[lun]]`",
-                    keys: &SECTION_LUN,
-                }],
-            },
+        key("lun",
+            Form::List { words: "`[[lun]]`, any number", entries: &[Form::Table { words: "`[[lun]]`", keys: &SECTION_LUN }] },
             Fallback::Words("none"),
             "Logical units, the disks themselves.",
-            "always",
-        ),
-        key(
-            "target",
-            Form::List {
-                words: "`[[target]]`, any number",
-                entries: &[Form::Table {
-                    words: "`[[target]]`",
-                    keys: &SECTION_TARGET,
-                }],
-            },
+            "always"),
+        key("target",
+            Form::List { words: "`[[target]]`, any number", entries: &[Form::Table { words: "`[[target]]`", keys: &SECTION_TARGET }] },
             Fallback::Words("none"),
             "iSCSI targets: what initiators log in to.",
-            "always",
-        ),
-        key(
-            "user",
-            Form::List {
-                words: "`[[user]]`, any number",
-                entries: &[Form::Table {
-                    words: "`[[user]]`",
-                    keys: &SECTION_USER,
-                }],
-            },
+            "always"),
+        key("user",
+            Form::List { words: "`[[user]]`, any number", entries: &[Form::Table { words: "`[[user]]`", keys: &SECTION_USER }] },
             Fallback::Words("none"),
             "CHAP users.",
-            "to listen on other addresses than loopback",
-        ),
-        key(
-            "group",
-            Form::List {
-                words: "`[[group]]`, any number",
-                entries: &[Form::Table {
-                    words: "`[[group]]`",
-                    keys: &SECTION_GROUP,
-                }],
-            },
+            "to listen on other addresses than loopback"),
+        key("group",
+            Form::List { words: "`[[group]]`, any number", entries: &[Form::Table { words: "`[[group]]`", keys: &SECTION_GROUP }] },
             Fallback::Words("none"),
             "Groups of initiators, which decide who sees which unit.",
-            "for several initiators",
-        ),
-        key(
-            "server",
-            Form::Table {
-                words: "`[server]`, once",
-                keys: &SECTION_SERVER,
-            },
-            Fallback::Words("defaults"),
+            "for several initiators"),
+        key("server", Form::Table { words: "`[server]`, once", keys: &SECTION_SERVER }, Fallback::Words("defaults"),
             "The process itself.",
-            "later, if at all",
-        ),
-        key(
-            "limits",
-            Form::Table {
-                words: "`[limits]`, once",
-                keys: &SECTION_LIMITS,
-            },
-            Fallback::Words("defaults"),
+            "later, if at all"),
+        key("limits", Form::Table { words: "`[limits]`, once", keys: &SECTION_LIMITS }, Fallback::Words("defaults"),
             "Limits and parameters of the protocol.",
-            "later, if at all",
-        ),
-        key(
-            "admin",
-            Form::Table {
-                words: "`[admin]`, once",
-                keys: &SECTION_ADMIN,
-            },
-            Fallback::Words("defaults"),
+            "later, if at all"),
+        key("admin", Form::Table { words: "`[admin]`, once", keys: &SECTION_ADMIN }, Fallback::Words("defaults"),
             "How administrators reach the daemon.",
-            "to administer from another machine, or by the console",
-        ),
-        key(
-            "confine",
-            Form::Table {
-                words: "`[confine]`, once",
-                keys: &SECTION_CONFINE,
-            },
+            "to administer from another machine, or by the console"),
+        key("confine", Form::Table { words: "`[confine]`, once", keys: &SECTION_CONFINE },
             Fallback::Words("defaults"),
             "Rights that the process gives up before it serves.",
-            "to serve machines that are not trusted",
-        ),
+            "to serve machines that are not trusted"),
     ],
 };
 
 /// A logical unit.
+#[rustfmt::skip]
 pub(crate) const SECTION_LUN: SectionKeys = SectionKeys {
     heading: "[[lun]]",
     meaning: "A logical unit. It has one identity and one state, even if several targets export it.",
     keys: &[
-        key(
-            "id",
-            ID,
-            Fallback::Required,
+        key("id", ID, Fallback::Required,
             "The name by which targets refer to the unit. Its serial number, NAA designator, reservations and \
-                saved mode pages are kept under this name in the state directory.",
-            "always",
-        ),
-        key(
-            "store",
-            Form::Store,
-            Fallback::Required,
+             saved mode pages are kept under this name in the state directory.",
+            "always"),
+        key("store", Form::Store, Fallback::Required,
             "Where the data is. A relative path starts at the directory of the configuration file.",
-            "always",
-        ),
-        key(
-            "serial",
-            Form::Text {
-                words: "1 to 64 printable ASCII characters, no blanks",
-                pattern: r"^[!-~]{1,64}$",
-            },
+            "always"),
+        key("serial",
+            Form::Text { words: "1 to 64 printable ASCII characters, no blanks", pattern: r"^[!-~]{1,64}$" },
             Fallback::Words("generated once and kept"),
             "Unit serial number (VPD page 80h).",
-            "to replace another target whose disks initiators already know",
-        ),
+            "to replace another target whose disks initiators already know"),
         key(
             "naa",
             Form::Text {
@@ -166,31 +96,18 @@ pub(crate) const SECTION_LUN: SectionKeys = SectionKeys {
 };
 
 /// A target.
+#[rustfmt::skip]
 pub(crate) const SECTION_TARGET: SectionKeys = SectionKeys {
     heading: "[[target]]",
     meaning: "An iSCSI target: its name, its addresses, who may log in, and which units they see.",
     keys: &[
-        key(
-            "name",
-            Form::Text {
-                words: "iSCSI name",
-                pattern: ISCSI_NAME,
-            },
-            Fallback::Required,
+        key("name", Form::Text { words: "iSCSI name", pattern: ISCSI_NAME }, Fallback::Required,
             "The name initiators log in to, `iqn.`, `eui.` or `naa.`, converted to lower case. `_` is \
-                accepted, although the standard does not allow it and some initiators refuse it.",
-            "always",
-        ),
-        key(
-            "alias",
-            Form::Text {
-                words: "text of at most 255 bytes",
-                pattern: TEXT,
-            },
-            Fallback::Words("none"),
+             accepted, although the standard does not allow it and some initiators refuse it.",
+            "always"),
+        key("alias", Form::Text { words: "text of at most 255 bytes", pattern: TEXT }, Fallback::Words("none"),
             "A description that initiators may show (TargetAlias).",
-            "with many targets",
-        ),
+            "with many targets"),
         key(
             "portals",
             Form::List {
@@ -210,13 +127,9 @@ pub(crate) const SECTION_TARGET: SectionKeys = SectionKeys {
             "The addresses to listen on.",
             "to serve other machines",
         ),
-        key(
-            "auth",
-            USERS,
-            Fallback::Words("no CHAP"),
+        key("auth", USERS, Fallback::Words("no CHAP"),
             "The CHAP users that may log in; with one or more, CHAP is required.",
-            "to listen on other addresses than loopback",
-        ),
+            "to listen on other addresses than loopback"),
         key(
             "chap_algorithms",
             Form::List {
@@ -228,14 +141,10 @@ pub(crate) const SECTION_TARGET: SectionKeys = SectionKeys {
                 Discovery accepts those that some target with `auth` accepts.",
             "to exclude MD5, or to allow only what old initiators have",
         ),
-        key(
-            "cold_reset",
-            Form::Flag,
-            Fallback::Value("false"),
+        key("cold_reset", Form::Flag, Fallback::Value("false"),
             "Lets every initiator that is logged in end all sessions of the target with a TARGET COLD RESET; \
-                otherwise the function is refused.",
-            "to test initiators",
-        ),
+             otherwise the function is refused.",
+            "to test initiators"),
         key(
             "luns",
             Form::List {
@@ -253,171 +162,100 @@ pub(crate) const SECTION_TARGET: SectionKeys = SectionKeys {
 };
 
 /// A portal in the long form.
+#[rustfmt::skip]
 pub(crate) const SECTION_PORTAL: SectionKeys = SectionKeys {
     heading: "portal table in `portals`",
     meaning: "An address of a target, if more than the address has to be said.",
     keys: &[
-        key(
-            "bind",
-            Form::Text {
-                words: "`\"ADDRESS:PORT\"`, IPv6 in brackets; port 3260 if left out, a free one if 0",
-                pattern: BIND,
-            },
+        key("bind",
+            Form::Text { words: "`\"ADDRESS:PORT\"`, IPv6 in brackets; port 3260 if left out, a free one if 0", pattern: BIND },
             Fallback::Required,
             "The address to listen on; `0.0.0.0` and `[::]` stand for all addresses of the machine.",
-            "always",
-        ),
-        key(
-            "advertise",
-            Form::Text {
-                words: "`\"HOST:PORT\"`, name or address",
-                pattern: ANYTHING,
-            },
+            "always"),
+        key("advertise", Form::Text { words: "`\"HOST:PORT\"`, name or address", pattern: ANYTHING },
             Fallback::Words("the address the initiator came to"),
             "The address that discovery reports to initiators, if they cannot use the one in `bind`.",
-            "behind NAT or in a container",
-        ),
-        key(
-            "group",
-            Form::Number {
-                min: 1,
-                max: 65_535,
-            },
-            Fallback::Number(1),
+            "behind NAT or in a container"),
+        key("group", Form::Number { min: 1, max: 65_535 }, Fallback::Number(1),
             "Target portal group tag: the connections of one session may use all portals of one group.",
-            "to separate networks",
-        ),
+            "to separate networks"),
     ],
 };
 
 /// A unit of a target.
+#[rustfmt::skip]
 pub(crate) const SECTION_TARGET_LUN: SectionKeys = SectionKeys {
     heading: "unit table in `luns`",
     meaning: "A unit that a target exports.",
     keys: &[
-        key(
-            "lun",
-            Form::Number {
-                min: 0,
-                max: 16_383,
-            },
-            Fallback::Required,
+        key("lun", Form::Number { min: 0, max: 16_383 }, Fallback::Required,
             "The logical unit number; a target has each number once.",
-            "always",
-        ),
-        key(
-            "id",
-            Form::Text {
-                words: "`id` of a `[[lun]]`",
-                pattern: ID_PATTERN,
-            },
-            Fallback::Required,
+            "always"),
+        key("id", Form::Text { words: "`id` of a `[[lun]]`", pattern: ID_PATTERN }, Fallback::Required,
             "The unit.",
-            "always",
-        ),
-        key(
-            "groups",
-            Form::List {
-                words: "list of `id`s of `[[group]]`s",
-                entries: &[ID],
-            },
+            "always"),
+        key("groups", Form::List { words: "list of `id`s of `[[group]]`s", entries: &[ID] },
             Fallback::Words("every initiator that may log in"),
             "The initiators that see the unit; for others it does not exist.",
-            "for several initiators",
-        ),
-        key(
-            "readonly",
-            Form::Flag,
-            Fallback::Value("false"),
+            "for several initiators"),
+        key("readonly", Form::Flag, Fallback::Value("false"),
             "Refuses writes through this entry, whatever the store allows.",
-            "to share an image",
-        ),
+            "to share an image"),
     ],
 };
 
 /// A user.
+#[rustfmt::skip]
 pub(crate) const SECTION_USER: SectionKeys = SectionKeys {
     heading: "[[user]]",
     meaning: "A CHAP user: the name and the secret with which initiators authenticate.",
     keys: &[
-        key(
-            "name",
-            NAME,
-            Fallback::Required,
+        key("name", NAME, Fallback::Required,
             "The name the initiator sends (CHAP_N).",
-            "for CHAP",
-        ),
-        key(
-            "secret_file",
-            PATH,
-            Fallback::Required,
+            "for CHAP"),
+        key("secret_file", PATH, Fallback::Required,
             "The file that holds the secret: 12 to 128 bytes, not counting a newline at the end. Only its \
-                owner may have access to it (`chmod 600`). A relative path starts at the directory of the \
-                configuration file.",
-            "for CHAP",
-        ),
-        key(
-            "mutual",
-            Form::Table {
-                words: "table `{ name, secret_file }`",
-                keys: &SECTION_MUTUAL,
-            },
+             owner may have access to it (`chmod 600`). A relative path starts at the directory of the \
+             configuration file.",
+            "for CHAP"),
+        key("mutual", Form::Table { words: "table `{ name, secret_file }`", keys: &SECTION_MUTUAL },
             Fallback::Words("the target does not authenticate"),
             "How the target authenticates to an initiator that asks for it (mutual CHAP).",
-            "if initiators must know that the target is the right one",
-        ),
-        key(
-            "initiators",
-            Form::List {
-                words: "list of name patterns",
-                entries: &[Form::Text {
-                    words: "name pattern",
-                    pattern: ANYTHING,
-                }],
-            },
+            "if initiators must know that the target is the right one"),
+        key("initiators",
+            Form::List { words: "list of name patterns", entries: &[Form::Text { words: "name pattern", pattern: ANYTHING }] },
             Fallback::Words("any name"),
             "The InitiatorNames of this user (`*` stands for any characters, `?` for one). The user cannot \
-                log in under another name. At a target with `auth`, no other user may use these names, except \
-                users that list them as well.",
-            "if users do not trust each other",
-        ),
+             log in under another name. At a target with `auth`, no other user may use these names, except \
+             users that list them as well.",
+            "if users do not trust each other"),
     ],
 };
 
 /// The other direction of CHAP.
+#[rustfmt::skip]
 pub(crate) const SECTION_MUTUAL: SectionKeys = SectionKeys {
     heading: "table `mutual`",
     meaning: "How the target authenticates to this user.",
     keys: &[
-        key(
-            "name",
-            NAME,
-            Fallback::Required,
+        key("name", NAME, Fallback::Required,
             "The name the target sends (CHAP_N).",
-            "for mutual CHAP",
-        ),
-        key(
-            "secret_file",
-            PATH,
-            Fallback::Required,
+            "for mutual CHAP"),
+        key("secret_file", PATH, Fallback::Required,
             "As in `[[user]]`; the secret must differ from those of all users.",
-            "for mutual CHAP",
-        ),
+            "for mutual CHAP"),
     ],
 };
 
 /// A group of initiators.
+#[rustfmt::skip]
 pub(crate) const SECTION_GROUP: SectionKeys = SectionKeys {
     heading: "[[group]]",
     meaning: "A group of initiators. An initiator that matches any entry belongs to the group.",
     keys: &[
-        key(
-            "id",
-            ID,
-            Fallback::Required,
+        key("id", ID, Fallback::Required,
             "The name by which targets refer to the group.",
-            "for several initiators",
-        ),
+            "for several initiators"),
         key(
             "initiators",
             Form::List {
@@ -437,64 +275,38 @@ pub(crate) const SECTION_GROUP: SectionKeys = SectionKeys {
 };
 
 /// The process.
+#[rustfmt::skip]
 pub const SECTION_SERVER: SectionKeys = SectionKeys {
     heading: "[server]",
     meaning: "The process itself. A flag of the command line overrides the key of the same name.",
     keys: &[
-        key(
-            "state",
-            PATH,
-            Fallback::Words(
-                "`/var/lib/tarn` for root, else `$XDG_STATE_HOME/tarn` or `~/.local/state/tarn`",
-            ),
+        key("state", PATH,
+            Fallback::Words("`/var/lib/tarn` for root, else `$XDG_STATE_HOME/tarn` or `~/.local/state/tarn`"),
             "Directory for what must survive a restart: identities, reservations, saved mode pages. A \
-                relative path starts at the directory of the configuration file.",
-            "in a container or as a service",
-        ),
-        key(
-            "cores",
-            Form::Number { min: 1, max: 1024 },
-            Fallback::Words("as many as the process may use"),
+             relative path starts at the directory of the configuration file.",
+            "in a container or as a service"),
+        key("cores", Form::Number { min: 1, max: 1024 }, Fallback::Words("as many as the process may use"),
             "Number of processor cores to use, with one thread each.",
-            "if the machine has other work",
-        ),
-        key(
-            "busy_poll_us",
-            Form::Number {
-                min: 0,
-                max: 10_000,
-            },
-            Fallback::Number(0),
+            "if the machine has other work"),
+        key("busy_poll_us", Form::Number { min: 0, max: 10_000 }, Fallback::Number(0),
             "Microseconds a core polls for more work before it sleeps: lower latency, at the cost of processor time.",
-            "if cores are to spare",
-        ),
-        key(
-            "coalescing",
-            Form::OneOf(&["adaptive", "off", "always"]),
-            Fallback::Value("\"adaptive\""),
+            "if cores are to spare"),
+        key("coalescing", Form::OneOf(&["adaptive", "off", "always"]), Fallback::Value("\"adaptive\""),
             "Whether an answer waits so that several go in one send: `adaptive` only while further commands \
-                of the connection have already arrived, `off` never, `always` for some tens of microseconds. \
-                PERFORMANCE.md has the figures.",
-            "for measurements",
-        ),
-        key(
-            "log",
-            Form::OneOf(&["off", "error", "warn", "info", "debug", "trace"]),
-            Fallback::Value("\"info\""),
+             of the connection have already arrived, `off` never, `always` for some tens of microseconds. \
+             PERFORMANCE.md has the figures.",
+            "for measurements"),
+        key("log", Form::OneOf(&["off", "error", "warn", "info", "debug", "trace"]), Fallback::Value("\"info\""),
             "How much to log to the standard error output.",
-            "to find a fault",
-        ),
-        key(
-            "discovery_auth",
-            USERS,
-            Fallback::Words("no CHAP"),
+            "to find a fault"),
+        key("discovery_auth", USERS, Fallback::Words("no CHAP"),
             "The CHAP users that may use discovery; with one or more, discovery sessions need CHAP.",
-            "to keep target names secret",
-        ),
+            "to keep target names secret"),
     ],
 };
 
 /// The limits.
+#[rustfmt::skip]
 pub const SECTION_LIMITS: SectionKeys = SectionKeys {
     heading: "[limits]",
     meaning: "Limits of the server and parameters of the protocol. The defaults suit most installations.",
@@ -502,30 +314,21 @@ pub const SECTION_LIMITS: SectionKeys = SectionKeys {
 };
 
 /// The way in for administrators.
+#[rustfmt::skip]
 pub const SECTION_ADMIN: SectionKeys = SectionKeys {
     heading: "[admin]",
     meaning: "How administrators reach the daemon: the command line over a unix socket, the API and the \
         console over TCP.",
     keys: &[
-        key(
-            "enabled",
-            Form::Flag,
-            Fallback::Value("true"),
+        key("enabled", Form::Flag, Fallback::Value("true"),
             "Whether the daemon can be administered at all. If not, only a change of the file followed by \
-                SIGHUP changes the configuration.",
-            "to switch the administration off",
-        ),
-        key(
-            "socket",
-            PATH,
-            Fallback::Words(
-                "`/run/tarn/tarn.sock` for root, else `$XDG_RUNTIME_DIR/tarn/tarn.sock`, else `tarn.sock` in \
-                    the state directory",
-            ),
+             SIGHUP changes the configuration.",
+            "to switch the administration off"),
+        key("socket", PATH,
+            Fallback::Words("`/run/tarn/tarn.sock` for root, else `$XDG_RUNTIME_DIR/tarn/tarn.sock`, else `tarn.sock` in the state directory"),
             "The unix socket of the command line; its path has at most 107 bytes. Only root and the user that \
-                Tarn runs as may use it. A relative path starts at the directory of the configuration file.",
-            "to run several daemons",
-        ),
+             Tarn runs as may use it. A relative path starts at the directory of the configuration file.",
+            "to run several daemons"),
         key(
             "listen",
             Form::List {
@@ -539,31 +342,18 @@ pub const SECTION_ADMIN: SectionKeys = SectionKeys {
             "Addresses that serve the API, metrics and the console. A token is always needed, on loopback too.",
             "for the console, metrics or access from other machines",
         ),
-        key(
-            "tls",
-            Form::Flag,
-            Fallback::Value("true"),
+        key("tls", Form::Flag, Fallback::Value("true"),
             "Whether these addresses use TLS. `false` is only allowed for loopback addresses, for example \
-                behind a proxy or a tunnel.",
-            "behind a proxy that speaks TLS",
-        ),
-        key(
-            "certificate",
-            PATH,
-            Fallback::Words(
-                "a self-signed one, generated at the first start and again when a name is missing in it",
-            ),
+             behind a proxy or a tunnel.",
+            "behind a proxy that speaks TLS"),
+        key("certificate", PATH,
+            Fallback::Words("a self-signed one, generated at the first start and again when a name is missing in it"),
             "Certificate in PEM, followed by its chain. A relative path starts at the directory of the \
-                configuration file.",
-            "to use a certificate of your own",
-        ),
-        key(
-            "key",
-            PATH,
-            Fallback::Words("generated with the certificate"),
+             configuration file.",
+            "to use a certificate of your own"),
+        key("key", PATH, Fallback::Words("generated with the certificate"),
             "The private key of the certificate, in PEM. Only its owner may have access to it.",
-            "to use a certificate of your own",
-        ),
+            "to use a certificate of your own"),
         key(
             "names",
             Form::List {
@@ -578,66 +368,38 @@ pub const SECTION_ADMIN: SectionKeys = SectionKeys {
                 protects against DNS rebinding.",
             "to reach the console by a DNS name or through a proxy",
         ),
-        key(
-            "history",
-            Form::Number {
-                min: 1,
-                max: HISTORY_MAX as u64,
-            },
-            Fallback::Number(HISTORY_DEFAULT as u64),
+        key("history", Form::Number { min: 1, max: HISTORY_MAX as u64 }, Fallback::Number(HISTORY_DEFAULT as u64),
             "Number of revisions of the configuration that are kept, for `tarn rollback`.",
-            "if programs change the configuration",
-        ),
+            "if programs change the configuration"),
     ],
 };
 
 /// What is given up.
+#[rustfmt::skip]
 pub const SECTION_CONFINE: SectionKeys = SectionKeys {
     heading: "[confine]",
     meaning: "Rights that the process gives up before it serves, so that an attacker who takes it over gains little.",
     keys: &[
-        key(
-            "user",
-            ACCOUNT,
-            Fallback::Words("the user that started Tarn"),
+        key("user", ACCOUNT, Fallback::Words("the user that started Tarn"),
             "The user to become when Tarn is started as root, after stores and ports are open. The user must \
-                be able to read the configuration file and its secrets, and must own the state directory.",
-            "if Tarn is started as root by a service manager that does not do this",
-        ),
-        key(
-            "group",
-            ACCOUNT,
-            Fallback::Words("the group of the user"),
+             be able to read the configuration file and its secrets, and must own the state directory.",
+            "if Tarn is started as root by a service manager that does not do this"),
+        key("group", ACCOUNT, Fallback::Words("the group of the user"),
             "The group to become a member of, besides those that list the user in `/etc/group`.",
-            "for devices that belong to another group",
-        ),
-        key(
-            "roots",
-            Form::List {
-                words: "list of directories or devices",
-                entries: &[PATH],
-            },
+            "for devices that belong to another group"),
+        key("roots", Form::List { words: "list of directories or devices", entries: &[PATH] },
             Fallback::Words("stores may be anywhere"),
             "Where stores may be. A store elsewhere is refused. The kernel (Landlock) denies the process all \
-                other files, except in the directories of the state, the configuration file, its secrets and \
-                the socket; it also denies starting programs and connecting to other machines. A relative \
-                path starts at the directory of the configuration file.",
-            "to serve machines that are not trusted",
-        ),
-        key(
-            "seccomp",
-            Form::Flag,
-            Fallback::Value("true"),
+             other files, except in the directories of the state, the configuration file, its secrets and \
+             the socket; it also denies starting programs and connecting to other machines. A relative \
+             path starts at the directory of the configuration file.",
+            "to serve machines that are not trusted"),
+        key("seccomp", Form::Flag, Fallback::Value("true"),
             "Whether system calls that Tarn does not use fail (seccomp); the log names each.",
-            "under a debugger or with an unusual C library",
-        ),
-        key(
-            "required",
-            Form::Flag,
-            Fallback::Value("false"),
+            "under a debugger or with an unusual C library"),
+        key("required", Form::Flag, Fallback::Value("false"),
             "Whether Tarn refuses to start on a kernel that cannot do this; otherwise it warns.",
-            "to serve confined or not at all",
-        ),
+            "to serve confined or not at all"),
     ],
 };
 
