@@ -17,7 +17,7 @@
 //! |---|---|
 //! | `sam` | nexus, CDB, command, step, outcome, change, task set, unit attention, sense, status, LUN, profile |
 //! | `table` | a row for each command: device types, fields of the CDB, reservations, what executes it |
-//! | `spc` | the gate that every command passes, INQUIRY, modes, reports, reservations; what a device type says comes in as `spc::peripheral::Peripheral` |
+//! | `spc` | the gate that every command passes, INQUIRY, modes, reports, reservations; `peripheral`: a device type |
 //! | `disk` | SBC: block commands, their pages |
 //! | `device` | `enum Device`: a variant for each device type |
 //! | `kept` | the state that outlives a restart |

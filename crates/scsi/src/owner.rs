@@ -68,8 +68,8 @@ impl Proposal {
 pub struct Applied {
     /// For the core that asked, once all of the rest is done.
     pub reply: Reply,
-    /// The snapshot to install on every core; `None` when nothing changed and nobody is told
-    /// anything.
+    /// The snapshot to install on every core; `None` when nothing changed and no nexus gets a
+    /// unit attention.
     pub shared: Option<Arc<Shared>>,
     /// What to queue on every core, with the snapshot.
     pub notices: Vec<Notice>,

@@ -146,7 +146,7 @@ const SPECIFIC_DESCRIPTOR: [u8; 4] = [0x02, 0x06, 0x00, 0x00];
 const ENCODED_MAX: usize = 8 + 12 + 8;
 
 impl Sense {
-    /// Sense data that says no more than key and code.
+    /// Sense data with key and code only.
     pub const fn new(key: SenseKey, code: SenseCode) -> Self {
         Self {
             key,

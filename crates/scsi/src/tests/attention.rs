@@ -66,7 +66,7 @@ fn an_unknown_opcode_is_refused_before_the_attention_and_leaves_it() {
     );
 }
 
-/// SAM: a reset is told before a reservation conflict, other conditions after it.
+/// SAM: a reset is reported before a reservation conflict, other conditions after it.
 #[test]
 fn a_reset_goes_before_a_reservation_conflict_and_others_after() {
     let (mut rig, holder) = Rig::ready(profile());

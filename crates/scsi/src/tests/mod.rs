@@ -142,7 +142,7 @@ impl Rig {
         }
     }
 
-    /// A rig and a nexus on core 0 that has nothing to be told.
+    /// A rig and a nexus on core 0 for which no unit attention waits.
     fn ready(profile: Profile) -> (Self, At) {
         let mut rig = Self::new(profile);
         let at = rig.attach(0, 1);

@@ -1,5 +1,5 @@
 //! Every PERSISTENT RESERVE OUT, from every kind of sender, in every kind of state, with several
-//! nexuses on one core: what is answered, what the state is then, whom a unit attention tells what,
+//! nexuses on one core: what is answered, what the state is then, which nexus gets which unit attention,
 //! whose tasks end. The expected side is typed from the standard, not from the code.
 //!
 //! Spec: SPC-4, Registering, Unregistering, Reserving, Releasing, Clearing, Preempting, Preempting and
@@ -91,7 +91,7 @@ const fn is_all_registrants(kind: Type) -> bool {
     )
 }
 
-/// Releasing these is told to the registrants, who lose what they had by them.
+/// Releasing these is reported to the registrants, who lose what they had by them.
 const fn serves_registrants(kind: Type) -> bool {
     !matches!(kind, Type::WriteExclusive | Type::ExclusiveAccess)
 }
@@ -434,7 +434,7 @@ impl Unit {
         state
     }
 
-    /// What each nexus is told by its next command.
+    /// The unit attention that each nexus gets at its next command.
     fn told(&mut self) -> [Option<Codes>; 4] {
         self.at.map(|at| {
             let outcome = self.rig.run(at, &[0; 6], &[]);

@@ -149,7 +149,7 @@ impl Change<'_> {
         }
         self.state.held = None;
         if kind.admits_registrants() {
-            self.tell_registered(UnitAttention::ReservationsReleased);
+            self.notify_registered(UnitAttention::ReservationsReleased);
         }
         Ok(())
     }
@@ -157,7 +157,7 @@ impl Change<'_> {
     /// CLEAR. Spec: SPC-4, Clearing.
     fn clear(&mut self, request: &Request) -> Result<(), Refusal> {
         self.check_key(request)?;
-        self.tell_registered(UnitAttention::ReservationsPreempted);
+        self.notify_registered(UnitAttention::ReservationsPreempted);
         self.state.held = None;
         self.state.registrations.clear();
         self.count_generation();
@@ -195,7 +195,7 @@ impl Change<'_> {
         });
         self.state.held = Some(Held::new(kind, self.from));
         if kind != old {
-            self.tell_registered(UnitAttention::ReservationsReleased);
+            self.notify_registered(UnitAttention::ReservationsReleased);
         }
         Ok(())
     }
@@ -213,7 +213,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Removes the registrations that `is_removed` picks and tells their nexuses.
+    /// Removes the registrations that `is_removed` picks and notifies their nexuses.
     fn preempt_registrations(
         &mut self,
         request: &Request,
@@ -412,7 +412,7 @@ impl Change<'_> {
         }
         self.state.held = None;
         if kind.admits_registrants() {
-            self.tell_registered(UnitAttention::ReservationsReleased);
+            self.notify_registered(UnitAttention::ReservationsReleased);
         }
     }
 
@@ -420,8 +420,8 @@ impl Change<'_> {
         self.state.generation = self.state.generation.wrapping_add(1);
     }
 
-    /// Tells everyone who is registered now, except the sender.
-    fn tell_registered(&mut self, attention: UnitAttention) {
+    /// Notifies every registered nexus, except the sender.
+    fn notify_registered(&mut self, attention: UnitAttention) {
         for registration in &self.state.registrations {
             if registration.port != *self.from {
                 let port = registration.port.clone();

@@ -365,7 +365,7 @@ impl Reservations {
         }
     }
 
-    /// A registration of these ports, whoever is behind them.
+    /// A registration of these ports, whatever initiator has them.
     fn registration_of_ports(&self, port: &PortName) -> Option<&Registration> {
         let mut registrations = self.registrations.iter();
         registrations.find(|registration| registration.port.has_same_ports(port))

@@ -105,78 +105,40 @@ fn errors_say_what_is_wrong() {
     assert!(matches!(error, KeptError::Checksum { .. }), "{error}");
 }
 
+/// Two registrations: key and port of each.
+const TWO: &[(u8, u8)] = &[(1, 1), (2, 2)];
+
+/// Persistent, type, holder (two bytes), number of registrations (two bytes); the registrations; whether it can be.
+#[rustfmt::skip]
+const RECORDS: &[(&str, [u8; 6], &[(u8, u8)], bool)] = &[
+    ("good",                [1, WE, 0, 1, 0, 2],         TWO, true),
+    ("good, all",           [1, WEAR, 0xff, 0xff, 0, 2], TWO, true),
+    ("good, none",          [1, 0, 0xff, 0xff, 0, 2],    TWO, true),
+    ("no such holder",      [1, WE, 0, 2, 0, 2],         TWO, false),
+    ("no holder",           [1, WE, 0xff, 0xff, 0, 2],   TWO, false),
+    ("a holder of nothing", [1, 0, 0, 1, 0, 2],          TWO, false),
+    ("one of all",          [1, WEAR, 0, 1, 0, 2],       TWO, false),
+    ("no such type",        [1, 2, 0, 1, 0, 2],          TWO, false),
+    ("twice registered",    [1, 0, 0xff, 0xff, 0, 2],    &[(1, 1), (2, 1)], false),
+    ("key zero",            [1, 0, 0xff, 0xff, 0, 1],    &[(0, 1)], false),
+    ("kept while off",      [0, 0, 0xff, 0xff, 0, 2],    TWO, false),
+];
+
 /// A record with a right checksum is still not trusted.
 #[test]
 fn states_that_cannot_be_are_refused() {
-    let registration = |key: u8, port: u8| [0, 0, 0, 0, 0, 0, 0, key, 0, port, 0, 1, 0x06];
-    let two = [registration(1, 1), registration(2, 2)].concat();
-    let same = [registration(1, 1), registration(2, 1)].concat();
-    let no_key = registration(0, 1).to_vec();
-    let cases: [(&str, Vec<u8>, bool); 11] = [
-        ("good", [&[1, WE, 0, 1, 0, 2][..], &two].concat(), true),
-        (
-            "good, all",
-            [&[1, WEAR, 0xff, 0xff, 0, 2][..], &two].concat(),
-            true,
-        ),
-        (
-            "good, none",
-            [&[1, 0, 0xff, 0xff, 0, 2][..], &two].concat(),
-            true,
-        ),
-        (
-            "no such holder",
-            [&[1, WE, 0, 2, 0, 2][..], &two].concat(),
-            false,
-        ),
-        (
-            "no holder",
-            [&[1, WE, 0xff, 0xff, 0, 2][..], &two].concat(),
-            false,
-        ),
-        (
-            "a holder of nothing",
-            [&[1, 0, 0, 1, 0, 2][..], &two].concat(),
-            false,
-        ),
-        (
-            "one of all",
-            [&[1, WEAR, 0, 1, 0, 2][..], &two].concat(),
-            false,
-        ),
-        (
-            "no such type",
-            [&[1, 2, 0, 1, 0, 2][..], &two].concat(),
-            false,
-        ),
-        (
-            "twice registered",
-            [&[1, 0, 0xff, 0xff, 0, 2][..], &same].concat(),
-            false,
-        ),
-        (
-            "key zero",
-            [&[1, 0, 0xff, 0xff, 0, 1][..], &no_key].concat(),
-            false,
-        ),
-        (
-            "kept while off",
-            [&[0, 0, 0xff, 0xff, 0, 2][..], &two].concat(),
-            false,
-        ),
-    ];
-    for (what, body, is_good) in cases {
+    for &(what, head, registrations, is_good) in RECORDS {
+        let mut body = head.to_vec();
+        for &(key, port) in registrations {
+            body.extend([0, 0, 0, 0, 0, 0, 0, key, 0, port, 0, 1, 0x06]);
+        }
         let mut record = b"TarnPR\0\x01".to_vec();
         let sum = body.iter().fold(0xcbf2_9ce4_8422_2325u64, |sum, &byte| {
             (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
         });
         record.extend_from_slice(&sum.to_be_bytes());
         record.extend_from_slice(&body);
-        let expected = if is_good {
-            None
-        } else {
-            Some(KeptError::Inconsistent)
-        };
+        let expected = (!is_good).then_some(KeptError::Inconsistent);
         assert_eq!(Reservations::decode(&record).err(), expected, "{what}");
     }
 }

@@ -108,79 +108,29 @@ fn who_may_not_move_conflicts() {
     assert_eq!(told(to(3).send(&mut unit, A).unwrap_err()), wrong_cdb(1, 4));
 }
 
+type Spoil = fn(&mut Moving);
+
+/// A field that is wrong, the receiver, how it is made wrong, where the sense data points.
+#[rustfmt::skip]
+const WRONG: &[(&str, usize, Spoil, u16)] = &[
+    ("no key for the receiver",   C, |moving| moving.action_key = 0, 8),
+    ("an unknown target port",    C, |moving| moving.target_port = 3, 18),
+    ("to itself",                 A, |_| {}, 24),
+    ("to itself by another path", A, |moving| moving.target_port = 2, 24),
+    ("cut short",                 C, |moving| moving.to.truncate(20), 24),
+    ("two receivers",             C, |moving| moving.to = moving.to.repeat(2), 24),
+    ("another protocol",          C, |moving| moving.to = vec![0; 24], 24),
+    ("nobody",                    C, |moving| moving.to.clear(), 24),
+];
+
 #[test]
 fn fields_of_the_move_are_checked() {
-    let ids = initiator(C);
-    let cases = [
-        (
-            "no key for the receiver",
-            Moving {
-                action_key: 0,
-                ..to(C)
-            },
-            8,
-            None,
-        ),
-        (
-            "an unknown target port",
-            Moving {
-                target_port: 3,
-                ..to(C)
-            },
-            18,
-            None,
-        ),
-        ("to itself", to(A), 24, None),
-        (
-            "to itself by another path",
-            Moving {
-                target_port: 2,
-                ..to(A)
-            },
-            24,
-            None,
-        ),
-        (
-            "cut short",
-            Moving {
-                to: ids[..20].to_vec(),
-                ..to(C)
-            },
-            24,
-            None,
-        ),
-        (
-            "two receivers",
-            Moving {
-                to: [ids.clone(), ids.clone()].concat(),
-                ..to(C)
-            },
-            24,
-            None,
-        ),
-        (
-            "another protocol",
-            Moving {
-                to: vec![0; 24],
-                ..to(C)
-            },
-            24,
-            None,
-        ),
-        (
-            "nobody",
-            Moving {
-                to: Vec::new(),
-                ..to(C)
-            },
-            24,
-            None,
-        ),
-    ];
-    for (what, moving, byte, bit) in cases {
+    for &(what, receiver, spoil, byte) in WRONG {
         let mut unit = Unit::held_by_a(WE);
+        let mut moving = to(receiver);
+        spoil(&mut moving);
         let refusal = moving.send(&mut unit, A).unwrap_err();
-        assert_eq!(told(refusal), wrong_parameter(byte, bit), "{what}");
+        assert_eq!(told(refusal), wrong_parameter(byte, None), "{what}");
     }
     let mut unit = Unit::held_by_a(WE);
     unit.cannot_persist = true;
@@ -278,22 +228,11 @@ fn fields_of_replace_lost_are_checked() {
         scope: 1,
         ..good.clone()
     };
+    #[rustfmt::skip]
     let cases = [
-        (
-            "a key",
-            out(REPLACE_LOST, 5, 5).kind(WE),
-            wrong_parameter(0, None),
-        ),
-        (
-            "no new key",
-            out(REPLACE_LOST, 0, 0).kind(WE),
-            wrong_parameter(8, None),
-        ),
-        (
-            "all target ports",
-            good.clone().flags(ALL_TG_PT),
-            wrong_parameter(20, 2),
-        ),
+        ("a key", out(REPLACE_LOST, 5, 5).kind(WE), wrong_parameter(0, None)),
+        ("no new key", out(REPLACE_LOST, 0, 0).kind(WE), wrong_parameter(8, None)),
+        ("all target ports", good.clone().flags(ALL_TG_PT), wrong_parameter(20, 2)),
         ("a type that is none", good.clone().kind(4), wrong_cdb(2, 3)),
         ("another scope", scope, wrong_cdb(2, 7)),
     ];

@@ -69,10 +69,10 @@ fn check(before: &Reservations, after: &Reservations, from: &PortName, effects: 
         assert_eq!(step, 1, "registrations changed unnoticed");
     }
     for (port, attention) in &effects.attentions {
-        assert_ne!(port, from, "the sender is told {attention:?}");
+        assert_ne!(port, from, "the sender gets {attention:?}");
         assert!(
             before.key_of(port).is_some(),
-            "a stranger is told {attention:?}"
+            "an unregistered nexus gets {attention:?}"
         );
     }
     // Who loses a registration to someone else learns of it.
@@ -82,11 +82,11 @@ fn check(before: &Reservations, after: &Reservations, from: &PortName, effects: 
         .filter(|one| after.key_of(&one.port).is_none())
     {
         let by_itself = lost.port.transport_id == from.transport_id;
-        let is_told = effects
+        let is_notified = effects
             .attentions
             .iter()
             .any(|(port, _)| *port == lost.port);
-        assert!(by_itself || is_told, "{:?} was not told", lost.port);
+        assert!(by_itself || is_notified, "{:?} was not notified", lost.port);
     }
     let has_changed = before.encode() != after.encode();
     assert_eq!(effects.persist, has_changed);

@@ -50,8 +50,7 @@ fn register_behaves_as_the_tables_say() {
     }
 }
 
-/// The trap of CONFORMANCE: nothing may be told to the nexus that unregisters, and for the plain
-/// types nothing to anyone.
+/// The nexus that unregisters may get no unit attention, and for the plain types no nexus may.
 #[test]
 fn unregistering_the_holder_releases_and_tells_registrants_where_they_took_part() {
     for (action, key) in [(REGISTER, 0xa1), (REGISTER_AND_IGNORE, 0)] {
