@@ -205,11 +205,6 @@ impl Chunks {
         true
     }
 
-    /// How many chunks somebody kept beyond the turn that brought them.
-    pub(crate) const fn pinned(&self) -> usize {
-        self.pinned.len()
-    }
-
     /// Provides chunks that came back, the last used first, until the kernel has enough; and
     /// replaces chunks that are still held by fresh ones from the pool while it has next to none.
     pub(crate) fn restock(&mut self) {
@@ -313,7 +308,7 @@ mod tests {
         assert_eq!(chunks.ready(), 0);
         chunks.restock();
         assert_eq!(
-            (chunks.ready(), chunks.pinned()),
+            (chunks.ready(), chunks.pinned.len()),
             (1, 3),
             "one was replaced"
         );
@@ -321,7 +316,7 @@ mod tests {
 
         drop(held);
         chunks.restock();
-        assert_eq!((chunks.ready(), chunks.pinned()), (4, 0));
+        assert_eq!((chunks.ready(), chunks.pinned.len()), (4, 0));
         assert_eq!(pool.free_bytes(), used);
     }
 

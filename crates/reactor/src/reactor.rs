@@ -189,11 +189,6 @@ impl Reactor {
         self.chunks.lend(chunk)
     }
 
-    /// How many chunks somebody kept beyond the turn that brought them.
-    pub const fn pinned_chunks(&self) -> usize {
-        self.chunks.pinned()
-    }
-
     /// Time since the reactor was made, as read at the end of the last turn's sleep.
     pub const fn now(&self) -> Duration {
         self.now
@@ -757,12 +752,7 @@ impl Reactor {
                 ..
             } => {
                 self.spare_headers.push(header);
-                let result = sent(result, &message);
-                Event::Sent {
-                    token,
-                    message,
-                    result,
-                }
+                sent_event(token, message, result)
             }
             Operation::Store {
                 token, operation, ..
@@ -840,6 +830,16 @@ fn sent(result: i32, message: &Message) -> Result<(), Errno> {
     match check(result)? {
         0 if !message.is_empty() => Err(Errno::PIPE),
         _ => Ok(()),
+    }
+}
+
+#[inline]
+fn sent_event(token: Token, message: Message, result: i32) -> Event {
+    let result = sent(result, &message);
+    Event::Sent {
+        token,
+        message,
+        result,
     }
 }
 

@@ -283,7 +283,7 @@ fn a_cancelled_receive_ends_and_loses_nothing() {
     peer.write_all(b"after").unwrap();
     reactor.receive(&socket, 10);
     assert_eq!(&received(event(&mut reactor)).chunk[..], b"after");
-    assert!(socket.park().is_ok(), "the reactor has let go of it");
+    assert!(socket.park().is_ok(), "the reactor no longer uses it");
 }
 
 #[test]
