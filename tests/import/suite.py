@@ -256,7 +256,7 @@ def check_discovery(tarn):
         told = [value for key, value in session.text({"SendTargets": "All"}) if key == "TargetName"]
     # The one of the samples is for discovery alone.
     its_own = [target.name for target in tarn.sample.targets if target.initiator == HOST]
-    equal(sorted(told), sorted(its_own), "targets of discovery")
+    equal(sorted(known), sorted(its_own), "targets of discovery")
 
 
 def round_trip(name):

@@ -198,6 +198,13 @@ impl Found {
         self.note(Severity::LeftOut, place, subject, message.into(), remedy);
     }
 
+    /// A line that exports a disk does not lead to one.
+    pub(crate) fn no_disk(&mut self, place: &Place, target: &str, line: &str) {
+        let subject = format!("target {target}");
+        let message = format!("{line} has no number, or has no disk that was imported");
+        self.left_out(place, &subject, message, "see the note on that disk");
+    }
+
     fn note(
         &mut self,
         severity: Severity,

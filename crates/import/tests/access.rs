@@ -162,30 +162,16 @@ fn a_user_without_a_usable_secret_is_still_asked_for() {
 #[test]
 fn lists_of_initiators_stay() {
     let config = "Target iqn.2026-11.example:t\nLun 0 Path=/d,Type=fileio\n";
-    for (name, list, expected) in [
-        (
-            "initiators.allow",
-            "iqn.2026-11.example:t 192.0.2.0/24\n",
-            Access::Groups(&["iqn.2026-11.example-t"]),
-        ),
-        (
-            "initiators.allow",
-            "iqn.2026-11.example:other 192.0.2.0/24\n",
-            Access::Open,
-        ),
+    #[rustfmt::skip]
+    let cases = [
+        ("initiators.allow", "iqn.2026-11.example:t 192.0.2.0/24\n", Access::Groups(&["iqn.2026-11.example-t"])),
+        ("initiators.allow", "iqn.2026-11.example:other 192.0.2.0/24\n", Access::Open),
         ("initiators.allow", "ALL ALL\n", Access::Open),
         ("initiators.deny", "ALL ALL\n", Access::Absent),
-        (
-            "initiators.deny",
-            "iqn.2026-11.example:t 192.0.2.0/24\n",
-            Access::Absent,
-        ),
-        (
-            "initiators.deny",
-            "iqn.2026-11.example:other ALL\n",
-            Access::Open,
-        ),
-    ] {
+        ("initiators.deny", "iqn.2026-11.example:t 192.0.2.0/24\n", Access::Absent),
+        ("initiators.deny", "iqn.2026-11.example:other ALL\n", Access::Open),
+    ];
+    for (name, list, expected) in cases {
         let texts = [("ietd.conf", config), (name, list)];
         assert_access(Format::Iet, &texts, &expected);
     }

@@ -56,7 +56,7 @@ fn list(imported: &Imported) -> String {
         format!("{severity}: {place}: {subject}\n    {message}{remedy}\n")
     });
     let secrets = imported.secrets.iter().map(|file| {
-        let state = file.secret.as_ref().map_or("missing", |_| "told");
+        let state = file.secret.as_ref().map_or("missing", |_| "known");
         format!("secret: {}: {} ({state})\n", file.name, file.purpose)
     });
     notes.chain(secrets).collect()

@@ -133,7 +133,7 @@ impl<'a> Reader<'a> {
                 }
             }
             Access::Deny => {
-                let message = "discovery was refused here; Tarn answers, and tells the targets that an \
+                let message = "discovery was refused here; Tarn answers, and lists the targets that an \
                     initiator may log in to";
                 let remedy = "set discovery_auth to a user to keep the names from others";
                 found.changed(&node.place, &subject, message, remedy);
@@ -279,17 +279,8 @@ impl<'a> Reader<'a> {
             name => self.shared.get(name).copied().flatten(),
         };
         let (Ok(lun), Some(unit)) = (node.value().parse(), unit) else {
-            let message = format!(
-                "lun {} has no number, or has no disk that was imported",
-                node.rest()
-            );
-            let remedy = "see the note on that disk";
-            found.left_out(
-                &node.place,
-                &format!("target {}", target.name),
-                message,
-                remedy,
-            );
+            let line = format!("lun {}", node.rest());
+            found.no_disk(&node.place, &target.name, &line);
             return;
         };
         target.views.push(View {

@@ -2,6 +2,7 @@
 
 use crate::found::Idle;
 
+#[rustfmt::skip]
 pub(super) const OF_DEVICE: &[(&str, Idle)] = &[
     ("filename", Idle::Housekeeping),
     ("blocksize", Idle::Housekeeping),
@@ -25,42 +26,12 @@ pub(super) const OF_DEVICE: &[(&str, Idle)] = &[
     ("async", Idle::Housekeeping),
     ("tst", Idle::Housekeeping),
     ("rotational", Idle::Tuning),
-    (
-        "eui64_id",
-        Idle::Missed(
-            "Tarn shows no EUI-64 designator",
-            "see the note on VPD page 83h",
-        ),
-    ),
-    (
-        "scsi_device_name",
-        Idle::Missed(
-            "Tarn shows the name of the target as device name",
-            "nothing, unless an initiator goes by it",
-        ),
-    ),
-    (
-        "inq_vend_specific",
-        Idle::Missed(
-            "INQUIRY data have no vendor specific part",
-            "nothing, unless an initiator reads it",
-        ),
-    ),
+    ("eui64_id", Idle::Missed("Tarn shows no EUI-64 designator", "see the note on VPD page 83h")),
+    ("scsi_device_name", Idle::Missed("Tarn shows the name of the target as device name", "nothing, unless an initiator goes by it")),
+    ("inq_vend_specific", Idle::Missed("INQUIRY data have no vendor specific part", "nothing, unless an initiator reads it")),
     ("removable", Idle::Housekeeping),
-    (
-        "cluster_mode",
-        Idle::Missed(
-            "reservations are not shared with another node",
-            "let one Tarn serve the disk",
-        ),
-    ),
-    (
-        "dif_mode",
-        Idle::Missed(
-            "Tarn has no protection information",
-            "format the disk without at the initiator",
-        ),
-    ),
+    ("cluster_mode", Idle::Missed("reservations are not shared with another node", "let one Tarn serve the disk")),
+    ("dif_mode", Idle::Missed("Tarn has no protection information", "format the disk without at the initiator")),
     ("dif_type", Idle::Housekeeping),
 ];
 

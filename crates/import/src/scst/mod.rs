@@ -291,17 +291,8 @@ fn add_views(
 ) {
     for lun in node.all("LUN") {
         let (Ok(number), Some(&unit)) = (lun.value().parse(), devices.get(lun.word(2))) else {
-            let message = format!(
-                "LUN {} has no number, or has no disk that was imported",
-                lun.rest()
-            );
-            let remedy = "see the note on that disk";
-            found.left_out(
-                &lun.place,
-                &format!("target {}", target.name),
-                message,
-                remedy,
-            );
+            let line = format!("LUN {}", lun.rest());
+            found.no_disk(&lun.place, &target.name, &line);
             continue;
         };
         target.views.push(View {

@@ -45,7 +45,7 @@ fn settle_name(found: &mut Found, target: &mut Target, names: &mut BTreeSet<Stri
     }
     if name != target.name {
         let message = format!("its name is {name} now: iSCSI names have no capitals");
-        let remedy = "initiators that compare names letter by letter have to find it anew";
+        let remedy = "initiators that compare names letter by letter have to discover it again";
         found.changed(&target.place, &subject, message, remedy);
         target.name = name;
     }

@@ -38,6 +38,7 @@ pub(super) const OF_TARGET: &[(&str, Idle)] = &[
     ("MaxConnections", Idle::Tuning),
 ];
 
+#[rustfmt::skip]
 pub(super) const OF_UNIT: &[(&str, Idle)] = &[
     ("allow-in-use", Idle::Housekeeping),
     ("online", Idle::Housekeeping),
@@ -47,25 +48,10 @@ pub(super) const OF_UNIT: &[(&str, Idle)] = &[
     ("la_lba", Idle::Tuning),
     ("optimal_xfer_gran", Idle::Tuning),
     ("optimal_xfer_len", Idle::Tuning),
-    (
-        "mode_page",
-        Idle::Missed(
-            "mode pages are Tarn's own",
-            "see whether initiators ask for a value of it",
-        ),
-    ),
-    (
-        "params",
-        Idle::Missed(
-            "parameters of tgtadm are not read",
-            "see what it sets, and whether Tarn has a key for it",
-        ),
-    ),
+    ("mode_page", Idle::Missed("mode pages are Tarn's own", "see whether initiators ask for a value of it")),
+    ("params", Idle::Missed("parameters of tgtadm are not read", "see what it sets, and whether Tarn has a key for it")),
     ("product_rev", Idle::Housekeeping),
-    (
-        "path",
-        Idle::Missed("it replaces the store after the start", "set store by hand"),
-    ),
+    ("path", Idle::Missed("it replaces the store after the start", "set store by hand")),
 ];
 
 /// Keys of a unit that this reader understands; they may stand in the target for all its units.

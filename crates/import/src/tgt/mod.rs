@@ -83,7 +83,7 @@ fn note_guesses(sources: &[Source<'_>], found: &mut Found) {
     found.changed(
         &place,
         "identities",
-        "the file does not tell the numbers of targets, of which tgt makes identities; they are those of a \
+        "the file does not contain the numbers of targets, of which tgt makes identities; they are those of a \
          tgtd that was started with this file and in which all stores were there",
         "compare with tgtadm --op show --mode target, or import what that prints",
     );
@@ -360,7 +360,7 @@ impl TgtUnit<'_> {
         self.set_identity(tid, lun, &mut unit);
         if self.is_direct {
             let message = "a direct-store shows serial number, vendor and product of the device behind it, \
-                which the file does not tell; the serial number here is only right if it was set";
+                which the file does not contain; the serial number here is only right if it was set";
             let remedy = "read them with sg_inq at an initiator, and set serial";
             found.left_out(&self.place, &subject, message, remedy);
         }
