@@ -9,7 +9,7 @@ use config::Model;
 /// Between the files of one input.
 pub(crate) const BETWEEN: &str = "\x0c\n";
 
-/// Names of the files of an input: the lists of IET are told by theirs.
+/// Names of the files of an input: the lists of IET are recognised by theirs.
 const NAMES: [&str; 4] = [
     "a.conf",
     "initiators.allow",
@@ -18,7 +18,7 @@ const NAMES: [&str; 4] = [
 ];
 
 /// Texts as each of the formats. What is read gives a configuration that Tarn accepts, and a list in
-/// which everything has a place; what is not read is told in a line.
+/// which everything has a place; what is not read is reported in a line.
 pub(crate) fn run(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else {
         return;

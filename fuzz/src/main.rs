@@ -64,7 +64,7 @@ fn main() -> Result<()> {
             bail!("--input needs one --target")
         };
         let input = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        // Not caught: the panic tells all it has to tell.
+        // Not caught: the panic reports the whole failure.
         let peak = peak_of(|| (target.run)(&input));
         println!(
             "{}: {} bytes are fine, {peak} bytes of heap",

@@ -36,7 +36,7 @@ pub fn of(target: &str) -> Vec<Seed> {
         "login" => logins(),
         "chap" => chap_logins(),
         "initiator" => to_initiators(),
-        "session" => sessions(),
+        "session" => [session_transfers(), session_requests()].concat(),
         "disk" => disks(),
         "engine" => engines(),
         "lun" => luns(),
@@ -329,8 +329,9 @@ impl Script {
     }
 }
 
-fn sessions() -> Vec<Seed> {
-    const MANY: u8 = 0xfa;
+const MANY: u8 = 0xfa;
+
+fn session_transfers() -> Vec<Seed> {
     let read = command(1, flags::READ, 4096, &READ_10);
     let write = command(2, flags::WRITE, 20_000, &WRITE_10);
     let mut unsolicited = write;
@@ -359,6 +360,26 @@ fn sessions() -> Vec<Seed> {
         .pdu(0, unsolicited, &[7; 100])
         .answer(2, 0)
         .pdu(0, data_out(2, 100, 0, true), &[8; 4000]);
+    let memory = Script::new(0x03, MANY)
+        .line(&[9, 1])
+        .pdu(0, write, &[])
+        .request(20_000)
+        .line(&[9, 0, 10, 0, 12, 0, 0, 12, 0, 0]);
+    [
+        ("read", reads),
+        ("read-with-digests", digests),
+        ("write-solicited", solicited),
+        ("write-first-burst", first_burst),
+        ("write-answered-early", early),
+        ("short-of-memory", memory),
+    ]
+    .map(|(name, script)| named(name, script.0))
+    .to_vec()
+}
+
+fn session_requests() -> Vec<Seed> {
+    let read = command(1, flags::READ, 4096, &READ_10);
+    let write = command(2, flags::WRITE, 20_000, &WRITE_10);
     let mut ahead = read;
     ahead[27] = 1;
     let two = Script::new(0x83, MANY)
@@ -372,11 +393,6 @@ fn sessions() -> Vec<Seed> {
         .pdu(0, management(1, 2), &[])
         .line(&[5, 0, 6])
         .pdu(0, management(1, 77), &[]);
-    let memory = Script::new(0x03, MANY)
-        .line(&[9, 1])
-        .pdu(0, write, &[])
-        .request(20_000)
-        .line(&[9, 0, 10, 0, 12, 0, 0, 12, 0, 0]);
     let others = Script::new(0x03, MANY)
         .pdu(0, nop_out(), &[1; 100])
         .pdu(4, text(), b"SendTargets=\0MaxRecvDataSegmentLength=512\0")
@@ -392,14 +408,8 @@ fn sessions() -> Vec<Seed> {
     let raw = [&[0, 2, 0, 96][..], &nop_out(), &text()].concat();
     let stream = Script::new(0x03, MANY).line(&raw).line(&[11, 1, 11, 200]);
     [
-        ("read", reads),
-        ("read-with-digests", digests),
-        ("write-solicited", solicited),
-        ("write-first-burst", first_burst),
-        ("write-answered-early", early),
         ("two-connections", two),
         ("aborts", aborts),
-        ("short-of-memory", memory),
         ("other-requests", others),
         ("discovery", discovery),
         ("raw-stream", stream),
@@ -589,61 +599,33 @@ fn nbd_servers() -> Vec<Seed> {
     let (structured, go) = (8, 7);
     let export = wire!(0_u16, 1_u64 << 20, 0x007d_u16);
     let sizes = wire!(3_u16, 512_u32, 4096_u32, 1_u32 << 20);
-    vec![
-        named(
-            "simple",
-            seed(
-                0,
-                &[
-                    simple(0, 0),
-                    vec![1; 512],
-                    simple(5, 1),
-                    simple(0, 2),
-                    simple(0, 3),
-                    simple(0, 1 << 32),
-                ],
-            ),
-        ),
-        named(
-            "structured",
-            seed(
-                STRUCTURED,
-                &[
-                    chunk(0, 1, 0, &[&wire!(0_u64)[..], &[1; 256]].concat()),
-                    chunk(1, 2, 0, &wire!(256_u64, 256_u32)),
-                    chunk(1, 0x8001, 1, &[&wire!(5_u32, 4_u16)[..], b"oops"].concat()),
-                    chunk(1, 0, 2, &[]),
-                    chunk(1, 0, 3, &[]),
-                ],
-            ),
-        ),
-        named(
-            "handshake",
-            seed(
-                WITH_HANDSHAKE,
-                &[
-                    greeting.clone(),
-                    reply(structured, 1, &[]),
-                    reply(go, 3, &export),
-                    reply(go, 3, &sizes),
-                    reply(go, 1, &[]),
-                    chunk(1, 0x8001, 0, &wire!(28_u32, 0_u16)),
-                ],
-            ),
-        ),
-        named(
-            "handshake-of-old",
-            seed(
-                WITH_HANDSHAKE,
-                &[
-                    greeting,
-                    reply(structured, 0x8000_0001, &[]),
-                    reply(go, 0x8000_0001, &[]),
-                    wire!(1_u64 << 20, 0x007d_u16),
-                    simple(0, 0),
-                    vec![1; 512],
-                ],
-            ),
-        ),
-    ]
+    let oops = [&wire!(5_u32, 4_u16)[..], b"oops"].concat();
+    #[rustfmt::skip]
+    let seeds: [(&str, u8, &[Vec<u8>]); 4] = [
+        ("simple", 0, &[
+            simple(0, 0), vec![1; 512], simple(5, 1), simple(0, 2), simple(0, 3), simple(0, 1 << 32),
+        ]),
+        ("structured", STRUCTURED, &[
+            chunk(0, 1, 0, &[&wire!(0_u64)[..], &[1; 256]].concat()),
+            chunk(1, 2, 0, &wire!(256_u64, 256_u32)),
+            chunk(1, 0x8001, 1, &oops),
+            chunk(1, 0, 2, &[]),
+            chunk(1, 0, 3, &[]),
+        ]),
+        ("handshake", WITH_HANDSHAKE, &[
+            greeting.clone(),
+            reply(structured, 1, &[]),
+            reply(go, 3, &export), reply(go, 3, &sizes), reply(go, 1, &[]),
+            chunk(1, 0x8001, 0, &wire!(28_u32, 0_u16)),
+        ]),
+        ("handshake-of-old", WITH_HANDSHAKE, &[
+            greeting,
+            reply(structured, 0x8000_0001, &[]), reply(go, 0x8000_0001, &[]),
+            wire!(1_u64 << 20, 0x007d_u16),
+            simple(0, 0), vec![1; 512],
+        ]),
+    ];
+    seeds
+        .map(|(name, what, parts)| named(name, seed(what, parts)))
+        .to_vec()
 }
