@@ -242,9 +242,12 @@ target iqn.2026-11.example.tarn:b
   at 127.0.0.1:4
 
 Linux      iscsiadm -m discovery -t sendtargets -p san.example:9
-           iscsiadm -m node -T iqn.2026-11.example.tarn:a -p san.example:9 -o update -n node.session.auth.authmethod -v CHAP
-           iscsiadm -m node -T iqn.2026-11.example.tarn:a -p san.example:9 -o update -n node.session.auth.username -v alice
-           iscsiadm -m node -T iqn.2026-11.example.tarn:a -p san.example:9 -o update -n node.session.auth.password -v SECRET
+           iscsiadm -m node -T iqn.2026-11.example.tarn:a -p san.example:9 -o update -n node.session.auth.authmethod \
+           -v CHAP
+           iscsiadm -m node -T iqn.2026-11.example.tarn:a -p san.example:9 -o update -n node.session.auth.username \
+           -v alice
+           iscsiadm -m node -T iqn.2026-11.example.tarn:a -p san.example:9 -o update -n node.session.auth.password \
+           -v SECRET
            iscsiadm -m node -T iqn.2026-11.example.tarn:a -p san.example:9 --login
 QEMU       qemu-system-x86_64 -drive file=iscsi://alice%SECRET@san.example:9/iqn.2026-11.example.tarn:a/7,format=raw
 libiscsi   iscsi-inq iscsi://alice%SECRET@san.example:9/iqn.2026-11.example.tarn:a/7

@@ -52,7 +52,8 @@ fn needs_right_to_rings() -> bool {
     let is_needed = privileges::is_root() && switch.is_ok_and(|text| text.trim() == "1");
     if is_needed {
         tracing::warn!(
-            "kernel.io_uring_disabled is 1: CAP_SYS_ADMIN is kept to make rings; name a user of kernel.io_uring_group in confine.user instead"
+            "kernel.io_uring_disabled is 1: CAP_SYS_ADMIN is kept to make rings; name a user of \
+             kernel.io_uring_group in confine.user instead"
         );
     }
     is_needed
@@ -143,7 +144,8 @@ impl Reach {
             None => Ok(()),
             Some(secret) => {
                 let detail = format!(
-                    "secret file {} is out of reach of the confined process; move it beside the configuration file, or put it into the file and restart Tarn",
+                    "secret file {} is out of reach of the confined process; move it beside the configuration file, \
+                     or put it into the file and restart Tarn",
                     secret.path.display()
                 );
                 let mut problem = Problem::new(ProblemKind::Refused, detail);
@@ -329,7 +331,8 @@ mod tests {
         let error = reach(&outside).unwrap_err();
         assert!(
             error.ends_with(
-                "tarn.toml:3: lun[0].store: D/a.img is outside the roots (D/disks); move it there, or name its directory in confine.roots and restart Tarn"
+                "tarn.toml:3: lun[0].store: D/a.img is outside the roots (D/disks); move it there, or name its \
+                 directory in confine.roots and restart Tarn"
             ),
             "{error}"
         );

@@ -174,21 +174,14 @@ mod tests {
             home: home.map(PathBuf::from),
             ..Environment::default()
         };
-        for (environment, expected) in [
-            (
-                environment(0, Some("/x"), Some("/root")),
-                Some("/var/lib/tarn"),
-            ),
-            (
-                environment(1000, Some("/x"), Some("/home/a")),
-                Some("/x/tarn"),
-            ),
-            (
-                environment(1000, None, Some("/home/a")),
-                Some("/home/a/.local/state/tarn"),
-            ),
+        #[rustfmt::skip]
+        let cases = [
+            (environment(0, Some("/x"), Some("/root")), Some("/var/lib/tarn")),
+            (environment(1000, Some("/x"), Some("/home/a")), Some("/x/tarn")),
+            (environment(1000, None, Some("/home/a")), Some("/home/a/.local/state/tarn")),
             (environment(1000, None, None), None),
-        ] {
+        ];
+        for (environment, expected) in cases {
             let got = environment.state_directory().ok();
             assert_eq!(got, expected.map(PathBuf::from), "user {}", environment.uid);
         }

@@ -71,7 +71,8 @@ pub enum StartError {
     },
     /// What is to be served takes more memory than this process may have.
     #[error(
-        "memory disks of {disks_mib} MiB, {cores} pools of {pool_mib} MiB and {rest_mib} MiB for the rest take {needed_mib} MiB, and {room}; make the disks smaller, lower cores or pool_per_core_bytes, or give more memory"
+        "memory disks of {disks_mib} MiB, {cores} pools of {pool_mib} MiB and {rest_mib} MiB for the rest take \
+         {needed_mib} MiB, and {room}; make the disks smaller, lower cores or pool_per_core_bytes, or give more memory"
     )]
     TooLittleMemory {
         /// What all of it takes.
@@ -125,7 +126,8 @@ pub enum StartError {
     },
     /// The secret belongs to somebody else, who could change it.
     #[error(
-        "{place}: secret file {path} belongs to user {owner}; it must belong to root or to user {uid}, run chown {uid} {path}",
+        "{place}: secret file {path} belongs to user {owner}; it must belong to root or to user {uid}, run chown \
+         {uid} {path}",
         path = path.display()
     )]
     SecretForeign {
@@ -264,7 +266,8 @@ pub enum StartError {
     },
     /// A store outside the roots.
     #[error(
-        "{place}: {} is outside the roots ({roots}); move it there, or name its directory in confine.roots and restart Tarn",
+        "{place}: {} is outside the roots ({roots}); move it there, or name its directory in confine.roots and \
+         restart Tarn",
         path.display()
     )]
     StoreOutside {
@@ -329,7 +332,8 @@ pub enum StartError {
     },
     /// Others could change the state.
     #[error(
-        "state directory {path} has mode {mode:04o}, which lets others write to it; run chmod 700 {path} or give --state DIR",
+        "state directory {path} has mode {mode:04o}, which lets others write to it; run chmod 700 {path} or give \
+         --state DIR",
         path = path.display()
     )]
     StateExposed {
@@ -340,7 +344,8 @@ pub enum StartError {
     },
     /// A file of the state directory is not what this program writes.
     #[error(
-        "{path} is not what this program writes ({problem}); restore it from a backup, or move it away to generate new identities",
+        "{path} is not what this program writes ({problem}); restore it from a backup, or move it away to generate \
+         new identities",
         path = path.display()
     )]
     StateForeign {
@@ -383,7 +388,8 @@ pub enum StartError {
     PortsExhausted,
     /// Another process serves the unit.
     #[error(
-        "{place}: {unit} is still in use, by another tarn or by this one, which holds {lock}: stop the other, or wait until this one has closed it (tarn doctor)",
+        "{place}: {unit} is still in use, by another tarn or by this one, which holds {lock}: stop the other, or \
+         wait until this one has closed it (tarn doctor)",
         lock = lock.display()
     )]
     UnitBusy {
@@ -455,7 +461,8 @@ pub enum StartError {
     },
     /// An include that means no files of one directory.
     #[error(
-        "{place}: include {pattern:?} has a pattern elsewhere than in the name of a file; name the files on the command line"
+        "{place}: include {pattern:?} has a pattern elsewhere than in the name of a file; name the files on the \
+         command line"
     )]
     ImportInclude {
         /// Where it stands.
@@ -492,7 +499,8 @@ pub enum StartError {
 #[derive(Debug, thiserror::Error)]
 pub enum Unanswered {
     /// The time is over.
-    #[error("{} does not answer within {seconds} s; see the kernel log, and check the server of a network file system", path.display())]
+    #[error("{} does not answer within {seconds} s; see the kernel log, and check the server of a network file \
+        system", path.display())]
     Late {
         /// What was asked.
         path: PathBuf,

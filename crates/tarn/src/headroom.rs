@@ -352,7 +352,8 @@ mod tests {
 
     fn model(disk: &str, limits: &str) -> Model {
         let text = format!(
-            "[[lun]]\nid = \"a\"\nstore = \"mem:{disk}\"\n[[target]]\nname = \"iqn.2026-11.a:t\"\nluns = [{{ lun = 0, id = \"a\" }}]\n[limits]\n{limits}\n"
+            "[[lun]]\nid = \"a\"\nstore = \"mem:{disk}\"\n[[target]]\nname = \"iqn.2026-11.a:t\"\n\
+             luns = [{{ lun = 0, id = \"a\" }}]\n[limits]\n{limits}\n"
         );
         Model::from_toml(&text, Path::new("t.toml")).unwrap()
     }
@@ -392,7 +393,9 @@ mod tests {
         let disk = size(&model("512M", ""), 2, Some(&room(300)));
         assert_eq!(
             disk.unwrap_err().to_string(),
-            "memory disks of 512 MiB, 2 pools of 32 MiB and 48 MiB for the rest take 624 MiB, and /sys/fs/cgroup/memory.max allows 300 MiB; make the disks smaller, lower cores or pool_per_core_bytes, or give more memory"
+            "memory disks of 512 MiB, 2 pools of 32 MiB and 48 MiB for the rest take 624 MiB, and \
+             /sys/fs/cgroup/memory.max allows 300 MiB; make the disks smaller, lower cores or pool_per_core_bytes, \
+             or give more memory"
         );
         let pools = model("1M", "pool_per_core_bytes = \"128M\"");
         assert!(size(&pools, 2, Some(&room(300))).is_err());

@@ -251,12 +251,14 @@ mod tests {
         let error = locate_one("/nowhere/disk.img").unwrap_err().to_string();
         assert_eq!(
             error,
-            "STORE \"/nowhere/disk.img\": /nowhere/disk.img does not exist; create it, or add the option size= to create it"
+            "STORE \"/nowhere/disk.img\": /nowhere/disk.img does not exist; create it, or add the option size= to \
+             create it"
         );
         let error = locate_one("/nowhere/disk.img?size=1M").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "STORE \"/nowhere/disk.img?size=1M\": /nowhere/disk.img cannot be created because its directory does not exist; create that first"
+            "STORE \"/nowhere/disk.img?size=1M\": /nowhere/disk.img cannot be created because its directory does not \
+             exist; create that first"
         );
         assert_eq!(locate_one("mem:1M").unwrap(), None);
     }
@@ -265,24 +267,14 @@ mod tests {
     fn what_can_be_no_store_is_refused_with_what_it_is() {
         let scratch = Scratch::new();
         fs::write(scratch.path().join("file"), b"").unwrap();
-        for (store, message) in [
-            (
-                "D",
-                "D is a directory; name a regular file or a block device",
-            ),
-            (
-                "file:D",
-                "D is a directory; name a regular file, or write block: for a block device",
-            ),
-            (
-                "block:D/file",
-                "D/file is a regular file; name a block device, or write file: for a regular file",
-            ),
-            (
-                "/dev/null",
-                "/dev/null is neither a file nor a block device; name a regular file or a block device",
-            ),
-        ] {
+        #[rustfmt::skip]
+        let cases = [
+            ("D", "D is a directory; name a regular file or a block device"),
+            ("file:D", "D is a directory; name a regular file, or write block: for a block device"),
+            ("block:D/file", "D/file is a regular file; name a block device, or write file: for a regular file"),
+            ("/dev/null", "/dev/null is neither a file nor a block device; name a regular file or a block device"),
+        ];
+        for (store, message) in cases {
             let directory = scratch.path().to_str().unwrap();
             let error = locate_one(&store.replace('D', directory))
                 .unwrap_err()

@@ -111,23 +111,15 @@ mod tests {
 
     #[test]
     fn the_flag_wins_over_the_variable_and_that_over_the_file() {
-        for (flag, variable, file, directives) in [
+        #[rustfmt::skip]
+        let cases = [
             (None, None, None, "info"),
             (None, None, Some(LogLevel::Warn), "warn"),
             (None, Some(""), Some(LogLevel::Warn), "warn"),
-            (
-                None,
-                Some("info,iscsi=trace"),
-                Some(LogLevel::Warn),
-                "info,iscsi=trace",
-            ),
-            (
-                Some(LogLevel::Error),
-                Some("debug"),
-                Some(LogLevel::Warn),
-                "error",
-            ),
-        ] {
+            (None, Some("info,iscsi=trace"), Some(LogLevel::Warn), "info,iscsi=trace"),
+            (Some(LogLevel::Error), Some("debug"), Some(LogLevel::Warn), "error"),
+        ];
+        for (flag, variable, file, directives) in cases {
             let filter = choose(flag, variable, file).unwrap();
             assert_eq!(filter.directives, directives);
         }

@@ -284,7 +284,8 @@ mod tests {
     fn flags_win_over_the_file_and_the_file_over_the_defaults() {
         let scratch = Scratch::new();
         let file = scratch.path().join("t.toml");
-        let text = "[server]\ncores = 2\nbusy_poll_us = 5\nlog = \"warn\"\nstate = \"kept\"\n[[target]]\nname = \"iqn.2026-11.a:t\"\n";
+        let text = "[server]\ncores = 2\nbusy_poll_us = 5\nlog = \"warn\"\nstate = \"kept\"\n[[target]]\n\
+            name = \"iqn.2026-11.a:t\"\n";
         fs::write(&file, text).unwrap();
         let plain = ServeArgs {
             config: Some(file.clone()),
@@ -323,16 +324,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_text_is_told_by_the_line_of_its_first_bad_byte() {
+    fn a_file_that_is_no_text_is_reported_by_the_line_of_its_first_bad_byte() {
         let scratch = Scratch::new();
         let file = scratch.path().join("t.toml");
         let message = |path: &Path| crate::error::chain(&read_text(path).unwrap_err());
         for (bytes, line) in [(&b"\xff"[..], 1), (b"# \xc3\xa4\n# a\n# \xe4\n", 3)] {
             fs::write(&file, bytes).unwrap();
-            let told = message(&file);
+            let found = message(&file);
             assert!(
-                told.contains(&format!("t.toml:{line}: a byte is not UTF-8 text")),
-                "{told}"
+                found.contains(&format!("t.toml:{line}: a byte is not UTF-8 text")),
+                "{found}"
             );
         }
         assert!(message(scratch.path()).contains("is a directory, name a file"));
@@ -343,14 +344,16 @@ mod tests {
     fn a_check_tells_what_it_found_and_makes_nothing() {
         let scratch = Scratch::new();
         let file = scratch.path().join("t.toml");
-        let text = "[[lun]]\nid = \"a\"\nstore = \"new.img?size=1M\"\n[[target]]\nname = \"iqn.2026-11.a:t\"\nportals = [\"0.0.0.0\"]\nluns = [{ lun = 0, id = \"a\" }]\n";
+        let text = "[[lun]]\nid = \"a\"\nstore = \"new.img?size=1M\"\n[[target]]\nname = \"iqn.2026-11.a:t\"\n\
+            portals = [\"0.0.0.0\"]\nluns = [{ lun = 0, id = \"a\" }]\n";
         fs::write(&file, text).unwrap();
         let args = CheckArgs { file };
-        let told = check(&args, &environment(&scratch)).unwrap();
-        let told = told.replace(scratch.path().to_str().unwrap(), "D");
+        let found = check(&args, &environment(&scratch)).unwrap();
+        let found = found.replace(scratch.path().to_str().unwrap(), "D");
         assert_eq!(
-            told,
-            "warning: D/t.toml:6: target[0].portals[0]: target iqn.2026-11.a:t is open without CHAP to everyone who can connect to 0.0.0.0:3260; set auth or groups in a configuration file, or listen on 127.0.0.1\n\
+            found,
+            "warning: D/t.toml:6: target[0].portals[0]: target iqn.2026-11.a:t is open without CHAP to everyone who \
+             can connect to 0.0.0.0:3260; set auth or groups in a configuration file, or listen on 127.0.0.1\n\
              note: D/new.img will be made\n\
              D/t.toml: good: 1 target, 1 lun, 0 users, 0 groups\n"
         );
@@ -372,7 +375,8 @@ mod tests {
         let error = error.replace(scratch.path().to_str().unwrap(), "D");
         assert_eq!(
             error,
-            "D/t.toml:3: admin.certificate: D/k.pem: the key has mode 0644, which gives others access; run chmod 600 D/k.pem"
+            "D/t.toml:3: admin.certificate: D/k.pem: the key has mode 0644, which gives others access; run chmod 600 \
+             D/k.pem"
         );
     }
 }

@@ -320,7 +320,8 @@ mod tests {
             assert_eq!(
                 error,
                 format!(
-                    "D/t.toml:3: user[0].secret_file: secret file D/a has mode {mode:04o}, which gives others access; run chmod 600 D/a"
+                    "D/t.toml:3: user[0].secret_file: secret file D/a has mode {mode:04o}, which gives others \
+                     access; run chmod 600 D/a"
                 )
             );
         }
@@ -445,7 +446,8 @@ mod tests {
             .unwrap();
         assert_eq!(
             error,
-            "D/t.toml:4: user[0].mutual.secret_file: the secret is the same as that of D/t.toml:7: user[1].secret_file; give each direction its own"
+            "D/t.toml:4: user[0].mutual.secret_file: the secret is the same as that of D/t.toml:7: \
+             user[1].secret_file; give each direction its own"
         );
     }
 }

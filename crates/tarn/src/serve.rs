@@ -1,4 +1,4 @@
-//! `tarn serve`: opens the stores, binds the portals, runs the data plane until a signal tells it to
+//! `tarn serve`: opens the stores, binds the portals, runs the data plane until a signal asks it to
 //! stop.
 
 use std::fmt::Write as _;
@@ -23,8 +23,8 @@ use crate::administration::{AdminSockets, Administration};
 use crate::banner::{BoundPortal, ServedUnit, banner};
 use crate::confinement::Confinement;
 use crate::daemon::{
-    self, Daemon, Events, NO_PORTAL, NO_UNIT, PortNumbers, Running, RunningListener, RunningUnit,
-    bind, open_store, slow_command, stand_in,
+    self, Daemon, Events, NO_PORTAL, PortNumbers, Running, RunningListener, RunningUnit, bind,
+    open_store, slow_command, stand_in,
 };
 use crate::logging::Log;
 use crate::prepare::Prepared;
@@ -35,9 +35,8 @@ use crate::{StartError, headroom, say, service};
 /// Serves until SIGTERM or SIGINT.
 ///
 /// The start has three phases, each with what only it may do. *Load*: with all rights, stores and addresses are opened
-/// (and whatever library a store needs). *Confine*: rights are given up. *Connect*: threads begin, the data plane serves
-/// nothing at first and is then given the first configuration as it is given every later one, and other machines may be
-/// talked to.
+/// (and the libraries that stores need). *Confine*: rights are given up. *Connect*: threads begin; the data plane
+/// starts empty and gets the first configuration in the same way as every later one; other machines may be contacted.
 ///
 /// # Errors
 ///
@@ -317,16 +316,14 @@ fn open(prepared: &Prepared, inherited: &Inherited) -> Result<daemon::Prepared, 
         ..Running::nothing(model)
     };
     for (unit, identity) in model.units().iter().zip(&prepared.identities) {
-        running.units.push(RunningUnit {
-            index: NO_UNIT,
-            store: if identity.is_withheld {
-                stand_in(unit)?
-            } else {
-                open_store(unit)?
-            },
-            identity: identity.clone(),
-            location: None,
-        });
+        let store = if identity.is_withheld {
+            stand_in(unit)?
+        } else {
+            open_store(unit)?
+        };
+        running
+            .units
+            .push(RunningUnit::new(store, identity.clone(), None));
     }
     for (unit, location) in running.units.iter_mut().zip(prepared.note_files()?) {
         unit.location = location;

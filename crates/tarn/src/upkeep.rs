@@ -88,7 +88,8 @@ fn state(args: &StateArgs, environment: &Environment) -> anyhow::Result<State> {
     }
     anyhow::ensure!(
         is_state_directory(&directory)?,
-        "{} is not a state directory of tarn, it has none of the files of one; give --config FILE or --state DIR as tarn serve has it",
+        "{} is not a state directory of tarn, it has none of the files of one; give --config FILE or --state DIR as \
+         tarn serve has it",
         directory.display()
     );
     Ok(State::open(directory)?)

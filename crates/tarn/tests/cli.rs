@@ -93,7 +93,8 @@ fn a_wrong_command_line_is_one_line() {
         ),
         (
             &["serve", "--log", "loud", "mem:1M"],
-            "invalid value 'loud' for '--log <LEVEL>': \"loud\" is not known; use off, error, warn, info, debug or trace; see tarn serve --help",
+            "invalid value 'loud' for '--log <LEVEL>': \"loud\" is not known; use off, error, warn, info, debug or \
+             trace; see tarn serve --help",
         ),
         (
             &["serve", "--config", "f", "mem:1M"],
@@ -130,11 +131,13 @@ fn a_wrong_store_or_name_is_named_with_its_remedy() {
         ),
         (
             &["--listen", "localhost", "mem:1M"],
-            "--listen localhost: portal \"localhost\" is not an address; write 192.0.2.1:3260 or [2001:db8::1]:3260, and [::]:3260 or 0.0.0.0:3260 for all addresses",
+            "--listen localhost: portal \"localhost\" is not an address; write 192.0.2.1:3260 or [2001:db8::1]:3260, \
+             and [::]:3260 or 0.0.0.0:3260 for all addresses",
         ),
         (
             &["--target", "disk", "mem:1M"],
-            "--target: iSCSI name \"disk\" does not begin with iqn., eui. or naa.; write it as iqn.2026-11.com.example:disk, eui. with 16 or naa. with 16 or 32 hex digits",
+            "--target: iSCSI name \"disk\" does not begin with iqn., eui. or naa.; write it as \
+             iqn.2026-11.com.example:disk, eui. with 16 or naa. with 16 or 32 hex digits",
         ),
     ] {
         let arguments = [&["serve", "--state", "state"], arguments].concat();
@@ -168,7 +171,8 @@ fn a_wrong_file_is_named_with_its_line() {
         ),
         (
             format!("{unit}{target}[[user]]\nname = \"u\"\nsecret_file = \"s\"\n"),
-            "t.toml:9: user[0].secret_file: cannot read secret file s, make it with 12 to 128 bytes and chmod 600: No such file or directory (os error 2)",
+            "t.toml:9: user[0].secret_file: cannot read secret file s, make it with 12 to 128 bytes and chmod 600: \
+             No such file or directory (os error 2)",
         ),
         (
             format!("{unit}{target}[[lun]]\nid = \"b\"\nstore = \"gone.img\"\n"),
@@ -182,20 +186,26 @@ fn a_wrong_file_is_named_with_its_line() {
     }
     assert_eq!(
         scratch.refusal(&["check", "gone.toml"]),
-        "cannot read configuration file gone.toml, name one that exists and is readable: No such file or directory (os error 2)"
+        "cannot read configuration file gone.toml, name one that exists and is readable: No such file or directory \
+         (os error 2)"
     );
 }
 
 #[test]
 fn a_good_file_is_told_to_be_good() {
     let scratch = Scratch::new();
-    scratch.put("t.toml", "[[user]]\nname = \"u\"\nsecret_file = \"s\"\n[[target]]\nname = \"iqn.2026-11.example.tarn:t\"\nauth = [\"u\"]\n");
+    scratch.put(
+        "t.toml",
+        "[[user]]\nname = \"u\"\nsecret_file = \"s\"\n[[target]]\n\
+        name = \"iqn.2026-11.example.tarn:t\"\nauth = [\"u\"]\n",
+    );
     scratch.put("s", "twelve bytes\n");
     let output = scratch.tarn(&["check", "t.toml"]);
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(
         String::from_utf8(output.stdout).unwrap(),
-        "warning: t.toml:5: target[0].name: target iqn.2026-11.example.tarn:t has no luns; initiators will see an empty target\n\
+        "warning: t.toml:5: target[0].name: target iqn.2026-11.example.tarn:t has no luns; initiators will see an \
+         empty target\n\
          t.toml: good: 1 target, 0 luns, 1 user, 0 groups\n"
     );
 }
@@ -203,7 +213,11 @@ fn a_good_file_is_told_to_be_good() {
 #[test]
 fn a_secret_that_others_can_read_keeps_the_daemon_from_starting() {
     let scratch = Scratch::new();
-    scratch.put("t.toml", "[[user]]\nname = \"u\"\nsecret_file = \"s\"\n[[target]]\nname = \"iqn.2026-11.example.tarn:t\"\n");
+    scratch.put(
+        "t.toml",
+        "[[user]]\nname = \"u\"\nsecret_file = \"s\"\n[[target]]\n\
+        name = \"iqn.2026-11.example.tarn:t\"\n",
+    );
     scratch.put("s", "twelve bytes\n");
     fs::set_permissions(scratch.0.join("s"), fs::Permissions::from_mode(0o644)).unwrap();
     assert_eq!(

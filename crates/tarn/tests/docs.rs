@@ -105,7 +105,7 @@ fn words(text: &str, mark: char) -> BTreeSet<&str> {
 }
 
 /// The words in the comment of a field of `api::event`.
-fn told_of<'a>(events: &'a str, field: &str) -> BTreeSet<&'a str> {
+fn documented_kinds<'a>(events: &'a str, field: &str) -> BTreeSet<&'a str> {
     let before = events.split(field).next().unwrap();
     let lines = before.lines().rev();
     let comment = lines.take_while(|line| line.trim().starts_with("///"));
@@ -113,9 +113,9 @@ fn told_of<'a>(events: &'a str, field: &str) -> BTreeSet<&'a str> {
 }
 
 #[test]
-fn the_kinds_of_events_are_told_as_they_are_emitted() {
+fn the_kinds_of_events_are_documented_as_they_are_emitted() {
     let (events, api) = (read("crates/api/src/event.rs"), read("docs/API.md"));
-    let told = told_of(&events, "    pub kind: String");
+    let documented = documented_kinds(&events, "    pub kind: String");
     let emitted = [
         read("crates/tarn/src/daemon/events.rs"),
         read("crates/admin/src/audit.rs"),
@@ -128,35 +128,35 @@ fn the_kinds_of_events_are_told_as_they_are_emitted() {
         .filter(|word| word.contains('-'))
         .collect();
     emitted.extend(["config-applied", "administration"]);
-    assert_eq!(told, emitted);
-    assert!(told.is_subset(&words(&api, '`')), "docs/API.md");
+    assert_eq!(documented, emitted);
+    assert!(documented.is_subset(&words(&api, '`')), "docs/API.md");
     for mock in ["web/mock/server.mjs", "web/mock/routes.mjs"] {
         for call in read(mock).split(".note(\"").skip(1) {
             let kind = call.split('"').nth(2).unwrap();
-            assert!(told.contains(kind), "{mock}: {kind}");
+            assert!(documented.contains(kind), "{mock}: {kind}");
         }
     }
 }
 
 #[test]
-fn the_codes_of_findings_are_told_as_they_are_emitted() {
+fn the_codes_of_findings_are_documented_as_they_are_emitted() {
     let events = read("crates/api/src/event.rs");
-    let told = told_of(&events, "    pub code: String");
+    let documented = documented_kinds(&events, "    pub code: String");
     let rules = ["network", "service", "space"];
     let rules = rules.map(|name| read(&format!("crates/tarn/src/daemon/doctor/{name}.rs")));
     let start = ["serve", "state/troubles"].map(|name| read(&format!("crates/tarn/src/{name}.rs")));
     let rules = rules.iter().chain(&start);
     let emitted: BTreeSet<&str> = rules.flat_map(|text| words(text, '"')).collect();
-    for code in &told {
+    for code in &documented {
         assert!(
             emitted.contains(code),
-            "{code} is told, and no rule gives it"
+            "{code} is documented, and no rule gives it"
         );
     }
     for fixture in ["web/mock/views.mjs", "crates/tree/src/testing.rs"] {
         for rest in read(fixture).split("code: \"").skip(1) {
             let code = rest.split('"').next().unwrap();
-            assert!(told.contains(code), "{fixture}: {code}");
+            assert!(documented.contains(code), "{fixture}: {code}");
         }
     }
 }

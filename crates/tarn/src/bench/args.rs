@@ -43,18 +43,21 @@ pub struct BenchArgs {
     pub bs: Vec<u32>,
 
     /// Queue depths of each session, separated by commas. Use it to find the right depth.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)), default_value = "32")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "32",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)))]
     pub iodepth: Vec<u32>,
 
     /// Numbers of sessions, separated by commas; each has a connection of its own. Use it to model
     /// several initiators.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(SESSIONS_MAX)), default_value = "1")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(SESSIONS_MAX)))]
     pub sessions: Vec<u32>,
 
     /// A named set of loads: quick (a minute), papers (comparable to published figures) or full
     /// (half an hour). Use it instead of the four flags above. Without --overwrite its writes are
     /// left out.
-    #[arg(long, value_name = "NAME", value_parser = parse_suite, conflicts_with_all = ["rw", "bs", "iodepth", "sessions", "verify"])]
+    #[arg(long, value_name = "NAME", value_parser = parse_suite,
+        conflicts_with_all = ["rw", "bs", "iodepth", "sessions", "verify"])]
     pub suite: Option<Suite>,
 
     /// Seconds of each measurement. Use it for steadier figures.

@@ -24,8 +24,7 @@ use store::SharedStore;
 use super::attempts::Patience;
 use super::open::{bind, open_store};
 use super::running::{
-    NO_PORTAL, NO_UNIT, PortNumbers, Running, RunningListener, RunningUnit, profile, slow_command,
-    unit_plan,
+    NO_PORTAL, PortNumbers, Running, RunningListener, RunningUnit, profile, slow_command, unit_plan,
 };
 use super::settling::{Leaver, Unsettled};
 use super::steps::Match;
@@ -109,12 +108,7 @@ pub(super) fn prepare(
             Some(_) | None => {
                 prepared.added.push(position);
                 let (store, location) = open_new(unit, &means.patience)?;
-                RunningUnit {
-                    index: NO_UNIT,
-                    store,
-                    identity,
-                    location,
-                }
+                RunningUnit::new(store, identity, location)
             }
         };
         running.units.push(unit);

@@ -50,7 +50,8 @@ const SETTLING_PATIENCE: Duration = Duration::from_secs(15);
 const NO_FILE: &str = "command-line";
 
 /// The warning of every plan that looks at no file, whatever the document says.
-const NOT_INSPECTED: &str = "no file was read, because the role is below admin: secret files and the paths of stores are checked when an admin plans or applies this";
+const NOT_INSPECTED: &str = "no file was read, because the role is below admin: secret files and the paths of stores \
+    are checked when an admin plans or applies this";
 
 /// What is in force: the document, what it became, and what was before. Replaced as a whole, so
 /// that a read never waits for a change.
@@ -156,7 +157,8 @@ impl Daemon {
                 code: "state-unwritable",
                 subject: "history".to_owned(),
                 message: crate::error::chain(&StartError::StateUnusable { path, source }),
-                remedy: "make room in the state directory: the configuration cannot be changed until then, and the revision that runs is not kept".to_owned(),
+                remedy: "make room in the state directory: the configuration cannot be changed until then, and the \
+                    revision that runs is not kept".to_owned(),
             });
         }
         Ok(history)
@@ -282,7 +284,8 @@ impl Daemon {
             code: "change-unsettled".to_owned(),
             subject: String::new(),
             message,
-            remedy: "look at the stores of the luns that are named and at the kernel log; it ends by itself when they answer".to_owned(),
+            remedy: "look at the stores of the luns that are named and at the kernel log; it ends by itself when \
+                they answer".to_owned(),
         }));
         findings.extend(self.doctor.findings(self));
         findings
@@ -323,7 +326,8 @@ impl Daemon {
         self.file.as_deref().ok_or_else(|| {
             Problem::new(
                 ProblemKind::Refused,
-                "Tarn serves stores of its command line, which has no file to keep a change in; start it with --config FILE",
+                "Tarn serves stores of its command line, which has no file to keep a change in; start it with \
+                 --config FILE",
             )
         })
     }
@@ -440,7 +444,8 @@ impl Daemon {
             return Ok((found, is_edited));
         }
         let detail = format!(
-            "{0} was changed by hand and not applied; see tarn plan {0}, then apply it, or put back what runs with tarn rollback {1}, which keeps the edited text beside it",
+            "{0} was changed by hand and not applied; see tarn plan {0}, then apply it, or put back what runs with \
+             tarn rollback {1}, which keeps the edited text beside it",
             file.display(),
             now.document.revision
         );

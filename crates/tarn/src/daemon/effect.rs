@@ -1,5 +1,4 @@
-//! What the steps of a plan do to those who work meanwhile. One variant for each reason: whatever else a change may come
-//! to cost is a variant more, with its words and its effect, and nothing else.
+//! The effects of the steps of a plan on users. One variant for each reason, with its words and its effect.
 
 use api::plan::{Action, Effect, Kind, Step};
 

@@ -43,5 +43,5 @@ pub(crate) use effect::{Consequence, PlannedStep};
 pub(crate) use events::Events;
 pub(crate) use open::{bind, open_store, retry_while_in_use, stand_in};
 pub(crate) use running::{
-    NO_PORTAL, NO_UNIT, PortNumbers, Running, RunningListener, RunningUnit, slow_command,
+    NO_PORTAL, PortNumbers, Running, RunningListener, RunningUnit, slow_command,
 };

@@ -44,7 +44,7 @@ pub(crate) struct Running {
 }
 
 /// Stands for the index of a unit that the data plane does not have yet.
-pub(crate) const NO_UNIT: UnitIndex = UnitIndex(u32::MAX);
+const NO_UNIT: UnitIndex = UnitIndex(u32::MAX);
 
 /// Stands for the index of an address at which the data plane does not listen yet.
 pub(crate) const NO_PORTAL: PortalIndex = PortalIndex(u32::MAX);
@@ -52,7 +52,7 @@ pub(crate) const NO_PORTAL: PortalIndex = PortalIndex(u32::MAX);
 /// A unit and its store.
 #[derive(Clone)]
 pub(crate) struct RunningUnit {
-    /// Given by the data plane when it takes the unit up; [`NO_UNIT`] until then.
+    /// Given by the data plane when it takes the unit up; `NO_UNIT` until then.
     pub(crate) index: UnitIndex,
     pub(crate) store: Arc<dyn SharedStore>,
     pub(crate) identity: UnitIdentity,
@@ -61,6 +61,20 @@ pub(crate) struct RunningUnit {
 }
 
 impl RunningUnit {
+    /// A unit that the data plane does not have yet.
+    pub(crate) fn new(
+        store: Arc<dyn SharedStore>,
+        identity: UnitIdentity,
+        location: Option<Location>,
+    ) -> Self {
+        Self {
+            index: NO_UNIT,
+            store,
+            identity,
+            location,
+        }
+    }
+
     /// What initiators are shown it as.
     fn shown(&self) -> UnitIndex {
         if self.identity.is_withheld {

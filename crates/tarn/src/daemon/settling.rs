@@ -143,7 +143,8 @@ impl Settling {
         };
         match self.revision {
             Some(revision) => format!(
-                "revision {revision} is in force, but {waits_for}; see the log and tarn doctor, there is nothing to apply again"
+                "revision {revision} is in force, but {waits_for}; see the log and tarn doctor, there is nothing to \
+                 apply again"
             ),
             None => format!("of a change that was not made, {waits_for}"),
         }
@@ -159,7 +160,8 @@ impl Settling {
         removed
             .map(|unit| {
                 format!(
-                    "the last flush of lun {} failed, data that was answered as written may be lost; look at the disk and the kernel log",
+                    "the last flush of lun {} failed, data that was answered as written may be lost; look at the \
+                     disk and the kernel log",
                     unit.name
                 )
             })

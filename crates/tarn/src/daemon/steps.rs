@@ -66,19 +66,13 @@ pub(super) fn steps(
     }
     for difference in &differences.groups {
         let name = |model: &Model, at: config::GroupIndex| {
-            model
-                .groups()
-                .get(at.position())
-                .map(|group| group.id.clone())
+            Some(model.groups().get(at.position())?.id.clone())
         };
         steps.push(models.plain(Kind::Group, difference, name));
     }
     for difference in &differences.users {
         let name = |model: &Model, at: config::UserIndex| {
-            model
-                .users()
-                .get(at.position())
-                .map(|user| user.name.clone())
+            Some(model.users().get(at.position())?.name.clone())
         };
         steps.push(models.plain(Kind::User, difference, name));
     }
@@ -297,78 +291,31 @@ queue_depth = 32
         }
     }
 
+    /// What is replaced in the configuration, by what, the step that this is.
+    #[rustfmt::skip]
+    const COSTS: &[(&str, &str, (Action, Kind, Effect))] = &[
+        ("size=8M", "size=16M", (Action::Change, Kind::Lun, Effect::Online)),
+        ("size=8M", "size=4M", (Action::Change, Kind::Lun, Effect::Refused)),
+        ("size=8M", "size=8M&cache=direct", (Action::Change, Kind::Lun, Effect::Refused)),
+        ("file:/srv/f.img", "file:/srv/other.img", (Action::Change, Kind::Lun, Effect::NeedsDrain)),
+        ("mem:8M", "mem:16M", (Action::Change, Kind::Lun, Effect::Refused)),
+        ("mem:8M", "mem:8M?serial=x", (Action::Change, Kind::Lun, Effect::Refused)),
+        ("iqn.a:*", "iqn.b:*", (Action::Change, Kind::Group, Effect::Online)),
+        (", { lun = 1, id = \"m\", groups = [\"g\"] }", "", (Action::Remove, Kind::View, Effect::Online)),
+        ("lun = 0, id", "lun = 0, readonly = true, id", (Action::Change, Kind::View, Effect::Online)),
+        ("[limits]\nqueue_depth = 32", "[limits]\nqueue_depth = 64", (Action::Change, Kind::Limits, Effect::Refused)),
+        ("queue_depth = 32", "queue_depth = 32\ninitial_r2t = true", (Action::Change, Kind::Limits, Effect::Online)),
+        ("queue_depth = 32", "queue_depth = 32\nslow_command_ms = 5", (Action::Change, Kind::Limits, Effect::Online)),
+        ("[limits]", "[server]\ncores = 3\n[limits]", (Action::Change, Kind::Server, Effect::Refused)),
+        ("[limits]", "[confine]\nseccomp = false\n[limits]", (Action::Change, Kind::Confine, Effect::Refused)),
+        ("[limits]", "[[user]]\nname = \"u\"\nsecret_file = \"s\"\n[limits]", (Action::Add, Kind::User, Effect::Online)),
+        ("luns = [", "portals = [\"127.0.0.1:3261\", \"127.0.0.1:3260\"]\nluns = [", (Action::Add, Kind::Portal, Effect::Online)),
+        ("[limits]", "[[target]]\nname = \"iqn.2026-11.example:n\"\n[limits]", (Action::Add, Kind::Target, Effect::Online)),
+    ];
+
     #[test]
     fn every_change_has_its_cost() {
-        use Action::{Add, Change, Remove};
-        use Effect::{NeedsDrain, Online, Refused};
-
-        for (from, to, expected) in [
-            ("size=8M", "size=16M", (Change, Kind::Lun, Online)),
-            ("size=8M", "size=4M", (Change, Kind::Lun, Refused)),
-            (
-                "size=8M",
-                "size=8M&cache=direct",
-                (Change, Kind::Lun, Refused),
-            ),
-            (
-                "file:/srv/f.img",
-                "file:/srv/other.img",
-                (Change, Kind::Lun, NeedsDrain),
-            ),
-            ("mem:8M", "mem:16M", (Change, Kind::Lun, Refused)),
-            ("mem:8M", "mem:8M?serial=x", (Change, Kind::Lun, Refused)),
-            ("iqn.a:*", "iqn.b:*", (Change, Kind::Group, Online)),
-            (
-                ", { lun = 1, id = \"m\", groups = [\"g\"] }",
-                "",
-                (Remove, Kind::View, Online),
-            ),
-            (
-                "lun = 0, id",
-                "lun = 0, readonly = true, id",
-                (Change, Kind::View, Online),
-            ),
-            (
-                "[limits]\nqueue_depth = 32",
-                "[limits]\nqueue_depth = 64",
-                (Change, Kind::Limits, Refused),
-            ),
-            (
-                "queue_depth = 32",
-                "queue_depth = 32\ninitial_r2t = true",
-                (Change, Kind::Limits, Online),
-            ),
-            (
-                "queue_depth = 32",
-                "queue_depth = 32\nslow_command_ms = 5",
-                (Change, Kind::Limits, Online),
-            ),
-            (
-                "[limits]",
-                "[server]\ncores = 3\n[limits]",
-                (Change, Kind::Server, Refused),
-            ),
-            (
-                "[limits]",
-                "[confine]\nseccomp = false\n[limits]",
-                (Change, Kind::Confine, Refused),
-            ),
-            (
-                "[limits]",
-                "[[user]]\nname = \"u\"\nsecret_file = \"s\"\n[limits]",
-                (Add, Kind::User, Online),
-            ),
-            (
-                "luns = [",
-                "portals = [\"127.0.0.1:3261\", \"127.0.0.1:3260\"]\nluns = [",
-                (Add, Kind::Portal, Online),
-            ),
-            (
-                "[limits]",
-                "[[target]]\nname = \"iqn.2026-11.example:n\"\n[limits]",
-                (Add, Kind::Target, Online),
-            ),
-        ] {
+        for &(from, to, expected) in COSTS {
             assert!(BASE.contains(from), "{from}");
             assert_eq!(
                 effects(&BASE.replace(from, to)),
@@ -377,6 +324,9 @@ queue_depth = 32
             );
         }
         let renamed = BASE.replace("\"f\"", "\"better\"");
-        assert_eq!(effects(&renamed), [(Change, Kind::Lun, Online)]);
+        assert_eq!(
+            effects(&renamed),
+            [(Action::Change, Kind::Lun, Effect::Online)]
+        );
     }
 }

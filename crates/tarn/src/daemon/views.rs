@@ -157,8 +157,8 @@ fn medium(plane: &Handle, unit: UnitIndex) -> view::Medium {
     }
 }
 
-/// What the data is on: as the configuration says, or else as it was when it was opened. The file system is not asked, it
-/// may not answer.
+/// What the data is on: as the configuration says, or else as it was when it was opened. The file system is not asked,
+/// because it may not answer.
 fn kind(store: &StoreSpec, location: Option<&Location>) -> &'static str {
     let (shown, shown_on_device) = store.at.kind.row().shown;
     if location.is_some_and(|it| it.is_device) {

@@ -32,37 +32,17 @@ pub enum Exit {
 pub type Row = (Exit, &'static str);
 
 /// All exit codes.
+#[rustfmt::skip]
 pub const TABLE: &[Row] = &[
     (Exit::Done, "done; or there was nothing to do"),
-    (
-        Exit::Failed,
-        "failed, as the message says; or the answer to a question was no; or the last flush of a LUN failed when `tarn serve` ended",
-    ),
-    (
-        Exit::Wrong,
-        "the command line, a file or the configuration in it is wrong",
-    ),
-    (
-        Exit::Unreachable,
-        "the daemon does not answer: it does not run, or has another address",
-    ),
-    (
-        Exit::NotAllowed,
-        "not allowed: wrong user, no token, or the role is too low",
-    ),
+    (Exit::Failed, "failed, as the message says; or the answer to a question was no; or the last flush of a LUN failed when `tarn serve` ended"),
+    (Exit::Wrong, "the command line, a file or the configuration in it is wrong"),
+    (Exit::Unreachable, "the daemon does not answer: it does not run, or has another address"),
+    (Exit::NotAllowed, "not allowed: wrong user, no token, or the role is too low"),
     (Exit::NotFound, "what was named does not exist"),
-    (
-        Exit::Conflict,
-        "conflict: it exists already, is in use, or the configuration has changed meanwhile",
-    ),
-    (
-        Exit::Refused,
-        "this cannot be done while Tarn runs; the message says why",
-    ),
-    (
-        Exit::Differs,
-        "there is a difference, and --exit-code was given",
-    ),
+    (Exit::Conflict, "conflict: it exists already, is in use, or the configuration has changed meanwhile"),
+    (Exit::Refused, "this cannot be done while Tarn runs; the message says why"),
+    (Exit::Differs, "there is a difference, and --exit-code was given"),
 ];
 
 impl Exit {

@@ -103,7 +103,7 @@ fn add(api: &ApiSession, name: &str, role: RoleName) -> Outcome {
 }
 
 fn revoke(api: &ApiSession, name: &str, is_said: bool) -> Outcome {
-    let question = format!("Revoke token {name}? Whoever uses it is shut out.");
+    let question = format!("Revoke token {name}? Its users are shut out.");
     api.confirm(is_said, &question)?;
     let answer = api.client.delete::<()>(&path(&["tokens", name]), None)?;
     api.output

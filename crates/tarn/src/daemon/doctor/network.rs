@@ -106,7 +106,8 @@ pub(super) fn lossy_paths(facts: &Facts<'_>) -> Vec<Finding> {
                 "{} of {} segments in the last seconds were retransmitted: the network loses some",
                 host.counts.again, host.counts.segments
             ),
-            "look for errors and drops on network cards and switch ports (ip -s link, ethtool -S), and for different MTUs",
+            "look for errors and drops on network cards and switch ports (ip -s link, ethtool -S), and for different \
+             MTUs",
         )
     });
     findings.collect()
@@ -123,7 +124,8 @@ pub(super) fn held_back(facts: &Facts<'_>) -> Vec<Finding> {
                 counts.window_us,
                 "receive-window",
                 "its receive window was full",
-                "raise the receive buffers of the initiator (net.ipv4.tcp_rmem), or give the initiator more processor time",
+                "raise the receive buffers of the initiator (net.ipv4.tcp_rmem), or give the initiator more \
+                 processor time",
             ),
             (
                 counts.buffer_us,

@@ -169,7 +169,8 @@ pub(super) fn little_memory(facts: &Facts<'_>) -> Vec<Finding> {
             "little-memory",
             "",
             words,
-            "give the service more memory (MemoryMax, MemoryHigh), or set pool_per_core_bytes in [limits] to the size that it may have",
+            "give the service more memory (MemoryMax, MemoryHigh), or set pool_per_core_bytes in [limits] to the \
+             size that it may have",
         )
     };
     facts.memory.map(found).into_iter().collect()
@@ -209,7 +210,8 @@ pub(super) fn limits_reached(facts: &Facts<'_>) -> Vec<Finding> {
         format!(
             "{count} logins and discovery sessions were refused or closed at a limit since the start"
         ),
-        "tarn events shows where they come from; if they are legitimate, raise sessions_max, connections_in_login_max, discovery_sessions_max or unproved_per_address_max in [limits]",
+        "tarn events shows where they come from; if they are legitimate, raise sessions_max, \
+         connections_in_login_max, discovery_sessions_max or unproved_per_address_max in [limits]",
     )]
 }
 

@@ -179,108 +179,46 @@ fn share(core: u32, sessions: u32, busy: f64, starved: u64) -> Share {
     }
 }
 
+type Change = fn(&mut Given);
+
+#[rustfmt::skip]
+const CASES: &[(Change, &[&str])] = &[
+    (|_| {}, &[]),
+    (|given| given.failed.push("a".to_owned()), &["flush-failed"]),
+    (|given| given.model = model(""), &["config"]),
+    (|given| given.shares[0].busy = 0.97, &["one-session"]),
+    (|given| given.shares[0] = share(0, 3, 0.97, 0), &["core-busy"]),
+    (|given| given.shares = vec![share(0, 1, 0.95, 0), share(1, 1, 0.99, 0)], &["cores-busy"]),
+    // Nowhere to go.
+    (|given| given.shares = vec![share(0, 1, 0.95, 0), share(1, 1, 0.8, 0)], &[]),
+    (|given| given.shares[1].starved = 4, &["buffers-short"]),
+    (|given| given.stats.logins.failed = vec![api::stats::LoginFailures { cause: "out-of-resources".to_owned(), count: 1 }], &["strangers"]),
+    (|given| given.sessions.push(session(128, 0, false)), &["window-full"]),
+    (|given| { given.model = model(&text("file:/x?cache=direct")); given.stats = writes("a", 100, 4_200); }, &["write-cache"]),
+    (|given| { given.model = model(&text("file:/x?cache=direct")); given.stats = writes("a", 100, 900); }, &[]),
+    (|given| given.machine.descriptors_max = Some(1024), &["descriptors"]),
+    (|given| given.machine.send_max_bytes = Some(1 << 20), &["socket-buffers"]),
+    (|given| given.sessions.push(session(0, 2, true)), &["violations", "digests"]),
+    (|given| given.traces.push(trace()), &["trace"]),
+    (|given| given.hosts[0].narrowest.segment_bytes = 1448, &["mtu"]),
+    (|given| given.hosts[0].timeouts = 4, &["unanswered"]),
+    (|given| given.hosts[0].counts.again = 1100, &["retransmissions"]),
+    // Few, or few of many.
+    (|given| given.hosts[0].counts.again = 900, &[]),
+    (|given| given.hosts[0].counts.window_us = 400_000, &["receive-window"]),
+    (|given| given.hosts[0].counts.buffer_us = 400_000, &["send-buffer"]),
+    // Nothing much was sent.
+    (|given| { given.hosts[0].counts.busy_us = 400_000; given.hosts[0].counts.buffer_us = 400_000; }, &[]),
+    (|given| given.room.systems.push(file_system(100, 101)), &["space"]),
+    // What is promised is there.
+    (|given| given.room.systems.push(file_system(10, 10)), &[]),
+    (|given| given.room.systems.push(file_system(10, 11)), &["space"]),
+    (|given| given.room.is_late = true, &["file-system"]),
+];
+
 #[test]
 fn each_rule_finds_what_it_is_for_and_nothing_else() {
-    type Change = fn(&mut Given);
-    let cases: [(Change, &[&str]); 27] = [
-        (|_| {}, &[]),
-        (|given| given.failed.push("a".to_owned()), &["flush-failed"]),
-        (|given| given.model = model(""), &["config"]),
-        (|given| given.shares[0].busy = 0.97, &["one-session"]),
-        (
-            |given| given.shares[0] = share(0, 3, 0.97, 0),
-            &["core-busy"],
-        ),
-        (
-            |given| given.shares = vec![share(0, 1, 0.95, 0), share(1, 1, 0.99, 0)],
-            &["cores-busy"],
-        ),
-        // Nowhere to go.
-        (
-            |given| given.shares = vec![share(0, 1, 0.95, 0), share(1, 1, 0.8, 0)],
-            &[],
-        ),
-        (|given| given.shares[1].starved = 4, &["buffers-short"]),
-        (
-            |given| {
-                given.stats.logins.failed = vec![api::stats::LoginFailures {
-                    cause: "out-of-resources".to_owned(),
-                    count: 1,
-                }];
-            },
-            &["strangers"],
-        ),
-        (
-            |given| given.sessions.push(session(128, 0, false)),
-            &["window-full"],
-        ),
-        (
-            |given| {
-                given.model = model(&text("file:/x?cache=direct"));
-                given.stats = writes("a", 100, 4_200);
-            },
-            &["write-cache"],
-        ),
-        (
-            |given| {
-                given.model = model(&text("file:/x?cache=direct"));
-                given.stats = writes("a", 100, 900);
-            },
-            &[],
-        ),
-        (
-            |given| given.machine.descriptors_max = Some(1024),
-            &["descriptors"],
-        ),
-        (
-            |given| given.machine.send_max_bytes = Some(1 << 20),
-            &["socket-buffers"],
-        ),
-        (
-            |given| given.sessions.push(session(0, 2, true)),
-            &["violations", "digests"],
-        ),
-        (|given| given.traces.push(trace()), &["trace"]),
-        (
-            |given| given.hosts[0].narrowest.segment_bytes = 1448,
-            &["mtu"],
-        ),
-        (|given| given.hosts[0].timeouts = 4, &["unanswered"]),
-        (
-            |given| given.hosts[0].counts.again = 1100,
-            &["retransmissions"],
-        ),
-        // Few, or few of many.
-        (|given| given.hosts[0].counts.again = 900, &[]),
-        (
-            |given| given.hosts[0].counts.window_us = 400_000,
-            &["receive-window"],
-        ),
-        (
-            |given| given.hosts[0].counts.buffer_us = 400_000,
-            &["send-buffer"],
-        ),
-        // Nothing much was sent.
-        (
-            |given| {
-                given.hosts[0].counts.busy_us = 400_000;
-                given.hosts[0].counts.buffer_us = 400_000;
-            },
-            &[],
-        ),
-        (
-            |given| given.room.systems.push(file_system(100, 101)),
-            &["space"],
-        ),
-        // What is promised is there.
-        (|given| given.room.systems.push(file_system(10, 10)), &[]),
-        (
-            |given| given.room.systems.push(file_system(10, 11)),
-            &["space"],
-        ),
-        (|given| given.room.is_late = true, &["file-system"]),
-    ];
-    for (number, (change, expected)) in cases.into_iter().enumerate() {
+    for (number, &(change, expected)) in CASES.iter().enumerate() {
         let mut given = Given::quiet();
         change(&mut given);
         assert_eq!(given.codes(), expected, "case {number}");
