@@ -4,7 +4,7 @@ import struct
 import iscsi
 import scsi
 from harness import check, equal, test
-from tarn import IQN, Tarn
+from tarn import IQN, Tarn, lun_section, target_section
 
 OTHER = "iqn.2026-11.example.tarn:other"
 BLOCK = 512
@@ -260,24 +260,8 @@ def no_offer_is_irrelevant():
 
 # iSCSI requests.
 
-TWO_LUNS = f"""
-[[lun]]
-id = "a"
-store = "mem:16M"
-[[lun]]
-id = "b"
-store = "mem:16M"
-[[target]]
-name = "{IQN}"
-portals = ["127.0.0.1:{{port}}"]
-luns = [{{ lun = 0, id = "a" }}, {{ lun = 1, id = "b" }}]
-"""
-UNDERSCORE = TWO_LUNS + f"""
-[[target]]
-name = "{IQN}_old_1"
-portals = ["127.0.0.1:{{port}}"]
-luns = [{{ lun = 0, id = "a" }}]
-"""
+TWO_LUNS = lun_section("a", "mem:16M") + lun_section("b", "mem:16M") + target_section("a", "b")
+UNDERSCORE = TWO_LUNS + target_section("a", name=f"{IQN}_old_1")
 
 
 @test

@@ -10,7 +10,7 @@ import iscsi
 import scsi
 from faultfs import FaultFs
 from harness import check, equal, measured, test, wait_for
-from tarn import IQN, Tarn
+from tarn import IQN, Tarn, lun_section, target_section
 
 MIB = 1 << 20
 SIZE = 64 * MIB
@@ -19,17 +19,7 @@ BLOCK = 512
 DEADLINE_S = 1
 ANSWER_S = 20
 
-CONFIG = f"""
-[[lun]]
-id = "faulty"
-store = "file:STORE"
-[[lun]]
-id = "sound"
-store = "mem:16M"
-[[target]]
-name = "{IQN}"
-portals = ["127.0.0.1:{{port}}"]
-luns = [{{ lun = 0, id = "faulty" }}, {{ lun = 1, id = "sound" }}]
+CONFIG = lun_section("faulty", "file:STORE") + lun_section("sound", "mem:16M") + target_section("faulty", "sound") + f"""
 [limits]
 task_deadline_seconds = {DEADLINE_S}
 shutdown_timeout_seconds = 2

@@ -8,20 +8,13 @@ import iscsi
 import scsi
 from faultfs import FaultFs
 from harness import check, equal, skip, test, wait_for
-from tarn import IQN, Tarn
+from tarn import IQN, Tarn, lun_section, target_section
 
 MIB = 1 << 20
 FUA = 0x08
 ABORT_DEADLINE_S = 2
 
-CONFIG = f"""
-[[lun]]
-id = "faulty"
-store = "file:STORE"
-[[target]]
-name = "{IQN}"
-portals = ["127.0.0.1:{{port}}"]
-luns = [{{ lun = 0, id = "faulty" }}]
+CONFIG = lun_section("faulty", "file:STORE") + target_section("faulty") + f"""
 [limits]
 task_deadline_seconds = {ABORT_DEADLINE_S}
 """

@@ -12,7 +12,7 @@ import iscsi
 import scsi
 from faultfs import FaultFs
 from harness import check, equal, test, wait_for
-from tarn import IQN, Tarn, listens
+from tarn import IQN, Tarn, listens, lun_section, target_section, user_section
 
 # C6
 
@@ -20,18 +20,7 @@ OPERATED = """
 [admin]
 listen = ["127.0.0.1:{port2}"]
 tls = false
-[[lun]]
-id = "disk"
-store = "mem:16M"
-[[user]]
-name = "alice"
-secret_file = "alice.secret"
-[[target]]
-name = "%s"
-portals = ["127.0.0.1:{port}"]
-luns = [{ lun = 0, id = "disk" }]
-auth = ["alice"]
-""" % IQN
+""" + lun_section("disk", "mem:16M") + user_section("alice", "alice.secret") + target_section("disk", auth="alice")
 
 
 class Operated(Tarn):
@@ -568,26 +557,13 @@ def hidden_targets_are_as_missing_ones():
 # C4. What a read-only view, and any initiator by a reset, may do to others.
 
 VIEW, COLD = f"{IQN}-view", f"{IQN}-cold"
-VIEW_CONFIG = f"""
-[[lun]]
-id = "disk"
-store = "file:{{dir}}/disk.img?size=16M"
-[[target]]
-name = "{IQN}"
-portals = ["127.0.0.1:{{port}}"]
-luns = [{{ lun = 0, id = "disk" }}]
+VIEW_CONFIG = lun_section("disk", "file:{dir}/disk.img?size=16M") + target_section("disk") + f"""
 [[target]]
 name = "{VIEW}"
 portals = ["127.0.0.1:{{port}}"]
 luns = [{{ lun = 0, id = "disk", readonly = true }}]
 """
-COLD_CONFIG = VIEW_CONFIG + f"""
-[[target]]
-name = "{COLD}"
-portals = ["127.0.0.1:{{port}}"]
-luns = [{{ lun = 0, id = "disk" }}]
-cold_reset = true
-"""
+COLD_CONFIG = VIEW_CONFIG + target_section("disk", name=COLD, keys="cold_reset = true\n")
 WRITE_PROTECTED = (scsi.DATA_PROTECT, (0x27, 0x00))
 AUTHORIZATION_FAILED = 6
 SOFTWARE_WRITE_PROTECT = bytes([0, 0, 0, 0, 0x0A, 0x0A, 0x22, 0x10, 0x08]) + bytes(7)

@@ -19,24 +19,12 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import harness
 from harness import add, check, equal, measured, test, wait_for
-from tarn import BINARY, IQN, Tarn, free_port, listens
+from tarn import BINARY, IQN, Tarn, free_port, listens, lun_section, target_section, user_section
 
 SECRET = "bench-secret-0123"
 SHORT = ["--runtime", "0.3", "--warmup", "0.1"]
 LONGER = ["--runtime", "1", "--warmup", "0.1"]
-CHAP = f"""
-[[lun]]
-id = "a"
-store = "mem:64M"
-[[user]]
-name = "tester"
-secret_file = "{{dir}}/secret"
-[[target]]
-name = "{IQN}"
-portals = ["127.0.0.1:{{port}}"]
-auth = ["tester"]
-luns = [{{ lun = 0, id = "a" }}]
-"""
+CHAP = lun_section("a", "mem:64M") + user_section("tester") + target_section("a", auth="tester")
 
 
 def bench(*arguments, limit_s=40, environment=None, status=0):

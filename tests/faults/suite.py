@@ -20,7 +20,7 @@ import iscsi
 import scsi
 from faultfs import FaultFs
 from harness import check, equal, measured, skip, test, wait_for
-from tarn import IQN, Tarn
+from tarn import IQN, Tarn, lun_section, target_section
 
 MIB = 1 << 20
 SIZE = 64 * MIB
@@ -29,17 +29,7 @@ FUA = 0x08
 TASK_DEADLINE_S = 2
 SHUTDOWN_S = 3
 
-CONFIG = f"""
-[[lun]]
-id = "faulty"
-store = "file:STORE"
-[[lun]]
-id = "sound"
-store = "mem:16M"
-[[target]]
-name = "{IQN}"
-portals = ["127.0.0.1:{{port}}"]
-luns = [{{ lun = 0, id = "faulty" }}, {{ lun = 1, id = "sound" }}]
+CONFIG = lun_section("faulty", "file:STORE") + lun_section("sound", "mem:16M") + target_section("faulty", "sound") + f"""
 [limits]
 task_deadline_seconds = {TASK_DEADLINE_S}
 shutdown_timeout_seconds = {SHUTDOWN_S}

@@ -22,7 +22,7 @@ import iscsi
 import scsi
 from harness import check, equal, measured, wait_for
 from iscsi import IMMEDIATE, NO_TAG, Pdu
-from tarn import IQN, Tarn, raise_descriptor_limit
+from tarn import IQN, Tarn, lun_section, raise_descriptor_limit, target_section, user_section
 
 MIB = 1 << 20
 BLOCK = 512
@@ -31,22 +31,8 @@ CANARY_LBA, CANARY = 4096, bytes(range(256)) * 16
 # Two pools of 64 MiB, the store of 64 MiB, and as much again for the program and all that is kept for sessions.
 RSS_MAX_BYTES = 256 * MIB
 
-CONFIG = f"""
-[[lun]]
-id = "disk"
-store = "mem:64M"
-[[user]]
-name = "tester"
-secret_file = "{{dir}}/secret"
-[[target]]
-name = "{IQN}"
-portals = ["127.0.0.1:{{port}}"]
-luns = [{{ lun = 0, id = "disk" }}]
-[[target]]
-name = "{IQN}-chap"
-portals = ["127.0.0.1:{{port}}"]
-auth = ["tester"]
-luns = [{{ lun = 0, id = "disk" }}]
+CONFIG = lun_section("disk", "mem:64M") + user_section("tester") + target_section("disk") + \
+    target_section("disk", name=f"{IQN}-chap", auth="tester") + f"""
 [limits]
 login_timeout_seconds = {LOGIN_S}
 nop_interval_seconds = 2

@@ -60,6 +60,23 @@ def run(*arguments, limit_s=20, cwd=None):
                           stdin=subprocess.DEVNULL)
 
 
+def lun_section(id, store):
+    """A section [[lun]]."""
+    return f'[[lun]]\nid = "{id}"\nstore = "{store}"\n'
+
+
+def user_section(name, file="{dir}/secret"):
+    """A section [[user]]."""
+    return f'[[user]]\nname = "{name}"\nsecret_file = "{file}"\n'
+
+
+def target_section(*luns, name=IQN, auth=None, keys=""):
+    """A section [[target]] at {port} that exports these units as LUN 0, 1, ...; `keys` are more of its lines."""
+    entries = ", ".join(f'{{ lun = {number}, id = "{id}" }}' for number, id in enumerate(luns))
+    keys += f'auth = ["{auth}"]\n' if auth else ""
+    return f'[[target]]\nname = "{name}"\nportals = ["127.0.0.1:{{port}}"]\nluns = [{entries}]\n{keys}'
+
+
 def many_luns(count, size="16M", limits=""):
     """The text of a configuration whose one target has `count` memory disks as LUN 0, 1, ...
 

@@ -18,7 +18,7 @@ import harness
 import iscsi
 import scsi
 from harness import check, equal, measured, test, wait_for
-from tarn import IQN, Tarn
+from tarn import IQN, Tarn, lun_section, target_section
 
 MIB = 1 << 20
 BLOCK = 512
@@ -249,17 +249,7 @@ def a_log_that_nobody_reads_holds_nobody_up():
 @test
 def more_sessions_than_the_limit_are_refused():
     """sessions_max = 4: the fifth login is told so (0302), and works when one has gone."""
-    config = f"""
-[[lun]]
-id = "disk"
-store = "mem:16M"
-[[target]]
-name = "{IQN}"
-portals = ["127.0.0.1:{{port}}"]
-luns = [{{ lun = 0, id = "disk" }}]
-[limits]
-sessions_max = 4
-"""
+    config = lun_section("disk", "mem:16M") + target_section("disk") + "[limits]\nsessions_max = 4\n"
     with Tarn(config=config) as tarn:
         sessions = [iscsi.Session(tarn.port, IQN, initiator=name(n)) for n in range(4)]
         try:

@@ -17,28 +17,14 @@ import iscsi
 import scsi
 from admin import Api, name
 from harness import check, equal, main, measured, test, wait_for
-from tarn import BINARY, IQN, Tarn, listens
+from tarn import BINARY, IQN, Tarn, listens, lun_section, target_section, user_section
 
 ME, OTHER = "iqn.2026-11.example:traced", "iqn.2026-11.example:other"
 DIGESTS = {"HeaderDigest": "CRC32C", "DataDigest": "CRC32C"}
 SMALL = {"MaxRecvDataSegmentLength": "4096", "MaxBurstLength": "16384", "FirstBurstLength": "4096"}
 KEEP_MIN = 64 << 10
 USER, SECRET = "tester", "tester-secret-0123"
-CHAP = f"""
-[[user]]
-name = "{USER}"
-secret_file = "secret"
-
-[[lun]]
-id = "disk"
-store = "mem:16M"
-
-[[target]]
-name = "{IQN}"
-portals = ["127.0.0.1:{{port}}"]
-auth = ["{USER}"]
-luns = [{{ lun = 0, id = "disk" }}]
-""".replace("{{", "{").replace("}}", "}")
+CHAP = user_section(USER, "secret") + lun_section("disk", "mem:16M") + target_section("disk", auth=USER)
 REMOTE = """
 [admin]
 listen = ["127.0.0.1:{port2}"]
