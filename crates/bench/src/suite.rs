@@ -100,31 +100,12 @@ const QUICK: &[Row] = &[
     },
 ];
 
+#[rustfmt::skip]
 const COMPARE: &[Row] = &[
-    Row {
-        accesses: &[Access::RandRead],
-        block_bytes: &[512, 4 * KIB],
-        sessions: 1,
-        depths: &[1, 32, 128],
-    },
-    Row {
-        accesses: &[Access::RandWrite],
-        block_bytes: &[4 * KIB],
-        sessions: 1,
-        depths: &[1, 32, 128],
-    },
-    Row {
-        accesses: &[Access::RandRead, Access::RandWrite],
-        block_bytes: &[8 * KIB],
-        sessions: 10,
-        depths: &[10],
-    },
-    Row {
-        accesses: &[Access::Read, Access::Write],
-        block_bytes: &[64 * KIB, MIB],
-        sessions: 1,
-        depths: &[8],
-    },
+    Row { accesses: &[Access::RandRead], block_bytes: &[512, 4 * KIB], sessions: 1, depths: &[1, 32, 128] },
+    Row { accesses: &[Access::RandWrite], block_bytes: &[4 * KIB], sessions: 1, depths: &[1, 32, 128] },
+    Row { accesses: &[Access::RandRead, Access::RandWrite], block_bytes: &[8 * KIB], sessions: 10, depths: &[10] },
+    Row { accesses: &[Access::Read, Access::Write], block_bytes: &[64 * KIB, MIB], sessions: 1, depths: &[8] },
 ];
 
 const FULL: &[Row] = &[Row {
@@ -180,7 +161,7 @@ pub fn beside(results: &[PointResult]) -> Vec<Beside<'_>> {
 /// What is to be said in front of published figures.
 pub const PUBLISHED_PREFACE: &str = "\
 The machines, the networks and sometimes the tools differ, by up to two decades: this is history,
-not a contest. Depths that a source does not tell are ours.";
+not a contest. Depths that a source does not state are ours.";
 
 const SCST: &str = "Linux kernel list, SCST against STGT";
 const COMSTAR: &str = "Bourbonnais, COMSTAR against a user daemon";
@@ -194,6 +175,7 @@ const FILER_HBA: &str = "NetApp FAS3020C, 1 GbE, iSCSI adapter";
 const FILER_SOFTWARE: &str = "NetApp FAS3020C, 1 GbE, software initiator";
 
 /// Depths and orders of access that a source does not give are ours.
+#[rustfmt::skip]
 pub const PUBLISHED: &[Published] = &[
     megabytes(SCST, 2008, GIGABIT, "STGT", read(512, 32), 77.0),
     megabytes(SCST, 2008, GIGABIT, "SCST", read(512, 32), 78.0),
@@ -203,69 +185,20 @@ pub const PUBLISHED: &[Published] = &[
     megabytes(SCST, 2008, GIGABIT, "SCST", read(MIB, 8), 89.0),
     megabytes(SCST, 2008, IPOIB, "STGT", read(MIB, 8), 201.0),
     megabytes(SCST, 2008, IPOIB, "SCST", read(MIB, 8), 239.0),
-    rate(
-        COMSTAR,
-        2009,
-        TEN_GIGABIT,
-        "user daemon",
-        TEN_READERS,
-        31_000.0,
-    ),
+    rate(COMSTAR, 2009, TEN_GIGABIT, "user daemon", TEN_READERS, 31_000.0),
     rate(COMSTAR, 2009, TEN_GIGABIT, "COMSTAR", TEN_READERS, 85_000.0),
     megabytes(COMSTAR, 2009, TEN_GIGABIT, "user daemon", TEN_WRITERS, 88.0),
     megabytes(COMSTAR, 2009, TEN_GIGABIT, "COMSTAR", TEN_WRITERS, 130.0),
-    rate(
-        USERMODE,
-        2017,
-        ONE_CPU,
-        "plain",
-        random_read(512, 16),
-        63_000.0,
-    ),
-    rate(
-        USERMODE,
-        2017,
-        ONE_CPU,
-        "adaptive Nagle",
-        random_read(512, 64),
-        100_000.0,
-    ),
+    rate(USERMODE, 2017, ONE_CPU, "plain", random_read(512, 16), 63_000.0),
+    rate(USERMODE, 2017, ONE_CPU, "adaptive Nagle", random_read(512, 64), 100_000.0),
     megabytes(INFN, 2006, FILER_HBA, "MTU 1500", read(64 * KIB, 1), 70.89),
     megabytes(INFN, 2006, FILER_HBA, "MTU 9000", read(64 * KIB, 1), 53.34),
-    megabytes(
-        INFN,
-        2006,
-        FILER_SOFTWARE,
-        "MTU 1500",
-        read(64 * KIB, 1),
-        58.75,
-    ),
-    megabytes(
-        INFN,
-        2006,
-        FILER_SOFTWARE,
-        "MTU 9000",
-        read(64 * KIB, 1),
-        50.81,
-    ),
+    megabytes(INFN, 2006, FILER_SOFTWARE, "MTU 1500", read(64 * KIB, 1), 58.75),
+    megabytes(INFN, 2006, FILER_SOFTWARE, "MTU 9000", read(64 * KIB, 1), 50.81),
     megabytes(INFN, 2006, FILER_HBA, "MTU 1500", write(64 * KIB, 1), 67.41),
     megabytes(INFN, 2006, FILER_HBA, "MTU 9000", write(64 * KIB, 1), 71.78),
-    megabytes(
-        INFN,
-        2006,
-        FILER_SOFTWARE,
-        "MTU 1500",
-        write(64 * KIB, 1),
-        60.22,
-    ),
-    megabytes(
-        INFN,
-        2006,
-        FILER_SOFTWARE,
-        "MTU 9000",
-        write(64 * KIB, 1),
-        61.17,
-    ),
+    megabytes(INFN, 2006, FILER_SOFTWARE, "MTU 1500", write(64 * KIB, 1), 60.22),
+    megabytes(INFN, 2006, FILER_SOFTWARE, "MTU 9000", write(64 * KIB, 1), 61.17),
 ];
 
 const TEN_READERS: Point = point(Access::RandRead, 8 * KIB, 10, 10);

@@ -363,37 +363,20 @@ mod tests {
 
     #[test]
     fn every_form_is_read() {
-        for (text, label, address) in [
-            (
-                "iscsi://h/iqn.x:y/0",
-                "h:3260",
-                iscsi("h", 3260, "iqn.x:y", 0, None),
-            ),
-            (
-                "iscsi://[::1]:3261/iqn.x:y/16383",
-                "[::1]:3261",
-                iscsi("::1", 3261, "iqn.x:y", 16383, None),
-            ),
-            (
-                "ours=iscsi://al%pa%25ss%40%2f@127.0.0.1/iqn.x/7",
-                "ours",
-                iscsi("127.0.0.1", 3260, "iqn.x", 7, Some(("al", "pa%ss@/"))),
-            ),
+        #[rustfmt::skip]
+        let cases = [
+            ("iscsi://h/iqn.x:y/0", "h:3260", iscsi("h", 3260, "iqn.x:y", 0, None)),
+            ("iscsi://[::1]:3261/iqn.x:y/16383", "[::1]:3261", iscsi("::1", 3261, "iqn.x:y", 16383, None)),
+            ("ours=iscsi://al%pa%25ss%40%2f@127.0.0.1/iqn.x/7", "ours", iscsi("127.0.0.1", 3260, "iqn.x", 7, Some(("al", "pa%ss@/")))),
             ("nbd://h", "h:10809", nbd("h", 10809, "")),
             ("nbd://h:1/a%20b/c", "h:1", nbd("h", 1, "a b/c")),
-            (
-                "nbd+unix:///e?socket=/run/s",
-                "/run/s",
-                Address::NbdUnix {
-                    socket: "/run/s".into(),
-                    export: "e".to_owned(),
-                },
-            ),
+            ("nbd+unix:///e?socket=/run/s", "/run/s", Address::NbdUnix { socket: "/run/s".into(), export: "e".to_owned() }),
             ("file:/tmp/a", "/tmp/a", file("/tmp/a", false)),
             ("d=file:a?cache=direct", "d", file("a", true)),
             ("/dev/sda", "/dev/sda", file("/dev/sda", false)),
             ("x=/dev/sda", "x", file("/dev/sda", false)),
-        ] {
+        ];
+        for (text, label, address) in cases {
             let target = Target::parse(text).unwrap();
             assert_eq!(target.label, label, "{text}");
             assert!(target.address == address, "{text}");
