@@ -36,7 +36,7 @@ pub trait Control: Send + Sync + 'static {
     /// Applies a document, as a whole or not at all. `only_at` is the revision it must start from;
     /// `None` takes any. A document that changes nothing is no new revision. On success, it is in
     /// force and on disk, and has taken effect everywhere unless it says what is not settled:
-    /// [`Control::settle`] tells when it is.
+    /// [`Control::settle`] returns when it is.
     ///
     /// # Errors
     ///

@@ -32,7 +32,7 @@ pub struct Plan {
 pub enum Inspection {
     /// Secret files and the places of stores: for those who may read any file of the daemon anyway.
     Files,
-    /// Nothing. No path of the document is looked at and no secret is compared, so the plan tells
+    /// Nothing. No path of the document is looked at and no secret is compared, so the plan shows
     /// nothing that the document and the running configuration do not.
     DocumentOnly,
 }

@@ -1,5 +1,5 @@
-//! Counters. All grow from the start of what they belong to, and never shrink; rates are made by
-//! whoever reads twice.
+//! Counters. All grow from the start of what they belong to, and never shrink; rates are the difference of two
+//! readings.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -61,7 +61,7 @@ pub struct Lun {
     /// Its medium, if that can be ejected; absent for a fixed one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub medium: Option<Medium>,
-    /// Who shows it.
+    /// The targets that export it.
     pub shown_by: Vec<LunPath>,
 }
 

@@ -57,7 +57,7 @@ fn only_the_calls_of_the_table_are_left() {
         let found = said
             .lines()
             .find(|line| line.ends_with(&format!("({name}) refused")));
-        let line = found.unwrap_or_else(|| panic!("{name} is not told of:\n{said}"));
+        let line = found.unwrap_or_else(|| panic!("{name} is not logged:\n{said}"));
         assert!(line.starts_with("confinement: system call "), "{line}");
     }
 }
@@ -140,10 +140,10 @@ fn what_only_the_start_needs_ends_with_it() {
         return;
     }
     for name in ["io_uring_setup", "socket", "connect", "seccomp"] {
-        let is_told = said
+        let is_logged = said
             .lines()
             .any(|line| line.ends_with(&format!("({name}) refused")));
-        assert!(is_told, "{name} is not told of:\n{said}");
+        assert!(is_logged, "{name} is not logged:\n{said}");
     }
 }
 

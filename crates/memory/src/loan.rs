@@ -97,7 +97,7 @@ mod tests {
         drop(Loan::new(Payload::Heap(vec![1; 100])));
         assert_eq!(leaked_bytes(), before + 8292);
 
-        // Whoever still has the address finds its memory there, also after the pool is gone, and nobody else in it.
+        // Code that still has the address finds its memory there, also after the pool is gone, and no other buffer.
         let others: Vec<Buffer> = std::iter::from_fn(|| pool.allocate(8192).ok()).collect();
         assert!(others.iter().all(|other| other.address() != address));
         drop((others, pool));

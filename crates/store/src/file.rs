@@ -245,8 +245,8 @@ enum Plan {
         /// The first bad block ends at or before this byte of the buffer.
         bad_end: usize,
     },
-    /// A durable write failed; it goes once more without being durable, to tell a failing write
-    /// from a failing flush. The latch is set.
+    /// A durable write failed; it goes once more without being durable, so that a failing write
+    /// is not taken for a failing flush. The latch is set.
     Recheck {
         /// How it failed.
         errno: Errno,

@@ -26,7 +26,7 @@ const TMPFS: i128 = 0x0102_1994;
 /// What the queue of a device takes, when the kernel does not say.
 const QUEUE_DEFAULT: u64 = 128;
 
-/// Where the kernel does not tell what the page cache has (before Linux 6.5), a read that it does not have may start
+/// Where the kernel does not report what the page cache has (before Linux 6.5), a read that it does not have may start
 /// some requests of read-ahead on the thread that asks for it, and the thread waits when the queue of the device is
 /// full. So no more reads are tried at once there while this part of the queue may be taken by earlier ones.
 const QUEUE_SHARE: u64 = 16;

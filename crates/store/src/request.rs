@@ -75,7 +75,7 @@ pub enum IoRequest {
         durable: bool,
     },
     /// Write the second half of `data` if the range holds the first half, as one atomic operation on the medium,
-    /// whoever else writes to it. Else fail with [`IoFailure::Miscompare`] and change nothing. Only for stores with
+    /// whatever others write to it. Else fail with [`IoFailure::Miscompare`] and change nothing. Only for stores with
     /// [`Capabilities::compare_and_write_bytes`].
     CompareAndWrite {
         /// Where the range starts, in bytes.
@@ -115,7 +115,7 @@ pub enum IoAnswer {
     Extents(Vec<Extent>),
 }
 
-/// Why a request failed. What the initiator is told is decided in one table of crate `scsi`
+/// Why a request failed. What the initiator is answered is decided in one table of crate `scsi`
 /// (`scsi::sam::failure`), which has a row for every kind.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum IoFailure {

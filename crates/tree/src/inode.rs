@@ -2,7 +2,7 @@
 //!
 //! A number is made from the name of its place, so that a listing and a look at the place agree
 //! without anything being kept. What is kept is the way back, for what the kernel has looked up
-//! and not forgotten: as much as it caches, and it forgets under pressure.
+//! and not dropped: as much as it caches, and it drops entries under pressure.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -14,7 +14,7 @@ const ROOT: u64 = 1;
 
 struct Held {
     place: Place,
-    /// How often the kernel has looked it up, less how often it has forgotten that.
+    /// How often the kernel has looked it up, less how many of these look-ups it has dropped (FUSE_FORGET).
     lookups: u64,
 }
 
@@ -57,7 +57,7 @@ impl Inodes {
         number
     }
 
-    /// The kernel forgets so many of its lookups.
+    /// The kernel drops so many of its look-ups.
     pub(crate) fn forget(&mut self, number: u64, lookups: u64) {
         if let Some(held) = self.held.get_mut(&number) {
             held.lookups = held.lookups.saturating_sub(lookups);

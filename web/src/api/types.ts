@@ -277,7 +277,7 @@ export interface Lun {
   readonly: boolean;
   /** The serial number in use. */
   serial: string;
-  /** Who shows it. */
+  /** The targets that export it. */
   shown_by: LunPath[];
   /** Size. */
   size_bytes: number;

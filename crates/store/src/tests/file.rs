@@ -449,7 +449,7 @@ fn a_read_of_what_is_cached_is_answered_at_once_and_the_rest_is_left_to_the_ring
     };
     match read(8192, 8192) {
         Submitted::Done(Ok(IoAnswer::Data(data))) => assert_eq!(data.to_vec(), [7; 8192]),
-        // A file system that cannot tell.
+        // A file system that cannot report it.
         Submitted::Taken => {}
         other @ Submitted::Done(_) => panic!("{other:?}"),
     }

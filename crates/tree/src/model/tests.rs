@@ -70,43 +70,27 @@ fn whatever_is_listed_is_found_under_its_name_and_is_there() {
 
 #[test]
 fn values_are_one_line_and_lists_a_line_each() {
-    for (path, expected) in [
+    #[rustfmt::skip]
+    let cases = [
         ("revision", "42\n"),
         ("config", "# nothing\n"),
-        (
-            "findings",
-            "write-cache disk0: each write waits for the disk; take cache=writeback\n",
-        ),
+        ("findings", "write-cache disk0: each write waits for the disk; take cache=writeback\n"),
         ("last_error", "the last\n"),
         ("luns/disk0/size", "1048576\n"),
         ("luns/disk0/thin", "1\n"),
         ("luns/disk0/cache", ""),
-        (
-            "luns/disk0/shown_by",
-            "iqn.2026-11.example.tarn:a 3 ro lab\n",
-        ),
+        ("luns/disk0/shown_by", "iqn.2026-11.example.tarn:a 3 ro lab\n"),
         ("luns/block:%2Fdev%2Fvg/id", "block:/dev/vg\n"),
-        (
-            "targets/iqn.2026-11.example.tarn:a/portals",
-            "[::]:3260 1\n[::]:3260 2 san:3260\n",
-        ),
-        (
-            "targets/iqn.2026-11.example.tarn:a/views",
-            "0 disk0 rw\n3 block:/dev/vg rw\n",
-        ),
-        (
-            "targets/iqn.2026-11.example.tarn:a/luns/3",
-            "../../../luns/block:%2Fdev%2Fvg",
-        ),
-        (
-            "targets/iqn.2026-11.example.tarn:a/sessions/7",
-            "../../../sessions/7",
-        ),
+        ("targets/iqn.2026-11.example.tarn:a/portals", "[::]:3260 1\n[::]:3260 2 san:3260\n"),
+        ("targets/iqn.2026-11.example.tarn:a/views", "0 disk0 rw\n3 block:/dev/vg rw\n"),
+        ("targets/iqn.2026-11.example.tarn:a/luns/3", "../../../luns/block:%2Fdev%2Fvg"),
+        ("targets/iqn.2026-11.example.tarn:a/sessions/7", "../../../sessions/7"),
         ("sessions/7/luns", "0 disk0 ro\n"),
         ("sessions/7/end", "0\n"),
         ("groups/lab/initiators", "iqn.x:*\n192.0.2.0/24\n"),
         ("users/alice/mutual_name", ""),
-    ] {
+    ];
+    for (path, expected) in cases {
         assert_eq!(text(path), expected, "{path}");
     }
     assert!(text("status").starts_with("version: 0.1.0\npid: 7\n"));
