@@ -158,7 +158,7 @@ impl Handle {
         for _ in &self.posts {
             let left = end.saturating_duration_since(Instant::now());
             let one = reports.recv_timeout(left);
-            outcome = outcome.and(one.unwrap_or_else(|_| Err(NoAnswer.into())));
+            outcome = outcome.and_then(|()| one.unwrap_or_else(|_| Err(NoAnswer.into())));
         }
         (unit, outcome)
     }
