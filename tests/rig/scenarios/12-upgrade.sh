@@ -42,10 +42,10 @@ iscsiadm -m iface -I second -o update -n iface.transport_name -v tcp >/dev/null
 iscsiadm -m iface -I second -o update -n iface.initiatorname -v iqn.1993-08.org.debian:01:vmrig-second >/dev/null
 log_in default
 retry 20 seen 3 || fail "not three disks"
-mapfile -t a < <(disks "$iqn")
+mapfile -t a <<<"$(disks "$iqn")"
 log_in second
 retry 20 seen 6 || fail "not three disks more"
-mapfile -t b < <(disks "$iqn" | grep -vxF "$(printf '%s\n' "${a[@]}")")
+mapfile -t b <<<"$(disks "$iqn" | grep -vxF "$(printf '%s\n' "${a[@]}")")"
 udevadm settle -t 30
 for disk in "${a[@]}" "${b[@]}"; do attentions "$disk" >/dev/null; done
 say "reservations and saved mode pages"
