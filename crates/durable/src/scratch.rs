@@ -13,6 +13,7 @@ impl Scratch {
     /// # Panics
     ///
     /// It cannot be made.
+    #[expect(clippy::expect_used, reason = "a test cannot go on without it")]
     pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -25,6 +26,12 @@ impl Scratch {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
