@@ -337,18 +337,18 @@ mod tests {
         let mut added = Vec::new();
         loop {
             for letter in mailbox.take() {
-                match letter {
-                    Letter::AddUnit { unit, plan, report } => {
-                        let name = plan.name.clone();
-                        let source = io::Error::other("no descriptor");
-                        let failed = Err(AddUnitError::Store { name, source });
-                        let outcome = if unit == UnitIndex(1) { failed } else { Ok(()) };
-                        report.send(outcome).unwrap();
-                        added.push(unit);
-                    }
-                    Letter::CloseUnits { units, .. } => return (added, units.to_vec()),
-                    other => panic!("{other:?}"),
+                if let Letter::CloseUnits { units, .. } = letter {
+                    return (added, units.to_vec());
                 }
+                let Letter::AddUnit { unit, plan, report } = letter else {
+                    panic!("{letter:?}");
+                };
+                let name = plan.name.clone();
+                let source = io::Error::other("no descriptor");
+                let failed = Err(AddUnitError::Store { name, source });
+                let outcome = if unit == UnitIndex(1) { failed } else { Ok(()) };
+                report.send(outcome).unwrap();
+                added.push(unit);
             }
             thread::yield_now();
         }

@@ -1,4 +1,8 @@
 //! A store whose medium is behind a connection, on real rings: its orders for sockets are carried out.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests, outside of #[test] functions"
+)]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,8 +16,8 @@ use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::LoginStatus;
 use iscsi::target::Budget;
 use plane::{
-    Asker, Authorization, Coalescing, DataPlane, Happening, Keeper, Plan, Policy, PortPlan,
-    Settings, TargetIndex, TargetPlan, UnitIndex, UnitPlan, VisibleLun, VisibleTarget, Watcher,
+    Access, Asker, Authorization, Coalescing, DataPlane, Event, EventSink, Keeper, Policy,
+    PortPlan, Settings, TargetIndex, TargetPlan, UnitIndex, UnitPlan, VisibleLun, VisibleTarget,
 };
 use reactor::Listener;
 use store::SharedStore;
@@ -65,7 +69,7 @@ impl Peer {
                 let (medium, sees) = (Arc::clone(&medium), sees.clone());
                 thread::spawn(move || {
                     serve(&mut stream.unwrap(), manner, &medium, &sees);
-                    drop(sees.send(b'e'));
+                    sees.send(b'e').unwrap_or_default();
                 });
             }
         });
@@ -101,7 +105,7 @@ fn serve(stream: &mut TcpStream, manner: Manner, medium: &Mutex<Vec<u8>>, sees: 
         } else if request[8] == b'r' {
             data = medium.lock().unwrap()[offset..offset + len].to_vec();
         }
-        drop(sees.send(request[8]));
+        sees.send(request[8]).unwrap_or_default();
         let mut reply = [&request[..8], &[0; REPLY_BYTES - 8], &data].concat();
         reply[12..16].copy_from_slice(&u32::try_from(data.len()).unwrap().to_be_bytes());
         let pieces: Vec<&[u8]> = match manner {
@@ -162,16 +166,16 @@ impl Policy for Everybody {
 }
 
 #[derive(Debug)]
-struct Deaf;
+struct NoEvents;
 
-impl Watcher for Deaf {
-    fn hear(&self, _: &Happening<'_>) {}
+impl EventSink for NoEvents {
+    fn emit(&self, _: &Event<'_>) {}
 }
 
 #[derive(Debug)]
-struct Forgetful;
+struct Nowhere;
 
-impl Keeper for Forgetful {
+impl Keeper for Nowhere {
     fn save(&self, _: &[u8]) -> std::io::Result<()> {
         Ok(())
     }
@@ -236,28 +240,32 @@ fn start(peer: &Peer, patience: Duration) -> (DataPlane, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let disk = RemoteDisk::new(peer.address, SIZE as u64, patience);
-    let plane = DataPlane::start(Plan {
-        units: vec![UnitPlan {
-            name: "remote".to_owned(),
-            profile: profile(disk.capabilities()),
-            store: Arc::new(disk),
-            restored: None,
-            keeper: Arc::new(Forgetful),
+    let plane = DataPlane::start(settings(), Arc::new(Everybody), Arc::new(NoEvents)).unwrap();
+    let handle = plane.handle();
+    let unit = UnitPlan {
+        name: "remote".to_owned(),
+        profile: profile(disk.capabilities()),
+        store: Arc::new(disk),
+        restored: None,
+        keeper: Arc::new(Nowhere),
+    };
+    handle.add_units(vec![unit]).unwrap();
+    let target = TargetPlan {
+        name: TARGET.to_owned(),
+        ports: vec![PortPlan {
+            portal_group_tag: 1,
+            relative_id: 1,
         }],
-        targets: vec![TargetPlan {
-            name: TARGET.to_owned(),
-            ports: vec![PortPlan {
-                portal_group_tag: 1,
-                relative_id: 1,
-            }],
-            cold_reset: false,
-        }],
-        portals: vec![Listener::try_from(listener).unwrap()],
+        cold_reset: false,
+    };
+    let (_, confirmed) = handle.set_access(Access {
         policy: Arc::new(Everybody),
-        watcher: Arc::new(Deaf),
-        settings: settings(),
+        targets: vec![(TargetIndex(0), target)],
+        open: vec![Listener::try_from(listener).unwrap()],
+        close: Vec::new(),
     });
-    (plane.unwrap(), address)
+    assert_eq!(confirmed, Ok(()));
+    (plane, address)
 }
 
 // ---- the initiator -------------------------------------------------------------------------------

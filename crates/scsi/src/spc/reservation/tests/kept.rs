@@ -108,9 +108,11 @@ fn errors_say_what_is_wrong() {
 /// Two registrations: key and port of each.
 const TWO: &[(u8, u8)] = &[(1, 1), (2, 2)];
 
+type Record = (&'static str, [u8; 6], &'static [(u8, u8)], bool);
+
 /// Persistent, type, holder (two bytes), number of registrations (two bytes); the registrations; whether it can be.
 #[rustfmt::skip]
-const RECORDS: &[(&str, [u8; 6], &[(u8, u8)], bool)] = &[
+const RECORDS: &[Record] = &[
     ("good",                [1, WE, 0, 1, 0, 2],         TWO, true),
     ("good, all",           [1, WEAR, 0xff, 0xff, 0, 2], TWO, true),
     ("good, none",          [1, 0, 0xff, 0xff, 0, 2],    TWO, true),
