@@ -25,6 +25,8 @@ mod port;
 mod profile;
 mod session;
 mod sessions;
+#[cfg(test)]
+mod tests;
 mod throttle;
 mod unproved;
 mod wire;

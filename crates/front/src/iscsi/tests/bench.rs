@@ -1,0 +1,694 @@
+//! A bench for sessions: one core with its front, lines that record what is asked of them, and initiators
+//! that do what a test says. Time is a number that the test moves.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use ::iscsi::SerialNumber;
+use ::iscsi::framing::{Pdu, PduBuffer};
+use ::iscsi::limits::LOGIN_SEGMENT_MAX_BYTES;
+use ::iscsi::login::{
+    InitiatorAuth, InitiatorLoginAction, InitiatorLoginConfig, LoginInitiator, TargetAuth,
+    TargetPolicy,
+};
+use ::iscsi::names::IscsiName;
+use ::iscsi::negotiate::{ConnectionParameters, OperationalPreferences};
+use ::iscsi::pdu::{
+    Bhs, Cid, InitiatorTaskTag, Isid, LoginStatus, LogoutReason, LogoutRequestBhs, NopOutBhs,
+    Opcode, RESERVED_TAG, ScsiCommandBhs, Tsih, flags, opcode,
+};
+use ::iscsi::target::{Budget, Command, Receive, TaskId};
+use engine::testing::bench::{profile, visible};
+use engine::testing::disk::{Disk, capabilities};
+use engine::{
+    Carrier, Ending, Engine, Life, News, PartKey, StoreWork, TargetIndex, UnitIndex, VisibleLun,
+};
+use memory::{Buffer, Message, Pool};
+use scsi::{Owner, Status};
+use store::{Descriptor, SocketTag, Waker};
+
+use super::super::{
+    Coalescing, Detail, Front, FrontLetter, FrontSettings, Holding, Line, LineKey, LoginRandom,
+    Notice, SessionPort, SessionSettings, Sessions, Wire,
+};
+use crate::{
+    Asker, Authorization, Policy, PortPlan, SessionId, SessionReport, TargetPlan, VisibleTarget,
+};
+
+/// When every test begins: in the middle of a second.
+pub(super) const BEGIN: Duration = Duration::from_millis(100_250);
+/// Silence after which an initiator is pinged here.
+pub(super) const NOP_INTERVAL: Duration = Duration::from_secs(5);
+/// How long a ping may stay unanswered here.
+pub(super) const NOP_TIMEOUT: Duration = Duration::from_secs(7);
+/// How long an abort waits for the store here.
+pub(super) const ABORT: Duration = Duration::from_secs(3);
+/// The data of a ping, in bytes.
+pub(super) const PING_BYTES: usize = 8 * 1024;
+
+const TARGET: TargetIndex = TargetIndex(0);
+const TARGET_NAME: &str = "iqn.2026-11.example.tarn:test";
+const MANY: usize = 1000;
+
+/// Status; sense key, ASC and ASCQ.
+pub(super) type Answer = (u8, Option<(u8, u8, u8)>);
+pub(super) const GOOD: Answer = (0, None);
+/// What the first command to a unit is answered.
+pub(super) const NEW_HERE: Answer = (2, Some((6, 0x29, 0)));
+
+/// Dropped when what an administrator asked for is done.
+pub(super) type Receipt = Rc<()>;
+
+/// Whether what was asked for with a receipt is done.
+pub(super) fn is_done(receipt: &Receipt) -> bool {
+    Rc::strong_count(receipt) == 1
+}
+
+/// A connection, as the bench numbers them.
+#[derive(Debug)]
+pub(super) struct TestLine(usize);
+
+impl Line for TestLine {
+    type Context = ();
+
+    fn peer(&self) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, 1], u16::try_from(self.0).unwrap()))
+    }
+
+    fn portal(&self) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, 2], 3260))
+    }
+
+    fn note_login(&mut self, _: &Pdu, _: Option<&IscsiName>, (): &()) {}
+    fn enter(&mut self, _: &Detail, _: &ConnectionParameters, (): &()) {}
+    fn note_received(&mut self, _: &[u8]) {}
+    fn note_sent(&mut self, _: &Message) {}
+}
+
+/// One end of a connection: what the target has under way on it, and the initiator at the other end.
+#[derive(Debug)]
+struct End {
+    receiving: Option<(LineKey, Receive)>,
+    sending: Option<(LineKey, Message)>,
+    is_shut: bool,
+    login: Option<LoginInitiator>,
+    inbound: PduBuffer,
+    outbound: VecDeque<Vec<u8>>,
+    heard: Vec<Pdu>,
+    tsih: Tsih,
+    cmd_sn: u32,
+    next_tag: u32,
+    /// It takes nothing of what is sent to it.
+    is_silent: bool,
+    /// It has closed its end.
+    is_gone: bool,
+}
+
+#[derive(Debug)]
+enum Letter {
+    Unit(UnitIndex, engine::Letter),
+    Front(FrontLetter<TestLine>),
+}
+
+/// What has left the core.
+#[derive(Debug, Default)]
+pub(super) struct Outside {
+    letters: VecDeque<Letter>,
+    ends: Vec<End>,
+    /// Why sessions have ended, in order.
+    ended: Vec<&'static str>,
+}
+
+impl Carrier for Outside {
+    type Port = SessionPort;
+    type Operation = Infallible;
+    type Receipt = Receipt;
+    type Account = ();
+
+    fn post(&mut self, _: usize, unit: UnitIndex, letter: engine::Letter) {
+        self.letters.push_back(Letter::Unit(unit, letter));
+    }
+
+    fn begin(&mut self, _: PartKey, _: StoreWork) -> Infallible {
+        unreachable!("the disk orders nothing")
+    }
+
+    fn waker(&self, _: UnitIndex) -> Waker {
+        Waker::new(|| {})
+    }
+
+    fn open_socket(&mut self, _: UnitIndex, _: SocketTag, _: Descriptor) -> bool {
+        unreachable!("the disk orders nothing")
+    }
+
+    fn close_socket(&mut self, _: UnitIndex, _: SocketTag) {}
+
+    fn cancel(&mut self, operation: Infallible) {
+        match operation {}
+    }
+
+    fn keep(&mut self, _: UnitIndex, _: Vec<u8>) {
+        unreachable!("no test changes what is kept")
+    }
+
+    fn lend_chunk(&mut self, _: &Rc<Buffer>) -> bool {
+        true
+    }
+
+    fn notify(&mut self, news: News) {
+        assert!(!matches!(news, News::Broken(_)), "{news:?}");
+    }
+
+    fn series(&mut self, _: UnitIndex, _: &SessionPort) -> u32 {
+        0
+    }
+
+    fn account(_: u32, _: &SessionPort, _: TaskId, _: &Command) {}
+    fn note_answer(&mut self, (): (), _: Status) {}
+    fn note_wait(&mut self, (): ()) {}
+    fn note_end(&mut self, (): (), _: Ending, _: Life) {}
+    fn note_starved(&mut self) {}
+}
+
+impl Wire for Outside {
+    type Line = TestLine;
+
+    fn context(&self) -> &() {
+        &()
+    }
+
+    fn receive(&mut self, line: &TestLine, key: LineKey, how: Receive) {
+        let before = self.ends[line.0].receiving.replace((key, how));
+        assert!(before.is_none(), "two receives on {line:?}");
+    }
+
+    fn send(&mut self, line: &TestLine, key: LineKey, message: Message) {
+        let before = self.ends[line.0].sending.replace((key, message));
+        assert!(before.is_none(), "two sends on {line:?}");
+    }
+
+    fn shut(&mut self, line: &TestLine) {
+        self.ends[line.0].is_shut = true;
+    }
+
+    fn say_last(&mut self, line: TestLine, _: &Message) {
+        self.shut(&line);
+    }
+
+    fn post_letter(&mut self, core: usize, letter: FrontLetter<TestLine>) {
+        assert_eq!(core, 0);
+        self.letters.push_back(Letter::Front(letter));
+    }
+
+    fn takes_cold_reset(&self, _: TargetIndex) -> bool {
+        false
+    }
+
+    fn note_send(&mut self, _: &Detail, _: Duration, _: usize) {}
+
+    fn tell(&mut self, notice: Notice<'_>) {
+        if let Notice::SessionEnds { reason, .. } = notice {
+            self.ended.push(reason);
+        }
+    }
+}
+
+/// Everybody sees LUN 0.
+#[derive(Debug)]
+struct Everybody;
+
+impl Policy for Everybody {
+    fn authorize(&self, _: &Asker<'_>, _: Option<&str>) -> Result<Authorization, LoginStatus> {
+        Ok(Authorization {
+            target: Some(TARGET),
+            policy: TargetPolicy {
+                auth: TargetAuth::None,
+                preferences: preferences(),
+                portal_group_tag: 1,
+                target_alias: None,
+            },
+        })
+    }
+
+    fn luns(&self, _: &Asker<'_>, _: TargetIndex) -> Result<Vec<VisibleLun>, LoginStatus> {
+        Ok(vec![visible(0, 0)])
+    }
+
+    fn may_discover(&self, _: &Asker<'_>) -> bool {
+        false
+    }
+
+    fn targets(&self, _: &Asker<'_>, _: Option<TargetIndex>) -> Vec<VisibleTarget> {
+        vec![VisibleTarget {
+            name: TARGET_NAME.to_owned(),
+            addresses: Vec::new(),
+        }]
+    }
+}
+
+fn preferences() -> OperationalPreferences {
+    OperationalPreferences {
+        max_connections: 2,
+        ..OperationalPreferences::default()
+    }
+}
+
+/// One core.
+#[derive(Debug)]
+pub(super) struct Bench {
+    pub(super) engine: Engine<Outside>,
+    pub(super) sessions: Sessions<Outside>,
+    pub(super) disk: Disk,
+    chunks: Pool,
+}
+
+impl Bench {
+    pub(super) fn new() -> Self {
+        let settings = engine::Settings {
+            core: 0,
+            cores: 1,
+            queue_depth: 8,
+            abort_timeout: ABORT,
+            fence_timeout: ABORT,
+        };
+        let mut engine = Engine::new(settings, Pool::new(0).unwrap(), Outside::default());
+        engine.begin_turn(BEGIN);
+        let disk = Disk::new(&capabilities());
+        let owner = Owner::new(profile(capabilities()), None).unwrap();
+        engine.add_unit(owner, disk.store());
+        let budget = || Arc::new(Budget::new(usize::MAX));
+        let settings = SessionSettings {
+            queue_depth: 8,
+            nop_interval: Some(NOP_INTERVAL),
+            nop_timeout: NOP_TIMEOUT,
+            discovery_lifetime: Duration::MAX,
+            holding: Holding {
+                proved: budget(),
+                unproved: budget(),
+                gap_timeout: Duration::from_secs(1),
+            },
+            coalescing: Coalescing::Off,
+        };
+        Self {
+            engine,
+            sessions: Sessions::new(settings, Arc::default(), Some(front())),
+            disk,
+            chunks: Pool::new(0).unwrap(),
+        }
+    }
+
+    // ---- initiators --------------------------------------------------------------------------
+
+    /// An initiator logs in as this host. Gives its line, whether it is let in by now or not.
+    pub(super) fn log_in(&mut self, host: u8) -> usize {
+        self.begin_login(host, Tsih::NONE, 1)
+    }
+
+    /// The same; it has been told that its session is new.
+    pub(super) fn ready(&mut self, host: u8) -> usize {
+        let line = self.log_in(host);
+        self.read(line);
+        assert_eq!(self.answer(line), NEW_HERE);
+        line
+    }
+
+    /// One more connection of the session of a line, with this CID.
+    pub(super) fn join(&mut self, host: u8, line: usize, cid: u16) -> usize {
+        let tsih = self.end(line).tsih;
+        self.begin_login(host, tsih, cid)
+    }
+
+    fn begin_login(&mut self, host: u8, tsih: Tsih, cid: u16) -> usize {
+        let config = InitiatorLoginConfig {
+            initiator_name: format!("iqn.2026-11.example:host{host}"),
+            initiator_alias: None,
+            target_name: Some(TARGET_NAME.to_owned()),
+            isid: Isid([0x80, 0, 0, 0, 0, host]),
+            tsih,
+            cid: Cid(cid),
+            cmd_sn: SerialNumber(1),
+            initiator_task_tag: InitiatorTaskTag(0),
+            auth: InitiatorAuth::None { skip_stage: true },
+            preferences: preferences(),
+        };
+        let now = self.engine.now();
+        let login = LoginInitiator::new(config, now, Duration::from_secs(60), [0; _]);
+        let line = self.engine.carrier.ends.len();
+        self.engine.carrier.ends.push(End {
+            receiving: None,
+            sending: None,
+            is_shut: false,
+            login: Some(login.unwrap()),
+            inbound: PduBuffer::new(),
+            outbound: VecDeque::new(),
+            heard: Vec::new(),
+            tsih,
+            cmd_sn: 1,
+            next_tag: 1,
+            is_silent: false,
+            is_gone: false,
+        });
+        self.follow_login(line);
+        let random = LoginRandom {
+            challenges: [0; _],
+            tsih: u16::try_from(line).unwrap(),
+        };
+        let front = self.sessions.front.as_mut().unwrap();
+        front.accept(TestLine(line), random, now);
+        self.settle();
+        line
+    }
+
+    fn end(&mut self, line: usize) -> &mut End {
+        &mut self.engine.carrier.ends[line]
+    }
+
+    fn follow_login(&mut self, line: usize) {
+        let end = self.end(line);
+        while let Some(action) = end.login.as_mut().and_then(LoginInitiator::poll_action) {
+            match action {
+                InitiatorLoginAction::Send(pdu) => {
+                    end.outbound.push_back(pdu.to_bytes(false, false));
+                }
+                InitiatorLoginAction::Complete(done) => {
+                    end.tsih = done.tsih;
+                    end.login = None;
+                }
+                InitiatorLoginAction::Failed(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// Whether an initiator is in full-feature phase.
+    pub(super) fn is_in(&mut self, line: usize) -> bool {
+        self.end(line).login.is_none()
+    }
+
+    /// Sends a request; its tag is given.
+    fn request(&mut self, line: usize, mut pdu: Pdu, is_numbered: bool) -> u32 {
+        let end = self.end(line);
+        let tag = end.next_tag;
+        end.next_tag += 1;
+        pdu.header[16..20].copy_from_slice(&tag.to_be_bytes());
+        pdu.header[24..28].copy_from_slice(&end.cmd_sn.to_be_bytes());
+        end.cmd_sn += u32::from(is_numbered);
+        end.outbound.push_back(pdu.to_bytes(false, false));
+        self.settle();
+        tag
+    }
+
+    /// READ (10) or WRITE (10) of one block of a LUN; the data come with the command.
+    pub(super) fn command(&mut self, line: usize, lun: u8, is_write: bool) -> u32 {
+        let mut header = ScsiCommandBhs::new();
+        header.cdb[0] = if is_write { 0x2a } else { 0x28 };
+        header.cdb[8] = 1;
+        header.flags |= 1 | if is_write { flags::WRITE } else { flags::READ };
+        header.lun = (u64::from(lun) << 48).into();
+        header.expected_data_transfer_length = 512.into();
+        let data = if is_write { vec![7; 512] } else { Vec::new() };
+        self.request(line, Pdu::new(header.as_bhs_bytes(), data), true)
+    }
+
+    pub(super) fn read(&mut self, line: usize) -> u32 {
+        self.command(line, 0, false)
+    }
+
+    pub(super) fn write(&mut self, line: usize) -> u32 {
+        self.command(line, 0, true)
+    }
+
+    /// A ping that wants its data back.
+    pub(super) fn ping(&mut self, line: usize) -> u32 {
+        let mut header = NopOutBhs::new();
+        header.opcode |= flags::IMMEDIATE;
+        header.target_transfer_tag = RESERVED_TAG.into();
+        let data = vec![7; PING_BYTES];
+        self.request(line, Pdu::new(header.as_bhs_bytes(), data), false)
+    }
+
+    /// Logs out: the whole session, or the connection with this CID.
+    pub(super) fn log_out(&mut self, line: usize, cid: Option<u16>) -> u32 {
+        let reason = cid.map_or(LogoutReason::CloseSession, |_| {
+            LogoutReason::CloseConnection
+        });
+        let mut header = LogoutRequestBhs::new();
+        header.opcode |= flags::IMMEDIATE;
+        header.flags |= reason.code();
+        header.cid = cid.unwrap_or(0).into();
+        self.request(line, Pdu::new(header.as_bhs_bytes(), Vec::new()), false)
+    }
+
+    /// From now on an initiator takes nothing of what is sent to it, or does again.
+    pub(super) fn set_silent(&mut self, line: usize, is_silent: bool) {
+        self.end(line).is_silent = is_silent;
+        self.settle();
+    }
+
+    /// An initiator closes its end of a connection; nothing follows yet.
+    pub(super) fn hang_up(&mut self, line: usize) {
+        self.end(line).is_gone = true;
+        if let Some((LineKey::Connection(key), _)) = self.end(line).receiving.take() {
+            self.sessions
+                .handle_end(&mut self.engine, key, "closed by the initiator");
+        }
+    }
+
+    /// What has come since the last call, by opcode and tag.
+    pub(super) fn heard(&mut self, line: usize) -> Vec<(Opcode, u32)> {
+        let heard = std::mem::take(&mut self.end(line).heard);
+        let tag = |pdu: &Pdu| u32::from_be_bytes(*pdu.header[16..].first_chunk().unwrap());
+        heard
+            .iter()
+            .map(|pdu| (opcode(&pdu.header).unwrap(), tag(pdu)))
+            .collect()
+    }
+
+    /// The one answer to a command since the last call.
+    #[track_caller]
+    pub(super) fn answer(&mut self, line: usize) -> Answer {
+        let pdus = std::mem::take(&mut self.end(line).heard);
+        let [pdu] = &pdus[..] else {
+            panic!("{pdus:?}");
+        };
+        // The sense data stand behind their length of two bytes.
+        let sense = pdu.data.get(2..16).filter(|_| pdu.header[3] != 0);
+        let sense = sense.map(|sense| (sense[2] & 0xf, sense[12], sense[13]));
+        (pdu.header[3], sense)
+    }
+
+    /// The target receives on a line.
+    pub(super) fn is_receiving(&mut self, line: usize) -> bool {
+        self.end(line).receiving.is_some()
+    }
+
+    /// The target has closed a line.
+    pub(super) fn is_shut(&mut self, line: usize) -> bool {
+        self.end(line).is_shut
+    }
+
+    // ---- the administrator -------------------------------------------------------------------
+
+    /// All sessions, oldest first.
+    pub(super) fn report(&self) -> Vec<SessionReport> {
+        let mut report = self.sessions.report(&self.engine);
+        report.sort_by_key(|session| session.id);
+        report
+    }
+
+    /// The name of the session of a line.
+    pub(super) fn id_of(&mut self, line: usize) -> SessionId {
+        let tsih = self.end(line).tsih;
+        let key = self.sessions.by_tsih[&tsih];
+        self.engine.session(key).unwrap().port.detail.id
+    }
+
+    /// Why sessions have ended since the last call.
+    pub(super) fn ended(&mut self) -> Vec<&'static str> {
+        std::mem::take(&mut self.engine.carrier.ended)
+    }
+
+    pub(super) fn dismiss(&mut self, line: usize) -> Receipt {
+        let (id, receipt) = (self.id_of(line), Receipt::default());
+        let copy = Rc::clone(&receipt);
+        self.sessions
+            .dismiss(&mut self.engine, id, "dismissed", copy);
+        self.settle();
+        receipt
+    }
+
+    // ---- the turn ----------------------------------------------------------------------------
+
+    /// Turns, until nothing happens any more.
+    pub(super) fn settle(&mut self) {
+        loop {
+            while self.sessions.settle(&mut self.engine).is_some() {}
+            let is_carried = self.carry_letter() || self.carry_lines();
+            self.sessions.lose_some(&mut self.engine, false);
+            self.engine.handle_memory();
+            while self.sessions.settle(&mut self.engine).is_some() {}
+            self.sessions.flush(&mut self.engine);
+            let is_over = self.engine.carrier.letters.is_empty() && !self.sessions.has_more();
+            if is_over && !is_carried && !self.carry_lines() {
+                return;
+            }
+        }
+    }
+
+    fn carry_letter(&mut self) -> bool {
+        match self.engine.carrier.letters.pop_front() {
+            Some(Letter::Unit(unit, letter)) => self.engine.handle_letter(unit, letter),
+            Some(Letter::Front(letter)) => self.sessions.handle_letter(&mut self.engine, letter),
+            None => return false,
+        }
+        true
+    }
+
+    fn carry_lines(&mut self) -> bool {
+        let lines = 0..self.engine.carrier.ends.len();
+        let carried = lines.map(|line| self.carry_in(line) | self.carry_out(line));
+        carried.fold(false, |all, one| all | one)
+    }
+
+    /// What an initiator has sent reaches the target, one PDU at a time.
+    fn carry_in(&mut self, line: usize) -> bool {
+        let clock = SystemTime::UNIX_EPOCH;
+        let end = self.end(line);
+        let is_over = end.is_shut || end.is_gone;
+        if !is_over && (end.outbound.is_empty() || end.receiving.is_none()) {
+            return false;
+        }
+        let Some((key, how)) = end.receiving.take() else {
+            return false;
+        };
+        let bytes = if is_over {
+            None
+        } else {
+            end.outbound.pop_front()
+        };
+        let (sessions, engine) = (&mut self.sessions, &mut self.engine);
+        match (key, how, bytes) {
+            (LineKey::Login(key), _, bytes) => {
+                sessions.handle_login_received(engine, key, bytes.as_deref(), clock);
+            }
+            (LineKey::Connection(key), Receive::Exact { mut buffer, range }, bytes) => {
+                let mut bytes = bytes.unwrap_or_default();
+                let rest = bytes.split_off(bytes.len().min(range.len()));
+                buffer[range.start..range.start + bytes.len()].copy_from_slice(&bytes);
+                if !rest.is_empty() {
+                    engine.carrier.ends[line].outbound.push_front(rest);
+                }
+                sessions.handle_received_exact(engine, key, buffer, bytes.len());
+            }
+            (LineKey::Connection(key), Receive::Chunk { limit_bytes }, Some(mut bytes)) => {
+                let rest = bytes.split_off(bytes.len().min(limit_bytes));
+                if !rest.is_empty() {
+                    engine.carrier.ends[line].outbound.push_front(rest);
+                }
+                let mut chunk = self.chunks.allocate(bytes.len()).unwrap();
+                chunk.copy_from_slice(&bytes);
+                sessions.handle_received(engine, key, &Rc::new(chunk), false);
+            }
+            (LineKey::Connection(key), Receive::Chunk { .. }, None) => {
+                sessions.handle_end(engine, key, "closed by the initiator");
+            }
+        }
+        true
+    }
+
+    /// What the target sends reaches the initiator, where that takes it.
+    fn carry_out(&mut self, line: usize) -> bool {
+        let clock = SystemTime::UNIX_EPOCH;
+        let end = self.end(line);
+        let is_over = end.is_shut || end.is_gone;
+        if end.is_silent && !is_over {
+            return false;
+        }
+        let Some((key, message)) = end.sending.take() else {
+            return false;
+        };
+        if !is_over {
+            end.inbound.push(&message.to_vec());
+        }
+        let (sessions, engine) = (&mut self.sessions, &mut self.engine);
+        match key {
+            LineKey::Login(key) => sessions.handle_login_sent(engine, key, true, clock),
+            LineKey::Connection(key) => sessions.handle_sent(engine, key, message, !is_over),
+        }
+        self.listen(line);
+        true
+    }
+
+    fn listen(&mut self, line: usize) {
+        let size = LOGIN_SEGMENT_MAX_BYTES.max(PING_BYTES);
+        while let Ok(Some(pdu)) = self.end(line).inbound.next_pdu(size, false, false) {
+            let end = self.end(line);
+            match &mut end.login {
+                Some(login) => login.handle_pdu(&pdu.header, &pdu.data),
+                None => end.heard.push(pdu),
+            }
+            self.follow_login(line);
+        }
+    }
+
+    // ---- time --------------------------------------------------------------------------------
+
+    /// It is this time now; what is due happens. Gives when something is due next.
+    pub(super) fn pass_to(&mut self, now: Duration) -> Option<Duration> {
+        self.engine.begin_turn(now);
+        self.engine.handle_timeout(now);
+        self.settle();
+        self.sessions
+            .handle_timeout(&mut self.engine, || SystemTime::UNIX_EPOCH);
+        self.settle();
+        self.sessions.poll_timeout(&self.engine)
+    }
+
+    /// A request that the disk has kept to itself ends.
+    pub(super) fn finish_pending(&mut self) {
+        self.disk.finish_pending();
+        self.engine.handle_store_wake(UnitIndex(0));
+        self.settle();
+    }
+
+    /// All sessions end, and nothing is left of them.
+    #[track_caller]
+    pub(super) fn end_all(mut self) {
+        self.sessions.end_all(&mut self.engine, "the test is over");
+        self.settle();
+        assert_eq!(self.sessions.leftovers(), [""; 0]);
+        assert_eq!(self.engine.leftovers(), [""; 0]);
+        assert!(self.sessions.is_quiet());
+        assert_eq!(
+            self.engine.pool().free_bytes(),
+            self.engine.pool().capacity_bytes()
+        );
+    }
+}
+
+fn front() -> Front<TestLine> {
+    let settings = FrontSettings {
+        cores: 1,
+        sessions_max: MANY,
+        logins_max: MANY,
+        discovery_max: MANY,
+        unproved_per_address_max: MANY,
+        connections_max: MANY,
+        unproved: Arc::new(Budget::new(usize::MAX)),
+        login_timeout: Duration::from_secs(60),
+    };
+    let mut front = Front::new(&settings, Arc::new(Everybody), Arc::default());
+    let plan = TargetPlan {
+        name: TARGET_NAME.to_owned(),
+        ports: vec![PortPlan {
+            portal_group_tag: 1,
+            relative_id: 1,
+        }],
+        cold_reset: false,
+    };
+    front.set_access(Arc::new(Everybody), [(TARGET, plan)].into_iter());
+    front
+}

@@ -1,0 +1,6 @@
+//! Sessions of one core, from a login to the last task.
+
+mod bench;
+mod ends;
+mod grants;
+mod output;

@@ -1,0 +1,112 @@
+//! What waits to be sent, and who is looked at when.
+
+use std::time::Duration;
+
+use ::iscsi::pdu::Opcode;
+use engine::testing::disk::Take;
+
+use super::bench::{BEGIN, Bench, GOOD, NOP_INTERVAL, NOP_TIMEOUT, PING_BYTES};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MOMENT: Duration = Duration::from_micros(1);
+/// Output on the heap that a connection may have and still be received from, in bytes.
+const OUTPUT_HEAP_MAX_BYTES: usize = 64 * 1024;
+
+/// Sends pings to a target whose answers nobody takes, until it receives no more. Gives how many.
+fn pings_until_throttled(bench: &mut Bench, line: usize) -> usize {
+    for count in 1..100 {
+        bench.ping(line);
+        if !bench.is_receiving(line) {
+            return count;
+        }
+    }
+    panic!("pings are taken without end");
+}
+
+#[test]
+fn output_that_nobody_takes_stops_receiving_at_its_limit() {
+    let mut bench = Bench::new();
+    let line = bench.log_in(1);
+    bench.set_silent(line, true);
+    let count = pings_until_throttled(&mut bench, line);
+    // The headers of the answers count as well, so that the last one is over the limit.
+    assert_eq!(count, OUTPUT_HEAP_MAX_BYTES / PING_BYTES);
+    bench.end_all();
+}
+
+#[test]
+fn receiving_goes_on_when_the_output_is_taken() {
+    let mut bench = Bench::new();
+    let line = bench.log_in(1);
+    bench.set_silent(line, true);
+    let count = pings_until_throttled(&mut bench, line);
+    let late = bench.ping(line);
+    assert_eq!(bench.heard(line), []);
+    bench.set_silent(line, false);
+    assert!(bench.is_receiving(line));
+    let heard = bench.heard(line);
+    assert_eq!(heard.len(), count + 1);
+    assert_eq!(heard[count], (Opcode::NopIn, late));
+    bench.end_all();
+}
+
+#[test]
+fn one_connection_that_is_throttled_holds_no_other() {
+    let mut bench = Bench::new();
+    let (line, other) = (bench.log_in(1), bench.ready(2));
+    bench.set_silent(line, true);
+    pings_until_throttled(&mut bench, line);
+    bench.read(other);
+    assert_eq!(bench.answer(other), GOOD);
+    bench.end_all();
+}
+
+#[test]
+fn a_session_is_looked_at_in_whole_seconds() {
+    let mut bench = Bench::new();
+    let line = bench.log_in(1);
+    let soon = Duration::from_secs(BEGIN.as_secs() + 1);
+    assert_eq!(bench.sessions.poll_timeout(&bench.engine), Some(soon));
+    // Nothing is under way: the next look is that of the ping, in the second that follows its moment.
+    let ping = Duration::from_secs((BEGIN + NOP_INTERVAL).as_secs() + 1);
+    assert_eq!(bench.pass_to(soon), Some(ping));
+    assert_eq!(bench.pass_to(ping - MOMENT), Some(ping));
+    assert_eq!(bench.heard(line), []);
+    bench.pass_to(ping);
+    assert_eq!(bench.heard(line)[0].0, Opcode::NopIn);
+    bench.end_all();
+}
+
+#[test]
+fn a_session_with_a_command_under_way_is_looked_at_every_second() {
+    let mut bench = Bench::new();
+    let line = bench.ready(1);
+    bench.disk.take_next([Take::Pending]);
+    bench.read(line);
+    let second = Duration::from_secs(BEGIN.as_secs() + 1);
+    assert_eq!(bench.pass_to(second), Some(second + SECOND));
+    assert_eq!(bench.pass_to(second + SECOND), Some(second + 2 * SECOND));
+    bench.finish_pending();
+    assert_eq!(bench.answer(line), GOOD);
+    bench.end_all();
+}
+
+#[test]
+fn a_silent_peer_is_dropped_at_the_deadline_and_not_before() {
+    let mut bench = Bench::new();
+    let line = bench.log_in(1);
+    bench.set_silent(line, true);
+    let mut next = bench.sessions.poll_timeout(&bench.engine).unwrap();
+    let ping = Duration::from_secs((BEGIN + NOP_INTERVAL).as_secs() + 1);
+    let deadline = ping + NOP_TIMEOUT;
+    while next < deadline {
+        assert!(!bench.is_shut(line), "at {next:?}");
+        next = bench.pass_to(next).unwrap();
+    }
+    bench.pass_to(deadline - MOMENT);
+    assert!(!bench.is_shut(line));
+    bench.pass_to(deadline);
+    assert!(bench.is_shut(line));
+    assert_eq!(bench.ended(), ["no answer to a ping"]);
+    bench.end_all();
+}
