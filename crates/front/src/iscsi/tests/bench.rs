@@ -21,7 +21,7 @@ use ::iscsi::pdu::{
     Bhs, Cid, InitiatorTaskTag, Isid, LoginStatus, LogoutReason, LogoutRequestBhs, NopOutBhs,
     Opcode, RESERVED_TAG, ScsiCommandBhs, Tsih, flags, opcode,
 };
-use ::iscsi::target::{Budget, Command, Receive, TaskId};
+use ::iscsi::target::{Budget, Receive};
 use engine::testing::bench::{profile, visible};
 use engine::testing::disk::{Disk, capabilities};
 use engine::{
@@ -33,10 +33,11 @@ use store::{Descriptor, SocketTag, Waker};
 
 use super::super::{
     Coalescing, Detail, Front, FrontLetter, FrontSettings, Holding, Line, LineKey, LoginRandom,
-    Notice, SessionPort, SessionSettings, Sessions, Wire,
+    Notice, SessionSettings, Sessions, Wire,
 };
 use crate::{
-    Asker, Authorization, Policy, PortPlan, SessionId, SessionReport, TargetPlan, VisibleTarget,
+    Asker, Authorization, Command, CommandId, Policy, Port, PortPlan, SessionId, SessionReport,
+    TargetPlan, VisibleTarget,
 };
 
 /// When every test begins: in the middle of a second.
@@ -124,7 +125,7 @@ pub(super) struct Outside {
 }
 
 impl Carrier for Outside {
-    type Port = SessionPort;
+    type Port = Port;
     type Operation = Infallible;
     type Receipt = Receipt;
     type Account = ();
@@ -163,11 +164,11 @@ impl Carrier for Outside {
         assert!(!matches!(news, News::Broken(_)), "{news:?}");
     }
 
-    fn series(&mut self, _: UnitIndex, _: &SessionPort) -> u32 {
+    fn series(&mut self, _: UnitIndex, _: &Port) -> u32 {
         0
     }
 
-    fn account(_: u32, _: &SessionPort, _: TaskId, _: &Command) {}
+    fn account(_: u32, _: &Port, _: CommandId, _: &Command) {}
     fn note_answer(&mut self, (): (), _: Status) {}
     fn note_wait(&mut self, (): ()) {}
     fn note_end(&mut self, (): (), _: Ending, _: Life) {}
@@ -195,7 +196,7 @@ impl Wire for Outside {
         self.ends[line.0].is_shut = true;
     }
 
-    fn say_last(&mut self, line: TestLine, _: &Message) {
+    fn send_last(&mut self, line: TestLine, _: &Message) {
         self.shut(&line);
     }
 
@@ -210,7 +211,7 @@ impl Wire for Outside {
 
     fn note_send(&mut self, _: &Detail, _: Duration, _: usize) {}
 
-    fn tell(&mut self, notice: Notice<'_>) {
+    fn report(&mut self, notice: Notice<'_>) {
         if let Notice::SessionEnds { reason, .. } = notice {
             self.ended.push(reason);
         }
@@ -503,7 +504,7 @@ impl Bench {
     pub(super) fn id_of(&mut self, line: usize) -> SessionId {
         let tsih = self.end(line).tsih;
         let key = self.sessions.by_tsih[&tsih];
-        self.engine.session(key).unwrap().port.detail.id
+        self.engine.session(key).unwrap().port.iscsi().detail.id
     }
 
     /// Why sessions have ended since the last call.
