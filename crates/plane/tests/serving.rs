@@ -343,6 +343,18 @@ impl Initiator {
         self.stream.write_all(&pdu).unwrap();
     }
 
+    /// Asks for the targets. Gives the opcode of the answer.
+    fn send_targets(&mut self) -> io::Result<u8> {
+        let keys = b"SendTargets=All\0";
+        let mut pdu = vec![0; 48];
+        (pdu[0], pdu[1]) = (0x44, 0x80);
+        pdu[7] = u8::try_from(keys.len()).unwrap();
+        pdu[20..24].fill(0xff);
+        pdu.extend(padded(keys));
+        self.stream.write_all(&pdu)?;
+        Ok(self.read()?[0])
+    }
+
     /// The status of TEST UNIT READY.
     fn test_unit_ready(&mut self) -> u8 {
         self.send(&[0; 6], 0);
@@ -503,6 +515,18 @@ fn connections_that_are_gone_leave_room_for_others() {
     drop(plane.stop());
 }
 
+/// While an answer is on its way, nothing is read.
+#[test]
+fn a_discovery_session_is_read_again_when_its_answer_is_sent() {
+    let plane = start();
+    let (address, _) = listen(plane.handle());
+    let mut initiator = Initiator::discovery(address).unwrap();
+    for _ in 0..3 {
+        assert_eq!(initiator.send_targets().unwrap(), 0x24, "text response");
+    }
+    drop(plane.stop());
+}
+
 #[test]
 fn a_lun_is_there_when_it_is_granted_and_gone_when_it_is_taken() {
     let plane = start();
@@ -527,7 +551,8 @@ fn a_lun_is_there_when_it_is_granted_and_gone_when_it_is_taken() {
 
 #[test]
 fn a_session_that_is_ended_does_not_wait_for_an_initiator_that_does_not_read() {
-    const BLOCKS: u16 = 8192;
+    /// 8 MiB, eight times: more than the kernel holds for a connection.
+    const BLOCKS: u16 = 16 * 1024;
     let plane = start();
     let handle = plane.handle();
     let units = handle
@@ -538,11 +563,21 @@ fn a_session_that_is_ended_does_not_wait_for_an_initiator_that_does_not_read() {
     let session = session(handle);
     grant(handle, &session, vec![lun_0(units[0])]);
     assert!(initiator.is_ready());
-    // More than the kernel holds for a connection.
     let [high, low] = BLOCKS.to_be_bytes();
     for _ in 0..8 {
         let read_10 = [0x28, 0, 0, 0, 0, 0, 0, high, low, 0];
         initiator.send(&read_10, u32::from(BLOCKS) * 512);
+    }
+    // Until nothing goes on any more, whatever is asked of the core meanwhile.
+    let (mut taken, mut unchanged) = (0, 0);
+    while unchanged < 200 {
+        handle.sessions().unwrap();
+        let counts = handle.counts();
+        let series = counts.iter().flat_map(|core| &core.series);
+        let bytes = series.flat_map(|one| &one.kinds).map(|kind| kind.bytes);
+        let now: u64 = bytes.sum();
+        unchanged = if now == taken { unchanged + 1 } else { 0 };
+        taken = now;
     }
     let mut ended = handle.change_sessions(vec![], &[(session.core, session.id)], "a test");
     assert!(ended.wait_until(soon()));

@@ -37,8 +37,8 @@ pub fn examine(seed: u64, actions_max: usize) -> Result<Report, Box<Failure>> {
     let actions = shortest_failing(report.actions, |actions| {
         run(seed, actions, false).breach.is_some()
     });
-    let told = run(seed, actions, true);
-    let breach = told.breach.unwrap_or_else(|| {
+    let last = run(seed, actions, true);
+    let breach = last.breach.unwrap_or_else(|| {
         let detail = "the same seed gave another story".to_owned();
         Breach::new("determinism", detail)
     });
@@ -46,7 +46,7 @@ pub fn examine(seed: u64, actions_max: usize) -> Result<Report, Box<Failure>> {
         seed,
         actions,
         breach,
-        trace: told.trace.lines().to_vec(),
+        trace: last.trace.lines().to_vec(),
     }))
 }
 

@@ -105,6 +105,23 @@ fn a_reset_ends_the_commands_of_every_nexus_of_a_core() {
 }
 
 #[test]
+fn a_change_that_waits_for_its_owner_when_its_unit_is_reset_is_not_answered() {
+    let mut bench = Bench::new(2);
+    let [one, other, third] = [0, 0, 1].map(|core| bench.log_in(core));
+    bench.send(one, cdb::register(1));
+    // Both wait behind the change whose state is being made safe.
+    bench.manage(other, 5, LUN_0);
+    bench.send(third, cdb::register(2));
+    bench.keep(true);
+    assert_eq!(bench.answer(one).end(), GOOD);
+    assert_eq!(bench.managed(other), [(5, ManagementOutcome::Complete)]);
+    bench.keep(true);
+    assert_eq!(bench.answers(third), []);
+    assert_eq!(bench.port(third).abandoned.len(), 1);
+    bench.end();
+}
+
+#[test]
 fn a_reset_of_one_unit_that_is_incomplete_stays_so_when_the_last_is_complete() {
     let mut bench = Bench::with_units(1, 2);
     let who = bench.log_in_to(0, &[(0, 0), (1, 1)]);

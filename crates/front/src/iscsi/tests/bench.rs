@@ -309,7 +309,7 @@ impl Bench {
         self.begin_login(host, Tsih::NONE, 1)
     }
 
-    /// The same; it has been told that its session is new.
+    /// The same; it has had the unit attention of a new session.
     pub(super) fn ready(&mut self, host: u8) -> usize {
         let line = self.log_in(host);
         self.read(line);
