@@ -253,10 +253,10 @@ def check_discovery(tarn):
         except iscsi.LoginError as error:
             equal(error.status, AUTHENTICATION_FAILED, "login status of discovery without CHAP")
     with iscsi.Session(tarn.port, initiator=HOST, chap=chap) as session:
-        told = [value for key, value in session.text({"SendTargets": "All"}) if key == "TargetName"]
+        names = [value for key, value in session.text({"SendTargets": "All"}) if key == "TargetName"]
     # The one of the samples is for discovery alone.
     its_own = [target.name for target in tarn.sample.targets if target.initiator == HOST]
-    equal(sorted(known), sorted(its_own), "targets of discovery")
+    equal(sorted(names), sorted(its_own), "targets of discovery")
 
 
 def round_trip(name):

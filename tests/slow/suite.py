@@ -268,16 +268,16 @@ def very_many_are_counted_and_some_are_told():
         for task in [read(slow.session, n * 8) for n in range(32)]:
             good(slow.session, task)
         equal(slow.counted(), 32, "metric")
-        told = slow.events()
-        check(TOLD_AT_ONCE <= len(known) < 32, f"{len(told)} were told")
-        untold = 32 - len(known)
+        listed = slow.events()
+        check(TOLD_AT_ONCE <= len(listed) < 32, f"{len(listed)} were listed")
+        untold = 32 - len(listed)
 
         def one_more():
             good(slow.session, read(slow.session))
-            return [event["command"]["untold"] for event in slow.events()[len(known):]]
+            return [event["command"]["untold"] for event in slow.events()[len(listed):]]
         later = wait_for(one_more, 30, "one more is told")[0]
         check(later >= untold, f"{later} were not told, it says; {untold} at least were not")
-        check(f"{later} more were slow and are not listed" in slow.events()[len(known)]["message"], "the message does not say so")
+        check(f"{later} more were slow and are not listed" in slow.events()[len(listed)]["message"], "the message does not say so")
 
 
 if __name__ == "__main__":
