@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::{
-    ChapAlgorithm, Group, InitiatorMatch, LunNumber, Model, Target, TargetIndex, TargetLun,
-    UnitIndex, UserIndex,
+    ChapAlgorithm, Group, InitiatorMatch, LunNumber, Model, Target, TargetIndex, UnitIndex,
+    UserIndex, Viewers,
 };
 
 /// What is known of an initiator.
@@ -107,16 +107,17 @@ impl Model {
         }
         let takes_users = self.takes_users(target);
         self.check_name(initiator, takes_users)?;
-        let entries: Vec<_> = target
-            .luns
-            .iter()
-            .filter(|entry| self.shows(entry, initiator))
-            .map(|entry| LunEntry {
-                lun: entry.lun,
-                unit: entry.unit,
-                read_only: entry.read_only,
-            })
-            .collect();
+        let mut entries: Vec<LunEntry> = Vec::new();
+        for (key, entry) in target.luns.by_key() {
+            let is_taken = entries.last().is_some_and(|last| last.lun == key.lun);
+            if !is_taken && self.is_viewer(key.viewers, initiator) {
+                entries.push(LunEntry {
+                    lun: key.lun,
+                    unit: entry.unit,
+                    read_only: entry.read_only,
+                });
+            }
+        }
         if entries.is_empty() && !target.luns.is_empty() {
             return Err(Denial::NothingToSee);
         }
@@ -145,7 +146,7 @@ impl Model {
 
     /// Whether the target asks who somebody is, or may.
     fn takes_users(&self, target: &Target) -> bool {
-        let groups = target.luns.iter().flat_map(|entry| &entry.groups);
+        let groups = target.luns.groups();
         let mut groups = groups.filter_map(|group| self.groups.get(group.0));
         !target.auth.is_empty() || groups.any(|group| group.users().next().is_some())
     }
@@ -158,7 +159,7 @@ impl Model {
         if !target.auth.is_empty() {
             return Authentication::Required(target.auth.clone());
         }
-        let groups = target.luns.iter().flat_map(|entry| &entry.groups);
+        let groups = target.luns.groups();
         let mut users: Vec<_> = groups
             .filter_map(|group| self.groups.get(group.0))
             .flat_map(Group::users)
@@ -229,14 +230,14 @@ impl Model {
         users.filter(|user| !named.contains(user)).collect()
     }
 
-    fn shows(&self, entry: &TargetLun, initiator: &Initiator<'_>) -> bool {
-        let is_member = |group: &Group| group.has(initiator);
-        entry.groups.is_empty()
-            || entry
-                .groups
-                .iter()
-                .filter_map(|group| self.groups.get(group.0))
-                .any(is_member)
+    fn is_viewer(&self, viewers: Viewers, initiator: &Initiator<'_>) -> bool {
+        match viewers {
+            Viewers::Group(group) => {
+                let group = self.groups.get(group.0);
+                group.is_some_and(|group| group.has(initiator))
+            }
+            Viewers::All => true,
+        }
     }
 }
 
@@ -262,7 +263,8 @@ impl Group {
 impl Target {
     /// Whether anybody who reaches the target sees one of its units unasked.
     pub(crate) fn is_open(&self) -> bool {
-        self.auth.is_empty() && self.luns.iter().any(|entry| entry.groups.is_empty())
+        let mut keys = self.luns.by_key();
+        self.auth.is_empty() && keys.any(|(key, _)| key.viewers == Viewers::All)
     }
 }
 
@@ -271,6 +273,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::{TargetLun, TargetLuns};
 
     const FILE: &str = r#"
         lun = [
@@ -350,6 +353,38 @@ mod tests {
                 .collect();
             assert_eq!(seen, luns, "{name} {address} {user}");
             assert_eq!(map.find(LunNumber(3)), None);
+        }
+    }
+
+    /// What no text can say yet.
+    #[test]
+    fn under_one_number_each_sees_the_unit_of_its_first_group_and_all_others_another() {
+        let mut model = model();
+        let target = model
+            .target_by_name("iqn.2026-11.example.tarn:mixed")
+            .unwrap();
+        let entry = |unit, groups: &[usize]| TargetLun {
+            lun: LunNumber(0),
+            unit: UnitIndex(unit),
+            groups: groups.iter().copied().map(crate::GroupIndex).collect(),
+            read_only: false,
+        };
+        let entries = vec![entry(0, &[]), entry(3, &[2, 1]), entry(1, &[0])];
+        model.targets[target.position()].luns = TargetLuns::new(entries);
+        for (name, address, user, unit) in [
+            (STRANGER, "198.51.100.1", "", "open"),
+            (STRANGER, "198.51.100.1", "alice", "hers"),
+            (STRANGER, "192.0.2.9", "", "hers"),
+            (LAB, "198.51.100.1", "alice", "lab"),
+        ] {
+            let map = model
+                .login(target, &initiator(&model, name, address, user))
+                .unwrap();
+            let [entry] = map.entries() else {
+                panic!("{map:?}");
+            };
+            let seen = model.units()[entry.unit.position()].id.as_deref();
+            assert_eq!(seen, Some(unit), "{name} {address} {user}");
         }
     }
 

@@ -8,7 +8,7 @@ use crate::admin::ADMIN;
 use crate::confine::CONFINE;
 use crate::limits::LIMIT_VALUES;
 use crate::value::{GROUP, KeyOf, PORTAL, SERVER, TARGET, TARGET_LUN, UNIT, USER};
-use crate::{GroupIndex, Model, TargetIndex, Unit, UnitIndex, UserIndex};
+use crate::{GroupIndex, Model, TargetIndex, TargetLun, Unit, UnitIndex, UserIndex};
 
 /// A key whose value differs. The values are TOML on one line; one that is not there reads
 /// `none`.
@@ -63,7 +63,7 @@ pub struct InTarget {
     /// The target.
     pub target: TargetIndex,
     /// The position in [`Target::portals`](crate::Target::portals) or
-    /// [`Target::luns`](crate::Target::luns).
+    /// [`TargetLuns::entries`](crate::TargetLuns::entries).
     pub position: usize,
 }
 
@@ -83,8 +83,8 @@ pub struct Differences {
     pub targets: Vec<Difference<TargetIndex>>,
     /// Portals of targets that both models have, by the address they are bound to.
     pub portals: Vec<Difference<InTarget>>,
-    /// Units of targets that both models have, by their number. A unit that was renamed is no
-    /// other unit.
+    /// Units of targets that both models have, by their number, and by their groups where several have one number. A
+    /// unit that was renamed is no other unit.
     pub target_luns: Vec<Difference<InTarget>>,
     /// Keys of `[server]`.
     pub server: Vec<KeyChange>,
@@ -117,19 +117,31 @@ pub fn diff_with_secrets(
 ) -> Differences {
     let both = Both { old, new };
     let mut differences = Differences {
-        units: both.list(&old.units, &new.units, Unit::to_string, &UNIT, UnitIndex),
-        users: both.list(&old.users, &new.users, |u| u.name.clone(), &USER, UserIndex),
+        units: both.list(
+            &old.units,
+            &new.units,
+            |_, unit| unit.to_string(),
+            &UNIT,
+            UnitIndex,
+        ),
+        users: both.list(
+            &old.users,
+            &new.users,
+            |_, user| user.name.clone(),
+            &USER,
+            UserIndex,
+        ),
         groups: both.list(
             &old.groups,
             &new.groups,
-            |g| g.id.clone(),
+            |_, group| group.id.clone(),
             &GROUP,
             GroupIndex,
         ),
         targets: both.list(
             &old.targets,
             &new.targets,
-            |target| target.name.to_string(),
+            |_, target| target.name.to_string(),
             &TARGET,
             TargetIndex,
         ),
@@ -143,6 +155,14 @@ pub fn diff_with_secrets(
     both.take_renamed(&mut differences);
     both.compare_within_targets(&mut differences);
     differences
+}
+
+/// What a unit of a target is found by: its number, and the first of its groups where the number is shared.
+fn lun_identity(model: &Model, entry: &TargetLun, is_shared: bool) -> String {
+    let first = entry.groups.first().filter(|_| is_shared);
+    let group = first.and_then(|group| model.groups.get(group.position()));
+    let group = group.map_or("", |group| group.id.as_str());
+    format!("{} {group}", entry.lun)
 }
 
 /// What a unit is apart from its name.
@@ -192,14 +212,14 @@ impl Both<'_> {
         &self,
         old: &[T],
         new: &[T],
-        identity: impl Fn(&T) -> String,
+        identity: impl Fn(&Model, &T) -> String,
         keys: &[KeyOf<T>],
         index: impl Fn(usize) -> I,
     ) -> Vec<Difference<I>> {
-        let old_positions = positions(old, &identity);
+        let old_positions = positions(old, |thing| identity(self.old, thing));
         let mut partners: Vec<Option<usize>> = vec![None; new.len()];
         let mut is_kept = vec![false; old.len()];
-        for (name, position) in positions(new, &identity) {
+        for (name, position) in positions(new, |thing| identity(self.new, thing)) {
             let partner = old_positions.get(&name).copied();
             if let Some(kept) = partner.and_then(|partner| is_kept.get_mut(partner)) {
                 *kept = true;
@@ -313,26 +333,29 @@ impl Both<'_> {
             let portals = self.list(
                 &before.portals,
                 &target.portals,
-                |portal| portal.bind.to_string(),
+                |_, portal| portal.bind.to_string(),
                 &PORTAL,
                 |position| position,
             );
             let placed = portals.into_iter().map(|portal| portal.within(old, new));
             differences.portals.extend(placed);
 
+            let (old_luns, new_luns) = (before.luns.entries(), target.luns.entries());
             let luns = self.list(
-                &before.luns,
-                &target.luns,
-                |entry| entry.lun.to_string(),
+                old_luns,
+                new_luns,
+                |model, entry| {
+                    let luns = [&before.luns, &target.luns];
+                    let is_shared = luns.iter().any(|luns| luns.count_of(entry.lun) > 1);
+                    lun_identity(model, entry, is_shared)
+                },
                 &TARGET_LUN,
                 |position| position,
             );
             let is_same_unit = |old: usize, new: usize| {
-                let old = before
-                    .luns
-                    .get(old)
-                    .and_then(|entry| renamed.get(&entry.unit));
-                old.is_some() && old == target.luns.get(new).map(|entry| &entry.unit)
+                let old = old_luns.get(old);
+                let old = old.and_then(|entry| renamed.get(&entry.unit));
+                old.is_some() && old == new_luns.get(new).map(|entry| &entry.unit)
             };
             let real = luns
                 .into_iter()

@@ -40,7 +40,8 @@ impl Model {
             let portals = target.portals.iter().map(|portal| text.portal(portal));
             let portals = list(portals);
             text.line("portals", &portals);
-            let luns = target.luns.iter().map(|entry| text.target_lun(entry));
+            let luns = target.luns.entries().iter();
+            let luns = luns.map(|entry| text.target_lun(entry));
             let luns = lines(luns);
             text.line("luns", &luns);
         }

@@ -14,8 +14,8 @@ use crate::reader::{Field, Section, Source};
 use crate::{
     ChapAlgorithm, Cidr, Coalescing, ConfigError, DigestPolicy, Group, GroupIndex, HostPort,
     InitiatorMatch, IscsiName, Limits, LogLevel, LunNumber, Model, Mutual, Naa, NamePattern, Place,
-    Portal, Rule, SecretFile, Serial, Server, StoreSpec, Target, TargetIndex, TargetLun, Unit,
-    UnitIndex, User, UserIndex, address, admin, confine, shorthand,
+    Portal, Rule, SecretFile, Serial, Server, StoreSpec, Target, TargetIndex, TargetLun,
+    TargetLuns, Unit, UnitIndex, User, UserIndex, address, admin, confine, shorthand,
 };
 
 /// Longest `id` of a unit or group in bytes.
@@ -426,7 +426,7 @@ fn read_target_luns(
     target: &Section<'_>,
     names: &AllNames<'_>,
     units: &[Unit],
-) -> Result<Vec<TargetLun>, ConfigError> {
+) -> Result<TargetLuns, ConfigError> {
     let mut numbers = FirstUse::new("lun");
     let mut luns = Vec::new();
     for entry in target.entries("luns")? {
@@ -447,7 +447,7 @@ fn read_target_luns(
                 || units.get(position).is_some_and(|unit| unit.store.read_only),
         });
     }
-    Ok(luns)
+    Ok(TargetLuns::new(luns))
 }
 
 fn read_server(

@@ -23,6 +23,7 @@ mod error;
 mod file;
 pub mod keys;
 mod limits;
+mod luns;
 mod model;
 mod name;
 mod place;
@@ -44,10 +45,11 @@ pub use diff::{Difference, Differences, InTarget, KeyChange, Renamed, diff, diff
 pub use edit::{Draft, EditError};
 pub use error::{ConfigError, Rule};
 pub use limits::{DigestPolicy, Limits};
+pub use luns::{LunKey, TargetLun, TargetLuns, Viewers};
 pub use model::{
     ChapAlgorithm, Coalescing, Group, GroupIndex, InitiatorMatch, Listener, LogLevel, LunNumber,
-    Model, Mutual, Portal, SecretFile, Server, Target, TargetIndex, TargetLun, Unit, UnitIndex,
-    User, UserIndex,
+    Model, Mutual, Portal, SecretFile, Server, Target, TargetIndex, Unit, UnitIndex, User,
+    UserIndex,
 };
 pub use name::{IscsiName, NamePattern, default_target_name};
 pub use place::Place;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use crate::{
     Admin, Cidr, ConfigError, Confine, HostPort, IscsiName, Limits, Naa, NamePattern, Place, Rule,
-    Serial, StoreSpec,
+    Serial, StoreSpec, TargetLuns,
 };
 
 /// What Tarn is to serve. Checked: only [`Model::from_toml`] and [`Model::from_stores`] make one.
@@ -272,8 +272,8 @@ pub struct Target {
     pub chap_algorithms: Vec<ChapAlgorithm>,
     /// Every initiator that is logged in may end all sessions with a TARGET COLD RESET.
     pub cold_reset: bool,
-    /// The units it shows, in the order of their numbers.
-    pub luns: Vec<TargetLun>,
+    /// The units it shows.
+    pub luns: TargetLuns,
     /// Where the target is given.
     pub place: Place,
 }
@@ -320,19 +320,6 @@ impl Portal {
         let is_reachable = !ip.to_canonical().is_loopback() || from.to_canonical().is_loopback();
         is_reachable.then(|| format!("{},{tag}", SocketAddr::new(ip, bound.port())))
     }
-}
-
-/// A unit that a target shows.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct TargetLun {
-    /// Its number in this target.
-    pub lun: LunNumber,
-    /// The unit.
-    pub unit: UnitIndex,
-    /// Who sees it; empty: everyone who may log in.
-    pub groups: Vec<GroupIndex>,
-    /// Writes are refused here or in the store.
-    pub read_only: bool,
 }
 
 /// A logical unit number that fits the flat addressing method.
@@ -529,14 +516,11 @@ impl Model {
         listeners
     }
 
-    /// Checks what no single entry can know of itself, and sorts the LUNs of each target.
+    /// Checks what no single entry can know of itself.
     pub(crate) fn seal(mut self) -> Result<Self, ConfigError> {
         self.check_stores()?;
         self.check_identities()?;
         self.check_portals()?;
-        for target in &mut self.targets {
-            target.luns.sort_by_key(|entry| entry.lun);
-        }
         self.discoverers = self.users_for_discovery_alone();
         Ok(self)
     }

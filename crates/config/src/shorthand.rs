@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use crate::error::At as _;
 use crate::{
     Admin, ChapAlgorithm, ConfigError, Confine, ISCSI_PORT, IscsiName, Limits, LunNumber, Model,
-    Place, Portal, Rule, Server, StoreSpec, Target, TargetIndex, TargetLun, Unit, UnitIndex,
-    address,
+    Place, Portal, Rule, Server, StoreSpec, Target, TargetIndex, TargetLun, TargetLuns, Unit,
+    UnitIndex, address,
 };
 
 /// Where a target is reached that nobody gave a portal.
@@ -79,7 +79,7 @@ impl Model {
             auth: Vec::new(),
             chap_algorithms: ChapAlgorithm::ALL.to_vec(),
             cold_reset: false,
-            luns,
+            luns: TargetLuns::new(luns),
             place: Place::argument("--target"),
         };
         let model = Self {
@@ -150,6 +150,7 @@ mod tests {
         assert_eq!(target.portals[0].bind.to_string(), "127.0.0.1:3260");
         let luns: Vec<_> = target
             .luns
+            .entries()
             .iter()
             .map(|entry| (entry.lun.value(), entry.unit.position(), entry.read_only))
             .collect();

@@ -47,6 +47,7 @@ impl Model {
             cold_reset: target.cold_reset,
             luns: target
                 .luns
+                .entries()
                 .iter()
                 .map(|entry| self.target_lun(entry))
                 .collect(),

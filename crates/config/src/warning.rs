@@ -91,7 +91,7 @@ impl Model {
     }
 
     fn unused_units(&self) -> impl Iterator<Item = Warning> + '_ {
-        let entries = self.targets.iter().flat_map(|target| &target.luns);
+        let entries = self.targets.iter().flat_map(|target| target.luns.entries());
         let used: HashSet<usize> = entries.map(|entry| entry.unit.position()).collect();
         self.units
             .iter()

@@ -59,7 +59,7 @@ fn write_target(
     // Writing to a String cannot fail, here and below.
     let _infallible = writeln!(text, "target {}", target.name);
     let _infallible = writeln!(text, "  at {}", addresses.join(", "));
-    for entry in &target.luns {
+    for entry in target.luns.entries() {
         let position = entry.unit.position();
         let (Some(unit), Some(served)) = (model.units().get(position), units.get(position)) else {
             continue;
@@ -83,7 +83,8 @@ fn write_target(
 
 fn write_example(text: &mut String, model: &Model, target: &Target, address: &str) {
     let name = &target.name;
-    let lun = target.luns.first().map_or(0, |entry| entry.lun.value());
+    let first = target.luns.entries().first();
+    let lun = first.map_or(0, |entry| entry.lun.value());
     let user = target
         .auth
         .first()

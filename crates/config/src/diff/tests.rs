@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::*;
+use crate::TargetLuns;
 
 fn model(text: &str) -> Model {
     Model::from_toml(text, Path::new("tarn.toml")).unwrap()
@@ -71,6 +72,29 @@ fn tell<I: At>(words: &mut Vec<String>, what: &str, list: &[Difference<I>]) {
             }
         }
     }
+}
+
+/// What no text can say yet.
+#[test]
+fn units_that_share_a_number_are_found_by_their_groups() {
+    let text = BASE.replace(
+        "group = [",
+        "group = [{ id = \"new\", initiators = [\"alice\"] }, ",
+    );
+    let (mut old, mut new) = (model(BASE), model(&text));
+    let entry = |unit, group: Option<usize>| TargetLun {
+        lun: crate::LunNumber(0),
+        unit: UnitIndex(unit),
+        groups: group.map(GroupIndex).into_iter().collect(),
+        read_only: false,
+    };
+    old.targets[0].luns = TargetLuns::new(vec![entry(0, Some(0)), entry(1, None)]);
+    let entries = vec![entry(1, Some(0)), entry(0, None), entry(0, Some(1))];
+    new.targets[0].luns = TargetLuns::new(entries);
+    let mut words = Vec::new();
+    tell(&mut words, "lun", &diff(&old, &new).target_luns);
+    let expected = ["lun + 0", "lun 1 1: id: \"b\" -> \"a\""];
+    assert_eq!(words, expected);
 }
 
 #[test]

@@ -143,7 +143,7 @@ fn targets_of_the_full_form_are_read() {
         ]
     );
     assert_eq!(
-        target.luns,
+        target.luns.entries(),
         [TargetLun {
             lun: LunNumber(3),
             unit: UnitIndex(0),
@@ -162,7 +162,7 @@ fn a_short_file_gets_the_defaults_of_the_command_line() {
     let target = &model.targets()[0];
     assert_eq!(target.portals[0].bind, shorthand::PORTAL_DEFAULT);
     assert_eq!(target.chap_algorithms, ChapAlgorithm::ALL);
-    assert!(!target.luns[0].read_only);
+    assert!(!target.luns.entries()[0].read_only);
 }
 
 /// The messages of the first minute, word for word.

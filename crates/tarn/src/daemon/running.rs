@@ -311,7 +311,7 @@ fn scsi_identity(
     let mut target_ports = Vec::new();
     for target in model.targets() {
         let shows = |entry: &config::TargetLun| entry.unit.position() == position;
-        if !target.luns.iter().any(shows) {
+        if !target.luns.entries().iter().any(shows) {
             continue;
         }
         for port in ports.of(target) {

@@ -94,7 +94,7 @@ pub(super) fn steps(
     for difference in &differences.target_luns {
         let name = |model: &Model, at: InTarget| {
             let target = model.targets().get(at.target.position())?;
-            let entry = target.luns.get(at.position)?;
+            let entry = target.luns.entries().get(at.position)?;
             let shown = unit(model, entry.unit);
             Some(format!("{} LUN {} ({shown})", target.name, entry.lun))
         };

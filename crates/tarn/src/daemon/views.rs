@@ -113,7 +113,7 @@ pub(super) fn luns(in_force: &InForce, plane: &Handle) -> Vec<view::Lun> {
     let model = &running.model;
     let mut shown_by: Vec<Vec<view::LunPath>> = vec![Vec::new(); running.units.len()];
     for target in model.targets() {
-        for entry in &target.luns {
+        for entry in target.luns.entries() {
             if let Some(paths) = shown_by.get_mut(entry.unit.position()) {
                 paths.push(view::LunPath {
                     target: target.name.as_str().to_owned(),
