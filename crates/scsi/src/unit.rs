@@ -253,6 +253,11 @@ impl LogicalUnit {
                 self.hand_to_owner(task, list.to_vec())
             }
             (Work::EjectFence, Input::FenceGranted) => {
+                // The fence does not wait for requests of the past, which may still land.
+                if let Some(sense) = self.refusal_of(&IoRequest::Flush) {
+                    task.work = Work::Over;
+                    return Step::Done(Outcome::check(sense));
+                }
                 let has_no_flush = |owned: &Owned| owned.cdb.has(4, NO_FLUSH);
                 if task.owned.as_deref().is_some_and(has_no_flush) {
                     return self.hand_to_owner(task, Vec::new());

@@ -10,6 +10,7 @@ pub(super) const NO_FLUSH: u8 = 0x04;
 
 const NO_MEDIUM: Codes = (2, 0x3a, 0x00);
 const PREVENTED: Codes = (5, 0x53, 0x02);
+const REFUSED: Codes = (2, 0x04, 0x00);
 const NOW_READY: Codes = (6, 0x28, 0x00);
 
 pub(super) fn start_stop(flags: u8) -> [u8; 6] {
@@ -124,6 +125,22 @@ fn an_eject_has_the_medium_to_itself_and_flushes_it() {
         };
         good(&outcome);
         assert!(!medium(&rig).is_in);
+    }
+}
+
+/// Also one that would not be flushed.
+#[test]
+fn a_request_that_may_still_land_keeps_the_medium_in() {
+    for flags in [LOEJ, LOEJ | NO_FLUSH] {
+        let (mut rig, [at, ..]) = three();
+        let (mut task, _) = rig.start(at, &start_stop(flags), &[]);
+        rig.cores[at.0].refuse_access(true);
+        let step = rig.cores[at.0].resume(&mut task, Input::FenceGranted);
+        let Step::Done(outcome) = step else {
+            panic!("{step:?}");
+        };
+        assert_eq!(sense(&outcome), REFUSED);
+        assert!(medium(&rig).is_in);
     }
 }
 
