@@ -4,6 +4,9 @@
 //! Both eject in the same way: a fence around the whole medium, so that nobody is at work on it; a
 //! flush; the change, which every core takes over; then the fence goes, and commands that waited for it
 //! find no medium. Nothing has happened where one of the first two steps fails or takes too long.
+//!
+//! A fence does not wait for requests of the past ([`crate::refusal`]), which may still land. A core says that
+//! it has one before it confirms the fence; so the owner's core refuses access by then, and the medium stays in.
 
 use scsi::{Change, ChangeKind, Reply, SenseCode, Shared, Status, WHOLE_MEDIUM};
 
@@ -87,8 +90,8 @@ impl<C: Carrier> Engine<C> {
         (*step, *since) = (MediumStep::Flush { force }, now);
         let limit = now + self.question_patience().flush;
         self.request_deadlines.set(request_key(ticket), limit);
-        if self.flushes.has(unit) {
-            // The last one has begun: the unit goes.
+        if self.units[unit].view.refuses_access() || self.flushes.has(unit) {
+            // A request of the past may still land, or the last flush has begun: the unit goes.
             self.end_medium(ticket, Err(MediumFailure::Busy));
         } else {
             self.begin_flush(unit);

@@ -79,7 +79,8 @@ impl fmt::Display for FlushFailure {
 pub enum MediumFailure {
     /// A nexus prevents the removal.
     Prevented,
-    /// Commands that were at work on the medium did not end in time, or it is being moved already.
+    /// Commands that were at work on the medium did not end in time, a request of one that was given up may
+    /// still land, or it is being moved already.
     Busy,
     /// It could not be flushed.
     Unflushed(FlushFailure),

@@ -212,6 +212,34 @@ fn commands_that_do_not_end_keep_the_medium_in_at_the_deadline_and_not_before() 
     bench.end();
 }
 
+/// Whether it is given up before the order or while its fence is awaited.
+#[test]
+fn a_request_that_may_still_land_keeps_the_medium_in() {
+    for is_given_up_before in [true, false] {
+        let mut bench = Bench::new(2);
+        let writer = bench.log_in(1);
+        bench.disk(1).take_next([Take::Ring]);
+        bench.send(writer, cdb::write(0, 1, 9));
+        bench.end_session(writer);
+        if is_given_up_before {
+            bench.pass(ABORT);
+            eject(&mut bench, true);
+        } else {
+            eject(&mut bench, true);
+            assert_eq!(moved(&mut bench), []);
+            bench.pass(ABORT);
+        }
+        assert_eq!(bench.refusing(), [0, 1]);
+        assert_eq!(moved(&mut bench), [Err(MediumFailure::Busy)]);
+        assert!(is_in(&bench));
+        assert_eq!(bench.disk(0).log(), [""; 0], "nothing begins beside it");
+        bench.finish_all(1);
+        eject(&mut bench, false);
+        assert_eq!(moved(&mut bench), [Ok(())]);
+        bench.end();
+    }
+}
+
 #[test]
 fn a_medium_that_cannot_be_flushed_stays_in() {
     let failure = IoFailure::Hardware { errno: 5 };
