@@ -69,6 +69,8 @@ struct State {
     next_id: u64,
     /// How many requests each core has begun.
     submitted: BTreeMap<usize, u64>,
+    /// How many requests of any core were no flushes.
+    touched: u64,
     queue_max: usize,
     is_latched: bool,
     prng: Prng,
@@ -117,6 +119,7 @@ impl Disk {
             arrivals: Vec::new(),
             next_id: 0,
             submitted: BTreeMap::new(),
+            touched: 0,
             queue_max,
             is_latched: false,
             prng,
@@ -157,6 +160,11 @@ impl Disk {
     pub fn submitted(&self, core: usize) -> u64 {
         let state = self.0.borrow();
         state.submitted.get(&core).copied().unwrap_or(0)
+    }
+
+    /// How many requests there were that were no flushes: a medium that is out gets none.
+    pub fn touched(&self) -> u64 {
+        self.0.borrow().touched
     }
 
     /// A request takes effect and ends. Gives the core that has to be woken for its answer; `None` if a crash
@@ -409,6 +417,7 @@ impl Backstore for Handle {
             return Submitted::Taken;
         }
         *state.submitted.entry(self.core).or_insert(0) += 1;
+        state.touched += u64::from(!matches!(request, IoRequest::Flush));
         // As a page cache does: some requests are over before they wait.
         if !matches!(request, IoRequest::Flush) && state.prng.chance(100) {
             return Submitted::Done(state.execute(request, Fate::Good));

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use front::{SessionId, SessionReport};
 use iscsi::pdu::Tsih;
 use memory::Pool;
 
@@ -34,6 +35,23 @@ impl Host {
         self.cores.iter().any(|core| {
             let mut left = core.left.iter().filter(|(_, whose)| *whose == tsih);
             core.session_of(tsih).is_some() || left.any(|(task, _)| core.engine.has_task(*task))
+        })
+    }
+
+    /// Every session.
+    pub fn report(&self) -> Vec<SessionReport> {
+        let cores = self.cores.iter();
+        cores
+            .flat_map(|core| core.sessions.report(&core.engine))
+            .collect()
+    }
+
+    /// The core of a session, and how administrators call it.
+    pub fn session(&self, tsih: Tsih) -> Option<(usize, SessionId)> {
+        let mut cores = self.cores.iter().enumerate();
+        cores.find_map(|(index, core)| {
+            let session = core.engine.session(core.session_of(tsih)?)?;
+            Some((index, session.port.iscsi().detail.id))
         })
     }
 

@@ -66,6 +66,8 @@ pub struct Link {
     to_initiator: Pipe,
     is_reset: bool,
     stuck_until: Duration,
+    /// Which side can send nothing any more, because the other one takes nothing.
+    closed_window: Option<Side>,
 }
 
 impl Link {
@@ -78,6 +80,7 @@ impl Link {
             to_initiator: Pipe::default(),
             is_reset: false,
             stuck_until: Duration::ZERO,
+            closed_window: None,
         }
     }
 
@@ -159,8 +162,16 @@ impl Link {
         }
     }
 
+    /// From now on a side can send nothing: the other one takes nothing.
+    pub const fn close_window(&mut self, from: Side) {
+        self.closed_window = Some(from);
+    }
+
     /// How much a side may send now, in bytes.
     pub fn room(&mut self, from: Side) -> usize {
+        if self.closed_window == Some(from) {
+            return 0;
+        }
         let window = self.habits.window_bytes;
         window.saturating_sub(self.pipe(from.other()).on_the_way.len())
     }

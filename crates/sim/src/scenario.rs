@@ -51,6 +51,14 @@ pub struct Scenario {
     pub cache_switches: u32,
     /// Commands of 1000 that eject or load the medium.
     pub ejects: u32,
+    /// Actions of 1000 by which an administrator ejects or loads the medium.
+    pub medium_moves: u32,
+    /// Actions of 1000 by which an administrator ends a session.
+    pub dismissals: u32,
+    /// Actions of 1000 by which an administrator changes the rules of access.
+    pub changes: u32,
+    /// Actions of 1000 by which most initiators lose their links at one moment, when a change begins.
+    pub storms: u32,
     /// Actions of 1000 that are crashes of the target's machine.
     pub crashes: u32,
     /// Times of 1000 that the state of the unit cannot be made safe.
@@ -78,6 +86,8 @@ impl Scenario {
         let scenario = Self::ordinary(seed);
         if seed % LATE == 3 {
             scenario.late(seed)
+        } else if seed % CROWDED == 1 {
+            scenario.crowded(seed)
         } else {
             scenario
         }
@@ -107,6 +117,10 @@ impl Scenario {
         let keep_delay_max = micros(keeper.pick(&[0, 200, 20_000, 10_000_000]).unwrap_or(0));
         let mut drive = Prng::stream(seed, "scenario of the drive");
         let ejects = drive.pick(&[0, 0, 0, 60]).unwrap_or(0);
+        let mut administrator = Prng::stream(seed, "scenario of the administrator");
+        let medium_moves = administrator.pick(&[0, 0, 0, 40]).unwrap_or(0);
+        let dismissals = administrator.pick(&[0, 0, 0, 20]).unwrap_or(0);
+        let changes = administrator.pick(&[0, 0, 0, 20]).unwrap_or(0);
         Self {
             initiators,
             actions: prng.size(20, 300),
@@ -127,6 +141,10 @@ impl Scenario {
             contests,
             cache_switches,
             ejects,
+            medium_moves,
+            dismissals,
+            changes,
+            storms: 0,
             crashes,
             keep_failures,
             keep_delay_max,
@@ -137,18 +155,7 @@ impl Scenario {
                 window_bytes: prng.pick(&[100, 8_192, 1_000_000]).unwrap_or(8192),
             },
             mail_delay_max: micros(prng.pick(&[0, 10, 500]).unwrap_or(10)),
-            target: Settings {
-                cores: prng.size(1, 3),
-                queue_depth: prng.pick(&[1, 2, 8, 32]).unwrap_or(8),
-                preferences: preferences(&mut prng),
-                abort_timeout: Duration::from_secs(2),
-                fence_timeout: Duration::from_secs(5),
-                login_timeout: Duration::from_secs(15),
-                nop_interval: Duration::from_secs(5),
-                nop_timeout: Duration::from_secs(5),
-                pool_bytes: prng.pick(&POOL_BYTES).unwrap_or(1024 * 1024),
-                sabotage: None,
-            },
+            target: target(&mut prng),
             offers: (0..initiators).map(|_| preferences(&mut prng)).collect(),
         }
     }
@@ -178,6 +185,8 @@ impl Scenario {
         self.contests = prng.pick(&[0, 0, 300]).unwrap_or(0);
         self.cache_switches = 0;
         self.crashes = 0;
+        // The administrator takes LUNs without a change of the rules here.
+        self.changes = 0;
         self.keep_delay_max = self.keep_delay_max.min(Duration::from_millis(20));
         // Where a LUN may be missing, the answer of a wrong command is that of a right one.
         self.mischief.retain(|kind| *kind != Mischief::TagInUse);
@@ -186,15 +195,58 @@ impl Scenario {
         }
         self
     }
+
+    /// The same with many initiators, which lose their links at one moment again and again, while cores
+    /// have other things to do than to lose them and an administrator changes the rules.
+    fn crowded(mut self, seed: u64) -> Self {
+        let mut prng = Prng::stream(seed, "scenario of the crowd");
+        self.initiators = prng.size(6, 12);
+        self.offers = (0..self.initiators)
+            .map(|_| preferences(&mut prng))
+            .collect();
+        self.actions = prng.size(100, 300);
+        self.storms = prng.pick(&[10, 40]).unwrap_or(40);
+        self.changes = prng.pick(&[0, 20]).unwrap_or(0);
+        self.pauses = &[0, 10, 1_000];
+        self.crashes = 0;
+        self.mischief.clear();
+        self.target.is_busy = prng.chance(700);
+        self
+    }
 }
 
 /// One world of so many has stores that are late.
 const LATE: u64 = 7;
 
+/// One world of so many is crowded, unless its stores are late.
+const CROWDED: u64 = 8;
+
 impl Scenario {
+    /// Whether the rules of access change.
+    pub const fn changes_rules(&self) -> bool {
+        self.changes > 0 || self.storms > 0
+    }
+
     /// Whether making a state safe may take longer than a change may wait for it.
     pub const fn keeps_slowly(&self) -> bool {
         self.keep_delay_max.as_secs() > 0
+    }
+}
+
+/// The target, which is short of something now and then.
+fn target(prng: &mut Prng) -> Settings {
+    Settings {
+        cores: prng.size(1, 3),
+        queue_depth: prng.pick(&[1, 2, 8, 32]).unwrap_or(8),
+        preferences: preferences(prng),
+        abort_timeout: Duration::from_secs(2),
+        fence_timeout: Duration::from_secs(5),
+        login_timeout: Duration::from_secs(15),
+        nop_interval: Duration::from_secs(5),
+        nop_timeout: Duration::from_secs(5),
+        pool_bytes: prng.pick(&POOL_BYTES).unwrap_or(1024 * 1024),
+        is_busy: false,
+        sabotage: None,
     }
 }
 
@@ -233,7 +285,7 @@ mod tests {
     #[test]
     fn every_kind_of_trouble_comes_up_and_stays_away_in_turn() {
         let drawn: Vec<Scenario> = (0..200).map(Scenario::draw).collect();
-        let facts: [fn(&Scenario) -> bool; 9] = [
+        let facts: [fn(&Scenario) -> bool; 13] = [
             |scenario| scenario.disk_errors > 0,
             |scenario| scenario.disk_hangs > 0,
             |scenario| scenario.network_faults > 0,
@@ -241,6 +293,10 @@ mod tests {
             |scenario| scenario.reservations > 0,
             |scenario| scenario.crashes > 0,
             |scenario| scenario.ejects > 0,
+            |scenario| scenario.medium_moves > 0,
+            |scenario| scenario.dismissals > 0,
+            |scenario| scenario.changes > 0,
+            |scenario| scenario.storms > 0,
             |scenario| !scenario.mischief.is_empty(),
             |scenario| scenario.target.cores > 1,
         ];

@@ -1,6 +1,7 @@
 //! How the simulated target is set up: the configuration that Tarn would have read, and the memory that
 //! its machine would have had. Nothing here has to do with what happens afterwards.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use scsi::{Identity, Limits, Owner, Profile, TargetPort};
 
 use crate::disk::Disk;
 use crate::host::Link;
+use crate::prng::Prng;
 use crate::sabotage::Sabotage;
 
 /// The target's name.
@@ -32,7 +34,7 @@ pub const LUN: VisibleLun = VisibleLun {
 };
 
 /// The one target.
-const TARGET: TargetIndex = TargetIndex(0);
+pub const TARGET: TargetIndex = TargetIndex(0);
 
 /// Its one portal group.
 const PORT: PortPlan = PortPlan {
@@ -68,6 +70,8 @@ pub struct Settings {
     pub nop_timeout: Duration,
     /// How much memory each core has for data, in bytes.
     pub pool_bytes: usize,
+    /// No core has time to lose more than one connection in a turn.
+    pub is_busy: bool,
     /// Something it does wrong, to see whether that is noticed.
     pub sabotage: Option<Sabotage>,
 }
@@ -113,15 +117,19 @@ impl Settings {
             unproved: Arc::new(Budget::new(usize::MAX)),
             login_timeout: self.login_timeout,
         };
-        let policy: Arc<dyn Policy> = Arc::new(Everybody(self.preferences.clone()));
-        let mut front = Front::new(&own, Arc::clone(&policy), Arc::default());
-        let plan = TargetPlan {
-            name: TARGET_NAME.to_owned(),
-            ports: vec![PORT],
-            cold_reset: false,
-        };
-        front.set_access(policy, [(TARGET, plan)].into_iter());
+        let rules = Arc::new(self.rules());
+        let policy: Arc<dyn Policy> = Arc::<Rules>::clone(&rules);
+        let mut front = Front::new(&own, policy, Arc::default());
+        rules.put_in_force(&mut front);
         front
+    }
+
+    /// The rules at first: everybody may do everything.
+    pub fn rules(&self) -> Rules {
+        Rules {
+            preferences: self.preferences.clone(),
+            access: BTreeMap::new(),
+        }
     }
 
     /// The data buffers of a core, of which as many are taken as the settings do not give.
@@ -133,32 +141,89 @@ impl Settings {
     }
 }
 
-/// Everybody here is granted the same.
-#[derive(Debug)]
-struct Everybody(OperationalPreferences);
+/// The InitiatorName of an initiator.
+pub fn initiator_name(initiator: usize) -> String {
+    format!("iqn.2026-11.example.sim:host{initiator}")
+}
 
-impl Policy for Everybody {
+/// What an initiator may do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Access {
+    /// See the LUN, but not write to it.
+    ReadOnly,
+    /// Log in and see nothing.
+    NoLun,
+    /// Not log in.
+    Nothing,
+}
+
+/// The rules of access.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    preferences: OperationalPreferences,
+    /// By InitiatorName. All others may do everything.
+    pub access: BTreeMap<String, Access>,
+}
+
+impl Rules {
+    /// Draws what an initiator may do.
+    pub fn draw(&mut self, initiator: usize, prng: &mut Prng) {
+        let access = match prng.below(10) {
+            0..5 => return,
+            5 | 6 => Access::ReadOnly,
+            7 => Access::NoLun,
+            _ => Access::Nothing,
+        };
+        self.access.insert(initiator_name(initiator), access);
+    }
+
+    /// The front asks these rules from now on.
+    pub fn put_in_force(self: &Arc<Self>, front: &mut Front<Link>) {
+        let plan = TargetPlan {
+            name: TARGET_NAME.to_owned(),
+            ports: vec![PORT],
+            cold_reset: false,
+        };
+        let policy: Arc<dyn Policy> = Arc::<Self>::clone(self);
+        front.set_access(policy, [(TARGET, plan)].into_iter());
+    }
+
+    fn of(&self, asker: &Asker<'_>) -> Option<Access> {
+        self.access.get(asker.initiator_name).copied()
+    }
+}
+
+impl Policy for Rules {
     fn authorize(
         &self,
-        _: &Asker<'_>,
+        asker: &Asker<'_>,
         target_name: Option<&str>,
     ) -> Result<Authorization, LoginStatus> {
         if target_name != Some(TARGET_NAME) {
             return Err(LoginStatus::NotFound);
         }
+        self.luns(asker, TARGET)?;
         Ok(Authorization {
             target: Some(TARGET),
             policy: TargetPolicy {
                 auth: TargetAuth::None,
-                preferences: self.0.clone(),
+                preferences: self.preferences.clone(),
                 portal_group_tag: PORT.portal_group_tag,
                 target_alias: None,
             },
         })
     }
 
-    fn luns(&self, _: &Asker<'_>, _: TargetIndex) -> Result<Vec<VisibleLun>, LoginStatus> {
-        Ok(vec![LUN])
+    fn luns(&self, asker: &Asker<'_>, _: TargetIndex) -> Result<Vec<VisibleLun>, LoginStatus> {
+        match self.of(asker) {
+            None => Ok(vec![LUN]),
+            Some(Access::ReadOnly) => Ok(vec![VisibleLun {
+                read_only: true,
+                ..LUN
+            }]),
+            Some(Access::NoLun) => Ok(Vec::new()),
+            Some(Access::Nothing) => Err(LoginStatus::AuthorizationFailure),
+        }
     }
 
     fn may_discover(&self, _: &Asker<'_>) -> bool {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use engine::{Engine, SessionKey, TaskKey};
+use engine::{Engine, MediumFailure, SessionKey, TaskKey};
 use front::iscsi::{Beyond, LineKey, LoginRandom, Sessions};
 use iscsi::pdu::Tsih;
 use iscsi::target::Receive;
@@ -13,9 +13,9 @@ use memory::{Buffer, Pool};
 use scsi::Owner;
 use store::Backstore;
 
-use super::Letter;
 use super::carrier::Outside;
 use super::line::{Link, Sending};
+use super::{Letter, Order};
 use crate::network::Arrival;
 use crate::prng::Prng;
 use crate::sabotage::{self, Sabotage};
@@ -30,6 +30,10 @@ pub(crate) struct Core {
     pub(crate) chunks: Pool,
     /// Tasks that sessions have left behind, and whose they were.
     pub(crate) left: BTreeSet<(TaskKey, Tsih)>,
+    /// What has come of orders of an administrator to move the medium.
+    pub(super) moved: Vec<Result<(), MediumFailure>>,
+    /// It never has time to lose more than one connection in a turn.
+    is_busy: bool,
     prng: Prng,
     _ballast: Vec<Buffer>,
 }
@@ -54,6 +58,8 @@ impl Core {
             sessions: Sessions::new(settings.of_sessions(), Arc::default(), front),
             chunks,
             left: BTreeSet::new(),
+            moved: Vec::new(),
+            is_busy: settings.is_busy,
             prng,
             _ballast,
         }
@@ -80,13 +86,14 @@ impl Core {
                 self.handle_letter(letter);
                 self.settle();
             }
-            self.sessions.lose_some(&mut self.engine, false);
+            self.sessions.lose_some(&mut self.engine, self.is_busy);
             self.engine.handle_memory();
             self.settle();
             self.sessions.flush(&mut self.engine);
             self.settle();
             let has_letters = !self.engine.carrier.own_letters.is_empty();
-            if !has_letters && !self.sessions.has_more() && !self.engine.has_more() {
+            let has_lost = self.sessions.has_more() && !self.is_busy;
+            if !has_letters && !has_lost && !self.engine.has_more() {
                 return outcome;
             }
         }
@@ -102,12 +109,11 @@ impl Core {
                 }
                 // For those who look on.
                 Some(Beyond::MediumChanged { .. }) => {}
-                // No target is reset cold here, no administrator moves a medium, nothing stops.
-                Some(
-                    beyond @ (Beyond::TargetReset(_)
-                    | Beyond::Flushed { .. }
-                    | Beyond::MediumMoved { .. }),
-                ) => debug_assert!(false, "{beyond:?}"),
+                Some(Beyond::MediumMoved { outcome, .. }) => self.moved.push(outcome),
+                // No target is reset cold here, and nothing stops.
+                Some(beyond @ (Beyond::TargetReset(_) | Beyond::Flushed { .. })) => {
+                    debug_assert!(false, "{beyond:?}");
+                }
                 None if self.end_shut() => {}
                 None => return,
             }
@@ -118,13 +124,15 @@ impl Core {
         match letter {
             Letter::Unit(unit, letter) => self.engine.handle_letter(unit, *letter),
             Letter::Front(letter) => self.sessions.handle_letter(&mut self.engine, letter),
+            Letter::Order(Order(act)) => act(&mut self.sessions, &mut self.engine),
         }
     }
 
     pub(super) fn poll_timeout(&mut self) -> Option<Duration> {
         let engine = self.engine.poll_timeout();
         let sessions = self.sessions.poll_timeout(&self.engine);
-        engine.into_iter().chain(sessions).min()
+        let lost = self.sessions.has_more().then(|| self.engine.now());
+        engine.into_iter().chain(sessions).chain(lost).min()
     }
 
     pub(super) fn handle_time(&mut self) {

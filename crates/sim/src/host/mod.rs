@@ -8,11 +8,12 @@ mod core;
 mod line;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use engine::{Engine, SessionKey, UnitIndex};
-use front::iscsi::FrontLetter;
+use engine::{Engine, MediumFailure, SessionKey, UnitIndex};
+use front::iscsi::{FrontLetter, Sessions};
 use iscsi::pdu::Tsih;
 
 use crate::disk::Disk;
@@ -27,13 +28,33 @@ pub use self::line::Link;
 /// What an administrator holds until what was asked for is done. The host drops it then.
 pub type Receipt = Rc<()>;
 
-/// Mail between cores.
+/// What an administrator has a core do.
+pub struct Order(Box<Act>);
+
+type Act = dyn FnOnce(&mut Sessions<Outside>, &mut Engine<Outside>);
+
+impl Order {
+    /// The core does this.
+    pub fn new(act: impl FnOnce(&mut Sessions<Outside>, &mut Engine<Outside>) + 'static) -> Self {
+        Self(Box::new(act))
+    }
+}
+
+impl fmt::Debug for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Order")
+    }
+}
+
+/// Mail to a core.
 #[derive(Debug)]
 pub enum Letter {
     /// About a unit.
     Unit(UnitIndex, Box<engine::Letter>),
     /// Between the front and the sessions of a core.
     Front(FrontLetter<Link>),
+    /// Of the administrator.
+    Order(Order),
 }
 
 /// The whole target.
@@ -148,6 +169,12 @@ impl Host {
         if let Some((core, key)) = found {
             core.turn(now, |core| act(&mut core.engine, key));
         }
+    }
+
+    /// What has come of moving the medium since the last call.
+    pub fn take_moved(&mut self) -> Vec<Result<(), MediumFailure>> {
+        let cores = self.cores.iter_mut();
+        cores.flat_map(|core| core.moved.drain(..)).collect()
     }
 
     // ---- the store, and the state that is kept -----------------------------------------------

@@ -73,6 +73,11 @@ pub enum Operation {
     Eject,
     /// START STOP UNIT that loads it.
     Load,
+    /// PREVENT ALLOW MEDIUM REMOVAL.
+    Prevent {
+        /// Prevent.
+        on: bool,
+    },
     /// MODE SELECT (6) of the caching page.
     SetWriteCache {
         /// WCE.
@@ -102,6 +107,10 @@ impl Operation {
             Self::Release => cdb[0] = 0x17,
             Self::Eject => start_stop(&mut cdb, 0x02),
             Self::Load => start_stop(&mut cdb, 0x03),
+            Self::Prevent { on } => {
+                cdb[0] = 0x1e;
+                cdb[4] = u8::from(*on);
+            }
             Self::Register { .. } => persistent(&mut cdb, 0x06, 0),
             Self::PersistentReserve { kind, .. } => persistent(&mut cdb, 0x01, *kind),
             Self::Clear { .. } => persistent(&mut cdb, 0x03, 0),
@@ -139,7 +148,8 @@ impl Operation {
             | Self::Reserve
             | Self::Release
             | Self::Eject
-            | Self::Load => Vec::new(),
+            | Self::Load
+            | Self::Prevent { .. } => Vec::new(),
         }
     }
 
@@ -168,6 +178,7 @@ impl Operation {
             | Self::Register { .. }
             | Self::PersistentReserve { .. }
             | Self::Clear { .. }
+            | Self::Prevent { .. }
             | Self::SetWriteCache { .. } => 0,
         }
     }

@@ -13,6 +13,11 @@ use crate::ledger::{self, Ended, WrongData};
 use crate::network::{Arrival, Side};
 use crate::trace::Actor;
 
+/// AsyncEvent: the target will drop all connections of the session.
+///
+/// Spec: RFC 7143 section 11.9.1.
+const SESSION_DROP: u8 = 3;
+
 impl World {
     /// Whether the initiator of a link takes what arrives now.
     pub(super) fn initiator_listens(&mut self, link: usize) -> bool {
@@ -103,12 +108,12 @@ impl World {
                 self.note_managed(initiator, function, response)
             }
             Heard::LoggedOut { code } => {
-                self.check_logout(code)?;
+                self.check_logout(initiator, code)?;
                 self.note(Actor::Initiator(initiator), format_args!("is logged out"));
                 self.note_logged_out(initiator, code == Some(LogoutResponseCode::Success))
             }
             Heard::ConnectionClosed { code } => {
-                self.check_logout(code)?;
+                self.check_logout(initiator, code)?;
                 self.note(
                     Actor::Initiator(initiator),
                     format_args!("has closed connection {index}"),
@@ -129,6 +134,12 @@ impl World {
                 Ok(())
             }
             Heard::Pong => Ok(()),
+            Heard::Asynchronous {
+                event: SESSION_DROP,
+            } if self.is_dismissed(self.players[initiator].tsih) => {
+                self.note(Actor::Initiator(initiator), format_args!("is dismissed"));
+                Ok(())
+            }
             Heard::Asynchronous { event } => {
                 let detail = format!("event {event} without a reason");
                 Err(Breach::new("asynchronous-messages", detail))
@@ -137,8 +148,13 @@ impl World {
     }
 
     /// What is still at work at the deadline of a logout must have a reason to be.
-    fn check_logout(&self, code: Option<LogoutResponseCode>) -> Result<(), Breach> {
-        let may_fail = self.scenario.keeps_slowly() || self.scenario.disk_hangs > 0;
+    fn check_logout(
+        &self,
+        initiator: usize,
+        code: Option<LogoutResponseCode>,
+    ) -> Result<(), Breach> {
+        let is_dismissed = self.is_dismissed(self.players[initiator].tsih);
+        let may_fail = self.scenario.keeps_slowly() || self.scenario.disk_hangs > 0 || is_dismissed;
         match code {
             Some(LogoutResponseCode::Success) => Ok(()),
             Some(LogoutResponseCode::CleanupFailed) if may_fail => Ok(()),
@@ -153,12 +169,19 @@ impl World {
         let scenario = &self.scenario;
         let session = self.players[initiator].session.as_ref();
         let is_suspect = session.is_some_and(|session| session.is_suspect);
+        let takes = scenario.takes > 0 || scenario.changes_rules();
         let swaps = matches!(task.operation, Operation::CompareAndWrite { .. });
         let is_explained = match (answer.status, answer.sense) {
             (0x00, _) => true,
             (0x02, Some((6, 0x29, _))) => true,
-            (0x02, Some((5, 0x25, 0) | (7, 0x27, 0))) => scenario.takes > 0,
-            (0x02, Some((6, 0x2a, 0x01))) => scenario.cache_switches > 0 || scenario.takes > 0,
+            (0x02, Some((5, 0x25, 0) | (7, 0x27, 0))) => takes,
+            (0x02, Some((6, 0x2a, 0x01))) => scenario.cache_switches > 0 || takes,
+            (0x02, Some((6, 0x3f, 0x0e))) => scenario.changes_rules(),
+            // A medium that is prevented from going can neither be ejected nor loaded.
+            (0x02, Some((5, 0x53, 0x02))) => {
+                let moves = matches!(task.operation, Operation::Eject | Operation::Load);
+                moves && scenario.medium_moves > 0
+            }
             (0x02, Some((6, 0x2a, 0x03..=0x05))) => scenario.reservations > 0,
             (0x02, Some((6, 0x2f, 0x00))) => scenario.management > 0,
             (0x02, Some((4, 0x44, 0))) if scenario.keep_failures > 0 => true,
@@ -174,7 +197,9 @@ impl World {
             (0x02, Some((0x0b, 0x0c | 0x47, _))) => is_suspect,
             (0x02, Some((0x0e, 0x1d, 0x00))) => swaps,
             (0x18, None) => scenario.reservations > 0,
-            (0x02, Some((2, 0x3a, 0x00) | (6, 0x28, 0x00))) => scenario.ejects > 0,
+            (0x02, Some((2, 0x3a, 0x00) | (6, 0x28, 0x00))) => {
+                scenario.ejects > 0 || scenario.medium_moves > 0
+            }
             // Memory is short, or a fence is long in coming.
             (0x28, None) => true,
             (0x08, None) => scenario.disk_hangs > 0 || scenario.management > 0,
@@ -202,6 +227,7 @@ impl World {
             (_, None) => false,
         };
         let handle = task.handle;
+        self.administrator.loads.remove(&handle);
         if is_good && task.operation.writes() {
             self.check_right_to_write(initiator, handle)?;
         }
@@ -252,6 +278,7 @@ impl World {
             | Operation::Reserve
             | Operation::Release
             | Operation::Load
+            | Operation::Prevent { .. }
             | Operation::Register { .. }
             | Operation::PersistentReserve { .. }
             | Operation::Clear { .. } => {}
@@ -290,6 +317,7 @@ impl World {
 
     /// A task ends without an answer, and nothing of it is left.
     pub(super) fn forget(&mut self, task: &Task) {
+        self.administrator.loads.remove(&task.handle);
         match task.operation {
             Operation::Read { .. } => drop(self.ledger.end_read(task.handle, None)),
             Operation::Write { .. } | Operation::Zero { .. } => {
@@ -307,6 +335,7 @@ impl World {
             | Operation::Reserve
             | Operation::Release
             | Operation::Load
+            | Operation::Prevent { .. }
             | Operation::Register { .. }
             | Operation::PersistentReserve { .. }
             | Operation::Clear { .. } => {}
@@ -318,6 +347,7 @@ impl World {
     /// A link is gone: at ErrorRecoveryLevel 0 the session is, too.
     fn lose_link(&mut self, initiator: usize, index: usize, link: usize) -> Result<(), Breach> {
         let now = self.agenda.now();
+        let is_dismissed = self.is_dismissed(self.players[initiator].tsih);
         let player = &mut self.players[initiator];
         let Some(session) = &mut player.session else {
             return Ok(());
@@ -328,6 +358,7 @@ impl World {
             .collect();
         let is_excused = session.is_suspect
             || session.is_leaving
+            || is_dismissed
             || others.iter().any(|&link| self.lines[link].is_excused)
             || self.scenario.disk_hangs > 0;
         self.trace.note(

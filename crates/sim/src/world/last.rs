@@ -32,7 +32,8 @@ impl World {
                 continue;
             };
             is_over = false;
-            if session.is_leaving || session.is_suspect {
+            let is_dismissed = self.is_dismissed(self.players[initiator].tsih);
+            if session.is_leaving || session.is_suspect || is_dismissed {
                 self.drop_session(initiator);
                 continue;
             }
@@ -61,6 +62,10 @@ impl World {
         let receipts = self.receipts_left();
         if receipts > 0 {
             let detail = format!("{receipts} receipts of an administrator");
+            return Err(Breach::new("nothing-is-left", detail));
+        }
+        if self.is_administered() {
+            let detail = "an administrator waits".to_owned();
             return Err(Breach::new("nothing-is-left", detail));
         }
         if let Some(left) = self.host.disagreement() {

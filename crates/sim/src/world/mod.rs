@@ -3,6 +3,7 @@
 //! A run is a pure function of a seed and of how many actions it may take. After the last action
 //! the faults stop, everyone finishes and logs out, and nothing may be left.
 
+mod administrator;
 mod answers;
 mod carry;
 mod last;
@@ -11,6 +12,7 @@ mod play;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Weak;
 use std::time::Duration;
 
 use iscsi::framing::PduBuffer;
@@ -28,6 +30,7 @@ use crate::sabotage::Sabotage;
 use crate::scenario::Scenario;
 use crate::trace::{Actor, Trace};
 
+use self::administrator::Administrator;
 use self::past::{Past, Rights};
 
 /// More events than any run needs: one that takes more goes round in circles.
@@ -54,6 +57,8 @@ enum Event {
     Listen { link: usize },
     /// A LUN that was taken from a session comes back to it.
     GiveBack { initiator: usize, tsih: Tsih },
+    /// A session that was dismissed must be over.
+    ReceiptDue { receipt: Weak<()> },
     /// Everyone is to finish.
     Finish,
     /// Who has not finished is pushed out.
@@ -137,7 +142,8 @@ pub struct World {
     keeper_prng: Prng,
     patience_prng: Prng,
     past_prng: Prng,
-    /// When the last letter between two cores arrives: letters do not overtake each other.
+    /// When the last letter between two cores arrives: letters do not overtake each other. The last row is
+    /// the administrator's.
     last_mail: Vec<Duration>,
     hanging: Vec<RequestId>,
     /// Until when the disk takes requests and does nothing.
@@ -165,6 +171,7 @@ pub struct World {
     /// What a COMPARE AND WRITE has found and replaced.
     swapped: BTreeSet<(usize, u64)>,
     past: Past,
+    administrator: Administrator,
     seed: u64,
     boots: u64,
 }
@@ -212,7 +219,11 @@ impl World {
             actions_left: scenario.actions.min(actions_max),
             ledger: Ledger::new(scenario.blocks),
             players: players.collect(),
-            last_mail: vec![Duration::ZERO; cores * cores],
+            administrator: Administrator::new(
+                Prng::stream(seed, "administrator"),
+                scenario.target.rules(),
+            ),
+            last_mail: vec![Duration::ZERO; (cores + 1) * cores],
             scenario,
             agenda: Agenda::default(),
             trace,
@@ -297,6 +308,7 @@ impl World {
             self.happen(event)?;
             self.carry()?;
             self.check_the_past()?;
+            self.check_administration()?;
             self.settle_lost();
         }
         self.check_the_end()
@@ -307,7 +319,11 @@ impl World {
         match event {
             Event::Arrive { link, side } => self.arrive(link, side),
             Event::Deliver { core, letter } => {
+                let is_order = matches!(*letter, Letter::Order(_));
                 self.host.deliver(core, *letter, now);
+                if is_order {
+                    self.excuse_commands();
+                }
                 Ok(())
             }
             Event::Disk { request, fate } => {
@@ -347,6 +363,7 @@ impl World {
                 self.give_back(initiator, tsih);
                 Ok(())
             }
+            Event::ReceiptDue { receipt } => self.check_receipt(&receipt),
             Event::Finish => {
                 self.finish();
                 Ok(())

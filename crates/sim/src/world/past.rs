@@ -49,6 +49,13 @@ enum Pending {
     Narrow,
 }
 
+impl Past {
+    /// An administrator waits for this.
+    pub(super) fn note_receipt(&mut self, receipt: &Receipt) {
+        self.receipts.push(Rc::downgrade(receipt));
+    }
+}
+
 impl World {
     /// Whether stores may hang in this world.
     const fn may_hang(&self) -> bool {
@@ -88,6 +95,9 @@ impl World {
         past.begun = begun;
         past.orphans = left.keys().copied().collect();
         self.take_receipts(&left);
+        let over = self.take_dismissed();
+        let meant = left.iter().filter(|(_, whose)| over.contains(*whose));
+        self.past.feared.extend(meant.map(|(one, _)| *one));
         Ok(())
     }
 
@@ -97,6 +107,7 @@ impl World {
         for player in &mut self.players {
             player.rights = Rights::default();
         }
+        self.forget_administration();
     }
 
     /// Somebody was told that these are over.

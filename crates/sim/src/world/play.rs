@@ -12,7 +12,7 @@ use crate::host::Host;
 use crate::initiator::{Operation, Session};
 use crate::network::{Link, Side};
 use crate::prng::Prng;
-use crate::setup::TARGET_NAME;
+use crate::setup::{self, TARGET_NAME};
 use crate::trace::Actor;
 
 /// Times of 1000 that an initiator waits long while a request hangs, and that it does something
@@ -54,6 +54,7 @@ impl World {
         if self.past_prng.chance(self.scenario.takes) {
             self.administer(initiator);
         }
+        self.administrate(initiator);
         let player = &mut self.players[initiator];
         let Some(session) = &mut player.session else {
             if player.logging_in.is_none() {
@@ -146,11 +147,12 @@ impl World {
                     self.ledger.begin_flush(handle);
                 }
             }
+            Operation::Load => self.administrator.note_load(handle),
             Operation::TestUnitReady
             | Operation::Inquiry
             | Operation::Reserve
             | Operation::Release
-            | Operation::Load
+            | Operation::Prevent { .. }
             | Operation::Register { .. }
             | Operation::PersistentReserve { .. }
             | Operation::Clear { .. } => {}
@@ -185,6 +187,10 @@ impl World {
             } else {
                 Operation::Load
             };
+        }
+        if self.scenario.medium_moves > 0 && prng.chance(30) {
+            let on = prng.chance(600);
+            return Operation::Prevent { on };
         }
         if prng.chance(self.scenario.cache_switches) {
             let on = self.scenario.volatile_cache && prng.chance(500);
@@ -311,7 +317,7 @@ impl World {
         };
         player.next_cid = player.next_cid.wrapping_add(1);
         let config = InitiatorLoginConfig {
-            initiator_name: format!("iqn.2026-11.example.sim:host{initiator}"),
+            initiator_name: setup::initiator_name(initiator),
             initiator_alias: None,
             target_name: Some(TARGET_NAME.to_owned()),
             isid: Isid([0x80, 0, 0, 0, 0, u8::try_from(initiator).unwrap_or(0)]),
