@@ -2,11 +2,13 @@
 //! time, task management, sessions that begin and end, LUNs that are taken, memory that is short.
 //!
 //! What must hold between events the engine looks at itself, at the end of each turn. Here: each command has
-//! one outcome, no core that refuses access begins anything, and nothing is left in the end.
+//! one outcome, no core that refuses access to blocks begins anything there, and nothing is left in the end.
 
+use std::ops::Range;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
+use engine::agree::overlap;
 use engine::testing::bench::{ABORT, Bench, FENCE, MOMENT, Who, visible};
 use engine::testing::cdb::{self, Cdb};
 use engine::testing::disk::{SIZE, Take, whole};
@@ -24,6 +26,16 @@ const SESSIONS_MAX: usize = 4;
 /// Commands of one session under way, as a window allows them.
 const WINDOW: usize = 16;
 const ECANCELED: i32 = 125;
+
+/// The blocks in a line of the store's log, which are written as `FIRST+COUNT` or `FIRST..END`.
+fn blocks_of(line: &str) -> Option<Range<u64>> {
+    line.split(' ').find_map(|word| {
+        let (first, other) = word.split_once('+').or_else(|| word.split_once(".."))?;
+        let (first, other): (u64, u64) = (first.parse().ok()?, other.parse().ok()?);
+        let is_count = word.contains('+');
+        Some(first..if is_count { first + other } else { other })
+    })
+}
 
 struct Player {
     who: Who,
@@ -349,18 +361,20 @@ impl Play {
 
     // ---- what must hold ----------------------------------------------------------------------
 
-    /// Units that cores refuse access to.
-    fn refusing(&self) -> Vec<(u32, usize)> {
+    /// Blocks of units that cores refuse access to.
+    fn refusing(&self) -> Vec<(u32, usize, Range<u64>)> {
         let all = (0..UNITS).flat_map(|unit| (0..self.cores()).map(move |core| (unit, core)));
-        let refuses = |(unit, core): &(u32, usize)| {
-            let view = self.bench.cores[*core].view(UnitIndex(*unit));
-            view.is_some_and(|view| view.refuses_access())
-        };
-        all.filter(refuses).collect()
+        all.flat_map(|(unit, core)| {
+            let refused = self.bench.cores[core].refused_blocks(UnitIndex(unit));
+            refused
+                .iter()
+                .map(move |blocks| (unit, core, blocks.clone()))
+        })
+        .collect()
     }
 
     /// Turns end; the engines look at themselves then.
-    fn end_turn(&mut self, refused: &[(u32, usize)]) {
+    fn end_turn(&mut self, refused: &[(u32, usize, Range<u64>)]) {
         for core in 0..self.cores() {
             self.bench.cores[core].handle_memory();
             self.bench.step(core);
@@ -368,15 +382,19 @@ impl Play {
         let refusing = self.refusing();
         for unit in 0..UNITS {
             for core in 0..self.cores() {
-                let mut log = self.bench.disk_of(unit as usize, core).log();
-                // The last flush has nothing to do with commands.
-                log.retain(|line| line != "flush");
-                let one = (unit, core);
-                let is_refused = refused.contains(&one) && refusing.contains(&one);
-                assert!(
-                    !is_refused || log.is_empty(),
-                    "core {core} refuses and begins {log:?}"
-                );
+                let log = self.bench.disk_of(unit as usize, core).log();
+                let of_core = |one: &&(u32, usize, Range<u64>)| (one.0, one.1) == (unit, core);
+                for one in refused.iter().filter(of_core) {
+                    // What another has taken apart meanwhile is refused no longer as a whole.
+                    let is_refused = refusing.contains(one);
+                    let meets =
+                        |line: &String| blocks_of(line).is_some_and(|it| overlap(&it, &one.2));
+                    let begun = log.iter().find(|line| is_refused && meets(line));
+                    assert!(
+                        begun.is_none(),
+                        "core {core} refuses {one:?} and begins {begun:?}"
+                    );
+                }
             }
         }
         for at in 0..self.players.len() {

@@ -128,9 +128,9 @@ def newest_stays(fs, session, what):
     else:
         equal((outcome.sense.key, outcome.sense.code), (scsi.NOT_READY, (0x04, 0x00)), f"WRITE after {what}")
 
-        def ready():
-            return session.command(scsi.test_unit_ready()).good
-        wait_for(ready, ANSWER_S, "the unit is ready when the old WRITE is over", step_s=0.1)
+        def allowed():
+            return session.command(scsi.read16(0, 8), read=8 * BLOCK).good
+        wait_for(allowed, ANSWER_S, "its blocks can be read when the old WRITE is over", step_s=0.1)
     measured(f"{what}: {'GOOD' if outcome.good else 'NOT READY'}")
 
 
@@ -157,7 +157,7 @@ def slow_core(tarn, index, seconds):
 @test(limit_s=90)
 def a_reinstated_session_writes_nothing_that_the_old_one_overwrites():
     """A3: the WRITE of the replaced session is still in the store, and the core that owns the unit is slow. The new session
-    begins when every core refuses access, so its WRITE is refused until the old one is over."""
+    begins when every core refuses access to the blocks of that WRITE, so its own is refused until the old one is over."""
     with faulty(UNITS_SWAPPED) as (fs, tarn):
         old, _ = orphan_of(fs, tarn, isid=ISID)
         with slow_core(tarn, 1, 4), old, login_over(tarn, isid=ISID) as new:
@@ -169,6 +169,44 @@ def login_over(tarn, **options):
     return iscsi.Session(tarn.port, IQN, timeout_s=2 * ANSWER_S, **options)
 
 
+def key_of_read(session, lba=0):
+    """The sense key that a READ of some blocks ends with, if it ends with one."""
+    outcome = session.command(scsi.read16(lba, 8), read=8 * BLOCK)
+    return outcome.sense and outcome.sense.key
+
+
+TWO_CORES = CONFIG.replace("[limits]", "[server]\ncores = 2\n[limits]")
+
+
+@test
+def a_write_that_hangs_after_its_abort_stops_nobody_on_other_blocks():
+    """A WRITE of blocks 0 to 7 hangs in the store and is aborted. Sessions on both cores read all other blocks of the same LUN
+    meanwhile, flush and ask; only what touches those eight is refused, until the WRITE is over."""
+    with faulty(TWO_CORES) as (fs, tarn):
+        with login(tarn) as victim:
+            good(victim.command(scsi.write16(8, 8), write=b"\x33" * 8 * BLOCK), "WRITE of other blocks")
+            fs.hang = ("write",)
+            task = victim.start(scsi.write16(0, 8), write=b"\x01" * 8 * BLOCK)
+            wait_for(lambda: fs.hung() == 1, ANSWER_S, "the WRITE is in the store")
+            fs.hang = ()
+            equal(victim.tmf(iscsi.ABORT_TASK, task=task, timeout_s=ANSWER_S), iscsi.TMF_REJECTED, "response of ABORT TASK")
+            with login(tarn) as one, login(tarn) as two:
+                for session in (victim, one, two):
+                    session.clear_unit_attentions()
+                    good(session.command(scsi.test_unit_ready()), "TEST UNIT READY")
+                    data = good(session.command(scsi.read16(8, 8), read=8 * BLOCK), "READ of other blocks").data
+                    equal(data, b"\x33" * 8 * BLOCK, "data of other blocks")
+                    good(session.command(scsi.read16(100_000, 8), read=8 * BLOCK), "READ far away")
+                    for lba in (0, 7):
+                        equal(key_of_read(session, lba), scsi.NOT_READY, f"READ at {lba}, beside the old WRITE")
+                    outcome = session.command(scsi.write16(4, 8), write=bytes(8 * BLOCK))
+                    equal((outcome.sense.key, outcome.sense.code), (scsi.NOT_READY, (0x04, 0x00)), "WRITE beside the old WRITE")
+                fs.release()
+                for session in (victim, one, two):
+                    wait_for(lambda: key_of_read(session) is None, ANSWER_S, "its blocks can be read again", step_s=0.1)
+                    good(session.command(scsi.write16(4, 8), write=bytes(8 * BLOCK)), "WRITE afterwards")
+
+
 @test
 def resets_do_not_complete_while_a_write_of_a_session_that_is_gone_may_land():
     """A3: LOGICAL UNIT RESET and TARGET WARM RESET are answered, and not with "complete", while there is an orphan."""
@@ -176,10 +214,7 @@ def resets_do_not_complete_while_a_write_of_a_session_that_is_gone_may_land():
         old, _ = orphan_of(fs, tarn)
         old.close()
         with iscsi.Session(tarn.port, IQN, OTHER, timeout_s=ANSWER_S) as other:
-            def refused():
-                outcome = other.command(scsi.test_unit_ready())
-                return outcome.sense is not None and outcome.sense.key == scsi.NOT_READY
-            wait_for(refused, ANSWER_S, "the unit refuses access", step_s=0.1)
+            wait_for(lambda: key_of_read(other) == scsi.NOT_READY, ANSWER_S, "its blocks are refused", step_s=0.1)
             for function, name in ((5, "LOGICAL UNIT RESET"), (6, "TARGET WARM RESET")):
                 equal(other.tmf(function, timeout_s=ANSWER_S), 255, f"response of {name} while a write may land")
             fs.release()
@@ -226,15 +261,14 @@ def a_reservation_that_could_not_be_kept_is_not_in_force_and_the_unit_gets_ready
         old.close()
         with iscsi.Session(tarn.port, IQN, OTHER, timeout_s=ANSWER_S) as other:
             def key():
-                outcome = other.command(scsi.test_unit_ready())
-                return outcome.sense and outcome.sense.key
-            wait_for(lambda: key() == scsi.NOT_READY, ANSWER_S, "the unit refuses access", step_s=0.1)
+                return key_of_read(other)
+            wait_for(lambda: key() == scsi.NOT_READY, ANSWER_S, "the blocks of the orphan are refused", step_s=0.1)
             with slow_failing_syncs(tarn.process.pid, 3):
                 cdb, parameters = pr_out(0, new=0xABC, aptpl=True)
                 task = other.start(cdb, write=parameters)
                 time.sleep(0.5)         # the save has begun, and takes longer than what follows
                 fs.release()
-                wait_for(lambda: key() is None, ANSWER_S, "the unit is ready when its orphan has come back", step_s=0.1)
+                wait_for(lambda: key() is None, ANSWER_S, "they are free when the orphan has come back", step_s=0.1)
                 outcome = other.finish(task)
             check(not outcome.good, f"a registration that could not be kept: {outcome}")
             equal(pr_keys(other), [], "keys after a registration that could not be kept")
@@ -246,7 +280,7 @@ def a_reservation_that_could_not_be_kept_is_not_in_force_and_the_unit_gets_ready
 @test
 def preempt_and_abort_does_not_complete_while_a_write_it_ends_may_land():
     """A3: the preempted session's WRITE hangs in the store: PREEMPT AND ABORT is no success, and its asker is refused
-    access until that write is over."""
+    those blocks until that write is over."""
     with faulty() as (fs, tarn), iscsi.Session(tarn.port, IQN, OTHER, timeout_s=ANSWER_S) as other:
         other.clear_unit_attentions()
         with login(tarn) as victim:

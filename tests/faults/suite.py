@@ -247,14 +247,15 @@ def aborts(function, name):
                 if kind == "write":     # it may still reach the medium, so nobody may say that it is over
                     equal(response, iscsi.TMF_REJECTED, "response")
                     session.clear_unit_attentions()
-                    outcome = session.command(scsi.read16(64, 8), read=4096)
+                    outcome = session.command(scsi.read16(7, 8), read=4096)
                     equal((outcome.sense.key, outcome.sense.code[:1]), (scsi.NOT_READY, (0x04,)), f"access meanwhile ({outcome})")
+                    good(session.command(scsi.read16(64, 8), read=4096), "READ of other blocks meanwhile")
                 else:
                     check(response in (iscsi.TMF_COMPLETE, iscsi.TMF_REJECTED), f"response {response}")
                 check(seconds < TASK_DEADLINE_S + 2, f"{seconds:.1f} s")
                 alive(session)
                 fs.release()
-                wait_for(lambda: session.command(scsi.read16(64, 8), read=4096).good, 10, "the unit works again")
+                wait_for(lambda: session.command(scsi.read16(0, 8), read=4096).good, 10, "its blocks can be read again")
                 good(session.command(scsi.write16(64, 8), write=b"\x12" * 4096), "WRITE afterwards")
                 equal(session.command(scsi.read16(64, 8), read=4096).data, b"\x12" * 4096, "data")
         run.__doc__ = f"{name} with a {kind} that hangs in the store is answered in time; the session and the other unit go on."

@@ -1,15 +1,14 @@
 //! Tasks that end without an answer, and those who wait for that.
 //!
 //! What has not reached the store ends at once. A request in the store gets a cancel and ends
-//! with its completion. Who waits for it gets an answer at a deadline at the latest; what is still in the
-//! store then makes the unit refuse access until it has come back, because a write that
-//! "is aborted" must not reach the medium later.
+//! with its completion. Who waits for it gets an answer at a deadline at the latest; what a request that is still in
+//! the store then may write is refused to all others until it has come back, because a write that
+//! "is aborted" must not reach the medium after newer data.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::iter;
-use std::sync::Arc;
 
-use scsi::{Outcome, PortName, Principal, Status};
+use scsi::{Outcome, Status};
 
 use crate::UnitIndex;
 use crate::agree::ToOwner;
@@ -20,15 +19,6 @@ use crate::owed::Owed;
 use crate::port::{ManagementOutcome, Port as _};
 use crate::report::Report;
 use crate::task::{CommandId, Farewell, ManagementId, Stage, Then, Wait};
-
-/// For an orphan whose nexus has left its unit already: no reservation is of that port.
-fn unknown_port() -> PortName {
-    PortName {
-        transport_id: Arc::from([]),
-        target_port: 0,
-        principal: Principal::Unknown,
-    }
-}
 
 impl<C: Carrier> Engine<C> {
     /// Ends commands of a session that nobody waits for.
@@ -157,7 +147,7 @@ impl<C: Carrier> Engine<C> {
     }
 
     /// The deadline of a wait has come. What is still in the store is an orphan from now on, and the
-    /// wait goes on until every core refuses access to the units concerned.
+    /// wait goes on until every core refuses access to what orphans may write.
     fn give_up_waiting(&mut self, wait: WaitKey) {
         let deadline = self.now + self.settings.abort_timeout;
         let Some(waiting) = self.waits.get_mut(wait) else {
@@ -178,17 +168,26 @@ impl<C: Carrier> Engine<C> {
             .filter(|(_, running)| running.waiters.contains(&wait))
             .map(|(key, _)| key)
             .collect();
+        // Units with orphans, each with whether one is new that may write, and whether any may.
+        let mut units: BTreeMap<UnitIndex, (bool, bool)> = BTreeMap::new();
         for key in left {
             let running = &mut self.tasks[key];
             running.waiters.retain(|&other| other != wait);
-            let unit = running.unit;
-            if running.is_in_store() && running.orphan.is_none() {
-                let port = self.units[unit].view.port_of(running.nexus);
-                running.orphan = Some(port.unwrap_or_else(unknown_port));
-                self.carrier.notify(News::StoreStuck { unit });
-                self.add_orphan(unit);
+            if !running.is_in_store() {
+                continue;
             }
-            if self.tasks[key].orphan.is_some() {
+            let may_write = !running.blocks_to_write().is_empty();
+            let is_new = running.orphan.is_none();
+            let (asks, awaits) = units.entry(running.unit).or_default();
+            *asks |= is_new && may_write;
+            *awaits |= may_write;
+            if is_new {
+                self.make_orphan(key);
+            }
+        }
+        for (unit, (asks, awaits)) in units {
+            self.name_orphans(unit, asks);
+            if awaits {
                 self.await_refusal(unit, wait);
             }
         }

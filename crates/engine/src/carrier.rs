@@ -43,7 +43,7 @@ pub enum Letter {
 /// What an administrator may want to know.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum News {
-    /// A store does not give a request back; the unit refuses access until it does.
+    /// A store does not give a request back; what that may write is refused until it does.
     StoreStuck {
         /// Which.
         unit: UnitIndex,
@@ -72,7 +72,7 @@ pub enum News {
         /// Which.
         unit: UnitIndex,
     },
-    /// A core does not confirm that a unit refuses access. What waits for that goes on waiting.
+    /// A core does not confirm that it refuses access to blocks of a unit. What waits for that goes on waiting.
     RefusalUnconfirmed,
     /// A bug of ours, which has done no harm so far.
     Broken(&'static str),

@@ -94,8 +94,8 @@ impl<C: Carrier> Engine<C> {
                 is_complete,
             } => self.handle_changed(ticket, reply, is_complete),
             ToCore::Install { shared, update } => self.handle_install(unit, &shared, &update),
-            ToCore::SetAccessRefused { refuse, round } => {
-                self.handle_set_access_refused(unit, refuse, round);
+            ToCore::SetAccessRefused { blocks, round } => {
+                self.handle_set_access_refused(unit, blocks, round);
             }
             ToCore::AccessRefused { ticket } => self.handle_access_refused(ticket),
             ToCore::FenceRaise {

@@ -169,13 +169,29 @@ impl<C: Carrier> Engine<C> {
         let liens = tasks.iter().filter_map(|one| one.lien.as_ref());
         let held: usize = liens.map(crate::unit::Lien::bytes).sum();
         assert_eq!(unit.held_bytes.get(), held, "what the store works on");
-        let orphans = tasks.iter().filter(|one| one.orphan.is_some()).count();
-        assert_eq!(unit.side.orphans(), orphans, "requests of the past");
-        let refuses = unit.side.refuses_access();
-        assert_eq!(unit.view.refuses_access(), refuses, "access to {index:?}");
+        let orphans = || tasks.iter().filter(|one| one.orphan.is_some());
+        assert_eq!(
+            unit.side.orphans(),
+            orphans().count(),
+            "requests of the past"
+        );
+        let refused = unit.side.refused();
+        for blocks in orphans().map(|one| one.blocks_to_write()) {
+            let is_refused = refused.overlaps(&blocks) || blocks.is_empty();
+            assert!(is_refused, "{blocks:?} of {index:?} may be written");
+        }
+        assert_eq!(
+            unit.view.refuses_access(),
+            refused.is_whole(),
+            "access to {index:?}"
+        );
+        assert!(
+            !unit.side.has_news(),
+            "the owner of {index:?} does not know that"
+        );
         assert!(unit.outlet.is_empty(), "orders of {index:?} were left");
         assert!(
-            !unit.side.is_open() || unit.parked.is_empty(),
+            unit.side.fences() > 0 || unit.parked.is_empty(),
             "no fence is there and tasks are parked"
         );
         assert!(

@@ -260,6 +260,10 @@ impl<C: Carrier> Engine<C> {
     // ---- data from the initiator -------------------------------------------------------------
 
     fn collect(&mut self, key: TaskKey, length: u32) -> Option<Payload> {
+        let blocks = self.tasks[key].blocks();
+        if self.refuse_blocks(key, blocks) {
+            return None;
+        }
         let running = &mut self.tasks[key];
         let session = running.session?;
         let entry = self.sessions.get_mut(session)?;
@@ -434,7 +438,7 @@ impl<C: Carrier> Engine<C> {
         self.leave_session(key, &mut running);
         let unit = running.unit;
         if running.orphan.is_some() {
-            self.end_orphan(unit);
+            self.end_orphan(unit, key);
         }
         if let Some(ticket) = running.fence {
             self.release_fence(unit, ticket);

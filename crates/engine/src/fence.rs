@@ -14,6 +14,9 @@ use crate::{Ticket, UnitIndex};
 impl<C: Carrier> Engine<C> {
     /// A task asks for blocks of its own.
     pub(crate) fn ask_fence(&mut self, key: TaskKey, blocks: Range<u64>) {
+        if self.refuse_blocks(key, Some(blocks.clone())) {
+            return;
+        }
         let ticket = self.open_request(Request::Fence {
             task: key,
             granted: false,
@@ -71,9 +74,10 @@ impl<C: Carrier> Engine<C> {
         blocks: Range<u64>,
     ) {
         let at_work = self.tasks.iter().filter_map(|(key, running)| {
-            let is_meant = running.unit == unit && running.is_in_store();
-            let task = running.task.as_ref().filter(|_| is_meant)?;
-            Some((key, task.blocks()?, running.fence))
+            let is_at_work = running.is_in_store() && !running.is_idle_orphan();
+            let is_meant = running.unit == unit && is_at_work;
+            let blocks = running.blocks().filter(|_| is_meant)?;
+            Some((key, blocks, running.fence))
         });
         let side = &mut self.units[unit].side;
         let confirmation = side.raise(number, holder, blocks, at_work);

@@ -1,44 +1,100 @@
-//! A unit refuses access while a request of the past may still reach its medium.
+//! Nothing new touches blocks that a request of the past may still write.
 //!
 //! A request that was to be aborted and is still in the store when its time is over (an orphan)
-//! could land after newer data. So its core refuses commands for the unit at once, and asks the
+//! could land after newer data. So its core refuses commands on the blocks that it may write at once, and asks the
 //! owner of the unit to have every core refuse them. Only when all have confirmed may the end of a
 //! session, the answer to a task management request or a PREEMPT AND ABORT follow; until then the
 //! wait goes on. What is decided about that is in [`crate::agree`].
+//!
+//! | Command | Beside an orphan that may write |
+//! | --- | --- |
+//! | reads, writes, compares or unmaps blocks (UNMAP: from its first to its last) | refused where they overlap |
+//! | flushes the cache | served. It covers what was answered before; the data of the orphan was promised to nobody |
+//! | ejects the medium | refused: the orphan would find none |
+//! | reserves, changes mode pages, asks | served: touches no blocks |
+//!
+//! An orphan that only reads or flushes harms nobody. But a unit with too many orphans refuses everything
+//! ([`crate::agree::ORPHANS_MAX`]), so that a store that gives nothing back is not given more and more.
 
-use crate::agree::Round;
-use crate::carrier::Carrier;
+use std::ops::Range;
+use std::sync::Arc;
+
+use scsi::{Outcome, PortName, Principal, Sense, SenseCode, SenseKey};
+
+use crate::agree::{BlockSet, Round};
+use crate::carrier::{Carrier, News};
 use crate::engine::Engine;
-use crate::keys::WaitKey;
+use crate::keys::{TaskKey, WaitKey};
 use crate::task::Request;
 use crate::{Ticket, UnitIndex};
 
+/// For an orphan whose nexus has left its unit already: no reservation is of that port.
+fn unknown_port() -> PortName {
+    PortName {
+        transport_id: Arc::from([]),
+        target_port: 0,
+        principal: Principal::Unknown,
+    }
+}
+
+/// Of a command on blocks that a request of the past may still write.
+const REFUSED: Sense = Sense::new(SenseKey::NotReady, SenseCode::LOGICAL_UNIT_NOT_READY);
+
 impl<C: Carrier> Engine<C> {
-    /// One more orphan of a unit: nothing new starts here from this moment on.
-    pub(crate) fn add_orphan(&mut self, unit: UnitIndex) {
-        // The first one asks the owner.
-        let is_first = self.units[unit].side.orphans() == 0;
-        let ticket = is_first.then(|| self.open_request(Request::Refusal { unit }));
-        let question = self.units[unit].side.add_orphan(ticket);
+    /// Turns a task down that is about to touch blocks to which access is refused. True when it was.
+    pub(crate) fn refuse_blocks(&mut self, key: TaskKey, blocks: Option<Range<u64>>) -> bool {
+        let side = &self.units[self.tasks[key].unit].side;
+        let is_refused = !side.is_open() && blocks.is_some_and(|it| side.refused().overlaps(&it));
+        if is_refused {
+            self.turn_down(key, Outcome::check(REFUSED));
+        }
+        is_refused
+    }
+
+    /// The blocks that no command may touch on this core, because a request of the past may still write them.
+    pub fn refused_blocks(&self, unit: UnitIndex) -> &[Range<u64>] {
+        self.units[unit].side.refused().ranges()
+    }
+
+    /// Nobody waits for a task any longer that is in the store. [`Engine::name_orphans`] follows.
+    pub(crate) fn make_orphan(&mut self, key: TaskKey) {
+        let running = &mut self.tasks[key];
+        let (unit, blocks) = (running.unit, running.blocks_to_write());
+        let port = self.units[unit].view.port_of(running.nexus);
+        running.orphan = Some(port.unwrap_or_else(unknown_port));
+        if running.is_idle_orphan() {
+            // No fence need be there for it, nor wait for it.
+            if let Some(ticket) = running.fence.take() {
+                self.release_fence(unit, ticket);
+            }
+            self.leave_fences(unit, key);
+        }
+        self.carrier.notify(News::StoreStuck { unit });
+        self.units[unit].side.add_orphan(key, blocks);
         self.settle_access(unit);
-        self.confirm(unit, question);
+    }
+
+    /// Has every core refuse what orphans of this one may write. `asks` where one was added that may.
+    pub(crate) fn name_orphans(&mut self, unit: UnitIndex, asks: bool) {
+        if asks || self.units[unit].side.has_news() {
+            let ticket = asks.then(|| self.open_request(Request::Refusal { unit }));
+            let message = self.units[unit].side.name(self.settings.core, ticket);
+            self.ask_owner(unit, message);
+        }
     }
 
     /// An orphan has come back.
-    pub(crate) fn end_orphan(&mut self, unit: UnitIndex) {
-        let core = self.settings.core;
-        let Some((message, waits)) = self.units[unit].side.end_orphan(core) else {
-            return;
-        };
+    pub(crate) fn end_orphan(&mut self, unit: UnitIndex, key: TaskKey) {
+        let waits = self.units[unit].side.end_orphan(key);
         self.settle_access(unit);
-        self.ask_owner(unit, message);
+        self.name_orphans(unit, false);
         for wait in waits {
             self.count_down(wait);
         }
     }
 
-    /// A wait goes on until every core refuses access to the unit. One thing more that it waits
-    /// for, unless that is so already.
+    /// A wait goes on until every core refuses access to what orphans of the unit may write. One thing more that it
+    /// waits for, unless that is so already.
     pub(crate) fn await_refusal(&mut self, unit: UnitIndex, wait: WaitKey) {
         if self.units[unit].side.await_refusal(wait)
             && let Some(waiting) = self.waits.get_mut(wait)
@@ -54,23 +110,25 @@ impl<C: Carrier> Engine<C> {
         }
     }
 
+    /// Where everything is refused, commands without blocks are, too.
     fn settle_access(&mut self, unit: UnitIndex) {
         let unit = &mut self.units[unit];
-        unit.view.refuse_access(unit.side.refuses_access());
+        unit.view.refuse_access(unit.side.refused().is_whole());
     }
 
     pub(crate) fn handle_set_access_refused(
         &mut self,
         unit: UnitIndex,
-        refuse: bool,
+        blocks: Arc<BlockSet>,
         round: Round,
     ) {
-        let confirmation = self.units[unit].side.set_refused(refuse, round);
+        let core = self.settings.core;
+        let confirmation = self.units[unit].side.set_refused(core, blocks, round);
         self.settle_access(unit);
-        self.confirm(unit, confirmation);
+        self.ask_owner(unit, confirmation);
     }
 
-    /// The owner's answer: every core refuses access to the unit.
+    /// The owner's answer: every core refuses access to what this one has named.
     pub(crate) fn handle_access_refused(&mut self, ticket: Ticket) {
         let Some(Request::Refusal { unit }) = self.request_mut(ticket) else {
             debug_assert!(false, "an answer nobody asked for");

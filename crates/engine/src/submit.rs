@@ -30,11 +30,17 @@ impl<C: Carrier> Engine<C> {
             return None;
         }
         if !unit.side.is_open()
-            && let Some(blocks) = running.task.as_ref().and_then(scsi::Task::blocks)
-            && unit.side.is_fenced(&blocks, key, running.fence)
+            && let Some(blocks) = running.blocks()
         {
-            self.park(key, request);
-            return None;
+            if self.refuse_blocks(key, Some(blocks.clone())) {
+                return None;
+            }
+            let running = &self.tasks[key];
+            let side = &self.units[running.unit].side;
+            if side.is_fenced(&blocks, key, running.fence) {
+                self.park(key, request);
+                return None;
+            }
         }
         let request = match self.make_room_for(key, request) {
             Room::Ready(request) => request,
@@ -80,6 +86,7 @@ impl<C: Carrier> Engine<C> {
         }
         debug_assert!(running.lien.is_none(), "{key:?} is counted twice");
         running.has_altered |= sent.alters;
+        running.is_writing = sent.alters;
         running.lien = Some(Lien::new(&unit.held_bytes, sent.bytes));
         let errand = self.stores.open(index, Client::Task(key));
         self.enter(key, Stage::Store(errand));
@@ -196,6 +203,10 @@ impl<C: Carrier> Engine<C> {
         if self.tasks[key].is_aborted {
             self.close_task(key);
         } else {
+            // Nobody has aborted it, and what it asks for next it asks for like any other.
+            if self.tasks[key].orphan.take().is_some() {
+                self.end_orphan(self.tasks[key].unit, key);
+            }
             let step = self.resume(key, Input::Io(result));
             self.drive(key, step);
         }

@@ -1,9 +1,10 @@
 //! A SCSI task under way on a core, what it waits for, and what waits for it.
 
 use std::fmt::Debug;
+use std::ops::Range;
 use std::time::Duration;
 
-use scsi::{Nexus, NexusSlot, Outcome, PortName, Status, Task};
+use scsi::{Nexus, NexusSlot, Outcome, PortName, Status, Task, WHOLE_MEDIUM};
 use store::{IoRequest, IoTag};
 
 use crate::carrier::Carrier;
@@ -79,7 +80,7 @@ impl<C: Carrier> Stage<C> {
     /// | `Active` | no wait |
     /// | `Dormant` | the tasks before it |
     /// | `DataOut` | its initiator, whose pings and session have limits |
-    /// | `Store` | nobody can take it back: an abort answers at its deadline, and the unit refuses access |
+    /// | `Store` | nobody can take it back: an abort answers at its deadline, and what it may write is refused |
     /// | `Owner` | the deadline of the change at its owner; the watchdog, for the owner's core |
     /// | `Fence` | the deadline of its request |
     pub(crate) const fn patience(&self, fence: Duration) -> Option<(Duration, Status)> {
@@ -149,13 +150,15 @@ pub(crate) struct Running<C: Carrier> {
     pub(crate) lien: Option<Lien>,
     /// The ticket by which it asked for, or holds, a fence.
     pub(crate) fence: Option<Ticket>,
+    /// The request that the store has of it changes the medium.
+    pub(crate) is_writing: bool,
     /// Something may be another than before it began: what it asked for was taken by the store, or
     /// was changed by the owner of the unit.
     pub(crate) has_altered: bool,
     /// It ends without an answer; those who wait for that go on.
     pub(crate) is_aborted: bool,
     pub(crate) waiters: Vec<WaitKey>,
-    /// Nobody waits any longer, and the unit refuses access until it is over. The ports of its
+    /// Nobody waits any longer, and access to what it may write is refused until it is over. The ports of its
     /// nexus, which may be gone by then.
     pub(crate) orphan: Option<PortName>,
 }
@@ -182,6 +185,7 @@ impl<C: Carrier> Running<C> {
             is_told: false,
             lien: None,
             fence: None,
+            is_writing: false,
             has_altered: false,
             is_aborted: false,
             waiters: Vec::new(),
@@ -210,6 +214,25 @@ impl<C: Carrier> Running<C> {
         }
     }
 
+    /// The blocks that it reads or writes. `None` when it touches none.
+    pub(crate) fn blocks(&self) -> Option<Range<u64>> {
+        self.task.as_ref().and_then(Task::blocks)
+    }
+
+    /// The blocks that the request in the store may still write, if there is one: those of the whole command.
+    pub(crate) fn blocks_to_write(&self) -> Range<u64> {
+        if self.is_in_store() && self.is_writing {
+            self.blocks().unwrap_or(WHOLE_MEDIUM)
+        } else {
+            0..0
+        }
+    }
+
+    /// It is over for all but its store, and can change nothing: what the store reads for it goes nowhere.
+    pub(crate) fn is_idle_orphan(&self) -> bool {
+        self.orphan.is_some() && self.is_aborted && self.blocks_to_write().is_empty()
+    }
+
     /// True while the store may still act on the task's behalf.
     pub(crate) const fn is_in_store(&self) -> bool {
         matches!(self.stage, Stage::Store(_))
@@ -230,7 +253,7 @@ pub(crate) struct Wait<C: Carrier> {
     /// When waiting ends anyway.
     pub(crate) deadline: Duration,
     /// The deadline has come once: what is left is in the store for good, and all that is waited
-    /// for is that every core refuses access to the units concerned.
+    /// for is that every core refuses access to what it may write.
     pub(crate) is_late: bool,
     pub(crate) then: Owed<Then<C>>,
 }
@@ -282,7 +305,7 @@ pub(crate) enum Request<C: Carrier> {
         granted: bool,
         since: Duration,
     },
-    /// Every core is to refuse access to a unit.
+    /// Every core is to refuse access to what orphans of this one may write.
     Refusal { unit: UnitIndex },
     /// A reset by task management, of one unit or of `left` of them.
     Management {

@@ -54,7 +54,7 @@ pub enum Event<'a> {
         /// It is in now.
         is_in: bool,
     },
-    /// A store does not give a request back; the unit refuses access until it does.
+    /// A store does not give a request back; what that may write is refused until it does.
     StoreStuck {
         /// The unit.
         unit: &'a str,

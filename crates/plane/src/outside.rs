@@ -207,7 +207,9 @@ impl Carrier for Outside {
                 self.events.emit(&Event::MediumMoved { unit, is_in });
             }
             News::RefusalUnconfirmed => {
-                tracing::error!("a core does not confirm that a unit refuses access");
+                tracing::error!(
+                    "a core does not confirm that it refuses access to blocks of a unit"
+                );
             }
             News::Broken(what) => {
                 debug_assert!(false, "{what}");

@@ -42,6 +42,15 @@ pub enum Fate {
     Hangs,
 }
 
+/// A request for blocks that a core has given to the disk.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Begun {
+    /// Which core.
+    pub core: usize,
+    /// What it reads or writes.
+    pub blocks: Range<usize>,
+}
+
 #[derive(Debug)]
 struct Waiting {
     core: usize,
@@ -67,10 +76,10 @@ struct State {
     /// Requests that have no fate yet.
     arrivals: Vec<RequestId>,
     next_id: u64,
-    /// How many requests each core has begun.
-    submitted: BTreeMap<usize, u64>,
     /// How many requests of any core were no flushes.
     touched: u64,
+    /// Requests for blocks that cores have begun.
+    begun: Vec<Begun>,
     queue_max: usize,
     is_latched: bool,
     prng: Prng,
@@ -118,8 +127,8 @@ impl Disk {
             answers: Vec::new(),
             arrivals: Vec::new(),
             next_id: 0,
-            submitted: BTreeMap::new(),
             touched: 0,
+            begun: Vec::new(),
             queue_max,
             is_latched: false,
             prng,
@@ -156,10 +165,17 @@ impl Disk {
         self.0.borrow().waiting.len()
     }
 
-    /// How many requests a core has begun since the machine started, also those that were over at once.
-    pub fn submitted(&self, core: usize) -> u64 {
+    /// Requests for blocks that cores have begun since the last call, also those that were over at once.
+    pub fn take_begun(&self) -> Vec<Begun> {
+        std::mem::take(&mut self.0.borrow_mut().begun)
+    }
+
+    /// The blocks that a request of a core may still write. `None` when it is over, or writes nothing.
+    pub fn writing(&self, core: usize, tag: u64) -> Option<Range<usize>> {
         let state = self.0.borrow();
-        state.submitted.get(&core).copied().unwrap_or(0)
+        let is_it = |one: &&Waiting| one.core == core && one.tag == IoTag(tag);
+        let waiting = state.waiting.values().find(is_it)?;
+        touched(&waiting.request).filter(|_| is_write(&waiting.request))
     }
 
     /// How many requests there were that were no flushes: a medium that is out gets none.
@@ -416,15 +432,16 @@ impl Backstore for Handle {
             outlet.give_back(request);
             return Submitted::Taken;
         }
-        *state.submitted.entry(self.core).or_insert(0) += 1;
         state.touched += u64::from(!matches!(request, IoRequest::Flush));
+        let core = self.core;
+        let begun = touched(&request).map(|blocks| Begun { core, blocks });
+        state.begun.extend(begun);
         // As a page cache does: some requests are over before they wait.
         if !matches!(request, IoRequest::Flush) && state.prng.chance(100) {
             return Submitted::Done(state.execute(request, Fate::Good));
         }
         let id = RequestId(state.next_id);
         state.next_id += 1;
-        let core = self.core;
         state.waiting.insert(id, Waiting { core, tag, request });
         state.arrivals.push(id);
         Submitted::Taken
@@ -457,6 +474,18 @@ impl Backstore for Handle {
 fn blocks_of(range: &Range<u64>) -> Range<usize> {
     let block = |byte: u64| usize::try_from(byte).unwrap_or(usize::MAX) / BLOCK_BYTES;
     block(range.start)..block(range.end)
+}
+
+/// The blocks that a request reads or writes; `None` of one that does neither.
+fn touched(request: &IoRequest) -> Option<Range<usize>> {
+    let from = |offset: u64, len: usize| blocks_of(&(offset..offset + len as u64));
+    match request {
+        IoRequest::Read { offset, len, .. } => Some(from(*offset, *len)),
+        IoRequest::Write { offset, data, .. } => Some(from(*offset, data.len())),
+        IoRequest::CompareAndWrite { offset, data, .. } => Some(from(*offset, data.len() / 2)),
+        IoRequest::Unmap { range } | IoRequest::WriteZeros { range, .. } => Some(blocks_of(range)),
+        IoRequest::Flush | IoRequest::Extents { .. } => None,
+    }
 }
 
 const fn is_write(request: &IoRequest) -> bool {

@@ -81,7 +81,8 @@ impl Host {
         }
         let differs = |core: &Core| {
             let view = core.engine.view(UNIT);
-            view.is_none_or(|view| view.shared() != owner.shared() || view.refuses_access())
+            let refuses = !core.engine.refused_blocks(UNIT).is_empty();
+            refuses || view.is_none_or(|view| view.shared() != owner.shared())
         };
         if let Some(index) = self.cores.iter().position(differs) {
             return Some(format!(

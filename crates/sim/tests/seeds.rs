@@ -56,6 +56,14 @@ fn equal_seeds_give_equal_stories() {
 }
 
 #[test]
+fn cores_serve_other_blocks_while_stores_keep_requests_of_the_past() {
+    let late = (3..100).step_by(7);
+    let beside = late.map(|seed| run(seed, usize::MAX, false).beside_orphans);
+    let beside: usize = beside.sum();
+    assert!(beside > 100, "{beside} requests");
+}
+
+#[test]
 fn different_seeds_give_different_stories() {
     let mut fingerprints: Vec<u64> = (0..50)
         .map(|seed| run(seed, usize::MAX, false).fingerprint)

@@ -45,7 +45,7 @@ pub enum Submitted {
 /// * **Slow.** A store that takes long may hold as many requests as it has room for; the engine counts their data,
 ///   keeps a share free for other units, and does not submit more. It returns the rest with [`Outlet::give_back`].
 /// * **Hung.** Nothing here ends a request by itself but the store. An initiator's abort calls `cancel` and is answered
-///   at its deadline; from then on the unit refuses access on all cores until the answer comes. The store may set
+///   at its deadline; from then on what it may write is refused on all cores until the answer comes. The store may set
 ///   deadlines of its own ([`Outlet::set_timer`]) and answer with [`NotReady`](crate::IoFailure::NotReady), if it can
 ///   prove that nothing of the request reaches the medium later.
 /// * **Gone.** A handle may be dropped at any time after its unit is removed, or with its core. Operations under way

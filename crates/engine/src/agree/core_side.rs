@@ -1,12 +1,13 @@
-//! One core's side of a unit: which blocks are fenced here, and whether access is refused.
+//! One core's side of a unit: which blocks are fenced here, and to which access is refused.
 //!
 //! `T` names a task of the core, `W` something of it that waits for tasks to end. What a method gives
 //! is to be sent to the owner, or goes on.
 
 use std::fmt::Debug;
 use std::ops::Range;
+use std::sync::Arc;
 
-use super::{FenceNumber, Round, ToOwner, overlap};
+use super::{BlockSet, FenceNumber, Round, ToOwner, overlap};
 use crate::Ticket;
 
 /// Blocks that belong to one task alone until it is over.
@@ -19,37 +20,50 @@ struct Fence<T> {
     waiting_for: Vec<T>,
 }
 
+/// Orphans of a unit that one core keeps apart. With one more it refuses access to the whole medium: a store that has
+/// so many requests and gives none back is given no others.
+pub const ORPHANS_MAX: usize = 128;
+
 /// One core's side of one unit.
 #[derive(Debug)]
 pub struct CoreSide<T, W> {
-    /// Almost always empty; the plain path looks only at that.
+    /// No fence is there and no access is refused. The plain path looks only at that.
+    is_open: bool,
     fences: Vec<Fence<T>>,
-    orphans: Orphans<W>,
+    orphans: Orphans<T, W>,
 }
 
 /// Requests that nobody waits for any longer, but which may still take effect.
 #[derive(Debug)]
-struct Orphans<W> {
-    count: usize,
-    /// Another core, or this one, has some: said by the owner.
-    is_refused: bool,
-    /// What was asked of the owner, until that has answered.
+struct Orphans<T, W> {
+    /// Each with the blocks that it may still write, which are none when it is a request that writes nothing.
+    all: Vec<(T, Range<u64>)>,
+    /// The blocks of all of them.
+    own: BlockSet,
+    /// What the owner knows of that.
+    named: BlockSet,
+    /// What the owner has announced, of this core and of others.
+    announced: Arc<BlockSet>,
+    /// What counts here: both.
+    refused: BlockSet,
+    /// The last question to the owner, until it is answered.
     asked: Option<Ticket>,
-    /// Every core refuses access.
-    stands: bool,
-    /// What goes on when that is so, or when there are no orphans any more.
-    waits: Vec<W>,
+    /// What goes on when the owner has answered its question, or when no orphan may write any more.
+    waits: Vec<(W, Ticket)>,
 }
 
 impl<T, W> Default for CoreSide<T, W> {
     fn default() -> Self {
         Self {
+            is_open: true,
             fences: Vec::new(),
             orphans: Orphans {
-                count: 0,
-                is_refused: false,
+                all: Vec::new(),
+                own: BlockSet::default(),
+                named: BlockSet::default(),
+                announced: Arc::default(),
+                refused: BlockSet::default(),
                 asked: None,
-                stands: false,
                 waits: Vec::new(),
             },
         }
@@ -57,13 +71,18 @@ impl<T, W> Default for CoreSide<T, W> {
 }
 
 impl<T: Copy + Debug + Eq, W: Copy + Debug + Eq> CoreSide<T, W> {
-    // ---- fences ------------------------------------------------------------------------------
-
-    /// No blocks are fenced.
+    /// No blocks are fenced, and no access is refused.
     #[inline]
     pub const fn is_open(&self) -> bool {
-        self.fences.is_empty()
+        self.is_open
     }
+
+    /// Computes what the plain path looks at.
+    const fn settle(&mut self) {
+        self.is_open = self.fences.is_empty() && self.orphans.refused.is_empty();
+    }
+
+    // ---- fences ------------------------------------------------------------------------------
 
     /// How many fences are up, or are being raised.
     pub const fn fences(&self) -> usize {
@@ -100,6 +119,7 @@ impl<T: Copy + Debug + Eq, W: Copy + Debug + Eq> CoreSide<T, W> {
             blocks,
             waiting_for,
         });
+        self.settle();
         is_up.then_some(ToOwner::FenceRaised { fence: number })
     }
 
@@ -125,90 +145,127 @@ impl<T: Copy + Debug + Eq, W: Copy + Debug + Eq> CoreSide<T, W> {
             self.fences.len() < before,
             "a fence is lowered that was not raised"
         );
+        self.settle();
     }
 
     // ---- access ------------------------------------------------------------------------------
 
-    /// Commands for the unit are refused: a request of the past may still land.
-    pub const fn refuses_access(&self) -> bool {
-        self.orphans.is_refused || self.orphans.count > 0
+    /// The blocks that no command may touch here, because a request of the past may still write them.
+    pub const fn refused(&self) -> &BlockSet {
+        &self.orphans.refused
     }
 
-    /// How many requests of this core may still land although nobody waits for them.
+    /// How many requests of this core are in the store although nobody waits for them.
     pub const fn orphans(&self) -> usize {
-        self.orphans.count
+        self.orphans.all.len()
     }
 
-    /// One more orphan: nothing new starts here from this moment on. `ticket` names the question to
-    /// the owner, which the first one asks and no other.
-    pub fn add_orphan(&mut self, ticket: Option<Ticket>) -> Option<ToOwner> {
-        let orphans = &mut self.orphans;
-        debug_assert_eq!(ticket.is_some(), orphans.count == 0, "the first one asks");
-        orphans.count += 1;
-        let ticket = ticket?;
-        (orphans.asked, orphans.stands) = (Some(ticket), false);
-        Some(ToOwner::RefuseAccess { ticket })
+    /// Nothing new touches what an orphan may write, here and from this moment on. [`CoreSide::name`] follows.
+    pub fn add_orphan(&mut self, task: T, blocks: Range<u64>) {
+        self.orphans.all.push((task, blocks));
+        self.settle_orphans();
     }
 
-    /// An orphan has come back. After the last one nothing may land any more, so there is nothing
-    /// to be confirmed: these waits go on.
-    pub fn end_orphan(&mut self, core: usize) -> Option<(ToOwner, Vec<W>)> {
+    /// An orphan has come back. When none may write any more, there is nothing to be confirmed: these waits go on.
+    /// [`CoreSide::name`] follows.
+    pub fn end_orphan(&mut self, task: T) -> Vec<W> {
         let orphans = &mut self.orphans;
-        debug_assert!(
-            orphans.count > 0,
-            "an orphan more comes back than there are"
-        );
-        orphans.count = orphans.count.saturating_sub(1);
-        if orphans.count > 0 {
-            return None;
+        let before = orphans.all.len();
+        orphans.all.retain(|(other, _)| *other != task);
+        debug_assert!(orphans.all.len() < before, "{task:?} is no orphan");
+        self.settle_orphans();
+        let orphans = &mut self.orphans;
+        if !orphans.own.is_empty() {
+            return Vec::new();
         }
-        (orphans.asked, orphans.stands) = (None, false);
+        orphans.asked = None;
         let waits = std::mem::take(&mut orphans.waits);
-        Some((ToOwner::AllowAccess { core }, waits))
+        waits.into_iter().map(|(wait, _)| wait).collect()
     }
 
-    /// A wait is to go on until every core refuses access. True when that is one thing more that it
-    /// waits for.
+    fn settle_orphans(&mut self) {
+        let orphans = &mut self.orphans;
+        let ranges = orphans.all.iter().map(|(_, blocks)| blocks.clone());
+        orphans.own = if orphans.all.len() > ORPHANS_MAX {
+            BlockSet::whole()
+        } else {
+            ranges.collect()
+        };
+        self.settle_refused();
+    }
+
+    fn settle_refused(&mut self) {
+        let orphans = &mut self.orphans;
+        let both = [&orphans.own, &*orphans.announced];
+        let ranges = both.into_iter().flat_map(BlockSet::ranges);
+        orphans.refused = ranges.cloned().collect();
+        self.settle();
+    }
+
+    /// Whether the owner knows other blocks than the orphans of this core may write.
+    pub fn has_news(&self) -> bool {
+        self.orphans.own != self.orphans.named
+    }
+
+    /// What the owner is to know. `ticket` names the question that this is where an orphan was added that may write.
+    pub fn name(&mut self, core: usize, ticket: Option<Ticket>) -> ToOwner {
+        let orphans = &mut self.orphans;
+        orphans.named = orphans.own.clone();
+        if ticket.is_some() {
+            orphans.asked = ticket;
+        }
+        let blocks = orphans.own.clone();
+        ToOwner::RefuseAccess {
+            core,
+            blocks,
+            ticket,
+        }
+    }
+
+    /// A wait is to go on until every core refuses access to what orphans of this one may write. True when that
+    /// is one thing more that it waits for.
     #[must_use]
     pub fn await_refusal(&mut self, wait: W) -> bool {
         let orphans = &mut self.orphans;
-        debug_assert!(orphans.count > 0, "nothing is to be refused");
-        if orphans.stands || orphans.waits.contains(&wait) {
+        debug_assert!(!orphans.own.is_empty(), "nothing is to be refused");
+        debug_assert!(orphans.own == orphans.named, "the owner was not asked");
+        let Some(ticket) = orphans.asked else {
             return false;
+        };
+        // The owner answers questions in order: the answer to the last one is that to all.
+        match orphans.waits.iter_mut().find(|(other, _)| *other == wait) {
+            Some((_, until)) => *until = ticket,
+            None => {
+                orphans.waits.push((wait, ticket));
+                return true;
+            }
         }
-        orphans.waits.push(wait);
-        true
+        false
     }
 
     /// Whether this wait goes on until every core refuses access.
     pub fn awaits_refusal(&self, wait: W) -> bool {
-        self.orphans.waits.contains(&wait)
+        self.orphans.waits.iter().any(|(other, _)| *other == wait)
     }
 
     /// A wait ends before that.
     pub fn leave_refusal(&mut self, wait: W) {
-        self.orphans.waits.retain(|&other| other != wait);
+        self.orphans.waits.retain(|(other, _)| *other != wait);
     }
 
-    /// The owner says whether access is refused.
-    pub const fn set_refused(&mut self, refuse: bool, round: Round) -> Option<ToOwner> {
-        self.orphans.is_refused = refuse;
-        if refuse {
-            Some(ToOwner::RefusalConfirmed { round })
-        } else {
-            None
-        }
+    /// The owner announces which blocks requests of the past may write, on whichever core.
+    pub fn set_refused(&mut self, core: usize, blocks: Arc<BlockSet>, round: Round) -> ToOwner {
+        self.orphans.announced = blocks;
+        self.settle_refused();
+        ToOwner::RefusalConfirmed { core, round }
     }
 
-    /// The owner's answer: every core refuses access. These waits go on.
+    /// The owner's answer: every core refuses access to what was named with this question. These waits go on.
     pub fn handle_access_refused(&mut self, ticket: Ticket) -> Vec<W> {
         let orphans = &mut self.orphans;
-        if orphans.asked != Some(ticket) {
-            // They have come back since, and others may have been left.
-            return Vec::new();
-        }
-        (orphans.asked, orphans.stands) = (None, true);
-        std::mem::take(&mut orphans.waits)
+        orphans.asked = orphans.asked.filter(|asked| *asked != ticket);
+        let answered = orphans.waits.extract_if(.., |(_, until)| *until == ticket);
+        answered.map(|(wait, _)| wait).collect()
     }
 }
 
@@ -280,36 +337,75 @@ mod tests {
         assert!(side.is_fenced(&(8..9), 9, None));
     }
 
+    fn blocks(ranges: &[(u64, u64)]) -> BlockSet {
+        ranges.iter().map(|&(start, end)| start..end).collect()
+    }
+
+    /// An orphan is added, and the owner is asked.
+    fn ask(side: &mut Side, task: u32, range: Range<u64>, request: u64) -> BlockSet {
+        side.add_orphan(task, range);
+        match side.name(1, Some(ticket(request))) {
+            ToOwner::RefuseAccess { blocks, .. } => blocks,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
-    fn a_core_with_an_orphan_refuses_before_anybody_has_answered() {
+    fn a_core_with_an_orphan_refuses_its_blocks_before_anybody_has_answered() {
         let mut side = Side::default();
-        let asked = side.add_orphan(Some(ticket(1)));
-        assert!(matches!(asked, Some(ToOwner::RefuseAccess { ticket: t }) if t == ticket(1)));
-        assert!(side.refuses_access());
-        let again = side.add_orphan(None);
-        assert!(again.is_none());
+        side.add_orphan(1, 8..16);
+        assert!(!side.is_open() && side.has_news());
+        assert_eq!(side.refused(), &blocks(&[(8, 16)]));
+        side.add_orphan(2, 30..31);
+        let named = side.name(1, Some(ticket(1)));
+        let ToOwner::RefuseAccess {
+            core: 1,
+            blocks: named,
+            ticket: Some(asked),
+        } = named
+        else {
+            panic!("{named:?}");
+        };
+        assert_eq!((named, asked), (blocks(&[(8, 16), (30, 31)]), ticket(1)));
+        assert!(!side.has_news());
+        assert_eq!(side.end_orphan(1), []);
+        assert_eq!(
+            side.refused(),
+            &blocks(&[(30, 31)]),
+            "those of one are free"
+        );
+        assert!(side.has_news());
+        assert_eq!(side.end_orphan(2), []);
+        assert!(side.refused().is_empty() && side.is_open() && side.orphans() == 0);
+    }
+
+    #[test]
+    fn waits_end_with_the_answer_to_their_own_question() {
+        let mut side = Side::default();
+        ask(&mut side, 1, 0..1, 1);
         assert!(side.await_refusal('a'));
         assert!(!side.await_refusal('a'), "it waits for it once");
-        assert!(side.await_refusal('b'));
+        assert!(side.await_refusal('b') && side.await_refusal('c'));
         side.leave_refusal('a');
-        assert_eq!(side.handle_access_refused(ticket(2)), []);
-        assert_eq!(side.handle_access_refused(ticket(1)), ['b']);
-        assert!(!side.await_refusal('c'), "it is so already");
-        assert!(side.end_orphan(1).is_none());
-        let (message, waits) = side.end_orphan(1).unwrap();
-        assert!(matches!(message, ToOwner::AllowAccess { core: 1 }) && waits.is_empty());
-        assert!(!side.refuses_access() && side.orphans() == 0);
+        assert!(!side.awaits_refusal('a'));
+        ask(&mut side, 2, 5..6, 2);
+        assert!(!side.await_refusal('b'), "for one thing, but a later one");
+        assert_eq!(side.handle_access_refused(ticket(3)), []);
+        assert_eq!(side.handle_access_refused(ticket(1)), ['c']);
+        assert!(side.await_refusal('d'), "the last question is open");
+        assert_eq!(side.handle_access_refused(ticket(2)), ['b', 'd']);
+        assert!(!side.await_refusal('e'), "it is so already");
     }
 
     #[test]
     fn who_waits_for_a_refusal_goes_on_when_the_orphans_are_back() {
         let mut side = Side::default();
-        side.add_orphan(Some(ticket(1)));
+        ask(&mut side, 1, 0..1, 1);
         assert!(side.await_refusal('a'));
-        let (_, waits) = side.end_orphan(0).unwrap();
-        assert_eq!(waits, ['a']);
+        assert_eq!(side.end_orphan(1), ['a']);
+        side.name(1, None);
         // The answer to the first question comes when there are others.
-        side.add_orphan(Some(ticket(2)));
+        ask(&mut side, 2, 0..1, 2);
         assert!(side.await_refusal('b'));
         assert_eq!(side.handle_access_refused(ticket(1)), []);
         assert_eq!(side.handle_access_refused(ticket(2)), ['b']);
@@ -318,25 +414,66 @@ mod tests {
     #[test]
     fn a_refusal_that_stood_does_not_stand_for_the_next_orphan() {
         let mut side = Side::default();
-        side.add_orphan(Some(ticket(1)));
-        assert!(side.await_refusal('a'));
-        assert_eq!(side.handle_access_refused(ticket(1)), ['a']);
-        side.end_orphan(1).unwrap();
-        side.add_orphan(Some(ticket(2)));
+        ask(&mut side, 1, 0..1, 1);
+        assert_eq!(side.handle_access_refused(ticket(1)), []);
+        ask(&mut side, 2, 1..2, 2);
         assert!(side.await_refusal('b'), "nobody has confirmed this one");
     }
 
     #[test]
     fn what_the_owner_says_holds_beside_the_own_orphans() {
         let mut side = Side::default();
-        let round = Round(3);
-        let confirmed = side.set_refused(true, round);
-        assert!(matches!(confirmed, Some(ToOwner::RefusalConfirmed { round: r }) if r == round));
-        assert!(side.refuses_access());
-        side.add_orphan(Some(ticket(1)));
-        assert!(side.set_refused(false, Round(4)).is_none());
-        assert!(side.refuses_access(), "its own orphan is still there");
-        side.end_orphan(0);
-        assert!(!side.refuses_access());
+        let announced = Arc::new(blocks(&[(0, 4), (10, 12)]));
+        let confirmed = side.set_refused(3, announced, Round(7));
+        assert!(matches!(
+            confirmed,
+            ToOwner::RefusalConfirmed {
+                core: 3,
+                round: Round(7)
+            }
+        ));
+        assert!(!side.is_open() && !side.has_news());
+        side.add_orphan(1, 11..20);
+        assert_eq!(side.refused(), &blocks(&[(0, 4), (10, 20)]));
+        side.set_refused(3, Arc::default(), Round(8));
+        assert_eq!(side.refused(), &blocks(&[(11, 20)]), "its own is there");
+        side.end_orphan(1);
+        assert!(side.is_open());
+    }
+
+    #[test]
+    fn an_orphan_that_writes_nothing_refuses_nothing() {
+        let mut side = Side::default();
+        side.add_orphan(1, 0..0);
+        assert!(side.is_open() && !side.has_news());
+        assert_eq!(side.orphans(), 1, "but it is there");
+        assert_eq!(side.end_orphan(1), []);
+    }
+
+    #[test]
+    fn a_fence_and_a_refusal_close_the_plain_path_each_by_itself() {
+        let mut side = Side::default();
+        side.raise(FenceNumber(0), ticket(1), 0..1, std::iter::empty());
+        side.add_orphan(1, 5..6);
+        side.lower(FenceNumber(0));
+        assert!(!side.is_open());
+        side.raise(FenceNumber(1), ticket(1), 0..1, std::iter::empty());
+        side.end_orphan(1);
+        assert!(!side.is_open());
+        side.lower(FenceNumber(1));
+        assert!(side.is_open());
+    }
+
+    #[test]
+    fn beyond_the_limit_of_orphans_everything_is_refused() {
+        let mut side = Side::default();
+        for task in 0..u32::try_from(ORPHANS_MAX).unwrap() {
+            side.add_orphan(task, 0..0);
+        }
+        assert!(side.is_open());
+        side.add_orphan(9999, 0..0);
+        assert!(side.refused().is_whole() && side.has_news());
+        side.end_orphan(9999);
+        assert!(side.is_open());
     }
 }

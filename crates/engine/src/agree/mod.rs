@@ -5,6 +5,7 @@
 //! [`ToCore`], to all or to the one that asked. Messages between two cores do not overtake each
 //! other, and none is lost; all else may take as long as it likes.
 
+mod blocks;
 mod core_side;
 mod owner;
 mod refusal;
@@ -16,15 +17,16 @@ use scsi::{Change, Notice, Reply, Shared, Who};
 
 use crate::Ticket;
 
-pub use core_side::CoreSide;
+pub use blocks::{BlockSet, RANGES_MAX, overlap};
+pub use core_side::{CoreSide, ORPHANS_MAX};
 pub use owner::{Order, Patience, UnitOwner};
 
 /// Names a fence of one unit; given by its owner, never twice.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct FenceNumber(u64);
 
-/// Counts how often the cores were instructed to refuse access to a unit or to allow it, so that a late
-/// confirmation is known as one.
+/// Counts the instructions to the cores which blocks of a unit to refuse access to, so that it is known which of
+/// them a core has confirmed.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Round(u64);
 
@@ -56,19 +58,20 @@ pub enum ToOwner {
         /// No task that had to end is left.
         is_complete: bool,
     },
-    /// A request of this core is not accounted for, so nothing new may touch the medium. Answered
-    /// with [`ToCore::AccessRefused`].
+    /// What requests of the past may still write from a core; nothing new may touch it. Replaces what that core
+    /// has said before.
     RefuseAccess {
-        /// Whose answer it is.
-        ticket: Ticket,
-    },
-    /// All requests of a core are accounted for again.
-    AllowAccess {
         /// Which core.
         core: usize,
+        /// No block, when all requests have come back.
+        blocks: BlockSet,
+        /// A question, where blocks were added; answered with [`ToCore::AccessRefused`].
+        ticket: Option<Ticket>,
     },
-    /// A core refuses access.
+    /// A core refuses access as instructed.
     RefusalConfirmed {
+        /// Which core.
+        core: usize,
         /// Since the instruction with this number.
         round: Round,
     },
@@ -104,10 +107,11 @@ impl ToOwner {
                     is_complete: true,
                 },
             )),
-            Self::RefuseAccess { ticket } => Some((ticket.core, ToCore::AccessRefused { ticket })),
+            Self::RefuseAccess { core, ticket, .. } => {
+                ticket.map(|ticket| (core, ToCore::AccessRefused { ticket }))
+            }
             Self::Change { .. }
             | Self::Installed { .. }
-            | Self::AllowAccess { .. }
             | Self::RefusalConfirmed { .. }
             | Self::FenceWanted { .. }
             | Self::FenceRaised { .. }
@@ -135,14 +139,15 @@ pub enum ToCore {
         /// What comes with it.
         update: Arc<Update>,
     },
-    /// To every core: refuse access, and confirm that with [`ToOwner::RefusalConfirmed`]; or allow it.
+    /// To every core: refuse access to these blocks and to no others. Confirmed with
+    /// [`ToOwner::RefusalConfirmed`].
     SetAccessRefused {
-        /// Nothing new may touch the medium.
-        refuse: bool,
+        /// What requests of the past may still write.
+        blocks: Arc<BlockSet>,
         /// How often that has been said.
         round: Round,
     },
-    /// To the core that asked: every core refuses access.
+    /// To the core that asked: every core refuses access to what it has named.
     AccessRefused {
         /// Whose answer it is.
         ticket: Ticket,
@@ -167,28 +172,4 @@ pub enum ToCore {
         /// Its number.
         fence: FenceNumber,
     },
-}
-
-/// True when the ranges have a block in common.
-pub fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
-    a.start.max(b.start) < a.end.min(b.end)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_overlap_when_they_share_a_block() {
-        for (a, b, expected) in [
-            (0..1, 1..2, false),
-            (0..2, 1..3, true),
-            (5..6, 0..10, true),
-            (3..3, 0..10, false),
-            (7..9, 0..7, false),
-        ] {
-            assert_eq!(overlap(&a, &b), expected, "{a:?} {b:?}");
-            assert_eq!(overlap(&b, &a), expected, "{b:?} {a:?}");
-        }
-    }
 }

@@ -122,7 +122,7 @@ impl UnitOwner {
             current: None,
             fences: Vec::new(),
             next_fence: 0,
-            refusal: Refusal::default(),
+            refusal: Refusal::new(cores),
             orders: VecDeque::new(),
         }
     }
@@ -152,8 +152,8 @@ impl UnitOwner {
         self.current.is_none() && self.queue.is_empty() && self.fences.is_empty()
     }
 
-    /// No core has a request of the past in its store.
-    pub const fn allows_access(&self) -> bool {
+    /// No core has a request of the past in its store that may still write.
+    pub fn allows_access(&self) -> bool {
         self.refusal.is_idle()
     }
 
@@ -174,18 +174,16 @@ impl UnitOwner {
                 self.next_change(now);
             }
             ToOwner::Installed { is_complete } => self.handle_installed(is_complete, now),
-            ToOwner::RefuseAccess { ticket } => {
-                let verdict = self.refusal.ask(ticket, self.cores);
+            ToOwner::RefuseAccess {
+                core,
+                blocks,
+                ticket,
+            } => {
+                let verdict = self.refusal.name(core, blocks, ticket);
                 self.carry_out(verdict);
             }
-            ToOwner::AllowAccess { core } => {
-                let verdict = self.refusal.withdraw(core);
-                let withdrawn = self.refusal.take_withdrawn();
-                self.carry_out(verdict);
-                self.carry_out(Verdict::Answer(withdrawn));
-            }
-            ToOwner::RefusalConfirmed { round } => {
-                let verdict = self.refusal.confirm(round);
+            ToOwner::RefusalConfirmed { core, round } => {
+                let verdict = self.refusal.confirm(core, round);
                 self.carry_out(verdict);
             }
             ToOwner::FenceWanted { ticket, blocks } => {
@@ -355,20 +353,15 @@ impl UnitOwner {
     // ---- access ------------------------------------------------------------------------------
 
     fn carry_out(&mut self, verdict: Verdict) {
-        match verdict {
-            Verdict::Nothing => {}
-            Verdict::Announce { refuse, round } => {
-                let message = ToCore::SetAccessRefused { refuse, round };
-                self.orders.push_back(Order::PostToAll(message));
-            }
-            Verdict::Answer(tickets) => {
-                let answer = |ticket: Ticket| Order::Post {
-                    core: ticket.core,
-                    message: ToCore::AccessRefused { ticket },
-                };
-                self.orders.extend(tickets.into_iter().map(answer));
-            }
+        if let Some((blocks, round)) = verdict.announce {
+            let message = ToCore::SetAccessRefused { blocks, round };
+            self.orders.push_back(Order::PostToAll(message));
         }
+        let answer = |ticket: Ticket| Order::Post {
+            core: ticket.core,
+            message: ToCore::AccessRefused { ticket },
+        };
+        self.orders.extend(verdict.answer.into_iter().map(answer));
     }
 
     // ---- fences ------------------------------------------------------------------------------

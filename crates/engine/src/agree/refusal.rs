@@ -1,101 +1,104 @@
-//! A unit refuses access while a request of the past may still reach its medium.
+//! No core touches blocks that a request of the past may still write.
 //!
 //! A request that was to be aborted and is still in the store when its time is over (an orphan)
-//! could land after newer data. So its core refuses commands for the unit at once, and asks the
+//! could land after newer data. So its core refuses commands on those blocks at once, and asks the
 //! owner of the unit to have every core refuse them. Only when all have confirmed may the end of a
 //! session, the answer to a task management request or a PREEMPT AND ABORT follow. This is no part
 //! of the unit's shared state: it is neither kept nor taken back with a change that could not be
 //! kept.
 
-use super::Round;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use super::{BlockSet, Round};
 use crate::Ticket;
 
-/// Which cores have orphans, and who has confirmed.
-#[derive(Debug, Default)]
+/// What each core has said, and who has confirmed what.
+#[derive(Debug)]
 pub(super) struct Refusal {
-    /// Cores with orphans.
-    asking: Vec<usize>,
+    /// What cores with orphans have named.
+    named: BTreeMap<usize, BlockSet>,
+    /// All of that, as it was announced last.
+    announced: Arc<BlockSet>,
     round: Round,
-    /// How many cores have not confirmed this round.
-    unconfirmed: usize,
-    /// Who is to be answered when all have.
-    waiting: Vec<Ticket>,
+    /// The last round that each core has confirmed.
+    confirmed: Vec<Round>,
+    /// Who is to be answered when all have confirmed the round, in order.
+    waiting: VecDeque<(Round, Ticket)>,
 }
 
 /// What the owner has to do.
-#[derive(Debug, Eq, PartialEq)]
-pub(super) enum Verdict {
-    /// Nothing now.
-    Nothing,
-    /// Every core refuses access, or allows it, from now on.
-    Announce { refuse: bool, round: Round },
-    /// These have their answer: every core refuses access.
-    Answer(Vec<Ticket>),
+#[derive(Debug, Default, Eq, PartialEq)]
+pub(super) struct Verdict {
+    /// Every core refuses access to these blocks, and to no others, from now on.
+    pub(super) announce: Option<(Arc<BlockSet>, Round)>,
+    /// These have their answer: every core refuses access to what they have named.
+    pub(super) answer: Vec<Ticket>,
 }
 
 impl Refusal {
-    /// A core has an orphan.
-    pub(super) fn ask(&mut self, ticket: Ticket, cores: usize) -> Verdict {
-        let is_first = self.asking.is_empty();
-        if !self.asking.contains(&ticket.core) {
-            self.asking.push(ticket.core);
+    /// Of a unit that so many cores have a view of.
+    pub(super) fn new(cores: usize) -> Self {
+        Self {
+            named: BTreeMap::new(),
+            announced: Arc::default(),
+            round: Round::default(),
+            confirmed: vec![Round::default(); cores],
+            waiting: VecDeque::new(),
         }
-        if is_first {
-            self.round.0 += 1;
-            self.unconfirmed = cores;
-        }
-        if !is_first && self.unconfirmed == 0 {
-            return Verdict::Answer(vec![ticket]);
-        }
-        self.waiting.push(ticket);
-        if is_first {
-            let round = self.round;
-            Verdict::Announce {
-                refuse: true,
-                round,
-            }
+    }
+
+    /// A core names what its orphans may still write, instead of what it has named before.
+    pub(super) fn name(
+        &mut self,
+        core: usize,
+        blocks: BlockSet,
+        ticket: Option<Ticket>,
+    ) -> Verdict {
+        if blocks.is_empty() {
+            self.named.remove(&core);
         } else {
-            Verdict::Nothing
+            self.named.insert(core, blocks);
+        }
+        let named = self.named.values().flat_map(BlockSet::ranges);
+        let all: BlockSet = named.cloned().collect();
+        let mut announce = None;
+        if all != *self.announced {
+            self.round.0 += 1;
+            self.announced = Arc::new(all);
+            announce = Some((Arc::clone(&self.announced), self.round));
+        }
+        let round = self.round;
+        self.waiting.extend(ticket.map(|ticket| (round, ticket)));
+        Verdict {
+            announce,
+            answer: self.take_confirmed(),
         }
     }
 
-    /// A core has none any more.
-    pub(super) fn withdraw(&mut self, core: usize) -> Verdict {
-        let before = self.asking.len();
-        self.asking.retain(|&other| other != core);
-        if before == 0 || !self.asking.is_empty() {
-            return Verdict::Nothing;
+    /// A core refuses what was announced in this round.
+    pub(super) fn confirm(&mut self, core: usize, round: Round) -> Verdict {
+        if let Some(last) = self.confirmed.get_mut(core) {
+            debug_assert!(*last < round, "core {core} confirms {round:?} twice");
+            *last = round;
         }
-        self.round.0 += 1;
-        self.unconfirmed = 0;
-        Verdict::Announce {
-            refuse: false,
-            round: self.round,
+        Verdict {
+            announce: None,
+            answer: self.take_confirmed(),
         }
     }
 
-    /// A core refuses access since this round.
-    pub(super) fn confirm(&mut self, round: Round) -> Verdict {
-        if round != self.round || self.unconfirmed == 0 {
-            return Verdict::Nothing;
-        }
-        self.unconfirmed -= 1;
-        if self.unconfirmed > 0 {
-            return Verdict::Nothing;
-        }
-        Verdict::Answer(std::mem::take(&mut self.waiting))
+    /// Questions that every core has confirmed.
+    fn take_confirmed(&mut self) -> Vec<Ticket> {
+        let least = self.confirmed.iter().min().copied().unwrap_or_default();
+        let open = self.waiting.iter().position(|(round, _)| *round > least);
+        let confirmed = self.waiting.drain(..open.unwrap_or(self.waiting.len()));
+        confirmed.map(|(_, ticket)| ticket).collect()
     }
 
-    /// Tickets whose core has no orphan any more: they are answered, too, to be closed.
-    pub(super) fn take_withdrawn(&mut self) -> Vec<Ticket> {
-        let asking = &self.asking;
-        let is_over = |ticket: &mut Ticket| !asking.contains(&ticket.core);
-        self.waiting.extract_if(.., is_over).collect()
-    }
-
-    /// No core has one.
-    pub(super) const fn is_idle(&self) -> bool {
-        self.asking.is_empty()
+    /// No core has orphans that may write.
+    pub(super) fn is_idle(&self) -> bool {
+        self.named.is_empty()
     }
 }
 
@@ -111,79 +114,102 @@ mod tests {
         }
     }
 
-    const fn announce(refuse: bool, round: u64) -> Verdict {
-        let round = Round(round);
-        Verdict::Announce { refuse, round }
+    fn blocks(ranges: &[(u64, u64)]) -> BlockSet {
+        ranges.iter().map(|&(start, end)| start..end).collect()
     }
 
-    #[test]
-    fn an_asker_is_answered_when_every_core_has_confirmed_and_not_before() {
-        let mut refusal = Refusal::default();
-        assert_eq!(refusal.ask(ticket(1, 7), 3), announce(true, 1));
-        assert_eq!(refusal.confirm(Round(1)), Verdict::Nothing);
-        assert_eq!(refusal.confirm(Round(1)), Verdict::Nothing);
-        assert_eq!(
-            refusal.confirm(Round(1)),
-            Verdict::Answer(vec![ticket(1, 7)])
-        );
-        assert_eq!(refusal.confirm(Round(1)), Verdict::Nothing);
+    fn announce(ranges: &[(u64, u64)], round: u64) -> Verdict {
+        Verdict {
+            announce: Some((Arc::new(blocks(ranges)), Round(round))),
+            answer: Vec::new(),
+        }
     }
 
-    #[test]
-    fn a_second_core_waits_for_the_same_round_or_is_answered_at_once() {
-        let mut refusal = Refusal::default();
-        assert_eq!(refusal.ask(ticket(0, 1), 2), announce(true, 1));
-        assert_eq!(refusal.ask(ticket(1, 2), 2), Verdict::Nothing);
-        assert_eq!(refusal.confirm(Round(1)), Verdict::Nothing);
-        let both = vec![ticket(0, 1), ticket(1, 2)];
-        assert_eq!(refusal.confirm(Round(1)), Verdict::Answer(both));
-        assert_eq!(refusal.withdraw(0), Verdict::Nothing);
-        assert_eq!(
-            refusal.ask(ticket(0, 3), 2),
-            Verdict::Answer(vec![ticket(0, 3)])
-        );
-    }
-
-    #[test]
-    fn access_is_allowed_again_when_the_last_core_has_no_orphan() {
-        let mut refusal = Refusal::default();
-        refusal.ask(ticket(0, 1), 2);
-        refusal.ask(ticket(1, 2), 2);
-        assert_eq!(refusal.withdraw(0), Verdict::Nothing);
-        assert_eq!(refusal.take_withdrawn(), [ticket(0, 1)]);
-        assert!(!refusal.is_idle());
-        assert_eq!(refusal.withdraw(1), announce(false, 2));
-        assert_eq!(refusal.take_withdrawn(), [ticket(1, 2)]);
-        assert!(refusal.is_idle());
-        assert_eq!(refusal.withdraw(1), Verdict::Nothing);
-    }
-
-    #[test]
-    fn every_refusal_is_followed_by_its_own_permission() {
-        let mut refusal = Refusal::default();
-        for time in 0..3 {
-            let round = 2 * time + 1;
-            assert_eq!(refusal.ask(ticket(1, time), 1), announce(true, round));
-            let answer = Verdict::Answer(vec![ticket(1, time)]);
-            assert_eq!(refusal.confirm(Round(round)), answer);
-            assert_eq!(refusal.withdraw(1), announce(false, round + 1));
-            assert!(refusal.take_withdrawn().is_empty() && refusal.is_idle());
+    fn answer(tickets: &[Ticket]) -> Verdict {
+        Verdict {
+            announce: None,
+            answer: tickets.to_vec(),
         }
     }
 
     #[test]
+    fn an_asker_is_answered_when_every_core_has_confirmed_and_not_before() {
+        let mut refusal = Refusal::new(3);
+        let asked = refusal.name(1, blocks(&[(0, 8)]), Some(ticket(1, 7)));
+        assert_eq!(asked, announce(&[(0, 8)], 1));
+        assert_eq!(refusal.confirm(1, Round(1)), Verdict::default());
+        assert_eq!(refusal.confirm(2, Round(1)), Verdict::default());
+        assert_eq!(refusal.confirm(0, Round(1)), answer(&[ticket(1, 7)]));
+        assert!(!refusal.is_idle());
+    }
+
+    #[test]
+    fn every_core_is_told_the_blocks_of_all() {
+        let mut refusal = Refusal::new(2);
+        refusal.name(0, blocks(&[(0, 8)]), Some(ticket(0, 1)));
+        let both = refusal.name(1, blocks(&[(20, 21), (8, 9)]), Some(ticket(1, 1)));
+        assert_eq!(both, announce(&[(0, 9), (20, 21)], 2));
+        // One request of core 1 has come back.
+        let less = refusal.name(1, blocks(&[(20, 21)]), None);
+        assert_eq!(less, announce(&[(0, 8), (20, 21)], 3));
+        let less = refusal.name(0, BlockSet::default(), None);
+        assert_eq!(less, announce(&[(20, 21)], 4));
+        assert!(!refusal.is_idle());
+        let none = refusal.name(1, BlockSet::default(), None);
+        assert_eq!(none, announce(&[], 5));
+        assert!(refusal.is_idle());
+    }
+
+    #[test]
+    fn a_second_question_waits_for_its_own_round_and_the_first_for_no_later_one() {
+        let mut refusal = Refusal::new(2);
+        refusal.name(0, blocks(&[(0, 8)]), Some(ticket(0, 1)));
+        refusal.name(1, blocks(&[(8, 16)]), Some(ticket(1, 2)));
+        assert_eq!(refusal.confirm(0, Round(1)), Verdict::default());
+        assert_eq!(refusal.confirm(1, Round(1)), answer(&[ticket(0, 1)]));
+        assert_eq!(refusal.confirm(1, Round(2)), Verdict::default());
+        assert_eq!(refusal.confirm(0, Round(2)), answer(&[ticket(1, 2)]));
+    }
+
+    #[test]
+    fn what_every_core_refuses_already_is_answered_at_once_and_announced_to_nobody() {
+        let mut refusal = Refusal::new(2);
+        refusal.name(0, blocks(&[(0, 8)]), Some(ticket(0, 1)));
+        let again = refusal.name(1, blocks(&[(2, 4)]), Some(ticket(1, 2)));
+        assert_eq!(again, Verdict::default(), "core 1 has not confirmed");
+        refusal.confirm(0, Round(1));
+        let both = answer(&[ticket(0, 1), ticket(1, 2)]);
+        assert_eq!(refusal.confirm(1, Round(1)), both);
+        let again = refusal.name(1, blocks(&[(2, 5)]), Some(ticket(1, 3)));
+        assert_eq!(again, answer(&[ticket(1, 3)]));
+    }
+
+    #[test]
     fn a_confirmation_of_an_earlier_round_counts_for_nothing() {
-        let mut refusal = Refusal::default();
-        refusal.ask(ticket(0, 1), 2);
-        assert_eq!(refusal.confirm(Round(1)), Verdict::Nothing);
-        assert_eq!(refusal.withdraw(0), announce(false, 2));
-        refusal.take_withdrawn();
-        assert_eq!(refusal.ask(ticket(0, 2), 2), announce(true, 3));
-        assert_eq!(refusal.confirm(Round(1)), Verdict::Nothing);
-        assert_eq!(refusal.confirm(Round(3)), Verdict::Nothing);
-        assert_eq!(
-            refusal.confirm(Round(3)),
-            Verdict::Answer(vec![ticket(0, 2)])
-        );
+        let mut refusal = Refusal::new(2);
+        refusal.name(0, blocks(&[(0, 1)]), Some(ticket(0, 1)));
+        refusal.name(0, BlockSet::default(), None);
+        refusal.name(0, blocks(&[(0, 2)]), Some(ticket(0, 2)));
+        assert_eq!(refusal.confirm(0, Round(3)), Verdict::default());
+        // The first question has come back; its answer closes it.
+        assert_eq!(refusal.confirm(1, Round(1)), answer(&[ticket(0, 1)]));
+        assert_eq!(refusal.confirm(1, Round(2)), Verdict::default());
+        assert_eq!(refusal.confirm(1, Round(3)), answer(&[ticket(0, 2)]));
+    }
+
+    #[test]
+    fn every_refusal_is_followed_by_its_own_permission() {
+        let mut refusal = Refusal::new(1);
+        for time in 0..3 {
+            let round = 2 * time + 1;
+            let asked = refusal.name(0, blocks(&[(5, 6)]), Some(ticket(0, time)));
+            assert_eq!(asked, announce(&[(5, 6)], round));
+            let confirmed = refusal.confirm(0, Round(round));
+            assert_eq!(confirmed, answer(&[ticket(0, time)]));
+            let back = refusal.name(0, BlockSet::default(), None);
+            assert_eq!(back, announce(&[], round + 1));
+            assert_eq!(refusal.confirm(0, Round(round + 1)), Verdict::default());
+            assert!(refusal.is_idle());
+        }
     }
 }

@@ -463,9 +463,9 @@ impl Bench {
         std::mem::take(&mut self.cores[core].carrier.news)
     }
 
-    /// Which cores refuse access to unit 0.
+    /// Which cores refuse access to blocks of unit 0.
     pub fn refusing(&self) -> Vec<usize> {
-        let refuses = |core: &usize| self.cores[*core].view(UNIT).unwrap().refuses_access();
+        let refuses = |core: &usize| !self.cores[*core].refused_blocks(UNIT).is_empty();
         (0..self.cores.len()).filter(refuses).collect()
     }
 
@@ -542,7 +542,7 @@ impl Bench {
             for unit in 0..self.disks.len() {
                 let unit = UnitIndex(u32::try_from(unit).unwrap());
                 assert!(engine.is_unit_idle(unit));
-                assert!(!engine.view(unit).unwrap().refuses_access());
+                assert_eq!(engine.refused_blocks(unit), []);
                 assert!(engine.owner(unit).is_none_or(|owner| owner.allows_access()));
             }
         }
@@ -629,8 +629,10 @@ fn name_of(letter: &Letter) -> String {
             ToOwner::Change { .. } => "Change",
             ToOwner::Installed { is_complete: true } => "Installed",
             ToOwner::Installed { is_complete: false } => "Installed, incomplete",
-            ToOwner::RefuseAccess { .. } => "RefuseAccess",
-            ToOwner::AllowAccess { .. } => "AllowAccess",
+            ToOwner::RefuseAccess {
+                ticket: Some(_), ..
+            } => "RefuseAccess",
+            ToOwner::RefuseAccess { ticket: None, .. } => "RefuseLess",
             ToOwner::RefusalConfirmed { .. } => "RefusalConfirmed",
             ToOwner::FenceWanted { .. } => "FenceWanted",
             ToOwner::FenceRaised { .. } => "FenceRaised",
@@ -639,8 +641,8 @@ fn name_of(letter: &Letter) -> String {
         Letter::ToCore(message) => match message {
             ToCore::Changed { .. } => "Changed",
             ToCore::Install { .. } => "Install",
-            ToCore::SetAccessRefused { refuse: true, .. } => "Refuse",
-            ToCore::SetAccessRefused { refuse: false, .. } => "Allow",
+            ToCore::SetAccessRefused { blocks, .. } if blocks.is_empty() => "Allow",
+            ToCore::SetAccessRefused { .. } => "Refuse",
             ToCore::AccessRefused { .. } => "AccessRefused",
             ToCore::FenceRaise { .. } => "FenceRaise",
             ToCore::FenceGranted { .. } => "FenceGranted",

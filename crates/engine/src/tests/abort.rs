@@ -433,7 +433,7 @@ fn an_orphan_that_comes_back_before_the_owner_has_answered_ends_the_wait() {
     bench.finish_only(1, 0);
     assert!(bench.is_over(who), "nothing may land any more");
     assert!(bench.over[0].left.is_empty());
-    assert_eq!(bench.letters(1, 0)[..2], ["RefuseAccess", "AllowAccess"]);
+    assert_eq!(bench.letters(1, 0)[..2], ["RefuseAccess", "RefuseLess"]);
     bench.settle();
     assert_eq!(bench.refusing(), [0; 0]);
     bench.end();

@@ -373,7 +373,7 @@ fn a_command_that_has_altered_something_is_not_said_to_have_never_begun() {
     let (mut bench, who) = written_and_not_verified(Take::Full);
     let hanging = bench.log_in(0);
     bench.disk(0).take_next([Take::Ring]);
-    bench.send(hanging, cdb::write(9, 1, 1));
+    bench.send(hanging, cdb::write(0, 1, 1));
     bench.disk(0).take(Take::Full);
     bench.end_session(hanging);
     bench.pass(super::bench::ABORT);
@@ -419,14 +419,14 @@ fn access_that_is_refused_while_a_command_waits_is_its_answer() {
     let mut bench = Bench::new(1);
     let (who, hanging) = (bench.log_in(0), bench.log_in(0));
     bench.disk(0).take_next([Take::Ring]);
-    bench.send(hanging, cdb::write(9, 1, 1));
+    bench.send(hanging, cdb::write(0, 10, 1));
     let id = bench.send(who, cdb::write(0, 1, 0).coming(Came::Later));
     bench.end_session(hanging);
     bench.pass(super::bench::ABORT);
     assert_eq!(bench.refusing(), [0]);
     bench.bring_data(who, id, &[1; BLOCK]);
     assert_eq!(bench.answer(who).end(), REFUSED);
-    assert_eq!(bench.disk(0).log(), ["write 9+1"]);
+    assert_eq!(bench.disk(0).log(), ["write 0+10"]);
     bench.send(who, cdb::read(0, 1));
     assert_eq!(
         bench.answer(who).end(),

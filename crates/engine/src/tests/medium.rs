@@ -10,8 +10,8 @@ use super::fence::choose_way;
 use super::outside::GOOD;
 use crate::{FlushFailure, MediumFailure, MediumOrder, News, Report};
 
-const EJECT: u8 = 0x02;
-const LOAD: u8 = 0x03;
+pub(super) const EJECT: u8 = 0x02;
+pub(super) const LOAD: u8 = 0x03;
 const NO_MEDIUM: (Status, Option<(u8, u8, u8)>) = (Status::CheckCondition, Some((2, 0x3a, 0)));
 const NOW_READY: (Status, Option<(u8, u8, u8)>) = (Status::CheckCondition, Some((6, 0x28, 0)));
 const PREVENTED: (Status, Option<(u8, u8, u8)>) = (Status::CheckCondition, Some((5, 0x53, 2)));

@@ -31,7 +31,7 @@ pub enum ChangeKind {
     TargetReset,
     /// A session is there; its name is needed where PERSISTENT RESERVE OUT names a device.
     NexusAttached,
-    /// The session of `from` is no more; its tasks have ended, or the unit refuses access.
+    /// The session of `from` is no more; its tasks have ended, or what they may write is refused.
     NexusLost,
     /// An administrator takes the medium out. It is flushed, and nobody is at work on it.
     Eject {

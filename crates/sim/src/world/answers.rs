@@ -190,7 +190,7 @@ impl World {
             // A change came into force, but not all that had to end has ended.
             (0x02, Some((4, 0x44, 0))) if scenario.disk_hangs > 0 => true,
             (0x02, Some((3 | 4, _, _))) => scenario.disk_errors > 0,
-            (0x02, Some((2, 0x04, 0x00))) => scenario.disk_hangs > 0,
+            (0x02, Some((2, 0x04, 0x00))) => self.is_refusal_explained(&task.operation),
             (0x02, Some((2, 0x04, 0x01))) => scenario.disk_errors > 0,
             // Stopped on its way: access was refused, or memory was short, for what it still had to do.
             (0x02, Some((0x0b, 0x00, 0x00))) => true,

@@ -117,6 +117,8 @@ pub struct Report {
     pub events: usize,
     /// Commands that ended with GOOD.
     pub good: usize,
+    /// Requests for blocks that were begun while an orphan was in the disk of the same core.
+    pub beside_orphans: usize,
     /// What the run was like: equal runs have equal ones.
     pub fingerprint: u64,
     /// The rule that was broken, if one was.
@@ -154,6 +156,7 @@ pub struct World {
     events: usize,
     next_handle: Handle,
     good: usize,
+    beside_orphans: usize,
     fingerprint: u64,
     is_finishing: bool,
     /// LOGICAL UNIT RESETs that were sent and not answered.
@@ -243,6 +246,7 @@ impl World {
             events: 0,
             next_handle: 1,
             good: 0,
+            beside_orphans: 0,
             fingerprint: 0,
             is_finishing: false,
             resets: 0,
@@ -276,6 +280,7 @@ impl World {
             actions: self.actions,
             events: self.events,
             good: self.good,
+            beside_orphans: self.beside_orphans,
             fingerprint: self.fingerprint,
             breach,
             trace: std::mem::take(&mut self.trace),

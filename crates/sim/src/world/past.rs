@@ -1,17 +1,21 @@
 //! Requests of the past: what the store has not given back although those it was for were told that it is
-//! over. Nothing new may touch the medium beside them.
+//! over. Nothing new may touch the blocks that they may still write; all other blocks go on being served.
 //!
 //! And the administrator, who takes LUNs from sessions, and the right to write, while stores are late.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use iscsi::pdu::{TaskManagementFunction, TaskManagementResponse, Tsih};
 
+use engine::agree::RANGES_MAX;
+
 use super::{Event, World};
+use crate::disk::Begun;
 use crate::host::Receipt;
-use crate::initiator::Breach;
+use crate::initiator::{Breach, Operation};
 use crate::inspect::LeftBehind;
 use crate::ledger::Handle;
 use crate::setup::LUN;
@@ -20,12 +24,14 @@ use crate::trace::Actor;
 /// What the world knows of requests of the past.
 #[derive(Debug, Default)]
 pub(super) struct Past {
-    /// How many requests each core has given to the disk.
-    begun: Vec<u64>,
     /// What no core waits for any longer, when the last event was over.
     orphans: BTreeSet<(usize, u64)>,
     /// Those of them of which somebody was told that they are over.
     feared: BTreeSet<(usize, u64)>,
+    /// What orphans might write, and when each was seen last.
+    written: BTreeMap<(usize, u64), (Range<usize>, Duration)>,
+    /// From the first block to the last, of orphans too many to be noted one by one.
+    crowd: Option<(Range<usize>, Duration)>,
     /// Of all that was asked of the administrator.
     receipts: Vec<Weak<()>>,
 }
@@ -56,6 +62,15 @@ impl Past {
     }
 }
 
+/// A refusal may reach its initiator so long after the orphan that it was for has come back: letters, the network
+/// and the initiator take their time.
+const ON_ITS_WAY_MAX: Duration = Duration::from_secs(20);
+
+/// Whether ranges have a block in common.
+fn meet(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start.max(b.start) < a.end.min(b.end)
+}
+
 impl World {
     /// Whether stores may hang in this world.
     const fn may_hang(&self) -> bool {
@@ -67,38 +82,80 @@ impl World {
         if let Some(what) = self.host.broken() {
             return Err(Breach::new("nothing-is-broken", what.to_owned()));
         }
+        let begun = self.disk.take_begun();
         if !self.may_hang() {
             return Ok(());
         }
         let left = self.host.left_behind();
-        let cores = self.scenario.target.cores;
-        let begun: Vec<u64> = (0..cores).map(|core| self.disk.submitted(core)).collect();
         let past = &mut self.past;
-        past.begun.resize(cores, 0);
         past.feared.retain(|one| left.contains_key(one));
-        for (core, (now, before)) in begun.iter().zip(&past.begun).enumerate() {
-            if now == before {
-                continue;
-            }
-            let is_own = |one: &&(usize, u64)| one.0 == core && left.contains_key(*one);
-            if let Some((_, tag)) = past.orphans.iter().find(is_own) {
-                let detail = format!("core {core} begins something beside its request {tag:#x}");
+        past.orphans.retain(|one| left.contains_key(one));
+        for Begun { core, blocks } in begun {
+            let meets = |(of, tag): &(usize, u64)| {
+                let written = self.disk.writing(*of, *tag);
+                written.is_some_and(|written| meet(&written, &blocks))
+            };
+            let mut own = past.orphans.iter().filter(|one| one.0 == core);
+            if let Some((_, tag)) = own.find(|one| meets(one)) {
+                let detail = format!("core {core} begins {blocks:?} beside its request {tag:#x}");
                 return Err(Breach::new("nothing-begins-beside-an-orphan", detail));
             }
-            if let Some((other, tag)) = past.feared.first() {
+            if let Some((other, tag)) = past.feared.iter().find(|one| meets(one)) {
                 let detail = format!(
-                    "core {core} begins something beside request {tag:#x} of core {other}, which is over"
+                    "core {core} begins {blocks:?} beside request {tag:#x} of core {other}, which is over"
                 );
                 return Err(Breach::new("nothing-begins-beside-the-old", detail));
             }
+            self.beside_orphans += usize::from(!past.orphans.is_empty());
         }
-        past.begun = begun;
         past.orphans = left.keys().copied().collect();
+        self.note_written();
         self.take_receipts(&left);
         let over = self.take_dismissed();
         let meant = left.iter().filter(|(_, whose)| over.contains(*whose));
         self.past.feared.extend(meant.map(|(one, _)| *one));
         Ok(())
+    }
+
+    /// Notes what orphans may write now.
+    fn note_written(&mut self) {
+        let (now, past) = (self.agenda.now(), &mut self.past);
+        let writing = |one: &(usize, u64)| Some((*one, self.disk.writing(one.0, one.1)?));
+        let written = past.orphans.iter().filter_map(writing);
+        let written: Vec<((usize, u64), Range<usize>)> = written.collect();
+        if written.len() > RANGES_MAX {
+            let first = written.iter().map(|(_, blocks)| blocks.start).min();
+            let last = written.iter().map(|(_, blocks)| blocks.end).max();
+            past.crowd = first.zip(last).map(|(first, last)| (first..last, now));
+        }
+        let seen = written
+            .into_iter()
+            .map(|(one, blocks)| (one, (blocks, now)));
+        past.written.extend(seen);
+    }
+
+    /// A command was refused. It must have touched what an orphan might write not long before.
+    pub(super) fn is_refusal_explained(&self, operation: &Operation) -> bool {
+        let blocks = match operation {
+            Operation::Read { blocks, .. }
+            | Operation::Write { blocks, .. }
+            | Operation::Zero { blocks, .. } => blocks.clone(),
+            Operation::CompareAndWrite { block, .. } => *block..*block + 1,
+            Operation::Eject => 0..usize::MAX,
+            Operation::Flush
+            | Operation::TestUnitReady
+            | Operation::Inquiry
+            | Operation::Reserve
+            | Operation::Release
+            | Operation::Load
+            | Operation::Register { .. }
+            | Operation::PersistentReserve { .. }
+            | Operation::Clear { .. }
+            | Operation::SetWriteCache { .. } => return false,
+        };
+        let now = self.agenda.now();
+        let mut seen = self.past.written.values().chain(&self.past.crowd);
+        seen.any(|(written, last)| *last + ON_ITS_WAY_MAX >= now && meet(written, &blocks))
     }
 
     /// The machine starts anew.
@@ -180,7 +237,7 @@ impl World {
                 return Err(Breach::new("what-is-complete-is-over", detail));
             }
         } else if response == TaskManagementResponse::Rejected.code() {
-            // They did not end in time: the answer came when every core refused access.
+            // They did not end in time: the answer came when every core refused access to what they may write.
             self.fear(|_, whose| whose == Some(tsih));
         }
         Ok(())

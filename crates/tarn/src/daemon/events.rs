@@ -269,7 +269,7 @@ impl EventSink for Events {
             }
             plane::Event::StoreStuck { unit } => {
                 let message =
-                    "its store does not give a request back; it refuses access until then";
+                    "its store does not give a request back; what that may write is refused until then";
                 of_unit(Severity::Error, "store-stuck", message.to_owned(), unit)
             }
             plane::Event::SlowCommand(command) => of_command(command),

@@ -5,7 +5,7 @@ use store::Capabilities;
 
 use super::*;
 use crate::RequestNumber;
-use crate::agree::Round;
+use crate::agree::{BlockSet, Round};
 
 const CORES: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(6);
@@ -79,7 +79,7 @@ enum Said {
     NotKept,
     Install { generation: u64, aborts: usize },
     Changed(Ticket, Status, bool),
-    Refuse(bool, Round),
+    Refuse(Vec<Range<u64>>, Round),
     Refused(Ticket),
     Raise(FenceNumber, Ticket),
     Granted(Ticket),
@@ -124,8 +124,8 @@ impl Rig {
                     generation: shared.generation,
                     aborts: update.abort.len(),
                 },
-                Order::PostToAll(ToCore::SetAccessRefused { refuse, round }) => {
-                    Said::Refuse(refuse, round)
+                Order::PostToAll(ToCore::SetAccessRefused { blocks, round }) => {
+                    Said::Refuse(blocks.ranges().to_vec(), round)
                 }
                 Order::PostToAll(ToCore::FenceRaise { fence, holder, .. }) => {
                     Said::Raise(fence, holder)
@@ -283,19 +283,30 @@ fn a_state_that_could_not_be_made_safe_never_comes_into_force() {
     let (asker, orphan) = (ticket(1, 1), ticket(2, 9));
     rig.change(asker, register(5));
     let round = Round(1);
-    let refuse = Said::Refuse(true, round);
-    assert_eq!(rig.tell(ToOwner::RefuseAccess { ticket: orphan }), [refuse]);
+    let named: BlockSet = std::iter::once(8..16).collect();
+    let message = ToOwner::RefuseAccess {
+        core: 2,
+        blocks: named,
+        ticket: Some(orphan),
+    };
+    let refuse = Said::Refuse(vec![8..16], round);
+    assert_eq!(rig.tell(message), [refuse]);
     let answer = Said::Changed(asker, Status::CheckCondition, true);
     assert_eq!(rig.kept(false), [Said::NotKept, answer]);
     assert_eq!(rig.registrations(), 0);
-    for _ in 1..CORES {
-        assert_eq!(rig.tell(ToOwner::RefusalConfirmed { round }), []);
+    for core in 1..CORES {
+        assert_eq!(rig.tell(ToOwner::RefusalConfirmed { core, round }), []);
     }
     let answer = Said::Refused(orphan);
-    assert_eq!(rig.tell(ToOwner::RefusalConfirmed { round }), [answer]);
+    let last = ToOwner::RefusalConfirmed { core: 0, round };
+    assert_eq!(rig.tell(last), [answer]);
     assert!(!rig.owner.allows_access());
-    let said = rig.tell(ToOwner::AllowAccess { core: 2 });
-    assert_eq!(said, [Said::Refuse(false, Round(2))]);
+    let said = rig.tell(ToOwner::RefuseAccess {
+        core: 2,
+        blocks: BlockSet::default(),
+        ticket: None,
+    });
+    assert_eq!(said, [Said::Refuse(Vec::new(), Round(2))]);
     assert!(rig.owner.allows_access());
     assert!(matches!(
         rig.change(asker, stop())[..],
@@ -381,8 +392,14 @@ fn where_the_unit_has_gone_askers_are_answered() {
     let answer = ask(asker).answer_of_the_gone();
     assert!(matches!(answer, Some((1, ToCore::Changed { .. }))));
     assert!(ask(Ticket::NOBODY).answer_of_the_gone().is_none());
-    let answer = ToOwner::RefuseAccess { ticket: asker }.answer_of_the_gone();
+    let name = |ticket| ToOwner::RefuseAccess {
+        core: 1,
+        blocks: BlockSet::whole(),
+        ticket,
+    };
+    let answer = name(Some(asker)).answer_of_the_gone();
     assert!(matches!(answer, Some((1, ToCore::AccessRefused { .. }))));
+    assert!(name(None).answer_of_the_gone().is_none());
     let blocks = 0..1;
     let ticket = asker;
     assert!(
