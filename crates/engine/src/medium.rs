@@ -41,9 +41,14 @@ impl<C: Carrier> Engine<C> {
             self.report_medium(unit, Err(MediumFailure::Busy));
             return;
         }
+        // What is refused may still be written: the fence would be waited for up to its deadline.
+        let may_be_written = !self.refused_blocks(unit).is_empty();
         let shared = owner.shared();
         let since = self.now;
         match order {
+            MediumOrder::Eject { .. } if may_be_written => {
+                self.report_medium(unit, Err(MediumFailure::Busy));
+            }
             // The owner looks at it again; so nobody is held up by the fence for nothing.
             MediumOrder::Eject { force: false }
                 if !shared.is_ejected && shared.check_removal().is_err() =>

@@ -344,10 +344,11 @@ mod tests {
     /// An orphan is added, and the owner is asked.
     fn ask(side: &mut Side, task: u32, range: Range<u64>, request: u64) -> BlockSet {
         side.add_orphan(task, range);
-        match side.name(1, Some(ticket(request))) {
-            ToOwner::RefuseAccess { blocks, .. } => blocks,
-            other => panic!("{other:?}"),
-        }
+        let asked = side.name(1, Some(ticket(request)));
+        let ToOwner::RefuseAccess { blocks, .. } = asked else {
+            panic!("{asked:?}");
+        };
+        blocks
     }
 
     #[test]

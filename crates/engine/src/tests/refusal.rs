@@ -1,4 +1,8 @@
 //! A unit refuses access while a request of the past may still land.
+#![expect(
+    clippy::single_range_in_vec_init,
+    reason = "sets of blocks, of one range"
+)]
 
 use std::ops::Range;
 

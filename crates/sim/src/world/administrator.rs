@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// The machine starts anew, with the rules it had first.
+    /// The machine starts again, with the rules it had first.
     pub(super) fn forget_administration(&mut self) {
         let prng = self.administrator.prng.clone();
         self.administrator = Administrator::new(prng, self.scenario.target.rules());

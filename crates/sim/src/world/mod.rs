@@ -305,6 +305,7 @@ impl World {
         }
         while let Some(event) = self.agenda.next_event() {
             self.events += 1;
+            self.mark(u64::try_from(self.agenda.now().as_nanos()).unwrap_or(u64::MAX));
             if self.events > EVENTS_MAX {
                 let detail = format!("still {:?} after {EVENTS_MAX} events", event);
                 return Err(Breach::new("it-ends", detail));

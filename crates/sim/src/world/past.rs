@@ -151,6 +151,7 @@ impl World {
             | Operation::Register { .. }
             | Operation::PersistentReserve { .. }
             | Operation::Clear { .. }
+            | Operation::Prevent { .. }
             | Operation::SetWriteCache { .. } => return false,
         };
         let now = self.agenda.now();

@@ -1,3 +1,6 @@
+use std::iter;
+use std::ops::Range;
+
 use scsi::{
     Cdb, Identity, Limits, Nexus, NexusId, Owner, PortName, Principal, Profile, TargetPort,
 };
@@ -277,6 +280,11 @@ fn nobody_sees_a_state_before_it_is_safe() {
 }
 
 /// Whatever else the owner gets meanwhile: a refusal of access is no part of the state.
+/// A set of one range.
+fn one(range: Range<u64>) -> Vec<Range<u64>> {
+    iter::once(range).collect()
+}
+
 #[test]
 fn a_state_that_could_not_be_made_safe_never_comes_into_force() {
     let mut rig = Rig::new();
@@ -289,7 +297,7 @@ fn a_state_that_could_not_be_made_safe_never_comes_into_force() {
         blocks: named,
         ticket: Some(orphan),
     };
-    let refuse = Said::Refuse(vec![8..16], round);
+    let refuse = Said::Refuse(one(8..16), round);
     assert_eq!(rig.tell(message), [refuse]);
     let answer = Said::Changed(asker, Status::CheckCondition, true);
     assert_eq!(rig.kept(false), [Said::NotKept, answer]);
