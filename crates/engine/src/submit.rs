@@ -18,7 +18,9 @@ impl<C: Carrier> Engine<C> {
         let running = &mut self.tasks[key];
         let unit = &mut self.units[running.unit];
         let sent = Sent::of(&request);
-        if let Some(sense) = unit.view.refusal_of(&request) {
+        let task = running.task.as_ref();
+        let refusal = task.and_then(|task| unit.view.refusal_of(task, &request));
+        if let Some(sense) = refusal {
             // It was let pass before, and has waited since.
             self.turn_down(key, Outcome::check(sense));
             return None;

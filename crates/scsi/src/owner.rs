@@ -141,6 +141,7 @@ impl Owner {
             reservations,
             is_stopped: false,
             is_ejected: false,
+            ejects: 0,
             preventing: Vec::new(),
         });
         Self {

@@ -17,6 +17,8 @@ pub struct Task {
     pub(crate) owned: Option<Box<Owned>>,
     pub(crate) work: Work,
     pub(crate) job: Job,
+    /// [`Shared::ejects`](crate::Shared) when it began.
+    pub(crate) ejects: u64,
 }
 
 /// What a command for the owner takes along.
@@ -63,6 +65,7 @@ impl Task {
             owned: None,
             work: Work::Over,
             job,
+            ejects: 0,
         }
     }
 

@@ -127,17 +127,25 @@ impl LogicalUnit {
     }
 
     /// Why a request of a command that was let pass earlier may not go to the store now, if it may
-    /// not: access is refused, or the medium was ejected while the command waited. A flush harms
-    /// nobody.
+    /// not: access is refused, or the medium was ejected while the command waited, even if it, or another one, is in
+    /// again. A flush harms nobody.
     #[inline]
-    pub fn refusal_of(&self, request: &IoRequest) -> Option<Sense> {
-        if self.refuses_access {
-            return gate::not_ready(true, &self.shared);
+    pub fn refusal_of(&self, task: &Task, request: &IoRequest) -> Option<Sense> {
+        if let Some(sense) = self.refusal() {
+            return Some(sense);
         }
-        if self.shared.is_ejected && !matches!(request, IoRequest::Flush) {
-            return self.shared.check_medium().err();
+        if self.shared.ejects != task.ejects && !matches!(request, IoRequest::Flush) {
+            return Some(Shared::no_medium());
         }
         None
+    }
+
+    /// Why no request may go to the store now, if access is refused.
+    fn refusal(&self) -> Option<Sense> {
+        match self.refuses_access {
+            true => gate::not_ready(true, &self.shared),
+            false => None,
+        }
     }
 
     /// The ports of an attached nexus.
@@ -232,6 +240,7 @@ impl LogicalUnit {
         match self.admit(task.slot, &cdb) {
             Ok(spec) => {
                 task.spec = Some(spec);
+                task.ejects = self.shared.ejects;
                 self.execute(task, spec, &cdb, command)
             }
             Err(outcome) => Step::Done(outcome),
@@ -254,7 +263,7 @@ impl LogicalUnit {
             }
             (Work::EjectFence, Input::FenceGranted) => {
                 // The fence does not wait for requests of the past, which may still land.
-                if let Some(sense) = self.refusal_of(&IoRequest::Flush) {
+                if let Some(sense) = self.refusal() {
                     task.work = Work::Over;
                     return Step::Done(Outcome::check(sense));
                 }

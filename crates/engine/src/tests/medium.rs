@@ -94,6 +94,12 @@ fn an_eject_waits_for_what_is_at_work_and_stops_what_comes() {
 /// It was let pass before, and finds the medium gone when its data is there.
 #[test]
 fn a_write_whose_data_comes_after_the_eject_does_not_land() {
+    for is_loaded_before in [false, true] {
+        write_after_eject(is_loaded_before);
+    }
+}
+
+fn write_after_eject(is_loaded_before: bool) {
     let mut bench = Bench::new(2);
     let (ejector, writer) = (bench.log_in(0), bench.log_in(1));
     let id = bench.send(
@@ -102,6 +108,11 @@ fn a_write_whose_data_comes_after_the_eject_does_not_land() {
     );
     bench.send(ejector, cdb::start_stop(EJECT));
     assert_eq!(bench.answer(ejector).end(), GOOD);
+    if is_loaded_before {
+        // What is in then may be another medium.
+        bench.send(ejector, cdb::start_stop(LOAD));
+        assert_eq!(bench.answer(ejector).end(), GOOD);
+    }
     bench.bring_data(writer, id, &[7; cdb::BLOCK]);
     assert_eq!(bench.answer(writer).end(), NO_MEDIUM);
     assert_eq!(bench.disk(1).log(), [""; 0]);

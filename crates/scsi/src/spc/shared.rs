@@ -25,6 +25,9 @@ pub struct Shared {
     /// START STOP UNIT or an administrator ejected the medium. Not kept over a restart: the unit
     /// starts with its medium in, as a drive that is switched on pulls in what lies in its tray.
     pub is_ejected: bool,
+    /// How often the medium was ejected. A command acts on the medium that was in when it began, and on no later one,
+    /// which may be another.
+    pub ejects: u64,
     /// Who prevents the removal of the medium.
     ///
     /// Spec: SPC-4, PREVENT ALLOW MEDIUM REMOVAL.
@@ -45,10 +48,14 @@ impl Shared {
     /// NOT READY, MEDIUM NOT PRESENT where the medium is out.
     pub(crate) const fn check_medium(&self) -> Result<(), Sense> {
         if self.is_ejected {
-            let code = SenseCode::MEDIUM_NOT_PRESENT;
-            return Err(Sense::new(SenseKey::NotReady, code));
+            return Err(Self::no_medium());
         }
         Ok(())
+    }
+
+    /// NOT READY, MEDIUM NOT PRESENT.
+    pub(crate) const fn no_medium() -> Sense {
+        Sense::new(SenseKey::NotReady, SenseCode::MEDIUM_NOT_PRESENT)
     }
 
     /// Whether nobody keeps the medium where it is. Prevention locks the drive: an initiator can neither
@@ -69,7 +76,10 @@ impl Shared {
         if !force && !self.is_ejected {
             self.check_removal()?;
         }
-        self.is_ejected = true;
+        if !self.is_ejected {
+            self.is_ejected = true;
+            self.ejects += 1;
+        }
         self.is_stopped = false;
         Ok(())
     }

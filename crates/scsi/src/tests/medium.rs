@@ -185,22 +185,26 @@ fn a_request_of_before_does_not_go_to_an_ejected_medium() {
         data: Payload::Heap(vec![0; BLOCK]),
         durable: false,
     };
-    let (_, step) = rig.start(other, &ten(0x2a, 0, 0, 1), &[7; BLOCK]);
+    let (task, step) = rig.start(other, &ten(0x2a, 0, 0, 1), &[7; BLOCK]);
     assert!(
         matches!(step, Step::Io(IoRequest::Write { .. })),
         "{step:?}"
     );
-    assert_eq!(rig.cores[core].refusal_of(&write()), None);
+    assert_eq!(rig.cores[core].refusal_of(&task, &write()), None);
     good(&rig.run(at, &start_stop(LOEJ), &[]));
     for core in &rig.cores {
-        let Some(Sense { key, code, .. }) = core.refusal_of(&write()) else {
+        let Some(Sense { key, code, .. }) = core.refusal_of(&task, &write()) else {
             panic!("a write of before is let pass");
         };
         assert_eq!((key as u8, code.asc, code.ascq), NO_MEDIUM);
-        assert_eq!(core.refusal_of(&IoRequest::Flush), None);
+        assert_eq!(core.refusal_of(&task, &IoRequest::Flush), None);
     }
+    // What is in now may be another medium.
     good(&rig.run(at, &start_stop(LOEJ | START), &[]));
-    assert_eq!(rig.cores[core].refusal_of(&write()), None);
+    assert!(rig.cores[core].refusal_of(&task, &write()).is_some());
+    rig.run(other, &TEST_UNIT_READY, &[]);
+    let (task, _) = rig.start(other, &ten(0x2a, 0, 0, 1), &[7; BLOCK]);
+    assert_eq!(rig.cores[core].refusal_of(&task, &write()), None);
 }
 
 /// Commands that answer without a medium; every other one of the table ends in NOT READY.

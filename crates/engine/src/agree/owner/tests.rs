@@ -291,7 +291,7 @@ fn a_state_that_could_not_be_made_safe_never_comes_into_force() {
     let (asker, orphan) = (ticket(1, 1), ticket(2, 9));
     rig.change(asker, register(5));
     let round = Round(1);
-    let named: BlockSet = std::iter::once(8..16).collect();
+    let named: BlockSet = iter::once(8..16).collect();
     let message = ToOwner::RefuseAccess {
         core: 2,
         blocks: named,
