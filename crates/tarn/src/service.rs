@@ -39,6 +39,8 @@ fn connect_to(name: &OsStr) -> io::Result<UnixDatagram> {
     };
     let socket = UnixDatagram::unbound()?;
     socket.connect_addr(&address)?;
+    // One that does not read must not hold up a reload, or the end.
+    socket.set_nonblocking(true)?;
     Ok(socket)
 }
 
@@ -75,6 +77,16 @@ pub(crate) fn stopping() {
 mod tests {
     use super::*;
     use crate::scratch::Scratch;
+
+    #[test]
+    fn a_manager_that_reads_nothing_is_not_waited_for() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("notify");
+        let _manager = UnixDatagram::bind(&path).unwrap();
+        let socket = connect_to(path.as_os_str()).unwrap();
+        let error = (0..1_000_000).find_map(|_| socket.send(b"READY=1\n").err());
+        assert_eq!(error.unwrap().kind(), io::ErrorKind::WouldBlock);
+    }
 
     #[test]
     fn a_manager_is_reached_by_path_and_by_abstract_name() {

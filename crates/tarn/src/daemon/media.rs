@@ -1,9 +1,34 @@
 //! Removable media: an administrator ejects and loads them.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use api::problem::{Problem, ProblemKind};
 use plane::{MEDIUM_PATIENCE, MediumFailure, MediumOrder};
 
 use super::control::Daemon;
+
+/// Orders at a time. Each takes a thread of the administration for as long as a store hangs; reads need the others.
+const ORDERS_MAX: usize = 4;
+
+static ORDERS: AtomicUsize = AtomicUsize::new(0);
+
+/// The right to wait for a store. Ends with this value.
+#[derive(Debug)]
+struct Permit<'a>(&'a AtomicUsize);
+
+impl<'a> Permit<'a> {
+    fn new(orders: &'a AtomicUsize) -> Option<Self> {
+        let more = |orders: usize| (orders < ORDERS_MAX).then_some(orders + 1);
+        let taken = orders.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
+        taken.is_ok().then_some(Self(orders))
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 /// Moves the medium of a unit.
 pub(super) fn order(daemon: &Daemon, lun: &str, order: MediumOrder) -> Result<(), Problem> {
@@ -19,6 +44,12 @@ pub(super) fn order(daemon: &Daemon, lun: &str, order: MediumOrder) -> Result<()
     if !unit.store.removable {
         return Err(fixed(lun));
     }
+    let Some(_permit) = Permit::new(&ORDERS) else {
+        let detail = format!(
+            "{ORDERS_MAX} media are being moved, and lun {lun:?} was left as it is; try again in a moment"
+        );
+        return Err(Problem::new(ProblemKind::Unavailable, detail));
+    };
     match daemon.plane.move_medium(served.index, order) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(failure)) => {
@@ -81,6 +112,16 @@ fn not_moved(lun: &str, failure: &MediumFailure, names: &[String]) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn so_many_orders_wait_for_stores_and_no_more() {
+        let orders = AtomicUsize::new(0);
+        let mut permits: Vec<_> = (0..ORDERS_MAX).map(|_| Permit::new(&orders)).collect();
+        assert!(permits.iter().all(Option::is_some));
+        assert!(Permit::new(&orders).is_none());
+        permits.pop();
+        assert!(Permit::new(&orders).is_some());
+    }
 
     #[test]
     fn a_refusal_names_who_prevents_and_the_remedy() {
