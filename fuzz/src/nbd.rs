@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ::nbd::{Client, Export, Handshake, ReadBuffer, Request, TransmissionFlags, Work};
+use ::nbd::{
+    Client, Export, Handshake, Progress, ReadBuffer, Request, TransmissionFlags, Violation, Work,
+};
 
 use crate::input::Input;
 
@@ -16,17 +18,21 @@ const LENGTH: u32 = 512;
 /// In the first byte: the handshake comes first; else the export is as [`EXPORT`] says.
 pub(crate) const WITH_HANDSHAKE: u8 = 1 << 0;
 
-/// In the first byte: replies may come in chunks.
+/// In the first byte: replies may come in chunks, with the state of blocks.
 pub(crate) const STRUCTURED: u8 = 1 << 1;
+
+/// In the first byte: the handshake asks for TLS. What follows the consent stands for what comes over it.
+const WITH_TLS: u8 = 1 << 2;
 
 /// An export that can do everything.
 const EXPORT: Export = Export {
     size_bytes: 1 << 20,
-    flags: TransmissionFlags(0x007d),
+    flags: TransmissionFlags(0x087d),
     block_min_bytes: 1,
     block_preferred_bytes: 4096,
     payload_max_bytes: 32 << 20,
     has_structured_replies: false,
+    allocation_context: None,
 };
 
 /// The first byte says what is tested, the second how long the pieces are, the rest is what the
@@ -38,23 +44,27 @@ pub(crate) fn run(bytes: &[u8]) {
     if what & WITH_HANDSHAKE == 0 {
         let export = Export {
             has_structured_replies: what & STRUCTURED != 0,
+            allocation_context: (what & STRUCTURED != 0).then_some(1),
             ..EXPORT
         };
         let _done = transmission(export, stream, piece_len);
-    } else if let Some((export, rest)) = handshake(stream, piece_len) {
+    } else if let Some((export, rest)) = handshake(what, stream, piece_len) {
         let _done = transmission(export, &rest, piece_len);
     }
 }
 
 /// The export that a handshake leads to, and what is behind it.
-fn handshake(stream: &[u8], piece_len: usize) -> Option<(Export, Vec<u8>)> {
-    let mut handshake = Handshake::new("disk").ok()?;
+fn handshake(what: u8, stream: &[u8], piece_len: usize) -> Option<(Export, Vec<u8>)> {
+    let mut handshake = Handshake::new("disk").ok()?.with_block_status();
+    if what & WITH_TLS != 0 {
+        handshake = handshake.with_tls();
+    }
     let mut fed = 0;
     for piece in stream.chunks(piece_len) {
         fed += piece.len();
         let outcome = handshake.handle_bytes(piece);
         assert!(handshake.take_output().len() < 1024);
-        if let Some(export) = outcome.ok()? {
+        if let Progress::Done(export) = outcome.ok()? {
             assert!(export.block_min_bytes.is_power_of_two());
             assert!(export.payload_max_bytes >= export.block_min_bytes);
             let unread = handshake.into_unread();
@@ -68,7 +78,7 @@ fn handshake(stream: &[u8], piece_len: usize) -> Option<(Export, Vec<u8>)> {
 /// The kinds of requests, in turn.
 fn work(number: u64) -> Work {
     let data = || Arc::from(vec![7; LENGTH as usize]);
-    match number % 6 {
+    match number % 7 {
         0 => Work::Read {
             length: LENGTH,
             buffer: ReadBuffer::Into(vec![0; LENGTH as usize]),
@@ -78,6 +88,7 @@ fn work(number: u64) -> Work {
             buffer: ReadBuffer::Discard,
         },
         2 => Work::Write {
+            length: LENGTH,
             data: data(),
             fua: true,
         },
@@ -86,12 +97,29 @@ fn work(number: u64) -> Work {
             length: LENGTH,
             fua: false,
         },
+        5 => Work::BlockStatus {
+            length: LENGTH,
+            count_max: 2,
+            extents: Vec::new(),
+        },
         _ => Work::WriteZeroes {
             length: LENGTH,
             fua: false,
             no_hole: true,
+            fast: true,
         },
     }
+}
+
+/// Part of what comes goes straight into the buffer it is for.
+fn receive(client: &mut Client, piece: &[u8]) -> Result<(), Violation> {
+    let Some((mut buffer, range)) = client.lend(LENGTH as usize / 2) else {
+        return client.handle_bytes(piece);
+    };
+    let (straight, rest) = piece.split_at(piece.len().min(range.len()));
+    buffer[range.start..range.start + straight.len()].copy_from_slice(straight);
+    client.take_back(buffer, straight.len())?;
+    client.handle_bytes(rest)
 }
 
 /// Returns how many requests were done.
@@ -114,11 +142,17 @@ fn transmission(export: Export, stream: &[u8], piece_len: usize) -> u64 {
         }
         client.transmit(usize::MAX, |_piece| {});
         assert_eq!(client.in_flight(), open.len());
-        let outcome = client.handle_bytes(piece);
+        let outcome = receive(&mut client, piece);
         while let Some(completion) = client.poll_completion() {
             let submitted = open.remove(&completion.tag);
             assert_eq!(submitted, Some(std::mem::discriminant(&completion.work)));
             done += 1;
+            if let Work::BlockStatus {
+                count_max, extents, ..
+            } = &completion.work
+            {
+                assert!(extents.len() <= *count_max);
+            }
             if let Work::Read {
                 length,
                 buffer: ReadBuffer::Into(buffer),
@@ -148,11 +182,12 @@ mod tests {
                 let has_structured_replies = what & STRUCTURED != 0;
                 let export = Export {
                     has_structured_replies,
+                    allocation_context: has_structured_replies.then_some(1),
                     ..EXPORT
                 };
                 (export, stream.to_vec())
             } else {
-                handshake(stream, 64).unwrap()
+                handshake(what, stream, 64).unwrap()
             };
             let done = transmission(export, &rest, 64);
             assert!(done > 0, "{name}");

@@ -596,7 +596,8 @@ fn nbd_servers() -> Vec<Seed> {
         let header = wire!(0x0003_e889_0455_65a9_u64, option, kind, length);
         [&header[..], payload].concat()
     };
-    let (structured, go) = (8, 7);
+    let (structured, context, go) = (8, 10, 7);
+    let allocation = [&wire!(1_u32)[..], b"base:allocation"].concat();
     let export = wire!(0_u16, 1_u64 << 20, 0x007d_u16);
     let sizes = wire!(3_u16, 512_u32, 4096_u32, 1_u32 << 20);
     let oops = [&wire!(5_u32, 4_u16)[..], b"oops"].concat();
@@ -614,7 +615,7 @@ fn nbd_servers() -> Vec<Seed> {
         ]),
         ("handshake", WITH_HANDSHAKE, &[
             greeting.clone(),
-            reply(structured, 1, &[]),
+            reply(structured, 1, &[]), reply(context, 4, &allocation), reply(context, 1, &[]),
             reply(go, 3, &export), reply(go, 3, &sizes), reply(go, 1, &[]),
             chunk(1, 0x8001, 0, &wire!(28_u32, 0_u16)),
         ]),

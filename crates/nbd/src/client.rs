@@ -7,22 +7,23 @@
 )]
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::handshake::Export;
-use crate::receive::{Receiver, Violation};
+use crate::receive::{Receiver, Violation, to_usize};
 use crate::request::{Completion, ReadBuffer, Request, SubmitError, Task, Tasks, Work};
 use crate::wire::{REQUEST_MAGIC, command};
 
 const REQUEST_BYTES: usize = 28;
 
 /// What [`Client::transmit`] gives to be sent.
-#[derive(Clone, Copy, Debug)]
-pub enum Piece<'a> {
+#[derive(Debug)]
+pub enum Piece<'a, W = Arc<[u8]>> {
     /// A header.
     Header(&'a [u8]),
     /// The data of a write.
-    Data(&'a Arc<[u8]>),
+    Data(&'a W),
 }
 
 /// One connection after the handshake.
@@ -30,18 +31,18 @@ pub enum Piece<'a> {
 /// Nothing is allocated for a request in steady state: buffers come with it and go back with its
 /// completion.
 #[derive(Debug)]
-pub struct Client {
+pub struct Client<R = Vec<u8>, W = Arc<[u8]>> {
     export: Export,
-    tasks: Tasks,
+    tasks: Tasks<R, W>,
     receiver: Receiver,
     /// Cookies of requests that are not sent yet.
     waiting: VecDeque<u64>,
-    completions: VecDeque<Completion>,
+    completions: VecDeque<Completion<R, W>>,
     /// A goodbye is to be sent behind everything else.
     is_leaving: bool,
 }
 
-impl Client {
+impl<R: AsRef<[u8]> + AsMut<[u8]>, W> Client<R, W> {
     /// A connection with up to `requests_max` requests under way.
     #[must_use]
     pub fn new(export: Export, requests_max: u32) -> Self {
@@ -72,7 +73,10 @@ impl Client {
     /// # Errors
     ///
     /// It comes back with the reason.
-    pub fn submit(&mut self, request: Request) -> Result<(), (SubmitError, Box<Request>)> {
+    pub fn submit(
+        &mut self,
+        request: Request<R, W>,
+    ) -> Result<(), (SubmitError, Box<Request<R, W>>)> {
         let length = match self.check(&request) {
             Ok(length) => length,
             Err(error) => return Err((error, Box::new(request))),
@@ -93,12 +97,12 @@ impl Client {
     }
 
     /// The length of a request that the server will take.
-    fn check(&self, request: &Request) -> Result<u32, SubmitError> {
+    fn check(&self, request: &Request<R, W>) -> Result<u32, SubmitError> {
         let (export, work) = (&self.export, &request.work);
         if !work.is_allowed(export) {
             return Err(SubmitError::NotSupported);
         }
-        let length = work.length().ok_or(SubmitError::Range)?;
+        let length = work.length();
         if matches!(work, Work::Flush) {
             return Ok(length);
         }
@@ -118,12 +122,15 @@ impl Client {
             Work::Read {
                 buffer: ReadBuffer::Into(buffer),
                 ..
-            } if u32::try_from(buffer.len()) != Ok(length) => Err(SubmitError::BufferLength),
+            } if u32::try_from(buffer.as_ref().len()) != Ok(length) => {
+                Err(SubmitError::BufferLength)
+            }
             Work::Read { .. }
             | Work::Write { .. }
             | Work::Flush
             | Work::Trim { .. }
-            | Work::WriteZeroes { .. } => Ok(length),
+            | Work::WriteZeroes { .. }
+            | Work::BlockStatus { .. } => Ok(length),
         }
     }
 
@@ -139,7 +146,7 @@ impl Client {
     }
 
     /// Gives whole requests to be sent until `budget_bytes` are reached or none is left.
-    pub fn transmit(&mut self, budget_bytes: usize, mut put: impl FnMut(Piece<'_>)) {
+    pub fn transmit(&mut self, budget_bytes: usize, mut put: impl FnMut(Piece<'_, W>)) {
         let mut sent = 0_usize;
         while sent < budget_bytes {
             let Some(cookie) = self.waiting.pop_front() else {
@@ -152,9 +159,9 @@ impl Client {
             let header = header(flags, command, cookie, task.offset, task.length);
             put(Piece::Header(&header));
             sent = sent.saturating_add(header.len());
-            if let Work::Write { data, .. } = &task.work {
+            if let Work::Write { length, data, .. } = &task.work {
                 put(Piece::Data(data));
-                sent = sent.saturating_add(data.len());
+                sent = sent.saturating_add(to_usize(*length));
             }
         }
         if self.is_leaving && self.waiting.is_empty() {
@@ -169,25 +176,78 @@ impl Client {
     ///
     /// The server broke the protocol: close the connection. What is under way stays so.
     pub fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), Violation> {
-        let has_structured = self.export.has_structured_replies;
         let mut bytes = bytes;
         while let Some(cookie) = self
             .receiver
-            .step(&mut bytes, &mut self.tasks, has_structured)?
+            .step(&mut bytes, &mut self.tasks, &self.export)?
         {
-            if let Some(task) = self.tasks.remove(cookie) {
-                self.completions.push_back(Completion {
-                    tag: task.tag,
-                    result: task.error.map_or(Ok(()), Err),
-                    work: task.work,
-                });
-            }
+            self.complete(cookie);
         }
         Ok(())
     }
 
+    fn complete(&mut self, cookie: u64) {
+        if let Some(task) = self.tasks.remove(cookie) {
+            self.completions.push_back(Completion {
+                tag: task.tag,
+                offset: task.offset,
+                result: task.error.map_or(Ok(()), Err),
+                work: task.work,
+            });
+        }
+    }
+
+    /// Lends the buffer of the read whose data comes next, to receive the range of it straight into it, if at least
+    /// so many bytes of it are missing. [`Client::take_back`] follows before any other bytes are handled.
+    pub fn lend(&mut self, bytes_min: usize) -> Option<(R, Range<usize>)> {
+        let (cookie, range) = self.receiver.awaited()?;
+        if range.len() < bytes_min {
+            return None;
+        }
+        let task = self.tasks.find(cookie)?;
+        match &mut task.work {
+            Work::Read { buffer, .. } => match std::mem::replace(buffer, ReadBuffer::Discard) {
+                ReadBuffer::Into(buffer) => Some((buffer, range)),
+                ReadBuffer::Discard => None,
+            },
+            Work::Write { .. }
+            | Work::Flush
+            | Work::Trim { .. }
+            | Work::WriteZeroes { .. }
+            | Work::BlockStatus { .. } => None,
+        }
+    }
+
+    /// A lent buffer is back, with so many more bytes of its range.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::handle_bytes`].
+    pub fn take_back(&mut self, lent: R, received: usize) -> Result<(), Violation> {
+        if let Some((cookie, _)) = self.receiver.awaited()
+            && let Some(task) = self.tasks.find(cookie)
+            && let Work::Read { buffer, .. } = &mut task.work
+        {
+            *buffer = ReadBuffer::Into(lent);
+        }
+        if let Some(cookie) = self.receiver.skip(received, &mut self.tasks)? {
+            self.complete(cookie);
+        }
+        Ok(())
+    }
+
+    /// The requests that have no completion, after the connection is lost, in no particular order. Those that were
+    /// sent may have had any part of their effect. Lent buffers must be back.
+    pub fn into_requests(self) -> impl Iterator<Item = Request<R, W>> {
+        self.tasks.into_tasks().map(|task| Request {
+            tag: task.tag,
+            offset: task.offset,
+            work: task.work,
+        })
+    }
+
     /// A request that is done.
-    pub fn poll_completion(&mut self) -> Option<Completion> {
+    pub fn poll_completion(&mut self) -> Option<Completion<R, W>> {
         self.completions.pop_front()
     }
 }

@@ -22,6 +22,8 @@ const REPLIES_MAX: u32 = 256;
 const BLOCK_MIN_DEFAULT: u32 = 1;
 const BLOCK_PREFERRED_DEFAULT: u32 = 4096;
 const PAYLOAD_MAX_DEFAULT: u32 = 32 * 1024 * 1024;
+/// The context of [`crate::Work::BlockStatus`].
+const ALLOCATION: &str = "base:allocation";
 /// Zeros behind the answer to `EXPORT_NAME`, unless both sides can do without.
 const EXPORT_NAME_ZEROES: usize = 124;
 
@@ -40,6 +42,19 @@ pub struct Export {
     pub payload_max_bytes: u32,
     /// Replies may come in chunks.
     pub has_structured_replies: bool,
+    /// The number of the context `base:allocation`, in which [`crate::Work::BlockStatus`] is answered.
+    pub allocation_context: Option<u32>,
+}
+
+/// What the caller of a [`Handshake`] does next.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Progress {
+    /// Send what is to be sent, and receive.
+    More,
+    /// Begin TLS. What is to be sent now goes over it, and what comes over it goes on with this handshake.
+    StartTls,
+    /// It is over. Send what is to be sent.
+    Done(Export),
 }
 
 /// Why there is no export. The stream is of no more use.
@@ -58,9 +73,15 @@ pub enum HandshakeError {
     /// The server knows no such export.
     #[error("there is no such export{}", said(.0))]
     UnknownExport(String),
-    /// The server wants TLS, which this side cannot do.
-    #[error("the server wants TLS, which is not supported{}", said(.0))]
+    /// The server wants TLS, which was not asked for.
+    #[error("the server wants TLS{}", said(.0))]
     TlsRequired(String),
+    /// TLS is wanted and the server has none.
+    #[error("the server does not take TLS{}", said(.0))]
+    TlsRefused(String),
+    /// The server sent something in clear text behind its consent to TLS, where anybody could have put it.
+    #[error("the server sent clear text before TLS began")]
+    ClearText,
     /// The server does not want to.
     #[error("the server refuses with reply {code:#010x}{}", said(.message))]
     Refused {
@@ -86,7 +107,9 @@ fn said(message: &str) -> String {
 enum State {
     Greeting,
     /// Waiting for the reply to this option.
+    StartTls,
     Structured,
+    Context,
     Go,
     ExportName,
     Done,
@@ -97,6 +120,8 @@ enum State {
 pub struct Handshake {
     name: String,
     state: State,
+    wants_tls: bool,
+    wants_status: bool,
     received: Vec<u8>,
     output: Vec<u8>,
     replies: u32,
@@ -119,6 +144,8 @@ impl Handshake {
         Ok(Self {
             name: name.to_owned(),
             state: State::Greeting,
+            wants_tls: false,
+            wants_status: false,
             received: Vec::new(),
             output: Vec::new(),
             replies: 0,
@@ -131,8 +158,27 @@ impl Handshake {
                 block_preferred_bytes: BLOCK_PREFERRED_DEFAULT,
                 payload_max_bytes: PAYLOAD_MAX_DEFAULT,
                 has_structured_replies: false,
+                allocation_context: None,
             },
         })
+    }
+
+    /// Goes on over TLS, or not at all.
+    #[must_use]
+    pub fn with_tls(self) -> Self {
+        Self {
+            wants_tls: true,
+            ..self
+        }
+    }
+
+    /// Asks for [`Export::allocation_context`], too.
+    #[must_use]
+    pub fn with_block_status(self) -> Self {
+        Self {
+            wants_status: true,
+            ..self
+        }
     }
 
     /// What is to be sent.
@@ -140,16 +186,17 @@ impl Handshake {
         std::mem::take(&mut self.output)
     }
 
-    /// Takes received bytes; gives the export when the handshake is done.
+    /// Takes received bytes.
     ///
     /// # Errors
     ///
     /// Close the connection.
-    pub fn handle_bytes(&mut self, bytes: &[u8]) -> Result<Option<Export>, HandshakeError> {
+    pub fn handle_bytes(&mut self, bytes: &[u8]) -> Result<Progress, HandshakeError> {
         self.received.extend_from_slice(bytes);
         while self.state != State::Done {
             let received = std::mem::take(&mut self.received);
             let mut reader = Reader(&received);
+            let before = self.state;
             let went_on = self.step(&mut reader)?;
             let used = match went_on {
                 Some(()) => received.len().saturating_sub(reader.0.len()),
@@ -158,10 +205,17 @@ impl Handshake {
             self.received = received;
             self.received.drain(..used);
             if went_on.is_none() {
-                return Ok(None);
+                return Ok(Progress::More);
+            }
+            if before == State::StartTls {
+                // What is here already came in clear text.
+                return match self.received.is_empty() {
+                    true => Ok(Progress::StartTls),
+                    false => Err(HandshakeError::ClearText),
+                };
             }
         }
-        Ok(Some(self.export))
+        Ok(Progress::Done(self.export))
     }
 
     /// What was received behind the end of the handshake.
@@ -174,7 +228,9 @@ impl Handshake {
     fn step(&mut self, reader: &mut Reader<'_>) -> Result<Option<()>, HandshakeError> {
         match self.state {
             State::Greeting => self.take_greeting(reader),
-            State::Structured | State::Go => self.take_reply(reader),
+            State::StartTls | State::Structured | State::Context | State::Go => {
+                self.take_reply(reader)
+            }
             State::ExportName => Ok(self.take_export_name(reader)),
             State::Done => Ok(None),
         }
@@ -196,13 +252,37 @@ impl Handshake {
         self.without_zeroes = flags & handshake_flags::NO_ZEROES != 0;
         let answer = u32::from(flags & known);
         self.output.extend_from_slice(&answer.to_be_bytes());
-        if flags & handshake_flags::FIXED_NEWSTYLE != 0 {
-            self.push_option(option::STRUCTURED_REPLY, &[]);
-            self.state = State::Structured;
-        } else {
-            self.ask_by_name();
+        let takes_options = flags & handshake_flags::FIXED_NEWSTYLE != 0;
+        match (takes_options, self.wants_tls) {
+            (true, true) => {
+                self.push_option(option::STARTTLS, &[]);
+                self.state = State::StartTls;
+            }
+            (true, false) => self.ask_for_chunks(),
+            (false, true) => return Err(HandshakeError::TlsRefused(String::new())),
+            (false, false) => self.ask_by_name(),
         }
         Ok(Some(()))
+    }
+
+    fn ask_for_chunks(&mut self) {
+        self.push_option(option::STRUCTURED_REPLY, &[]);
+        self.state = State::Structured;
+    }
+
+    /// Asks for the context of allocations, of this export.
+    fn ask_for_context(&mut self) {
+        let (name, query) = (self.name.as_bytes(), ALLOCATION.as_bytes());
+        let data = [
+            &length(name).to_be_bytes(),
+            name,
+            &1_u32.to_be_bytes(), // So many queries.
+            &length(query).to_be_bytes(),
+            query,
+        ]
+        .concat();
+        self.push_option(option::SET_META_CONTEXT, &data);
+        self.state = State::Context;
     }
 
     fn push_option(&mut self, option: u32, data: &[u8]) {
@@ -236,7 +316,9 @@ impl Handshake {
             return Ok(None);
         };
         let asked = match self.state {
+            State::StartTls => option::STARTTLS,
             State::Structured => option::STRUCTURED_REPLY,
+            State::Context => option::SET_META_CONTEXT,
             State::Go | State::Greeting | State::ExportName | State::Done => option::GO,
         };
         if magic != OPTION_REPLY_MAGIC || option != asked {
@@ -252,13 +334,43 @@ impl Handshake {
         if self.replies > REPLIES_MAX {
             return Err(HandshakeError::Malformed("too many replies"));
         }
-        if self.state == State::Structured {
-            // Whatever is wrong with this option, the export may still be had.
-            self.export.has_structured_replies = kind == reply::ACK;
-            self.ask_by_go();
-            return Ok(Some(()));
+        match self.state {
+            State::StartTls if kind == reply::ACK => self.ask_for_chunks(),
+            State::StartTls => return Err(HandshakeError::TlsRefused(text(data))),
+            State::Structured => {
+                // Whatever is wrong with this option, the export may still be had.
+                self.export.has_structured_replies = kind == reply::ACK;
+                if self.wants_status && self.export.has_structured_replies {
+                    self.ask_for_context();
+                } else {
+                    self.ask_by_go();
+                }
+            }
+            State::Context => self.take_context(kind, data)?,
+            State::Go | State::Greeting | State::ExportName | State::Done => {
+                self.take_go_reply(kind, data)?;
+            }
         }
-        self.take_go_reply(kind, data).map(Some)
+        Ok(Some(()))
+    }
+
+    fn take_context(&mut self, kind: u32, data: &[u8]) -> Result<(), HandshakeError> {
+        if kind == reply::META_CONTEXT {
+            let mut reader = Reader(data);
+            let number = reader
+                .u32()
+                .ok_or(HandshakeError::Malformed("context too short"))?;
+            if reader.0 == ALLOCATION.as_bytes() {
+                self.export.allocation_context = Some(number);
+            }
+            return Ok(());
+        }
+        if kind != reply::ACK {
+            // It knows no contexts, or not of this export; the export may still be had.
+            self.export.allocation_context = None;
+        }
+        self.ask_by_go();
+        Ok(())
     }
 
     fn take_go_reply(&mut self, kind: u32, data: &[u8]) -> Result<(), HandshakeError> {
@@ -278,13 +390,12 @@ impl Handshake {
             }
             _ => {}
         }
-        let message = || String::from_utf8_lossy(data).trim().to_owned();
         match kind {
-            reply::ERR_UNKNOWN => Err(HandshakeError::UnknownExport(message())),
-            reply::ERR_TLS_REQD => Err(HandshakeError::TlsRequired(message())),
+            reply::ERR_UNKNOWN => Err(HandshakeError::UnknownExport(text(data))),
+            reply::ERR_TLS_REQD => Err(HandshakeError::TlsRequired(text(data))),
             code if code & reply::ERROR_BIT != 0 => Err(HandshakeError::Refused {
                 code,
-                message: message(),
+                message: text(data),
             }),
             // Spec: unknown replies that are no errors are to be ignored.
             _ => Ok(()),
@@ -329,6 +440,11 @@ impl Handshake {
         self.state = State::Done;
         Some(())
     }
+}
+
+/// The message of an error.
+fn text(data: &[u8]) -> String {
+    String::from_utf8_lossy(data).trim().to_owned()
 }
 
 /// Options are short: names are limited, and the rest is fixed.

@@ -19,7 +19,7 @@ mod tests;
 mod wire;
 
 pub use client::{Client, Piece};
-pub use handshake::{Export, Handshake, HandshakeError};
+pub use handshake::{Export, Handshake, HandshakeError, Progress};
 pub use receive::Violation;
-pub use request::{Completion, ReadBuffer, Request, SubmitError, Work};
+pub use request::{Completion, ReadBuffer, Request, StatusExtent, SubmitError, Work};
 pub use wire::{ServerError, TransmissionFlags};

@@ -6,8 +6,11 @@
     clippy::panic
 )]
 
+use std::ops::Range;
+
+use crate::handshake::Export;
 use crate::reader::Reader;
-use crate::request::{ReadBuffer, Task, Tasks, Work};
+use crate::request::{ReadBuffer, StatusExtent, Task, Tasks, Work};
 use crate::wire::{SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, ServerError, chunk};
 
 const MAGIC_BYTES: usize = 4;
@@ -17,6 +20,13 @@ const STRUCTURED_BYTES: usize = 20;
 const OFFSET_BYTES: u32 = 8;
 /// A hole: its offset and length.
 const HOLE_BYTES: u32 = 12;
+/// In front of the extents of a block status: the context.
+const CONTEXT_BYTES: u32 = 4;
+/// One extent of a block status: its length and flags.
+const EXTENT_BYTES: u32 = 8;
+/// Flags of an extent in the context `base:allocation`.
+const STATE_HOLE: u32 = 1 << 0;
+const STATE_ZERO: u32 = 1 << 1;
 /// In an error chunk in front of the message: error number and length of the message.
 const ERROR_BYTES: u32 = 6;
 /// Longest error chunk that is taken; messages have 4096 bytes at most.
@@ -73,6 +83,9 @@ pub enum Violation {
         /// What was asked for.
         expected: u32,
     },
+    /// A block status is in no context or one that was not asked for, has an empty extent, comes twice or is missing.
+    #[error("a block status that does not fit its request")]
+    BlockStatus,
 }
 
 /// A chunk of a structured reply, or a simple reply as one chunk.
@@ -98,6 +111,12 @@ enum Part {
         left: u32,
         is_last: bool,
     },
+    /// Extents of a block status.
+    Extents {
+        cookie: u64,
+        left: u32,
+        is_last: bool,
+    },
 }
 
 /// The state of one stream.
@@ -109,16 +128,17 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     /// Takes bytes up to the end of a reply and gives its cookie; `None` when all are taken.
-    pub(crate) fn step(
+    pub(crate) fn step<R: AsMut<[u8]>, W>(
         &mut self,
         bytes: &mut &[u8],
-        tasks: &mut Tasks,
-        has_structured: bool,
+        tasks: &mut Tasks<R, W>,
+        export: &Export,
     ) -> Result<Option<u64>, Violation> {
         loop {
             let ended = match self.part {
                 Part::Header => {
-                    let Some(chunk) = self.take_header(bytes, has_structured)? else {
+                    let Some(chunk) = self.take_header(bytes, export.has_structured_replies)?
+                    else {
                         return Ok(None);
                     };
                     self.begin(chunk, tasks)?
@@ -127,13 +147,13 @@ impl Receiver {
                     if !self.gather(bytes, to_usize(length)) {
                         return Ok(None);
                     }
-                    self.finish_fixed(chunk, tasks)?
+                    self.finish_fixed(chunk, tasks, export)?
                 }
                 Part::Data {
                     cookie,
                     place,
                     left,
-                    is_last,
+                    ..
                 } => {
                     if left > 0 && bytes.is_empty() {
                         return Ok(None);
@@ -141,19 +161,27 @@ impl Receiver {
                     let (piece, rest) = bytes.split_at(to_usize(left).min(bytes.len()));
                     *bytes = rest;
                     keep(tasks, cookie, place, piece);
-                    let taken = u32::try_from(piece.len()).unwrap_or(u32::MAX);
-                    let left = left.saturating_sub(taken);
-                    self.part = Part::Data {
-                        cookie,
-                        place: place.saturating_add(piece.len()),
-                        left,
-                        is_last,
-                    };
+                    self.skip(piece.len(), tasks)?
+                }
+                Part::Extents {
+                    cookie,
+                    left,
+                    is_last,
+                } => {
                     if left == 0 {
                         self.part = Part::Header;
                         end_of(tasks, cookie, is_last)?
-                    } else {
+                    } else if self.gather(bytes, to_usize(EXTENT_BYTES)) {
+                        keep_extent(tasks, cookie, &self.gathered)?;
+                        self.gathered.clear();
+                        self.part = Part::Extents {
+                            cookie,
+                            left: left.saturating_sub(EXTENT_BYTES),
+                            is_last,
+                        };
                         None
+                    } else {
+                        return Ok(None);
                     }
                 }
             };
@@ -161,6 +189,48 @@ impl Receiver {
                 return Ok(ended);
             }
         }
+    }
+
+    /// The read whose data comes next, and the range of its buffer that is missing.
+    pub(crate) fn awaited(&self) -> Option<(u64, Range<usize>)> {
+        match self.part {
+            Part::Data {
+                cookie,
+                place,
+                left,
+                ..
+            } => Some((cookie, place..place.saturating_add(to_usize(left)))),
+            Part::Header | Part::Fixed { .. } | Part::Extents { .. } => None,
+        }
+    }
+
+    /// So many bytes of data are where they belong. Gives the cookie of a reply that is complete.
+    pub(crate) fn skip<R, W>(
+        &mut self,
+        count: usize,
+        tasks: &mut Tasks<R, W>,
+    ) -> Result<Option<u64>, Violation> {
+        let Part::Data {
+            cookie,
+            place,
+            left,
+            is_last,
+        } = self.part
+        else {
+            return Ok(None);
+        };
+        let left = left.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
+        if left == 0 {
+            self.part = Part::Header;
+            return end_of(tasks, cookie, is_last);
+        }
+        self.part = Part::Data {
+            cookie,
+            place: place.saturating_add(count),
+            left,
+            is_last,
+        };
+        Ok(None)
     }
 
     /// Gathers up to `wanted` bytes in all; false while some are missing.
@@ -201,7 +271,11 @@ impl Receiver {
     }
 
     /// A header is there: find out what follows.
-    fn begin(&mut self, chunk: Chunk, tasks: &mut Tasks) -> Result<Option<u64>, Violation> {
+    fn begin<R, W>(
+        &mut self,
+        chunk: Chunk,
+        tasks: &mut Tasks<R, W>,
+    ) -> Result<Option<u64>, Violation> {
         let Chunk {
             cookie,
             kind,
@@ -212,6 +286,7 @@ impl Receiver {
             .find(cookie)
             .ok_or(Violation::UnknownCookie { cookie })?;
         let is_read = matches!(task.work, Work::Read { .. });
+        let is_status = matches!(task.work, Work::BlockStatus { .. });
         let wrong_length = Violation::ChunkLength { kind, length };
         let fixed = match kind {
             SIMPLE_GOOD => {
@@ -234,6 +309,13 @@ impl Receiver {
             chunk::OFFSET_DATA if is_read && length > OFFSET_BYTES => OFFSET_BYTES,
             chunk::OFFSET_HOLE if is_read && length == HOLE_BYTES => HOLE_BYTES,
             chunk::OFFSET_DATA | chunk::OFFSET_HOLE if is_read => return Err(wrong_length),
+            chunk::BLOCK_STATUS if is_status => {
+                let extents = length.checked_sub(CONTEXT_BYTES);
+                match extents {
+                    Some(bytes) if bytes > 0 && bytes.is_multiple_of(EXTENT_BYTES) => CONTEXT_BYTES,
+                    Some(_) | None => return Err(wrong_length),
+                }
+            }
             kind if kind & chunk::ERROR_BIT == 0 => return Err(Violation::ChunkType { kind }),
             _ if (ERROR_BYTES..=ERROR_MAX_BYTES).contains(&length) => length,
             _ => return Err(wrong_length),
@@ -246,7 +328,12 @@ impl Receiver {
     }
 
     /// The fixed part of a chunk is there.
-    fn finish_fixed(&mut self, chunk: Chunk, tasks: &mut Tasks) -> Result<Option<u64>, Violation> {
+    fn finish_fixed<R: AsMut<[u8]>, W>(
+        &mut self,
+        chunk: Chunk,
+        tasks: &mut Tasks<R, W>,
+        export: &Export,
+    ) -> Result<Option<u64>, Violation> {
         let Chunk {
             cookie,
             kind,
@@ -258,21 +345,34 @@ impl Receiver {
             .ok_or(Violation::UnknownCookie { cookie })?;
         let mut reader = Reader(&self.gathered);
         let mut next = Part::Header;
-        if kind & chunk::ERROR_BIT != 0 {
-            let code = reader.u32().filter(|&code| code != 0).unwrap_or(EIO);
-            task.error.get_or_insert(ServerError(code));
-        } else {
-            let offset = reader.u64().unwrap_or_default();
-            let data = length.saturating_sub(OFFSET_BYTES);
-            if kind == chunk::OFFSET_DATA {
-                let place = claim(task, offset, data)?;
+        match kind {
+            kind if kind & chunk::ERROR_BIT != 0 => {
+                let code = reader.u32().filter(|&code| code != 0).unwrap_or(EIO);
+                task.error.get_or_insert(ServerError(code));
+            }
+            chunk::OFFSET_DATA => {
+                let left = length.saturating_sub(OFFSET_BYTES);
+                let place = claim(task, reader.u64().unwrap_or_default(), left)?;
                 next = Part::Data {
                     cookie,
                     place,
-                    left: data,
+                    left,
                     is_last,
                 };
-            } else {
+            }
+            chunk::BLOCK_STATUS => {
+                if reader.u32() != export.allocation_context || task.received > 0 {
+                    return Err(Violation::BlockStatus);
+                }
+                task.received = 1;
+                next = Part::Extents {
+                    cookie,
+                    left: length.saturating_sub(CONTEXT_BYTES),
+                    is_last,
+                };
+            }
+            _ => {
+                let offset = reader.u64().unwrap_or_default();
                 let hole = reader.u32().unwrap_or_default();
                 let place = claim(task, offset, hole)?;
                 clear(task, place, hole);
@@ -319,13 +419,20 @@ fn structured_chunk(reader: &mut Reader<'_>) -> Option<Chunk> {
 }
 
 /// The cookie of a reply that is complete; refuses one that hides that data is missing.
-fn end_of(tasks: &mut Tasks, cookie: u64, is_last: bool) -> Result<Option<u64>, Violation> {
+fn end_of<R, W>(
+    tasks: &mut Tasks<R, W>,
+    cookie: u64,
+    is_last: bool,
+) -> Result<Option<u64>, Violation> {
     if !is_last {
         return Ok(None);
     }
     match tasks.find(cookie) {
         Some(task) if task.error.is_none() => {
             let is_read = matches!(task.work, Work::Read { .. });
+            if matches!(task.work, Work::BlockStatus { .. }) && task.received == 0 {
+                return Err(Violation::BlockStatus);
+            }
             if is_read && task.received != task.length {
                 return Err(Violation::DataMissing {
                     received: task.received,
@@ -339,7 +446,7 @@ fn end_of(tasks: &mut Tasks, cookie: u64, is_last: bool) -> Result<Option<u64>, 
 }
 
 /// Takes note of data that comes, and gives its place in the buffer.
-fn claim(task: &mut Task, offset: u64, length: u32) -> Result<usize, Violation> {
+fn claim<R, W>(task: &mut Task<R, W>, offset: u64, length: u32) -> Result<usize, Violation> {
     let outside = Violation::DataOutside { offset, length };
     let place = offset.checked_sub(task.offset).ok_or(outside)?;
     let end = place.checked_add(length.into()).ok_or(outside)?;
@@ -351,27 +458,32 @@ fn claim(task: &mut Task, offset: u64, length: u32) -> Result<usize, Violation> 
     usize::try_from(place).map_err(|_| outside)
 }
 
-fn place_of(task: &mut Task, place: usize, length: usize) -> Option<&mut [u8]> {
+fn place_of<R: AsMut<[u8]>, W>(
+    task: &mut Task<R, W>,
+    place: usize,
+    length: usize,
+) -> Option<&mut [u8]> {
     match &mut task.work {
         Work::Read {
             buffer: ReadBuffer::Into(buffer),
             ..
-        } => buffer.get_mut(place..place.checked_add(length)?),
+        } => buffer.as_mut().get_mut(place..place.checked_add(length)?),
         Work::Read { .. }
         | Work::Write { .. }
         | Work::Flush
         | Work::Trim { .. }
-        | Work::WriteZeroes { .. } => None,
+        | Work::WriteZeroes { .. }
+        | Work::BlockStatus { .. } => None,
     }
 }
 
-fn clear(task: &mut Task, place: usize, length: u32) {
+fn clear<R: AsMut<[u8]>, W>(task: &mut Task<R, W>, place: usize, length: u32) {
     if let Some(hole) = place_of(task, place, to_usize(length)) {
         hole.fill(0);
     }
 }
 
-fn keep(tasks: &mut Tasks, cookie: u64, place: usize, piece: &[u8]) {
+fn keep<R: AsMut<[u8]>, W>(tasks: &mut Tasks<R, W>, cookie: u64, place: usize, piece: &[u8]) {
     if let Some(task) = tasks.find(cookie)
         && let Some(room) = place_of(task, place, piece.len())
     {
@@ -379,6 +491,30 @@ fn keep(tasks: &mut Tasks, cookie: u64, place: usize, piece: &[u8]) {
     }
 }
 
-fn to_usize(length: u32) -> usize {
+/// Keeps an extent of a block status, if there is room for it.
+fn keep_extent<R, W>(tasks: &mut Tasks<R, W>, cookie: u64, bytes: &[u8]) -> Result<(), Violation> {
+    let mut reader = Reader(bytes);
+    let length = reader.u32().unwrap_or_default();
+    let state = reader.u32().unwrap_or_default();
+    if length == 0 {
+        return Err(Violation::BlockStatus);
+    }
+    if let Some(task) = tasks.find(cookie)
+        && let Work::BlockStatus {
+            count_max, extents, ..
+        } = &mut task.work
+        && extents.len() < *count_max
+    {
+        extents.push(StatusExtent {
+            length,
+            is_hole: state & STATE_HOLE != 0,
+            is_zero: state & STATE_ZERO != 0,
+        });
+    }
+    Ok(())
+}
+
+/// A length as an index.
+pub(crate) fn to_usize(length: u32) -> usize {
     usize::try_from(length).unwrap_or(usize::MAX)
 }

@@ -12,29 +12,41 @@ use crate::handshake::Export;
 use crate::wire::{ServerError, command, command_flags};
 
 /// Where the data of a read goes.
-#[derive(Debug, Default)]
-pub enum ReadBuffer {
+#[derive(Debug)]
+pub enum ReadBuffer<R = Vec<u8>> {
     /// Into this buffer, from its start; it is as long as the request.
-    Into(Vec<u8>),
+    Into(R),
     /// Nowhere: counted, not kept.
-    #[default]
     Discard,
 }
 
-/// What a request is about.
+/// A run of bytes of one kind, in the answer to [`Work::BlockStatus`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct StatusExtent {
+    /// In bytes; not zero. The last one may reach behind the end of the request.
+    pub length: u32,
+    /// It takes no space on the medium.
+    pub is_hole: bool,
+    /// It reads zeros.
+    pub is_zero: bool,
+}
+
+/// What a request is about. `R` is the memory that reads fill, `W` what the data of writes lies in.
 #[derive(Debug)]
-pub enum Work {
+pub enum Work<R = Vec<u8>, W = Arc<[u8]>> {
     /// Read so many bytes.
     Read {
         /// In bytes.
         length: u32,
         /// Where they go.
-        buffer: ReadBuffer,
+        buffer: ReadBuffer<R>,
     },
     /// Write these bytes.
     Write {
-        /// The data.
-        data: Arc<[u8]>,
+        /// In bytes.
+        length: u32,
+        /// The data, so long.
+        data: W,
         /// On stable storage before it is answered.
         fua: bool,
     },
@@ -55,17 +67,29 @@ pub enum Work {
         fua: bool,
         /// Keep their space.
         no_hole: bool,
+        /// Fail with [`ServerError::NOT_SUPPORTED`] instead of writing zeros slowly.
+        fast: bool,
+    },
+    /// Find which parts of so many bytes take space and which read zeros. Needs [`Export::allocation_context`].
+    BlockStatus {
+        /// In bytes.
+        length: u32,
+        /// How many extents are kept of the answer; the server may send more.
+        count_max: usize,
+        /// The answer, from the offset of the request on.
+        extents: Vec<StatusExtent>,
     },
 }
 
-impl Work {
-    pub(crate) fn length(&self) -> Option<u32> {
+impl<R, W> Work<R, W> {
+    pub(crate) const fn length(&self) -> u32 {
         match self {
             Self::Read { length, .. }
+            | Self::Write { length, .. }
             | Self::Trim { length, .. }
-            | Self::WriteZeroes { length, .. } => Some(*length),
-            Self::Write { data, .. } => u32::try_from(data.len()).ok(),
-            Self::Flush => Some(0),
+            | Self::WriteZeroes { length, .. }
+            | Self::BlockStatus { length, .. } => *length,
+            Self::Flush => 0,
         }
     }
 
@@ -76,17 +100,21 @@ impl Work {
             Self::Flush => command::FLUSH,
             Self::Trim { .. } => command::TRIM,
             Self::WriteZeroes { .. } => command::WRITE_ZEROES,
+            Self::BlockStatus { .. } => command::BLOCK_STATUS,
         }
     }
 
     pub(crate) const fn flags(&self) -> u16 {
-        let (fua, no_hole) = match self {
-            Self::Read { .. } | Self::Flush => (false, false),
-            Self::Write { fua, .. } | Self::Trim { fua, .. } => (*fua, false),
-            Self::WriteZeroes { fua, no_hole, .. } => (*fua, *no_hole),
+        let (fua, no_hole, fast) = match self {
+            Self::Read { .. } | Self::Flush | Self::BlockStatus { .. } => (false, false, false),
+            Self::Write { fua, .. } | Self::Trim { fua, .. } => (*fua, false, false),
+            Self::WriteZeroes {
+                fua, no_hole, fast, ..
+            } => (*fua, *no_hole, *fast),
         };
         (if fua { command_flags::FUA } else { 0 })
             | (if no_hole { command_flags::NO_HOLE } else { 0 })
+            | (if fast { command_flags::FAST_ZERO } else { 0 })
     }
 
     /// True when the export has said that it can do this.
@@ -95,9 +123,12 @@ impl Work {
         let is_known = match self {
             Self::Read { .. } => return true,
             Self::Flush => return flags.can_flush(),
+            Self::BlockStatus { .. } => return export.allocation_context.is_some(),
             Self::Write { .. } => true,
             Self::Trim { .. } => flags.can_trim(),
-            Self::WriteZeroes { .. } => flags.can_write_zeroes(),
+            Self::WriteZeroes { fast, .. } => {
+                flags.can_write_zeroes() && (!*fast || flags.can_fast_zero())
+            }
         };
         let asks_fua = self.flags() & command_flags::FUA != 0;
         is_known && !flags.is_read_only() && (!asks_fua || flags.can_fua())
@@ -110,24 +141,26 @@ impl Work {
 
 /// One request.
 #[derive(Debug)]
-pub struct Request {
+pub struct Request<R = Vec<u8>, W = Arc<[u8]>> {
     /// Comes back with the completion; means nothing here.
     pub tag: u64,
     /// In bytes; 0 for a flush.
     pub offset: u64,
     /// What is to be done.
-    pub work: Work,
+    pub work: Work<R, W>,
 }
 
 /// A request that is done.
 #[derive(Debug)]
-pub struct Completion {
+pub struct Completion<R = Vec<u8>, W = Arc<[u8]>> {
     /// As submitted.
     pub tag: u64,
+    /// As submitted.
+    pub offset: u64,
     /// Good, or what the server said.
     pub result: Result<(), ServerError>,
     /// As submitted; filled, if it was a read and it is good.
-    pub work: Work,
+    pub work: Work<R, W>,
 }
 
 /// Why a request was not taken.
@@ -159,32 +192,32 @@ pub enum SubmitError {
 
 /// A request under way.
 #[derive(Debug)]
-pub(crate) struct Task {
+pub(crate) struct Task<R, W> {
     pub(crate) tag: u64,
     pub(crate) offset: u64,
     pub(crate) length: u32,
-    pub(crate) work: Work,
-    /// Bytes of data so far, holes included.
+    pub(crate) work: Work<R, W>,
+    /// Bytes of data so far, holes included; of a block status how many answers came.
     pub(crate) received: u32,
     /// The first error of a structured reply.
     pub(crate) error: Option<ServerError>,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct Slot<R, W> {
     /// Changes with each use, so that a cookie of the past names nothing.
     generation: u32,
-    task: Option<Task>,
+    task: Option<Task<R, W>>,
 }
 
 /// Everything under way, by cookie.
 #[derive(Debug)]
-pub(crate) struct Tasks {
-    slots: Vec<Slot>,
+pub(crate) struct Tasks<R, W> {
+    slots: Vec<Slot<R, W>>,
     free: Vec<u32>,
 }
 
-impl Tasks {
+impl<R, W> Tasks<R, W> {
     pub(crate) fn new(limit: u32) -> Self {
         Self {
             slots: (0..limit)
@@ -197,25 +230,25 @@ impl Tasks {
         }
     }
 
-    pub(crate) fn insert(&mut self, task: Task) -> Option<u64> {
+    pub(crate) fn insert(&mut self, task: Task<R, W>) -> Option<u64> {
         let index = self.free.pop()?;
         let slot = self.slots.get_mut(usize::try_from(index).ok()?)?;
         slot.task = Some(task);
         Some(u64::from(slot.generation) << 32 | u64::from(index))
     }
 
-    fn slot(&mut self, cookie: u64) -> Option<(u32, &mut Slot)> {
+    fn slot(&mut self, cookie: u64) -> Option<(u32, &mut Slot<R, W>)> {
         let [a, b, c, d, e, f, g, h] = cookie.to_be_bytes();
         let index = u32::from_be_bytes([e, f, g, h]);
         let slot = self.slots.get_mut(usize::try_from(index).ok()?)?;
         (slot.generation == u32::from_be_bytes([a, b, c, d])).then_some((index, slot))
     }
 
-    pub(crate) fn find(&mut self, cookie: u64) -> Option<&mut Task> {
+    pub(crate) fn find(&mut self, cookie: u64) -> Option<&mut Task<R, W>> {
         self.slot(cookie)?.1.task.as_mut()
     }
 
-    pub(crate) fn remove(&mut self, cookie: u64) -> Option<Task> {
+    pub(crate) fn remove(&mut self, cookie: u64) -> Option<Task<R, W>> {
         let (index, slot) = self.slot(cookie)?;
         let task = slot.task.take()?;
         slot.generation = slot.generation.wrapping_add(1);
@@ -226,6 +259,11 @@ impl Tasks {
     /// How many there may be, when there are so many.
     pub(crate) fn limit_reached(&self) -> Option<usize> {
         self.free.is_empty().then_some(self.slots.len())
+    }
+
+    /// All that are under way.
+    pub(crate) fn into_tasks(self) -> impl Iterator<Item = Task<R, W>> {
+        self.slots.into_iter().filter_map(|slot| slot.task)
     }
 
     pub(crate) fn len(&self) -> usize {

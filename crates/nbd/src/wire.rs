@@ -26,14 +26,17 @@ pub(crate) mod handshake_flags {
 /// Options of the client.
 pub(crate) mod option {
     pub(crate) const EXPORT_NAME: u32 = 1;
+    pub(crate) const STARTTLS: u32 = 5;
     pub(crate) const GO: u32 = 7;
     pub(crate) const STRUCTURED_REPLY: u32 = 8;
+    pub(crate) const SET_META_CONTEXT: u32 = 10;
 }
 
 /// Types of replies to options; those with the highest bit are errors.
 pub(crate) mod reply {
     pub(crate) const ACK: u32 = 1;
     pub(crate) const INFO: u32 = 3;
+    pub(crate) const META_CONTEXT: u32 = 4;
     pub(crate) const ERROR_BIT: u32 = 1 << 31;
     pub(crate) const ERR_UNSUP: u32 = ERROR_BIT | 1;
     pub(crate) const ERR_TLS_REQD: u32 = ERROR_BIT | 5;
@@ -54,6 +57,7 @@ pub(crate) mod command {
     pub(crate) const FLUSH: u16 = 3;
     pub(crate) const TRIM: u16 = 4;
     pub(crate) const WRITE_ZEROES: u16 = 6;
+    pub(crate) const BLOCK_STATUS: u16 = 7;
 }
 
 /// Flags of a request.
@@ -62,6 +66,8 @@ pub(crate) mod command_flags {
     pub(crate) const FUA: u16 = 1 << 0;
     /// Zeros that keep their space.
     pub(crate) const NO_HOLE: u16 = 1 << 1;
+    /// Fail with `ENOTSUP` instead of writing zeros slowly.
+    pub(crate) const FAST_ZERO: u16 = 1 << 4;
 }
 
 /// Types of chunks of structured replies; those with the highest bit are errors.
@@ -69,6 +75,7 @@ pub(crate) mod chunk {
     pub(crate) const NONE: u16 = 0;
     pub(crate) const OFFSET_DATA: u16 = 1;
     pub(crate) const OFFSET_HOLE: u16 = 2;
+    pub(crate) const BLOCK_STATUS: u16 = 5;
     pub(crate) const ERROR_BIT: u16 = 1 << 15;
     /// In the flags: the last chunk of its reply.
     pub(crate) const DONE: u16 = 1 << 0;
@@ -112,11 +119,40 @@ impl TransmissionFlags {
     pub const fn can_write_zeroes(self) -> bool {
         self.has(1 << 6)
     }
+
+    /// What one connection wrote and flushed, another one reads, and a flush covers the answered writes of all.
+    #[must_use]
+    pub const fn can_multi_conn(self) -> bool {
+        self.has(1 << 8)
+    }
+
+    /// Takes [`crate::Work::WriteZeroes`] that fails rather than being slow.
+    #[must_use]
+    pub const fn can_fast_zero(self) -> bool {
+        self.has(1 << 11)
+    }
+
+    /// The medium rotates.
+    #[must_use]
+    pub const fn is_rotational(self) -> bool {
+        self.has(1 << 4)
+    }
 }
 
 /// An error number that the server answered a request with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ServerError(pub u32);
+
+impl ServerError {
+    /// No space left (`ENOSPC`).
+    pub const NO_SPACE: Self = Self(28);
+    /// Not permitted (`EPERM`): the export is read-only.
+    pub const NOT_PERMITTED: Self = Self(1);
+    /// The server cannot do this, or not fast ([`crate::Work::WriteZeroes`]) (`ENOTSUP`).
+    pub const NOT_SUPPORTED: Self = Self(95);
+    /// The server is about to end (`ESHUTDOWN`).
+    pub const SHUTTING_DOWN: Self = Self(108);
+}
 
 impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -70,5 +70,5 @@ pub use operation::{
 pub use outlet::{Order, Outlet, PartTag, SocketResult, SocketTag, SocketWork};
 #[cfg(target_os = "linux")]
 pub use place::{CacheMode, Class, Place, Route, UnderWay};
-pub use request::{Capabilities, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag};
+pub use request::{Capabilities, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, refuse};
 pub use wake::{Receiver, Sender, Waker, channel};

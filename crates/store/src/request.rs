@@ -171,9 +171,9 @@ pub enum IoFailure {
 /// The outcome of one request.
 pub type IoResult = Result<IoAnswer, IoFailure>;
 
-/// The answer to a request that the store cannot take, whatever kind of store it is.
-#[cfg(any(target_os = "linux", test, feature = "testing"))]
-pub(crate) fn refuse(capabilities: &Capabilities, request: &IoRequest) -> Option<IoFailure> {
+/// The answer to a request that no store of these capabilities can take: a write to one that is read-only, a range
+/// behind its end.
+pub fn refuse(capabilities: &Capabilities, request: &IoRequest) -> Option<IoFailure> {
     let (range, changes) = match request {
         IoRequest::Read { offset, len, .. } => (span(*offset, *len), false),
         IoRequest::Write { offset, data, .. } => (span(*offset, data.len()), true),
@@ -191,7 +191,6 @@ pub(crate) fn refuse(capabilities: &Capabilities, request: &IoRequest) -> Option
     })
 }
 
-#[cfg(any(target_os = "linux", test, feature = "testing"))]
 fn span(offset: u64, len: usize) -> Range<u64> {
     offset..offset.saturating_add(len as u64)
 }

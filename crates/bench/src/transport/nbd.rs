@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memory::Message;
-use nbd::{Client, Completion, Export, Handshake, Piece, ReadBuffer, Request, Work};
+use nbd::{Client, Completion, Export, Handshake, Piece, Progress, ReadBuffer, Request, Work};
 use reactor::{Event, Reactor};
 
 use super::socket::{Gather, Heard, Pipe, SEND_BYTES_MAX, SETUP_TIMEOUT, Stream, connect, words};
@@ -96,7 +96,11 @@ impl Lane for NbdLane {
                 length,
                 buffer: ReadBuffer::Into(buffer),
             },
-            Data::Write(data) => Work::Write { data, fua: false },
+            Data::Write(data) => Work::Write {
+                length,
+                data,
+                fua: false,
+            },
         };
         let tag = u64::from(tag);
         if let Err((error, request)) = self.client.submit(Request { tag, offset, work }) {
@@ -135,7 +139,10 @@ impl Lane for NbdLane {
             Err(_) if self.is_closed => return Ok(()),
             Err(problem) => return Err(problem),
         }
-        while let Some(Completion { tag, result, work }) = self.client.poll_completion() {
+        while let Some(Completion {
+            tag, result, work, ..
+        }) = self.client.poll_completion()
+        {
             let result = result.map_err(|error| IoError::Other(error.to_string()));
             finished.push(finish(tag, result, work));
         }
@@ -182,7 +189,8 @@ fn finish(tag: u64, result: Result<(), IoError>, work: Work) -> Finished {
         }
         | Work::Flush
         | Work::Trim { .. }
-        | Work::WriteZeroes { .. } => Data::Discard,
+        | Work::WriteZeroes { .. }
+        | Work::BlockStatus { .. } => Data::Discard,
     };
     Finished {
         // Tags are given out by `submit`, from 32 bits.
@@ -227,11 +235,13 @@ fn negotiate(name: &str, stream: &mut impl Stream) -> Result<(Export, Vec<u8>), 
             return Err("the server closed the connection; does it have this export?".to_owned());
         }
         let bytes = buffer.get(..received).unwrap_or_default();
-        let export = handshake.handle_bytes(bytes);
-        let export = export.map_err(|error| format!("no export {name:?}: {error}"))?;
+        let progress = handshake.handle_bytes(bytes);
+        let progress = progress.map_err(|error| format!("no export {name:?}: {error}"))?;
         stream.write_all(&handshake.take_output()).map_err(broken)?;
-        if let Some(export) = export {
-            return Ok((export, handshake.into_unread()));
+        match progress {
+            Progress::Done(export) => return Ok((export, handshake.into_unread())),
+            Progress::More => {}
+            Progress::StartTls => return Err("the server begins TLS unasked".to_owned()),
         }
     }
 }

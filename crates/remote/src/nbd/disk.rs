@@ -1,0 +1,550 @@
+//! The handle of one core.
+//!
+//! The connections of a store are dealt out to the cores. A core that gets none sends its jobs to one that has some,
+//! copied; so a server that allows one connection has one, whatever the number of cores.
+//!
+//! A job is in one place at a time: waiting here, under way on a link, or away at another core. When a link is lost its
+//! jobs wait again, as long as the outage may last, and are sent once more on the next connection. The server may have
+//! carried them out before, which does no harm: each would write the same again. What it may have dropped, with its
+//! cache, are writes that it answered and no flush covered; the next flush reports those.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use nbd::{Export, Work};
+use store::{
+    Backstore, Capabilities, Descriptor, HelperAnswer, HelperOperation, HelperResult, IoFailure,
+    IoRequest, IoTag, Outlet, PartTag, Receiver, SocketResult, SocketTag, Submitted, Waker,
+    channel, refuse,
+};
+
+use super::job::{self, Brought, Job, JobWork};
+use super::link::{Happened, Link};
+use super::request::{self, Open};
+use super::shared::{Mail, Mailbox, Posted, Shared};
+
+/// Between two attempts to connect.
+const PAUSE: Duration = Duration::from_secs(1);
+/// For a connection to find the export.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// In the number of a timer: what it is for. The rest of the number says of what.
+const TIMER_KIND: u64 = 3 << 62;
+const TIMER_CONNECT: u64 = 0;
+const TIMER_HANDSHAKE: u64 = 1 << 62;
+const TIMER_OUTAGE: u64 = 2 << 62;
+
+/// Who gets the end of a job.
+#[derive(Clone, Copy, Debug)]
+enum Owner {
+    Request(IoTag),
+    /// Another core, which calls it so.
+    Peer {
+        core: usize,
+        number: u64,
+    },
+}
+
+/// One of the connections of this core.
+#[derive(Debug)]
+enum Slot {
+    /// Until a timer.
+    Down,
+    Connecting,
+    Linked(Box<Link>),
+}
+
+/// How long nothing has been reachable.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Reach {
+    /// There is a connection.
+    Up,
+    /// There was none since the outage of this number began; what comes waits.
+    Outage(u64),
+    /// For too long; what comes fails.
+    Lost,
+}
+
+/// A store behind an NBD server as one core sees it.
+#[derive(Debug)]
+pub(super) struct NbdHandle {
+    shared: Arc<Shared>,
+    number: usize,
+    capabilities: Capabilities,
+    slots: Vec<Slot>,
+    sockets: u64,
+    reach: Reach,
+    outages: u64,
+    mail: Option<Receiver<Mail>>,
+    open: HashMap<IoTag, Open>,
+    /// The jobs that are not over, by their tags.
+    owners: HashMap<u64, Owner>,
+    jobs: u64,
+    waiting: VecDeque<Job>,
+    away: HashMap<u64, Job>,
+    /// What a flush under way covers.
+    marks: HashMap<u64, u64>,
+    /// Jobs that are over and were not looked at yet.
+    over: VecDeque<(Job, Result<(), IoFailure>)>,
+}
+
+impl NbdHandle {
+    pub(super) fn new(shared: Arc<Shared>, number: usize) -> Self {
+        let cores = shared.options.cores.max(1);
+        let slots = (0..shared.connections).filter(|slot| slot % cores == number);
+        Self {
+            number,
+            capabilities: shared.capabilities(),
+            slots: slots.map(|_| Slot::Down).collect(),
+            sockets: 0,
+            reach: Reach::Up,
+            outages: 0,
+            mail: None,
+            open: HashMap::new(),
+            owners: HashMap::new(),
+            jobs: 0,
+            waiting: VecDeque::new(),
+            away: HashMap::new(),
+            marks: HashMap::new(),
+            over: VecDeque::new(),
+            shared,
+        }
+    }
+
+    // ---- jobs --------------------------------------------------------------------------------
+
+    fn begin(&mut self, owner: Owner, offset: u64, work: JobWork) {
+        let tag = self.jobs;
+        self.jobs += 1;
+        self.owners.insert(tag, owner);
+        let job = Job { tag, offset, work };
+        if matches!(job.work, Work::Flush) && !self.slots.is_empty() {
+            if self.shared.writes.take_lost() {
+                self.over.push_back((job, Err(IoFailure::FlushLatched)));
+                return;
+            }
+            self.marks.insert(tag, self.shared.writes.mark());
+        }
+        self.waiting.push_back(job);
+    }
+
+    /// Hands out what waits.
+    fn hand_out(&mut self) {
+        while let Some(job) = self.waiting.pop_front() {
+            if self.slots.is_empty() {
+                if let Some(job) = self.send_away(job) {
+                    self.waiting.push_front(job);
+                    return;
+                }
+                continue;
+            }
+            let links = self.slots.iter_mut().filter_map(|slot| match slot {
+                Slot::Linked(link) if link.room() > 0 => Some(link),
+                Slot::Linked(_) | Slot::Down | Slot::Connecting => None,
+            });
+            let Some(link) = links.max_by_key(|link| link.room()) else {
+                if self.reach == Reach::Lost {
+                    self.over.push_back((job, Err(IoFailure::NotReady)));
+                    continue;
+                }
+                self.waiting.push_front(job);
+                return;
+            };
+            if let Err(job) = link.submit(job) {
+                // There is room, so the server does not take such a request.
+                let failure = Err(IoFailure::Hardware { errno: 0 });
+                self.over.push_back((*job, failure));
+            }
+        }
+    }
+
+    /// Sends a job to the core that has connections; it comes back if that has none yet.
+    fn send_away(&mut self, job: Job) -> Option<Job> {
+        let home = self.number % self.shared.connections;
+        let mail = Mail::Job {
+            from: self.number,
+            number: job.tag,
+            offset: job.offset,
+            work: job::to_foreign(&job.work),
+        };
+        match self.shared.post(home, mail) {
+            Posted::Sent => drop(self.away.insert(job.tag, job)),
+            Posted::NotYet => return Some(job),
+            Posted::Gone => self.over.push_back((job, Err(IoFailure::NotReady))),
+        }
+        None
+    }
+
+    /// Looks at what is over until nothing is, and keeps the links busy.
+    fn settle(&mut self, outlet: &mut Outlet) {
+        loop {
+            self.hand_out();
+            let Some((job, result)) = self.over.pop_front() else {
+                break;
+            };
+            self.end_job(job, result, outlet);
+        }
+        for slot in &mut self.slots {
+            if let Slot::Linked(link) = slot {
+                link.pump(outlet);
+            }
+        }
+    }
+
+    fn end_job(&mut self, job: Job, result: Result<(), IoFailure>, outlet: &mut Outlet) {
+        let Job { tag, offset, work } = job;
+        if let Some(mark) = self.marks.remove(&tag)
+            && result.is_ok()
+        {
+            self.shared.writes.note_flushed(mark);
+        }
+        match self.owners.remove(&tag) {
+            Some(Owner::Request(request)) => {
+                if let Some(open) = self.open.get_mut(&request) {
+                    open.end_job(offset, work, result);
+                }
+                self.carry_on(request, outlet);
+            }
+            Some(Owner::Peer { core, number }) => {
+                let brought = Brought::from(work);
+                let mail = Mail::Done {
+                    number,
+                    result,
+                    brought,
+                };
+                // A core that is gone needs no answer.
+                let _posted = self.shared.post(core, mail);
+            }
+            None => debug_assert!(false, "job {tag} is over twice"),
+        }
+    }
+
+    /// Begins more of a request, or answers it.
+    fn carry_on(&mut self, tag: IoTag, outlet: &mut Outlet) {
+        while let Some((offset, work)) = self.open.get_mut(&tag).and_then(Open::take_job) {
+            self.begin(Owner::Request(tag), offset, work);
+        }
+        if let Some(result) = self.open.get_mut(&tag).and_then(Open::result) {
+            self.open.remove(&tag);
+            outlet.answer(tag, result);
+        }
+    }
+
+    fn is_cancelled(&self, job: &Job) -> bool {
+        match self.owners.get(&job.tag) {
+            Some(Owner::Request(tag)) => self.open.get(tag).is_some_and(Open::is_cancelled),
+            Some(Owner::Peer { .. }) | None => false,
+        }
+    }
+
+    // ---- links -------------------------------------------------------------------------------
+
+    fn connect(&mut self, slot: usize, outlet: &mut Outlet) {
+        if let Some(place @ Slot::Down) = self.slots.get_mut(slot) {
+            *place = Slot::Connecting;
+            let shared = Arc::clone(&self.shared);
+            let work = Box::new(move || match shared.options.server.connect() {
+                Ok(stream) => Ok(HelperAnswer::Socket(Descriptor::from(stream))),
+                Err(_) => Err(IoFailure::NotReady),
+            });
+            let name = "connect to an NBD server";
+            outlet.help(PartTag::own(slot as u64), HelperOperation { name, work });
+        }
+    }
+
+    fn link(&mut self, slot: usize, descriptor: Descriptor, outlet: &mut Outlet) {
+        let socket = SocketTag(self.sockets);
+        self.sockets += 1;
+        // The name was good when the store was opened.
+        let Ok(handshake) = self.shared.options.handshake() else {
+            return;
+        };
+        outlet.open_socket(socket, descriptor);
+        outlet.set_timer(TIMER_HANDSHAKE | socket.0, HANDSHAKE_MAX);
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = Slot::Linked(Box::new(Link::new(socket, handshake, outlet)));
+        }
+    }
+
+    fn slot_of(&mut self, socket: SocketTag) -> Option<(usize, &mut Link)> {
+        let links = self.slots.iter_mut().enumerate();
+        let mut links = links.filter_map(|(slot, place)| match place {
+            Slot::Linked(link) => Some((slot, &mut **link)),
+            Slot::Down | Slot::Connecting => None,
+        });
+        links.find(|(_, link)| link.socket() == socket)
+    }
+
+    /// Takes the jobs that a link is done with.
+    fn collect(&mut self, slot: usize) {
+        let Some(Slot::Linked(link)) = self.slots.get_mut(slot) else {
+            return;
+        };
+        while let Some(done) = link.poll() {
+            if done.result.is_ok() && writes_volatile(&done.work) {
+                self.shared.writes.note_answered();
+            }
+            let failed = |error| request::failure_of(error, done.offset);
+            let result = done.result.map_err(failed);
+            let job = Job {
+                tag: done.tag,
+                offset: done.offset,
+                work: done.work,
+            };
+            self.over.push_back((job, result));
+        }
+    }
+
+    /// A new connection found the export.
+    fn take_export(&mut self, slot: usize, export: Export, outlet: &mut Outlet) -> Happened {
+        if let Err(reason) = self.shared.check(&export) {
+            return Happened::Broken(reason);
+        }
+        let Some(Slot::Linked(link)) = self.slots.get_mut(slot) else {
+            return Happened::Progress;
+        };
+        let size = &self.shared.size_bytes;
+        if size.fetch_max(export.size_bytes, Ordering::SeqCst) < export.size_bytes {
+            outlet.look_at_size();
+        }
+        let happened = link.begin_jobs(export);
+        self.reach = Reach::Up;
+        happened
+    }
+
+    /// A connection is of no more use.
+    fn lose(&mut self, slot: usize, reason: &str, outlet: &mut Outlet) {
+        let server = &self.shared.options.server;
+        let export = &self.shared.options.export;
+        tracing::warn!(%server, export, reason, "a connection to an NBD server is lost");
+        self.collect(slot);
+        let Some(Slot::Linked(link)) = self.slots.get_mut(slot) else {
+            return;
+        };
+        let was_up = link.is_up();
+        link.close(outlet);
+        if was_up {
+            if self.capabilities.volatile_cache {
+                self.shared.writes.note_lost();
+            }
+            self.look_for_outage(outlet);
+        }
+        self.clear_closed(slot, outlet);
+    }
+
+    /// Begins an outage when no link is left.
+    fn look_for_outage(&mut self, outlet: &mut Outlet) {
+        let is_up = |slot: &Slot| matches!(slot, Slot::Linked(link) if link.is_up());
+        if self.slots.is_empty() || self.slots.iter().any(is_up) {
+            return;
+        }
+        let retry = self.shared.options.retry;
+        if retry.is_zero() {
+            self.reach = Reach::Lost;
+            return;
+        }
+        self.outages += 1;
+        self.reach = Reach::Outage(self.outages);
+        outlet.set_timer(TIMER_OUTAGE | self.outages, retry);
+    }
+
+    /// When nothing is under way on a closed link, its jobs wait again, and a new connection is made.
+    fn clear_closed(&mut self, slot: usize, outlet: &mut Outlet) {
+        match self.slots.get_mut(slot) {
+            Some(Slot::Linked(link)) if link.is_idle() => {}
+            Some(_) | None => return,
+        }
+        let Some(place) = self.slots.get_mut(slot) else {
+            return;
+        };
+        let Slot::Linked(link) = std::mem::replace(place, Slot::Down) else {
+            return;
+        };
+        let was_used = link.was_up();
+        for job in link.into_jobs() {
+            if self.is_cancelled(&job) {
+                self.over.push_back((job, Err(IoFailure::Cancelled)));
+            } else if matches!(job.work, Work::Flush) && self.shared.writes.take_lost() {
+                self.over.push_back((job, Err(IoFailure::FlushLatched)));
+            } else {
+                self.waiting.push_back(job);
+            }
+        }
+        if was_used {
+            self.connect(slot, outlet);
+        } else {
+            outlet.set_timer(TIMER_CONNECT | slot as u64, PAUSE);
+        }
+    }
+
+    // ---- other cores -------------------------------------------------------------------------
+
+    fn handle_mail(&mut self, mail: Mail) {
+        match mail {
+            Mail::Hello => {}
+            Mail::Job {
+                from,
+                number,
+                offset,
+                work,
+            } => {
+                let owner = Owner::Peer { core: from, number };
+                self.begin(owner, offset, job::from_foreign(work));
+            }
+            Mail::Done {
+                number,
+                result,
+                brought,
+            } => {
+                if let Some(mut job) = self.away.remove(&number) {
+                    brought.put(&mut job.work);
+                    self.over.push_back((job, result));
+                }
+            }
+        }
+    }
+}
+
+/// The server answered it, and may still lose it with its cache.
+const fn writes_volatile(work: &JobWork) -> bool {
+    match work {
+        Work::Write { fua, .. } | Work::WriteZeroes { fua, .. } | Work::Trim { fua, .. } => !*fua,
+        Work::Read { .. } | Work::Flush | Work::BlockStatus { .. } => false,
+    }
+}
+
+impl Backstore for NbdHandle {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn start(&mut self, make_waker: &dyn Fn() -> Waker, outlet: &mut Outlet) {
+        let (sender, receiver) = channel(make_waker());
+        self.mail = Some(receiver);
+        self.look_for_outage(outlet);
+        for slot in 0..self.slots.len() {
+            self.connect(slot, outlet);
+        }
+        self.shared.set_mailbox(self.number, Mailbox::Here(sender));
+    }
+
+    fn submit(&mut self, tag: IoTag, request: IoRequest, outlet: &mut Outlet) -> Submitted {
+        if let Some(failure) = refuse(&self.capabilities, &request) {
+            return Submitted::Done(Err(failure));
+        }
+        if matches!(request, IoRequest::Flush) && !self.capabilities.volatile_cache {
+            return Submitted::Done(Ok(store::IoAnswer::Done));
+        }
+        self.open
+            .insert(tag, Open::new(request, &self.shared.export));
+        self.carry_on(tag, outlet);
+        self.settle(outlet);
+        Submitted::Taken
+    }
+
+    fn cancel(&mut self, tag: IoTag, outlet: &mut Outlet) {
+        if let Some(open) = self.open.get_mut(&tag) {
+            open.cancel();
+        }
+        // What was sent comes back by the server's answer; the rest is over.
+        let waiting = std::mem::take(&mut self.waiting);
+        for job in waiting {
+            if self.is_cancelled(&job) {
+                self.over.push_back((job, Err(IoFailure::Cancelled)));
+            } else {
+                self.waiting.push_back(job);
+            }
+        }
+        self.carry_on(tag, outlet);
+        self.settle(outlet);
+    }
+
+    fn handle_helper_result(&mut self, part: PartTag, result: HelperResult, outlet: &mut Outlet) {
+        let slot = usize::try_from(part.number).unwrap_or(usize::MAX);
+        if let Ok(HelperAnswer::Socket(descriptor)) = result {
+            self.link(slot, descriptor, outlet);
+        } else {
+            if let Some(place) = self.slots.get_mut(slot) {
+                *place = Slot::Down;
+            }
+            outlet.set_timer(TIMER_CONNECT | part.number, PAUSE);
+        }
+        self.settle(outlet);
+    }
+
+    fn handle_socket(
+        &mut self,
+        socket: SocketTag,
+        _number: u64,
+        result: SocketResult,
+        outlet: &mut Outlet,
+    ) {
+        let shared = Arc::clone(&self.shared);
+        let Some((slot, link)) = self.slot_of(socket) else {
+            return;
+        };
+        let mut happened = link.handle(result, shared.tls.as_ref());
+        if let Happened::Found(export) = happened {
+            happened = self.take_export(slot, export, outlet);
+        }
+        self.collect(slot);
+        match happened {
+            Happened::Broken(reason) => self.lose(slot, &reason, outlet),
+            Happened::Progress | Happened::Found(_) => self.clear_closed(slot, outlet),
+        }
+        self.settle(outlet);
+    }
+
+    fn handle_wake(&mut self, outlet: &mut Outlet) {
+        let mail = self.mail.iter().flat_map(Receiver::take);
+        for mail in mail.collect::<Vec<Mail>>() {
+            self.handle_mail(mail);
+        }
+        self.settle(outlet);
+    }
+
+    fn handle_timer(&mut self, number: u64, outlet: &mut Outlet) {
+        let of = number & !TIMER_KIND;
+        match number & TIMER_KIND {
+            TIMER_CONNECT => self.connect(usize::try_from(of).unwrap_or(usize::MAX), outlet),
+            TIMER_HANDSHAKE => {
+                let found = self.slot_of(SocketTag(of));
+                let late = found.filter(|(_, link)| link.is_shaking());
+                if let Some((slot, _)) = late {
+                    self.lose(slot, "the server does not answer", outlet);
+                }
+            }
+            _ if self.reach == Reach::Outage(of) => self.reach = Reach::Lost,
+            _ => {}
+        }
+        self.settle(outlet);
+    }
+
+    fn refresh_size(&mut self) -> Option<u64> {
+        let size_bytes = self.shared.capabilities().size_bytes;
+        let before = std::mem::replace(&mut self.capabilities.size_bytes, size_bytes);
+        (before != size_bytes).then_some(size_bytes)
+    }
+}
+
+impl Drop for NbdHandle {
+    /// Other cores learn that their jobs are over for them.
+    fn drop(&mut self) {
+        self.shared.set_mailbox(self.number, Mailbox::Gone);
+        let mail = self.mail.take();
+        for mail in mail.iter().flat_map(Receiver::take) {
+            self.handle_mail(mail);
+        }
+        for owner in self.owners.values() {
+            if let Owner::Peer { core, number } = *owner {
+                let mail = Mail::Done {
+                    number,
+                    result: Err(IoFailure::NotReady),
+                    brought: Brought::Nothing,
+                };
+                let _posted = self.shared.post(core, mail);
+            }
+        }
+    }
+}

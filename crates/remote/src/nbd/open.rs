@@ -1,0 +1,418 @@
+//! Where an export is, how it is reached, and what it is found to be when it is opened.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nbd::{Export, Handshake, HandshakeError, Progress};
+use rustix::net::sockopt;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use store::SharedStore;
+
+use super::shared::NbdDisk;
+
+/// The port of NBD.
+const PORT: u16 = 10809;
+/// For one address to accept, and for each step of the first handshake.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A peer that acknowledges nothing for so long is gone.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// When an idle connection is tried.
+const IDLE_MAX: Duration = Duration::from_secs(15);
+/// How much the first handshake receives at a time.
+const RECEIVE_BYTES: usize = 16 * 1024;
+
+/// Where an NBD server listens.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum NbdServer {
+    /// On a TCP port.
+    Tcp {
+        /// A name or an address, without brackets.
+        host: String,
+        /// The port; [`NbdServer::tcp`] has the default.
+        port: u16,
+    },
+    /// On a socket of this machine.
+    Unix(PathBuf),
+}
+
+impl NbdServer {
+    /// A server on a TCP port, 10809 unless another one is given.
+    pub fn tcp(host: impl Into<String>, port: Option<u16>) -> Self {
+        Self::Tcp {
+            host: host.into(),
+            port: port.unwrap_or(PORT),
+        }
+    }
+
+    /// Resolves and connects. Blocks.
+    pub(super) fn connect(&self) -> io::Result<Stream> {
+        match self {
+            Self::Tcp { host, port } => {
+                let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+                for address in (host.as_str(), *port).to_socket_addrs()? {
+                    match TcpStream::connect_timeout(&address, PATIENCE) {
+                        Ok(stream) => {
+                            stream.set_nodelay(true)?;
+                            sockopt::set_socket_keepalive(&stream, true)?;
+                            sockopt::set_tcp_keepidle(&stream, IDLE_MAX)?;
+                            sockopt::set_tcp_keepintvl(&stream, IDLE_MAX / 3)?;
+                            let silence_ms = u32::try_from(SILENCE_MAX.as_millis());
+                            sockopt::set_tcp_user_timeout(&stream, silence_ms.unwrap_or(u32::MAX))?;
+                            return Ok(Stream::Tcp(stream));
+                        }
+                        Err(error) => last = error,
+                    }
+                }
+                Err(last)
+            }
+            Self::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
+        }
+    }
+}
+
+impl fmt::Display for NbdServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// A connected socket.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => {
+                stream.set_read_timeout(patience)?;
+                stream.set_write_timeout(patience)
+            }
+            Self::Unix(stream) => {
+                stream.set_read_timeout(patience)?;
+                stream.set_write_timeout(patience)
+            }
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(bytes),
+            Self::Unix(stream) => stream.read(bytes),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl From<Stream> for OwnedFd {
+    fn from(stream: Stream) -> Self {
+        match stream {
+            Stream::Tcp(stream) => stream.into(),
+            Stream::Unix(stream) => stream.into(),
+        }
+    }
+}
+
+/// How TLS is done.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TlsOptions {
+    /// Certificates that the server's is checked against, in PEM; `None`: those of this machine.
+    pub ca: Option<PathBuf>,
+    /// The name in the server's certificate.
+    pub name: String,
+}
+
+/// What TLS needs for each connection.
+#[derive(Clone, Debug)]
+pub(super) struct Tls {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl Tls {
+    fn new(options: &TlsOptions) -> Result<Self, NbdFailure> {
+        let name = ServerName::try_from(options.name.clone())
+            .map_err(|_| NbdFailure::TlsName(options.name.clone()))?;
+        let mut roots = RootCertStore::empty();
+        if let Some(path) = &options.ca {
+            let bad = |reason: String| NbdFailure::Certificates {
+                path: path.clone(),
+                reason,
+            };
+            let certificates =
+                CertificateDer::pem_file_iter(path).map_err(|error| bad(error.to_string()))?;
+            for certificate in certificates {
+                let certificate = certificate.map_err(|error| bad(error.to_string()))?;
+                let added = roots.add(certificate);
+                added.map_err(|error| bad(error.to_string()))?;
+            }
+            if roots.is_empty() {
+                return Err(bad("there is no certificate in it".to_owned()));
+            }
+        } else {
+            let found = rustls_native_certs::load_native_certs();
+            roots.add_parsable_certificates(found.certs);
+            if roots.is_empty() {
+                return Err(NbdFailure::NoCertificates);
+            }
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(NbdFailure::Tls)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self {
+            config: Arc::new(config),
+            name,
+        })
+    }
+
+    /// The client's end of a new connection.
+    pub(super) fn connection(&self) -> Result<ClientConnection, rustls::Error> {
+        let mut connection = ClientConnection::new(Arc::clone(&self.config), self.name.clone())?;
+        // What is put in is taken out in the same turn.
+        connection.set_buffer_limit(None);
+        Ok(connection)
+    }
+}
+
+/// What to open and how.
+#[derive(Clone, Debug)]
+pub struct NbdOptions {
+    /// Where the server is.
+    pub server: NbdServer,
+    /// The name of the export; empty for the server's default.
+    pub export: String,
+    /// Everything goes over TLS.
+    pub tls: Option<TlsOptions>,
+    /// How many connections there are at most, for all cores together. A server that does not say that several are
+    /// safe gets one.
+    pub connections: usize,
+    /// How many cores use the store.
+    pub cores: usize,
+    /// How long requests wait for a lost connection to come back before they fail. Zero: they fail at once.
+    pub retry: Duration,
+    /// Refuse all writes.
+    pub read_only: bool,
+    /// Logical block length, 512 or 4096.
+    pub block_bytes: u32,
+}
+
+/// Why an export cannot be a store: the place, the reason, the remedy.
+#[derive(Debug, thiserror::Error)]
+#[error("{server}, export {export:?}: {reason}")]
+pub struct OpenError {
+    server: NbdServer,
+    export: String,
+    /// What was found.
+    pub reason: NbdFailure,
+}
+
+/// What keeps an export from being a store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NbdFailure {
+    /// No connection.
+    #[error("cannot connect: {}; start the server, or check host and port", words(.0))]
+    Connect(io::Error),
+    /// The connection broke off, or nothing came.
+    #[error("the handshake broke off: {}; is this an NBD server, and does it have this export?", words(.0))]
+    BrokenOff(io::Error),
+    /// The server refuses, or breaks the protocol.
+    #[error("{}", with_remedy(.0))]
+    Handshake(#[from] HandshakeError),
+    /// TLS failed.
+    #[error(
+        "TLS failed: {0}; check the certificate of the server, and the authorities that are trusted"
+    )]
+    Tls(rustls::Error),
+    /// The name cannot stand in a certificate.
+    #[error("{0:?} is no name of a host that a certificate could be for")]
+    TlsName(String),
+    /// The file of certificates cannot be used.
+    #[error("{path}: {reason}; it has to be a file of certificates in PEM", path = .path.display())]
+    Certificates {
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// This machine has no certificates of its own.
+    #[error("this machine has no certificates of authorities; name some")]
+    NoCertificates,
+    /// Blocks of the server's are larger than those of the disk.
+    #[error("its smallest block has {server_bytes} bytes, the disk's has {block_bytes}; {remedy}")]
+    Blocks {
+        /// Of the server.
+        server_bytes: u32,
+        /// Of the disk.
+        block_bytes: u32,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// Not a whole number of blocks, or none.
+    #[error(
+        "{size_bytes} bytes are not a whole number of blocks of {block_bytes} bytes, at least one"
+    )]
+    Size {
+        /// Of the export.
+        size_bytes: u64,
+        /// Of the disk.
+        block_bytes: u32,
+    },
+    /// The export takes no writes.
+    #[error("the server exports it read-only; open it read-only")]
+    ReadOnly,
+}
+
+fn with_remedy(error: &HandshakeError) -> String {
+    if matches!(error, HandshakeError::TlsRequired(_)) {
+        return format!("{error}; connect with TLS");
+    }
+    if matches!(error, HandshakeError::TlsRefused(_)) {
+        return format!("{error}; connect without TLS, or have the server use it");
+    }
+    error.to_string()
+}
+
+/// An error of the system, without its number.
+fn words(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error") {
+        Some((words, _)) => words.to_owned(),
+        None => text,
+    }
+}
+
+impl NbdOptions {
+    /// Connects, looks at the export, and gives the store. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// There is no such export, it cannot be a disk, or it cannot be reached.
+    pub fn open(self) -> Result<Arc<dyn SharedStore>, OpenError> {
+        self.look()
+            .map_err(|reason| OpenError {
+                server: self.server.clone(),
+                export: self.export.clone(),
+                reason,
+            })
+            .map(|(export, tls)| Arc::new(NbdDisk::new(self, export, tls)) as Arc<dyn SharedStore>)
+    }
+
+    fn look(&self) -> Result<(Export, Option<Tls>), NbdFailure> {
+        let tls = self.tls.as_ref().map(Tls::new).transpose()?;
+        let stream = self.server.connect().map_err(NbdFailure::Connect)?;
+        stream
+            .set_patience(Some(PATIENCE))
+            .map_err(NbdFailure::Connect)?;
+        let export = shake_hands(stream, self.handshake()?, tls.as_ref())?;
+        self.check(&export)?;
+        Ok((export, tls))
+    }
+
+    /// The beginning of a connection.
+    pub(super) fn handshake(&self) -> Result<Handshake, HandshakeError> {
+        let handshake = Handshake::new(&self.export)?.with_block_status();
+        Ok(match self.tls {
+            Some(_) => handshake.with_tls(),
+            None => handshake,
+        })
+    }
+
+    fn check(&self, export: &Export) -> Result<(), NbdFailure> {
+        let block_bytes = self.block_bytes;
+        let server_bytes = export.block_min_bytes;
+        if server_bytes > block_bytes {
+            let remedy = match server_bytes {
+                ..=4096 => "use blocks of 4096 bytes",
+                _ => "such an export cannot be a disk",
+            };
+            return Err(NbdFailure::Blocks {
+                server_bytes,
+                block_bytes,
+                remedy,
+            });
+        }
+        let size_bytes = export.size_bytes;
+        if size_bytes == 0 || !size_bytes.is_multiple_of(block_bytes.into()) {
+            return Err(NbdFailure::Size {
+                size_bytes,
+                block_bytes,
+            });
+        }
+        if export.flags.is_read_only() && !self.read_only {
+            return Err(NbdFailure::ReadOnly);
+        }
+        Ok(())
+    }
+}
+
+/// The handshake in blocking calls. The connection is closed after it.
+fn shake_hands(
+    mut stream: Stream,
+    mut handshake: Handshake,
+    tls: Option<&Tls>,
+) -> Result<Export, NbdFailure> {
+    let mut buffer = vec![0; RECEIVE_BYTES];
+    let mut over: Option<ClientConnection> = None;
+    loop {
+        let count = match &mut over {
+            None => stream.read(&mut buffer),
+            Some(connection) => rustls::Stream::new(connection, &mut stream).read(&mut buffer),
+        };
+        let bytes = match count.map_err(broken_off)? {
+            0 => return Err(broken_off(io::ErrorKind::UnexpectedEof.into())),
+            count => buffer.get(..count).unwrap_or_default(),
+        };
+        let progress = handshake.handle_bytes(bytes)?;
+        if let (Progress::StartTls, Some(tls)) = (progress, tls) {
+            over = Some(tls.connection().map_err(NbdFailure::Tls)?);
+        }
+        let output = handshake.take_output();
+        match &mut over {
+            None => stream.write_all(&output),
+            Some(connection) => rustls::Stream::new(connection, &mut stream).write_all(&output),
+        }
+        .map_err(broken_off)?;
+        if let Progress::Done(export) = progress {
+            return Ok(export);
+        }
+    }
+}
+
+fn broken_off(error: io::Error) -> NbdFailure {
+    match error.downcast::<rustls::Error>() {
+        Ok(error) => NbdFailure::Tls(error),
+        Err(error) => NbdFailure::BrokenOff(error),
+    }
+}

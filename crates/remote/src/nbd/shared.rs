@@ -1,0 +1,252 @@
+//! What the handles of all cores have in common.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nbd::Export;
+use store::{Backstore, Capabilities, IoFailure, Sender, SharedStore};
+
+use super::disk::NbdHandle;
+use super::job::Brought;
+use super::open::{NbdOptions, Tls};
+
+/// From one core to another.
+#[derive(Debug)]
+pub(super) enum Mail {
+    /// A core without a connection asks one that has some.
+    Job {
+        /// The core that asks.
+        from: usize,
+        /// Its name for the job.
+        number: u64,
+        /// In bytes.
+        offset: u64,
+        /// What is to be done.
+        work: nbd::Work,
+    },
+    /// The job of that number is over.
+    Done {
+        /// As the core that asked called it.
+        number: u64,
+        /// How it went.
+        result: Result<(), IoFailure>,
+        /// What it brought.
+        brought: Brought,
+    },
+    /// A core can be asked now.
+    Hello,
+}
+
+/// Whether a core can be asked.
+#[derive(Debug, Default)]
+pub(super) enum Mailbox {
+    /// Not yet.
+    #[default]
+    Absent,
+    /// It can.
+    Here(Sender<Mail>),
+    /// No longer.
+    Gone,
+}
+
+/// What is known of writes that a flush has to cover.
+#[derive(Debug, Default)]
+pub(super) struct Writes {
+    /// How many the server answered without being durable.
+    answered: AtomicU64,
+    /// How many of those a flush has covered.
+    covered: AtomicU64,
+    /// A connection was lost after writes that no flush had covered: the server may have dropped them.
+    is_lost: AtomicBool,
+}
+
+impl Writes {
+    pub(super) fn note_answered(&self) {
+        self.answered.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// What a flush that begins now covers.
+    pub(super) fn mark(&self) -> u64 {
+        self.answered.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn note_flushed(&self, mark: u64) {
+        self.covered.fetch_max(mark, Ordering::SeqCst);
+    }
+
+    /// A connection is lost.
+    pub(super) fn note_lost(&self) {
+        let answered = self.mark();
+        if self.covered.fetch_max(answered, Ordering::SeqCst) < answered {
+            self.is_lost.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether a flush has to report a loss, which is reported once.
+    pub(super) fn take_lost(&self) -> bool {
+        self.is_lost.swap(false, Ordering::SeqCst)
+    }
+
+    fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::SeqCst)
+    }
+}
+
+/// What became of a letter.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Posted {
+    Sent,
+    /// The core cannot be asked yet.
+    NotYet,
+    /// The core cannot be asked any more.
+    Gone,
+}
+
+/// What all handles share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) options: NbdOptions,
+    pub(super) tls: Option<Tls>,
+    /// As it was when the store was opened, except its size.
+    pub(super) export: Export,
+    pub(super) size_bytes: AtomicU64,
+    pub(super) writes: Writes,
+    /// How many connections there are for all cores.
+    pub(super) connections: usize,
+    /// By the number of the handle.
+    mailboxes: Mutex<Vec<Mailbox>>,
+    handles: AtomicUsize,
+}
+
+impl Shared {
+    fn mailboxes(&self) -> MutexGuard<'_, Vec<Mailbox>> {
+        self.mailboxes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on a core can be asked, or no longer; all others get to know the first.
+    pub(super) fn set_mailbox(&self, number: usize, mailbox: Mailbox) {
+        let mut all = self.mailboxes();
+        if all.len() <= number {
+            all.resize_with(number + 1, Mailbox::default);
+        }
+        let is_here = matches!(mailbox, Mailbox::Here(_));
+        if let Some(place) = all.get_mut(number) {
+            *place = mailbox;
+        }
+        for other in all.iter().filter(|_| is_here) {
+            if let Mailbox::Here(sender) = other {
+                sender.push(Mail::Hello);
+            }
+        }
+    }
+
+    /// Leaves a letter for another core.
+    pub(super) fn post(&self, to: usize, mail: Mail) -> Posted {
+        match self.mailboxes().get(to) {
+            Some(Mailbox::Here(sender)) => {
+                sender.push(mail);
+                Posted::Sent
+            }
+            Some(Mailbox::Gone) => Posted::Gone,
+            Some(Mailbox::Absent) | None => Posted::NotYet,
+        }
+    }
+
+    /// Whether the export that a new connection found is the one that was opened.
+    pub(super) fn check(&self, export: &Export) -> Result<(), String> {
+        let known = &self.export;
+        let size_bytes = self.size_bytes.load(Ordering::SeqCst);
+        if export.size_bytes < size_bytes {
+            return Err(format!(
+                "the export had {size_bytes} bytes and has {}",
+                export.size_bytes
+            ));
+        }
+        let before = known.flags.0;
+        if export.flags.0 & before != before
+            || export.flags.is_read_only() != known.flags.is_read_only()
+        {
+            return Err("the export can do less than before".to_owned());
+        }
+        if export.block_min_bytes > known.block_min_bytes
+            || export.payload_max_bytes < known.payload_max_bytes
+        {
+            return Err("the export has other block sizes than before".to_owned());
+        }
+        Ok(())
+    }
+
+    pub(super) fn capabilities(&self) -> Capabilities {
+        let (flags, block_bytes) = (self.export.flags, self.options.block_bytes);
+        let read_only = self.options.read_only || flags.is_read_only();
+        let preferred = self.export.block_preferred_bytes;
+        let physical = match preferred.is_power_of_two() {
+            true => preferred.clamp(block_bytes, PHYSICAL_BYTES_MAX),
+            false => block_bytes,
+        };
+        let size_bytes = self.size_bytes.load(Ordering::SeqCst);
+        Capabilities {
+            size_bytes: size_bytes - size_bytes % u64::from(block_bytes),
+            block_bytes,
+            physical_block_bytes: physical,
+            read_only,
+            thin: flags.can_write_zeroes() && !read_only,
+            unmap_granularity_bytes: block_bytes,
+            reads_in_place: false,
+            // Data stays until it is answered, in case it has to be sent again; a receive chunk must not.
+            needs_own_buffer: true,
+            volatile_cache: flags.can_flush(),
+            solid_state: !flags.is_rotational(),
+            compare_and_write_bytes: 0,
+        }
+    }
+}
+
+/// Larger preferred blocks are a matter of speed, not of a medium.
+const PHYSICAL_BYTES_MAX: u32 = 64 << 10;
+
+/// An export as a store.
+#[derive(Debug)]
+pub(super) struct NbdDisk(Arc<Shared>);
+
+impl NbdDisk {
+    pub(super) fn new(options: NbdOptions, export: Export, tls: Option<Tls>) -> Self {
+        let connections = match export.flags.can_multi_conn() {
+            true => options.connections.max(1),
+            false => 1,
+        };
+        Self(Arc::new(Shared {
+            options,
+            tls,
+            size_bytes: AtomicU64::new(export.size_bytes),
+            export,
+            writes: Writes::default(),
+            connections,
+            mailboxes: Mutex::default(),
+            handles: AtomicUsize::new(0),
+        }))
+    }
+}
+
+impl SharedStore for NbdDisk {
+    fn handle(&self) -> io::Result<Box<dyn Backstore>> {
+        let number = self.0.handles.fetch_add(1, Ordering::SeqCst);
+        Ok(Box::new(NbdHandle::new(Arc::clone(&self.0), number)))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn probe_size(&self) -> io::Result<()> {
+        // The protocol says the size at the start of a connection only.
+        Ok(())
+    }
+
+    fn is_flush_latched(&self) -> bool {
+        self.0.writes.is_lost()
+    }
+}

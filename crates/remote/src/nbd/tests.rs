@@ -1,0 +1,859 @@
+//! Handles against a server in memory, step by step, in a time of its own.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use memory::{Payload, Pool};
+use nbd::{Export, TransmissionFlags};
+use store::{
+    Backstore, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Order, Outlet, SharedStore,
+    SocketResult, SocketTag, SocketWork, Submitted, Waker,
+};
+
+use super::open::{NbdOptions, NbdServer};
+use super::shared::NbdDisk;
+
+const SIZE: usize = 1 << 20;
+/// Flush, FUA, trim, zeros.
+const CAN_ALL: u16 = 0x6d;
+const CAN_MULTI_CONN: u16 = 1 << 8;
+const RETRY: Duration = Duration::from_secs(20);
+
+fn number<const N: usize>(bytes: &[u8], at: usize) -> u64 {
+    let field = &bytes[at..at + N];
+    field
+        .iter()
+        .fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+}
+
+fn index(bytes: &[u8], at: usize) -> usize {
+    usize::try_from(number::<4>(bytes, at)).unwrap()
+}
+
+fn take(bytes: &mut Vec<u8>, count: usize) -> Vec<u8> {
+    bytes.drain(..count).collect()
+}
+
+/// The end of one connection at the server.
+#[derive(Debug, Default)]
+struct Connection {
+    has_greeted: bool,
+    has_begun: bool,
+    received: Vec<u8>,
+    output: VecDeque<u8>,
+}
+
+#[derive(Debug)]
+struct Server {
+    /// With everything that was written.
+    disk: Vec<u8>,
+    /// What outlives a crash.
+    stable: Vec<u8>,
+    size: u64,
+    flags: u16,
+    has_chunks: bool,
+    payload_max: u32,
+    /// Takes bytes and answers nothing.
+    is_silent: bool,
+    /// Answers every request with this error.
+    error: u32,
+    connections: usize,
+    /// A letter for each request.
+    log: String,
+}
+
+impl Server {
+    fn new(flags: u16, has_chunks: bool, payload_max: u32) -> Self {
+        Self {
+            disk: vec![0; SIZE],
+            stable: vec![0; SIZE],
+            size: SIZE as u64,
+            flags,
+            has_chunks,
+            payload_max,
+            is_silent: false,
+            error: 0,
+            connections: 0,
+            log: String::new(),
+        }
+    }
+
+    fn reply(&self, connection: &mut Connection, option: u32, kind: u32, data: &[u8]) {
+        assert!(!self.is_silent);
+        let output = &mut connection.output;
+        output.extend(0x0003_e889_0455_65a9_u64.to_be_bytes());
+        output.extend(option.to_be_bytes());
+        output.extend(kind.to_be_bytes());
+        output.extend(u32::try_from(data.len()).unwrap().to_be_bytes());
+        output.extend(data);
+    }
+
+    /// Takes one message; false when none is whole.
+    fn step(&mut self, connection: &mut Connection) -> bool {
+        if self.is_silent {
+            return false;
+        }
+        if !connection.has_greeted {
+            connection.has_greeted = true;
+            connection.output.extend(b"NBDMAGICIHAVEOPT\0\x03");
+            self.connections += 1;
+            connection.received.reserve(64);
+            return true;
+        }
+        if connection.has_begun {
+            return self.request(connection);
+        }
+        let received = &mut connection.received;
+        // The client's flags come before its first option.
+        let skip = if received.starts_with(&[0, 0, 0, 3]) {
+            4
+        } else {
+            0
+        };
+        if received.len() < skip + 16 || received.len() < skip + 16 + index(received, skip + 12) {
+            return false;
+        }
+        take(received, skip);
+        let length = index(received, 12);
+        let option = u32::try_from(number::<4>(received, 8)).unwrap();
+        take(received, 16 + length);
+        match option {
+            8 if self.has_chunks => self.reply(connection, 8, 1, &[]),
+            8 => self.reply(connection, 8, 0x8000_0001, &[]),
+            10 => {
+                self.reply(connection, 10, 4, b"\0\0\0\x01base:allocation");
+                self.reply(connection, 10, 1, &[]);
+            }
+            7 => {
+                let size = self.size.to_be_bytes();
+                let export = [&[0, 0][..], &size, &self.flags.to_be_bytes()].concat();
+                self.reply(connection, 7, 3, &export);
+                let sizes = [512, 4096, self.payload_max].map(u32::to_be_bytes).concat();
+                self.reply(connection, 7, 3, &[&[0, 3][..], &sizes].concat());
+                self.reply(connection, 7, 1, &[]);
+                connection.has_begun = true;
+            }
+            other => panic!("option {other}"),
+        }
+        true
+    }
+
+    fn request(&mut self, connection: &mut Connection) -> bool {
+        let received = &mut connection.received;
+        if received.len() < 28 {
+            return false;
+        }
+        let command = number::<2>(received, 6);
+        let length = index(received, 24);
+        let data_len = if command == 1 { length } else { 0 };
+        if received.len() < 28 + data_len {
+            return false;
+        }
+        let header = take(received, 28);
+        let data = take(received, data_len);
+        assert_eq!(number::<4>(&header, 0), 0x2560_9513);
+        assert!(!matches!(command, 0 | 1) || length <= self.payload_max as usize);
+        let flags = number::<2>(&header, 4);
+        let start = usize::try_from(number::<8>(&header, 16)).unwrap();
+        let place = start..start + length;
+        let name = ["r", "w", "d", "f", "t", "?", "z", "b"][usize::try_from(command).unwrap()];
+        self.log += name;
+        if flags & 1 != 0 {
+            self.log += "!";
+        }
+        let mut extents = None;
+        let mut bytes = Vec::new();
+        match command {
+            _ if self.error != 0 => {}
+            0 => bytes = self.disk[place].to_vec(),
+            1 => self.disk[place.clone()].copy_from_slice(&data),
+            3 => self.stable.clone_from(&self.disk),
+            6 => self.disk[place].fill(0),
+            7 => extents = Some(self.extents(place)),
+            other => panic!("command {other}"),
+        }
+        if flags & 1 != 0 {
+            self.stable.clone_from(&self.disk);
+        }
+        let output = &mut connection.output;
+        let cookie = &header[8..16];
+        if let Some(extents) = extents {
+            output.extend(0x668e_33ef_u32.to_be_bytes());
+            output.extend([0, 1, 0, 5]);
+            output.extend(cookie);
+            output.extend(u32::try_from(4 + extents.len()).unwrap().to_be_bytes());
+            output.extend(1_u32.to_be_bytes());
+            output.extend(extents);
+        } else {
+            output.extend(0x6744_6698_u32.to_be_bytes());
+            output.extend(self.error.to_be_bytes());
+            output.extend(cookie);
+            output.extend(bytes);
+        }
+        true
+    }
+
+    /// Blocks of zeros are holes.
+    fn extents(&self, place: std::ops::Range<usize>) -> Vec<u8> {
+        let blocks = self.disk[place].chunks(4096);
+        let entry = |block: &[u8]| {
+            let state: u32 = if block.iter().all(|byte| *byte == 0) {
+                3
+            } else {
+                0
+            };
+            [u32::try_from(block.len()).unwrap(), state]
+                .map(u32::to_be_bytes)
+                .concat()
+        };
+        blocks.flat_map(entry).collect()
+    }
+}
+
+#[derive(Debug)]
+struct Core {
+    handle: Box<dyn Backstore>,
+    outlet: Outlet,
+    connections: HashMap<SocketTag, Connection>,
+    receives: HashMap<SocketTag, (u64, SocketWork)>,
+    timers: Vec<(Duration, u64)>,
+    wake: Arc<AtomicBool>,
+    answers: HashMap<IoTag, IoResult>,
+}
+
+/// Handles, the server, and what is between them.
+struct World {
+    disk: Arc<dyn SharedStore>,
+    cores: Vec<Core>,
+    server: Server,
+    pool: Pool,
+    path: PathBuf,
+    listener: Option<UnixListener>,
+    now: Duration,
+    tags: u64,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.go_down();
+    }
+}
+
+struct Wishes {
+    cores: usize,
+    flags: u16,
+    has_chunks: bool,
+    payload_max: u32,
+    retry: Duration,
+}
+
+impl Default for Wishes {
+    fn default() -> Self {
+        Self {
+            cores: 1,
+            flags: CAN_ALL,
+            has_chunks: true,
+            payload_max: 1 << 25,
+            retry: RETRY,
+        }
+    }
+}
+
+impl World {
+    fn new(wishes: Wishes) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tarn-nbd-{}-{count}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let Wishes {
+            cores,
+            flags,
+            has_chunks,
+            payload_max,
+            retry,
+        } = wishes;
+        let options = NbdOptions {
+            server: NbdServer::Unix(path.clone()),
+            export: String::new(),
+            tls: None,
+            connections: 2,
+            cores,
+            retry,
+            read_only: false,
+            block_bytes: 512,
+        };
+        let export = Export {
+            size_bytes: SIZE as u64,
+            flags: TransmissionFlags(flags),
+            block_min_bytes: 512,
+            block_preferred_bytes: 4096,
+            payload_max_bytes: payload_max,
+            has_structured_replies: has_chunks,
+            allocation_context: has_chunks.then_some(1),
+        };
+        let mut world = Self {
+            disk: Arc::new(NbdDisk::new(options, export, None)),
+            cores: Vec::new(),
+            server: Server::new(flags, has_chunks, payload_max),
+            pool: Pool::new(16 << 20).unwrap(),
+            path,
+            listener: None,
+            now: Duration::ZERO,
+            tags: 0,
+        };
+        world.come_up();
+        for _ in 0..cores {
+            let wake = Arc::new(AtomicBool::new(false));
+            let mut core = Core {
+                handle: world.disk.handle().unwrap(),
+                outlet: Outlet::default(),
+                connections: HashMap::new(),
+                receives: HashMap::new(),
+                timers: Vec::new(),
+                wake: Arc::clone(&wake),
+                answers: HashMap::new(),
+            };
+            let waker = move || {
+                let wake = Arc::clone(&wake);
+                Waker::new(move || wake.store(true, Ordering::SeqCst))
+            };
+            core.handle.start(&waker, &mut core.outlet);
+            world.cores.push(core);
+        }
+        world
+    }
+
+    fn come_up(&mut self) {
+        self.listener = Some(UnixListener::bind(&self.path).unwrap());
+    }
+
+    /// All connections break; what was not flushed is gone.
+    fn crash(&mut self) {
+        self.go_down();
+        self.server.disk.clone_from(&self.server.stable);
+        for core in &mut self.cores {
+            let broken = std::mem::take(&mut core.connections);
+            for socket in broken.into_keys() {
+                core.end_receive(socket, 104);
+            }
+        }
+    }
+
+    fn go_down(&mut self) {
+        if self.listener.take().is_some() {
+            std::fs::remove_file(&self.path).unwrap();
+        }
+    }
+
+    fn submit(&mut self, core: usize, request: IoRequest) -> IoTag {
+        self.tags += 1;
+        let tag = IoTag(self.tags);
+        let core = &mut self.cores[core];
+        match core.handle.submit(tag, request, &mut core.outlet) {
+            Submitted::Done(result) => drop(core.answers.insert(tag, result)),
+            Submitted::Taken => {}
+        }
+        tag
+    }
+
+    /// Goes on until nothing happens any more.
+    fn run(&mut self) {
+        while (0..self.cores.len()).any(|core| self.step(core)) {}
+    }
+
+    /// Lets time pass, timer by timer.
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        loop {
+            self.run();
+            let timers = self.cores.iter().enumerate();
+            let timers =
+                timers.flat_map(|(core, it)| it.timers.iter().map(move |t| (t.0, core, t.1)));
+            let Some((at, core, number)) = timers.min().filter(|next| next.0 <= end) else {
+                break;
+            };
+            self.now = at;
+            let core = &mut self.cores[core];
+            core.timers.retain(|timer| *timer != (at, number));
+            core.handle.handle_timer(number, &mut core.outlet);
+        }
+        self.now = end;
+    }
+
+    fn step(&mut self, core: usize) -> bool {
+        let core = &mut self.cores[core];
+        let mut has_moved = false;
+        if core.wake.swap(false, Ordering::SeqCst) {
+            core.handle.handle_wake(&mut core.outlet);
+            has_moved = true;
+        }
+        while let Some(order) = core.outlet.next_order() {
+            core.carry_out(order, self.now);
+            has_moved = true;
+        }
+        let sockets: Vec<SocketTag> = core.connections.keys().copied().collect();
+        for socket in sockets {
+            let connection = core.connections.get_mut(&socket).unwrap();
+            has_moved |= self.server.step(connection);
+            has_moved |= core.deliver(socket, &self.pool);
+        }
+        has_moved
+    }
+
+    fn answer(&mut self, core: usize, tag: IoTag) -> Option<IoResult> {
+        self.run();
+        self.cores[core].answers.remove(&tag)
+    }
+
+    fn write(&mut self, core: usize, offset: u64, byte: u8, len: usize, durable: bool) -> IoTag {
+        let mut buffer = self.pool.allocate(len).unwrap();
+        buffer.fill(byte);
+        let data = Payload::Pool(buffer);
+        let request = IoRequest::Write {
+            offset,
+            data,
+            durable,
+        };
+        self.submit(core, request)
+    }
+
+    fn read(&mut self, core: usize, offset: u64, len: usize) -> IoTag {
+        let buffer = Some(self.pool.allocate(len).unwrap());
+        let request = IoRequest::Read {
+            offset,
+            len,
+            buffer,
+        };
+        self.submit(core, request)
+    }
+
+    fn read_now(&mut self, core: usize, offset: u64, len: usize) -> Vec<u8> {
+        let tag = self.read(core, offset, len);
+        match self.answer(core, tag) {
+            Some(Ok(IoAnswer::Data(data))) => data.to_vec(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn flush_now(&mut self, core: usize) -> Result<(), IoFailure> {
+        let tag = self.submit(core, IoRequest::Flush);
+        self.answer(core, tag).unwrap().map(drop)
+    }
+
+    fn is_good(&mut self, core: usize, tag: IoTag) -> bool {
+        matches!(self.answer(core, tag), Some(Ok(_)))
+    }
+}
+
+impl Core {
+    fn carry_out(&mut self, order: Order, now: Duration) {
+        match order {
+            Order::Answer { tag, result } => {
+                let before = self.answers.insert(tag, result);
+                assert!(before.is_none(), "{tag:?} is answered twice");
+            }
+            Order::Helper { part, operation } => {
+                let result = (operation.work)();
+                self.handle
+                    .handle_helper_result(part, result, &mut self.outlet);
+            }
+            Order::OpenSocket { socket, .. } => {
+                let before = self.connections.insert(socket, Connection::default());
+                assert!(before.is_none());
+            }
+            Order::Socket {
+                socket,
+                number,
+                work,
+            } => match (self.connections.get_mut(&socket), work) {
+                (None, work) => {
+                    let result = work.fail(107);
+                    self.handle
+                        .handle_socket(socket, number, result, &mut self.outlet);
+                }
+                (Some(connection), SocketWork::Send(message)) => {
+                    connection.received.extend(message.to_vec());
+                    let result = SocketResult::Sent {
+                        message,
+                        result: Ok(()),
+                    };
+                    self.handle
+                        .handle_socket(socket, number, result, &mut self.outlet);
+                }
+                (Some(_), work) => {
+                    let before = self.receives.insert(socket, (number, work));
+                    assert!(before.is_none(), "two receives at a time");
+                }
+            },
+            Order::CloseSocket(socket) => {
+                self.connections.remove(&socket);
+                self.end_receive(socket, 125);
+            }
+            Order::Timer { number, after } => self.timers.push((now + after, number)),
+            Order::Size => drop(self.handle.refresh_size()),
+            other @ (Order::Ring { .. } | Order::CancelParts(_) | Order::CancelPart(_)) => {
+                panic!("{other:?}")
+            }
+        }
+    }
+
+    fn end_receive(&mut self, socket: SocketTag, errno: i32) {
+        if let Some((number, work)) = self.receives.remove(&socket) {
+            let result = work.fail(errno);
+            self.handle
+                .handle_socket(socket, number, result, &mut self.outlet);
+        }
+    }
+
+    /// Gives what the server sent, in pieces.
+    fn deliver(&mut self, socket: SocketTag, pool: &Pool) -> bool {
+        let Some(connection) = self.connections.get_mut(&socket) else {
+            return false;
+        };
+        let output = &mut connection.output;
+        let is_ready = |work: &SocketWork| match work {
+            SocketWork::ReceiveExact { range, .. } => output.len() >= range.len(),
+            SocketWork::Receive | SocketWork::Send(_) => !output.is_empty(),
+        };
+        if !self
+            .receives
+            .get(&socket)
+            .is_some_and(|(_, work)| is_ready(work))
+        {
+            return false;
+        }
+        let (number, work) = self.receives.remove(&socket).unwrap();
+        let result = match work {
+            SocketWork::ReceiveExact { mut buffer, range } => {
+                let count = range.len();
+                let bytes: Vec<u8> = output.drain(..count).collect();
+                buffer[range].copy_from_slice(&bytes);
+                let result = Ok(count);
+                SocketResult::ReceivedExact { buffer, result }
+            }
+            SocketWork::Receive => {
+                let count = output.len().min(1000);
+                let bytes: Vec<u8> = output.drain(..count).collect();
+                let mut chunk = pool.allocate(4096).unwrap();
+                chunk[..count].copy_from_slice(&bytes);
+                SocketResult::Received(Ok((Rc::new(chunk), count)))
+            }
+            SocketWork::Send(_) => unreachable!(),
+        };
+        self.handle
+            .handle_socket(socket, number, result, &mut self.outlet);
+        true
+    }
+}
+
+#[test]
+fn every_request_does_what_it_says() {
+    for has_chunks in [true, false] {
+        let mut world = World::new(Wishes {
+            has_chunks,
+            ..Wishes::default()
+        });
+        let write = world.write(0, 4096, 7, 8192, false);
+        assert!(world.is_good(0, write));
+        assert_eq!(world.read_now(0, 4096, 8192), vec![7; 8192]);
+        let range = 8192..12288;
+        let unmap = world.submit(0, IoRequest::Unmap { range });
+        assert!(world.is_good(0, unmap));
+        let zeros = IoRequest::WriteZeros {
+            range: 0..512,
+            durable: true,
+        };
+        let zeros = world.submit(0, zeros);
+        assert!(world.is_good(0, zeros));
+        assert_eq!(world.read_now(0, 8192, 512), vec![0; 512]);
+        assert_eq!(world.flush_now(0), Ok(()));
+        assert_eq!(world.server.log, "wrzz!rf");
+        let request = IoRequest::Extents {
+            range: 0..16384,
+            count_max: 3,
+        };
+        let tag = world.submit(0, request);
+        let Some(Ok(IoAnswer::Extents(extents))) = world.answer(0, tag) else {
+            panic!("extents were expected");
+        };
+        let extent = |range, mapped| Extent { range, mapped };
+        let expected = match has_chunks {
+            true => vec![
+                extent(0..4096, false),
+                extent(4096..8192, true),
+                extent(8192..16384, false),
+            ],
+            false => vec![extent(0..16384, true)],
+        };
+        assert_eq!(extents, expected);
+    }
+}
+
+#[test]
+fn long_transfers_are_cut_and_go_straight_into_their_buffer() {
+    for payload_max in [1 << 25, 32 << 10] {
+        let mut world = World::new(Wishes {
+            payload_max,
+            ..Wishes::default()
+        });
+        for (block, byte) in (0..16).zip(1..) {
+            let write = world.write(0, block * 16384, byte, 16384, false);
+            assert!(world.is_good(0, write));
+        }
+        let write = world.write(0, 16 * 16384, 99, 200 << 10, true);
+        assert!(world.is_good(0, write));
+        let bytes = world.read_now(0, 512, 300 << 10);
+        for (at, byte) in bytes.iter().enumerate() {
+            let expected = match (at + 512) / 16384 {
+                block @ 0..16 => u8::try_from(block + 1).unwrap(),
+                _ => 99,
+            };
+            assert_eq!(*byte, expected, "at {at}");
+        }
+    }
+}
+
+#[test]
+fn a_durable_write_is_flushed_where_the_server_cannot_write_so() {
+    let mut world = World::new(Wishes {
+        flags: CAN_ALL & !8,
+        ..Wishes::default()
+    });
+    let write = world.write(0, 0, 1, 512, true);
+    assert!(world.is_good(0, write));
+    assert_eq!(world.server.log, "wf");
+    assert_eq!(world.server.stable[0], 1);
+}
+
+#[test]
+fn requests_outlast_a_lost_connection() {
+    let mut world = World::new(Wishes::default());
+    world.run();
+    world.server.is_silent = true;
+    let write = world.write(0, 0, 1, 65536, true);
+    let read = world.read(0, 1 << 19, 32768);
+    world.run();
+    world.crash();
+    let late = world.write(0, 1 << 18, 2, 512, true);
+    world.pass(Duration::from_secs(10));
+    assert!(world.cores[0].answers.is_empty());
+    world.server.is_silent = false;
+    world.come_up();
+    world.pass(Duration::from_secs(2));
+    for tag in [write, read, late] {
+        assert!(world.is_good(0, tag));
+    }
+    assert_eq!(world.server.stable[65535], 1);
+    assert_eq!(world.server.stable[1 << 18], 2);
+    assert_eq!(world.flush_now(0), Ok(()), "nothing was lost");
+}
+
+#[test]
+fn an_outage_that_lasts_too_long_fails_what_waits_and_what_comes() {
+    for (retry, wait) in [(RETRY, RETRY), (Duration::ZERO, Duration::ZERO)] {
+        let mut world = World::new(Wishes {
+            retry,
+            ..Wishes::default()
+        });
+        world.run();
+        world.server.is_silent = true;
+        let sent = world.read(0, 0, 512);
+        world.run();
+        world.crash();
+        let waits = world.read(0, 0, 512);
+        world.pass(wait);
+        let late = world.read(0, 0, 512);
+        for tag in [sent, waits, late] {
+            let answer = world.answer(0, tag);
+            assert!(
+                matches!(answer, Some(Err(IoFailure::NotReady))),
+                "{answer:?}"
+            );
+        }
+        world.server.is_silent = false;
+        world.come_up();
+        world.pass(Duration::from_secs(3));
+        assert_eq!(world.read_now(0, 0, 512), vec![0; 512]);
+    }
+}
+
+#[test]
+fn the_next_flush_reports_what_a_crash_may_have_dropped_once() {
+    let mut world = World::new(Wishes::default());
+    let write = world.write(0, 0, 1, 512, false);
+    assert!(world.is_good(0, write));
+    assert_eq!(world.flush_now(0), Ok(()));
+    world.crash();
+    world.come_up();
+    world.pass(Duration::from_secs(3));
+    assert_eq!(world.flush_now(0), Ok(()), "it was flushed before");
+    let write = world.write(0, 512, 2, 512, false);
+    assert!(world.is_good(0, write));
+    world.crash();
+    world.come_up();
+    world.pass(Duration::from_secs(3));
+    assert!(world.disk.is_flush_latched());
+    assert_eq!(world.flush_now(0), Err(IoFailure::FlushLatched));
+    assert_eq!(world.flush_now(0), Ok(()));
+}
+
+#[test]
+fn a_flush_under_way_in_a_crash_does_not_succeed_afterwards() {
+    let mut world = World::new(Wishes::default());
+    let write = world.write(0, 0, 1, 512, false);
+    assert!(world.is_good(0, write));
+    world.server.is_silent = true;
+    let flush = world.submit(0, IoRequest::Flush);
+    world.run();
+    world.crash();
+    world.server.is_silent = false;
+    world.come_up();
+    world.pass(Duration::from_secs(3));
+    let answer = world.answer(0, flush);
+    assert!(
+        matches!(answer, Some(Err(IoFailure::FlushLatched))),
+        "{answer:?}"
+    );
+}
+
+#[test]
+fn cores_share_the_connection_of_a_server_that_allows_one() {
+    for (flags, connections) in [(CAN_ALL, 1), (CAN_ALL | CAN_MULTI_CONN, 2)] {
+        let mut world = World::new(Wishes {
+            cores: 3,
+            flags,
+            ..Wishes::default()
+        });
+        for (core, byte) in (0..3).zip(1..) {
+            let write = world.write(core, 4096 * core as u64, byte, 40_960, false);
+            assert!(world.is_good(core, write));
+        }
+        for core in 0..3 {
+            let bytes = world.read_now(core, 0, 32768);
+            assert_eq!([bytes[0], bytes[4096], bytes[8192]], [1, 2, 3]);
+            assert_eq!(world.flush_now(core), Ok(()));
+        }
+        assert_eq!(world.server.connections, connections);
+    }
+}
+
+#[test]
+fn a_core_that_is_gone_owes_nothing() {
+    let mut world = World::new(Wishes {
+        cores: 2,
+        ..Wishes::default()
+    });
+    world.run();
+    world.server.is_silent = true;
+    let sent = world.read(1, 0, 512);
+    world.run();
+    let unread = world.read(1, 512, 512);
+    let home = world.cores.remove(0);
+    drop(home);
+    let late = world.read(0, 1024, 512);
+    for tag in [sent, unread, late] {
+        let answer = world.answer(0, tag);
+        assert!(
+            matches!(answer, Some(Err(IoFailure::NotReady))),
+            "{answer:?}"
+        );
+    }
+}
+
+#[test]
+fn a_cancelled_request_that_was_sent_ends_with_the_answer_of_the_server() {
+    let mut world = World::new(Wishes::default());
+    world.run();
+    world.server.is_silent = true;
+    let sent = world.write(0, 0, 1, 512, false);
+    world.run();
+    let core = &mut world.cores[0];
+    core.handle.cancel(sent, &mut core.outlet);
+    assert!(world.answer(0, sent).is_none());
+    world.server.is_silent = false;
+    let answer = world.answer(0, sent);
+    assert!(
+        matches!(answer, Some(Err(IoFailure::Cancelled))),
+        "{answer:?}"
+    );
+    world.crash();
+    let waits = world.write(0, 0, 1, 512, false);
+    let core = &mut world.cores[0];
+    core.handle.cancel(waits, &mut core.outlet);
+    let answer = world.answer(0, waits);
+    assert!(
+        matches!(answer, Some(Err(IoFailure::Cancelled))),
+        "{answer:?}"
+    );
+}
+
+#[test]
+fn errors_of_the_server_have_their_meaning() {
+    for (error, failure) in [
+        (5, IoFailure::Medium { offset: 4096 }),
+        (28, IoFailure::NoSpace { offset: 4096 }),
+        (1, IoFailure::ReadOnly),
+        (22, IoFailure::Hardware { errno: 22 }),
+        (108, IoFailure::NotReady),
+    ] {
+        let mut world = World::new(Wishes::default());
+        world.server.error = error;
+        let write = world.write(0, 4096, 1, 512, false);
+        assert_eq!(world.answer(0, write).unwrap().unwrap_err(), failure);
+    }
+}
+
+#[test]
+fn an_export_that_changed_for_the_worse_is_not_used() {
+    type Change = fn(&mut Server);
+    let changes: [Change; 3] = [
+        |server| server.size -= 512,
+        |server| server.flags &= !4,
+        |server| server.payload_max = 4096,
+    ];
+    for change in changes {
+        let mut world = World::new(Wishes::default());
+        world.run();
+        world.crash();
+        change(&mut world.server);
+        world.come_up();
+        let read = world.read(0, 0, 512);
+        world.pass(RETRY);
+        let answer = world.answer(0, read);
+        assert!(
+            matches!(answer, Some(Err(IoFailure::NotReady))),
+            "{answer:?}"
+        );
+    }
+}
+
+#[test]
+fn an_export_that_grew_shows_its_size_after_the_next_connection() {
+    let mut world = World::new(Wishes::default());
+    world.run();
+    world.crash();
+    world.server.size += 4096;
+    world.come_up();
+    world.pass(Duration::from_secs(3));
+    let size_bytes = world.cores[0].handle.capabilities().size_bytes;
+    assert_eq!(size_bytes, SIZE as u64 + 4096);
+}
+
+#[test]
+fn a_server_that_says_nothing_is_left() {
+    let mut world = World::new(Wishes::default());
+    world.server.is_silent = true;
+    let read = world.read(0, 0, 512);
+    world.pass(Duration::from_secs(9));
+    assert_eq!(world.cores[0].connections.len(), 1);
+    world.pass(Duration::from_secs(1));
+    assert!(world.cores[0].connections.is_empty());
+    world.server.is_silent = false;
+    world.pass(Duration::from_secs(2));
+    assert!(world.is_good(0, read));
+}
