@@ -199,16 +199,18 @@ impl<C: Carrier> Engine<C> {
 
     fn handle_answer(&mut self, key: TaskKey, result: IoResult) {
         debug_assert!(self.tasks[key].is_in_store(), "{key:?} comes back twice");
+        let running = &mut self.tasks[key];
         // What the store had of the task is back.
+        running.lien = None;
+        if !running.is_aborted && running.orphan.take().is_some() {
+            // What waited for that may abort the task. It counts as in the store still, so that this only marks it.
+            self.end_orphan(self.tasks[key].unit, key);
+        }
         self.enter(key, Stage::Active);
-        self.tasks[key].lien = None;
         if self.tasks[key].is_aborted {
             self.close_task(key);
         } else {
             // Nobody has aborted it, and what it asks for next it asks for like any other.
-            if self.tasks[key].orphan.take().is_some() {
-                self.end_orphan(self.tasks[key].unit, key);
-            }
             let step = self.resume(key, Input::Io(result));
             self.drive(key, step);
         }

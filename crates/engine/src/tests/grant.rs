@@ -150,6 +150,26 @@ fn a_unit_is_not_left_before_every_core_refuses_access_however_long_that_takes()
 }
 
 #[test]
+fn a_write_that_ends_before_every_core_refuses_access_is_aborted_once() {
+    let mut bench = Bench::new(3);
+    let who = bench.log_in(1);
+    bench.disk(1).take_next([Take::Ring]);
+    let late = bench.send(who, cdb::write(0, 1, 1));
+    let receipt = take(&mut bench, who, 0);
+    bench.pass_only(ABORT);
+    settle_without(&mut bench, 2);
+    assert_eq!(bench.refusing(), [0, 1]);
+    // That no orphan is left ends the wait for it, and the abort that follows finds this very task.
+    bench.finish_all(1);
+    assert!(is_done(&receipt));
+    assert_eq!(bench.port(who).abandoned, [late]);
+    assert!(bench.answers(who).is_empty());
+    bench.settle();
+    assert_eq!(bench.refusing(), [0; 0]);
+    bench.end();
+}
+
+#[test]
 fn a_write_that_ends_after_its_unit_was_left_disturbs_no_later_nexus() {
     let mut bench = Bench::new(1);
     let (who, other) = (bench.log_in(0), bench.log_in(0));
