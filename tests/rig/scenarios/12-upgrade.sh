@@ -33,6 +33,7 @@ log_in() {      # IFACE
     iscsiadm -m node -I "$1" -T "$iqn" -p "$PORTAL4" --login || fail "login of $1"
 }
 seen() { [ "$(disks "$iqn" | wc -l)" = "$1" ]; }
+is_busy() { awk '{ exit $1 + $2 == 0 }' "/sys/block/${a[0]##*/}/inflight"; }
 recovered() { ! grep -vq LOGGED_IN /sys/class/iscsi_session/session*/state; }
 
 say "the daemon of before"
@@ -52,17 +53,17 @@ say "reservations and saved mode pages"
 pr -o -G -S 0xa -Z "${a[0]}"; pr -o -G -S 0xb -Z "${b[0]}"; pr -o -R -T 5 -K 0xa "${a[0]}"
 pr -o -G -S 0xb1 -Z "${b[1]}"; pr -o -R -T 3 -K 0xb1 "${b[1]}"
 save --clear=WCE; save --set=D_SENSE
-for disk in "${a[@]}" "${b[@]}"; do attentions "$disk" >/dev/null; done
+for disk in "${a[2]}" "${b[2]}"; do attentions "$disk" >/dev/null; done
 view >/tmp/view || fail "view"
 grep -E "Unit serial|reservation key|WCE|D_SENSE|Last LBA" /tmp/view
 
-# Writes every block of the disk once and reads them all back, again and again.
+# Writes every block at the beginning of the disk once and reads them all back, again and again.
 rm -f /tmp/enough
 write_and_verify() {
     local pass
     for pass in $(seq 1000); do
-        fio --name=v --filename="${a[0]}" --direct=1 --rw=randwrite --bs=4k --size=16M --ioengine=libaio --iodepth=16 \
-            --rate_iops=400 --verify=crc32c --verify_fatal=1 --do_verify=1 --verify_backlog=512 --randseed="$pass" >/tmp/fio 2>&1 ||
+        fio --name=v --filename="${a[0]}" --direct=1 --rw=randwrite --bs=4k --size=4M --ioengine=libaio --iodepth=16 \
+            --rate_iops=150 --verify=crc32c --verify_fatal=1 --do_verify=1 --verify_backlog=256 --randseed="$pass" >/tmp/fio 2>&1 ||
             return 1
         [ ! -e /tmp/enough ] || break
     done
@@ -73,16 +74,18 @@ write_and_verify &
 fio=$!
 for ends in $ENDS; do
     sleep 2
-    pidof fio >/dev/null || fail "fio does not run"
     host note
     dmesg --clear
+    retry 20 is_busy || { cat /tmp/fio; fail "fio has nothing under way"; }
     say "replace the daemon, SIG$ends"
     host "$ends"
     retry 90 recovered || fail "no recovery"
     host compare
-    for disk in "${a[@]}" "${b[@]}"; do attentions "$disk"; done | sort | uniq -c | tee /tmp/attentions
+    for disk in "${a[@]}" "${b[@]}"; do attentions "$disk" & done | sort | uniq -c | tee /tmp/attentions
     grep -viE "power on|reset|nexus loss" /tmp/attentions && fail "not only the unit attentions of a new session"
-    dmesg | grep -iE "(has|have|parameters) changed|I/O error" && fail "the kernel noticed more than a lost connection"
+    # udev looks at a disk after each tool, and may not read the one that the other initiator has for itself.
+    dmesg | grep -v "dev ${a[1]##*/}," | grep -iE "(has|have|parameters) changed|I/O error|error, dev" &&
+        fail "the kernel noticed more than a lost connection"
     view >/tmp/view.new
     diff /tmp/view /tmp/view.new || fail "not as it was"
     pr -i -k "${a[0]}" | grep -q "generation=0x0" || fail "PRgeneration after a start"
@@ -95,10 +98,10 @@ for ends in $ENDS; do
     for disk in "${a[2]}" "${b[2]}"; do attentions "$disk" >/dev/null; done
 done
 say "back to a revision of before"
+touch /tmp/enough
 host rollback
 iscsiadm -m session --rescan >/dev/null || fail "rescan"
 retry 20 seen 8 || fail "the LUN of that revision is not there"
-touch /tmp/enough
 wait $fio || { cat /tmp/fio; dmesg | tail -n 20; fail "fio met errors"; }
 logout "$iqn" "$PORTAL4" || fail "logout"
 host end
