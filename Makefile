@@ -5,6 +5,8 @@
 #   make test                    every test; installs what the tests need (Debian packages)
 #   make test STAGE="unit cli"   some stages; tests/run --list names them
 #   make check                   what to run before each commit: format, lints, unit tests, 100 seeds of the simulated world
+#   make upgrade                 replace an earlier daemon by this one under load, in a VM: builds both, a quarter of an hour
+#   make upgrade OLD=COMMIT      from that commit, or from a binary
 #   make mutants                 plant bugs and see what finds them: a quarter of an hour
 #   make web                     build the web console anew: web/dist, which is committed
 #   make bench                   measure Tarn beside tgt and istgt: bench/out/report.html, table.md; as root
@@ -17,10 +19,11 @@ ROUNDS ?= 5
 DISK ?= demo.img
 PORT ?= 3260
 STAGE ?=
+OLD ?= 46980bd
 DEMO_SIZE := 1G
 IQN := iqn.2026-11.example.tarn:demo
 
-.PHONY: serve test check mutants build web bench advisories deb static
+.PHONY: serve test check upgrade mutants build web bench advisories deb static
 
 serve: build $(DISK)
 	@[ "$$(id -u)" -ne 0 ] || echo "serve: running as root; an ordinary user is enough"
@@ -45,6 +48,12 @@ check:
 	cargo test --quiet --workspace
 	@# Built by the line above, for a test of it.
 	target/debug/sim --seeds 100
+
+upgrade:
+	@tools/need cc=build-essential git=git python3=python3 qemu-system-x86_64=qemu-system-x86 qemu-img=qemu-utils \
+		mmdebstrap=mmdebstrap mke2fs=e2fsprogs cpio=cpio tar=tar
+	cargo build --profile quick --package tarn
+	@tests/rig/upgrade $(OLD) target/quick/tarn
 
 mutants:
 	@tools/need cc=build-essential git=git python3=python3

@@ -13,7 +13,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "lib"))
 import harness
-from tarn import IQN, Tarn
+from tarn import BINARY, IQN, Tarn
 
 CACHE = os.environ.get("XDG_CACHE_HOME") or str(pathlib.Path.home() / ".cache")
 
@@ -28,7 +28,7 @@ def scenarios(names):
     """Runs them in one guest. Returns (passed, failed, skipped)."""
     process = subprocess.Popen([HERE / "check", "-v", "-k", HERE / "targets/tarn.sh", *names], stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True, errors="replace",
-                               env={**os.environ, "T_ALL_COMMANDS": "1"})
+                               env={**os.environ, "T_ALL_COMMANDS": "1", "T_OLD": BINARY, "T_NEW": BINARY})
     words = []
     for line in process.stdout:
         print(line, end="", flush=True)
