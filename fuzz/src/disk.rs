@@ -6,8 +6,8 @@ use std::sync::Arc;
 use memory::{BUFFER_BYTES_MAX, Payload};
 use scsi::{
     Change, ChangeKind, Command, Identity, Input as Brought, Limits, LogicalUnit, Lun, Nexus,
-    NexusId, NexusSlot, Outcome, Owner, PortName, Principal, Profile, Reply, Status, Step,
-    TargetPort,
+    NexusId, NexusSlot, Outcome, Owner, PIECE_BYTES_MAX, PortName, Principal, Profile, Reply,
+    Status, Step, TargetPort,
 };
 use store::{Capabilities, Extent, IoAnswer, IoFailure, IoRequest, IoResult};
 
@@ -215,6 +215,10 @@ impl Play {
                 Step::Fence(blocks) => {
                     assert!(blocks.start < blocks.end);
                     Brought::FenceGranted
+                }
+                Step::Turn { bytes } => {
+                    assert!(bytes <= PIECE_BYTES_MAX);
+                    Brought::Turn
                 }
                 Step::Owner(change) => Brought::Owner(self.change(&change)),
             };

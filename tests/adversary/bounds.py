@@ -12,7 +12,7 @@ import harness  # noqa: E402
 import iscsi  # noqa: E402
 import scsi  # noqa: E402
 from harness import check, equal, measured, test  # noqa: E402
-from tarn import IQN, Tarn  # noqa: E402
+from tarn import IQN, Tarn, lun_section, target_section  # noqa: E402
 
 MEMORY_LUN = """[[lun]]
 id = "ID"
@@ -320,6 +320,34 @@ luns = [{{ lun = 0, id = "a" }}]
         check(outcome.good, f"a READ of a session that holds nothing: {outcome}")
         for session in (newcomer, *greedy):
             session.close()
+
+
+# What a core does for one command.
+
+@test(limit_s=60)
+def commands_that_cost_a_core_much_leave_its_turns_to_others():
+    """64 commands of one initiator have a core compare 16 GiB of a memory disk with one block (VERIFY, BYTCHK 3), or write one
+    block to 16 GiB of a disk (WRITE SAME). Before the first of them is answered, 20 commands of a neighbour are; an ABORT
+    TASK SET ends them all."""
+    count, between, blocks, block = 64, 20, 0xFFFF, 4096
+    units = "".join(lun_section(name, f"{name}:256M?blocksize={block}") for name in ("mem", "null"))
+    luns = target_section("mem", "null")
+    with Tarn(config=f"[server]\ncores = 1\n{units}{luns}") as tarn, \
+            iscsi.Session(tarn.port, IQN, initiator="iqn.2026-11.example.tarn:greedy", timeout_s=30) as greedy, \
+            iscsi.Session(tarn.port, IQN, initiator="iqn.2026-11.example.tarn:neighbour", timeout_s=30) as neighbour:
+        for lun in (0, 1):
+            greedy.clear_unit_attentions(lun)
+            neighbour.clear_unit_attentions(lun)
+        costly = [(0, scsi.verify16(0, blocks, bytchk=3), bytes(block)), (1, scsi.write_same16(0, blocks), b"x" * block)]
+        for lun, cdb, data in costly:
+            _start_at_once(greedy, [lambda: greedy.start(cdb, write=data, lun=lun) for _ in range(count)])
+            for n in range(between):
+                outcome = neighbour.command(scsi.read16(n, 1), read=block, lun=lun)
+                check(outcome.good, f"READ {n} of the neighbour: {outcome}")
+            check(not greedy.connection.readable(), f"{count} commands are over before {between} of a neighbour, LUN {lun}")
+            equal(greedy.tmf(iscsi.ABORT_TASK_SET, lun=lun), iscsi.TMF_COMPLETE, "ABORT TASK SET")
+            greedy.tasks.clear()
+            check(greedy.command(scsi.test_unit_ready(), lun=lun).good, "the initiator itself afterwards")
 
 
 # The log.

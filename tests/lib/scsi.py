@@ -95,6 +95,10 @@ def verify16(lba, blocks, bytchk=0):
     return struct.pack(">BBQIBB", 0x8F, bytchk << 1, lba, blocks, 0, 0)
 
 
+def write_same16(lba, blocks, flags=0):
+    return struct.pack(">BBQIBB", 0x93, flags, lba, blocks, 0, 0)
+
+
 def synchronize_cache16(lba=0, blocks=0):
     return struct.pack(">BBQIBB", 0x91, 0, lba, blocks, 0, 0)
 

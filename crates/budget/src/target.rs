@@ -74,6 +74,7 @@ impl Target {
             queue_depth: QUEUE_DEPTH,
             abort_timeout: NEVER,
             fence_timeout: NEVER,
+            turn_bytes: 1024 * 1024,
         };
         let mut engine = Engine::new(settings, Pool::new(POOL_BYTES)?, Outside::default());
         let lun = VisibleLun {

@@ -103,7 +103,11 @@ impl<C: Carrier> Engine<C> {
             // The owner has it in its queue; its answer ends the task.
             Stage::Owner => return,
             // Those have left their queues.
-            Stage::Parked(_) | Stage::StoreFull(_) | Stage::Memory(_) | Stage::AnswerMemory(_) => {}
+            Stage::Parked(_)
+            | Stage::StoreFull(_)
+            | Stage::Memory(_)
+            | Stage::AnswerMemory(_)
+            | Stage::Turn { .. } => {}
             Stage::Active | Stage::Dormant(_) | Stage::DataOut | Stage::Fence => {}
         }
         self.close_task(key);
@@ -295,6 +299,7 @@ impl<C: Carrier> Engine<C> {
         if !self.starved.is_empty() {
             self.starved.retain(|key| !gone.contains(key));
         }
+        self.pieces.remove(&gone);
     }
 
     /// A BUSY answer for tasks that have waited too long for their fence.

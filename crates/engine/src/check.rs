@@ -16,6 +16,7 @@ const fn queue_of<C: Carrier>(stage: &Stage<C>) -> Option<Queue> {
         Stage::Parked(_) => Some(Queue::Parked),
         Stage::StoreFull(_) => Some(Queue::Full),
         Stage::Memory(_) | Stage::AnswerMemory(_) => Some(Queue::Memory),
+        Stage::Turn { .. } => Some(Queue::Turn),
         Stage::Active
         | Stage::Dormant(_)
         | Stage::DataOut
@@ -34,12 +35,15 @@ enum Queue {
     Full,
     /// For a buffer: of the core, or of the session's share.
     Memory,
+    /// For a turn that may begin a piece.
+    Turn,
 }
 
 impl<C: Carrier> Engine<C> {
     /// Panics where something does not hold that must.
     pub(crate) fn check(&self) {
         self.check_queues();
+        self.check_pieces();
         for (key, running) in self.tasks.iter() {
             self.check_task(key, running);
         }
@@ -88,12 +92,24 @@ impl<C: Carrier> Engine<C> {
             let waiting = session.waiting.iter();
             waiting.for_each(|key| note(key, Queue::Memory));
         }
+        self.pieces.tasks().for_each(|key| note(key, Queue::Turn));
         for (key, running) in self.tasks.iter() {
             let (expected, found) = (queue_of(&running.stage), found.remove(&key));
             assert_eq!(found, expected, "{key:?} in {:?}", running.stage);
             assert_eq!(expected.is_some(), running.stage.is_queued(), "{key:?}");
         }
         assert!(found.is_empty(), "tasks that are over wait: {found:?}");
+    }
+
+    /// A turn begins no more than it may, and nobody waits before that.
+    fn check_pieces(&self) {
+        let (begun, most) = (self.begun_bytes(), self.settings.turn_bytes);
+        let last = scsi::PIECE_BYTES_MAX as usize;
+        assert!(begun < most + last, "a turn begins {begun} bytes");
+        assert!(
+            begun >= most || !self.has_pieces(),
+            "tasks wait for a turn that has begun {begun} bytes"
+        );
     }
 
     fn check_task(&self, key: TaskKey, running: &Running<C>) {

@@ -19,6 +19,7 @@ use crate::keys::{
     OfLeaving, OfNarrowing, OfRequest, OfSession, OfTask, OfWait, RequestKey, SessionKey, TaskKey,
     WaitKey,
 };
+use crate::pieces::Pieces;
 use crate::port::Port;
 use crate::report::Report;
 use crate::session::Session;
@@ -45,6 +46,9 @@ pub struct Settings {
     pub abort_timeout: Duration,
     /// How long a command waits for others on the same blocks to end, when it must be atomic.
     pub fence_timeout: Duration,
+    /// How much work on the medium that no initiator sends or gets a turn begins, in bytes; its last piece may go
+    /// beyond.
+    pub turn_bytes: usize,
 }
 
 /// One core.
@@ -73,6 +77,8 @@ pub struct Engine<C: Carrier> {
     pub(crate) narrowing: Table<C::Receipt, OfNarrowing>,
     /// Tasks that older ones of their nexus let start now.
     pub(crate) startable: VecDeque<TaskKey>,
+    /// Work that a turn may do only so much of.
+    pub(crate) pieces: Pieces,
     /// Tasks that wait for memory, first come first.
     pub(crate) starved: VecDeque<TaskKey>,
     /// Sessions that wait for memory for Data-Out.
@@ -132,6 +138,7 @@ impl<C: Carrier> Engine<C> {
             leaving: Table::default(),
             narrowing: Table::default(),
             startable: VecDeque::new(),
+            pieces: Pieces::default(),
             starved: VecDeque::new(),
             starved_sessions: VecDeque::new(),
             sessions_first: false,
@@ -339,9 +346,12 @@ impl<C: Carrier> Engine<C> {
         self.now
     }
 
-    /// A turn begins: everything until the next call happens now.
-    pub const fn begin_turn(&mut self, now: Duration) {
+    /// A turn begins: everything until the next call happens now. What waited for it goes on.
+    pub fn begin_turn(&mut self, now: Duration) {
         self.now = now;
+        if self.begun_bytes() > 0 {
+            self.begin_pieces();
+        }
     }
 
     // ---- for those who look on ---------------------------------------------------------------
@@ -403,6 +413,7 @@ impl<C: Carrier> Engine<C> {
             ("nexuses that leave", self.leaving.len()),
             ("rights that are taken", self.narrowing.len()),
             ("startable tasks", self.startable.len()),
+            ("tasks that wait for a turn", self.pieces.tasks().count()),
             ("starved tasks", self.starved.len()),
             ("starved sessions", self.starved_sessions.len()),
             ("sharing sessions", self.sharing.len()),

@@ -238,6 +238,10 @@ impl<C: Carrier> Engine<C> {
                     self.ask_fence(key, blocks);
                     return;
                 }
+                Step::Turn { bytes } => match self.ask_turn(key, bytes) {
+                    Some(turn) => turn,
+                    None => return,
+                },
                 Step::Done(outcome) => {
                     self.finish(key, outcome);
                     return;
@@ -482,6 +486,7 @@ impl<C: Carrier> Engine<C> {
 
     /// Starts the tasks whose turn has come. Not where it comes: a queue of short commands would
     /// be a recursion as deep as it is long.
+    #[inline]
     pub fn start_waiting(&mut self) {
         self.settle_answers();
         while let Some(key) = self.startable.pop_front() {
@@ -570,7 +575,9 @@ impl<C: Carrier> Attempt<C> {
                     let descriptor = unit.view.descriptor_sense();
                     return Ok(answer_by(port, answer, outcome, descriptor));
                 }
-                step @ (Step::Owner(_) | Step::Fence(_)) => Err(Hindrance::Other(step)),
+                step @ (Step::Owner(_) | Step::Fence(_) | Step::Turn { .. }) => {
+                    Err(Hindrance::Other(step))
+                }
             };
             match next {
                 Ok(next) => input = Some(next),

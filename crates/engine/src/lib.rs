@@ -14,8 +14,10 @@
 //! | `unit`, `session`, `task`, `report` | what the tables hold |
 //! | `stores` | what stores have and have ordered: requests, their parts, timers, connections |
 //! | `flush` | flushes that no command asked for: the last one of a unit, the one before an eject |
+//! | `pieces` | tasks that wait for a turn, and whose is next |
 //! | `engine` | one core: its tables and queues, what is taken out of it, questions to other cores |
 //! | `room` | buffers for data: who gets them, who waits |
+//! | `turn` | work of which a turn begins only so much |
 //! | `execute`, `submit` | commands on their way to their answer, and by way of their store |
 //! | `abort`, `management` | tasks that end early, who waits for that; task management |
 //! | `change`, `fence`, `refusal` | what the owner of a unit has decided, done on every core |
@@ -46,6 +48,7 @@ mod luns;
 mod management;
 mod medium;
 mod owed;
+mod pieces;
 mod port;
 mod refusal;
 mod report;
@@ -60,6 +63,7 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 mod time;
+mod turn;
 mod unit;
 mod units;
 

@@ -23,7 +23,7 @@ pub enum Phase {
     Fence,
     /// A change of state that all cores share.
     Owner,
-    /// The store.
+    /// The store, and a turn of the core for its work.
     Store,
 }
 

@@ -346,7 +346,8 @@ impl<C: Carrier> Engine<C> {
             | Stage::StoreFull(_)
             | Stage::Parked(_)
             | Stage::Owner
-            | Stage::Fence => Ok(()),
+            | Stage::Fence
+            | Stage::Turn { .. } => Ok(()),
         }
     }
 

@@ -246,6 +246,11 @@ impl<C: Carrier> Engine<C> {
                 }
             }
             Stage::AnswerMemory(outcome) => self.finish(key, outcome),
+            Stage::Turn { bytes } => {
+                let turn = self.take_turn(bytes);
+                let step = self.resume(key, turn);
+                self.drive(key, step);
+            }
             stage @ (Stage::Active
             | Stage::Dormant(_)
             | Stage::DataOut

@@ -55,6 +55,8 @@ pub(crate) enum Stage<C: Carrier> {
     Owner,
     /// A fence of its own.
     Fence,
+    /// A turn that may begin a piece of it, which costs so much.
+    Turn { bytes: u32 },
 }
 
 /// What a command may wait for a buffer, before it is answered that it may try again.
@@ -68,7 +70,11 @@ impl<C: Carrier> Stage<C> {
     pub(crate) const fn is_queued(&self) -> bool {
         matches!(
             self,
-            Self::Parked(_) | Self::StoreFull(_) | Self::Memory(_) | Self::AnswerMemory(_)
+            Self::Parked(_)
+                | Self::StoreFull(_)
+                | Self::Memory(_)
+                | Self::AnswerMemory(_)
+                | Self::Turn { .. }
         )
     }
 
@@ -83,6 +89,7 @@ impl<C: Carrier> Stage<C> {
     /// | `Store` | nobody can take it back: an abort answers at its deadline, and what it may write is refused |
     /// | `Owner` | the deadline of the change at its owner; the watchdog, for the owner's core |
     /// | `Fence` | the deadline of its request |
+    /// | `Turn` | the tasks before it, of which each turn carries on at least one |
     pub(crate) const fn patience(&self, fence: Duration) -> Option<(Duration, Status)> {
         match self {
             Self::Parked(_) => Some((fence, Status::Busy)),
@@ -94,7 +101,8 @@ impl<C: Carrier> Stage<C> {
             | Self::DataOut
             | Self::Store(_)
             | Self::Owner
-            | Self::Fence => None,
+            | Self::Fence
+            | Self::Turn { .. } => None,
         }
     }
 
@@ -110,7 +118,8 @@ impl<C: Carrier> Stage<C> {
             | Self::Parked(_)
             | Self::Memory(_)
             | Self::AnswerMemory(_)
-            | Self::Fence => false,
+            | Self::Fence
+            | Self::Turn { .. } => false,
         }
     }
 
@@ -120,7 +129,7 @@ impl<C: Carrier> Stage<C> {
             Self::Active => None,
             Self::Dormant(_) => Some(Phase::Order),
             Self::DataOut => Some(Phase::Data),
-            Self::Store(_) | Self::StoreFull(_) => Some(Phase::Store),
+            Self::Store(_) | Self::StoreFull(_) | Self::Turn { .. } => Some(Phase::Store),
             Self::Parked(_) | Self::Fence => Some(Phase::Fence),
             Self::Memory(_) | Self::AnswerMemory(_) => Some(Phase::Memory),
             Self::Owner => Some(Phase::Owner),

@@ -124,7 +124,8 @@ impl Core {
 
     fn next_wait(&mut self) -> ReactorWait {
         let has_letters = !self.engine.carrier.own_letters.is_empty();
-        if has_letters || self.sessions.has_more() || self.engine.has_more() {
+        let has_work = self.engine.has_more() || self.engine.has_pieces();
+        if has_letters || self.sessions.has_more() || has_work {
             return ReactorWait::Poll;
         }
         let engine = self.engine.poll_timeout();

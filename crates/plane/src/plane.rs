@@ -34,6 +34,9 @@ use front::iscsi::{Front, FrontSettings, Sessions, SharedLists};
 /// kept by one write does not weigh much.
 const RECEIVE_CHUNK_BYTES: usize = 128 * 1024;
 
+/// How much work on media that no initiator sends or gets a turn begins, in bytes: some tenths of a millisecond.
+const TURN_BYTES: usize = 1024 * 1024;
+
 /// Threads per core for what a ring cannot do to memory. They start when needed.
 const HELPER_THREADS_MAX: usize = 4;
 
@@ -254,6 +257,7 @@ const fn engine_settings(core: usize, cores: usize, settings: &Settings) -> engi
         queue_depth: settings.queue_depth,
         abort_timeout: settings.abort_timeout,
         fence_timeout: settings.fence_timeout,
+        turn_bytes: TURN_BYTES,
     }
 }
 

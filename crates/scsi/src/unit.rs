@@ -283,7 +283,8 @@ impl LogicalUnit {
                     | Step::DataOut { .. }
                     | Step::Io(_)
                     | Step::Owner(_)
-                    | Step::Fence(_)) => step,
+                    | Step::Fence(_)
+                    | Step::Turn { .. }) => step,
                 }
             }
             (Work::Owner { flush }, Input::Owner(mut reply)) => {

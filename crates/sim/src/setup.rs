@@ -49,6 +49,9 @@ const MANY: usize = 10_000;
 /// reached.
 const HELD_MAX_BYTES: usize = 8 * 1024;
 
+/// How much work that no initiator sends or gets a turn begins, in bytes: one piece.
+const TURN_BYTES: usize = 1;
+
 /// How the target is set up.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -85,6 +88,7 @@ impl Settings {
             queue_depth: self.queue_depth,
             abort_timeout: self.abort_timeout,
             fence_timeout: self.fence_timeout,
+            turn_bytes: TURN_BYTES,
         }
     }
 

@@ -28,6 +28,8 @@ pub const UNIT: UnitIndex = UnitIndex(0);
 pub const MOMENT: Duration = Duration::from_micros(1);
 /// In what pieces memory is taken away.
 pub const BALLAST_BYTES: usize = 256 * 1024;
+/// How much work that no initiator sends or gets a turn begins here, in bytes.
+pub const TURN_BYTES: usize = 64 * 1024;
 /// Commands of one session under way.
 pub const QUEUE_DEPTH: u32 = 32;
 
@@ -92,6 +94,7 @@ impl Bench {
                 queue_depth: QUEUE_DEPTH,
                 abort_timeout: ABORT,
                 fence_timeout: FENCE,
+                turn_bytes: TURN_BYTES,
             };
             let mut engine = Engine::new(settings, Pool::new(bytes).unwrap(), Outside::default());
             engine.begin_turn(now);
@@ -319,10 +322,21 @@ impl Bench {
                 self.cores[core].handle_memory();
                 self.step(core);
             }
-            if self.ways().is_empty() {
+            let has_pieces = |core: &usize| self.cores[*core].has_pieces();
+            if let Some(core) = (0..self.cores.len()).find(has_pieces) {
+                self.turn(core);
+            } else if self.ways().is_empty() {
                 break;
             }
         }
+    }
+
+    /// A core has its next turn, at the same time; letters wait.
+    pub fn turn(&mut self, core: usize) {
+        self.cores[core].begin_turn(self.now);
+        self.step(core);
+        self.cores[core].handle_memory();
+        self.step(core);
     }
 
     // ---- time --------------------------------------------------------------------------------

@@ -13,3 +13,4 @@ mod management;
 mod medium;
 mod refusal;
 mod room;
+mod turn;

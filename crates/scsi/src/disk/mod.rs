@@ -4,6 +4,7 @@
 mod atomic;
 mod capacity;
 mod pages;
+mod piece;
 mod provision;
 mod transfer;
 mod work;
@@ -223,7 +224,7 @@ impl Disk {
                     Err(unexpected(&work, &data))
                 }
             },
-            input @ (Input::FenceGranted | Input::Owner(_)) => match work {
+            input @ (Input::FenceGranted | Input::Owner(_) | Input::Turn) => match work {
                 Work::Rare(rare) => self.advance(job, *rare, input),
                 Work::Over
                 | Work::Read

@@ -10,6 +10,7 @@ use std::ops::Range;
 use memory::Payload;
 use store::{Extent, IoAnswer, IoRequest};
 
+use super::piece::turn_over;
 use super::transfer::wrong_data_length;
 use super::work::{Rare, Room, Work};
 use super::{Asked, Disk, Job};
@@ -17,8 +18,11 @@ use crate::sam::command::{Outcome, Step};
 use crate::sam::failure::Purpose;
 use crate::sam::sense::{Sense, SenseCode};
 
-/// How much of a pattern WRITE SAME writes at once, in bytes.
-const PATTERN_BYTES: u64 = 64 * 1024;
+/// How much WRITE SAME writes at once, in bytes.
+const SAME_PIECE_BYTES: u64 = 64 * 1024;
+
+/// How much of the medium GET LBA STATUS looks at, in bytes: a store may have to look at a bit for each page.
+const STATUS_BYTES: u64 = 16 * 1024 * 1024 * 1024;
 
 const UNMAP: u8 = 0x08;
 /// NDOB: no data, the block is zeros. The 10-byte command has no such bit.
@@ -74,51 +78,33 @@ impl Disk {
         if unmap && is_rest {
             return self.zero_or_unmap(job, unmap);
         }
-        let in_pattern = PATTERN_BYTES.checked_div(self.block_bytes()).unwrap_or(1);
-        let count = job.blocks.min(in_pattern.max(1));
-        let pattern = bytes.repeat(usize::try_from(count).unwrap_or(1));
-        self.write_same_piece(job, Payload::Heap(pattern), 0)
+        self.write_same_next(job, bytes, 0)
     }
 
-    pub(super) fn write_same_piece(&self, job: &mut Job, pattern: Payload, done: u64) -> Step {
-        let in_pattern = u64::try_from(pattern.len())
-            .unwrap_or(0)
-            .checked_div(self.block_bytes())
-            .unwrap_or(0);
-        let piece = job.blocks.saturating_sub(done).min(in_pattern);
+    /// The next piece, of which there is no more than its block before its turn comes.
+    pub(super) fn write_same_next(&self, job: &mut Job, block: Vec<u8>, done: u64) -> Step {
+        let most = SAME_PIECE_BYTES.checked_div(self.block_bytes());
+        let piece = job
+            .blocks
+            .saturating_sub(done)
+            .min(most.unwrap_or(1).max(1));
         if piece == 0 {
             return self.written(job);
         }
-        let bytes = piece.saturating_mul(self.block_bytes());
-        let mut data = pattern.to_vec();
-        data.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
-        let lba = job.lba.saturating_add(done);
-        job.work = Rare::Same {
-            pattern,
-            done,
-            piece,
-        }
-        .into();
-        self.write_request(lba, Payload::Heap(data), !self.is_cached)
+        self.await_turn(job, Rare::Same { block, done, piece }, piece)
     }
 
     /// All zeros: as a hole if UNMAP allows it, else as zeros that take space.
     fn zero_or_unmap(&self, job: &mut Job, unmap: bool) -> Step {
         let range = self.byte_range(job.lba, job.blocks);
         if unmap {
-            job.work = Rare::UnmapBeforeFlush.into();
-            return Step::Io(IoRequest::Unmap { range });
+            return self.unmap_next(job, vec![range]);
         }
-        job.work = Work::Last {
-            purpose: Purpose::Write,
-        };
-        Step::Io(IoRequest::WriteZeros {
-            range,
-            durable: !self.is_cached,
-        })
+        job.work = Rare::Zero.into();
+        turn_over(&range)
     }
 
-    fn byte_range(&self, lba: u64, blocks: u64) -> Range<u64> {
+    pub(super) fn byte_range(&self, lba: u64, blocks: u64) -> Range<u64> {
         let end = lba.saturating_add(blocks);
         lba.saturating_mul(self.block_bytes())..end.saturating_mul(self.block_bytes())
     }
@@ -192,14 +178,19 @@ impl Disk {
         Ok(self.unmap_next(job, ranges))
     }
 
-    pub(super) fn unmap_next(&self, job: &mut Job, mut left: Vec<Range<u64>>) -> Step {
-        match left.pop() {
-            Some(range) => {
-                job.work = Rare::Unmap { left }.into();
-                Step::Io(IoRequest::Unmap { range })
-            }
-            None => self.after_unmap(job),
-        }
+    pub(super) fn unmap_next(&self, job: &mut Job, left: Vec<Range<u64>>) -> Step {
+        let Some(next) = left.last() else {
+            return self.after_unmap(job);
+        };
+        let step = turn_over(next);
+        job.work = Rare::Unmap { left }.into();
+        step
+    }
+
+    /// What GET LBA STATUS looks at.
+    pub(super) fn status_range(&self, lba: u64) -> Range<u64> {
+        let range = self.byte_range(lba, self.blocks.saturating_sub(lba));
+        range.start..range.end.min(range.start.saturating_add(STATUS_BYTES))
     }
 
     /// Spec: SBC-4, GET LBA STATUS.
@@ -217,7 +208,7 @@ impl Disk {
             allocation_length,
         };
         job.lba = lba;
-        let range = self.byte_range(lba, self.blocks.saturating_sub(lba));
+        let range = self.status_range(lba);
         if !self.capabilities.thin {
             let mapped = IoAnswer::Extents(vec![Extent {
                 range,
@@ -226,7 +217,7 @@ impl Disk {
             return Ok(self.lba_status(job, mapped, room));
         }
         job.work = Rare::LbaStatus { room }.into();
-        Ok(Step::Io(IoRequest::Extents { range, count_max }))
+        Ok(turn_over(&range))
     }
 
     pub(super) fn lba_status(&self, job: &Job, answer: IoAnswer, room: Room) -> Step {

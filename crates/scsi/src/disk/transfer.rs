@@ -12,12 +12,9 @@ use store::{IoAnswer, IoFailure, IoRequest, IoResult};
 
 use super::work::{self, Compare, Rare, Work};
 use super::{Asked, Disk, Job};
-use crate::sam::command::{Input, Outcome, Step};
+use crate::sam::command::{Input, Outcome, PIECE_BYTES_MAX, Step};
 use crate::sam::failure::{Purpose, sense_of};
 use crate::sam::sense::{Sense, SenseCode, SenseKey};
-
-/// How much VERIFY reads at once, in bytes.
-const VERIFY_PIECE_BYTES: u32 = 1024 * 1024;
 
 impl Disk {
     pub(super) fn block_bytes(&self) -> u64 {
@@ -233,10 +230,7 @@ impl Disk {
         let limit = u64::from(self.transfer_blocks_max).max(1);
         job.lba = lba;
         job.blocks = wanted.min(limit);
-        job.work = Work::Last {
-            purpose: Purpose::Read,
-        };
-        Ok(self.read_request(lba, job.blocks))
+        Ok(self.verify_next(job, Compare::Nothing, 0))
     }
 
     /// The whole cache, whatever the range, and before the answer, also with IMMED: that
@@ -276,25 +270,24 @@ impl Disk {
             job.work = Rare::FlushBeforeVerify { compare }.into();
             return Step::Io(IoRequest::Flush);
         }
-        self.verify_piece(job, compare, 0)
+        self.verify_next(job, compare, 0)
     }
 
-    fn verify_piece(&self, job: &mut Job, compare: Compare, done: u64) -> Step {
+    /// The next piece of the medium to be read, and compared where that is asked for.
+    fn verify_next(&self, job: &mut Job, compare: Compare, done: u64) -> Step {
         let left = job.blocks.saturating_sub(done);
         if left == 0 {
             return Self::good(job);
         }
-        let most = VERIFY_PIECE_BYTES.min(self.limits.transfer_bytes_max);
+        let most = PIECE_BYTES_MAX.min(self.limits.transfer_bytes_max);
         let most = u64::from(most).checked_div(self.block_bytes()).unwrap_or(0);
         let piece = left.min(most.max(1));
-        let lba = job.lba.saturating_add(done);
-        job.work = Rare::Verify {
+        let work = Rare::Verify {
             compare,
             done,
             piece,
-        }
-        .into();
-        self.read_request(lba, piece)
+        };
+        self.await_turn(job, work, piece)
     }
 
     fn check_piece(
@@ -383,7 +376,7 @@ impl Disk {
             }
             (Rare::WriteBeforeVerify { compare }, Input::Io(result)) => {
                 self.answer(result, Purpose::Write)?;
-                Ok(self.verify_piece(job, compare, 0))
+                Ok(self.verify_next(job, compare, 0))
             }
             (Rare::VerifyData { repeat: false }, Input::DataOut(data)) => {
                 Ok(self.flush_then_verify(job, Compare::With(data)))
@@ -393,7 +386,7 @@ impl Disk {
             }
             (Rare::FlushBeforeVerify { compare }, Input::Io(result)) => {
                 self.answer(result, Purpose::Flush)?;
-                Ok(self.verify_piece(job, compare, 0))
+                Ok(self.verify_next(job, compare, 0))
             }
             (
                 Rare::Verify {
@@ -406,8 +399,9 @@ impl Disk {
                 let got = data_of(self.answer(result, Purpose::Read)?);
                 self.check_piece(job, &compare, done, &got)?;
                 drop(got);
-                Ok(self.verify_piece(job, compare, done.saturating_add(piece)))
+                Ok(self.verify_next(job, compare, done.saturating_add(piece)))
             }
+            (work, Input::Turn) => self.begin_piece(job, work),
             (work, input) => self.advance_further(job, work, input),
         }
     }
@@ -435,20 +429,9 @@ impl Disk {
             (Rare::SameData { unmap, is_rest }, Input::DataOut(block)) => {
                 Ok(self.write_same(job, &block, unmap, is_rest))
             }
-            (
-                Rare::Same {
-                    pattern,
-                    done,
-                    piece,
-                },
-                Input::Io(result),
-            ) => {
+            (Rare::Same { block, done, piece }, Input::Io(result)) => {
                 self.answer(result, Purpose::Write)?;
-                Ok(self.write_same_piece(job, pattern, done.saturating_add(piece)))
-            }
-            (Rare::UnmapBeforeFlush, Input::Io(result)) => {
-                self.answer(result, Purpose::Write)?;
-                Ok(self.after_unmap(job))
+                Ok(self.write_same_next(job, block, done.saturating_add(piece)))
             }
             (Rare::UnmapList, Input::DataOut(list)) => self.unmap_list(job, &list.to_vec()),
             (Rare::Unmap { left }, Input::Io(result)) => {

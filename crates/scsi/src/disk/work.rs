@@ -43,7 +43,7 @@ pub(super) enum Rare {
     WriteBeforeVerify { compare: Compare },
     /// For dirty data to be written back, to verify then.
     FlushBeforeVerify { compare: Compare },
-    /// For one piece of the medium.
+    /// For its turn, then for one piece of the medium.
     Verify {
         compare: Compare,
         done: u64,
@@ -67,19 +67,19 @@ pub(super) enum Rare {
         /// Zero stands for all blocks up to the end.
         is_rest: bool,
     },
-    /// For one piece to be written.
+    /// For its turn, then for one piece to be written.
     Same {
-        pattern: Payload,
+        block: Vec<u8>,
         done: u64,
         piece: u64,
     },
-    /// For an unmap, after which it has to be made durable.
-    UnmapBeforeFlush,
+    /// For its turn, to write zeros then.
+    Zero,
     /// For the parameter list of UNMAP.
     UnmapList,
-    /// For one range to be unmapped; the others come from the end of the list.
+    /// For its turn, then for one range to be unmapped; the ranges come from the end of the list.
     Unmap { left: Vec<Range<u64>> },
-    /// For the extents of GET LBA STATUS.
+    /// For its turn, then for the extents of GET LBA STATUS.
     LbaStatus { room: Room },
 }
 

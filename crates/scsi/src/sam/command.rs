@@ -45,6 +45,8 @@ pub enum Input {
     Owner(Reply),
     /// For [`Step::Fence`].
     FenceGranted,
+    /// For [`Step::Turn`].
+    Turn,
 }
 
 /// What the caller must do next for a task.
@@ -63,9 +65,19 @@ pub enum Step {
     Owner(Change),
     /// From now on until the task is over nothing else may touch these blocks, on any core.
     Fence(Range<u64>),
+    /// The next piece of a command that works on more of the medium than its initiator sends or gets: to be begun
+    /// when the core has time for it beside the commands of others.
+    Turn {
+        /// What the piece costs: the bytes of the medium that are read or written, or of the books that the
+        /// store keeps of it. At most [`PIECE_BYTES_MAX`].
+        bytes: u32,
+    },
     /// It is over.
     Done(Outcome),
 }
+
+/// The largest piece of a command that works on more of the medium than its initiator sends or gets, in bytes.
+pub const PIECE_BYTES_MAX: u32 = 1024 * 1024;
 
 /// How a command ended.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ mod matrix;
 mod medium;
 mod mode;
 mod owned;
+mod piece;
 mod provision;
 mod report;
 mod reserving;
@@ -95,6 +96,8 @@ struct Rig {
     cores: [LogicalUnit; 2],
     asked: Vec<Asked>,
     fences: Vec<std::ops::Range<u64>>,
+    /// What the pieces cost that waited for their turn.
+    turns: Vec<u32>,
     /// Fails the next request that is not the excepted kind.
     failure: Option<IoFailure>,
     persisted: Option<Vec<u8>>,
@@ -136,6 +139,7 @@ impl Rig {
             owner,
             asked: Vec::new(),
             fences: Vec::new(),
+            turns: Vec::new(),
             failure: None,
             persisted: None,
             aborted: Vec::new(),
@@ -182,6 +186,10 @@ impl Rig {
                     self.fences.push(range);
                     Input::FenceGranted
                 }
+                Step::Turn { bytes } => {
+                    self.turns.push(bytes);
+                    Input::Turn
+                }
                 Step::Owner(change) => Input::Owner(self.apply(&change)),
             };
             step = self.cores[core].resume(&mut task, input);
@@ -221,6 +229,9 @@ impl Rig {
         if matches!(step, Step::DataOut { .. }) {
             let data = Input::DataOut(Payload::Heap(data.to_vec()));
             step = self.cores[core].resume(&mut task, data);
+        }
+        if matches!(step, Step::Turn { .. }) {
+            step = self.cores[core].resume(&mut task, Input::Turn);
         }
         (task, step)
     }

@@ -131,8 +131,9 @@ impl Core {
     pub(super) fn poll_timeout(&mut self) -> Option<Duration> {
         let engine = self.engine.poll_timeout();
         let sessions = self.sessions.poll_timeout(&self.engine);
-        let lost = self.sessions.has_more().then(|| self.engine.now());
-        engine.into_iter().chain(sessions).chain(lost).min()
+        let has_more = self.sessions.has_more() || self.engine.has_pieces();
+        let more = has_more.then(|| self.engine.now());
+        engine.into_iter().chain(sessions).chain(more).min()
     }
 
     pub(super) fn handle_time(&mut self) {

@@ -275,6 +275,7 @@ impl Bench {
             queue_depth: 8,
             abort_timeout: ABORT,
             fence_timeout: ABORT,
+            turn_bytes: 1024 * 1024,
         };
         let mut engine = Engine::new(settings, Pool::new(0).unwrap(), Outside::default());
         engine.begin_turn(BEGIN);

@@ -1,0 +1,57 @@
+//! Pieces of commands that work on more of the medium than their initiators send or get ([`scsi::Step::Turn`]): how
+//! many of them a turn begins.
+//!
+//! A command of 48 bytes may have a core read or write hundreds of megabytes, and a store in memory does that at once.
+//! When a turn has begun as much of it as it may, the tasks wait for the next turn, so that receiving, sending,
+//! deadlines and the commands of others come between. Sessions take turns, one piece each, and so do the tasks of a
+//! session ([`crate::pieces`]). Every turn begins at least one piece, so that nobody waits for ever.
+
+use scsi::Input;
+
+use crate::carrier::Carrier;
+use crate::engine::Engine;
+use crate::keys::TaskKey;
+use crate::task::Stage;
+
+impl<C: Carrier> Engine<C> {
+    /// Tasks wait for the next turn: it begins at once, and when it does they are carried on.
+    pub fn has_pieces(&self) -> bool {
+        self.pieces.is_waited_for()
+    }
+
+    /// How much of the medium this turn has begun to work on for commands whose initiators neither send nor get it,
+    /// in bytes.
+    pub const fn begun_bytes(&self) -> usize {
+        self.pieces.begun_bytes()
+    }
+
+    /// A turn has begun.
+    pub(crate) fn begin_pieces(&mut self) {
+        self.pieces.begin_turn();
+        while self.may_begin_pieces()
+            && let Some(key) = self.pieces.pop()
+        {
+            self.retry(key);
+        }
+    }
+
+    const fn may_begin_pieces(&self) -> bool {
+        self.pieces.begun_bytes() < self.settings.turn_bytes
+    }
+
+    /// A task wants to begin a piece that costs so much. `None` when it waits for its turn.
+    pub(crate) fn ask_turn(&mut self, key: TaskKey, bytes: u32) -> Option<Input> {
+        if self.may_begin_pieces() && !self.pieces.is_waited_for() {
+            return Some(self.take_turn(bytes));
+        }
+        self.enter(key, Stage::Turn { bytes });
+        self.pieces.push(self.tasks[key].session, key);
+        None
+    }
+
+    /// A piece begins.
+    pub(crate) const fn take_turn(&mut self, bytes: u32) -> Input {
+        self.pieces.note_begun(bytes);
+        Input::Turn
+    }
+}
