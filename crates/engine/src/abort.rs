@@ -188,6 +188,7 @@ impl<C: Carrier> Engine<C> {
             if is_new {
                 self.make_orphan(key);
             }
+            self.spare_fences(key);
         }
         for (unit, (asks, awaits)) in units {
             self.name_orphans(unit, asks);

@@ -264,8 +264,9 @@ impl<C: Carrier> Engine<C> {
     // ---- data from the initiator -------------------------------------------------------------
 
     fn collect(&mut self, key: TaskKey, length: u32) -> Option<Payload> {
-        let blocks = self.tasks[key].blocks();
-        if self.refuse_blocks(key, blocks) {
+        let running = &self.tasks[key];
+        let is_open = self.units[running.unit].side.is_open();
+        if !is_open && self.refuse_blocks(key, running.blocks()) {
             return None;
         }
         let running = &mut self.tasks[key];

@@ -44,7 +44,7 @@ impl<C: Carrier> Engine<C> {
     /// Turns a task down that is about to touch blocks to which access is refused. True when it was.
     pub(crate) fn refuse_blocks(&mut self, key: TaskKey, blocks: Option<Range<u64>>) -> bool {
         let side = &self.units[self.tasks[key].unit].side;
-        let is_refused = !side.is_open() && blocks.is_some_and(|it| side.refused().overlaps(&it));
+        let is_refused = blocks.is_some_and(|it| side.refused().overlaps(&it));
         if is_refused {
             self.turn_down(key, Outcome::check(REFUSED));
         }
@@ -62,16 +62,21 @@ impl<C: Carrier> Engine<C> {
         let (unit, blocks) = (running.unit, running.blocks_to_write());
         let port = self.units[unit].view.port_of(running.nexus);
         running.orphan = Some(port.unwrap_or_else(unknown_port));
+        self.carrier.notify(News::StoreStuck { unit });
+        self.units[unit].side.add_orphan(key, blocks);
+        self.settle_access(unit);
+    }
+
+    /// No fence need be there for an orphan that can change nothing, nor wait for it.
+    pub(crate) fn spare_fences(&mut self, key: TaskKey) {
+        let running = &mut self.tasks[key];
         if running.is_idle_orphan() {
-            // No fence need be there for it, nor wait for it.
+            let unit = running.unit;
             if let Some(ticket) = running.fence.take() {
                 self.release_fence(unit, ticket);
             }
             self.leave_fences(unit, key);
         }
-        self.carrier.notify(News::StoreStuck { unit });
-        self.units[unit].side.add_orphan(key, blocks);
-        self.settle_access(unit);
     }
 
     /// Has every core refuse what orphans of this one may write. `asks` where one was added that may.

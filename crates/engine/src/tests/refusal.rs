@@ -239,6 +239,24 @@ fn a_command_that_waits_for_a_fence_of_an_orphan_is_refused_in_the_end() {
     bench.end();
 }
 
+#[test]
+fn a_narrowed_task_that_hangs_where_it_reads_holds_no_fence_up_once_it_is_aborted() {
+    let mut bench = Bench::new(2);
+    let (who, other) = (bench.log_in(1), bench.log_in(0));
+    bench.disk(1).take_next([Take::Ring]);
+    let id = bench.send(who, cdb::compare_and_write(8, 1, 0, 7));
+    bench.cores[1].set_read_only(who.key, 0, true, std::rc::Rc::new(()));
+    bench.pass(ABORT);
+    assert_eq!(bench.cores[1].orphans().count(), 1);
+    bench.abort(who, id);
+    bench.pass(ABORT);
+    bench.send(other, cdb::compare_and_write(8, 1, 0, 1));
+    assert_eq!(bench.answer(other).end(), GOOD);
+    bench.finish_all(1);
+    assert_eq!(bench.disk(1).log(), ["read 8+1"]);
+    bench.end();
+}
+
 /// A task that nobody has aborted goes on when the store gives its request back.
 #[test]
 fn what_a_narrowed_task_asks_for_next_is_its_own_again() {
