@@ -537,7 +537,7 @@ def lose(port, count):
 def lost_part(_bench, count):
     ids = [f"d{n}" for n in range(LUNS_EACH)]
     config = "".join(lun(id, "mem:1M") for id in ids) + target(IQN, ids)
-    config += f"[limits]\nsessions_max = {min(count + 100, 65535)}\nnop_interval_seconds = 600\n"
+    config += f"[limits]\nsessions_max = {min(count * 9 // 8 + 100, 65535)}\nnop_interval_seconds = 600\n"
     tarn = started(config)
     try:
         survivors = [log_in(tarn) for _ in range(SURVIVORS)]

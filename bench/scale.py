@@ -157,7 +157,7 @@ class Idle:
     """A Tarn with sessions that do nothing but answer pings."""
 
     def __init__(self, count, interval_s, answering):
-        limits = f"sessions_max = {SESSIONS}\nnop_interval_seconds = {interval_s}"
+        limits = f"sessions_max = {SESSIONS * 9 // 8 + 1}\nnop_interval_seconds = {interval_s}"
         self.tarn = started(cores="0", reactors=1, config=many_luns(1, limits=limits))
         before = self.tarn.rss_bytes()
         self.sessions = [iscsi.Session(self.tarn.port, IQN, initiator=f"{IQN}-{n}", timeout_s=30) for n in range(count)]

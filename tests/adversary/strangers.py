@@ -6,7 +6,7 @@ import faultfs
 import iscsi
 import scsi
 from harness import check, equal, measured, test, wait_for
-from tarn import IQN, Tarn, raise_descriptor_limit
+from tarn import IQN, Tarn, lun_section, raise_descriptor_limit, target_section, user_section
 
 # ---- C2, C3: what peers that prove nothing may hold ------------------------------------------------------------------
 
@@ -121,6 +121,29 @@ def discovery_sessions_take_no_place_of_others():
                 raise AssertionError("a fourth session was let in")
             except iscsi.LoginError as error:
                 equal(error.status, 0x0302, "the login beyond sessions_max")
+
+
+@test
+def one_holder_of_sessions_leaves_places_to_others():
+    """Of 18 places one user gets 16. Another one finds a place then, and the first gets no more."""
+    config = (lun_section("disk", "mem:16M") + user_section("alice") + user_section("bob")
+              + target_section("disk", keys='auth = ["alice", "bob"]\n') + "[limits]\nsessions_max = 18\n")
+    tarn = Tarn(config=config)
+    tarn.secret("secret", SECRET)
+    with tarn, contextlib.ExitStack() as stack:
+        def begin(user):
+            chap = {"name": user, "secret": SECRET}
+            stack.enter_context(iscsi.Session(tarn.port, IQN, chap=chap, timeout_s=20))
+
+        for _ in range(16):
+            begin("alice")
+        for _ in range(2):
+            try:
+                begin("alice")
+                raise AssertionError("one user has more than eight ninths of the places")
+            except iscsi.LoginError as error:
+                equal(error.status, 0x0302, "the login beyond the share")
+            begin("bob")
 
 
 @test

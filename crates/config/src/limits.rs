@@ -187,7 +187,8 @@ macro_rules! limits {
 }
 
 limits! {
-    "Sessions at once, over all targets. One more login is refused with \"out of resources\"."
+    "Sessions at once, over all targets. One more login is refused with \"out of resources\". One user or address \
+     gets at most eight ninths of them."
     sessions_max: number u32 = 10_000, 1 => 65_535,
         set it "for more initiators, or with little memory";
 

@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
+use std::net::IpAddr;
 
 use ::iscsi::login::{Entry as Entrance, EntryRefusal};
 use ::iscsi::pdu::{LoginStatus, Tsih};
@@ -17,6 +18,7 @@ use engine::TargetIndex;
 use scsi::NexusId;
 
 use super::member::{Member, NexusKey};
+use super::throttle::origin;
 use crate::identity::SessionId;
 use crate::policy::Policy;
 
@@ -75,6 +77,22 @@ impl PortPair {
     }
 }
 
+/// Among whom the places of sessions are shared.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+enum Holder {
+    /// A user, wherever it logs in from.
+    User(String),
+    /// Initiators that have not authenticated: they choose their names, so their address counts.
+    Origin(IpAddr),
+}
+
+impl Holder {
+    fn of(member: &Member) -> Self {
+        let user = member.user.clone().map(Self::User);
+        user.unwrap_or_else(|| Self::Origin(origin(member.peer.ip())))
+    }
+}
+
 /// What is known of a port pair that was logged in before.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
@@ -95,6 +113,8 @@ pub(super) struct Directory<W> {
     seen: HashMap<PortPair, Seen>,
     hashes: [RandomState; 2],
     per_core: Vec<usize>,
+    /// How many sessions at targets each has; nobody is here without one.
+    held: HashMap<Holder, usize>,
     sessions_max: usize,
     /// TSIHs of the sessions that ended last. They are not given again so soon: letters between
     /// cores may still name them.
@@ -106,6 +126,10 @@ pub(super) struct Directory<W> {
 
 /// How many port pairs are remembered after their session has ended.
 const SEEN_MAX: usize = 16 * 1024;
+
+/// Nobody gets a further place who has so many times as many as are free. So one alone gets eight ninths of all, and a
+/// newcomer finds one.
+const HELD_PER_FREE_MAX: usize = 8;
 
 /// How many TSIHs rest after the end of their session.
 const RESTING_MAX: usize = 1024;
@@ -121,6 +145,7 @@ impl<W> Directory<W> {
             seen: HashMap::new(),
             hashes: Default::default(),
             per_core: vec![0; cores],
+            held: HashMap::new(),
             sessions_max,
             ended: VecDeque::new(),
             next_nexus: 0,
@@ -200,15 +225,23 @@ impl<W> Directory<W> {
             };
         }
         // Discovery sessions are limited by `Unproved`; they take no place of others.
-        let is_full = member.is_some() && self.by_key.len() >= self.sessions_max;
-        if is_full || self.sessions.len() >= TSIHS_MAX {
+        let has_place = member.as_ref().is_none_or(|it| self.has_place(it));
+        if !has_place || self.sessions.len() >= TSIHS_MAX {
             return Decision::Refuse(LoginStatus::OutOfResources, login);
         }
         Decision::Place(self.place(member, replaces, random), login)
     }
 
+    /// Whether this newcomer may have one of the places that are free.
+    fn has_place(&self, newcomer: &Member) -> bool {
+        let free = self.sessions_max.saturating_sub(self.by_key.len());
+        let held = self.held.get(&Holder::of(newcomer)).copied();
+        held.unwrap_or(0) < free.saturating_mul(HELD_PER_FREE_MAX)
+    }
+
     /// Gives back what tables have room for beyond need.
     pub(super) fn shrink(&mut self) {
+        self.held.shrink_to_fit();
         self.by_key.shrink_to_fit();
         self.seen.shrink_to_fit();
     }
@@ -225,6 +258,13 @@ impl<W> Directory<W> {
         }
         if let Some(member) = &entry.member {
             self.by_key.remove(&member.nexus);
+            let holder = Holder::of(member);
+            if let Some(held) = self.held.get_mut(&holder) {
+                *held = held.saturating_sub(1);
+                if *held == 0 {
+                    self.held.remove(&holder);
+                }
+            }
         }
         entry.waiting
     }
@@ -276,8 +316,9 @@ impl<W> Directory<W> {
         self.placed += 1;
         let key = member.as_ref().map(|member| &member.nexus);
         let seen = key.and_then(|key| self.remember(key, replaces));
-        if let Some(key) = key {
-            self.by_key.insert(key.clone(), tsih);
+        if let Some(member) = &member {
+            self.by_key.insert(member.nexus.clone(), tsih);
+            *self.held.entry(Holder::of(member)).or_default() += 1;
         }
         self.sessions.insert(
             tsih,

@@ -308,6 +308,62 @@ fn the_limit_holds_and_discovery_takes_no_place() {
     placed(directory.lead(member(3), ()));
 }
 
+/// The number of a port and the last byte of an address.
+fn numbered(number: u8, address: u8) -> Member {
+    Member {
+        peer: SocketAddr::from(([192, 0, 2, address], 2)),
+        ..member(number)
+    }
+}
+
+#[test]
+fn one_address_gets_eight_ninths_of_the_places_and_the_next_finds_one() {
+    let refused = Decision::Refuse(LoginStatus::OutOfResources, ());
+    let mut directory = Directory::new(1, LIMIT);
+    let mut last = None;
+    for number in 0..89 {
+        last = Some(placed(directory.lead(numbered(number, 1), ())));
+    }
+    assert_eq!(directory.lead(numbered(89, 1), ()), refused);
+    // Those who come later get less and less, and nobody else's share.
+    for number in 100..109 {
+        placed(directory.lead(numbered(number, 2), ()));
+    }
+    placed(directory.lead(numbered(120, 3), ()));
+    assert_eq!(directory.lead(numbered(89, 1), ()), refused);
+    // A place that was given back counts for all.
+    directory.ended(last.map_or(Tsih(0), |last| last.tsih));
+    assert_eq!(directory.lead(numbered(88, 1), ()), refused);
+    placed(directory.lead(numbered(121, 3), ()));
+}
+
+#[test]
+fn users_have_their_places_wherever_they_come_from_and_others_by_their_network() {
+    let refused = Decision::Refuse(LoginStatus::OutOfResources, ());
+    let mut directory = Directory::new(1, 10);
+    let of_user = |number, address| Member {
+        user: Some("backup".to_owned()),
+        ..numbered(number, address)
+    };
+    for number in 0..8 {
+        placed(directory.lead(of_user(number, number), ()));
+    }
+    placed(directory.lead(of_user(8, 8), ()));
+    assert_eq!(directory.lead(of_user(9, 9), ()), refused);
+    placed(directory.lead(numbered(10, 8), ()));
+
+    let mut directory = Directory::new(1, 10);
+    let of_network = |number: u8| Member {
+        peer: SocketAddr::from(([0x2001, 0xdb8, 0, 0, 0, 0, 0, number.into()], 2)),
+        ..member(number)
+    };
+    for number in 0..9 {
+        placed(directory.lead(of_network(number), ()));
+    }
+    assert_eq!(directory.lead(of_network(9), ()), refused);
+    placed(directory.lead(numbered(10, 1), ()));
+}
+
 #[test]
 fn a_reset_of_the_target_is_told_once_to_each_port_that_returns() {
     let mut directory = Directory::new(1, LIMIT);
