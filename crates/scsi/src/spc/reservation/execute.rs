@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::parse::{self, Basic, Details, Move, Request, ServiceAction, field};
-use super::transport_id::Named;
+use super::transport_id::{Named, is_same_device};
 use super::{
-    Effects, Held, REGISTRATIONS_MAX, Refusal, Registration, ReservationType, Reservations,
-    Surroundings,
+    Effects, Held, REGISTERED_PER_FREE_MAX, REGISTRATIONS_KEPT, REGISTRATIONS_MAX, Refusal,
+    Registration, ReservationType, Reservations, Surroundings,
 };
 use crate::sam::attention::UnitAttention;
 use crate::sam::nexus::{PortName, Principal};
@@ -384,16 +384,35 @@ impl Change<'_> {
     }
 
     fn set_key(&mut self, port: &PortName, key: u64) -> Result<(), Refusal> {
+        let has_room = self.has_room(port);
         let registrations = &mut self.state.registrations;
         if let Some(known) = registrations.iter_mut().find(|one| one.port == *port) {
             known.key = key;
-        } else if registrations.len() < REGISTRATIONS_MAX {
+        } else if has_room {
             let port = port.clone();
             registrations.push(Registration { port, key });
         } else {
             return Err(parse::no_room().into());
         }
         Ok(())
+    }
+
+    /// Whether the sender may have one more registration, for itself or for a port that it names.
+    fn has_room(&self, port: &PortName) -> bool {
+        let registrations = &self.state.registrations;
+        let free = REGISTRATIONS_MAX.saturating_sub(registrations.len());
+        if port.transport_id != self.from.transport_id {
+            return free > REGISTRATIONS_KEPT;
+        }
+        let is_its_own = |one: &&Registration| match (&one.port.principal, &port.principal) {
+            (Principal::User(one), Principal::User(other)) => one == other,
+            (Principal::User(_), _) | (_, Principal::User(_)) => false,
+            (Principal::Unknown | Principal::Nobody, Principal::Unknown | Principal::Nobody) => {
+                is_same_device(&one.port.transport_id, &port.transport_id)
+            }
+        };
+        let held = registrations.iter().filter(is_its_own).count();
+        held < free.saturating_mul(REGISTERED_PER_FREE_MAX)
     }
 
     /// Takes registrations away, and with the last one that holds it the reservation.

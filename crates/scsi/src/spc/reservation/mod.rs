@@ -48,6 +48,13 @@ pub use transport_id::{TRANSPORT_ID_BYTES_MAX, canonical_transport_id};
 /// REGISTRATION RESOURCES.
 pub const REGISTRATIONS_MAX: usize = 256;
 
+/// Nobody gets a further registration who has so many times as many as are free: a user with all of its initiator
+/// ports, or a device of which no user is known.
+pub const REGISTERED_PER_FREE_MAX: usize = 8;
+
+/// What those who register others (SPEC_I_PT, REGISTER AND MOVE) leave free: they may name whom they like.
+pub const REGISTRATIONS_KEPT: usize = REGISTRATIONS_MAX / 8;
+
 /// The longest parameter list of PERSISTENT RESERVE OUT that can make sense, in bytes: a
 /// TransportID for every registration there is room for. A longer one needs not be fetched.
 pub const PARAMETER_LIST_BYTES_MAX: usize = 28 + REGISTRATIONS_MAX * TRANSPORT_ID_BYTES_MAX;

@@ -58,6 +58,22 @@ pub(super) fn same_protocol(a: &[u8], b: &[u8]) -> bool {
     protocol(a).is_some() && protocol(a) == protocol(b)
 }
 
+/// Both canonical TransportIDs are of ports of one device.
+pub(super) fn is_same_device(a: &[u8], b: &[u8]) -> bool {
+    device_of(a) == device_of(b)
+}
+
+/// What a port has in common with the others of its device: where names are text, its name without that of the port.
+fn device_of(id: &[u8]) -> &[u8] {
+    if !is_text(id) {
+        return id;
+    }
+    let text = text_of(id);
+    let mut windows = text.windows(SEPARATOR.len());
+    let end = windows.position(|window| window == SEPARATOR);
+    end.and_then(|end| text.get(..end)).unwrap_or(text)
+}
+
 /// Reads the first TransportID of a list; the rest of the list comes back. `None` if it is cut
 /// short or malformed.
 pub(super) fn split_first(list: &[u8]) -> Option<(Named, &[u8])> {

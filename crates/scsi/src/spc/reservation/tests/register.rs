@@ -242,9 +242,13 @@ fn there_is_room_for_so_many_registrations_and_no_more() {
     unit.good(A, &out(REGISTER, 1, 2));
     unit.good(B, &out(REGISTER, 1, 0));
     unit.good(one_more, &out(REGISTER, 0, 1));
+}
 
+#[test]
+fn who_registers_others_leaves_room_to_all() {
     // All or nothing: a list for which there is no room registers nobody.
-    let ids: Vec<_> = (1..=REGISTRATIONS_MAX).map(initiator).collect();
+    const MOST: usize = REGISTRATIONS_MAX - REGISTRATIONS_KEPT;
+    let ids: Vec<_> = (1..=MOST).map(initiator).collect();
     let ids: Vec<&[u8]> = ids.iter().map(|id| &**id).collect();
     let mut unit = Unit::default();
     assert_eq!(
@@ -253,7 +257,47 @@ fn there_is_room_for_so_many_registrations_and_no_more() {
     );
     assert_eq!(unit.keys(), []);
     unit.good(A, &out(REGISTER, 0, 1).ids(&ids[1..]));
-    assert_eq!(unit.state.registration_count(), REGISTRATIONS_MAX);
+    assert_eq!(unit.state.registration_count(), MOST);
+    // Others register themselves.
+    for number in MOST + 1..=REGISTRATIONS_MAX {
+        unit.good(number, &out(REGISTER, 0, 1));
+    }
+    assert_eq!(
+        code(unit.send(REGISTRATIONS_MAX + 1, &out(REGISTER, 0, 1))),
+        "5/55/04"
+    );
+}
+
+/// A port of a device, of a user or of nobody.
+fn port(device: &str, number: usize, user: Option<&str>) -> PortName {
+    PortName {
+        transport_id: id(&format!("iqn.2026-11.example:{device},i,0x{number:012x}")),
+        target_port: 1,
+        principal: user.map_or(Principal::Nobody, |user| Principal::User(user.into())),
+    }
+}
+
+/// How many ports of a kind get registered, one after the other.
+fn registered(unit: &mut Unit, port: impl Fn(usize) -> PortName) -> usize {
+    let out = out(REGISTER, 0, 1);
+    let cdb = cdb(REGISTER, 0, 0, out.list().len());
+    let full = |number: &usize| unit.raw(&port(*number), &cdb, &out.list()).is_err();
+    (0..=REGISTRATIONS_MAX).find(full).unwrap_or(0)
+}
+
+#[test]
+fn one_device_or_user_leaves_room_to_the_others() {
+    let mut unit = Unit::default();
+    // 228 are fewer than 8 times the 28 that are free then, and 227 are not more.
+    assert_eq!(registered(&mut unit, |n| port("many", n, None)), 228);
+    assert_eq!(registered(&mut unit, |n| port("more", n, None)), 25);
+    assert_eq!(registered(&mut unit, |n| port("last", n, None)), 3);
+
+    let of_user = |n: usize| port(&format!("host{n}"), n, Some("backup"));
+    let mut unit = Unit::default();
+    assert_eq!(registered(&mut unit, of_user), 228);
+    let own = |n| port("host0", n, Some("other"));
+    assert_eq!(registered(&mut unit, own), 25);
 }
 
 #[test]
