@@ -74,14 +74,14 @@ impl<C: Carrier> Engine<C> {
             self.note_answered(key, ready);
             return;
         };
-        let begun = Begun {
+        let begun = || Begun {
             session: key,
             id,
             mapped,
             account,
         };
         if attribute != TaskAttribute::Simple || !unit.lets_simple_pass(mapped.nexus) {
-            self.run_in_order(begun, answer, attribute, command);
+            self.run_in_order(begun(), answer, attribute, command);
             return;
         }
         let mut long = Vec::new();
@@ -99,7 +99,7 @@ impl<C: Carrier> Engine<C> {
             Ok(ready) => self.note_answered(key, ready),
             Err((hindrance, answer)) => {
                 let (task, has_altered) = (attempt.task, attempt.has_altered);
-                self.run_longer(begun, answer, (task, has_altered), hindrance);
+                self.run_longer(begun(), answer, (task, has_altered), hindrance);
             }
         }
     }
@@ -489,6 +489,13 @@ impl<C: Carrier> Engine<C> {
     /// be a recursion as deep as it is long.
     #[inline]
     pub fn start_waiting(&mut self) {
+        if self.stores.has_answers() || !self.startable.is_empty() {
+            self.start_all();
+        }
+    }
+
+    #[inline(never)]
+    fn start_all(&mut self) {
         self.settle_answers();
         while let Some(key) = self.startable.pop_front() {
             let Some(waiting) = self.tasks.get_mut(key) else {
@@ -597,7 +604,7 @@ impl<C: Carrier> Attempt<C> {
         (port, pool): (&C::Port, &Pool),
         (stores, carrier): (&mut Stores<C::Operation>, &mut C),
     ) -> Result<Input, Hindrance> {
-        let request = if unit.store.capabilities().reads_in_place {
+        let request = if unit.reads_in_place {
             request
         } else {
             let unsent = || port.unsent_bytes();

@@ -45,7 +45,7 @@ pub(crate) fn make_room<C: Carrier>(
     unsent_bytes: impl FnOnce() -> usize,
 ) -> Room {
     // Such a store has its own memory and keeps nothing of ours.
-    if unit.store.capabilities().reads_in_place {
+    if unit.reads_in_place {
         return Room::Ready(request);
     }
     match request {

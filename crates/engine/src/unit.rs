@@ -18,6 +18,8 @@ use crate::keys::{TaskKey, WaitKey};
 pub(crate) struct Unit {
     pub(crate) view: LogicalUnit,
     pub(crate) store: Box<dyn Backstore>,
+    /// The store's, which is asked for with every request.
+    pub(crate) reads_in_place: bool,
     /// What the store has ordered or answered; empty between events.
     pub(crate) outlet: Outlet,
     pub(crate) side: CoreSide<TaskKey, WaitKey>,
@@ -39,6 +41,7 @@ impl Unit {
     ) -> Self {
         Self {
             view,
+            reads_in_place: store.capabilities().reads_in_place,
             store,
             outlet: Outlet::default(),
             side: CoreSide::default(),

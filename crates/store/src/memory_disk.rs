@@ -29,7 +29,7 @@ use memory::{CoreMapping, HUGE_PAGE_BYTES, MappedRange, Mapping, Payload};
 use rustix::io::Errno;
 
 use crate::next::Next;
-use crate::request::refuse;
+use crate::request::admit;
 use crate::zeros::{self, ZEROS_BYTES};
 use crate::{
     AllocateMode, Backstore, Capabilities, DiskFile, Extent, FileHandle, HelperAnswer,
@@ -138,21 +138,22 @@ impl Backstore for MemoryHandle {
 
     #[inline]
     fn submit(&mut self, tag: IoTag, request: IoRequest, outlet: &mut Outlet) -> Submitted {
-        if let Some(failure) = refuse(&self.capabilities, &request) {
-            return Submitted::Done(Err(failure));
-        }
+        let range = match admit(&self.capabilities, &request) {
+            Ok(range) => range,
+            Err(failure) => return Submitted::Done(Err(failure)),
+        };
         let next = match request {
-            IoRequest::Read { offset, len, .. } => return Submitted::Done(self.read(offset, len)),
-            IoRequest::Write { offset, data, .. } => self.write(offset, &data),
+            IoRequest::Read { .. } => return Submitted::Done(self.read(range)),
+            IoRequest::Write { data, .. } => self.write(range, &data),
             IoRequest::Flush => return Submitted::Done(Ok(IoAnswer::Done)),
-            IoRequest::Unmap { range } => self.zero(range, !self.capabilities.thin),
-            IoRequest::WriteZeros { range, .. } => self.zero(range, true),
+            IoRequest::Unmap { .. } => self.zero(range, !self.capabilities.thin),
+            IoRequest::WriteZeros { .. } => self.zero(range, true),
             // Only a store that offers it is asked for it.
             IoRequest::CompareAndWrite { .. } => {
                 let errno = Errno::OPNOTSUPP.raw_os_error();
                 return Submitted::Done(Err(IoFailure::Hardware { errno }));
             }
-            IoRequest::Extents { range, count_max } => {
+            IoRequest::Extents { count_max, .. } => {
                 return Submitted::Done(Ok(IoAnswer::Extents(self.extents(range, count_max))));
             }
         };
@@ -204,26 +205,27 @@ impl Backstore for MemoryHandle {
 impl MemoryHandle {
     /// In place. A read that touches both kinds of pages makes the kernel allocate its unwritten
     /// ones, which is less than copying it all would cost.
-    fn read(&self, offset: u64, len: usize) -> IoResult {
-        let Some(range) = span(offset, len) else {
+    fn read(&self, range: Range<u64>) -> IoResult {
+        if range.is_empty() {
             return Ok(IoAnswer::Data(Payload::Empty));
-        };
+        }
+        let len = to_usize(range.end - range.start);
         let untouched = !self.shared.written.any(pages(&range));
         let data = if untouched && len <= ZEROS_BYTES {
             MappedRange::new(&self.zeros, 0, len)
         } else {
-            MappedRange::new(&self.medium, to_usize(offset), len)
+            MappedRange::new(&self.medium, to_usize(range.start), len)
         };
         Ok(IoAnswer::Data(Payload::Mapped(data)))
     }
 
-    fn write(&self, offset: u64, data: &Payload) -> Next {
-        let Some(range) = span(offset, data.len()) else {
+    fn write(&self, range: Range<u64>, data: &Payload) -> Next {
+        if range.is_empty() {
             return Next::Done(Ok(IoAnswer::Done));
-        };
+        }
         let pages = pages(&range);
         let is_new = self.shared.written.set(pages.clone());
-        self.copy_in(to_usize(offset), data);
+        self.copy_in(to_usize(range.start), data);
         // Once more: an unmap may have cleared them. See the head of this file.
         self.shared.written.set(pages.clone());
         match is_new.then(|| self.full_huge_pages(&pages)).flatten() {
@@ -343,11 +345,6 @@ impl MemoryHandle {
         }
         extents
     }
-}
-
-/// `None` for no bytes.
-fn span(offset: u64, len: usize) -> Option<Range<u64>> {
-    (len > 0).then(|| offset..offset + len as u64)
 }
 
 /// The pages that a range of bytes touches. The range is inside the disk, so it fits.

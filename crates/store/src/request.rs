@@ -174,6 +174,15 @@ pub type IoResult = Result<IoAnswer, IoFailure>;
 /// The answer to a request that no store of these capabilities can take: a write to one that is read-only, a range
 /// behind its end.
 pub fn refuse(capabilities: &Capabilities, request: &IoRequest) -> Option<IoFailure> {
+    admit(capabilities, request).err()
+}
+
+/// The bytes that a request is about, where [`refuse`] has no answer to it.
+#[inline]
+pub(crate) fn admit(
+    capabilities: &Capabilities,
+    request: &IoRequest,
+) -> Result<Range<u64>, IoFailure> {
     let (range, changes) = match request {
         IoRequest::Read { offset, len, .. } => (span(*offset, *len), false),
         IoRequest::Write { offset, data, .. } => (span(*offset, data.len()), true),
@@ -183,12 +192,14 @@ pub fn refuse(capabilities: &Capabilities, request: &IoRequest) -> Option<IoFail
         IoRequest::Extents { range, .. } => (range.clone(), false),
     };
     if changes && capabilities.read_only {
-        return Some(IoFailure::ReadOnly);
+        return Err(IoFailure::ReadOnly);
     }
     // The caller checks against the size it knows; the store may have shrunk since.
-    (range.end > capabilities.size_bytes).then_some(IoFailure::Truncated {
-        offset: capabilities.size_bytes,
-    })
+    if range.end > capabilities.size_bytes {
+        let offset = capabilities.size_bytes;
+        return Err(IoFailure::Truncated { offset });
+    }
+    Ok(range)
 }
 
 fn span(offset: u64, len: usize) -> Range<u64> {
