@@ -39,18 +39,19 @@ fn requests_beyond_what_is_sent_or_received_wait_for_their_turn() {
         let (mut rig, at) = Rig::ready(profile());
         good(&rig.run(at, &cdb, &data));
         assert_eq!(rig.turns.len(), pieces, "{name}");
-        let is_moved = |asked: &&Asked| matches!(asked, Asked::Read(..) | Asked::Write(..));
         if pieces == 0 {
             continue;
         }
-        // Whatever was not the data of a WRITE AND VERIFY.
-        let moved = rig.asked.iter().filter(is_moved);
-        let moved = moved
-            .skip(usize::from(cdb[0] == 0x2e))
-            .map(|one| match one {
-                Asked::Read(_, len) | Asked::Write(_, len, _) => u32::try_from(*len).unwrap(),
-                _ => 0,
-            });
+        let moved = rig.asked.iter().filter_map(|one| match one {
+            Asked::Read(_, len) | Asked::Write(_, len, _) => u32::try_from(*len).ok(),
+            Asked::CompareAndWrite(..)
+            | Asked::Flush
+            | Asked::Unmap(..)
+            | Asked::Zero(..)
+            | Asked::Extents => None,
+        });
+        // The first request of WRITE AND VERIFY writes the data that was sent.
+        let moved = moved.skip(usize::from(cdb[0] == 0x2e));
         let moved: Vec<u32> = moved.collect();
         if !moved.is_empty() {
             assert_eq!(rig.turns, moved, "{name}: each costs what it moves");
@@ -76,10 +77,11 @@ fn what_a_store_only_takes_note_of_costs_its_books_and_stays_below_a_piece() {
             luns: &[Lun::new(0).unwrap()],
         };
         let mut task = view.task(slot);
-        match view.start(&mut task, &command) {
-            Step::Turn { bytes } => bytes,
-            step => panic!("{step:?}"),
-        }
+        let step = view.start(&mut task, &command);
+        let Step::Turn { bytes } = step else {
+            panic!("{step:?}");
+        };
+        bytes
     };
     assert_eq!(cost(&sixteen(0x9e, 0x12, 0, 64)), 512 * 1024);
     assert_eq!(cost(&sixteen(0x93, 1, 0, 0xffff)), 8191);
