@@ -104,8 +104,8 @@ impl<C: Carrier> Engine<C> {
     /// A turn begins no more than it may, and nobody waits before that.
     fn check_pieces(&self) {
         let (begun, most) = (self.begun_bytes(), self.settings.turn_bytes);
-        let last = scsi::PIECE_BYTES_MAX as usize;
-        assert!(begun < most + last, "a turn begins {begun} bytes");
+        let before = self.pieces.before_last_bytes();
+        assert!(before < most, "a piece begins after {before} bytes");
         assert!(
             begun >= most || !self.has_pieces(),
             "tasks wait for a turn that has begun {begun} bytes"

@@ -12,6 +12,8 @@ const PIECE_BYTES_MIN: usize = 4096;
 pub(crate) struct Pieces {
     /// What this turn has begun, in bytes.
     begun_bytes: usize,
+    /// The same, without the last piece.
+    before_last_bytes: usize,
     /// The sessions of tasks that wait, in the order of their turns.
     sessions: VecDeque<Option<SessionKey>>,
     /// The tasks that wait, by session; no queue is empty.
@@ -21,7 +23,7 @@ pub(crate) struct Pieces {
 impl Pieces {
     /// A turn begins.
     pub(crate) const fn begin_turn(&mut self) {
-        self.begun_bytes = 0;
+        (self.begun_bytes, self.before_last_bytes) = (0, 0);
     }
 
     /// Tasks wait for the next turn.
@@ -32,6 +34,11 @@ impl Pieces {
     /// What this turn has begun, in bytes.
     pub(crate) const fn begun_bytes(&self) -> usize {
         self.begun_bytes
+    }
+
+    /// What this turn had begun when its last piece began.
+    pub(crate) const fn before_last_bytes(&self) -> usize {
+        self.before_last_bytes
     }
 
     /// The tasks that wait.
@@ -74,6 +81,7 @@ impl Pieces {
     /// A piece begins that costs so much.
     pub(crate) const fn note_begun(&mut self, bytes: u32) {
         let bytes = bytes as usize;
+        self.before_last_bytes = self.begun_bytes;
         self.begun_bytes += if bytes > PIECE_BYTES_MIN {
             bytes
         } else {
