@@ -308,9 +308,14 @@ impl Play {
     }
 
     fn keep(&mut self, input: &mut Input<'_>) {
-        let is_safe = !input.byte().is_multiple_of(4);
-        if !self.bench.to_keep().is_empty() {
-            self.bench.keep_only(is_safe);
+        let choice = input.byte();
+        if self.bench.to_keep().is_empty() {
+            return;
+        }
+        match choice % 16 {
+            0 => self.bench.save_too_late(),
+            1..=4 => self.bench.keep_only(false),
+            _ => self.bench.keep_only(true),
         }
     }
 

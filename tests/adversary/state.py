@@ -342,6 +342,39 @@ def a_truncated_saved_state_fences_its_unit_alone():
 
 
 @test
+def a_saved_state_that_was_put_back_under_a_served_unit_is_not_overwritten():
+    """E2: units/*/saved of a backup, copied over the file of a unit that is served: changes that must be saved are refused,
+    event and doctor name the file; reads, writes and other changes go on; the next start begins with the file of the backup."""
+    with Killed(config=ONE_FILE.replace("ID", "ONE")) as tarn:
+        with session_of(tarn) as session:
+            def register(key, new):
+                cdb = struct.pack(">BBBHIB", 0x5F, 0, 0, 0, 24, 0)
+                return session.command(cdb, write=struct.pack(">QQ4xB3x", key, new, 1))
+            reserve_for_good(session)
+            saved = next((tarn.dir / "state/units").glob("*/saved"))
+            backup = saved.read_bytes()
+            check(register(KEY, 2 * KEY).good, "a change before")
+            check("state-conflict" not in codes(tarn), "a finding before")
+            saved.write_bytes(backup)
+            for _ in range(2):
+                refused = register(2 * KEY, 3 * KEY)
+                equal((refused.sense.key, refused.sense.code), (scsi.HARDWARE_ERROR, (0x44, 0x00)), "a change that must be saved")
+            equal(reservation(session), 2 * KEY, "the reservation in force")
+            check(session.command(scsi.write16(0, 1), write=bytes(512)).good, "a WRITE of the holder")
+            check(session.command(bytes([0x1B, 1, 0, 0, 0, 0])).good, "a change that is not saved")
+        equal(saved.read_bytes(), backup, "the file")
+        events = [event["message"] for event in tarn.api().get("events") if event["kind"] == "state-conflict"]
+        equal(len(events), 1, "events")
+        found = [one["message"] + one["remedy"] for one in tarn.api().get("findings") if one["code"] == "state-conflict"]
+        equal(len(found), 1, "findings")
+        for text in events + found:
+            check(str(saved.relative_to(tarn.dir)) in text and "restart" in text, text)
+        restart(tarn)
+        check("state-conflict" not in codes(tarn), "a finding after the start")
+        equal(shown(tarn)[2], KEY, "the reservation of the backup")
+
+
+@test
 def half_a_file_of_tokens_is_no_file_of_tokens():
     """E2: with tokens.toml cut, no token is good and none is made over it; restored, all are good."""
     with Killed(config=TWO_LUNS, check_exit=False) as tarn:
@@ -423,7 +456,7 @@ def a_state_directory_of_an_earlier_version_starts_whole():
             for path in filter(os.path.isfile, state.rglob("*.toml")):
                 path.write_text(re.sub(r"\A# sum = .*\n", "", path.read_text()))
             for path in state.glob("units/*/saved"):
-                _, content = path.read_bytes().split(b"\n", 1)
+                _, _, content = path.read_bytes().split(b"\n", 2)
                 path.write_bytes(b"tarn-state 1 %d\n" % len(content) + content)
 
         restart(tarn, age)

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use engine::{
-    Carrier, Ending, Engine, Letter, Life, News, PartKey, SessionKey, StoreWork, TargetIndex,
+    Carrier, Ending, Engine, Letter, Life, News, PartKey, Save, SessionKey, StoreWork, TargetIndex,
     UnitIndex, VisibleLun,
 };
 use front::iscsi::{Detail, SessionPort, SessionProfile};
@@ -79,7 +79,7 @@ impl Target {
         let mut engine = Engine::new(settings, Pool::new(POOL_BYTES)?, Outside::default());
         let lun = VisibleLun {
             lun: 0,
-            unit: engine.add_unit(owner, store),
+            unit: engine.add_unit(owner, None, store),
             read_only: false,
         };
         let detail = Detail::new(SessionId(1), Tsih(1), session_profile(lun), NOW);
@@ -231,7 +231,7 @@ impl Carrier for Outside {
     }
 
     #[expect(clippy::panic, reason = "a script that leads here is wrong")]
-    fn keep(&mut self, unit: UnitIndex, _: Vec<u8>) {
+    fn save(&mut self, unit: UnitIndex, _: Save) {
         panic!("the script changes what is kept of {unit:?}")
     }
 

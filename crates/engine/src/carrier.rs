@@ -9,6 +9,7 @@ use store::{Descriptor, HelperOperation, RingOperation, SocketTag, SocketWork, W
 
 use crate::UnitIndex;
 use crate::agree::{ToCore, ToOwner};
+use crate::authority::Save;
 use crate::keys::PartKey;
 use crate::life::{Ending, Life};
 use crate::port::Port;
@@ -45,11 +46,6 @@ pub enum Letter {
 pub enum News {
     /// A store does not give a request back; what that may write is refused until it does.
     StoreStuck {
-        /// Which.
-        unit: UnitIndex,
-    },
-    /// The state of a unit could not be made safe; the command that wanted that has failed.
-    StateNotKept {
         /// Which.
         unit: UnitIndex,
     },
@@ -115,9 +111,9 @@ pub trait Carrier: Debug {
     /// Has an operation end soon. It ends in any case, and may have been done.
     fn cancel(&mut self, operation: Self::Operation);
 
-    /// Puts the state of a unit on stable storage; then comes
-    /// [`Engine::handle_kept`](crate::Engine::handle_kept).
-    fn keep(&mut self, unit: UnitIndex, state: Vec<u8>);
+    /// Has the authority of a unit save its state ([`StateAuthority`](crate::StateAuthority)); then comes
+    /// [`Engine::handle_saved`](crate::Engine::handle_saved). Of one unit there is one save at a time.
+    fn save(&mut self, unit: UnitIndex, save: Save);
 
     /// Whether a store may keep a chunk that was received into, until it is done with it. It may not
     /// where too few would be left to receive into.

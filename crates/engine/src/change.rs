@@ -6,6 +6,7 @@ use std::sync::Arc;
 use scsi::{Change, ChangeKind, Nexus, NexusSlot, Shared, Who};
 
 use crate::agree::{Order, ToCore, ToOwner, Update};
+use crate::authority::{SaveError, Version};
 use crate::carrier::{Carrier, Letter, News};
 use crate::engine::Engine;
 use crate::keys::TaskKey;
@@ -51,8 +52,7 @@ impl<C: Carrier> Engine<C> {
                         self.carrier.post(core, unit, letter);
                     }
                 }
-                Order::Keep(state) => self.carrier.keep(unit, state),
-                Order::TellNotKept => self.carrier.notify(News::StateNotKept { unit }),
+                Order::Save(save) => self.carrier.save(unit, save),
             }
         }
         if let Some(at) = owner.poll_timeout() {
@@ -60,11 +60,11 @@ impl<C: Carrier> Engine<C> {
         }
     }
 
-    /// The state of a unit is on stable storage, or could not be put there.
-    pub fn handle_kept(&mut self, unit: UnitIndex, is_safe: bool) {
+    /// The authority has saved the state of a unit, or has not.
+    pub fn handle_saved(&mut self, unit: UnitIndex, outcome: &Result<Version, SaveError>) {
         let now = self.now;
         if let Some(owner) = &mut self.units[unit].owner {
-            owner.handle_kept(is_safe, now);
+            owner.handle_saved(outcome, now);
             self.carry_orders_out(unit);
         }
     }

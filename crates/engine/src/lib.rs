@@ -9,6 +9,7 @@
 //! | `table`, `deadlines` | entries whose keys are never given twice; when they are due |
 //! | `keys`, `luns` | the keys of a core's tables; which units a session sees |
 //! | `life`, `owed` | what a command waits for, and how long; what must happen exactly once |
+//! | `authority` | where the state of a unit is saved, with which version |
 //! | `agree` | one unit for all cores: the order of its changes, fences, the refusal of access |
 //! | `port`, `carrier` | what a transport must do; what leaves a core |
 //! | `unit`, `session`, `task`, `report` | what the tables hold |
@@ -33,6 +34,7 @@
 
 mod abort;
 pub mod agree;
+mod authority;
 mod carrier;
 mod change;
 mod check;
@@ -67,6 +69,7 @@ mod turn;
 mod unit;
 mod units;
 
+pub use authority::{Save, SaveError, SavedState, StateAuthority, Version};
 pub use carrier::{Carrier, Letter, News, StoreWork};
 pub use engine::{Engine, Settings};
 pub use keys::{PartKey, SessionKey, TaskKey};

@@ -7,6 +7,7 @@ use store::{Backstore, IoResult};
 
 use crate::UnitIndex;
 use crate::agree::{Patience, UnitOwner};
+use crate::authority::Version;
 use crate::carrier::Carrier;
 use crate::engine::Engine;
 use crate::flush::{Course, Flush};
@@ -18,15 +19,20 @@ const CHANGE_PATIENCE: u32 = 3;
 
 impl<C: Carrier> Engine<C> {
     /// Takes a unit up, which gets the next number. Every core makes the same first state from the
-    /// same facts; the core that owns the unit keeps it.
-    pub fn add_unit(&mut self, owner: Owner, store: Box<dyn Backstore>) -> UnitIndex {
+    /// same facts; the core that owns the unit keeps it. `saved` is the version that it was loaded from.
+    pub fn add_unit(
+        &mut self,
+        owner: Owner,
+        saved: Option<Version>,
+        store: Box<dyn Backstore>,
+    ) -> UnitIndex {
         let unit = self.units.next();
         let view = LogicalUnit::new(Arc::clone(owner.profile()), Arc::clone(owner.shared()));
         let is_own = self.owner_of(unit) == self.settings.core;
         let patience = Patience {
             change: self.settings.abort_timeout * CHANGE_PATIENCE,
         };
-        let owner = is_own.then(|| UnitOwner::new(owner, self.settings.cores, patience));
+        let owner = is_own.then(|| UnitOwner::new(owner, saved, self.settings.cores, patience));
         self.units.push(Unit::new(view, store, owner));
         let carrier = &self.carrier;
         let of = &mut self.units[unit];

@@ -4,22 +4,31 @@
 
 use std::sync::Arc;
 
-use engine::{FlushFailure, NoStore};
-use scsi::{Owner, Profile};
+use engine::{FlushFailure, NoStore, Version};
+use scsi::Owner;
 use store::Backstore;
 
 use crate::core::Core;
 use crate::outside::Named;
-use crate::plan::{UnitDescription, UnitIndex, UnitPlan};
+use crate::plan::{Restored, UnitDescription, UnitIndex, UnitPlan};
 use crate::receipt::{AddUnitError, Receipt};
 
-/// The first state of a unit. One whose kept state is damaged starts with its reservations lost,
-/// so that an initiator must look at them, and is served.
-fn make_owner(profile: &Profile, restored: Option<&[u8]>, name: &str) -> Owner {
-    Owner::new(profile.clone(), restored).unwrap_or_else(|error| {
-        tracing::error!(unit = %name, %error, "kept state is damaged, reservations are lost");
-        Owner::with_lost_reservations(profile.clone())
-    })
+/// The first state of a unit, and the version it is of. One whose kept state is damaged starts with its reservations
+/// lost, so that an initiator must look at them, and is served.
+fn make_owner(plan: &UnitPlan) -> (Owner, Option<Version>) {
+    let (state, version) = match &plan.restored {
+        Restored::Nothing => (None, None),
+        Restored::State(saved) => (Some(saved.state.as_slice()), Some(saved.version)),
+        Restored::Damaged => {
+            tracing::error!(unit = %plan.name, "what was saved is damaged, reservations are lost");
+            return (Owner::with_lost_reservations(plan.profile.clone()), None);
+        }
+    };
+    let owner = Owner::new(plan.profile.clone(), state).unwrap_or_else(|error| {
+        tracing::error!(unit = %plan.name, %error, "kept state is damaged, reservations are lost");
+        Owner::with_lost_reservations(plan.profile.clone())
+    });
+    (owner, version)
 }
 
 impl Core {
@@ -31,7 +40,7 @@ impl Core {
         plan: &UnitPlan,
     ) -> Result<(), AddUnitError> {
         debug_assert_eq!(index, self.engine.next_unit(), "indices come in order");
-        let owner = make_owner(&plan.profile, plan.restored.as_deref(), &plan.name);
+        let (owner, saved) = make_owner(plan);
         let (store, outcome) = match plan.store.handle() {
             Ok(store) => (store, Ok(())),
             Err(source) => {
@@ -41,11 +50,12 @@ impl Core {
                 (store, Err(AddUnitError::Store { name, source }))
             }
         };
-        let unit = self.engine.add_unit(owner, store);
+        let unit = self.engine.add_unit(owner, saved, store);
         let is_own = self.engine.owner(unit).is_some();
         self.engine.carrier.units.push(Named {
             name: plan.name.as_str().into(),
-            keeper: is_own.then(|| Arc::clone(&plan.keeper)),
+            authority: is_own.then(|| Arc::clone(&plan.authority)),
+            saving: Arc::default(),
         });
         outcome
     }
@@ -111,7 +121,7 @@ impl Core {
     fn close_store(&mut self, unit: UnitIndex) {
         self.engine.carrier.tally.remove_unit(unit);
         self.media.remove(unit);
-        self.engine.carrier.units[unit].keeper = None;
+        self.engine.carrier.units[unit].authority = None;
         self.engine.close_unit(unit);
     }
 }

@@ -199,7 +199,7 @@ impl Core {
             },
             Event::Helper { token, result } => match Purpose::of(token) {
                 Some(Purpose::Store(part)) => self.engine.handle_helper_result(part, result),
-                Some(Purpose::Keep(unit)) => self.engine.handle_kept(unit, result.is_ok()),
+                Some(Purpose::Keep(unit)) => self.handle_saved(unit),
                 other => unexpected("helper work", other),
             },
             Event::Datagram { token, .. } => unexpected("datagram", Purpose::of(token)),
@@ -209,6 +209,11 @@ impl Core {
             },
             Event::Mail { .. } => self.take_mail(),
         }
+    }
+
+    fn handle_saved(&mut self, unit: UnitIndex) {
+        let outcome = self.engine.carrier.take_saved(unit);
+        self.engine.handle_saved(unit, &outcome);
     }
 
     fn handle_sent(&mut self, key: ConnectionKey, message: Message, result: Result<(), Errno>) {

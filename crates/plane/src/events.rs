@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use engine::SaveError;
 use front::iscsi::{LoginCause, Who};
 
 use crate::slow::SlowCommand;
@@ -83,6 +84,8 @@ pub enum Event<'a> {
     StateNotKept {
         /// The unit.
         unit: &'a str,
+        /// Why.
+        error: &'a SaveError,
     },
 }
 

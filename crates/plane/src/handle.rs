@@ -285,20 +285,25 @@ impl Handle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use engine::{Save, SaveError, SavedState, StateAuthority, Version};
     use reactor::mail::{self, Mailbox};
     use scsi::{Identity, Limits, Profile};
     use std::io;
     use std::thread;
     use store::{NullDisk, SharedStore as _};
 
-    use crate::plan::Keeper;
+    use crate::plan::Restored;
 
     #[derive(Debug)]
-    struct NoKeeper;
+    struct Nowhere;
 
-    impl Keeper for NoKeeper {
-        fn save(&self, _: &[u8]) -> io::Result<()> {
-            Ok(())
+    impl StateAuthority for Nowhere {
+        fn load(&self) -> io::Result<Option<SavedState>> {
+            Ok(None)
+        }
+
+        fn save(&self, _: &Save) -> Result<Version, SaveError> {
+            Ok(Version(1))
         }
     }
 
@@ -326,8 +331,8 @@ mod tests {
                 keeps_state: false,
             },
             store: Arc::new(store),
-            restored: None,
-            keeper: Arc::new(NoKeeper),
+            restored: Restored::Nothing,
+            authority: Arc::new(Nowhere),
         }
     }
 

@@ -62,6 +62,7 @@ mod watchdog;
 mod wire;
 
 pub use engine::{Ending, MediumFailure, MediumOrder, Phase, PhaseTime, VisibleLun};
+pub use engine::{Save, SaveError, SavedState, StateAuthority, Version};
 pub use front::iscsi::{Coalescing, Grant, LoginCause, Who};
 pub use front::{
     Asker, Authorization, ConnectionReport, Policy, SessionId, SessionReport, TransportDetails,
@@ -74,7 +75,7 @@ pub use handle::Handle;
 pub use logins::{Guessing, LoginCounts};
 pub use medium::{MEDIUM_PATIENCE, MediumReport};
 pub use plan::{
-    Access, Keeper, PortPlan, PortalIndex, Settings, TargetIndex, TargetPlan, UnitDescription,
+    Access, PortPlan, PortalIndex, Restored, Settings, TargetIndex, TargetPlan, UnitDescription,
     UnitIndex, UnitPlan,
 };
 pub use plane::{DataPlane, StartError, Stopped};

@@ -1,27 +1,29 @@
 //! Carries out what an engine asks for, over mail, ring, lanes and helper threads.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::rc::Rc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::table::ByUnit;
 use engine::{
-    Carrier, Ending, Letter as UnitLetter, Life, News, PartKey, StoreWork, TargetIndex, UnitIndex,
+    Carrier, Ending, Letter as UnitLetter, Life, News, PartKey, Save, SaveError, StateAuthority,
+    StoreWork, TargetIndex, UnitIndex, Version,
 };
 use front::{Command, CommandId, Port};
 use memory::Buffer;
 use reactor::mail::Post;
 use reactor::{OperationId, Reactor, Socket};
 use scsi::Status;
-use store::{Descriptor, HelperAnswer, HelperOperation, IoFailure, SocketTag, SocketWork, Waker};
+use store::{Descriptor, HelperAnswer, HelperOperation, SocketTag, SocketWork, Waker};
 
 use crate::counters::{Account, Tally};
 use crate::events::{Event, EventSink};
 use crate::letter::Letter;
 use crate::lines::LineLimits;
 use crate::logins::LoginLog;
-use crate::plan::{Keeper, TargetPlan};
+use crate::plan::TargetPlan;
 use crate::receipt::Receipt;
 use crate::token::Purpose;
 use crate::trace::Trace;
@@ -32,7 +34,9 @@ pub(crate) struct Named {
     /// For logs; another one when the unit is renamed.
     pub(crate) name: Arc<str>,
     /// On the core that owns the unit, until it is closed.
-    pub(crate) keeper: Option<Arc<dyn Keeper>>,
+    pub(crate) authority: Option<Arc<dyn StateAuthority>>,
+    /// What became of the save under way, once its thread knows.
+    pub(crate) saving: Arc<Mutex<Option<Result<Version, SaveError>>>>,
 }
 
 /// The targets that take a TARGET COLD RESET, for all cores.
@@ -84,6 +88,22 @@ impl Outside {
         } else if let Some(post) = self.posts.get(core) {
             post.push(letter);
         }
+    }
+
+    /// What became of the save of a unit that is over. A failure is reported.
+    pub(crate) fn take_saved(&self, unit: UnitIndex) -> Result<Version, SaveError> {
+        let saving = self.units.get(unit).map(|unit| &unit.saving);
+        let outcome = saving.and_then(|saving| {
+            let mut saving = saving.lock().unwrap_or_else(PoisonError::into_inner);
+            saving.take()
+        });
+        // It did not come so far: there was no thread for it, or it panicked.
+        let never = || Err(SaveError::Failed(io::Error::other("it was not tried")));
+        outcome.unwrap_or_else(never).inspect_err(|error| {
+            let unit = self.name_of(unit);
+            tracing::error!(%error, unit, "the state of a unit is not saved");
+            self.events.emit(&Event::StateNotKept { unit, error });
+        })
     }
 
     fn name_of(&self, unit: UnitIndex) -> &str {
@@ -146,27 +166,24 @@ impl Carrier for Outside {
         self.reactor.cancel(operation);
     }
 
-    fn keep(&mut self, unit: UnitIndex, state: Vec<u8>) {
+    fn save(&mut self, unit: UnitIndex, save: Save) {
         let Some(Named {
-            name,
-            keeper: Some(keeper),
+            authority: Some(authority),
+            saving,
+            ..
         }) = self.units.get(unit)
         else {
-            debug_assert!(false, "a unit that is closed keeps its state");
+            debug_assert!(false, "a unit that is closed saves its state");
             return;
         };
-        let (keeper, name) = (Arc::clone(keeper), Arc::clone(name));
-        let work = move || match keeper.save(&state) {
-            Ok(()) => Ok(HelperAnswer::Done),
-            Err(error) => {
-                tracing::error!(%error, unit = %name, "the state of a unit cannot be kept");
-                Err(IoFailure::Hardware {
-                    errno: error.raw_os_error().unwrap_or(0),
-                })
-            }
+        let (authority, saving) = (Arc::clone(authority), Arc::clone(saving));
+        let work = move || {
+            let outcome = authority.save(&save);
+            *saving.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+            Ok(HelperAnswer::Done)
         };
         let operation = HelperOperation {
-            name: "keep unit state",
+            name: "save unit state",
             work: Box::new(work),
         };
         let token = Purpose::Keep(unit).token();
@@ -190,10 +207,6 @@ impl Carrier for Outside {
                     unit,
                     "the store answered a request twice; please report this"
                 );
-            }
-            News::StateNotKept { unit } => {
-                let unit = self.name_of(unit);
-                self.events.emit(&Event::StateNotKept { unit });
             }
             News::UnitResized { unit, blocks } => {
                 let unit = self.name_of(unit);

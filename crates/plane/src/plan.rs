@@ -1,11 +1,10 @@
 //! What a data plane is given: its settings, and units. Checked before it comes here; the plane itself
 //! looks nothing up.
 
-use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::{SavedState, StateAuthority};
 pub use engine::{TargetIndex, UnitIndex};
 pub use front::{PortPlan, TargetPlan};
 use iscsi::target::Budget;
@@ -28,10 +27,21 @@ pub struct UnitPlan {
     pub profile: scsi::Profile,
     /// Where the blocks are.
     pub store: Arc<dyn SharedStore>,
-    /// What [`Keeper::save`] was last given.
-    pub restored: Option<Vec<u8>>,
+    /// What [`StateAuthority::load`] gave.
+    pub restored: Restored,
     /// Where state that survives is kept.
-    pub keeper: Arc<dyn Keeper>,
+    pub authority: Arc<dyn StateAuthority>,
+}
+
+/// What of a unit has survived the last restart.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Restored {
+    /// Nothing was to.
+    Nothing,
+    /// This was saved.
+    State(SavedState),
+    /// Something was saved and cannot be read: reservations are lost.
+    Damaged,
 }
 
 /// The name and profile of a unit, where they change while it is served.
@@ -56,13 +66,6 @@ pub struct Access {
     pub open: Vec<Listener>,
     /// Portals to close.
     pub close: Vec<PortalIndex>,
-}
-
-/// Keeps the state of a unit over a restart. Called on a helper thread, one call at a time; the
-/// state is on stable storage when it returns.
-pub trait Keeper: Send + Sync + fmt::Debug {
-    /// Replaces what is kept.
-    fn save(&self, state: &[u8]) -> io::Result<()>;
 }
 
 /// Sizes and times of the plane. All are limits on what peers can make it do.

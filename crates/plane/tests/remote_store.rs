@@ -16,8 +16,9 @@ use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::LoginStatus;
 use iscsi::target::Budget;
 use plane::{
-    Access, Asker, Authorization, Coalescing, DataPlane, Event, EventSink, Keeper, Policy,
-    PortPlan, Settings, TargetIndex, TargetPlan, UnitIndex, UnitPlan, VisibleLun, VisibleTarget,
+    Access, Asker, Authorization, Coalescing, DataPlane, Event, EventSink, Policy, PortPlan,
+    Restored, Save, SaveError, SavedState, Settings, StateAuthority, TargetIndex, TargetPlan,
+    UnitIndex, UnitPlan, Version, VisibleLun, VisibleTarget,
 };
 use reactor::Listener;
 use store::SharedStore;
@@ -178,9 +179,13 @@ impl EventSink for NoEvents {
 #[derive(Debug)]
 struct Nowhere;
 
-impl Keeper for Nowhere {
-    fn save(&self, _: &[u8]) -> std::io::Result<()> {
-        Ok(())
+impl StateAuthority for Nowhere {
+    fn load(&self) -> std::io::Result<Option<SavedState>> {
+        Ok(None)
+    }
+
+    fn save(&self, _: &Save) -> Result<Version, SaveError> {
+        Ok(Version(1))
     }
 }
 
@@ -249,8 +254,8 @@ fn start(peer: &Peer, patience: Duration) -> (DataPlane, SocketAddr) {
         name: "remote".to_owned(),
         profile: profile(disk.capabilities()),
         store: Arc::new(disk),
-        restored: None,
-        keeper: Arc::new(Nowhere),
+        restored: Restored::Nothing,
+        authority: Arc::new(Nowhere),
     };
     handle.add_units(vec![unit]).unwrap();
     let target = TargetPlan {

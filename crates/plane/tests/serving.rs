@@ -19,9 +19,10 @@ use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::LoginStatus;
 use iscsi::target::Budget;
 use plane::{
-    Access, Asker, Authorization, Coalescing, DataPlane, Event, EventSink, Grant, Handle, Keeper,
-    MediumFailure, MediumOrder, Policy, PortPlan, PortalIndex, SessionReport, Settings,
-    TargetIndex, TargetPlan, UnitIndex, UnitPlan, VisibleLun, VisibleTarget,
+    Access, Asker, Authorization, Coalescing, DataPlane, Event, EventSink, Grant, Handle,
+    MediumFailure, MediumOrder, Policy, PortPlan, PortalIndex, Restored, Save, SaveError,
+    SavedState, SessionReport, Settings, StateAuthority, TargetIndex, TargetPlan, UnitIndex,
+    UnitPlan, Version, VisibleLun, VisibleTarget,
 };
 use reactor::Listener;
 use scsi::{Identity, Limits, Profile};
@@ -143,9 +144,13 @@ impl Backstore for DiskHandle {
 #[derive(Debug)]
 struct Nowhere;
 
-impl Keeper for Nowhere {
-    fn save(&self, _: &[u8]) -> io::Result<()> {
-        Ok(())
+impl StateAuthority for Nowhere {
+    fn load(&self) -> io::Result<Option<SavedState>> {
+        Ok(None)
+    }
+
+    fn save(&self, _: &Save) -> Result<Version, SaveError> {
+        Ok(Version(1))
     }
 }
 
@@ -172,8 +177,8 @@ fn unit(name: &str, store: Arc<dyn SharedStore>) -> UnitPlan {
             keeps_state: false,
         },
         store,
-        restored: None,
-        keeper: Arc::new(Nowhere),
+        restored: Restored::Nothing,
+        authority: Arc::new(Nowhere),
     }
 }
 

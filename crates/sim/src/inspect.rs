@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use engine::SavedState;
 use front::{SessionId, SessionReport};
 use iscsi::pdu::Tsih;
 use memory::Pool;
@@ -70,8 +71,8 @@ impl Host {
         })
     }
 
-    /// What the cores do not agree on, although nothing is under way.
-    pub fn disagreement(&self) -> Option<String> {
+    /// What the cores do not agree on, although nothing is under way; `saved` is what they have saved last.
+    pub fn disagreement(&self, saved: Option<&SavedState>) -> Option<String> {
         let owner = self.cores.first()?.engine.owner(UNIT)?;
         if !owner.is_idle() {
             return Some("the owner of the unit has something under way".to_owned());
@@ -89,9 +90,9 @@ impl Host {
                 "core {index} sees the unit otherwise than its owner"
             ));
         }
-        let kept = self.kept().filter(|_| !self.is_kept_state_old);
-        let is_other = kept.is_some_and(|kept| kept != owner.kept_state());
-        is_other.then(|| "what was kept is not the state in force".to_owned())
+        let saved = saved.filter(|_| !self.is_kept_state_old);
+        let is_other = saved.is_some_and(|saved| saved.state != owner.kept_state());
+        is_other.then(|| "what was saved is not the state in force".to_owned())
     }
 }
 

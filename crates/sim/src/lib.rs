@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | [`agenda`], [`prng`], [`trace`] | time, chance, the diary |
 //! | [`network`], [`disk`] | links and a medium, with their faults |
+//! | [`authority`] | what is saved of the unit, also by another target |
 //! | [`ledger`] | what each block may hold |
 //! | [`flush`] | the file store that ships, on a kernel that loses flushes |
 //! | [`initiator`] | the other end of the protocol, and its judge |
@@ -24,6 +25,7 @@
 #![warn(missing_docs)]
 
 pub mod agenda;
+pub mod authority;
 pub mod disk;
 pub mod flush;
 pub mod host;

@@ -63,6 +63,8 @@ pub struct Scenario {
     pub crashes: u32,
     /// Times of 1000 that the state of the unit cannot be made safe.
     pub keep_failures: u32,
+    /// Times of 1000 that another target has saved before.
+    pub keep_conflicts: u32,
     /// The longest time that takes.
     pub keep_delay_max: Duration,
     /// What the first initiator does wrong now and then, if anything.
@@ -147,6 +149,7 @@ impl Scenario {
             storms: 0,
             crashes,
             keep_failures,
+            keep_conflicts: keeper.pick(&[0, 0, 0, 100]).unwrap_or(0),
             keep_delay_max,
             mischief: kinds,
             network: NetworkHabits {
@@ -285,7 +288,7 @@ mod tests {
     #[test]
     fn every_kind_of_trouble_comes_up_and_stays_away_in_turn() {
         let drawn: Vec<Scenario> = (0..200).map(Scenario::draw).collect();
-        let facts: [fn(&Scenario) -> bool; 13] = [
+        let facts: [fn(&Scenario) -> bool; 14] = [
             |scenario| scenario.disk_errors > 0,
             |scenario| scenario.disk_hangs > 0,
             |scenario| scenario.network_faults > 0,
@@ -297,6 +300,7 @@ mod tests {
             |scenario| scenario.dismissals > 0,
             |scenario| scenario.changes > 0,
             |scenario| scenario.storms > 0,
+            |scenario| scenario.keep_conflicts > 0,
             |scenario| !scenario.mischief.is_empty(),
             |scenario| scenario.target.cores > 1,
         ];

@@ -8,7 +8,7 @@
 //! secrets/NAME/HEX.secret    secrets that its administration has set
 //! units/NAA/lock             held as long as a process serves the unit
 //! units/NAA/saved[.last]     registrations with APTPL and saved mode pages, in a form of the
-//!                            device server's own
+//!                            device server's own, with a version that counts the saves
 //! ```
 //!
 //! Several processes may share a directory: `identities.toml` is read again under the lock before
@@ -34,6 +34,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use config::{Model, Naa, Serial};
+use plane::StateAuthority as _;
 
 use crate::StartError;
 use crate::daemon::retry_while_in_use;
@@ -44,6 +45,7 @@ pub(crate) use ports::PortName;
 pub(crate) use prune::Pruned;
 pub(crate) use renames::{Rename, path_of};
 pub(crate) use troubles::{Trouble, Troubles};
+pub(crate) use unit::CONFLICT_REMEDY;
 pub use unit::UnitState;
 
 /// The state directory of this process.
@@ -304,7 +306,7 @@ impl State {
                 let state = self.lock_unit(unit, naa)?;
                 state.set_known(saved_in.as_deref() == Some(&naa.to_string()));
                 let readable = state.load().and_then(|kept| {
-                    let checked = kept.map_or(Ok(()), |kept| scsi::check_kept_state(&kept));
+                    let checked = kept.map_or(Ok(()), |kept| scsi::check_kept_state(&kept.state));
                     checked.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
                 });
                 if let Err(error) = readable {

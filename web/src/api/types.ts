@@ -161,8 +161,9 @@ export interface Event {
   /**
    * Of initiators `session-began`, `session-ended`, `connection-joined`, `login-failed`,
    * `slow-command`, `command-hangs`, `slow-send`; of units `lun-resized`, `medium-ejected`,
-   * `medium-loaded`, `store-stuck`, `state-not-kept`; of cores `core-stalled`; of the start `state-damaged`,
-   * `state-unwritable`, `state-foreign`, `reservations-lost`, `lun-withheld`, `administration`;
+   * `medium-loaded`, `store-stuck`, `state-not-kept`, `state-conflict`; of cores `core-stalled`;
+   * of the start `state-damaged`, `state-unwritable`, `state-foreign`, `reservations-lost`,
+   * `lun-withheld`, `administration`;
    * of administrators `config-applied`, `admin-change`, `admin-read`, `admin-refused`.
    */
   kind: string;
@@ -182,7 +183,7 @@ export interface Event {
 export interface Finding {
   /**
    * Stable, for scripts. Of the state `lun-withheld`, `reservations-lost`, `state-damaged`,
-   * `state-unwritable`, `state-foreign`, `administration`; of the service `flush-failed`,
+   * `state-unwritable`, `state-foreign`, `state-conflict`, `administration`; of the service `flush-failed`,
    * `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
    * `write-cache`, `descriptors`, `strangers`, `little-memory`,
    * `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,

@@ -3,6 +3,10 @@
 //! A change is proposed, made safe if it must survive, committed, sent to every core, and answered
 //! when every core has it and the tasks that had to end have ended. A proposal that could not be
 //! made safe is dropped: nobody has seen it, and nothing has to be taken back.
+//!
+//! What is made safe replaces the version that it was computed from. Where somebody else has saved meanwhile, that
+//! proposal and all later ones that must survive are refused, until the unit is started again: a state that this
+//! owner does not know is not replaced. All else goes on with the state in force.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,6 +20,7 @@ use scsi::{
 use super::refusal::{Refusal, Verdict};
 use super::{FenceNumber, ToCore, ToOwner, Update, overlap};
 use crate::Ticket;
+use crate::authority::{Save, SaveError, Version};
 
 /// A change whose new state could not be kept safely; it has not happened.
 pub(super) const NOT_KEPT: Sense =
@@ -47,16 +52,15 @@ pub enum Order {
     },
     /// Send this to every core.
     PostToAll(ToCore),
-    /// Make this safe, then call [`UnitOwner::handle_kept`]. There is one at a time.
-    Keep(Vec<u8>),
-    /// Notify the administrator that a state could not be saved.
-    TellNotKept,
+    /// Make this safe, then call [`UnitOwner::handle_saved`]. There is one at a time.
+    Save(Save),
 }
 
 /// The owner's side of one unit.
 #[derive(Debug)]
 pub struct UnitOwner {
     owner: Owner,
+    last_save: LastSave,
     cores: usize,
     patience: Patience,
     /// Changes that wait for the current one.
@@ -67,6 +71,15 @@ pub struct UnitOwner {
     next_fence: u64,
     refusal: Refusal,
     orders: VecDeque<Order>,
+}
+
+/// Whose the state is that was saved last.
+#[derive(Clone, Copy, Debug)]
+enum LastSave {
+    /// Of this owner, which loaded it or saved it; `None` if nothing was saved yet.
+    Own(Option<Version>),
+    /// Of somebody else.
+    Foreign,
 }
 
 /// A change that waits for its turn.
@@ -111,11 +124,12 @@ struct OwnedFence {
 }
 
 impl UnitOwner {
-    /// Of a unit that so many cores have a view of.
-    pub fn new(owner: Owner, cores: usize, patience: Patience) -> Self {
+    /// Of a unit that so many cores have a view of; `saved` is the version that `owner` was loaded from.
+    pub fn new(owner: Owner, saved: Option<Version>, cores: usize, patience: Patience) -> Self {
         debug_assert!(cores > 0, "somebody must confirm");
         Self {
             owner,
+            last_save: LastSave::Own(saved),
             cores,
             patience,
             queue: VecDeque::new(),
@@ -202,32 +216,39 @@ impl UnitOwner {
         }
     }
 
-    /// The state of [`Order::Keep`] is on stable storage, or could not be put there.
-    pub fn handle_kept(&mut self, is_safe: bool, now: Duration) {
-        if !is_safe {
-            self.orders.push_back(Order::TellNotKept);
+    /// What became of the state of [`Order::Save`].
+    pub fn handle_saved(&mut self, outcome: &Result<Version, SaveError>, now: Duration) {
+        match outcome {
+            Ok(version) => self.last_save = LastSave::Own(Some(*version)),
+            Err(SaveError::Conflict { .. }) => self.last_save = LastSave::Foreign,
+            Err(SaveError::Failed(_)) => {}
         }
-        match self.current.take() {
-            Some(Current::Keeping {
-                ticket, proposal, ..
-            }) => {
-                if is_safe {
-                    self.put_in_force(ticket, proposal);
-                } else {
-                    self.answer(ticket, Reply::check(NOT_KEPT), true);
-                }
-            }
+        match (self.current.take(), outcome) {
+            (
+                Some(Current::Keeping {
+                    ticket, proposal, ..
+                }),
+                Ok(_),
+            ) => self.put_in_force(ticket, proposal),
+            (
+                Some(Current::Keeping { ticket, .. }),
+                Err(SaveError::Conflict { .. } | SaveError::Failed(_)),
+            ) => self.answer(ticket, Reply::check(NOT_KEPT), true),
             // It was answered as failed, so that it must not come back with the next start.
-            Some(Current::GivenUp) if is_safe => {
-                self.orders.push_back(Order::Keep(self.owner.kept_state()));
+            (Some(Current::GivenUp), Ok(version)) => {
+                self.orders.push_back(Order::Save(Save {
+                    state: self.owner.kept_state(),
+                    replaces: Some(*version),
+                }));
                 self.current = Some(Current::Restoring);
             }
-            Some(Current::GivenUp | Current::Restoring) => {}
-            installing @ Some(Current::Installing { .. }) => {
-                debug_assert!(false, "kept twice");
+            (Some(Current::GivenUp), Err(SaveError::Conflict { .. } | SaveError::Failed(_)))
+            | (Some(Current::Restoring), _) => {}
+            (installing @ Some(Current::Installing { .. }), _) => {
+                debug_assert!(false, "saved twice");
                 self.current = installing;
             }
-            None => debug_assert!(false, "nothing was to be kept"),
+            (None, _) => debug_assert!(false, "nothing was to be saved"),
         }
         self.next_change(now);
     }
@@ -274,16 +295,20 @@ impl UnitOwner {
             && let Some(Queued { ticket, change, .. }) = self.queue.pop_front()
         {
             let proposal = self.owner.propose(&change);
-            match proposal.state_to_keep() {
-                Some(state) => {
-                    self.orders.push_back(Order::Keep(state));
+            let Some(state) = proposal.state_to_keep() else {
+                self.put_in_force(ticket, proposal);
+                continue;
+            };
+            match self.last_save {
+                LastSave::Own(replaces) => {
+                    self.orders.push_back(Order::Save(Save { state, replaces }));
                     self.current = Some(Current::Keeping {
                         ticket,
                         proposal,
                         since: now,
                     });
                 }
-                None => self.put_in_force(ticket, proposal),
+                LastSave::Foreign => self.answer(ticket, Reply::check(NOT_KEPT), true),
             }
         }
     }

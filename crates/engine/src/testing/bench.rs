@@ -2,6 +2,7 @@
 //! what they were asked for and do what the test says. Time is a number that the test moves.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ use super::disk::{Disk, capabilities};
 use super::outside::{Answer, Came, Outside, TestPort};
 use crate::agree::{ToCore, ToOwner};
 use crate::{
-    Engine, Letter, Management, News, Report, Session, SessionKey, Settings, StoreWork, TaskKey,
-    UnitIndex, VisibleLun,
+    Engine, Letter, Management, News, Report, Save, SaveError, Session, SessionKey, Settings,
+    StoreWork, TaskKey, UnitIndex, Version, VisibleLun,
 };
 
 /// How long an abort waits for the store here.
@@ -132,7 +133,7 @@ impl Bench {
         let disks: Vec<Disk> = self.cores.iter().map(|_| disk.other_handle()).collect();
         for (core, disk) in self.cores.iter_mut().zip(&disks) {
             let owner = Owner::new(profile(capabilities.clone()), None).unwrap();
-            core.add_unit(owner, disk.store());
+            core.add_unit(owner, None, disk.store());
         }
         self.disks.push(disks);
     }
@@ -466,9 +467,25 @@ impl Bench {
 
     /// The same; letters wait.
     pub fn keep_only(&mut self, is_safe: bool) {
+        let save = |save: &Save| {
+            let version = Version(save.replaces.map_or(0, |replaced| replaced.0) + 1);
+            let failed = || SaveError::Failed(io::Error::other("full"));
+            is_safe.then_some(version).ok_or_else(failed)
+        };
+        self.end_save(save);
+    }
+
+    /// Somebody else has saved before the oldest state; letters wait.
+    pub fn save_too_late(&mut self) {
+        let found = Version(u64::MAX);
+        let advice = "somebody else has saved".to_owned();
+        self.end_save(|_| Err(SaveError::Conflict { found, advice }));
+    }
+
+    fn end_save(&mut self, outcome: impl FnOnce(&Save) -> Result<Version, SaveError>) {
         let (core, unit) = self.to_keep()[0];
-        self.cores[core].carrier.to_keep.remove(0);
-        self.cores[core].handle_kept(unit, is_safe);
+        let (_, save) = self.cores[core].carrier.to_keep.remove(0);
+        self.cores[core].handle_saved(unit, &outcome(&save));
         self.step(core);
     }
 

@@ -12,7 +12,7 @@ use store::{Descriptor, SocketTag, Waker};
 pub use super::cdb::Came;
 use super::cdb::Cdb;
 use crate::{
-    Carrier, Ending, Letter, Life, LunMap, ManagementOutcome, News, PartKey, Port, Response,
+    Carrier, Ending, Letter, Life, LunMap, ManagementOutcome, News, PartKey, Port, Response, Save,
     StoreWork, UnitIndex,
 };
 
@@ -194,7 +194,7 @@ pub struct Outside {
     pub wakes: (mpsc::Sender<UnitIndex>, mpsc::Receiver<UnitIndex>),
     /// Open connections of stores.
     pub sockets: Vec<(UnitIndex, SocketTag)>,
-    pub to_keep: Vec<(UnitIndex, Vec<u8>)>,
+    pub to_keep: Vec<(UnitIndex, Save)>,
     pub news: Vec<News>,
     /// A store may keep the chunk that data came in.
     pub lends_chunks: bool,
@@ -267,9 +267,9 @@ impl Carrier for Outside {
         self.cancelled.push(operation);
     }
 
-    fn keep(&mut self, unit: UnitIndex, state: Vec<u8>) {
+    fn save(&mut self, unit: UnitIndex, save: Save) {
         assert!(self.to_keep.iter().all(|(other, _)| *other != unit));
-        self.to_keep.push((unit, state));
+        self.to_keep.push((unit, save));
     }
 
     fn lend_chunk(&mut self, _: &Rc<Buffer>) -> bool {

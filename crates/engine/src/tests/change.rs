@@ -7,7 +7,7 @@ use super::bench::{ABORT, Bench, MOMENT, UNIT};
 use super::cdb;
 use super::disk::{SIZE, Take};
 use super::outside::{BUSY, Came, FAILED, GOOD, Receipt};
-use crate::{ManagementOutcome, News};
+use crate::{ManagementOutcome, News, Version};
 
 /// What a change may wait for.
 const PATIENCE: Duration = Duration::from_secs(9);
@@ -40,9 +40,25 @@ fn a_change_that_could_not_be_kept_is_in_force_nowhere() {
     bench.keep(false);
     assert_eq!(bench.answer(who).end(), FAILED);
     assert!((0..3).all(|core| registrations(&bench, core) == 0));
-    assert_eq!(bench.news(0), [News::StateNotKept { unit: UNIT }]);
     bench.send(who, cdb::register(1));
     bench.keep(true);
+    assert_eq!(bench.answer(who).end(), GOOD);
+    bench.end();
+}
+
+#[test]
+fn a_change_on_top_of_what_somebody_else_has_saved_is_refused() {
+    let mut bench = Bench::new(3);
+    let who = bench.log_in(1);
+    bench.send(who, cdb::register(1));
+    bench.save_too_late();
+    bench.settle();
+    assert_eq!(bench.answer(who).end(), FAILED);
+    bench.send(who, cdb::register(1));
+    assert_eq!(bench.to_keep(), [], "what is saved stays");
+    assert_eq!(bench.answer(who).end(), FAILED);
+    assert!((0..3).all(|core| registrations(&bench, core) == 0));
+    bench.send(who, cdb::write(0, 1, 1));
     assert_eq!(bench.answer(who).end(), GOOD);
     bench.end();
 }
@@ -223,7 +239,7 @@ fn where_the_unit_has_gone_questions_are_answered() {
     bench.send(who, cdb::read(0, 1));
     assert!(!bench.answer(who).is_good());
     assert_eq!(bench.disk(1).log(), [""; 0]);
-    bench.cores[0].handle_kept(UNIT, true);
+    bench.cores[0].handle_saved(UNIT, &Ok(Version(1)));
     bench.end();
 }
 

@@ -36,7 +36,7 @@ impl Bench {
     fn on(store: Box<dyn Backstore>, capabilities: Capabilities) -> Self {
         let mut bench = Self::with_units(1, 0);
         let owner = Owner::new(profile(capabilities), None).unwrap();
-        bench.cores[0].add_unit(owner, store);
+        bench.cores[0].add_unit(owner, None, store);
         bench
     }
 

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Duration;
 
-use engine::{Carrier, Ending, Life, News, PartKey, StoreWork, TargetIndex, UnitIndex};
+use engine::{Carrier, Ending, Life, News, PartKey, Save, StoreWork, TargetIndex, UnitIndex};
 use front::iscsi::{Detail, FrontLetter, LineKey, Notice, Wire};
 use front::{Command, CommandId, Port};
 use iscsi::target::Receive;
@@ -30,8 +30,8 @@ pub struct Outside {
     pub(crate) links: BTreeMap<usize, UnderWay>,
     /// Links that were shut, for the world to close.
     pub(super) closed: Vec<usize>,
-    /// A state of the unit that is to be made safe.
-    pub(super) to_keep: Option<Vec<u8>>,
+    /// A state of the unit that is to be saved.
+    pub(super) to_save: Option<Save>,
     pub(crate) saboteur: Saboteur,
     pool: Pool,
     prng: Prng,
@@ -48,7 +48,7 @@ impl Outside {
             posted: Vec::new(),
             links: BTreeMap::new(),
             closed: Vec::new(),
-            to_keep: None,
+            to_save: None,
             saboteur: Saboteur::new(settings.sabotage, stream("saboteur")),
             pool,
             prng: stream("outside"),
@@ -97,9 +97,9 @@ impl Carrier for Outside {
         match operation {}
     }
 
-    fn keep(&mut self, _: UnitIndex, state: Vec<u8>) {
-        debug_assert!(self.to_keep.is_none(), "one state at a time is made safe");
-        self.to_keep = Some(state);
+    fn save(&mut self, _: UnitIndex, save: Save) {
+        debug_assert!(self.to_save.is_none(), "one state at a time is saved");
+        self.to_save = Some(save);
     }
 
     fn lend_chunk(&mut self, _: &Rc<Buffer>) -> bool {

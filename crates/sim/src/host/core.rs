@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use engine::{Engine, MediumFailure, SessionKey, TaskKey};
+use engine::{Engine, MediumFailure, SessionKey, TaskKey, Version};
 use front::iscsi::{Beyond, LineKey, LoginRandom, Sessions};
 use iscsi::pdu::Tsih;
 use iscsi::target::Receive;
@@ -42,14 +42,13 @@ impl Core {
     pub(super) fn new(
         index: usize,
         settings: &Settings,
-        owner: Owner,
-        store: Box<dyn Backstore>,
+        (owner, saved, store): (Owner, Option<Version>, Box<dyn Backstore>),
         prng: Prng,
     ) -> Self {
         let (pool, _ballast) = settings.pool();
         let outside = Outside::new(index, settings, pool.clone(), &prng);
         let mut engine = Engine::new(settings.of_engine(index), pool, outside);
-        engine.add_unit(owner, store);
+        engine.add_unit(owner, saved, store);
         let front = (index == 0).then(|| settings.front());
         let chunks = setup::smallest_pool();
         chunks.set_base();

@@ -12,7 +12,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use engine::{Engine, MediumFailure, SessionKey, UnitIndex};
+use engine::{Engine, MediumFailure, Save, SaveError, SavedState, SessionKey, UnitIndex, Version};
 use front::iscsi::{FrontLetter, Sessions};
 use iscsi::pdu::Tsih;
 
@@ -63,23 +63,23 @@ pub struct Host {
     pub(crate) cores: Vec<Core>,
     /// The core that has a link now. None while it is on its way between two.
     places: BTreeMap<usize, usize>,
-    kept: Option<Vec<u8>>,
-    /// What was last kept is of a change that did not happen, and could not be replaced.
+    /// What was saved last is of a change that did not happen, and could not be replaced.
     pub(crate) is_kept_state_old: bool,
 }
 
 impl Host {
-    /// A target that has just started. `kept` is what [`Host::kept`] gave before it stopped.
-    pub fn new(settings: &Settings, disk: &Disk, kept: Option<&[u8]>, prng: &Prng) -> Self {
+    /// A target that has just started and has loaded this.
+    pub fn new(settings: &Settings, disk: &Disk, saved: Option<&SavedState>, prng: &Prng) -> Self {
+        let state = saved.map(|saved| saved.state.as_slice());
+        let version = saved.map(|saved| saved.version);
         let core = |index| {
             let random = Prng::stream(prng.clone().next_u64(), &format!("core {index}"));
-            let owner = setup::owner(disk, kept);
-            Core::new(index, settings, owner, disk.handle(index), random)
+            let unit = (setup::owner(disk, state), version, disk.handle(index));
+            Core::new(index, settings, unit, random)
         };
         Self {
             cores: (0..settings.cores).map(core).collect(),
             places: BTreeMap::new(),
-            kept: kept.map(<[u8]>::to_vec),
             is_kept_state_old: false,
         }
     }
@@ -177,37 +177,39 @@ impl Host {
         cores.flat_map(|core| core.moved.drain(..)).collect()
     }
 
-    // ---- the store, and the state that is kept -----------------------------------------------
+    // ---- the store, and the state that is saved ----------------------------------------------
 
     /// The store has answers for a core.
     pub fn wake_for_store(&mut self, core: usize, now: Duration) {
         self.cores[core].turn(now, |core| core.engine.handle_store_wake(UNIT));
     }
 
-    /// States of the unit that are to be made safe since the last call, each before
-    /// [`Host::handle_kept`].
-    pub fn take_states_to_keep(&mut self) -> Vec<Vec<u8>> {
+    /// States of the unit that are to be saved since the last call, each before
+    /// [`Host::handle_saved`].
+    pub fn take_saves(&mut self) -> Vec<Save> {
         let cores = self.cores.iter_mut();
         cores
-            .filter_map(|core| core.engine.carrier.to_keep.take())
+            .filter_map(|core| core.engine.carrier.to_save.take())
             .collect()
     }
 
-    /// A state of the unit is safe from now on, or could not be made so.
-    pub fn handle_kept(&mut self, state: Vec<u8>, is_safe: bool, now: Duration) {
-        let owner = &mut self.cores[0];
-        let in_force = owner.engine.owner(UNIT).map(|owner| owner.kept_state());
-        let was_in_force = Some(&state) == in_force.as_ref();
-        self.is_kept_state_old = !is_safe && (was_in_force || self.is_kept_state_old);
-        if is_safe {
-            self.kept = Some(state);
-        }
-        owner.turn(now, |core| core.engine.handle_kept(UNIT, is_safe));
+    /// What became of a state of the unit that was to be saved.
+    pub fn handle_saved(
+        &mut self,
+        state: &[u8],
+        outcome: &Result<Version, SaveError>,
+        now: Duration,
+    ) {
+        let in_force = self.state_in_force();
+        let was_in_force = Some(state) == in_force.as_deref();
+        self.is_kept_state_old = outcome.is_err() && (was_in_force || self.is_kept_state_old);
+        self.cores[0].turn(now, |core| core.engine.handle_saved(UNIT, outcome));
     }
 
-    /// What must outlive a restart, if anything was kept.
-    pub fn kept(&self) -> Option<Vec<u8>> {
-        self.kept.clone()
+    /// The state in force, as it is saved.
+    pub fn state_in_force(&self) -> Option<Vec<u8>> {
+        let owner = self.cores.first()?.engine.owner(UNIT)?;
+        Some(owner.kept_state())
     }
 
     // ---- time --------------------------------------------------------------------------------

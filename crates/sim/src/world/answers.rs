@@ -184,7 +184,9 @@ impl World {
             }
             (0x02, Some((6, 0x2a, 0x03..=0x05))) => scenario.reservations > 0,
             (0x02, Some((6, 0x2f, 0x00))) => scenario.management > 0,
-            (0x02, Some((4, 0x44, 0))) if scenario.keep_failures > 0 => true,
+            (0x02, Some((4, 0x44, 0))) if scenario.keep_failures + scenario.keep_conflicts > 0 => {
+                true
+            }
             // Its state took too long to be made safe, or the change before it did.
             (0x02, Some((4, 0x44, 0))) | (0x08, None) if scenario.keeps_slowly() => true,
             // A change came into force, but not all that had to end has ended.

@@ -1,13 +1,16 @@
 //! Carrying: bytes between sockets and network, letters, requests for the disk, alarms.
 
+use std::io;
 use std::time::Duration;
+
+use engine::{Save, SaveError, StateAuthority as _};
 
 use crate::disk::Fate;
 use crate::initiator::Breach;
 use crate::network::{Arrival, Side};
 use crate::trace::Actor;
 
-use super::{Event, World};
+use super::{Event, SaveFate, World};
 
 /// The longest time of a letter to a slow core. The four letters of a refusal take less than an abort
 /// waits for them (2 s), so that whoever is answered at a deadline can rely on it.
@@ -68,14 +71,10 @@ impl World {
                 self.agenda.after(delay, Event::Disk { request, fate });
             }
         }
-        for state in self.host.take_states_to_keep() {
+        for save in self.host.take_saves() {
             let delay = self.draw_delay(Who::Keeper);
-            let fails = !self.is_finishing && self.keeper_prng.chance(self.scenario.keep_failures);
-            let event = Event::Kept {
-                state,
-                is_safe: !fails,
-            };
-            self.agenda.after(delay, event);
+            let fate = self.draw_save_fate();
+            self.agenda.after(delay, Event::Saved { save, fate });
         }
         let closed = self.host.take_closed();
         for link in closed {
@@ -198,6 +197,40 @@ impl World {
             2..=4 => Fate::Torn,
             _ => Fate::Failed,
         }
+    }
+
+    fn draw_save_fate(&mut self) -> SaveFate {
+        let prng = &mut self.keeper_prng;
+        if self.is_finishing {
+            SaveFate::Good
+        } else if prng.chance(self.scenario.keep_failures) {
+            SaveFate::Fails
+        } else if prng.chance(self.scenario.keep_conflicts) {
+            SaveFate::Late
+        } else {
+            SaveFate::Good
+        }
+    }
+
+    /// The authority saves a state, or does not.
+    pub(super) fn save(&mut self, save: &Save, fate: SaveFate) -> Result<(), Breach> {
+        let now = self.agenda.now();
+        let outcome = match fate {
+            SaveFate::Good => self.authority.save(save),
+            SaveFate::Fails => Err(SaveError::Failed(io::Error::other("full"))),
+            SaveFate::Late => {
+                let state = self.host.state_in_force().unwrap_or_default();
+                self.authority.save_of_another(state);
+                self.authority.save(save)
+            }
+        };
+        self.note(Actor::World, format_args!("saved: {outcome:?}"));
+        if self.authority.is_overwritten() {
+            let detail = format!("{outcome:?} replaces what the target did not know");
+            return Err(Breach::new("what-another-has-saved-stays", detail));
+        }
+        self.host.handle_saved(&save.state, &outcome, now);
+        Ok(())
     }
 
     fn draw_mail_delay(&mut self, to: usize) -> Duration {

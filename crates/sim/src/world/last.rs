@@ -68,7 +68,7 @@ impl World {
             let detail = "an administrator waits".to_owned();
             return Err(Breach::new("nothing-is-left", detail));
         }
-        if let Some(left) = self.host.disagreement() {
+        if let Some(left) = self.host.disagreement(self.authority.own().as_ref()) {
             return Err(Breach::new("cores-agree", left));
         }
         if let Some(due) = self.host.poll_timeout() {

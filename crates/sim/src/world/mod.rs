@@ -15,11 +15,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Weak;
 use std::time::Duration;
 
+use engine::Save;
 use iscsi::framing::PduBuffer;
 use iscsi::login::LoginInitiator;
 use iscsi::pdu::{Cid, Tsih};
 
 use crate::agenda::Agenda;
+use crate::authority::Authority;
 use crate::disk::{Disk, Fate, RequestId};
 use crate::host::{Host, Letter};
 use crate::initiator::{Breach, Session, Task};
@@ -45,8 +47,8 @@ enum Event {
     Deliver { core: usize, letter: Box<Letter> },
     /// The disk is done with a request.
     Disk { request: RequestId, fate: Fate },
-    /// A state of the unit is safe, or cannot be made so.
-    Kept { state: Vec<u8>, is_safe: bool },
+    /// The authority comes to a state of the unit that is to be saved.
+    Saved { save: Save, fate: SaveFate },
     /// The target wanted to be woken. Only the latest alarm counts.
     Alarm { number: u64 },
     /// An initiator does something.
@@ -63,6 +65,16 @@ enum Event {
     Finish,
     /// Who has not finished is pushed out.
     PushOut,
+}
+
+/// What becomes of a state that is to be saved.
+#[derive(Clone, Copy, Debug)]
+enum SaveFate {
+    Good,
+    /// It cannot be written.
+    Fails,
+    /// Another target has saved before.
+    Late,
 }
 
 /// A TCP connection, and whose it is.
@@ -134,6 +146,7 @@ pub struct World {
     agenda: Agenda<Event>,
     trace: Trace,
     host: Host,
+    authority: Authority,
     disk: Disk,
     ledger: Ledger,
     lines: Vec<Line>,
@@ -231,6 +244,7 @@ impl World {
             agenda: Agenda::default(),
             trace,
             host,
+            authority: Authority::default(),
             disk,
             lines: Vec::new(),
             network_prng: Prng::stream(seed, "network"),
@@ -341,11 +355,7 @@ impl World {
                 }
                 Ok(())
             }
-            Event::Kept { state, is_safe } => {
-                self.note(Actor::World, format_args!("kept: {is_safe}"));
-                self.host.handle_kept(state, is_safe, now);
-                Ok(())
-            }
+            Event::Saved { save, fate } => self.save(&save, fate),
             Event::Alarm { number } => {
                 if number == self.alarm.0 {
                     self.alarm.1 = None;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use engine::StateAuthority as _;
 use iscsi::SerialNumber;
 use iscsi::framing::PduBuffer;
 use iscsi::login::{InitiatorAuth, InitiatorLoginConfig, LoginInitiator};
@@ -433,7 +434,8 @@ impl World {
     /// The machine of the target stops and starts again.
     fn crash(&mut self) {
         self.note(Actor::World, format_args!("the target's machine crashes"));
-        let kept = self.host.kept();
+        // The authority of this world always answers.
+        let saved = self.authority.load().ok().flatten();
         for line in &mut self.lines {
             line.is_excused = true;
             line.link.reset();
@@ -442,13 +444,13 @@ impl World {
         self.hanging.clear();
         self.boots += 1;
         let prng = Prng::stream(self.seed, &format!("host {}", self.boots));
-        self.host = Host::new(&self.scenario.target, &self.disk, kept.as_deref(), &prng);
+        self.host = Host::new(&self.scenario.target, &self.disk, saved.as_ref(), &prng);
         self.agenda.strike(|event| {
             matches!(
                 event,
                 Event::Deliver { .. }
                     | Event::Disk { .. }
-                    | Event::Kept { .. }
+                    | Event::Saved { .. }
                     | Event::Alarm { .. }
             )
         });

@@ -69,11 +69,18 @@ impl Doctor {
         // Cores that do not answer are no reason to say nothing of the rest.
         let sessions = daemon.sessions_now().unwrap_or_default();
         let units = running.model.units().iter().zip(&running.units);
-        let failed = units.filter(|(_, served)| served.store.is_flush_latched());
+        let failed = units
+            .clone()
+            .filter(|(_, served)| served.store.is_flush_latched());
+        let conflicts = units.filter_map(|(unit, served)| {
+            let what = served.identity.state.conflict()?;
+            Some((unit.to_string(), what.to_owned()))
+        });
         let (started, began) = self.started;
         examine(&Facts {
             model: &running.model,
             failed: &failed.map(|(unit, _)| unit.to_string()).collect::<Vec<_>>(),
+            conflicts: &conflicts.collect::<Vec<_>>(),
             sessions: &views::sessions(&in_force, &sessions),
             shares: &locked(&self.looks).shares(now, &stats.cores),
             stats: &stats,
@@ -115,6 +122,8 @@ struct Facts<'a> {
     model: &'a Model,
     /// Units with a failed flush behind them.
     failed: &'a [String],
+    /// Units whose state another program has saved, and what was found.
+    conflicts: &'a [(String, String)],
     sessions: &'a [Session],
     stats: &'a Stats,
     shares: &'a [Share],
@@ -131,8 +140,9 @@ struct Facts<'a> {
 }
 
 /// All rules, the gravest first.
-const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 19] = [
+const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 20] = [
     service::failed_flushes,
+    service::states_of_others,
     space::scarce_space,
     service::guessed_secrets,
     service::warnings_of_the_configuration,

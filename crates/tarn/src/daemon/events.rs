@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use api::event::{CommandPhase, Event, Severity};
 use api::request::EventQuestion;
 use durable::Found;
-use plane::{Ending, EventSink, FailedLogin, SlowCommand, Who};
+use plane::{Ending, EventSink, FailedLogin, SaveError, SlowCommand, Who};
 
 /// How many are kept of what initiators and stores cause.
 const EVENTS_MAX: usize = 4096;
@@ -284,11 +284,22 @@ impl EventSink for Events {
                     format!("core {core} has been stuck for {seconds} s; its sessions wait");
                 event(Severity::Error, "core-stalled", message)
             }
-            plane::Event::StateNotKept { unit } => {
-                let message = "its reservations or mode pages could not be kept; see the log";
-                of_unit(Severity::Error, "state-not-kept", message.to_owned(), unit)
+            plane::Event::StateNotKept { unit, error } => {
+                let (code, message) = of_save(error);
+                of_unit(Severity::Error, code, message, unit)
             }
         });
+    }
+}
+
+/// Code and message of a state that was not saved.
+fn of_save(error: &SaveError) -> (&'static str, String) {
+    match error {
+        SaveError::Conflict { .. } => ("state-conflict", error.to_string()),
+        SaveError::Failed(_) => {
+            let message = "its reservations or mode pages could not be kept; see the log";
+            ("state-not-kept", message.to_owned())
+        }
     }
 }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::Model;
-use plane::{PortPlan, PortalIndex, TargetIndex, TargetPlan, UnitIndex, UnitPlan};
+use plane::{
+    PortPlan, PortalIndex, Restored, StateAuthority, TargetIndex, TargetPlan, UnitIndex, UnitPlan,
+};
 use scsi::{Identity, Profile, TargetPort};
 use store::SharedStore;
 
@@ -266,16 +268,17 @@ pub(crate) fn unit_plan(
         profile: profile(model, position, store, identity, ports),
         store: Arc::clone(store),
         restored: restored(identity)?,
-        keeper: Arc::clone(&identity.state) as Arc<dyn plane::Keeper>,
+        authority: Arc::clone(&identity.state) as Arc<dyn StateAuthority>,
     })
 }
 
-/// What was kept of a unit. What is damaged is restored as what the device server takes for lost
-/// reservations; the unit is served, and refuses what they could forbid.
-fn restored(identity: &UnitIdentity) -> std::io::Result<Option<Vec<u8>>> {
+/// What was kept of a unit. One whose state is damaged is served, and refuses what lost reservations could forbid.
+fn restored(identity: &UnitIdentity) -> std::io::Result<Restored> {
     match identity.state.load() {
-        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Ok(Some(Vec::new())),
-        loaded => loaded,
+        Ok(None) => Ok(Restored::Nothing),
+        Ok(Some(saved)) => Ok(Restored::State(saved)),
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Ok(Restored::Damaged),
+        Err(error) => Err(error),
     }
 }
 

@@ -3,10 +3,20 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use config::IscsiName;
+use plane::Save;
 
 use super::*;
 use crate::locate::locate_all;
 use crate::scratch::Scratch;
+
+/// Saves the first state of a unit.
+fn save(identity: &UnitIdentity, content: &[u8]) {
+    let first = Save {
+        state: content.to_vec(),
+        replaces: None,
+    };
+    identity.state.save(&first).unwrap();
+}
 
 /// A directory with a state directory and images in it.
 struct World {
@@ -221,11 +231,10 @@ fn two_daemons_share_the_directory_and_no_unit() {
 fn what_is_saved_of_a_unit_is_found_by_its_identity() {
     let world = World::new();
     world.make("a");
-    let save = |identity: &UnitIdentity| identity.state.save(b"keys");
-    save(&world.start(&["a"]).unwrap()[0]).unwrap();
+    save(&world.start(&["a"]).unwrap()[0], b"keys");
     fs::rename(world.at("a"), world.at("b")).unwrap();
     let loaded = world.start(&["b"]).unwrap()[0].state.load();
-    assert_eq!(loaded.unwrap().unwrap(), b"keys");
+    assert_eq!(loaded.unwrap().unwrap().state, b"keys");
 }
 
 /// What two processes do at once: neither loses the other's entry.
@@ -255,7 +264,7 @@ fn everything_is_private_to_its_owner() {
     let world = World::new();
     world.make("a");
     let identities = world.start(&["a"]).unwrap();
-    identities[0].state.save(b"x").unwrap();
+    save(&identities[0], b"x");
     let mut left = vec![world.state.directory().to_owned()];
     let mut files = 0;
     while let Some(path) = left.pop() {
@@ -426,7 +435,7 @@ fn a_state_that_a_later_version_has_saved_is_told_of() {
     let world = World::new();
     world.make("a");
     let identity = world.start(&["a"]).unwrap().remove(0);
-    identity.state.save(b"TARNUNIT\xff").unwrap();
+    save(&identity, b"TARNUNIT\xff");
     drop(identity);
     world.start(&["a"]).unwrap();
     let troubles = world.state.troubles().list();
@@ -441,7 +450,7 @@ fn damaged_reservations_are_found_and_restored() {
     world.make("a");
     let saved = {
         let identity = world.start(&["a"]).unwrap().remove(0);
-        identity.state.save(b"keys").unwrap();
+        save(&identity, b"keys");
         let units = world.state.directory().join("units");
         units.join(identity.naa.to_string()).join("saved")
     };
@@ -454,7 +463,7 @@ fn damaged_reservations_are_found_and_restored() {
     drop(served);
     assert_eq!(world.state.restore(false).unwrap().1, 0);
     let loaded = world.start(&["a"]).unwrap()[0].state.load();
-    assert_eq!(loaded.unwrap().unwrap(), b"keys");
+    assert_eq!(loaded.unwrap().unwrap().state, b"keys");
     assert!(world.state.damaged_files().unwrap().is_empty());
 }
 

@@ -4,8 +4,10 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use durable::{Found, copy_of};
+use plane::{Save, SaveError, SavedState, StateAuthority, Version};
 
 use super::make_private_directory;
 
@@ -15,25 +17,34 @@ pub(super) const LOCK: &str = "lock";
 /// What the device server keeps: registrations with APTPL, saved mode pages.
 pub(super) const SAVED: &str = "saved";
 
-/// First word of the header of the file; the version of the frame follows, not that of the
-/// content, which is the device server's own. Then comes the name of the directory, which is the
-/// unit's NAA, so that the file of one unit is not taken for that of another. Length and checksum of
-/// the content come last. Version 2 had no name, version 1 no checksum either.
+/// First word of the header of the file; the form of the frame follows, not that of the content, which is the device
+/// server's own. Then comes the name of the directory, which is the unit's NAA, so that the file of one unit is not
+/// taken for that of another. Length and checksum of all after this line come last. The second line is the version of
+/// the content, which counts the saves. Form 3 had no version, form 2 no name, form 1 no checksum either.
 const MAGIC: &str = "tarn-state";
-const VERSION: u32 = 3;
+const FORM: u32 = 4;
+const FORM_WITHOUT_VERSION: u32 = 3;
+
+/// That of a file whose form has none.
+const FIRST: Version = Version(0);
+
+/// What to do after a conflict.
+pub(crate) const CONFLICT_REMEDY: &str = "see that only one Tarn uses the state directory; \
+     then remove the lun and add it again, or restart Tarn";
 
 /// The state of one unit, which this process alone may use as long as it holds this.
 ///
-/// Loading and saving block on the disk: they belong on a helper thread, not on a reactor.
+/// The lock keeps other processes out. Where it does not, because its file was removed or the file system has no
+/// locks, or where the file was put back from a backup, the file is not the one that was loaded or saved here last:
+/// then it is left alone ([`SaveError::Conflict`]). A file that is gone or damaged holds nobody's state, and is
+/// replaced.
+///
+/// The file is compared as a whole, not by its version alone: of two processes that save at one moment both may find
+/// the version that they replace, and both save the next one. The later file stays, and the other process meets it
+/// with its next save.
 #[derive(Debug)]
 pub struct UnitState {
     kept: Option<Kept>,
-}
-
-impl plane::Keeper for UnitState {
-    fn save(&self, state: &[u8]) -> io::Result<()> {
-        Self::save(self, state)
-    }
 }
 
 #[derive(Debug)]
@@ -45,6 +56,19 @@ struct Kept {
     is_saved: AtomicBool,
     /// The ledger knows that.
     is_known: AtomicBool,
+    own: Mutex<Own>,
+    /// What was found where this process had left something else.
+    conflict: OnceLock<String>,
+}
+
+/// Checksums of the files that this process knows to be its own.
+#[derive(Debug, Default)]
+struct Own {
+    /// That which was loaded or saved last.
+    last: Option<String>,
+    /// That which should have come when saving failed: it may be there all the same, where only its directory could not
+    /// be flushed.
+    failed: Option<String>,
 }
 
 impl Drop for Kept {
@@ -71,6 +95,8 @@ impl UnitState {
                     lock,
                     is_saved: AtomicBool::new(directory.join(SAVED).exists()),
                     is_known: AtomicBool::new(false),
+                    own: Mutex::default(),
+                    conflict: OnceLock::new(),
                 });
                 Ok(Some(Self { kept }))
             }
@@ -82,6 +108,13 @@ impl UnitState {
     /// Whether what is saved survives the process.
     pub fn is_kept(&self) -> bool {
         self.kept.is_some()
+    }
+
+    /// What another process has written in the place of what was saved here, if a save has met it. It stays so until
+    /// the unit starts again.
+    pub(crate) fn conflict(&self) -> Option<&str> {
+        let kept = self.kept.as_ref()?;
+        kept.conflict.get().map(String::as_str)
     }
 
     /// The ledger knows that something was saved, so that it is missed when it is gone.
@@ -102,22 +135,21 @@ impl UnitState {
     pub(super) fn name(&self) -> Option<&str> {
         self.kept.as_ref().map(|kept| name_of(&kept.directory))
     }
+}
 
-    /// What was saved last, if anything was.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be read, is not what [`UnitState::save`] writes for this unit, or is gone.
-    /// Going on without it would lose reservations, so the unit should not be served then.
-    pub fn load(&self) -> io::Result<Option<Vec<u8>>> {
+impl StateAuthority for UnitState {
+    fn load(&self) -> io::Result<Option<SavedState>> {
         let Some(kept) = &self.kept else {
             return Ok(None);
         };
         let path = kept.directory.join(SAVED);
         match durable::read_bytes(&path)? {
             Found::Whole(bytes) => {
-                let content = unframe(&bytes, name_of(&kept.directory)).map(Some);
-                content.ok_or_else(|| damaged(&path, "is damaged, of another unit or version"))
+                let saved = unframe(&bytes, name_of(&kept.directory));
+                let saved = saved
+                    .ok_or_else(|| damaged(&path, "is damaged, of another unit or version"))?;
+                kept.own().last = Some(durable::sum_of(&bytes));
+                Ok(Some(saved))
             }
             Found::Damaged(_) => Err(damaged(&path, "is damaged")),
             Found::Absent => {
@@ -130,22 +162,70 @@ impl UnitState {
         }
     }
 
-    /// Keeps `content` in place of what was saved before. On return it is on stable storage.
-    ///
-    /// # Errors
-    ///
-    /// It is not; what was saved before is still there.
-    pub fn save(&self, content: &[u8]) -> io::Result<()> {
+    fn save(&self, save: &Save) -> Result<Version, SaveError> {
         match &self.kept {
-            Some(kept) => {
-                let path = kept.directory.join(SAVED);
-                durable::write_with_copy(&path, &frame(content, name_of(&kept.directory)))?;
-                kept.is_saved.store(true, Ordering::SeqCst);
-                Ok(())
-            }
-            None => Ok(()),
+            Some(kept) => kept.save(save),
+            None => Ok(after(save.replaces)),
         }
     }
+}
+
+impl Kept {
+    fn own(&self) -> MutexGuard<'_, Own> {
+        // Every change is an assignment.
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn save(&self, save: &Save) -> Result<Version, SaveError> {
+        let path = self.directory.join(SAVED);
+        let name = name_of(&self.directory);
+        let mut own = self.own();
+        let found = match durable::read_bytes(&path).map_err(SaveError::Failed)? {
+            Found::Whole(bytes) => {
+                unframe(&bytes, name).map(|saved| (saved.version, durable::sum_of(&bytes)))
+            }
+            Found::Absent | Found::Damaged(_) => None,
+        };
+        let last = match found {
+            Some((found, sum)) => {
+                let is_last = Some(found) == save.replaces && Some(&sum) == own.last.as_ref();
+                if !is_last && Some(&sum) != own.failed.as_ref() {
+                    return Err(self.conflict(&path, found, save.replaces));
+                }
+                Some(found)
+            }
+            None => save.replaces,
+        };
+        let version = after(last);
+        let framed = frame(&save.state, version, name);
+        let sum = Some(durable::sum_of(&framed));
+        if let Err(error) = durable::write_with_copy(&path, &framed) {
+            own.failed = sum;
+            return Err(SaveError::Failed(error));
+        }
+        *own = Own {
+            last: sum,
+            failed: None,
+        };
+        self.is_saved.store(true, Ordering::SeqCst);
+        Ok(version)
+    }
+
+    fn conflict(&self, path: &Path, found: Version, left: Option<Version>) -> SaveError {
+        let left = left.map_or("none".to_owned(), |version| version.to_string());
+        let what = format!(
+            "{} is not as this Tarn left it, so it is left alone: it has {found} of the state where {left} was",
+            path.display()
+        );
+        let advice = format!("{what}; {CONFLICT_REMEDY}");
+        self.conflict.get_or_init(|| what);
+        SaveError::Conflict { found, advice }
+    }
+}
+
+/// The version of what is saved next.
+fn after(last: Option<Version>) -> Version {
+    Version(last.unwrap_or(FIRST).0.saturating_add(1))
 }
 
 fn damaged(path: &Path, how: &str) -> io::Error {
@@ -161,30 +241,48 @@ pub(super) fn name_of(directory: &Path) -> &str {
     name.unwrap_or_default()
 }
 
-/// A line that says what follows, whose it is, how long it is and what its checksum is, then the
+/// A line that says what follows, whose it is, how long it is and what its checksum is, then the version and the
 /// content.
-fn frame(content: &[u8], name: &str) -> Vec<u8> {
-    let mut framed = format!("{}\n", header(content, name)).into_bytes();
-    framed.extend_from_slice(content);
+fn frame(content: &[u8], version: Version, name: &str) -> Vec<u8> {
+    let mut body = format!("{}\n", version.0).into_bytes();
+    body.extend_from_slice(content);
+    let mut framed = format!("{}\n", header(FORM, &body, name)).into_bytes();
+    framed.append(&mut body);
     framed
 }
 
 /// The content, if it matches its line and is that of the unit.
-pub(super) fn unframe(framed: &[u8], name: &str) -> Option<Vec<u8>> {
-    let end = framed.iter().position(|&byte| byte == b'\n')?;
-    let (found, rest) = framed.split_at_checked(end)?;
-    let content = rest.get(1..)?;
+pub(super) fn unframe(framed: &[u8], name: &str) -> Option<SavedState> {
+    let (found, body) = split_line(framed)?;
+    if found == header(FORM, body, name).as_bytes() {
+        let (version, content) = split_line(body)?;
+        let version = std::str::from_utf8(version).ok()?.parse().ok()?;
+        return Some(SavedState {
+            version: Version(version),
+            state: content.to_vec(),
+        });
+    }
     let forms = [
-        header(content, name),
-        format!("{MAGIC} 2 {}", durable::sum_of(content)),
-        format!("{MAGIC} 1 {}", content.len()),
+        header(FORM_WITHOUT_VERSION, body, name),
+        format!("{MAGIC} 2 {}", durable::sum_of(body)),
+        format!("{MAGIC} 1 {}", body.len()),
     ];
     let is_whole = forms.iter().any(|form| form.as_bytes() == found);
-    is_whole.then(|| content.to_vec())
+    is_whole.then(|| SavedState {
+        version: FIRST,
+        state: body.to_vec(),
+    })
 }
 
-fn header(content: &[u8], name: &str) -> String {
-    format!("{MAGIC} {VERSION} {name} {}", durable::sum_of(content))
+/// The first line, and all after it.
+fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().position(|&byte| byte == b'\n')?;
+    let (line, rest) = bytes.split_at_checked(end)?;
+    Some((line, rest.get(1..)?))
+}
+
+fn header(form: u32, body: &[u8], name: &str) -> String {
+    format!("{MAGIC} {form} {name} {}", durable::sum_of(body))
 }
 
 #[cfg(test)]
@@ -194,21 +292,103 @@ mod tests {
     use super::*;
     use crate::scratch::Scratch;
 
+    fn save(content: &[u8], replaces: Option<u64>) -> Save {
+        Save {
+            state: content.to_vec(),
+            replaces: replaces.map(Version),
+        }
+    }
+
+    fn saved(state: &UnitState) -> (u64, Vec<u8>) {
+        let saved = state.load().unwrap().unwrap();
+        (saved.version.0, saved.state)
+    }
+
+    fn lock(directory: &Path) -> UnitState {
+        UnitState::lock(directory).unwrap().unwrap()
+    }
+
     #[test]
-    fn what_is_saved_is_there_for_the_next_owner() {
+    fn what_is_saved_is_there_for_the_next_owner_with_its_version() {
         let scratch = Scratch::new();
         let directory = scratch.path().join("units/3");
-        let state = UnitState::lock(&directory).unwrap().unwrap();
+        let state = lock(&directory);
         assert_eq!(state.load().unwrap(), None);
-        for content in [&b"a\nb\0"[..], b""] {
-            state.save(content).unwrap();
-            assert_eq!(state.load().unwrap().unwrap(), content);
+        let mut last = None;
+        for (content, version) in [(&b"a\nb\0"[..], 1), (b"", 2), (b"7\n", 3)] {
+            assert_eq!(state.save(&save(content, last)).unwrap(), Version(version));
+            assert_eq!(saved(&state), (version, content.to_vec()));
+            last = Some(version);
         }
-        state.save(b"last").unwrap();
         drop(state);
+        assert_eq!(saved(&lock(&directory)), (3, b"7\n".to_vec()));
+    }
 
-        let next = UnitState::lock(&directory).unwrap().unwrap();
-        assert_eq!(next.load().unwrap().unwrap(), b"last");
+    /// A lock whose file is removed does not keep another process out.
+    #[test]
+    fn what_another_process_has_saved_stays_and_the_error_names_file_and_remedy() {
+        let scratch = Scratch::new();
+        let first = lock(scratch.path());
+        first.save(&save(b"first", None)).unwrap();
+        fs::remove_file(scratch.path().join(LOCK)).unwrap();
+        assert_eq!(first.conflict(), None);
+        let second = lock(scratch.path());
+        assert_eq!(saved(&second), (1, b"first".to_vec()));
+        second.save(&save(b"second", Some(1))).unwrap();
+        for replaces in [None, Some(1)] {
+            let error = first.save(&save(b"third", replaces)).unwrap_err();
+            let SaveError::Conflict { found, advice } = error else {
+                panic!("{error}");
+            };
+            assert_eq!(found, Version(2));
+            let path = scratch.path().join(SAVED);
+            assert!(advice.contains(path.to_str().unwrap()), "{advice}");
+            assert!(advice.contains("only one Tarn"), "{advice}");
+        }
+        assert!(first.conflict().unwrap().contains("version 2"));
+        assert_eq!(saved(&second), (2, b"second".to_vec()));
+        assert_eq!(second.save(&save(b"third", Some(2))).unwrap(), Version(3));
+    }
+
+    /// Of two that save at one moment both find the version that they replace.
+    #[test]
+    fn what_another_process_has_saved_with_the_same_version_is_met_all_the_same() {
+        let scratch = Scratch::new();
+        let first = lock(scratch.path());
+        first.save(&save(b"first", None)).unwrap();
+        let path = scratch.path().join(SAVED);
+        let other = frame(b"other", Version(1), name_of(scratch.path()));
+        fs::write(&path, &other).unwrap();
+        let refused = first.save(&save(b"second", Some(1)));
+        assert!(matches!(refused, Err(SaveError::Conflict { .. })));
+        assert_eq!(fs::read(&path).unwrap(), other);
+    }
+
+    #[test]
+    fn a_file_that_is_gone_or_damaged_is_no_conflict() {
+        let scratch = Scratch::new();
+        let state = lock(scratch.path());
+        state.save(&save(b"a", None)).unwrap();
+        let path = scratch.path().join(SAVED);
+        fs::write(&path, "tarn-state 4").unwrap();
+        assert_eq!(state.save(&save(b"b", Some(1))).unwrap(), Version(2));
+        fs::remove_file(&path).unwrap();
+        assert_eq!(state.save(&save(b"c", Some(2))).unwrap(), Version(3));
+        assert_eq!(saved(&state), (3, b"c".to_vec()));
+    }
+
+    #[test]
+    fn a_save_that_failed_and_was_done_all_the_same_is_no_conflict() {
+        let scratch = Scratch::new();
+        let state = lock(scratch.path());
+        state.save(&save(b"a", None)).unwrap();
+        let (path, name) = (scratch.path().join(SAVED), name_of(scratch.path()));
+        let done = frame(b"b", Version(2), name);
+        fs::write(&path, &done).unwrap();
+        let refused = state.save(&save(b"c", Some(1)));
+        assert!(matches!(refused, Err(SaveError::Conflict { .. })));
+        state.kept.as_ref().unwrap().own().failed = Some(durable::sum_of(&done));
+        assert_eq!(state.save(&save(b"c", Some(1))).unwrap(), Version(3));
     }
 
     #[test]
@@ -224,8 +404,8 @@ mod tests {
     #[test]
     fn a_damaged_file_is_an_error_and_not_an_empty_state() {
         let scratch = Scratch::new();
-        let state = UnitState::lock(scratch.path()).unwrap().unwrap();
-        state.save(b"content").unwrap();
+        let state = lock(scratch.path());
+        state.save(&save(b"content", None)).unwrap();
         let path = scratch.path().join(SAVED);
         let good = fs::read(&path).unwrap();
         for damaged in [
@@ -235,6 +415,7 @@ mod tests {
             &[&good[..], b"x"].concat(),
             b"tarn-state 2 0\n",
             b"tarn-state 3 other 0 0\n",
+            b"tarn-state 4 other 0 0\n",
             b"tarn-state 1 1\n",
             b"other 1 0\n",
         ] {
@@ -246,24 +427,36 @@ mod tests {
     }
 
     #[test]
-    fn no_flipped_bit_of_the_content_goes_unnoticed_and_version_1_is_read() {
-        let framed = frame(b"content", "naa.3");
-        assert_eq!(unframe(&framed, "naa.3").unwrap(), b"content");
+    fn no_flipped_bit_of_version_and_content_goes_unnoticed() {
+        let framed = frame(b"content", Version(5), "naa.3");
+        let whole = unframe(&framed, "naa.3").unwrap();
+        assert_eq!(whole.version, Version(5));
+        assert_eq!(whole.state, b"content");
         assert_eq!(unframe(&framed, "naa.4"), None, "that of another unit");
-        for bit in 0..8 {
-            let mut flipped = framed.clone();
-            *flipped.last_mut().unwrap() ^= 1 << bit;
-            assert_eq!(unframe(&flipped, "naa.3"), None);
+        for at in framed.len() - b"5\ncontent".len()..framed.len() {
+            for bit in 0..8 {
+                let mut flipped = framed.clone();
+                flipped[at] ^= 1 << bit;
+                assert_eq!(unframe(&flipped, "naa.3"), None);
+            }
         }
-        assert_eq!(unframe(b"tarn-state 1 3\nabc", "naa.3").unwrap(), b"abc");
-        let second = format!("tarn-state 2 {}\nabc", durable::sum_of(b"abc"));
-        assert_eq!(unframe(second.as_bytes(), "naa.3").unwrap(), b"abc");
+    }
+
+    #[test]
+    fn files_of_earlier_forms_are_read() {
+        let second = format!("{MAGIC} 2 {}\nabc", durable::sum_of(b"abc"));
+        let third = format!("{}\nabc", header(3, b"abc", "naa.3"));
+        for file in ["tarn-state 1 3\nabc", &second, &third] {
+            let saved = unframe(file.as_bytes(), "naa.3").unwrap();
+            assert_eq!(saved.version, FIRST, "{file}");
+            assert_eq!(saved.state, b"abc", "{file}");
+        }
     }
 
     #[test]
     fn a_volatile_unit_keeps_nothing() {
         let state = UnitState::volatile();
-        state.save(b"x").unwrap();
+        assert_eq!(state.save(&save(b"x", None)).unwrap(), Version(1));
         assert_eq!(state.load().unwrap(), None);
         assert!(!state.is_kept());
     }

@@ -7,12 +7,16 @@ use scsi::{
 use store::Capabilities;
 
 use super::*;
+use std::io;
+
 use crate::RequestNumber;
 use crate::agree::{BlockSet, Round};
 
 const CORES: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(6);
 const START: Duration = Duration::from_secs(100);
+/// What the unit was loaded from.
+const RESTORED: Version = Version(4);
 
 fn profile() -> Profile {
     Profile {
@@ -78,8 +82,7 @@ const fn ticket(core: usize, request: u64) -> Ticket {
 /// What an owner has said, in short.
 #[derive(Debug, PartialEq)]
 enum Said {
-    Keep,
-    NotKept,
+    Save,
     Install { generation: u64, aborts: usize },
     Changed(Ticket, Status, bool),
     Refuse(Vec<Range<u64>>, Round),
@@ -92,7 +95,7 @@ enum Said {
 struct Rig {
     owner: UnitOwner,
     now: Duration,
-    kept: Vec<Vec<u8>>,
+    saves: Vec<Save>,
 }
 
 impl Rig {
@@ -100,9 +103,9 @@ impl Rig {
         let owner = Owner::new(profile(), None).unwrap();
         let patience = Patience { change: PATIENCE };
         let mut rig = Self {
-            owner: UnitOwner::new(owner, CORES, patience),
+            owner: UnitOwner::new(owner, Some(RESTORED), CORES, patience),
             now: START,
-            kept: Vec::new(),
+            saves: Vec::new(),
         };
         for number in [1, 2] {
             let from = Some(nexus(number));
@@ -118,11 +121,10 @@ impl Rig {
         let mut said = Vec::new();
         while let Some(order) = self.owner.poll_order() {
             said.push(match order {
-                Order::Keep(state) => {
-                    self.kept.push(state);
-                    Said::Keep
+                Order::Save(save) => {
+                    self.saves.push(save);
+                    Said::Save
                 }
-                Order::TellNotKept => Said::NotKept,
                 Order::PostToAll(ToCore::Install { shared, update }) => Said::Install {
                     generation: shared.generation,
                     aborts: update.abort.len(),
@@ -161,9 +163,28 @@ impl Rig {
         self.said()
     }
 
+    /// The authority does what it should, with the version after the one that is replaced; or it fails.
     fn kept(&mut self, is_safe: bool) -> Vec<Said> {
-        self.owner.handle_kept(is_safe, self.now);
+        let replaces = self.saves.last().unwrap().replaces.unwrap();
+        let failed = || SaveError::Failed(io::Error::other("full"));
+        let outcome = is_safe.then_some(Version(replaces.0 + 1));
+        self.saved(&outcome.ok_or_else(failed))
+    }
+
+    fn saved(&mut self, outcome: &Result<Version, SaveError>) -> Vec<Said> {
+        self.owner.handle_saved(outcome, self.now);
         self.said()
+    }
+
+    /// Somebody else has saved.
+    fn conflict(&mut self) -> Vec<Said> {
+        let (found, advice) = (Version(9), String::new());
+        self.saved(&Err(SaveError::Conflict { found, advice }))
+    }
+
+    fn replaced(&self) -> Vec<u64> {
+        let replaced = self.saves.iter().map(|save| save.replaces.unwrap().0);
+        replaced.collect()
     }
 
     fn change(&mut self, ticket: Ticket, kind: ChangeKind) -> Vec<Said> {
@@ -271,12 +292,12 @@ fn a_change_that_changes_nothing_is_answered_at_once() {
 fn nobody_sees_a_state_before_it_is_safe() {
     let mut rig = Rig::new();
     let asker = ticket(1, 1);
-    assert_eq!(rig.change(asker, register(5)), [Said::Keep]);
+    assert_eq!(rig.change(asker, register(5)), [Said::Save]);
     assert_eq!(rig.registrations(), 0);
     let said = rig.kept(true);
     assert!(matches!(said[..], [Said::Install { .. }]), "{said:?}");
     assert_eq!(rig.registrations(), 1);
-    assert_eq!(rig.kept, [rig.owner.kept_state()]);
+    assert_eq!(rig.saves[0].state, rig.owner.kept_state());
 }
 
 /// Whatever else the owner gets meanwhile: a refusal of access is no part of the state.
@@ -300,7 +321,7 @@ fn a_state_that_could_not_be_made_safe_never_comes_into_force() {
     let refuse = Said::Refuse(one(8..16), round);
     assert_eq!(rig.tell(message), [refuse]);
     let answer = Said::Changed(asker, Status::CheckCondition, true);
-    assert_eq!(rig.kept(false), [Said::NotKept, answer]);
+    assert_eq!(rig.kept(false), [answer]);
     assert_eq!(rig.registrations(), 0);
     for core in 1..CORES {
         assert_eq!(rig.tell(ToOwner::RefusalConfirmed { core, round }), []);
@@ -336,8 +357,8 @@ fn a_state_that_is_kept_too_late_is_replaced_by_the_one_in_force() {
     assert_eq!(rig.later(Duration::from_millis(1)), [answer]);
     assert_eq!(rig.owner.poll_timeout(), None);
     assert!(!rig.owner.is_idle());
-    assert_eq!(rig.kept(true), [Said::Keep]);
-    assert_eq!(rig.kept.last(), Some(&before));
+    assert_eq!(rig.kept(true), [Said::Save]);
+    assert_eq!(rig.saves.last().unwrap().state, before);
     assert_eq!(rig.kept(true), []);
     assert!(rig.owner.is_idle());
     assert_eq!(rig.registrations(), 0);
@@ -348,8 +369,59 @@ fn a_state_that_is_given_up_and_then_fails_is_not_replaced() {
     let mut rig = Rig::new();
     rig.change(ticket(1, 1), register(5));
     rig.later(PATIENCE);
-    assert_eq!(rig.kept(false), [Said::NotKept]);
+    assert_eq!(rig.kept(false), []);
     assert!(rig.owner.is_idle());
+}
+
+#[test]
+fn every_save_replaces_the_version_before_it_and_a_failed_one_counts_for_nothing() {
+    let mut rig = Rig::new();
+    rig.change(ticket(1, 1), register(5));
+    rig.kept(false);
+    rig.change(ticket(1, 1), register(5));
+    rig.kept(true);
+    rig.installed(true);
+    rig.change(ticket(1, 2), register(6));
+    rig.later(PATIENCE);
+    assert_eq!(rig.kept(true), [Said::Save], "the state in force again");
+    rig.kept(true);
+    rig.change(ticket(1, 3), register(7));
+    let first = RESTORED.0;
+    let expected = [first, first, first + 1, first + 2, first + 3];
+    assert_eq!(rig.replaced(), expected);
+}
+
+#[test]
+fn what_somebody_else_has_saved_is_never_replaced_and_all_else_goes_on() {
+    let mut rig = Rig::new();
+    rig.change(ticket(1, 1), register(5));
+    rig.change(ticket(2, 2), register(6));
+    let refused = |ticket| Said::Changed(ticket, Status::CheckCondition, true);
+    let both = [refused(ticket(1, 1)), refused(ticket(2, 2))];
+    assert_eq!(rig.conflict(), both);
+    assert_eq!(rig.registrations(), 0);
+    assert!(rig.owner.is_idle());
+    let again = ticket(1, 3);
+    assert_eq!(rig.change(again, register(5)), [refused(again)]);
+    assert_eq!(rig.saves.len(), 1);
+    let said = rig.change(ticket(1, 4), stop());
+    assert!(matches!(said[..], [Said::Install { .. }]));
+}
+
+#[test]
+fn a_conflict_of_a_change_that_is_given_up_is_not_replaced_either() {
+    for restores in [false, true] {
+        let mut rig = Rig::new();
+        rig.change(ticket(1, 1), register(5));
+        rig.later(PATIENCE);
+        if restores {
+            assert_eq!(rig.kept(true), [Said::Save]);
+        }
+        assert_eq!(rig.conflict(), []);
+        assert!(rig.owner.is_idle());
+        let refused = Said::Changed(ticket(1, 2), Status::CheckCondition, true);
+        assert_eq!(rig.change(ticket(1, 2), register(5)), [refused]);
+    }
 }
 
 #[test]
@@ -367,7 +439,7 @@ fn commands_behind_a_change_that_takes_too_long_are_busy_and_all_else_waits() {
     let said = rig.later(Duration::from_secs(1));
     assert_eq!(said, [busy(ticket(2, 4))]);
     // The reset is carried out when its turn comes.
-    assert_eq!(rig.kept(true), [Said::Keep]);
+    assert_eq!(rig.kept(true), [Said::Save]);
     let said = rig.kept(true);
     assert!(
         matches!(said[..], [Said::Install { aborts: 1, .. }]),

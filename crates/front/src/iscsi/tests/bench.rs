@@ -25,7 +25,8 @@ use ::iscsi::target::{Budget, Receive};
 use engine::testing::bench::{profile, visible};
 use engine::testing::disk::{Disk, capabilities};
 use engine::{
-    Carrier, Ending, Engine, Life, News, PartKey, StoreWork, TargetIndex, UnitIndex, VisibleLun,
+    Carrier, Ending, Engine, Life, News, PartKey, Save, StoreWork, TargetIndex, UnitIndex,
+    VisibleLun,
 };
 use memory::{Buffer, Message, Pool};
 use scsi::{Owner, Status};
@@ -152,7 +153,7 @@ impl Carrier for Outside {
         match operation {}
     }
 
-    fn keep(&mut self, _: UnitIndex, _: Vec<u8>) {
+    fn save(&mut self, _: UnitIndex, _: Save) {
         unreachable!("no test changes what is kept")
     }
 
@@ -281,7 +282,7 @@ impl Bench {
         engine.begin_turn(BEGIN);
         let disk = Disk::new(&capabilities());
         let owner = Owner::new(profile(capabilities()), None).unwrap();
-        engine.add_unit(owner, disk.store());
+        engine.add_unit(owner, None, disk.store());
         let budget = || Arc::new(Budget::new(usize::MAX));
         let settings = SessionSettings {
             queue_depth: 8,

@@ -7,6 +7,7 @@ use config::CacheMode;
 use plane::Guessing;
 
 use super::{Facts, finding};
+use crate::state::CONFLICT_REMEDY;
 
 /// A core is busy that works for so much of the time.
 const BUSY: f64 = 0.9;
@@ -35,6 +36,16 @@ pub(super) fn failed_flushes(facts: &Facts<'_>) -> Vec<Finding> {
             "a flush of its store failed: data that initiators believe to be written may be lost",
             "check the disk, the kernel log and the data; then remove the lun and add it again, or restart Tarn",
         )
+    });
+    findings.collect()
+}
+
+pub(super) fn states_of_others(facts: &Facts<'_>) -> Vec<Finding> {
+    let findings = facts.conflicts.iter().map(|(unit, what)| {
+        let message = format!(
+            "its reservations and saved mode pages cannot be changed, as another program has saved them: {what}"
+        );
+        finding(Severity::Error, "state-conflict", unit, message, CONFLICT_REMEDY)
     });
     findings.collect()
 }
