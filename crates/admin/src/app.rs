@@ -61,7 +61,7 @@ impl App {
             calls: Calls::new(control),
             tokens,
             names,
-            live: Live::new(limits::STREAMS_MAX),
+            live: Live::new(limits::STREAMS_MAX, limits::STREAMS_OF_TOKEN_MAX),
             ready: Ready::default(),
             files: Files::default(),
             stopping,

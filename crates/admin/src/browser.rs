@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use crate::limits;
+use crate::places::{Full, Places};
 use crate::random::{self, Hash};
 use crate::tokens::Holder;
 
@@ -24,33 +25,47 @@ pub(crate) struct Opened {
     pub(crate) csrf: String,
 }
 
+/// Why there is no login.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    /// The system has no random bytes.
+    #[error("the system gives no random bytes: {0}")]
+    Random(#[from] getrandom::Error),
+    /// Tokens of higher roles hold all places.
+    #[error(
+        "all {} logins belong to tokens of higher roles; log out of one first",
+        limits::LOGINS_MAX
+    )]
+    Full,
+}
+
 /// All logins that live.
-#[derive(Default)]
-pub(crate) struct Logins(Vec<Login>);
+pub(crate) struct Logins(Places<Login>);
+
+impl Default for Logins {
+    fn default() -> Self {
+        Self(Places::new(limits::LOGINS_MAX, limits::LOGINS_OF_TOKEN_MAX))
+    }
+}
 
 impl Logins {
     /// Opens one for the holder of a token.
     ///
     /// # Errors
     ///
-    /// The system has no random bytes.
-    pub(crate) fn open(
-        &mut self,
-        holder: Holder,
-        now: Instant,
-    ) -> Result<Opened, getrandom::Error> {
+    /// The system has no random bytes, or there is no place for this role.
+    pub(crate) fn open(&mut self, holder: Holder, now: Instant) -> Result<Opened, OpenError> {
         self.0.retain(|login| login.ends > now);
-        if self.0.len() >= limits::LOGINS_MAX {
-            // The oldest comes first.
-            self.0.remove(0);
-        }
         let (cookie, csrf) = (random::secret()?, random::secret()?);
-        self.0.push(Login {
+        let (name, role) = (holder.name.clone(), holder.role);
+        let login = Login {
             hash: Hash::of(&cookie),
             csrf: csrf.clone(),
             holder,
             ends: now + limits::LOGIN_TIME_MAX,
-        });
+        };
+        let taken = self.0.take(&name, role, login);
+        taken.map_err(|Full| OpenError::Full)?;
         Ok(Opened { cookie, csrf })
     }
 
@@ -58,7 +73,7 @@ impl Logins {
     pub(crate) fn find(&self, cookie: &str, now: Instant) -> Option<(Holder, String)> {
         let hash = Hash::of(cookie);
         let mut found = None;
-        for login in &self.0 {
+        for login in self.0.items() {
             if login.hash.is(&hash) && login.ends > now {
                 found = Some((login.holder.clone(), login.csrf.clone()));
             }
@@ -131,16 +146,35 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_login_makes_room() {
+    fn the_oldest_login_of_a_token_makes_room_for_its_next_and_no_other_does() {
         let mut logins = Logins::default();
         let now = Instant::now();
-        let first = logins.open(holder("a"), now).unwrap();
-        for _ in 1..limits::LOGINS_MAX {
+        let of_another = logins.open(holder("a"), now).unwrap();
+        let first = logins.open(holder("b"), now).unwrap();
+        for _ in 1..limits::LOGINS_OF_TOKEN_MAX {
             logins.open(holder("b"), now).unwrap();
         }
         assert!(logins.find(&first.cookie, now).is_some());
-        logins.open(holder("c"), now).unwrap();
+        for _ in 0..limits::LOGINS_MAX {
+            logins.open(holder("b"), now).unwrap();
+        }
         assert!(logins.find(&first.cookie, now).is_none());
-        assert_eq!(logins.0.len(), limits::LOGINS_MAX);
+        assert!(logins.find(&of_another.cookie, now).is_some());
+    }
+
+    #[test]
+    fn logins_that_are_over_take_no_places() {
+        let mut logins = Logins::default();
+        let start = Instant::now();
+        for number in 0..limits::LOGINS_MAX {
+            let mut admin = holder(&number.to_string());
+            admin.role = Role::Admin;
+            logins.open(admin, start).unwrap();
+        }
+        let refused = logins.open(holder("viewer"), start).unwrap_err();
+        assert!(matches!(refused, OpenError::Full), "{refused}");
+        let end = start + limits::LOGIN_TIME_MAX;
+        logins.open(holder("viewer"), end).unwrap();
+        assert_eq!(logins.0.items().count(), 1);
     }
 }

@@ -478,3 +478,23 @@ mod tests {
         assert_eq!(noted, [("admin-change", Some("a"))]);
     }
 }
+    #[tokio::test]
+    async fn logins_of_a_viewer_push_no_administrator_out() {
+        let scratch = Scratch::new();
+        let app = app(&Arc::default(), &scratch);
+        let admin = NewToken {
+            name: "admin".to_owned(),
+            role: Role::Admin,
+        };
+        let admin = app.tokens.make(admin, 0).unwrap().token.unwrap();
+        let opened = login(&app, &admin).await;
+        let cookie = opened.headers()[header::SET_COOKIE].to_str().unwrap();
+        let (cookie, _) = cookie.split_once(';').unwrap();
+        let (_, cookie) = cookie.split_once('=').unwrap();
+        let viewer = new_token(&app, "viewer");
+        for _ in 0..2 * crate::limits::LOGINS_MAX {
+            assert_eq!(login(&app, &viewer).await.status(), StatusCode::OK);
+        }
+        assert!(of_cookie(&app, cookie).is_some());
+    }
+

@@ -30,6 +30,7 @@ mod metrics;
 mod openapi;
 mod patient;
 mod peer;
+mod places;
 mod random;
 mod ready;
 mod route;

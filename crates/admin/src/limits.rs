@@ -81,8 +81,11 @@ pub(crate) const CALL_THREADS_MAX: usize = 8;
 /// How old an answer to `/readyz` may be. More frequent requests get the same answer.
 pub(crate) const READY_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// Streams of live data. Beyond it: 503.
+/// Streams of live data. At the limit one of the token that has most ends; where only higher roles have any: 503.
 pub(crate) const STREAMS_MAX: usize = 32;
+
+/// Of these, streams of one token, or of one user at the socket. At the limit its oldest ends.
+pub(crate) const STREAMS_OF_TOKEN_MAX: usize = STREAMS_MAX / 2;
 
 /// Files on their way to those who read them, each as large as a trace may be. Beyond it: 503.
 pub(crate) const FILES_MAX: usize = 4;
@@ -102,8 +105,11 @@ pub(crate) const TOKENS_MAX: usize = 256;
 /// Characters of a token's name.
 pub(crate) const TOKEN_NAME_MAX: usize = 64;
 
-/// Console logins that live. At the limit the one that is nearest to its end is dropped.
+/// Console logins that live. At the limit one of the token that has most ends; where only higher roles have any: 503.
 pub(crate) const LOGINS_MAX: usize = 64;
+
+/// Of these, logins of one token. At the limit its oldest ends.
+pub(crate) const LOGINS_OF_TOKEN_MAX: usize = LOGINS_MAX / 2;
 
 /// How long a console login lives.
 pub(crate) const LOGIN_TIME_MAX: Duration = Duration::from_secs(12 * 3600);

@@ -5,7 +5,7 @@
 //!
 //! Spec: HTML Living Standard, section Server-sent events.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::control::Control;
@@ -18,7 +18,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::IntoResponse as _;
 use hyper::body::Bytes;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::answer::{Answer, Refusal};
 use crate::app::{App, stopped};
@@ -26,6 +26,7 @@ use crate::ask::Asked;
 use crate::feed::Feed;
 use crate::guard::Caller;
 use crate::limits;
+use crate::places::{Full, Places};
 
 /// How often the daemon is asked for events.
 const EVENTS_EVERY: Duration = Duration::from_millis(250);
@@ -44,26 +45,59 @@ struct News {
     newest: u64,
 }
 
+/// Dropped when a stream has lost its place.
+type Keep = oneshot::Sender<()>;
+
 /// Streams of live data.
 #[derive(Debug)]
 pub(crate) struct Live {
-    places: Arc<Semaphore>,
-    places_max: usize,
+    places: Arc<Mutex<Places<Keep>>>,
     news: watch::Sender<News>,
 }
 
 impl Live {
-    /// For so many listeners.
-    pub(crate) fn new(places_max: usize) -> Self {
+    /// For so many listeners, and so many of one token.
+    pub(crate) fn new(places_max: usize, share_max: usize) -> Self {
         Self {
-            places: Arc::new(Semaphore::new(places_max)),
-            places_max,
+            places: Arc::new(Mutex::new(Places::new(places_max, share_max))),
             news: watch::Sender::new(News::default()),
         }
     }
 
     fn is_listened_to(&self) -> bool {
-        self.places.available_permits() < self.places_max
+        locked(&self.places).items().next().is_some()
+    }
+
+    /// A place for a stream of this caller.
+    fn place(&self, caller: &Caller) -> Result<Place, Full> {
+        let (keep, lost) = oneshot::channel();
+        let number = locked(&self.places).take(&caller.author, caller.role, keep)?;
+        let places = Arc::clone(&self.places);
+        Ok(Place {
+            places,
+            number,
+            lost,
+        })
+    }
+}
+
+/// Every change of places is whole.
+fn locked(places: &Mutex<Places<Keep>>) -> MutexGuard<'_, Places<Keep>> {
+    places.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The place of a stream, given back at its end.
+#[derive(Debug)]
+struct Place {
+    places: Arc<Mutex<Places<Keep>>>,
+    number: u64,
+    /// Ends when another stream has got the place.
+    lost: oneshot::Receiver<()>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        locked(&self.places).give_back(self.number);
     }
 }
 
@@ -124,10 +158,9 @@ pub(crate) async fn live(
     Asked(start): Asked<Start>,
     headers: HeaderMap,
 ) -> Answer {
-    let place = Arc::clone(&app.live.places).try_acquire_owned();
-    let place = place.map_err(|_| {
+    let place = app.live.place(&caller).map_err(|Full| {
         let detail = format!(
-            "there are {} streams already; close one first",
+            "all {} streams belong to higher roles; close one of them first",
             limits::STREAMS_MAX
         );
         Refusal::new(ProblemKind::Unavailable, detail)
@@ -145,9 +178,8 @@ pub(crate) async fn live(
         caller,
         after,
         sender,
-        _place: place,
     };
-    tokio::spawn(stream.run());
+    tokio::spawn(stream.run(place));
     let content = [(header::CONTENT_TYPE, "text/event-stream")];
     Ok((content, Body::new(Feed(receiver))).into_response())
 }
@@ -158,7 +190,6 @@ struct Stream {
     caller: Caller,
     after: u64,
     sender: mpsc::Sender<Bytes>,
-    _place: OwnedSemaphorePermit,
 }
 
 /// Why a stream ends.
@@ -176,8 +207,8 @@ impl From<Problem> for End {
 }
 
 impl Stream {
-    /// Until the listener goes, may not listen any more, or all has to end.
-    async fn run(mut self) {
+    /// Until the listener goes, may not listen any more, loses the place, or all has to end.
+    async fn run(mut self, mut place: Place) {
         let mut news = self.app.live.news.subscribe();
         let mut stopping = self.app.stopping.clone();
         let gone = self.sender.clone();
@@ -186,11 +217,17 @@ impl Stream {
             tokio::select! {
                 () = gone.closed() => return,
                 () = stopped(&mut stopping) => return,
+                _ = &mut place.lost => return,
                 changed = news.changed() => if changed.is_err() { return },
             }
             let latest = news.borrow_and_update().clone();
-            if !self.caller.is_valid(&self.app) || self.send(&latest, &mut turn).await.is_err() {
+            if !self.caller.is_valid(&self.app) {
                 return;
+            }
+            // A listener that reads nothing must not hold on to what it has lost.
+            tokio::select! {
+                sent = self.send(&latest, &mut turn) => if sent.is_err() { return },
+                _ = &mut place.lost => return,
             }
         }
     }
