@@ -44,6 +44,7 @@ pub(crate) fn app(daemon: &Arc<Double>, scratch: &Scratch) -> Arc<App> {
 #[derive(Debug, Default)]
 pub(crate) struct Double {
     is_silent: bool,
+    is_fixed: bool,
     asked_sessions: AtomicU32,
     noted: Mutex<Vec<Event>>,
 }
@@ -53,6 +54,14 @@ impl Double {
     pub(crate) fn that_answers_nothing() -> Self {
         Self {
             is_silent: true,
+            ..Self::default()
+        }
+    }
+
+    /// One whose configuration cannot be changed.
+    pub(crate) fn that_is_fixed() -> Self {
+        Self {
+            is_fixed: true,
             ..Self::default()
         }
     }
@@ -99,6 +108,12 @@ impl Control for Double {
 
     fn document(&self) -> Document {
         panic!("{UNASKED}")
+    }
+
+    fn check_changeable(&self) -> Result<(), Problem> {
+        let detail = "it has no document";
+        let problem = || Problem::new(ProblemKind::Refused, detail);
+        (!self.is_fixed).then_some(()).ok_or_else(problem)
     }
 
     fn document_bytes(&self) -> usize {

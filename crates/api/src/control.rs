@@ -16,6 +16,13 @@ pub trait Control: Send + Sync + 'static {
     /// The configuration that runs.
     fn document(&self) -> Document;
 
+    /// Whether it can be changed while it runs.
+    ///
+    /// # Errors
+    ///
+    /// It has no document that could be changed.
+    fn check_changeable(&self) -> Result<(), Problem>;
+
     /// How long the text of that configuration is, in bytes.
     fn document_bytes(&self) -> usize;
 

@@ -71,7 +71,8 @@ fn apply(
     author: &str,
     mut edits: Edits,
 ) -> Result<(Applied, bool), Problem> {
-    // Nothing is kept for a change that cannot be made.
+    // Nothing is kept for a change that cannot be made, and no edit is looked at: what runs is not in the document.
+    control.check_changeable()?;
     check_revision(control.document().revision, only_at)?;
     let mut kept = Kept::new(control);
     kept.keep_secrets(&mut edits.edits)?;
@@ -104,6 +105,7 @@ fn plan(
     mut edits: Edits,
     inspection: Inspection,
 ) -> Result<Plan, Problem> {
+    control.check_changeable()?;
     let document = control.document();
     check_revision(document.revision, only_at)?;
     let mut kept = Kept::new(control);

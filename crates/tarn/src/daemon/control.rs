@@ -326,8 +326,8 @@ impl Daemon {
         self.file.as_deref().ok_or_else(|| {
             Problem::new(
                 ProblemKind::Refused,
-                "Tarn serves stores of its command line, which has no file to keep a change in; start it with \
-                 --config FILE",
+                "this Tarn was started with stores on its command line, so there is no configuration file to change; \
+                 write them as [[lun]] into a file and restart it as tarn serve --config FILE",
             )
         })
     }
@@ -694,6 +694,10 @@ impl Control for Daemon {
 
     fn document(&self) -> Document {
         self.in_force().document.clone()
+    fn check_changeable(&self) -> Result<(), Problem> {
+        self.file().map(|_| ())
+    }
+
     }
 
     fn document_bytes(&self) -> usize {
