@@ -770,6 +770,46 @@ def connections_and_streams_are_bounded():
         wait_for(lambda: answered(api), 60, "an answer afterwards")
 
 
+@test
+def one_token_takes_its_share_of_streams_and_logins():
+    """A viewer opens more streams and logins than there are places: an administrator's go on, and another one's are opened."""
+    with Daemon() as tarn, contextlib.ExitStack() as stack:
+        def listen(role):
+            connection = stack.enter_context(contextlib.closing(http.client.HTTPConnection("127.0.0.1", tarn.port2, timeout=20)))
+            connection.request("GET", "/api/v1/live", headers={"Authorization": f"Bearer {role}"})
+            return connection.getresponse()
+
+        def goes_on(stream):
+            return all(stream.readline() for _ in range(6))
+        admin_token, viewer_token = tarn.token("admin"), tarn.token("viewer")
+        cookie = tarn.remote().ask("POST", "login", {"token": admin_token}).headers["Set-Cookie"].split(";")[0]
+        first = listen(admin_token)
+        streams = [listen(viewer_token) for _ in range(40)]
+        equal({stream.status for stream in streams}, {200}, "streams of one token")
+        check(goes_on(first), "the stream of an administrator ended")
+        check(goes_on(listen(admin_token)), "an administrator's next stream")
+        check(goes_on(streams[-1]), "the newest stream of the viewer")
+        streams[0].read()       # to its end: it has lost its place
+        for _ in range(100):
+            equal(tarn.remote().ask("POST", "login", {"token": viewer_token}).status, 200, "a viewer's login")
+        equal(tarn.remote().ask("GET", "status", Cookie=cookie).status, 200, "the administrator in the console")
+
+
+@test
+def what_a_request_does_not_know_is_refused_and_nothing_is_done():
+    with Daemon() as tarn:
+        api = tarn.api()
+        for query in ("?Plan=true", "?plan=True", "?dry=true", "?plan=true&dry=1"):
+            answer = refused(400, "bad-request", api.ask, "DELETE", f"luns/disk{query}")
+            check("plan" in answer.json["detail"], answer.json)
+        answer = refused(400, "bad-request", api.ask, "GET", "events?afer=1")
+        check(all(word in answer.json["detail"] for word in ("afer", "after", "most", "severity")), answer.json)
+        for body in ({}, {"what": 1}, []):
+            refused(400, "bad-request", api.ask, "POST", "luns/disk/load", body)
+            refused(400, "bad-request", api.ask, "DELETE", "luns/disk", body)
+        equal(api.get("status")["revision"], 1, "revision after all that")
+
+
 @test(limit_s=120)
 def who_has_proved_nothing_takes_nothing_from_administrators():
     """100 connections that ask /readyz without end, then 300 logins whose body never comes: root is answered at the socket, and over

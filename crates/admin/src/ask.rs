@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 
 use crate::answer::Refusal;
 use crate::limits;
+use crate::route::{Field, Value};
 
 /// The body, as JSON. The guard has read it, and it was not too long.
 #[derive(Debug)]
@@ -164,6 +165,46 @@ impl<S: Send + Sync> FromRequestParts<S> for Terms {
     }
 }
 
+/// Refuses a query that has another name than these, or a value that its field cannot have.
+pub(crate) fn check_query(
+    uri: &Uri,
+    known: impl Iterator<Item = &'static Field> + Clone,
+) -> Result<(), Refusal> {
+    let query = Query::<Vec<(String, String)>>::try_from_uri(uri);
+    let query = query
+        .map_err(|rejection| Refusal::new(ProblemKind::BadRequest, rejection.body_text()))?
+        .0;
+    for (name, value) in &query {
+        let Some(field) = known.clone().find(|field| field.name == name) else {
+            return Err(unknown_name(name, known));
+        };
+        let expected = match field.value {
+            Value::Number(most) if !value.parse().is_ok_and(|number: u64| number <= most) => {
+                format!("a whole number from 0 to {most}")
+            }
+            Value::Flag if !matches!(value.as_str(), "true" | "false") => {
+                "true or false".to_owned()
+            }
+            Value::Text | Value::Number(_) | Value::Flag => continue,
+        };
+        let detail = format!("{name}={value:?} in the query: {expected} is expected");
+        return Err(Refusal::field(name, detail));
+    }
+    Ok(())
+}
+
+fn unknown_name(name: &str, known: impl Iterator<Item = &'static Field>) -> Refusal {
+    let known: Vec<&str> = known.map(|field| field.name).collect();
+    let known = match known[..] {
+        [] => "no name".to_owned(),
+        _ => known.join(", "),
+    };
+    let detail = format!(
+        "the query has {name:?}, which is not known here; known is {known}; nothing was done"
+    );
+    Refusal::field(name, detail)
+}
+
 /// Whether a change is only to be planned.
 pub(crate) fn asks_for_plan(uri: &Uri) -> Result<bool, Refusal> {
     #[derive(serde::Deserialize)]
@@ -216,7 +257,6 @@ mod tests {
             ("/x", Some(false)),
             ("/x?plan=true", Some(true)),
             ("/x?plan=false", Some(false)),
-            ("/x?other=1", Some(false)),
             ("/x?plan", None),
             ("/x?plan=", None),
             ("/x?plan=yes", None),

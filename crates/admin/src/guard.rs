@@ -153,7 +153,7 @@ pub(crate) async fn guard(
     let author = caller.as_ref().map(|caller| caller.author.clone());
     let mut entry = entry_of(&request, author);
     entry.purpose = route.purpose(is_plan);
-    let mut request = match with_whole_body(request, route.body_bytes_max()).await {
+    let mut request = match with_whole_body(request, route).await {
         Ok(request) => request,
         Err(refusal) => {
             let response = refusal.into_response();
@@ -220,16 +220,11 @@ struct Refused {
     author: Option<String>,
 }
 
-/// Whether a change is only to be planned. Who asks for a plan where there is none must not get the deed.
+/// Whether a change is only to be planned. A query with a name that the route does not know goes no further: who
+/// writes `Plan=true` must not get the deed.
 fn is_plan(route: &Route, request: &Request) -> Result<bool, Refusal> {
-    if request.method().is_safe() || route.only_asks || !ask::asks_for_plan(request.uri())? {
-        return Ok(false);
-    }
-    if route.conditional {
-        return Ok(true);
-    }
-    let detail = "this changes no configuration, so there is no plan of it; nothing was done";
-    Err(Refusal::field("plan", detail))
+    ask::check_query(request.uri(), route.fields())?;
+    Ok(route.conditional && ask::asks_for_plan(request.uri())?)
 }
 
 fn admit(app: &App, needs: Needs, request: &Request) -> Result<Option<Caller>, Box<Refused>> {
@@ -379,9 +374,16 @@ pub(crate) fn peer_of(request: &Request) -> Result<Peer, Problem> {
 }
 
 /// Reads the body before anything is said of the request, as [`ask::collect`] says why.
-async fn with_whole_body(request: Request, bytes_max: usize) -> Result<Request, Refusal> {
+async fn with_whole_body(request: Request, route: &Route) -> Result<Request, Refusal> {
     let (parts, body) = request.into_parts();
-    let bytes = ask::collect(body, bytes_max).await?;
+    let bytes = ask::collect(body, route.body_bytes_max()).await?;
+    if route.takes.is_none() && !bytes.is_empty() {
+        let detail = format!(
+            "{} {} takes no body; nothing was done, send it without one",
+            route.method, route.path
+        );
+        return Err(Refusal::new(ProblemKind::BadRequest, detail));
+    }
     Ok(Request::from_parts(parts, Body::from(bytes)))
 }
 
@@ -443,6 +445,106 @@ mod tests {
         router.call(request).await.unwrap()
     }
 
+    /// What root is answered at the socket.
+    async fn ask(app: &Arc<App>, method: Method, uri: &str, body: &'static str) -> (u16, String) {
+        let request = Request::builder()
+            .method(method)
+            .uri(uri)
+            .header(header::HOST, "tarn")
+            .header(header::CONTENT_TYPE, "application/json")
+            .extension(Peer::Unix { uid: 0 })
+            .body(Body::from(body))
+            .unwrap();
+        let router = TowerToHyperService::new(routes::router(app));
+        let response = router.call(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = ask::collect(response.into_body(), 1 << 20).await.unwrap();
+        (status, String::from_utf8_lossy(&body).into_owned())
+    }
+
+    /// The double of the daemon panics at every change, so none of these gets to it.
+    #[tokio::test]
+    async fn no_route_takes_a_name_in_its_query_that_it_does_not_list() {
+        let scratch = Scratch::new();
+        let app = app(&Arc::default(), &scratch);
+        for route in routes::ROUTES {
+            let path = route.path.replace(['{', '}'], "");
+            for name in ["Plan", "plam", "unknown", ""] {
+                let uri = format!("{path}?{name}=true");
+                let (status, body) = ask(&app, route.method.clone(), &uri, "").await;
+                assert_eq!(status, 400, "{} {uri}: {body}", route.method);
+                let known = route.fields().all(|field| body.contains(field.name));
+                assert!(
+                    known && body.contains(&format!("{name:?}").replace('"', "\\\"")),
+                    "{body}"
+                );
+            }
+            if !route.conditional {
+                let (status, body) =
+                    ask(&app, route.method.clone(), &format!("{path}?plan=true"), "").await;
+                assert_eq!(status, 400, "{} {path}: {body}", route.method);
+            }
+        }
+    }
+
+    /// Its LUNs and targets are not in its document, so every edit would find that they do not exist.
+    #[tokio::test]
+    async fn what_cannot_be_changed_is_said_before_any_edit_is_looked_at() {
+        let scratch = Scratch::new();
+        let app = app(&Arc::new(Double::that_is_fixed()), &scratch);
+        for plan in ["", "?plan=true"] {
+            let uri = format!("/api/v1/luns/web{plan}");
+            let (status, body) = ask(&app, Method::DELETE, &uri, "").await;
+            assert_eq!(status, 409, "{body}");
+            assert!(body.contains("it has no document"), "{body}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_value_that_a_query_cannot_have_is_answered_with_what_is_expected() {
+        let scratch = Scratch::new();
+        let app = app(&Arc::default(), &scratch);
+        for (uri, expected) in [
+            (
+                "/api/v1/events?after=x",
+                "a whole number from 0 to 18446744073709551615",
+            ),
+            (
+                "/api/v1/events?after=18446744073709551616",
+                "a whole number from 0 to",
+            ),
+            ("/api/v1/events?most=1001", "a whole number from 0 to 1000"),
+            ("/api/v1/live?after=-1", "a whole number from 0 to"),
+            ("/api/v1/luns/web?plan=yes", "true or false"),
+        ] {
+            let method = if uri.contains("plan") {
+                Method::DELETE
+            } else {
+                Method::GET
+            };
+            let (status, body) = ask(&app, method, uri, "").await;
+            assert_eq!(status, 400, "{uri}: {body}");
+            assert!(body.contains(expected), "{uri}: {body}");
+        }
+        let (status, body) = ask(&app, Method::GET, "/api/v1/events?most=1000&after=0", "").await;
+        assert_eq!(status, 200, "{body}");
+    }
+
+    #[tokio::test]
+    async fn a_route_without_a_body_refuses_every_body() {
+        let scratch = Scratch::new();
+        let app = app(&Arc::default(), &scratch);
+        let without = routes::ROUTES.iter().filter(|route| route.takes.is_none());
+        for route in without {
+            let path = route.path.replace(['{', '}'], "");
+            for body in ["{}", "null", "what"] {
+                let (status, answer) = ask(&app, route.method.clone(), &path, body).await;
+                assert_eq!(status, 400, "{} {path}: {answer}", route.method);
+                assert!(answer.contains("takes no body"), "{answer}");
+            }
+        }
+    }
+
     fn new_token(app: &App, name: &str) -> String {
         let new = NewToken {
             name: name.to_owned(),
@@ -465,20 +567,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_login_is_noted_with_whose_it_is() {
-        let scratch = Scratch::new();
-        let daemon = Arc::new(Double::default());
-        let app = app(&daemon, &scratch);
-        login(&app, &new_token(&app, "a")).await;
-        let noted = daemon.noted();
-        let noted: Vec<_> = noted
-            .iter()
-            .map(|event| (event.kind.as_str(), event.author.as_deref()))
-            .collect();
-        assert_eq!(noted, [("admin-change", Some("a"))]);
-    }
-}
-    #[tokio::test]
     async fn logins_of_a_viewer_push_no_administrator_out() {
         let scratch = Scratch::new();
         let app = app(&Arc::default(), &scratch);
@@ -498,3 +586,17 @@ mod tests {
         assert!(of_cookie(&app, cookie).is_some());
     }
 
+    #[tokio::test]
+    async fn a_login_is_noted_with_whose_it_is() {
+        let scratch = Scratch::new();
+        let daemon = Arc::new(Double::default());
+        let app = app(&daemon, &scratch);
+        login(&app, &new_token(&app, "a")).await;
+        let noted = daemon.noted();
+        let noted: Vec<_> = noted
+            .iter()
+            .map(|event| (event.kind.as_str(), event.author.as_deref()))
+            .collect();
+        assert_eq!(noted, [("admin-change", Some("a"))]);
+    }
+}

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::answer::{Answer, json as answer};
 use crate::app::App;
-use crate::route::{Field, Gives, Needs, Route, Shape, of};
+use crate::route::{self, Field, Gives, Needs, Route, Shape, of};
 use crate::routes::ROUTES;
 
 /// `GET /openapi.json`
@@ -31,7 +31,8 @@ pub fn document() -> Value {
         "info": {
             "title": "Tarn",
             "version": "1",
-            "description": "The administration of an iSCSI target. See docs/API.md.",
+            "description": "The administration of an iSCSI target. See docs/API.md. A name in the query, a field in \
+                            a body, or a body that an operation does not list is an error (400), and nothing is done.",
             "license": {"name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT"},
         },
         "paths": paths,
@@ -111,19 +112,13 @@ fn parameters(route: &Route) -> Vec<Value> {
     let segments = route.path.split('/');
     let names = segments.filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let mut parameters: Vec<Value> = names.map(path_parameter).collect();
-    parameters.extend(route.query.iter().map(query_parameter));
+    parameters.extend(route.fields().map(query_parameter));
     if route.conditional {
         parameters.push(json!({
             "name": "If-Match",
             "in": "header",
             "description": "The ETag of the revision that the change must start from.",
             "schema": {"type": "string", "pattern": "^\"[0-9]{1,18}\"$"},
-        }));
-        parameters.push(json!({
-            "name": "plan",
-            "in": "query",
-            "description": "Change nothing: the answer is the Plan of the change.",
-            "schema": {"type": "boolean"},
         }));
     }
     parameters
@@ -139,9 +134,11 @@ fn path_parameter(name: &str) -> Value {
 }
 
 fn query_parameter(field: &Field) -> Value {
-    let schema = field
-        .number_max
-        .map_or_else(|| json!({"type": "string"}), number_up_to);
+    let schema = match field.value {
+        route::Value::Text => json!({"type": "string"}),
+        route::Value::Number(most) => number_up_to(most),
+        route::Value::Flag => json!({"type": "boolean"}),
+    };
     json!({
         "name": field.name,
         "in": "query",
@@ -258,6 +255,20 @@ mod tests {
         for name in found {
             let pointer = name.trim_start_matches('#');
             assert!(document.pointer(pointer).is_some(), "{name}");
+        }
+    }
+
+    /// A misspelt field that is ignored makes another change than the one that was meant.
+    #[test]
+    fn every_object_that_a_body_may_have_refuses_fields_it_does_not_list() {
+        let mut schemas = Vec::new();
+        let taken = ROUTES.iter().filter_map(|route| route.takes);
+        taken.for_each(|shape| (shape.collect)(&mut schemas));
+        assert!(schemas.len() > 10, "{}", schemas.len());
+        for (name, schema) in schemas {
+            if schema.get("properties").is_some() {
+                assert_eq!(schema["additionalProperties"], json!(false), "{name}");
+            }
         }
     }
 

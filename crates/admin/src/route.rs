@@ -6,7 +6,6 @@ use std::sync::Arc;
 use api::access::Role;
 use axum::http::Method;
 use axum::routing::MethodRouter;
-use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::app::App;
@@ -29,7 +28,7 @@ pub(crate) struct Shape {
     /// Its name among the schemas.
     pub(crate) name: fn() -> Cow<'static, str>,
     /// Adds its schema and those of all it is made of.
-    pub(crate) collect: fn(&mut Vec<(String, Value)>),
+    pub(crate) collect: fn(&mut Vec<(String, serde_json::Value)>),
 }
 
 /// The shape of a type.
@@ -40,7 +39,7 @@ pub(crate) const fn of<T: ToSchema>() -> Shape {
     }
 }
 
-fn collect<T: ToSchema>(schemas: &mut Vec<(String, Value)>) {
+fn collect<T: ToSchema>(schemas: &mut Vec<(String, serde_json::Value)>) {
     let mut all = vec![(T::name().into_owned(), T::schema())];
     T::schemas(&mut all);
     let written = all.into_iter().filter_map(|(name, schema)| {
@@ -67,6 +66,17 @@ pub(crate) enum Gives {
     File(&'static str),
 }
 
+/// What the value of a field is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Value {
+    /// Text.
+    Text,
+    /// A number, at most this.
+    Number(u64),
+    /// `true` or `false`.
+    Flag,
+}
+
 /// A field of the query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field {
@@ -76,9 +86,28 @@ pub(crate) struct Field {
     pub(crate) about: &'static str,
     /// It cannot be left out.
     pub(crate) required: bool,
-    /// The largest value of a number; absent: it is text.
-    pub(crate) number_max: Option<u64>,
+    /// What its value is.
+    pub(crate) value: Value,
 }
+
+impl Field {
+    /// One that may be left out.
+    pub(crate) const fn optional(name: &'static str, value: Value, about: &'static str) -> Self {
+        Self {
+            name,
+            about,
+            required: false,
+            value,
+        }
+    }
+}
+
+/// Every change of the configuration knows this one.
+pub(crate) const PLAN: Field = Field::optional(
+    "plan",
+    Value::Flag,
+    "Change nothing: the answer is the Plan of the change.",
+);
 
 /// What one method of one path does.
 pub(crate) struct Route {
@@ -100,8 +129,8 @@ pub(crate) struct Route {
     pub(crate) tagged: bool,
     /// It changes the configuration: it heeds If-Match, and can be planned.
     pub(crate) conditional: bool,
-    /// Fields of its query.
-    pub(crate) query: &'static [Field],
+    /// Fields of its query, besides [`PLAN`].
+    query: &'static [Field],
     /// The body may be as long as a document.
     pub(crate) takes_document: bool,
     /// It changes nothing, although its method could.
@@ -232,6 +261,12 @@ impl Route {
     pub(crate) const fn asks(mut self, query: &'static [Field]) -> Self {
         self.query = query;
         self
+    }
+
+    /// All fields that its query may have.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = &'static Field> + Clone + use<> {
+        let plan = self.conditional.then_some(&PLAN);
+        self.query.iter().chain(plan)
     }
 
     /// The statuses of its successes.

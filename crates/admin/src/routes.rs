@@ -17,7 +17,7 @@ use axum::routing::{delete, get, post, put};
 
 use crate::app::App;
 use crate::handle::{configuration, daemon, edit, login, media, resources, tokens, traces};
-use crate::route::{Field, Gives, Route, of};
+use crate::route::{Field, Gives, Route, Value, of};
 use crate::{console, guard, limits, live, metrics, openapi};
 
 /// Every method of every path outside the console.
@@ -118,22 +118,22 @@ pub(crate) static ROUTES: &[Route] = &[
     Route::get("/api/v1/access", Viewer, "What an initiator would meet: the dry run of the rules",
         Gives::Many(of::<Access>()), || get(daemon::access))
         .asks(&[
-            Field { name: "initiator", about: "InitiatorName", required: true, number_max: None },
-            Field { name: "address", about: "Where it would come from", required: false, number_max: None },
-            Field { name: "user", about: "The CHAP user it would prove to be", required: false, number_max: None },
+            Field { name: "initiator", about: "InitiatorName", required: true, value: Value::Text },
+            Field::optional("address", Value::Text, "Where it would come from"),
+            Field::optional("user", Value::Text, "The CHAP user it would prove to be"),
         ]),
     Route::get("/api/v1/stats", Viewer, "Counters, now",
         Gives::One(of::<Stats>()), || get(daemon::stats)),
     Route::get("/api/v1/events", Viewer, "Events, the oldest first",
         Gives::Many(of::<Event>()), || get(daemon::events))
         .asks(&[
-            Field { name: "after", about: "Only events with a number above this; absent: the newest", required: false, number_max: Some(u64::MAX) },
-            Field { name: "most", about: "How many; 100 if it is absent", required: false, number_max: Some(limits::EVENTS_MAX as u64) },
-            Field { name: "severity", about: "Only events as bad as this or worse: info, warning or error", required: false, number_max: None },
+            Field::optional("after", Value::Number(u64::MAX), "Only events with a number above this; absent: the newest"),
+            Field::optional("most", Value::Number(limits::EVENTS_MAX as u64), "How many; 100 if it is absent"),
+            Field::optional("severity", Value::Text, "Only events as bad as this or worse: info, warning or error"),
         ]),
     Route::get("/api/v1/live", Viewer, "Counters once a second (`stats`) and events as they come (`event`), as server-sent events",
         Gives::Texts(&["text/event-stream"]), || get(live::live))
-        .asks(&[Field { name: "after", about: "Begin with the event after this number; absent: with the next", required: false, number_max: Some(u64::MAX) }]),
+        .asks(&[Field::optional("after", Value::Number(u64::MAX), "Begin with the event after this number; absent: with the next")]),
     Route::get("/api/v1/findings", Viewer, "What limits or endangers the service",
         Gives::Many(of::<Finding>()), || get(daemon::findings)),
     Route::get("/api/v1/tokens", Admin, "All tokens, without their secret part",

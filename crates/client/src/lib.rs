@@ -139,6 +139,15 @@ impl Client {
         self.call(Method::POST, path, written(body)?, only_at)
     }
 
+    /// Has something done that takes no body.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer, or it is a problem.
+    pub fn order<T: DeserializeOwned>(&self, path: &Path) -> Result<Answer<T>, ClientError> {
+        self.call(Method::POST, path, Bytes::new(), None)
+    }
+
     /// Removes a thing; only when `only_at` is the revision that runs, if there is one. Where there
     /// is nothing to return, `T` is `()`.
     ///

@@ -119,13 +119,6 @@ pub(crate) struct Which {
 /// `GET /events`
 pub(crate) async fn events(State(app): State<Arc<App>>, Asked(which): Asked<Which>) -> Answer {
     let most = which.most.unwrap_or(limits::EVENTS_DEFAULT);
-    if most > limits::EVENTS_MAX {
-        let detail = format!(
-            "{most} events are too many at once; ask for {}",
-            limits::EVENTS_MAX
-        );
-        return Err(Refusal::field("most", detail));
-    }
     let question = EventQuestion {
         after: which.after,
         most,

@@ -5,9 +5,8 @@ use api::request::{Eject, Rename, Resize};
 use api::spec;
 use api::view::{Lun, LunPath, Medium};
 use clap::{Args, Subcommand};
-use client::{Path, path};
+use client::{Answer, ClientError, Path, path};
 use config::StoreSpec;
-use serde::Serialize;
 
 use super::api_session::ApiSession;
 use super::exit::Exit;
@@ -204,10 +203,12 @@ impl Ask for LunVerb {
                 api.post(&path(&["luns", id, "resize"]), &Resize { size_bytes })
             }
             Self::Eject { id, force } => {
-                let body = Eject { force: *force };
-                moved(api, &path(&["luns", id, "eject"]), &body)
+                let (at, body) = (path(&["luns", id, "eject"]), Eject { force: *force });
+                moved(api, || api.client.post(&at, &body, None))
             }
-            Self::Load { id, store: None } => moved(api, &path(&["luns", id, "load"]), &()),
+            Self::Load { id, store: None } => {
+                moved(api, || api.client.order(&path(&["luns", id, "load"])))
+            }
             Self::Load {
                 id,
                 store: Some(store),
@@ -231,10 +232,8 @@ fn medium(lun: &Lun) -> String {
 }
 
 /// Moves a medium, and prints where it is.
-fn moved(api: &ApiSession, path: &Path, body: &impl Serialize) -> Outcome {
-    let answer = terminal::busy("waiting for commands and the flush", || {
-        api.client.post::<Lun>(path, body, None)
-    })?;
+fn moved(api: &ApiSession, order: impl FnOnce() -> Result<Answer<Lun>, ClientError>) -> Outcome {
+    let answer = terminal::busy("waiting for commands and the flush", order)?;
     api.output.print(&answer.json, || {
         let lun = &answer.value;
         format!("lun {}: medium {}\n", lun.spec.id, medium(lun))
