@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use api::plan::{Applied, Change, Document, Effect, Plan};
+use api::view::Status;
 use clap::Args;
 use client::{Answer, ClientError, path};
 
@@ -74,7 +75,9 @@ pub struct Show {
 
 impl Ask for PlanArgs {
     fn ask(&self, api: &ApiSession) -> Outcome {
-        let answer = plan(api, read(&self.file)?).map_err(|error| of_file(error, &self.file))?;
+        let source = Source::new(api, &self.file);
+        let answer = plan(api, read(&self.file)?).map_err(|error| source.failure(error))?;
+        let answer = source.plan(answer);
         show_plan(api, &answer);
         Ok(exit(self.exit_code, &answer.value))
     }
@@ -86,14 +89,15 @@ impl Ask for Apply {
             text: read(&self.file)?,
             comment: self.comment.clone(),
         };
-        let in_file = |error| of_file(error, &self.file);
+        let source = Source::new(api, &self.file);
+        let in_file = |error| source.failure(error);
         let only_at = self.agree(api, &change).map_err(in_file)?;
         let answer = terminal::busy("applying", || {
             let at = path(&["config"]);
             api.client.put::<Applied>(&at, &change, only_at)
         });
         let answer = answer.map_err(|error| in_file(error.into()))?;
-        api.applied(&answer)
+        api.applied(&source.applied(answer))
     }
 }
 
@@ -104,7 +108,8 @@ impl Apply {
         if self.yes || api.output.is_json || !terminal::has_person() {
             return Ok(self.revision);
         }
-        let plan = plan(api, change.text.clone())?.value;
+        let answer = plan(api, change.text.clone())?;
+        let plan = Source::new(api, &self.file).plan(answer).value;
         if !plan.steps.is_empty() {
             api.output.remark(&changes::plan(api.output, &plan));
             check_applicable(&plan)?;
@@ -135,27 +140,77 @@ pub(super) fn plan(api: &ApiSession, text: String) -> Result<Answer<Plan>, Failu
     Ok(api.client.post(&path(&["plan"]), &change, None)?)
 }
 
-/// The same failure, with a mistake placed in the file that was read: the daemon knows its own file
-/// alone.
-pub(super) fn of_file(mut failure: Failure, file: &Path) -> Failure {
-    if let Failure::Client(ClientError::Problem(problem)) = &mut failure {
-        let place = problem.place.take();
-        problem.place = place.map(|place| placed_in(file, &place));
-    }
-    failure
+/// A text that the daemon looks at as if it stood in its own configuration file, which its messages name. Here they
+/// name the file that was read.
+pub(super) struct Source<'a> {
+    api: &'a ApiSession,
+    file: &'a Path,
 }
 
-/// `tarn.toml:7: key` in another file: what stands before the number of the line is a path.
-fn placed_in(file: &Path, place: &str) -> String {
-    let is_line = |&(at, _): &(usize, &str)| {
-        let rest = place[at + 1..].split(':').next().unwrap_or_default();
-        !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())
-    };
-    let at = place.match_indices(':').find(is_line);
-    at.map_or_else(
-        || place.to_owned(),
-        |(at, _)| format!("{}{}", file.display(), &place[at..]),
-    )
+impl<'a> Source<'a> {
+    /// Of a text that was read from this file.
+    pub(super) const fn new(api: &'a ApiSession, file: &'a Path) -> Self {
+        Self { api, file }
+    }
+
+    /// The same failure.
+    pub(super) fn failure(&self, mut failure: Failure) -> Failure {
+        if let Failure::Client(ClientError::Problem(problem)) = &mut failure {
+            self.rename(std::iter::once(&mut problem.detail).chain(&mut problem.place));
+        }
+        failure
+    }
+
+    /// The same plan.
+    pub(super) fn plan(&self, mut answer: Answer<Plan>) -> Answer<Plan> {
+        let Plan {
+            steps, warnings, ..
+        } = &mut answer.value;
+        let reasons = steps.iter_mut().filter_map(|step| step.reason.as_mut());
+        self.rename(warnings.iter_mut().chain(reasons));
+        answer
+    }
+
+    /// The same change.
+    fn applied(&self, mut answer: Answer<Applied>) -> Answer<Applied> {
+        self.rename(answer.value.warnings.iter_mut());
+        answer
+    }
+
+    fn rename<'t>(&self, texts: impl Iterator<Item = &'t mut String>) {
+        let mut texts = texts.peekable();
+        if texts.peek().is_none() {
+            return;
+        }
+        // A daemon that does not say has no file, or is gone: then its words stay as they are.
+        let status = self.api.get::<Status>(&path(&["status"]));
+        let Some(theirs) = status.ok().and_then(|status| status.value.config_file) else {
+            return;
+        };
+        let ours = if self.file.as_os_str() == STANDARD_INPUT {
+            "standard input".to_owned()
+        } else {
+            self.file.display().to_string()
+        };
+        for text in texts {
+            *text = renamed(text, &theirs, &ours);
+        }
+    }
+}
+
+/// A text that names lines of our file instead of theirs.
+fn renamed(text: &str, theirs: &str, ours: &str) -> String {
+    let (mut done, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(theirs) {
+        let (before, behind) = (&rest[..at], &rest[at + theirs.len()..]);
+        let is_whole = !before.ends_with(|c: char| c.is_alphanumeric() || "/._-".contains(c));
+        let mut line = behind.strip_prefix(':').unwrap_or_default().chars();
+        let is_line = line.next().is_some_and(|digit| digit.is_ascii_digit());
+        done += before;
+        done += if is_whole && is_line { ours } else { theirs };
+        rest = behind;
+    }
+    done + rest
 }
 
 /// Prints a plan and its warnings.
@@ -213,15 +268,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mistake_is_placed_in_the_file_that_was_read() {
-        let file = Path::new("new.toml");
-        for (place, expected) in [
-            ("/etc/tarn/tarn.toml:7", "new.toml:7"),
-            ("tarn.toml:7: [[lun]] store", "new.toml:7: [[lun]] store"),
-            ("a:b/tarn.toml:12: key", "new.toml:12: key"),
+    fn every_line_is_named_in_the_file_that_was_read() {
+        for (text, expected) in [
+            ("DIR/tarn.toml:7", "new.toml:7"),
+            (
+                "lun \"a\" is already used at DIR/tarn.toml:2: lun[0].id; give each its own",
+                "lun \"a\" is already used at new.toml:2: lun[0].id; give each its own",
+            ),
+            (
+                "DIR/tarn.toml:3 and DIR/tarn.toml:5",
+                "new.toml:3 and new.toml:5",
+            ),
+            (
+                "cannot write DIR/tarn.toml: full",
+                "cannot write DIR/tarn.toml: full",
+            ),
+            ("/x/DIR/tarn.toml:5", "/x/DIR/tarn.toml:5"),
             ("--queue-depth", "--queue-depth"),
         ] {
-            assert_eq!(placed_in(file, place), expected);
+            assert_eq!(renamed(text, "DIR/tarn.toml", "new.toml"), expected);
         }
+        assert_eq!(renamed("mytarn.toml:1", "tarn.toml", "n"), "mytarn.toml:1");
     }
 }

@@ -47,8 +47,10 @@ impl Ask for Diff {
         };
         let wanted = configuration::read(&file)?;
         let running = api.get::<Document>(&path(&["config"]))?.value;
-        let plan = configuration::plan(api, wanted.clone())
-            .map_err(|error| configuration::of_file(error, &file))?;
+        let source = configuration::Source::new(api, &file);
+        let plan =
+            configuration::plan(api, wanted.clone()).map_err(|error| source.failure(error))?;
+        let plan = source.plan(plan);
         changes::warn(api.output, &plan.value.warnings);
         api.output.print(&plan.json, || {
             let name = file.display().to_string();
