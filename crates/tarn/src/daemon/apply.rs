@@ -164,7 +164,7 @@ fn open_new(
 }
 
 /// What a call that touches the file or device of a unit gives.
-fn on_thread<T: Send + 'static>(
+pub(super) fn on_thread<T: Send + 'static>(
     unit: &config::Unit,
     patience: &Patience<'_>,
     call: impl FnOnce(&config::Unit) -> T + Send + 'static,
@@ -202,7 +202,7 @@ struct Parts {
 
 /// Whether the open store of the one serves for the other; steps that would need the same medium
 /// twice were refused before.
-fn same_medium(a: &config::Unit, b: &config::Unit) -> bool {
+pub(super) fn same_medium(a: &config::Unit, b: &config::Unit) -> bool {
     a.store.at.medium() == b.store.at.medium()
 }
 

@@ -20,6 +20,9 @@ const CALL_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long all calls of a change may take: less than its caller waits for the answer.
 const CHANGE_TIME_MAX: Duration = Duration::from_secs(60);
 
+/// How long all calls of a plan may take: less than a question waits for the answer.
+const PLAN_TIME_MAX: Duration = Duration::from_secs(5);
+
 /// Threads that are under way at once, those that were left behind among them.
 const LEFT_BEHIND_MAX: usize = 64;
 
@@ -44,6 +47,15 @@ impl Attempts {
             attempts: self,
             until: Instant::now() + CHANGE_TIME_MAX,
             call_max: CALL_TIME_MAX,
+        }
+    }
+
+    /// For a plan, which is a question: its caller waits less.
+    pub(crate) fn begin_plan(&self) -> Patience<'_> {
+        Patience {
+            attempts: self,
+            until: Instant::now() + PLAN_TIME_MAX,
+            call_max: PLAN_TIME_MAX,
         }
     }
 

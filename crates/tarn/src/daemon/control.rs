@@ -27,7 +27,7 @@ use super::running::Running;
 use super::secrets::SecretFiles;
 use super::settling::{OWN_PATIENCE, Progress, Settling, Settlings};
 use super::steps::{self, Match};
-use super::{media, secrets, stats, traces, views};
+use super::{foresight, media, secrets, stats, traces, views};
 use crate::StartError;
 use crate::confinement::Reach;
 use crate::prepare::{Flags, read_text};
@@ -713,7 +713,17 @@ impl Control for Daemon {
     }
 
     fn plan(&self, text: &str, inspection: Inspection) -> Result<Plan, Problem> {
-        Ok(self.planned(&self.in_force(), text, inspection)?.plan)
+        let now = self.in_force();
+        let Planned {
+            model,
+            units,
+            mut plan,
+        } = self.planned(&now, text, inspection)?;
+        if inspection == Inspection::Files {
+            let patience = self.attempts.begin_plan();
+            foresight::refuse_unlocated(&mut plan, &now.running, &model, &units, &patience);
+        }
+        Ok(plan)
     }
 
     fn apply(

@@ -10,6 +10,7 @@
 //! | `attempts` | calls that a file system may never answer |
 //! | `file`, `history` | the configuration file, and the revisions on disk |
 //! | `control` | the one writer, the answers to the administration |
+//! | `foresight` | what a plan sees of what would keep its change from being made |
 //! | `effect` | what the steps of a plan do to those who work meanwhile |
 //! | `doctor` | what limits or endangers the service, rule by rule |
 //! | `paced` | questions that disturb the cores, asked only so often |
@@ -24,6 +25,7 @@ mod doctor;
 mod effect;
 mod events;
 mod file;
+mod foresight;
 mod history;
 mod media;
 mod open;
