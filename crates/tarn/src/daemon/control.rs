@@ -23,7 +23,7 @@ use super::file::{Found, unwritten};
 use super::history::{History, Past, Record};
 use super::open::pause;
 use super::paced::Paced;
-use super::running::Running;
+use super::running::{Running, RunningUnit};
 use super::secrets::SecretFiles;
 use super::settling::{OWN_PATIENCE, Progress, Settling, Settlings};
 use super::steps::{self, Match};
@@ -380,6 +380,8 @@ impl Daemon {
         let units = Match::of(&old.model, &model, &differences);
         let mut steps = steps::steps(&old.model, &model, &differences, size_of);
         let mut warnings: Vec<String> = model.warnings().iter().map(ToString::to_string).collect();
+        let is_out = |unit: &RunningUnit| !self.plane.medium(unit.index).is_in;
+        foresight::refuse_growth_without_medium(&mut steps, old, &model, &units, is_out);
         match inspection {
             Inspection::Files => self.reach.refuse(&mut steps, &model),
             Inspection::DocumentOnly => warnings.push(NOT_INSPECTED.to_owned()),

@@ -63,6 +63,12 @@ pub(crate) enum Consequence {
         /// What it would have.
         wanted_bytes: u64,
     },
+    /// Another size while the medium is out.
+    #[error("its medium is out: load it first (tarn lun load {lun})")]
+    MediumOut {
+        /// The unit.
+        lun: String,
+    },
     /// A store that the confined process cannot reach, in words.
     #[error("{0}")]
     OutOfReach(String),
@@ -82,6 +88,7 @@ impl Consequence {
             | Self::MemoryLost
             | Self::StoreHeld { .. }
             | Self::Shrinks { .. }
+            | Self::MediumOut { .. }
             | Self::OutOfReach(_) => Effect::Refused,
         }
     }

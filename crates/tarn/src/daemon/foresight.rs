@@ -5,6 +5,7 @@ use config::{Model, Unit};
 
 use super::apply::{on_thread, same_medium};
 use super::attempts::Patience;
+use super::effect::{Consequence, PlannedStep};
 use super::running::{Running, RunningUnit};
 use super::steps::Match;
 use crate::locate::locate;
@@ -32,6 +33,31 @@ pub(super) fn refuse_unlocated(
             step.effect = Effect::Refused;
             step.reason = Some(crate::error::chain(&error));
             plan.is_applicable = false;
+        }
+    }
+}
+
+/// Refuses another size for units whose medium is out: `is_out` says whether it is.
+pub(super) fn refuse_growth_without_medium(
+    steps: &mut [PlannedStep],
+    old: &Running,
+    model: &Model,
+    units: &Match,
+    is_out: impl Fn(&RunningUnit) -> bool,
+) {
+    for (unit, from) in model.units().iter().zip(&units.from) {
+        let Some((before, running)) = served(old, *from) else {
+            continue;
+        };
+        let size = running.store.capabilities().size_bytes;
+        let grows = unit.store.size_bytes.is_some_and(|wanted| wanted > size);
+        if !grows || !before.store.removable || !same_medium(before, unit) || !is_out(running) {
+            continue;
+        }
+        let name = unit.to_string();
+        let is_its = |step: &&mut PlannedStep| step.kind == Kind::Lun && step.name == name;
+        if let Some(step) = steps.iter_mut().find(is_its) {
+            step.consequence = Consequence::MediumOut { lun: name };
         }
     }
 }
