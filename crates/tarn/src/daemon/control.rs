@@ -313,6 +313,11 @@ impl Daemon {
                 severity: trouble.severity,
                 kind: trouble.code.to_owned(),
                 message: format!("{}: {}", trouble.subject, trouble.message),
+    /// Files that are being looked at.
+    pub(super) const fn attempts(&self) -> &Attempts {
+        &self.attempts
+    }
+
                 lun: None,
                 target: None,
                 initiator: None,

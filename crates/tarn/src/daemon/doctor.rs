@@ -4,10 +4,12 @@
 //! | --- | --- |
 //! | `service` | rules about the configuration, the cores, the sessions, the machine |
 //! | `network` | rules about the way to the initiators |
+//! | `document` | the rule about the configuration file |
 //! | `space` | the rule about file systems that files grow on, and the look at them |
 //! | `looks` | the machine, and the load of the cores between two looks |
 //! | `hosts`, `tcp` | what the kernel reports about the connections, summed up by host |
 
+mod document;
 mod hosts;
 mod looks;
 mod network;
@@ -77,7 +79,8 @@ impl Doctor {
             Some((unit.to_string(), what.to_owned()))
         });
         let (started, began) = self.started;
-        examine(&Facts {
+        let mut findings = Vec::from_iter(document::look(daemon));
+        findings.extend(examine(&Facts {
             model: &running.model,
             failed: &failed.map(|(unit, _)| unit.to_string()).collect::<Vec<_>>(),
             conflicts: &conflicts.collect::<Vec<_>>(),
@@ -96,7 +99,8 @@ impl Doctor {
                     .unwrap_or_default(),
                 now.saturating_duration_since(began),
             ),
-        })
+        }));
+        findings
     }
 }
 
