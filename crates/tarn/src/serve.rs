@@ -205,6 +205,7 @@ fn administration(
         subject: String::new(),
         message,
         remedy:
+        is_of_unit: false,
             "put it right and restart Tarn; the socket is not concerned, unless it is named here"
                 .to_owned(),
     };

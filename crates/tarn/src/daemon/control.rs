@@ -18,7 +18,7 @@ use plane::{Handle, MediumOrder, NoAnswer, SessionReport};
 use super::apply::{self, Means, Prepared};
 use super::attempts::Attempts;
 use super::doctor::Doctor;
-use super::events::{Events, milliseconds};
+use super::events::{Events, milliseconds, of_trouble};
 use super::file::{Found, unwritten};
 use super::history::{History, Past, Record};
 use super::open::pause;
@@ -156,6 +156,7 @@ impl Daemon {
                 severity: Severity::Error,
                 code: "state-unwritable",
                 subject: "history".to_owned(),
+                is_of_unit: false,
                 message: crate::error::chain(&StartError::StateUnusable { path, source }),
                 remedy: "make room in the state directory: the configuration cannot be changed until then, and the \
                     revision that runs is not kept".to_owned(),
@@ -303,28 +304,18 @@ impl Daemon {
                 severity: _,
                 code,
                 subject,
+                is_of_unit: _,
                 message,
                 remedy,
             } = &trouble;
             tracing::error!(code, subject, remedy, "{message}");
-            self.events.note(Event {
-                number: 0,
-                at_ms: 0,
-                severity: trouble.severity,
-                kind: trouble.code.to_owned(),
-                message: format!("{}: {}", trouble.subject, trouble.message),
+            self.events.note(of_trouble(&trouble));
+        }
+    }
+
     /// Files that are being looked at.
     pub(super) const fn attempts(&self) -> &Attempts {
         &self.attempts
-    }
-
-                lun: None,
-                target: None,
-                initiator: None,
-                author: None,
-                command: None,
-            });
-        }
     }
 
     fn file(&self) -> Result<&Path, Problem> {
@@ -385,12 +376,12 @@ impl Daemon {
         let units = Match::of(&old.model, &model, &differences);
         let mut steps = steps::steps(&old.model, &model, &differences, size_of);
         let mut warnings: Vec<String> = model.warnings().iter().map(ToString::to_string).collect();
-        let is_out = |unit: &RunningUnit| !self.plane.medium(unit.index).is_in;
-        foresight::refuse_growth_without_medium(&mut steps, old, &model, &units, is_out);
         match inspection {
             Inspection::Files => self.reach.refuse(&mut steps, &model),
             Inspection::DocumentOnly => warnings.push(NOT_INSPECTED.to_owned()),
         }
+        let is_out = |unit: &RunningUnit| !self.plane.medium(unit.index).is_in;
+        foresight::refuse_growth_without_medium(&mut steps, old, &model, &units, is_out);
         let ended = self.sessions_that_end(old, &model, &units, &secrets)?;
         views::name_ended(&mut steps, old, ended);
         let steps: Vec<Step> = steps.into_iter().map(Step::from).collect();
@@ -701,10 +692,10 @@ impl Control for Daemon {
 
     fn document(&self) -> Document {
         self.in_force().document.clone()
-    fn check_changeable(&self) -> Result<(), Problem> {
-        self.file().map(|_| ())
     }
 
+    fn check_changeable(&self) -> Result<(), Problem> {
+        self.file().map(|_| ())
     }
 
     fn document_bytes(&self) -> usize {

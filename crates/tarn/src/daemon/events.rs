@@ -11,6 +11,8 @@ use api::request::EventQuestion;
 use durable::Found;
 use plane::{Ending, EventSink, FailedLogin, SaveError, SlowCommand, Who};
 
+use crate::state::Trouble;
+
 /// How many are kept of what initiators and stores cause.
 const EVENTS_MAX: usize = 4096;
 
@@ -147,7 +149,9 @@ fn of_session(kind: &str, message: String, who: Who<'_>) -> Event {
     }
 }
 
-fn of_unit(severity: Severity, kind: &str, message: String, unit: &str) -> Event {
+/// What is said of a unit names it in the message, too: most readers show that alone.
+fn of_unit(severity: Severity, kind: &str, message: &str, unit: &str) -> Event {
+    let message = format!("lun {unit}: {message}");
     Event {
         lun: Some(unit.to_owned()),
         ..event(severity, kind, message)
@@ -167,6 +171,22 @@ fn of_login(failed: &FailedLogin<'_>) -> Event {
     }
 }
 
+/// What was found wrong with the state.
+pub(super) fn of_trouble(trouble: &Trouble) -> Event {
+    let Trouble {
+        severity,
+        code,
+        subject,
+        is_of_unit,
+        message,
+        remedy: _,
+    } = trouble;
+    if *is_of_unit {
+        return of_unit(*severity, code, message, subject);
+    }
+    event(*severity, code, format!("{subject}: {message}"))
+}
+
 /// The life of a command, in one line and in parts.
 fn of_command(command: &SlowCommand<'_>) -> Event {
     let kind = match command.ending {
@@ -174,12 +194,12 @@ fn of_command(command: &SlowCommand<'_>) -> Event {
         Ending::Pending => "command-hangs",
     };
     let (unit, initiator) = (command.unit, command.initiator);
-    let message = format!("{unit}: {command}, {initiator}");
+    let message = format!("{command}, {initiator}");
     Event {
         target: command.target.map(str::to_owned),
         initiator: Some(initiator.to_owned()),
         command: Some(command_in_parts(command)),
-        ..of_unit(Severity::Warning, kind, message, unit)
+        ..of_unit(Severity::Warning, kind, &message, unit)
     }
 }
 
@@ -257,7 +277,7 @@ impl EventSink for Events {
             plane::Event::LoginFailed(failed) => of_login(failed),
             plane::Event::UnitResized { unit, blocks } => {
                 let message = format!("it has {blocks} blocks now");
-                of_unit(Severity::Info, "lun-resized", message, unit)
+                of_unit(Severity::Info, "lun-resized", &message, unit)
             }
             plane::Event::MediumMoved { unit, is_in } => {
                 let (kind, message) = if is_in {
@@ -265,12 +285,12 @@ impl EventSink for Events {
                 } else {
                     ("medium-ejected", "its medium is out")
                 };
-                of_unit(Severity::Info, kind, message.to_owned(), unit)
+                of_unit(Severity::Info, kind, message, unit)
             }
             plane::Event::StoreStuck { unit } => {
                 let message =
                     "its store does not give a request back; what that may write is refused until then";
-                of_unit(Severity::Error, "store-stuck", message.to_owned(), unit)
+                of_unit(Severity::Error, "store-stuck", message, unit)
             }
             plane::Event::SlowCommand(command) => of_command(command),
             plane::Event::SlowSend {
@@ -339,6 +359,27 @@ mod tests {
         let kinds = |event: &Event| event.kind.starts_with("admin-");
         assert!(all.first().is_some_and(kinds) && all.last().is_some_and(kinds));
         assert!(all.is_sorted_by_key(|event| event.number));
+    }
+
+    #[test]
+    fn what_is_said_of_a_unit_names_it() {
+        let events = Events::default();
+        let unit = "web";
+        for event in [
+            plane::Event::UnitResized { unit, blocks: 8 },
+            plane::Event::MediumMoved { unit, is_in: true },
+            plane::Event::MediumMoved { unit, is_in: false },
+            plane::Event::StoreStuck { unit },
+            plane::Event::StateNotKept { unit },
+        ] {
+            events.emit(&event);
+        }
+        let all = events.find(EventQuestion::after(0, usize::MAX));
+        assert_eq!(all.len(), 5);
+        for event in all {
+            assert_eq!(event.lun.as_deref(), Some("web"));
+            assert!(event.message.starts_with("lun web: "), "{}", event.message);
+        }
     }
 
     #[test]

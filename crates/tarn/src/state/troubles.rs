@@ -20,6 +20,8 @@ pub(crate) struct Trouble {
     pub(crate) code: &'static str,
     /// The unit or the file.
     pub(crate) subject: String,
+    /// The subject is a unit.
+    pub(crate) is_of_unit: bool,
     pub(crate) message: String,
     pub(crate) remedy: String,
 }
@@ -85,6 +87,7 @@ impl Trouble {
             severity: Severity::Error,
             code,
             subject: "identities.toml".to_owned(),
+            is_of_unit: false,
             message: chain(error),
             remedy: remedy.to_owned(),
         }
@@ -96,6 +99,7 @@ impl Trouble {
             severity: Severity::Warning,
             code: "state-foreign",
             subject: directory.display().to_string(),
+            is_of_unit: false,
             message: "it has the identities of other luns and of none that is configured, so all have new ones: initiators take them for new disks".to_owned(),
             remedy: "if initiators know these luns, stop Tarn and start it with the state directory they were served with; else nothing".to_owned(),
         }
@@ -107,6 +111,7 @@ impl Trouble {
             severity: Severity::Error,
             code: "lun-withheld",
             subject: unit.to_string(),
+            is_of_unit: true,
             message: format!(
                 "it is not served, because its serial number and NAA designator are not known: {}",
                 chain(error)
@@ -122,6 +127,7 @@ impl Trouble {
             severity: Severity::Error,
             code: "reservations-lost",
             subject: unit.to_string(),
+            is_of_unit: true,
             message: format!(
                 "its reservations cannot be read, so it refuses what they could forbid: {error}"
             ),
@@ -141,6 +147,7 @@ mod tests {
             severity: Severity::Error,
             code: "a",
             subject: number.to_string(),
+            is_of_unit: false,
             message: String::new(),
             remedy: String::new(),
         };
