@@ -40,7 +40,7 @@ struct Arguments {
     #[arg(long, value_name = "DIR", default_value_os_t = corpus())]
     corpus: PathBuf,
     /// Equal seeds give equal inputs
-    #[arg(long, default_value_t = 0x7461_726e)]
+    #[arg(long, value_name = "N", default_value_t = 0x7461_726e, value_parser = number)]
     seed: u64,
     /// Run this one input (with one --target)
     #[arg(long, value_name = "FILE")]
@@ -51,6 +51,13 @@ struct Arguments {
     /// Where an input that fails is written
     #[arg(long, value_name = "DIR", default_value = "fuzz/failures")]
     failures: PathBuf,
+}
+
+/// A number as people write it, and as this program prints seeds.
+fn number(text: &str) -> Result<u64, String> {
+    let hex = text.strip_prefix("0x");
+    let read = hex.map_or_else(|| text.parse(), |digits| u64::from_str_radix(digits, 16));
+    read.map_err(|_| "a whole number up to 2^64 - 1 is expected, as 42 or 0x2a".to_owned())
 }
 
 fn main() -> Result<()> {

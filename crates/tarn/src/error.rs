@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io;
+use std::num::{IntErrorKind, ParseIntError};
 use std::path::PathBuf;
 
 use config::{ConfigError, Place};
@@ -545,6 +546,20 @@ pub fn one_line(error: &anyhow::Error) -> String {
     plain(&format!("tarn: {error:#}"))
 }
 
+/// What clap says, with what is expected of a number in place of what the library that reads it says.
+pub fn plain_numbers(error: &clap::Error, text: &str) -> String {
+    let source = std::error::Error::source(error);
+    let Some(number) = source.and_then(|source| source.downcast_ref::<ParseIntError>()) else {
+        return text.to_owned();
+    };
+    let expected = if *number.kind() == IntErrorKind::PosOverflow {
+        "the number is too large"
+    } else {
+        "a whole number is expected"
+    };
+    text.replace(&number.to_string(), expected)
+}
+
 /// What clap says about a wrong command line, with its tip, in exactly one line. `command` is the
 /// one that was given, as `tarn lun add`.
 pub fn usage_line(text: &str, command: &str) -> String {
@@ -592,6 +607,55 @@ mod tests {
             one_line(&error.into()),
             "tarn: cannot read configuration file a\\nb\\u{1b}.toml, name one that exists and is readable: broken"
         );
+    }
+
+    /// Every flag and argument of every command whose value is a number, by its real parser.
+    #[test]
+    fn no_wrong_number_is_answered_with_the_words_of_a_library() {
+        use clap::error::ErrorKind;
+        use clap::{CommandFactory as _, Parser as _};
+
+        fn numbers(command: &clap::Command, path: &[String], found: &mut Vec<Vec<String>>) {
+            for argument in command.get_arguments() {
+                let value = |flag: String| [path, &[flag]].concat();
+                match argument.get_long() {
+                    Some(long) if argument.get_action().takes_values() => {
+                        found.extend(
+                            ["x", "0x1", "", "99999999999999999999"]
+                                .map(|number| value(format!("--{long}={number}"))),
+                        );
+                    }
+                    Some(_) | None => {}
+                }
+            }
+            for one in command.get_subcommands() {
+                let path = [path, &[one.get_name().to_owned()]].concat();
+                numbers(one, &path, found);
+            }
+        }
+        let mut command = crate::Cli::command();
+        command.build();
+        let mut lines = Vec::new();
+        numbers(&command, &["tarn".to_owned()], &mut lines);
+        let mut refused = 0;
+        for line in lines {
+            let Err(error) = crate::Cli::try_parse_from(&line) else {
+                continue;
+            };
+            if error.kind() == ErrorKind::ValueValidation {
+                let text = plain_numbers(&error, &error.render().to_string());
+                for raw in [
+                    "invalid digit",
+                    "parse integer",
+                    "too large to fit",
+                    "ParseIntError",
+                ] {
+                    assert!(!text.contains(raw), "{line:?}: {text}");
+                }
+                refused += usize::from(text.contains("a whole number is expected"));
+            }
+        }
+        assert!(refused > 10, "{refused}");
     }
 
     #[test]

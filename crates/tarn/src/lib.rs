@@ -104,7 +104,7 @@ fn check(args: &CheckArgs, environment: &Environment) -> anyhow::Result<()> {
 
 /// Prints what clap has to say: help in full, errors in one line as all others.
 fn report_usage(error: &clap::Error, command: &str) -> ExitCode {
-    let text = error.render().to_string();
+    let text = error::plain_numbers(error, &error.render().to_string());
     if !error.use_stderr() {
         say(io::stdout().lock(), &text);
         return ExitCode::SUCCESS;
