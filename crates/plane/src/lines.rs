@@ -19,15 +19,17 @@ pub(crate) enum LineKind {
     ConnectionJoins,
     TaskManagement,
     ProtocolViolation,
+    MediumMoved,
 }
 
 impl LineKind {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::SessionBegins,
         Self::SessionEnds,
         Self::ConnectionJoins,
         Self::TaskManagement,
         Self::ProtocolViolation,
+        Self::MediumMoved,
     ];
 
     const fn name(self) -> &'static str {
@@ -37,6 +39,7 @@ impl LineKind {
             Self::ConnectionJoins => "connections that join a session",
             Self::TaskManagement => "task management",
             Self::ProtocolViolation => "protocol violations",
+            Self::MediumMoved => "media that are ejected or loaded",
         }
     }
 }

@@ -21,7 +21,7 @@ use store::{Descriptor, HelperAnswer, HelperOperation, SocketTag, SocketWork, Wa
 use crate::counters::{Account, Tally};
 use crate::events::{Event, EventSink};
 use crate::letter::Letter;
-use crate::lines::LineLimits;
+use crate::lines::{LineKind, LineLimits};
 use crate::logins::LoginLog;
 use crate::plan::TargetPlan;
 use crate::receipt::Receipt;
@@ -214,9 +214,12 @@ impl Carrier for Outside {
                 self.events.emit(&Event::UnitResized { unit, blocks });
             }
             News::MediumMoved { unit, is_in } => {
+                let is_logged = self.admits(LineKind::MediumMoved);
                 let unit = self.name_of(unit);
                 let what = if is_in { "loaded" } else { "ejected" };
-                tracing::info!(unit, "the medium of a unit was {what}");
+                if is_logged {
+                    tracing::info!(unit, "the medium of a unit was {what}");
+                }
                 self.events.emit(&Event::MediumMoved { unit, is_in });
             }
             News::RefusalUnconfirmed => {

@@ -150,7 +150,7 @@ impl Wire for Outside {
 
 impl Outside {
     /// Whether a line of this kind may be written now.
-    fn admits(&mut self, kind: LineKind) -> bool {
+    pub(crate) fn admits(&mut self, kind: LineKind) -> bool {
         self.line_limits.admit(kind, self.reactor.now())
     }
 
