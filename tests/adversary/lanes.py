@@ -293,6 +293,22 @@ def _serves_again(end):
 
 
 @test
+def a_start_whose_file_hangs_ends_with_sigterm():
+    """The file is opened and nothing more is answered: what waits for that is woken by no signal that is caught."""
+    with hungstore.fuse() as store:
+        tarn = Tarn(config=_config(store.path))
+        store.fs.is_deaf_after_open = True
+        try:
+            tarn.begin()
+            harness.wait_for(store.fs.is_deaf, 20, "the file is open")
+            harness.wait_for(lambda: tarn.waits_in("request_wait_answer"), 20, "the start waits for the file")
+            equal(tarn.terminate(END_S), -signal.SIGTERM, "how it ended")
+        finally:
+            store.fs.release()
+            tarn.close()
+
+
+@test
 def a_restart_while_a_store_hangs_has_its_port_and_its_state():
     """B1: after SIGTERM a new Tarn serves on the same port and from the same state directory, while old workers still hang."""
     _serves_again(_ends)

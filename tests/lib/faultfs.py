@@ -32,7 +32,7 @@ WITHOUT_REPLY = (FORGET, BATCH_FORGET, INTERRUPT)
 
 MAJOR, MINOR = 7, 31
 ASYNC_READ, BIG_WRITES, AUTO_INVAL_DATA, ASYNC_DIO, MAX_PAGES = 1 << 0, 1 << 5, 1 << 12, 1 << 15, 1 << 22
-FOPEN_DIRECT_IO = 1
+FOPEN_DIRECT_IO, FOPEN_NOFLUSH = 1 << 0, 1 << 5
 FATTR_SIZE = 1 << 3
 MAX_WRITE = 1 << 20
 ROOT_NODE, FILE_NODE = 1, 2
@@ -51,6 +51,8 @@ class FaultFs:
     delay_s                 every read and write takes this long.
     hang                    "read", "write", "fsync", "fallocate", "getattr", "lseek", "flush" (a close): these operations get no answer until
                             release().
+    is_deaf_after_open      once the file is open, no further request is read until release(), as of a daemon that is stopped: the kernel waits
+                            for it as only SIGKILL, or a signal that nothing catches, interrupts.
     is_stubborn             what hangs does not give way to a signal either, as a dead daemon's operations do not.
 
     `counts` says how many operations of each kind have come.
@@ -70,6 +72,8 @@ class FaultFs:
         self.path = self.mount_point / FILE_NAME
         self.direct_io = direct_io
         self._lock = threading.Lock()
+        self._hears = threading.Event()
+        self._hears.set()
         self._hung = {}
         self.heal()
         self.counts = dict.fromkeys(KINDS.values(), 0)
@@ -84,6 +88,7 @@ class FaultFs:
         self.delay_s = 0
         self.hang = ()
         self.is_stubborn = False
+        self.is_deaf_after_open = False
 
     def hung(self):
         """How many operations are without an answer."""
@@ -94,6 +99,8 @@ class FaultFs:
         """Lets everything that hangs go on."""
         with self._lock:        # so that nothing that comes just now is kept
             self.hang = ()
+            self.is_deaf_after_open = False
+            self._hears.set()
             requests, self._hung = list(self._hung.values()), {}
         for request in requests:
             self._serve(*request)
@@ -133,6 +140,7 @@ class FaultFs:
 
     def _loop(self):
         while True:
+            self._hears.wait()
             try:
                 request = os.read(self._fuse, MAX_WRITE + 65536)
             except OSError as error:
@@ -141,6 +149,12 @@ class FaultFs:
                 return                  # unmounted
             _, opcode, unique, node = struct.unpack_from("<IIQQ", request)
             self._take(opcode, unique, node, request[40:])
+            if opcode == OPEN and self.is_deaf_after_open:
+                self._hears.clear()
+
+    def is_deaf(self):
+        """The file was opened, and nothing is heard since."""
+        return not self._hears.is_set()
 
     def _take(self, opcode, unique, node, body):
         kind = KINDS.get(opcode) if node == FILE_NODE else None
@@ -203,7 +217,9 @@ class FaultFs:
                 os.truncate(self._fd, size)
             return struct.pack("<QII", 0, 0, 0) + self._attributes(node)
         if opcode in (OPEN, OPENDIR):
-            return struct.pack("<QII", 1, FOPEN_DIRECT_IO if self.direct_io and node == FILE_NODE else 0, 0)
+            flags = FOPEN_DIRECT_IO if self.direct_io and node == FILE_NODE else 0
+            # The kernel waits for the answer to a close even in a process that was killed.
+            return struct.pack("<QII", 1, flags | (FOPEN_NOFLUSH if self.is_deaf_after_open else 0), 0)
         if opcode == READ:
             return self._read(*struct.unpack_from("<8xQI", body))
         if opcode == WRITE:

@@ -147,12 +147,16 @@ class Tarn:
         path.touch(mode=0o600)
         path.write_text(text + "\n")
 
-    def start(self):
-        """Starts the process and returns when it is ready."""
+    def begin(self):
+        """Starts the process."""
         with open(self.log_path, "ab") as log, open(self.out_path, "ab") as out:
             self.said_before = out.tell()
             self.process = subprocess.Popen([*self.prefix, *self.command()], stdin=subprocess.DEVNULL, stdout=out,
                                             stderr=log, cwd=self.dir, env=self.environment())
+
+    def start(self):
+        """Starts the process and returns when it is ready."""
+        self.begin()
         begin = time.monotonic()
         end = begin + START_LIMIT_S
         while not self.ready():
@@ -266,6 +270,10 @@ class Tarn:
     def cpu_seconds(self):
         fields = self._proc("stat").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def waits_in(self, function):
+        """Its first thread waits in this function of the kernel."""
+        return function in self._proc("wchan")
 
     def threads(self):
         return len(os.listdir(f"/proc/{self.process.pid}/task"))

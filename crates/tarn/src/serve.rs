@@ -42,10 +42,12 @@ use crate::{StartError, headroom, say, service};
 ///
 /// A [`StartError`] when something must be put right first; anything else when the machine fails.
 pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyhow::Result<()> {
-    let signals = Signals::catch()?;
+    let signals = Signals::catch_reload()?;
     let (settings, note) = sized(&prepared.model)?;
     raise_descriptor_limit();
     let Loaded { sockets, first } = opening(|| load(&prepared, &inherited))?;
+    // Nothing that a signal could spoil has happened so far.
+    signals.catch_end()?;
     tell_unused(&inherited, &prepared.model);
     let doctor = daemon::Doctor::open(note.clone());
     service::connect();
@@ -203,9 +205,9 @@ fn administration(
         severity: Severity::Error,
         code: "administration",
         subject: String::new(),
+        is_of_unit: false,
         message,
         remedy:
-        is_of_unit: false,
             "put it right and restart Tarn; the socket is not concerned, unless it is named here"
                 .to_owned(),
     };

@@ -6,11 +6,24 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals as Caught;
 use signal_hook::low_level::signal_name;
 
-/// SIGTERM, SIGINT and SIGHUP, caught from the moment this is made.
+/// Caught signals.
 pub(crate) struct Signals(Caught);
 
 impl Signals {
-    /// Catches the signals; until [`Signals::wait`] they do nothing.
+    /// Catches SIGHUP, which is kept until [`Signals::wait`]. Those that end the program still end it at once: a
+    /// signal that is caught does not wake a call that waits for a file system.
+    pub(crate) fn catch_reload() -> io::Result<Self> {
+        Caught::new([SIGHUP]).map(Self)
+    }
+
+    /// Catches those that end the program, too; until [`Signals::wait`] they do nothing.
+    pub(crate) fn catch_end(&self) -> io::Result<()> {
+        [SIGTERM, SIGINT]
+            .into_iter()
+            .try_for_each(|signal| self.0.add_signal(signal))
+    }
+
+    /// Catches SIGTERM, SIGINT and SIGHUP; until [`Signals::wait_for_any`] they do nothing.
     pub(crate) fn catch() -> io::Result<Self> {
         Caught::new([SIGTERM, SIGINT, SIGHUP]).map(Self)
     }
