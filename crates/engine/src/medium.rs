@@ -34,7 +34,7 @@ impl<C: Carrier> Engine<C> {
     /// [`Report::MediumMoved`].
     pub fn move_medium(&mut self, unit: UnitIndex, order: MediumOrder) {
         let Some(owner) = &self.units[unit].owner else {
-            self.report_medium(unit, Err(MediumFailure::Fixed));
+            self.report_medium(unit, Err(MediumFailure::Gone));
             return;
         };
         if self.is_medium_moving(unit) || self.flushes.has(unit) {
@@ -148,14 +148,7 @@ impl<C: Carrier> Engine<C> {
 
     /// The owner has moved the medium, or has not.
     pub(crate) fn handle_medium_changed(&mut self, ticket: Ticket, reply: Reply) {
-        let outcome = match (reply.status, reply.sense) {
-            (Status::Good, _) => Ok(()),
-            (_, Some(sense)) if sense.code == SenseCode::MEDIUM_REMOVAL_PREVENTED => {
-                Err(MediumFailure::Prevented)
-            }
-            (_, _) => Err(MediumFailure::Fixed),
-        };
-        self.end_medium(ticket, outcome);
+        self.end_medium(ticket, outcome_of(&reply));
     }
 
     /// A step has taken too long.
@@ -198,5 +191,58 @@ impl<C: Carrier> Engine<C> {
             self.carrier.notify(News::MediumMoved { unit, is_in });
         }
         self.reports.push_back(Report::MediumChanged { unit });
+    }
+}
+
+/// What an owner's answer says of the medium.
+fn outcome_of(reply: &Reply) -> Result<(), MediumFailure> {
+    let code = reply.sense.map(|sense| sense.code);
+    match (reply.status, code) {
+        (Status::Good, _) => Ok(()),
+        (Status::Busy, _) => Err(MediumFailure::Busy),
+        (_, Some(SenseCode::MEDIUM_REMOVAL_PREVENTED)) => Err(MediumFailure::Prevented),
+        (_, Some(SenseCode::INVALID_COMMAND_OPERATION_CODE)) => Err(MediumFailure::Fixed),
+        // The answer of the gone, and that of a state that could not be kept.
+        (_, _) => Err(MediumFailure::Gone),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use scsi::{Sense, SenseKey};
+
+    use super::*;
+
+    #[test]
+    fn what_an_owner_answers_is_told_as_what_it_is() {
+        let check = |key, code| Reply::check(Sense::new(key, code));
+        let busy = Reply {
+            status: Status::Busy,
+            sense: None,
+            transfer_length: 0,
+        };
+        for (reply, failure) in [
+            (busy, MediumFailure::Busy),
+            (
+                check(
+                    SenseKey::IllegalRequest,
+                    SenseCode::MEDIUM_REMOVAL_PREVENTED,
+                ),
+                MediumFailure::Prevented,
+            ),
+            (
+                check(
+                    SenseKey::IllegalRequest,
+                    SenseCode::INVALID_COMMAND_OPERATION_CODE,
+                ),
+                MediumFailure::Fixed,
+            ),
+            (
+                check(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE),
+                MediumFailure::Gone,
+            ),
+        ] {
+            assert_eq!(outcome_of(&reply), Err(failure));
+        }
     }
 }

@@ -84,8 +84,10 @@ pub enum MediumFailure {
     Busy,
     /// It could not be flushed.
     Unflushed(FlushFailure),
-    /// The unit is gone, or its medium is fixed.
+    /// The medium is fixed.
     Fixed,
+    /// The unit is gone, or its new state could not be kept.
+    Gone,
 }
 
 impl fmt::Display for MediumFailure {
@@ -95,6 +97,7 @@ impl fmt::Display for MediumFailure {
             Self::Busy => f.write_str("commands are at work on the medium"),
             Self::Unflushed(failure) => write!(f, "the medium cannot be flushed: {failure}"),
             Self::Fixed => f.write_str("the medium is not removable"),
+            Self::Gone => f.write_str("the unit is gone, or its state cannot be kept"),
         }
     }
 }

@@ -187,7 +187,7 @@ impl World {
             Err(MediumFailure::Unflushed(_)) => {
                 is_eject && (scenario.disk_errors > 0 || scenario.disk_hangs > 0)
             }
-            Err(MediumFailure::Fixed) => false,
+            Err(MediumFailure::Fixed | MediumFailure::Gone) => false,
         };
         if !is_explained {
             let detail = format!("{order:?}: {outcome:?}");

@@ -105,6 +105,13 @@ fn not_moved(lun: &str, failure: &MediumFailure, names: &[String]) -> Problem {
             (ProblemKind::Failed, detail)
         }
         MediumFailure::Fixed => return fixed(lun),
+        MediumFailure::Gone => {
+            let detail = format!(
+                "the medium of lun {lun:?} was not moved: the lun is being removed, or its state could not be kept; \
+                 see tarn lun show {lun} and the log"
+            );
+            (ProblemKind::Conflict, detail)
+        }
     };
     Problem::new(kind, detail)
 }
@@ -121,6 +128,21 @@ mod tests {
         assert!(Permit::new(&orders).is_none());
         permits.pop();
         assert!(Permit::new(&orders).is_some());
+    }
+
+    #[test]
+    fn only_a_fixed_medium_is_called_fixed() {
+        for failure in [
+            MediumFailure::Busy,
+            MediumFailure::Gone,
+            MediumFailure::Prevented,
+        ] {
+            let problem = not_moved("cd", &failure, &[]);
+            assert!(!problem.detail.contains("is fixed"), "{}", problem.detail);
+            assert_eq!(problem.status, 409);
+        }
+        let problem = not_moved("cd", &MediumFailure::Fixed, &[]);
+        assert!(problem.detail.contains("is fixed"), "{}", problem.detail);
     }
 
     #[test]
