@@ -232,6 +232,10 @@ def a_medium_is_ejected_loaded_and_exchanged():
         check(read().good, "READ after an eject that was refused")
         daemon.golden("lun file: medium ejected\n", "lun", "eject", "file", "--force")
         equal(sense(), (scsi.NOT_READY, (0x3a, 0)), "READ without a medium")
+        check("lun file: its medium is out" in daemon.run("events"), "the events name the LUN")
+        length = (daemon.dir / "file.img").stat().st_size
+        check("tarn lun load file" in daemon.run("lun", "resize", "file", "64M", code=REFUSED), "another size without a medium")
+        equal((daemon.dir / "file.img").stat().st_size, length, "the file after a resize that was refused")
         text = daemon.run("lun", "show", "file")
         check("ejected" in text and blade in text, text)
         check("ejected" in daemon.run("lun", "list"), "the list has it")
@@ -253,6 +257,60 @@ def a_medium_is_ejected_loaded_and_exchanged():
         session.clear_unit_attentions(1)
         equal(read().data, b"\x77" * 512, "data of the new medium")
         session.close()
+
+
+@test
+def stores_of_the_command_line_are_not_changed_and_the_remedy_is_told():
+    """Its LUNs and targets stand in no document: no message may say that there are none of their name."""
+    daemon = Daemon(config=None)
+    daemon.stores = ("mem:16M",)
+    with daemon:
+        for verb in (("lun", "add", "web", "mem:1M"), ("lun", "add", "web", "mem:1M", "--target", IQN), ("lun", "rm", "mem:16M", "--yes"),
+                     ("lun", "resize", "mem:16M", "32M"), ("target", "rm", IQN, "--yes")):
+            told = daemon.run(*verb, code=REFUSED)
+            check("command line" in told and "serve --config FILE" in told, told)
+
+
+@test
+def messages_name_the_file_that_was_given():
+    with Daemon() as daemon:
+        file = daemon.dir / "new.toml"
+        text = (daemon.dir / "tarn.toml").read_text()
+        disk = '[[lun]]\nid = "disk"\nstore = "mem:1M"\n'
+        lost = '[[lun]]\nid = "lost"\nstore = "file:{}/none/lost.img?size=1M"\n'.format(daemon.dir)
+        for added, codes in ((disk, (WRONG, WRONG)), (lost, (DONE, FAILED))):
+            file.write_text(text + added)
+            for verb, code in zip((("plan",), ("apply", "--yes")), codes):
+                told = daemon.run(*verb, file, code=code)
+                check("new.toml:" in told and "tarn.toml:" not in told, told)
+        told = daemon.run("plan", file, "--exit-code", code=REFUSED)
+        check("1 refused" in told and "directory does not exist" in told, told)
+        told = daemon.run("apply", "--yes", "-", given=text + disk, code=WRONG)
+        check("standard input:" in told and "tarn.toml:" not in told, told)
+
+
+@test
+def a_doctor_tells_of_a_file_that_tarn_would_not_start_with():
+    with Daemon() as daemon:
+        file = daemon.dir / "tarn.toml"
+        text = file.read_text()
+        codes = lambda: [found["code"] for found in daemon.json("doctor")]
+        check("file-invalid" not in codes() and "file-edited" not in codes(), codes())
+        file.write_text(text + "# by hand\n")
+        check("file-edited" in codes(), codes())
+        file.write_text(text + "junk = \n")
+        told = daemon.run("doctor", "--exit-code", code=DIFFERS)
+        check("file-invalid" in told and "tarn check" in told, told)
+        file.write_text(text)
+        check("file-invalid" not in codes(), codes())
+
+
+@test
+def wrong_numbers_are_told_in_plain_words():
+    with Daemon() as daemon:
+        for verb in (("events", "--after", "0x2"), ("rollback", "0x1"), ("top", "--interval", "x"), ("serve", "--cores", "x", "mem:1M")):
+            told = daemon.run(*verb, code=WRONG)
+            check("a whole number is expected" in told and "digit" not in told, told)
 
 
 @test
