@@ -183,7 +183,8 @@ export interface Event {
 export interface Finding {
   /**
    * Stable, for scripts. Of the state `lun-withheld`, `reservations-lost`, `state-damaged`,
-   * `state-unwritable`, `state-foreign`, `state-conflict`, `administration`; of the service `flush-failed`,
+   * `state-unwritable`, `state-foreign`, `state-conflict`, `administration`; of the configuration
+   * file `file-invalid`, `file-edited`; of the service `flush-failed`,
    * `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
    * `write-cache`, `descriptors`, `strangers`, `little-memory`,
    * `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,

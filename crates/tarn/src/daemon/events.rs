@@ -306,7 +306,7 @@ impl EventSink for Events {
             }
             plane::Event::StateNotKept { unit, error } => {
                 let (code, message) = of_save(error);
-                of_unit(Severity::Error, code, message, unit)
+                of_unit(Severity::Error, code, &message, unit)
             }
         });
     }
@@ -370,7 +370,10 @@ mod tests {
             plane::Event::MediumMoved { unit, is_in: true },
             plane::Event::MediumMoved { unit, is_in: false },
             plane::Event::StoreStuck { unit },
-            plane::Event::StateNotKept { unit },
+            plane::Event::StateNotKept {
+                unit,
+                error: &SaveError::Failed(io::ErrorKind::StorageFull.into()),
+            },
         ] {
             events.emit(&event);
         }
