@@ -212,7 +212,7 @@ impl Kept {
     }
 
     fn conflict(&self, path: &Path, found: Version, left: Option<Version>) -> SaveError {
-        let left = left.map_or("none".to_owned(), |version| version.to_string());
+        let left = left.map_or_else(|| "none".to_owned(), |version| version.to_string());
         let what = format!(
             "{} is not as this Tarn left it, so it is left alone: it has {found} of the state where {left} was",
             path.display()
