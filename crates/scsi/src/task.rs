@@ -52,7 +52,7 @@ pub(crate) enum FlushAfter {
     Never,
     /// When the change was made.
     Always,
-    /// When it switched the write cache off.
+    /// When the write cache is off then.
     CacheOff,
 }
 

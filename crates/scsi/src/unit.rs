@@ -483,10 +483,9 @@ impl LogicalUnit {
             return Step::Done(Outcome::check(report::no_such_unit()));
         };
         let flush = match task.spec.map(|spec| spec.operation) {
-            // In force on all cores first, so that the flush covers every write answered before.
-            Some(Operation::Owned(OwnerOperation::ModeSelect)) if self.device.is_cached() => {
-                FlushAfter::CacheOff
-            }
+            // In force on all cores first, so that the flush covers every write answered before. Also where the
+            // cache is off already: the flush that belongs to that may have failed, or be under way.
+            Some(Operation::Owned(OwnerOperation::ModeSelect)) => FlushAfter::CacheOff,
             Some(Operation::Owned(OwnerOperation::StartStopUnit))
                 if !owned.cdb.has(4, START | LOEJ | NO_FLUSH) =>
             {

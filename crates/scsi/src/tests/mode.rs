@@ -143,6 +143,12 @@ fn write_cache_off_that_cannot_be_flushed_is_an_error() {
     let outcome = select(&mut rig, at, 0x10, &page);
     assert_eq!(sense(&outcome), (3, 0x0c, 0x00));
     assert!(outcome.sense.unwrap().is_deferred);
+    rig.failure = Some(IoFailure::FlushLatched);
+    let again = select(&mut rig, at, 0x10, &page);
+    assert_eq!(sense(&again), (3, 0x0c, 0x00), "off without a flush");
+    rig.asked.clear();
+    good(&select(&mut rig, at, 0x10, &page));
+    assert_eq!(rig.asked, [Asked::Flush]);
 }
 
 #[test]
