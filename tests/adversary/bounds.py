@@ -352,36 +352,63 @@ def commands_that_cost_a_core_much_leave_its_turns_to_others():
 
 # The log.
 
+def judge_log(tarn, total, written_as, left_out_as, provoke):
+    """Provokes so many lines: a burst is written and 50 a second after it; the others are counted, in lines that say how many."""
+    burst, per_second = 500, 50
+    before, began = len(tarn.log().splitlines()), time.monotonic()
+    provoke()
+    written, left_out = 0, 0
+
+    def is_all_told():
+        nonlocal written, left_out
+        lines = tarn.log().splitlines()
+        written = sum(written_as in line and "left out" not in line for line in lines)
+        told = [re.search(rf"(\d+) lines about {left_out_as} left out", line) for line in lines]
+        left_out = sum(int(match[1]) for match in told if match)
+        return written + left_out >= total
+
+    harness.wait_for(is_all_told, 20, "every line is written or counted")
+    seconds = time.monotonic() - began
+    equal(written + left_out, total, "lines that were written or left out")
+    check(left_out > 0, "nothing was left out")
+    grown = len(tarn.log().splitlines()) - before
+    # A line a second tells what is left out; some are about the session.
+    check(grown <= burst + (per_second + 1) * (seconds + 1) + 20, f"{grown} lines in {seconds:.1f} s")
+    measured(f"{grown} lines in {seconds:.1f} s, {left_out} left out")
+
+
 @test(limit_s=120)
 def task_management_that_never_ends_does_not_fill_the_log():
-    """20,000 ABORT TASK SET of one session write a burst of lines and 50 a second after it; the others are counted, in lines that
-    say how many were left out."""
+    """20,000 ABORT TASK SET of one session write few lines."""
     # Of immediate requests 32 are taken at a time.
-    total, batch, burst, per_second = 20_000, 25, 500, 50
+    total, batch = 20_000, 25
     with Tarn(config="[server]\ncores = 1\n" + changed([("m0", MEMORY_LUN)])) as tarn:
         with iscsi.Session(tarn.port, IQN, timeout_s=20) as session:
-            before, began = len(tarn.log().splitlines()), time.monotonic()
-            for _ in range(total // batch):
-                requests = [iscsi.Pdu(iscsi.TMF_REQUEST | iscsi.IMMEDIATE, 0x80 | iscsi.ABORT_TASK_SET, lun=0, itt=session.itt(),
-                                      ref_itt=iscsi.NO_TAG, cmd_sn=session.cmd_sn, exp_stat_sn=session.connection.exp_stat_sn)
-                            for _ in range(batch)]
-                session.connection.send_raw(b"".join(request.pack() for request in requests))
-                for request in requests:
-                    equal(session.answer(request.itt).response, iscsi.TMF_COMPLETE, "response")
-            written, left_out = 0, 0
+            def provoke():
+                for _ in range(total // batch):
+                    requests = [iscsi.Pdu(iscsi.TMF_REQUEST | iscsi.IMMEDIATE, 0x80 | iscsi.ABORT_TASK_SET, lun=0, itt=session.itt(),
+                                          ref_itt=iscsi.NO_TAG, cmd_sn=session.cmd_sn, exp_stat_sn=session.connection.exp_stat_sn)
+                                for _ in range(batch)]
+                    session.connection.send_raw(b"".join(request.pack() for request in requests))
+                    for request in requests:
+                        equal(session.answer(request.itt).response, iscsi.TMF_COMPLETE, "response")
 
-            def is_all_told():
-                nonlocal written, left_out
-                lines = tarn.log().splitlines()
-                written = sum("task management" in line and "left out" not in line for line in lines)
-                told = [re.search(r"(\d+) lines about task management left out", line) for line in lines]
-                left_out = sum(int(match[1]) for match in told if match)
-                return written + left_out >= total
+            judge_log(tarn, total, "task management", "task management", provoke)
 
-            harness.wait_for(is_all_told, 20, "every line is written or counted")
-            seconds = time.monotonic() - began
-            equal(written + left_out, total, "lines that were written or left out")
-            grown = len(tarn.log().splitlines()) - before
-            # A line a second tells what is left out; some are about the session.
-            check(grown <= burst + (per_second + 1) * (seconds + 1) + 20, f"{grown} lines in {seconds:.1f} s")
-            measured(f"{grown} lines in {seconds:.1f} s, {left_out} left out")
+
+@test(limit_s=120)
+def ejects_that_never_end_do_not_fill_the_log():
+    """An initiator ejects and loads a medium 2,000 times: few lines are written, and the medium is in at the end."""
+    rounds, eject, load = 2000, bytes([0x1b, 0, 0, 0, 2, 0]), bytes([0x1b, 0, 0, 0, 3, 0])
+    unit = MEMORY_LUN.replace("mem:8M", "mem:8M?removable=true")
+    with Tarn(config="[server]\ncores = 1\n" + changed([("m0", unit)])) as tarn:
+        with iscsi.Session(tarn.port, IQN, timeout_s=20) as session:
+            session.clear_unit_attentions()
+
+            def provoke():
+                for _ in range(rounds):
+                    check(session.command(eject).good and session.command(load).good, "an eject or a load is refused")
+
+            judge_log(tarn, 2 * rounds, "the medium of a unit was", "media that are ejected or loaded", provoke)
+            session.clear_unit_attentions()
+            check(session.command(scsi.test_unit_ready()).good, "the medium is not in")

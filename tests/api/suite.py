@@ -265,6 +265,8 @@ def every_change_can_be_planned_first():
             refused(400, "bad-request", api.ask, "DELETE", f"sessions/{one}?plan=true")
             refused(400, "bad-request", api.ask, "POST", "tokens?plan=true", {"name": "t", "role": "viewer"})
             refused(400, "bad-request", api.ask, "DELETE", "luns/disk?plan=yes")
+            told = refused(400, "bad-request", api.ask, "DELETE", "sessions/nine").json["detail"]
+            check("nine" in told and "a whole number from 0" in told, told)
             check(session.command(scsi.test_unit_ready()).good, "the session is gone")
         equal(api.get("tokens"), [], "tokens")
 

@@ -3,6 +3,7 @@
 
 use api::problem::ProblemKind;
 use axum::body::Body;
+use axum::extract::path::ErrorKind;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
@@ -98,10 +99,19 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T
         let names = Path::from_request_parts(parts, state).await;
         names
             .map(|Path(names)| Self(names))
-            .map_err(|rejection: PathRejection| {
-                Refusal::new(ProblemKind::BadRequest, format!("the path: {rejection}"))
-            })
+            .map_err(|rejection| Refusal::new(ProblemKind::BadRequest, wrong_path(&rejection)))
     }
+}
+
+/// All names in paths that are not text are whole numbers.
+fn wrong_path(rejection: &PathRejection) -> String {
+    if let PathRejection::FailedToDeserializePathParams(failed) = rejection
+        && let ErrorKind::ParseError { value, .. } = failed.kind()
+    {
+        let most = u64::MAX;
+        return format!("{value:?} in the path: a whole number from 0 to {most} is expected");
+    }
+    format!("the path: {rejection}")
 }
 
 /// What stands after the question mark.
