@@ -137,6 +137,8 @@ impl Owner {
             generation: 0,
             blocks: capabilities.size_bytes / u64::from(capabilities.block_bytes),
             modes,
+            is_unflushed: false,
+            cache_ons: 0,
             saved_modes: modes,
             reservations,
             is_stopped: false,
@@ -256,6 +258,14 @@ impl Owner {
                 let from = from.ok_or(unknown_command())?;
                 self.command(from, cdb, parameters, draft)?;
             }
+            ChangeKind::Flushed { cache_ons } => {
+                let shown = draft.shared.shown_modes();
+                draft.shared.note_flushed(*cache_ons);
+                if draft.shared.shown_modes() != shown {
+                    let others = from.map_or(Who::All, |from| Who::AllExcept(from.id));
+                    draft.notify(others, UnitAttention::ModeParametersChanged);
+                }
+            }
             ChangeKind::LogicalUnitReset => {
                 draft.reset(Who::All, UnitAttention::LogicalUnitReset);
             }
@@ -366,6 +376,7 @@ impl Owner {
         parameters: &[u8],
         draft: &mut Draft,
     ) -> Result<(), Sense> {
+        let shown = draft.shared.shown_modes();
         let current = draft.shared.modes;
         let state = ModeState {
             blocks: draft.shared.blocks,
@@ -375,12 +386,12 @@ impl Owner {
             keeps_state: self.profile.keeps_state,
         };
         let selected = mode::select(cdb, spec.is_six(), parameters, &self.device, state)?;
-        draft.shared.modes = selected.modes;
+        draft.shared.set_modes(selected.modes);
         if selected.save {
             draft.persist = draft.shared.saved_modes != selected.modes;
             draft.shared.saved_modes = selected.modes;
         }
-        if selected.modes != current {
+        if draft.shared.shown_modes() != shown {
             let others = Who::AllExcept(from.id);
             draft.notify(others, UnitAttention::ModeParametersChanged);
         }
@@ -410,10 +421,10 @@ impl Draft {
     fn reset(&mut self, told: Who, attention: UnitAttention) {
         self.shared.reservations.reset();
         self.shared.preventing.clear();
-        let was_cached = self.shared.modes.write_cache;
-        self.shared.modes = self.shared.saved_modes;
+        let mut modes = self.shared.saved_modes;
         // Switched off here it would be off without the flush that belongs to it.
-        self.shared.modes.write_cache |= was_cached;
+        modes.write_cache |= self.shared.modes.write_cache;
+        self.shared.set_modes(modes);
         self.shared.is_stopped = false;
         self.abort.push(Who::All);
         self.notify(told, attention);

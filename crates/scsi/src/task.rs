@@ -19,6 +19,8 @@ pub struct Task {
     pub(crate) job: Job,
     /// [`Shared::ejects`](crate::Shared) when it began.
     pub(crate) ejects: u64,
+    /// [`Shared::generation`](crate::Shared) when it began.
+    pub(crate) generation: u64,
 }
 
 /// What a command for the owner takes along.
@@ -44,6 +46,8 @@ pub(crate) enum Work {
     EjectFlush,
     /// The owner's answer.
     Owner { flush: FlushAfter },
+    /// The flush of what the write cache held before it was switched off.
+    OffFlush { cache_ons: u64 },
 }
 
 /// When a change by the owner is followed by a flush.
@@ -52,8 +56,8 @@ pub(crate) enum FlushAfter {
     Never,
     /// When the change was made.
     Always,
-    /// When the write cache is off then.
-    CacheOff,
+    /// When the write cache is off then, or writing inhibited.
+    ModeSelect,
 }
 
 impl Task {
@@ -66,6 +70,7 @@ impl Task {
             work: Work::Over,
             job,
             ejects: 0,
+            generation: 0,
         }
     }
 

@@ -127,17 +127,40 @@ impl LogicalUnit {
     }
 
     /// Why a request of a command that was let pass earlier may not go to the store now, if it may
-    /// not: access is refused, or the medium was ejected while the command waited, even if it, or another one, is in
-    /// again. A flush harms nobody.
+    /// not: access is refused, or what the unit said then holds no more.
     #[inline]
     pub fn refusal_of(&self, task: &Task, request: &IoRequest) -> Option<Sense> {
         if let Some(sense) = self.refusal() {
             return Some(sense);
         }
-        if self.shared.ejects != task.ejects && !matches!(request, IoRequest::Flush) {
-            return Some(Shared::no_medium());
+        match self.shared.generation == task.generation {
+            true => None,
+            false => self.late_refusal(task, request),
         }
-        None
+    }
+
+    /// The medium was ejected while the command waited, even if it, or another one, is in again; or the unit was
+    /// stopped, or writing inhibited, and the flush that went with that does not cover this request. A flush harms
+    /// nobody.
+    ///
+    /// Spec: SPC-4, Control mode page (SWP); SBC-4, START STOP UNIT.
+    #[cold]
+    fn late_refusal(&self, task: &Task, request: &IoRequest) -> Option<Sense> {
+        match request {
+            IoRequest::Flush => None,
+            _ if self.shared.ejects != task.ejects => Some(Shared::no_medium()),
+            IoRequest::Read { .. } | IoRequest::Extents { .. } => None,
+            IoRequest::Write { .. }
+            | IoRequest::Unmap { .. }
+            | IoRequest::WriteZeros { .. }
+            | IoRequest::CompareAndWrite { .. } => {
+                let inhibited = SenseCode::LOGICAL_UNIT_SOFTWARE_WRITE_PROTECTED;
+                let inhibited = Sense::new(SenseKey::DataProtect, inhibited);
+                let is_inhibited = self.shared.modes.software_write_protect;
+                let not_ready = self.shared.not_ready();
+                not_ready.or_else(|| is_inhibited.then_some(inhibited))
+            }
+        }
     }
 
     /// Why no request may go to the store now, if access is refused.
@@ -240,7 +263,7 @@ impl LogicalUnit {
         match self.admit(task.slot, &cdb) {
             Ok(spec) => {
                 task.spec = Some(spec);
-                task.ejects = self.shared.ejects;
+                (task.ejects, task.generation) = (self.shared.ejects, self.shared.generation);
                 self.execute(task, spec, &cdb, command)
             }
             Err(outcome) => Step::Done(outcome),
@@ -293,17 +316,25 @@ impl LogicalUnit {
                     return Step::Done(reply.into());
                 }
                 reply.transfer_length = task.owned.as_ref().map_or(0, |it| it.parameters.into());
-                let must_flush = match flush {
-                    FlushAfter::Never => false,
-                    FlushAfter::Always => true,
-                    FlushAfter::CacheOff => !self.device.is_cached(),
+                task.work = match flush {
+                    FlushAfter::Always => Work::Device,
+                    FlushAfter::ModeSelect if self.holds_back_writes() => Work::OffFlush {
+                        cache_ons: self.shared.cache_ons,
+                    },
+                    FlushAfter::Never | FlushAfter::ModeSelect => {
+                        return Step::Done(reply.into());
+                    }
                 };
-                if !must_flush {
-                    return Step::Done(reply.into());
-                }
-                task.work = Work::Device;
                 self.device
                     .start_flush(&mut task.job, reply.transfer_length)
+            }
+            (Work::OffFlush { cache_ons }, input @ Input::Io(_)) => {
+                let step = self.device.resume(&mut task.job, input);
+                let is_good = matches!(&step, Step::Done(it) if it.status == Status::Good);
+                if !is_good || !self.shared.is_unflushed {
+                    return step;
+                }
+                self.ask_owner(task, ChangeKind::Flushed { cache_ons }, FlushAfter::Never)
             }
             (work, input) => {
                 debug_assert!(false, "{work:?} does not wait for {input:?}");
@@ -428,7 +459,7 @@ impl LogicalUnit {
             .and_then(|attached| attached.write_protection(&self.shared, is_read_only));
         ModeState {
             blocks: self.shared.blocks,
-            current: self.shared.modes,
+            current: self.shared.shown_modes(),
             saved: self.shared.saved_modes,
             write_protected: protection.is_some(),
             keeps_state: self.profile.keeps_state,
@@ -478,14 +509,14 @@ impl LogicalUnit {
     }
 
     fn hand_to_owner(&self, task: &mut Task, parameters: Vec<u8>) -> Step {
-        let (Some(attached), Some(owned)) = (self.attached(task.slot), &task.owned) else {
+        let Some(owned) = &task.owned else {
             task.work = Work::Over;
             return Step::Done(Outcome::check(report::no_such_unit()));
         };
         let flush = match task.spec.map(|spec| spec.operation) {
             // In force on all cores first, so that the flush covers every write answered before. Also where the
             // cache is off already: the flush that belongs to that may have failed, or be under way.
-            Some(Operation::Owned(OwnerOperation::ModeSelect)) => FlushAfter::CacheOff,
+            Some(Operation::Owned(OwnerOperation::ModeSelect)) => FlushAfter::ModeSelect,
             Some(Operation::Owned(OwnerOperation::StartStopUnit))
                 if !owned.cdb.has(4, START | LOEJ | NO_FLUSH) =>
             {
@@ -493,15 +524,26 @@ impl LogicalUnit {
             }
             Some(_) | None => FlushAfter::Never,
         };
-        let change = Change {
-            from: Some(attached.nexus.clone()),
-            kind: ChangeKind::Command {
-                cdb: owned.cdb.clone(),
-                parameters,
-            },
+        let cdb = owned.cdb.clone();
+        self.ask_owner(task, ChangeKind::Command { cdb, parameters }, flush)
+    }
+
+    fn ask_owner(&self, task: &mut Task, kind: ChangeKind, flush: FlushAfter) -> Step {
+        let Some(attached) = self.attached(task.slot) else {
+            task.work = Work::Over;
+            return Step::Done(Outcome::check(report::no_such_unit()));
         };
         task.work = Work::Owner { flush };
-        Step::Owner(change)
+        let from = Some(attached.nexus.clone());
+        Step::Owner(Change { from, kind })
+    }
+
+    /// Whether what is in a cache has to go to the medium now: writes do not stay in it, or are inhibited.
+    ///
+    /// Spec: SBC-4, Caching mode page (WCE); SPC-4, Control mode page (SWP).
+    fn holds_back_writes(&self) -> bool {
+        self.device.changeable_modes().write_cache
+            && (!self.device.is_cached() || self.shared.modes.software_write_protect)
     }
 
     fn start_diagnostic(&self, task: &mut Task, cdb: &Cdb) -> Step {

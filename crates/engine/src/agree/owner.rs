@@ -451,7 +451,10 @@ impl UnitOwner {
 impl Queued {
     /// What says who is there must be carried out in any case, as must resets.
     const fn may_be_refused(&self) -> bool {
-        matches!(self.change.kind, ChangeKind::Command { .. })
+        matches!(
+            self.change.kind,
+            ChangeKind::Command { .. } | ChangeKind::Flushed { .. }
+        )
     }
 }
 

@@ -55,7 +55,7 @@ impl Disk {
             return Step::Io(IoRequest::CompareAndWrite {
                 offset: job.lba.saturating_mul(self.block_bytes()),
                 data,
-                durable: self.durable(job),
+                durable: Self::note_write(job, self.durable(job)),
             });
         }
         let data = work::shareable(data);
@@ -96,7 +96,7 @@ impl Disk {
         job.work = Work::Last {
             purpose: Purpose::Write,
         };
-        self.write_request(job.lba, data, durable)
+        self.write_request(job, job.lba, data, durable)
     }
 
     /// Spec: SBC-4, ORWRITE (16).

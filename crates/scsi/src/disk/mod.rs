@@ -49,8 +49,8 @@ pub(crate) struct Job {
     transfer_length: u64,
     /// FUA.
     fua: bool,
-    /// Writes were not durable when it began.
-    began_cached: bool,
+    /// A write of it was requested that need not be durable when it is over.
+    has_cached_write: bool,
     work: Work,
 }
 
@@ -62,7 +62,7 @@ impl Job {
             blocks: 0,
             transfer_length: 0,
             fua: false,
-            began_cached: false,
+            has_cached_write: false,
             work: Work::Over,
         }
     }
@@ -182,7 +182,6 @@ impl Disk {
             data_out_length: command.data_out_length,
             data_in_length: command.data_in_length,
         };
-        job.began_cached = self.is_cached;
         job.fua = asked.fua();
         let asked = &asked;
         let started = match operation {

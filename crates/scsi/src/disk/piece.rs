@@ -39,7 +39,8 @@ impl Disk {
                 let data = block.repeat(usize::try_from(piece).unwrap_or(1));
                 job.work = Rare::Same { block, done, piece }.into();
                 let lba = job.lba.saturating_add(done);
-                return Ok(self.write_request(lba, Payload::Heap(data), !self.is_cached()));
+                let durable = !self.is_cached();
+                return Ok(self.write_request(job, lba, Payload::Heap(data), durable));
             }
             Rare::Zero => {
                 job.work = Work::Last {
@@ -47,7 +48,7 @@ impl Disk {
                 };
                 IoRequest::WriteZeros {
                     range: self.byte_range(job.lba, job.blocks),
-                    durable: !self.is_cached(),
+                    durable: Self::note_write(job, !self.is_cached()),
                 }
             }
             Rare::Unmap { mut left } => {

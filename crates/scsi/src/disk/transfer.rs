@@ -92,7 +92,20 @@ impl Disk {
         })
     }
 
-    pub(super) fn write_request(&self, lba: u64, data: Payload, durable: bool) -> Step {
+    /// A write is requested. Returns `durable`.
+    pub(super) const fn note_write(job: &mut Job, durable: bool) -> bool {
+        job.has_cached_write |= !durable;
+        durable
+    }
+
+    pub(super) fn write_request(
+        &self,
+        job: &mut Job,
+        lba: u64,
+        data: Payload,
+        durable: bool,
+    ) -> Step {
+        let durable = Self::note_write(job, durable);
         Step::Io(IoRequest::Write {
             offset: lba.saturating_mul(self.block_bytes()),
             data,
@@ -252,7 +265,7 @@ impl Disk {
     /// The end of a write. When the write cache was switched off while it was under way, the flush
     /// that came with that did not cover it.
     pub(super) fn written(&self, job: &mut Job) -> Step {
-        if !job.began_cached || self.is_cached {
+        if !job.has_cached_write || self.is_cached {
             return Self::good(job);
         }
         job.work = Work::Last {
@@ -334,7 +347,7 @@ impl Disk {
         job.work = Work::Last {
             purpose: Purpose::Write,
         };
-        self.write_request(job.lba, data, durable)
+        self.write_request(job, job.lba, data, durable)
     }
 
     /// The store has done the last thing.
@@ -372,7 +385,7 @@ impl Disk {
                     Compare::Nothing
                 };
                 job.work = Rare::WriteBeforeVerify { compare }.into();
-                Ok(self.write_request(job.lba, data, true))
+                Ok(self.write_request(job, job.lba, data, true))
             }
             (Rare::WriteBeforeVerify { compare }, Input::Io(result)) => {
                 self.answer(result, Purpose::Write)?;

@@ -25,6 +25,11 @@ pub enum ChangeKind {
         /// What the initiator sent.
         parameters: Vec<u8>,
     },
+    /// With the write cache off, the medium was flushed: the end of a MODE SELECT.
+    Flushed {
+        /// [`Shared::cache_ons`](crate::Shared) when the flush began.
+        cache_ons: u64,
+    },
     /// The task management function LOGICAL UNIT RESET.
     LogicalUnitReset,
     /// A target reset reached this unit.

@@ -16,6 +16,11 @@ pub struct Shared {
     pub blocks: u64,
     /// Mode parameters in force.
     pub modes: Modes,
+    /// The write cache is off, and what it held may not be on the medium: no flush since then is known to have
+    /// succeeded. Until then initiators see it as on.
+    pub is_unflushed: bool,
+    /// How often the write cache was switched on: a flush counts for the time in which it began.
+    pub cache_ons: u64,
     /// Mode parameters after a reset.
     pub saved_modes: Modes,
     /// Persistent and SPC-2 reservations.
@@ -35,6 +40,33 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// Mode parameters as initiators see them.
+    pub(crate) const fn shown_modes(&self) -> Modes {
+        let mut modes = self.modes;
+        modes.write_cache |= self.is_unflushed;
+        modes
+    }
+
+    /// Other mode parameters are in force.
+    pub(crate) const fn set_modes(&mut self, modes: Modes) {
+        match (self.modes.write_cache, modes.write_cache) {
+            (false, true) => {
+                self.is_unflushed = false;
+                self.cache_ons += 1;
+            }
+            (true, false) => self.is_unflushed = true,
+            (true, true) | (false, false) => {}
+        }
+        self.modes = modes;
+    }
+
+    /// What was written while the cache was on for the last time is on the medium.
+    pub(crate) const fn note_flushed(&mut self, cache_ons: u64) {
+        if cache_ons == self.cache_ons && !self.modes.write_cache {
+            self.is_unflushed = false;
+        }
+    }
+
     /// Why commands that need the medium end in NOT READY, if they do.
     pub(crate) fn not_ready(&self) -> Option<Sense> {
         if let Err(sense) = self.check_medium() {

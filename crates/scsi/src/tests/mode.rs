@@ -2,6 +2,7 @@ use super::*;
 
 const CACHING: u8 = 0x08;
 const CONTROL: u8 = 0x0a;
+const WCE: u8 = 0x04;
 
 fn mode_sense(rig: &mut Rig, at: At, control: u8, page: u8, subpage: u8) -> Vec<u8> {
     data(rig.run(at, &[0x1a, 0, control << 6 | page, subpage, 255, 0], &[]))
@@ -316,4 +317,120 @@ fn where_nothing_is_kept_nothing_is_saved() {
         (sense(&outcome), pointer(&outcome)),
         (INVALID_FIELD, (1, Some(0)))
     );
+}
+
+/// What a core writes between two pieces, or two steps, is as durable as the cache says at that moment.
+#[test]
+fn a_piece_that_was_written_while_the_cache_was_on_is_flushed() {
+    let (mut rig, at) = Rig::ready(profile());
+    let other = rig.attach(1, 2);
+    let mut page = current(&mut rig, at, CACHING);
+    let mut switch = |rig: &mut Rig, bits| {
+        page[2] = bits;
+        good(&select(rig, at, 0x10, &page));
+        rig.run(other, &[0; 6], &[]);
+        rig.asked.clear();
+    };
+    switch(&mut rig, 0);
+    let (mut same, step) = rig.start(other, &ten(0x41, 0, 0, 300), &[1; BLOCK]);
+    let Step::Io(first) = step else {
+        panic!("{step:?}");
+    };
+    switch(&mut rig, WCE);
+    let first = Input::Io(rig.submit(first));
+    let step = rig.cores[1].resume(&mut same, first);
+    assert!(matches!(step, Step::Turn { .. }), "{step:?}");
+    let step = rig.cores[1].resume(&mut same, Input::Turn);
+    let Step::Io(second) = step else {
+        panic!("{step:?}");
+    };
+    assert!(matches!(second, IoRequest::Write { durable: false, .. }));
+    switch(&mut rig, 0);
+    let mut input = Input::Io(rig.submit(second));
+    loop {
+        input = match rig.cores[1].resume(&mut same, input) {
+            Step::Turn { .. } => Input::Turn,
+            Step::Io(request) => Input::Io(rig.submit(request)),
+            Step::Done(outcome) => break good(&outcome),
+            step => panic!("{step:?}"),
+        };
+    }
+    assert_eq!(rig.asked.last(), Some(&Asked::Flush), "{:?}", rig.asked);
+}
+
+/// Its session may be lost before its flush is over; what it changed stays changed.
+#[test]
+fn a_cache_is_shown_as_on_until_what_it_held_is_known_to_be_flushed() {
+    let (mut rig, at) = Rig::ready(profile());
+    let other = rig.attach(1, 2);
+    let mut page = current(&mut rig, at, CACHING);
+    let shown = |rig: &mut Rig| current(rig, other, CACHING)[2];
+    page[2] = 0;
+    let list = [&[0, 0, 0, 0], &page[..]].concat();
+    let cdb = [0x15, 0x10, 0, 0, 24, 0];
+    let (mut lost, step) = rig.start(at, &cdb, &list);
+    let Step::Owner(change) = step else {
+        panic!("{step:?}");
+    };
+    let reply = rig.apply(&change);
+    // Durable from now on, but not shown before the flush.
+    good(&rig.run(other, &ten(0x2a, 0, 0, 1), &[0; BLOCK]));
+    assert_eq!(rig.asked.last(), Some(&Asked::Write(0, BLOCK, true)));
+    assert_eq!(shown(&mut rig), WCE);
+    let step = rig.cores[0].resume(&mut lost, Input::Owner(reply));
+    assert!(matches!(step, Step::Io(IoRequest::Flush)), "{step:?}");
+    // On and off again meanwhile: that flush says nothing of what was written then.
+    for bits in [WCE, 0] {
+        page[2] = bits;
+        let list = [&[0, 0, 0, 0], &page[..]].concat();
+        let (_, step) = rig.start(other, &cdb, &list);
+        let Step::Owner(change) = step else {
+            panic!("{step:?}");
+        };
+        rig.apply(&change);
+    }
+    let flushed = rig.submit(IoRequest::Flush);
+    let step = rig.cores[0].resume(&mut lost, Input::Io(flushed));
+    let Step::Owner(late) = step else {
+        panic!("{step:?}");
+    };
+    let reply = rig.apply(&late);
+    assert_eq!(shown(&mut rig), WCE);
+    let step = rig.cores[0].resume(&mut lost, Input::Owner(reply));
+    assert!(matches!(step, Step::Done(_)), "{step:?}");
+    rig.asked.clear();
+    page[2] = 0;
+    good(&select(&mut rig, other, 0x10, &page));
+    assert_eq!(rig.asked, [Asked::Flush]);
+    assert_eq!(shown(&mut rig), 0);
+    assert_eq!(sense(&rig.run(at, &[0; 6], &[])), (6, 0x2a, 0x01));
+    good(&rig.run(at, &[0; 6], &[]));
+}
+
+/// Each waited for its turn when writing was inhibited, or the unit stopped.
+#[test]
+fn later_pieces_are_not_written_when_writing_is_inhibited_or_the_unit_stopped() {
+    let (mut rig, at) = Rig::ready(profile());
+    let other = rig.attach(1, 2);
+    let (task, step) = rig.start(other, &ten(0x41, 0, 0, 300), &[1; BLOCK]);
+    let Step::Io(piece) = step else {
+        panic!("{step:?}");
+    };
+    let refusal = |rig: &Rig, request: &IoRequest| {
+        let sense = rig.cores[1].refusal_of(&task, request)?;
+        Some((sense.key as u8, sense.code.asc, sense.code.ascq))
+    };
+    let mut page = current(&mut rig, at, CONTROL);
+    for (bits, refused) in [(0x08, Some((7, 0x27, 0x02))), (0x00, None)] {
+        page[4] = bits;
+        rig.asked.clear();
+        good(&select(&mut rig, at, 0x10, &page));
+        assert_eq!(rig.asked.contains(&Asked::Flush), bits != 0);
+        assert_eq!(refusal(&rig, &piece), refused);
+        assert_eq!(refusal(&rig, &IoRequest::Flush), None);
+    }
+    for (start, refused) in [(0, Some((2, 0x04, 0x02))), (1, None)] {
+        good(&rig.run(at, &[0x1b, 0, 0, 0, start, 0], &[]));
+        assert_eq!(refusal(&rig, &piece), refused);
+    }
 }
