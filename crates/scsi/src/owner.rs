@@ -17,7 +17,7 @@ use crate::spc::gate;
 use crate::spc::mode::{self, ModeState};
 use crate::spc::parameters::Modes;
 use crate::spc::peripheral::Peripheral;
-use crate::spc::reservation::{Refusal, Reservations, Surroundings};
+use crate::spc::reservation::{BASIC_BYTES, Refusal, Reservations, Surroundings};
 use crate::spc::shared::Shared;
 use crate::table::commands;
 use crate::table::row::{CommandSpec, LOEJ, Operation, OwnerOperation, START, unknown_command};
@@ -321,10 +321,11 @@ impl Owner {
             OwnerOperation::Reserve => shared.reservations.reserve(from.id, &from.port),
             OwnerOperation::Release => shared.reservations.release(from.id, &from.port),
             OwnerOperation::PersistentReserveOut => {
-                let initiators: Vec<Arc<[u8]>> = self
-                    .nexuses
-                    .values()
-                    .map(|nexus| Arc::clone(&nexus.port.transport_id))
+                let initiators = self.nexuses.values().map(|nexus| &nexus.port);
+                // Needed by SPEC_I_PT alone, whose list is longer than that of all others.
+                let initiators: Vec<_> = initiators
+                    .filter(|_| parameters.len() > BASIC_BYTES)
+                    .map(|port| Arc::clone(&port.transport_id))
                     .collect();
                 let surroundings = Surroundings {
                     target_ports: &self.profile.relative_ports(),

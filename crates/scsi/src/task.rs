@@ -29,6 +29,8 @@ pub(crate) struct Owned {
     pub(crate) cdb: Cdb,
     /// PARAMETER LIST LENGTH, in bytes.
     pub(crate) parameters: u32,
+    /// The parameter list, while it waits for a turn.
+    pub(crate) list: Vec<u8>,
 }
 
 /// What a task waits for.
@@ -40,6 +42,8 @@ pub(crate) enum Work {
     Device,
     /// The parameter list of a command for the owner.
     OwnerParameters,
+    /// A turn for a long parameter list.
+    OwnerTurn,
     /// The medium for itself, to eject it.
     EjectFence,
     /// The flush before an eject.

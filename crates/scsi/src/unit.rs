@@ -14,7 +14,7 @@ use crate::device::Device;
 use crate::sam::attention::UnitAttention;
 use crate::sam::cdb::Cdb;
 use crate::sam::change::{Change, ChangeKind, Notice};
-use crate::sam::command::{Command, Input, Outcome, Step};
+use crate::sam::command::{Command, Input, Outcome, PIECE_BYTES_MAX, Step};
 use crate::sam::nexus::{Nexus, NexusId, NexusSlot, PortName};
 use crate::sam::profile::Profile;
 use crate::sam::sense::{Sense, SenseCode, SenseKey};
@@ -23,7 +23,7 @@ use crate::sam::task_set::TaskSet;
 use crate::spc::gate::{self, Gate};
 use crate::spc::mode::{self, ModeState};
 use crate::spc::peripheral::Peripheral;
-use crate::spc::reservation::{PARAMETER_LIST_BYTES_MAX, Refusal, Surroundings};
+use crate::spc::reservation::{BASIC_BYTES, PARAMETER_LIST_BYTES_MAX, Refusal, Surroundings};
 use crate::spc::shared::Shared;
 use crate::spc::{inquiry, report};
 use crate::table::commands;
@@ -37,6 +37,8 @@ pub const WHOLE_MEDIUM: Range<u64> = 0..u64::MAX;
 
 /// Places for nexuses whose memory is kept.
 const ROOM_KEPT: usize = 64;
+/// What a byte of a long parameter list costs its turn, in bytes that are copied: the names in it are looked up.
+const LIST_COST: u32 = 32;
 
 /// One core's view of a unit, with the nexuses whose sessions live on this core.
 #[derive(Debug)]
@@ -282,7 +284,20 @@ impl LogicalUnit {
     fn resume_owned(&self, task: &mut Task, input: Input) -> Step {
         match (task.work, input) {
             (Work::OwnerParameters, Input::DataOut(list)) => {
-                self.hand_to_owner(task, list.to_vec())
+                let list = list.to_vec();
+                let Some(owned) = task.owned.as_mut().filter(|_| list.len() > BASIC_BYTES) else {
+                    return self.hand_to_owner(task, list);
+                };
+                let bytes = u32::try_from(list.len()).unwrap_or(u32::MAX);
+                owned.list = list;
+                task.work = Work::OwnerTurn;
+                Step::Turn {
+                    bytes: bytes.saturating_mul(LIST_COST).min(PIECE_BYTES_MAX),
+                }
+            }
+            (Work::OwnerTurn, Input::Turn) => {
+                let list = task.owned.as_mut().map(|it| std::mem::take(&mut it.list));
+                self.hand_to_owner(task, list.unwrap_or_default())
             }
             (Work::EjectFence, Input::FenceGranted) => {
                 // The fence does not wait for requests of the past, which may still land.
@@ -493,6 +508,7 @@ impl LogicalUnit {
         task.owned = Some(Box::new(Owned {
             cdb: cdb.clone(),
             parameters: length,
+            list: Vec::new(),
         }));
         if spec.ejects(cdb) {
             // The owner asks again, when the medium has been flushed. That is done for one that is out, too:

@@ -330,3 +330,31 @@ fn tasks_and_steps_stay_small() {
     assert!(size_of::<Step>() <= 192, "{}", size_of::<Step>());
     assert!(size_of::<Outcome>() <= 128, "{}", size_of::<Outcome>());
 }
+
+/// The names in it are looked up by the owner, and a session may send many such lists at once.
+#[test]
+fn a_long_parameter_list_waits_for_its_turn() {
+    let (mut rig, at) = Rig::ready(profile());
+    let (_, mut list) = register(7, false);
+    good(&rig.run(at, &[0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0], &list));
+    assert_eq!(rig.turns, []);
+    // SPEC_I_PT: one port, named forty times.
+    let (_, mut other) = register(9, false);
+    other[..8].copy_from_slice(&list[8..16]);
+    other[20] = 0x08;
+    list = other;
+    let name = b"iqn.2026-11.example:many,i,0x00023d000001\0\0\0";
+    let id = [&[0x45, 0, 0, 44], &name[..]].concat();
+    let ids = id.repeat(40);
+    list.extend_from_slice(&u32::try_from(ids.len()).unwrap().to_be_bytes());
+    list.extend_from_slice(&ids);
+    let length = u16::try_from(list.len()).unwrap().to_be_bytes();
+    let newcomer = rig.attach(1, 9);
+    list[..8].fill(0);
+    let cdb = [0x5f, 0, 0, 0, 0, 0, 0, length[0], length[1], 0];
+    good(&rig.run(newcomer, &cdb, &list));
+    let cost = u32::try_from(list.len()).unwrap() * 32;
+    assert_eq!(rig.turns, [cost]);
+    // Both have one registration, and the port that was named has one.
+    assert_eq!(read_keys(&mut rig, at).len(), 8 + 3 * 8);
+}

@@ -1,9 +1,10 @@
 //! PERSISTENT RESERVE OUT, carried out: a request and a state give another state.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::parse::{self, Basic, Details, Move, Request, ServiceAction, field};
-use super::transport_id::{Named, is_same_device};
+use super::transport_id::{Named, device_of, is_same_device};
 use super::{
     Effects, Held, REGISTERED_PER_FREE_MAX, REGISTRATIONS_KEPT, REGISTRATIONS_MAX, Refusal,
     Registration, ReservationType, Reservations, Surroundings,
@@ -258,11 +259,11 @@ impl Change<'_> {
         {
             return Err(field::TARGET_PORT.into());
         }
-        let mut known = self.known_ports(&details.to);
+        let known = self.known_ports(std::slice::from_ref(&details.to));
         // A device with several ports does not say which of them shall hold the unit.
-        let transport_id = match (known.pop(), known.is_empty()) {
-            (Some(one), true) if one != self.from.transport_id => one,
-            (Some(_) | None, _) => return Err(field::MOVE_TRANSPORT_ID.into()),
+        let transport_id = match ports_of(&details.to, &known)[..] {
+            [one] if *one != self.from.transport_id => Arc::clone(one),
+            [..] => return Err(field::MOVE_TRANSPORT_ID.into()),
         };
         let mut to = PortName {
             transport_id,
@@ -336,22 +337,31 @@ impl Change<'_> {
             .collect()
     }
 
-    /// The nexuses of SPEC_I_PT; none may be registered yet.
+    /// The nexuses of SPEC_I_PT; none may be registered yet. The time it takes grows with what is named and known
+    /// here, not with their product.
     fn specified(&self, basic: &Basic) -> Result<Vec<PortName>, Refusal> {
+        let known = self.known_ports(&basic.initiators);
+        let registered: BTreeSet<_> = self
+            .state
+            .registrations
+            .iter()
+            .map(|one| (&one.port.transport_id, one.port.target_port))
+            .collect();
+        let mut seen = BTreeSet::new();
         let mut specified = Vec::new();
         for named in &basic.initiators {
-            let known = self.known_ports(named);
-            if known.is_empty() {
+            let initiators = ports_of(named, &known);
+            if initiators.is_empty() {
                 return Err(field::SPEC_I_PT.into());
             }
-            for initiator in known {
-                // Only once each, so that the list stays bounded.
-                let ports = self.at_target_ports(&initiator, &Principal::Unknown, basic);
+            for initiator in initiators {
+                let ports = self.at_target_ports(initiator, &Principal::Unknown, basic);
                 for port in ports {
-                    if self.state.registration_of_ports(&port).is_some() {
+                    if registered.contains(&(&port.transport_id, port.target_port)) {
                         return Err(field::SPEC_I_PT.into());
                     }
-                    if specified.contains(&port) {
+                    // Only once each, so that the list stays bounded.
+                    if !seen.insert((initiator, port.target_port)) {
                         continue;
                     }
                     if specified.len() == REGISTRATIONS_MAX {
@@ -364,20 +374,21 @@ impl Change<'_> {
         Ok(specified)
     }
 
-    /// The initiator ports that a TransportID stands for: itself, or those of the device that are
-    /// logged in or registered.
-    fn known_ports(&self, named: &Named) -> Vec<Arc<[u8]>> {
-        if let Named::Port(port) = named {
-            return vec![Arc::clone(port)];
+    /// The initiator ports of the devices that are named, those that are logged in or registered, by device.
+    fn known_ports<'b>(&'b self, named: &'b [Named]) -> KnownPorts<'b> {
+        let devices = named.iter().filter_map(|named| match named {
+            Named::Port(_) => None,
+            Named::Device(name) => Some((name.as_slice(), BTreeSet::new())),
+        });
+        let mut known: KnownPorts<'b> = devices.collect();
+        if known.is_empty() {
+            return known;
         }
         let registered = self.state.registrations.iter();
-        let mut known = Vec::new();
-        for id in registered
-            .map(|registration| &registration.port.transport_id)
-            .chain(self.surroundings.initiator_ports)
-        {
-            if named.includes(id) && !known.contains(id) {
-                known.push(Arc::clone(id));
+        let registered = registered.map(|registration| &registration.port.transport_id);
+        for id in registered.chain(self.surroundings.initiator_ports) {
+            if let Some(ports) = known.get_mut(device_of(id)) {
+                ports.insert(id);
             }
         }
         known
@@ -452,6 +463,20 @@ impl Change<'_> {
     fn tell(&mut self, port: PortName, attention: UnitAttention) {
         if port != *self.from {
             self.effects.attentions.push((port, attention));
+        }
+    }
+}
+
+/// Initiator ports by the device they are of.
+type KnownPorts<'a> = BTreeMap<&'a [u8], BTreeSet<&'a Arc<[u8]>>>;
+
+/// The initiator ports that a TransportID stands for.
+fn ports_of<'a>(named: &'a Named, known: &KnownPorts<'a>) -> Vec<&'a Arc<[u8]>> {
+    match named {
+        Named::Port(port) => vec![port],
+        Named::Device(name) => {
+            let ports = known.get(name.as_slice());
+            ports.into_iter().flatten().copied().collect()
         }
     }
 }

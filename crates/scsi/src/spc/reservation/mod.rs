@@ -42,6 +42,7 @@ use crate::table::access::Blocked;
 use parse::Request;
 
 pub use kept::KeptError;
+pub(crate) use parse::BASIC_BYTES;
 pub use transport_id::{TRANSPORT_ID_BYTES_MAX, canonical_transport_id};
 
 /// How many I_T nexuses can be registered with one unit. One more is refused with INSUFFICIENT

@@ -1,6 +1,8 @@
 //! PERSISTENT RESERVE OUT, read: CDB and parameter list give a typed request, or say what is wrong with
 //! them. Knows no state.
 
+use std::collections::BTreeSet;
+
 use super::transport_id::{self, Named};
 use super::{REGISTRATIONS_MAX, Refusal};
 use crate::sam::sense::{Sense, SenseCode};
@@ -38,8 +40,8 @@ impl ServiceAction {
     }
 }
 
-/// Bytes of both parameter lists before TransportIDs and their length.
-const BASIC_BYTES: usize = 24;
+/// Bytes of both parameter lists before TransportIDs and their length. Without TransportIDs a list has this length.
+pub(crate) const BASIC_BYTES: usize = 24;
 /// SPEC_I_PT puts the length of the TransportIDs behind the basic list, REGISTER AND MOVE into it.
 const SPEC_I_PT_IDS_AT: usize = 28;
 
@@ -189,6 +191,7 @@ fn check_ids_length(length: Option<&[u8; 4]>, ids: &[u8]) -> Result<(), Refusal>
 
 fn parse_ids(ids: &[u8], sender: &[u8]) -> Result<Vec<Named>, Refusal> {
     let mut named = Vec::new();
+    let mut seen = BTreeSet::new();
     let mut rest = ids;
     while !rest.is_empty() {
         // The list is bounded by what can be registered at all.
@@ -199,7 +202,10 @@ fn parse_ids(ids: &[u8], sender: &[u8]) -> Result<Vec<Named>, Refusal> {
         let (first, left) = transport_id::split_first(rest)
             .filter(|_| transport_id::same_protocol(rest, sender))
             .ok_or_else(|| bad_id(at))?;
-        named.push(first);
+        // Each once, so that nothing that follows is done more often than there are names.
+        if seen.insert(first.clone()) {
+            named.push(first);
+        }
         rest = left;
     }
     Ok(named)
@@ -223,4 +229,17 @@ fn u64_at(list: &[u8; BASIC_BYTES], at: usize) -> u64 {
     list.get(at..)
         .and_then(|bytes| bytes.first_chunk())
         .map_or(0, |&bytes| u64::from_be_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_named_more_than_once_counts_once() {
+        let name = b"iqn.a:b\0\0\0\0\0\0\0\0\0\0\0\0\0";
+        let device = [&[0x05, 0, 0, 20], &name[..]].concat();
+        let named = parse_ids(&device.repeat(REGISTRATIONS_MAX * 2), &device).unwrap();
+        assert_eq!(named, [Named::Device(b"iqn.a:b".to_vec())]);
+    }
 }

@@ -17,27 +17,12 @@ const ADDITIONAL_BYTES_MIN: usize = 20;
 const SEPARATOR: &[u8] = b",i,0x";
 
 /// Whom a TransportID names.
-#[derive(Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Named {
     /// One initiator port, in canonical form.
     Port(Arc<[u8]>),
-    /// A device, and with it all of its ports that are known here. The text of its name.
+    /// A device, and with it all of its ports that are known here. The text of its name, as [`device_of`] gives it.
     Device(Vec<u8>),
-}
-
-impl Named {
-    /// Whether this canonical TransportID of a port is meant.
-    pub(super) fn includes(&self, port: &[u8]) -> bool {
-        match self {
-            Self::Port(named) => **named == *port,
-            Self::Device(name) => {
-                is_text(port)
-                    && text_of(port)
-                        .strip_prefix(name.as_slice())
-                        .is_some_and(|rest| rest.starts_with(SEPARATOR))
-            }
-        }
-    }
 }
 
 /// The one form of an initiator port's TransportID that stands for all its spellings: text in
@@ -64,7 +49,7 @@ pub(super) fn is_same_device(a: &[u8], b: &[u8]) -> bool {
 }
 
 /// What a port has in common with the others of its device: where names are text, its name without that of the port.
-fn device_of(id: &[u8]) -> &[u8] {
+pub(super) fn device_of(id: &[u8]) -> &[u8] {
     if !is_text(id) {
         return id;
     }
@@ -188,13 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn a_device_includes_its_ports_and_no_other() {
+    fn a_device_is_what_its_ports_have_in_common() {
         let (device, rest) = split_first(&text_id(0, "iqn.a:b", 20))
             .map(|(n, r)| (n, r.len()))
             .unwrap();
         assert_eq!(rest, 0);
-        assert!(device.includes(&text_id(1, "iqn.a:b,i,0x1", 20)));
-        assert!(!device.includes(&text_id(1, "iqn.a:bb,i,0x1", 20)));
-        assert!(!device.includes(&[0x06; FIXED_BYTES]));
+        let named = |port: &[u8]| Named::Device(device_of(port).to_vec());
+        assert_eq!(device, named(&text_id(1, "iqn.a:b,i,0x1", 20)));
+        assert_ne!(device, named(&text_id(1, "iqn.a:bb,i,0x1", 20)));
+        assert_ne!(device, named(&[0x06; FIXED_BYTES]));
     }
 }
