@@ -219,6 +219,16 @@ def what_is_written_takes_effect():
 
 
 @test
+def a_medium_is_moved_by_its_file():
+    """Writing `out` ejects it, `in` loads it; the file says where it is."""
+    with mounted(CONFIG.replace("disk.img?size=16M", "disk.img?size=16M&removable")) as (_, tree):
+        for text in ("out", "in", "out", "in"):
+            tree.write("luns/image/medium", text + "\n")
+            equal(tree.read("luns/image/medium"), text + "\n", "the medium")
+        fails(errno.EINVAL, "no place", lambda: tree.write("luns/image/medium", "up\n"))
+
+
+@test
 def a_session_ends_by_its_file():
     """Writing 1 to `end` ends that session, and no other; its directory is gone."""
     with mounted() as (tarn, tree), iscsi.Session(tarn.port, IQN) as stays:

@@ -59,7 +59,7 @@ impl Call {
             }
             Self::Load { lun } => {
                 let at = path(&["luns", lun, "load"]);
-                client.post::<Lun>(&at, &(), None).map(drop)
+                client.order::<Lun>(&at).map(drop)
             }
             Self::End { session } => client
                 .delete::<()>(&path(&["sessions", &session.to_string()]), None)
