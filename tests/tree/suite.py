@@ -229,6 +229,31 @@ def a_medium_is_moved_by_its_file():
 
 
 @test
+def a_list_is_one_change_however_it_is_written():
+    """Shells write lists line by line, and programs that they start close the file, too: all lines are in force after the command, by
+    one revision. What is refused leaves the list as it was."""
+    with mounted() as (_, tree):
+        def shell(line):
+            return subprocess.run(["bash", "-uc", line], cwd=tree.dir, capture_output=True, text=True, timeout=30)
+        lines = lambda n: [f"10.{n}.{at}.0/24" for at in range(3)]
+        for n, line in enumerate((
+                r"printf '10.0.0.0/24\n10.0.1.0/24\n10.0.2.0/24\n' > groups/lab/initiators",
+                "{ echo 10.1.0.0/24; cat <<< 10.1.1.0/24; echo $(echo 10.1.2.0/24); } > groups/lab/initiators",
+                "for at in 0 1 2; do echo 10.2.$at.0/24; done > groups/lab/initiators",
+                "cat > groups/lab/initiators <<< $'10.3.0.0/24\n10.3.1.0/24\n10.3.2.0/24'",
+                "seq -f 10.4.%g.0/24 0 2 | tee groups/lab/initiators > /dev/null")):
+            revision = int(tree.read("revision"))
+            done = shell(line)
+            equal((done.returncode, done.stderr), (0, ""), line)
+            equal(tree.read("groups/lab/initiators").split(), lines(n), line)
+            equal(int(tree.read("revision")), revision + 1, f"revisions of {line}")
+        shell(r"printf '10.9.0.0/24\nnot/a/name\n' > groups/lab/initiators")
+        equal(tree.read("groups/lab/initiators").split(), lines(4), "after a list that is refused")
+        check("not/a/name" in tree.read("last_error"), tree.read("last_error"))
+        check(shell("cp /dev/stdin groups/lab/initiators <<< not/a/name").returncode != 0, "cp sees the error")
+
+
+@test
 def a_session_ends_by_its_file():
     """Writing 1 to `end` ends that session, and no other; its directory is gone."""
     with mounted() as (tarn, tree), iscsi.Session(tarn.port, IQN) as stays:

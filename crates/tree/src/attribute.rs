@@ -22,6 +22,7 @@ pub(crate) struct Attribute<T> {
     about: &'static str,
     read: Read<T>,
     write: Option<Write<T>>,
+    is_list: bool,
 }
 
 impl<T> Attribute<T> {
@@ -36,6 +37,7 @@ impl<T> Attribute<T> {
             about,
             read: Read::Shown(read),
             write: None,
+            is_list: false,
         }
     }
 
@@ -50,6 +52,7 @@ impl<T> Attribute<T> {
             about,
             read: Read::Asked(read),
             write: None,
+            is_list: false,
         }
     }
 
@@ -57,6 +60,12 @@ impl<T> Attribute<T> {
     pub(crate) const fn writes(mut self, write: Write<T>) -> Self {
         self.write = Some(write);
         self
+    }
+
+    /// As [`Attribute::writes`], and the text has any number of lines.
+    pub(crate) const fn writes_list(mut self, write: Write<T>) -> Self {
+        self.is_list = true;
+        self.writes(write)
     }
 
     fn text(&self, thing: &T) -> Result<String, Refusal> {
@@ -84,6 +93,8 @@ pub(crate) struct File {
     pub(crate) text: String,
     /// It may be written.
     pub(crate) is_writable: bool,
+    /// What is written has any number of lines, so it is whole when the file is closed.
+    pub(crate) is_list: bool,
 }
 
 /// The files of one thing, whatever its kind.
@@ -119,6 +130,7 @@ impl<T: Thing> Files for T {
         Ok(File {
             text: attribute.text(self)?,
             is_writable: attribute.write.is_some(),
+            is_list: attribute.is_list,
         })
     }
 

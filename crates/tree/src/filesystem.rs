@@ -84,8 +84,8 @@ impl Filesystem for Tree {
         }
     }
 
-    fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.open_file(number, flags) {
+    fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        match self.open_file(number, flags, request.pid()) {
             // Not by way of the page cache, which would cut a text at the length it had before.
             Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::FOPEN_DIRECT_IO),
             Err(refusal) => reply.error(self.refuse(number, None, &refusal)),
@@ -113,7 +113,7 @@ impl Filesystem for Tree {
         &self,
         _: &Request,
         number: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         offset: u64,
         data: &[u8],
         _: WriteFlags,
@@ -123,26 +123,40 @@ impl Filesystem for Tree {
     ) {
         // Cannot be more than a write of the kernel.
         let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        match self.write_value(number, offset, data) {
+        match self.write_part(number, handle.0, offset, data) {
             Ok(()) => reply.written(length),
             Err(refusal) => reply.error(self.refuse(number, None, &refusal)),
         }
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.ok();
+    fn flush(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        handle: FileHandle,
+        _: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        match self.write_list(number, handle.0, Some(request.pid())) {
+            Ok(()) => reply.ok(),
+            Err(refusal) => reply.error(self.refuse(number, None, &refusal)),
+        }
     }
 
     fn release(
         &self,
         _: &Request,
-        _: INodeNo,
+        number: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
         _: Option<LockOwner>,
         _: bool,
         reply: ReplyEmpty,
     ) {
+        // The kernel reports no error of this to any program; `last_error` has it.
+        if let Err(refusal) = self.write_list(number, handle.0, None) {
+            self.refuse(number, None, &refusal);
+        }
         self.handles().close(handle.0);
         reply.ok();
     }

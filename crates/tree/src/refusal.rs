@@ -37,7 +37,7 @@ pub(crate) enum Refusal {
 
     // What is written.
     /// A part of a value.
-    #[error("a value is written whole and at once; use > and not >>")]
+    #[error("a value is written whole, from its beginning; use > and not >>")]
     NotWhole,
     /// More than a value may have.
     #[error("a value has at most {VALUE_BYTES_MAX} bytes, got {got}")]

@@ -95,7 +95,7 @@ impl Thing for Session {
 impl Thing for spec::Group {
     const FILES: &'static [Attribute<Self>] = &[
         Attribute::shows("initiators", "name patterns, addresses, networks and users, a line each; writing replaces all", |group: &Self| lines(&group.initiators))
-            .writes(|group, text| Ok(Call::edit(Edit::Put(Whole::Group(Self { id: group.id.clone(), initiators: words(text) }))))),
+            .writes_list(|group, text| Ok(Call::edit(Edit::Put(Whole::Group(Self { id: group.id.clone(), initiators: words(text) }))))),
     ];
 }
 

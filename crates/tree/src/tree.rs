@@ -149,13 +149,23 @@ impl Tree {
         self.stat(number)
     }
 
-    /// Opens a file with the text it has now.
-    pub(crate) fn open_file(&self, number: INodeNo, flags: OpenFlags) -> Result<u64, Refusal> {
+    /// Opens a file with the text it has now, for this process.
+    pub(crate) fn open_file(
+        &self,
+        number: INodeNo,
+        flags: OpenFlags,
+        process: u32,
+    ) -> Result<u64, Refusal> {
         let file = self.file(&self.place(number)?)?;
-        if flags.acc_mode() != OpenAccMode::O_RDONLY && !file.is_writable {
+        let writes = flags.acc_mode() != OpenAccMode::O_RDONLY;
+        if writes && !file.is_writable {
             return Err(Refusal::ReadOnly);
         }
-        self.handles().open(Open::File(file.text.into()))
+        let open = Open::File(file.text.into());
+        if writes && file.is_list {
+            return self.handles().open_list(open, process);
+        }
+        self.handles().open(open)
     }
 
     /// Opens a directory with the names it has now.
@@ -168,16 +178,35 @@ impl Tree {
         self.handles().open(Open::Directory(entries.into()))
     }
 
-    /// Has the daemon do what a value asks for.
-    pub(crate) fn write_value(
+    /// Takes what is written: a value at once, a list when it is whole.
+    pub(crate) fn write_part(
         &self,
         number: INodeNo,
+        handle: u64,
         offset: u64,
         data: &[u8],
     ) -> Result<(), Refusal> {
-        if offset != 0 {
-            return Err(Refusal::NotWhole);
+        let collected = self.handles().collect(handle, offset, data);
+        match collected {
+            Some(collected) => collected,
+            None if offset != 0 => Err(Refusal::NotWhole),
+            None => self.write_value(number, data),
         }
+    }
+
+    /// Has the daemon do what a list asks for that this process has written, or any process (`None`).
+    pub(crate) fn write_list(
+        &self,
+        number: INodeNo,
+        handle: u64,
+        process: Option<u32>,
+    ) -> Result<(), Refusal> {
+        let written = self.handles().written(handle, process);
+        written.map_or(Ok(()), |bytes| self.write_value(number, &bytes))
+    }
+
+    /// Has the daemon do what a value asks for.
+    fn write_value(&self, number: INodeNo, data: &[u8]) -> Result<(), Refusal> {
         if data.len() > VALUE_BYTES_MAX {
             return Err(Refusal::TooLong { got: data.len() });
         }
