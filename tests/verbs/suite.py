@@ -192,8 +192,10 @@ revision 2
         daemon.run("lun", "resize", "web", "6M")
         equal(daemon.json("lun", "show", "web")["size_bytes"], 6 << 20, "size after resize")
         daemon.golden('~ lun web  id: "web" -> "www"\nrevision 4\n', "lun", "rename", "web", "www")
-        check("leave the number out" in daemon.run("lun", "add", "more", "mem:1M", "--target", IQN, "--lun", "2", code=CONFLICT),
-              "remedy for a number that is taken")
+        for taken in (("lun", "add", "more", "mem:1M", "--target", IQN, "--lun", "2"), ("target", "map", IQN, "2", "disk")):
+            check(f"tarn target unmap {IQN} 2" in daemon.run(*taken, code=CONFLICT), "remedy for a number that is taken")
+        daemon.run("target", "map", IQN, "2", "www", "--readonly")
+        equal(daemon.json("lun", "show", "www")["shown_by"][0]["readonly"], True, "the same unit, shown otherwise")
         check(IQN in daemon.run("lun", "rm", "www", code=CONFLICT), "the error names who uses the unit")
         daemon.run("target", "unmap", IQN, "2")
         daemon.run("lun", "rm", "www")

@@ -47,7 +47,8 @@ pub enum EditError {
     },
     /// A number of a target that shows another unit.
     #[error(
-        "target {target} shows another unit as LUN {lun}; remove it there first, or leave the number out"
+        "target {target} shows another unit as LUN {lun}; unmap that first (tarn target unmap {target} {lun}), or take \
+         another number"
     )]
     LunTaken {
         /// The target.

@@ -36,19 +36,27 @@ impl Draft {
         self.remove(TARGET, name, |_| Vec::new())
     }
 
-    /// Shows a unit under a number of a target, or changes what is there. True when the
+    /// Shows a unit under a number of a target, or changes how it is shown there. True when the
     /// number was free.
     ///
     /// # Errors
     ///
-    /// There is no such target.
+    /// There is no such target, or it shows another unit there: initiators would write to one disk what they
+    /// have read of another.
     pub fn put_target_lun(
         &mut self,
         target: &str,
         lun: &spec::TargetLun,
     ) -> Result<bool, EditError> {
+        let name = target;
         let mut target = self.find(TARGET, target)?;
-        let found = position_of_lun(&target, lun.lun);
+        let found = position_of_view(&target, lun);
+        if found.is_none() && position_of_lun(&target, lun.lun).is_some() {
+            return Err(EditError::LunTaken {
+                target: name.to_owned(),
+                lun: lun.lun,
+            });
+        }
         match (target.list("luns"), found) {
             (Some(mut list), Some(at)) => {
                 if let Some(mut keys) = list.table(at) {
@@ -245,6 +253,14 @@ fn position_of_lun(target: &Keys<'_>, lun: u16) -> Option<usize> {
     rows(target.read().get("luns"))
         .into_iter()
         .position(|row| read::target_lun(row).is_some_and(|entry| entry.lun == lun))
+}
+
+/// Where a target shows this unit under this number.
+fn position_of_view(target: &Keys<'_>, wanted: &spec::TargetLun) -> Option<usize> {
+    let is_it = |entry: &spec::TargetLun| entry.lun == wanted.lun && entry.id == wanted.id;
+    rows(target.read().get("luns"))
+        .into_iter()
+        .position(|row| read::target_lun(row).is_some_and(|entry| is_it(&entry)))
 }
 
 fn set_luns(target: &mut Keys<'_>, wanted: &[spec::TargetLun]) {

@@ -182,6 +182,7 @@ const REFUSED: &[(Attempt, &str)] = &[
     (|d| d.remove_portal(T, "127.0.0.1:3260"), "portal 127.0.0.1:3260 is the only one of target iqn.2026-11.example.tarn:T; add another first, or remove the target"),
     (|d| d.remove_portal(T, "127.0.0.1:1"), "there is no portal \"127.0.0.1:1 of target iqn.2026-11.example.tarn:T\"; check the name, or add it first"),
     (|d| d.remove_target_lun(T, 9), "there is no lun \"9 of target iqn.2026-11.example.tarn:T\"; check the name, or add it first"),
+    (|d| d.put_target_lun(T, &entry(0, "a")).map(drop), "target iqn.2026-11.example.tarn:T shows another unit as LUN 0; unmap that first (tarn target unmap iqn.2026-11.example.tarn:T 0), or take another number"),
     (|d| d.put_target_lun("iqn.x", &entry(0, "a")).map(drop), "there is no target \"iqn.x\"; check the name, or add it first"),
     (|d| d.put_lun(&lun("a", "mem:x")).map(drop), "size \"x\": no number; write it as 512, 64k, 1M, 2G or 1T"),
     (|d| d.put_group(&lab(&[])).map(drop), "the list is empty; name an initiator, or write \"*\" for all"),

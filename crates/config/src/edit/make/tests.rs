@@ -341,8 +341,8 @@ fn what_cannot_be_made_says_why() {
         ),
         (
             Edit::Add(Thing::View(view(Some(1), "b"))),
-            "target iqn.2026-11.example.tarn:T shows another unit as LUN 1; remove it there first, or leave the \
-             number out",
+            "target iqn.2026-11.example.tarn:T shows another unit as LUN 1; unmap that first (tarn target unmap \
+             iqn.2026-11.example.tarn:T 1), or take another number",
         ),
         (
             Edit::Remove(Name::Lun(text("a"))),
