@@ -261,6 +261,36 @@ def a_medium_is_ejected_loaded_and_exchanged():
         session.close()
 
 
+def removable_daemon():
+    """LUN 1 has a removable medium, file.img; other.img has other data. Both are seen by blades."""
+    daemon = Daemon(config=CONFIG.replace("{{", "{").replace("}}", "}").replace("file.img?size=8M", "file.img?size=8M&removable"))
+    (daemon.dir / "other.img").write_bytes(b"\x77" * (8 << 20))
+    return daemon
+
+
+def first_block(daemon):
+    with daemon.login("iqn.2026-11.example:blade1") as session:
+        session.clear_unit_attentions(1)
+        return session.command(scsi.read16(0, 1), read=512, lun=1).data
+
+
+@test
+def a_load_with_a_store_loads_whatever_differs_of_it():
+    """The same STORE, one that only names its size, and another: the medium is in afterwards, and with --json one document says it."""
+    with removable_daemon() as daemon:
+        file, other = f"file:{daemon.dir}/file.img?removable", f"file:{daemon.dir}/other.img?removable"
+        for store, revisions in ((f"file:{daemon.dir}/file.img?size=8M&removable", 0), (file, 1), (file, 0), (other, 1), (other + "&size=8M", 1)):
+            daemon.run("lun", "eject", "file")
+            before = daemon.revision()
+            told = daemon.run("lun", "load", "file", store)
+            check("medium loaded" in told or "revision" in told, told)
+            equal(daemon.json("lun", "show", "file")["medium"]["loaded"], True, f"the medium after a load of {store}")
+            equal(daemon.revision(), before + revisions, f"revisions of {store}")
+        daemon.run("lun", "eject", "file")
+        daemon.json("lun", "load", "file", other)
+        equal(first_block(daemon), b"\x77" * 512, "data of the other medium")
+
+
 @test
 def stores_of_the_command_line_are_not_changed_and_the_remedy_is_told():
     """Its LUNs and targets stand in no document: no message may say that there are none of their name."""

@@ -1,6 +1,7 @@
 //! `tarn lun`
 
-use api::edit::{Edit, Keys, LunKeys, Thing, View};
+use api::edit::{Edit, Edits, Keys, LunKeys, Thing, View};
+use api::plan::Applied;
 use api::request::{Eject, Rename, Resize};
 use api::spec;
 use api::view::{Lun, LunPath, Medium};
@@ -147,11 +148,10 @@ const COLUMNS: &[Column<Lun>] = &[
     figures("ways", |l| l.shown_by.len().to_string()),
     words("serial", |l| l.serial.clone()),
     words("flags", |l| {
-        let is_out = l.medium.as_ref().is_some_and(|medium| !medium.loaded);
         let flags = [
             mark(l.readonly, "readonly"),
             mark(l.thin, "thin"),
-            mark(is_out, "ejected"),
+            mark(is_out(l), "ejected"),
         ];
         table::joined(&flags, " ")
     }),
@@ -241,7 +241,8 @@ fn moved(api: &ApiSession, order: impl FnOnce() -> Result<Answer<Lun>, ClientErr
     Ok(Exit::Done)
 }
 
-/// Gives a unit whose medium is out another one. The unit starts again with it, so it is in.
+/// Gives a unit whose medium is out another one, and loads it. A unit that gets another file or device starts again
+/// with it, so it is in; where only words of the STORE differ, or nothing does, it is still out.
 fn exchange(api: &ApiSession, id: &str, store: &str) -> Outcome {
     let lun = api.get::<Lun>(&at(id))?.value;
     check_exchange(&lun, store)?;
@@ -251,7 +252,27 @@ fn exchange(api: &ApiSession, id: &str, store: &str) -> Outcome {
         serial: None,
         naa: None,
     };
-    api.edit(vec![Edit::Set(Keys::Lun(keys))], None)
+    let edits = Edits {
+        edits: vec![Edit::Set(Keys::Lun(keys))],
+        comment: None,
+    };
+    let at_edits = path(&["config", "edits"]);
+    let answer = terminal::busy("applying", || {
+        api.client.post::<Applied>(&at_edits, &edits, None)
+    })?;
+    let load = || api.client.order(&path(&["luns", id, "load"]));
+    if answer.value.steps.is_empty() {
+        return moved(api, load);
+    }
+    api.applied(&answer)?;
+    if is_out(&api.get(&at(id))?.value) {
+        terminal::busy("loading", load)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn is_out(lun: &Lun) -> bool {
+    lun.medium.as_ref().is_some_and(|medium| !medium.loaded)
 }
 
 /// Whether a store may be the next medium of a unit.
