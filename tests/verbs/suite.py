@@ -292,6 +292,31 @@ def a_load_with_a_store_loads_whatever_differs_of_it():
 
 
 @test
+def a_load_serves_the_file_that_is_at_the_place_of_the_medium():
+    """A file that was replaced while the medium was out is opened by the load; one that is gone is not made anew."""
+    with removable_daemon() as daemon:
+        place, serial = daemon.dir / "file.img", daemon.json("lun", "show", "file")["serial"]
+        for store in ((), (f"file:{place}?size=8M&removable",)):
+            daemon.run("lun", "eject", "file")
+            place.rename(daemon.dir / "old.img")
+            told = daemon.run("lun", "load", "file", *store, code=CONFLICT)
+            check(str(place) in told and "does not exist" in told, told)
+            check(not place.exists(), "a load has made a file")
+            fill = b"\x77" if not store else b"\x88"
+            place.write_bytes(fill * (8 << 20))
+            daemon.golden("lun file: medium loaded\n", "lun", "load", "file", *store)
+            equal(first_block(daemon), fill * 512, "data of the new file")
+            equal(daemon.json("lun", "show", "file")["serial"], serial, "the identity")
+        with daemon.login("iqn.2026-11.example:blade1") as session:
+            session.clear_unit_attentions(1)
+            check(session.command(scsi.write16(0, 1), write=b"\x99" * 512, lun=1).good, "WRITE to the new file")
+            check(session.command(scsi.synchronize_cache16(), lun=1).good, "SYNCHRONIZE CACHE")
+        equal(place.read_bytes()[:512], b"\x99" * 512, "the new file has what was written")
+        equal(daemon.revision(), 1, "revision: moves change no configuration")
+        check("medium-loaded" in [event["kind"] for event in daemon.json("events")], "the load is an event")
+
+
+@test
 def stores_of_the_command_line_are_not_changed_and_the_remedy_is_told():
     """Its LUNs and targets stand in no document: no message may say that there are none of their name."""
     daemon = Daemon(config=None)

@@ -1,6 +1,7 @@
 //! The contract between a device server and a store. [`Backstore`] has its rules.
 
 use std::fmt;
+use std::path::Path;
 
 use crate::operation::{HelperResult, RingOperation};
 use crate::outlet::{Outlet, PartTag, SocketResult, SocketTag};
@@ -159,6 +160,17 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
     fn grow(&self, size_bytes: u64) -> std::io::Result<()> {
         let _wanted = size_bytes;
         Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    /// Whether the path names the file or device that is open. May block for as long as a file system is stuck, so no
+    /// core calls it.
+    ///
+    /// # Errors
+    ///
+    /// It names nothing (`NotFound`), or cannot be looked at.
+    fn is_at(&self, path: &Path) -> std::io::Result<bool> {
+        let _no_store_of_a_path = path;
+        Ok(true)
     }
 
     /// Whether a flush failed ([`IoFailure::FlushLatched`](crate::IoFailure::FlushLatched)).

@@ -29,12 +29,15 @@ use std::collections::{HashMap, HashSet};
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memory::{Buffer, CoreMapping, MappedRange, Payload};
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fstat, ftruncate, seek};
+use rustix::fs::{
+    FallocateFlags, FileType, SeekFrom, Stat, fallocate, fstat, ftruncate, seek, stat,
+};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::geometry::honours_dsync;
@@ -146,6 +149,17 @@ impl SharedStore for FileDisk {
             ftruncate(&self.0.file, size_bytes)?;
         }
         self.probe_size()
+    }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        let (open, there) = (fstat(&*self.0.file)?, stat(path)?);
+        // A device may have any number of nodes.
+        let is_device = |found: &Stat| FileType::from_raw_mode(found.st_mode).is_block_device();
+        Ok(if self.0.is_block_device {
+            is_device(&there) && open.st_rdev == there.st_rdev
+        } else {
+            (open.st_dev, open.st_ino) == (there.st_dev, there.st_ino)
+        })
     }
 
     fn is_flush_latched(&self) -> bool {

@@ -56,7 +56,6 @@ pub(super) struct Verdict {
 /// What a change is made with.
 pub(super) struct Means<'a> {
     pub(super) state: &'a State,
-    pub(super) uid: u32,
     pub(super) inherited: &'a Inherited,
     pub(super) patience: Patience<'a>,
 }
@@ -65,11 +64,11 @@ pub(super) struct Means<'a> {
 pub(super) fn prepare(
     old: &Running,
     model: Model,
+    secrets: Arc<Secrets>,
     units: &Match,
     means: &Means<'_>,
 ) -> Result<Prepared, StartError> {
     let state = means.state;
-    let secrets = Secrets::read(&model, means.uid)?;
     headroom::allow(&old.model, &model)?;
     let locations = locate_new(old, &model, units, &means.patience)?;
     let before = |position: usize| units.from.get(position).copied().flatten();
@@ -86,7 +85,7 @@ pub(super) fn prepare(
         units: Vec::new(),
         targets: Vec::new(),
         listeners: Vec::new(),
-        secrets: Arc::new(secrets),
+        secrets,
         next_target: old.next_target,
         ports: PortNumbers::of_model(&model, state)?,
         model: Arc::new(model),
@@ -97,7 +96,7 @@ pub(super) fn prepare(
         let from =
             before(position).and_then(|at| Some((old.units.get(at)?, &old.model.units()[at])));
         let unit = match from {
-            Some((served, before)) if same_medium(before, unit) => {
+            Some((served, before)) if units.keeps(position, before, unit) => {
                 if let Some(size) = unit.store.size_bytes
                     && size > served.store.capabilities().size_bytes
                 {
@@ -141,10 +140,12 @@ fn locate_new(
     patience: &Patience<'_>,
 ) -> Result<Vec<Option<Location>>, StartError> {
     let mut locations = Vec::new();
-    for (unit, from) in new.units().iter().zip(&units.from) {
+    for (position, (unit, from)) in new.units().iter().zip(&units.from).enumerate() {
         let served = from.and_then(|at| Some((old.units.get(at)?, old.model.units().get(at)?)));
         locations.push(match served {
-            Some((served, before)) if same_medium(before, unit) => served.location.clone(),
+            Some((served, before)) if units.keeps(position, before, unit) => {
+                served.location.clone()
+            }
             Some(_) | None => on_thread(unit, patience, locate)??,
         });
     }
@@ -198,12 +199,6 @@ fn renames(old: &Model, new: &Model, units: &Match) -> Vec<Rename> {
 struct Parts {
     added: Vec<usize>,
     grown: Vec<(usize, u64)>,
-}
-
-/// Whether the open store of the one serves for the other; steps that would need the same medium
-/// twice were refused before.
-pub(super) fn same_medium(a: &config::Unit, b: &config::Unit) -> bool {
-    a.store.at.medium() == b.store.at.medium()
 }
 
 /// A target that stays keeps its index.

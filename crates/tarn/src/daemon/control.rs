@@ -1,5 +1,7 @@
 //! The daemon as its administration asks for it.
 
+mod reopen;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
@@ -482,11 +484,11 @@ impl Daemon {
         let settle_back = |_: &Problem| settle(state, &old.model);
         let means = Means {
             state,
-            uid: self.uid,
             inherited: &self.inherited,
             patience: self.attempts.begin(),
         };
-        let mut prepared = apply::prepare(old, model, &units, &means)
+        let mut prepared = Secrets::read(&model, self.uid)
+            .and_then(|secrets| apply::prepare(old, model, secrets.into(), &units, &means))
             .map_err(|error| unprepared(&error))
             .inspect_err(settle_back)?;
         prepared

@@ -3,7 +3,7 @@
 use api::plan::{Effect, Kind, Plan};
 use config::{Model, Unit};
 
-use super::apply::{on_thread, same_medium};
+use super::apply::on_thread;
 use super::attempts::Patience;
 use super::effect::{Consequence, PlannedStep};
 use super::running::{Running, RunningUnit};
@@ -19,8 +19,9 @@ pub(super) fn refuse_unlocated(
     units: &Match,
     patience: &Patience<'_>,
 ) {
-    for (unit, from) in model.units().iter().zip(&units.from) {
-        let stays = served(old, *from).is_some_and(|(before, _)| same_medium(before, unit));
+    for (position, (unit, from)) in model.units().iter().zip(&units.from).enumerate() {
+        let before = served(old, *from);
+        let stays = before.is_some_and(|(before, _)| units.keeps(position, before, unit));
         let name = unit.to_string();
         let steps = plan.steps.iter_mut();
         let step = steps
@@ -45,13 +46,14 @@ pub(super) fn refuse_growth_without_medium(
     units: &Match,
     is_out: impl Fn(&RunningUnit) -> bool,
 ) {
-    for (unit, from) in model.units().iter().zip(&units.from) {
+    for (position, (unit, from)) in model.units().iter().zip(&units.from).enumerate() {
         let Some((before, running)) = served(old, *from) else {
             continue;
         };
         let size = running.store.capabilities().size_bytes;
         let grows = unit.store.size_bytes.is_some_and(|wanted| wanted > size);
-        if !grows || !before.store.removable || !same_medium(before, unit) || !is_out(running) {
+        let keeps = units.keeps(position, before, unit);
+        if !grows || !before.store.removable || !keeps || !is_out(running) {
             continue;
         }
         let name = unit.to_string();

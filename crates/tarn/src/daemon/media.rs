@@ -50,6 +50,10 @@ pub(super) fn order(daemon: &Daemon, lun: &str, order: MediumOrder) -> Result<()
         );
         return Err(Problem::new(ProblemKind::Unavailable, detail));
     };
+    let is_out = !daemon.plane.medium(served.index).is_in;
+    if is_out && matches!(order, MediumOrder::Load) && daemon.is_replaced(unit, served)? {
+        return daemon.reopen(lun, served.index);
+    }
     match daemon.plane.move_medium(served.index, order) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(failure)) => {

@@ -13,9 +13,26 @@ use super::effect::{Consequence, PlannedStep};
 pub(super) struct Match {
     /// By the position of the new unit: the position of the old one.
     pub(super) from: Vec<Option<usize>>,
+    /// The position of a unit whose store is opened again though it is at the same place: what is at that place is not
+    /// what is open.
+    reopened: Option<usize>,
 }
 
 impl Match {
+    /// Of a configuration with itself.
+    pub(super) fn itself(model: &Model, reopened: usize) -> Self {
+        Self {
+            from: (0..model.units().len()).map(Some).collect(),
+            reopened: Some(reopened),
+        }
+    }
+
+    /// Whether the open store of a unit serves for the new one at this position; steps that would need the same
+    /// medium twice are refused.
+    pub(super) fn keeps(&self, position: usize, before: &Unit, after: &Unit) -> bool {
+        self.reopened != Some(position) && before.store.at.medium() == after.store.at.medium()
+    }
+
     pub(super) fn of(old: &Model, new: &Model, differences: &Differences) -> Self {
         let names: BTreeMap<String, usize> = old
             .units()
@@ -38,6 +55,7 @@ impl Match {
         });
         Self {
             from: from.collect(),
+            reopened: None,
         }
     }
 }
