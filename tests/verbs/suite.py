@@ -317,6 +317,31 @@ def a_load_serves_the_file_that_is_at_the_place_of_the_medium():
 
 
 @test
+def a_medium_that_is_held_is_not_exchanged():
+    """While an initiator prevents the removal neither `lun set --store` nor a plan, a file or a rollback swaps the medium; all name
+    who prevents and the remedy. After an eject by force they do, and load."""
+    with removable_daemon() as daemon:
+        blade, other = "iqn.2026-11.example:blade1", f"file:{daemon.dir}/other.img?removable"
+        daemon.run("lun", "set", "file", "--store", other)
+        file = daemon.dir / "new.toml"
+        file.write_text(daemon.run("show").replace("other.img?removable", "file.img?removable"))
+        session = daemon.login(blade)
+        session.clear_unit_attentions(1)
+        check(session.command(bytes([0x1e, 0, 0, 0, 1, 0]), lun=1).good, "PREVENT")
+        for verb in (("lun", "set", "file", "--store", f"file:{daemon.dir}/file.img?removable"), ("apply", "--yes", file),
+                     ("rollback", "--yes")):
+            told = daemon.run(*verb, code=REFUSED)
+            check(blade in told and "tarn lun eject file --force" in told, told)
+        told = daemon.run("plan", file, "--exit-code", code=REFUSED)
+        check("1 refused" in told and blade in told, told)
+        equal(session.command(scsi.read16(0, 1), read=512, lun=1).data, b"\x77" * 512, "the medium that is held")
+        daemon.run("lun", "eject", "file", "--force")
+        daemon.run("rollback", "--yes")
+        equal(daemon.json("lun", "show", "file")["medium"]["loaded"], True, "another medium is in")
+        session.close()
+
+
+@test
 def stores_of_the_command_line_are_not_changed_and_the_remedy_is_told():
     """Its LUNs and targets stand in no document: no message may say that there are none of their name."""
     daemon = Daemon(config=None)

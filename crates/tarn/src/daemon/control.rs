@@ -382,8 +382,8 @@ impl Daemon {
             Inspection::Files => self.reach.refuse(&mut steps, &model),
             Inspection::DocumentOnly => warnings.push(NOT_INSPECTED.to_owned()),
         }
-        let is_out = |unit: &RunningUnit| !self.plane.medium(unit.index).is_in;
-        foresight::refuse_growth_without_medium(&mut steps, old, &model, &units, is_out);
+        let medium = |unit: &RunningUnit| self.plane.medium(unit.index);
+        foresight::refuse_by_media(&mut steps, old, &model, &units, medium);
         let ended = self.sessions_that_end(old, &model, &units, &secrets)?;
         views::name_ended(&mut steps, old, ended);
         let steps: Vec<Step> = steps.into_iter().map(Step::from).collect();

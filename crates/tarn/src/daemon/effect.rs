@@ -69,6 +69,18 @@ pub(crate) enum Consequence {
         /// The unit.
         lun: String,
     },
+    /// Another medium while initiators prevent the removal of the one that is in.
+    #[error(
+        "{} the removal of its medium: release it there (unmount, eject), or eject it by force first \
+         (tarn lun eject {lun} --force)",
+        preventers(.names)
+    )]
+    MediumHeld {
+        /// The unit.
+        lun: String,
+        /// The initiators.
+        names: Vec<String>,
+    },
     /// A store that the confined process cannot reach, in words.
     #[error("{0}")]
     OutOfReach(String),
@@ -89,6 +101,7 @@ impl Consequence {
             | Self::StoreHeld { .. }
             | Self::Shrinks { .. }
             | Self::MediumOut { .. }
+            | Self::MediumHeld { .. }
             | Self::OutOfReach(_) => Effect::Refused,
         }
     }
@@ -96,6 +109,15 @@ impl Consequence {
     /// Whether it is without harm.
     pub(super) const fn is_harmless(&self) -> bool {
         matches!(self.effect(), Effect::Online)
+    }
+}
+
+/// Who prevents the removal of a medium, with the verb.
+pub(super) fn preventers(names: &[String]) -> String {
+    match names {
+        [] => "an initiator prevents".to_owned(),
+        [name] => format!("{name} prevents"),
+        names => format!("{} prevent", names.join(", ")),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use api::plan::{Effect, Kind, Plan};
 use config::{Model, Unit};
+use plane::MediumReport;
 
 use super::apply::on_thread;
 use super::attempts::Patience;
@@ -38,28 +39,35 @@ pub(super) fn refuse_unlocated(
     }
 }
 
-/// Refuses another size for units whose medium is out: `is_out` says whether it is.
-pub(super) fn refuse_growth_without_medium(
+/// Refuses what the whereabouts of removable media forbid: another size for one that is out, and another medium in the
+/// place of one that initiators hold. `medium` gives them.
+pub(super) fn refuse_by_media(
     steps: &mut [PlannedStep],
     old: &Running,
     model: &Model,
     units: &Match,
-    is_out: impl Fn(&RunningUnit) -> bool,
+    medium: impl Fn(&RunningUnit) -> MediumReport,
 ) {
     for (position, (unit, from)) in model.units().iter().zip(&units.from).enumerate() {
-        let Some((before, running)) = served(old, *from) else {
+        let removable = served(old, *from).filter(|(before, _)| before.store.removable);
+        let Some((before, running)) = removable else {
             continue;
         };
+        let (lun, report) = (unit.to_string(), medium(running));
         let size = running.store.capabilities().size_bytes;
         let grows = unit.store.size_bytes.is_some_and(|wanted| wanted > size);
         let keeps = units.keeps(position, before, unit);
-        if !grows || !before.store.removable || !keeps || !is_out(running) {
-            continue;
-        }
-        let name = unit.to_string();
-        let is_its = |step: &&mut PlannedStep| step.kind == Kind::Lun && step.name == name;
+        let consequence = match report.is_in {
+            false if keeps && grows => Consequence::MediumOut { lun: lun.clone() },
+            true if !keeps && !report.prevented_by.is_empty() => Consequence::MediumHeld {
+                lun: lun.clone(),
+                names: report.prevented_by,
+            },
+            true | false => continue,
+        };
+        let is_its = |step: &&mut PlannedStep| step.kind == Kind::Lun && step.name == lun;
         if let Some(step) = steps.iter_mut().find(is_its) {
-            step.consequence = Consequence::MediumOut { lun: name };
+            step.consequence = consequence;
         }
     }
 }

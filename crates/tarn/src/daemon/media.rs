@@ -6,6 +6,7 @@ use api::problem::{Problem, ProblemKind};
 use plane::{MEDIUM_PATIENCE, MediumFailure, MediumOrder};
 
 use super::control::Daemon;
+use super::effect::preventers;
 
 /// Orders at a time. Each takes a thread of the administration for as long as a store hangs; reads need the others.
 const ORDERS_MAX: usize = 4;
@@ -81,13 +82,7 @@ fn fixed(lun: &str) -> Problem {
 fn not_moved(lun: &str, failure: &MediumFailure, names: &[String]) -> Problem {
     let (kind, detail) = match failure {
         MediumFailure::Prevented => {
-            let who = if names.is_empty() {
-                "an initiator prevents".to_owned()
-            } else if names.len() == 1 {
-                format!("{} prevents", names.join(", "))
-            } else {
-                format!("{} prevent", names.join(", "))
-            };
+            let who = preventers(names);
             let detail = format!(
                 "{who} the removal of the medium of lun {lun:?}: release it there (unmount, eject), \
                  or use force (tarn lun eject {lun} --force)"
