@@ -20,13 +20,20 @@ pub(crate) enum Consequence {
     #[error("sessions that are no longer allowed end")]
     AccessEnds,
     /// A unit goes.
-    #[error("commands on it end first, or are aborted; its store is flushed and closed")]
-    UnitGoes,
+    #[error("commands on it end first, or are aborted; its store is flushed and closed{}", lost(*.in_memory))]
+    UnitGoes {
+        /// Its data ends with it.
+        in_memory: bool,
+    },
     /// A unit gets another store.
     #[error(
-        "commands on the old store end first, or are aborted; then the lun has the data of the new one"
+        "commands on the old store end first, or are aborted; then the lun has the data of the new one{}",
+        lost(*.in_memory)
     )]
-    OtherStore,
+    OtherStore {
+        /// The data of the old one ends with it.
+        in_memory: bool,
+    },
 
     // It cannot be done while Tarn runs.
     /// A key that only the start reads.
@@ -91,9 +98,10 @@ impl Consequence {
     const fn effect(&self) -> Effect {
         match self {
             Self::Nothing | Self::NextSessions => Effect::Online,
-            Self::SessionsEnd | Self::AccessEnds | Self::UnitGoes | Self::OtherStore => {
-                Effect::NeedsDrain
-            }
+            Self::SessionsEnd
+            | Self::AccessEnds
+            | Self::UnitGoes { .. }
+            | Self::OtherStore { .. } => Effect::NeedsDrain,
             Self::Restart
             | Self::OtherIdentity
             | Self::OpenTwice
@@ -118,6 +126,14 @@ pub(super) fn preventers(names: &[String]) -> String {
         [] => "an initiator prevents".to_owned(),
         [name] => format!("{name} prevents"),
         names => format!("{} prevent", names.join(", ")),
+    }
+}
+
+const fn lost(in_memory: bool) -> &'static str {
+    if in_memory {
+        "; what is in memory is lost"
+    } else {
+        ""
     }
 }
 

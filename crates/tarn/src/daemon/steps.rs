@@ -213,7 +213,9 @@ impl Models<'_> {
                 one.detail = removed
                     .map(|unit| unit.store.to_string())
                     .unwrap_or_default();
-                one.consequence = Consequence::UnitGoes;
+                one.consequence = Consequence::UnitGoes {
+                    in_memory: removed.is_some_and(is_in_memory),
+                };
             }
             Difference::Changed { old, new, keys } => {
                 let units = self.old.units().get(old.position());
@@ -228,6 +230,11 @@ impl Models<'_> {
     }
 }
 
+/// Whether the data of a unit is nowhere else than in the memory of this process.
+fn is_in_memory(unit: &Unit) -> bool {
+    unit.store.at.memory_bytes() > 0
+}
+
 /// What other keys of a unit cost, its store having `size_bytes` now.
 fn changed_unit(before: &Unit, after: &Unit, keys: &[KeyChange], size_bytes: u64) -> Consequence {
     let keys: BTreeSet<&str> = keys.iter().map(|change| change.key).collect();
@@ -239,7 +246,9 @@ fn changed_unit(before: &Unit, after: &Unit, keys: &[KeyChange], size_bytes: u64
         return Consequence::MemoryLost;
     }
     if keys.contains("store") && old_medium != new_medium {
-        return Consequence::OtherStore;
+        return Consequence::OtherStore {
+            in_memory: is_in_memory(before),
+        };
     }
     if keys.len() != 1 || !keys.contains("size") {
         return Consequence::OpenTwice;
@@ -330,6 +339,24 @@ queue_depth = 32
         ("luns = [", "portals = [\"127.0.0.1:3261\", \"127.0.0.1:3260\"]\nluns = [", (Action::Add, Kind::Portal, Effect::Online)),
         ("[limits]", "[[target]]\nname = \"iqn.2026-11.example:n\"\n[limits]", (Action::Add, Kind::Target, Effect::Online)),
     ];
+
+    #[test]
+    fn the_loss_of_what_is_in_memory_is_told() {
+        let told = |from: &str, to: &str| {
+            let model = |text: &str| Model::from_toml(text, Path::new("/etc/t.toml")).unwrap();
+            assert!(BASE.contains(from), "{from}");
+            let (old, new) = (model(BASE), model(&BASE.replace(from, to)));
+            let steps = steps(&old, &new, &config::diff(&old, &new), |_| 8 << 20);
+            let is_told = |step: &PlannedStep| step.consequence.to_string().contains("in memory");
+            steps.iter().any(is_told)
+        };
+        let unit = "[[lun]]\nid = \"m\"\nstore = \"mem:8M\"\n";
+        let view = ", { lun = 1, id = \"m\", groups = [\"g\"] }";
+        let gone = BASE.replace(unit, "").replace(view, "");
+        assert!(told("mem:8M", "file:/srv/m.img?size=8M"));
+        assert!(told(BASE, &gone));
+        assert!(!told("file:/srv/f.img", "file:/srv/other.img"));
+    }
 
     #[test]
     fn every_change_has_its_cost() {
