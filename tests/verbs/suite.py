@@ -342,6 +342,20 @@ def a_medium_that_is_held_is_not_exchanged():
 
 
 @test
+def another_medium_is_told_with_its_size_and_what_is_lost():
+    with removable_daemon() as daemon:
+        (daemon.dir / "small.img").write_bytes(b"\x77" * (1 << 20))
+        file = daemon.dir / "new.toml"
+        text = daemon.run("show")
+        file.write_text(text.replace("file.img?size=8M&", "small.img?"))
+        for told in (daemon.run("plan", file), daemon.run("lun", "set", "file", "--store", f"file:{daemon.dir}/small.img?removable")):
+            check("another medium comes, of 1048576 bytes for one of 8388608" in told, told)
+            check("in memory" not in told, told)
+        told = daemon.run("lun", "set", "disk", "--store", f"file:{daemon.dir}/other.img")
+        check("of 8388608 bytes for one of 16777216" in told and "what is in memory is lost" in told, told)
+
+
+@test
 def stores_of_the_command_line_are_not_changed_and_the_remedy_is_told():
     """Its LUNs and targets stand in no document: no message may say that there are none of their name."""
     daemon = Daemon(config=None)

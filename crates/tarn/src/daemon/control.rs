@@ -517,6 +517,7 @@ impl Daemon {
         applied: &mut Applied,
     ) {
         settle(&self.state, &prepared.running.model);
+        foresight::name_sizes(&mut applied.steps, &now.running, &prepared.running);
         let switched = prepared.switch(&now.running, &self.plane);
         history.prune(history_max(&prepared.running.model));
         let revision = document.revision;

@@ -1,6 +1,8 @@
 //! What a plan can see of what would keep its change from being made, beside the rules of `steps`.
 
-use api::plan::{Effect, Kind, Plan};
+use std::fs;
+
+use api::plan::{Effect, Kind, Plan, Step};
 use config::{Model, Unit};
 use plane::MediumReport;
 
@@ -9,6 +11,7 @@ use super::attempts::Patience;
 use super::effect::{Consequence, PlannedStep};
 use super::running::{Running, RunningUnit};
 use super::steps::Match;
+use crate::StartError;
 use crate::locate::locate;
 
 /// Refuses the steps of a plan whose stores are not where they must be. Nothing is opened, so what only opening shows
@@ -31,12 +34,30 @@ pub(super) fn refuse_unlocated(
         let Some(step) = step.filter(|_| !stays) else {
             continue;
         };
-        if let Err(error) = on_thread(unit, patience, locate).flatten() {
-            step.effect = Effect::Refused;
-            step.reason = Some(crate::error::chain(&error));
-            plan.is_applicable = false;
+        match on_thread(unit, patience, size_at_place).flatten() {
+            Ok(size_bytes) => {
+                if let (Some(size_bytes), Some((_, before))) = (size_bytes, before) {
+                    name_size(step, before, size_bytes);
+                }
+            }
+            Err(error) => {
+                step.effect = Effect::Refused;
+                step.reason = Some(crate::error::chain(&error));
+                plan.is_applicable = false;
+            }
         }
     }
+}
+
+/// The size that a unit will have, as far as it can be known without opening its store.
+fn size_at_place(unit: &Unit) -> Result<Option<u64>, StartError> {
+    let location = locate(unit)?;
+    let file = location.and_then(|location| fs::metadata(location.path).ok());
+    let file = file.filter(fs::Metadata::is_file);
+    Ok(unit
+        .store
+        .configured_size_bytes()
+        .or(file.map(|file| file.len())))
 }
 
 /// Refuses what the whereabouts of removable media forbid: another size for one that is out, and another medium in the
@@ -70,6 +91,26 @@ pub(super) fn refuse_by_media(
             step.consequence = consequence;
         }
     }
+}
+
+/// Says beside the steps that were made how large the media are that have come, and those they came for.
+pub(super) fn name_sizes(steps: &mut [Step], old: &Running, new: &Running) {
+    let drains = |step: &&mut Step| step.kind == Kind::Lun && step.effect == Effect::NeedsDrain;
+    for step in steps.iter_mut().filter(drains) {
+        if let (Some(before), Some(after)) =
+            (old.unit_named(&step.name), new.unit_named(&step.name))
+        {
+            name_size(step, before, after.store.capabilities().size_bytes);
+        }
+    }
+}
+
+fn name_size(step: &mut Step, before: &RunningUnit, size_bytes: u64) {
+    let size_before = before.store.capabilities().size_bytes;
+    let reason = step.reason.take().unwrap_or_default();
+    step.reason = Some(format!(
+        "another medium comes, of {size_bytes} bytes for one of {size_before}: {reason}"
+    ));
 }
 
 /// The unit that a new one comes from.

@@ -169,6 +169,13 @@ impl Running {
         unit.map(ToString::to_string).unwrap_or_default()
     }
 
+    /// The unit of this name.
+    pub(crate) fn unit_named(&self, name: &str) -> Option<&RunningUnit> {
+        let mut units = self.model.units().iter().zip(&self.units);
+        let named = units.find(|(unit, _)| unit.to_string() == name);
+        named.map(|(_, served)| served)
+    }
+
     /// The rules of access.
     pub(crate) fn policy(&self) -> ModelPolicy {
         ModelPolicy::new(Rules {
