@@ -293,9 +293,11 @@ def a_load_with_a_store_loads_whatever_differs_of_it():
 
 @test
 def a_load_serves_the_file_that_is_at_the_place_of_the_medium():
-    """A file that was replaced while the medium was out is opened by the load; one that is gone is not made anew."""
+    """A file that was replaced while the medium was out is opened by the load; one that is gone is not made anew; one that was
+    replaced under a LUN is told by the doctor."""
     with removable_daemon() as daemon:
         place, serial = daemon.dir / "file.img", daemon.json("lun", "show", "file")["serial"]
+        codes = lambda: {(found["code"], found["subject"]) for found in daemon.json("doctor")}
         for store in ((), (f"file:{place}?size=8M&removable",)):
             daemon.run("lun", "eject", "file")
             place.rename(daemon.dir / "old.img")
@@ -314,6 +316,12 @@ def a_load_serves_the_file_that_is_at_the_place_of_the_medium():
         equal(place.read_bytes()[:512], b"\x99" * 512, "the new file has what was written")
         equal(daemon.revision(), 1, "revision: moves change no configuration")
         check("medium-loaded" in [event["kind"] for event in daemon.json("events")], "the load is an event")
+        daemon.run("lun", "eject", "file")
+        place.write_bytes(b"x" * 512)
+        daemon.run("lun", "load", "file")
+        check(("file-replaced", "file") not in codes(), "a file that was written is the same")
+        place.rename(daemon.dir / "old.img")
+        wait_for(lambda: ("file-replaced", "file") in codes(), 30, "the doctor tells of it", step_s=0.5)
 
 
 @test

@@ -106,8 +106,8 @@ pub struct Finding {
     /// `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
     /// `write-cache`, `descriptors`, `strangers`, `little-memory`,
     /// `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
-    /// `unanswered`, `retransmissions`, `receive-window`, `send-buffer`; of space `file-system`,
-    /// `space`.
+    /// `unanswered`, `retransmissions`, `receive-window`, `send-buffer`; of files `file-system`,
+    /// `space`, `file-replaced`.
     pub code: String,
     /// What it is about: an id, a name, an address; empty for the whole daemon.
     pub subject: String,

@@ -188,8 +188,8 @@ export interface Finding {
    * `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
    * `write-cache`, `descriptors`, `strangers`, `little-memory`,
    * `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
-   * `unanswered`, `retransmissions`, `receive-window`, `send-buffer`; of space `file-system`,
-   * `space`.
+   * `unanswered`, `retransmissions`, `receive-window`, `send-buffer`; of files `file-system`,
+   * `space`, `file-replaced`.
    */
   code: string;
   /** What is the matter, with the figure that shows it. */

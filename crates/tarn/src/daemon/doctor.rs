@@ -5,7 +5,7 @@
 //! | `service` | rules about the configuration, the cores, the sessions, the machine |
 //! | `network` | rules about the way to the initiators |
 //! | `document` | the rule about the configuration file |
-//! | `space` | the rule about file systems that files grow on, and the look at them |
+//! | `space` | the rules about files of units and the file systems they grow on, and the look at them |
 //! | `looks` | the machine, and the load of the cores between two looks |
 //! | `hosts`, `tcp` | what the kernel reports about the connections, summed up by host |
 
@@ -19,7 +19,7 @@ mod tcp;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use api::event::{Finding, Severity};
@@ -90,7 +90,7 @@ impl Doctor {
             machine: &self.machine,
             memory: self.memory.as_deref(),
             hosts: &locked(&self.network).hosts(now, &portals),
-            room: &locked(&self.space).room(now, || unit_files(&in_force)),
+            room: &locked(&self.space).room(now, || unit_files(daemon, &in_force)),
             traces: &traces::list(&daemon.plane),
             guessing: &daemon.plane.login_counts().guessing,
             clock: (
@@ -109,11 +109,14 @@ fn locked<T>(looks: &Mutex<T>) -> MutexGuard<'_, T> {
     looks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn unit_files(in_force: &InForce) -> Vec<UnitFile> {
+fn unit_files(daemon: &Daemon, in_force: &InForce) -> Vec<UnitFile> {
     let running = &in_force.running;
     let units = running.model.units().iter().zip(&running.units);
     let file = |(unit, served): (&config::Unit, &super::RunningUnit)| {
+        let is_in = daemon.plane.medium(served.index).is_in;
         Some(UnitFile {
+            lun: unit.to_string(),
+            open: is_in.then(|| Arc::clone(&served.store)),
             path: unit.store.at.node()?.0.to_owned(),
             size_bytes: served.store.capabilities().size_bytes,
         })
@@ -144,8 +147,9 @@ struct Facts<'a> {
 }
 
 /// All rules, the gravest first.
-const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 20] = [
+const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 21] = [
     service::failed_flushes,
+    space::replaced_files,
     service::states_of_others,
     space::scarce_space,
     service::guessed_secrets,

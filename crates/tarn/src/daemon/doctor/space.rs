@@ -1,14 +1,17 @@
-//! The file systems that files of units grow on.
+//! The files of units, and the file systems that they grow on.
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use api::event::{Finding, Severity};
+use store::SharedStore;
 
 use super::{Facts, finding};
 
@@ -29,11 +32,24 @@ const ALMOST_FULL: f64 = 0.05;
 /// Spec: stat(2).
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// A file of a unit, and how large it may become.
+/// A file of a unit.
 #[derive(Clone, Debug)]
 pub(super) struct UnitFile {
+    pub(super) lun: String,
     pub(super) path: PathBuf,
+    /// What is open of it, if it has to stay at its place: a medium that is out need not.
+    pub(super) open: Option<Arc<dyn SharedStore>>,
+    /// How large it may become.
     pub(super) size_bytes: u64,
+}
+
+/// A unit whose file is not at its place.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Replaced {
+    pub(super) lun: String,
+    pub(super) path: PathBuf,
+    /// Another file is there.
+    pub(super) by_another: bool,
 }
 
 /// A file system, and what its files may still take of it.
@@ -54,14 +70,22 @@ pub(super) struct Space {
     last: Option<Instant>,
     /// A look that has not ended. A file system whose server is gone may hold its thread for ever;
     /// there is never a second one.
-    under_way: Option<Receiver<Vec<FileSystem>>>,
-    known: Vec<FileSystem>,
+    under_way: Option<Receiver<Seen>>,
+    known: Seen,
+}
+
+/// What a look has seen.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    systems: Vec<FileSystem>,
+    replaced: Vec<Replaced>,
 }
 
 /// What is known.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Room {
     pub(super) systems: Vec<FileSystem>,
+    pub(super) replaced: Vec<Replaced>,
     /// A file system does not answer.
     pub(super) is_late: bool,
 }
@@ -74,9 +98,12 @@ impl Space {
             self.last = Some(now);
             self.under_way = begin(files());
         }
+        let is_late = self.wait();
+        let Seen { systems, replaced } = self.known.clone();
         Room {
-            is_late: self.wait(),
-            systems: self.known.clone(),
+            systems,
+            replaced,
+            is_late,
         }
     }
 
@@ -95,7 +122,7 @@ impl Space {
             })
         };
         match answer {
-            Ok(systems) => self.known = systems,
+            Ok(seen) => self.known = seen,
             Err(RecvTimeoutError::Timeout) => return true,
             Err(RecvTimeoutError::Disconnected) => {}
         }
@@ -105,16 +132,20 @@ impl Space {
 }
 
 /// Looks in a thread that can be left behind, as another process that does not keep this one from ending.
-fn begin(files: Vec<UnitFile>) -> Option<Receiver<Vec<FileSystem>>> {
+fn begin(files: Vec<UnitFile>) -> Option<Receiver<Seen>> {
     if files.is_empty() {
         return None;
     }
     let (answer, answered) = channel();
     let look = move || {
-        match reactor::process::apart(|| look(&files)) {
+        let look = || Seen {
+            systems: systems(&files),
+            replaced: files.iter().filter_map(replaced).collect(),
+        };
+        match reactor::process::apart(look) {
             // Nobody waits any more when the daemon has ended.
-            Ok(systems) => drop(answer.send(systems)),
-            Err(error) => tracing::error!(%error, "cannot check the space of file systems"),
+            Ok(seen) => drop(answer.send(seen)),
+            Err(error) => tracing::error!(%error, "cannot check the files of stores"),
         }
     };
     let thread = thread::Builder::new().name("space".to_owned()).spawn(look);
@@ -122,7 +153,7 @@ fn begin(files: Vec<UnitFile>) -> Option<Receiver<Vec<FileSystem>>> {
 }
 
 /// Files that cannot be reached, or are none, are left out.
-fn look(files: &[UnitFile]) -> Vec<FileSystem> {
+fn systems(files: &[UnitFile]) -> Vec<FileSystem> {
     let mut systems: BTreeMap<u64, FileSystem> = BTreeMap::new();
     for file in files {
         let Ok(metadata) = fs::metadata(&file.path) else {
@@ -146,6 +177,41 @@ fn look(files: &[UnitFile]) -> Vec<FileSystem> {
     systems.into_values().collect()
 }
 
+/// What cannot be looked at is left out.
+fn replaced(file: &UnitFile) -> Option<Replaced> {
+    let by_another = match file.open.as_ref()?.is_at(&file.path) {
+        Ok(false) => true,
+        Err(error) if error.kind() == ErrorKind::NotFound => false,
+        Ok(true) | Err(_) => return None,
+    };
+    Some(Replaced {
+        lun: file.lun.clone(),
+        path: file.path.clone(),
+        by_another,
+    })
+}
+
+/// What is written to a file that has no name any more is lost when it is closed.
+pub(super) fn replaced_files(facts: &Facts<'_>) -> Vec<Finding> {
+    let finding = |one: &Replaced| {
+        let path = one.path.display();
+        let what = if one.by_another {
+            format!("another file is at {path} than the one that is open")
+        } else {
+            format!("{path} is gone, and only this Tarn still has the file open")
+        };
+        finding(
+            Severity::Error,
+            "file-replaced",
+            one.lun.clone(),
+            format!("{what}: what initiators write is lost when the LUN or Tarn ends"),
+            "copy what is open, through an initiator or, while nobody writes, from /proc/PID/fd of Tarn; then, to \
+             serve what is at the path, eject and load a removable medium, and remove and add any other LUN",
+        )
+    };
+    facts.room.replaced.iter().map(finding).collect()
+}
+
 /// Thin files may take more than there is. That alone is how thin files are used; it counts when
 /// there is little left.
 pub(super) fn scarce_space(facts: &Facts<'_>) -> Vec<Finding> {
@@ -155,7 +221,7 @@ pub(super) fn scarce_space(facts: &Facts<'_>) -> Vec<Finding> {
             Severity::Warning,
             "file-system",
             "",
-            "a file system with stores does not answer a query of its free space",
+            "a file system with stores does not answer a query of its files and its free space",
             "see the kernel log, and check the server of a network file system",
         ));
     }
@@ -188,8 +254,41 @@ fn scarce(system: &FileSystem) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use store::{OpenOptions, StoreKind};
+
     use super::*;
     use crate::scratch::Scratch;
+
+    fn unit_file(path: PathBuf, size_bytes: u64) -> UnitFile {
+        UnitFile {
+            lun: "disk".to_owned(),
+            path,
+            open: None,
+            size_bytes,
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_at_its_place_is_seen_unless_its_medium_is_out() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("disk.img");
+        let mut options = OpenOptions::new(StoreKind::File, path.clone());
+        options.size_bytes = Some(1 << 20);
+        let mut file = unit_file(path.clone(), 1 << 20);
+        file.open = Some(options.open().unwrap());
+        let seen = |file: &UnitFile| replaced(file).map(|one| one.by_another);
+        assert_eq!(seen(&file), None);
+        fs::hard_link(&path, scratch.path().join("twin.img")).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert_eq!(seen(&file), Some(false));
+        fs::write(&path, b"").unwrap();
+        assert_eq!(seen(&file), Some(true));
+        fs::rename(scratch.path().join("twin.img"), &path).unwrap();
+        assert_eq!(seen(&file), None);
+        fs::remove_file(&path).unwrap();
+        file.open = None;
+        assert_eq!(seen(&file), None);
+    }
 
     #[test]
     fn thin_files_of_a_file_system_are_counted_together() {
@@ -200,12 +299,9 @@ mod tests {
                 .unwrap()
                 .set_len(size_bytes)
                 .unwrap();
-            UnitFile { path, size_bytes }
+            unit_file(path, size_bytes)
         };
-        let gone = UnitFile {
-            path: scratch.path().join("gone"),
-            size_bytes: 1 << 40,
-        };
+        let gone = unit_file(scratch.path().join("gone"), 1 << 40);
         let files = [file("a", 3 << 30), file("b", 1 << 30), gone];
         let mut space = Space::default();
         let now = Instant::now();
@@ -230,7 +326,7 @@ mod tests {
         let mut space = Space {
             last: Instant::now().checked_sub(LOOK_EVERY * 2),
             under_way: Some(under_way),
-            known: Vec::new(),
+            known: Seen::default(),
         };
         let room = space.room(Instant::now(), || panic!("one thread is enough"));
         assert!(room.is_late);

@@ -111,6 +111,7 @@ impl Given {
             hosts: vec![host()],
             room: Room {
                 systems: vec![file_system(900, 5000)],
+                replaced: Vec::new(),
                 is_late: false,
             },
             traces: Vec::new(),
@@ -218,6 +219,7 @@ const CASES: &[(Change, &[&str])] = &[
     (|given| given.room.systems.push(file_system(10, 10)), &[]),
     (|given| given.room.systems.push(file_system(10, 11)), &["space"]),
     (|given| given.room.is_late = true, &["file-system"]),
+    (|given| given.room.replaced.push(space::Replaced { lun: "a".to_owned(), path: "/x".into(), by_another: true }), &["file-replaced"]),
 ];
 
 #[test]
@@ -258,7 +260,7 @@ fn the_codes_are_documented() {
         .filter(|code| rules.contains(&format!("\"{code}\",")))
         .collect();
     assert_eq!(given, documented);
-    assert_eq!(documented.len(), 33);
+    assert_eq!(documented.len(), 34);
 }
 
 #[test]
