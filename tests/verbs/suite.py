@@ -249,7 +249,8 @@ def a_medium_is_ejected_loaded_and_exchanged():
         check("medium-ejected" in kinds and "medium-loaded" in kinds, kinds)
 
         other = f"file:{daemon.dir}/other.img?removable"
-        check("eject" in daemon.run("lun", "load", "file", other, code=REFUSED), "a medium is in")
+        check("eject" in daemon.run("lun", "load", "file", other, code=CONFLICT), "a medium is in")
+        check("fixed" in daemon.run("lun", "load", "disk", other, code=CONFLICT), "another medium for a fixed one")
         check(session.command(bytes([0x1e, 0, 0, 0, 0, 0]), lun=1).good, "ALLOW")
         daemon.run("lun", "eject", "file")
         for store, told in ((other.replace("?removable", ""), "removable"), (other + "&blocksize=4096", "4096"), ("tape:1", "STORE")):
@@ -468,7 +469,8 @@ def secrets_come_from_files_and_never_back():
         check(SECRET not in everything, "the secret is told")
         check("--secret-from" in daemon.run("user", "add", "none", code=WRONG), "remedy for a missing secret")
         daemon.run("user", "add", "short", "--secret-from", "-", given="short", code=WRONG)
-        daemon.run("user", "set", "blade", "--no-mutual")
+        check("foo" in daemon.run("user", "set", "blade", "--initiators", "foo", code=WRONG), "no iSCSI name is foo")
+        check("another one" not in daemon.run("user", "set", "blade", "--no-mutual"), "the secret of the user stays")
         check("mutual" not in daemon.json("user", "show", "blade"), "no mutual")
         daemon.run("user", "rm", "blade")
         daemon.run("user", "show", "blade", code=NOT_FOUND)
@@ -536,6 +538,33 @@ def a_file_is_planned_compared_and_applied():
         equal(daemon.run("show", "--revision", "2"), new.read_text(), "the text of revision 2")
         equal(daemon.revision(), 3, "a way back is a new revision")
         daemon.run("rollback", "99", code=NOT_FOUND)
+        commented = daemon.dir / "commented.toml"
+        commented.write_text(f"# a comment\n{text}")
+        daemon.golden("no steps: only the text differs, such as comments; tarn apply takes it over\n", "plan", commented)
+        daemon.golden("only the text changed, such as comments\nrevision 4\n", "apply", commented)
+        equal(daemon.json("history")[0]["summary"], ["only the text, such as comments"], "summary")
+
+
+@test
+def a_missing_file_is_named_and_written_again():
+    with Daemon() as daemon:
+        file = daemon.dir / "tarn.toml"
+        text = file.read_text()
+        file.unlink()
+        remedy = daemon.run("group", "add", "vaults", "iqn.2026-11.example:vault*", code=CONFLICT)
+        check("tarn rollback 1 " in remedy, remedy)
+        check("tarn rollback 1 " in daemon.run("doctor"), "the doctor names the remedy")
+        daemon.run("rollback", "1")
+        equal((file.read_text(), daemon.revision()), (text, 1), "the file that was missing")
+        daemon.run("group", "add", "vaults", "iqn.2026-11.example:vault*")
+
+
+@test
+def only_new_warnings_are_printed():
+    with Daemon() as daemon:
+        first = daemon.json("user", "add", "nobody", "--secret-from", "-", given="0123456789abcdef\n")["warnings"]
+        check(any("nobody" in warning for warning in first), first)
+        equal(daemon.json("group", "add", "vaults", "iqn.2026-11.example:vault*")["warnings"], [], "warnings of the next")
 
 
 @test
@@ -563,6 +592,7 @@ def access_is_tried_dry():
         blade, other = (daemon.run("who-sees", name) for name in ("iqn.2026-11.example:blade1", "iqn.2026-11.example:x"))
         check("file" in blade and "disk" in blade, blade)
         check("file" not in other and "disk" in other, other)
+        check("it is in blades" in blade and "is only for blades" in other, f"{blade}{other}")
         told = daemon.json("who-sees", "iqn.2026-11.example:x", "--address", "192.0.2.1")
         equal([lun["id"] for lun in told[0]["luns"]], ["disk"], "what a stranger sees")
         daemon.run("who-sees", "nobody?", code=WRONG)

@@ -182,6 +182,7 @@ export class Configuration {
     return {
       revision: this.document.revision, steps,
       is_applicable: steps.every(({ effect }) => effect !== "refused"),
+      changes_text: text !== this.document.text,
       warnings: open.map(({ name }) => `target ${name} listens for others without auth and groups; whoever reaches it can use its disks`),
     };
   }
@@ -199,6 +200,6 @@ export class Configuration {
       this.kept.unshift({ revision: this.document.revision + 1, applied_ms: Date.now(), author, comment, summary, text });
       this.model = check(text);
     }
-    return { revision: this.document.revision, steps: plan.steps, warnings: plan.warnings };
+    return { revision: this.document.revision, steps: plan.steps, changes_text: plan.changes_text, warnings: plan.warnings };
   }
 }

@@ -294,7 +294,7 @@ function addConfigTests({ browser, world }) {
     const edit = async (page, comment) => {
       await area(page).fill(`${before}\n# ${comment}\n`);
       await button(page, "Plan").click();
-      await page.getByText("There is no difference from the running configuration.").waitFor();
+      await page.getByText("Only the text differs, such as comments.").waitFor();
     };
     await edit(second, "second");
     await edit(first, "first");

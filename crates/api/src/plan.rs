@@ -23,6 +23,9 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// No step is refused.
     pub is_applicable: bool,
+    /// The text is not the one that runs, if only in comments.
+    #[serde(default)]
+    pub changes_text: bool,
     /// What is legal and most likely not meant.
     pub warnings: Vec<String>,
 }
@@ -142,7 +145,10 @@ pub struct Applied {
     pub revision: u64,
     /// What was done.
     pub steps: Vec<Step>,
-    /// What is legal and most likely not meant.
+    /// The text is not the one that ran before, if only in comments.
+    #[serde(default)]
+    pub changes_text: bool,
+    /// What is legal and most likely not meant, and was not so before.
     pub warnings: Vec<String>,
     /// Why the change, which is in force, may not have taken effect everywhere yet. There is
     /// nothing to try again.

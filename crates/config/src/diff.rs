@@ -105,15 +105,23 @@ impl Differences {
 
 /// How `new` differs from `old`.
 pub fn diff(old: &Model, new: &Model) -> Differences {
-    diff_with_secrets(old, new, |_| false)
+    diff_with_secrets(old, new, |_| NewSecrets::default())
 }
 
-/// As [`diff`], with users whose secrets are not what they were, which no model knows:
-/// `has_new_secret` says whether the user of a name has one.
+/// Which secrets of a user are not what they were, which no model knows.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct NewSecrets {
+    /// That of the initiator.
+    pub own: bool,
+    /// That of the target, where the user had one before and has one now.
+    pub mutual: bool,
+}
+
+/// As [`diff`], with users whose secrets are not what they were: `new_secrets` says which of the user of a name.
 pub fn diff_with_secrets(
     old: &Model,
     new: &Model,
-    has_new_secret: impl Fn(&str) -> bool,
+    new_secrets: impl Fn(&str) -> NewSecrets,
 ) -> Differences {
     let both = Both { old, new };
     let mut differences = Differences {
@@ -151,7 +159,7 @@ pub fn diff_with_secrets(
         confine: both.keys(&CONFINE, &old.confine, &new.confine),
         ..Differences::default()
     };
-    both.add_new_secrets(&mut differences.users, has_new_secret);
+    both.add_new_secrets(&mut differences.users, new_secrets);
     both.take_renamed(&mut differences);
     both.compare_within_targets(&mut differences);
     differences
@@ -252,32 +260,38 @@ impl Both<'_> {
     fn add_new_secrets(
         &self,
         users: &mut Vec<Difference<UserIndex>>,
-        has_new_secret: impl Fn(&str) -> bool,
+        new_secrets: impl Fn(&str) -> NewSecrets,
     ) {
         let old_positions = positions(&self.old.users, |user| user.name.clone());
         for (position, user) in self.new.users.iter().enumerate() {
             let Some(old) = old_positions.get(&(user.name.clone(), 0)) else {
                 continue;
             };
-            if !has_new_secret(&user.name) {
+            let NewSecrets { own, mutual } = new_secrets(&user.name);
+            let named = [(own, "secret"), (mutual, "mutual secret")];
+            let changes: Vec<KeyChange> = named
+                .into_iter()
+                .filter(|(is_new, _)| *is_new)
+                .map(|(_, key)| KeyChange {
+                    key,
+                    old: "that of before".to_owned(),
+                    new: "another one".to_owned(),
+                })
+                .collect();
+            if changes.is_empty() {
                 continue;
             }
-            let change = KeyChange {
-                key: "secret",
-                old: "that of before".to_owned(),
-                new: "another one".to_owned(),
-            };
             let index = UserIndex(position);
             let known = users.iter_mut().find_map(|difference| match difference {
                 Difference::Changed { new, keys, .. } if *new == index => Some(keys),
                 Difference::Changed { .. } | Difference::Added(_) | Difference::Removed(_) => None,
             });
             match known {
-                Some(keys) => keys.push(change),
+                Some(keys) => keys.extend(changes),
                 None => users.push(Difference::Changed {
                     old: UserIndex(*old),
                     new: index,
-                    keys: vec![change],
+                    keys: changes,
                 }),
             }
         }

@@ -41,7 +41,9 @@ pub use access::{Authentication, Denial, Initiator, LunEntry, LunMap};
 pub use address::{Cidr, HostPort, ISCSI_PORT, is_host};
 pub use admin::{Admin, AdminListener, Certificate};
 pub use confine::{Account, Confine, Root};
-pub use diff::{Difference, Differences, InTarget, KeyChange, Renamed, diff, diff_with_secrets};
+pub use diff::{
+    Difference, Differences, InTarget, KeyChange, NewSecrets, Renamed, diff, diff_with_secrets,
+};
 pub use edit::{Draft, EditError};
 pub use error::{ConfigError, Rule};
 pub use limits::{DigestPolicy, Limits};

@@ -75,7 +75,37 @@ pub enum Warning {
     },
 }
 
+impl Warning {
+    /// Where it is.
+    fn place(&self) -> &Place {
+        match self {
+            Self::OpenOffLoopback { place, .. }
+            | Self::Md5Only { place, .. }
+            | Self::Underscore { place, .. }
+            | Self::NoTarget { place, .. }
+            | Self::NoLuns { place, .. }
+            | Self::UnitUnused { place, .. }
+            | Self::UserUnused { place, .. } => place,
+        }
+    }
+
+    /// What it says, without the line, which any edit above it moves.
+    fn words(&self) -> String {
+        self.to_string().replacen(&self.place().to_string(), "", 1)
+    }
+}
+
 impl Model {
+    /// The warnings that the other model does not have, wherever they stand.
+    pub fn new_warnings(&self, old: &Self) -> Vec<String> {
+        let known: HashSet<String> = old.warnings().iter().map(Warning::words).collect();
+        let all = self.warnings();
+        let new = all
+            .iter()
+            .filter(|warning| !known.contains(&warning.words()));
+        new.map(ToString::to_string).collect()
+    }
+
     /// Everything that is legal and most likely not meant, in the order of the file.
     pub fn warnings(&self) -> Vec<Warning> {
         let no_target = self.targets.is_empty().then(|| Warning::NoTarget {

@@ -38,7 +38,11 @@ export function PlanView({ plan }: { plan: Plan }) {
   return (
     <div class="plan">
       {plan.warnings.map((warning) => <Notice key={warning} tone="warn">{warning}</Notice>)}
-      {plan.steps.length === 0 ? <Notice>There is no difference from the running configuration.</Notice> : (
+      {plan.steps.length === 0 ? (
+        <Notice>
+          {plan.changes_text ? "Only the text differs, such as comments." : "There is no difference from the running configuration."}
+        </Notice>
+      ) : (
         <Table
           label="Steps of the plan" rows={plan.steps.map((step, at) => ({ ...step, at }))} keyOf={({ at }) => at}
           columns={[

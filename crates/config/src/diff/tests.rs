@@ -197,9 +197,21 @@ fn a_unit_is_not_renamed_where_two_could_be_meant_or_it_differs() {
 #[test]
 fn a_new_secret_is_a_change_of_its_user_alone() {
     let model = model(BASE);
-    let differences = diff_with_secrets(&model, &model, |name| name == "alice");
+    let of_alice = |own, mutual| {
+        move |name: &str| match name {
+            "alice" => NewSecrets { own, mutual },
+            _ => NewSecrets::default(),
+        }
+    };
+    let differences = diff_with_secrets(&model, &model, of_alice(false, true));
+    let Some(Difference::Changed { keys, .. }) = differences.users.first() else {
+        panic!("{differences:?}");
+    };
+    let named: Vec<_> = keys.iter().map(|change| change.key).collect();
+    assert_eq!(named, ["mutual secret"]);
+    let differences = diff_with_secrets(&model, &model, of_alice(true, false));
     assert_eq!(
-        diff_with_secrets(&model, &model, |_| false),
+        diff_with_secrets(&model, &model, |_| NewSecrets::default()),
         Differences::default()
     );
     let [Difference::Changed { keys, .. }] = differences.users.as_slice() else {

@@ -13,7 +13,7 @@ use api::problem::{Problem, ProblemKind};
 use api::request::{EventQuestion, Rollback, Tracing};
 use api::stats::Stats;
 use api::view;
-use config::Model;
+use config::{Model, NewSecrets};
 use confine::inherited::Inherited;
 use plane::{Handle, MediumOrder, NoAnswer, SessionReport};
 
@@ -21,7 +21,7 @@ use super::apply::{self, Means, Prepared};
 use super::attempts::Attempts;
 use super::doctor::Doctor;
 use super::events::{Events, milliseconds, of_trouble};
-use super::file::{Found, unwritten};
+use super::file::{Aside, Found, unwritten};
 use super::history::{History, Past, Record};
 use super::open::pause;
 use super::paced::Paced;
@@ -370,9 +370,11 @@ impl Daemon {
         let old = &now.running;
         let secrets = self.secrets_of(old, &model, inspection)?;
         let size_of = |at: usize| old.units[at].store.capabilities().size_bytes;
-        let secrets_differ = |user: &str| {
-            inspection == Inspection::Files
-                && secrets::differ((&old.model, &old.secrets), (&model, &secrets), user)
+        let secrets_differ = |user: &str| match inspection {
+            Inspection::Files => {
+                secrets::differ((&old.model, &old.secrets), (&model, &secrets), user)
+            }
+            Inspection::DocumentOnly => NewSecrets::default(),
         };
         let differences = config::diff_with_secrets(&old.model, &model, secrets_differ);
         let units = Match::of(&old.model, &model, &differences);
@@ -392,6 +394,7 @@ impl Daemon {
             revision: now.document.revision,
             steps,
             is_applicable,
+            changes_text: text != now.document.text,
             warnings,
         };
         Ok(Planned { model, units, plan })
@@ -435,19 +438,27 @@ impl Daemon {
         edited: EditedFile,
     ) -> Result<(Found<'_>, bool), Problem> {
         let file = self.file()?;
-        let found = Found::read(file).map_err(|error| {
-            let detail = format!("cannot read {}: {error}", file.display());
-            Problem::new(ProblemKind::ApplyFailed, detail)
-        })?;
-        let is_edited = found.text() != now.document.text && found.text() != text;
+        let revision = now.document.revision;
+        let found = Found::read(file)
+            .map_err(|error| failed(format!("cannot read {}: {error}", file.display())))?;
+        let Some(now_there) = found.text() else {
+            if edited == EditedFile::GoesAside {
+                return Ok((found, false));
+            }
+            let detail = format!(
+                "{} does not exist any more; tarn rollback {revision} writes it again",
+                file.display()
+            );
+            return Err(Problem::new(ProblemKind::Conflict, detail));
+        };
+        let is_edited = now_there != now.document.text && now_there != text;
         if !is_edited || edited == EditedFile::GoesAside {
             return Ok((found, is_edited));
         }
         let detail = format!(
             "{0} was changed by hand and not applied; see tarn plan {0}, then apply it, or put back what runs with \
-             tarn rollback {1}, which keeps the edited text beside it",
-            file.display(),
-            now.document.revision
+             tarn rollback {revision}, which keeps the edited text beside it",
+            file.display()
         );
         Err(Problem::new(ProblemKind::Conflict, detail))
     }
@@ -564,7 +575,9 @@ impl Daemon {
         let mut applied = Applied {
             revision,
             steps: planned.plan.steps.clone(),
-            warnings: planned.plan.warnings.clone(),
+            changes_text: planned.plan.changes_text,
+            // Those that were there before are findings of the doctor.
+            warnings: planned.model.new_warnings(&now.running.model),
             unsettled: None,
         };
         let (found, is_edited) = self.found(&now, &change.text, edited)?;
@@ -575,7 +588,7 @@ impl Daemon {
                 failed(format!("the text edited by hand cannot be kept: {error}"))
             })?);
         if change.text == now.document.text && applied.steps.is_empty() {
-            if is_edited {
+            if found.text() != Some(change.text.as_str()) {
                 found.write(&change.text).map_err(|error| {
                     failed(format!("the configuration file cannot be written: {error}"))
                 })?;
@@ -589,7 +602,7 @@ impl Daemon {
             applied_ms: milliseconds(SystemTime::now()),
             author: author.to_owned(),
             comment: change.comment,
-            summary: summary(&applied.steps),
+            summary: views::summary(&applied.steps),
             text: change.text.clone(),
         };
         let prepared = self.take_up(&now, planned, &found, &mut history, record)?;
@@ -602,30 +615,6 @@ impl Daemon {
         self.note_applied(&applied, author);
         self.note_troubles();
         Ok(applied)
-    }
-}
-
-/// The text that was edited by hand, in a file of its own; that is removed again unless it is reported.
-struct Aside(Option<PathBuf>);
-
-impl Aside {
-    /// The change is made, so the file stays.
-    fn told(mut self) -> Option<String> {
-        let path = self.0.take()?;
-        Some(format!(
-            "the configuration file had been edited by hand; that text is in {} now",
-            path.display()
-        ))
-    }
-}
-
-impl Drop for Aside {
-    fn drop(&mut self) {
-        if let Some(path) = &self.0
-            && let Err(error) = std::fs::remove_file(path)
-        {
-            tracing::warn!(path = %path.display(), %error, "a copy of the configuration file is left over");
-        }
     }
 }
 
@@ -681,11 +670,6 @@ fn history_max(model: &Model) -> usize {
 
 pub(super) fn no_answer(error: NoAnswer) -> Problem {
     Problem::new(ProblemKind::Unavailable, error.to_string())
-}
-
-/// One line a step, for the history.
-fn summary(steps: &[Step]) -> Vec<String> {
-    steps.iter().map(views::step_line).collect()
 }
 
 impl Control for Daemon {
@@ -867,26 +851,5 @@ impl Control for Daemon {
 
     fn findings(&self) -> Vec<Finding> {
         self.findings_now()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_copy_that_nobody_is_told_of_goes() {
-        let scratch = crate::scratch::Scratch::new();
-        let path = scratch.path().join("tarn.toml.edited");
-        for is_told in [false, true] {
-            std::fs::write(&path, "text").unwrap();
-            let aside = Aside(Some(path.clone()));
-            if is_told {
-                assert!(aside.told().unwrap().contains("tarn.toml.edited"));
-            } else {
-                drop(aside);
-            }
-            assert_eq!(path.exists(), is_told);
-        }
     }
 }

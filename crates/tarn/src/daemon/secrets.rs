@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use api::problem::{Problem, ProblemKind};
-use config::Model;
+use config::{Model, NewSecrets};
 
 use super::file::unwritten;
 use super::history::{Record, name_of};
 use super::running::Running;
-use crate::secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secrets};
+use crate::secret::{SECRET_BYTES_MAX, SECRET_BYTES_MIN, Secrets, UserSecrets};
 use crate::state::make_private_directory;
 
 /// Lengths that CHAP secrets may have, in bytes.
@@ -28,15 +28,22 @@ const SECRET_BYTES: std::ops::RangeInclusive<usize> = SECRET_BYTES_MIN..=SECRET_
 /// What the name of a secret's file ends with.
 const ENDING: &str = ".secret";
 
-/// Whether a user that both configurations have has another secret in the second.
+/// Which secrets of a user that both configurations have are others in the second.
 pub(super) fn differ(
     (old, old_secrets): (&Model, &Secrets),
     (new, new_secrets): (&Model, &Secrets),
     user: &str,
-) -> bool {
+) -> NewSecrets {
     let before = old.user_by_name(user).and_then(|user| old_secrets.of(user));
     let after = new.user_by_name(user).and_then(|user| new_secrets.of(user));
-    before != after
+    let own = |secrets: Option<&UserSecrets>| secrets.map(|both| both.forward.clone());
+    let mutual = |secrets: Option<&UserSecrets>| secrets.and_then(|both| both.mutual.clone());
+    NewSecrets {
+        own: own(before) != own(after),
+        mutual: mutual(before)
+            .zip(mutual(after))
+            .is_some_and(|(before, after)| before != after),
+    }
 }
 
 /// The files of one configuration's secrets.

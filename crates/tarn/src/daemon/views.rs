@@ -1,5 +1,6 @@
 //! What runs, in the words of the API.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::SystemTime;
@@ -7,7 +8,7 @@ use std::time::SystemTime;
 use api::plan::{Document, Kind, Step};
 use api::problem::{Problem, ProblemKind};
 use api::view;
-use config::{Authentication, Initiator, Model, StoreOption, StoreSpec};
+use config::{Authentication, Denial, GroupIndex, Initiator, Model, StoreOption, StoreSpec};
 use plane::{ConnectionReport, Handle, SessionReport, TransportDetails, UnitIndex};
 
 use crate::locate::Location;
@@ -240,6 +241,49 @@ pub(super) fn sessions(in_force: &InForce, sessions: &[SessionReport]) -> Vec<vi
     sessions.iter().map(session).collect()
 }
 
+/// One line a step, for the history.
+pub(super) fn summary(steps: &[Step]) -> Vec<String> {
+    if steps.is_empty() {
+        return vec!["only the text, such as comments".to_owned()];
+    }
+    steps.iter().map(step_line).collect()
+}
+
+/// Through which groups somebody sees units of a target, and for which groups the others are.
+fn by_groups(model: &Model, target: &config::Target, is_member: &[bool]) -> String {
+    /// How many hidden units are named.
+    const NAMED_MAX: usize = 8;
+    let is_in = |group: &&GroupIndex| is_member.get(group.position()).copied() == Some(true);
+    let names = |groups: &mut dyn Iterator<Item = &GroupIndex>| {
+        let names = groups.filter_map(|group| model.groups().get(group.position()));
+        let names: Vec<&str> = names.map(|group| group.id.as_str()).collect();
+        names.join(", ")
+    };
+    let entries = target.luns.entries();
+    let own: BTreeSet<GroupIndex> = entries
+        .iter()
+        .flat_map(|one| &one.groups)
+        .filter(is_in)
+        .copied()
+        .collect();
+    let mut text = match names(&mut own.iter()) {
+        named if named.is_empty() => String::new(),
+        named => format!("; it is in {named}"),
+    };
+    let is_hidden = |one: &&config::TargetLun| {
+        !one.groups.is_empty() && !one.groups.iter().any(|group| is_in(&group))
+    };
+    let hidden: Vec<_> = entries.iter().filter(is_hidden).collect();
+    for one in hidden.iter().take(NAMED_MAX) {
+        let groups = names(&mut one.groups.iter());
+        text += &format!("; LUN {} is only for {groups}", one.lun);
+    }
+    match hidden.len().saturating_sub(NAMED_MAX) {
+        0 => text,
+        more => format!("{text}; {more} more are for other groups"),
+    }
+}
+
 /// The dry run of the rules.
 pub(super) fn access(
     in_force: &InForce,
@@ -268,13 +312,21 @@ pub(super) fn access(
         address,
         user,
     };
+    let is_member: Vec<bool> = model
+        .groups()
+        .iter()
+        .map(|group| group.has(&initiator))
+        .collect();
     let mut answers = Vec::new();
     for (index, target) in model.target_indices().zip(model.targets()) {
         let login = model.login(index, &initiator);
-        let (reason, luns) = match &login {
+        let (mut reason, luns) = match &login {
             Ok(map) => ("it may log in".to_owned(), map.entries()),
             Err(denial) => (denial.to_string(), [].as_slice()),
         };
+        if !matches!(login, Err(ref denial) if *denial != Denial::NothingToSee) {
+            reason += &by_groups(model, target, &is_member);
+        }
         let lun = |entry: &config::LunEntry| view::SessionLun {
             lun: entry.lun.value(),
             id: model

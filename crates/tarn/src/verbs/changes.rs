@@ -76,8 +76,15 @@ pub(super) fn steps(output: Output, steps: &[Step]) -> String {
 
 /// What a plan would do.
 pub(super) fn plan(output: Output, plan: &Plan) -> String {
-    if plan.steps.is_empty() {
-        return format!("nothing to do: revision {} is the same\n", plan.revision);
+    match (plan.steps.is_empty(), plan.changes_text) {
+        (true, true) => {
+            return "no steps: only the text differs, such as comments; tarn apply takes it over\n"
+                .to_owned();
+        }
+        (true, false) => {
+            return format!("nothing to do: revision {} is the same\n", plan.revision);
+        }
+        (false, _) => {}
     }
     let count = |effect| plan.steps.iter().filter(|s| s.effect == effect).count() as u64;
     format!(
@@ -93,14 +100,12 @@ pub(super) fn plan(output: Output, plan: &Plan) -> String {
 
 /// What a change has done.
 pub(super) fn done(output: Output, applied: &Applied) -> String {
-    if applied.steps.is_empty() {
-        return format!(
-            "nothing to do: revision {} runs already\n",
-            applied.revision
-        );
+    let revision = applied.revision;
+    match (applied.steps.is_empty(), applied.changes_text) {
+        (true, true) => format!("only the text changed, such as comments\nrevision {revision}\n"),
+        (true, false) => format!("nothing to do: revision {revision} runs already\n"),
+        (false, _) => format!("{}revision {revision}\n", steps(output, &applied.steps)),
     }
-    let steps = steps(output, &applied.steps);
-    format!("{steps}revision {}\n", applied.revision)
 }
 
 /// Says what is legal and most likely not meant.
