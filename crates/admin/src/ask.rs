@@ -25,9 +25,10 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Told<T> {
     async fn from_request(request: Request, _state: &S) -> Result<Self, Refusal> {
         check_content_type(request.headers())?;
         let bytes = collect(request.into_body(), limits::DOCUMENT_BYTES_MAX).await?;
-        serde_json::from_slice(&bytes)
-            .map(Self)
-            .map_err(|error| Refusal::new(ProblemKind::BadRequest, format!("the body: {error}")))
+        serde_json::from_slice(&bytes).map(Self).map_err(|error| {
+            let detail = format!("the body: {}", in_words(&error.to_string()));
+            Refusal::new(ProblemKind::BadRequest, detail)
+        })
     }
 }
 
@@ -105,13 +106,27 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T
 
 /// All names in paths that are not text are whole numbers.
 fn wrong_path(rejection: &PathRejection) -> String {
-    if let PathRejection::FailedToDeserializePathParams(failed) = rejection
-        && let ErrorKind::ParseError { value, .. } = failed.kind()
-    {
-        let most = u64::MAX;
-        return format!("{value:?} in the path: a whole number from 0 to {most} is expected");
-    }
-    format!("the path: {rejection}")
+    let PathRejection::FailedToDeserializePathParams(failed) = rejection else {
+        return format!("the path: {rejection}");
+    };
+    let (value, kind) = match failed.kind() {
+        ErrorKind::ParseError {
+            value,
+            expected_type,
+        }
+        | ErrorKind::ParseErrorAtIndex {
+            value,
+            expected_type,
+            ..
+        }
+        | ErrorKind::ParseErrorAtKey {
+            value,
+            expected_type,
+            ..
+        } => (value, *expected_type),
+        _ => return format!("the path: {rejection}"),
+    };
+    format!("{value:?} in the path: {} is expected", kind_in_words(kind))
 }
 
 /// What stands after the question mark.
@@ -125,9 +140,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Asked<T
         let query = Query::from_request_parts(parts, state).await;
         query
             .map(|Query(asked)| Self(asked))
-            .map_err(|rejection: QueryRejection| {
-                Refusal::new(ProblemKind::BadRequest, rejection.body_text())
-            })
+            .map_err(|rejection| wrong_query(&rejection))
     }
 }
 
@@ -181,9 +194,7 @@ pub(crate) fn check_query(
     known: impl Iterator<Item = &'static Field> + Clone,
 ) -> Result<(), Refusal> {
     let query = Query::<Vec<(String, String)>>::try_from_uri(uri);
-    let query = query
-        .map_err(|rejection| Refusal::new(ProblemKind::BadRequest, rejection.body_text()))?
-        .0;
+    let query = query.map_err(|rejection| wrong_query(&rejection))?.0;
     for (name, value) in &query {
         let Some(field) = known.clone().find(|field| field.name == name) else {
             return Err(unknown_name(name, known));
@@ -206,13 +217,56 @@ pub(crate) fn check_query(
 fn unknown_name(name: &str, known: impl Iterator<Item = &'static Field>) -> Refusal {
     let known: Vec<&str> = known.map(|field| field.name).collect();
     let known = match known[..] {
-        [] => "no name".to_owned(),
-        _ => known.join(", "),
+        [] => "this request takes none".to_owned(),
+        _ => format!("it takes {}", known.join(", ")),
     };
-    let detail = format!(
-        "the query has {name:?}, which is not known here; known is {known}; nothing was done"
-    );
+    let detail =
+        format!("the query has {name:?}, which is not known here; {known}; nothing was done");
     Refusal::field(name, detail)
+}
+
+fn wrong_query(rejection: &QueryRejection) -> Refusal {
+    let text = rejection.body_text();
+    let text = text
+        .strip_prefix("Failed to deserialize query string: ")
+        .unwrap_or(&text);
+    Refusal::new(
+        ProblemKind::BadRequest,
+        format!("the query: {}", in_words(text)),
+    )
+}
+
+/// What a library that reads JSON or a query says, without the names of Rust's types.
+fn in_words(text: &str) -> String {
+    const EXPECTED: &str = "expected ";
+    let text = text.replace("unknown variant", "unknown value");
+    let Some((before, behind)) = text.split_once(EXPECTED) else {
+        return text;
+    };
+    let (kind, rest) = match behind.find(" at line ") {
+        Some(end) => behind.split_at(end),
+        None => (behind, ""),
+    };
+    format!("{before}{EXPECTED}{}{rest}", kind_in_words(kind))
+}
+
+/// What a type of Rust is to somebody who writes a request.
+fn kind_in_words(kind: &str) -> String {
+    let whole = |most: u64| format!("a whole number from 0 to {most}");
+    match kind {
+        "u8" => whole(u8::MAX.into()),
+        "u16" => whole(u16::MAX.into()),
+        "u32" => whole(u32::MAX.into()),
+        "u64" | "usize" => whole(u64::MAX),
+        "a sequence" => "a list".to_owned(),
+        "a map" => "an object".to_owned(),
+        "a boolean" => "true or false".to_owned(),
+        _ if kind.starts_with("struct ") || kind.starts_with("internally tagged") => {
+            "an object".to_owned()
+        }
+        _ if kind.starts_with("enum ") => "an object with one key".to_owned(),
+        _ => kind.to_owned(),
+    }
 }
 
 /// Whether a change is only to be planned.
@@ -225,7 +279,7 @@ pub(crate) fn asks_for_plan(uri: &Uri) -> Result<bool, Refusal> {
     let query = axum::extract::Query::<Query>::try_from_uri(uri);
     query
         .map(|query| query.plan)
-        .map_err(|rejection| Refusal::field("plan", rejection.body_text()))
+        .map_err(|rejection| Refusal::field("plan", wrong_query(&rejection).0.detail))
 }
 
 fn revision_of(tag: &str) -> Result<IfMatch, Refusal> {
@@ -238,9 +292,14 @@ fn revision_of(tag: &str) -> Result<IfMatch, Refusal> {
     let digits = digits.filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
     match digits.and_then(|text| text.parse().ok()) {
         Some(revision) => Ok(IfMatch(Some(revision))),
-        // A tag that was never given matches nothing.
+        // A tag that was never given matches nothing; what is no tag at all is a mistake.
         None => Err(Refusal::new(
-            ProblemKind::RevisionMismatch,
+            if tag.trim_start_matches("W/").starts_with('"') && tag.len() > 1 && tag.ends_with('"')
+            {
+                ProblemKind::RevisionMismatch
+            } else {
+                ProblemKind::BadRequest
+            },
             format!("If-Match {tag:?} is no revision; revisions look like \"42\", with the quotes"),
         )),
     }
@@ -251,13 +310,57 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_wrong_is_said_without_types_of_rust() {
+        use api::edit::Edits;
+        use api::spec::Portal;
+
+        fn of<T: DeserializeOwned>(body: &str) -> String {
+            let error = serde_json::from_str::<T>(body).err().unwrap();
+            in_words(&error.to_string())
+        }
+        let details = [
+            (of::<Portal>("7"), "expected an object at line 1"),
+            (
+                of::<Edits>(r#"{"edits": [{"hide": 7}]}"#),
+                "an object at line 1",
+            ),
+            (of::<Edits>(r#"{"edits": [7]}"#), "expected "),
+            (
+                of::<u16>("\"a\""),
+                "expected a whole number from 0 to 65535 at",
+            ),
+            (of::<Vec<u16>>("{}"), "expected a list at"),
+            (of::<bool>("1"), "expected true or false at"),
+            (of::<Portal>("[]"), "expected an object at"),
+            (
+                of::<api::access::Role>("\"x\""),
+                "unknown value `x`, expected one of `metrics`",
+            ),
+        ];
+        for (detail, expected) in details {
+            assert!(detail.contains(expected), "{detail}");
+            for word in ["struct", "enum", "variant", "Edit", "u16"] {
+                assert!(!detail.contains(word), "{detail}");
+            }
+        }
+    }
+
+    #[test]
     fn revisions_have_one_form() {
         for (tag, revision) in [("*", None), ("\"42\"", Some(42)), ("\"0\"", Some(0))] {
             assert_eq!(revision_of(tag).unwrap(), IfMatch(revision), "{tag}");
         }
-        for tag in ["42", "W/\"42\"", "\"-1\"", "\"+1\"", "\"", "\"\"", ""] {
+        for (tag, expected) in [
+            ("42", ProblemKind::BadRequest),
+            ("\"", ProblemKind::BadRequest),
+            ("", ProblemKind::BadRequest),
+            ("W/\"42\"", ProblemKind::RevisionMismatch),
+            ("\"-1\"", ProblemKind::RevisionMismatch),
+            ("\"+1\"", ProblemKind::RevisionMismatch),
+            ("\"\"", ProblemKind::RevisionMismatch),
+        ] {
             let kind = revision_of(tag).unwrap_err().0.kind;
-            assert_eq!(kind, ProblemKind::RevisionMismatch, "{tag}");
+            assert_eq!(kind, expected, "{tag}");
         }
     }
 

@@ -28,7 +28,7 @@ pub(crate) enum Peer {
 impl std::fmt::Display for Peer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Unix { uid } => write!(f, "the socket (uid {uid})"),
+            Self::Unix { .. } => f.write_str("the socket"),
             Self::Tcp { address, .. } => write!(f, "{}", address.ip().to_canonical()),
         }
     }

@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse as _;
 
-use super::daemon::missing;
+use super::daemon::no_revision;
 use super::edit::check_revision;
 use crate::answer::{self, Answer, Refusal, json, json_at};
 use crate::app::App;
@@ -102,9 +102,7 @@ pub(crate) async fn past(State(app): State<Arc<App>>, Named(revision): Named<u64
         .calls
         .read_much(0, move |control| control.document_of(revision));
     let document = ask.await?;
-    let document = document
-        .as_ref()
-        .ok_or_else(|| missing("revision", &revision.to_string()))?;
+    let document = document.as_ref().ok_or_else(|| no_revision(revision))?;
     Ok(json(document))
 }
 
@@ -119,7 +117,7 @@ pub(crate) async fn rollback(
     if terms.is_plan {
         let text = move |control: &dyn Control| {
             let past = control.document_of(back.revision);
-            let past = past.ok_or_else(|| missing("revision", &back.revision.to_string()).0)?;
+            let past = past.ok_or_else(|| no_revision(back.revision).0)?;
             Ok(past.text)
         };
         return planned(&app, &caller, terms, 0, text).await;

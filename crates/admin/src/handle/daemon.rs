@@ -152,3 +152,11 @@ pub(crate) fn missing(what: &str, name: &str) -> Refusal {
         format!("there is no {what} {name:?}; check the name"),
     )
 }
+
+/// 404.
+pub(crate) fn no_revision(revision: u64) -> Refusal {
+    Refusal::new(
+        ProblemKind::NotFound,
+        format!("there is no revision {revision}; see tarn history"),
+    )
+}

@@ -118,7 +118,10 @@ impl Events {
 
 fn line(output: Output, event: &Event) -> String {
     let (word, tone) = doctor::severity(event.severity);
-    let author = event.author.as_ref().map(|author| format!(" ({author})"));
+    // The message of an audit event names it already.
+    let is_named = |author: &&String| event.message.contains(&format!(" by {author} "));
+    let author = event.author.as_ref().filter(|author| !is_named(author));
+    let author = author.map(|author| format!(" ({author})"));
     format!(
         "{}  {:7}  {}{}\n",
         human::moment(event.at_ms),
