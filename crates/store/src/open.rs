@@ -330,8 +330,9 @@ pub enum OpenFailure {
     /// The size is no whole number of blocks.
     #[error(
         "its size of {size_bytes} bytes is not a multiple of the block size of {block_bytes}: \
-         make it {} bytes, or use smaller blocks",
-        size_bytes.next_multiple_of(u64::from(*block_bytes))
+         make it {} bytes{}",
+        size_bytes.next_multiple_of(u64::from(*block_bytes)),
+        if *block_bytes > 512 { ", or use smaller blocks" } else { "" }
     )]
     PartialBlock {
         /// The size.

@@ -22,12 +22,12 @@ pub(crate) enum SocketPath {
 }
 
 impl SocketPath {
-    /// `TARN_SOCKET`, else what the configuration says, else where the verbs look by themselves,
+    /// What the configuration says, else `TARN_SOCKET`, else where the verbs look by themselves,
     /// else beside the state.
     pub(crate) fn choose(environment: &Environment, model: &Model, state: &Path) -> Self {
-        let named = environment.socket.clone();
-        if let Some(path) = named.or_else(|| model.admin().socket.clone()) {
-            return Self::Named(path);
+        let named = model.admin().socket.as_ref();
+        if let Some(path) = named.or(environment.socket.as_ref()) {
+            return Self::Named(path.clone());
         }
         let mut places = environment.socket_directories();
         places.push(state.to_owned());
@@ -154,7 +154,7 @@ pub(crate) fn check_certificate(model: &Model) -> Result<(), StartError> {
         .check()
         .map_err(|source| StartError::AdminCertificate {
             place: named.place.clone(),
-            source: Box::new(source),
+            reason: Box::new(source),
         })
 }
 
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_wins_over_the_file_and_that_over_the_usual_places() {
+    fn the_file_wins_over_the_environment_and_that_over_the_usual_places() {
         let usual = Environment {
             uid: 1000,
             runtime_directory: Some("/run/tarn".into()),
@@ -230,7 +230,8 @@ mod tests {
         let choose = |environment: &Environment, model: &Model| {
             SocketPath::choose(environment, model, state)
         };
-        assert_eq!(choose(&named, &file), SocketPath::Named("/a".into()));
+        assert_eq!(choose(&named, &file), SocketPath::Named("/b".into()));
+        assert_eq!(choose(&named, &model("")), SocketPath::Named("/a".into()));
         assert_eq!(choose(&usual, &file), SocketPath::Named("/b".into()));
         let places = [
             "/run/tarn/tarn.sock",

@@ -27,12 +27,9 @@ const SYSTEM: [&str; 2] = ["/proc/self", "/sys"];
 ///
 /// There is no such user, or only root could become it.
 pub(crate) fn become_user(model: &Model, uid: u32) -> Result<u32, StartError> {
-    let Some(wanted) = &model.confine().user else {
+    let (Some(wanted), Some(account)) = (&model.confine().user, account(model)?) else {
         return Ok(uid);
     };
-    let place = wanted.place.clone();
-    let account = Account::find(&wanted.user, wanted.group.as_deref())
-        .map_err(|source| StartError::Account { place, source })?;
     if account.uid == uid {
         return Ok(uid);
     }
@@ -44,6 +41,21 @@ pub(crate) fn become_user(model: &Model, uid: u32) -> Result<u32, StartError> {
     }
     privileges::become_user(&account).map_err(StartError::Confine)?;
     Ok(account.uid)
+}
+
+/// The user that the configuration names, if it names one.
+///
+/// # Errors
+///
+/// There is no such user or group.
+pub(crate) fn account(model: &Model) -> Result<Option<Account>, StartError> {
+    let Some(wanted) = &model.confine().user else {
+        return Ok(None);
+    };
+    let place = wanted.place.clone();
+    Account::find(&wanted.user, wanted.group.as_deref())
+        .map(Some)
+        .map_err(|source| StartError::Account { place, source })
 }
 
 /// Whether this host leaves rings to those with `CAP_SYS_ADMIN`, of which no other user was named.

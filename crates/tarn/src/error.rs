@@ -49,12 +49,12 @@ pub enum StartError {
         source: admin::ListenError,
     },
     /// The certificate of the administration, or its key, cannot be used.
-    #[error("{place}: {source}")]
+    #[error("{place}: {reason}")]
     AdminCertificate {
         /// Where the certificate is named.
         place: Place,
-        /// Why.
-        source: Box<admin::TlsError>,
+        /// Why, with every cause.
+        reason: Box<admin::TlsError>,
     },
     /// The administration cannot have its socket.
     #[error(transparent)]
@@ -72,8 +72,12 @@ pub enum StartError {
     },
     /// What is to be served takes more memory than this process may have.
     #[error(
-        "memory disks of {disks_mib} MiB, {cores} pools of {pool_mib} MiB and {rest_mib} MiB for the rest take \
-         {needed_mib} MiB, and {room}; make the disks smaller, lower cores or pool_per_core_bytes, or give more memory"
+        "memory disks of {}, {cores} pools of {} and {} for the rest take {}, and {room}; \
+         make the disks smaller, lower cores or pool_per_core_bytes, or give more memory",
+        mebibytes(*disks_mib),
+        mebibytes(*pool_mib),
+        mebibytes(*rest_mib),
+        mebibytes(*needed_mib)
     )]
     TooLittleMemory {
         /// What all of it takes.
@@ -169,12 +173,14 @@ pub enum StartError {
 
     // Stores.
     /// The file or device of a unit is not there.
-    #[error("{place}: {} does not exist; create it, or add the option size= to create it", path.display())]
+    #[error("{place}: {} does not exist; {remedy}", path.display())]
     StoreMissing {
         /// Where it is named.
         place: Place,
         /// The path.
         path: PathBuf,
+        /// What to do.
+        remedy: &'static str,
     },
     /// The directory that a file is to be made in is not there.
     #[error(
@@ -389,8 +395,8 @@ pub enum StartError {
     PortsExhausted,
     /// Another process serves the unit.
     #[error(
-        "{place}: {unit} is still in use, by another tarn or by this one, which holds {lock}: stop the other, or \
-         wait until this one has closed it (tarn doctor)",
+        "{place}: {unit} is in use by another tarn with the same state directory, or this tarn has not closed it yet; \
+         {lock} is locked: stop the other one or give it its own --state DIR, or wait (tarn doctor)",
         lock = lock.display()
     )]
     UnitBusy {
@@ -528,6 +534,15 @@ pub enum Unanswered {
         /// What was to be asked.
         path: PathBuf,
     },
+}
+
+/// An amount of memory, in a unit in which it has few digits.
+fn mebibytes(mib: u64) -> String {
+    match mib {
+        ..0x2800 => format!("{mib} MiB"),
+        ..0xA0_0000 => format!("{} GiB", mib >> 10),
+        _ => format!("{} TiB", mib >> 20),
+    }
 }
 
 /// An error and its causes in exactly one line.

@@ -139,8 +139,12 @@ pub(crate) fn locate(unit: &Unit) -> Result<Option<Location>, StartError> {
 /// Where a file will be that is not there yet.
 fn locate_new(unit: &Unit, path: &Path) -> Result<Option<Location>, StartError> {
     let (place, path) = (unit.place.clone(), path.to_owned());
-    if unit.store.size_bytes.is_none() {
-        return Err(StartError::StoreMissing { place, path });
+    if let Some(remedy) = remedy_for_missing(unit) {
+        return Err(StartError::StoreMissing {
+            place,
+            path,
+            remedy,
+        });
     }
     match resolve_parent(&path) {
         Ok(path) => Ok(Some(Location {
@@ -157,6 +161,20 @@ fn locate_new(unit: &Unit, path: &Path) -> Result<Option<Location>, StartError> 
             path,
             source,
         }),
+    }
+}
+
+/// What to do about a store that is missing and is not made.
+fn remedy_for_missing(unit: &Unit) -> Option<&'static str> {
+    let store = &unit.store;
+    let (_, node) = store.at.node()?;
+    match (node.takes_files(), store.read_only, store.size_bytes) {
+        (false, _, _) => Some("connect the device, or name another one"),
+        (true, true, _) => {
+            Some("create it, or name another file; Tarn creates none to be read only")
+        }
+        (true, false, None) => Some("create it, or add the option size= to create it"),
+        (true, false, Some(_)) => None,
     }
 }
 
@@ -247,13 +265,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_with_both_remedies() {
+    fn what_is_missing_is_named_with_the_remedies_for_its_kind() {
         let error = locate_one("/nowhere/disk.img").unwrap_err().to_string();
         assert_eq!(
             error,
             "STORE \"/nowhere/disk.img\": /nowhere/disk.img does not exist; create it, or add the option size= to \
              create it"
         );
+        for (store, remedy) in [
+            ("block:/nowhere/sdz", "connect the device"),
+            ("/nowhere/disk.img?readonly", "name another file"),
+            ("/nowhere/disk.img?readonly&size=1M", "name another file"),
+        ] {
+            let error = locate_one(store).unwrap_err().to_string();
+            assert!(
+                error.contains(remedy) && !error.contains("option"),
+                "{error}"
+            );
+        }
         let error = locate_one("/nowhere/disk.img?size=1M").unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -193,6 +193,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String, StartError> {
 /// What would keep `serve` from starting, as far as it can be seen without starting.
 pub fn check(args: &CheckArgs, environment: &Environment) -> Result<String, StartError> {
     let (model, _) = read_file(&args.file)?;
+    confinement::account(&model)?;
     Secrets::read(&model, environment.uid)?;
     administration::check_certificate(&model)?;
     let locations = locate_all(&model)?;
@@ -358,6 +359,19 @@ mod tests {
              D/t.toml: good: 1 target, 1 lun, 0 users, 0 groups\n"
         );
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_check_refuses_a_user_that_is_not_there() {
+        let scratch = Scratch::new();
+        let file = scratch.path().join("t.toml");
+        fs::write(&file, "[confine]\nuser = \"nosuch\"\n").unwrap();
+        let error = check(&CheckArgs { file }, &environment(&scratch)).unwrap_err();
+        let error = crate::error::chain(&error);
+        assert!(
+            error.contains("t.toml:2: confine.user") && error.contains("nosuch"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -79,13 +79,11 @@ fn state(args: &StateArgs, environment: &Environment) -> anyhow::Result<State> {
         None => args.state.clone(),
     };
     let directory = configured.map_or_else(|| environment.state_directory(), Ok)?;
-    if !directory.is_dir() {
-        return Err(StartError::StateUnusable {
-            path: directory,
-            source: io::ErrorKind::NotFound.into(),
-        }
-        .into());
-    }
+    anyhow::ensure!(
+        directory.is_dir(),
+        "there is no state directory {}; give --config FILE or --state DIR as tarn serve has it",
+        directory.display()
+    );
     anyhow::ensure!(
         is_state_directory(&directory)?,
         "{} is not a state directory of tarn, it has none of the files of one; give --config FILE or --state DIR as \

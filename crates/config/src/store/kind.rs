@@ -320,7 +320,8 @@ impl StoreAt {
     /// Makes a relative path one below `directory`.
     pub(super) fn below(&mut self, directory: &Path) {
         match &mut self.place {
-            StorePlace::Path(path) => *path = directory.join(&path),
+            // `./a` is `a`, so that one file has one path.
+            StorePlace::Path(path) => *path = directory.join(&path).components().collect(),
             StorePlace::Size(_) => {}
         }
     }
