@@ -13,7 +13,7 @@ pub enum Role {
     Metrics,
     /// Read everything but secrets.
     Viewer,
-    /// End sessions, trace them, resize, rename; no users, no tokens, no targets.
+    /// End sessions, trace them, resize and rename LUNs, eject and load their media; no users, no tokens, no targets.
     Operator,
     /// Everything.
     Admin,

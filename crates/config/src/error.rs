@@ -211,6 +211,14 @@ pub enum Rule {
         /// The entry as written.
         pattern: String,
     },
+    /// A pattern of a user that no name matches.
+    #[error(
+        "initiator {pattern:?} of a user matches no iSCSI name; write a pattern of names (iqn.*, eui.*, naa.* or *)"
+    )]
+    NameOfUserUnknown {
+        /// The entry as written.
+        pattern: String,
+    },
     /// A name pattern with a character that no iSCSI name can have.
     #[error(
         "initiator pattern {pattern:?} has the character {character:?}, which no iSCSI name has; remove it"

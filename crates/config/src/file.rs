@@ -208,8 +208,17 @@ fn read_names_of_user(field: &Field<'_>) -> Result<Vec<NamePattern>, ConfigError
     let names = field.entries()?;
     let names = names.iter();
     names
-        .map(|entry| NamePattern::parse(entry.text()?).at(|| entry.place()))
+        .map(|entry| read_name_of_user(entry.text()?).at(|| entry.place()))
         .collect()
+}
+
+fn read_name_of_user(text: &str) -> Result<NamePattern, Rule> {
+    if text.is_empty() || NamePattern::looks_like(text) {
+        return NamePattern::parse(text);
+    }
+    Err(Rule::NameOfUserUnknown {
+        pattern: text.to_owned(),
+    })
 }
 
 fn read_groups(top: &Section<'_>, users: &Names<'_>) -> Result<Vec<Group>, ConfigError> {

@@ -25,6 +25,16 @@ pub enum EditError {
         /// The name.
         name: String,
     },
+    /// A target does not show anything there.
+    #[error("target {target} has no {what} {name}; see tarn target show {target}")]
+    NotAtTarget {
+        /// The target.
+        target: String,
+        /// What was looked for.
+        what: &'static str,
+        /// Its number or address.
+        name: String,
+    },
     /// Something still refers to it.
     #[error("{what} {name:?} is still used by {}; remove it there first", some(.by))]
     InUse {

@@ -77,13 +77,14 @@ impl Draft {
     pub fn remove_target_lun(&mut self, target: &str, lun: u16) -> Result<(), EditError> {
         let mut keys = self.find(TARGET, target)?;
         let found = position_of_lun(&keys, lun);
-        let (mut list, at) = keys
-            .list("luns")
-            .zip(found)
-            .ok_or_else(|| EditError::NotFound {
-                what: "lun",
-                name: format!("{lun} of target {target}"),
-            })?;
+        let (mut list, at) =
+            keys.list("luns")
+                .zip(found)
+                .ok_or_else(|| EditError::NotAtTarget {
+                    target: target.to_owned(),
+                    what: "LUN",
+                    name: lun.to_string(),
+                })?;
         list.remove(at);
         tidy(&mut keys, "luns");
         Ok(())
@@ -121,9 +122,10 @@ impl Draft {
         let found = portals
             .iter()
             .position(|portal| is_same_bind(&portal.bind, bind));
-        let at = found.ok_or_else(|| EditError::NotFound {
+        let at = found.ok_or_else(|| EditError::NotAtTarget {
+            target: target.to_owned(),
             what: "portal",
-            name: format!("{bind} of target {target}"),
+            name: bind.to_owned(),
         })?;
         if portals.len() == 1 {
             return Err(EditError::LastPortal {

@@ -53,15 +53,15 @@ pub struct BenchArgs {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(SESSIONS_MAX)))]
     pub sessions: Vec<u32>,
 
-    /// A named set of loads: quick (a minute), papers (comparable to published figures) or full
-    /// (half an hour). Use it instead of the four flags above. Without --overwrite its writes are
-    /// left out.
+    /// A named set of loads: quick (a minute), papers (comparable to published figures), compare
+    /// (what distinguishes targets) or full (half an hour). Use it instead of the four flags above.
+    /// Without --overwrite its writes are left out.
     #[arg(long, value_name = "NAME", value_parser = parse_suite,
         conflicts_with_all = ["rw", "bs", "iodepth", "sessions", "verify"])]
     pub suite: Option<Suite>,
 
     /// Seconds of each measurement. Use it for steadier figures.
-    #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "3")]
+    #[arg(long, value_name = "S", value_parser = parse_runtime, default_value = "3")]
     pub runtime: Duration,
 
     /// Seconds of load before each measurement. Use it for targets that warm up slowly.
@@ -168,6 +168,13 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("use a number of seconds from 0 to {SECONDS_MAX}"))
 }
 
+/// Nothing can be measured in no time.
+fn parse_runtime(text: &str) -> Result<Duration, String> {
+    let runtime = parse_seconds(text)?;
+    let refusal = || "use more than 0 seconds".to_owned();
+    (!runtime.is_zero()).then_some(runtime).ok_or_else(refusal)
+}
+
 fn parse_cpus(text: &str) -> Result<CpuList, String> {
     /// More than any machine has that this runs on.
     const CPU_MAX: usize = 1023;
@@ -208,6 +215,7 @@ mod tests {
             assert!(parse_block(text).is_err(), "{text}");
         }
         assert_eq!(parse_seconds("0.25"), Ok(Duration::from_millis(250)));
+        assert!(parse_seconds("0").is_ok() && parse_runtime("0").is_err());
         for text in ["-1", "inf", "NaN", "86401", ""] {
             assert!(parse_seconds(text).is_err(), "{text}");
         }

@@ -28,7 +28,9 @@ pub(crate) enum Failure {
         noun: &'static str,
     },
     /// Another medium for a disk that has a fixed one.
-    #[error("the medium of lun {id:?} is fixed; see tarn lun set --help")]
+    #[error(
+        "the medium of lun {id:?} is fixed; only a STORE with the option removable can be loaded"
+    )]
     MediumFixed {
         /// The unit.
         id: String,
@@ -148,9 +150,8 @@ impl Failure {
         match self {
             Self::Client(error) => of_client(error),
             Self::NoEarlier => Exit::NotFound,
-            Self::Refused { .. } | Self::MediumFixed { .. } | Self::MediumIn { .. } => {
-                Exit::Refused
-            }
+            Self::Refused { .. } => Exit::Refused,
+            Self::MediumFixed { .. } | Self::MediumIn { .. } => Exit::Conflict,
             Self::StreamEnded => Exit::Unreachable,
             Self::Mount(error) => of_mount(error),
             Self::NotConfirmed | Self::Terminal(_) | Self::Signals(_) => Exit::Failed,

@@ -59,7 +59,7 @@ pub enum LunVerb {
         #[arg(long)]
         force: bool,
     },
-    /// Load the medium of a unit, or another STORE as its medium.
+    /// Load the medium of a unit, or another STORE as its medium. The medium must have been ejected.
     #[command(after_help = LOAD_HELP)]
     Load {
         /// The unit.
@@ -79,6 +79,7 @@ pub enum LunVerb {
 
 const ADD_HELP: &str = "\
 STORE is as for tarn serve, for example /srv/disk.img?size=10G; see tarn serve --help.
+A relative path begins at the directory of the daemon's configuration file.
 
 Examples:
   tarn lun add web '/srv/web.img?size=10G'
@@ -88,6 +89,7 @@ const LOAD_HELP: &str = "\
 Examples:
   tarn lun eject cd
   tarn lun load cd
+  tarn lun eject cd
   tarn lun load cd '/srv/other.img?removable&readonly'";
 
 /// `tarn lun add`
@@ -127,15 +129,16 @@ pub struct Add {
 pub struct Set {
     /// The unit.
     id: String,
-    /// New store of its data, with options. Use it to move the data or to change options.
+    /// New place of its data, with the same options; nothing is copied. Use it when the file or
+    /// device has moved, or to name a greater size. Other options need tarn lun rm and add.
     #[arg(long)]
     store: Option<String>,
-    /// Unit serial number; empty for the generated one. Use it to migrate a disk that initiators
-    /// already know.
+    /// Unit serial number; empty for the generated one. Use it to write down the number that the
+    /// unit has. Another number needs tarn lun rm and add.
     #[arg(long, value_name = "TEXT")]
     serial: Option<String>,
-    /// NAA designator; empty for the generated one. Use it to migrate a disk that initiators
-    /// already know.
+    /// NAA designator; empty for the generated one. Use it to write down the designator that the
+    /// unit has. Another one needs tarn lun rm and add.
     #[arg(long, value_name = "HEX")]
     naa: Option<String>,
 }

@@ -48,7 +48,7 @@ pub struct Add {
     advertise: Option<String>,
     /// Target portal group tag. Use it to keep sessions from spanning several networks. [default:
     /// 1]
-    #[arg(long, value_name = "TAG")]
+    #[arg(long, value_name = "TAG", value_parser = clap::value_parser!(u16).range(1..))]
     group: Option<u16>,
 }
 

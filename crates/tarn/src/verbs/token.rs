@@ -16,7 +16,7 @@ The token is printed once; Tarn keeps only its hash.
 Examples:
   tarn token add grafana metrics
   (umask 77; tarn token add laptop admin > ~/.tarn-token)
-  tarn status --url https://san.example:3261 --token-file ~/.tarn-token";
+  tarn status --url https://san.example:3262 --token-file ~/.tarn-token";
 
 /// `tarn token`
 #[derive(Debug, Subcommand)]
@@ -48,7 +48,7 @@ pub enum RoleName {
     Metrics,
     /// Read everything but secrets.
     Viewer,
-    /// End sessions, trace them, resize, rename.
+    /// End sessions, trace them, resize and rename LUNs, eject and load their media.
     Operator,
     /// Everything.
     Admin,
