@@ -62,6 +62,10 @@ function addUnits([units, rates, diff, bench, commands, wish]) {
     assert.match(qemu.text, /file=iscsi:\/\/o'\\''brien%SECRET@\[2001:db8::1\]:3261\/iqn\.x:a\/2/);
     assert.match(libiscsi.text, /^iscsi-inq /);
     assert.deepEqual(commands.splitPortal("san.example"), ["san.example", "3260"]);
+    assert.match(linux.text, /^iscsiadm -m discovery /);
+    const [closed] = commands.recipes({ target: "iqn.x:a", portal: "192.0.2.1:3260", lun: 2, user: "u", mutual: "san", isDiscoveryClosed: true });
+    assert.match(closed.text, /^iscsiadm -m node -T iqn\.x:a -p 192\.0\.2\.1:3260 -o new\n/);
+    assert.match(closed.text, /username_in -v san\n.*password_in -v 'SECRET_OF_TARGET'\n/);
   });
 
   test("a store has the options that its kind takes", () => {

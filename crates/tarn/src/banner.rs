@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 
-use config::{HostPort, Model, Naa, Serial, Target, TargetIndex};
+use config::{Authentication, HostPort, Model, Naa, Serial, Target, TargetIndex};
 
 /// A unit as it is served, by the position of its index.
 #[derive(Clone, Debug)]
@@ -92,16 +92,25 @@ fn write_example(text: &mut String, model: &Model, target: &Target, address: &st
     let login = user.map_or_else(String::new, |user| format!("{}%SECRET@", user.name));
     let node = format!("iscsiadm -m node -T {name} -p {address}");
     let set = "-o update -n node.session.auth";
-    let _infallible = writeln!(
-        text,
-        "Linux      iscsiadm -m discovery -t sendtargets -p {address}"
-    );
+    // Discovery with CHAP takes six commands; a node can be named without.
+    let first = match model.discovery_authentication() {
+        Authentication::Required(_) => format!("{node} -o new"),
+        Authentication::None | Authentication::Optional(_) => {
+            format!("iscsiadm -m discovery -t sendtargets -p {address}")
+        }
+    };
+    let _infallible = writeln!(text, "Linux      {first}");
     if let Some(user) = user {
-        for (key, value) in [
+        let mut keys = vec![
             ("authmethod", "CHAP"),
             ("username", user.name.as_str()),
             ("password", "SECRET"),
-        ] {
+        ];
+        if let Some(mutual) = &user.mutual {
+            keys.push(("username_in", mutual.name.as_str()));
+            keys.push(("password_in", "SECRET_OF_TARGET"));
+        }
+        for (key, value) in keys {
             let _infallible = writeln!(text, "           {node} {set}.{key} -v {value}");
         }
     }
@@ -256,6 +265,31 @@ libiscsi   iscsi-inq iscsi://alice%SECRET@san.example:9/iqn.2026-11.example.tarn
 Ctrl-C ends it.
 ";
         assert_eq!(banner(&model, &units, &bound(&model, &addresses)), expected);
+    }
+
+    #[test]
+    fn mutual_chap_is_shown_and_discovery_with_chap_is_gone_around() {
+        let text = r#"
+            [server]
+            discovery_auth = ["alice"]
+            [[user]]
+            name = "alice"
+            secret_file = "s"
+            mutual = { name = "tarn", secret_file = "m" }
+            [[target]]
+            name = "iqn.2026-11.example.tarn:a"
+            auth = ["alice"]
+        "#;
+        let model = Model::from_toml(text, Path::new("t.toml")).unwrap();
+        let text = banner(&model, &[], &bound(&model, &["127.0.0.1:4"]));
+        assert!(!text.contains("sendtargets"), "{text}");
+        for line in [
+            "-p 127.0.0.1:4 -o new\n",
+            "node.session.auth.username_in -v tarn\n",
+            "node.session.auth.password_in -v SECRET_OF_TARGET\n",
+        ] {
+            assert!(text.contains(line), "{line}{text}");
+        }
     }
 
     #[test]

@@ -7,6 +7,10 @@ export interface Way {
   lun: number;
   /** CHAP user, if the target asks for one. */
   user?: string | undefined;
+  /** Name of the target for mutual CHAP, if the user has one. */
+  mutual?: string | undefined;
+  /** Discovery asks for CHAP. */
+  isDiscoveryClosed?: boolean;
 }
 
 export interface Recipe {
@@ -35,7 +39,13 @@ function linux(way: Way): string {
       `${node} -o update -n node.session.auth.username -v ${shell(way.user)}`,
       `${node} -o update -n node.session.auth.password -v 'SECRET'`]
     : [];
-  return [`iscsiadm -m discovery -t sendtargets -p ${way.portal}`, ...chap, `${node} --login`].join("\n");
+  const mutual = way.mutual
+    ? [`${node} -o update -n node.session.auth.username_in -v ${shell(way.mutual)}`,
+      `${node} -o update -n node.session.auth.password_in -v 'SECRET_OF_TARGET'`]
+    : [];
+  // Discovery with CHAP takes six commands; a node can be named without.
+  const first = way.isDiscoveryClosed ? `${node} -o new` : `iscsiadm -m discovery -t sendtargets -p ${way.portal}`;
+  return [first, ...chap, ...mutual, `${node} --login`].join("\n");
 }
 
 function windows(way: Way): string {

@@ -17,6 +17,7 @@ export function AccessPage() {
   const task = useTask();
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
+    setAnswer(undefined);
     task.run(async () => setAnswer(await api.access({ initiator, ...(address && { address }), ...(user && { user }) })));
   };
   const names = [...new Set((sessions.value ?? []).map((session) => session.initiator))];

@@ -22,19 +22,26 @@ function portalOf(target: Target | undefined): string {
 export function Done({ wish }: { wish: Wish }) {
   const name = nameOf(wish);
   const targets = useLoad(api.targets, name);
+  const users = useLoad(api.users);
+  const effective = useLoad(api.effective);
   return (
     <Shown from={targets}>
       {(value) => {
         const target = value.find(({ spec }) => spec.name.toLowerCase() === name.toLowerCase());
         const lun = target?.spec.luns?.find(({ id }) => id === wish.id)?.lun ?? 0;
-        const way = { target: name, portal: portalOf(target), lun, user: target?.spec.auth?.[0] };
+        const user = target?.spec.auth?.[0];
+        const way = {
+          target: name, portal: portalOf(target), lun, user,
+          mutual: users.value?.find((one) => one.name === user)?.mutual?.name,
+          isDiscoveryClosed: /^discovery_auth = \["/m.test(effective.value?.text ?? ""),
+        };
         return (
           <>
             <Notice tone="good">
               Disk <a href={href("luns", wish.id)}>{wish.id}</a> is there, and target <b class="name">{name}</b> shows it as LUN {lun}.
             </Notice>
             <Card title="On the machine of the initiator">
-              {way.user && <p class="hint">SECRET stands for the secret of user {way.user}.</p>}
+              {way.user && <p class="hint">SECRET stands for the secret of user {way.user}{way.mutual && ", SECRET_OF_TARGET for that of the target"}.</p>}
               {recipes(way).map((recipe) => (
                 <section key={recipe.title} class="recipe">
                   <h3>{recipe.title} <span class="hint">{recipe.note}</span></h3>
