@@ -25,7 +25,7 @@ pub struct Note {
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// It is not in the result.
+    /// It, or a part of it that the message names, is not in the result.
     LeftOut,
     /// It is in the result in another form, or initiators may see a difference.
     Changed,

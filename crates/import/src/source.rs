@@ -98,7 +98,7 @@ pub enum ReadError {
     },
     /// Nothing in the files looks like any of the formats.
     #[error(
-        "{name}: the format cannot be recognised from the text; name it: tgt, lio, scst, iet, istgt or ctl"
+        "{name}: the format cannot be recognised from the text; name it: tgt, tgt-show, lio, scst, iet, istgt or ctl"
     )]
     FormatUnknown {
         /// The first file.
