@@ -24,6 +24,8 @@ export type Action = "add" | "change" | "remove";
 
 /** A change that was made. */
 export interface Applied {
+  /** The text is not the one that ran before, if only in comments. */
+  changes_text?: boolean;
   /** The revision that runs now; the old one when nothing differed. */
   revision: number;
   /** What was done. */
@@ -33,7 +35,7 @@ export interface Applied {
    * nothing to try again.
    */
   unsettled?: string;
-  /** What is legal and most likely not meant. */
+  /** What is legal and most likely not meant, and was not so before. */
   warnings: string[];
 }
 
@@ -401,6 +403,8 @@ export interface Operations {
 
 /** The way from the running configuration to another one. */
 export interface Plan {
+  /** The text is not the one that runs, if only in comments. */
+  changes_text?: boolean;
   /** No step is refused. */
   is_applicable: boolean;
   /** The revision it starts from. */
