@@ -126,7 +126,7 @@ mod tests {
         let file = handles.open(Open::File("".into())).unwrap();
         assert!(handles.collect(file, 0, b"a\n").is_none());
         let list = handles.open_list(Open::File("".into()), 7).unwrap();
-        let mut collect = |handles: &mut Handles, offset, data: &[u8]| {
+        let collect = |handles: &mut Handles, offset, data: &[u8]| {
             handles.collect(list, offset, data).unwrap().is_ok()
         };
         // A shell closes the number that it opened when it has given it another one.

@@ -75,6 +75,7 @@ impl Daemon {
             .map_err(failed)
             .inspect_err(|_| settle(&self.state, &old.model))?;
         let mut applied = Applied {
+            changes_text: false,
             revision: now.document.revision,
             steps: Vec::new(),
             warnings: Vec::new(),
