@@ -159,7 +159,7 @@ pub(crate) fn draft(text: &str) -> Result<Draft, Problem> {
 /// The one table from a failed edit to a problem.
 fn problem_of(error: &EditError) -> Problem {
     let kind = match error {
-        EditError::NotFound { .. } => ProblemKind::NotFound,
+        EditError::NotFound { .. } | EditError::NotAtTarget { .. } => ProblemKind::NotFound,
         EditError::Exists { .. }
         | EditError::InUse { .. }
         | EditError::LunTaken { .. }
@@ -169,8 +169,6 @@ fn problem_of(error: &EditError) -> Problem {
         | EditError::SizeOfDevice { .. } => ProblemKind::Conflict,
         EditError::SecretMissing { .. } => ProblemKind::BadRequest,
         EditError::Rule(_) => ProblemKind::InvalidConfig,
-        // The type may get variants; whatever cannot be written breaks a rule.
-        _ => ProblemKind::InvalidConfig,
     };
     Problem::new(kind, error.to_string())
 }

@@ -7,7 +7,6 @@ const NAMED_MAX: usize = 4;
 
 /// Why an edit was not made. Nothing was changed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[non_exhaustive]
 pub enum EditError {
     /// There is no such thing.
     #[error("there is no {what} {name:?}; check the name, or add it first")]
