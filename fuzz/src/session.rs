@@ -4,13 +4,12 @@
 //! does in between. See [`Play::act`] for its verbs, [`crate::seeds`] for scripts that make sense.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use iscsi::SerialNumber;
 use iscsi::discovery::{TargetRecord, TextRecords};
 use iscsi::framing::{Pdu, PduBuffer};
-use iscsi::limits::IMMEDIATE_COMMANDS_MAX;
+use iscsi::limits::{GAP_TIMEOUT_DEFAULT, IMMEDIATE_COMMANDS_MAX};
 use iscsi::negotiate::{
     ConnectionParameters, Negotiation, OperationalPreferences, Phase, Role, SessionType,
 };
@@ -19,8 +18,8 @@ use iscsi::pdu::{
     RequestBhs, ResponseBhs, TaskManagementResponse, flags, opcode,
 };
 use iscsi::target::{
-    Budget, ConnectionConfig, Event, HoldLimits, ManagementId, Receive, Response, Session,
-    SessionConfig, TaskId,
+    ConnectionConfig, Event, HoldLimits, ManagementId, Receive, Response, Session, SessionConfig,
+    TaskId,
 };
 use memory::{Buffer, Message, PIECE_BYTES, Payload, Pool};
 
@@ -149,11 +148,7 @@ impl Play {
             nop_interval: Some(Duration::from_secs(10)),
             nop_timeout: Duration::from_secs(5),
             // Little, so that it is met.
-            hold: HoldLimits {
-                budget: Arc::new(Budget::new(16 * 1024)),
-                session_max_bytes: 8 * 1024,
-                ..HoldLimits::default()
-            },
+            hold: HoldLimits::alone(8 * 1024, GAP_TIMEOUT_DEFAULT),
         };
         let session = Session::new(config);
         let mut play = Self {

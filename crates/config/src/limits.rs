@@ -219,9 +219,10 @@ limits! {
     unproved_per_address_max: number u32 = 256, 1 => 65_535,
         set it "for many initiators behind one address";
 
-    "Memory that all peers that have not authenticated may use together, in bytes: unfinished logins, \
-        discovery sessions, requests that wait for their turn. Authenticated users have the same amount for \
-        themselves. One session or login uses at most 64K of it."
+    "Memory that all peers that have not authenticated may use together, in bytes: three quarters \
+        for unfinished logins and discovery sessions, a quarter for requests of other sessions that wait for \
+        their turn. Authenticated users have the same amount for themselves. One session \
+        or login uses at most 64K of it."
     unproved_memory_bytes: bytes u64 = 128 * MIB, MIB => 64 * GIB,
         set it "with little memory";
 

@@ -63,7 +63,7 @@ mod wire;
 
 pub use engine::{Ending, MediumFailure, MediumOrder, Phase, PhaseTime, VisibleLun};
 pub use engine::{Save, SaveError, SavedState, StateAuthority, Version};
-pub use front::iscsi::{Coalescing, Grant, LoginCause, Who};
+pub use front::iscsi::{Coalescing, Grant, Holding, LoginCause, Who};
 pub use front::{
     Asker, Authorization, ConnectionReport, Policy, SessionId, SessionReport, TransportDetails,
     VisibleTarget,

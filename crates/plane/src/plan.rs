@@ -7,7 +7,6 @@ use std::time::Duration;
 use engine::{SavedState, StateAuthority};
 pub use engine::{TargetIndex, UnitIndex};
 pub use front::{PortPlan, TargetPlan};
-use iscsi::target::Budget;
 use reactor::Listener;
 use store::SharedStore;
 
@@ -92,10 +91,8 @@ pub struct Settings {
     pub unproved_per_address_max: usize,
     /// Connections in all; the descriptors beyond are for stores and the administration.
     pub connections_max: usize,
-    /// Memory that peers that have not authenticated may use on all cores.
-    pub unproved: Arc<Budget>,
-    /// The same for users that have, which no other peer can use up.
-    pub proved: Arc<Budget>,
+    /// Memory that requests of peers may use on all cores while they wait.
+    pub holding: Holding,
     /// How long a CmdSN may be missing that later requests wait for.
     pub gap_timeout: Duration,
     /// From the first byte to full-feature phase.
@@ -127,11 +124,7 @@ impl Settings {
             nop_interval: self.nop_interval,
             nop_timeout: self.nop_timeout,
             discovery_lifetime: self.discovery_lifetime,
-            holding: Holding {
-                proved: Arc::clone(&self.proved),
-                unproved: Arc::clone(&self.unproved),
-                gap_timeout: self.gap_timeout,
-            },
+            gap_timeout: self.gap_timeout,
             coalescing: self.coalescing,
         }
     }

@@ -270,7 +270,7 @@ fn front_settings(cores: usize, settings: &Settings) -> FrontSettings {
         discovery_max: settings.discovery_max,
         unproved_per_address_max: settings.unproved_per_address_max,
         connections_max: settings.connections_max,
-        unproved: Arc::clone(&settings.unproved),
+        holding: settings.holding.clone(),
         login_timeout: settings.login_timeout,
     }
 }

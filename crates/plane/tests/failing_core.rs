@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use iscsi::pdu::LoginStatus;
-use iscsi::target::Budget;
 use plane::{
-    Access, Asker, Authorization, Coalescing, DataPlane, Event, EventSink, Policy, PortalIndex,
-    Settings, TargetIndex, VisibleLun, VisibleTarget,
+    Access, Asker, Authorization, Coalescing, DataPlane, Event, EventSink, Holding, Policy,
+    PortalIndex, Settings, TargetIndex, VisibleLun, VisibleTarget,
 };
 use reactor::Listener;
 
@@ -59,8 +58,7 @@ fn settings() -> Settings {
         discovery_lifetime: second,
         unproved_per_address_max: 8,
         connections_max: 64,
-        unproved: Arc::new(Budget::new(1 << 20)),
-        proved: Arc::new(Budget::new(1 << 20)),
+        holding: Holding::new(1 << 20),
         gap_timeout: second,
         login_timeout: second,
         queue_depth: 8,

@@ -14,11 +14,10 @@ use std::time::Duration;
 use iscsi::login::{TargetAuth, TargetPolicy};
 use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::LoginStatus;
-use iscsi::target::Budget;
 use plane::{
-    Access, Asker, Authorization, Coalescing, DataPlane, Event, EventSink, Policy, PortPlan,
-    Restored, Save, SaveError, SavedState, Settings, StateAuthority, TargetIndex, TargetPlan,
-    UnitIndex, UnitPlan, Version, VisibleLun, VisibleTarget,
+    Access, Asker, Authorization, Coalescing, DataPlane, Event, EventSink, Holding, Policy,
+    PortPlan, Restored, Save, SaveError, SavedState, Settings, StateAuthority, TargetIndex,
+    TargetPlan, UnitIndex, UnitPlan, Version, VisibleLun, VisibleTarget,
 };
 use reactor::Listener;
 use store::SharedStore;
@@ -202,8 +201,7 @@ fn settings() -> Settings {
         discovery_lifetime: second,
         unproved_per_address_max: 8,
         connections_max: 64,
-        unproved: Arc::new(Budget::new(1 << 20)),
-        proved: Arc::new(Budget::new(1 << 20)),
+        holding: Holding::new(1 << 20),
         gap_timeout: 10 * second,
         login_timeout: 10 * second,
         queue_depth: 8,

@@ -17,9 +17,8 @@ use std::time::{Duration, Instant};
 use iscsi::login::{TargetAuth, TargetPolicy};
 use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::LoginStatus;
-use iscsi::target::Budget;
 use plane::{
-    Access, Asker, Authorization, Coalescing, DataPlane, Event, EventSink, Grant, Handle,
+    Access, Asker, Authorization, Coalescing, DataPlane, Event, EventSink, Grant, Handle, Holding,
     MediumFailure, MediumOrder, Policy, PortPlan, PortalIndex, Restored, Save, SaveError,
     SavedState, SessionReport, Settings, StateAuthority, TargetIndex, TargetPlan, UnitIndex,
     UnitPlan, Version, VisibleLun, VisibleTarget,
@@ -235,8 +234,7 @@ fn start() -> DataPlane {
         discovery_lifetime: PATIENCE,
         unproved_per_address_max: 8,
         connections_max: 8,
-        unproved: Arc::new(Budget::new(1 << 20)),
-        proved: Arc::new(Budget::new(1 << 20)),
+        holding: Holding::new(1 << 20),
         gap_timeout: PATIENCE,
         login_timeout: PATIENCE,
         queue_depth: 8,

@@ -94,17 +94,12 @@ impl Settings {
 
     /// Of the sessions of a core.
     pub fn of_sessions(&self) -> SessionSettings {
-        let budget = || Arc::new(Budget::new(HELD_MAX_BYTES));
         SessionSettings {
             queue_depth: self.queue_depth,
             nop_interval: Some(self.nop_interval),
             nop_timeout: self.nop_timeout,
             discovery_lifetime: Duration::MAX,
-            holding: Holding {
-                proved: budget(),
-                unproved: budget(),
-                gap_timeout: self.login_timeout,
-            },
+            gap_timeout: self.login_timeout,
             coalescing: Coalescing::Adaptive,
         }
     }
@@ -118,7 +113,11 @@ impl Settings {
             discovery_max: MANY,
             unproved_per_address_max: MANY,
             connections_max: MANY,
-            unproved: Arc::new(Budget::new(usize::MAX)),
+            holding: Holding {
+                logins: Arc::new(Budget::new(usize::MAX)),
+                unproved: Arc::new(Budget::new(HELD_MAX_BYTES)),
+                proved: Arc::new(Budget::new(HELD_MAX_BYTES)),
+            },
             login_timeout: self.login_timeout,
         };
         let rules = Arc::new(self.rules());

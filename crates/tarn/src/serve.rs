@@ -15,8 +15,7 @@ use api::event::Severity;
 use config::Model;
 use confine::inherited::Inherited;
 use confine::privileges::opening;
-use iscsi::target::Budget;
-use plane::{Coalescing, DataPlane, Settings};
+use plane::{Coalescing, DataPlane, Holding, Settings};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::administration::{AdminSockets, Administration};
@@ -419,8 +418,7 @@ fn settings(model: &Model) -> anyhow::Result<Settings> {
         discovery_lifetime: seconds(limits.discovery_lifetime_seconds),
         unproved_per_address_max: usize::try_from(limits.unproved_per_address_max)?,
         connections_max: connections_max(cores, model.units().len()),
-        unproved: Arc::new(Budget::new(usize::try_from(limits.unproved_memory_bytes)?)),
-        proved: Arc::new(Budget::new(usize::try_from(limits.unproved_memory_bytes)?)),
+        holding: Holding::new(usize::try_from(limits.unproved_memory_bytes)?),
         gap_timeout: seconds(limits.command_gap_seconds),
         login_timeout: seconds(limits.login_timeout_seconds),
         queue_depth: u32::from(limits.queue_depth),

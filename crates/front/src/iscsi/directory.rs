@@ -10,15 +10,14 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
-use std::net::IpAddr;
 
 use ::iscsi::login::{Entry as Entrance, EntryRefusal};
 use ::iscsi::pdu::{LoginStatus, Tsih};
 use engine::TargetIndex;
 use scsi::NexusId;
 
+use super::holder::{Common, Holder, Shares};
 use super::member::{Member, NexusKey};
-use super::throttle::origin;
 use crate::identity::SessionId;
 use crate::policy::Policy;
 
@@ -39,6 +38,8 @@ pub struct Placement {
     pub was_reset: bool,
     /// How often this pair of ports has replaced a session of its own, this time included.
     pub reinstatements: u32,
+    /// What its holder has; `None` for a discovery session.
+    pub shares: Option<Shares>,
 }
 
 /// What is to be done with a leading login.
@@ -77,22 +78,6 @@ impl PortPair {
     }
 }
 
-/// Among whom the places of sessions are shared.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-enum Holder {
-    /// A user, wherever it logs in from.
-    User(String),
-    /// Initiators that have not authenticated: they choose their names, so their address counts.
-    Origin(IpAddr),
-}
-
-impl Holder {
-    fn of(member: &Member) -> Self {
-        let user = member.user.clone().map(Self::User);
-        user.unwrap_or_else(|| Self::Origin(origin(member.peer.ip())))
-    }
-}
-
 /// What is known of a port pair that was logged in before.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
@@ -113,9 +98,9 @@ pub(super) struct Directory<W> {
     seen: HashMap<PortPair, Seen>,
     hashes: [RandomState; 2],
     per_core: Vec<usize>,
-    /// How many sessions at targets each has; nobody is here without one.
-    held: HashMap<Holder, usize>,
-    sessions_max: usize,
+    /// Those who have sessions at targets.
+    holders: HashMap<Holder, Shares>,
+    common: Common,
     /// TSIHs of the sessions that ended last. They are not given again so soon: letters between
     /// cores may still name them.
     ended: VecDeque<Tsih>,
@@ -127,10 +112,6 @@ pub(super) struct Directory<W> {
 /// How many port pairs are remembered after their session has ended.
 const SEEN_MAX: usize = 16 * 1024;
 
-/// Nobody gets a further place who has so many times as many as are free. So one alone gets eight ninths of all, and a
-/// newcomer finds one.
-const HELD_PER_FREE_MAX: usize = 8;
-
 /// How many TSIHs rest after the end of their session.
 const RESTING_MAX: usize = 1024;
 
@@ -138,15 +119,15 @@ const RESTING_MAX: usize = 1024;
 const TSIHS_MAX: usize = u16::MAX as usize - 1;
 
 impl<W> Directory<W> {
-    pub(super) fn new(cores: usize, sessions_max: usize) -> Self {
+    pub(super) fn new(cores: usize, common: Common) -> Self {
         Self {
             sessions: BTreeMap::new(),
             by_key: HashMap::new(),
             seen: HashMap::new(),
             hashes: Default::default(),
             per_core: vec![0; cores],
-            held: HashMap::new(),
-            sessions_max,
+            holders: HashMap::new(),
+            common,
             ended: VecDeque::new(),
             next_nexus: 0,
             placed: 0,
@@ -234,14 +215,16 @@ impl<W> Directory<W> {
 
     /// Whether this newcomer may have one of the places that are free.
     fn has_place(&self, newcomer: &Member) -> bool {
-        let free = self.sessions_max.saturating_sub(self.by_key.len());
-        let held = self.held.get(&Holder::of(newcomer)).copied();
-        held.unwrap_or(0) < free.saturating_mul(HELD_PER_FREE_MAX)
+        let holder = Holder::of(newcomer);
+        match self.holders.get(&holder) {
+            Some(shares) => shares.have_place(),
+            None => self.common.shares(&holder).have_place(),
+        }
     }
 
     /// Gives back what tables have room for beyond need.
     pub(super) fn shrink(&mut self) {
-        self.held.shrink_to_fit();
+        self.holders.shrink_to_fit();
         self.by_key.shrink_to_fit();
         self.seen.shrink_to_fit();
     }
@@ -259,10 +242,10 @@ impl<W> Directory<W> {
         if let Some(member) = &entry.member {
             self.by_key.remove(&member.nexus);
             let holder = Holder::of(member);
-            if let Some(held) = self.held.get_mut(&holder) {
-                *held = held.saturating_sub(1);
-                if *held == 0 {
-                    self.held.remove(&holder);
+            if let Some(shares) = self.holders.get(&holder) {
+                shares.sessions.give_back(1);
+                if shares.sessions.held() == 0 {
+                    self.holders.remove(&holder);
                 }
             }
         }
@@ -316,10 +299,14 @@ impl<W> Directory<W> {
         self.placed += 1;
         let key = member.as_ref().map(|member| &member.nexus);
         let seen = key.and_then(|key| self.remember(key, replaces));
-        if let Some(member) = &member {
+        let shares = member.as_ref().map(|member| {
             self.by_key.insert(member.nexus.clone(), tsih);
-            *self.held.entry(Holder::of(member)).or_default() += 1;
-        }
+            let (holder, common) = (Holder::of(member), &self.common);
+            let shares = self.holders.entry(holder);
+            let shares = shares.or_insert_with_key(|holder| common.shares(holder));
+            shares.sessions.count();
+            shares.clone()
+        });
         self.sessions.insert(
             tsih,
             Entry {
@@ -337,6 +324,7 @@ impl<W> Directory<W> {
             is_return: seen.is_some(),
             was_reset: seen.is_some_and(|seen| seen.was_reset),
             reinstatements: seen.map_or(0, |seen| seen.reinstatements),
+            shares,
         }
     }
 

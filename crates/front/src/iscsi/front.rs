@@ -16,7 +16,6 @@ use ::iscsi::limits::LOGIN_SEGMENT_MAX_BYTES;
 use ::iscsi::login::{LoginAction, LoginTarget, LoginViolation, NegotiatedLogin, RANDOM_BYTES};
 use ::iscsi::names::IscsiName;
 use ::iscsi::pdu::{LoginStatus, Tsih};
-use ::iscsi::target::Budget;
 use engine::TargetIndex;
 use engine::deadlines::Deadlines;
 use engine::table::Table;
@@ -26,10 +25,13 @@ use scsi::{PortName, Principal};
 use super::action::{Action, Adoption, Entry};
 use super::directory::{Decision, Directory};
 use super::failure::LoginFailure;
+use super::holder::Common;
 use super::member::{Member, NexusKey};
 use super::profile::{SessionProfile, transport_id};
 use super::throttle::{GuessLimiter, JoinLimiter};
-use super::unproved::{Crowding, LoginKey, OfLogin, Peer, SharedLists, Unproved, UnprovedLimits};
+use super::unproved::{
+    Crowding, Holding, LoginKey, OfLogin, Peer, SharedLists, Unproved, UnprovedLimits,
+};
 use super::wire::Line;
 use crate::policy::{Asker, Policy, TargetPlan};
 
@@ -48,8 +50,8 @@ pub struct FrontSettings {
     pub unproved_per_address_max: usize,
     /// Connections in all that leave enough descriptors for all else.
     pub connections_max: usize,
-    /// What peers that have not proved who they are make all cores hold.
-    pub unproved: Arc<Budget>,
+    /// What peers make all cores hold.
+    pub holding: Holding,
     /// From the first byte to full-feature phase.
     pub login_timeout: Duration,
 }
@@ -154,16 +156,19 @@ impl<L: Line> Front<L> {
             logins_max: settings.logins_max,
             discovery_max: settings.discovery_max,
         };
+        let holding = settings.holding.clone();
+        let logins = Arc::clone(&holding.logins);
+        let common = Common::new(settings.sessions_max, holding);
         Self {
             policy,
             targets: BTreeMap::new(),
-            directory: Directory::new(settings.cores, settings.sessions_max),
+            directory: Directory::new(settings.cores, common),
             joins: JoinLimiter::default(),
             guesses: GuessLimiter::default(),
             logins: Table::default(),
             login_deadlines: Deadlines::default(),
             waiting_until: None,
-            unproved: Unproved::new(limits, Arc::clone(&settings.unproved)),
+            unproved: Unproved::new(limits, logins),
             lists,
             connections_max: settings.connections_max,
             login_timeout: settings.login_timeout,

@@ -5,6 +5,7 @@
 //! | `front`, `action` | the front: carries logins to their end, knows where every session is; what it wants done |
 //! | `directory`, `member`, `profile` | which session is where; who may replace or join one; what is known of one |
 //! | `unproved`, `throttle` | limits on peers that have proved nothing, and on what fails |
+//! | `holder` | what each user or address has of what sessions share |
 //! | `failure` | why logins fail |
 //! | `sessions`, `session` | the sessions of a core, from login to end; one of them |
 //! | `link`, `events` | its connections; what happens in it |
@@ -18,6 +19,7 @@ mod events;
 mod failure;
 mod front;
 mod grants;
+mod holder;
 mod link;
 mod looks;
 mod member;
@@ -37,6 +39,7 @@ pub use directory::Placement;
 pub use events::Beyond;
 pub use failure::{LoginCause, LoginFailure};
 pub use grants::Grant;
+pub use holder::Shares;
 pub use port::SessionPort;
 pub use profile::{SessionProfile, initiator_name, transport_id};
 pub use session::{Connection, ConnectionKey, Detail, Who};

@@ -23,10 +23,11 @@ use super::action::{Action, Adoption, Entry};
 use super::directory::Placement;
 use super::failure::LoginFailure;
 use super::front::Front;
+use super::holder::Shares;
 use super::port::{SessionPort, names_of};
 use super::profile::SessionProfile;
 use super::session::{Connection, ConnectionKey, Detail, OfConnection};
-use super::unproved::{Holding, LoginKey, SharedLists, hold_limits};
+use super::unproved::{LoginKey, SharedLists, hold_limits};
 use super::wire::{FRONT_CORE, FrontLetter, Line, LineKey, Notice, Wire};
 use crate::identity::SessionId;
 use crate::port::Port;
@@ -60,8 +61,8 @@ pub struct SessionSettings {
     pub nop_timeout: Duration,
     /// How long a discovery session may last.
     pub discovery_lifetime: Duration,
-    /// What sessions may hold together.
-    pub holding: Holding,
+    /// How long a CmdSN may be missing that later requests wait for.
+    pub gap_timeout: Duration,
     /// Whether answers wait for further ones.
     pub coalescing: Coalescing,
 }
@@ -470,6 +471,7 @@ impl<C: Wire> Sessions<C> {
         &self,
         negotiated: &NegotiatedLogin,
         profile: &SessionProfile,
+        shares: Option<&Shares>,
     ) -> SessionConfig {
         let is_discovery = profile.target.is_none();
         let depth = self.settings.queue_depth;
@@ -486,10 +488,10 @@ impl<C: Wire> Sessions<C> {
             nop_interval: self.settings.nop_interval,
             nop_timeout: self.settings.nop_timeout,
             hold: hold_limits(
-                &self.settings.holding,
-                is_discovery,
+                shares,
                 profile.user.is_some(),
                 &negotiated.session,
+                self.settings.gap_timeout,
             ),
         }
     }
@@ -502,7 +504,7 @@ impl<C: Wire> Sessions<C> {
         placement: &Placement,
         profile: SessionProfile,
     ) -> SessionKey {
-        let config = self.session_config(negotiated, &profile);
+        let config = self.session_config(negotiated, &profile, placement.shares.as_ref());
         let attention = if placement.was_reset {
             UnitAttention::TargetReset
         } else if placement.is_return {

@@ -17,6 +17,8 @@ use ::iscsi::pdu::Tsih;
 use ::iscsi::target::{Budget, HoldLimits};
 use engine::table::Key;
 
+use super::holder::Shares;
+
 /// The network of one site, which has as many addresses of it as it likes.
 const SITE_BITS: u32 = 64;
 
@@ -27,49 +29,57 @@ pub enum OfLogin {}
 /// Names a connection in its login phase.
 pub type LoginKey = Key<OfLogin>;
 
-/// What sessions may hold together.
+/// Memory for requests of peers that are not whole or wait for their turn, on all cores.
 #[derive(Clone, Debug)]
 pub struct Holding {
-    /// Of users that have proved who they are.
-    pub proved: Arc<Budget>,
-    /// Of all others.
+    /// Of connections in login and discovery sessions. Sessions at targets have no part of it.
+    pub logins: Arc<Budget>,
+    /// Of sessions without a user, which share it by their addresses.
     pub unproved: Arc<Budget>,
-    /// How long a CmdSN may be missing that later requests wait for.
-    pub gap_timeout: Duration,
+    /// Of the sessions of users, who share it.
+    pub proved: Arc<Budget>,
 }
 
-/// What a session may hold of requests that are not whole or came before their turn.
+/// Sessions have one part in so many of what peers that have not authenticated may hold; logins have the rest.
+const SESSIONS_PART: usize = 4;
+
+impl Holding {
+    /// So many bytes for peers that have not authenticated, and as many for users.
+    #[must_use]
+    pub fn new(bytes: usize) -> Self {
+        let of_sessions = bytes / SESSIONS_PART;
+        let budget = |bytes| Arc::new(Budget::new(bytes));
+        Self {
+            logins: budget(bytes - of_sessions),
+            unproved: budget(of_sessions),
+            proved: budget(bytes),
+        }
+    }
+}
+
+/// What a session may hold of requests that are not whole or came before their turn. A discovery session has no
+/// shares.
 ///
 /// Commands of several connections may overtake each other by a burst each: a session whose user is
 /// proved has room for that. A discovery session has paid with its place in [`Unproved`].
 pub(super) fn hold_limits(
-    holding: &Holding,
-    is_discovery: bool,
+    shares: Option<&Shares>,
     is_proved: bool,
     parameters: &SessionParameters,
+    gap_timeout: Duration,
 ) -> HoldLimits {
-    let overtaking = match usize::from(parameters.max_connections) {
-        connections if is_proved && connections > 1 => {
-            connections.saturating_mul(parameters.first_burst_length_bytes as usize)
-        }
-        _ => 0,
-    };
-    let (budget, session_max_bytes) = if is_discovery {
-        let own = Budget::new(DISCOVERY_HOLD_MAX_BYTES);
-        (Arc::new(own), DISCOVERY_HOLD_MAX_BYTES)
-    } else {
-        let budget = if is_proved {
-            &holding.proved
-        } else {
-            &holding.unproved
-        };
-        let most = SESSION_HOLD_MAX_BYTES.saturating_add(overtaking);
-        (Arc::clone(budget), most)
+    let Some(shares) = shares else {
+        return HoldLimits::alone(DISCOVERY_HOLD_MAX_BYTES, gap_timeout);
     };
     HoldLimits {
-        budget,
-        session_max_bytes,
-        gap_timeout: holding.gap_timeout,
+        share: Arc::clone(&shares.held),
+        session_max_bytes: SESSION_HOLD_MAX_BYTES,
+        per_connection_bytes: if is_proved {
+            parameters.first_burst_length_bytes as usize
+        } else {
+            0
+        },
+        gap_timeout,
     }
 }
 
@@ -142,7 +152,7 @@ pub enum Crowding {
     #[error("more than {0} discovery sessions")]
     Discovery(usize),
     /// The budget is used up.
-    #[error("the memory for peers that have proved nothing, {0} bytes, is used up")]
+    #[error("the memory for logins and discovery sessions, {0} bytes, is used up")]
     Memory(usize),
     /// Descriptors are kept back.
     #[error("no more than {0} connections leave descriptors for the administration")]
@@ -279,7 +289,7 @@ impl Unproved {
         } else if matches!(peer, Peer::Discovery(_)) && self.discovery_count > discovery_max {
             Some(Crowding::Discovery(discovery_max))
         } else {
-            (!is_paid).then_some(Crowding::Memory(self.budget.limit_bytes()))
+            (!is_paid).then_some(Crowding::Memory(self.budget.limit()))
         }
     }
 
@@ -405,9 +415,9 @@ mod tests {
             let gone = unproved.begin(login(2), from(2));
             assert_eq!(gone.is_none(), is_enough, "{places} places: {gone:?}");
             assert!(gone.is_none_or(|(peer, _)| peer == login(0)));
-            assert_eq!(budget.used_bytes(), places * SESSION_HOLD_MAX_BYTES);
+            assert_eq!(budget.used(), places * SESSION_HOLD_MAX_BYTES);
             (0..3).for_each(|number| unproved.end(login(number)));
-            assert_eq!(budget.used_bytes(), 0);
+            assert_eq!(budget.used(), 0);
         }
     }
 

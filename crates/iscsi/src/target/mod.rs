@@ -41,7 +41,7 @@ use crate::discovery::TextRecords;
 use crate::negotiate::{ConnectionParameters, SessionParameters};
 use crate::pdu::{Cid, TaskAttribute, TaskManagementFunction};
 
-pub use budget::{Budget, HoldLimits};
+pub use budget::{Budget, HoldLimits, Share};
 pub use session::Session;
 pub use task::TaskId;
 pub use violation::{DataFault, Verdict, Violation};

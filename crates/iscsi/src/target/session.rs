@@ -194,6 +194,7 @@ impl Session {
             Some(slot) => *slot = Some(connection),
             None => self.connections.push(Some(connection)),
         }
+        self.account.set_connections(self.connection_count());
         index
     }
 
@@ -235,6 +236,7 @@ impl Session {
         if let Some(slot) = self.connections.get_mut(connection) {
             *slot = None;
         }
+        self.account.set_connections(self.connection_count());
         let stays =
             |held: &Held| held.connection != connection || matches!(held.what, Waiting::Aborted);
         self.held.retain(stays);

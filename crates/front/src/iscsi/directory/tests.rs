@@ -1,11 +1,17 @@
 use std::net::SocketAddr;
 
+use super::super::unproved::Holding;
 use super::*;
 use crate::policy::{Asker, Authorization, VisibleTarget};
 use ::iscsi::pdu::Isid;
 use engine::{UnitIndex, VisibleLun};
 
 const LIMIT: usize = 100;
+
+fn empty<W>(cores: usize, sessions_max: usize) -> Directory<W> {
+    let holding = Holding::new(usize::MAX);
+    Directory::new(cores, Common::new(sessions_max, holding))
+}
 
 /// Shows one unit, for writing to those from 192.0.2.1 and for reading to those from 192.0.2.2.
 #[derive(Debug)]
@@ -89,7 +95,7 @@ const REFUSED: Decision<()> = Decision::Refuse(LoginStatus::AuthorizationFailure
 
 #[test]
 fn sessions_spread_over_the_cores() {
-    let mut directory = Directory::new(2, LIMIT);
+    let mut directory = empty(2, LIMIT);
     let first = placed(directory.lead(member(1), ()));
     let second = placed(directory.lead(member(2), ()));
     assert_ne!(first.core, second.core);
@@ -98,7 +104,7 @@ fn sessions_spread_over_the_cores() {
 
 #[test]
 fn a_core_whose_sessions_have_ended_is_chosen_again() {
-    let mut directory = Directory::new(2, 8);
+    let mut directory = empty(2, 8);
     let first = [1, 2, 3, 4].map(|isid| placed(directory.lead(member(isid), ())));
     let core = first[0].core;
     for placement in first.iter().filter(|one| one.core == core) {
@@ -112,7 +118,7 @@ fn a_core_whose_sessions_have_ended_is_chosen_again() {
 
 #[test]
 fn numbers_are_those_that_chance_gives_and_never_zero_or_in_use_or_just_given_up() {
-    let mut directory = Directory::new(1, LIMIT);
+    let mut directory = empty(1, LIMIT);
     let mut tsih = |random, isid| {
         let placement = placed(directory.admit(Some(member(isid)), (), &ByAddress, random));
         placement.tsih.0
@@ -130,7 +136,7 @@ fn numbers_are_those_that_chance_gives_and_never_zero_or_in_use_or_just_given_up
 
 #[test]
 fn an_id_is_never_given_again() {
-    let mut directory = Directory::new(1, 8);
+    let mut directory = empty(1, 8);
     let first = placed(directory.lead(member(1), ()));
     directory.ended(first.tsih);
     let again = placed(directory.lead(member(1), ()));
@@ -142,7 +148,7 @@ fn an_id_is_never_given_again() {
 
 #[test]
 fn every_number_can_be_given_although_some_rest() {
-    let mut directory = Directory::new(1, usize::MAX);
+    let mut directory = empty(1, usize::MAX);
     for _ in 0..2 * RESTING_MAX {
         let placement = placed(directory.admit(None, (), &ByAddress, 7));
         directory.ended(placement.tsih);
@@ -157,7 +163,7 @@ fn every_number_can_be_given_although_some_rest() {
 
 #[test]
 fn a_known_port_waits_for_its_old_session_and_returns() {
-    let mut directory = Directory::new(1, LIMIT);
+    let mut directory = empty(1, LIMIT);
     let old = placed(directory.lead(member(1), "old"));
     assert!(!old.is_return);
     let end = Decision::EndFirst {
@@ -178,7 +184,7 @@ fn a_known_port_waits_for_its_old_session_and_returns() {
 /// Of two logins that wait the second replaces the first.
 #[test]
 fn a_login_that_waits_too_long_is_taken_out_and_its_session_ends_once_all_the_same() {
-    let mut directory = Directory::new(1, LIMIT);
+    let mut directory = empty(1, LIMIT);
     let old = placed(directory.lead(member(1), 1));
     let end_first = Decision::EndFirst {
         core: old.core,
@@ -195,7 +201,7 @@ fn a_login_that_waits_too_long_is_taken_out_and_its_session_ends_once_all_the_sa
 
 #[test]
 fn each_session_of_a_port_that_is_replaced_is_counted() {
-    let mut directory = Directory::new(1, LIMIT);
+    let mut directory = empty(1, LIMIT);
     let old = placed(directory.lead(member(1), ()));
     assert_eq!(old.reinstatements, 0);
     directory.lead(member(1), ());
@@ -224,7 +230,7 @@ fn a_session_is_replaced_only_by_the_user_that_began_it() {
         (user("alice"), [user("bob"), member(1)]),
         (member(1), [user("bob"), user("alice")]),
     ] {
-        let mut directory = Directory::new(1, LIMIT);
+        let mut directory = empty(1, LIMIT);
         let session = placed(directory.lead(owner.clone(), ()));
         for stranger in strangers {
             assert_eq!(directory.lead(stranger.clone(), ()), REFUSED);
@@ -249,7 +255,7 @@ fn an_address_that_is_granted_less_neither_joins_nor_replaces() {
         ([192, 0, 2, 2], [192, 0, 2, 1], true),
         ([192, 0, 2, 2], [192, 0, 2, 2], true),
     ] {
-        let mut directory = Directory::new(1, LIMIT);
+        let mut directory = empty(1, LIMIT);
         let session = placed(directory.lead(from(owner), ()));
         let joined = directory.join(session.tsih, &from(newcomer), &ByAddress);
         let expected = may_enter
@@ -263,7 +269,7 @@ fn an_address_that_is_granted_less_neither_joins_nor_replaces() {
 
 #[test]
 fn ports_without_a_session_are_forgotten_when_they_are_too_many() {
-    let mut directory = Directory::new(1, LIMIT);
+    let mut directory = empty(1, LIMIT);
     let kept = placed(directory.lead(member(1), ()));
     directory.lead(member(1), ());
     directory.ended(kept.tsih);
@@ -283,7 +289,7 @@ fn ports_without_a_session_are_forgotten_when_they_are_too_many() {
 
 #[test]
 fn a_session_is_joined_only_by_its_own_port() {
-    let mut directory = Directory::new(1, LIMIT);
+    let mut directory = empty(1, LIMIT);
     let session = placed(directory.lead(member(1), ()));
     let discovery = placed(directory.admit(None, (), &ByAddress, 5));
     let join = |tsih, isid| directory.join(tsih, &member(isid), &ByAddress);
@@ -296,7 +302,7 @@ fn a_session_is_joined_only_by_its_own_port() {
 
 #[test]
 fn the_limit_holds_and_discovery_takes_no_place() {
-    let mut directory = Directory::new(1, 2);
+    let mut directory = empty(1, 2);
     for _ in 0..3 {
         placed(directory.admit(None, (), &ByAddress, 1));
     }
@@ -319,7 +325,7 @@ fn numbered(number: u8, address: u8) -> Member {
 #[test]
 fn one_address_gets_eight_ninths_of_the_places_and_the_next_finds_one() {
     let refused = Decision::Refuse(LoginStatus::OutOfResources, ());
-    let mut directory = Directory::new(1, LIMIT);
+    let mut directory = empty(1, LIMIT);
     let mut last = None;
     for number in 0..89 {
         last = Some(placed(directory.lead(numbered(number, 1), ())));
@@ -340,7 +346,7 @@ fn one_address_gets_eight_ninths_of_the_places_and_the_next_finds_one() {
 #[test]
 fn users_have_their_places_wherever_they_come_from_and_others_by_their_network() {
     let refused = Decision::Refuse(LoginStatus::OutOfResources, ());
-    let mut directory = Directory::new(1, 10);
+    let mut directory = empty(1, 10);
     let of_user = |number, address| Member {
         user: Some("backup".to_owned()),
         ..numbered(number, address)
@@ -352,7 +358,7 @@ fn users_have_their_places_wherever_they_come_from_and_others_by_their_network()
     assert_eq!(directory.lead(of_user(9, 9), ()), refused);
     placed(directory.lead(numbered(10, 8), ()));
 
-    let mut directory = Directory::new(1, 10);
+    let mut directory = empty(1, 10);
     let of_network = |number: u8| Member {
         peer: SocketAddr::from(([0x2001, 0xdb8, 0, 0, 0, 0, 0, number.into()], 2)),
         ..member(number)
@@ -366,7 +372,7 @@ fn users_have_their_places_wherever_they_come_from_and_others_by_their_network()
 
 #[test]
 fn a_reset_of_the_target_is_told_once_to_each_port_that_returns() {
-    let mut directory = Directory::new(1, LIMIT);
+    let mut directory = empty(1, LIMIT);
     let first = placed(directory.lead(member(1), "first"));
     assert!(!first.was_reset);
     let target = member(1).nexus.target;

@@ -21,7 +21,7 @@ use ::iscsi::pdu::{
     Bhs, Cid, InitiatorTaskTag, Isid, LoginStatus, LogoutReason, LogoutRequestBhs, NopOutBhs,
     Opcode, RESERVED_TAG, ScsiCommandBhs, Tsih, flags, opcode,
 };
-use ::iscsi::target::{Budget, Receive};
+use ::iscsi::target::Receive;
 use engine::testing::bench::{profile, visible};
 use engine::testing::disk::{Disk, capabilities};
 use engine::{
@@ -72,13 +72,20 @@ pub(super) fn is_done(receipt: &Receipt) -> bool {
 
 /// A connection, as the bench numbers them.
 #[derive(Debug)]
-pub(super) struct TestLine(usize);
+pub(super) struct TestLine {
+    line: usize,
+    host: u8,
+}
+
+/// So many hosts have one address; a host has the address of those whose number is at most this less.
+pub(super) const HOSTS_OF_ADDRESS: u8 = 64;
 
 impl Line for TestLine {
     type Context = ();
 
     fn peer(&self) -> SocketAddr {
-        SocketAddr::from(([10, 0, 0, 1], u16::try_from(self.0).unwrap()))
+        let address = [10, 0, 1, self.host / HOSTS_OF_ADDRESS];
+        SocketAddr::from((address, u16::try_from(self.line).unwrap()))
     }
 
     fn portal(&self) -> SocketAddr {
@@ -184,17 +191,17 @@ impl Wire for Outside {
     }
 
     fn receive(&mut self, line: &TestLine, key: LineKey, how: Receive) {
-        let before = self.ends[line.0].receiving.replace((key, how));
+        let before = self.ends[line.line].receiving.replace((key, how));
         assert!(before.is_none(), "two receives on {line:?}");
     }
 
     fn send(&mut self, line: &TestLine, key: LineKey, message: Message) {
-        let before = self.ends[line.0].sending.replace((key, message));
+        let before = self.ends[line.line].sending.replace((key, message));
         assert!(before.is_none(), "two sends on {line:?}");
     }
 
     fn shut(&mut self, line: &TestLine) {
-        self.ends[line.0].is_shut = true;
+        self.ends[line.line].is_shut = true;
     }
 
     fn send_last(&mut self, line: TestLine, _: &Message) {
@@ -270,6 +277,11 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// With other sizes and times of the front.
+    pub(super) fn with(change: impl FnOnce(&mut FrontSettings)) -> Self {
         let settings = engine::Settings {
             core: 0,
             cores: 1,
@@ -283,22 +295,17 @@ impl Bench {
         let disk = Disk::new(&capabilities());
         let owner = Owner::new(profile(capabilities()), None).unwrap();
         engine.add_unit(owner, None, disk.store());
-        let budget = || Arc::new(Budget::new(usize::MAX));
         let settings = SessionSettings {
             queue_depth: 8,
             nop_interval: Some(NOP_INTERVAL),
             nop_timeout: NOP_TIMEOUT,
             discovery_lifetime: Duration::MAX,
-            holding: Holding {
-                proved: budget(),
-                unproved: budget(),
-                gap_timeout: Duration::from_secs(1),
-            },
+            gap_timeout: Duration::from_secs(1),
             coalescing: Coalescing::Off,
         };
         Self {
             engine,
-            sessions: Sessions::new(settings, Arc::default(), Some(front())),
+            sessions: Sessions::new(settings, Arc::default(), Some(front(change))),
             disk,
             chunks: Pool::new(0).unwrap(),
         }
@@ -361,7 +368,7 @@ impl Bench {
             tsih: u16::try_from(line).unwrap(),
         };
         let front = self.sessions.front.as_mut().unwrap();
-        front.accept(TestLine(line), random, now);
+        front.accept(TestLine { line, host }, random, now);
         self.settle();
         line
     }
@@ -431,6 +438,15 @@ impl Bench {
         header.target_transfer_tag = RESERVED_TAG.into();
         let data = vec![7; PING_BYTES];
         self.request(line, Pdu::new(header.as_bhs_bytes(), data), false)
+    }
+
+    /// A request of [`PING_BYTES`] whose turn does not come: the number before it is missing.
+    pub(super) fn ping_behind_gap(&mut self, line: usize) {
+        self.end(line).cmd_sn += 1;
+        let mut header = NopOutBhs::new();
+        header.target_transfer_tag = RESERVED_TAG.into();
+        let data = vec![7; PING_BYTES];
+        self.request(line, Pdu::new(header.as_bhs_bytes(), data), false);
     }
 
     /// Logs out: the whole session, or the connection with this CID.
@@ -672,17 +688,18 @@ impl Bench {
     }
 }
 
-fn front() -> Front<TestLine> {
-    let settings = FrontSettings {
+fn front(change: impl FnOnce(&mut FrontSettings)) -> Front<TestLine> {
+    let mut settings = FrontSettings {
         cores: 1,
         sessions_max: MANY,
         logins_max: MANY,
         discovery_max: MANY,
         unproved_per_address_max: MANY,
         connections_max: MANY,
-        unproved: Arc::new(Budget::new(usize::MAX)),
+        holding: Holding::new(usize::MAX),
         login_timeout: Duration::from_secs(60),
     };
+    change(&mut settings);
     let mut front = Front::new(&settings, Arc::new(Everybody), Arc::default());
     let plan = TargetPlan {
         name: TARGET_NAME.to_owned(),

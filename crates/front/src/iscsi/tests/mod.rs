@@ -4,3 +4,4 @@ mod bench;
 mod ends;
 mod grants;
 mod output;
+mod shares;

@@ -8,8 +8,9 @@ use crate::limits::{DISCOVERY_RECEIVE_BYTES, SESSION_HOLD_MAX_BYTES};
 fn holding(session_max_bytes: usize, budget_bytes: usize) -> (SessionConfig, Arc<Budget>) {
     let budget = Arc::new(Budget::new(budget_bytes));
     let hold = HoldLimits {
-        budget: Arc::clone(&budget),
+        share: Arc::new(Share::whole(Arc::clone(&budget))),
         session_max_bytes,
+        per_connection_bytes: 0,
         gap_timeout: Duration::from_secs(30),
     };
     let config = SessionConfig {
@@ -33,13 +34,13 @@ fn pings_before_their_turn_are_held_up_to_the_session_limit_and_then_refused() {
         rig.step = step;
         let pings: Vec<Pdu> = (2..6).map(|cmd_sn| ping(cmd_sn, 1000)).collect();
         assert_eq!(rig.events(0, &pings), [""; 0]);
-        assert_eq!(budget.used_bytes(), 4 * 1048);
+        assert_eq!(budget.used(), 4 * 1048);
         assert_eq!(rig.events(0, &[ping(6, 4)]), ["HoldBudget"]);
         assert_eq!(rig.answers(0), ["reject 0a"]);
         // Its turn: nothing is held any more, and what was refused may come again.
         assert_eq!(rig.events(0, &[nop(1, 1), ping(6, 1000)]), [""; 0]);
         assert_eq!(rig.answers(0).len(), 6);
-        assert_eq!(budget.used_bytes(), 0);
+        assert_eq!(budget.used(), 0);
     }
 }
 
@@ -49,14 +50,14 @@ fn a_body_that_is_not_whole_counts_and_goes_with_its_connection() {
     let mut rig = Rig::with_connections(config, &[connection(1), connection(2)]);
     let wire = ping(1, 8000).immediate().to_wire(false, false);
     rig.feed(0, &wire[..100]).unwrap();
-    assert_eq!(budget.used_bytes(), 8000);
+    assert_eq!(budget.used(), 8000);
     assert_eq!(
         rig.events(1, &[ping(1, 1).immediate()]),
         ["HoldBudget"],
         "the budget of all sessions"
     );
     rig.session.remove_connection(0);
-    assert_eq!(budget.used_bytes(), 0);
+    assert_eq!(budget.used(), 0);
     assert_eq!(rig.events(1, &[ping(1, 1).immediate()]), [""; 0]);
 }
 
@@ -68,10 +69,10 @@ fn a_held_command_without_room_for_its_data_ends_with_task_set_full() {
         let data = vec![1; length];
         let late = write(2, 2, u32::try_from(length).unwrap()).with_data(&data);
         assert_eq!(rig.events(0, &[late]), [""; 0]);
-        assert!(budget.used_bytes() >= 48 && budget.used_bytes() <= 1048);
+        assert!(budget.used() >= 48 && budget.used() <= 1048);
         let events = rig.events(0, &[command(1, 1)]);
         assert_eq!(events, ["command 1", outcome], "{length}");
-        assert_eq!(budget.used_bytes(), 0);
+        assert_eq!(budget.used(), 0);
     }
 }
 
@@ -82,7 +83,7 @@ fn a_held_command_without_room_for_itself_is_refused() {
     assert_eq!(rig.events(0, &[command(2, 2)]), ["HoldBudget"]);
     assert_eq!(rig.answers(0), ["reject 0a"]);
     assert_eq!(rig.events(0, &[command(1, 1)]), ["command 1"]);
-    assert_eq!(budget.used_bytes(), 0);
+    assert_eq!(budget.used(), 0);
 }
 
 #[test]
@@ -107,7 +108,7 @@ fn a_gap_ends_the_session_at_its_deadline_and_not_before() {
     assert_eq!(stories, ["CmdSnMissing", "broken 0"]);
     rig.session.remove_connection(0);
     assert_eq!(rig.session.poll_timeout(), None);
-    assert_eq!(budget.used_bytes(), 0);
+    assert_eq!(budget.used(), 0);
 }
 
 #[test]
@@ -126,14 +127,14 @@ fn text_under_way_is_paid_for_until_its_end() {
     let mut part = text(3, 1, &"A".repeat(900)).immediate().not_final();
     part.bhs[1] |= flags::CONTINUE;
     assert_eq!(rig.events(0, &[part.clone()]), [""; 0]);
-    assert_eq!(budget.used_bytes(), 900);
+    assert_eq!(budget.used(), 900);
     let [answer] = &rig.output(0)[..] else {
         panic!("no answer");
     };
     let transfer = answer.view::<TextResponseBhs>().target_transfer_tag;
     TextRequestBhs::view_mut(&mut part.bhs).target_transfer_tag = transfer;
     assert_eq!(rig.events(0, &[part.clone()]), [""; 0]);
-    assert_eq!(budget.used_bytes(), 1800);
+    assert_eq!(budget.used(), 1800);
     let [answer] = &rig.output(0)[..] else {
         panic!("no answer");
     };
@@ -141,7 +142,7 @@ fn text_under_way_is_paid_for_until_its_end() {
     TextRequestBhs::view_mut(&mut part.bhs).target_transfer_tag = transfer;
     assert_eq!(rig.events(0, &[part]), ["HoldBudget"]);
     assert_eq!(rig.answers(0), ["reject 0a"]);
-    assert_eq!(budget.used_bytes(), 0);
+    assert_eq!(budget.used(), 0);
 }
 
 #[test]

@@ -1,0 +1,82 @@
+//! Who has what of what all sessions at targets share: places, and memory for what waits.
+//!
+//! Each holder has a share of each, and none can take so much that the next one finds nothing.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ::iscsi::target::{Budget, Share};
+
+use super::member::Member;
+use super::throttle::origin;
+use super::unproved::Holding;
+
+/// Among whom it is shared.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(super) enum Holder {
+    /// A user, wherever it logs in from.
+    User(String),
+    /// Initiators that have not authenticated: they choose their names, so their address counts.
+    Origin(IpAddr),
+}
+
+impl Holder {
+    pub(super) fn of(member: &Member) -> Self {
+        let user = member.user.clone().map(Self::User);
+        user.unwrap_or_else(|| Self::Origin(origin(member.peer.ip())))
+    }
+}
+
+/// What there is in all.
+#[derive(Debug)]
+pub(super) struct Common {
+    sessions: Arc<Budget>,
+    holding: Holding,
+}
+
+impl Common {
+    /// Places of so many sessions, and memory.
+    pub(super) fn new(sessions_max: usize, holding: Holding) -> Self {
+        Self {
+            sessions: Arc::new(Budget::new(sessions_max)),
+            holding,
+        }
+    }
+
+    /// What one that has nothing yet gets its part by.
+    pub(super) fn shares(&self, holder: &Holder) -> Shares {
+        let share = |budget: &Arc<Budget>| Arc::new(Share::new(Arc::clone(budget)));
+        Shares {
+            sessions: share(&self.sessions),
+            held: share(match holder {
+                Holder::User(_) => &self.holding.proved,
+                Holder::Origin(_) => &self.holding.unproved,
+            }),
+        }
+    }
+}
+
+/// What one holder has of it.
+#[derive(Clone, Debug)]
+pub struct Shares {
+    /// Sessions at targets.
+    pub(super) sessions: Arc<Share>,
+    /// Bytes of requests that wait.
+    pub(super) held: Arc<Share>,
+}
+
+impl Shares {
+    /// Whether the holder may have one more session.
+    pub(super) fn have_place(&self) -> bool {
+        self.sessions.has_room()
+    }
+}
+
+/// Those of one holder are the same.
+impl PartialEq for Shares {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.sessions, &other.sessions)
+    }
+}
+
+impl Eq for Shares {}

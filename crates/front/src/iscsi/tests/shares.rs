@@ -1,0 +1,52 @@
+//! What sessions share: none takes so much that others find nothing.
+
+use std::sync::Arc;
+
+use ::iscsi::pdu::Opcode;
+
+use super::super::Holding;
+use super::bench::{Bench, HOSTS_OF_ADDRESS};
+
+/// A host with another address than those below.
+const ELSEWHERE: u8 = HOSTS_OF_ADDRESS;
+
+#[test]
+fn what_sessions_hold_displaces_no_login_and_leaves_room_to_another_address() {
+    let holding = Holding::new(2 * 1024 * 1024);
+    let all = holding.clone();
+    let mut bench = Bench::with(|settings| settings.holding = holding);
+    let mut rejects = 0;
+    for host in 0..40 {
+        let line = bench.log_in(host);
+        assert!(bench.is_in(line), "{host}");
+        for _ in 0..7 {
+            bench.ping_behind_gap(line);
+        }
+        rejects += bench.heard(line).len();
+    }
+    assert!(rejects > 200, "{rejects}");
+    assert!(all.unproved.used() > all.unproved.limit() / 10 * 8);
+    assert_eq!((all.logins.used(), all.proved.used()), (0, 0));
+    let line = bench.log_in(ELSEWHERE);
+    bench.ping_behind_gap(line);
+    assert!(bench.is_in(line) && bench.heard(line).is_empty());
+    bench.end_all();
+    assert_eq!(all.unproved.used(), 0);
+}
+
+#[test]
+fn a_session_holds_what_its_holder_may_have_and_the_rest_is_rejected() {
+    // Of 28,000 bytes one address gets less than eight ninths: three requests, with their headers.
+    let holding = Holding::new(4 * 28_000);
+    let unproved = Arc::clone(&holding.unproved);
+    let mut bench = Bench::with(|settings| settings.holding = holding);
+    let line = bench.log_in(1);
+    for count in 1..=3 {
+        bench.ping_behind_gap(line);
+        assert_eq!(bench.heard(line), []);
+        assert_eq!(unproved.used(), count * 8240);
+    }
+    bench.ping_behind_gap(line);
+    assert_eq!(bench.heard(line), [(Opcode::Reject, u32::MAX)]);
+    bench.end_all();
+}
