@@ -205,8 +205,9 @@ impl<W> Directory<W> {
                 displaced => Decision::Wait(displaced),
             };
         }
-        // Discovery sessions are limited by `Unproved`; they take no place of others.
-        let has_place = member.as_ref().is_none_or(|it| self.has_place(it));
+        // Discovery sessions are limited by `Unproved`; they take no place of others. Who replaces a session has its
+        // place: that was kept until it ended, and nobody has come since then.
+        let has_place = replaces || member.as_ref().is_none_or(|it| self.has_place(it));
         if !has_place || self.sessions.len() >= TSIHS_MAX {
             return Decision::Refuse(LoginStatus::OutOfResources, login);
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ::iscsi::pdu::Opcode;
+use engine::testing::disk::Take;
 
 use super::super::Holding;
 use super::bench::{Bench, HOSTS_OF_ADDRESS};
@@ -48,5 +49,30 @@ fn a_session_holds_what_its_holder_may_have_and_the_rest_is_rejected() {
     }
     bench.ping_behind_gap(line);
     assert_eq!(bench.heard(line), [(Opcode::Reject, u32::MAX)]);
+    bench.end_all();
+}
+
+#[test]
+fn a_session_that_replaces_another_has_its_place_also_where_its_holder_gets_no_more() {
+    let mut bench = Bench::with(|settings| settings.sessions_max = 18);
+    let lines: Vec<usize> = (0..16).map(|host| bench.ready(host)).collect();
+    for host in [ELSEWHERE, ELSEWHERE + 1] {
+        let line = bench.log_in(host);
+        assert!(bench.is_in(line), "{host}");
+    }
+    for host in [0, 15] {
+        let line = bench.log_in(host);
+        assert!(bench.is_in(line), "{host}");
+    }
+    // Nobody gets the place while the old session has a command in its store.
+    bench.disk.take_next([Take::Pending]);
+    bench.write(lines[7]);
+    let new = bench.log_in(7);
+    let other = bench.log_in(ELSEWHERE + 2);
+    assert!(bench.is_shut(lines[7]) && !bench.is_in(new));
+    assert!(bench.is_shut(other) && !bench.is_in(other));
+    bench.finish_pending();
+    assert!(bench.is_in(new));
+    assert_eq!(bench.report().len(), 18);
     bench.end_all();
 }
