@@ -158,7 +158,7 @@ impl<L: Line> Front<L> {
         };
         let holding = settings.holding.clone();
         let logins = Arc::clone(&holding.logins);
-        let common = Common::new(settings.sessions_max, holding);
+        let common = Common::new(settings.sessions_max, settings.connections_max, holding);
         Self {
             policy,
             targets: BTreeMap::new(),

@@ -1,4 +1,5 @@
-//! Who has what of what all sessions at targets share: places, and memory for what waits.
+//! Who has what of what all sessions at targets share: places, connections, and memory for
+//! what waits.
 //!
 //! Each holder has a share of each, and none can take so much that the next one finds nothing.
 
@@ -31,14 +32,16 @@ impl Holder {
 #[derive(Debug)]
 pub(super) struct Common {
     sessions: Arc<Budget>,
+    connections: Arc<Budget>,
     holding: Holding,
 }
 
 impl Common {
-    /// Places of so many sessions, and memory.
-    pub(super) fn new(sessions_max: usize, holding: Holding) -> Self {
+    /// So many sessions, so many connections of them, and memory.
+    pub(super) fn new(sessions_max: usize, connections_max: usize, holding: Holding) -> Self {
         Self {
             sessions: Arc::new(Budget::new(sessions_max)),
+            connections: Arc::new(Budget::new(connections_max)),
             holding,
         }
     }
@@ -48,6 +51,7 @@ impl Common {
         let share = |budget: &Arc<Budget>| Arc::new(Share::new(Arc::clone(budget)));
         Shares {
             sessions: share(&self.sessions),
+            connections: share(&self.connections),
             held: share(match holder {
                 Holder::User(_) => &self.holding.proved,
                 Holder::Origin(_) => &self.holding.unproved,
@@ -61,6 +65,8 @@ impl Common {
 pub struct Shares {
     /// Sessions at targets.
     pub(super) sessions: Arc<Share>,
+    /// Connections of those.
+    connections: Arc<Share>,
     /// Bytes of requests that wait.
     pub(super) held: Arc<Share>,
 }
@@ -68,7 +74,18 @@ pub struct Shares {
 impl Shares {
     /// Whether the holder may have one more session.
     pub(super) fn have_place(&self) -> bool {
-        self.sessions.has_room()
+        self.sessions.has_room() && self.may_connect()
+    }
+
+    /// Whether the holder may have one more connection.
+    pub(super) fn may_connect(&self) -> bool {
+        self.connections.has_room()
+    }
+
+    /// Counts a connection for as long as the value is there.
+    pub(super) fn count_connection(&self) -> ConnectionPlace {
+        self.connections.count();
+        ConnectionPlace(Arc::clone(&self.connections))
     }
 }
 
@@ -80,3 +97,13 @@ impl PartialEq for Shares {
 }
 
 impl Eq for Shares {}
+
+/// A connection that counts for its holder.
+#[derive(Debug)]
+pub(super) struct ConnectionPlace(Arc<Share>);
+
+impl Drop for ConnectionPlace {
+    fn drop(&mut self) {
+        self.0.give_back(1);
+    }
+}

@@ -8,6 +8,7 @@ use engine::SessionKey;
 use engine::table::Key;
 use memory::Message;
 
+use super::holder::{ConnectionPlace, Shares};
 use super::profile::SessionProfile;
 use crate::identity::SessionId;
 
@@ -41,6 +42,8 @@ pub struct Detail {
     pub(super) dismissal: Option<(&'static str, Duration)>,
     /// Why, once its end has begun.
     pub(super) end_reason: Option<&'static str>,
+    /// What its holder has; `None` for a discovery session.
+    pub(super) shares: Option<Shares>,
     /// When it is looked at next, see [`super::Sessions::handle_timeout`].
     pub(super) look_at: Option<Duration>,
 }
@@ -59,6 +62,7 @@ impl Detail {
             began,
             dismissal: None,
             end_reason: None,
+            shares: None,
             look_at: None,
         }
     }
@@ -132,11 +136,18 @@ pub struct Connection<L> {
     pub(super) lost: Option<&'static str>,
     /// An emptied message, kept for its room.
     pub(super) spare: Option<Message>,
+    /// By it the connection counts for its holder.
+    _place: Option<ConnectionPlace>,
 }
 
 impl<L> Connection<L> {
     /// One on which nothing is under way.
-    pub(super) const fn new(line: L, session: SessionKey, index: usize, cid: Cid) -> Self {
+    pub(super) const fn new(
+        line: L,
+        (session, index): (SessionKey, usize),
+        cid: Cid,
+        place: Option<ConnectionPlace>,
+    ) -> Self {
         Self {
             line,
             session,
@@ -155,6 +166,7 @@ impl<L> Connection<L> {
             close_when_sent: false,
             lost: None,
             spare: None,
+            _place: place,
         }
     }
 }

@@ -391,7 +391,8 @@ impl<C: Wire> Sessions<C> {
         };
         let index = port.session.add_connection(&config, now);
         port.session.push_login_answer(index, answer);
-        let connection = Connection::new(line, session, index, negotiated.cid);
+        let place = port.detail.shares.as_ref().map(Shares::count_connection);
+        let connection = Connection::new(line, (session, index), negotiated.cid, place);
         let key = self.connections.insert(connection);
         let connections = &mut port.detail.connections;
         if connections.len() <= index {
@@ -428,6 +429,8 @@ impl<C: Wire> Sessions<C> {
             Err(LoginStatus::AuthorizationFailure)
         } else if !replaces && session.connection_count() >= connections_max {
             Err(LoginStatus::TooManyConnections)
+        } else if !replaces && !detail.shares.as_ref().is_none_or(Shares::may_connect) {
+            Err(LoginStatus::OutOfResources)
         } else {
             Ok(key)
         }
@@ -516,6 +519,7 @@ impl<C: Wire> Sessions<C> {
         let connection = &negotiated.connection;
         let detail = Detail {
             reinstatements: placement.reinstatements,
+            shares: placement.shares.clone(),
             digests: (connection.header_digest, connection.data_digest),
             ..Detail::new(placement.id, placement.tsih, profile, engine.now())
         };

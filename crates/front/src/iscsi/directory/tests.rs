@@ -10,7 +10,7 @@ const LIMIT: usize = 100;
 
 fn empty<W>(cores: usize, sessions_max: usize) -> Directory<W> {
     let holding = Holding::new(usize::MAX);
-    Directory::new(cores, Common::new(sessions_max, holding))
+    Directory::new(cores, Common::new(sessions_max, usize::MAX, holding))
 }
 
 /// Shows one unit, for writing to those from 192.0.2.1 and for reading to those from 192.0.2.2.

@@ -76,3 +76,35 @@ fn a_session_that_replaces_another_has_its_place_also_where_its_holder_gets_no_m
     assert_eq!(bench.report().len(), 18);
     bench.end_all();
 }
+
+#[test]
+fn the_connections_of_one_address_leave_some_to_another() {
+    let mut bench = Bench::with(|settings| settings.connections_max = 18);
+    let lines: Vec<usize> = (0..9).map(|host| bench.log_in(host)).collect();
+    for host in 0..7 {
+        let line = bench.join(host, lines[usize::from(host)], 2);
+        assert!(bench.is_in(line), "{host}");
+    }
+    // Sixteen are there, and two are free: neither a connection nor a session more.
+    let refused = [bench.join(8, lines[8], 2), bench.log_in(9)];
+    assert!(
+        refused
+            .map(|line| bench.is_in(line))
+            .iter()
+            .all(|is_in| !is_in)
+    );
+    // What replaces another needs no place: a connection, a session.
+    let replacing = [bench.join(7, lines[7], 1), bench.log_in(8)];
+    assert!(
+        replacing
+            .map(|line| bench.is_in(line))
+            .iter()
+            .all(|is_in| *is_in)
+    );
+    let other = bench.log_in(ELSEWHERE);
+    assert!(bench.is_in(other));
+    bench.log_out(lines[0], Some(2));
+    let next = bench.log_in(9);
+    assert!(bench.is_in(next));
+    bench.end_all();
+}

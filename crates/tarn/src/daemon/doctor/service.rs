@@ -188,9 +188,11 @@ pub(super) fn little_memory(facts: &Facts<'_>) -> Vec<Finding> {
 }
 
 pub(super) fn few_descriptors(facts: &Facts<'_>) -> Vec<Finding> {
-    let sessions = u64::from(facts.model.limits().sessions_max);
-    // Each session may have several connections; rings, stores and the administration have theirs.
-    let wanted = sessions + facts.model.units().len() as u64 + 512;
+    let limits = facts.model.limits();
+    let of_session = u64::from(limits.connections_per_session_max);
+    let connections = u64::from(limits.sessions_max) * of_session;
+    // Rings, stores and the administration have theirs.
+    let wanted = connections + facts.model.units().len() as u64 + 512;
     let Some(most) = facts.machine.descriptors_max.filter(|most| *most < wanted) else {
         return Vec::new();
     };
@@ -198,8 +200,10 @@ pub(super) fn few_descriptors(facts: &Facts<'_>) -> Vec<Finding> {
         Severity::Warning,
         "descriptors",
         "",
-        format!("this process may open {most} files, but sessions_max needs {wanted}"),
-        "raise LimitNOFILE of the service (ulimit -n), or lower sessions_max",
+        format!(
+            "this process may open {most} files, but sessions_max and connections_per_session_max need {wanted}"
+        ),
+        "raise LimitNOFILE of the service (ulimit -n), or lower one of the two",
     )]
 }
 

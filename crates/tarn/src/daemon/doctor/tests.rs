@@ -201,7 +201,9 @@ const CASES: &[(Change, &[&str])] = &[
     (|given| given.sessions.push(session(128, 0, false)), &["window-full"]),
     (|given| { given.model = model(&text("file:/x?cache=direct")); given.stats = writes("a", 100, 4_200); }, &["write-cache"]),
     (|given| { given.model = model(&text("file:/x?cache=direct")); given.stats = writes("a", 100, 900); }, &[]),
-    (|given| given.machine.descriptors_max = Some(1024), &["descriptors"]),
+    // 10,000 sessions of 8 connections and 512 others, and a unit.
+    (|given| given.machine.descriptors_max = Some(80_512), &["descriptors"]),
+    (|given| given.machine.descriptors_max = Some(80_513), &[]),
     (|given| given.machine.send_max_bytes = Some(1 << 20), &["socket-buffers"]),
     (|given| given.sessions.push(session(0, 2, true)), &["violations", "digests"]),
     (|given| given.traces.push(trace()), &["trace"]),
