@@ -266,7 +266,8 @@ impl Session {
         is_due: bool,
     ) -> Result<(), Violation> {
         if !is_due {
-            return self.hold_command(connection, id, header);
+            self.hold_command(connection, id, header);
+            return Ok(());
         }
         self.deliver(id, header)?;
         if !self.held.is_empty() || !self.held_management.is_empty() {
@@ -275,19 +276,18 @@ impl Session {
         Ok(())
     }
 
-    /// A command waits for its turn. Without room for its data it will end with TASK SET FULL then;
-    /// without room for itself it is refused now.
-    fn hold_command(
-        &mut self,
-        connection: usize,
-        task: TaskId,
-        header: &Header<'_>,
-    ) -> Result<(), Violation> {
-        let charge = match self.account.charge(header.header_bytes()) {
-            Ok(charge) => charge,
-            Err(violation) => {
-                self.close_task(task);
-                return Err(violation);
+    /// A command waits for its turn. Without room for itself or its data it will end with TASK SET FULL then;
+    /// until then it keeps its place in the window, of which there are as many as the queue is deep.
+    fn hold_command(&mut self, connection: usize, task: TaskId, header: &Header<'_>) {
+        let (kept, charge) = match self.account.charge(header.header_bytes()) {
+            Ok(charge) => (header.kept(), charge),
+            Err(_) => {
+                self.fail_data(task, DataFault::NoMemory);
+                let bare = Header {
+                    ahs: &[],
+                    ..*header
+                };
+                (bare.kept(), self.account.charge_nothing())
             }
         };
         self.hold(Held {
@@ -295,12 +295,11 @@ impl Session {
             connection,
             what: Waiting::Command {
                 task,
-                header: header.kept(),
+                header: kept,
                 charge,
             },
         });
         self.charge_held_data(task);
-        Ok(())
     }
 
     /// Pays for the data of a command that waits for its turn. If it cannot, the data is dropped.

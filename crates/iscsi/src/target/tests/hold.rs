@@ -77,13 +77,21 @@ fn a_held_command_without_room_for_its_data_ends_with_task_set_full() {
 }
 
 #[test]
-fn a_held_command_without_room_for_itself_is_refused() {
+fn a_held_command_without_room_for_itself_ends_with_task_set_full() {
     let (config, budget) = holding(47, SESSION_HOLD_MAX_BYTES);
     let mut rig = Rig::new(config);
-    assert_eq!(rig.events(0, &[command(2, 2)]), ["HoldBudget"]);
-    assert_eq!(rig.answers(0), ["reject 0a"]);
-    assert_eq!(rig.events(0, &[command(1, 1)]), ["command 1"]);
+    let late = [command(2, 2), write(3, 3, 4).with_data(b"late")];
+    assert_eq!(rig.events(0, &late), [""; 0]);
+    assert_eq!(rig.answers(0), [""; 0]);
     assert_eq!(budget.used(), 0);
+    let events = rig.events(0, &[command(1, 1), command(4, 4)]);
+    let outcomes = [
+        "command 1",
+        "fault 2 NoMemory",
+        "fault 3 NoMemory",
+        "command 4",
+    ];
+    assert_eq!(events, outcomes);
 }
 
 #[test]
