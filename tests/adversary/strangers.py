@@ -131,12 +131,11 @@ def one_holder_of_sessions_leaves_places_to_others():
     tarn = Tarn(config=config)
     tarn.secret("secret", SECRET)
     with tarn, contextlib.ExitStack() as stack:
-        def begin(user):
+        def begin(user, **options):
             chap = {"name": user, "secret": SECRET}
-            stack.enter_context(iscsi.Session(tarn.port, IQN, chap=chap, timeout_s=20))
+            return stack.enter_context(iscsi.Session(tarn.port, IQN, chap=chap, timeout_s=20, **options))
 
-        for _ in range(16):
-            begin("alice")
+        own = [begin("alice") for _ in range(16)]
         for _ in range(2):
             try:
                 begin("alice")
@@ -144,6 +143,58 @@ def one_holder_of_sessions_leaves_places_to_others():
             except iscsi.LoginError as error:
                 equal(error.status, 0x0302, "the login beyond the share")
             begin("bob")
+        for session in own:
+            begin("alice", isid=session.isid)
+            check(session.connection.closed_within(20), "a session that another of its port replaces")
+
+
+@test
+def one_user_leaves_descriptors_to_others():
+    """A user with eight connections for each session gets eight ninths of those that there may be; another finds one."""
+    config = (lun_section("disk", "mem:16M") + user_section("alice") + user_section("bob")
+              + target_section("disk", keys='auth = ["alice", "bob"]\n'))
+    tarn = Tarn(config=config, prefix=["prlimit", "--nofile=512:512"])
+    tarn.secret("secret", SECRET)
+    with tarn, contextlib.ExitStack() as stack:
+        def begin(user):
+            chap = {"name": user, "secret": SECRET}
+            options = {"chap": chap, "keys": {"MaxConnections": "8"}, "timeout_s": 20}
+            return stack.enter_context(iscsi.Session(tarn.port, IQN, **options))
+
+        count = 0
+        try:
+            while count < 512:
+                session = begin("alice")
+                count += 1
+                for cid in range(1, 8):
+                    session.add_connection(cid)
+                    count += 1
+            raise AssertionError("one user has all descriptors")
+        except iscsi.LoginError as error:
+            equal(error.status, 0x0302, "the connection beyond the share")
+        measured(f"{count} connections of one user")
+        session = begin("bob")
+        session.clear_unit_attentions()
+        check(session.command(scsi.read10(0, 1), read=512).good, "a READ of another user")
+
+
+@test
+def what_sessions_hold_displaces_no_login():
+    """C2: sessions at a target without `auth` hold all that they may behind a gap in CmdSN; others log in and discover."""
+    config = (lun_section("disk", "mem:16M") + lun_section("open", "mem:16M") + user_section("alice")
+              + target_section("disk", keys='auth = ["alice"]\n') + target_section("open", name=IQN + "-open")
+              + '[limits]\nunproved_memory_bytes = "1M"\n')
+    tarn = Tarn(config=config)
+    tarn.secret("secret", SECRET)
+    with tarn, contextlib.ExitStack() as stack:
+        for _ in range(20):
+            session = stack.enter_context(iscsi.Session(tarn.port, IQN + "-open", timeout_s=20))
+            for n in range(1, 9):
+                session.start(scsi.write10(0, 16), write=bytes(8192), cmd_sn=session.cmd_sn + n)
+            equal(session.nop(), b"", "a ping after the writes")
+        honest_login(tarn, "while sessions hold what they may")
+        with iscsi.Session(tarn.port, initiator=STRANGER) as session:
+            check(("TargetName", IQN + "-open") in session.text([("SendTargets", "All")]), "a discovery session")
 
 
 @test
