@@ -171,3 +171,13 @@ fn a_discovery_session_is_received_from_in_small_pieces() {
     };
     assert_eq!(limit_bytes, DISCOVERY_RECEIVE_BYTES);
 }
+
+#[test]
+fn a_holder_with_its_share_gets_no_more_although_some_is_free() {
+    let budget = Arc::new(Budget::new(18));
+    let [one, other] = [(); 2].map(|()| Share::new(Arc::clone(&budget)));
+    while one.has_room() {
+        one.count();
+    }
+    assert_eq!((one.held(), other.has_room()), (16, true));
+}
