@@ -25,7 +25,7 @@ import iscsi
 import scsi
 from admin import Api, name
 from harness import check, equal, measured, skip, test, wait_for
-from tarn import BINARY, IQN, ROOT, Tarn, free_port, listens
+from tarn import BINARY, IQN, ROOT, Tarn, free_port, listens, target_section
 
 MIB = 1 << 20
 ADMIN = """
@@ -310,6 +310,45 @@ def edits_are_made_together_or_not_at_all():
         # Whether a secret is the one that is kept already is not for an operator to find out.
         same, other = ({"edits": [{"set": {"user": {"name": "alice", "secret": text}}}]} for text in ("twelve-or-more", "twelve-or-less"))
         equal(*(steps_of(operator.post("config/edits?plan=true", edits)) for edits in (same, other)), "plans with secrets")
+
+
+@test
+def edits_that_rename_several_luns_keep_their_data_and_identity():
+    """Two equal disks renamed by an operator in one request are what they were; swaps, chains and a resize of memory are refused."""
+    memory = '[[lun]]\nid = "%s"\nstore = "mem:16M"\n'
+    config = ADMIN + memory % "a" + memory % "b" + '[[lun]]\nid = "f"\nstore = "f.img?size=16M"\n' + target_section("a", "b", "f")
+    with Daemon(config=config) as tarn, tarn.session() as session:
+        operator = tarn.remote("operator")
+
+        def rename(*renames):
+            edits = [{"rename": {"lun": old, "id": new}} for old, new in renames]
+            return operator.ask("POST", "config/edits", {"edits": edits})
+
+        def disks():
+            found = []
+            for lun in range(3):
+                session.clear_unit_attentions(lun)
+                serial = session.command(scsi.inquiry(page=0x80), read=255, lun=lun).data
+                found.append((session.command(scsi.read10(0, 1), read=512, lun=lun).data, serial))
+            return found
+
+        for lun in range(3):
+            session.clear_unit_attentions(lun)
+            check(session.command(scsi.write10(0, 1), write=bytes([0xA0 + lun]) * 512, lun=lun).good, "WRITE")
+        before = disks()
+        equal(rename(("a", "z"), ("b", "y")).status, 200, "two renames")
+        equal(disks(), before, "the disks after two renames")
+        for renames in [(("z", "t"), ("y", "z")), (("z", "t"), ("y", "z"), ("t", "y"))]:
+            answer = rename(*renames)
+            equal((answer.status, answer.kind), (409, "refused"), f"{renames}")
+            check("free it in one change" in answer.json["detail"], answer.json["detail"])
+        both = lambda lun, new: [{"resize": {"lun": lun, "size_bytes": 32 * MIB}}, {"rename": {"lun": lun, "id": new}}]
+        refused(409, "refused", operator.ask, "POST", "config/edits", {"edits": both("z", "m")})
+        equal(disks(), before, "the disks after what was refused")
+        operator.post("config/edits", {"edits": both("f", "g")})
+        equal(disks(), before, "the disks after a file was resized and renamed")
+        equal([(lun["spec"]["id"], lun["size_bytes"]) for lun in tarn.api().get("luns")],
+              [("z", 16 * MIB), ("y", 16 * MIB), ("g", 32 * MIB)], "LUNs")
 
 
 # Who writes at the same time.

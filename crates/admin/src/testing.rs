@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use api::control::Control;
 use api::event::{Event, Finding, Severity};
-use api::plan::{Applied, Change, Document, Inspection, Plan, Revision};
+use api::plan::{Applied, Change, Document, Inspection, Origin, Plan, Revision};
 use api::problem::{Problem, ProblemKind};
 use api::request::{EventQuestion, Rollback, Tracing};
 use api::stats::Stats;
@@ -126,11 +126,11 @@ impl Control for Double {
         panic!("{UNASKED}")
     }
 
-    fn plan(&self, _text: &str, _inspection: Inspection) -> Result<Plan, Problem> {
+    fn plan(&self, _: &str, _: &Origin, _: Inspection) -> Result<Plan, Problem> {
         panic!("{UNASKED}")
     }
 
-    fn apply(&self, _: Change, _: Option<u64>, _: &str) -> Result<Applied, Problem> {
+    fn apply(&self, _: Change, _: Origin, _: Option<u64>, _: &str) -> Result<Applied, Problem> {
         panic!("{UNASKED}")
     }
 

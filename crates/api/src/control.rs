@@ -1,7 +1,7 @@
 //! What the administration asks of the daemon it belongs to.
 
 use crate::event::{Event, Finding};
-use crate::plan::{Applied, Change, Document, Inspection, Plan, Revision};
+use crate::plan::{Applied, Change, Document, Inspection, Origin, Plan, Revision};
 use crate::problem::Problem;
 use crate::request::{EventQuestion, Rollback, Tracing};
 use crate::stats::Stats;
@@ -38,7 +38,7 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     ///
     /// The document breaks a rule.
-    fn plan(&self, text: &str, inspection: Inspection) -> Result<Plan, Problem>;
+    fn plan(&self, text: &str, origin: &Origin, inspection: Inspection) -> Result<Plan, Problem>;
 
     /// Applies a document, as a whole or not at all. `only_at` is the revision it must start from;
     /// `None` takes any. A document that changes nothing is no new revision. On success, it is in
@@ -48,8 +48,13 @@ pub trait Control: Send + Sync + 'static {
     /// # Errors
     ///
     /// Why nothing was changed.
-    fn apply(&self, change: Change, only_at: Option<u64>, author: &str)
-    -> Result<Applied, Problem>;
+    fn apply(
+        &self,
+        change: Change,
+        origin: Origin,
+        only_at: Option<u64>,
+        author: &str,
+    ) -> Result<Applied, Problem>;
 
     /// Applies an earlier document again. A configuration file that was edited by hand and not
     /// applied does not stand in the way: its text is kept beside it, and a warning says where.

@@ -1,5 +1,7 @@
 //! What a change would do, what it has done, what was before.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -136,6 +138,20 @@ pub struct Change {
     /// What it is for, for the history; one line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
+}
+
+/// How a new document came about, which its text does not show.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Origin {
+    /// Somebody wrote it. Which of its units is one that runs under another `id` is found by comparing.
+    Written,
+    /// Edits made it of the document that runs.
+    Edited {
+        /// The units that have another `id` now: the new one, and the one before.
+        renames: BTreeMap<String, String>,
+        /// Who asks for them: a change does nothing that this role may not do.
+        role: Role,
+    },
 }
 
 /// A change that was made.

@@ -1,7 +1,7 @@
 //! How two models differ, thing by thing. Knows what is the same thing, not what a difference
 //! costs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
 use crate::admin::ADMIN;
@@ -105,7 +105,7 @@ impl Differences {
 
 /// How `new` differs from `old`.
 pub fn diff(old: &Model, new: &Model) -> Differences {
-    diff_with_secrets(old, new, |_| NewSecrets::default())
+    diff_with(old, new, None, |_| NewSecrets::default())
 }
 
 /// Which secrets of a user are not what they were, which no model knows.
@@ -117,21 +117,17 @@ pub struct NewSecrets {
     pub mutual: bool,
 }
 
-/// As [`diff`], with users whose secrets are not what they were: `new_secrets` says which of the user of a name.
-pub fn diff_with_secrets(
+/// As [`diff`], with what no model knows: the units that have another `id`, the new one and the one before, where
+/// that is known and need not be guessed; and which secrets of the user of a name are not what they were.
+pub fn diff_with(
     old: &Model,
     new: &Model,
+    renames: Option<&BTreeMap<String, String>>,
     new_secrets: impl Fn(&str) -> NewSecrets,
 ) -> Differences {
     let both = Both { old, new };
     let mut differences = Differences {
-        units: both.list(
-            &old.units,
-            &new.units,
-            |_, unit| unit.to_string(),
-            &UNIT,
-            UnitIndex,
-        ),
+        units: both.units(renames),
         users: both.list(
             &old.users,
             &new.users,
@@ -160,7 +156,10 @@ pub fn diff_with_secrets(
         ..Differences::default()
     };
     both.add_new_secrets(&mut differences.users, new_secrets);
-    both.take_renamed(&mut differences);
+    match renames {
+        Some(renames) => differences.renamed = both.renamed(renames),
+        None => both.take_renamed(&mut differences),
+    }
     both.compare_within_targets(&mut differences);
     differences
 }
@@ -224,10 +223,58 @@ impl Both<'_> {
         keys: &[KeyOf<T>],
         index: impl Fn(usize) -> I,
     ) -> Vec<Difference<I>> {
-        let old_positions = positions(old, |thing| identity(self.old, thing));
+        let (of_old, of_new) = (
+            |thing: &T| identity(self.old, thing),
+            |thing: &T| identity(self.new, thing),
+        );
+        self.matched((old, of_old), (new, of_new), keys, index)
+    }
+
+    /// The units. One that was renamed is found by the `id` it had, which no other unit is found by then.
+    fn units(&self, renames: Option<&BTreeMap<String, String>>) -> Vec<Difference<UnitIndex>> {
+        let none = BTreeMap::new();
+        let renames = renames.unwrap_or(&none);
+        let taken: HashSet<&String> = renames.values().collect();
+        let before = |unit: &Unit| {
+            let name = unit.to_string();
+            match renames.get(&name) {
+                Some(before) => before.clone(),
+                // No `id` is empty.
+                None if taken.contains(&name) => String::new(),
+                None => name,
+            }
+        };
+        let (old, new) = (&self.old.units, &self.new.units);
+        self.matched((old, Unit::to_string), (new, before), &UNIT, UnitIndex)
+    }
+
+    /// The units of these names, where both models have them.
+    fn renamed(&self, renames: &BTreeMap<String, String>) -> Vec<Renamed> {
+        let find = |units: &[Unit], id: &str| {
+            let at = units.iter().position(|unit| unit.id.as_deref() == Some(id));
+            at.map(UnitIndex)
+        };
+        let found = renames.iter().filter_map(|(new, old)| {
+            let (new, old) = (find(&self.new.units, new)?, find(&self.old.units, old)?);
+            Some(Renamed { old, new })
+        });
+        let mut renamed: Vec<_> = found.collect();
+        renamed.sort_by_key(|renamed| renamed.new);
+        renamed
+    }
+
+    /// As [`Both::list`], with what the things of either model are found by.
+    fn matched<T, I>(
+        &self,
+        (old, of_old): (&[T], impl Fn(&T) -> String),
+        (new, of_new): (&[T], impl Fn(&T) -> String),
+        keys: &[KeyOf<T>],
+        index: impl Fn(usize) -> I,
+    ) -> Vec<Difference<I>> {
+        let old_positions = positions(old, of_old);
         let mut partners: Vec<Option<usize>> = vec![None; new.len()];
         let mut is_kept = vec![false; old.len()];
-        for (name, position) in positions(new, |thing| identity(self.new, thing)) {
+        for (name, position) in positions(new, of_new) {
             let partner = old_positions.get(&name).copied();
             if let Some(kept) = partner.and_then(|partner| is_kept.get_mut(partner)) {
                 *kept = true;

@@ -9,6 +9,7 @@ mod size;
 mod table;
 mod target;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
@@ -32,6 +33,8 @@ pub struct Draft {
     /// otherwise.
     original: String,
     rendered: String,
+    /// Of units that are new or have another `id`: the one that they began with.
+    began_as: BTreeMap<String, Option<String>>,
 }
 
 /// A kind of thing that has a list of its own at the top of the file.
@@ -75,6 +78,7 @@ impl Draft {
         Ok(Self {
             rendered: document.to_string(),
             original: text.to_owned(),
+            began_as: BTreeMap::new(),
             document,
         })
     }
@@ -110,6 +114,9 @@ impl Draft {
         keys.set_text("store", Some(&lun.store), str::eq);
         keys.set_text("serial", lun.serial.as_deref(), str::eq);
         keys.set_text("naa", lun.naa.as_deref(), is_same_naa);
+        if is_made {
+            self.began_as.insert(lun.id.clone(), None);
+        }
         Ok(is_made)
     }
 
@@ -125,7 +132,9 @@ impl Draft {
             targets
                 .map(|target| format!("target {}", target.name))
                 .collect()
-        })
+        })?;
+        self.began_as.remove(id);
+        Ok(())
     }
 
     /// Gives a unit another size in bytes.
@@ -156,7 +165,17 @@ impl Draft {
         }
         self.find(LUN, old)?.set_text("id", Some(new), str::eq);
         self.follow_rename(old, new);
+        let began_as = self.began_as.remove(old);
+        let began_as = began_as.unwrap_or_else(|| Some(old.to_owned()));
+        self.began_as.insert(new.to_owned(), began_as);
         Ok(())
+    }
+
+    /// The units that have another `id` than in the text this began with: the new one, and that one.
+    pub fn renames(&self) -> BTreeMap<String, String> {
+        let began_as = self.began_as.iter();
+        let renames = began_as.filter_map(|(new, old)| Some((new.clone(), old.clone()?)));
+        renames.filter(|(new, old)| new != old).collect()
     }
 
     /// Adds a group, or changes the one with this `id`. True when it was made.

@@ -42,7 +42,7 @@ pub use address::{Cidr, HostPort, ISCSI_PORT, is_host};
 pub use admin::{Admin, AdminListener, Certificate};
 pub use confine::{Account, Confine, Root};
 pub use diff::{
-    Difference, Differences, InTarget, KeyChange, NewSecrets, Renamed, diff, diff_with_secrets,
+    Difference, Differences, InTarget, KeyChange, NewSecrets, Renamed, diff, diff_with,
 };
 pub use edit::{Draft, EditError};
 pub use error::{ConfigError, Rule};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::control::Control;
-use api::plan::{Change, Inspection};
+use api::plan::{Change, Inspection, Origin};
 use api::problem::Problem;
 use api::request::Rollback;
 use axum::Extension;
@@ -53,7 +53,9 @@ pub(crate) async fn apply(
         let bytes = change.text.len();
         return planned(&app, &caller, terms, bytes, move |_| Ok(change.text)).await;
     }
-    let apply = move |control: &dyn Control| control.apply(change, terms.only_at, &caller.author);
+    let apply = move |control: &dyn Control| {
+        control.apply(change, Origin::Written, terms.only_at, &caller.author)
+    };
     let applied = app.calls.change(apply).await??;
     let applied = app.calls.settle(applied).await;
     Ok(answer::applied(&applied, false))
@@ -83,7 +85,7 @@ async fn planned(
 ) -> Answer {
     let inspection = Inspection::of(caller.role);
     let ask = move |control: &dyn Control| {
-        let plan = control.plan(&text(control)?, inspection)?;
+        let plan = control.plan(&text(control)?, &Origin::Written, inspection)?;
         check_revision(plan.revision, terms.only_at)?;
         Ok::<_, Problem>(plan)
     };

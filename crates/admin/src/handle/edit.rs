@@ -7,7 +7,7 @@ use std::sync::Arc;
 use api::access::Role;
 use api::control::Control;
 use api::edit::{Edit, Edits};
-use api::plan::{Applied, Change, Inspection, Plan};
+use api::plan::{Applied, Change, Inspection, Origin, Plan};
 use api::problem::{Problem, ProblemKind};
 use axum::Extension;
 use axum::extract::State;
@@ -54,11 +54,13 @@ async fn make(
 ) -> Answer {
     if terms.is_plan {
         let inspection = Inspection::of(caller.role);
-        let ask = move |control: &dyn Control| plan(control, terms.only_at, edits, inspection);
+        let role = caller.role;
+        let ask =
+            move |control: &dyn Control| plan(control, terms.only_at, edits, (role, inspection));
         let plan = app.calls.read_much(0, ask).await?.good()?;
         return Ok(json_at(&*plan, plan.revision));
     }
-    let change = move |control: &dyn Control| apply(control, terms.only_at, &caller.author, edits);
+    let change = move |control: &dyn Control| apply(control, terms.only_at, &caller, edits);
     let (applied, is_new) = app.calls.change(change).await??;
     let applied = app.calls.settle(applied).await;
     Ok(answer::applied(&applied, is_new && shows_new))
@@ -68,7 +70,7 @@ async fn make(
 fn apply(
     control: &dyn Control,
     only_at: Option<u64>,
-    author: &str,
+    caller: &Caller,
     mut edits: Edits,
 ) -> Result<(Applied, bool), Problem> {
     // Nothing is kept for a change that cannot be made, and no edit is looked at: what runs is not in the document.
@@ -79,14 +81,14 @@ fn apply(
     for _ in 0..limits::EDIT_TRIES_MAX {
         let document = control.document();
         check_revision(document.revision, only_at)?;
-        let (text, is_new) = edited(&document.text, &edits.edits)?;
+        let made = Made::of(&document.text, &edits.edits, caller.role)?;
         let change = Change {
-            text,
+            text: made.text,
             comment: edits.comment.clone(),
         };
-        match control.apply(change, Some(document.revision), author) {
+        match control.apply(change, made.origin, Some(document.revision), &caller.author) {
             Err(problem) if problem.kind == ProblemKind::RevisionMismatch && only_at.is_none() => {}
-            outcome => return outcome.map(|applied| (applied, is_new)),
+            outcome => return outcome.map(|applied| (applied, made.is_new)),
         }
     }
     Err(Problem::new(
@@ -103,7 +105,7 @@ fn plan(
     control: &dyn Control,
     only_at: Option<u64>,
     mut edits: Edits,
-    inspection: Inspection,
+    (role, inspection): (Role, Inspection),
 ) -> Result<Plan, Problem> {
     control.check_changeable()?;
     let document = control.document();
@@ -114,26 +116,40 @@ fn plan(
         Inspection::Files => kept.keep_secrets(&mut edits.edits)?,
         Inspection::DocumentOnly => name_secrets(&mut edits.edits),
     }
-    let (text, _) = edited(&document.text, &edits.edits)?;
-    let plan = control.plan(&text, inspection)?;
+    let made = Made::of(&document.text, &edits.edits, role)?;
+    let plan = control.plan(&made.text, &made.origin, inspection)?;
     check_revision(plan.revision, Some(document.revision))?;
     Ok(plan)
 }
 
-/// The text after all edits, and whether the last of them has made a thing.
-fn edited(text: &str, edits: &[Edit]) -> Result<(String, bool), Problem> {
-    let mut draft = draft(text)?;
-    let mut is_new = false;
-    for (at, edit) in edits.iter().enumerate() {
-        is_new = draft.make(edit).map_err(|error| {
-            let mut problem = problem_of(&error);
-            if edits.len() > 1 {
-                problem.place = Some(format!("edits[{at}]"));
-            }
-            problem
-        })?;
+/// What edits make of a document.
+struct Made {
+    text: String,
+    origin: Origin,
+    /// The last of them has made a thing.
+    is_new: bool,
+}
+
+impl Made {
+    fn of(text: &str, edits: &[Edit], role: Role) -> Result<Self, Problem> {
+        let mut draft = draft(text)?;
+        let mut is_new = false;
+        for (at, edit) in edits.iter().enumerate() {
+            is_new = draft.make(edit).map_err(|error| {
+                let mut problem = problem_of(&error);
+                if edits.len() > 1 {
+                    problem.place = Some(format!("edits[{at}]"));
+                }
+                problem
+            })?;
+        }
+        let renames = draft.renames();
+        Ok(Self {
+            text: draft.to_string(),
+            origin: Origin::Edited { renames, role },
+            is_new,
+        })
     }
-    Ok((draft.to_string(), is_new))
 }
 
 /// 412 when another revision runs than the one asked for.

@@ -203,15 +203,15 @@ fn a_new_secret_is_a_change_of_its_user_alone() {
             _ => NewSecrets::default(),
         }
     };
-    let differences = diff_with_secrets(&model, &model, of_alice(false, true));
+    let differences = diff_with(&model, &model, None, of_alice(false, true));
     let Some(Difference::Changed { keys, .. }) = differences.users.first() else {
         panic!("{differences:?}");
     };
     let named: Vec<_> = keys.iter().map(|change| change.key).collect();
     assert_eq!(named, ["mutual secret"]);
-    let differences = diff_with_secrets(&model, &model, of_alice(true, false));
+    let differences = diff_with(&model, &model, None, of_alice(true, false));
     assert_eq!(
-        diff_with_secrets(&model, &model, |_| NewSecrets::default()),
+        diff_with(&model, &model, None, |_| NewSecrets::default()),
         Differences::default()
     );
     let [Difference::Changed { keys, .. }] = differences.users.as_slice() else {

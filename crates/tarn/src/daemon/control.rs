@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
 
+use api::access::Role;
 use api::control::Control;
 use api::event::{Event, Finding, Severity};
-use api::plan::{Applied, Change, Document, Effect, Inspection, Plan, Revision, Step};
+use api::plan::{Applied, Change, Document, Effect, Inspection, Origin, Plan, Revision, Step};
 use api::problem::{Problem, ProblemKind};
 use api::request::{EventQuestion, Rollback, Tracing};
 use api::stats::Stats;
@@ -74,7 +75,7 @@ enum EditedFile {
 
 /// What is to be applied.
 enum Wanted {
-    Document(Change),
+    Document(Change, Origin),
     /// What the configuration file says when the turn of this change has come: read before, it would
     /// take back what the changes before this one have written.
     File,
@@ -131,6 +132,8 @@ struct Planned {
     model: Model,
     units: Match,
     plan: Plan,
+    /// The role that applying it needs.
+    needs: Role,
 }
 
 impl Daemon {
@@ -358,6 +361,7 @@ impl Daemon {
         &self,
         now: &InForce,
         text: &str,
+        origin: &Origin,
         inspection: Inspection,
     ) -> Result<Planned, Problem> {
         let file = self.file()?;
@@ -376,7 +380,11 @@ impl Daemon {
             }
             Inspection::DocumentOnly => NewSecrets::default(),
         };
-        let differences = config::diff_with_secrets(&old.model, &model, secrets_differ);
+        let renames = match origin {
+            Origin::Written => None,
+            Origin::Edited { renames, .. } => Some(renames),
+        };
+        let differences = config::diff_with(&old.model, &model, renames, secrets_differ);
         let units = Match::of(&old.model, &model, &differences);
         let mut steps = steps::steps(&old.model, &model, &differences, size_of);
         let mut warnings: Vec<String> = model.warnings().iter().map(ToString::to_string).collect();
@@ -397,7 +405,12 @@ impl Daemon {
             changes_text: text != now.document.text,
             warnings,
         };
-        Ok(Planned { model, units, plan })
+        Ok(Planned {
+            model,
+            units,
+            plan,
+            needs: steps::needs(&differences),
+        })
     }
 
     /// The secrets of a model: as they are on disk, or those that run already.
@@ -564,14 +577,15 @@ impl Daemon {
         edited: EditedFile,
     ) -> Result<Applied, Problem> {
         let mut history = self.writer()?;
-        let change = match wanted {
-            Wanted::Document(change) => change,
-            Wanted::File => self.file_now()?,
+        let (change, origin) = match wanted {
+            Wanted::Document(change, origin) => (change, origin),
+            Wanted::File => (self.file_now()?, Origin::Written),
         };
         let now = self.in_force();
         let revision = now.document.revision;
         check_revision(revision, only_at)?;
-        let planned = self.planned(&now, &change.text, Inspection::Files)?;
+        let planned = self.planned(&now, &change.text, &origin, Inspection::Files)?;
+        check_role(&origin, &planned)?;
         let mut applied = Applied {
             revision,
             steps: planned.plan.steps.clone(),
@@ -653,6 +667,20 @@ fn check_revision(runs: u64, only_at: Option<u64>) -> Result<(), Problem> {
     Err(problem)
 }
 
+/// Refuses what the role of the caller may not do, by what the change does and not by what its edits are called.
+fn check_role(origin: &Origin, planned: &Planned) -> Result<(), Problem> {
+    match origin {
+        Origin::Edited { role, .. } if *role < planned.needs => {
+            let detail = format!(
+                "the role {role:?} resizes and renames luns, and this change is more: {}",
+                summary(&planned.plan.steps).join(", ")
+            );
+            Err(Problem::new(ProblemKind::Forbidden, detail.to_lowercase()))
+        }
+        Origin::Edited { .. } | Origin::Written => Ok(()),
+    }
+}
+
 fn check_applicable(steps: &[Step]) -> Result<(), Problem> {
     match steps.iter().find(|step| step.effect == Effect::Refused) {
         None => Ok(()),
@@ -697,13 +725,14 @@ impl Control for Daemon {
         views::effective(&self.in_force())
     }
 
-    fn plan(&self, text: &str, inspection: Inspection) -> Result<Plan, Problem> {
+    fn plan(&self, text: &str, origin: &Origin, inspection: Inspection) -> Result<Plan, Problem> {
         let now = self.in_force();
         let Planned {
             model,
             units,
             mut plan,
-        } = self.planned(&now, text, inspection)?;
+            needs: _,
+        } = self.planned(&now, text, origin, inspection)?;
         if inspection == Inspection::Files {
             let patience = self.attempts.begin_plan();
             foresight::refuse_unlocated(&mut plan, &now.running, &model, &units, &patience);
@@ -714,10 +743,12 @@ impl Control for Daemon {
     fn apply(
         &self,
         change: Change,
+        origin: Origin,
         only_at: Option<u64>,
         author: &str,
     ) -> Result<Applied, Problem> {
-        self.change(Wanted::Document(change), only_at, author, EditedFile::Stays)
+        let wanted = Wanted::Document(change, origin);
+        self.change(wanted, only_at, author, EditedFile::Stays)
     }
 
     fn roll_back(
@@ -736,7 +767,7 @@ impl Control for Daemon {
             text: past.text,
             comment: Some(comment),
         };
-        let change = Wanted::Document(change);
+        let change = Wanted::Document(change, Origin::Written);
         self.change(change, only_at, author, EditedFile::GoesAside)
     }
 

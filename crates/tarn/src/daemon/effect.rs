@@ -62,6 +62,14 @@ pub(crate) enum Consequence {
         /// The unit that has it.
         holder: String,
     },
+    /// An `id` that another unit has until the change is made.
+    #[error(
+        "another lun has the id {id:?} until this change is made: free it in one change, use it in the next"
+    )]
+    IdHeld {
+        /// The `id`.
+        id: String,
+    },
     /// Fewer blocks than initiators know of.
     #[error("the disk has {size_bytes} bytes and cannot shrink to {wanted_bytes}")]
     Shrinks {
@@ -107,6 +115,7 @@ impl Consequence {
             | Self::OpenTwice
             | Self::MemoryLost
             | Self::StoreHeld { .. }
+            | Self::IdHeld { .. }
             | Self::Shrinks { .. }
             | Self::MediumOut { .. }
             | Self::MediumHeld { .. }

@@ -3,9 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::access::Role;
 use api::plan::{Action, Kind};
 use config::keys::{self, Effective};
-use config::{Difference, Differences, InTarget, KeyChange, Model, TargetIndex, Unit, UnitIndex};
+use config::{
+    Difference, Differences, InTarget, KeyChange, Model, Renamed, TargetIndex, Unit, UnitIndex,
+};
 
 use super::effect::{Consequence, PlannedStep};
 
@@ -49,14 +52,35 @@ impl Match {
             .iter()
             .map(|(new, old)| (new.position(), old.position()))
             .collect();
+        let taken: BTreeSet<usize> = renamed_at.values().copied().collect();
         let from = new.units().iter().enumerate().map(|(position, unit)| {
-            let renamed = renamed_at.get(&position);
-            renamed.or_else(|| names.get(&unit.to_string())).copied()
+            let same = || {
+                names
+                    .get(&unit.to_string())
+                    .filter(|at| !taken.contains(at))
+            };
+            renamed_at.get(&position).or_else(same).copied()
         });
         Self {
             from: from.collect(),
             reopened: None,
         }
+    }
+}
+
+/// The role that a change of these differences needs.
+pub(super) fn needs(differences: &Differences) -> Role {
+    let is_size = |one: &Difference<UnitIndex>| match one {
+        Difference::Changed { keys, .. } => keys.iter().all(|change| change.key == "size"),
+        Difference::Added(_) | Difference::Removed(_) => false,
+    };
+    let mut rest = differences.clone();
+    rest.units.retain(|one| !is_size(one));
+    rest.renamed.clear();
+    if rest.is_empty() {
+        Role::Operator
+    } else {
+        Role::Admin
     }
 }
 
@@ -70,17 +94,17 @@ pub(super) fn steps(
 ) -> Vec<PlannedStep> {
     let models = Models { old, new };
     let mut steps = Vec::new();
+    steps.extend(differences.renamed.iter().map(|one| models.renamed(one)));
     for difference in &differences.units {
         let mut one = models.unit(difference, &size_of);
         if let Some(holder) = models.holder(difference) {
             one.consequence = Consequence::StoreHeld { holder };
+        } else if one.action == Action::Add && models.has_id(&one.name) {
+            one.consequence = Consequence::IdHeld {
+                id: one.name.clone(),
+            };
         }
         steps.push(one);
-    }
-    for renamed in &differences.renamed {
-        let (before, after) = (unit(old, renamed.old), unit(new, renamed.new));
-        let detail = format!("id: {before:?} -> {after:?}");
-        steps.push(PlannedStep::new(Action::Change, Kind::Lun, before, detail));
     }
     for difference in &differences.groups {
         let name = |model: &Model, at: config::GroupIndex| {
@@ -179,6 +203,23 @@ impl Models<'_> {
             }
         };
         PlannedStep::new(action, kind, name.unwrap_or_default(), detail)
+    }
+
+    fn renamed(&self, renamed: &Renamed) -> PlannedStep {
+        let (before, after) = (unit(self.old, renamed.old), unit(self.new, renamed.new));
+        let detail = format!("id: {before:?} -> {after:?}");
+        let mut one = PlannedStep::new(Action::Change, Kind::Lun, before, detail);
+        if self.has_id(&after) {
+            one.consequence = Consequence::IdHeld { id: after };
+        }
+        one
+    }
+
+    /// A unit of the old configuration has this `id`. One that is new, or gets it, is another: initiators and the
+    /// ledger of identities know one unit by it until the change is made.
+    fn has_id(&self, id: &str) -> bool {
+        let mut units = self.old.units().iter();
+        units.any(|unit| unit.id.as_deref() == Some(id))
     }
 
     /// The unit that has the store which another one is to get: it is open until the change is
@@ -339,6 +380,87 @@ queue_depth = 32
         ("luns = [", "portals = [\"127.0.0.1:3261\", \"127.0.0.1:3260\"]\nluns = [", (Action::Add, Kind::Portal, Effect::Online)),
         ("[limits]", "[[target]]\nname = \"iqn.2026-11.example:n\"\n[limits]", (Action::Add, Kind::Target, Effect::Online)),
     ];
+
+    /// The steps of edits that make the second configuration of the first, with these renames.
+    fn after_renames(
+        old: &str,
+        new: &str,
+        renames: &[(&str, &str)],
+    ) -> (Vec<PlannedStep>, Match, Role) {
+        let model = |text: &str| Model::from_toml(text, Path::new("/etc/t.toml")).unwrap();
+        let (old, new) = (model(old), model(new));
+        let text = |(new, old): &(&str, &str)| ((*new).to_owned(), (*old).to_owned());
+        let renames = renames.iter().map(text).collect();
+        let differences = config::diff_with(&old, &new, Some(&renames), |_| false);
+        let units = Match::of(&old, &new, &differences);
+        let needs = needs(&differences);
+        (steps(&old, &new, &differences, |_| 8 << 20), units, needs)
+    }
+
+    fn memory(ids: &[&str]) -> String {
+        let lun = |id: &&str| format!("[[lun]]\nid = \"{id}\"\nstore = \"mem:8M\"\n");
+        ids.iter().map(lun).collect()
+    }
+
+    #[test]
+    fn luns_renamed_by_edits_are_what_they_were_though_they_are_all_the_same() {
+        let renames = [("z", "a"), ("y", "b")];
+        let (steps, units, needs) =
+            after_renames(&memory(&["a", "b"]), &memory(&["z", "y"]), &renames);
+        assert_eq!(units.from, [Some(0), Some(1)]);
+        assert!(steps.iter().all(|one| one.consequence.is_harmless()) && steps.len() == 2);
+        assert_eq!(needs, Role::Operator);
+        let (grown, base) = (BASE.replace("f.img?size=8M", "f.img?size=16M"), BASE);
+        let (steps, units, needs) =
+            after_renames(base, &grown.replace("\"f\"", "\"g\""), &[("g", "f")]);
+        assert_eq!(units.from, [Some(0), Some(1)]);
+        assert_eq!((steps.len(), needs), (2, Role::Operator));
+        let lost = BASE.replace("mem:8M", "mem:16M").replace("\"m\"", "\"n\"");
+        let (steps, ..) = after_renames(BASE, &lost, &[("n", "m")]);
+        let refused = steps
+            .iter()
+            .filter(|one| one.consequence == Consequence::MemoryLost);
+        assert_eq!(refused.count(), 1, "{steps:?}");
+    }
+
+    #[test]
+    fn an_id_never_means_another_lun_after_a_change() {
+        let two = memory(&["a", "b"]);
+        for (new, renames) in [
+            (memory(&["b", "a"]), &[("a", "b"), ("b", "a")][..]),
+            (memory(&["t", "a"]), &[("t", "a"), ("a", "b")]),
+            (memory(&["t", "b", "a"]), &[("t", "a")]),
+            (memory(&["b"]), &[("b", "a")]),
+        ] {
+            let (steps, ..) = after_renames(&two, &new, renames);
+            let is_held = |one: &PlannedStep| matches!(one.consequence, Consequence::IdHeld { .. });
+            assert!(steps.iter().any(is_held), "{renames:?}: {steps:?}");
+        }
+    }
+
+    #[test]
+    fn what_edits_of_an_operator_cannot_cause_needs_an_admin() {
+        for (from, to, expected) in [
+            ("size=8M", "size=16M", Role::Operator),
+            ("size=8M", "size=8M&cache=direct", Role::Admin),
+            ("iqn.a:*", "iqn.b:*", Role::Admin),
+            (
+                ", { lun = 1, id = \"m\", groups = [\"g\"] }",
+                "",
+                Role::Admin,
+            ),
+        ] {
+            assert_eq!(
+                after_renames(BASE, &BASE.replace(from, to), &[]).2,
+                expected,
+                "{to}"
+            );
+        }
+        assert_eq!(
+            after_renames(&memory(&["a"]), &memory(&["b"]), &[]).2,
+            Role::Admin
+        );
+    }
 
     #[test]
     fn the_loss_of_what_is_in_memory_is_told() {
