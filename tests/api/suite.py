@@ -629,6 +629,28 @@ def nobody_unknown_washes_the_events_away():
 
 
 @test
+def nobody_known_washes_the_audit_out():
+    """Logouts without a login are no events; refusals and repeated requests of a viewer are some, with how many there were, and
+    neither hides a refusal to another token."""
+    with Daemon() as tarn:
+        noisy, calm = tarn.remote("viewer"), tarn.remote("viewer")
+        for _ in range(300):
+            noisy.good("POST", "logout")
+        login = {"token": tarn.token("viewer")}
+        for number in range(300):
+            noisy.good("POST", "login", login)
+            refused(403, "forbidden", noisy.ask, "DELETE", f"luns/x{number}")
+        refused(403, "forbidden", calm.ask, "DELETE", "groups/g")
+        events = tarn.api().get("events?after=0&most=1000")
+        check(not [event for event in events if "/logout" in event["message"]], "logouts that ended nothing are events")
+        for words in ("/login", "/luns/x"):
+            count = sum(words in event["message"] for event in events)
+            check(20 <= count < 100, f"{count} events about {words}")
+        check(any("/groups/g" in event["message"] for event in events), "the refusal to the other token is hidden")
+        check(tarn.log().count("/login") < 100, "the log has every login")
+
+
+@test
 def metrics_are_what_prometheus_reads():
     """promtool finds nothing to say about them; a series appears with the first command; all counters grow."""
     with Daemon() as tarn:

@@ -6,14 +6,15 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use api::control::Control;
 use tokio::sync::watch;
 
+use crate::audit::Book;
 use crate::browser::Logins;
-use crate::bucket::{Attempts, Bucket};
+use crate::bucket::Attempts;
 use crate::call::Calls;
 use crate::file::Files;
+use crate::limits;
 use crate::live::Live;
 use crate::ready::Ready;
 use crate::tokens::Tokens;
-use crate::{audit, limits};
 
 /// What the requests share.
 #[derive(Debug)]
@@ -41,11 +42,8 @@ pub(crate) struct Gate {
     pub(crate) logins: Logins,
     /// Attempts that failed.
     pub(crate) attempts: Attempts,
-    /// How many refusals become events; the rest goes to the log alone, so that nobody can wash
-    /// the other events away.
-    pub(crate) refusals: Bucket,
-    /// The same for those who have proved who they are, whom nobody unknown can silence.
-    pub(crate) known_refusals: Bucket,
+    /// How often who did what recently, so that nobody fills the log and the events.
+    pub(crate) book: Book,
 }
 
 impl App {
@@ -68,8 +66,7 @@ impl App {
             gate: Mutex::new(Gate {
                 logins: Logins::default(),
                 attempts: Attempts::new(now),
-                refusals: Bucket::new(audit::REFUSALS, now),
-                known_refusals: Bucket::new(audit::REFUSALS, now),
+                book: Book::default(),
             }),
         }
     }
@@ -84,8 +81,7 @@ impl App {
 impl std::fmt::Debug for Gate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Gate")
-            .field("refusals", &self.refusals)
-            .field("known_refusals", &self.known_refusals)
+            .field("book", &self.book)
             .finish_non_exhaustive()
     }
 }

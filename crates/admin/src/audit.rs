@@ -1,19 +1,62 @@
 //! Who did what from where, and with what outcome: to the log (target `audit`) and to the events.
 //! Never a body, so never a secret.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use api::event::{Event, Severity};
 use axum::http::{Method, StatusCode};
 
 use crate::app::{self, App};
-use crate::bucket::Rate;
+use crate::bucket::{Bucket, Rate};
 
-/// How many refusals become events.
-pub(crate) const REFUSALS: Rate = Rate {
+/// How many entries of one kind are noted.
+const OF_A_KIND: Rate = Rate {
     burst: 20,
     every: Duration::from_secs(5),
 };
+
+/// Kinds of entries that are remembered. At the limit the one that was used longest ago is dropped.
+const KINDS_MAX: usize = 1024;
+
+/// What is noted so often only: whatever one caller did not get done, and each of its deeds, by method and path.
+/// Those who are not known are one caller.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+struct Kind {
+    author: Option<String>,
+    deed: Option<String>,
+}
+
+/// How many entries of each kind there were recently.
+#[derive(Debug, Default)]
+pub(crate) struct Book(HashMap<Kind, Page>);
+
+#[derive(Debug)]
+struct Page {
+    bucket: Bucket,
+    left_out: u64,
+}
+
+impl Book {
+    /// Whether an entry of this kind is noted, with how many before it were not.
+    fn admit(&mut self, kind: Kind, now: Instant) -> Option<u64> {
+        if self.0.len() >= KINDS_MAX && !self.0.contains_key(&kind) {
+            let oldest = self.0.iter().min_by_key(|(_, page)| page.bucket.filled());
+            if let Some(oldest) = oldest.map(|(kind, _)| kind.clone()) {
+                self.0.remove(&oldest);
+            }
+        }
+        let page = self.0.entry(kind).or_insert_with(|| Page {
+            bucket: Bucket::new(OF_A_KIND, now),
+            left_out: 0,
+        });
+        if page.bucket.take(now) {
+            return Some(std::mem::take(&mut page.left_out));
+        }
+        page.left_out += 1;
+        None
+    }
+}
 
 /// Bytes of a path that are kept.
 const PATH_MAX: usize = 200;
@@ -55,17 +98,15 @@ impl Entry {
         if !is_refusal && self.purpose == Purpose::Question {
             return;
         }
-        // What strangers send fills neither the log nor the events.
-        if is_refusal {
-            let mut gate = app.gate();
-            let bucket = match self.author {
-                Some(_) => &mut gate.known_refusals,
-                None => &mut gate.refusals,
-            };
-            if !bucket.take(Instant::now()) {
-                return;
-            }
-        }
+        // Nobody fills the log with what fails, or with the same again and again.
+        let deed = || format!("{} {}", self.method, self.path);
+        let kind = Kind {
+            author: self.author.clone(),
+            deed: status.is_success().then(deed),
+        };
+        let Some(left_out) = app.gate().book.admit(kind, Instant::now()) else {
+            return;
+        };
         let path: String = self.path.chars().take(PATH_MAX).collect();
         tracing::info!(
             target: "audit",
@@ -74,8 +115,12 @@ impl Entry {
             method = %self.method,
             path,
             status = status.as_u16(),
+            left_out = (left_out > 0).then_some(left_out),
         );
-        let event = self.event(status, is_refusal);
+        let mut event = self.event(status, is_refusal);
+        if left_out > 0 {
+            event.message += &format!("; {left_out} more like it are not listed");
+        }
         app.calls.note(event);
     }
 
@@ -123,6 +168,45 @@ mod tests {
             path: "/api/v1/login".to_owned(),
             purpose: Purpose::Change,
         }
+    }
+
+    #[tokio::test]
+    async fn the_same_again_and_again_is_counted_and_costs_no_other_its_entry() {
+        let scratch = Scratch::new();
+        let daemon = Arc::new(Double::default());
+        let app = app(&daemon, &scratch);
+        for _ in 0..1000 {
+            entry(Some("loud")).note(&app, StatusCode::OK);
+            entry(Some("loud")).note(&app, StatusCode::FORBIDDEN);
+        }
+        // Some more may fit in while the test runs on a slow machine.
+        assert!(daemon.noted().len() < 100, "{}", daemon.noted().len());
+        entry(Some("calm")).note(&app, StatusCode::FORBIDDEN);
+        let mut other = entry(Some("loud"));
+        other.path = "/api/v1/luns/a/resize".to_owned();
+        other.note(&app, StatusCode::OK);
+        let noted = daemon.noted();
+        let last = |back: usize| noted[noted.len() - back].author.as_deref();
+        assert_eq!((last(2), last(1)), (Some("calm"), Some("loud")));
+    }
+
+    #[test]
+    fn an_entry_tells_how_many_like_it_were_left_out() {
+        let (mut book, start) = (Book::default(), Instant::now());
+        let kind = |author: u32| Kind {
+            author: Some(author.to_string()),
+            deed: None,
+        };
+        for _ in 0..OF_A_KIND.burst {
+            assert_eq!(book.admit(kind(0), start), Some(0));
+        }
+        assert_eq!(book.admit(kind(0), start), None);
+        assert_eq!(book.admit(kind(0), start), None);
+        assert_eq!(book.admit(kind(0), start + OF_A_KIND.every), Some(2));
+        for author in 0..2 * u32::try_from(KINDS_MAX).unwrap() {
+            book.admit(kind(author), start);
+        }
+        assert_eq!(book.0.len(), KINDS_MAX);
     }
 
     #[tokio::test]

@@ -66,6 +66,11 @@ impl Bucket {
         is_left
     }
 
+    /// When it was last looked into.
+    pub(crate) const fn filled(&self) -> Instant {
+        self.filled
+    }
+
     fn has_one(&mut self, now: Instant) -> bool {
         self.fill(now);
         self.left > 0

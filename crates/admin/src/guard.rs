@@ -186,7 +186,9 @@ async fn run_to_its_end(
             entry.author = Some(name.clone());
             introduce();
         }
-        entry.note(&app, response.status());
+        if response.extensions().get::<NothingDone>().is_none() {
+            entry.note(&app, response.status());
+        }
         response
     }));
     task.await.unwrap_or_else(|error| {
@@ -250,6 +252,10 @@ fn admit(app: &App, needs: Needs, request: &Request) -> Result<Option<Caller>, B
 }
 
 fn may(caller: &Caller, least: Role, request: &Request) -> Result<(), Problem> {
+/// In an answer to a request that had nothing to do: there is nothing to note.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NothingDone;
+
     caller.must_have(least)?;
     let Proof::Cookie { csrf, .. } = &caller.proof else {
         return Ok(());

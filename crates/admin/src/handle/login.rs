@@ -14,7 +14,7 @@ use axum::response::IntoResponse as _;
 use crate::answer::{Answer, Refusal, json};
 use crate::app::App;
 use crate::ask::Told;
-use crate::guard::{self, Author, Caller, Proof};
+use crate::guard::{self, Author, Caller, NothingDone, Proof};
 use crate::limits;
 use crate::peer::Peer;
 
@@ -54,12 +54,15 @@ pub(crate) async fn logout(
     Extension(peer): Extension<Peer>,
     Extension(caller): Extension<Caller>,
 ) -> Answer {
+    let answer = (StatusCode::NO_CONTENT, [set_cookie(&peer, "", 0)]);
     match &caller.proof {
         Proof::Cookie { cookie, .. } => app.gate().logins.close(cookie),
         // There is no login to end, and none lives afterwards.
-        Proof::Socket | Proof::Token(_) => {}
+        Proof::Socket | Proof::Token(_) => {
+            return Ok((Extension(NothingDone), answer).into_response());
+        }
     }
-    Ok((StatusCode::NO_CONTENT, [set_cookie(&peer, "", 0)]).into_response())
+    Ok(answer.into_response())
 }
 
 /// `GET /whoami`

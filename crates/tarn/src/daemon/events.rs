@@ -1,6 +1,7 @@
 //! The last events.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,8 @@ use crate::state::Trouble;
 /// How many are kept of what initiators and stores cause.
 const EVENTS_MAX: usize = 4096;
 
-/// How many are kept of what administrators do. Initiators cannot push these out.
+/// How many are kept of what administrators do. Initiators cannot push these out, nor one administrator those of
+/// another who did less.
 const AUDIT_MAX: usize = 4096;
 
 /// Kinds of events of which only administrators are the cause.
@@ -27,15 +29,49 @@ const AUDIT_KINDS: [&str; 4] = [
     "config-applied",
 ];
 
-/// Two rings of events with one row of numbers. Noting one takes a moment, so a core may do it.
+/// Events of initiators and stores, and those of administrators, with one row of numbers. Noting one takes a moment, so
+/// a core may do it.
 #[derive(Debug, Default)]
 pub(crate) struct Events(Mutex<Rings>);
 
 #[derive(Debug, Default)]
 struct Rings {
     events: VecDeque<Event>,
-    audit: VecDeque<Event>,
+    audit: Audit,
     last: u64,
+}
+
+/// Events of administrators, a row for each of them.
+#[derive(Debug, Default)]
+struct Audit {
+    rows: BTreeMap<Option<String>, VecDeque<Event>>,
+    count: usize,
+}
+
+impl Audit {
+    /// Adds an event. When there are as many as are kept, the caller that has most loses its oldest.
+    fn push(&mut self, event: Event) {
+        if self.count >= AUDIT_MAX {
+            self.drop_one();
+        }
+        let row = self.rows.entry(event.author.clone()).or_default();
+        row.push_back(event);
+        self.count += 1;
+    }
+
+    fn drop_one(&mut self) {
+        let oldest = |row: &VecDeque<Event>| row.front().map(|event| event.number);
+        let fullest = self.rows.iter_mut();
+        let fullest = fullest.max_by_key(|(_, row)| (row.len(), Reverse(oldest(row))));
+        let Some((author, row)) = fullest else {
+            return;
+        };
+        self.count -= usize::from(row.pop_front().is_some());
+        if row.is_empty() {
+            let author = author.clone();
+            self.rows.remove(&author);
+        }
+    }
 }
 
 /// Numbers that a run may give: more than there can be events in years.
@@ -95,21 +131,23 @@ impl Events {
         rings.last += 1;
         event.number = rings.last;
         event.at_ms = milliseconds(SystemTime::now());
-        let (ring, most) = if AUDIT_KINDS.contains(&event.kind.as_str()) {
-            (&mut rings.audit, AUDIT_MAX)
-        } else {
-            (&mut rings.events, EVENTS_MAX)
-        };
-        if ring.len() >= most {
-            ring.pop_front();
+        if AUDIT_KINDS.contains(&event.kind.as_str()) {
+            rings.audit.push(event);
+            return;
         }
-        ring.push_back(event);
+        if rings.events.len() >= EVENTS_MAX {
+            rings.events.pop_front();
+        }
+        rings.events.push_back(event);
     }
 
     /// Those that are asked for, the oldest first.
     pub(crate) fn find(&self, question: EventQuestion) -> Vec<Event> {
         let rings = self.lock();
-        let all = rings.events.iter().chain(&rings.audit);
+        let all = rings
+            .events
+            .iter()
+            .chain(rings.audit.rows.values().flatten());
         let mut found: Vec<&Event> = all
             .filter(|event| {
                 event.severity >= question.severity && Some(event.number) > question.after
@@ -358,6 +396,28 @@ mod tests {
         assert_eq!(all.len(), EVENTS_MAX + 2);
         let kinds = |event: &Event| event.kind.starts_with("admin-");
         assert!(all.first().is_some_and(kinds) && all.last().is_some_and(kinds));
+        assert!(all.is_sorted_by_key(|event| event.number));
+    }
+
+    #[test]
+    fn who_does_much_pushes_nothing_out_of_who_did_less() {
+        let events = Events::default();
+        let note = |author: &str| {
+            events.note(Event {
+                author: Some(author.to_owned()),
+                ..event(Severity::Info, "admin-change", String::new())
+            });
+        };
+        note("root");
+        (0..2 * AUDIT_MAX).for_each(|_| note("loud"));
+        (0..9).for_each(|_| note("calm"));
+        let all = events.find(EventQuestion::after(0, usize::MAX));
+        let count = |author: &str| {
+            let has_author = |event: &&Event| event.author.as_deref() == Some(author);
+            all.iter().filter(has_author).count()
+        };
+        assert_eq!(all.len(), AUDIT_MAX);
+        assert_eq!((count("root"), count("calm")), (1, 9));
         assert!(all.is_sorted_by_key(|event| event.number));
     }
 
