@@ -12,6 +12,7 @@ Each test reproduces one attack and asserts the rule that docs/SECURITY.md promi
     rights.py    who may do what: before login, after login, through a read-only view, as operator
     answers.py   what SCSI commands and iSCSI requests are answered
     state.py     the state directory, the start
+    document.py  the configuration file: what lies at its path, who looks at it
     promises.py  what docs/SECURITY.md names is there
 
 Assertions are on answers and counts, never on milliseconds: a deadline is generous and only tells "answered" from "hangs".
@@ -35,6 +36,7 @@ import strangers  # noqa: F401
 import rights  # noqa: F401
 import answers  # noqa: F401
 import state  # noqa: F401
+import document  # noqa: F401
 import promises  # noqa: F401
 
 if __name__ == "__main__":

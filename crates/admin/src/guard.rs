@@ -252,9 +252,9 @@ fn admit(app: &App, needs: Needs, request: &Request) -> Result<Option<Caller>, B
 }
 
 fn may(caller: &Caller, least: Role, request: &Request) -> Result<(), Problem> {
-/// In an answer to a request that had nothing to do: there is nothing to note.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NothingDone;
+    /// In an answer to a request that had nothing to do: there is nothing to note.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct NothingDone;
 
     caller.must_have(least)?;
     let Proof::Cookie { csrf, .. } = &caller.proof else {

@@ -167,7 +167,16 @@ fn read_file(path: &Path) -> Result<(Model, String), StartError> {
 ///
 /// It cannot be read, or is no text.
 pub(crate) fn read_text(path: &Path) -> Result<String, StartError> {
-    let bytes = fs::read(path).map_err(|source| {
+    text_of(path, fs::read(path))
+}
+
+/// The text that was read of a configuration file.
+///
+/// # Errors
+///
+/// As [`read_text`].
+pub(crate) fn text_of(path: &Path, read: io::Result<Vec<u8>>) -> Result<String, StartError> {
+    let bytes = read.map_err(|source| {
         let path = path.to_owned();
         if source.kind() == io::ErrorKind::IsADirectory {
             StartError::ConfigDirectory { path }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::open::pause;
 use crate::error::Unanswered;
 
 /// How long one call may take: a file system that answers at all does so earlier.
@@ -22,6 +23,12 @@ const CHANGE_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// How long all calls of a plan may take: less than a question waits for the answer.
 const PLAN_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How long a look at the configuration file may take.
+const LOOK_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Between two times that somebody who waits for a path sees whether it is free.
+const TURN_PAUSE: Duration = Duration::from_millis(1);
 
 /// Threads that are under way at once, those that were left behind among them.
 const LEFT_BEHIND_MAX: usize = 64;
@@ -59,6 +66,15 @@ impl Attempts {
         }
     }
 
+    /// For a look, of which nobody should notice that it is not answered.
+    pub(crate) fn begin_look(&self) -> Patience<'_> {
+        Patience {
+            attempts: self,
+            until: Instant::now() + LOOK_TIME_MAX,
+            call_max: LOOK_TIME_MAX,
+        }
+    }
+
     /// A thread that panicked while it held this lock did not leave half a value behind.
     fn lock(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -92,7 +108,31 @@ impl Patience<'_> {
         path: &Path,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
-        let place = self.attempts.enter(path)?;
+        self.ask_at(self.attempts.enter(path)?, path, call)
+    }
+
+    /// As [`Patience::ask`], of a path that others ask, too: waits until they have their answer.
+    pub(crate) fn ask_in_turn<T: Send + 'static>(
+        &self,
+        path: &Path,
+        call: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Unanswered> {
+        let until = self.until.min(Instant::now() + self.call_max);
+        let place = loop {
+            match self.attempts.enter(path) {
+                Err(Unanswered::StillHangs { .. }) if Instant::now() < until => pause(TURN_PAUSE),
+                entered => break entered?,
+            }
+        };
+        self.ask_at(place, path, call)
+    }
+
+    fn ask_at<T: Send + 'static>(
+        &self,
+        place: Place,
+        path: &Path,
+        call: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Unanswered> {
         let (answer, answered) = sync_channel(1);
         let run = move || {
             let outcome = reactor::process::apart(call);
@@ -173,6 +213,35 @@ mod tests {
             thread::yield_now();
         }
         attempts.begin().ask(Path::new("/a"), || ()).unwrap();
+    }
+
+    #[test]
+    fn who_asks_in_turn_waits_for_the_one_before() {
+        let attempts = Attempts::default();
+        let asked = std::sync::atomic::AtomicU32::new(0);
+        let asked = Arc::new(asked);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..8 {
+                        let asked = Arc::clone(&asked);
+                        let ask = move || asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                        attempts.begin().ask_in_turn(Path::new("/a"), ask).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(asked.load(std::sync::atomic::Ordering::SeqCst), 32);
+        let (release, released) = channel::<()>();
+        let hang = move || released.recv().is_ok();
+        patience(&attempts).ask(Path::new("/a"), hang).unwrap_err();
+        let waits = Patience {
+            call_max: Duration::from_millis(5),
+            ..attempts.begin()
+        };
+        let hangs = waits.ask_in_turn(Path::new("/a"), || ()).unwrap_err();
+        assert!(matches!(hangs, Unanswered::StillHangs { .. }), "{hangs}");
+        drop(release);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use super::apply::{self, Means, Prepared};
 use super::attempts::Attempts;
 use super::doctor::Doctor;
 use super::events::{Events, milliseconds, of_trouble};
-use super::file::{Aside, Found, unwritten};
+use super::file::{self, Aside, Found, unwritten};
 use super::history::{History, Past, Record};
 use super::open::pause;
 use super::paced::Paced;
@@ -33,7 +33,7 @@ use super::steps::{self, Match};
 use super::{foresight, media, secrets, stats, traces, views};
 use crate::StartError;
 use crate::confinement::Reach;
-use crate::prepare::{Flags, read_text};
+use crate::prepare::Flags;
 use crate::secret::Secrets;
 use crate::state::{State, Trouble, Troubles};
 
@@ -221,11 +221,10 @@ impl Daemon {
     fn writer(&self) -> Result<MutexGuard<'_, History>, Problem> {
         let until = Instant::now() + WRITER_PATIENCE;
         loop {
-            match self.writer.try_lock() {
-                Ok(history) => return Ok(history),
-                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) if Instant::now() < until => pause(WRITER_PAUSE),
-                Err(TryLockError::WouldBlock) => {
+            match self.hold_changes() {
+                Some(history) => return Ok(history),
+                None if Instant::now() < until => pause(WRITER_PAUSE),
+                None => {
                     let seconds = WRITER_PATIENCE.as_secs();
                     let detail = format!(
                         "another change has been under way for {seconds} s; this one was not made, try again"
@@ -233,6 +232,15 @@ impl Daemon {
                     return Err(Problem::new(ProblemKind::Conflict, detail));
                 }
             }
+        }
+    }
+
+    /// Keeps changes from being made, unless one is under way.
+    pub(super) fn hold_changes(&self) -> Option<MutexGuard<'_, History>> {
+        match self.writer.try_lock() {
+            Ok(history) => Some(history),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
         }
     }
 
@@ -349,8 +357,9 @@ impl Daemon {
 
     /// What the configuration file says now.
     fn file_now(&self) -> Result<Change, Problem> {
-        let text = read_text(self.file()?)
-            .map_err(|error| Problem::new(ProblemKind::BadRequest, crate::error::chain(&error)))?;
+        let (file, runs) = (self.file()?, self.in_force().document.text.len());
+        let text = file::read_in_turn(file, runs, &self.attempts.begin())
+            .map_err(|error| Problem::new(ProblemKind::BadRequest, error))?;
         Ok(Change {
             text,
             comment: None,
@@ -365,6 +374,7 @@ impl Daemon {
         inspection: Inspection,
     ) -> Result<Planned, Problem> {
         let file = self.file()?;
+        file::check_length(text, &now.document.text)?;
         let mut model = Model::from_toml(text, file).map_err(|error| {
             let mut problem = Problem::new(ProblemKind::InvalidConfig, error.rule.to_string());
             problem.place = Some(error.place.to_string());
@@ -452,8 +462,10 @@ impl Daemon {
     ) -> Result<(Found<'_>, bool), Problem> {
         let file = self.file()?;
         let revision = now.document.revision;
-        let found = Found::read(file)
-            .map_err(|error| failed(format!("cannot read {}: {error}", file.display())))?;
+        let runs = now.document.text.len();
+        let found = file::read_in_turn(file, runs, &self.attempts.begin())
+            .map_err(|error| Problem::new(ProblemKind::ApplyFailed, error))?;
+        let found = Found::new(file, found);
         let Some(now_there) = found.text() else {
             if edited == EditedFile::GoesAside {
                 return Ok((found, false));

@@ -28,6 +28,7 @@ use api::view::{Session, Trace};
 use config::Model;
 use plane::Guessing;
 
+use document::DocumentLooks;
 use hosts::{Host, Network};
 use looks::{Looks, Machine, Share};
 use space::{Room, Space, UnitFile};
@@ -41,6 +42,7 @@ pub(crate) struct Doctor {
     looks: Mutex<Looks>,
     network: Mutex<Network>,
     space: Mutex<Space>,
+    document: DocumentLooks,
     /// That there is less memory than the defaults want.
     memory: Option<String>,
     /// The start, by the clock of the day and by the clock that nobody sets.
@@ -56,6 +58,7 @@ impl Doctor {
             looks: Mutex::new(Looks::new(began)),
             network: Mutex::new(Network::open()),
             space: Mutex::default(),
+            document: DocumentLooks::default(),
             memory,
             started: (SystemTime::now(), began),
         }
@@ -79,7 +82,7 @@ impl Doctor {
             Some((unit.to_string(), what.to_owned()))
         });
         let (started, began) = self.started;
-        let mut findings = Vec::from_iter(document::look(daemon));
+        let mut findings = Vec::from_iter(self.document.look(daemon));
         findings.extend(examine(&Facts {
             model: &running.model,
             failed: &failed.map(|(unit, _)| unit.to_string()).collect::<Vec<_>>(),

@@ -1,19 +1,143 @@
 //! The configuration file, as a change finds and leaves it.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use api::problem::{Problem, ProblemKind};
 use durable::{make, make_like, replace_content};
+use rustix::fs::OFlags;
 
+use super::attempts::Patience;
 use super::history::{History, Record};
+use crate::StartError;
+use crate::prepare::text_of;
+
+/// Bytes of a document, unless the one that runs is longer: as much as the administration takes.
+const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Texts that were edited by hand and are kept beside one file, at most.
 const EDITED_MAX: u32 = 100;
 
 /// The mode of a configuration file that was missing.
 const MODE: u32 = 0o640;
+
+/// By what a text of a file is known again without being read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Stamp {
+    device: u64,
+    inode: u64,
+    size_bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(file: &fs::Metadata) -> Self {
+        Self {
+            device: file.dev(),
+            inode: file.ino(),
+            size_bytes: file.size(),
+            modified: (file.mtime(), file.mtime_nsec()),
+            changed: (file.ctime(), file.ctime_nsec()),
+        }
+    }
+
+    /// Whether a later text has another stamp: clocks of file systems are coarse.
+    pub(super) fn is_certain(&self, now_seconds: i64) -> bool {
+        self.changed.0.saturating_add(1) < now_seconds
+    }
+}
+
+/// What a file says.
+#[derive(Debug)]
+pub(super) enum Content {
+    /// What it said when its stamp was the one that is known.
+    Known,
+    /// This, and by what it is known again.
+    Read(Stamp, String),
+}
+
+/// Refuses a document that could not be read again.
+pub(super) fn check_length(text: &str, runs: &str) -> Result<(), Problem> {
+    let most = document_bytes_max(runs.len());
+    if text.len() <= most {
+        return Ok(());
+    }
+    let detail = format!(
+        "the configuration would have {} bytes, {most} is the most",
+        text.len()
+    );
+    Err(Problem::new(ProblemKind::TooLarge, detail))
+}
+
+/// How long a document may be where one of so many bytes runs.
+pub(super) fn document_bytes_max(runs: usize) -> usize {
+    runs.max(DOCUMENT_BYTES_MAX)
+}
+
+/// Reads a configuration file while Tarn serves. It must be a regular file of at most `most` bytes, so that nobody
+/// waits for a pipe or fills the memory.
+pub(super) fn read(path: &Path, most: usize, known: Option<Stamp>) -> Result<Content, StartError> {
+    let opened = open_regular(path, most);
+    let (file, stamp) = match opened {
+        Ok(opened) => opened,
+        Err(error) => return text_of(path, Err(error)).map(|_| Content::Known),
+    };
+    if known == Some(stamp) {
+        return Ok(Content::Known);
+    }
+    let mut bytes = Vec::new();
+    let read = file.take(at_most(most)).read_to_end(&mut bytes);
+    let text = text_of(path, read.map(|_| bytes))?;
+    Ok(Content::Read(stamp, text))
+}
+
+fn open_regular(path: &Path, most: usize) -> io::Result<(fs::File, Stamp)> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
+    let mut options = fs::OpenOptions::new();
+    let options = options.read(true).custom_flags(flags.cast_signed());
+    let file = options.open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    if metadata.size() > at_most(most) {
+        let message = format!("it is longer than {most} bytes");
+        return Err(io::Error::other(message));
+    }
+    Ok((file, Stamp::of(&metadata)))
+}
+
+fn at_most(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+/// The text of a configuration file, within the time that a change has; `None` where there is no file.
+pub(super) fn read_in_turn(
+    path: &Path,
+    runs: usize,
+    patience: &Patience<'_>,
+) -> Result<Option<String>, String> {
+    let file = path.to_owned();
+    let ask = move || read(&file, document_bytes_max(runs), None);
+    let answer = patience.ask_in_turn(path, ask);
+    let content = answer.map_err(|unanswered| unanswered.to_string())?;
+    match content {
+        Ok(Content::Read(_, text)) => Ok(Some(text)),
+        Ok(Content::Known) => Ok(Some(String::new())),
+        Err(StartError::ConfigUnreadable { source, .. })
+            if source.kind() == io::ErrorKind::NotFound =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(crate::error::chain(&error)),
+    }
+}
 
 /// The configuration file before a change.
 #[derive(Debug)]
@@ -24,13 +148,9 @@ pub(super) struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// Reads it.
-    pub(super) fn read(file: &'a Path) -> io::Result<Self> {
-        let text = match fs::read_to_string(file) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            read => Some(read?),
-        };
-        Ok(Self { file, text })
+    /// That says this; `None` when there is none.
+    pub(super) const fn new(file: &'a Path, text: Option<String>) -> Self {
+        Self { file, text }
     }
 
     /// What it says; `None` when there is none.
@@ -157,12 +277,36 @@ mod tests {
     }
 
     #[test]
+    fn only_a_regular_file_of_the_right_length_is_read_and_only_once() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("tarn.toml");
+        let message = || crate::error::chain(&read(&path, 4, None).unwrap_err());
+        assert!(message().contains("name one that exists"));
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
+        assert!(message().contains("no regular file"));
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(message().contains("is a directory"));
+        fs::remove_dir(&path).unwrap();
+        fs::write(&path, "12345").unwrap();
+        assert!(message().contains("longer than 4 bytes"));
+        let Ok(Content::Read(stamp, text)) = read(&path, 5, None) else {
+            panic!("it is not read");
+        };
+        assert_eq!(text, "12345");
+        assert!(matches!(read(&path, 5, Some(stamp)), Ok(Content::Known)));
+        fs::write(&path, "1234").unwrap();
+        assert!(matches!(read(&path, 5, Some(stamp)), Ok(Content::Read(..))));
+        assert!(!stamp.is_certain(stamp.changed.0) && stamp.is_certain(stamp.changed.0 + 2));
+    }
+
+    #[test]
     fn the_file_and_the_history_change_together() {
         let scratch = Scratch::new();
         let file = scratch.path().join("tarn.toml");
         fs::write(&file, "old").unwrap();
         let mut history = History::begin(scratch.path(), &file, "old", 9).unwrap();
-        let found = Found::read(&file).unwrap();
+        let found = Found::new(&file, fs::read_to_string(&file).unwrap());
         found.save(&mut history, record(2, "new")).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "new");
         found.put_back(&mut history);
@@ -193,7 +337,7 @@ mod tests {
         let file = scratch.path().join("tarn.toml");
         fs::write(&file, "old").unwrap();
         let mut history = History::begin(scratch.path(), &file, "old", 9).unwrap();
-        let found = Found::read(&file).unwrap();
+        let found = Found::new(&file, fs::read_to_string(&file).unwrap());
         // No temporary file can be made here, by root neither.
         fs::create_dir_all(scratch.path().join("tarn.toml.tarn-new/x")).unwrap();
         let error = found.save(&mut history, record(2, "new")).unwrap_err();
@@ -210,7 +354,7 @@ mod tests {
         fs::write(&file, "old").unwrap();
         let mut history = History::begin(scratch.path(), &file, "old", 9).unwrap();
         fs::remove_dir_all(history.directory()).unwrap();
-        let found = Found::read(&file).unwrap();
+        let found = Found::new(&file, fs::read_to_string(&file).unwrap());
         let error = found.save(&mut history, record(2, "new")).unwrap_err();
         assert!(error.detail.contains("the history"), "{error}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "old");
@@ -222,7 +366,9 @@ mod tests {
         let file = scratch.path().join("tarn.toml");
         for (text, name) in [("one", "tarn.toml.edited"), ("two", "tarn.toml.edited.2")] {
             fs::write(&file, text).unwrap();
-            let kept = Found::read(&file).unwrap().set_aside().unwrap();
+            let kept = Found::new(&file, fs::read_to_string(&file).unwrap())
+                .set_aside()
+                .unwrap();
             assert_eq!(kept, scratch.path().join(name));
             assert_eq!(fs::read_to_string(&kept).unwrap(), text);
         }
