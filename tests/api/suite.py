@@ -870,6 +870,12 @@ def what_a_request_does_not_know_is_refused_and_nothing_is_done():
         for body in ({}, {"what": 1}, []):
             refused(400, "bad-request", api.ask, "POST", "luns/disk/load", body)
             refused(400, "bad-request", api.ask, "DELETE", "luns/disk", body)
+        for body in ([], [True], 1):
+            refused(400, "bad-request", api.ask, "POST", "luns/disk/eject", body)
+        refused(400, "bad-request", api.ask, "PUT", "luns/n", ["n", "mem:1M"])
+        refused(400, "bad-request", api.ask, "POST", "config/edits", [[{"remove": {"lun": "disk"}}]])
+        refused(400, "bad-request", api.ask, "POST", "tokens", ["zz", "admin"])
+        equal(api.get("tokens"), [], "tokens after all that")
         equal(api.get("status")["revision"], 1, "revision after all that")
 
 

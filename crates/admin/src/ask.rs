@@ -25,10 +25,22 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Told<T> {
     async fn from_request(request: Request, _state: &S) -> Result<Self, Refusal> {
         check_content_type(request.headers())?;
         let bytes = collect(request.into_body(), limits::DOCUMENT_BYTES_MAX).await?;
+        check_object(&bytes)?;
         serde_json::from_slice(&bytes).map(Self).map_err(|error| {
             let detail = format!("the body: {}", in_words(&error.to_string()));
             Refusal::new(ProblemKind::BadRequest, detail)
         })
+    }
+}
+
+/// A list of values would be taken for an object whose fields have them, in the order of their declaration.
+fn check_object(bytes: &[u8]) -> Result<(), Refusal> {
+    match bytes.trim_ascii_start().first() {
+        Some(b'{') | None => Ok(()),
+        Some(_) => Err(Refusal::new(
+            ProblemKind::BadRequest,
+            "the body: a JSON object is expected, as {\"name\": \"value\"}",
+        )),
     }
 }
 
@@ -361,6 +373,21 @@ mod tests {
         ] {
             let kind = revision_of(tag).unwrap_err().0.kind;
             assert_eq!(kind, expected, "{tag}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_an_object() {
+        for (body, is_good) in [
+            ("{\"force\": true}", true),
+            (" \r\n\t{}", true),
+            ("", true),
+            ("[]", false),
+            (" [true]", false),
+            ("\"text\"", false),
+            ("null", false),
+        ] {
+            assert_eq!(check_object(body.as_bytes()).is_ok(), is_good, "{body}");
         }
     }
 
