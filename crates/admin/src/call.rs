@@ -11,16 +11,17 @@ use api::problem::{Problem, ProblemKind};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use crate::limits;
+use crate::shares::{Owner, Share, Shares};
 
 /// The way to the daemon.
 pub(crate) struct Calls {
     control: Arc<dyn Control>,
-    reads: Arc<Semaphore>,
+    reads: Shares,
     changes: Arc<Semaphore>,
     /// Room to work on documents, in kibibytes.
     room: Arc<Semaphore>,
     /// Those who have it or wait for it.
-    working: Arc<Semaphore>,
+    working: Shares,
     /// For the one question that nobody needs to be known for.
     probe: Arc<Semaphore>,
     /// A change holds this, so that edits do not run into each other and those
@@ -33,10 +34,10 @@ impl Calls {
     pub(crate) fn new(control: Arc<dyn Control>) -> Self {
         Self {
             control,
-            reads: Arc::new(Semaphore::new(limits::READS_MAX)),
+            reads: Shares::new(limits::READS_MAX),
             changes: Arc::new(Semaphore::new(limits::CHANGES_MAX)),
             room: Arc::new(Semaphore::new(limits::WORK_BYTES_MAX / ROOM_UNIT_BYTES)),
-            working: Arc::new(Semaphore::new(limits::WORK_WAITING_MAX)),
+            working: Shares::new(limits::WORK_WAITING_MAX),
             probe: Arc::new(Semaphore::new(1)),
             turn: Arc::new(Mutex::new(())),
         }
@@ -52,7 +53,7 @@ impl Calls {
         T: Send + 'static,
         F: FnOnce(&dyn Control) -> T + Send + 'static,
     {
-        let permit = admit(&self.reads)?;
+        let permit = share_of(&self.reads)?;
         self.run(ask, permit, limits::READ_TIME_MAX).await
     }
 
@@ -71,7 +72,7 @@ impl Calls {
             let value = self.read(ask).await?;
             return Ok(Much { value, _room: None });
         }
-        let place = admit(&self.working)?;
+        let place = share_of(&self.working)?;
         let room = self.room_for(bytes, limits::READ_TIME_MAX).await?;
         let value = self.read(ask).await?;
         Ok(Much {
@@ -276,7 +277,7 @@ impl Drop for Room {
 /// An answer of the daemon that may be large, with the room that it was made in.
 pub(crate) struct Much<T> {
     value: T,
-    _room: Option<(Room, OwnedSemaphorePermit)>,
+    _room: Option<(Room, Share)>,
 }
 
 impl<T, E> Much<Result<T, E>> {
@@ -298,7 +299,7 @@ impl<T> std::ops::Deref for Much<T> {
 impl std::fmt::Debug for Calls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Calls")
-            .field("reads", &self.reads.available_permits())
+            .field("reads", &self.reads)
             .field("changes", &self.changes.available_permits())
             .finish_non_exhaustive()
     }
@@ -350,13 +351,32 @@ fn not_made() -> Problem {
     )
 }
 
+tokio::task_local! {
+    /// Who asks in this task.
+    static OWNER: Owner;
+}
+
+/// Runs a task whose questions are those of this owner; those of other tasks are the administration's own.
+pub(crate) fn asked_by<F: Future>(owner: Owner, task: F) -> impl Future<Output = F::Output> {
+    OWNER.scope(owner, task)
+}
+
+fn share_of(places: &Shares) -> Result<Share, Problem> {
+    let owner = OWNER.try_with(Clone::clone);
+    let share = places.take(owner.unwrap_or(Owner::own()));
+    share.ok_or_else(too_many)
+}
+
 fn admit(semaphore: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Problem> {
-    Arc::clone(semaphore).try_acquire_owned().map_err(|_| {
-        Problem::new(
-            ProblemKind::Unavailable,
-            "too many requests are under way; try again in a second",
-        )
-    })
+    let permit = Arc::clone(semaphore).try_acquire_owned();
+    permit.map_err(|_| too_many())
+}
+
+fn too_many() -> Problem {
+    Problem::new(
+        ProblemKind::Unavailable,
+        "too many requests are under way; try again in a second",
+    )
 }
 
 fn late(most: Duration) -> Problem {
@@ -372,6 +392,8 @@ fn late(most: Duration) -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use api::access::Role;
+
     use super::*;
     use crate::testing::{Double, event};
 
@@ -389,11 +411,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn questions_of_one_caller_leave_places_to_others() {
+        let calls = Calls::new(Arc::new(Double::default()));
+        let viewer = |name: &str| Owner {
+            name: name.to_owned(),
+            role: Role::Viewer,
+        };
+        let all = async { std::iter::from_fn(|| share_of(&calls.reads).ok()).collect::<Vec<_>>() };
+        let held = asked_by(viewer("loud"), all).await;
+        assert_eq!(held.len(), limits::READS_MAX / limits::SHARE_OF_ONE);
+        assert!(asked_by(viewer("loud"), calls.read(|_| ())).await.is_err());
+        assert!(asked_by(viewer("calm"), calls.read(|_| ())).await.is_ok());
+        assert!(calls.read(|_| ()).await.is_ok());
+    }
+
+    #[tokio::test]
     async fn a_probe_and_a_note_need_no_place_among_the_questions() {
         let daemon = Arc::new(Double::default());
         let calls = Calls::new(Arc::clone(&daemon) as Arc<dyn Control>);
-        let all = u32::try_from(limits::READS_MAX).unwrap();
-        let reads = Arc::clone(&calls.reads).try_acquire_many_owned(all);
+        let reads: Vec<_> = std::iter::from_fn(|| share_of(&calls.reads).ok()).collect();
         assert!(calls.read(|_| ()).await.is_err());
         assert_eq!(calls.probe(|_| 7).await.unwrap(), 7);
         calls.note(event("admin-change"));

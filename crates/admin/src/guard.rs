@@ -16,11 +16,12 @@ use crate::answer::Refusal;
 use crate::app::App;
 use crate::ask;
 use crate::audit::{self, Purpose};
-use crate::call::Asker;
+use crate::call::{Asker, asked_by};
 use crate::connections::Introduction;
 use crate::peer::{self, Peer};
 use crate::route::{self, Needs, Route};
 use crate::tokens::Holder;
+use crate::shares::Owner;
 
 /// Brings the second secret of a console login.
 pub(crate) const CSRF_HEADER: &str = "x-tarn-csrf";
@@ -56,6 +57,14 @@ pub(crate) enum Proof {
 
 impl Caller {
     /// Refuses callers of a lower role.
+    /// Whose places its questions take.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner {
+            name: self.author.clone(),
+            role: self.role,
+        }
+    }
+
     pub(crate) fn must_have(&self, least: Role) -> Result<(), Problem> {
         if self.role >= least {
             return Ok(());
@@ -165,9 +174,9 @@ pub(crate) async fn guard(
         request.extensions_mut().insert(caller);
     }
     if entry.purpose == Purpose::Question {
-        return next.run(request).await;
+        return asked_by(owner, next.run(request)).await;
     }
-    run_to_its_end(app, entry, request, next, introduce).await
+    run_to_its_end(app, entry, asked_by(owner, next.run(request)), introduce).await
 }
 
 /// In a task of its own: a change that has begun is made and noted to its end also when the caller
@@ -175,18 +184,19 @@ pub(crate) async fn guard(
 async fn run_to_its_end(
     app: Arc<App>,
     mut entry: audit::Entry,
-    request: Request,
-    next: Next,
+    answer: impl Future<Output = Response> + Send + 'static,
     introduce: impl Fn() + Send + 'static,
 ) -> Response {
     let asker = Asker::default();
     let task = tokio::spawn(asker.task(async move {
-        let response = next.run(request).await;
+        let response = answer.await;
         if let Some(Author(name)) = response.extensions().get() {
             entry.author = Some(name.clone());
             introduce();
         }
         if response.extensions().get::<NothingDone>().is_none() {
+    // Who is not known asks nothing that needs a place.
+    let owner = caller.as_ref().map_or_else(Owner::own, Caller::owner);
             entry.note(&app, response.status());
         }
         response

@@ -36,6 +36,7 @@ mod ready;
 mod route;
 mod routes;
 mod serve;
+mod shares;
 mod start;
 mod supervise;
 #[cfg(test)]

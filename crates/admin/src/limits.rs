@@ -61,6 +61,11 @@ pub(crate) const SETTLE_PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Questions to the daemon under way. Beyond it: 503.
 pub(crate) const READS_MAX: usize = 64;
 
+/// The part of the questions under way that one token, or one user at the socket, may have, and the part that is for
+/// administrators alone: one of so many.
+pub(crate) const SHARE_OF_ONE: usize = 2;
+pub(crate) const SHARE_OF_ADMINS: usize = 4;
+
 /// Changes under way or waiting for their turn. Beyond it: 503.
 pub(crate) const CHANGES_MAX: usize = 64;
 
@@ -72,7 +77,7 @@ pub(crate) const WORK_BYTES_MAX: usize = 1024 * 1024;
 /// Documents smaller than this wait for nobody, in bytes.
 pub(crate) const WORK_BYTES_SMALL: usize = 64 * 1024;
 
-/// Those that wait for their turn. Beyond it: 503.
+/// Those that wait for their turn, with the same parts as questions. Beyond it: 503.
 pub(crate) const WORK_WAITING_MAX: usize = 16;
 
 /// Threads that call the daemon, besides the one that asks whether it is ready.

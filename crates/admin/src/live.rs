@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::control::Control;
-use api::problem::{Problem, ProblemKind};
+use api::problem::ProblemKind;
 use api::request::EventQuestion;
 use axum::Extension;
 use axum::body::Body;
@@ -23,6 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::answer::{Answer, Refusal};
 use crate::app::{App, stopped};
 use crate::ask::Asked;
+use crate::call::asked_by;
 use crate::feed::Feed;
 use crate::guard::Caller;
 use crate::limits;
@@ -179,7 +180,7 @@ pub(crate) async fn live(
         after,
         sender,
     };
-    tokio::spawn(stream.run(place));
+    tokio::spawn(asked_by(stream.caller.owner(), stream.run(place)));
     let content = [(header::CONTENT_TYPE, "text/event-stream")];
     Ok((content, Body::new(Feed(receiver))).into_response())
 }
@@ -192,19 +193,8 @@ struct Stream {
     sender: mpsc::Sender<Bytes>,
 }
 
-/// Why a stream ends.
-enum End {
-    /// The listener is gone.
-    Gone,
-    /// The daemon is.
-    Problem,
-}
-
-impl From<Problem> for End {
-    fn from(_: Problem) -> Self {
-        Self::Problem
-    }
-}
+/// The listener is.
+struct Gone;
 
 impl Stream {
     /// Until the listener goes, may not listen any more, loses the place, or all has to end.
@@ -232,7 +222,7 @@ impl Stream {
         }
     }
 
-    async fn send(&mut self, news: &News, turn: &mut u64) -> Result<(), End> {
+    async fn send(&mut self, news: &News, turn: &mut u64) -> Result<(), Gone> {
         while news.newest > self.after && self.send_events().await? {}
         if news.turn > *turn {
             *turn = news.turn;
@@ -242,10 +232,13 @@ impl Stream {
     }
 
     /// True when there was one.
-    async fn send_events(&mut self) -> Result<bool, End> {
+    async fn send_events(&mut self) -> Result<bool, Gone> {
         let question = EventQuestion::after(self.after, limits::EVENTS_DEFAULT);
         let ask = move |control: &dyn Control| control.events(question);
-        let events = self.app.calls.read(ask).await?;
+        // Where too much is under way, they are asked for with the next news.
+        let Ok(events) = self.app.calls.read(ask).await else {
+            return Ok(false);
+        };
         for event in &events {
             self.after = event.number;
             self.pass(message("event", Some(event.number), event))
@@ -254,8 +247,8 @@ impl Stream {
         Ok(!events.is_empty())
     }
 
-    async fn pass(&self, message: Bytes) -> Result<(), End> {
-        self.sender.send(message).await.map_err(|_| End::Gone)
+    async fn pass(&self, message: Bytes) -> Result<(), Gone> {
+        self.sender.send(message).await.map_err(|_| Gone)
     }
 }
 
