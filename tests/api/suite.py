@@ -879,6 +879,28 @@ def what_a_request_does_not_know_is_refused_and_nothing_is_done():
         equal(api.get("status")["revision"], 1, "revision after all that")
 
 
+@test
+def a_request_target_is_all_of_what_was_asked_for():
+    """A fragment, which the parser would drop, and the name of another server are refused, also on a connection that goes on."""
+    spare = ONE + '[[lun]]\nid = "spare"\nstore = "mem:1M"\n'
+    with Daemon(config=spare) as tarn:
+        token, own = tarn.token("admin"), f"127.0.0.1:{tarn.port2}"
+        headers = {"Authorization": f"Bearer {token}", "Host": own, "Content-Type": "application/json"}
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", tarn.port2, timeout=20)) as connection:
+            def ask(method, target, body=None):
+                connection.request(method, target, body, headers)
+                answer = connection.getresponse()
+                answer.read()
+                return answer.status
+            for _ in range(3):
+                equal(ask("GET", "/api/v1/luns/spare"), 200, "a question")
+                equal(ask("DELETE", "/api/v1/luns/spare#?plan=true"), 400, "a fragment")
+                equal(ask("DELETE", "http://evil.example/api/v1/luns/spare"), 400, "another server")
+                equal(ask("POST", "/api/v1/plan", json.dumps({"text": "# a comment\n"})), 200, "a body with #")
+                equal(ask("GET", f"http://{own}/api/v1/luns/spare"), 200, "this server")
+            equal(ask("DELETE", "/api/v1/luns/spare"), 200, "the deed")
+
+
 @test(limit_s=120)
 def who_has_proved_nothing_takes_nothing_from_administrators():
     """100 connections that ask /readyz without end, then 300 logins whose body never comes: root is answered at the socket, and over

@@ -14,6 +14,8 @@ use axum::body::Body;
 use hyper::body::{Bytes, Frame, SizeHint};
 use tokio::sync::Notify;
 
+use crate::target::Answered;
+
 /// A connection.
 #[derive(Debug)]
 struct Entry {
@@ -247,12 +249,12 @@ impl Drop for Busy {
 #[derive(Debug)]
 pub(crate) struct Tracked {
     body: Body,
-    _busy: Busy,
+    _busy: (Busy, Answered),
 }
 
 impl Tracked {
     /// Of this connection.
-    pub(crate) const fn new(body: Body, busy: Busy) -> Self {
+    pub(crate) const fn new(body: Body, busy: (Busy, Answered)) -> Self {
         Self { body, _busy: busy }
     }
 }

@@ -7,6 +7,7 @@ use api::access::Role;
 use api::problem::{Problem, ProblemKind};
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -20,8 +21,9 @@ use crate::call::{Asker, asked_by};
 use crate::connections::Introduction;
 use crate::peer::{self, Peer};
 use crate::route::{self, Needs, Route};
-use crate::tokens::Holder;
 use crate::shares::Owner;
+use crate::target::RequestLine;
+use crate::tokens::Holder;
 
 /// Brings the second secret of a console login.
 pub(crate) const CSRF_HEADER: &str = "x-tarn-csrf";
@@ -56,7 +58,6 @@ pub(crate) enum Proof {
 }
 
 impl Caller {
-    /// Refuses callers of a lower role.
     /// Whose places its questions take.
     pub(crate) fn owner(&self) -> Owner {
         Owner {
@@ -65,6 +66,7 @@ impl Caller {
         }
     }
 
+    /// Refuses callers of a lower role.
     pub(crate) fn must_have(&self, least: Role) -> Result<(), Problem> {
         if self.role >= least {
             return Ok(());
@@ -92,9 +94,10 @@ impl Caller {
 /// For every request, known path or not: it is meant for this server, and its answer is neither
 /// cached nor framed nor mistaken for another type.
 pub(crate) async fn site(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let mut response = match peer_of(&request)
-        .and_then(|peer| peer::check_site(&peer, request.headers(), &app.names))
-    {
+    let may_ask = check_target(&request)
+        .and_then(|()| peer_of(&request))
+        .and_then(|peer| peer::check_site(&peer, request.headers(), &app.names));
+    let mut response = match may_ask {
         Ok(()) => next.run(request).await,
         Err(problem) => refuse_and_note(&app, &request, None, problem),
     };
@@ -103,6 +106,30 @@ pub(crate) async fn site(State(app): State<Arc<App>>, request: Request, next: Ne
         headers.entry(name).or_insert_with(|| value.clone());
     }
     response
+}
+
+/// Refuses a target of which a part would be dropped: a fragment, or the name of another server than Host has.
+fn check_target(request: &Request) -> Result<(), Problem> {
+    let wrong = |detail: &str| Err(Problem::new(ProblemKind::BadRequest, detail));
+    let line = request.extensions().get::<RequestLine>();
+    if line.is_some_and(RequestLine::has_fragment) {
+        return wrong(
+            "the target of the request has a fragment (#); nothing was done, send it without one, or # as %23",
+        );
+    }
+    let host = request.headers().get(header::HOST);
+    let is_host = |name: &Authority| {
+        host.is_some_and(|host| {
+            host.as_bytes()
+                .eq_ignore_ascii_case(name.as_str().as_bytes())
+        })
+    };
+    match request.uri().authority() {
+        Some(name) if !is_host(name) => {
+            wrong("the target of the request names another server than its Host; nothing was done")
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Fields of every answer that does not bring its own.
@@ -170,6 +197,8 @@ pub(crate) async fn guard(
             return response;
         }
     };
+    // Who is not known asks nothing that needs a place.
+    let owner = caller.as_ref().map_or_else(Owner::own, Caller::owner);
     if let Some(caller) = caller {
         request.extensions_mut().insert(caller);
     }
@@ -195,8 +224,6 @@ async fn run_to_its_end(
             introduce();
         }
         if response.extensions().get::<NothingDone>().is_none() {
-    // Who is not known asks nothing that needs a place.
-    let owner = caller.as_ref().map_or_else(Owner::own, Caller::owner);
             entry.note(&app, response.status());
         }
         response
@@ -224,6 +251,10 @@ async fn turn_away(app: &App, request: Request, refused: Refused) -> Response {
 /// In an answer to a request that needed no proof: whose it has turned out to be.
 #[derive(Clone, Debug)]
 pub(crate) struct Author(pub(crate) String);
+
+/// In an answer to a request that had nothing to do: there is nothing to note.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NothingDone;
 
 /// Why a request goes no further, and whose it was as far as that is known.
 #[derive(Debug)]
@@ -262,10 +293,6 @@ fn admit(app: &App, needs: Needs, request: &Request) -> Result<Option<Caller>, B
 }
 
 fn may(caller: &Caller, least: Role, request: &Request) -> Result<(), Problem> {
-    /// In an answer to a request that had nothing to do: there is nothing to note.
-    #[derive(Clone, Copy, Debug)]
-    pub(crate) struct NothingDone;
-
     caller.must_have(least)?;
     let Proof::Cookie { csrf, .. } = &caller.proof else {
         return Ok(());
@@ -500,6 +527,21 @@ mod tests {
                     ask(&app, route.method.clone(), &format!("{path}?plan=true"), "").await;
                 assert_eq!(status, 400, "{} {path}: {body}", route.method);
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_target_that_names_another_server_than_host_is_refused() {
+        let scratch = Scratch::new();
+        let app = app(&Arc::default(), &scratch);
+        for (uri, status) in [
+            ("http://evil.example/api/v1/whoami", 400),
+            ("http://tarn:1/api/v1/whoami", 400),
+            ("http://TARN/api/v1/whoami", 200),
+            ("/api/v1/whoami", 200),
+        ] {
+            let (answered, body) = ask(&app, Method::GET, uri, "").await;
+            assert_eq!(answered, status, "{uri}: {body}");
         }
     }
 

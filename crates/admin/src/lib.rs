@@ -39,6 +39,7 @@ mod serve;
 mod shares;
 mod start;
 mod supervise;
+mod target;
 #[cfg(test)]
 mod testing;
 mod tls;
