@@ -359,6 +359,7 @@ impl Daemon {
     fn file_now(&self) -> Result<Change, Problem> {
         let (file, runs) = (self.file()?, self.in_force().document.text.len());
         let text = file::read_in_turn(file, runs, &self.attempts.begin())
+            .and_then(|text| text.ok_or_else(|| format!("{} does not exist", file.display())))
             .map_err(|error| Problem::new(ProblemKind::BadRequest, error))?;
         Ok(Change {
             text,
@@ -685,7 +686,7 @@ fn check_role(origin: &Origin, planned: &Planned) -> Result<(), Problem> {
         Origin::Edited { role, .. } if *role < planned.needs => {
             let detail = format!(
                 "the role {role:?} resizes and renames luns, and this change is more: {}",
-                summary(&planned.plan.steps).join(", ")
+                views::summary(&planned.plan.steps).join(", ")
             );
             Err(Problem::new(ProblemKind::Forbidden, detail.to_lowercase()))
         }

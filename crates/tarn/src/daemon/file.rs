@@ -306,7 +306,7 @@ mod tests {
         let file = scratch.path().join("tarn.toml");
         fs::write(&file, "old").unwrap();
         let mut history = History::begin(scratch.path(), &file, "old", 9).unwrap();
-        let found = Found::new(&file, fs::read_to_string(&file).unwrap());
+        let found = Found::new(&file, fs::read_to_string(&file).ok());
         found.save(&mut history, record(2, "new")).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "new");
         found.put_back(&mut history);
@@ -321,7 +321,7 @@ mod tests {
         let scratch = Scratch::new();
         let file = scratch.path().join("tarn.toml");
         let mut history = History::begin(scratch.path(), &file, "old", 9).unwrap();
-        let found = Found::read(&file).unwrap();
+        let found = Found::new(&file, None);
         assert_eq!(found.text(), None);
         found.save(&mut history, record(2, "new")).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "new");
@@ -337,7 +337,7 @@ mod tests {
         let file = scratch.path().join("tarn.toml");
         fs::write(&file, "old").unwrap();
         let mut history = History::begin(scratch.path(), &file, "old", 9).unwrap();
-        let found = Found::new(&file, fs::read_to_string(&file).unwrap());
+        let found = Found::new(&file, fs::read_to_string(&file).ok());
         // No temporary file can be made here, by root neither.
         fs::create_dir_all(scratch.path().join("tarn.toml.tarn-new/x")).unwrap();
         let error = found.save(&mut history, record(2, "new")).unwrap_err();
@@ -354,7 +354,7 @@ mod tests {
         fs::write(&file, "old").unwrap();
         let mut history = History::begin(scratch.path(), &file, "old", 9).unwrap();
         fs::remove_dir_all(history.directory()).unwrap();
-        let found = Found::new(&file, fs::read_to_string(&file).unwrap());
+        let found = Found::new(&file, fs::read_to_string(&file).ok());
         let error = found.save(&mut history, record(2, "new")).unwrap_err();
         assert!(error.detail.contains("the history"), "{error}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "old");
@@ -366,7 +366,7 @@ mod tests {
         let file = scratch.path().join("tarn.toml");
         for (text, name) in [("one", "tarn.toml.edited"), ("two", "tarn.toml.edited.2")] {
             fs::write(&file, text).unwrap();
-            let kept = Found::new(&file, fs::read_to_string(&file).unwrap())
+            let kept = Found::new(&file, fs::read_to_string(&file).ok())
                 .set_aside()
                 .unwrap();
             assert_eq!(kept, scratch.path().join(name));

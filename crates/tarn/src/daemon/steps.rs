@@ -391,7 +391,9 @@ queue_depth = 32
         let (old, new) = (model(old), model(new));
         let text = |(new, old): &(&str, &str)| ((*new).to_owned(), (*old).to_owned());
         let renames = renames.iter().map(text).collect();
-        let differences = config::diff_with(&old, &new, Some(&renames), |_| false);
+        let differences = config::diff_with(&old, &new, Some(&renames), |_| {
+            config::NewSecrets::default()
+        });
         let units = Match::of(&old, &new, &differences);
         let needs = needs(&differences);
         (steps(&old, &new, &differences, |_| 8 << 20), units, needs)
