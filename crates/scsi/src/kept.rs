@@ -29,6 +29,9 @@ pub enum RestoreError {
         /// Its tag.
         tag: u16,
     },
+    /// Its reservations were lost already, and nobody has replaced them.
+    #[error("its reservations are lost")]
+    Lost,
     /// The reservations in it cannot be used.
     #[error("the kept reservations cannot be used")]
     Reservations(#[source] KeptError),
@@ -48,6 +51,8 @@ const VERSION_WITHOUT_SECTIONS: u8 = 1;
 const TAG_MODES: u16 = 1;
 /// The reservations, as [`Reservations::encode`] gives them.
 const TAG_RESERVATIONS: u16 = 2;
+/// The reservations are lost.
+const TAG_LOST: u16 = 3;
 const MAY_BE_SKIPPED: u16 = 0x8000;
 
 pub(crate) fn encode(shared: &Shared) -> Vec<u8> {
@@ -61,6 +66,9 @@ pub(crate) fn encode(shared: &Shared) -> Vec<u8> {
     };
     section(TAG_MODES, &[shared.saved_modes.to_byte()]);
     section(TAG_RESERVATIONS, &shared.reservations.encode());
+    if shared.reservations.lost_sense().is_some() {
+        section(TAG_LOST, &[]);
+    }
     bytes
 }
 
@@ -127,6 +135,7 @@ fn sections(mut bytes: &[u8]) -> Result<Sections<'_>, RestoreError> {
         let before = match tag {
             TAG_MODES => modes.replace(body),
             TAG_RESERVATIONS => reservations.replace(body),
+            TAG_LOST => return Err(RestoreError::Lost),
             tag if tag & MAY_BE_SKIPPED != 0 => None,
             tag => return Err(RestoreError::Section { tag }),
         };

@@ -251,6 +251,14 @@ fn lost_reservations_shut_the_medium_until_they_are_replaced() {
     good(&rig.run(at, &ten(0x28, 0, 0, 1), &[]));
 }
 
+/// Nothing must make of lost reservations that there are none.
+#[test]
+fn reservations_that_are_lost_are_lost_after_the_next_start() {
+    let owner = Owner::with_lost_reservations(profile());
+    let restored = Owner::new(profile(), Some(&owner.kept_state()));
+    assert_eq!(restored.unwrap_err(), RestoreError::Lost);
+}
+
 #[test]
 fn kept_state_of_another_kind_is_refused() {
     let new = |bytes: &[u8]| Owner::new(profile(), Some(bytes)).unwrap_err();
