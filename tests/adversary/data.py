@@ -235,10 +235,11 @@ def pr_keys(session):
 
 
 @contextlib.contextmanager
-def slow_failing_syncs(pid, seconds):
-    """Every fsync of the process takes so long and then fails; operations of the ring are not concerned."""
+def failing_syncs(pid, seconds=0, path=None):
+    """Every fsync of the process, or only those of a path, takes so long and then fails; operations of the ring are not concerned."""
     inject = f"inject=fsync,fdatasync:error=EIO:delay_enter={seconds * 1_000_000}"
-    with subprocess.Popen(["strace", "-f", "-qq", "-p", str(pid), "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e", inject],
+    only = ["-P", str(path)] if path else []
+    with subprocess.Popen(["strace", "-f", "-qq", "-p", str(pid), "-o", "/dev/null", *only, "-e", "trace=fsync,fdatasync", "-e", inject],
                           stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as tracer:
         try:
             tasks = pathlib.Path(f"/proc/{pid}/task")
@@ -263,7 +264,7 @@ def a_reservation_that_could_not_be_kept_is_not_in_force_and_the_unit_gets_ready
             def key():
                 return key_of_read(other)
             wait_for(lambda: key() == scsi.NOT_READY, ANSWER_S, "the blocks of the orphan are refused", step_s=0.1)
-            with slow_failing_syncs(tarn.process.pid, 3):
+            with failing_syncs(tarn.process.pid, seconds=3):
                 cdb, parameters = pr_out(0, new=0xABC, aptpl=True)
                 task = other.start(cdb, write=parameters)
                 time.sleep(0.5)         # the save has begun, and takes longer than what follows
@@ -275,6 +276,40 @@ def a_reservation_that_could_not_be_kept_is_not_in_force_and_the_unit_gets_ready
             equal(other.tmf(5, timeout_s=ANSWER_S), 0, "response of LOGICAL UNIT RESET")
             wait_for(lambda: key() is None, ANSWER_S, "the unit is ready after another change", step_s=0.1)
             good(other.command(scsi.write16(0, 8), write=bytes(8 * BLOCK)), "WRITE")
+
+
+@test
+def a_registration_whose_save_failed_is_not_there_after_a_restart():
+    """A save writes its file and cannot flush the directory, again and again: its change has failed, also after a SIGKILL.
+    When saves fail otherwise and then succeed, nothing is taken for the work of another Tarn."""
+    config = lun_section("kept", "file:{dir}/disk.img?size=64M") + target_section("kept") + "[confine]\nseccomp = false\n"
+
+    def register(session, key, new):
+        cdb, parameters = pr_out(0, key=key, new=new, aptpl=True)
+        return session.command(cdb, write=parameters)
+
+    with Tarn(config=config) as tarn:
+        with iscsi.Session(tarn.port, IQN, timeout_s=ANSWER_S, isid=ISID) as session:
+            session.clear_unit_attentions()
+            good(register(session, 0, 0xA), "REGISTER")
+            saved = next(tarn.dir.rglob("saved"))
+            before = saved.read_bytes()
+            with failing_syncs(tarn.process.pid, path=saved.parent):
+                outcome = register(session, 0xA, 0xB)
+                check(not outcome.good, f"a registration whose save failed: {outcome}")
+            check(saved.read_bytes() != before, "the failed saves have replaced the file")
+            equal(pr_keys(session), [0xA], "keys after it")
+        tarn.kill()
+        tarn.start()
+        with iscsi.Session(tarn.port, IQN, timeout_s=ANSWER_S, isid=ISID) as session:
+            session.clear_unit_attentions()
+            equal(pr_keys(session), [0xA], "keys after a restart")
+            for path in (saved.parent, None):
+                with failing_syncs(tarn.process.pid, path=path):
+                    outcome = register(session, 0xA, 0xC)
+                    check(not outcome.good, f"a registration whose save failed: {outcome}")
+            good(register(session, 0xA, 0xD), "REGISTER when storage is sound")
+            equal(pr_keys(session), [0xD], "keys after that")
 
 
 @test

@@ -12,10 +12,12 @@
 mod replace;
 mod seal;
 
-pub use replace::{TEMPORARY, make, make_like, open_private, replace, replace_content};
+pub use replace::{
+    NotReplaced, TEMPORARY, make, make_like, open_private, replace, replace_content, try_replace,
+};
 pub use seal::{
     Damage, FILE_BYTES_MAX, Found, copy_of, open, read, read_bytes, seal, sum_of, write,
-    write_with_copy,
+    write_copy, write_with_copy,
 };
 
 #[cfg(any(test, feature = "testing"))]

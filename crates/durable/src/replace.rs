@@ -26,6 +26,16 @@ pub fn open_private(path: &Path) -> io::Result<File> {
 /// What the name of a file that is being written ends with; nobody else's files are called so.
 pub const TEMPORARY: &str = ".tarn-new";
 
+/// Why a file was not replaced.
+#[derive(Debug)]
+pub struct NotReplaced {
+    /// What failed.
+    pub error: io::Error,
+    /// The new content may be there all the same, now or after a crash: the name was changed, and only then something
+    /// failed. Otherwise the old content is there.
+    pub may_be_done: bool,
+}
+
 /// Replaces a file by one that only this user may read, or makes it. On return it is on stable
 /// storage; on an error the old content is there, or the new one if only the directory could not
 /// be flushed.
@@ -33,6 +43,15 @@ pub const TEMPORARY: &str = ".tarn-new";
 /// The caller holds the lock that keeps others from replacing the same file: they would use the
 /// same temporary name.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    try_replace(path, content).map_err(|not| not.error)
+}
+
+/// The same for those who must know which content may be there after an error.
+///
+/// # Errors
+///
+/// That is what it says.
+pub fn try_replace(path: &Path, content: &[u8]) -> Result<(), NotReplaced> {
     replace_as(path, content, None)
 }
 
@@ -41,7 +60,7 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 pub fn replace_content(path: &Path, content: &[u8]) -> io::Result<()> {
     let path = std::fs::canonicalize(path)?;
     let before = std::fs::metadata(&path)?;
-    replace_as(&path, content, Some(&before))
+    replace_as(&path, content, Some(&before)).map_err(|not| not.error)
 }
 
 /// Makes a file with the rights of the file `like`. There must be none at `path`.
@@ -56,18 +75,26 @@ pub fn make(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     sync_directory_of(path)
 }
 
-fn replace_as(path: &Path, content: &[u8], rights_of: Option<&Metadata>) -> io::Result<()> {
+fn replace_as(
+    path: &Path,
+    content: &[u8],
+    rights_of: Option<&Metadata>,
+) -> Result<(), NotReplaced> {
+    let not = |may_be_done| move |error| NotReplaced { error, may_be_done };
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(TEMPORARY);
     let temporary = PathBuf::from(temporary);
     // One is left over when a process was killed; its rights are anybody's guess.
     match std::fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(not(false)(error)),
         Ok(()) | Err(_) => {}
     }
-    write_new(&temporary, content, PRIVATE, rights_of)?;
-    std::fs::rename(&temporary, path).inspect_err(|_| remove(&temporary))?;
-    sync_directory_of(path)
+    write_new(&temporary, content, PRIVATE, rights_of).map_err(not(false))?;
+    // A file system of another machine may rename although it reports an error.
+    let renamed = std::fs::rename(&temporary, path).inspect_err(|_| remove(&temporary));
+    renamed
+        .and_then(|()| sync_directory_of(path))
+        .map_err(not(true))
 }
 
 /// Writes a file that is not there yet. On an error it takes no space.
@@ -197,11 +224,21 @@ mod tests {
         let scratch = Scratch::new();
         let directory = scratch.path().join("taken");
         fs::create_dir_all(directory.join("in it")).unwrap();
-        assert!(replace(&directory, b"text").is_err());
+        let not = try_replace(&directory, b"text").unwrap_err();
+        assert!(not.may_be_done, "the name was to be changed");
         assert!(replace_content(&scratch.path().join("absent"), b"text").is_err());
         let full = write_new(Path::new("/dev/full"), b"text", PRIVATE, None);
         assert_eq!(full.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(names(&scratch), ["taken"]);
+    }
+
+    #[test]
+    fn what_fails_before_the_name_is_changed_is_not_done() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("file");
+        fs::create_dir(scratch.path().join("file.tarn-new")).unwrap();
+        assert!(!try_replace(&path, b"text").unwrap_err().may_be_done);
+        assert!(!path.exists());
     }
 
     #[test]

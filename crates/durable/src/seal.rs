@@ -165,19 +165,24 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
     replace(path, seal(text).as_bytes())
 }
 
-/// Replaces a file by these bytes, and then its copy, which is there for when the file is damaged
-/// later. The file counts: that the copy cannot be written is only logged.
+/// Replaces a file by these bytes, and then its copy ([`write_copy`]).
 ///
 /// # Errors
 ///
 /// As [`replace`](crate::replace).
 pub fn write_with_copy(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace(path, bytes)?;
+    write_copy(path, bytes);
+    Ok(())
+}
+
+/// Replaces the copy of a file by what the file holds. It is there for when the file is damaged later. The file
+/// counts: that the copy cannot be written is only logged.
+pub fn write_copy(path: &Path, bytes: &[u8]) {
     let copy = copy_of(path);
     if let Err(error) = replace(&copy, bytes) {
         tracing::warn!(path = %copy.display(), %error, "the copy of a state file is not up to date");
     }
-    Ok(())
 }
 
 /// Where the copy of a file is.

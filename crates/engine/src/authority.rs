@@ -13,7 +13,11 @@
 //!   READ and WRITE go on. When the save comes back, the state in force replaces it.
 //! * A conflict comes after such an answer, or while the state in force is put back: nobody is answered twice, and
 //!   nothing is put back.
-//! * A save fails, and was done all the same: the next one replaces it, because an authority knows its own work.
+//! * A save fails and changes nothing: its change is answered as failed.
+//! * A save fails, and may be done all the same ([`SaveError::Uncertain`]): the state in force is saved at once,
+//!   before the change is answered as failed. Where that fails too, it is tried again every 30 s, and each change whose
+//!   answer says what is kept is saved, also one that changes nothing. An authority knows all that it may have left
+//!   itself: that is no conflict.
 //! * Two units of one name are two writers. Before that the configuration refuses them; so does the lock of the files.
 
 use std::fmt;
@@ -57,15 +61,17 @@ pub enum SaveError {
         /// Where, and what to do.
         advice: String,
     },
-    /// It could not be written. What was saved before is there still.
+    /// It could not be written. What was there before is there still.
     Failed(io::Error),
+    /// It could not be finished, and may be there all the same, now or after a crash. The next save replaces it.
+    Uncertain(io::Error),
 }
 
 impl fmt::Display for SaveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Conflict { advice, .. } => f.write_str(advice),
-            Self::Failed(error) => error.fmt(f),
+            Self::Failed(error) | Self::Uncertain(error) => error.fmt(f),
         }
     }
 }
@@ -87,6 +93,7 @@ pub trait StateAuthority: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// It was not saved. A version other than the one to be replaced is a conflict, and is left alone.
+    /// It was not saved, or may not be. A version other than the one to be replaced is a conflict, and is left alone,
+    /// unless an uncertain save of this process has left it.
     fn save(&self, save: &Save) -> Result<Version, SaveError>;
 }

@@ -97,8 +97,12 @@ impl Outside {
             let mut saving = saving.lock().unwrap_or_else(PoisonError::into_inner);
             saving.take()
         });
-        // It did not come so far: there was no thread for it, or it panicked.
-        let never = || Err(SaveError::Failed(io::Error::other("it was not tried")));
+        // There was no thread for it, or it panicked, perhaps in the middle.
+        let never = || {
+            Err(SaveError::Uncertain(io::Error::other(
+                "it was not finished",
+            )))
+        };
         outcome.unwrap_or_else(never).inspect_err(|error| {
             let unit = self.name_of(unit);
             tracing::error!(%error, unit, "the state of a unit is not saved");

@@ -34,6 +34,7 @@ pub struct Proposal {
     notices: Vec<Notice>,
     abort: Vec<Who>,
     must_be_kept: bool,
+    relies_on_kept: bool,
 }
 
 /// Who is there, and who is no more.
@@ -51,6 +52,12 @@ impl Proposal {
         shared.map(|shared| kept::encode(shared))
     }
 
+    /// Its reply says what is there after a restart. Where [`Proposal::state_to_keep`] is `None`, that is the state in
+    /// force.
+    pub const fn relies_on_kept_state(&self) -> bool {
+        self.relies_on_kept
+    }
+
     const fn of_refused(reply: Reply) -> Self {
         Self {
             reply,
@@ -59,6 +66,7 @@ impl Proposal {
             notices: Vec::new(),
             abort: Vec::new(),
             must_be_kept: false,
+            relies_on_kept: false,
         }
     }
 }
@@ -102,6 +110,7 @@ struct Draft {
     notices: Vec<Notice>,
     abort: Vec<Who>,
     persist: bool,
+    relies_on_kept: bool,
 }
 
 impl Owner {
@@ -193,6 +202,7 @@ impl Owner {
             notices: Vec::new(),
             abort: Vec::new(),
             persist: false,
+            relies_on_kept: false,
         };
         match self.draft(change, &mut draft) {
             Ok(()) => {}
@@ -219,6 +229,7 @@ impl Owner {
             notices: draft.notices,
             abort: draft.abort,
             must_be_kept: draft.persist,
+            relies_on_kept: draft.relies_on_kept,
         }
     }
 
@@ -321,12 +332,18 @@ impl Owner {
             OwnerOperation::Reserve => shared.reservations.reserve(from.id, &from.port),
             OwnerOperation::Release => shared.reservations.release(from.id, &from.port),
             OwnerOperation::PersistentReserveOut => {
+<<<<<<< HEAD
                 let initiators = self.nexuses.values().map(|nexus| &nexus.port);
                 // Needed by SPEC_I_PT alone, whose list is longer than that of all others.
                 let initiators: Vec<_> = initiators
                     .filter(|_| parameters.len() > BASIC_BYTES)
                     .map(|port| Arc::clone(&port.transport_id))
                     .collect();
+=======
+                let nexuses = self.nexuses.values();
+                let initiators = nexuses.map(|nexus| Arc::clone(&nexus.port.transport_id));
+                let initiators: Vec<Arc<[u8]>> = initiators.collect();
+>>>>>>> 94466c4 (engine: put the state in force back after an uncertain save)
                 let surroundings = Surroundings {
                     target_ports: &self.profile.relative_ports(),
                     initiator_ports: &initiators,
@@ -339,6 +356,7 @@ impl Owner {
                     &surroundings,
                 )?;
                 draft.persist = effects.persist && self.profile.keeps_state;
+                draft.relies_on_kept = self.profile.keeps_state;
                 for (port, attention) in effects.attentions {
                     draft.notify(Who::Port(port), attention);
                 }
@@ -390,6 +408,7 @@ impl Owner {
         draft.shared.set_modes(selected.modes);
         if selected.save {
             draft.persist = draft.shared.saved_modes != selected.modes;
+            draft.relies_on_kept = true;
             draft.shared.saved_modes = selected.modes;
         }
         if draft.shared.shown_modes() != shown {

@@ -2,7 +2,8 @@
 //!
 //! A change is proposed, made safe if it must survive, committed, sent to every core, and answered
 //! when every core has it and the tasks that had to end have ended. A proposal that could not be
-//! made safe is dropped: nobody has seen it, and nothing has to be taken back.
+//! made safe is dropped: nobody has seen it. Where it may have been made safe all the same, the state in force is made
+//! safe again, because what was answered as failed must not be there after the next start.
 //!
 //! What is made safe replaces the version that it was computed from. Where somebody else has saved meanwhile, that
 //! proposal and all later ones that must survive are refused, until the unit is started again: a state that this
@@ -25,6 +26,9 @@ use crate::authority::{Save, SaveError, Version};
 /// A change whose new state could not be kept safely; it has not happened.
 pub(super) const NOT_KEPT: Sense =
     Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE);
+
+/// How long after a save of the state in force that has failed the next one begins.
+pub(super) const RESTORE_PAUSE: Duration = Duration::from_secs(30);
 
 /// A change that has not begun, because one before it takes too long.
 const BUSY: Reply = Reply {
@@ -61,6 +65,8 @@ pub enum Order {
 pub struct UnitOwner {
     owner: Owner,
     last_save: LastSave,
+    /// What is saved may not be the state in force, which is saved again then.
+    restore_at: Option<Duration>,
     cores: usize,
     patience: Patience,
     /// Changes that wait for the current one.
@@ -101,8 +107,11 @@ enum Current {
     },
     /// The same, but it took too long and was answered as failed: it never happens.
     GivenUp,
-    /// What was made safe of such a change is replaced by the state in force.
-    Restoring,
+    /// What was made safe of a change that has failed, or may have been, is replaced by the state in force.
+    Restoring {
+        /// Who is answered when that is done or has failed, and since when that change has been on its way.
+        asker: Option<(Ticket, Duration)>,
+    },
     /// It is in force, and sent to every core.
     Installing {
         ticket: Ticket,
@@ -130,6 +139,7 @@ impl UnitOwner {
         Self {
             owner,
             last_save: LastSave::Own(saved),
+            restore_at: None,
             cores,
             patience,
             queue: VecDeque::new(),
@@ -219,9 +229,13 @@ impl UnitOwner {
     /// What became of the state of [`Order::Save`].
     pub fn handle_saved(&mut self, outcome: &Result<Version, SaveError>, now: Duration) {
         match outcome {
-            Ok(version) => self.last_save = LastSave::Own(Some(*version)),
-            Err(SaveError::Conflict { .. }) => self.last_save = LastSave::Foreign,
-            Err(SaveError::Failed(_)) => {}
+            Ok(version) => {
+                (self.last_save, self.restore_at) = (LastSave::Own(Some(*version)), None)
+            }
+            Err(SaveError::Conflict { .. }) => {
+                (self.last_save, self.restore_at) = (LastSave::Foreign, None);
+            }
+            Err(SaveError::Failed(_) | SaveError::Uncertain(_)) => {}
         }
         match (self.current.take(), outcome) {
             (
@@ -234,16 +248,15 @@ impl UnitOwner {
                 Some(Current::Keeping { ticket, .. }),
                 Err(SaveError::Conflict { .. } | SaveError::Failed(_)),
             ) => self.answer(ticket, Reply::check(NOT_KEPT), true),
-            // It was answered as failed, so that it must not come back with the next start.
-            (Some(Current::GivenUp), Ok(version)) => {
-                self.orders.push_back(Order::Save(Save {
-                    state: self.owner.kept_state(),
-                    replaces: Some(*version),
-                }));
-                self.current = Some(Current::Restoring);
+            (Some(Current::Keeping { ticket, since, .. }), Err(SaveError::Uncertain(_))) => {
+                self.restore(Some((ticket, since)), now);
             }
-            (Some(Current::GivenUp), Err(SaveError::Conflict { .. } | SaveError::Failed(_)))
-            | (Some(Current::Restoring), _) => {}
+            // It was answered as failed, so that it must not come back with the next start.
+            (Some(Current::GivenUp), Ok(_) | Err(SaveError::Uncertain(_))) => {
+                self.restore(None, now);
+            }
+            (Some(Current::GivenUp), Err(SaveError::Conflict { .. } | SaveError::Failed(_))) => {}
+            (Some(Current::Restoring { asker }), _) => self.answer_failed(asker),
             (installing @ Some(Current::Installing { .. }), _) => {
                 debug_assert!(false, "saved twice");
                 self.current = installing;
@@ -256,28 +269,52 @@ impl UnitOwner {
     /// When [`UnitOwner::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Duration> {
         let keeping = match &self.current {
-            Some(Current::Keeping { since, .. }) => Some(*since),
-            Some(Current::GivenUp | Current::Restoring | Current::Installing { .. }) | None => None,
+            Some(
+                Current::Keeping { since, .. }
+                | Current::Restoring {
+                    asker: Some((_, since)),
+                },
+            ) => Some(*since),
+            Some(Current::GivenUp | Current::Restoring { asker: None })
+            | Some(Current::Installing { .. })
+            | None => None,
         };
         let commands = self.queue.iter().filter(|queued| queued.may_be_refused());
         let first = commands.map(|queued| queued.since).next();
-        let first = keeping.into_iter().chain(first).min()?;
-        Some(first + self.patience.change)
+        let first = keeping.into_iter().chain(first).min();
+        let answer_at = first.map(|first| first + self.patience.change);
+        // While something is under way, its end begins what is due.
+        let restore_at = self.restore_at.filter(|_| self.current.is_none());
+        answer_at.into_iter().chain(restore_at).min()
     }
 
     /// Answers commands that have waited too long: one that has not begun is taken out of the queue,
-    /// one whose state is still being made safe has failed.
+    /// one whose state is still being made safe has failed. Saves the state in force again where that is due.
     pub fn handle_timeout(&mut self, now: Duration) {
         if self.poll_timeout().is_none_or(|due| now < due) {
             return;
         }
         let patience = self.patience.change;
         let is_overdue = |since: Duration| now.saturating_sub(since) >= patience;
-        if let Some(&Current::Keeping { ticket, since, .. }) = self.current.as_ref()
-            && is_overdue(since)
-        {
-            self.current = Some(Current::GivenUp);
-            self.answer(ticket, Reply::check(NOT_KEPT), true);
+        match &mut self.current {
+            Some(Current::Keeping { ticket, since, .. }) if is_overdue(*since) => {
+                let asker = (*ticket, *since);
+                self.current = Some(Current::GivenUp);
+                self.answer_failed(Some(asker));
+            }
+            Some(Current::Restoring { asker })
+                if asker.is_some_and(|(_, since)| is_overdue(since)) =>
+            {
+                let asker = asker.take();
+                self.answer_failed(asker);
+            }
+            Some(
+                Current::Keeping { .. }
+                | Current::GivenUp
+                | Current::Restoring { .. }
+                | Current::Installing { .. },
+            )
+            | None => {}
         }
         for queued in std::mem::take(&mut self.queue) {
             if queued.may_be_refused() && is_overdue(queued.since) {
@@ -286,16 +323,24 @@ impl UnitOwner {
                 self.queue.push_back(queued);
             }
         }
+        self.next_change(now);
     }
 
     // ---- changes -----------------------------------------------------------------------------
 
     fn next_change(&mut self, now: Duration) {
-        while self.current.is_none()
-            && let Some(Queued { ticket, change, .. }) = self.queue.pop_front()
-        {
+        while self.current.is_none() {
+            if self.restore_at.is_some_and(|at| at <= now) {
+                self.restore(None, now);
+                return;
+            }
+            let Some(Queued { ticket, change, .. }) = self.queue.pop_front() else {
+                return;
+            };
             let proposal = self.owner.propose(&change);
-            let Some(state) = proposal.state_to_keep() else {
+            let is_in_doubt = self.restore_at.is_some() && proposal.relies_on_kept_state();
+            let in_force = || is_in_doubt.then(|| self.owner.kept_state());
+            let Some(state) = proposal.state_to_keep().or_else(in_force) else {
                 self.put_in_force(ticket, proposal);
                 continue;
             };
@@ -310,6 +355,24 @@ impl UnitOwner {
                 }
                 LastSave::Foreign => self.answer(ticket, Reply::check(NOT_KEPT), true),
             }
+        }
+    }
+
+    /// Makes the state in force safe in the place of what a change that failed has left, or may have left.
+    fn restore(&mut self, asker: Option<(Ticket, Duration)>, now: Duration) {
+        let LastSave::Own(replaces) = self.last_save else {
+            debug_assert!(false, "what somebody else has saved stays");
+            return self.answer_failed(asker);
+        };
+        let state = self.owner.kept_state();
+        self.orders.push_back(Order::Save(Save { state, replaces }));
+        self.current = Some(Current::Restoring { asker });
+        self.restore_at = Some(now + RESTORE_PAUSE);
+    }
+
+    fn answer_failed(&mut self, asker: Option<(Ticket, Duration)>) {
+        if let Some((ticket, _)) = asker {
+            self.answer(ticket, Reply::check(NOT_KEPT), true);
         }
     }
 

@@ -259,6 +259,32 @@ fn reservations_that_are_lost_are_lost_after_the_next_start() {
     assert_eq!(restored.unwrap_err(), RestoreError::Lost);
 }
 
+/// After a failed save that counts also where the state stays as it is.
+#[test]
+fn replies_that_say_what_is_kept_are_known() {
+    let (mut rig, at) = Rig::ready(profile());
+    let (registers, parameters) = register(1, true);
+    good(&rig.run(at, &registers, &parameters));
+    let mut again = registers;
+    again[1] = 0x06;
+    let select = |save: u8| [0x15, 0x10 | save, 0, 0, 0, 0];
+    let cases = [
+        (&again[..], &parameters[..], true),
+        (&select(1)[..], &[][..], true),
+        (&select(0)[..], &[][..], false),
+        (&[0x1b, 0, 0, 0, 1, 0][..], &[][..], false),
+    ];
+    for (cdb, parameters, relies) in cases {
+        let (_, step) = rig.start(at, cdb, parameters);
+        let Step::Owner(change) = step else {
+            panic!("{step:?}");
+        };
+        let proposal = rig.owner.propose(&change);
+        assert_eq!(proposal.state_to_keep(), None, "{cdb:x?}");
+        assert_eq!(proposal.relies_on_kept_state(), relies, "{cdb:x?}");
+    }
+}
+
 #[test]
 fn kept_state_of_another_kind_is_refused() {
     let new = |bytes: &[u8]| Owner::new(profile(), Some(bytes)).unwrap_err();

@@ -354,7 +354,7 @@ impl EventSink for Events {
 fn of_save(error: &SaveError) -> (&'static str, String) {
     match error {
         SaveError::Conflict { .. } => ("state-conflict", error.to_string()),
-        SaveError::Failed(_) => {
+        SaveError::Failed(_) | SaveError::Uncertain(_) => {
             let message = "its reservations or mode pages could not be kept; see the log";
             ("state-not-kept", message.to_owned())
         }

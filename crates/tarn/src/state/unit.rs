@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use durable::{Found, copy_of};
+use durable::{Found, NotReplaced, copy_of};
 use plane::{Save, SaveError, SavedState, StateAuthority, Version};
 
 use super::make_private_directory;
@@ -66,9 +66,23 @@ struct Kept {
 struct Own {
     /// That which was loaded or saved last.
     last: Option<String>,
-    /// That which should have come when saving failed: it may be there all the same, where only its directory could not
-    /// be flushed.
-    failed: Option<String>,
+    /// Those that may be there all the same, oldest first: their saves have failed since, and not before the name of
+    /// the file was to be changed.
+    left: Vec<String>,
+}
+
+/// How many files of saves that failed are known. Beyond that the oldest is dropped: later ones were to replace it.
+const LEFT_MAX: usize = 64;
+
+impl Own {
+    /// The save of the file of this sum has failed, and the file may be there.
+    fn note_left(&mut self, sum: String) {
+        self.left.retain(|other| *other != sum);
+        self.left.push(sum);
+        if self.left.len() > LEFT_MAX {
+            self.left.remove(0);
+        }
+    }
 }
 
 impl Drop for Kept {
@@ -164,7 +178,7 @@ impl StateAuthority for UnitState {
 
     fn save(&self, save: &Save) -> Result<Version, SaveError> {
         match &self.kept {
-            Some(kept) => kept.save(save),
+            Some(kept) => kept.save(save, durable::try_replace),
             None => Ok(after(save.replaces)),
         }
     }
@@ -172,11 +186,15 @@ impl StateAuthority for UnitState {
 
 impl Kept {
     fn own(&self) -> MutexGuard<'_, Own> {
-        // Every change is an assignment.
+        // Whatever panicked, each sum in it is of a file that this process has read or written.
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn save(&self, save: &Save) -> Result<Version, SaveError> {
+    fn save(
+        &self,
+        save: &Save,
+        replace: impl FnOnce(&Path, &[u8]) -> Result<(), NotReplaced>,
+    ) -> Result<Version, SaveError> {
         let path = self.directory.join(SAVED);
         let name = name_of(&self.directory);
         let mut own = self.own();
@@ -189,7 +207,7 @@ impl Kept {
         let last = match found {
             Some((found, sum)) => {
                 let is_last = Some(found) == save.replaces && Some(&sum) == own.last.as_ref();
-                if !is_last && Some(&sum) != own.failed.as_ref() {
+                if !is_last && !own.left.contains(&sum) {
                     return Err(self.conflict(&path, found, save.replaces));
                 }
                 Some(found)
@@ -198,15 +216,19 @@ impl Kept {
         };
         let version = after(last);
         let framed = frame(&save.state, version, name);
-        let sum = Some(durable::sum_of(&framed));
-        if let Err(error) = durable::write_with_copy(&path, &framed) {
-            own.failed = sum;
-            return Err(SaveError::Failed(error));
+        let sum = durable::sum_of(&framed);
+        if let Err(NotReplaced { error, may_be_done }) = replace(&path, &framed) {
+            if !may_be_done {
+                return Err(SaveError::Failed(error));
+            }
+            own.note_left(sum);
+            return Err(SaveError::Uncertain(error));
         }
         *own = Own {
-            last: sum,
-            failed: None,
+            last: Some(sum),
+            left: Vec::new(),
         };
+        durable::write_copy(&path, &framed);
         self.is_saved.store(true, Ordering::SeqCst);
         Ok(version)
     }
@@ -377,18 +399,82 @@ mod tests {
         assert_eq!(saved(&state), (3, b"c".to_vec()));
     }
 
+    fn eio(may_be_done: bool) -> Result<(), NotReplaced> {
+        let error = io::ErrorKind::Other.into();
+        Err(NotReplaced { error, may_be_done })
+    }
+
+    /// As where the directory cannot be flushed.
+    fn done_and_fails(path: &Path, bytes: &[u8]) -> Result<(), NotReplaced> {
+        fs::write(path, bytes).unwrap();
+        eio(true)
+    }
+
+    fn save_by(
+        state: &UnitState,
+        content: &[u8],
+        replace: impl FnOnce(&Path, &[u8]) -> Result<(), NotReplaced>,
+    ) -> Result<Version, SaveError> {
+        let kept = state.kept.as_ref().unwrap();
+        kept.save(&save(content, Some(1)), replace)
+    }
+
     #[test]
-    fn a_save_that_failed_and_was_done_all_the_same_is_no_conflict() {
+    fn what_failed_saves_have_left_is_no_conflict_and_what_others_put_there_is() {
+        for is_foreign in [false, true] {
+            let scratch = Scratch::new();
+            let state = lock(scratch.path());
+            state.save(&save(b"a", None)).unwrap();
+            let done = save_by(&state, b"b", done_and_fails);
+            assert!(matches!(done, Err(SaveError::Uncertain(_))));
+            assert_eq!(saved(&lock_again(&scratch)), (2, b"b".to_vec()));
+            let before = save_by(&state, b"c", |_, _| eio(false));
+            assert!(matches!(before, Err(SaveError::Failed(_))));
+            let not_done = save_by(&state, b"d", |_, _| eio(true));
+            assert!(matches!(not_done, Err(SaveError::Uncertain(_))));
+            let path = scratch.path().join(SAVED);
+            if is_foreign {
+                let other = frame(b"c", Version(3), name_of(scratch.path()));
+                fs::write(&path, &other).unwrap();
+                let refused = state.save(&save(b"e", Some(1)));
+                assert!(matches!(refused, Err(SaveError::Conflict { .. })));
+                assert_eq!(fs::read(&path).unwrap(), other);
+            } else {
+                assert_eq!(state.save(&save(b"e", Some(1))).unwrap(), Version(3));
+                assert_eq!(saved(&state), (3, b"e".to_vec()));
+            }
+        }
+    }
+
+    /// What a process finds that starts now.
+    fn lock_again(scratch: &Scratch) -> UnitState {
+        fs::remove_file(scratch.path().join(LOCK)).unwrap();
+        lock(scratch.path())
+    }
+
+    #[test]
+    fn the_copy_of_a_state_is_that_of_the_last_good_save() {
         let scratch = Scratch::new();
         let state = lock(scratch.path());
         state.save(&save(b"a", None)).unwrap();
-        let (path, name) = (scratch.path().join(SAVED), name_of(scratch.path()));
-        let done = frame(b"b", Version(2), name);
-        fs::write(&path, &done).unwrap();
-        let refused = state.save(&save(b"c", Some(1)));
-        assert!(matches!(refused, Err(SaveError::Conflict { .. })));
-        state.kept.as_ref().unwrap().own().failed = Some(durable::sum_of(&done));
-        assert_eq!(state.save(&save(b"c", Some(1))).unwrap(), Version(3));
+        let good = fs::read(scratch.path().join(SAVED)).unwrap();
+        save_by(&state, b"b", done_and_fails).unwrap_err();
+        let copy = fs::read(copy_of(&scratch.path().join(SAVED))).unwrap();
+        assert_eq!(copy, good);
+    }
+
+    #[test]
+    fn any_number_of_failed_saves_is_no_conflict() {
+        let scratch = Scratch::new();
+        let state = lock(scratch.path());
+        state.save(&save(b"a", None)).unwrap();
+        for number in 0..LEFT_MAX + 3 {
+            let failed = save_by(&state, number.to_string().as_bytes(), done_and_fails);
+            assert!(matches!(failed, Err(SaveError::Uncertain(_))), "{number}");
+        }
+        let left = state.kept.as_ref().unwrap().own().left.len();
+        assert_eq!(left, LEFT_MAX);
+        assert!(state.save(&save(b"z", Some(1))).is_ok());
     }
 
     #[test]

@@ -182,6 +182,21 @@ impl Rig {
         self.saved(&Err(SaveError::Conflict { found, advice }))
     }
 
+    /// The authority fails, and may have saved all the same.
+    fn uncertain(&mut self) -> Vec<Said> {
+        self.saved(&Err(SaveError::Uncertain(io::Error::other("no answer"))))
+    }
+
+    /// A change has failed and may be saved; the state in force could not be saved again.
+    fn in_doubt(&mut self, key: u64) {
+        let asker = ticket(1, 99);
+        assert_eq!(self.change(asker, register(key)), [Said::Save]);
+        assert_eq!(self.uncertain(), [Said::Save]);
+        let answer = Said::Changed(asker, Status::CheckCondition, true);
+        assert_eq!(self.kept(false), [answer]);
+        assert!(self.owner.is_idle());
+    }
+
     fn replaced(&self) -> Vec<u64> {
         let replaced = self.saves.iter().map(|save| save.replaces.unwrap().0);
         replaced.collect()
@@ -371,6 +386,118 @@ fn a_state_that_is_given_up_and_then_fails_is_not_replaced() {
     rig.later(PATIENCE);
     assert_eq!(rig.kept(false), []);
     assert!(rig.owner.is_idle());
+}
+
+#[test]
+fn what_a_failed_change_may_have_left_is_replaced_before_its_answer() {
+    for gives_up in [false, true] {
+        let mut rig = Rig::new();
+        let before = rig.owner.kept_state();
+        let asker = ticket(1, 1);
+        let answer = || Said::Changed(asker, Status::CheckCondition, true);
+        rig.change(asker, register(5));
+        if gives_up {
+            assert_eq!(rig.later(PATIENCE), [answer()]);
+        }
+        assert_eq!(rig.uncertain(), [Said::Save]);
+        assert_eq!(rig.saves.last().unwrap().state, before);
+        assert!(!rig.owner.is_idle());
+        let said = rig.kept(true);
+        assert_eq!(said, Vec::from_iter((!gives_up).then(answer)));
+        assert!(rig.owner.is_idle());
+        assert_eq!(rig.owner.poll_timeout(), None);
+        assert_eq!(rig.registrations(), 0);
+        assert_eq!(rig.replaced(), [RESTORED.0; 2]);
+    }
+}
+
+#[test]
+fn who_waits_for_the_state_in_force_to_be_saved_again_is_answered_at_the_deadline() {
+    let mut rig = Rig::new();
+    let asker = ticket(1, 1);
+    rig.change(asker, register(5));
+    rig.now += PATIENCE / 2;
+    assert_eq!(rig.uncertain(), [Said::Save]);
+    assert_eq!(rig.owner.poll_timeout(), Some(START + PATIENCE));
+    let answer = Said::Changed(asker, Status::CheckCondition, true);
+    assert_eq!(rig.later(PATIENCE / 2), [answer]);
+    assert_eq!(rig.owner.poll_timeout(), None);
+    assert_eq!(rig.kept(true), []);
+    assert!(rig.owner.is_idle());
+}
+
+#[test]
+fn the_state_in_force_is_saved_again_until_that_succeeds() {
+    let mut rig = Rig::new();
+    let before = rig.owner.kept_state();
+    rig.in_doubt(5);
+    for outcome in [false, true] {
+        assert_eq!(rig.owner.poll_timeout(), Some(rig.now + RESTORE_PAUSE));
+        let just_before = RESTORE_PAUSE - Duration::from_millis(1);
+        assert_eq!(rig.later(just_before), []);
+        assert_eq!(rig.later(Duration::from_millis(1)), [Said::Save]);
+        assert_eq!(rig.saves.last().unwrap().state, before);
+        assert_eq!(rig.kept(outcome), []);
+    }
+    assert_eq!(rig.owner.poll_timeout(), None);
+}
+
+#[test]
+fn a_state_that_is_due_to_be_saved_again_waits_for_the_change_under_way() {
+    let mut rig = Rig::new();
+    rig.in_doubt(5);
+    let said = rig.change(ticket(1, 1), stop());
+    assert!(matches!(said[..], [Said::Install { .. }]), "{said:?}");
+    assert_eq!(rig.owner.poll_timeout(), None);
+    assert_eq!(rig.later(RESTORE_PAUSE), []);
+    let answer = Said::Changed(ticket(1, 1), Status::Good, true);
+    assert_eq!(rig.installed(true), [answer, Said::Save]);
+    assert_eq!(rig.kept(true), []);
+}
+
+#[test]
+fn while_another_state_may_be_saved_no_answer_relies_on_it() {
+    let mut rig = Rig::new();
+    rig.change(ticket(1, 1), register(5));
+    rig.kept(true);
+    rig.installed(true);
+    let in_force = rig.owner.kept_state();
+    rig.in_doubt(6);
+    // It changes nothing that is saved.
+    let again = ticket(1, 2);
+    assert_eq!(rig.change(again, register(5)), [Said::Save]);
+    assert_eq!(rig.saves.last().unwrap().state, in_force);
+    let failed = Said::Changed(again, Status::CheckCondition, true);
+    assert_eq!(rig.kept(false), [failed]);
+    assert_eq!(rig.change(again, register(5)), [Said::Save]);
+    let said = rig.kept(true);
+    assert!(matches!(said[..], [Said::Install { .. }]), "{said:?}");
+    rig.installed(true);
+    // Now nothing is in doubt.
+    let said = rig.change(again, register(5));
+    assert!(matches!(said[..], [Said::Install { .. }]), "{said:?}");
+}
+
+#[test]
+fn the_next_change_that_is_saved_replaces_what_a_failed_one_has_left() {
+    let mut rig = Rig::new();
+    rig.in_doubt(5);
+    assert_eq!(rig.change(ticket(1, 2), register(6)), [Said::Save]);
+    rig.kept(true);
+    rig.installed(true);
+    assert_eq!(rig.owner.poll_timeout(), None);
+    assert_eq!(rig.saves.last().unwrap().state, rig.owner.kept_state());
+}
+
+#[test]
+fn what_somebody_else_has_saved_after_a_failed_save_stays() {
+    let mut rig = Rig::new();
+    rig.in_doubt(5);
+    assert_eq!(rig.later(RESTORE_PAUSE), [Said::Save]);
+    assert_eq!(rig.conflict(), []);
+    assert_eq!(rig.owner.poll_timeout(), None);
+    let refused = Said::Changed(ticket(1, 2), Status::CheckCondition, true);
+    assert_eq!(rig.change(ticket(1, 2), register(5)), [refused]);
 }
 
 #[test]
