@@ -1,4 +1,5 @@
-//! Where the state of the unit is kept: it outlives crashes of the target, and another target may save there.
+//! Where the state of the unit is kept: it outlives crashes of the target, another target may save there, and a save
+//! may be done although the answer is that this is not certain.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,6 +13,8 @@ pub struct Authority(Mutex<Kept>);
 #[derive(Debug, Default)]
 struct Kept {
     saved: Option<SavedState>,
+    /// The last save that was done and not answered as such.
+    left: Option<Version>,
     /// Another target has saved it, and the one under test has not loaded it since.
     is_foreign: bool,
     /// That was replaced all the same.
@@ -31,10 +34,25 @@ impl Authority {
         kept.is_foreign = true;
     }
 
-    /// What is saved, unless another target has saved it.
-    pub fn own(&self) -> Option<SavedState> {
-        let kept = self.lock();
-        kept.saved.clone().filter(|_| !kept.is_foreign)
+    /// Saves, and answers that this is not certain.
+    ///
+    /// # Errors
+    ///
+    /// Always.
+    pub fn save_uncertainly(&self, save: &Save) -> Result<Version, SaveError> {
+        let version = self.save(save)?;
+        self.lock().left = Some(version);
+        Err(SaveError::Uncertain(io::Error::other("no answer")))
+    }
+
+    /// What is saved.
+    pub fn saved(&self) -> Option<SavedState> {
+        self.lock().saved.clone()
+    }
+
+    /// Another target has saved it, and the one under test has not loaded it since.
+    pub fn is_foreign(&self) -> bool {
+        self.lock().is_foreign
     }
 
     /// What another target had saved was replaced by one that did not know it.
@@ -63,7 +81,7 @@ impl StateAuthority for Authority {
     fn save(&self, save: &Save) -> Result<Version, SaveError> {
         let mut kept = self.lock();
         match kept.version() {
-            found if found == save.replaces => {}
+            found if found == save.replaces || found.is_some() && found == kept.left => {}
             Some(found) => {
                 let advice = "another target has saved".to_owned();
                 return Err(SaveError::Conflict { found, advice });
@@ -74,8 +92,8 @@ impl StateAuthority for Authority {
             }
         }
         kept.is_overwritten |= kept.is_foreign;
-        let (version, state) = (after(save.replaces), save.state.clone());
-        kept.saved = Some(SavedState { version, state });
+        let (version, state) = (after(kept.version()), save.state.clone());
+        (kept.saved, kept.left) = (Some(SavedState { version, state }), None);
         Ok(version)
     }
 }

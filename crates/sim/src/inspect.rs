@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use engine::SavedState;
 use front::{SessionId, SessionReport};
 use iscsi::pdu::Tsih;
 use memory::Pool;
@@ -71,8 +70,8 @@ impl Host {
         })
     }
 
-    /// What the cores do not agree on, although nothing is under way; `saved` is what they have saved last.
-    pub fn disagreement(&self, saved: Option<&SavedState>) -> Option<String> {
+    /// What the cores do not agree on, although nothing is under way.
+    pub fn disagreement(&self) -> Option<String> {
         let owner = self.cores.first()?.engine.owner(UNIT)?;
         if !owner.is_idle() {
             return Some("the owner of the unit has something under way".to_owned());
@@ -85,14 +84,10 @@ impl Host {
             let refuses = !core.engine.refused_blocks(UNIT).is_empty();
             refuses || view.is_none_or(|view| view.shared() != owner.shared())
         };
-        if let Some(index) = self.cores.iter().position(differs) {
-            return Some(format!(
-                "core {index} sees the unit otherwise than its owner"
-            ));
-        }
-        let saved = saved.filter(|_| !self.is_kept_state_old);
-        let is_other = saved.is_some_and(|saved| saved.state != owner.kept_state());
-        is_other.then(|| "what was saved is not the state in force".to_owned())
+        let index = self.cores.iter().position(differs)?;
+        Some(format!(
+            "core {index} sees the unit otherwise than its owner"
+        ))
     }
 }
 

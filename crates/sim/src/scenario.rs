@@ -45,6 +45,8 @@ pub struct Scenario {
     pub management: u32,
     /// Commands of 1000 that reserve, register and the like.
     pub reservations: u32,
+    /// Registrations of 1000 that are to be there after a restart.
+    pub kept_registrations: u32,
     /// Commands of 1000 that are COMPARE AND WRITE of the one block everyone wants.
     pub contests: u32,
     /// Commands of 1000 that switch the write cache.
@@ -88,6 +90,8 @@ impl Scenario {
         let scenario = Self::ordinary(seed);
         if seed % LATE == 3 {
             scenario.late(seed)
+        } else if seed % SAVING == 6 {
+            scenario.saving(seed)
         } else if seed % CROWDED == 1 {
             scenario.crowded(seed)
         } else {
@@ -140,6 +144,7 @@ impl Scenario {
             network_faults,
             management,
             reservations,
+            kept_registrations: 300,
             contests,
             cache_switches,
             ejects,
@@ -199,6 +204,18 @@ impl Scenario {
         self
     }
 
+    /// The same with a state of the unit that changes often, and saves of it that fail, between crashes.
+    fn saving(mut self, seed: u64) -> Self {
+        let mut prng = Prng::stream(seed, "scenario of saves");
+        self.actions = prng.size(100, 300);
+        self.reservations = 300;
+        self.kept_registrations = 700;
+        self.keep_failures = 300;
+        self.keep_conflicts = prng.pick(&[0, 0, 20]).unwrap_or(0);
+        self.crashes = prng.pick(&[0, 10, 30]).unwrap_or(10);
+        self
+    }
+
     /// The same with many initiators, which lose their links at one moment again and again, while cores
     /// have other things to do than to lose them and an administrator changes the rules.
     fn crowded(mut self, seed: u64) -> Self {
@@ -220,6 +237,9 @@ impl Scenario {
 
 /// One world of so many has stores that are late.
 const LATE: u64 = 7;
+
+/// In one world of so many the state of the unit is saved often, unless its stores are late.
+const SAVING: u64 = 16;
 
 /// One world of so many is crowded, unless its stores are late.
 const CROWDED: u64 = 8;

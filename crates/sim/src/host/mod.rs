@@ -63,8 +63,6 @@ pub struct Host {
     pub(crate) cores: Vec<Core>,
     /// The core that has a link now. None while it is on its way between two.
     places: BTreeMap<usize, usize>,
-    /// What was saved last is of a change that did not happen, and could not be replaced.
-    pub(crate) is_kept_state_old: bool,
 }
 
 impl Host {
@@ -80,7 +78,6 @@ impl Host {
         Self {
             cores: (0..settings.cores).map(core).collect(),
             places: BTreeMap::new(),
-            is_kept_state_old: false,
         }
     }
 
@@ -194,15 +191,7 @@ impl Host {
     }
 
     /// What became of a state of the unit that was to be saved.
-    pub fn handle_saved(
-        &mut self,
-        state: &[u8],
-        outcome: &Result<Version, SaveError>,
-        now: Duration,
-    ) {
-        let in_force = self.state_in_force();
-        let was_in_force = Some(state) == in_force.as_deref();
-        self.is_kept_state_old = outcome.is_err() && (was_in_force || self.is_kept_state_old);
+    pub fn handle_saved(&mut self, outcome: &Result<Version, SaveError>, now: Duration) {
         self.cores[0].turn(now, |core| core.engine.handle_saved(UNIT, outcome));
     }
 

@@ -1,16 +1,13 @@
 //! Carrying: bytes between sockets and network, letters, requests for the disk, alarms.
 
-use std::io;
 use std::time::Duration;
-
-use engine::{Save, SaveError, StateAuthority as _};
 
 use crate::disk::Fate;
 use crate::initiator::Breach;
 use crate::network::{Arrival, Side};
 use crate::trace::Actor;
 
-use super::{Event, SaveFate, World};
+use super::{Event, World};
 
 /// The longest time of a letter to a slow core. The four letters of a refusal take less than an abort
 /// waits for them (2 s), so that whoever is answered at a deadline can rely on it.
@@ -71,11 +68,7 @@ impl World {
                 self.agenda.after(delay, Event::Disk { request, fate });
             }
         }
-        for save in self.host.take_saves() {
-            let delay = self.draw_delay(Who::Keeper);
-            let fate = self.draw_save_fate();
-            self.agenda.after(delay, Event::Saved { save, fate });
-        }
+        self.begin_saves();
         let closed = self.host.take_closed();
         for link in closed {
             self.note(Actor::Link(link), format_args!("closed by the target"));
@@ -199,40 +192,6 @@ impl World {
         }
     }
 
-    fn draw_save_fate(&mut self) -> SaveFate {
-        let prng = &mut self.keeper_prng;
-        if self.is_finishing {
-            SaveFate::Good
-        } else if prng.chance(self.scenario.keep_failures) {
-            SaveFate::Fails
-        } else if prng.chance(self.scenario.keep_conflicts) {
-            SaveFate::Late
-        } else {
-            SaveFate::Good
-        }
-    }
-
-    /// The authority saves a state, or does not.
-    pub(super) fn save(&mut self, save: &Save, fate: SaveFate) -> Result<(), Breach> {
-        let now = self.agenda.now();
-        let outcome = match fate {
-            SaveFate::Good => self.authority.save(save),
-            SaveFate::Fails => Err(SaveError::Failed(io::Error::other("full"))),
-            SaveFate::Late => {
-                let state = self.host.state_in_force().unwrap_or_default();
-                self.authority.save_of_another(state);
-                self.authority.save(save)
-            }
-        };
-        self.note(Actor::World, format_args!("saved: {outcome:?}"));
-        if self.authority.is_overwritten() {
-            let detail = format!("{outcome:?} replaces what the target did not know");
-            return Err(Breach::new("what-another-has-saved-stays", detail));
-        }
-        self.host.handle_saved(&save.state, &outcome, now);
-        Ok(())
-    }
-
     fn draw_mail_delay(&mut self, to: usize) -> Duration {
         if self.scenario.slow_core == Some(to) && !self.is_finishing {
             let longest = u64::try_from(SLOW_MAIL_MAX.as_micros()).unwrap_or(u64::MAX);
@@ -242,7 +201,7 @@ impl World {
         }
     }
 
-    fn draw_delay(&mut self, who: Who) -> Duration {
+    pub(super) fn draw_delay(&mut self, who: Who) -> Duration {
         let (prng, longest) = match who {
             Who::Mail => (&mut self.mail_prng, self.scenario.mail_delay_max),
             Who::Disk => (&mut self.disk_prng, self.scenario.disk_delay_max),
@@ -255,7 +214,7 @@ impl World {
 
 /// Whose delay.
 #[derive(Clone, Copy)]
-enum Who {
+pub(super) enum Who {
     Mail,
     Disk,
     Keeper,

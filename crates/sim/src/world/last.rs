@@ -68,9 +68,10 @@ impl World {
             let detail = "an administrator waits".to_owned();
             return Err(Breach::new("nothing-is-left", detail));
         }
-        if let Some(left) = self.host.disagreement(self.authority.own().as_ref()) {
+        if let Some(left) = self.host.disagreement() {
             return Err(Breach::new("cores-agree", left));
         }
+        self.check_what_is_saved(true)?;
         if let Some(due) = self.host.poll_timeout() {
             let detail = format!("a timer for {due:?} without anyone to wait for");
             return Err(Breach::new("no-timer-without-owner", detail));

@@ -9,13 +9,14 @@ mod carry;
 mod last;
 mod past;
 mod play;
+mod saving;
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Weak;
 use std::time::Duration;
 
-use engine::Save;
+use engine::{Save, SaveError, Version};
 use iscsi::framing::PduBuffer;
 use iscsi::login::LoginInitiator;
 use iscsi::pdu::{Cid, Tsih};
@@ -34,6 +35,7 @@ use crate::trace::{Actor, Trace};
 
 use self::administrator::Administrator;
 use self::past::{Past, Rights};
+use self::saving::{SaveFate, Saving};
 
 /// More events than any run needs: one that takes more goes round in circles.
 const EVENTS_MAX: usize = 2_000_000;
@@ -48,7 +50,13 @@ enum Event {
     /// The disk is done with a request.
     Disk { request: RequestId, fate: Fate },
     /// The authority comes to a state of the unit that is to be saved.
-    Saved { save: Save, fate: SaveFate },
+    Save {
+        save: Save,
+        fate: SaveFate,
+        answer_after: Duration,
+    },
+    /// The answer reaches the target.
+    Saved { outcome: Result<Version, SaveError> },
     /// The target wanted to be woken. Only the latest alarm counts.
     Alarm { number: u64 },
     /// An initiator does something.
@@ -65,16 +73,6 @@ enum Event {
     Finish,
     /// Who has not finished is pushed out.
     PushOut,
-}
-
-/// What becomes of a state that is to be saved.
-#[derive(Clone, Copy, Debug)]
-enum SaveFate {
-    Good,
-    /// It cannot be written.
-    Fails,
-    /// Another target has saved before.
-    Late,
 }
 
 /// A TCP connection, and whose it is.
@@ -120,6 +118,24 @@ struct Player {
     left_before_reset: BTreeSet<(usize, u64)>,
 }
 
+impl Player {
+    fn new(seed: u64, number: usize) -> Self {
+        Self {
+            logging_in: None,
+            session: None,
+            tsih: Tsih::NONE,
+            next_cid: 0,
+            lost: Vec::new(),
+            key: 0x1000 + number as u64,
+            prng: Prng::stream(seed, &format!("initiator {number}")),
+            has_paid: true,
+            rights: Rights::default(),
+            resets: 0,
+            left_before_reset: BTreeSet::new(),
+        }
+    }
+}
+
 /// What a run found.
 #[derive(Debug)]
 pub struct Report {
@@ -147,6 +163,7 @@ pub struct World {
     trace: Trace,
     host: Host,
     authority: Authority,
+    saving: Saving,
     disk: Disk,
     ledger: Ledger,
     lines: Vec<Line>,
@@ -217,19 +234,7 @@ impl World {
         }
         let host_prng = Prng::stream(seed, "host 0");
         let host = Host::new(&scenario.target, &disk, None, &host_prng);
-        let players = (0..scenario.initiators).map(|number| Player {
-            logging_in: None,
-            session: None,
-            tsih: Tsih::NONE,
-            next_cid: 0,
-            lost: Vec::new(),
-            key: 0x1000 + number as u64,
-            prng: Prng::stream(seed, &format!("initiator {number}")),
-            has_paid: true,
-            rights: Rights::default(),
-            resets: 0,
-            left_before_reset: BTreeSet::new(),
-        });
+        let players = (0..scenario.initiators).map(|number| Player::new(seed, number));
         let cores = scenario.target.cores;
         Self {
             actions_left: scenario.actions.min(actions_max),
@@ -243,6 +248,7 @@ impl World {
             scenario,
             agenda: Agenda::default(),
             trace,
+            saving: Saving::new(host.state_in_force().unwrap_or_default()),
             host,
             authority: Authority::default(),
             disk,
@@ -329,6 +335,7 @@ impl World {
             self.carry()?;
             self.check_the_past()?;
             self.check_administration()?;
+            self.check_what_is_saved(false)?;
             self.settle_lost();
         }
         self.check_the_end()
@@ -355,7 +362,15 @@ impl World {
                 }
                 Ok(())
             }
-            Event::Saved { save, fate } => self.save(&save, fate),
+            Event::Save {
+                save,
+                fate,
+                answer_after,
+            } => self.save(&save, fate, answer_after),
+            Event::Saved { outcome } => {
+                self.answer_save(&outcome);
+                Ok(())
+            }
             Event::Alarm { number } => {
                 if number == self.alarm.0 {
                     self.alarm.1 = None;

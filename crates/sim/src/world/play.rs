@@ -178,7 +178,7 @@ impl World {
         let prng = &mut player.prng;
         let all = self.scenario.blocks;
         if prng.chance(self.scenario.reservations) {
-            return draw_reservation(player.key, prng);
+            return draw_reservation(player.key, self.scenario.kept_registrations, prng);
         }
         // Seeds without it play as they did before there was any.
         if self.scenario.ejects > 0 && prng.chance(self.scenario.ejects) {
@@ -450,6 +450,7 @@ impl World {
                 event,
                 Event::Deliver { .. }
                     | Event::Disk { .. }
+                    | Event::Save { .. }
                     | Event::Saved { .. }
                     | Event::Alarm { .. }
             )
@@ -462,6 +463,7 @@ impl World {
         self.reset_at_large = false;
         self.swapped.clear();
         self.forget_the_past();
+        self.saving.restart();
         for initiator in 0..self.players.len() {
             let player = &mut self.players[initiator];
             player.logging_in = None;
@@ -473,8 +475,8 @@ impl World {
 }
 
 /// A command about reservations, of an initiator with this key.
-fn draw_reservation(key: u64, prng: &mut Prng) -> Operation {
-    let aptpl = prng.chance(300);
+fn draw_reservation(key: u64, kept_registrations: u32, prng: &mut Prng) -> Operation {
+    let aptpl = prng.chance(kept_registrations);
     let kind = prng.pick(&[1, 3, 5, 6, 7, 8]).unwrap_or(1);
     match prng.below(6) {
         0 => Operation::Register { key, aptpl },

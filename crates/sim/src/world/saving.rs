@@ -1,0 +1,139 @@
+//! Saving: what becomes of a state of the unit that is to be there after a restart, and what must be true of it.
+
+use std::io;
+use std::time::Duration;
+
+use engine::{Save, SaveError, StateAuthority as _, Version};
+
+use super::carry::Who;
+use super::{Event, World};
+use crate::initiator::Breach;
+use crate::trace::Actor;
+
+/// What becomes of a state that is to be saved.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum SaveFate {
+    Good,
+    /// It cannot be written.
+    Fails,
+    /// It is written, and the answer is that this is not certain.
+    Uncertain,
+    /// Another target has saved before.
+    Late,
+}
+
+/// What the world knows of saves.
+#[derive(Debug)]
+pub(super) struct Saving {
+    /// The state of the unit at its first start.
+    first: Vec<u8>,
+    /// A save is under way.
+    is_open: bool,
+    /// Saves that failed since one was uncertain, with that one.
+    failures: u32,
+}
+
+impl Saving {
+    pub(super) const fn new(first: Vec<u8>) -> Self {
+        Self {
+            first,
+            is_open: false,
+            failures: 0,
+        }
+    }
+
+    /// The target starts again, with what is saved.
+    pub(super) const fn restart(&mut self) {
+        (self.is_open, self.failures) = (false, 0);
+    }
+}
+
+impl World {
+    /// Takes what the target wants saved. Writing it and answering take their time.
+    pub(super) fn begin_saves(&mut self) {
+        for save in self.host.take_saves() {
+            let delay = self.draw_delay(Who::Keeper);
+            let micros = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
+            let written = Duration::from_micros(self.keeper_prng.within(0, micros));
+            let (fate, answer_after) = (self.draw_save_fate(), delay - written);
+            self.saving.is_open = true;
+            let event = Event::Save {
+                save,
+                fate,
+                answer_after,
+            };
+            self.agenda.after(written, event);
+        }
+    }
+
+    fn draw_save_fate(&mut self) -> SaveFate {
+        let prng = &mut self.keeper_prng;
+        if self.is_finishing {
+            SaveFate::Good
+        } else if prng.chance(self.scenario.keep_failures) {
+            match prng.chance(500) {
+                true => SaveFate::Uncertain,
+                false => SaveFate::Fails,
+            }
+        } else if prng.chance(self.scenario.keep_conflicts) {
+            SaveFate::Late
+        } else {
+            SaveFate::Good
+        }
+    }
+
+    /// The authority saves a state, or does not.
+    pub(super) fn save(
+        &mut self,
+        save: &Save,
+        fate: SaveFate,
+        answer_after: Duration,
+    ) -> Result<(), Breach> {
+        let outcome = match fate {
+            SaveFate::Good => self.authority.save(save),
+            SaveFate::Fails => Err(SaveError::Failed(io::Error::other("full"))),
+            SaveFate::Uncertain => self.authority.save_uncertainly(save),
+            SaveFate::Late => {
+                let state = self.host.state_in_force().unwrap_or_default();
+                self.authority.save_of_another(state);
+                self.authority.save(save)
+            }
+        };
+        self.note(Actor::World, format_args!("saved: {outcome:?}"));
+        if self.authority.is_overwritten() {
+            let detail = format!("{outcome:?} replaces what the target did not know");
+            return Err(Breach::new("what-another-has-saved-stays", detail));
+        }
+        self.agenda.after(answer_after, Event::Saved { outcome });
+        Ok(())
+    }
+
+    /// The target has the answer.
+    pub(super) fn answer_save(&mut self, outcome: &Result<Version, SaveError>) {
+        let saving = &mut self.saving;
+        saving.is_open = false;
+        saving.failures = match outcome {
+            Ok(_) | Err(SaveError::Conflict { .. }) => 0,
+            Err(SaveError::Failed(_)) if saving.failures == 0 => 0,
+            Err(SaveError::Failed(_) | SaveError::Uncertain(_)) => saving.failures + 1,
+        };
+        self.host.handle_saved(outcome, self.agenda.now());
+    }
+
+    /// What is saved is the state in force, whenever the machine may stop. It need not be while a change is being saved
+    /// or its state replaced by that in force, nor after that has failed, as long as the world goes on.
+    pub(super) fn check_what_is_saved(&self, is_over: bool) -> Result<(), Breach> {
+        let is_excused = self.saving.is_open || self.saving.failures > 1;
+        if is_excused && !is_over || self.authority.is_foreign() {
+            return Ok(());
+        }
+        let in_force = self.host.state_in_force();
+        let saved = self.authority.saved().map(|saved| saved.state);
+        let saved = saved.as_ref().unwrap_or(&self.saving.first);
+        if in_force.is_none_or(|in_force| in_force == *saved) {
+            return Ok(());
+        }
+        let detail = format!("{:?}, over: {is_over}", self.saving);
+        Err(Breach::new("what-is-saved-is-in-force", detail))
+    }
+}
