@@ -332,18 +332,12 @@ impl Owner {
             OwnerOperation::Reserve => shared.reservations.reserve(from.id, &from.port),
             OwnerOperation::Release => shared.reservations.release(from.id, &from.port),
             OwnerOperation::PersistentReserveOut => {
-<<<<<<< HEAD
                 let initiators = self.nexuses.values().map(|nexus| &nexus.port);
                 // Needed by SPEC_I_PT alone, whose list is longer than that of all others.
                 let initiators: Vec<_> = initiators
                     .filter(|_| parameters.len() > BASIC_BYTES)
                     .map(|port| Arc::clone(&port.transport_id))
                     .collect();
-=======
-                let nexuses = self.nexuses.values();
-                let initiators = nexuses.map(|nexus| Arc::clone(&nexus.port.transport_id));
-                let initiators: Vec<Arc<[u8]>> = initiators.collect();
->>>>>>> 94466c4 (engine: put the state in force back after an uncertain save)
                 let surroundings = Surroundings {
                     target_ports: &self.profile.relative_ports(),
                     initiator_ports: &initiators,
