@@ -292,6 +292,13 @@ impl<C: Carrier> Engine<C> {
             unit.parked.retain(|key| !gone.contains(key));
             unit.full.retain(|key| !gone.contains(key));
         }
+        for &key in keys {
+            if let Some(running) = self.tasks.get(key)
+                && running.is_parked()
+            {
+                self.leave_fences(running.unit, key);
+            }
+        }
         for session in sessions.into_iter().flatten() {
             if let Some(entry) = self.sessions.get_mut(session) {
                 entry.waiting.retain(|key| !gone.contains(key));

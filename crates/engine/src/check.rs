@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 
+use scsi::WHOLE_MEDIUM;
+
 use crate::UnitIndex;
 use crate::carrier::Carrier;
 use crate::engine::{Engine, request_key};
@@ -160,7 +162,7 @@ impl<C: Carrier> Engine<C> {
             let known = entry.and_then(|entry| entry.task_key(running.id));
             assert_eq!(known, Some(key), "its session knows another one");
         }
-        match running.fence {
+        match running.fence() {
             Some(ticket) => {
                 let request = self.requests.get(request_key(ticket));
                 assert!(
@@ -206,10 +208,17 @@ impl<C: Carrier> Engine<C> {
             "the owner of {index:?} does not know that"
         );
         assert!(unit.outlet.is_empty(), "orders of {index:?} were left");
-        assert!(
-            unit.side.fences() > 0 || unit.parked.is_empty(),
-            "no fence is there and tasks are parked"
-        );
+        for key in &unit.parked {
+            let running = &self.tasks[*key];
+            let blocks = running.blocks().unwrap_or(WHOLE_MEDIUM);
+            let is_stopped = unit.side.is_fenced(&blocks, *key, running.fence());
+            assert!(is_stopped, "{key:?} is parked and no fence stops it");
+        }
+        for key in unit.side.waited_for() {
+            let stage = self.tasks.get(key).map(|running| &running.stage);
+            let holds_up = matches!(stage, Some(Stage::Store(_) | Stage::Parked(_)));
+            assert!(holds_up, "a fence waits for {key:?} in {stage:?}");
+        }
         assert!(
             unit.owner.is_none() || self.owner_of(index) == self.settings.core,
             "{index:?} is owned by another core"
@@ -239,7 +248,7 @@ impl<C: Carrier> Engine<C> {
                     at_owner += 1;
                 }
                 Request::Fence { task, .. } => {
-                    let fence = self.tasks.get(*task).and_then(|one| one.fence);
+                    let fence = self.tasks.get(*task).and_then(Running::fence);
                     assert_eq!(fence.map(request_key), Some(key), "the fence of {task:?}");
                 }
                 Request::Management { left, .. } => {

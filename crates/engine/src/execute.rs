@@ -16,7 +16,7 @@ use crate::port::{Port, Response};
 use crate::room::{self, Room};
 use crate::session::Session;
 use crate::stores::{Sent, Stores};
-use crate::task::{Command, CommandId, Request, Running, Stage};
+use crate::task::{Command, CommandId, Fencing, Request, Running, Stage};
 use crate::unit::Unit;
 
 /// A command that has its turn.
@@ -445,11 +445,8 @@ impl<C: Carrier> Engine<C> {
         if running.orphan.is_some() {
             self.end_orphan(unit, key);
         }
-        if let Some(ticket) = running.fence {
+        if let Fencing::Own(ticket) = running.fencing {
             self.release_fence(unit, ticket);
-        }
-        if !self.units[unit].side.is_open() {
-            self.leave_fences(unit, key);
         }
         for wait in running.waiters {
             self.count_down(wait);

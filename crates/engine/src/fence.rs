@@ -1,14 +1,31 @@
 //! Fences on this core: blocks that belong to one task alone until it is over.
+//!
+//! The owner of the unit raises fences, and all cores get them in the same order. Two that have a block in common
+//! are never there together: the later one waits at the owner. What meets a fence on a core:
+//!
+//! * A task *parks* with its request where a fence has a block of its command, unless the fence is its own or lets it
+//!   pass. It stays parked until no fence stops it, or until its deadline, which counts from when it parked first: a
+//!   request that waits for memory or for room in its store in between does not get more time. A flush passes.
+//! * A fence lets pass, and waits for, the tasks on its blocks that have a request in the store or are parked when it
+//!   is raised. It waits for this request and not for the task: when that is back, or waits for anything else, the
+//!   task has left the fence, and parks with its next one like any other.
+//!
+//! So a command in pieces holds a fence up for one piece. And nobody starves: a parked task waits only for fences that
+//! were there before it, a fence only for tasks that were there before it. A fence waits for an older one by way of a
+//! parked task, and never the other way round on any core, because the order is the same on all; and the holder of a
+//! fence works on no blocks but those of the fence, so that it is never parked. So there is no circle. A fence whose
+//! holder hangs keeps those that park because of it until their deadline, and these keep younger fences until then:
+//! the tasks that wait for those came later and have as much time.
 
 use std::ops::Range;
 
-use scsi::Input;
+use scsi::{Input, WHOLE_MEDIUM};
 
 use crate::agree::{FenceNumber, ToOwner};
 use crate::carrier::Carrier;
 use crate::engine::Engine;
 use crate::keys::TaskKey;
-use crate::task::{Request, Stage};
+use crate::task::{Fencing, Request, Stage};
 use crate::{Ticket, UnitIndex};
 
 impl<C: Carrier> Engine<C> {
@@ -24,9 +41,18 @@ impl<C: Carrier> Engine<C> {
         });
         self.enter(key, Stage::Fence);
         let running = &mut self.tasks[key];
-        debug_assert!(running.fence.is_none(), "{key:?} has a fence already");
+        debug_assert!(
+            running.fencing == Fencing::Free,
+            "{key:?} has a fence already"
+        );
         debug_assert!(!blocks.is_empty(), "{key:?} wants no blocks");
-        running.fence = Some(ticket);
+        debug_assert!(
+            running
+                .blocks()
+                .is_none_or(|own| blocks.start <= own.start && own.end <= blocks.end),
+            "{key:?} would be stopped by the fences of others"
+        );
+        running.fencing = Fencing::Own(ticket);
         let unit = running.unit;
         self.ask_owner(unit, ToOwner::FenceWanted { ticket, blocks });
     }
@@ -58,7 +84,7 @@ impl<C: Carrier> Engine<C> {
         *granted = true;
         let key = *task;
         let is_waiting = self.tasks.get(key).is_some_and(|running| {
-            matches!(running.stage, Stage::Fence) && running.fence == Some(ticket)
+            matches!(running.stage, Stage::Fence) && running.fence() == Some(ticket)
         });
         if is_waiting {
             let step = self.resume(key, Input::FenceGranted);
@@ -73,29 +99,38 @@ impl<C: Carrier> Engine<C> {
         holder: Ticket,
         blocks: Range<u64>,
     ) {
-        let at_work = self.tasks.iter().filter_map(|(key, running)| {
+        let before = self.tasks.iter().filter_map(|(key, running)| {
             let is_at_work = running.is_in_store() && !running.is_idle_orphan();
-            let is_meant = running.unit == unit && is_at_work;
+            let is_meant = running.unit == unit && (is_at_work || running.is_parked());
             let blocks = running.blocks().filter(|_| is_meant)?;
-            Some((key, blocks, running.fence))
+            Some((key, blocks, running.fence()))
         });
         let side = &mut self.units[unit].side;
-        let confirmation = side.raise(number, holder, blocks, at_work);
+        let confirmation = side.raise(number, holder, blocks, before);
         self.confirm(unit, confirmation);
     }
 
-    /// A task is over: fences that were waiting for it may be up.
+    /// The store has no request of a task any more, and none is parked: fences that were waiting for it may be up.
     pub(crate) fn leave_fences(&mut self, unit: UnitIndex, key: TaskKey) {
-        for confirmation in self.units[unit].side.end_task(key) {
+        for confirmation in self.units[unit].side.leave(key) {
             self.ask_owner(unit, confirmation);
         }
     }
 
     pub(crate) fn handle_fence_lower(&mut self, unit: UnitIndex, number: FenceNumber) {
         self.units[unit].side.lower(number);
-        // Those that still meet a fence park again.
         for key in std::mem::take(&mut self.units[unit].parked) {
-            self.retry(key);
+            // The end of one before it may have ended this one.
+            let Some(running) = self.tasks.get(key) else {
+                continue;
+            };
+            let unit = &mut self.units[unit];
+            let blocks = running.blocks().unwrap_or(WHOLE_MEDIUM);
+            if unit.side.is_fenced(&blocks, key, running.fence()) {
+                unit.parked.push(key);
+            } else {
+                self.retry(key);
+            }
         }
     }
 }

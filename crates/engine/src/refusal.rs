@@ -25,7 +25,7 @@ use crate::agree::{BlockSet, Round};
 use crate::carrier::{Carrier, News};
 use crate::engine::Engine;
 use crate::keys::{TaskKey, WaitKey};
-use crate::task::Request;
+use crate::task::{Fencing, Request};
 use crate::{Ticket, UnitIndex};
 
 /// For an orphan whose nexus has left its unit already: no reservation is of that port.
@@ -72,7 +72,8 @@ impl<C: Carrier> Engine<C> {
         let running = &mut self.tasks[key];
         if running.is_idle_orphan() {
             let unit = running.unit;
-            if let Some(ticket) = running.fence.take() {
+            if let Fencing::Own(ticket) = running.fencing {
+                running.fencing = Fencing::Free;
                 self.release_fence(unit, ticket);
             }
             self.leave_fences(unit, key);

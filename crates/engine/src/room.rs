@@ -12,7 +12,7 @@ use crate::carrier::Carrier;
 use crate::engine::Engine;
 use crate::keys::{SessionKey, TaskKey};
 use crate::port::Port;
-use crate::task::Stage;
+use crate::task::{Fencing, Stage};
 use crate::unit::Unit;
 
 /// With more output than this waiting for a session's initiator, in bytes, no read begins for it
@@ -273,8 +273,12 @@ impl<C: Carrier> Engine<C> {
         );
         match settled(request, &self.pool_of(key)) {
             Ok(request) => {
+                let running = &mut self.tasks[key];
+                if running.fencing == Fencing::Free {
+                    running.fencing = Fencing::Parked(self.now);
+                }
+                self.units[running.unit].parked.push(key);
                 self.enter(key, Stage::Parked(request));
-                self.units[self.tasks[key].unit].parked.push(key);
             }
             Err(_) => self.refuse(key),
         }

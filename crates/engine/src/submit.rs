@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::keys::{ErrandKey, PartKey, TaskKey};
 use crate::room::Room;
 use crate::stores::{Client, Part, Sent};
-use crate::task::Stage;
+use crate::task::{Fencing, Stage};
 use crate::unit::Lien;
 
 impl<C: Carrier> Engine<C> {
@@ -39,7 +39,8 @@ impl<C: Carrier> Engine<C> {
             }
             let running = &self.tasks[key];
             let side = &self.units[running.unit].side;
-            if side.is_fenced(&blocks, key, running.fence) {
+            let is_flush = matches!(request, IoRequest::Flush);
+            if !is_flush && side.is_fenced(&blocks, key, running.fence()) {
                 self.park(key, request);
                 return None;
             }
@@ -200,13 +201,17 @@ impl<C: Carrier> Engine<C> {
     fn handle_answer(&mut self, key: TaskKey, result: IoResult) {
         debug_assert!(self.tasks[key].is_in_store(), "{key:?} comes back twice");
         let running = &mut self.tasks[key];
+        let unit = running.unit;
         // What the store had of the task is back.
         running.lien = None;
         if !running.is_aborted && running.orphan.take().is_some() {
             // What waited for that may abort the task. It counts as in the store still, so that this only marks it.
-            self.end_orphan(self.tasks[key].unit, key);
+            self.end_orphan(unit, key);
         }
         self.enter(key, Stage::Active);
+        if !self.units[unit].side.is_open() {
+            self.leave_fences(unit, key);
+        }
         if self.tasks[key].is_aborted {
             self.close_task(key);
         } else {
@@ -232,6 +237,21 @@ impl<C: Carrier> Engine<C> {
         }
     }
 
+    /// A request that could not be taken before was tried again: fences do not wait for it unless the store has it now.
+    fn settle_parked(&mut self, unit: UnitIndex, key: TaskKey) {
+        let running = self.tasks.get_mut(key);
+        let is_in_store = running.as_ref().is_some_and(|one| one.is_in_store());
+        if let Some(running) = running
+            && !running.stage.is_queued()
+            && let Fencing::Parked(_) = running.fencing
+        {
+            running.fencing = Fencing::Free;
+        }
+        if !is_in_store {
+            self.leave_fences(unit, key);
+        }
+    }
+
     /// Tries a request again that could not be taken before.
     pub(crate) fn retry(&mut self, key: TaskKey) {
         if self.tasks.get(key).is_none() {
@@ -240,7 +260,10 @@ impl<C: Carrier> Engine<C> {
         }
         match self.enter(key, Stage::Active) {
             Stage::Memory(request) | Stage::StoreFull(request) | Stage::Parked(request) => {
-                if let Some(result) = self.submit(key, request) {
+                let unit = self.tasks[key].unit;
+                let result = self.submit(key, request);
+                self.settle_parked(unit, key);
+                if let Some(result) = result {
                     let step = self.resume(key, Input::Io(result));
                     self.drive(key, step);
                 }

@@ -137,6 +137,18 @@ impl<C: Carrier> Stage<C> {
     }
 }
 
+/// What a task has to do with fences. The holder of one is stopped by none.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Fencing {
+    /// Nothing.
+    Free,
+    /// It has asked for a fence by this ticket, or holds it.
+    Own(Ticket),
+    /// Fences of others keep its request from the store since then. Also while that waits for something else in
+    /// between.
+    Parked(Duration),
+}
+
 /// One task.
 #[derive(Debug)]
 pub(crate) struct Running<C: Carrier> {
@@ -157,8 +169,7 @@ pub(crate) struct Running<C: Carrier> {
     pub(crate) is_told: bool,
     /// What the store has of it.
     pub(crate) lien: Option<Lien>,
-    /// The ticket by which it asked for, or holds, a fence.
-    pub(crate) fence: Option<Ticket>,
+    pub(crate) fencing: Fencing,
     /// The request that the store has of it changes the medium.
     pub(crate) is_writing: bool,
     /// Something may be another than before it began: what it asked for was taken by the store, or
@@ -193,7 +204,7 @@ impl<C: Carrier> Running<C> {
             life,
             is_told: false,
             lien: None,
-            fence: None,
+            fencing: Fencing::Free,
             is_writing: false,
             has_altered: false,
             is_aborted: false,
@@ -247,10 +258,27 @@ impl<C: Carrier> Running<C> {
         matches!(self.stage, Stage::Store(_))
     }
 
+    /// The ticket by which it asked for, or holds, a fence.
+    pub(crate) const fn fence(&self) -> Option<Ticket> {
+        match self.fencing {
+            Fencing::Own(ticket) => Some(ticket),
+            Fencing::Free | Fencing::Parked(_) => None,
+        }
+    }
+
+    /// A fence keeps its request from the store.
+    pub(crate) const fn is_parked(&self) -> bool {
+        matches!(self.stage, Stage::Parked(_))
+    }
+
     /// When it has waited in a queue for long enough, and the status it ends with then.
     pub(crate) fn deadline(&self, fence: Duration) -> Option<(Duration, Status)> {
         let (patience, status) = self.stage.patience(fence)?;
-        Some((self.life.waits_since() + patience, status))
+        let since = match self.fencing {
+            Fencing::Parked(since) if self.is_parked() => since,
+            Fencing::Parked(_) | Fencing::Free | Fencing::Own(_) => self.life.waits_since(),
+        };
+        Some((since + patience, status))
     }
 }
 

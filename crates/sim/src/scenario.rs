@@ -47,8 +47,10 @@ pub struct Scenario {
     pub reservations: u32,
     /// Registrations of 1000 that are to be there after a restart.
     pub kept_registrations: u32,
-    /// Commands of 1000 that are COMPARE AND WRITE of the one block everyone wants.
+    /// Commands of 1000 that are COMPARE AND WRITE of a block everyone wants.
     pub contests: u32,
+    /// How many blocks everyone wants.
+    pub contested_blocks: usize,
     /// Commands of 1000 that switch the write cache.
     pub cache_switches: u32,
     /// Commands of 1000 that eject or load the medium.
@@ -94,6 +96,8 @@ impl Scenario {
             scenario.saving(seed)
         } else if seed % CROWDED == 1 {
             scenario.crowded(seed)
+        } else if seed % CONTENDED == 10 {
+            scenario.contended(seed)
         } else {
             scenario
         }
@@ -146,6 +150,7 @@ impl Scenario {
             reservations,
             kept_registrations: 300,
             contests,
+            contested_blocks: 1,
             cache_switches,
             ejects,
             medium_moves,
@@ -235,6 +240,52 @@ impl Scenario {
     }
 }
 
+impl Scenario {
+    /// The same with initiators that never stop to compare blocks on a slow store, so that there is always a fence
+    /// somewhere. A command that meets one has little time.
+    fn contended(mut self, seed: u64) -> Self {
+        let mut prng = Prng::stream(seed, "scenario of many fences");
+        self.initiators = prng.size(4, 6);
+        self.offers = (0..self.initiators)
+            .map(|_| preferences(&mut prng))
+            .collect();
+        self.actions = prng.size(200, 400);
+        self.blocks = 8;
+        self.disk_queue_max = 64;
+        self.disk_delay_max = Duration::from_millis(20);
+        self.disk_errors = 0;
+        self.disk_hangs = 0;
+        self.network_faults = 0;
+        self.management = prng.pick(&[0, 20]).unwrap_or(0);
+        self.contests = 700;
+        self.contested_blocks = 8;
+        self.cache_switches = 0;
+        self.crashes = 0;
+        self.ejects = 0;
+        self.medium_moves = 0;
+        self.dismissals = 0;
+        self.changes = 0;
+        self.pauses = &[0, 10];
+        self.mischief.clear();
+        self.target.queue_depth = prng.pick(&[2, 8]).unwrap_or(2);
+        self.target.fence_timeout = Duration::from_millis(100);
+        self
+    }
+
+    /// A block that everyone wants.
+    pub fn contested_block(&self, prng: &mut Prng) -> usize {
+        match self.contested_blocks {
+            1 => 0,
+            wanted => prng.size(0, wanted - 1),
+        }
+    }
+
+    /// Whether fences are so many that a command may wait for one beyond its deadline.
+    pub const fn has_many_fences(&self) -> bool {
+        self.contested_blocks > 1
+    }
+}
+
 /// One world of so many has stores that are late.
 const LATE: u64 = 7;
 
@@ -243,6 +294,9 @@ const SAVING: u64 = 16;
 
 /// One world of so many is crowded, unless its stores are late.
 const CROWDED: u64 = 8;
+
+/// One world of so many has many fences, unless its stores are late.
+const CONTENDED: u64 = 16;
 
 impl Scenario {
     /// Whether the rules of access change.

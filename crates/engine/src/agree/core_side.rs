@@ -1,8 +1,9 @@
 //! One core's side of a unit: which blocks are fenced here, and to which access is refused.
 //!
 //! `T` names a task of the core, `W` something of it that waits for tasks to end. What a method gives
-//! is to be sent to the owner, or goes on.
+//! is to be sent to the owner, or goes on. The rule of fences is in [`crate::fence`].
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,8 +17,9 @@ struct Fence<T> {
     number: FenceNumber,
     holder: Ticket,
     blocks: Range<u64>,
-    /// Tasks of this core that were at work on the blocks when the fence was raised.
-    waiting_for: Vec<T>,
+    /// Tasks of this core that it lets pass: when it was raised, the store had a request of theirs on the blocks, or
+    /// one was parked.
+    waiting_for: BTreeSet<T>,
 }
 
 /// Orphans of a unit that one core keeps apart. With one more it refuses access to the whole medium: a store that has
@@ -70,7 +72,7 @@ impl<T, W> Default for CoreSide<T, W> {
     }
 }
 
-impl<T: Copy + Debug + Eq, W: Copy + Debug + Eq> CoreSide<T, W> {
+impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
     /// No blocks are fenced, and no access is refused.
     #[inline]
     pub const fn is_open(&self) -> bool {
@@ -94,21 +96,27 @@ impl<T: Copy + Debug + Eq, W: Copy + Debug + Eq> CoreSide<T, W> {
     pub fn is_fenced(&self, blocks: &Range<u64>, task: T, own: Option<Ticket>) -> bool {
         self.fences.iter().any(|fence| {
             Some(fence.holder) != own
-                && !fence.waiting_for.contains(&task)
                 && overlap(&fence.blocks, blocks)
+                && !fence.waiting_for.contains(&task)
         })
     }
 
-    /// The owner raises a fence. `at_work` are the tasks that the store works for, each with its
-    /// blocks and the fence that it holds itself.
+    /// The tasks that fences wait for; one stands here for each of them.
+    pub fn waited_for(&self) -> impl Iterator<Item = T> {
+        let fences = self.fences.iter();
+        fences.flat_map(|fence| fence.waiting_for.iter().copied())
+    }
+
+    /// The owner raises a fence. `before` are the tasks that the store works for and those that are parked, each
+    /// with its blocks and the fence that it holds itself.
     pub fn raise(
         &mut self,
         number: FenceNumber,
         holder: Ticket,
         blocks: Range<u64>,
-        at_work: impl Iterator<Item = (T, Range<u64>, Option<Ticket>)>,
+        before: impl Iterator<Item = (T, Range<u64>, Option<Ticket>)>,
     ) -> Option<ToOwner> {
-        let waiting_for: Vec<T> = at_work
+        let waiting_for: BTreeSet<T> = before
             .filter(|(_, range, own)| *own != Some(holder) && overlap(range, &blocks))
             .map(|(task, ..)| task)
             .collect();
@@ -123,13 +131,11 @@ impl<T: Copy + Debug + Eq, W: Copy + Debug + Eq> CoreSide<T, W> {
         is_up.then_some(ToOwner::FenceRaised { fence: number })
     }
 
-    /// A task is over: fences that waited for it may be up.
-    pub fn end_task(&mut self, task: T) -> Vec<ToOwner> {
+    /// The store has no request of a task any more, and none is parked: fences that waited for it may be up.
+    pub fn leave(&mut self, task: T) -> Vec<ToOwner> {
         let mut up = Vec::new();
         for fence in &mut self.fences {
-            let before = fence.waiting_for.len();
-            fence.waiting_for.retain(|&other| other != task);
-            if before > 0 && fence.waiting_for.is_empty() {
+            if fence.waiting_for.remove(&task) && fence.waiting_for.is_empty() {
                 let fence = fence.number;
                 up.push(ToOwner::FenceRaised { fence });
             }
@@ -137,7 +143,7 @@ impl<T: Copy + Debug + Eq, W: Copy + Debug + Eq> CoreSide<T, W> {
         up
     }
 
-    /// The owner takes a fence away. Tasks that waited for that try again.
+    /// The owner takes a fence away. Tasks that no other one stops go on.
     pub fn lower(&mut self, number: FenceNumber) {
         let before = self.fences.len();
         self.fences.retain(|fence| fence.number != number);
@@ -310,11 +316,11 @@ mod tests {
             let found = side.is_fenced(&range, task, own);
             assert_eq!(found, expected, "{range:?} of {task}");
         }
-        assert!(side.end_task(1).is_empty());
-        let up = side.end_task(2);
+        assert!(side.leave(1).is_empty());
+        let up = side.leave(2);
         assert_eq!(up.len(), 1);
         assert!(raised(up.into_iter().next(), 0));
-        assert!(side.end_task(2).is_empty(), "it is raised once");
+        assert!(side.leave(2).is_empty(), "it is raised once");
         side.lower(FenceNumber(0));
         assert!(side.is_open() && !side.is_fenced(&(15..16), 7, None));
     }

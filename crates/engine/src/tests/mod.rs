@@ -11,6 +11,7 @@ mod foreign;
 mod grant;
 mod management;
 mod medium;
+mod parked;
 mod refusal;
 mod room;
 mod turn;

@@ -5,7 +5,9 @@ use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Duration;
 
-use engine::{Carrier, Ending, Life, News, PartKey, Save, StoreWork, TargetIndex, UnitIndex};
+use engine::{
+    Carrier, Ending, Life, News, PartKey, Phase, Save, StoreWork, TargetIndex, UnitIndex,
+};
 use front::iscsi::{Detail, FrontLetter, LineKey, Notice, Wire};
 use front::{Command, CommandId, Port};
 use iscsi::target::Receive;
@@ -35,7 +37,9 @@ pub struct Outside {
     pub(crate) saboteur: Saboteur,
     pool: Pool,
     prng: Prng,
-    /// What the engine has found to be wrong with itself.
+    /// How long a command may wait for fences.
+    fence_timeout: Duration,
+    /// What was found to be wrong with the engine.
     pub(crate) broken: Option<&'static str>,
 }
 
@@ -52,6 +56,7 @@ impl Outside {
             saboteur: Saboteur::new(settings.sabotage, stream("saboteur")),
             pool,
             prng: stream("outside"),
+            fence_timeout: settings.fence_timeout,
             broken: None,
         }
     }
@@ -124,8 +129,15 @@ impl Carrier for Outside {
 
     fn note_wait(&mut self, (): ()) {}
 
-    fn note_end(&mut self, (): (), _: Ending, _: Life) {
+    fn note_end(&mut self, (): (), _: Ending, life: Life) {
         self.saboteur.leak(&self.pool);
+        // No command here has more than one request that a fence can stop.
+        let mut phases = life.phases().into_iter();
+        let fences = phases.find(|time| time.phase == Phase::Fence);
+        if fences.is_some_and(|time| time.took > self.fence_timeout) {
+            let what = "a command waits for fences after its deadline";
+            self.broken.get_or_insert(what);
+        }
     }
 
     fn note_starved(&mut self) {}

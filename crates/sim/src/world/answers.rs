@@ -204,7 +204,9 @@ impl World {
             }
             // Memory is short, or a fence is long in coming.
             (0x28, None) => true,
-            (0x08, None) => scenario.disk_hangs > 0 || scenario.management > 0,
+            (0x08, None) => {
+                scenario.disk_hangs > 0 || scenario.management > 0 || scenario.has_many_fences()
+            }
             (_, _) => false,
         };
         if is_explained {

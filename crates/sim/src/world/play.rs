@@ -198,9 +198,10 @@ impl World {
             return Operation::SetWriteCache { on };
         }
         if prng.chance(self.scenario.contests) {
+            let block = self.scenario.contested_block(prng);
             return Operation::CompareAndWrite {
-                block: 0,
-                old: self.ledger.guess(0),
+                block,
+                old: self.ledger.guess(block),
                 id: fresh,
             };
         }
