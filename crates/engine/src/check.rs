@@ -251,8 +251,9 @@ impl<C: Carrier> Engine<C> {
                     let fence = self.tasks.get(*task).and_then(Running::fence);
                     assert_eq!(fence.map(request_key), Some(key), "the fence of {task:?}");
                 }
-                Request::Management { left, .. } => {
-                    assert!(*left > 0, "a reset of no unit is under way");
+                Request::Management { left, rest, .. } => {
+                    let is_begun = rest.as_ref().is_some_and(Vec::is_empty);
+                    assert!(*left > 0 || !is_begun, "a reset of no unit is under way");
                 }
                 Request::Refusal { unit } => {
                     assert!(unit.as_usize() < self.units.len(), "{unit:?} is not there");

@@ -15,7 +15,7 @@
 //! | `unit`, `session`, `task`, `report` | what the tables hold |
 //! | `stores` | what stores have and have ordered: requests, their parts, timers, connections |
 //! | `flush` | flushes that no command asked for: the last one of a unit, the one before an eject |
-//! | `pieces` | tasks that wait for a turn, and whose is next |
+//! | `pieces` | tasks and resets that wait for a turn, and whose is next |
 //! | `engine` | one core: its tables and queues, what is taken out of it, questions to other cores |
 //! | `room` | buffers for data: who gets them, who waits |
 //! | `turn` | work of which a turn begins only so much |

@@ -6,11 +6,12 @@ use scsi::{Change, ChangeKind, Input, Reply, Sense, SenseCode, SenseKey, Status}
 
 use crate::agree::ToOwner;
 use crate::carrier::Carrier;
-use crate::engine::Engine;
+use crate::engine::{Engine, request_key};
 use crate::keys::{RequestKey, SessionKey, TaskKey};
 use crate::luns::MappedLun;
 use crate::port::ManagementOutcome;
 use crate::report::Report;
+use crate::session::Session;
 use crate::task::{CommandId, ManagementId, Request, Stage, Then};
 use crate::{TargetIndex, Ticket, UnitIndex};
 
@@ -40,6 +41,9 @@ pub enum Management<I> {
         cold: Option<TargetIndex>,
     },
 }
+
+/// What the reset of a unit costs for each of its nexuses, in bytes: its notice takes as long as copying that.
+const NEXUS_BYTES: usize = 512;
 
 /// A change that happened, but tasks it had to end are still in the store.
 const NOT_ENDED: Sense = Sense::new(SenseKey::HardwareError, SenseCode::INTERNAL_TARGET_FAILURE);
@@ -76,8 +80,8 @@ impl<C: Carrier> Engine<C> {
                     self.respond_management(session, id, ManagementOutcome::NotAllowed);
                 }
                 Some(mapped) => {
-                    let kind = ChangeKind::LogicalUnitReset;
-                    self.reset_units(&[mapped.unit], &kind, (session, id), None);
+                    let (kind, unit) = (ChangeKind::LogicalUnitReset, vec![mapped.unit]);
+                    self.begin_reset((session, id), kind, Some(unit), None);
                 }
                 None => self.respond_management(session, id, ManagementOutcome::NoSuchUnit),
             },
@@ -86,8 +90,7 @@ impl<C: Carrier> Engine<C> {
                     self.respond_management(session, id, ManagementOutcome::NotAllowed);
                     return;
                 }
-                let units: Vec<UnitIndex> = entry.luns.iter().map(|mapped| mapped.unit).collect();
-                self.reset_units(&units, &ChangeKind::TargetReset, (session, id), cold);
+                self.begin_reset((session, id), ChangeKind::TargetReset, None, cold);
             }
         }
     }
@@ -98,37 +101,74 @@ impl<C: Carrier> Engine<C> {
         unit.is_none_or(|unit| unit.view.is_read_only(mapped.nexus))
     }
 
-    /// Asks the owners of the units; the answer follows when all have answered.
-    fn reset_units(
+    /// Notes a reset, which begins when its turn comes. Its answer follows when all owners have answered.
+    fn begin_reset(
         &mut self,
-        units: &[UnitIndex],
-        kind: &ChangeKind,
         asked: (SessionKey, ManagementId<C>),
+        kind: ChangeKind,
+        rest: Option<Vec<UnitIndex>>,
         cold: Option<TargetIndex>,
     ) {
-        let (session, id) = asked;
-        if units.is_empty() {
-            self.respond_management(session, id, ManagementOutcome::Complete);
-            return;
-        }
-        let Some(entry) = self.sessions.get(session) else {
-            return;
-        };
-        let from = Some(entry.nexus());
         let ticket = self.open_request(Request::Management {
             asked: Some(asked),
-            left: units.len(),
+            kind,
+            rest,
+            left: 0,
             is_complete: true,
             cold,
             since: self.now,
         });
-        for &unit in units {
-            let change = Change {
-                from: from.clone(),
-                kind: kind.clone(),
-            };
-            self.ask_change(unit, ticket, change);
+        self.pieces.push_reset(asked.0, request_key(ticket));
+        self.carry_on_pieces();
+    }
+
+    /// The turn of a reset has come: asks the owner of its next unit. None is asked any more for a reset that was
+    /// answered as failed, or whose session is gone.
+    pub(crate) fn reset_next_unit(&mut self, key: RequestKey) {
+        let ticket = self.ticket_of(key);
+        let Some(Request::Management {
+            asked,
+            kind,
+            rest,
+            left,
+            ..
+        }) = self.requests.get_mut(key)
+        else {
+            debug_assert!(false, "a reset that is over waits for a turn");
+            return;
+        };
+        let asked = asked.as_ref().map(|(session, _)| *session);
+        let asker = asked.and_then(|session| Some((session, self.sessions.get(session)?)));
+        let of_session = |(_, entry): &(SessionKey, &Session<C::Port>)| {
+            let units = entry.luns.iter().map(|mapped| mapped.unit);
+            units.collect()
+        };
+        let units = rest.get_or_insert_with(|| asker.as_ref().map_or_else(Vec::new, of_session));
+        let Some((session, entry)) = asker else {
+            units.clear();
+            self.end_reset(ticket);
+            return;
+        };
+        let Some(unit) = units.pop() else {
+            self.end_reset(ticket);
+            return;
+        };
+        *left += 1;
+        if !units.is_empty() {
+            self.pieces.put_back_reset(session, key);
         }
+        let change = Change {
+            from: Some(entry.nexus()),
+            kind: kind.clone(),
+        };
+        let nexuses = self
+            .units
+            .get(unit)
+            .map_or(0, |unit| unit.view.nexuses().count());
+        let bytes = nexuses.saturating_mul(NEXUS_BYTES);
+        self.pieces
+            .note_begun(u32::try_from(bytes).unwrap_or(u32::MAX));
+        self.ask_change(unit, ticket, change);
     }
 
     /// Answers questions that take too long: resets, of which what they began goes on, and fences.
@@ -174,9 +214,7 @@ impl<C: Carrier> Engine<C> {
                 debug_assert!(*left > 0, "more units are reset than were asked for");
                 *left -= 1;
                 *all &= is_complete;
-                if *left == 0 {
-                    self.end_reset(ticket);
-                }
+                self.end_reset(ticket);
             }
             Some(Request::Administrator { .. }) => drop(self.close_request(ticket)),
             Some(Request::Medium { .. }) => self.handle_medium_changed(ticket, reply),
@@ -186,8 +224,15 @@ impl<C: Carrier> Engine<C> {
         }
     }
 
-    /// All units of a reset have been reset.
+    /// Ends a reset if all of its units have been reset.
     fn end_reset(&mut self, ticket: Ticket) {
+        let is_over = matches!(
+            self.request_mut(ticket),
+            Some(Request::Management { rest: Some(rest), left: 0, .. }) if rest.is_empty()
+        );
+        if !is_over {
+            return;
+        }
         let Some(Request::Management {
             asked,
             is_complete,

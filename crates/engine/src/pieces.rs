@@ -1,11 +1,20 @@
-//! The tasks that wait for a turn to begin a piece of them, and what this turn has begun.
+//! What waits for a turn to begin a piece of it, tasks and resets; and what this turn has begun.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
-use crate::keys::{SessionKey, TaskKey};
+use crate::keys::{RequestKey, SessionKey, TaskKey};
 
 /// What a piece costs at least, in bytes: its way through the engine and its store takes as long as copying that.
 const PIECE_BYTES_MIN: usize = 4096;
+
+/// What waits for a turn.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Piece {
+    /// The next part of a command.
+    Task(TaskKey),
+    /// The next unit of a reset.
+    Reset(RequestKey),
+}
 
 /// The pieces of one core.
 #[derive(Debug, Default)]
@@ -14,10 +23,10 @@ pub(crate) struct Pieces {
     begun_bytes: usize,
     /// The same, without the last piece.
     before_last_bytes: usize,
-    /// The sessions of tasks that wait, in the order of their turns.
+    /// The sessions of what waits, in the order of their turns.
     sessions: VecDeque<Option<SessionKey>>,
-    /// The tasks that wait, by session; no queue is empty.
-    waiting: BTreeMap<Option<SessionKey>, VecDeque<TaskKey>>,
+    /// What waits, by session; no queue is empty.
+    waiting: BTreeMap<Option<SessionKey>, VecDeque<Piece>>,
 }
 
 impl Pieces {
@@ -26,7 +35,7 @@ impl Pieces {
         (self.begun_bytes, self.before_last_bytes) = (0, 0);
     }
 
-    /// Tasks wait for the next turn.
+    /// Something waits for the next turn.
     pub(crate) fn is_waited_for(&self) -> bool {
         !self.sessions.is_empty()
     }
@@ -43,14 +52,18 @@ impl Pieces {
 
     /// The tasks that wait.
     pub(crate) fn tasks(&self) -> impl Iterator<Item = &TaskKey> {
-        self.waiting.values().flatten()
+        let all = self.waiting.values().flatten();
+        all.filter_map(|piece| match piece {
+            Piece::Task(key) => Some(key),
+            Piece::Reset(_) => None,
+        })
     }
 
     /// These tasks wait no longer.
     pub(crate) fn remove(&mut self, gone: &HashSet<TaskKey>) {
-        self.waiting.retain(|_, tasks| {
-            tasks.retain(|key| !gone.contains(key));
-            !tasks.is_empty()
+        self.waiting.retain(|_, pieces| {
+            pieces.retain(|piece| !matches!(piece, Piece::Task(key) if gone.contains(key)));
+            !pieces.is_empty()
         });
         let waiting = &self.waiting;
         self.sessions.retain(|whose| waiting.contains_key(whose));
@@ -58,24 +71,39 @@ impl Pieces {
 
     /// A task waits, of this session.
     pub(crate) fn push(&mut self, whose: Option<SessionKey>, key: TaskKey) {
-        let tasks = self.waiting.entry(whose).or_default();
-        if tasks.is_empty() {
-            self.sessions.push_back(whose);
-        }
-        tasks.push_back(key);
+        self.queue_of(whose).push_back(Piece::Task(key));
     }
 
-    /// The task whose turn is next.
-    pub(crate) fn pop(&mut self) -> Option<TaskKey> {
+    /// A reset waits that this session has asked for.
+    pub(crate) fn push_reset(&mut self, whose: SessionKey, key: RequestKey) {
+        self.queue_of(Some(whose)).push_back(Piece::Reset(key));
+    }
+
+    /// A reset waits for its next unit. Others of its session begin after its last.
+    pub(crate) fn put_back_reset(&mut self, whose: SessionKey, key: RequestKey) {
+        self.queue_of(Some(whose)).push_front(Piece::Reset(key));
+    }
+
+    /// The queue of a session, which gets an entry.
+    fn queue_of(&mut self, whose: Option<SessionKey>) -> &mut VecDeque<Piece> {
+        let queue = self.waiting.entry(whose).or_default();
+        if queue.is_empty() {
+            self.sessions.push_back(whose);
+        }
+        queue
+    }
+
+    /// What has the next turn.
+    pub(crate) fn pop(&mut self) -> Option<Piece> {
         let whose = self.sessions.pop_front()?;
-        let tasks = self.waiting.get_mut(&whose)?;
-        let key = tasks.pop_front();
-        if tasks.is_empty() {
+        let queue = self.waiting.get_mut(&whose)?;
+        let piece = queue.pop_front();
+        if queue.is_empty() {
             self.waiting.remove(&whose);
         } else {
             self.sessions.push_back(whose);
         }
-        key
+        piece
     }
 
     /// A piece begins that costs so much.

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::time::Duration;
 
-use scsi::{Nexus, NexusSlot, Outcome, PortName, Status, Task, WHOLE_MEDIUM};
+use scsi::{ChangeKind, Nexus, NexusSlot, Outcome, PortName, Status, Task, WHOLE_MEDIUM};
 use store::{IoRequest, IoTag};
 
 use crate::carrier::Carrier;
@@ -344,10 +344,14 @@ pub(crate) enum Request<C: Carrier> {
     },
     /// Every core is to refuse access to what orphans of this one may write.
     Refusal { unit: UnitIndex },
-    /// A reset by task management, of one unit or of `left` of them.
+    /// A reset by task management.
     Management {
-        /// `None` when it was answered, or when the session has ended meanwhile.
+        /// `None` when it was answered.
         asked: Option<(SessionKey, ManagementId<C>)>,
+        kind: ChangeKind,
+        /// The units that are not reset yet; `None` before the first turn of a target reset.
+        rest: Option<Vec<UnitIndex>>,
+        /// How many owners have not answered.
         left: usize,
         is_complete: bool,
         /// All sessions of this target end after it.

@@ -5,16 +5,20 @@
 //! When a turn has begun as much of it as it may, the tasks wait for the next turn, so that receiving, sending,
 //! deadlines and the commands of others come between. Sessions take turns, one piece each, and so do the tasks of a
 //! session ([`crate::pieces`]). Every turn begins at least one piece, so that nobody waits for ever.
+//!
+//! A reset is work of the same kind: one of a target with a thousand units notifies every nexus of each. So each unit
+//! of it is a piece, and the resets of a session come one after the other.
 
 use scsi::Input;
 
 use crate::carrier::Carrier;
 use crate::engine::Engine;
 use crate::keys::TaskKey;
+use crate::pieces::Piece;
 use crate::task::Stage;
 
 impl<C: Carrier> Engine<C> {
-    /// Tasks wait for the next turn: it begins at once, and when it does they are carried on.
+    /// Tasks or resets wait for the next turn: it begins at once, and when it does they are carried on.
     pub fn has_pieces(&self) -> bool {
         self.pieces.is_waited_for()
     }
@@ -28,10 +32,18 @@ impl<C: Carrier> Engine<C> {
     /// A turn has begun.
     pub(crate) fn begin_pieces(&mut self) {
         self.pieces.begin_turn();
+        self.carry_on_pieces();
+    }
+
+    /// Carries on what waits, as far as this turn may.
+    pub(crate) fn carry_on_pieces(&mut self) {
         while self.may_begin_pieces()
-            && let Some(key) = self.pieces.pop()
+            && let Some(piece) = self.pieces.pop()
         {
-            self.retry(key);
+            match piece {
+                Piece::Task(key) => self.retry(key),
+                Piece::Reset(key) => self.reset_next_unit(key),
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use super::bench::{ABORT, Bench, MOMENT, TURN_BYTES, Who};
 use super::cdb::{self, BLOCK, Cdb};
 use super::disk::Take;
 use super::outside::{GOOD, Receipt, STOPPED};
-use crate::Management;
+use crate::{Management, ManagementOutcome};
 
 /// Blocks of one piece of WRITE SAME, which is all that a turn begins here.
 const PIECE: u16 = 128;
@@ -195,5 +195,104 @@ fn a_fence_of_another_is_raised_between_pieces_and_holds_the_next_up() {
     assert_eq!(bench.answer(swapper).end(), GOOD);
     assert_eq!(bench.answer(long).end(), GOOD);
     assert_eq!(bench.disk(0).byte(PIECE.into()), 7, "it came later");
+    bench.end();
+}
+
+// ---- resets ----------------------------------------------------------------------------------
+
+const WARM: Management<u32> = Management::TargetReset { cold: None };
+/// Units with one nexus of which a turn asks for the reset.
+const UNITS: usize = TURN_BYTES / 4096;
+
+/// A session that sees so many units.
+fn with_units(units: usize) -> (Bench, Who) {
+    let mut bench = Bench::with_units(1, units);
+    let luns: Vec<(u16, u32)> = (0..u16::try_from(units).unwrap())
+        .map(|lun| (lun, lun.into()))
+        .collect();
+    let who = bench.log_in_to(0, &luns);
+    (bench, who)
+}
+
+/// It asks for a target reset; letters wait. How many changes are asked for then.
+fn reset(bench: &mut Bench, who: Who, id: u32) -> usize {
+    bench.cores[0].handle_management(who.key, id, WARM);
+    bench.step(0);
+    bench.letters(0, 0).len()
+}
+
+#[test]
+fn a_target_reset_goes_on_from_turn_to_turn_and_is_answered_after_the_last_unit() {
+    let (mut bench, who) = with_units(2 * UNITS + 3);
+    assert_eq!(reset(&mut bench, who, 8), UNITS);
+    for more in [UNITS, 3] {
+        assert!(bench.cores[0].has_pieces());
+        bench.deliver_all();
+        assert_eq!(bench.managed(who), []);
+        bench.cores[0].begin_turn(bench.now);
+        bench.step(0);
+        assert_eq!(bench.letters(0, 0), vec!["Change"; more]);
+    }
+    assert!(!bench.cores[0].has_pieces());
+    bench.settle();
+    assert_eq!(bench.managed(who), [(8, ManagementOutcome::Complete)]);
+    bench.end();
+}
+
+#[test]
+fn the_reset_of_a_unit_with_many_nexuses_costs_more() {
+    let (mut bench, who) = with_units(3);
+    for _ in 0..TURN_BYTES / 512 {
+        bench.log_in_to(0, &[(0, 0), (1, 1), (2, 2)]);
+    }
+    assert_eq!(reset(&mut bench, who, 8), 1);
+    bench.settle();
+    assert_eq!(bench.managed(who), [(8, ManagementOutcome::Complete)]);
+    bench.end();
+}
+
+#[test]
+fn a_target_reset_that_was_answered_as_failed_goes_no_further() {
+    let (mut bench, who) = with_units(5 * UNITS);
+    assert_eq!(reset(&mut bench, who, 8), UNITS);
+    bench.pass_only(2 * ABORT);
+    assert_eq!(bench.managed(who), [(8, ManagementOutcome::Rejected)]);
+    bench.turn(0);
+    assert!(!bench.cores[0].has_pieces());
+    assert_eq!(bench.letters(0, 0).len(), 2 * UNITS);
+    bench.settle();
+    assert_eq!(bench.managed(who), []);
+    bench.end();
+}
+
+#[test]
+fn a_target_reset_goes_no_further_when_its_session_is_over() {
+    let (mut bench, who) = with_units(5 * UNITS);
+    reset(&mut bench, who, 8);
+    bench.end_session(who);
+    assert!(bench.is_over(who));
+    bench.end();
+}
+
+#[test]
+fn the_resets_of_a_session_come_one_after_the_other_and_sessions_take_turns() {
+    let (mut bench, greedy) = with_units(2 * UNITS);
+    let modest = bench.log_in(0);
+    for id in 0..3 {
+        reset(&mut bench, greedy, id);
+    }
+    reset(&mut bench, modest, 9);
+    bench.deliver_all();
+    bench.turn(0);
+    bench.deliver_all();
+    assert_eq!(
+        bench.managed(modest).len(),
+        1,
+        "its turn was among the next"
+    );
+    assert_eq!(bench.managed(greedy), []);
+    bench.settle();
+    let answered: Vec<u32> = bench.managed(greedy).iter().map(|(id, _)| *id).collect();
+    assert_eq!(answered, [0, 1, 2]);
     bench.end();
 }
