@@ -363,7 +363,7 @@ pub(crate) fn asked_by<F: Future>(owner: Owner, task: F) -> impl Future<Output =
 
 fn share_of(places: &Shares) -> Result<Share, Problem> {
     let owner = OWNER.try_with(Clone::clone);
-    let share = places.take(owner.unwrap_or(Owner::own()));
+    let share = places.take(owner.unwrap_or_else(|_| Owner::own()));
     share.ok_or_else(too_many)
 }
 

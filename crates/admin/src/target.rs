@@ -49,7 +49,7 @@ impl RequestLine {
                 (Line::Begun, b'\n') => Line::Over,
                 (Line::Awaited | Line::Begun, _) => Line::Begun,
             };
-            seen.has_fragment |= *byte == b'#';
+            seen.has_fragment |= seen.line == Line::Begun && *byte == b'#';
         }
     }
 
@@ -132,6 +132,7 @@ mod tests {
             (&["PUT /a HTTP/1.1\r\nX: #\r\n\r\n{\"a\": \"#\"}"], false),
             (&["PUT /a HTTP/1.1\r", "\n", "#"], false),
             (&["{\"text\": \"# a\"}"], false),
+            (&["# a\r\n"], false),
             (&["GET /%23 HTTP/1.1\r\n"], false),
         ] {
             let line = RequestLine::default();
