@@ -25,13 +25,11 @@ use scsi::{PortName, Principal};
 use super::action::{Action, Adoption, Entry};
 use super::directory::{Decision, Directory};
 use super::failure::LoginFailure;
-use super::holder::Common;
+use super::holder::{Common, Holding};
 use super::member::{Member, NexusKey};
 use super::profile::{SessionProfile, transport_id};
 use super::throttle::{GuessLimiter, JoinLimiter};
-use super::unproved::{
-    Crowding, Holding, LoginKey, OfLogin, Peer, SharedLists, Unproved, UnprovedLimits,
-};
+use super::unproved::{Crowding, LoginKey, OfLogin, Peer, SharedLists, Unproved, UnprovedLimits};
 use super::wire::Line;
 use crate::policy::{Asker, Policy, TargetPlan};
 

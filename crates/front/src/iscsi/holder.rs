@@ -1,16 +1,17 @@
-//! Who has what of what all sessions at targets share: places, connections, and memory for
-//! what waits.
+//! Who has what of what all sessions at targets share: places, connections, and memory for what waits.
 //!
 //! Each holder has a share of each, and none can take so much that the next one finds nothing.
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use ::iscsi::target::{Budget, Share};
+use ::iscsi::limits::{DISCOVERY_HOLD_MAX_BYTES, SESSION_HOLD_MAX_BYTES};
+use ::iscsi::negotiate::SessionParameters;
+use ::iscsi::target::{Budget, HoldLimits, Share};
 
 use super::member::Member;
 use super::throttle::origin;
-use super::unproved::Holding;
 
 /// Among whom it is shared.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -25,6 +26,34 @@ impl Holder {
     pub(super) fn of(member: &Member) -> Self {
         let user = member.user.clone().map(Self::User);
         user.unwrap_or_else(|| Self::Origin(origin(member.peer.ip())))
+    }
+}
+
+/// Memory for requests of peers that are not whole or wait for their turn, on all cores.
+#[derive(Clone, Debug)]
+pub struct Holding {
+    /// Of connections in login and discovery sessions. Sessions at targets have no part of it.
+    pub logins: Arc<Budget>,
+    /// Of sessions without a user, which share it by their addresses.
+    pub unproved: Arc<Budget>,
+    /// Of the sessions of users, who share it.
+    pub proved: Arc<Budget>,
+}
+
+/// Sessions have one part in so many of what peers that have not authenticated may hold; logins have the rest.
+const SESSIONS_PART: usize = 4;
+
+impl Holding {
+    /// So many bytes for peers that have not authenticated, and as many for users.
+    #[must_use]
+    pub fn new(bytes: usize) -> Self {
+        let of_sessions = bytes / SESSIONS_PART;
+        let budget = |bytes| Arc::new(Budget::new(bytes));
+        Self {
+            logins: budget(bytes - of_sessions),
+            unproved: budget(of_sessions),
+            proved: budget(bytes),
+        }
     }
 }
 
@@ -46,7 +75,7 @@ impl Common {
         }
     }
 
-    /// What one that has nothing yet gets its part by.
+    /// The shares of a holder that has nothing yet.
     pub(super) fn shares(&self, holder: &Holder) -> Shares {
         let share = |budget: &Arc<Budget>| Arc::new(Share::new(Arc::clone(budget)));
         Shares {
@@ -68,7 +97,7 @@ pub struct Shares {
     /// Connections of those.
     connections: Arc<Share>,
     /// Bytes of requests that wait.
-    pub(super) held: Arc<Share>,
+    held: Arc<Share>,
 }
 
 impl Shares {
@@ -105,5 +134,32 @@ pub(super) struct ConnectionPlace(Arc<Share>);
 impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         self.0.give_back(1);
+    }
+}
+
+/// What a session may hold of requests that are not whole or came before their turn. A discovery session has no
+/// shares.
+///
+/// Commands of several connections may overtake each other by a burst each: a session whose user is
+/// proved has room for that. A discovery session has paid with its place among those that have proved
+/// nothing.
+pub(super) fn hold_limits(
+    shares: Option<&Shares>,
+    is_proved: bool,
+    parameters: &SessionParameters,
+    gap_timeout: Duration,
+) -> HoldLimits {
+    let Some(shares) = shares else {
+        return HoldLimits::alone(DISCOVERY_HOLD_MAX_BYTES, gap_timeout);
+    };
+    HoldLimits {
+        share: Arc::clone(&shares.held),
+        session_max_bytes: SESSION_HOLD_MAX_BYTES,
+        per_connection_bytes: if is_proved {
+            parameters.first_burst_length_bytes as usize
+        } else {
+            0
+        },
+        gap_timeout,
     }
 }

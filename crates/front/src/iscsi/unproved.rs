@@ -8,16 +8,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 
 use ::iscsi::discovery::TargetRecord;
-use ::iscsi::limits::{DISCOVERY_HOLD_MAX_BYTES, SESSION_HOLD_MAX_BYTES};
-use ::iscsi::negotiate::SessionParameters;
+use ::iscsi::limits::SESSION_HOLD_MAX_BYTES;
 use ::iscsi::pdu::Tsih;
-use ::iscsi::target::{Budget, HoldLimits};
+use ::iscsi::target::Budget;
 use engine::table::Key;
-
-use super::holder::Shares;
 
 /// The network of one site, which has as many addresses of it as it likes.
 const SITE_BITS: u32 = 64;
@@ -28,60 +24,6 @@ pub enum OfLogin {}
 
 /// Names a connection in its login phase.
 pub type LoginKey = Key<OfLogin>;
-
-/// Memory for requests of peers that are not whole or wait for their turn, on all cores.
-#[derive(Clone, Debug)]
-pub struct Holding {
-    /// Of connections in login and discovery sessions. Sessions at targets have no part of it.
-    pub logins: Arc<Budget>,
-    /// Of sessions without a user, which share it by their addresses.
-    pub unproved: Arc<Budget>,
-    /// Of the sessions of users, who share it.
-    pub proved: Arc<Budget>,
-}
-
-/// Sessions have one part in so many of what peers that have not authenticated may hold; logins have the rest.
-const SESSIONS_PART: usize = 4;
-
-impl Holding {
-    /// So many bytes for peers that have not authenticated, and as many for users.
-    #[must_use]
-    pub fn new(bytes: usize) -> Self {
-        let of_sessions = bytes / SESSIONS_PART;
-        let budget = |bytes| Arc::new(Budget::new(bytes));
-        Self {
-            logins: budget(bytes - of_sessions),
-            unproved: budget(of_sessions),
-            proved: budget(bytes),
-        }
-    }
-}
-
-/// What a session may hold of requests that are not whole or came before their turn. A discovery session has no
-/// shares.
-///
-/// Commands of several connections may overtake each other by a burst each: a session whose user is
-/// proved has room for that. A discovery session has paid with its place in [`Unproved`].
-pub(super) fn hold_limits(
-    shares: Option<&Shares>,
-    is_proved: bool,
-    parameters: &SessionParameters,
-    gap_timeout: Duration,
-) -> HoldLimits {
-    let Some(shares) = shares else {
-        return HoldLimits::alone(DISCOVERY_HOLD_MAX_BYTES, gap_timeout);
-    };
-    HoldLimits {
-        share: Arc::clone(&shares.held),
-        session_max_bytes: SESSION_HOLD_MAX_BYTES,
-        per_connection_bytes: if is_proved {
-            parameters.first_burst_length_bytes as usize
-        } else {
-            0
-        },
-        gap_timeout,
-    }
-}
 
 /// Answers to SendTargets that sessions share as long as one of them has it: those who may see the
 /// same targets at the same addresses have the same list.

@@ -1,6 +1,6 @@
 use std::net::SocketAddr;
 
-use super::super::unproved::Holding;
+use super::super::holder::Holding;
 use super::*;
 use crate::policy::{Asker, Authorization, VisibleTarget};
 use ::iscsi::pdu::Isid;
