@@ -121,22 +121,22 @@ fn wrong_path(rejection: &PathRejection) -> String {
     let PathRejection::FailedToDeserializePathParams(failed) = rejection else {
         return format!("the path: {rejection}");
     };
-    let (value, kind) = match failed.kind() {
-        ErrorKind::ParseError {
-            value,
-            expected_type,
-        }
-        | ErrorKind::ParseErrorAtIndex {
-            value,
-            expected_type,
-            ..
-        }
-        | ErrorKind::ParseErrorAtKey {
-            value,
-            expected_type,
-            ..
-        } => (value, *expected_type),
-        _ => return format!("the path: {rejection}"),
+    let (ErrorKind::ParseError {
+        value,
+        expected_type: kind,
+    }
+    | ErrorKind::ParseErrorAtIndex {
+        value,
+        expected_type: kind,
+        ..
+    }
+    | ErrorKind::ParseErrorAtKey {
+        value,
+        expected_type: kind,
+        ..
+    }) = failed.kind()
+    else {
+        return format!("the path: {rejection}");
     };
     format!("{value:?} in the path: {} is expected", kind_in_words(kind))
 }

@@ -209,13 +209,16 @@ impl<C: Carrier> Engine<C> {
             self.end_orphan(unit, key);
         }
         self.enter(key, Stage::Active);
+        let is_aborted = self.tasks[key].is_aborted;
+        if is_aborted {
+            // Access to what it may have written is open again before a fence on it is up.
+            self.close_task(key);
+        }
         if !self.units[unit].side.is_open() {
             self.leave_fences(unit, key);
         }
-        if self.tasks[key].is_aborted {
-            self.close_task(key);
-        } else {
-            // Nobody has aborted it, and what it asks for next it asks for like any other.
+        // Nobody has aborted it, and what it asks for next it asks for like any other.
+        if !is_aborted {
             let step = self.resume(key, Input::Io(result));
             self.drive(key, step);
         }

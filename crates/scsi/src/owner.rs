@@ -332,12 +332,7 @@ impl Owner {
             OwnerOperation::Reserve => shared.reservations.reserve(from.id, &from.port),
             OwnerOperation::Release => shared.reservations.release(from.id, &from.port),
             OwnerOperation::PersistentReserveOut => {
-                let initiators = self.nexuses.values().map(|nexus| &nexus.port);
-                // Needed by SPEC_I_PT alone, whose list is longer than that of all others.
-                let initiators: Vec<_> = initiators
-                    .filter(|_| parameters.len() > BASIC_BYTES)
-                    .map(|port| Arc::clone(&port.transport_id))
-                    .collect();
+                let initiators = self.initiators_for(parameters);
                 let surroundings = Surroundings {
                     target_ports: &self.profile.relative_ports(),
                     initiator_ports: &initiators,
@@ -379,6 +374,15 @@ impl Owner {
                 Ok(())
             }
         }
+    }
+
+    /// The TransportIDs that are logged in. Only a list that is longer than all others names any.
+    fn initiators_for(&self, parameters: &[u8]) -> Vec<Arc<[u8]>> {
+        let nexuses = self.nexuses.values();
+        let nexuses = nexuses.filter(|_| parameters.len() > BASIC_BYTES);
+        nexuses
+            .map(|nexus| Arc::clone(&nexus.port.transport_id))
+            .collect()
     }
 
     fn mode_select(

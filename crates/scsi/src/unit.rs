@@ -13,7 +13,7 @@ use store::IoRequest;
 use crate::device::Device;
 use crate::sam::attention::UnitAttention;
 use crate::sam::cdb::Cdb;
-use crate::sam::change::{Change, ChangeKind, Notice};
+use crate::sam::change::{Change, ChangeKind, Notice, Reply};
 use crate::sam::command::{Command, Input, Outcome, PIECE_BYTES_MAX, Step};
 use crate::sam::nexus::{Nexus, NexusId, NexusSlot, PortName};
 use crate::sam::profile::Profile;
@@ -331,17 +331,7 @@ impl LogicalUnit {
                     return Step::Done(reply.into());
                 }
                 reply.transfer_length = task.owned.as_ref().map_or(0, |it| it.parameters.into());
-                task.work = match flush {
-                    FlushAfter::Always => Work::Device,
-                    FlushAfter::ModeSelect if self.holds_back_writes() => Work::OffFlush {
-                        cache_ons: self.shared.cache_ons,
-                    },
-                    FlushAfter::Never | FlushAfter::ModeSelect => {
-                        return Step::Done(reply.into());
-                    }
-                };
-                self.device
-                    .start_flush(&mut task.job, reply.transfer_length)
+                self.flush_after(task, reply, flush)
             }
             (Work::OffFlush { cache_ons }, input @ Input::Io(_)) => {
                 let step = self.device.resume(&mut task.job, input);
@@ -542,6 +532,19 @@ impl LogicalUnit {
         };
         let cdb = owned.cdb.clone();
         self.ask_owner(task, ChangeKind::Command { cdb, parameters }, flush)
+    }
+
+    /// The owner has made the change; a flush may have to follow.
+    fn flush_after(&self, task: &mut Task, reply: Reply, flush: FlushAfter) -> Step {
+        task.work = match flush {
+            FlushAfter::Always => Work::Device,
+            FlushAfter::ModeSelect if self.holds_back_writes() => Work::OffFlush {
+                cache_ons: self.shared.cache_ons,
+            },
+            FlushAfter::Never | FlushAfter::ModeSelect => return Step::Done(reply.into()),
+        };
+        self.device
+            .start_flush(&mut task.job, reply.transfer_length)
     }
 
     fn ask_owner(&self, task: &mut Task, kind: ChangeKind, flush: FlushAfter) -> Step {

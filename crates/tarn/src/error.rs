@@ -540,7 +540,7 @@ pub enum Unanswered {
 fn mebibytes(mib: u64) -> String {
     match mib {
         ..0x2800 => format!("{mib} MiB"),
-        ..0xA0_0000 => format!("{} GiB", mib >> 10),
+        0x2800..0xA0_0000 => format!("{} GiB", mib >> 10),
         _ => format!("{} TiB", mib >> 20),
     }
 }

@@ -59,12 +59,12 @@ fn who_parks_behind_two_fences_keeps_its_deadline_when_one_is_lowered() {
     let late = bench.log_in(0);
     bench.send(late, cdb::read(0, 10));
     bench.pass(3 * SECOND);
-    bench.finish(0, 0);
-    bench.finish(0, 2);
+    lower(&mut bench, holder);
     bench.pass(FENCE - 3 * SECOND - MOMENT);
     assert_eq!(bench.answers(late), []);
     bench.pass(MOMENT);
     assert_eq!(bench.answer(late).end(), BUSY);
+    bench.finish_all(0);
     bench.end();
 }
 

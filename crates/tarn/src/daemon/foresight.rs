@@ -57,7 +57,7 @@ fn size_at_place(unit: &Unit) -> Result<Option<u64>, StartError> {
     Ok(unit
         .store
         .configured_size_bytes()
-        .or(file.map(|file| file.len())))
+        .or_else(|| Some(file?.len())))
 }
 
 /// Refuses what the whereabouts of removable media forbid: another size for one that is out, and another medium in the
