@@ -6,6 +6,7 @@ it concerns is told by unit attention, and a change that fails leaves everything
 
 The file is changed and SIGHUP sent, as `systemctl reload` does.
 """
+import contextlib
 import fcntl
 import json
 import os
@@ -20,6 +21,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import admin
+import faultfs
 import harness
 import iscsi
 import kept
@@ -434,22 +436,29 @@ def a_full_disk_leaves_file_and_history():
         tarn.close()
 
 
-def as_a_pipe(tarn):
-    """Whoever reads the file waits from now on. Returns the pipe."""
-    pipe = tarn.dir / "pipe"
-    os.mkfifo(pipe)
-    pipe.rename(tarn.dir / "tarn.toml")
-    return tarn.dir / "tarn.toml"
+@contextlib.contextmanager
+def hung_file(tarn):
+    """The configuration file is on a file system that answers no read until release()."""
+    file = tarn.dir / "tarn.toml"
+    text = file.read_bytes()
+    with faultfs.FaultFs(size=len(text)) as fs:
+        fs.path.write_bytes(text)
+        fs.hang = ("read",)
+        link = tarn.dir / "link"
+        link.symlink_to(fs.path)
+        link.rename(file)
+        yield fs
 
 
-def reader_of(pipe):
-    """Waits until somebody reads a pipe. Returns its other end: while that is open, the reader waits."""
-    def opened():
-        try:
-            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:
-            return None
-    return wait_for(opened, 20, "somebody reads the pipe")
+def put_back(tarn, text):
+    """An ordinary file is at the path again. Who reads the other one goes on to do so."""
+    new = tarn.dir / "new"
+    new.write_text(text)
+    new.rename(tarn.dir / "tarn.toml")
+
+
+def wait_for_reader(fs):
+    wait_for(fs.hung, 20, "somebody reads the file")
 
 
 @test
@@ -458,18 +467,16 @@ def a_long_change_stops_nobody_who_looks_back():
     with Changing(config=one_disk().text()) as tarn:
         api = tarn.api()
         text = api.get("config")["text"]
-        pipe = as_a_pipe(tarn)
         answers = []
         change = threading.Thread(target=lambda: answers.append(api.put("config", dict(text=text + "# new\n"))))
-        change.start()
-        end = reader_of(pipe)
-        try:
+        with hung_file(tarn) as fs:
+            change.start()
+            wait_for_reader(fs)
             equal([one["revision"] for one in api.get("config/history")], [1], "history")
             equal(api.get("config/history/1")["text"], text, "document of revision 1")
             equal(answers, [], "the change goes on")
-        finally:
-            os.write(end, text.encode())
-            os.close(end)
+            put_back(tarn, text)
+            fs.release()
             change.join(20)
         equal([answer["revision"] for answer in answers], [2], "revision of the change")
 
@@ -478,13 +485,13 @@ def a_long_change_stops_nobody_who_looks_back():
 def a_reload_that_hangs_does_not_keep_tarn_from_ending():
     """SIGTERM ends Tarn while it reads its file again."""
     with Changing(config=one_disk().text()) as tarn:
-        pipe = as_a_pipe(tarn)
-        tarn.process.send_signal(signal.SIGHUP)
-        end = reader_of(pipe)
-        # The exit code is that of a Tarn that ended in order.
-        equal(tarn.terminate(), 0, "exit code")
-        os.close(end)
-        pipe.unlink()
+        text = (tarn.dir / "tarn.toml").read_text()
+        with hung_file(tarn) as fs:
+            tarn.process.send_signal(signal.SIGHUP)
+            wait_for_reader(fs)
+            # The exit code is that of a Tarn that ended in order.
+            equal(tarn.terminate(), 0, "exit code")
+        put_back(tarn, text)
         tarn.start()
 
 
@@ -493,17 +500,17 @@ def a_sighup_during_a_reload_is_not_forgotten():
     """What the file says at the last SIGHUP is what runs in the end, however many came while one was served."""
     config = one_disk()
     with Changing(config=config.text()) as tarn:
-        file = as_a_pipe(tarn)
-        tarn.process.send_signal(signal.SIGHUP)
-        end = reader_of(file)
-        file.unlink()
-        config.luns["last"] = "mem:8M"
-        tarn.write(config.text())
-        for _ in range(3):
+        with hung_file(tarn) as fs:
             tarn.process.send_signal(signal.SIGHUP)
-        os.write(end, b"no TOML [")
-        os.close(end)
-        wait_for(lambda: any("configuration applied" in line for line in tarn.answers()), 20, "the last file is applied")
+            wait_for_reader(fs)
+            (tarn.dir / "tarn.toml").unlink()
+            config.luns["last"] = "mem:8M"
+            tarn.write(config.text())
+            for _ in range(3):
+                tarn.process.send_signal(signal.SIGHUP)
+            fs.backing.write_bytes(b"no TOML [")
+            fs.release()
+            wait_for(lambda: any("configuration applied" in line for line in tarn.answers()), 20, "the last file is applied")
         check("nothing was changed" in tarn.answers()[0], tarn.answers()[0])
         equal([lun["spec"]["id"] for lun in tarn.api().get("luns")], ["d0", "last"], "LUNs")
 
