@@ -152,7 +152,7 @@ impl Owner {
             reservations,
             is_stopped: false,
             is_ejected: false,
-            ejects: 0,
+            ejected_at: 0,
             preventing: Vec::new(),
         });
         Self {

@@ -17,8 +17,6 @@ pub struct Task {
     pub(crate) owned: Option<Box<Owned>>,
     pub(crate) work: Work,
     pub(crate) job: Job,
-    /// [`Shared::ejects`](crate::Shared) when it began.
-    pub(crate) ejects: u64,
     /// [`Shared::generation`](crate::Shared) when it began.
     pub(crate) generation: u64,
 }
@@ -73,7 +71,6 @@ impl Task {
             owned: None,
             work: Work::Over,
             job,
-            ejects: 0,
             generation: 0,
         }
     }

@@ -150,7 +150,7 @@ impl LogicalUnit {
     fn late_refusal(&self, task: &Task, request: &IoRequest) -> Option<Sense> {
         match request {
             IoRequest::Flush => None,
-            _ if self.shared.ejects != task.ejects => Some(Shared::no_medium()),
+            _ if task.generation < self.shared.ejected_at => Some(Shared::no_medium()),
             IoRequest::Read { .. } | IoRequest::Extents { .. } => None,
             IoRequest::Write { .. }
             | IoRequest::Unmap { .. }
@@ -265,7 +265,7 @@ impl LogicalUnit {
         match self.admit(task.slot, &cdb) {
             Ok(spec) => {
                 task.spec = Some(spec);
-                (task.ejects, task.generation) = (self.shared.ejects, self.shared.generation);
+                task.generation = self.shared.generation;
                 self.execute(task, spec, &cdb, command)
             }
             Err(outcome) => Step::Done(outcome),

@@ -347,7 +347,12 @@ impl Disk {
         job.work = Work::Last {
             purpose: Purpose::Write,
         };
-        self.write_request(job, job.lba, data, durable)
+        job.has_cached_write = !durable;
+        Step::Io(IoRequest::Write {
+            offset: job.lba.saturating_mul(self.block_bytes()),
+            data,
+            durable,
+        })
     }
 
     /// The store has done the last thing.

@@ -30,9 +30,9 @@ pub struct Shared {
     /// START STOP UNIT or an administrator ejected the medium. Not kept over a restart: the unit
     /// starts with its medium in, as a drive that is switched on pulls in what lies in its tray.
     pub is_ejected: bool,
-    /// How often the medium was ejected. A command acts on the medium that was in when it began, and on no later one,
-    /// which may be another.
-    pub ejects: u64,
+    /// The generation since which the medium is out, or was for the last time. A command acts on the medium that was in
+    /// when it began, and on no later one, which may be another.
+    pub ejected_at: u64,
     /// Who prevents the removal of the medium.
     ///
     /// Spec: SPC-4, PREVENT ALLOW MEDIUM REMOVAL.
@@ -110,7 +110,8 @@ impl Shared {
         }
         if !self.is_ejected {
             self.is_ejected = true;
-            self.ejects += 1;
+            // The snapshot that is being made.
+            self.ejected_at = self.generation + 1;
         }
         self.is_stopped = false;
         Ok(())
