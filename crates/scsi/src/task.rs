@@ -29,6 +29,8 @@ pub(crate) struct Owned {
     pub(crate) parameters: u32,
     /// The parameter list, while it waits for a turn.
     pub(crate) list: Vec<u8>,
+    /// [`Shared::cache_ons`](crate::Shared) when its flush began.
+    pub(crate) cache_ons: u64,
 }
 
 /// What a task waits for.
@@ -49,7 +51,7 @@ pub(crate) enum Work {
     /// The owner's answer.
     Owner { flush: FlushAfter },
     /// The flush of what the write cache held before it was switched off.
-    OffFlush { cache_ons: u64 },
+    OffFlush,
 }
 
 /// When a change by the owner is followed by a flush.
@@ -64,14 +66,14 @@ pub(crate) enum FlushAfter {
 
 impl Task {
     #[inline]
-    pub(crate) const fn new(slot: NexusSlot, job: Job) -> Self {
+    pub(crate) const fn new(slot: NexusSlot, job: Job, generation: u64) -> Self {
         Self {
             slot,
             spec: None,
             owned: None,
             work: Work::Over,
             job,
-            generation: 0,
+            generation,
         }
     }
 

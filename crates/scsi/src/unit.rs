@@ -253,10 +253,10 @@ impl LogicalUnit {
         self.shared.modes.descriptor_sense
     }
 
-    /// The place of a command of this nexus that is to begin.
+    /// The place of a command of this nexus that begins now.
     #[inline]
-    pub const fn task(&self, slot: NexusSlot) -> Task {
-        Task::new(slot, self.device.job())
+    pub fn task(&self, slot: NexusSlot) -> Task {
+        Task::new(slot, self.device.job(), self.shared.generation)
     }
 
     /// Begins a command in its place.
@@ -265,7 +265,6 @@ impl LogicalUnit {
         match self.admit(task.slot, &cdb) {
             Ok(spec) => {
                 task.spec = Some(spec);
-                task.generation = self.shared.generation;
                 self.execute(task, spec, &cdb, command)
             }
             Err(outcome) => Step::Done(outcome),
@@ -333,12 +332,13 @@ impl LogicalUnit {
                 reply.transfer_length = task.owned.as_ref().map_or(0, |it| it.parameters.into());
                 self.flush_after(task, reply, flush)
             }
-            (Work::OffFlush { cache_ons }, input @ Input::Io(_)) => {
+            (Work::OffFlush, input @ Input::Io(_)) => {
                 let step = self.device.resume(&mut task.job, input);
                 let is_good = matches!(&step, Step::Done(it) if it.status == Status::Good);
                 if !is_good || !self.shared.is_unflushed {
                     return step;
                 }
+                let cache_ons = task.owned.as_ref().map_or(0, |owned| owned.cache_ons);
                 self.ask_owner(task, ChangeKind::Flushed { cache_ons }, FlushAfter::Never)
             }
             (work, input) => {
@@ -499,6 +499,7 @@ impl LogicalUnit {
             cdb: cdb.clone(),
             parameters: length,
             list: Vec::new(),
+            cache_ons: 0,
         }));
         if spec.ejects(cdb) {
             // The owner asks again, when the medium has been flushed. That is done for one that is out, too:
@@ -538,11 +539,12 @@ impl LogicalUnit {
     fn flush_after(&self, task: &mut Task, reply: Reply, flush: FlushAfter) -> Step {
         task.work = match flush {
             FlushAfter::Always => Work::Device,
-            FlushAfter::ModeSelect if self.holds_back_writes() => Work::OffFlush {
-                cache_ons: self.shared.cache_ons,
-            },
+            FlushAfter::ModeSelect if self.holds_back_writes() => Work::OffFlush,
             FlushAfter::Never | FlushAfter::ModeSelect => return Step::Done(reply.into()),
         };
+        if let Some(owned) = &mut task.owned {
+            owned.cache_ons = self.shared.cache_ons;
+        }
         self.device
             .start_flush(&mut task.job, reply.transfer_length)
     }

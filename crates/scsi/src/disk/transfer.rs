@@ -347,7 +347,9 @@ impl Disk {
         job.work = Work::Last {
             purpose: Purpose::Write,
         };
-        job.has_cached_write = !durable;
+        if !durable {
+            job.has_cached_write = true;
+        }
         Step::Io(IoRequest::Write {
             offset: job.lba.saturating_mul(self.block_bytes()),
             data,
