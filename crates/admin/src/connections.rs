@@ -14,8 +14,6 @@ use axum::body::Body;
 use hyper::body::{Bytes, Frame, SizeHint};
 use tokio::sync::Notify;
 
-use crate::target::Answered;
-
 /// A connection.
 #[derive(Debug)]
 struct Entry {
@@ -249,12 +247,12 @@ impl Drop for Busy {
 #[derive(Debug)]
 pub(crate) struct Tracked {
     body: Body,
-    _busy: (Busy, Answered),
+    _busy: Busy,
 }
 
 impl Tracked {
     /// Of this connection.
-    pub(crate) const fn new(body: Body, busy: (Busy, Answered)) -> Self {
+    pub(crate) const fn new(body: Body, busy: Busy) -> Self {
         Self { body, _busy: busy }
     }
 }

@@ -22,7 +22,6 @@ use crate::connections::Introduction;
 use crate::peer::{self, Peer};
 use crate::route::{self, Needs, Route};
 use crate::shares::Owner;
-use crate::target::RequestLine;
 use crate::tokens::Holder;
 
 /// Brings the second secret of a console login.
@@ -108,15 +107,8 @@ pub(crate) async fn site(State(app): State<Arc<App>>, request: Request, next: Ne
     response
 }
 
-/// Refuses a target of which a part would be dropped: a fragment, or the name of another server than Host has.
+/// Refuses a target that names another server than Host does.
 fn check_target(request: &Request) -> Result<(), Problem> {
-    let wrong = |detail: &str| Err(Problem::new(ProblemKind::BadRequest, detail));
-    let line = request.extensions().get::<RequestLine>();
-    if line.is_some_and(RequestLine::has_fragment) {
-        return wrong(
-            "the target of the request has a fragment (#); nothing was done, send it without one, or # as %23",
-        );
-    }
     let host = request.headers().get(header::HOST);
     let is_host = |name: &Authority| {
         host.is_some_and(|host| {
@@ -126,7 +118,9 @@ fn check_target(request: &Request) -> Result<(), Problem> {
     };
     match request.uri().authority() {
         Some(name) if !is_host(name) => {
-            wrong("the target of the request names another server than its Host; nothing was done")
+            let detail =
+                "the target of the request names another server than its Host; nothing was done";
+            Err(Problem::new(ProblemKind::BadRequest, detail))
         }
         Some(_) | None => Ok(()),
     }

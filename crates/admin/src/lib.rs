@@ -39,7 +39,6 @@ mod serve;
 mod shares;
 mod start;
 mod supervise;
-mod target;
 #[cfg(test)]
 mod testing;
 mod tls;

@@ -23,7 +23,6 @@ use crate::app::{App, stopped};
 use crate::connections::{Connections, Place, Tracked};
 use crate::patient::Patient;
 use crate::peer::Peer;
-use crate::target::{RequestLine, Watched};
 use crate::{Listeners, limits, live, routes};
 
 /// How long nothing is accepted after an accept failed, as for want of descriptors.
@@ -197,11 +196,9 @@ where
         mut stopping,
     } = shared;
     let router = TowerToHyperService::new(router);
-    let line = RequestLine::default();
     let service = hyper::service::service_fn(|mut request: Request<Incoming>| {
-        let busy = (place.begin(), line.answered());
+        let busy = place.begin();
         let extensions = request.extensions_mut();
-        extensions.insert(line.clone());
         extensions.insert(peer);
         extensions.insert(place.introduction());
         let answer = router.call(request.map(Body::new));
@@ -210,8 +207,7 @@ where
             Ok::<_, Infallible>(response.map(|body| Tracked::new(body, busy)))
         }
     });
-    let stream = Patient::new(stream, limits::WRITE_STALL_MAX);
-    let stream = TokioIo::new(Watched::new(stream, line.clone()));
+    let stream = TokioIo::new(Patient::new(stream, limits::WRITE_STALL_MAX));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits::HEAD_TIME_MAX)
