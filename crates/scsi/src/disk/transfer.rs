@@ -347,14 +347,7 @@ impl Disk {
         job.work = Work::Last {
             purpose: Purpose::Write,
         };
-        if !durable {
-            job.has_cached_write = true;
-        }
-        Step::Io(IoRequest::Write {
-            offset: job.lba.saturating_mul(self.block_bytes()),
-            data,
-            durable,
-        })
+        self.write_request(job, job.lba, data, durable)
     }
 
     /// The store has done the last thing.
