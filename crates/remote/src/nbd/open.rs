@@ -5,12 +5,12 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nbd::{Export, Handshake, HandshakeError, Progress};
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -20,8 +20,10 @@ use super::shared::NbdDisk;
 
 /// The port of NBD.
 const PORT: u16 = 10809;
-/// For one address to accept, and for each step of the first handshake.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// For one address to accept.
+const CONNECT_MAX: Duration = Duration::from_secs(4);
+/// For the first handshake. With one address both end before a change gives up (`tarn::daemon::attempts`).
+const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// A peer that acknowledges nothing for so long is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// When an idle connection is tried.
@@ -58,7 +60,7 @@ impl NbdServer {
             Self::Tcp { host, port } => {
                 let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
                 for address in (host.as_str(), *port).to_socket_addrs()? {
-                    match TcpStream::connect_timeout(&address, PATIENCE) {
+                    match TcpStream::connect_timeout(&address, CONNECT_MAX) {
                         Ok(stream) => {
                             stream.set_nodelay(true)?;
                             sockopt::set_socket_keepalive(&stream, true)?;
@@ -73,7 +75,7 @@ impl NbdServer {
                 }
                 Err(last)
             }
-            Self::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
+            Self::Unix(path) => connect_unix(path).map(Stream::Unix),
         }
     }
 }
@@ -95,35 +97,58 @@ pub(super) enum Stream {
     Unix(UnixStream),
 }
 
-impl Stream {
-    fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => {
-                stream.set_read_timeout(patience)?;
-                stream.set_write_timeout(patience)
+/// Where the server accepts nothing and its queue is full, this fails at once.
+fn connect_unix(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+/// A connected socket that blocks until a certain time.
+struct Timed {
+    stream: Stream,
+    until: Instant,
+}
+
+impl Timed {
+    /// Has the next call end in time.
+    fn limit(&self) -> io::Result<()> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match &self.stream {
+            Stream::Tcp(stream) => {
+                stream.set_read_timeout(Some(left))?;
+                stream.set_write_timeout(Some(left))
             }
-            Self::Unix(stream) => {
-                stream.set_read_timeout(patience)?;
-                stream.set_write_timeout(patience)
+            Stream::Unix(stream) => {
+                stream.set_read_timeout(Some(left))?;
+                stream.set_write_timeout(Some(left))
             }
         }
     }
 }
 
-impl Read for Stream {
+impl Read for Timed {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(bytes),
-            Self::Unix(stream) => stream.read(bytes),
+        self.limit()?;
+        match &mut self.stream {
+            Stream::Tcp(stream) => stream.read(bytes),
+            Stream::Unix(stream) => stream.read(bytes),
         }
     }
 }
 
-impl Write for Stream {
+impl Write for Timed {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write(bytes),
-            Self::Unix(stream) => stream.write(bytes),
+        self.limit()?;
+        match &mut self.stream {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
         }
     }
 
@@ -223,6 +248,8 @@ pub struct NbdOptions {
     pub retry: Duration,
     /// Refuse all writes.
     pub read_only: bool,
+    /// Unmapped blocks release their space, if the server can do that.
+    pub thin: bool,
     /// Logical block length, 512 or 4096.
     pub block_bytes: u32,
 }
@@ -244,9 +271,15 @@ pub enum NbdFailure {
     /// No connection.
     #[error("cannot connect: {}; start the server, or check host and port", words(.0))]
     Connect(io::Error),
-    /// The connection broke off, or nothing came.
+    /// The connection broke off.
     #[error("the handshake broke off: {}; is this an NBD server, and does it have this export?", words(.0))]
     BrokenOff(io::Error),
+    /// Nothing came in time.
+    #[error(
+        "the server accepts, but does not answer within {} s; is this an NBD server, and does it work?",
+        HANDSHAKE_MAX.as_secs()
+    )]
+    Silent,
     /// The server refuses, or breaks the protocol.
     #[error("{}", with_remedy(.0))]
     Handshake(#[from] HandshakeError),
@@ -331,10 +364,10 @@ impl NbdOptions {
 
     fn look(&self) -> Result<(Export, Option<Tls>), NbdFailure> {
         let tls = self.tls.as_ref().map(Tls::new).transpose()?;
-        let stream = self.server.connect().map_err(NbdFailure::Connect)?;
-        stream
-            .set_patience(Some(PATIENCE))
-            .map_err(NbdFailure::Connect)?;
+        let stream = Timed {
+            stream: self.server.connect().map_err(NbdFailure::Connect)?,
+            until: Instant::now() + HANDSHAKE_MAX,
+        };
         let export = shake_hands(stream, self.handshake()?, tls.as_ref())?;
         self.check(&export)?;
         Ok((export, tls))
@@ -379,7 +412,7 @@ impl NbdOptions {
 
 /// The handshake in blocking calls. The connection is closed after it.
 fn shake_hands(
-    mut stream: Stream,
+    mut stream: Timed,
     mut handshake: Handshake,
     tls: Option<&Tls>,
 ) -> Result<Export, NbdFailure> {
@@ -411,6 +444,12 @@ fn shake_hands(
 }
 
 fn broken_off(error: io::Error) -> NbdFailure {
+    if matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    ) {
+        return NbdFailure::Silent;
+    }
     match error.downcast::<rustls::Error>() {
         Ok(error) => NbdFailure::Tls(error),
         Err(error) => NbdFailure::BrokenOff(error),

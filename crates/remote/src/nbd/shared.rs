@@ -193,7 +193,7 @@ impl Shared {
             block_bytes,
             physical_block_bytes: physical,
             read_only,
-            thin: flags.can_write_zeroes() && !read_only,
+            thin: self.options.thin && flags.can_write_zeroes() && !read_only,
             unmap_granularity_bytes: block_bytes,
             reads_in_place: false,
             // Data stays until it is answered, in case it has to be sent again; a receive chunk must not.

@@ -285,6 +285,7 @@ impl World {
             cores,
             retry,
             read_only: false,
+            thin: true,
             block_bytes: 512,
         };
         let export = Export {
