@@ -25,9 +25,12 @@ EXAMPLE = (ROOT / "examples/tarn.toml").read_text()
 # As in the tests of crates/config/src/store.rs.
 STORES = ["disk.img", "/srv/disk.img", "/srv/a:b", "./mem:1", "file:disk.img", "file:mem:1", "file:a%3Fb", "100%25", "a%20b",
           "block:/dev/sdx", "mem:256M", "mem:64kiB", "mem:1TB", "mem:512", "mem:512B", "null:1T", "mem:1M?thin",
-          "disk.img?size=1M&blocksize=4096&readonly&cache=direct&thin=false&serial=A1&format=raw&removable", "a?serial=?=x"]
+          "disk.img?size=1M&blocksize=4096&readonly&cache=direct&thin=false&serial=A1&format=raw&removable", "a?serial=?=x",
+          "nbd://host", "nbd://host:1/a?retry=0&connections=16", "nbds://[::1]:10809/a%3Fb?ca=/c%26d", "nbd+unix:///?socket=s",
+          "nbd+unix://?socket=/run/s", "./a+b:c"]
 NO_STORES = ["", "mem:", "mem:10X", "mem:1.5G", "mem:1M?size=2M ", "qcow2:a.img", "a?siez=1M", "a?size=1X", "a?blocksize=520",
-             "a?cache=none", "a?readonly=yes", "a?removable=1", "a?", "a?thin&", "a?&thin", "file:", "a?serial="]
+             "a?cache=none", "a?readonly=yes", "a?removable=1", "a?", "a?thin&", "a?&thin", "file:", "a?serial=",
+             "nbd:host", "nbd://", "nbd:///a", "nbd+unix://host/a?socket=s", "nbd://h?connections=100", "nbds://h?ca=", "a+b:c"]
 
 # What to change in the example, and into what: each a slip that somebody can make.
 MISTAKES = [

@@ -41,7 +41,7 @@ pub struct Status {
 pub struct Lun {
     /// As it is configured. A STORE of the command line has the store as its `id`.
     pub spec: spec::Lun,
-    /// `file`, `block`, `memory` or `null`.
+    /// `file`, `block`, `memory`, `null` or `nbd`.
     pub kind: String,
     /// Size.
     pub size_bytes: u64,

@@ -141,6 +141,16 @@ pub enum Rule {
         /// The store as written.
         text: String,
     },
+    /// A store behind a server, whose place does not say which export it is.
+    #[error("store {text:?} {problem}; write {usage} after the colon")]
+    StoreServer {
+        /// The store as written.
+        text: String,
+        /// What is wrong.
+        problem: &'static str,
+        /// What stands after the colon.
+        usage: &'static str,
+    },
     /// An option that no store has.
     #[error(
         "store option {option:?} is not known; the options are {} (a question mark in a file name is written %3F)",

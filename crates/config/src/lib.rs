@@ -60,8 +60,8 @@ pub use shorthand::PORTAL_DEFAULT;
 pub use size::{SIZE_BYTES_MAX, parse_size};
 pub use specs::Specs;
 pub use store::{
-    BlockSize, CacheMode, KINDS, KindRow, Medium, Node, OPTIONS, OptionRow, StoreAt, StoreKind,
-    StoreOption, StorePlace, StoreSpec, store_help, store_reference,
+    BlockSize, CacheMode, Export, KINDS, KindRow, Medium, Node, OPTIONS, OptionRow, ServerAddress,
+    StoreAt, StoreKind, StoreOption, StorePlace, StoreSpec, store_help, store_reference,
 };
 pub use unit::{Naa, Serial};
 pub use warning::Warning;

@@ -1,14 +1,17 @@
 //! The STORE grammar: where the data of a unit lives, in one word.
 //!
-//! A kind and a place, then options after the first `?`, joined by `&`. In a path `%3F` stands for a question mark and
-//! `%25` for a percent sign; a percent sign before anything else stands for itself.
+//! A kind and a place, then options after the first `?`, joined by `&`. In a path and the name of an export `%3F` stands
+//! for a question mark and `%25` for a percent sign, in an option that is a path `%26` for an ampersand; a percent sign
+//! before anything else stands for itself.
 
+mod export;
 mod kind;
 mod option;
 
 use std::fmt::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+pub use self::export::{Export, ServerAddress};
 pub use self::kind::{KINDS, KindRow, Medium, Node, StoreAt, StoreKind, StorePlace};
 pub(crate) use self::kind::{usages, words};
 pub(crate) use self::option::words as option_words;
@@ -42,7 +45,16 @@ pub struct StoreSpec {
     pub format_raw: bool,
     /// Initiators can eject the medium and load it again.
     pub removable: bool,
+    /// Certificates that the server is checked against; `None` for those that this machine trusts.
+    pub ca: Option<PathBuf>,
+    /// The most connections to the server; `None` leaves it to the number of cores.
+    pub connections: Option<u8>,
+    /// How long commands wait while the server cannot be reached, in seconds.
+    pub retry_seconds: u32,
 }
+
+/// How long commands wait for a server, unless the store says something else.
+const RETRY_SECONDS_DEFAULT: u32 = 20;
 
 /// Size of a logical block in bytes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -101,6 +113,9 @@ impl StoreSpec {
             serial: None,
             format_raw: false,
             removable: false,
+            ca: None,
+            connections: None,
+            retry_seconds: RETRY_SECONDS_DEFAULT,
         }
     }
 
@@ -121,6 +136,7 @@ impl StoreSpec {
         if let Some(options) = options {
             option::read_all(&mut spec, options)?;
         }
+        spec.check_socket()?;
         spec.check_whole_blocks()?;
         Ok(spec)
     }
@@ -137,7 +153,7 @@ impl StoreSpec {
 
     /// The store as one STORE with those options that `is_shown` lets through, which gets the value too.
     pub fn to_store(&self, is_shown: impl Fn(&OptionRow, &str) -> bool) -> String {
-        let mut text = self.at.to_string();
+        let mut text = self.at.before_options();
         let mut joint = '?';
         for row in &OPTIONS {
             let value = row.option.value(self);
@@ -153,7 +169,22 @@ impl StoreSpec {
     /// Makes a relative path one below `directory`.
     pub(crate) fn below(mut self, directory: &Path) -> Self {
         self.at.below(directory);
+        self.ca = self.ca.map(|ca| directory.join(ca));
         self
+    }
+
+    fn check_socket(&self) -> Result<(), Rule> {
+        let server = self.at.export().map(Export::server);
+        match server {
+            Some(ServerAddress::Unix(socket)) if socket.as_os_str().is_empty() => {
+                Err(Rule::StoreServer {
+                    text: self.text.clone(),
+                    problem: "has no socket",
+                    usage: self.at.kind.row().place_word(),
+                })
+            }
+            Some(ServerAddress::Unix(_) | ServerAddress::Tcp(_)) | None => Ok(()),
+        }
     }
 
     fn check_whole_blocks(&self) -> Result<(), Rule> {
@@ -181,21 +212,27 @@ pub(crate) fn pattern() -> String {
     format!(r"^(?:{kinds})(?:\?(?:(?:{options})(?:&(?!$)|$))+)?$")
 }
 
+/// Of the first column of the help.
+const USAGE_WIDTH: usize = 15;
+
 /// Kinds and options for the help of the command line, a line each.
 pub fn store_help() -> (String, String) {
     let kinds = KINDS.iter().map(|row| (row.usage(), row.meaning));
     let options = OPTIONS
         .iter()
         .map(|row| (row.help.0.to_owned(), row.help.1));
-    let line = |(usage, meaning): (String, &str)| format!("  {usage:<15} {meaning}\n");
+    let line = |(usage, meaning): (String, &str)| match usage.len() {
+        ..=USAGE_WIDTH => format!("  {usage:<USAGE_WIDTH$} {meaning}\n"),
+        _ => format!("  {usage}\n  {:USAGE_WIDTH$} {meaning}\n", ""),
+    };
     (kinds.map(line).collect(), options.map(line).collect())
 }
 
 /// Kinds and options in Markdown, as they stand in `docs/CONFIG.md`.
 pub fn store_reference() -> String {
     let mut text = format!(
-        "```\nSTORE = {}      options after '?', separated by '&'\n```\n\n",
-        KINDS.map(|row| row.usage()).join(" | ")
+        "```\nSTORE = {}\n\noptions after '?', separated by '&'\n```\n\n",
+        KINDS.map(|row| row.usage()).join("\n      | ")
     );
     text.push_str("| Store | What it is |\n|---|---|\n");
     for row in &KINDS {
@@ -203,11 +240,16 @@ pub fn store_reference() -> String {
     }
     text.push_str("\n| Option | Takes | If left out | What it does |\n|---|---|---|---|\n");
     for row in &OPTIONS {
-        let refused = KINDS.iter().filter(|kind| kind.check(row.option).is_err());
-        let refused: Vec<_> = refused.map(|kind| format!("`{}`", kind.word)).collect();
-        let limits = match refused.as_slice() {
-            [] => String::new(),
-            refused => format!(" Not for {}.", kind::or_list(refused)),
+        let (takers, others): (Vec<_>, Vec<_>) =
+            KINDS.iter().partition(|kind| kind.takes(row.option));
+        let words = |kinds: &[&KindRow]| {
+            let words = kinds.iter().map(|kind| format!("`{}`", kind.word));
+            kind::or_list(&words.collect::<Vec<_>>())
+        };
+        let limits = match (row.of_servers, others.as_slice()) {
+            (true, _) => format!(" Only for {}.", words(&takers)),
+            (false, []) => String::new(),
+            (false, others) => format!(" Not for {}.", words(others)),
         };
         let (usage, takes, fallback, meaning) =
             (row.usage(), row.takes(), row.fallback, row.meaning);
@@ -261,6 +303,7 @@ mod tests {
             ("block:/dev/sdx", at_path(StoreKind::Block, "/dev/sdx")),
             ("mem:256M", StoreAt::sized(StoreKind::Memory, 256 << 20)),
             ("null:1T", StoreAt::sized(StoreKind::Null, 1 << 40)),
+            ("./a+b:c", auto("./a+b:c")),
         ] {
             assert_eq!(StoreSpec::parse(text).unwrap().at, at, "{text}");
         }
@@ -282,6 +325,9 @@ mod tests {
                 serial: None,
                 format_raw: false,
                 removable: false,
+                ca: None,
+                connections: None,
+                retry_seconds: 20,
             }
         );
     }
@@ -307,6 +353,49 @@ mod tests {
     }
 
     #[test]
+    fn every_form_of_an_export_is_read_and_written_again() {
+        for (text, again, server, name) in [
+            ("nbd://Host", "nbd://host:10809", "host:10809", ""),
+            ("nbd://h:1/a%3Fb", "nbd://h:1/a%3Fb", "h:1", "a?b"),
+            (
+                "nbds://[::1]/x:y",
+                "nbds://[::1]:10809/x:y",
+                "[::1]:10809",
+                "x:y",
+            ),
+            ("nbd+unix://?socket=s", "nbd+unix:///?socket=s", "s", ""),
+            (
+                "nbd+unix:///a?socket=/s%26%25",
+                "nbd+unix:///a?socket=/s%26%25",
+                "/s&%",
+                "a",
+            ),
+        ] {
+            let spec = StoreSpec::parse(text).unwrap();
+            let export = spec.at.export().unwrap();
+            let got = match export.server() {
+                ServerAddress::Tcp(server) => server.to_string(),
+                ServerAddress::Unix(socket) => socket.display().to_string(),
+            };
+            assert_eq!((got.as_str(), export.name()), (server, name), "{text}");
+            assert_eq!(spec.at.to_string(), again, "{text}");
+            assert_eq!(StoreSpec::parse(again).unwrap().at, spec.at, "{text}");
+        }
+    }
+
+    #[test]
+    fn every_option_of_a_server_is_read() {
+        let spec = StoreSpec::parse("nbds://h?ca=c%26d&connections=16&retry=0&thin=false").unwrap();
+        assert_eq!(spec.ca.as_deref(), Some(Path::new("c&d")));
+        assert_eq!((spec.connections, spec.retry_seconds), (Some(16), 0));
+        let spec = spec.below(Path::new("/etc/tarn"));
+        assert_eq!(spec.ca.as_deref(), Some(Path::new("/etc/tarn/c&d")));
+        let spec = StoreSpec::parse("nbd+unix:///?socket=s").unwrap();
+        let spec = spec.below(Path::new("/run"));
+        assert_eq!(spec.at.to_string(), "nbd+unix:///?socket=/run/s");
+    }
+
+    #[test]
     fn what_is_no_store_names_the_rule() {
         #[rustfmt::skip]
         let cases = [
@@ -314,8 +403,9 @@ mod tests {
             ("?size=1M", "store \"?size=1M\" names no path"),
             ("file:", "store \"file:\" names no path"),
             ("a\0b", "has a NUL character"),
-            ("nbd:host", "store kind \"nbd\" is not known"),
-            ("nbd:host", "\"file:nbd:host\""),
+            ("rbd:host", "store kind \"rbd\" is not known"),
+            ("rbd:host", "\"file:rbd:host\""),
+            ("a+b:c", "store kind \"a+b\" is not known"),
             ("mem:", "size \"\": no number"),
             ("mem:10X", "size \"10X\": unknown suffix \"X\""),
             ("mem:511", "size 511 is not a multiple of blocksize 512; the next that fits is 512"),
@@ -335,6 +425,23 @@ mod tests {
             ("mem:1M?size=1M", "the size follows the colon"),
             ("null:1M?cache=direct", "there is nothing below it to cache"),
             ("mem:1M?format=raw", "there is no image to look at"),
+            ("nbd:h", "store \"nbd:h\" has no // before its server; write //HOST[:PORT][/EXPORT] after the colon"),
+            ("nbd://?retry=1", "names no server"),
+            ("nbd+unix:///a", "has no socket; write ///[EXPORT]?socket=PATH after the colon"),
+            ("nbd+unix:///a?socket=", "store option socket=\"\" is not known; use a path"),
+            ("nbd://h?size=1M", "store option \"size\" is not for nbd stores; an export brings its own size"),
+            ("nbds://h?cache=direct", "the server has the cache"),
+            ("nbd://h?format=raw", "the server gives the bytes of the disk"),
+            ("nbd://h?ca=a", "write nbds:"),
+            ("nbds://h?socket=a", "write nbd+unix: for a socket"),
+            ("a?retry=1", "store option \"retry\" is not for path stores; there is no server"),
+            ("mem:1M?connections=1", "there is no server"),
+            ("nbd://h?connections=0", "store option connections=\"0\" is not known; use a number from 1 to 16"),
+            ("nbd://h?connections=17", "use a number from 1 to 16"),
+            ("nbd://h?retry=3601", "use a number from 0 to 3600"),
+            ("nbd://h?retry=+1", "use a number from 0 to 3600"),
+            ("nbd://h?retry=00001", "use a number from 0 to 3600"),
+            ("nbd://h?retry", "use a number from 0 to 3600"),
         ];
         for (text, message) in cases {
             let got = StoreSpec::parse(text).unwrap_err().to_string();

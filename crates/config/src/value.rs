@@ -23,7 +23,7 @@ const fn key<T>(name: &'static str, value: fn(&Model, &T) -> Option<String>) -> 
 }
 
 /// A unit, with the options of its store as keys of their own.
-pub(crate) const UNIT: [KeyOf<Unit>; 10] = [
+pub(crate) const UNIT: [KeyOf<Unit>; 14] = [
     key("store", |_, unit| {
         Some(quoted(&unit.store.at.without_size()))
     }),
@@ -42,6 +42,12 @@ pub(crate) const UNIT: [KeyOf<Unit>; 10] = [
         StoreOption::Removable.toml(&unit.store)
     }),
     key("format", |_, unit| StoreOption::Format.toml(&unit.store)),
+    key("socket", |_, unit| StoreOption::Socket.toml(&unit.store)),
+    key("ca", |_, unit| StoreOption::Ca.toml(&unit.store)),
+    key("connections", |_, unit| {
+        StoreOption::Connections.toml(&unit.store)
+    }),
+    key("retry", |_, unit| StoreOption::Retry.toml(&unit.store)),
     key("serial", unit_serial),
     key("naa", unit_naa),
 ];
@@ -231,6 +237,9 @@ mod tests {
             "block:/dev/sdx?blocksize=4096",
             "mem:1G?thin",
             "null:512",
+            "nbd://h/a%3Fb?retry=0&removable",
+            "nbds://[::1]:1?ca=/a%26b&connections=4&readonly",
+            "nbd+unix:///a?thin=false&socket=/run/s",
         ] {
             let store = StoreSpec::parse(text).unwrap();
             let again = StoreSpec::parse(&full_store(&store)).unwrap();

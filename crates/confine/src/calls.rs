@@ -3,7 +3,7 @@
 //! that is refused while all signals are blocked, as C libraries do when they start a program, ends it.
 //!
 //! It comes in two steps. [`restrict`] leaves the calls of a table; [`seal`] takes those away that only the
-//! start makes: new rings, new unix sockets, connections, further filters.
+//! start makes: new rings, further filters, and, where nothing has to be reached later, connections and unix sockets.
 //!
 //! What a ring does is not a system call and is not filtered: the code that creates a ring restricts its operations.
 
@@ -43,17 +43,26 @@ pub fn restrict() -> Result<Enforced, CallsError> {
     apply(&[without_clone3(arch)?, of_table(arch)?])
 }
 
-/// Takes away, from all threads, what only the start needs: setting up rings, making unix sockets, connecting
-/// any socket, applying filters. To be called once everything runs, after [`restrict`] was enforced.
+/// Whether the process connects to others after its start.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Connections {
+    /// It takes connections and makes none.
+    Ended,
+    /// It makes them again when they are lost.
+    Kept,
+}
+
+/// Takes away, from all threads, what only the start needs: setting up rings, applying filters, and, if they have ended,
+/// connecting any socket and making unix sockets. To be called once everything runs, after [`restrict`] was enforced.
 ///
 /// # Errors
 ///
 /// The kernel refuses for another reason than not having the feature.
-pub fn seal() -> Result<Enforced, CallsError> {
+pub fn seal(connections: Connections) -> Result<Enforced, CallsError> {
     let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else {
         return Ok(Enforced::Not);
     };
-    apply(&[without_what_starts(arch)?])
+    apply(&[without_what_starts(arch, connections)?])
 }
 
 fn apply(filters: &[BpfProgram]) -> Result<Enforced, CallsError> {
@@ -89,8 +98,11 @@ fn without_clone3(arch: TargetArch) -> Result<BpfProgram, BackendError> {
     SeccompFilter::new(calls, SeccompAction::Allow, missing, arch)?.try_into()
 }
 
-fn without_what_starts(arch: TargetArch) -> Result<BpfProgram, BackendError> {
-    let calls = table::of_the_start()?;
+fn without_what_starts(
+    arch: TargetArch,
+    connections: Connections,
+) -> Result<BpfProgram, BackendError> {
+    let calls = table::of_the_start(connections)?;
     let (others, these) = (SeccompAction::Allow, SeccompAction::Trap);
     SeccompFilter::new(calls, others, these, arch)?.try_into()
 }

@@ -1,4 +1,4 @@
-//! Which files stay within reach: a rule for each path, and no connection to anywhere (Landlock).
+//! Which files stay within reach: a rule for each path, and connections to a few TCP ports or none (Landlock).
 //!
 //! What is open already stays open, whatever the rules say.
 
@@ -6,9 +6,9 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath,
-    PathFd, PathFdError, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError,
-    RulesetStatus, Scope,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort,
+    PathBeneath, PathFd, PathFdError, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _,
+    RulesetError, RulesetStatus, Scope,
 };
 
 use crate::Enforced;
@@ -67,13 +67,13 @@ pub enum FilesError {
 }
 
 /// Restricts the calling thread, and those it starts, to these paths. Programs cannot be started from
-/// any of them, and no TCP connection can be made; from Linux 6.12 on, neither can one to an abstract
+/// any of them, and TCP connections can be made to these ports alone; from Linux 6.12 on, none can to an abstract
 /// unix socket of another process, nor can a signal be sent to one.
 ///
 /// # Errors
 ///
 /// The kernel refuses for another reason than not having the feature.
-pub fn restrict(rules: &[Rule]) -> Result<Enforced, FilesError> {
+pub fn restrict(rules: &[Rule], ports: &[u16]) -> Result<Enforced, FilesError> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(ABI_WANTED))?
@@ -88,6 +88,9 @@ pub fn restrict(rules: &[Rule]) -> Result<Enforced, FilesError> {
             Ok(_) | Err(_) => rule.right.access() & AccessFs::from_file(ABI_WANTED),
         };
         ruleset = ruleset.add_rule(PathBeneath::new(path, access))?;
+    }
+    for port in ports {
+        ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
     }
     Ok(match ruleset.restrict_self()?.ruleset {
         RulesetStatus::FullyEnforced => Enforced::Fully,

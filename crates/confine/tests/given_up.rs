@@ -15,6 +15,7 @@ use std::process::{Command, Output};
 use std::sync::mpsc;
 use std::{env, fs, thread};
 
+use confine::calls::Connections;
 use confine::files::{Right, Rule};
 use confine::{Enforced, calls, files, privileges};
 
@@ -163,7 +164,7 @@ fn seals_itself() {
     let pair = UnixDatagram::pair().unwrap();
     assert!(UnixDatagram::unbound().is_ok());
     assert_ne!(set_up_a_ring(), Some(libc::EPERM));
-    assert_eq!(calls::seal().unwrap(), Enforced::Fully);
+    assert_eq!(calls::seal(Connections::Ended).unwrap(), Enforced::Fully);
     go.send(()).unwrap();
     assert_eq!(other.join().unwrap().unwrap_err(), PermissionDenied);
     assert_eq!(
@@ -171,7 +172,7 @@ fn seals_itself() {
         PermissionDenied
     );
     assert_eq!(set_up_a_ring(), Some(libc::EPERM));
-    assert!(calls::seal().is_err());
+    assert!(calls::seal(Connections::Ended).is_err());
 
     // What is open stays usable, and portals may still be made.
     pair.0.send(b"x").unwrap();
@@ -179,6 +180,28 @@ fn seals_itself() {
     let refused = TcpStream::connect(listener.local_addr().unwrap()).unwrap_err();
     assert_eq!(refused.kind(), PermissionDenied);
     thread::spawn(|| ()).join().unwrap();
+}
+
+#[test]
+fn connections_that_are_kept_do_not_end_with_the_start() {
+    let (output, directory) = in_a_process("seals_itself_and_connects");
+    fs::remove_dir_all(directory).unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+}
+
+#[test]
+#[ignore = "confines its process; the test above starts it"]
+fn seals_itself_and_connects() {
+    if calls::restrict().unwrap() == Enforced::Not {
+        println!("no seccomp here");
+        return;
+    }
+    assert_eq!(calls::seal(Connections::Kept).unwrap(), Enforced::Fully);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    UnixDatagram::unbound().unwrap();
+    assert_eq!(set_up_a_ring(), Some(libc::EPERM));
+    assert!(calls::seal(Connections::Kept).is_err());
 }
 
 /// Tries it with parameters that no kernel takes. Gives why not.
@@ -208,13 +231,13 @@ fn gives_files_up() {
         rule("/proc/self".into(), Right::Read),
         rule(directory.join("nowhere"), Right::Keep),
     ];
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
+    let [listener, allowed] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [address, reached] = [&listener, &allowed].map(|one| one.local_addr().unwrap());
     let name = format!("confine-test-{}", std::process::id());
     let outside = SocketAddr::from_abstract_name(name).unwrap();
     let _listening = UnixListener::bind_addr(&outside).unwrap();
     privileges::no_new_privileges().unwrap();
-    if files::restrict(&rules).unwrap() == Enforced::Not {
+    if files::restrict(&rules, &[reached.port()]).unwrap() == Enforced::Not {
         println!("no Landlock here");
         return;
     }
@@ -236,4 +259,5 @@ fn gives_files_up() {
     if let Err(error) = TcpStream::connect(address) {
         assert_eq!(error.kind(), PermissionDenied);
     }
+    TcpStream::connect(reached).unwrap();
 }

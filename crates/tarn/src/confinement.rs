@@ -1,13 +1,15 @@
 //! What the process gives up, as `[confine]` says: the user before anything is made, the rest when all is
 //! open. A change of the configuration is asked first whether it stays within reach.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use api::plan::Kind;
 use api::problem::{Problem, ProblemKind};
-use config::{Model, SecretFile, Unit};
+use config::{Model, SecretFile, ServerAddress, StoreKind, Unit};
 use confine::account::Account;
+use confine::calls::Connections;
 use confine::files::{Right, Rule};
 use confine::roots::Roots;
 use confine::{Enforced, calls, files, privileges};
@@ -71,14 +73,83 @@ fn needs_right_to_rings() -> bool {
     is_needed
 }
 
-/// What stays within reach: everything, or stores below the roots and secrets where some are already.
+/// What the names of hosts are looked up in.
+const RESOLVER: [&str; 6] = [
+    "/etc/gai.conf",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/resolv.conf",
+    "/run/systemd/resolve",
+];
+
+/// Where the certificates are that this machine trusts.
+const AUTHORITIES: [&str; 5] = [
+    "/etc/pki/ca-trust/extracted",
+    "/etc/pki/tls",
+    "/etc/ssl/certs",
+    "/usr/local/share/ca-certificates",
+    "/usr/share/ca-certificates",
+];
+
+/// What stays within reach.
 #[derive(Debug, Default)]
-pub(crate) struct Reach(Option<Within>);
+pub(crate) struct Reach {
+    /// Stores below the roots and secrets where some are already; `None`: everything.
+    files: Option<Within>,
+    /// The servers that stores were behind at the start; `None`: all.
+    servers: Option<Servers>,
+}
 
 #[derive(Debug)]
 struct Within {
     stores: Roots,
-    secrets: Roots,
+    readable: Roots,
+}
+
+/// The servers that stores are behind.
+#[derive(Debug, Default)]
+struct Servers {
+    are_any: bool,
+    ports: BTreeSet<u16>,
+    /// The certificates of one are checked against those that this machine trusts.
+    needs_authorities: bool,
+}
+
+impl Servers {
+    fn of(model: &Model) -> Self {
+        let mut servers = Self::default();
+        for unit in model.units() {
+            let Some(export) = unit.store.at.export() else {
+                continue;
+            };
+            servers.are_any = true;
+            if let ServerAddress::Tcp(server) = export.server() {
+                servers.ports.insert(server.port);
+            }
+            servers.needs_authorities |= needs_authorities(unit);
+        }
+        servers
+    }
+
+    fn connections(&self) -> Connections {
+        match self.are_any {
+            true => Connections::Kept,
+            false => Connections::Ended,
+        }
+    }
+
+    /// What only connections to them read.
+    fn read(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let resolver = (!self.ports.is_empty()).then_some(RESOLVER);
+        let authorities = self.needs_authorities.then_some(AUTHORITIES);
+        let resolver = resolver.into_iter().flatten();
+        resolver.chain(authorities.into_iter().flatten())
+    }
+}
+
+fn needs_authorities(unit: &Unit) -> bool {
+    unit.store.at.kind == StoreKind::Nbds && unit.store.ca.is_none()
 }
 
 impl Reach {
@@ -92,8 +163,11 @@ impl Reach {
         file: Option<&Path>,
         state: Option<&Path>,
     ) -> Result<Self, StartError> {
+        let is_limited = model.confine().seccomp || model.confine().roots.is_some();
+        let servers = is_limited.then(|| Servers::of(model));
         let Some(roots) = &model.confine().roots else {
-            return Ok(Self(None));
+            let files = None;
+            return Ok(Self { files, servers });
         };
         let mut stores = Roots::default();
         for root in roots {
@@ -106,17 +180,22 @@ impl Reach {
                 })?;
         }
         let secrets = secrets_of(model).map(|secret| directory_of(&secret.path));
+        let certificates = model
+            .units()
+            .iter()
+            .filter_map(|unit| unit.store.ca.as_ref());
+        let certificates = certificates.map(|path| directory_of(path));
         let mut readable = stores.clone();
         for directory in secrets
+            // Opening the store tells what is wrong with one that is not there.
+            .chain(certificates.filter(|directory| directory.exists()))
             .chain(file.map(directory_of))
             .chain(state.map(Path::to_owned))
         {
             readable.add(&directory).map_err(StartError::Confine)?;
         }
-        let reach = Self(Some(Within {
-            stores,
-            secrets: readable,
-        }));
+        let files = Some(Within { stores, readable });
+        let reach = Self { files, servers };
         match model.units().iter().find_map(|unit| reach.outside(unit)) {
             Some(error) => Err(error),
             None => Ok(reach),
@@ -125,12 +204,43 @@ impl Reach {
 
     /// The error if a store lies elsewhere.
     fn outside(&self, unit: &Unit) -> Option<StartError> {
-        let (within, path) = (self.0.as_ref()?, unit.store.at.node()?.0);
+        if let Some(reason) = self.beyond(unit) {
+            return Some(StartError::ServerOutside {
+                place: unit.place.clone(),
+                store: unit.store.at.to_string(),
+                reason,
+            });
+        }
+        let (within, path) = (self.files.as_ref()?, unit.store.at.node()?.0);
         (!within.stores.contain(path)).then(|| StartError::StoreOutside {
             place: unit.place.clone(),
             path: path.to_owned(),
             roots: within.stores.to_string(),
         })
+    }
+
+    /// Why the server of a store cannot be reached.
+    fn beyond(&self, unit: &Unit) -> Option<String> {
+        let (servers, export) = (self.servers.as_ref()?, unit.store.at.export()?);
+        if !servers.are_any {
+            return Some("no store was behind a server at the start".to_owned());
+        }
+        let within = self.files.as_ref()?;
+        if let ServerAddress::Tcp(server) = export.server()
+            && !servers.ports.contains(&server.port)
+        {
+            return Some(format!("no store had port {} at the start", server.port));
+        }
+        match &unit.store.ca {
+            Some(ca) if !within.readable.contain(ca) => Some(format!(
+                "no store had certificates in the directory of {} at the start",
+                ca.display()
+            )),
+            None if needs_authorities(unit) && !servers.needs_authorities => Some(
+                "no store needed the certificates that this machine trusts at the start".to_owned(),
+            ),
+            Some(_) | None => None,
+        }
     }
 
     /// Refuses the steps to stores that lie elsewhere.
@@ -149,10 +259,10 @@ impl Reach {
 
     /// The problem if a secret lies where this process cannot read it.
     pub(crate) fn check_secrets(&self, model: &Model) -> Result<(), Problem> {
-        let Some(within) = &self.0 else {
+        let Some(within) = &self.files else {
             return Ok(());
         };
-        match secrets_of(model).find(|secret| !within.secrets.contain(&secret.path)) {
+        match secrets_of(model).find(|secret| !within.readable.contain(&secret.path)) {
             None => Ok(()),
             Some(secret) => {
                 let detail = format!(
@@ -218,7 +328,9 @@ impl Confinement<'_> {
             privileges::keep_serving(needs_right_to_rings()).map_err(StartError::Confine)?;
         }
         if let Some(rules) = self.rules() {
-            let enforced = files::restrict(&rules).map_err(StartError::ConfineFiles)?;
+            let servers = self.reach.servers.iter();
+            let ports: Vec<u16> = servers.flat_map(|servers| servers.ports.clone()).collect();
+            let enforced = files::restrict(&rules, &ports).map_err(StartError::ConfineFiles)?;
             self.tell("files (Landlock)", enforced)?;
         }
         if self.model.confine().seccomp {
@@ -237,7 +349,8 @@ impl Confinement<'_> {
         if !model.confine().seccomp {
             return Ok(());
         }
-        let enforced = calls::seal().map_err(StartError::ConfineCalls)?;
+        let enforced =
+            calls::seal(Servers::of(model).connections()).map_err(StartError::ConfineCalls)?;
         match enforced {
             // It has been reported already.
             Enforced::Not if !model.confine().is_required => Ok(()),
@@ -270,14 +383,17 @@ impl Confinement<'_> {
 
     /// A rule for each path that is needed from now on; `None` where all paths are left.
     fn rules(&self) -> Option<Vec<Rule>> {
-        let within = self.reach.0.as_ref()?;
+        let within = self.reach.files.as_ref()?;
         let admin = self.model.admin();
         let certificates = admin.certificate.iter();
         let certificates = certificates.flat_map(|pair| [&pair.certificate, &pair.key]);
+        let servers = self.reach.servers.iter();
+        let of_servers = servers.flat_map(Servers::read);
         let read = SYSTEM.map(PathBuf::from).into_iter();
         let read = read
             .chain(certificates.map(|path| directory_of(path)))
-            .chain(within.secrets.paths().iter().cloned());
+            .chain(within.readable.paths().iter().cloned())
+            .chain(of_servers.map(PathBuf::from));
         let kept = [self.file.map(directory_of), self.socket.map(directory_of)];
         // What a link leads to is replaced where it lies.
         let linked = self.file.and_then(|file| std::fs::canonicalize(file).ok());
@@ -392,6 +508,59 @@ mod tests {
         assert!(problem.place.unwrap().ends_with("user[0].secret_file"));
         let everywhere = Reach::default();
         assert!(everywhere.check_secrets(&hidden).is_ok());
+    }
+
+    #[test]
+    fn a_server_that_the_start_did_not_know_is_out_of_reach() {
+        let scratch = Scratch::new();
+        for directory in ["disks", "ca"] {
+            fs::create_dir(scratch.path().join(directory)).unwrap();
+        }
+        let reason = |confine: &str, before: &str, after: &str| {
+            let start = model(&scratch, &format!("{}{confine}", lun(before)));
+            let reach = Reach::of(&start, None, None).unwrap();
+            let after = model(&scratch, &lun(after));
+            let error = reach.outside(&after.units()[0]);
+            error.map(|error| error.to_string())
+        };
+        let (all, calls, files) = ("[confine]\nseccomp = false\n", "", ROOTS);
+        let none = "no store was behind a server at the start";
+        #[rustfmt::skip]
+        let cases = [
+            (all, "mem:1M", "nbd://h", None),
+            (calls, "mem:1M", "nbd://h", Some(none)),
+            (calls, "mem:1M", "nbd+unix:///?socket=/s", Some(none)),
+            (calls, "mem:1M", "mem:2M", None),
+            (calls, "nbd://h", "nbds://other:1", None),
+            (calls, "nbd+unix:///?socket=/s", "nbd://h", None),
+            (files, "mem:1M", "nbd://h", Some(none)),
+            (files, "nbd://h", "nbd://other/a", None),
+            (files, "nbd://h", "nbd://h:1", Some("no store had port 1 at the start")),
+            (files, "nbd://h", "nbd+unix:///?socket=/s", None),
+            (files, "nbd://h", "nbds://h", Some("no store needed the certificates")),
+            (files, "nbds://h", "nbds://other", None),
+            (files, "nbds://h?ca=ca/a", "nbds://other?ca=ca/b", None),
+            (files, "nbds://h?ca=ca/a", "nbds://other?ca=/etc/ssl/b", Some("no store had certificates in")),
+            (files, "nbds://h?ca=ca/a", "nbds://other", Some("no store needed the certificates")),
+        ];
+        for (confine, before, after, expected) in cases {
+            let got = reason(confine, before, after);
+            assert_eq!(
+                got.is_some(),
+                expected.is_some(),
+                "{before} {after}: {got:?}"
+            );
+            let (got, expected) = (got.unwrap_or_default(), expected.unwrap_or_default());
+            assert!(got.contains(expected), "{before} {after}: {got}");
+        }
+        let told = reason(calls, "mem:1M", "nbd://h/a").unwrap();
+        assert!(
+            told.ends_with(
+                "tarn.toml:3: lun[0].store: nbd://h:10809/a is out of reach of the confined process: no store was \
+                 behind a server at the start; write it to the file and restart Tarn"
+            ),
+            "{told}"
+        );
     }
 
     #[test]

@@ -234,6 +234,15 @@ pub enum StartError {
         source: store::OpenError,
     },
 
+    /// An export cannot be opened; the message of the source names server and remedy.
+    #[error("{place}")]
+    Export {
+        /// Where it is named.
+        place: Place,
+        /// What is wrong with it.
+        source: remote::OpenError,
+    },
+
     // Portals.
     /// A portal cannot be listened on; the message of the source names address and remedy.
     #[error("{place}")]
@@ -284,6 +293,18 @@ pub enum StartError {
         path: PathBuf,
         /// The roots.
         roots: String,
+    },
+    /// A store behind a server that the confined process cannot reach.
+    #[error(
+        "{place}: {store} is out of reach of the confined process: {reason}; write it to the file and restart Tarn"
+    )]
+    ServerOutside {
+        /// Where the store is named.
+        place: Place,
+        /// The store.
+        store: String,
+        /// What was given up.
+        reason: String,
     },
     /// The user that Tarn becomes cannot read its configuration.
     #[error(
@@ -506,8 +527,8 @@ pub enum StartError {
 #[derive(Debug, thiserror::Error)]
 pub enum Unanswered {
     /// The time is over.
-    #[error("{} does not answer within {seconds} s; see the kernel log, and check the server of a network file \
-        system", path.display())]
+    #[error("{} does not answer within {seconds} s; see the kernel log, and check the server that has it, if it is on \
+        a network", path.display())]
     Late {
         /// What was asked.
         path: PathBuf,

@@ -15,7 +15,8 @@ use crate::StartError;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Location {
     /// The absolute path, without symbolic links for a file. A device keeps the name it was
-    /// given: where `/dev/disk/by-id/x` leads may be another disk after the next boot.
+    /// given: where `/dev/disk/by-id/x` leads may be another disk after the next boot. Of an
+    /// export, its server and name.
     pub path: PathBuf,
     /// Whether it is there now; if not, it is yet to be made, and its data will be new.
     pub exists: bool,
@@ -44,7 +45,7 @@ impl FileMark {
     }
 }
 
-/// Finds the location of every unit, in the order of the model; `None` for units without a path.
+/// Finds the location of every unit, in the order of the model; `None` for memory.
 ///
 /// # Errors
 ///
@@ -105,7 +106,7 @@ impl<'a> Uses<'a> {
 /// As [`locate_all`], but for what two units share.
 pub(crate) fn locate(unit: &Unit) -> Result<Option<Location>, StartError> {
     let Some((path, node)) = unit.store.at.node() else {
-        return Ok(None);
+        return Ok(unit.store.at.export().and_then(|_| at_server(unit)));
     };
     let unreachable = |source| StartError::StoreUnreachable {
         place: unit.place.clone(),
@@ -134,6 +135,16 @@ pub(crate) fn locate(unit: &Unit) -> Result<Option<Location>, StartError> {
         }
     };
     Ok(Some(location))
+}
+
+/// Data that a server has is where the server is. Whether it is there, only opening shows.
+fn at_server(unit: &Unit) -> Option<Location> {
+    Some(Location {
+        path: PathBuf::from(unit.store.at.medium()?.to_string()),
+        exists: true,
+        mark: None,
+        is_device: false,
+    })
 }
 
 /// Where a file will be that is not there yet.
@@ -290,6 +301,8 @@ mod tests {
              exist; create that first"
         );
         assert_eq!(locate_one("mem:1M").unwrap(), None);
+        let export = locate_one("nbds://H/a").unwrap().unwrap();
+        assert_eq!(export.path, Path::new("nbd://h:10809/a"));
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     let signals = Signals::catch_reload()?;
     let (settings, note) = sized(&prepared.model)?;
     raise_descriptor_limit();
-    let Loaded { sockets, first } = opening(|| load(&prepared, &inherited))?;
+    let Loaded { sockets, first } = opening(|| load(&prepared, &inherited, settings.cores))?;
     // Nothing that a signal could spoil has happened so far.
     signals.catch_end()?;
     tell_unused(&inherited, &prepared.model);
@@ -93,10 +93,10 @@ struct Loaded {
 }
 
 /// Phase 1: opens every store and every address, once, while that is allowed.
-fn load(prepared: &Prepared, inherited: &Inherited) -> Result<Loaded, StartError> {
+fn load(prepared: &Prepared, inherited: &Inherited, cores: usize) -> Result<Loaded, StartError> {
     let (model, state) = (&prepared.model, prepared.state.directory());
     let sockets = AdminSockets::open(model, &prepared.socket, state, &prepared.host, inherited)?;
-    let first = open(prepared, inherited)?;
+    let first = open(prepared, inherited, cores)?;
     Ok(Loaded { sockets, first })
 }
 
@@ -309,7 +309,11 @@ fn reload(daemon: &Daemon, is_over: &AtomicBool) {
 }
 
 /// Opens every store and binds every address of the first configuration.
-fn open(prepared: &Prepared, inherited: &Inherited) -> Result<daemon::Prepared, StartError> {
+fn open(
+    prepared: &Prepared,
+    inherited: &Inherited,
+    cores: usize,
+) -> Result<daemon::Prepared, StartError> {
     let model = &prepared.model;
     let mut running = Running {
         model: Arc::new(model.clone()),
@@ -321,7 +325,7 @@ fn open(prepared: &Prepared, inherited: &Inherited) -> Result<daemon::Prepared, 
         let store = if identity.is_withheld {
             stand_in(unit)?
         } else {
-            open_store(unit)?
+            open_store(unit, cores)?
         };
         running
             .units

@@ -272,7 +272,7 @@ export interface Lun {
   block_bytes: number;
   /** `writeback`, `writethrough` or `direct`; absent where there is nothing to cache. */
   cache?: string;
-  /** `file`, `block`, `memory` or `null`. */
+  /** `file`, `block`, `memory`, `null` or `nbd`. */
   kind: string;
   medium?: Medium;
   /** The NAA designator in use, hexadecimal. */
@@ -838,4 +838,7 @@ export const STORE_KINDS = [
   {"word":"block","place":"PATH","shown":"block","title":"Block device","meaning":"a block device","options":["blocksize","readonly","cache","thin","serial","format","removable"]},
   {"word":"mem","place":"SIZE","shown":"memory","title":"Memory","meaning":"memory, gone when Tarn ends","options":["blocksize","readonly","thin","serial","removable"]},
   {"word":"null","place":"SIZE","shown":"null","title":"Nothing","meaning":"nothing: writes are dropped, reads are zeros; for measuring","options":["blocksize","readonly","thin","serial","removable"]},
+  {"word":"nbd","place":"//HOST[:PORT][/EXPORT]","shown":"nbd","title":"NBD export","meaning":"an export of an NBD server","options":["blocksize","readonly","thin","serial","removable","connections","retry"]},
+  {"word":"nbds","place":"//HOST[:PORT][/EXPORT]","shown":"nbd","title":"NBD export over TLS","meaning":"an export of an NBD server, over TLS","options":["blocksize","readonly","thin","serial","removable","ca","connections","retry"]},
+  {"word":"nbd+unix","place":"///[EXPORT]?socket=PATH","shown":"nbd","title":"NBD export on a unix socket","meaning":"an export of an NBD server on a unix socket","options":["blocksize","readonly","thin","serial","removable","socket","connections","retry"]},
 ] as const;

@@ -3,8 +3,9 @@ import { STORE_KINDS } from "../api/types";
 import type { Edit, TargetLun } from "../api/types";
 import { exactSize, parseSize } from "./units";
 
-/** The kinds that a disk may be made of: those whose data somebody wants to read again. */
-export const DISK_KINDS = STORE_KINDS.filter(({ word }) => word !== "" && word !== "null");
+/** The kinds that a disk may be made of: those on this machine whose data somebody wants to read again. */
+export const DISK_KINDS = STORE_KINDS.filter(({ word, place }) =>
+  word !== "" && word !== "null" && (place === "PATH" || place === "SIZE"));
 
 export type StoreWord = (typeof STORE_KINDS)[number]["word"];
 export type Audience = "everyone" | "group" | "new-group";

@@ -182,7 +182,8 @@ fn problem_of(error: &EditError) -> Problem {
         | EditError::NoFreeLun { .. }
         | EditError::LastPortal { .. }
         | EditError::CannotShrink { .. }
-        | EditError::SizeOfDevice { .. } => ProblemKind::Conflict,
+        | EditError::SizeOfDevice { .. }
+        | EditError::SizeOfExport { .. } => ProblemKind::Conflict,
         EditError::SecretMissing { .. } => ProblemKind::BadRequest,
         EditError::Rule(_) => ProblemKind::InvalidConfig,
     };

@@ -96,6 +96,17 @@ pub enum EditError {
         /// Its store.
         store: String,
     },
+    /// An export has its size from its server.
+    #[error(
+        "lun {id:?} is the export {store} of a server, which gives it its size; grow it there, and the disk grows \
+         when Tarn connects again"
+    )]
+    SizeOfExport {
+        /// The unit.
+        id: String,
+        /// Its store.
+        store: String,
+    },
     /// A user without a secret.
     #[error("user {name:?} has no secret; give one, or the file that holds it")]
     SecretMissing {

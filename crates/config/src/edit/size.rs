@@ -5,6 +5,12 @@ use crate::{EditError, StoreAt, StoreOption, StorePlace, StoreSpec, keys};
 /// The STORE of unit `id` with another size.
 pub(super) fn resized(id: &str, text: &str, wanted_bytes: u64) -> Result<String, EditError> {
     let store = StoreSpec::parse(text)?;
+    if store.at.export().is_some() {
+        return Err(EditError::SizeOfExport {
+            id: id.to_owned(),
+            store: text.to_owned(),
+        });
+    }
     if !has_size(&store) {
         return Err(EditError::SizeOfDevice {
             id: id.to_owned(),
@@ -28,7 +34,9 @@ pub(super) fn resized(id: &str, text: &str, wanted_bytes: u64) -> Result<String,
             let resized = StoreAt::sized(store.at.kind, wanted_bytes);
             format!("{resized}{}", options.unwrap_or(""))
         }
-        StorePlace::Path(_) => with_option(text, "size=", &keys::size_text(wanted_bytes)),
+        StorePlace::Path(_) | StorePlace::Export(_) => {
+            with_option(text, "size=", &keys::size_text(wanted_bytes))
+        }
     };
     StoreSpec::parse(&resized)?;
     Ok(resized)
@@ -81,6 +89,7 @@ mod tests {
         let cases = [
             ("mem:1G", GIB - 512, "lun \"a\" has 1073741824 bytes and cannot shrink to 1073741312; make a new lun and copy what is needed"),
             ("block:/dev/vg/a", GIB, "lun \"a\" is the block device block:/dev/vg/a, which brings its own size; grow the device itself, as with lvextend"),
+            ("nbd://h/a", GIB, "lun \"a\" is the export nbd://h/a of a server, which gives it its size; grow it there, and the disk grows when Tarn connects again"),
             ("a.img?blocksize=4096", 5120, "size 5120 is not a multiple of blocksize 4096; the next that fits is 8192"),
             ("a.img", 0, "size \"0\" is 0 bytes; give at least one block"),
         ];

@@ -392,8 +392,8 @@ pub const SECTION_CONFINE: SectionKeys = SectionKeys {
             Fallback::Words("stores may be anywhere"),
             "Where stores may be. A store elsewhere is refused. The kernel (Landlock) denies the process all \
              other files, except in the directories of the state, the configuration file, its secrets and \
-             the socket; it also denies starting programs and connecting to other machines. A relative \
-             path starts at the directory of the configuration file.",
+             the socket; it also denies starting programs and connecting to TCP ports that no store had when \
+             Tarn started. A relative path starts at the directory of the configuration file.",
             "to serve machines that are not trusted"),
         key("seccomp", Form::Flag, Fallback::Value("true"),
             "Whether system calls that Tarn does not use fail (seccomp); the log names each.",

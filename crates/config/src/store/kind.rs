@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::export::Export;
 use super::option::StoreOption;
 use crate::keys::{SIZE, size_text};
 use crate::{Rule, parse_size};
@@ -24,6 +25,12 @@ pub enum StoreKind {
     Memory,
     /// Nothing: writes are dropped, reads are zeros. For measuring.
     Null,
+    /// An export of an NBD server.
+    Nbd,
+    /// The same over TLS.
+    Nbds,
+    /// An export of an NBD server on a socket of this machine.
+    NbdUnix,
 }
 
 /// One row of the table.
@@ -56,10 +63,16 @@ const SIZED: &str = "the size follows the colon";
 const NO_CACHE: &str = "there is nothing below it to cache";
 const NO_IMAGE: &str = "there is no image to look at";
 const OWN_SIZE: &str = "a device brings its own size";
+const SIZE_OF_SERVER: &str = "an export brings its own size";
+const CACHE_OF_SERVER: &str = "the server has the cache";
+const BYTES_OF_SERVER: &str = "the server gives the bytes of the disk";
+const NO_TLS: &str = "there is no certificate without TLS; write nbds:";
+const NO_SOCKET: &str = "the server is a host; write nbd+unix: for a socket";
+const OF_SERVERS: &str = "there is no server";
 
 /// All kinds, in the order of the documentation.
 #[rustfmt::skip] // One kind a block, one column a line.
-pub const KINDS: [KindRow; 5] = [
+pub const KINDS: [KindRow; 8] = [
     KindRow {
         kind: StoreKind::Path, word: "", place: PlaceForm::Path,
         space: Some(""), node: Some(Node::FileOrDevice), shown: ("file", "block"), is_memory: false,
@@ -94,6 +107,36 @@ pub const KINDS: [KindRow; 5] = [
         without: &[(StoreOption::Size, SIZED), (StoreOption::Cache, NO_CACHE), (StoreOption::Format, NO_IMAGE)],
         title: "Nothing",
         meaning: "nothing: writes are dropped, reads are zeros; for measuring",
+    },
+    KindRow {
+        kind: StoreKind::Nbd, word: "nbd", place: PlaceForm::Server,
+        space: Some("nbd"), node: None, shown: ("nbd", "nbd"), is_memory: false,
+        without: &[
+            (StoreOption::Size, SIZE_OF_SERVER), (StoreOption::Cache, CACHE_OF_SERVER),
+            (StoreOption::Format, BYTES_OF_SERVER), (StoreOption::Ca, NO_TLS), (StoreOption::Socket, NO_SOCKET),
+        ],
+        title: "NBD export",
+        meaning: "an export of an NBD server",
+    },
+    KindRow {
+        kind: StoreKind::Nbds, word: "nbds", place: PlaceForm::Server,
+        space: Some("nbd"), node: None, shown: ("nbd", "nbd"), is_memory: false,
+        without: &[
+            (StoreOption::Size, SIZE_OF_SERVER), (StoreOption::Cache, CACHE_OF_SERVER),
+            (StoreOption::Format, BYTES_OF_SERVER), (StoreOption::Socket, NO_SOCKET),
+        ],
+        title: "NBD export over TLS",
+        meaning: "an export of an NBD server, over TLS",
+    },
+    KindRow {
+        kind: StoreKind::NbdUnix, word: "nbd+unix", place: PlaceForm::Socket,
+        space: Some("nbd+unix"), node: None, shown: ("nbd", "nbd"), is_memory: false,
+        without: &[
+            (StoreOption::Size, SIZE_OF_SERVER), (StoreOption::Cache, CACHE_OF_SERVER),
+            (StoreOption::Format, BYTES_OF_SERVER), (StoreOption::Ca, NO_TLS),
+        ],
+        title: "NBD export on a unix socket",
+        meaning: "an export of an NBD server on a unix socket",
     },
 ];
 
@@ -134,15 +177,26 @@ impl KindRow {
 
     /// Whether it takes an option, or else why not.
     pub(super) fn check(&self, option: StoreOption) -> Result<(), &'static str> {
+        if option.row().of_servers && !self.is_of_server() {
+            return Err(OF_SERVERS);
+        }
         let refusal = self.without.iter().find(|refusal| refusal.0 == option);
         refusal.map_or(Ok(()), |refusal| Err(refusal.1))
+    }
+
+    /// Whether another program has the data, and is reached over a connection.
+    pub fn is_of_server(&self) -> bool {
+        match self.place {
+            PlaceForm::Path | PlaceForm::Size => false,
+            PlaceForm::Server | PlaceForm::Socket => true,
+        }
     }
 
     /// How it is written before the options, as a regular expression of ECMA-262.
     pub(super) fn pattern(&self) -> String {
         match self.word {
-            "" => format!("(?![A-Za-z0-9]+:){}", self.place.pattern()),
-            word => format!("{word}:{}", self.place.pattern()),
+            "" => format!("(?![A-Za-z0-9+]+:){}", self.place.pattern()),
+            word => format!("{}:{}", word.replace('+', r"\+"), self.place.pattern()),
         }
     }
 }
@@ -202,6 +256,10 @@ enum PlaceForm {
     Path,
     /// A size.
     Size,
+    /// A server and the name of an export.
+    Server,
+    /// The name of an export. The server's socket is an option.
+    Socket,
 }
 
 /// What stands after the colon.
@@ -211,6 +269,8 @@ pub enum StorePlace {
     Path(PathBuf),
     /// A size in bytes: the data has no place of its own.
     Size(u64),
+    /// An export of a server.
+    Export(Export),
 }
 
 impl PlaceForm {
@@ -219,13 +279,26 @@ impl PlaceForm {
         Ok(match self {
             Self::Path => StorePlace::Path(parse_path(text, place)?),
             Self::Size => StorePlace::Size(parse_size(place)?),
+            Self::Server => self.export(text, Export::of_server(place))?,
+            Self::Socket => self.export(text, Export::of_socket(place))?,
         })
+    }
+
+    fn export(self, text: &str, read: Result<Export, &'static str>) -> Result<StorePlace, Rule> {
+        let wrong = |problem| Rule::StoreServer {
+            text: text.to_owned(),
+            problem,
+            usage: self.word(),
+        };
+        read.map(StorePlace::Export).map_err(wrong)
     }
 
     const fn word(self) -> &'static str {
         match self {
             Self::Path => "PATH",
             Self::Size => "SIZE",
+            Self::Server => "//HOST[:PORT][/EXPORT]",
+            Self::Socket => "///[EXPORT]?socket=PATH",
         }
     }
 
@@ -234,6 +307,8 @@ impl PlaceForm {
             Self::Path => "[^?]+",
             // Without the anchors of the pattern that stands alone.
             Self::Size => SIZE.trim_start_matches('^').trim_end_matches('$'),
+            Self::Server => r"//[^/?]+(?:/[^?]*)?",
+            Self::Socket => r"//(?:/[^?]*)?",
         }
     }
 }
@@ -286,19 +361,26 @@ impl StoreAt {
     pub fn node(&self) -> Option<(&Path, Node)> {
         match &self.place {
             StorePlace::Path(path) => Some((path, self.kind.row().node?)),
-            StorePlace::Size(_) => None,
+            StorePlace::Size(_) | StorePlace::Export(_) => None,
         }
     }
 
     /// The medium, unless the store has one of its own that ends with its unit.
     pub fn medium(&self) -> Option<Medium<'_>> {
         let space = self.kind.row().space?;
+        let name = match &self.place {
+            StorePlace::Path(path) => path.as_os_str(),
+            StorePlace::Export(export) => OsStr::new(export.text()),
+            StorePlace::Size(_) => return None,
+        };
+        Some(Medium { space, name })
+    }
+
+    /// The export, if a server has the data.
+    pub fn export(&self) -> Option<&Export> {
         match &self.place {
-            StorePlace::Path(path) => Some(Medium {
-                space,
-                name: path.as_os_str(),
-            }),
-            StorePlace::Size(_) => None,
+            StorePlace::Export(export) => Some(export),
+            StorePlace::Path(_) | StorePlace::Size(_) => None,
         }
     }
 
@@ -313,7 +395,7 @@ impl StoreAt {
     pub(crate) fn fixed_size_bytes(&self) -> Option<u64> {
         match self.place {
             StorePlace::Size(size_bytes) => Some(size_bytes),
-            StorePlace::Path(_) => None,
+            StorePlace::Path(_) | StorePlace::Export(_) => None,
         }
     }
 
@@ -322,6 +404,7 @@ impl StoreAt {
         match &mut self.place {
             // `./a` is `a`, so that one file has one path.
             StorePlace::Path(path) => *path = directory.join(&path).components().collect(),
+            StorePlace::Export(export) => export.below(directory),
             StorePlace::Size(_) => {}
         }
     }
@@ -329,8 +412,27 @@ impl StoreAt {
     /// The store without its size: what changes when it is another one.
     pub(crate) fn without_size(&self) -> String {
         match self.place {
-            StorePlace::Path(_) => self.to_string(),
+            StorePlace::Path(_) | StorePlace::Export(_) => self.before_options(),
             StorePlace::Size(_) => self.kind.name().to_owned(),
+        }
+    }
+
+    /// As it is written before the question mark.
+    pub(super) fn before_options(&self) -> String {
+        let word = self.kind.row().word;
+        let place = match &self.place {
+            StorePlace::Path(path) => escaped(path),
+            StorePlace::Size(bytes) => size_text(*bytes),
+            StorePlace::Export(export) => export.before_options(),
+        };
+        let is_plain = word.is_empty();
+        let reads_as_kind = place
+            .split_once(':')
+            .is_some_and(|(word, _)| is_kind_word(word));
+        match (is_plain, reads_as_kind) {
+            (true, true) => format!("./{place}"),
+            (true, false) => place,
+            (false, _) => format!("{word}:{place}"),
         }
     }
 }
@@ -338,20 +440,9 @@ impl StoreAt {
 /// As it is written in a STORE.
 impl fmt::Display for StoreAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = self.kind.row().word;
-        let place = match &self.place {
-            StorePlace::Path(path) => escaped(path),
-            StorePlace::Size(bytes) => size_text(*bytes),
-        };
-        let is_plain = word.is_empty();
-        let reads_as_kind = place
-            .split_once(':')
-            .is_some_and(|(word, _)| is_kind_word(word));
-        match (is_plain, reads_as_kind) {
-            (true, true) => write!(f, "./{place}"),
-            (true, false) => f.write_str(&place),
-            (false, _) => write!(f, "{word}:{place}"),
-        }
+        f.write_str(&self.before_options())?;
+        let socket = self.export().and_then(Export::socket);
+        socket.map_or(Ok(()), |socket| write!(f, "?socket={socket}"))
     }
 }
 
@@ -390,7 +481,8 @@ fn joined<T: AsRef<str>>(words: &[T], joint: &str) -> String {
 }
 
 fn is_kind_word(word: &str) -> bool {
-    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'+';
+    !word.is_empty() && word.bytes().all(is_part)
 }
 
 fn parse_path(text: &str, path: &str) -> Result<PathBuf, Rule> {
@@ -401,32 +493,47 @@ fn parse_path(text: &str, path: &str) -> Result<PathBuf, Rule> {
     if path.contains('\0') {
         return Err(Rule::StorePathHasNul { text });
     }
-    Ok(PathBuf::from(unescape(path)))
+    Ok(PathBuf::from(unescape(path, IN_PATH)))
 }
+
+/// What has a meaning of its own in a path.
+const IN_PATH: Escapes = &[('%', "25"), ('?', "3F")];
+
+/// Characters, and the hexadecimal digits that stand for each after a percent sign. The percent sign comes first.
+pub(super) type Escapes = &'static [(char, &'static str)];
 
 fn escaped(path: &Path) -> String {
-    let text = path.display().to_string();
-    text.replace('%', "%25").replace('?', "%3F")
+    escape(&path.display().to_string(), IN_PATH)
 }
 
-/// Turns `%3F` and `%25` into the characters they stand for.
-fn unescape(path: &str) -> String {
-    let mut plain = String::with_capacity(path.len());
-    let mut pieces = path.split('%');
+/// Writes these characters as a percent sign with their digits.
+pub(super) fn escape(text: &str, escapes: Escapes) -> String {
+    escapes
+        .iter()
+        .fold(text.to_owned(), |text, (character, digits)| {
+            text.replace(*character, &format!("%{digits}"))
+        })
+}
+
+/// Turns percent signs with the digits of these characters into the characters; all others stay.
+pub(super) fn unescape(text: &str, escapes: Escapes) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut pieces = text.split('%');
     plain.push_str(pieces.next().unwrap_or_default());
     for piece in pieces {
-        if let Some(rest) = piece
-            .strip_prefix("3F")
-            .or_else(|| piece.strip_prefix("3f"))
-        {
-            plain.push('?');
-            plain.push_str(rest);
-        } else if let Some(rest) = piece.strip_prefix("25") {
-            plain.push('%');
-            plain.push_str(rest);
-        } else {
-            plain.push('%');
-            plain.push_str(piece);
+        let (digits, rest) = piece.split_at_checked(2).unwrap_or(("", piece));
+        let escape = escapes
+            .iter()
+            .find(|escape| escape.1.eq_ignore_ascii_case(digits));
+        match escape {
+            Some((character, _)) => {
+                plain.push(*character);
+                plain.push_str(rest);
+            }
+            None => {
+                plain.push('%');
+                plain.push_str(piece);
+            }
         }
     }
     plain
@@ -463,6 +570,11 @@ mod tests {
         assert_eq!(store("a").medium(), store("file:a").medium());
         assert_eq!(store("a").medium(), store("block:a").medium());
         assert_ne!(store("a").medium(), store("b").medium());
+        assert_eq!(store("nbd://h").medium(), store("nbds://H:10809/").medium());
+        assert_ne!(store("nbd://h/a").medium(), store("nbd://h/b").medium());
+        assert_ne!(store("nbd://h").medium(), store("nbd+unix:///").medium());
+        let export = store("nbds://h/a");
+        assert_eq!(export.medium().unwrap().to_string(), "nbd://h:10809/a");
         assert_eq!(store("mem:1M").medium(), None);
         assert_eq!(store("null:1M").medium(), None);
         assert_eq!(store("file:a%3Fb").medium().unwrap().to_string(), "a?b");

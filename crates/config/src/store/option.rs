@@ -1,7 +1,8 @@
 //! The table of options that a STORE may have after the question mark.
 
+use super::export::{option_of_path, path_of_option};
 use super::kind::{and_list, or_list};
-use super::{BlockSize, CacheMode, StoreSpec};
+use super::{BlockSize, CacheMode, StorePlace, StoreSpec};
 use crate::keys::{SIZE, size_text};
 use crate::{Rule, Serial, parse_size};
 
@@ -24,6 +25,14 @@ pub enum StoreOption {
     Format,
     /// `removable`
     Removable,
+    /// `socket=`
+    Socket,
+    /// `ca=`
+    Ca,
+    /// `connections=`
+    Connections,
+    /// `retry=`
+    Retry,
 }
 
 /// One row of the table.
@@ -35,6 +44,8 @@ pub struct OptionRow {
     pub word: &'static str,
     /// What it takes.
     takes: Takes,
+    /// It is for stores that another program has.
+    pub(super) of_servers: bool,
     /// What holds when it is left out, for the documentation.
     pub fallback: &'static str,
     /// How it is written and what it does, for the help of the command line.
@@ -58,6 +69,12 @@ enum Takes {
     /// One of these words.
     Word(&'static [&'static str]),
     Serial,
+    /// A number in this range.
+    Count {
+        min: u32,
+        max: u32,
+    },
+    Path,
 }
 
 /// A value as it was read.
@@ -65,21 +82,22 @@ enum Takes {
 enum Value<'a> {
     Bytes(u64),
     Flag(bool),
+    Count(u32),
     Text(&'a str),
 }
 
 /// All options, in the order of the documentation.
 #[rustfmt::skip] // One option a block.
-pub const OPTIONS: [OptionRow; 8] = [
+pub const OPTIONS: [OptionRow; 12] = [
     OptionRow {
-        option: StoreOption::Size, word: "size", takes: Takes::Size, fallback: "the file must exist",
+        option: StoreOption::Size, word: "size", takes: Takes::Size, of_servers: false, fallback: "the file must exist",
         help: ("size=SIZE", "create a missing file of this size, grow a smaller one"),
         meaning: "Creates a missing file of this size and grows a smaller one; never shrinks a file.",
         set: |spec, value| { spec.size_bytes = value.bytes(); Ok(()) },
         get: |spec| spec.size_bytes.map(size_text),
     },
     OptionRow {
-        option: StoreOption::BlockSize, word: "blocksize", takes: Takes::Number(&["512", "4096"]), fallback: "`512`",
+        option: StoreOption::BlockSize, word: "blocksize", takes: Takes::Number(&["512", "4096"]), of_servers: false, fallback: "`512`",
         help: ("blocksize=N", "512 (default) or 4096"),
         meaning: "Size of a logical block. Sizes must be whole blocks.",
         set: |spec, value| {
@@ -89,14 +107,14 @@ pub const OPTIONS: [OptionRow; 8] = [
         get: |spec| Some(spec.block_size.bytes().to_string()),
     },
     OptionRow {
-        option: StoreOption::ReadOnly, word: "readonly", takes: Takes::Flag, fallback: "`false`",
+        option: StoreOption::ReadOnly, word: "readonly", takes: Takes::Flag, of_servers: false, fallback: "`false`",
         help: ("readonly", "refuse writes"),
         meaning: "Refuses writes.",
         set: |spec, value| { spec.read_only = value.flag(); Ok(()) },
         get: |spec| Some(spec.read_only.to_string()),
     },
     OptionRow {
-        option: StoreOption::Cache, word: "cache", takes: Takes::Word(&["writeback", "writethrough", "direct"]),
+        option: StoreOption::Cache, word: "cache", takes: Takes::Word(&["writeback", "writethrough", "direct"]), of_servers: false,
         fallback: "`writeback`",
         help: ("cache=MODE", "writeback (default), writethrough or direct"),
         meaning: "When a write is on stable storage: `writeback` after SYNCHRONIZE CACHE or with FUA; `writethrough` before \
@@ -110,22 +128,22 @@ pub const OPTIONS: [OptionRow; 8] = [
         get: |spec| Some(spec.cache.as_str().to_owned()),
     },
     OptionRow {
-        option: StoreOption::Thin, word: "thin", takes: Takes::Flag,
-        fallback: "file and memory: `true`; block device: if it can discard",
+        option: StoreOption::Thin, word: "thin", takes: Takes::Flag, of_servers: false,
+        fallback: "file and memory: `true`; block device: if it can discard; export: if its server can",
         help: ("thin=false", "do not release the space of unmapped blocks"),
         meaning: "Whether unmapped blocks release their space.",
         set: |spec, value| { spec.thin = Some(value.flag()); Ok(()) },
         get: |spec| spec.thin.map(|thin| thin.to_string()),
     },
     OptionRow {
-        option: StoreOption::Serial, word: "serial", takes: Takes::Serial, fallback: "generated once and kept",
+        option: StoreOption::Serial, word: "serial", takes: Takes::Serial, of_servers: false, fallback: "generated once and kept",
         help: ("serial=TEXT", "unit serial number, instead of a generated one"),
         meaning: "Unit serial number.",
         set: |spec, value| { spec.serial = Some(Serial::parse(value.text())?); Ok(()) },
         get: |spec| spec.serial.as_ref().map(|serial| serial.as_str().to_owned()),
     },
     OptionRow {
-        option: StoreOption::Format, word: "format", takes: Takes::Word(&["raw"]),
+        option: StoreOption::Format, word: "format", takes: Takes::Word(&["raw"]), of_servers: false,
         fallback: "an image of another format is refused",
         help: ("format=raw", "use the bytes as the disk, even if they look like an image"),
         meaning: "Uses the bytes of the file as the disk, even if they begin like a qcow2 or VMDK image.",
@@ -133,11 +151,49 @@ pub const OPTIONS: [OptionRow; 8] = [
         get: |spec| spec.format_raw.then(|| "raw".to_owned()),
     },
     OptionRow {
-        option: StoreOption::Removable, word: "removable", takes: Takes::Flag, fallback: "`false`",
+        option: StoreOption::Removable, word: "removable", takes: Takes::Flag, of_servers: false, fallback: "`false`",
         help: ("removable", "let initiators eject the medium and load it again"),
         meaning: "Removable medium (RMB): initiators can eject it, load it again and prevent that. The data stays.",
         set: |spec, value| { spec.removable = value.flag(); Ok(()) },
         get: |spec| Some(spec.removable.to_string()),
+    },
+    OptionRow {
+        option: StoreOption::Socket, word: "socket", takes: Takes::Path, of_servers: true, fallback: "required",
+        help: ("socket=PATH", "the socket of the server, for nbd+unix:"),
+        meaning: "The socket of the server.",
+        set: |spec, value| {
+            let socket = path_of_option("socket", value.text())?;
+            if let StorePlace::Export(export) = &mut spec.at.place {
+                export.set_socket(socket);
+            }
+            Ok(())
+        },
+        get: |spec| spec.at.export()?.socket(),
+    },
+    OptionRow {
+        option: StoreOption::Ca, word: "ca", takes: Takes::Path, of_servers: true,
+        fallback: "those that this machine trusts",
+        help: ("ca=PATH", "the certificates that a server of nbds: is checked against"),
+        meaning: "A file of certificates in PEM that the server's is checked against.",
+        set: |spec, value| { spec.ca = Some(path_of_option("ca", value.text())?); Ok(()) },
+        get: |spec| spec.ca.as_deref().map(option_of_path),
+    },
+    OptionRow {
+        option: StoreOption::Connections, word: "connections", takes: Takes::Count { min: 1, max: 16 }, of_servers: true,
+        fallback: "one for each core, at most 16",
+        help: ("connections=N", "the most connections to the server"),
+        meaning: "The most connections to the server. A server that does not promise that several see the same data gets one.",
+        set: |spec, value| { spec.connections = u8::try_from(value.count()).ok(); Ok(()) },
+        get: |spec| spec.connections.map(|connections| connections.to_string()),
+    },
+    OptionRow {
+        option: StoreOption::Retry, word: "retry", takes: Takes::Count { min: 0, max: 3600 }, of_servers: true,
+        fallback: "`20`",
+        help: ("retry=SECONDS", "how long commands wait for a lost server (20); 0: they fail at once"),
+        meaning: "Seconds that commands wait while the server cannot be reached; then they end with NOT READY until it can be. \
+                  With `0` they do so at once.",
+        set: |spec, value| { spec.retry_seconds = value.count(); Ok(()) },
+        get: |spec| Some(spec.retry_seconds.to_string()),
     },
 ];
 
@@ -145,7 +201,14 @@ impl Value<'_> {
     fn bytes(self) -> Option<u64> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
-            Self::Flag(_) | Self::Text(_) => None,
+            Self::Flag(_) | Self::Count(_) | Self::Text(_) => None,
+        }
+    }
+
+    fn count(self) -> u32 {
+        match self {
+            Self::Count(count) => count,
+            Self::Bytes(_) | Self::Flag(_) | Self::Text(_) => 0,
         }
     }
 
@@ -158,7 +221,7 @@ impl<'a> Value<'a> {
     fn text(self) -> &'a str {
         match self {
             Self::Text(text) => text,
-            Self::Bytes(_) | Self::Flag(_) => "",
+            Self::Bytes(_) | Self::Flag(_) | Self::Count(_) => "",
         }
     }
 }
@@ -183,8 +246,10 @@ impl StoreOption {
     pub(crate) fn toml(self, spec: &StoreSpec) -> Option<String> {
         let value = self.value(spec)?;
         Some(match self.row().takes {
-            Takes::Flag | Takes::Number(_) => value,
-            Takes::Size | Takes::Word(_) | Takes::Serial => crate::value::quoted(&value),
+            Takes::Flag | Takes::Number(_) | Takes::Count { .. } => value,
+            Takes::Size | Takes::Word(_) | Takes::Serial | Takes::Path => {
+                crate::value::quoted(&value)
+            }
         })
     }
 }
@@ -194,7 +259,12 @@ impl OptionRow {
     pub fn usage(&self) -> String {
         match self.takes {
             Takes::Flag => self.word.to_owned(),
-            Takes::Size | Takes::Number(_) | Takes::Word(_) | Takes::Serial => {
+            Takes::Size
+            | Takes::Number(_)
+            | Takes::Word(_)
+            | Takes::Serial
+            | Takes::Count { .. }
+            | Takes::Path => {
                 format!("{}=", self.word)
             }
         }
@@ -210,6 +280,8 @@ impl OptionRow {
                 or_list(&words)
             }
             Takes::Serial => "1 to 64 printable ASCII characters".to_owned(),
+            Takes::Count { min, max } => format!("a number from {min} to {max}"),
+            Takes::Path => "a path".to_owned(),
         }
     }
 
@@ -225,21 +297,23 @@ impl OptionRow {
             Takes::Number([one]) | Takes::Word([one]) => format!("{word}={one}"),
             Takes::Number(words) | Takes::Word(words) => format!("{word}=(?:{})", words.join("|")),
             Takes::Serial => format!("{word}=[!-%'-~]{{1,64}}"),
+            Takes::Count { max, .. } => format!("{word}=[0-9]{{1,{}}}", digits(max)),
+            Takes::Path => format!("{word}=[^&]+"),
         }
     }
 
     /// Reads the value and gives it to the store.
     fn read(&self, spec: &mut StoreSpec, value: Option<&str>) -> Result<(), Rule> {
         let text = value.unwrap_or_default();
+        let wrong = |wanted| Rule::StoreOptionValue {
+            option: self.word,
+            value: text.to_owned(),
+            wanted,
+        };
         let one_of = |words: &[&str]| {
             let is_known = words.contains(&text);
-            is_known
-                .then_some(Value::Text(text))
-                .ok_or_else(|| Rule::StoreOptionValue {
-                    option: self.word,
-                    value: text.to_owned(),
-                    wanted: or_list(words),
-                })
+            let value = is_known.then_some(Value::Text(text));
+            value.ok_or_else(|| wrong(or_list(words)))
         };
         let value = match self.takes {
             Takes::Size => Value::Bytes(parse_size(text)?),
@@ -247,10 +321,21 @@ impl OptionRow {
             Takes::Flag if value.is_none() => Value::Flag(true),
             Takes::Flag => one_of(&["true", "false"]).map(|_| Value::Flag(text == "true"))?,
             Takes::Number(words) | Takes::Word(words) => one_of(words)?,
-            Takes::Serial => Value::Text(text),
+            Takes::Serial | Takes::Path => Value::Text(text),
+            Takes::Count { min, max } => {
+                let is_number = text.len() <= digits(max) && !text.starts_with('+');
+                let count = text.parse().ok().filter(|_| is_number);
+                let count = count.filter(|count| (min..=max).contains(count));
+                Value::Count(count.ok_or_else(|| wrong(self.takes()))?)
+            }
         };
         (self.set)(spec, value)
     }
+}
+
+/// Decimal digits of a number.
+fn digits(number: u32) -> usize {
+    number.to_string().len()
 }
 
 /// The words of all options, for messages.
@@ -295,6 +380,7 @@ pub(super) fn read_all(spec: &mut StoreSpec, text: &str) -> Result<(), Rule> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::{KINDS, KindRow, StoreKind};
 
     #[test]
     fn every_option_has_one_row() {
@@ -307,16 +393,31 @@ mod tests {
     #[test]
     fn every_value_of_every_option_is_kept() {
         for row in &OPTIONS {
-            let values: Vec<&str> = match row.takes {
-                Takes::Size => vec!["1M"],
-                Takes::Flag => vec!["true", "false"],
-                Takes::Number(words) | Takes::Word(words) => words.to_vec(),
-                Takes::Serial => vec!["A1"],
+            let values: Vec<String> = match row.takes {
+                Takes::Size => vec!["1M".to_owned()],
+                Takes::Flag => vec!["true".to_owned(), "false".to_owned()],
+                Takes::Number(words) | Takes::Word(words) => {
+                    words.iter().map(|&word| word.to_owned()).collect()
+                }
+                Takes::Serial => vec!["A1".to_owned()],
+                Takes::Count { min, max } => vec![min.to_string(), max.to_string()],
+                Takes::Path => vec!["a/b?=%26%25".to_owned()],
             };
             for value in values {
-                let text = format!("a?{}={value}", row.word);
+                let is_its = |kind: &&KindRow| kind.takes(row.option);
+                let store = match KINDS.iter().find(is_its).unwrap().kind {
+                    StoreKind::Nbd => "nbd://h",
+                    StoreKind::Nbds => "nbds://h",
+                    StoreKind::NbdUnix => "nbd+unix:///",
+                    StoreKind::Path
+                    | StoreKind::File
+                    | StoreKind::Block
+                    | StoreKind::Memory
+                    | StoreKind::Null => "a",
+                };
+                let text = format!("{store}?{}={value}", row.word);
                 let spec = StoreSpec::parse(&text).unwrap();
-                assert_eq!(row.option.value(&spec).as_deref(), Some(value), "{text}");
+                assert_eq!(row.option.value(&spec), Some(value), "{text}");
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::Connections;
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
 /// A system call: its number and its name in the C library's headers.
@@ -305,7 +306,10 @@ const OF_THE_START: &[(Call, Option<(u8, Argument)>)] = &[
     // A ring does what it is asked for without a system call.
     ((libc::SYS_io_uring_setup, "SYS_io_uring_setup"), None),
     ((libc::SYS_seccomp, "SYS_seccomp"), None),
-    // No filter sees an address. Tarn takes connections and makes none.
+];
+
+/// What goes with them where the process makes no connections later. No filter sees an address.
+const OF_CONNECTIONS: &[(Call, Option<(u8, Argument)>)] = &[
     ((libc::SYS_connect, "SYS_connect"), None),
     (
         (libc::SYS_socket, "SYS_socket"),
@@ -372,9 +376,15 @@ pub(super) fn rules(
 }
 
 /// The calls that end with the start, as the filter's builder takes them.
-pub(super) fn of_the_start() -> Result<BTreeMap<libc::c_long, Vec<SeccompRule>>, BackendError> {
+pub(super) fn of_the_start(
+    connections: Connections,
+) -> Result<BTreeMap<libc::c_long, Vec<SeccompRule>>, BackendError> {
+    let ended: &[_] = match connections {
+        Connections::Ended => OF_CONNECTIONS,
+        Connections::Kept => &[],
+    };
     let mut rules = BTreeMap::new();
-    for ((number, _), argument) in OF_THE_START {
+    for ((number, _), argument) in OF_THE_START.iter().chain(ended) {
         let conditions = match argument {
             Some((position, argument)) => conditions(*position, argument, 0)?,
             None => Vec::new(),
@@ -443,7 +453,7 @@ mod tests {
     #[test]
     fn what_ends_with_the_start_is_allowed_until_then() {
         let rules = rules(1).unwrap();
-        for ((number, name), _) in OF_THE_START {
+        for ((number, name), _) in OF_THE_START.iter().chain(OF_CONNECTIONS) {
             assert!(rules.contains_key(number), "{name}");
         }
     }

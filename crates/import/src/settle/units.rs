@@ -135,6 +135,8 @@ fn impossible(unit: &Unit) -> Option<(String, &'static str)> {
             return (!is_usable).then(|| (format!("{path:?} is no absolute path"), remedy));
         }
         StorePlace::Size(size_bytes) => *size_bytes,
+        // Its server has the size.
+        StorePlace::Export(_) => return None,
     };
     let is_whole = size_bytes != 0
         && size_bytes <= config::SIZE_BYTES_MAX

@@ -10,6 +10,7 @@
 //!    no longer be there, the others are given what they see now.
 //! 6. Units that are gone are flushed and closed (`settling`).
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use config::Model;
@@ -58,6 +59,8 @@ pub(super) struct Means<'a> {
     pub(super) state: &'a State,
     pub(super) inherited: &'a Inherited,
     pub(super) patience: Patience<'a>,
+    /// How many cores use a store.
+    pub(super) cores: usize,
 }
 
 /// Opens and binds all that is new.
@@ -106,7 +109,7 @@ pub(super) fn prepare(
             }
             Some(_) | None => {
                 prepared.added.push(position);
-                let (store, location) = open_new(unit, &means.patience)?;
+                let (store, location) = open_new(unit, means)?;
                 RunningUnit::new(store, identity, location)
             }
         };
@@ -156,24 +159,25 @@ fn locate_new(
 /// The store of a unit, opened, and where it is then: opening may have made the file.
 fn open_new(
     unit: &config::Unit,
-    patience: &Patience<'_>,
+    means: &Means<'_>,
 ) -> Result<(Arc<dyn SharedStore>, Option<Location>), StartError> {
-    on_thread(unit, patience, |unit| {
-        let store = open_store(unit)?;
+    let cores = means.cores;
+    on_thread(unit, &means.patience, move |unit| {
+        let store = open_store(unit, cores)?;
         Ok((store, locate(unit)?))
     })?
 }
 
-/// What a call that touches the file or device of a unit gives.
+/// What a call that touches the medium of a unit gives.
 pub(super) fn on_thread<T: Send + 'static>(
     unit: &config::Unit,
     patience: &Patience<'_>,
     call: impl FnOnce(&config::Unit) -> T + Send + 'static,
 ) -> Result<T, StartError> {
-    let Some((path, _)) = unit.store.at.node() else {
+    let Some(medium) = unit.store.at.medium() else {
         return Ok(call(unit));
     };
-    let path = path.to_owned();
+    let path = PathBuf::from(medium.to_string());
     let (unit, place) = (unit.clone(), unit.place.clone());
     let answer = patience.ask(&path, move || call(&unit));
     answer.map_err(|source| StartError::StoreHangs { place, source })

@@ -523,6 +523,7 @@ impl Daemon {
             state,
             inherited: &self.inherited,
             patience: self.attempts.begin(),
+            cores: self.cores,
         };
         let mut prepared = Secrets::read(&model, self.uid)
             .and_then(|secrets| apply::prepare(old, model, secrets.into(), &units, &means))

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::StoreSpec;
+use config::{Export, HostPort, ServerAddress, StorePlace, StoreSpec};
 use confine::inherited::Inherited;
 use reactor::Listener;
 use reactor::net::BindError;
+use remote::{NbdOptions, NbdServer, TlsOptions};
 use store::{OpenError, OpenFailure, OpenOptions, SharedStore};
 
 use crate::StartError;
@@ -14,8 +15,27 @@ use crate::StartError;
 /// Connections that may wait to be accepted, per portal.
 const BACKLOG: i32 = 4096;
 
-/// Opens the store of a unit.
-pub(crate) fn open_store(unit: &config::Unit) -> Result<Arc<dyn SharedStore>, StartError> {
+/// The most connections to a server that a store has, unless its options say how many.
+const CONNECTIONS_MAX: usize = 16;
+
+/// Opens the store of a unit, which so many cores use. May take as long as a file system or a server lets it.
+pub(crate) fn open_store(
+    unit: &config::Unit,
+    cores: usize,
+) -> Result<Arc<dyn SharedStore>, StartError> {
+    match &unit.store.at.place {
+        StorePlace::Export(export) => {
+            let opened = export_options(&unit.store, export, cores).open();
+            opened.map_err(|source| StartError::Export {
+                place: unit.place.clone(),
+                source,
+            })
+        }
+        StorePlace::Path(_) | StorePlace::Size(_) => open_local(unit),
+    }
+}
+
+fn open_local(unit: &config::Unit) -> Result<Arc<dyn SharedStore>, StartError> {
     let is_in_use = |error: &OpenError| {
         // The kernel calls its own use what a worker of a closed store still has open.
         matches!(
@@ -64,9 +84,38 @@ pub(crate) fn bind(
     })
 }
 
+fn export_options(spec: &StoreSpec, export: &Export, cores: usize) -> NbdOptions {
+    let (server, host) = match export.server() {
+        ServerAddress::Tcp(HostPort { host, port }) => {
+            (NbdServer::tcp(host.clone(), Some(*port)), host.as_str())
+        }
+        ServerAddress::Unix(path) => (NbdServer::Unix(path.clone()), ""),
+    };
+    let tls = TlsOptions {
+        ca: spec.ca.clone(),
+        name: host.to_owned(),
+    };
+    NbdOptions {
+        server,
+        export: export.name().to_owned(),
+        tls: (spec.at.kind == config::StoreKind::Nbds).then_some(tls),
+        connections: spec
+            .connections
+            .map_or(cores.min(CONNECTIONS_MAX), usize::from),
+        cores,
+        retry: Duration::from_secs(spec.retry_seconds.into()),
+        read_only: spec.read_only,
+        thin: spec.thin.unwrap_or(true),
+        block_bytes: spec.block_size.bytes(),
+    }
+}
+
 fn options(spec: &StoreSpec) -> OpenOptions {
     let kind = match spec.at.kind {
-        config::StoreKind::Path => store::StoreKind::Path,
+        config::StoreKind::Nbd
+        | config::StoreKind::Nbds
+        | config::StoreKind::NbdUnix
+        | config::StoreKind::Path => store::StoreKind::Path,
         config::StoreKind::File => store::StoreKind::File,
         config::StoreKind::Block => store::StoreKind::Block,
         config::StoreKind::Memory => store::StoreKind::Memory,

@@ -286,7 +286,7 @@ fn changed_unit(before: &Unit, after: &Unit, keys: &[KeyChange], size_bytes: u64
     if old_medium.is_none() && new_medium.is_none() {
         return Consequence::MemoryLost;
     }
-    if keys.contains("store") && old_medium != new_medium {
+    if old_medium != new_medium {
         return Consequence::OtherStore {
             in_memory: is_in_memory(before),
         };
@@ -318,6 +318,9 @@ store = "file:/srv/f.img?size=8M"
 [[lun]]
 id = "m"
 store = "mem:8M"
+[[lun]]
+id = "n"
+store = "nbd+unix:///a?socket=/run/s"
 [[group]]
 id = "g"
 initiators = ["iqn.a:*"]
@@ -366,6 +369,8 @@ queue_depth = 32
         ("size=8M", "size=4M", (Action::Change, Kind::Lun, Effect::Refused)),
         ("size=8M", "size=8M&cache=direct", (Action::Change, Kind::Lun, Effect::Refused)),
         ("file:/srv/f.img", "file:/srv/other.img", (Action::Change, Kind::Lun, Effect::NeedsDrain)),
+        ("/run/s", "/run/t", (Action::Change, Kind::Lun, Effect::NeedsDrain)),
+        ("/run/s", "/run/s&retry=0", (Action::Change, Kind::Lun, Effect::Refused)),
         ("mem:8M", "mem:16M", (Action::Change, Kind::Lun, Effect::Refused)),
         ("mem:8M", "mem:8M?serial=x", (Action::Change, Kind::Lun, Effect::Refused)),
         ("iqn.a:*", "iqn.b:*", (Action::Change, Kind::Group, Effect::Online)),

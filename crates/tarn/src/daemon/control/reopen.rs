@@ -64,6 +64,7 @@ impl Daemon {
             state: &self.state,
             inherited: &self.inherited,
             patience: self.attempts.begin_plan(),
+            cores: self.cores,
         };
         let (model, secrets) = (Model::clone(&old.model), Arc::clone(&old.secrets));
         let units = Match::itself(&model, position);
