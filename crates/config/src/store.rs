@@ -1,8 +1,8 @@
 //! The STORE grammar: where the data of a unit lives, in one word.
 //!
-//! A kind and a place, then options after the first `?`, joined by `&`. In a path and the name of an export `%3F` stands
-//! for a question mark and `%25` for a percent sign, in an option that is a path `%26` for an ampersand; a percent sign
-//! before anything else stands for itself.
+//! A kind and a place, then options after the first `?`, joined by `&`. In a path and the name of an export `%3F`
+//! stands for a question mark and `%25` for a percent sign, in an option that is a path `%26` for an ampersand; a
+//! percent sign before anything else stands for itself.
 
 mod export;
 mod kind;

@@ -52,8 +52,9 @@ pub enum Connections {
     Kept,
 }
 
-/// Takes away, from all threads, what only the start needs: setting up rings, applying filters, and, if they have ended,
-/// connecting any socket and making unix sockets. To be called once everything runs, after [`restrict`] was enforced.
+/// Takes away, from all threads, what only the start needs: setting up rings, applying filters, and, if they have
+/// ended, connecting any socket and making unix sockets. To be called once everything runs, after [`restrict`] was
+/// enforced.
 ///
 /// # Errors
 ///

@@ -187,7 +187,7 @@ impl Reach {
         let certificates = certificates.map(|path| directory_of(path));
         let mut readable = stores.clone();
         for directory in secrets
-            // Opening the store tells what is wrong with one that is not there.
+            // Where one is not there, opening the store says so.
             .chain(certificates.filter(|directory| directory.exists()))
             .chain(file.map(directory_of))
             .chain(state.map(Path::to_owned))
@@ -553,13 +553,13 @@ mod tests {
             let (got, expected) = (got.unwrap_or_default(), expected.unwrap_or_default());
             assert!(got.contains(expected), "{before} {after}: {got}");
         }
-        let told = reason(calls, "mem:1M", "nbd://h/a").unwrap();
+        let said = reason(calls, "mem:1M", "nbd://h/a").unwrap();
         assert!(
-            told.ends_with(
+            said.ends_with(
                 "tarn.toml:3: lun[0].store: nbd://h:10809/a is out of reach of the confined process: no store was \
                  behind a server at the start; write it to the file and restart Tarn"
             ),
-            "{told}"
+            "{said}"
         );
     }
 

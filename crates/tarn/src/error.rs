@@ -240,7 +240,7 @@ pub enum StartError {
         /// Where it is named.
         place: Place,
         /// What is wrong with it.
-        source: remote::OpenError,
+        source: Box<remote::OpenError>,
     },
 
     // Portals.

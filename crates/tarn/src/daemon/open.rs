@@ -28,7 +28,7 @@ pub(crate) fn open_store(
             let opened = export_options(&unit.store, export, cores).open();
             opened.map_err(|source| StartError::Export {
                 place: unit.place.clone(),
-                source,
+                source: Box::new(source),
             })
         }
         StorePlace::Path(_) | StorePlace::Size(_) => open_local(unit),
@@ -101,7 +101,7 @@ fn export_options(spec: &StoreSpec, export: &Export, cores: usize) -> NbdOptions
         tls: (spec.at.kind == config::StoreKind::Nbds).then_some(tls),
         connections: spec
             .connections
-            .map_or(cores.min(CONNECTIONS_MAX), usize::from),
+            .map_or_else(|| cores.min(CONNECTIONS_MAX), usize::from),
         cores,
         retry: Duration::from_secs(spec.retry_seconds.into()),
         read_only: spec.read_only,

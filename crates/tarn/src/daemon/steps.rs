@@ -420,10 +420,10 @@ queue_depth = 32
         let (grown, base) = (BASE.replace("f.img?size=8M", "f.img?size=16M"), BASE);
         let (steps, units, needs) =
             after_renames(base, &grown.replace("\"f\"", "\"g\""), &[("g", "f")]);
-        assert_eq!(units.from, [Some(0), Some(1)]);
+        assert_eq!(units.from, [Some(0), Some(1), Some(2)]);
         assert_eq!((steps.len(), needs), (2, Role::Operator));
-        let lost = BASE.replace("mem:8M", "mem:16M").replace("\"m\"", "\"n\"");
-        let (steps, ..) = after_renames(BASE, &lost, &[("n", "m")]);
+        let lost = BASE.replace("mem:8M", "mem:16M").replace("\"m\"", "\"k\"");
+        let (steps, ..) = after_renames(BASE, &lost, &[("k", "m")]);
         let refused = steps
             .iter()
             .filter(|one| one.consequence == Consequence::MemoryLost);
