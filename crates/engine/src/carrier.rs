@@ -68,6 +68,14 @@ pub enum News {
         /// Which.
         unit: UnitIndex,
     },
+    /// On one core a store begins to end requests with NOT READY, because who has the data cannot be reached, or
+    /// carries them out again.
+    StoreReach {
+        /// Which.
+        unit: UnitIndex,
+        /// It carries them out.
+        is_reached: bool,
+    },
     /// A core does not confirm that it refuses access to blocks of a unit. What waits for that goes on waiting.
     RefusalUnconfirmed,
     /// A bug of ours, which has done no harm so far.

@@ -272,6 +272,10 @@ impl<O: Copy + Debug> Stores<O> {
                     self.timers.set(now.saturating_add(after), index, number);
                 }
                 Order::Size => has_size = true,
+                Order::Reach { is_reached } => carrier.notify(News::StoreReach {
+                    unit: index,
+                    is_reached,
+                }),
                 Order::OpenSocket { socket, descriptor } => {
                     debug_assert!(
                         !self.sockets.contains(&(index, socket)),

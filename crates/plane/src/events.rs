@@ -60,6 +60,16 @@ pub enum Event<'a> {
         /// The unit.
         unit: &'a str,
     },
+    /// On one core a store begins to end commands with NOT READY, because who has the data cannot be reached, or
+    /// carries them out again.
+    StoreReach {
+        /// The unit.
+        unit: &'a str,
+        /// The core.
+        core: usize,
+        /// It carries them out.
+        is_reached: bool,
+    },
     /// A command took longer than the limit, or hangs.
     SlowCommand(&'a SlowCommand<'a>),
     /// The initiator, or the network, took longer than the limit to take what was sent.

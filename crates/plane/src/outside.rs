@@ -226,6 +226,19 @@ impl Carrier for Outside {
                 }
                 self.events.emit(&Event::MediumMoved { unit, is_in });
             }
+            News::StoreReach { unit, is_reached } => {
+                let (unit, core) = (self.name_of(unit), self.index);
+                if is_reached {
+                    tracing::info!(unit, core, "who has the data of a unit is reached again");
+                } else {
+                    tracing::error!(unit, core, "who has the data of a unit cannot be reached");
+                }
+                self.events.emit(&Event::StoreReach {
+                    unit,
+                    core,
+                    is_reached,
+                });
+            }
             News::RefusalUnconfirmed => {
                 tracing::error!(
                     "a core does not confirm that it refuses access to blocks of a unit"

@@ -175,4 +175,10 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
 
     /// Whether a flush failed ([`IoFailure::FlushLatched`](crate::IoFailure::FlushLatched)).
     fn is_flush_latched(&self) -> bool;
+
+    /// Why requests wait or end with [`IoFailure::NotReady`](crate::IoFailure::NotReady), in words, if that is so now:
+    /// who has the data cannot be reached.
+    fn outage(&self) -> Option<String> {
+        None
+    }
 }

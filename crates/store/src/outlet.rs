@@ -134,6 +134,11 @@ pub enum Order {
     },
     /// [`Outlet::look_at_size`].
     Size,
+    /// [`Outlet::report_reach`].
+    Reach {
+        /// Requests are carried out again.
+        is_reached: bool,
+    },
     /// [`Outlet::open_socket`].
     OpenSocket {
         /// The new name.
@@ -209,6 +214,12 @@ impl Outlet {
     /// [`Backstore::refresh_size`](crate::Backstore::refresh_size).
     pub fn look_at_size(&mut self) {
         self.push(Order::Size);
+    }
+
+    /// Reports to administrators that requests end with [`IoFailure::NotReady`](crate::IoFailure::NotReady) from now
+    /// on, because who has the data cannot be reached, or that this is over. Not more often than once a second.
+    pub fn report_reach(&mut self, is_reached: bool) {
+        self.push(Order::Reach { is_reached });
     }
 
     /// Hands a connected socket to the reactor, under a name that no open one has. Resolve names and connect in

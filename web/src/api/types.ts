@@ -163,9 +163,9 @@ export interface Event {
   /**
    * Of initiators `session-began`, `session-ended`, `connection-joined`, `login-failed`,
    * `slow-command`, `command-hangs`, `slow-send`; of units `lun-resized`, `medium-ejected`,
-   * `medium-loaded`, `store-stuck`, `state-not-kept`, `state-conflict`; of cores `core-stalled`;
-   * of the start `state-damaged`, `state-unwritable`, `state-foreign`, `reservations-lost`,
-   * `lun-withheld`, `administration`;
+   * `medium-loaded`, `store-stuck`, `store-lost`, `store-reached`, `state-not-kept`,
+   * `state-conflict`; of cores `core-stalled`; of the start `state-damaged`, `state-unwritable`,
+   * `state-foreign`, `reservations-lost`, `lun-withheld`, `administration`;
    * of administrators `config-applied`, `admin-change`, `admin-read`, `admin-refused`.
    */
   kind: string;
@@ -187,7 +187,7 @@ export interface Finding {
    * Stable, for scripts. Of the state `lun-withheld`, `reservations-lost`, `state-damaged`,
    * `state-unwritable`, `state-foreign`, `state-conflict`, `administration`; of the configuration
    * file `file-invalid`, `file-edited`; of the service `flush-failed`,
-   * `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
+   * `store-lost`, `config`, `cores-busy`, `one-session`, `core-busy`, `buffers-short`, `window-full`,
    * `write-cache`, `descriptors`, `strangers`, `little-memory`,
    * `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
    * `unanswered`, `retransmissions`, `receive-window`, `send-buffer`; of files `file-system`,

@@ -187,6 +187,7 @@ impl FileLane {
                 | Order::CancelPart(_)
                 | Order::Timer { .. }
                 | Order::Size
+                | Order::Reach { .. }
                 | Order::OpenSocket { .. }
                 | Order::Socket { .. }
                 | Order::CloseSocket(_) => {

@@ -22,10 +22,12 @@ use store::{
 
 use super::job::{self, Brought, Job, JobWork};
 use super::link::{Happened, Link};
+use super::open::words;
 use super::request::{self, Open};
 use super::shared::{Mail, Mailbox, Posted, Shared};
 
-/// Between two attempts to connect.
+/// Between two attempts to connect. A connection that was up for so long has settled: when it is lost, another attempt
+/// is made at once.
 const PAUSE: Duration = Duration::from_secs(1);
 /// For a connection to find the export.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -34,6 +36,7 @@ const TIMER_KIND: u64 = 3 << 62;
 const TIMER_CONNECT: u64 = 0;
 const TIMER_HANDSHAKE: u64 = 1 << 62;
 const TIMER_OUTAGE: u64 = 2 << 62;
+const TIMER_SETTLED: u64 = 3 << 62;
 
 /// Who gets the end of a job.
 #[derive(Clone, Copy, Debug)]
@@ -246,7 +249,10 @@ impl NbdHandle {
             let shared = Arc::clone(&self.shared);
             let work = Box::new(move || match shared.options.server.connect() {
                 Ok(stream) => Ok(HelperAnswer::Socket(Descriptor::from(stream))),
-                Err(_) => Err(IoFailure::NotReady),
+                Err(error) => {
+                    shared.note_reason(words(&error));
+                    Err(IoFailure::NotReady)
+                }
             });
             let name = "connect to an NBD server";
             outlet.help(PartTag::own(slot as u64), HelperOperation { name, work });
@@ -309,15 +315,14 @@ impl NbdHandle {
             outlet.look_at_size();
         }
         let happened = link.begin_jobs(export);
-        self.reach = Reach::Up;
+        outlet.set_timer(TIMER_SETTLED | link.socket().0, PAUSE);
+        self.set_reach(Reach::Up, outlet);
         happened
     }
 
     /// A connection is of no more use.
     fn lose(&mut self, slot: usize, reason: &str, outlet: &mut Outlet) {
-        let server = &self.shared.options.server;
-        let export = &self.shared.options.export;
-        tracing::warn!(%server, export, reason, "a connection to an NBD server is lost");
+        self.shared.note_reason(reason.to_owned());
         self.collect(slot);
         let Some(Slot::Linked(link)) = self.slots.get_mut(slot) else {
             return;
@@ -325,28 +330,40 @@ impl NbdHandle {
         let was_up = link.is_up();
         link.close(outlet);
         if was_up {
+            let server = &self.shared.options.server;
+            let export = &self.shared.options.export;
+            tracing::warn!(%server, export, reason, "a connection to an NBD server is lost");
             if self.capabilities.volatile_cache {
                 self.shared.writes.note_lost();
             }
-            self.look_for_outage(outlet);
+            self.look_for_outage(self.shared.options.retry, outlet);
         }
         self.clear_closed(slot, outlet);
     }
 
-    /// Begins an outage when no link is left.
-    fn look_for_outage(&mut self, outlet: &mut Outlet) {
+    /// Begins an outage when no link is left. What comes waits so long.
+    fn look_for_outage(&mut self, retry: Duration, outlet: &mut Outlet) {
         let is_up = |slot: &Slot| matches!(slot, Slot::Linked(link) if link.is_up());
         if self.slots.is_empty() || self.slots.iter().any(is_up) {
             return;
         }
-        let retry = self.shared.options.retry;
         if retry.is_zero() {
-            self.reach = Reach::Lost;
+            self.set_reach(Reach::Lost, outlet);
             return;
         }
         self.outages += 1;
-        self.reach = Reach::Outage(self.outages);
+        self.set_reach(Reach::Outage(self.outages), outlet);
         outlet.set_timer(TIMER_OUTAGE | self.outages, retry);
+    }
+
+    fn set_reach(&mut self, reach: Reach, outlet: &mut Outlet) {
+        let before = std::mem::replace(&mut self.reach, reach);
+        self.shared.note_outage(self.number, reach != Reach::Up);
+        let was_lost = before == Reach::Lost;
+        let is_lost = reach == Reach::Lost;
+        if was_lost != is_lost {
+            outlet.report_reach(was_lost);
+        }
     }
 
     /// When nothing is under way on a closed link, its jobs wait again, and a new connection is made.
@@ -361,7 +378,7 @@ impl NbdHandle {
         let Slot::Linked(link) = std::mem::replace(place, Slot::Down) else {
             return;
         };
-        let was_used = link.was_up();
+        let has_settled = link.has_settled();
         for job in link.into_jobs() {
             if self.is_cancelled(&job) {
                 self.over.push_back((job, Err(IoFailure::Cancelled)));
@@ -371,7 +388,7 @@ impl NbdHandle {
                 self.waiting.push_back(job);
             }
         }
-        if was_used {
+        if has_settled {
             self.connect(slot, outlet);
         } else {
             outlet.set_timer(TIMER_CONNECT | slot as u64, PAUSE);
@@ -422,7 +439,8 @@ impl Backstore for NbdHandle {
     fn start(&mut self, make_waker: &dyn Fn() -> Waker, outlet: &mut Outlet) {
         let (sender, receiver) = channel(make_waker());
         self.mail = Some(receiver);
-        self.look_for_outage(outlet);
+        // It was reached when it was opened.
+        self.look_for_outage(self.shared.options.retry.max(HANDSHAKE_MAX), outlet);
         for slot in 0..self.slots.len() {
             self.connect(slot, outlet);
         }
@@ -515,7 +533,12 @@ impl Backstore for NbdHandle {
                     self.lose(slot, "the server does not answer", outlet);
                 }
             }
-            _ if self.reach == Reach::Outage(of) => self.reach = Reach::Lost,
+            TIMER_SETTLED => {
+                if let Some((_, link)) = self.slot_of(SocketTag(of)) {
+                    link.settle();
+                }
+            }
+            _ if self.reach == Reach::Outage(of) => self.set_reach(Reach::Lost, outlet),
             _ => {}
         }
         self.settle(outlet);
@@ -532,6 +555,7 @@ impl Drop for NbdHandle {
     /// Other cores learn that their jobs are over for them.
     fn drop(&mut self) {
         self.shared.set_mailbox(self.number, Mailbox::Gone);
+        self.shared.note_outage(self.number, false);
         let mail = self.mail.take();
         for mail in mail.iter().flat_map(Receiver::take) {
             self.handle_mail(mail);

@@ -60,6 +60,7 @@ pub(super) struct Link {
     /// How much the receive brings that is under way straight into a buffer, in bytes.
     straight_bytes: usize,
     is_sending: bool,
+    has_settled: bool,
 }
 
 impl Link {
@@ -73,6 +74,7 @@ impl Link {
             is_receiving: false,
             straight_bytes: 0,
             is_sending: false,
+            has_settled: false,
         };
         link.pump(outlet);
         link
@@ -99,9 +101,13 @@ impl Link {
         matches!(self.stage, Stage::Shaking(_) | Stage::Found(_))
     }
 
-    /// It is closed, and was up before.
-    pub(super) const fn was_up(&self) -> bool {
-        matches!(self.stage, Stage::Closing(Some(_)))
+    /// It has been up for a while.
+    pub(super) const fn settle(&mut self) {
+        self.has_settled = true;
+    }
+
+    pub(super) const fn has_settled(&self) -> bool {
+        self.has_settled
     }
 
     /// The export is the right one.

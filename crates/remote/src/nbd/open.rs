@@ -338,7 +338,7 @@ fn with_remedy(error: &HandshakeError) -> String {
 }
 
 /// An error of the system, without its number.
-fn words(error: &io::Error) -> String {
+pub(super) fn words(error: &io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error") {
         Some((words, _)) => words.to_owned(),

@@ -1,5 +1,6 @@
 //! What the handles of all cores have in common.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -93,6 +94,14 @@ impl Writes {
     }
 }
 
+/// Which handles have no connection, and why.
+#[derive(Debug, Default)]
+struct Outages {
+    handles: BTreeSet<usize>,
+    /// Of the last attempt of any handle.
+    reason: String,
+}
+
 /// What became of a letter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Posted {
@@ -114,6 +123,7 @@ pub(super) struct Shared {
     pub(super) writes: Writes,
     /// How many connections there are for all cores.
     pub(super) connections: usize,
+    outages: Mutex<Outages>,
     /// By the number of the handle.
     mailboxes: Mutex<Vec<Mailbox>>,
     handles: AtomicUsize,
@@ -124,6 +134,24 @@ impl Shared {
         self.mailboxes
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outages(&self) -> MutexGuard<'_, Outages> {
+        self.outages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A handle has no connection, or has one again.
+    pub(super) fn note_outage(&self, number: usize, is_out: bool) {
+        let mut outages = self.outages();
+        match is_out {
+            true => outages.handles.insert(number),
+            false => outages.handles.remove(&number),
+        };
+    }
+
+    /// Why an attempt to connect failed, or a connection ended.
+    pub(super) fn note_reason(&self, reason: String) {
+        self.outages().reason = reason;
     }
 
     /// From now on a core can be asked, or no longer; all others get to know the first.
@@ -225,6 +253,7 @@ impl NbdDisk {
             export,
             writes: Writes::default(),
             connections,
+            outages: Mutex::default(),
             mailboxes: Mutex::default(),
             handles: AtomicUsize::new(0),
         }))
@@ -248,5 +277,15 @@ impl SharedStore for NbdDisk {
 
     fn is_flush_latched(&self) -> bool {
         self.0.writes.is_lost()
+    }
+
+    fn outage(&self) -> Option<String> {
+        let outages = self.0.outages();
+        let reason = match outages.reason.as_str() {
+            "" => "no connection was made yet",
+            reason => reason,
+        };
+        let server = &self.0.options.server;
+        (!outages.handles.is_empty()).then(|| format!("{server}: {reason}"))
     }
 }

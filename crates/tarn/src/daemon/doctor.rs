@@ -77,6 +77,9 @@ impl Doctor {
         let failed = units
             .clone()
             .filter(|(_, served)| served.store.is_flush_latched());
+        let outages = units
+            .clone()
+            .filter_map(|(unit, served)| Some((unit.to_string(), served.store.outage()?)));
         let conflicts = units.filter_map(|(unit, served)| {
             let what = served.identity.state.conflict()?;
             Some((unit.to_string(), what.to_owned()))
@@ -86,6 +89,7 @@ impl Doctor {
         findings.extend(examine(&Facts {
             model: &running.model,
             failed: &failed.map(|(unit, _)| unit.to_string()).collect::<Vec<_>>(),
+            outages: &outages.collect::<Vec<_>>(),
             conflicts: &conflicts.collect::<Vec<_>>(),
             sessions: &views::sessions(&in_force, &sessions),
             shares: &locked(&self.looks).shares(now, &stats.cores),
@@ -132,6 +136,8 @@ struct Facts<'a> {
     model: &'a Model,
     /// Units with a failed flush behind them.
     failed: &'a [String],
+    /// Units whose data cannot be reached, and why.
+    outages: &'a [(String, String)],
     /// Units whose state another program has saved, and what was found.
     conflicts: &'a [(String, String)],
     sessions: &'a [Session],
@@ -150,8 +156,9 @@ struct Facts<'a> {
 }
 
 /// All rules, the gravest first.
-const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 21] = [
+const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 22] = [
     service::failed_flushes,
+    service::lost_stores,
     space::replaced_files,
     service::states_of_others,
     space::scarce_space,

@@ -226,6 +226,15 @@ pub(super) fn of_trouble(trouble: &Trouble) -> Event {
 }
 
 /// The life of a command, in one line and in parts.
+fn of_reach(unit: &str, core: usize, is_reached: bool) -> Event {
+    if is_reached {
+        let message = format!("core {core} reaches who has its data again");
+        return of_unit(Severity::Info, "store-reached", &message, unit);
+    }
+    let message = format!("core {core} cannot reach who has its data; commands end with NOT READY");
+    of_unit(Severity::Error, "store-lost", &message, unit)
+}
+
 fn of_command(command: &SlowCommand<'_>) -> Event {
     let kind = match command.ending {
         Ending::Answered(_) | Ending::Aborted => "slow-command",
@@ -330,6 +339,11 @@ impl EventSink for Events {
                     "its store does not give a request back; what that may write is refused until then";
                 of_unit(Severity::Error, "store-stuck", message, unit)
             }
+            plane::Event::StoreReach {
+                unit,
+                core,
+                is_reached,
+            } => of_reach(unit, core, is_reached),
             plane::Event::SlowCommand(command) => of_command(command),
             plane::Event::SlowSend {
                 who,
@@ -430,6 +444,16 @@ mod tests {
             plane::Event::MediumMoved { unit, is_in: true },
             plane::Event::MediumMoved { unit, is_in: false },
             plane::Event::StoreStuck { unit },
+            plane::Event::StoreReach {
+                unit,
+                core: 0,
+                is_reached: false,
+            },
+            plane::Event::StoreReach {
+                unit,
+                core: 0,
+                is_reached: true,
+            },
             plane::Event::StateNotKept {
                 unit,
                 error: &SaveError::Failed(io::ErrorKind::StorageFull.into()),
@@ -438,7 +462,7 @@ mod tests {
             events.emit(&event);
         }
         let all = events.find(EventQuestion::after(0, usize::MAX));
-        assert_eq!(all.len(), 5);
+        assert_eq!(all.len(), 7);
         for event in all {
             assert_eq!(event.lun.as_deref(), Some("web"));
             assert!(event.message.starts_with("lun web: "), "{}", event.message);

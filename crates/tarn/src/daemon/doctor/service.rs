@@ -40,6 +40,15 @@ pub(super) fn failed_flushes(facts: &Facts<'_>) -> Vec<Finding> {
     findings.collect()
 }
 
+pub(super) fn lost_stores(facts: &Facts<'_>) -> Vec<Finding> {
+    let findings = facts.outages.iter().map(|(unit, why)| {
+        let message = format!("its data cannot be reached: {why}");
+        let remedy = "check the server and the network; Tarn tries every second";
+        finding(Severity::Error, "store-lost", unit, message, remedy)
+    });
+    findings.collect()
+}
+
 pub(super) fn states_of_others(facts: &Facts<'_>) -> Vec<Finding> {
     let findings = facts.conflicts.iter().map(|(unit, what)| {
         let message = format!(

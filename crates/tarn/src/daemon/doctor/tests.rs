@@ -80,6 +80,7 @@ fn writes(lun: &str, count: u64, mean_us: u64) -> Stats {
 struct Given {
     model: Model,
     failed: Vec<String>,
+    outages: Vec<(String, String)>,
     conflicts: Vec<(String, String)>,
     sessions: Vec<Session>,
     stats: Stats,
@@ -98,6 +99,7 @@ impl Given {
         Self {
             model: model(&text("mem:1M")),
             failed: Vec::new(),
+            outages: Vec::new(),
             conflicts: Vec::new(),
             sessions: vec![session(127, 0, false)],
             stats: writes("a", 1000, 50_000),
@@ -124,6 +126,7 @@ impl Given {
         let findings = examine(&Facts {
             model: &self.model,
             failed: &self.failed,
+            outages: &self.outages,
             conflicts: &self.conflicts,
             sessions: &self.sessions,
             stats: &self.stats,
@@ -189,6 +192,7 @@ type Change = fn(&mut Given);
 const CASES: &[(Change, &[&str])] = &[
     (|_| {}, &[]),
     (|given| given.failed.push("a".to_owned()), &["flush-failed"]),
+    (|given| given.outages.push(("a".to_owned(), "why".to_owned())), &["store-lost"]),
     (|given| given.conflicts.push(("a".to_owned(), "what".to_owned())), &["state-conflict"]),
     (|given| given.model = model(""), &["config"]),
     (|given| given.shares[0].busy = 0.97, &["one-session"]),
@@ -262,7 +266,7 @@ fn the_codes_are_documented() {
         .filter(|code| rules.contains(&format!("\"{code}\",")))
         .collect();
     assert_eq!(given, documented);
-    assert_eq!(documented.len(), 34);
+    assert_eq!(documented.len(), 35);
 }
 
 #[test]
