@@ -5,6 +5,7 @@
 //! methods, after every event. Nothing here waits, reads a clock or knows a thread.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
 use memory::Pool;
@@ -387,6 +388,12 @@ impl<C: Carrier> Engine<C> {
                 session: running.session,
             })
         })
+    }
+
+    /// Whether access to all of these blocks of a unit is refused here.
+    pub fn refuses(&self, unit: UnitIndex, blocks: &Range<u64>) -> bool {
+        let refused = self.units.get(unit).map(|unit| unit.side.refused());
+        refused.is_some_and(|refused| refused.has_all(blocks))
     }
 
     /// What is left although nothing should be under way, in words.

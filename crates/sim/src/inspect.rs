@@ -2,6 +2,7 @@
 //! what its cores do not agree on. Only checkers look at it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use front::{SessionId, SessionReport};
 use iscsi::pdu::Tsih;
@@ -28,6 +29,12 @@ impl Host {
             }
         }
         all
+    }
+
+    /// A core on which access to these blocks is not refused.
+    pub fn open_core(&self, blocks: &Range<u64>) -> Option<usize> {
+        let refuses = |core: &Core| core.engine.refuses(UNIT, blocks);
+        self.cores.iter().position(|core| !refuses(core))
     }
 
     /// True while a task of this session is not over, whatever became of the session.

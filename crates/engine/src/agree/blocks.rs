@@ -38,6 +38,12 @@ impl BlockSet {
         self.0 == [WHOLE_MEDIUM]
     }
 
+    /// Whether it has all blocks of a range.
+    pub fn has_all(&self, blocks: &Range<u64>) -> bool {
+        let has = |range: &Range<u64>| range.start <= blocks.start && blocks.end <= range.end;
+        self.0.iter().any(has)
+    }
+
     /// Whether it has a block in common with a range.
     pub fn overlaps(&self, blocks: &Range<u64>) -> bool {
         self.0.iter().any(|range| overlap(range, blocks))

@@ -447,7 +447,7 @@ impl World {
                     self.follow_login(initiator);
                     if self.players[initiator].logging_in.is_none() {
                         // If there was a session of its port, it is over.
-                        self.fear_lost_sessions(initiator);
+                        self.fear_lost_sessions(initiator)?;
                         // What came behind the login belongs to the session.
                         return self.hear(link, Arrival::Bytes(Vec::new()));
                     }

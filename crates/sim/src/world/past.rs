@@ -169,19 +169,37 @@ impl World {
     }
 
     /// Somebody was told that these are over.
-    fn fear(&mut self, is_meant: impl Fn(usize, Option<Tsih>) -> bool) {
+    fn fear(&mut self, is_meant: impl Fn(Option<Tsih>) -> bool) {
         if self.may_hang() {
             let left = self.host.left_behind().into_iter();
-            let meant = left.filter(|((core, _), whose)| is_meant(*core, *whose));
+            let meant = left.filter(|(_, whose)| is_meant(*whose));
             self.past.feared.extend(meant.map(|(one, _)| one));
         }
     }
 
+    /// Somebody was told that these sessions are over. Every core refuses access to what requests of theirs may write.
+    fn fear_sessions(&mut self, is_meant: impl Fn(Option<Tsih>) -> bool) -> Result<(), Breach> {
+        let left = self.host.left_behind().into_iter();
+        let meant = left.filter(|(_, whose)| is_meant(*whose));
+        for ((core, tag), _) in meant {
+            let written = self.disk.writing(core, tag);
+            let blocks = written.map(|blocks| blocks.start as u64..blocks.end as u64);
+            if let Some(open) = blocks.and_then(|blocks| self.host.open_core(&blocks)) {
+                let detail = format!(
+                    "the session of request {tag:#x} of core {core} is over, and core {open} does not refuse its blocks"
+                );
+                return Err(Breach::new("what-is-over-is-refused", detail));
+            }
+        }
+        self.fear(is_meant);
+        Ok(())
+    }
+
     /// A login is complete: the sessions that this initiator had before are over.
-    pub(super) fn fear_lost_sessions(&mut self, initiator: usize) {
+    pub(super) fn fear_lost_sessions(&mut self, initiator: usize) -> Result<(), Breach> {
         let lost = self.players[initiator].lost.iter();
         let lost: Vec<Tsih> = lost.map(|(tsih, _)| *tsih).collect();
-        self.fear(|_, whose| whose.is_some_and(|tsih| lost.contains(&tsih)));
+        self.fear_sessions(|whose| whose.is_some_and(|tsih| lost.contains(&tsih)))
     }
 
     /// The session of an initiator has logged out.
@@ -196,8 +214,7 @@ impl World {
             let detail = format!("session {} has ended and has a request in the disk", tsih.0);
             return Err(Breach::new("what-is-complete-is-over", detail));
         }
-        self.fear(|_, whose| whose == Some(tsih));
-        Ok(())
+        self.fear_sessions(|whose| whose == Some(tsih))
     }
 
     /// A task management request is about to be sent.
@@ -239,7 +256,7 @@ impl World {
             }
         } else if response == TaskManagementResponse::Rejected.code() {
             // They did not end in time: the answer came when every core refused access to what they may write.
-            self.fear(|_, whose| whose == Some(tsih));
+            self.fear(|whose| whose == Some(tsih));
         }
         Ok(())
     }
