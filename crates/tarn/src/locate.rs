@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use config::{Model, Node, Rule, Unit};
+use config::{Export, Model, Node, Rule, ServerAddress, Unit};
 
 use crate::StartError;
 
@@ -139,8 +139,19 @@ pub(crate) fn locate(unit: &Unit) -> Result<Option<Location>, StartError> {
 
 /// Data that a server has is where the server is. Whether it is there, only opening shows.
 fn at_server(unit: &Unit) -> Option<Location> {
+    let store = &unit.store;
+    let path = store.at.medium()?.to_string();
+    // One socket has one path, as one file has.
+    let socket = match store.at.export().map(Export::server) {
+        Some(ServerAddress::Unix(socket)) => fs::canonicalize(socket).ok(),
+        Some(ServerAddress::Tcp(_)) | None => None,
+    };
+    let path = match (socket, store.at.export()) {
+        (Some(socket), Some(export)) => format!("{} at {}", export.name(), socket.display()),
+        (Some(_) | None, _) => path,
+    };
     Some(Location {
-        path: PathBuf::from(unit.store.at.medium()?.to_string()),
+        path: PathBuf::from(path),
         exists: true,
         mark: None,
         is_device: false,

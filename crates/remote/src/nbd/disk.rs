@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use nbd::{Export, Work};
+use nbd::{Export, ServerError, Work};
 use store::{
     Backstore, Capabilities, Descriptor, HelperAnswer, HelperOperation, HelperResult, IoFailure,
     IoRequest, IoTag, Outlet, PartTag, Receiver, SocketResult, SocketTag, Submitted, Waker,
@@ -33,6 +33,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// In the number of a timer: what it is for. The rest of the number says of what.
 const TIMER_KIND: u64 = 3 << 62;
+/// A request that was under way on so many lost connections is what they are lost for.
+pub(super) const LOSSES_MAX: u8 = 8;
 const TIMER_CONNECT: u64 = 0;
 const TIMER_HANDSHAKE: u64 = 1 << 62;
 const TIMER_OUTAGE: u64 = 2 << 62;
@@ -88,6 +90,10 @@ pub(super) struct NbdHandle {
     away: HashMap<u64, Job>,
     /// What a flush under way covers.
     marks: HashMap<u64, u64>,
+    /// On how many lost connections a job was under way.
+    losses: HashMap<u64, u8>,
+    /// The core with connections is gone.
+    is_left: bool,
     /// Jobs that are over and were not looked at yet.
     over: VecDeque<(Job, Result<(), IoFailure>)>,
 }
@@ -110,6 +116,8 @@ impl NbdHandle {
             waiting: VecDeque::new(),
             away: HashMap::new(),
             marks: HashMap::new(),
+            losses: HashMap::new(),
+            is_left: false,
             over: VecDeque::new(),
             shared,
         }
@@ -154,6 +162,11 @@ impl NbdHandle {
                 self.waiting.push_front(job);
                 return;
             };
+            // Between its beginning and now a connection may have been lost.
+            if matches!(job.work, Work::Flush) && self.shared.writes.take_lost() {
+                self.over.push_back((job, Err(IoFailure::FlushLatched)));
+                continue;
+            }
             if let Err(job) = link.submit(job) {
                 // There is room, so the server does not take such a request.
                 let failure = Err(IoFailure::Hardware { errno: 0 });
@@ -174,7 +187,10 @@ impl NbdHandle {
         match self.shared.post(home, mail) {
             Posted::Sent => drop(self.away.insert(job.tag, job)),
             Posted::NotYet => return Some(job),
-            Posted::Gone => self.over.push_back((job, Err(IoFailure::NotReady))),
+            Posted::Gone => {
+                self.is_left = true;
+                return Some(job);
+            }
         }
         None
     }
@@ -183,6 +199,9 @@ impl NbdHandle {
     fn settle(&mut self, outlet: &mut Outlet) {
         loop {
             self.hand_out();
+            if self.is_left && self.slots.is_empty() {
+                self.connect_alone(outlet);
+            }
             let Some((job, result)) = self.over.pop_front() else {
                 break;
             };
@@ -197,6 +216,7 @@ impl NbdHandle {
 
     fn end_job(&mut self, job: Job, result: Result<(), IoFailure>, outlet: &mut Outlet) {
         let Job { tag, offset, work } = job;
+        self.losses.remove(&tag);
         if let Some(mark) = self.marks.remove(&tag)
             && result.is_ok()
         {
@@ -243,6 +263,13 @@ impl NbdHandle {
 
     // ---- links -------------------------------------------------------------------------------
 
+    /// The core that had connections has closed them, as at the end of a unit; what is left, as the last flush, needs one.
+    fn connect_alone(&mut self, outlet: &mut Outlet) {
+        self.slots.push(Slot::Down);
+        self.look_for_outage(self.shared.options.retry.max(HANDSHAKE_MAX), outlet);
+        self.connect(0, outlet);
+    }
+
     fn connect(&mut self, slot: usize, outlet: &mut Outlet) {
         if let Some(place @ Slot::Down) = self.slots.get_mut(slot) {
             *place = Slot::Connecting;
@@ -282,23 +309,48 @@ impl NbdHandle {
         links.find(|(_, link)| link.socket() == socket)
     }
 
-    /// Takes the jobs that a link is done with.
-    fn collect(&mut self, slot: usize) {
+    /// Takes the jobs that a link is done with. True when the server shuts down: what it refuses for that is sent again, to the
+    /// next one.
+    fn collect(&mut self, slot: usize) -> bool {
+        let mut is_ending = false;
         let Some(Slot::Linked(link)) = self.slots.get_mut(slot) else {
-            return;
+            return false;
         };
+        let mut refused = Vec::new();
         while let Some(done) = link.poll() {
             if done.result.is_ok() && writes_volatile(&done.work) {
                 self.shared.writes.note_answered();
             }
-            let failed = |error| request::failure_of(error, done.offset);
-            let result = done.result.map_err(failed);
             let job = Job {
                 tag: done.tag,
                 offset: done.offset,
                 work: done.work,
             };
-            self.over.push_back((job, result));
+            if done.result == Err(ServerError::SHUTTING_DOWN) {
+                is_ending = true;
+                refused.push(job);
+                continue;
+            }
+            let failed = |error| request::failure_of(error, done.offset);
+            self.over.push_back((job, done.result.map_err(failed)));
+        }
+        for job in refused {
+            self.put_back(job);
+        }
+        is_ending
+    }
+
+    /// A job whose connection is lost waits for the next one.
+    fn put_back(&mut self, job: Job) {
+        let losses = self.losses.entry(job.tag).or_default();
+        *losses += 1;
+        let is_cause = *losses >= LOSSES_MAX;
+        if self.is_cancelled(&job) {
+            self.over.push_back((job, Err(IoFailure::Cancelled)));
+        } else if is_cause {
+            self.over.push_back((job, Err(IoFailure::NotReady)));
+        } else {
+            self.waiting.push_back(job);
         }
     }
 
@@ -310,8 +362,8 @@ impl NbdHandle {
         let Some(Slot::Linked(link)) = self.slots.get_mut(slot) else {
             return Happened::Progress;
         };
-        let size = &self.shared.size_bytes;
-        if size.fetch_max(export.size_bytes, Ordering::SeqCst) < export.size_bytes {
+        let place = (self.number, slot);
+        if self.shared.note_size(place, Some(export.size_bytes)) {
             outlet.look_at_size();
         }
         let happened = link.begin_jobs(export);
@@ -323,13 +375,17 @@ impl NbdHandle {
     /// A connection is of no more use.
     fn lose(&mut self, slot: usize, reason: &str, outlet: &mut Outlet) {
         self.shared.note_reason(reason.to_owned());
-        self.collect(slot);
+        // A server that shuts down is lost all the same.
+        let _is_ending = self.collect(slot);
         let Some(Slot::Linked(link)) = self.slots.get_mut(slot) else {
             return;
         };
         let was_up = link.is_up();
         link.close(outlet);
         if was_up {
+            if self.shared.note_size((self.number, slot), None) {
+                outlet.look_at_size();
+            }
             let server = &self.shared.options.server;
             let export = &self.shared.options.export;
             tracing::warn!(%server, export, reason, "a connection to an NBD server is lost");
@@ -380,13 +436,7 @@ impl NbdHandle {
         };
         let has_settled = link.has_settled();
         for job in link.into_jobs() {
-            if self.is_cancelled(&job) {
-                self.over.push_back((job, Err(IoFailure::Cancelled)));
-            } else if matches!(job.work, Work::Flush) && self.shared.writes.take_lost() {
-                self.over.push_back((job, Err(IoFailure::FlushLatched)));
-            } else {
-                self.waiting.push_back(job);
-            }
+            self.put_back(job);
         }
         if has_settled {
             self.connect(slot, outlet);
@@ -419,6 +469,7 @@ impl NbdHandle {
                     self.over.push_back((job, result));
                 }
             }
+            Mail::Back { number } => self.waiting.extend(self.away.remove(&number)),
         }
     }
 }
@@ -506,7 +557,9 @@ impl Backstore for NbdHandle {
         if let Happened::Found(export) = happened {
             happened = self.take_export(slot, export, outlet);
         }
-        self.collect(slot);
+        if self.collect(slot) && !matches!(happened, Happened::Broken(_)) {
+            happened = Happened::Broken("the server shuts down".to_owned());
+        }
         match happened {
             Happened::Broken(reason) => self.lose(slot, &reason, outlet),
             Happened::Progress | Happened::Found(_) => self.clear_closed(slot, outlet),
@@ -552,22 +605,20 @@ impl Backstore for NbdHandle {
 }
 
 impl Drop for NbdHandle {
-    /// Other cores learn that their jobs are over for them.
+    /// Other cores get their jobs back.
     fn drop(&mut self) {
         self.shared.set_mailbox(self.number, Mailbox::Gone);
         self.shared.note_outage(self.number, false);
+        for slot in 0..self.slots.len() {
+            let _size = self.shared.note_size((self.number, slot), None);
+        }
         let mail = self.mail.take();
         for mail in mail.iter().flat_map(Receiver::take) {
             self.handle_mail(mail);
         }
         for owner in self.owners.values() {
             if let Owner::Peer { core, number } = *owner {
-                let mail = Mail::Done {
-                    number,
-                    result: Err(IoFailure::NotReady),
-                    brought: Brought::Nothing,
-                };
-                let _posted = self.shared.post(core, mail);
+                let _posted = self.shared.post(core, Mail::Back { number });
             }
         }
     }

@@ -182,6 +182,21 @@ pub(super) struct Tls {
     name: ServerName<'static>,
 }
 
+/// Larger files are no certificates.
+const CERTIFICATES_BYTES_MAX: u64 = 4 << 20;
+
+fn read_certificates(path: &Path) -> io::Result<Vec<u8>> {
+    let metadata = std::fs::metadata(path)?;
+    if !metadata.is_file() || metadata.len() > CERTIFICATES_BYTES_MAX {
+        return Err(io::Error::other("it is no file of at most 4 MiB"));
+    }
+    let mut text = Vec::new();
+    std::fs::File::open(path)?
+        .take(CERTIFICATES_BYTES_MAX)
+        .read_to_end(&mut text)?;
+    Ok(text)
+}
+
 impl Tls {
     fn new(options: &TlsOptions) -> Result<Self, NbdFailure> {
         let name = ServerName::try_from(options.name.clone())
@@ -192,9 +207,8 @@ impl Tls {
                 path: path.clone(),
                 reason,
             };
-            let certificates =
-                CertificateDer::pem_file_iter(path).map_err(|error| bad(error.to_string()))?;
-            for certificate in certificates {
+            let text = read_certificates(path).map_err(|error| bad(words(&error)))?;
+            for certificate in CertificateDer::pem_slice_iter(&text) {
                 let certificate = certificate.map_err(|error| bad(error.to_string()))?;
                 let added = roots.add(certificate);
                 added.map_err(|error| bad(error.to_string()))?;

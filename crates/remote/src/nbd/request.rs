@@ -404,7 +404,6 @@ pub(super) fn failure_of(error: ServerError, offset: u64) -> IoFailure {
     match error {
         ServerError::NO_SPACE => IoFailure::NoSpace { offset },
         ServerError::NOT_PERMITTED => IoFailure::ReadOnly,
-        ServerError::SHUTTING_DOWN => IoFailure::NotReady,
         ServerError(5) => IoFailure::Medium { offset },
         ServerError(errno) => IoFailure::Hardware {
             errno: i32::try_from(errno).unwrap_or_default(),

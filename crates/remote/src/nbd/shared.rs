@@ -1,6 +1,6 @@
 //! What the handles of all cores have in common.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,6 +34,11 @@ pub(super) enum Mail {
         result: Result<(), IoFailure>,
         /// What it brought.
         brought: Brought,
+    },
+    /// The job of that number was not carried out, because the core that was asked is gone.
+    Back {
+        /// As the core that asked called it.
+        number: u64,
     },
     /// A core can be asked now.
     Hello,
@@ -124,6 +129,9 @@ pub(super) struct Shared {
     /// How many connections there are for all cores.
     pub(super) connections: usize,
     outages: Mutex<Outages>,
+    /// How large the export is for each connection that is up, by handle and slot: a connection knows the size of its
+    /// beginning.
+    sizes: Mutex<BTreeMap<(usize, usize), u64>>,
     /// By the number of the handle.
     mailboxes: Mutex<Vec<Mailbox>>,
     handles: AtomicUsize,
@@ -147,6 +155,18 @@ impl Shared {
             true => outages.handles.insert(number),
             false => outages.handles.remove(&number),
         };
+    }
+
+    /// A connection is up with this size, or down. True when all that are up know a larger size than before, which is
+    /// that of the store from now on.
+    pub(super) fn note_size(&self, place: (usize, usize), bytes: Option<u64>) -> bool {
+        let mut sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
+        match bytes {
+            Some(bytes) => sizes.insert(place, bytes),
+            None => sizes.remove(&place),
+        };
+        let least = sizes.values().min().copied().unwrap_or(0);
+        self.size_bytes.fetch_max(least, Ordering::SeqCst) < least
     }
 
     /// Why an attempt to connect failed, or a connection ended.
@@ -254,6 +274,7 @@ impl NbdDisk {
             writes: Writes::default(),
             connections,
             outages: Mutex::default(),
+            sizes: Mutex::default(),
             mailboxes: Mutex::default(),
             handles: AtomicUsize::new(0),
         }))

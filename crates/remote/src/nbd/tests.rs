@@ -18,6 +18,7 @@ use store::{
 mod server;
 
 use self::server::{Connection, Server};
+use super::disk::LOSSES_MAX;
 use super::open::{NbdOptions, NbdServer};
 use super::shared::NbdDisk;
 
@@ -603,13 +604,84 @@ fn a_core_that_is_gone_owes_nothing() {
     let home = world.cores.remove(0);
     drop(home);
     let late = world.read(0, 1024, 512);
-    for tag in [sent, unread, late] {
-        let answer = world.answer(0, tag);
-        assert!(
-            matches!(answer, Some(Err(IoFailure::NotReady))),
-            "{answer:?}"
-        );
+    let flush = world.submit(0, IoRequest::Flush);
+    world.server.is_silent = false;
+    world.pass(Duration::from_secs(1));
+    for tag in [sent, unread, late, flush] {
+        assert!(world.is_good(0, tag), "over a connection of its own");
     }
+}
+
+#[test]
+fn a_server_that_shuts_down_is_left_for_the_next() {
+    let mut world = World::new(Wishes::default());
+    world.run();
+    world.server.error = 108;
+    let write = world.write(0, 0, 1, 512, true);
+    world.run();
+    world.server.error = 0;
+    world.pass(Duration::from_secs(2));
+    assert!(world.is_good(0, write));
+}
+
+#[test]
+fn a_request_that_every_connection_is_lost_for_ends() {
+    let mut world = World::new(Wishes::default());
+    world.run();
+    world.server.error = 108;
+    let write = world.write(0, 0, 1, 512, true);
+    world.pass(Duration::from_secs(u64::from(LOSSES_MAX) - 2));
+    assert!(!world.cores[0].answers.contains_key(&write));
+    world.pass(Duration::from_secs(3));
+    let answer = world.answer(0, write);
+    assert!(
+        matches!(answer, Some(Err(IoFailure::NotReady))),
+        "{answer:?}"
+    );
+}
+
+#[test]
+fn a_flush_that_waits_for_room_reports_what_is_lost_meanwhile() {
+    let mut world = World::new(Wishes::default());
+    let write = world.write(0, 0, 1, 512, false);
+    assert!(world.is_good(0, write));
+    world.server.is_silent = true;
+    for n in 0..128 {
+        world.read(0, n * 512, 512);
+    }
+    let flush = world.submit(0, IoRequest::Flush);
+    world.run();
+    world.crash();
+    world.server.is_silent = false;
+    world.come_up();
+    world.pass(Duration::from_secs(2));
+    let answer = world.answer(0, flush);
+    assert!(
+        matches!(answer, Some(Err(IoFailure::FlushLatched))),
+        "{answer:?}"
+    );
+}
+
+#[test]
+fn a_size_that_only_some_connections_know_is_not_shown() {
+    let mut world = World::new(Wishes {
+        cores: 2,
+        flags: CAN_ALL | CAN_MULTI_CONN,
+        ..Wishes::default()
+    });
+    world.run();
+    world.server.size += 4096;
+    let size = |world: &World| world.disk.capabilities().size_bytes;
+    let drop_link = |world: &mut World, core: usize| {
+        let socket = *world.cores[core].connections.keys().next().unwrap();
+        world.cores[core].connections.remove(&socket);
+        world.cores[core].end_receive(socket, 104);
+        world.pass(Duration::from_secs(2));
+    };
+    drop_link(&mut world, 0);
+    assert_eq!(size(&world), SIZE as u64);
+    drop_link(&mut world, 1);
+    assert_eq!(size(&world), SIZE as u64 + 4096);
 }
 
 #[test]
@@ -646,7 +718,6 @@ fn errors_of_the_server_have_their_meaning() {
         (28, IoFailure::NoSpace { offset: 4096 }),
         (1, IoFailure::ReadOnly),
         (22, IoFailure::Hardware { errno: 22 }),
-        (108, IoFailure::NotReady),
     ] {
         let mut world = World::new(Wishes::default());
         world.server.error = error;
