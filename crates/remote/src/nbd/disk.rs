@@ -10,7 +10,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nbd::{Export, ServerError, Work};
@@ -263,7 +262,8 @@ impl NbdHandle {
 
     // ---- links -------------------------------------------------------------------------------
 
-    /// The core that had connections has closed them, as at the end of a unit; what is left, as the last flush, needs one.
+    /// The core that had connections has closed them, as at the end of a unit. What is left, as the last flush, needs
+    /// one.
     fn connect_alone(&mut self, outlet: &mut Outlet) {
         self.slots.push(Slot::Down);
         self.look_for_outage(self.shared.options.retry.max(HANDSHAKE_MAX), outlet);
@@ -309,8 +309,8 @@ impl NbdHandle {
         links.find(|(_, link)| link.socket() == socket)
     }
 
-    /// Takes the jobs that a link is done with. True when the server shuts down: what it refuses for that is sent again, to the
-    /// next one.
+    /// Takes the jobs that a link is done with. True when the server shuts down: what it refuses for that is sent
+    /// again, to the next one.
     fn collect(&mut self, slot: usize) -> bool {
         let mut is_ending = false;
         let Some(Slot::Linked(link)) = self.slots.get_mut(slot) else {
