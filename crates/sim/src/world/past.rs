@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    /// Somebody was told that these sessions are over. Every core refuses access to what requests of theirs may write.
+    /// An initiator knows that these sessions are over. Every core refuses access to what requests of theirs may write.
     fn fear_sessions(&mut self, is_meant: impl Fn(Option<Tsih>) -> bool) -> Result<(), Breach> {
         let left = self.host.left_behind().into_iter();
         let meant = left.filter(|(_, whose)| is_meant(*whose));
