@@ -7,7 +7,7 @@
 #   make check                   what to run before each commit: format, lints, unit tests, 100 seeds of the simulated world
 #   make upgrade                 replace an earlier daemon by this one under load, in a VM: builds both, a quarter of an hour
 #   make upgrade OLD=COMMIT      from that commit, or from a binary
-#   make mutants                 plant bugs and see what finds them: a quarter of an hour
+#   make mutants                 plant bugs and see what finds them: half an hour
 #   make web                     build the web console anew: web/dist, which is committed
 #   make bench                   measure Tarn beside tgt and istgt: bench/out/report.html, table.md; as root
 #   make bench ROUNDS=15         with more repeats
@@ -64,8 +64,9 @@ web:
 	cd web && npm ci && node tools/types.mjs && NODE_ENV=production npm run build
 
 bench: build
-	@tools/need cc=build-essential tgtd=tgt istgt=istgt python3=python3 /usr/include/liburing.h=liburing-dev
+	@tools/need cc=build-essential tgtd=tgt istgt=istgt nbdkit=nbdkit python3=python3 /usr/include/liburing.h=liburing-dev
 	@bench/run $(ROUNDS)
+	@bench/stores.py
 
 advisories:
 	@tools/need git=git python3=python3

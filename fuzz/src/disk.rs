@@ -52,6 +52,7 @@ pub(crate) fn profile(choice: u8) -> Profile {
             thin: choice & 0x10 == 0,
             unmap_granularity_bytes: 4096,
             reads_in_place: false,
+            in_place_unit_bytes: 0,
             needs_own_buffer: false,
             volatile_cache: choice & 0x20 == 0,
             solid_state: true,

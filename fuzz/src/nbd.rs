@@ -1,8 +1,9 @@
-//! What an NBD server sends, in pieces of any length.
+//! What an NBD server sends, or a client, in pieces of any length.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ::nbd::server::{self, Exports, Offer, REQUEST_BYTES, Terms, Tls};
 use ::nbd::{
     Client, Export, Handshake, Progress, ReadBuffer, Request, TransmissionFlags, Violation, Work,
 };
@@ -24,6 +25,9 @@ pub(crate) const STRUCTURED: u8 = 1 << 1;
 /// In the first byte: the handshake asks for TLS. What follows the consent stands for what comes over it.
 const WITH_TLS: u8 = 1 << 2;
 
+/// In the first byte: a client sends, and this side is the server. [`WITH_TLS`] then means that TLS is required.
+pub(crate) const AS_SERVER: u8 = 1 << 3;
+
 /// An export that can do everything.
 const EXPORT: Export = Export {
     size_bytes: 1 << 20,
@@ -41,7 +45,9 @@ pub(crate) fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let (what, piece_len) = (input.byte(), usize::from(input.byte()) + 1);
     let stream = input.bytes(usize::MAX);
-    if what & WITH_HANDSHAKE == 0 {
+    if what & AS_SERVER != 0 {
+        let _taken = serve(what, stream, piece_len);
+    } else if what & WITH_HANDSHAKE == 0 {
         let export = Export {
             has_structured_replies: what & STRUCTURED != 0,
             allocation_context: (what & STRUCTURED != 0).then_some(1),
@@ -73,6 +79,70 @@ fn handshake(what: u8, stream: &[u8], piece_len: usize) -> Option<(Export, Vec<u
         }
     }
     None
+}
+
+/// One export, of blocks of 4096 bytes.
+struct One;
+
+impl Exports for One {
+    fn names(&self) -> Vec<String> {
+        vec!["disk".to_owned()]
+    }
+
+    fn find(&self, name: &str) -> Option<Offer> {
+        ["", "disk"].contains(&name).then(|| Offer {
+            name: "disk".to_owned(),
+            size_bytes: EXPORT.size_bytes,
+            flags: EXPORT.flags,
+            block_min_bytes: 4096,
+            block_preferred_bytes: 4096,
+        })
+    }
+}
+
+/// Takes a client's handshake, then its requests: what is taken is inside the export. Returns how many were.
+fn serve(what: u8, stream: &[u8], piece_len: usize) -> usize {
+    let tls = if what & WITH_TLS != 0 {
+        Tls::Required
+    } else {
+        Tls::Off
+    };
+    let mut handshake = server::Handshake::new(tls);
+    let mut fed = 0;
+    for piece in stream.chunks(piece_len) {
+        fed += piece.len();
+        let outcome = handshake.handle_bytes(piece, &One);
+        assert!(handshake.take_output().len() < 64 * 1024);
+        match outcome {
+            Ok(server::Progress::More | server::Progress::StartTls) => {}
+            Ok(server::Progress::Aborted) | Err(_) => return 0,
+            Ok(server::Progress::Done(agreement)) => {
+                let unread = handshake.into_unread();
+                assert!(stream[..fed].ends_with(&unread));
+                let rest = [&unread, &stream[fed..]].concat();
+                return requests(&Terms::from(&*agreement), &rest);
+            }
+        }
+    }
+    0
+}
+
+fn requests(terms: &Terms, mut stream: &[u8]) -> usize {
+    let mut taken = 0;
+    while let Some((header, rest)) = stream.split_first_chunk::<REQUEST_BYTES>() {
+        let Ok(request) = server::Request::parse(header) else {
+            break;
+        };
+        let data = usize::try_from(request.data_bytes()).unwrap_or(usize::MAX);
+        stream = rest.get(data..).unwrap_or_default();
+        if terms.check(&request).is_ok() && request.command != server::Command::Flush {
+            let end = request.offset + u64::from(request.length);
+            assert!(request.length > 0 && end <= terms.size_bytes);
+            assert!(request.offset.is_multiple_of(4096) && end.is_multiple_of(4096));
+        }
+        taken += usize::from(terms.check(&request).is_ok());
+    }
+    taken
 }
 
 /// The kinds of requests, in turn.
@@ -178,6 +248,10 @@ mod tests {
     fn the_seeds_lead_to_completions() {
         for (name, bytes) in crate::seeds::of("nbd") {
             let (what, stream) = (bytes[0], &bytes[2..]);
+            if what & AS_SERVER != 0 {
+                assert!(serve(what, stream, 64) > 0, "{name}");
+                continue;
+            }
             let (export, rest) = if what & WITH_HANDSHAKE == 0 {
                 let has_structured_replies = what & STRUCTURED != 0;
                 let export = Export {

@@ -22,7 +22,7 @@ use iscsi::pdu::{
 use scsi::COMMANDS;
 
 use crate::chap::{credentials, policy};
-use crate::nbd::{STRUCTURED, WITH_HANDSHAKE};
+use crate::nbd::{AS_SERVER, STRUCTURED, WITH_HANDSHAKE};
 
 /// Name and content.
 pub type Seed = (String, Vec<u8>);
@@ -43,7 +43,7 @@ pub fn of(target: &str) -> Vec<Seed> {
         "state" => states(),
         "config" => configs(),
         "import" => imports(),
-        "nbd" => nbd_servers(),
+        "nbd" => [nbd_servers(), nbd_clients()].concat(),
         _ => Vec::new(),
     }
 }
@@ -577,6 +577,38 @@ macro_rules! wire {
 
 /// Length of the pieces that a stream comes in, less one.
 const PIECES: u8 = 63;
+
+fn nbd_clients() -> Vec<Seed> {
+    let option = |number: u32, data: &[u8]| {
+        let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let header = wire!(u64::from_be_bytes(*b"IHAVEOPT"), number, length);
+        [&header[..], data].concat()
+    };
+    let name = [&wire!(4_u32)[..], b"disk"].concat();
+    let go = [&name[..], &wire!(1_u16, 3_u16)].concat();
+    let context = [&name[..], &wire!(1_u32, 15_u32), b"base:allocation"].concat();
+    let request = |flags: u16, kind: u16, offset: u64, length: u32| {
+        wire!(0x2560_9513_u32, flags, kind, 7_u64, offset, length)
+    };
+    let parts = [
+        wire!(3_u32),
+        option(3, &[]),
+        option(8, &[]),
+        option(10, &context),
+        option(6, &go),
+        option(7, &go),
+        request(0, 0, 4096, 4096),
+        request(1, 1, 0, 4096),
+        vec![1; 4096],
+        request(0, 3, 0, 0),
+        request(0, 4, 8192, 4096),
+        request(2, 6, 8192, 4096),
+        request(8, 7, 0, 1 << 20),
+        request(0, 2, 0, 0),
+    ];
+    let bytes = [&[AS_SERVER, PIECES], &parts.concat()[..]].concat();
+    vec![named("client", bytes)]
+}
 
 fn nbd_servers() -> Vec<Seed> {
     let seed = |what: u8, parts: &[Vec<u8>]| [&[what, PIECES], &parts.concat()[..]].concat();

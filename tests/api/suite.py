@@ -238,6 +238,8 @@ def every_change_can_be_planned_first():
             ("DELETE", "groups/hosts", None),
             ("PUT", "users/alice", {"name": "alice", "secret": "twelve-or-more"}),
             ("DELETE", "users/alice", None),
+            ("PUT", "stores/part", {"id": "part", "store": "mem:1M"}),
+            ("DELETE", "stores/part", None),
             ("PUT", f"targets/{name(other)}", {"name": other, "portals": [{"bind": f"127.0.0.1:{free_port()}"}]}),
             ("DELETE", f"targets/{name(other)}", None),
             ("POST", "config/edits", {"edits": [{"add": {"lun": {"id": "x", "store": "mem:1M"}}}]}),

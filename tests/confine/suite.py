@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import harness
@@ -313,6 +314,53 @@ def listening(address=("127.0.0.1", 0)):
     made.bind(address)
     made.listen(16)
     return made
+
+
+@test
+def a_server_of_nbd_takes_over_its_unix_socket():
+    """An inherited unix socket serves the `[[nbd]]` of its path, is left in place at the end, and one that nobody has is warned
+    of."""
+    with tempfile.TemporaryDirectory() as directory:
+        used, unused = pathlib.Path(directory) / "used", pathlib.Path(directory) / "unused"
+        made = []
+        for path in (used, unused):
+            made.append(socket.socket(socket.AF_UNIX))
+            made[-1].bind(str(path))
+            made[-1].listen(16)
+        section = f'[[nbd]]\nsocket = "{used}"\nluns = ["a"]\n'
+        with Activated(lun("a", "mem:8M") + target("a") + section + confine(), made) as tarn:
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(used))
+                equal(client.recv(8), b"NBDMAGIC", "greeting")
+            check(f"{unused}" in tarn.log() and "no [[nbd]] has this socket" in tarn.log(), tarn.log())
+        check(used.exists(), "the socket of the service manager stays")
+        for one in made:
+            one.close()
+
+
+@test
+def a_unix_socket_works_in_confinement():
+    """A unix socket for clients of NBD is served and removed at the end. Another one is refused with the remedy, unless system calls
+    are not confined; then one can be made within the roots."""
+    section = '[[nbd]]\nsocket = "{dir}/nbd.sock"\nluns = ["a"]\n'
+    def greets(path):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            equal(client.recv(8), b"NBDMAGIC", "greeting")
+    base = lun("a", "mem:8M") + target("a")
+    with Confined(base + section + confine()) as tarn:
+        text = tarn.api().get("config")["text"]
+        answer = tarn.api().ask("PUT", "config", {"text": text.replace("nbd.sock", "other.sock")})
+        check(answer.status >= 400 and "restart it" in str(answer.body), f"{answer.status} {answer.body}")
+        greets(tarn.dir / "nbd.sock")
+        equal(tarn.terminate(), 0, "exit code")
+        check(not (tarn.dir / "nbd.sock").exists(), "gone at the end")
+        tarn.start()
+    with Confined(base + section + confine("seccomp = false")) as tarn:
+        text = tarn.api().get("config")["text"]
+        tarn.api().put("config", {"text": text.replace("nbd.sock", "other.sock")})
+        greets(tarn.dir / "other.sock")
+        check(not (tarn.dir / "nbd.sock").exists(), "the first is gone")
 
 
 @test

@@ -2,13 +2,16 @@
 """Stores that fail, fill up, delay, hang, shrink and grow under a Tarn that serves them.
 
 After each the initiator has been told the truth, the session is alive, and the process ends when asked. Faults come from a
-FUSE file system (tests/lib/faultfs.py), a small tmpfs, and changes of the file behind Tarn's back.
+FUSE file system (tests/lib/faultfs.py), a small tmpfs, and changes of the file behind Tarn's back. Tests that end in _over_nbd
+are those of files once more: an NBD server (nbdkit) has the file, and Tarn its export.
 
     suite.py [--list] [PATTERN...]
 """
 import contextlib
+import functools
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,7 +32,7 @@ FUA = 0x08
 TASK_DEADLINE_S = 2
 SHUTDOWN_S = 3
 
-CONFIG = lun_section("faulty", "file:STORE") + lun_section("sound", "mem:16M") + target_section("faulty", "sound") + f"""
+CONFIG = lun_section("faulty", "STORE") + lun_section("sound", "mem:16M") + target_section("faulty", "sound") + f"""
 [limits]
 task_deadline_seconds = {TASK_DEADLINE_S}
 shutdown_timeout_seconds = {SHUTDOWN_S}
@@ -37,14 +40,67 @@ shutdown_timeout_seconds = {SHUTDOWN_S}
 
 
 def serve(path, options="", **how):
-    return Tarn(config=CONFIG.replace("STORE", f"{path}{options}"), **how)
+    return serve_store(f"file:{path}{options}", **how)
+
+
+def serve_store(store, **how):
+    return Tarn(config=CONFIG.replace("STORE", store), **how)
 
 
 @contextlib.contextmanager
-def served(options="", **how):
+def as_file(path):
+    yield f"file:{path}"
+
+
+@contextlib.contextmanager
+def as_export(path):
+    """nbdkit has the file; gives its export, by a socket."""
+    if not shutil.which("nbdkit"):
+        skip("nbdkit is not installed")
+    with tempfile.TemporaryDirectory(prefix="faults.") as directory:
+        at = f"{directory}/nbd.sock"
+        # As many threads as any test has commands under way.
+        command = ["nbdkit", "--foreground", "--exit-with-parent", "--threads", "40", "--unix", at, "file", path]
+        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            wait_for(lambda: os.path.exists(at), 20, "nbdkit listens")
+            yield f"nbd+unix:///?socket={at}"
+        finally:
+            server.kill()
+            server.wait()
+
+
+# How Tarn has the file that is at fault.
+STORES = {"": as_file, "_over_nbd": as_export}
+
+
+@contextlib.contextmanager
+def faulty(place=as_file):
+    """The faulty file system, and the store of it. Whatever hangs at the end goes on."""
+    with FaultFs(SIZE) as fs, contextlib.ExitStack() as last, place(fs.path) as store:
+        last.callback(fs.release)
+        yield fs, store
+
+
+def over_all(name, about, run):
+    """Adds a test for each way in which Tarn may have the file; it is called with that way."""
+    for suffix, place in STORES.items():
+        case = functools.partial(run, place)
+        case.__doc__ = about
+        harness.add(name + suffix, case)
+
+
+def over_each(function):
+    """Marks a test that is run over each kind of store."""
+    over_all(function.__name__, function.__doc__, function)
+    return function
+
+
+@contextlib.contextmanager
+def served(place=as_file, options="", **how):
     """The faulty file system, a Tarn on it and a session."""
-    with FaultFs(SIZE) as fs:
-        with serve(fs.path, options, **how) as tarn, iscsi.Session(tarn.port, IQN) as session:
+    with faulty(place) as (fs, store):
+        with serve_store(f"{store}{options}", **how) as tarn, iscsi.Session(tarn.port, IQN) as session:
             session.clear_unit_attentions(0)
             session.clear_unit_attentions(1)
             yield fs, tarn, session
@@ -92,10 +148,10 @@ def a_read_error_tells_the_lba():
         equal(good(session.command(scsi.read16(1000, 128), read=len(data)), "READ when healed").data, data, "data")
 
 
-@test
-def a_read_that_fails_whole_is_a_medium_error_too():
+@over_each
+def a_read_that_fails_whole_is_a_medium_error_too(place):
     """Some file systems fail the whole request: the LBA is then within it, and exact for a single block."""
-    with served() as (fs, _, session):
+    with served(place) as (fs, _, session):
         fs.bad_reads, fs.whole_reads_fail = [(2040 * BLOCK, BLOCK)], True
         outcome = session.command(scsi.read16(2000, 128), read=128 * BLOCK)
         sense(outcome, scsi.MEDIUM_ERROR, READ_ERROR, "READ over a bad block")
@@ -110,7 +166,7 @@ def a_read_that_fails_whole_is_a_medium_error_too():
 def a_write_error_tells_the_lba():
     """EIO in the middle of a WRITE: MEDIUM ERROR with a block up to the bad one (the kernel's ring does not tell how far it
     came), and the very block when it is the only one."""
-    with served("?cache=writethrough") as (fs, _, session):
+    with served(options="?cache=writethrough") as (fs, _, session):
         fs.bad_writes = [(3010 * BLOCK, BLOCK)]
         outcome = session.command(scsi.write16(3000, 64), write=bytes(64 * BLOCK))
         sense(outcome, scsi.MEDIUM_ERROR, WRITE_ERROR, "WRITE over a bad block")
@@ -123,10 +179,10 @@ def a_write_error_tells_the_lba():
         good(session.command(scsi.write16(3000, 64), write=bytes(64 * BLOCK)), "WRITE when healed")
 
 
-@test
-def errors_in_many_commands_at_once_all_arrive():
+@over_each
+def errors_in_many_commands_at_once_all_arrive(place):
     """32 READs under way, every other one over a bad block: 16 good, 16 MEDIUM ERROR with their own LBA."""
-    with served() as (fs, _, session):
+    with served(place) as (fs, _, session):
         fs.bad_reads = [(n * 1000 * BLOCK, BLOCK) for n in range(0, 32, 2)]
         tasks = [(n, session.start(scsi.read16(n * 1000, 8), read=4096)) for n in range(32)]
         for n, task in tasks:
@@ -139,10 +195,10 @@ def errors_in_many_commands_at_once_all_arrive():
         alive(session)
 
 
-@test
-def a_full_file_system_is_the_thin_provisioning_sense():
+@over_each
+def a_full_file_system_is_the_thin_provisioning_sense(place):
     """ENOSPC: DATA PROTECT 27/07; room again: the same WRITE succeeds."""
-    with served() as (fs, _, session):
+    with served(place) as (fs, _, session):
         fs.full = True
         sense(session.command(scsi.write16(0, 64), write=bytes([1]) * 64 * BLOCK), scsi.DATA_PROTECT,
               scsi.SPACE_ALLOCATION_FAILED, "WRITE without room")
@@ -184,12 +240,12 @@ def a_full_tmpfs_recovers_after_unmap():
             subprocess.run(["umount", "-l", directory], check=True)
 
 
-@test
-def a_failed_fsync_latches():
+@over_each
+def a_failed_fsync_latches(place):
     """The kernel tells of lost writes once, so Tarn goes on telling: SYNCHRONIZE CACHE and FUA fail from then on, also for
     another initiator, as deferred errors without INFORMATION. Reads go on, and the other unit is not touched. The last flush
     fails, too, which the exit code says."""
-    with served(check_exit=False) as (fs, tarn, session):
+    with served(place, check_exit=False) as (fs, tarn, session):
         good(session.command(scsi.write16(0, 8), write=b"\x11" * 4096), "WRITE")
         fs.fsync_failures = 1
         outcome = session.command(scsi.synchronize_cache16())
@@ -211,10 +267,10 @@ def a_failed_fsync_latches():
         equal(tarn.terminate(), 1, "exit code")
 
 
-@test
-def delays_overlap():
+@over_each
+def delays_overlap(place):
     """32 READs that the store keeps are all in it at the same time, and the data is right."""
-    with served() as (fs, _, session):
+    with served(place) as (fs, _, session):
         for n in range(32):
             good(session.command(scsi.write16(n * 256, 8), write=bytes([n]) * 4096), "WRITE")
         fs.hang = ("read",)
@@ -236,8 +292,8 @@ def hang(fs, session, kind):
 
 def aborts(function, name):
     def case(kind):
-        def run():
-            with served() as (fs, _, session):
+        def run(place):
+            with served(place) as (fs, _, session):
                 task = hang(fs, session, kind)
                 alive(session)
                 start = time.monotonic()
@@ -258,8 +314,8 @@ def aborts(function, name):
                 wait_for(lambda: session.command(scsi.read16(0, 8), read=4096).good, 10, "its blocks can be read again")
                 good(session.command(scsi.write16(64, 8), write=b"\x12" * 4096), "WRITE afterwards")
                 equal(session.command(scsi.read16(64, 8), read=4096).data, b"\x12" * 4096, "data")
-        run.__doc__ = f"{name} with a {kind} that hangs in the store is answered in time; the session and the other unit go on."
-        harness.add(f"{name.lower().replace(' ', '_')}_of_a_hanging_{kind}_is_answered", run)
+        over_all(f"{name.lower().replace(' ', '_')}_of_a_hanging_{kind}_is_answered",
+                 f"{name} with a {kind} that hangs in the store is answered in time; the session and the other unit go on.", run)
     case("read")
     case("write")
 
@@ -270,8 +326,8 @@ aborts(iscsi.LU_RESET, "LOGICAL UNIT RESET")
 
 
 def session_ends(name, end):
-    def run():
-        with served() as (fs, tarn, session):
+    def run(place):
+        with served(place) as (fs, tarn, session):
             second = iscsi.Session(tarn.port, IQN)
             second.clear_unit_attentions()
             fs.hang = ("read",)
@@ -284,8 +340,8 @@ def session_ends(name, end):
                 third.logout()
             fs.release()
             wait_for(lambda: session.command(scsi.read16(64, 8), read=4096).good, 10, "the unit works")
-    run.__doc__ = f"A session that ends ({name}) while its READ hangs does not hold up others, nor a new login."
-    harness.add(f"{name}_with_a_hanging_read", run)
+    over_all(f"{name}_with_a_hanging_read",
+             f"A session that ends ({name}) while its READ hangs does not hold up others, nor a new login.", run)
 
 
 session_ends("cut", lambda second, _: second.connection.reset())
@@ -294,9 +350,9 @@ session_ends("reinstatement", lambda second, tarn: iscsi.Session(tarn.port, IQN,
 
 
 def ends(kind):
-    def run():
-        with FaultFs(SIZE) as fs:
-            tarn = serve(fs.path)
+    def run(place):
+        with faulty(place) as (fs, store):
+            tarn = serve_store(store)
             try:
                 tarn.start()
                 with iscsi.Session(tarn.port, IQN) as session:
@@ -309,8 +365,7 @@ def ends(kind):
             finally:
                 fs.release()
                 tarn.close()
-    run.__doc__ = f"SIGTERM while a {kind} hangs ends the process in bounded time."
-    harness.add(f"the_process_ends_while_a_{kind}_hangs", run)
+    over_all(f"the_process_ends_while_a_{kind}_hangs", f"SIGTERM while a {kind} hangs ends the process in bounded time.", run)
 
 
 ends("read")

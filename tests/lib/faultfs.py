@@ -49,6 +49,7 @@ class FaultFs:
     hang_after_failed_fsync as `hang`, from the moment an fsync has failed.
     answer_errno            {"write": (errno, count), ...}: the next so many of these operations fail with it.
     delay_s                 every read and write takes this long.
+    fsync_delay_s           every fsync takes this long.
     hang                    "read", "write", "fsync", "fallocate", "getattr", "lseek", "flush" (a close): these operations get no answer until
                             release().
     is_deaf_after_open      once the file is open, no further request is read until release(), as of a daemon that is stopped: the kernel waits
@@ -85,7 +86,7 @@ class FaultFs:
         self.fsync_failures = 0
         self.hang_after_failed_fsync = ()
         self.answer_errno = {}
-        self.delay_s = 0
+        self.delay_s = self.fsync_delay_s = 0
         self.hang = ()
         self.is_stubborn = False
         self.is_deaf_after_open = False
@@ -170,6 +171,8 @@ class FaultFs:
             self._reply(unique, -error)
         elif kind in ("read", "write") and self.delay_s:
             threading.Timer(self.delay_s, self._serve, (opcode, unique, node, body)).start()
+        elif kind == "fsync" and self.fsync_delay_s:
+            threading.Timer(self.fsync_delay_s, self._serve, (opcode, unique, node, body)).start()
         else:
             self._serve(opcode, unique, node, body)
 

@@ -16,19 +16,35 @@ import tempfile
 import threading
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/lib"))
 import admin
+import gluster
 import harness
 import iscsi
 import scsi
 from harness import check, equal, test, wait_for
-from tarn import IQN, Tarn, free_port, lun_section, run, target_section
+from tarn import BINARY, IQN, Tarn, free_port, lun_section, run, target_section
 
 MIB = 1 << 20
 SIZE = 32 * MIB
 BLOCK = 512
 # Of one WRITE.
 CHUNK = 64 << 10
+PYTHON_PLUGIN = "/usr/lib/*/nbdkit/plugins/nbdkit-python-plugin.so=nbdkit-plugin-python"
+# A disk of a dozen lines, which answers one request at a time.
+PLUGIN = """
+data = bytearray(%d)
+def thread_model(): return nbdkit.THREAD_MODEL_SERIALIZE_ALL_REQUESTS
+def open(readonly): return 1
+def get_size(handle): return len(data)
+def can_flush(handle): return True
+def pread(handle, buffer, offset, flags): buffer[:] = data[offset:offset + len(buffer)]
+def pwrite(handle, buffer, offset, flags): data[offset:offset + len(buffer)] = buffer
+def flush(handle, flags): pass
+import nbdkit
+API_VERSION = 2
+""" % SIZE
 LIMITS = "[limits]\ntask_deadline_seconds = 2\nshutdown_timeout_seconds = 2\n"
 
 
@@ -530,6 +546,116 @@ def without_a_server_at_the_start_none_is_added():
                 reasons = plan(tarn, "mem:1M", server.store, more=more)
                 equal(len(reasons), 1, f"refusals ({reasons})")
                 check("no store was behind a server at the start" in reasons[0] and "restart Tarn" in reasons[0], reasons[0])
+
+
+def need(*pairs):
+    """Has them installed, or skips the test."""
+    if subprocess.run([ROOT / "tools/need", *pairs]).returncode:
+        harness.skip(f"{pairs} cannot be installed")
+
+
+def write_and_read(session, count=40):
+    """Random writes, a flush, and all of it read back. Gives what the disk holds."""
+    expected = bytearray(SIZE)
+    chance = random.Random(11)
+    for _ in range(count):
+        length = chance.choice((BLOCK, 8 * BLOCK, CHUNK))
+        at = chance.randrange(0, (SIZE - length) // BLOCK) * BLOCK
+        data = chance.randbytes(length)
+        good(write(session, at, data), "WRITE")
+        expected[at:at + length] = data
+    good(flush(session), "SYNCHRONIZE CACHE")
+    for at in range(0, SIZE, CHUNK):
+        check(good(read(session, at, CHUNK), "READ") == expected[at:at + CHUNK], f"READ at {at}")
+    return expected
+
+
+@test
+def a_server_in_python_is_a_store():
+    """nbdkit with a disk written in Python, without trim, zeroes or FUA: the data is right."""
+    need(PYTHON_PLUGIN)
+    with directory() as path:
+        script = path / "disk.py"
+        script.write_text(PLUGIN)
+        with Nbdkit("python", script) as server, serve(server.store) as (_, session):
+            write_and_read(session)
+
+
+class Elsewhere(Server):
+    """One in another network namespace, whose sockets are not listed in this one."""
+
+    def __init__(self, socket, *command):
+        super().__init__(*command)
+        self.socket = socket
+
+    def listens(self):
+        check(self.process.poll() is None, f"{self.command} ended with {self.process.returncode}")
+        return self.socket.exists()
+
+
+@test(limit_s=120)
+def an_image_on_gluster_is_a_store():
+    """qemu-nbd has a qcow2 image of a Gluster volume: what is written over iSCSI is in that image."""
+    need(*gluster.NEEDS)
+    if os.geteuid() != 0:
+        harness.skip("a network namespace needs root")
+    with directory() as path:
+        empty, unix, raw = path / "empty.qcow2", path / "nbd.sock", path / "raw"
+        subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", empty, str(SIZE)], check=True)
+        # Gluster has no zeros behind the end of a file, where the table of the image goes on.
+        os.truncate(empty, MIB)
+        with gluster.Volume(path, {"disk.qcow2": empty}) as volume:
+            command = (*volume.inside, "qemu-nbd", "--persistent", "--format=qcow2", "--export-name=disk", "--socket", unix,
+                       f"{volume.url}disk.qcow2")
+            with Elsewhere(unix, *command):
+                with serve(f"nbd+unix:///disk?socket={unix}") as (_, session):
+                    equal(scsi.capacity(session), (SIZE // BLOCK, BLOCK), "capacity")
+                    expected = write_and_read(session)
+        # The file of the brick is the image.
+        subprocess.run(["qemu-img", "convert", "-f", "qcow2", "-O", "raw", path / "brick/disk.qcow2", raw], check=True)
+        check(raw.read_bytes() == expected, "the image has other data")
+
+
+def bench(tarn, seconds):
+    return subprocess.Popen([BINARY, "bench", "--verify", "--overwrite", "--rw", "mixed", "--bs", "4k", "--iodepth", "16",
+                             "--runtime", str(seconds), "--repeat", "1", f"iscsi://127.0.0.1:{tarn.port}/{IQN}/0"],
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@test(limit_s=90)
+def verified_data_survives_restarts():
+    """With `retry=20` the server is killed three times under `tarn bench --verify`, which sees no error and no wrong block."""
+    with directory() as path, disk(path) as server, serve(f"{server.store}?retry=20") as (tarn, session):
+        running = bench(tarn, 8)
+        for _ in range(3):
+            time.sleep(1)
+            server.kill()
+            time.sleep(0.5)
+            server.start()
+        said, _ = running.communicate(timeout=60)
+        equal(running.returncode, 0, f"exit code: {said}")
+        check(not flush(session).good, "no flush tells that a cache may be lost")
+
+
+@test(limit_s=90)
+def without_retry_verified_reads_end_and_none_is_wrong():
+    """With `retry=0` the bench ends with NOT READY when the server is killed; run again with a new server it finds no wrong
+    block."""
+    with directory() as path, disk(path) as server, serve(f"{server.store}?retry=0") as (tarn, session):
+        running = bench(tarn, 20)
+        killer = threading.Timer(2, lambda: server.process.kill())
+        killer.start()
+        said, _ = running.communicate(timeout=60)
+        killer.join()
+        server.kill()
+        check(running.returncode not in (0, None), f"the bench did not notice: {said}")
+        check("sense 2/04/01" in said and "0 miscompares" in said, f"not told as NOT READY: {said}")
+        server.start()
+        wait_for(lambda: read(session, 0, BLOCK).good, 20, "the unit is served again")
+        flush(session)
+        again = bench(tarn, 2)
+        said, _ = again.communicate(timeout=60)
+        equal(again.returncode, 0, f"exit code: {said}")
 
 
 if __name__ == "__main__":

@@ -6,5 +6,6 @@ pub(crate) mod edit;
 pub(crate) mod login;
 pub(crate) mod media;
 pub(crate) mod resources;
+pub(crate) mod snapshots;
 pub(crate) mod tokens;
 pub(crate) mod traces;

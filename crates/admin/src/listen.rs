@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 pub enum ListenError {
     /// Another process serves the socket.
     #[error(
-        "{}: another tarn serves this socket; stop it, or name another socket",
+        "{}: another program serves this socket; stop it, or name another socket",
         path.display()
     )]
     InUse {
@@ -26,6 +26,27 @@ pub enum ListenError {
     #[error("{}: is there and is no socket; move it away, or name another socket", path.display())]
     NoSocket {
         /// The name.
+        path: PathBuf,
+    },
+    /// Whether somebody serves it cannot be found out.
+    #[error(
+        "{}: is there, and whether a program serves it cannot be found out ({source}); remove it if none does",
+        path.display()
+    )]
+    Unknown {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A process that is confined makes sockets at its start only.
+    #[error(
+        "{}: no unix socket can be made any more, as this process is confined since its start; restart it with this \
+         configuration, or have the service manager pass the socket on",
+        path.display()
+    )]
+    Sealed {
+        /// The socket.
         path: PathBuf,
     },
     /// The socket cannot be made.
@@ -45,6 +66,11 @@ pub enum ListenError {
         source: io::Error,
     },
 }
+
+/// The mode of a socket that only its owner, and root, may connect to.
+pub const PRIVATE: u32 = 0o600;
+
+const EPERM: i32 = rustix::io::Errno::PERM.raw_os_error();
 
 /// A socket in the file system, gone with this value.
 #[derive(Debug)]
@@ -72,13 +98,13 @@ impl Drop for SocketFile {
     }
 }
 
-/// Makes a unix socket that only its owner can connect to. A stale one is replaced; directories
-/// that are missing are made private.
+/// Makes a unix socket whose file has this mode. A stale one is replaced; directories that are missing are made
+/// private.
 ///
 /// # Errors
 ///
 /// Another process serves it, or it cannot be made.
-pub fn unix(path: &Path) -> Result<(UnixListener, SocketFile), ListenError> {
+pub fn unix(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), ListenError> {
     let failed = |source| ListenError::Unix {
         path: path.to_owned(),
         source,
@@ -90,15 +116,20 @@ pub fn unix(path: &Path) -> Result<(UnixListener, SocketFile), ListenError> {
     }
     let lock = lock(path)?;
     check_free(path)?;
-    // It gets its name when nobody else can connect any more, and takes the place of a stale one
-    // in the same step.
+    // It gets its name when nobody can connect any more who may not, and takes the place of a stale one in the same
+    // step.
     let new = beside(path, ".new");
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         Ok(()) | Err(_) => {}
     }
-    let listener = UnixListener::bind(&new).map_err(failed)?;
-    fs::set_permissions(&new, Permissions::from_mode(0o600)).map_err(failed)?;
+    let listener = UnixListener::bind(&new).map_err(|source| match source.raw_os_error() {
+        Some(EPERM) => ListenError::Sealed {
+            path: path.to_owned(),
+        },
+        Some(_) | None => failed(source),
+    })?;
+    fs::set_permissions(&new, Permissions::from_mode(mode)).map_err(failed)?;
     fs::rename(&new, path).map_err(failed)?;
     let file = SocketFile {
         path: path.to_owned(),
@@ -149,6 +180,11 @@ fn check_free(path: &Path) -> Result<(), ListenError> {
         Ok(_) => Err(ListenError::InUse {
             path: path.to_owned(),
         }),
+        // A process that is confined makes no connections.
+        Err(source) if source.raw_os_error() == Some(EPERM) => Err(ListenError::Unknown {
+            path: path.to_owned(),
+            source,
+        }),
         Err(_) => Ok(()),
     }
 }
@@ -173,7 +209,7 @@ mod tests {
     fn a_socket_is_private_and_gone_at_the_end() {
         let scratch = Scratch::new();
         let path = scratch.path().join("run/tarn.sock");
-        let (_listener, file) = unix(&path).unwrap();
+        let (_listener, file) = unix(&path, PRIVATE).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&path), 0o600);
         assert_eq!(mode(path.parent().unwrap()), 0o700);
@@ -183,13 +219,25 @@ mod tests {
     }
 
     #[test]
+    fn a_socket_has_the_mode_that_is_asked_for() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("tarn.sock");
+        let (_listener, _file) = unix(&path, 0o664).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o664);
+    }
+
+    #[test]
     fn a_second_one_is_refused_while_the_first_serves() {
         let scratch = Scratch::new();
         let path = scratch.path().join("tarn.sock");
-        let first = unix(&path).unwrap();
-        assert!(matches!(unix(&path), Err(ListenError::InUse { .. })));
+        let first = unix(&path, PRIVATE).unwrap();
+        assert!(matches!(
+            unix(&path, PRIVATE),
+            Err(ListenError::InUse { .. })
+        ));
         drop(first);
-        unix(&path).unwrap();
+        unix(&path, PRIVATE).unwrap();
     }
 
     #[test]
@@ -197,10 +245,13 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.path().join("tarn.sock");
         let foreign = UnixListener::bind(&path).unwrap();
-        assert!(matches!(unix(&path), Err(ListenError::InUse { .. })));
+        assert!(matches!(
+            unix(&path, PRIVATE),
+            Err(ListenError::InUse { .. })
+        ));
         drop(foreign);
         assert!(path.exists());
-        let (_listener, _file) = unix(&path).unwrap();
+        let (_listener, _file) = unix(&path, PRIVATE).unwrap();
         UnixStream::connect(&path).unwrap();
     }
 
@@ -209,7 +260,10 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.path().join("tarn.sock");
         fs::write(&path, "precious").unwrap();
-        assert!(matches!(unix(&path), Err(ListenError::NoSocket { .. })));
+        assert!(matches!(
+            unix(&path, PRIVATE),
+            Err(ListenError::NoSocket { .. })
+        ));
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     }
 
@@ -217,7 +271,7 @@ mod tests {
     fn the_socket_of_somebody_else_is_not_removed() {
         let scratch = Scratch::new();
         let path = scratch.path().join("tarn.sock");
-        let (_listener, file) = unix(&path).unwrap();
+        let (_listener, file) = unix(&path, PRIVATE).unwrap();
         fs::remove_file(&path).unwrap();
         let _other = UnixListener::bind(&path).unwrap();
         drop(file);

@@ -7,16 +7,20 @@ use api::access::{NewToken, Token};
 use api::edit::Edits;
 use api::event::{Event, Finding};
 use api::plan::{Applied, Change, Document, Plan, Revision};
-use api::request::{Eject, Login, Rename, Resize, Rollback, Tracing, WhoAmI};
+use api::request::{
+    Eject, Login, NewClone, Rename, Resize, Rollback, TakeSnapshots, Tracing, WhoAmI,
+};
 use api::spec;
 use api::stats::Stats;
-use api::view::{Access, Lun, Session, Status, Target, Trace};
+use api::view::{Access, Lun, Session, Snapshot, SnapshotsTaken, Status, Target, Trace};
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{delete, get, post, put};
 
 use crate::app::App;
-use crate::handle::{configuration, daemon, edit, login, media, resources, tokens, traces};
+use crate::handle::{
+    configuration, daemon, edit, login, media, resources, snapshots, tokens, traces,
+};
 use crate::route::{Field, Gives, Route, Value, of};
 use crate::{console, guard, limits, live, metrics, openapi};
 
@@ -64,6 +68,23 @@ pub(crate) static ROUTES: &[Route] = &[
         Gives::One(of::<Lun>()), || post(media::eject)).takes(of::<Eject>()),
     Route::post("/api/v1/luns/{id}/load", Operator, "Loads the medium of a unit",
         Gives::One(of::<Lun>()), || post(media::load)),
+    Route::post("/api/v1/luns/{id}/takeover", Admin, "Takes the image of a unit from another client of its cluster",
+        Gives::One(of::<Lun>()), || post(media::take_over)),
+    Route::post("/api/v1/luns/{id}/log/discard", Admin, "Serves a unit without what its lost log may have",
+        Gives::One(of::<Lun>()), || post(media::discard_log)),
+    Route::get("/api/v1/luns/{id}/snapshots", Viewer, "The snapshots of a unit, the oldest first",
+        Gives::Many(of::<Snapshot>()), || get(snapshots::list_of)),
+    Route::delete("/api/v1/luns/{id}/snapshots/{name}", Admin, "Removes a snapshot that nobody uses",
+        Gives::Nothing, || delete(snapshots::remove)),
+    Route::post("/api/v1/luns/{id}/snapshots/{name}/rollback", Admin,
+        "Gives a unit the data of its snapshot back; sessions that see it end first",
+        Gives::Nothing, || post(snapshots::roll_back)),
+    Route::post("/api/v1/luns/{id}/snapshots/{name}/clone", Admin, "Makes a unit with the data of a snapshot",
+        Gives::One(of::<Applied>()), || post(snapshots::clone)).takes(of::<NewClone>()).makes(),
+    Route::get("/api/v1/snapshots", Viewer, "The snapshots of all units",
+        Gives::Many(of::<Snapshot>()), || get(snapshots::list)),
+    Route::post("/api/v1/snapshots", Operator, "Takes snapshots of units, all at one moment",
+        Gives::One(of::<SnapshotsTaken>()), || post(snapshots::take)).takes(of::<TakeSnapshots>()).makes(),
     Route::get("/api/v1/targets", Viewer, "All targets",
         Gives::Many(of::<Target>()), || get(daemon::targets)).tagged(),
     Route::get("/api/v1/targets/{name}", Viewer, "A target",
@@ -83,6 +104,15 @@ pub(crate) static ROUTES: &[Route] = &[
         .takes(of::<spec::Portal>()).makes().conditional(),
     Route::delete("/api/v1/targets/{name}/portals/{bind}", Admin, "Takes an address from a target",
         Gives::One(of::<Applied>()), || delete(resources::remove_portal)).conditional(),
+    Route::get("/api/v1/stores", Viewer, "All named stores",
+        Gives::Many(of::<spec::Store>()), || get(resources::stores)).tagged(),
+    Route::get("/api/v1/stores/{id}", Viewer, "A named store",
+        Gives::One(of::<spec::Store>()), || get(resources::store)).tagged(),
+    Route::put("/api/v1/stores/{id}", Admin, "Makes a named store, or makes it so",
+        Gives::One(of::<Applied>()), || put(resources::put_store))
+        .takes(of::<spec::Store>()).makes().conditional(),
+    Route::delete("/api/v1/stores/{id}", Admin, "Removes a named store",
+        Gives::One(of::<Applied>()), || delete(resources::remove_store)).conditional(),
     Route::get("/api/v1/groups", Viewer, "All groups of initiators",
         Gives::Many(of::<spec::Group>()), || get(resources::groups)).tagged(),
     Route::get("/api/v1/groups/{id}", Viewer, "A group",

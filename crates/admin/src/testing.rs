@@ -1,5 +1,6 @@
 //! What the unit tests of this crate share.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -7,9 +8,11 @@ use api::control::Control;
 use api::event::{Event, Finding, Severity};
 use api::plan::{Applied, Change, Document, Inspection, Origin, Plan, Revision};
 use api::problem::{Problem, ProblemKind};
-use api::request::{EventQuestion, Rollback, Tracing};
+use api::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
 use api::stats::Stats;
-use api::view::{Access, AccessQuestion, Lun, Session, Status, Target, Trace};
+use api::view::{
+    Access, AccessQuestion, Lun, Session, Snapshot, SnapshotsTaken, Status, Target, Trace,
+};
 use durable::scratch::Scratch;
 use tokio::sync::watch;
 
@@ -159,6 +162,38 @@ impl Control for Double {
     }
 
     fn load(&self, _lun: &str) -> Result<(), Problem> {
+        panic!("{UNASKED}")
+    }
+
+    fn take_over(&self, _lun: &str) -> Result<(), Problem> {
+        panic!("{UNASKED}")
+    }
+
+    fn discard_log(&self, _lun: &str) -> Result<(), Problem> {
+        panic!("{UNASKED}")
+    }
+
+    fn snapshots(&self, _: Option<&str>) -> Result<Vec<Snapshot>, Problem> {
+        panic!("{UNASKED}")
+    }
+
+    fn take_snapshots(&self, _: TakeSnapshots) -> Result<SnapshotsTaken, Problem> {
+        panic!("{UNASKED}")
+    }
+
+    fn remove_snapshot(&self, _: &str, _: &str) -> Result<(), Problem> {
+        panic!("{UNASKED}")
+    }
+
+    fn restore_snapshot(&self, _: &str, _: &str) -> Result<(), Problem> {
+        panic!("{UNASKED}")
+    }
+
+    fn clone_snapshot(&self, _: (&str, &str), _: &str) -> Result<PathBuf, Problem> {
+        panic!("{UNASKED}")
+    }
+
+    fn discard_clone(&self, _: &Path) {
         panic!("{UNASKED}")
     }
 

@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use durable::replace;
 use rcgen::{CertificateParams, DnType, KeyPair};
-use rustls::ServerConfig;
 use rustls::client::verify_server_name;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::ParsedCertificate;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
 use sha2::{Digest as _, Sha256};
 
 use crate::random::hex;
@@ -47,7 +49,7 @@ impl Certificate {
     pub fn check(&self) -> Result<(), TlsError> {
         match self {
             Self::Own { .. } => Ok(()),
-            Self::Files { certificate, key } => Tls::read(certificate, key).map(drop),
+            Self::Files { certificate, key } => Tls::read(certificate, key, None).map(drop),
         }
     }
 }
@@ -110,6 +112,14 @@ pub enum TlsError {
         /// Why.
         source: rustls::Error,
     },
+    /// A file does not hold what vouches for clients.
+    #[error("{}: nothing in it can vouch for clients: {reason}", path.display())]
+    Ca {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// No certificate could be made.
     #[error("no certificate could be made: {0}")]
     Make(#[from] rcgen::Error),
@@ -131,13 +141,14 @@ impl Tls {
         match certificate {
             Certificate::Own { directory } => {
                 let (certificate, key) = own(directory, names)?;
-                Self::read(&certificate, &key)
+                Self::read(&certificate, &key, None)
             }
-            Certificate::Files { certificate, key } => Self::read(certificate, key),
+            Certificate::Files { certificate, key } => Self::read(certificate, key, None),
         }
     }
 
-    fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
+    /// With `ca`, clients need a certificate that one of these vouches for.
+    fn read(certificate: &Path, key: &Path, ca: Option<&Path>) -> Result<Self, TlsError> {
         let pem = |path: &Path| {
             let path = path.to_owned();
             move |source| TlsError::Pem { path, source }
@@ -153,17 +164,80 @@ impl Tls {
             source,
         };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(pair)?
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
             .map_err(pair)?;
+        let builder = match ca {
+            None => builder.with_no_client_auth(),
+            Some(ca) => builder.with_client_cert_verifier(verifier(ca, provider)?),
+        };
+        let config = builder.with_single_cert(chain, key).map_err(pair)?;
         Ok(Self {
             config: Arc::new(config),
             fingerprint: fingerprint.unwrap_or_default(),
         })
     }
+}
+
+/// What connections of a service need that is not the administration, from files in PEM: certificate and key, and with
+/// `ca` what vouches for the certificates that clients need then. No session is resumed, so each client shows its own.
+///
+/// # Errors
+///
+/// A file cannot be read or used.
+pub fn service_tls(
+    certificate: &Path,
+    key: &Path,
+    ca: Option<&Path>,
+) -> Result<ServiceTls, TlsError> {
+    let read = Tls::read(certificate, key, ca)?;
+    let mut config = Arc::unwrap_or_clone(read.config);
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    let mut digest = Sha256::new();
+    for path in [Some(certificate), Some(key), ca].into_iter().flatten() {
+        let source = |source| TlsError::File {
+            path: path.to_owned(),
+            source,
+        };
+        digest.update(Sha256::digest(fs::read(path).map_err(source)?));
+    }
+    Ok(ServiceTls {
+        config: Arc::new(config),
+        digest: hex(&digest.finalize()),
+    })
+}
+
+/// See [`service_tls`].
+#[derive(Clone, Debug)]
+pub struct ServiceTls {
+    /// What connections need.
+    pub config: Arc<ServerConfig>,
+    /// Another one when the files have changed.
+    pub digest: String,
+}
+
+/// Checks certificates of clients against those in a file.
+fn verifier(
+    ca: &Path,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let pem = |source| TlsError::Pem {
+        path: ca.to_owned(),
+        source,
+    };
+    let unusable = |reason: String| TlsError::Ca {
+        path: ca.to_owned(),
+        reason,
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(ca).map_err(pem)? {
+        let added = roots.add(certificate.map_err(pem)?);
+        added.map_err(|error| unusable(error.to_string()))?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    let verifier = verifier.map_err(|error| unusable(error.to_string()))?;
+    Ok(verifier)
 }
 
 /// Opens a key that `uid` and root alone may read, as a user's secrets are.

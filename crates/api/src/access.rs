@@ -13,7 +13,8 @@ pub enum Role {
     Metrics,
     /// Read everything but secrets.
     Viewer,
-    /// End sessions, trace them, resize and rename LUNs, eject and load their media; no users, no tokens, no targets.
+    /// End sessions, trace them, resize and rename LUNs, eject and load their media, take snapshots; no users, no
+    /// tokens, no targets.
     Operator,
     /// Everything.
     Admin,

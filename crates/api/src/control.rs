@@ -1,11 +1,15 @@
 //! What the administration asks of the daemon it belongs to.
 
+use std::path::{Path, PathBuf};
+
 use crate::event::{Event, Finding};
 use crate::plan::{Applied, Change, Document, Inspection, Origin, Plan, Revision};
 use crate::problem::Problem;
-use crate::request::{EventQuestion, Rollback, Tracing};
+use crate::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
 use crate::stats::Stats;
-use crate::view::{Access, AccessQuestion, Lun, Session, Status, Target, Trace};
+use crate::view::{
+    Access, AccessQuestion, Lun, Session, Snapshot, SnapshotsTaken, Status, Target, Trace,
+};
 
 /// The daemon, as its administration sees it. Calls may block for as long as a step of a plan
 /// takes, which is bounded; none is made by a core. All may be made from several threads at once.
@@ -97,6 +101,61 @@ pub trait Control: Send + Sync + 'static {
     ///
     /// There is no such unit, its medium is fixed, or the data plane does not answer.
     fn load(&self, lun: &str) -> Result<(), Problem>;
+
+    /// Takes the image of a unit from another client of its cluster, and serves it. The cluster refuses that client
+    /// from then on.
+    ///
+    /// # Errors
+    ///
+    /// There is no such unit, it is no such image, or its cluster does not answer or does not allow it.
+    fn take_over(&self, lun: &str) -> Result<(), Problem>;
+
+    /// Serves a unit that waits for its log without what that may have, with a new log.
+    ///
+    /// # Errors
+    ///
+    /// There is no such unit, it does not wait, or it cannot be opened.
+    fn discard_log(&self, lun: &str) -> Result<(), Problem>;
+
+    /// The snapshots of a unit, or of all, the oldest of each unit first.
+    ///
+    /// # Errors
+    ///
+    /// There is no such unit, or its file system does not answer.
+    fn snapshots(&self, lun: Option<&str>) -> Result<Vec<Snapshot>, Problem>;
+
+    /// Takes snapshots of units, all at one moment: commands of all of them wait meanwhile. They are on stable storage
+    /// when this returns.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none of them.
+    fn take_snapshots(&self, wanted: TakeSnapshots) -> Result<SnapshotsTaken, Problem>;
+
+    /// Removes a snapshot that nobody uses.
+    ///
+    /// # Errors
+    ///
+    /// There is none of this name, or it is in use.
+    fn remove_snapshot(&self, lun: &str, name: &str) -> Result<(), Problem>;
+
+    /// Gives a unit the data of its snapshot back; what was written since is gone. Sessions that see it end first.
+    ///
+    /// # Errors
+    ///
+    /// There is no such snapshot, or a step failed; the data is as it was unless the detail says otherwise.
+    fn restore_snapshot(&self, lun: &str, name: &str) -> Result<(), Problem>;
+
+    /// Makes the file that a STORE names with the data of a snapshot, of this unit and name, for a unit that is added
+    /// next. Gives its path.
+    ///
+    /// # Errors
+    ///
+    /// There is no such snapshot, the STORE is no new file on its file system, or has other blocks.
+    fn clone_snapshot(&self, which: (&str, &str), store: &str) -> Result<PathBuf, Problem>;
+
+    /// The unit was not added: the file that was made for it goes.
+    fn discard_clone(&self, path: &Path);
 
     /// All targets, in the order of the file.
     ///

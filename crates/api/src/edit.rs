@@ -56,6 +56,8 @@ pub enum Edit {
 pub enum Thing {
     /// A unit.
     Lun(spec::Lun),
+    /// A named store.
+    Store(spec::Store),
     /// A target.
     Target(spec::Target),
     /// A group of initiators.
@@ -126,6 +128,15 @@ pub struct LunKeys {
     /// NAA designator in hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub naa: Option<String>,
+    /// Whose disk it is, for quotas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// The log device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+    /// What the log is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync_bias: Option<String>,
 }
 
 /// Keys of a target.
@@ -201,6 +212,8 @@ pub struct UserKeys {
 pub enum Name {
     /// The `id` of a unit.
     Lun(String),
+    /// The `id` of a named store.
+    Store(String),
     /// The name of a target.
     Target(String),
     /// The `id` of a group.

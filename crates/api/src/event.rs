@@ -14,10 +14,12 @@ pub struct Event {
     pub severity: Severity,
     /// Of initiators `session-began`, `session-ended`, `connection-joined`, `login-failed`,
     /// `slow-command`, `command-hangs`, `slow-send`; of units `lun-resized`, `medium-ejected`,
-    /// `medium-loaded`, `store-stuck`, `store-lost`, `store-reached`, `state-not-kept`,
-    /// `state-conflict`; of cores `core-stalled`; of the start `state-damaged`, `state-unwritable`,
-    /// `state-foreign`, `reservations-lost`, `lun-withheld`, `administration`;
-    /// of administrators `config-applied`, `admin-change`, `admin-read`, `admin-refused`.
+    /// `medium-loaded`, `snapshot-taken`, `snapshot-removed`, `snapshot-restored`, `store-stuck`,
+    /// `store-lost`, `store-reached`, `state-not-kept`, `state-conflict`; of quotas `quota-soft`,
+    /// `quota-full`, `quota-free`; of cores `core-stalled`; of
+    /// the start `state-damaged`, `state-unwritable`, `state-foreign`, `reservations-lost`,
+    /// `lun-withheld`, `administration`; of administrators `config-applied`, `admin-change`,
+    /// `admin-read`, `admin-refused`.
     pub kind: String,
     /// One line for people.
     pub message: String,
@@ -107,7 +109,7 @@ pub struct Finding {
     /// `write-cache`, `descriptors`, `strangers`, `little-memory`,
     /// `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
     /// `unanswered`, `retransmissions`, `receive-window`, `send-buffer`; of files `file-system`,
-    /// `space`, `file-replaced`.
+    /// `space`, `file-replaced`; of quotas `quota-soft`, `quota-full`.
     pub code: String,
     /// What it is about: an id, a name, an address; empty for the whole daemon.
     pub subject: String,

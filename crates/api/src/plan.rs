@@ -95,6 +95,8 @@ pub enum Action {
 pub enum Kind {
     /// A logical unit.
     Lun,
+    /// A named store.
+    Store,
     /// A target.
     Target,
     /// An address of a target.
@@ -105,6 +107,10 @@ pub enum Kind {
     Group,
     /// A CHAP user.
     User,
+    /// A server of NBD.
+    Nbd,
+    /// A quota.
+    Quota,
     /// A key of `[server]`.
     Server,
     /// A key of `[limits]`.

@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::access::Role;
+use crate::edit::View;
 use crate::event::Severity;
+use crate::spec;
 
 /// Another size for a unit.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
@@ -29,6 +31,29 @@ pub struct Eject {
 pub struct Rename {
     /// The new id.
     pub id: String,
+}
+
+/// Snapshots of units.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TakeSnapshots {
+    /// The units: all of them at one moment, and all or none.
+    pub luns: Vec<String>,
+    /// What each of the snapshots is called: letters, digits, `.`, `_` and `-`, at most 64; the time in UTC if it is
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// A new unit with the data of a snapshot.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewClone {
+    /// The unit. Its STORE is a file that is not there, on the file system of the snapshot.
+    pub lun: spec::Lun,
+    /// Where a target shows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view: Option<View>,
 }
 
 /// The way back to a revision.

@@ -23,6 +23,26 @@ pub struct Lun {
     /// NAA designator in hexadecimal digits, if not the one that was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub naa: Option<String>,
+    /// Whose disk it is, for quotas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// The log device, as `file:/srv/log.img?size=4G`, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+    /// What the log is for: `latency` or `throughput`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync_bias: Option<String>,
+}
+
+/// `[[store]]`: a store that a unit names as a member.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = spec::Store)]
+pub struct Store {
+    /// What compositions call the store.
+    pub id: String,
+    /// Where the data lives, as `file:/srv/disk.img?size=10G`.
+    pub store: String,
 }
 
 /// `[[target]]`: an iSCSI target.

@@ -41,7 +41,7 @@ pub struct Status {
 pub struct Lun {
     /// As it is configured. A STORE of the command line has the store as its `id`.
     pub spec: spec::Lun,
-    /// `file`, `block`, `memory`, `null` or `nbd`.
+    /// `file`, `block`, `memory`, `null`, `nbd` or `rbd`.
     pub kind: String,
     /// Size.
     pub size_bytes: u64,
@@ -61,6 +61,9 @@ pub struct Lun {
     /// Its medium, if that can be ejected; absent for a fixed one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub medium: Option<Medium>,
+    /// Why its data cannot be reached, in words; absent where it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outage: Option<String>,
     /// The targets that export it.
     pub shown_by: Vec<LunPath>,
 }
@@ -72,6 +75,30 @@ pub struct Medium {
     pub loaded: bool,
     /// InitiatorNames of the sessions that prevent its removal, one for each session.
     pub prevented_by: Vec<String>,
+}
+
+/// The data of a unit as it was at one moment.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Snapshot {
+    /// The unit whose store has it.
+    pub lun: String,
+    /// Its name. The unit has no other one of this name.
+    pub name: String,
+    /// When it was taken.
+    pub taken_ms: u64,
+    /// Size of the unit then.
+    pub size_bytes: u64,
+    /// The file that has it.
+    pub path: String,
+}
+
+/// Snapshots of one moment.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct SnapshotsTaken {
+    /// One for each unit, in the order they were asked for.
+    pub snapshots: Vec<Snapshot>,
+    /// How long commands of these units waited.
+    pub paused_us: u64,
 }
 
 /// One way to a unit.

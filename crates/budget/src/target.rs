@@ -84,7 +84,8 @@ impl Target {
         };
         let detail = Detail::new(SessionId(1), Tsih(1), session_profile(lun), NOW);
         let port = Port::Iscsi(SessionPort::new(session(row.has_digests), detail));
-        let session = engine.begin_session(port, initiator(), &[lun], None);
+        let session =
+            engine.begin_session(port, engine.pool().account(), initiator(), &[lun], None);
         // The owner of the unit is notified of the nexus.
         while let Some((unit, letter)) = engine.carrier.letters.pop_front() {
             engine.handle_letter(unit, letter);
@@ -134,14 +135,18 @@ impl Target {
     fn protocol(&mut self) -> Result<&mut Session> {
         let session = self.engine.session_mut(self.session);
         let session = session.ok_or_else(|| anyhow!("the session has ended"))?;
-        Ok(&mut session.port.iscsi_mut().session)
+        let port = session.port.iscsi_mut();
+        let port = port.ok_or_else(|| anyhow!("a session of another transport"))?;
+        Ok(&mut port.session)
     }
 
     fn receive(&mut self, arrival: &Arrival) -> Result<()> {
         let session = self.engine.session_mut(self.session);
         let session = session.ok_or_else(|| anyhow!("the session has ended"))?;
         let (port, pool) = session.port_and_pool();
-        let protocol = &mut port.iscsi_mut().session;
+        let port = port.iscsi_mut();
+        let port = port.ok_or_else(|| anyhow!("a session of another transport"))?;
+        let protocol = &mut port.session;
         let wanted = protocol.poll_receive(CONNECTION);
         match (arrival, wanted) {
             (Arrival::Chunk(chunk), Receive::Chunk { limit_bytes })
@@ -165,7 +170,6 @@ impl Target {
         let session = self.session;
         match event {
             Event::Command(id, command) => {
-                let command = SentCommand::Iscsi(command);
                 self.engine.handle_command(session, id.into(), command);
             }
             Event::DataOut(id, data) => self.engine.handle_data_out(session, id.into(), data),

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::{
-    ChapAlgorithm, Group, InitiatorMatch, LunNumber, Model, Target, TargetIndex, UnitIndex,
-    UserIndex, Viewers,
+    ChapAlgorithm, Group, GroupIndex, InitiatorMatch, LunNumber, Model, NbdServer, Target,
+    TargetIndex, UnitIndex, UserIndex, Viewers,
 };
 
 /// What is known of an initiator.
@@ -17,6 +17,8 @@ pub struct Initiator<'a> {
     pub address: IpAddr,
     /// The user it proved to be by CHAP.
     pub user: Option<UserIndex>,
+    /// The names that its certificate proves.
+    pub certificate: &'a [String],
 }
 
 /// Why an initiator may not log in.
@@ -151,6 +153,24 @@ impl Model {
         !target.auth.is_empty() || groups.any(|group| group.users().next().is_some())
     }
 
+    /// The units that a client of NBD may have who is at this address, and whose certificate proves these names.
+    pub fn exports(&self, server: &NbdServer, address: IpAddr, names: &[String]) -> Vec<UnitIndex> {
+        // It claims no name, and proves no user.
+        let client = Initiator {
+            name: "",
+            address,
+            user: None,
+            certificate: names,
+        };
+        let mut groups = server.groups.iter();
+        let is_in = |group: &GroupIndex| self.is_viewer(Viewers::Group(*group), &client);
+        if server.groups.is_empty() || groups.any(is_in) {
+            server.luns.clone()
+        } else {
+            Vec::new()
+        }
+    }
+
     /// Whether a login to the target uses CHAP.
     pub fn authentication(&self, target: TargetIndex) -> Authentication {
         let Some(target) = self.targets.get(target.0) else {
@@ -248,6 +268,10 @@ impl Group {
             InitiatorMatch::Name(pattern) => pattern.matches(initiator.name),
             InitiatorMatch::Address(network) => network.contains(initiator.address),
             InitiatorMatch::User(user) => initiator.user == Some(*user),
+            InitiatorMatch::Certificate(pattern) => {
+                let mut names = initiator.certificate.iter();
+                names.any(|name| pattern.matches(name))
+            }
         })
     }
 
@@ -255,7 +279,9 @@ impl Group {
     pub(crate) fn users(&self) -> impl Iterator<Item = UserIndex> + '_ {
         self.initiators.iter().filter_map(|entry| match entry {
             InitiatorMatch::User(user) => Some(*user),
-            InitiatorMatch::Name(_) | InitiatorMatch::Address(_) => None,
+            InitiatorMatch::Name(_)
+            | InitiatorMatch::Address(_)
+            | InitiatorMatch::Certificate(_) => None,
         })
     }
 }
@@ -321,6 +347,7 @@ mod tests {
             name,
             address: address.parse().unwrap(),
             user: model.user_by_name(user),
+            certificate: &[],
         }
     }
 
@@ -366,7 +393,7 @@ mod tests {
         let entry = |unit, groups: &[usize]| TargetLun {
             lun: LunNumber(0),
             unit: UnitIndex(unit),
-            groups: groups.iter().copied().map(crate::GroupIndex).collect(),
+            groups: groups.iter().copied().map(GroupIndex).collect(),
             read_only: false,
         };
         let entries = vec![entry(0, &[]), entry(3, &[2, 1]), entry(1, &[0])];

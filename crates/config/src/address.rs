@@ -10,16 +10,33 @@ use crate::Rule;
 /// Spec: RFC 7143 section 4.2.7.1 (registered TCP port).
 pub const ISCSI_PORT: u16 = 3260;
 
+/// The port of NBD, where none is given.
+///
+/// Spec: the NBD protocol; IANA, Service Name and Transport Protocol Port Number Registry.
+pub const NBD_PORT: u16 = 10_809;
+
 /// Reads an address to listen on; port 0 asks the system for a free one.
 pub(crate) fn parse_bind(text: &str) -> Result<SocketAddr, Rule> {
-    let wrong = || Rule::PortalAddress {
-        text: text.to_owned(),
-    };
+    parse_bind_or(text, ISCSI_PORT, |text| Rule::PortalAddress { text })
+}
+
+/// The same for a server of NBD.
+pub(crate) fn parse_nbd_bind(text: &str) -> Result<SocketAddr, Rule> {
+    parse_bind_or(text, NBD_PORT, |text| Rule::NbdAddress { text })
+}
+
+/// The same, with this port where none is given, and this rule for what is no address.
+fn parse_bind_or(
+    text: &str,
+    port: u16,
+    wrong: impl FnOnce(String) -> Rule,
+) -> Result<SocketAddr, Rule> {
+    let wrong = || wrong(text.to_owned());
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(address);
     }
     if let Some(address) = parse_bare_address(text) {
-        return Ok(SocketAddr::new(address, ISCSI_PORT));
+        return Ok(SocketAddr::new(address, port));
     }
     // Right address, wrong port: say that, not that it is no address.
     match text.rsplit_once(':') {

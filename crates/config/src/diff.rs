@@ -7,8 +7,13 @@ use std::fmt;
 use crate::admin::ADMIN;
 use crate::confine::CONFINE;
 use crate::limits::LIMIT_VALUES;
-use crate::value::{GROUP, KeyOf, PORTAL, SERVER, TARGET, TARGET_LUN, UNIT, USER};
-use crate::{GroupIndex, Model, TargetIndex, TargetLun, Unit, UnitIndex, UserIndex};
+use crate::value::{
+    GROUP, KeyOf, NBD, PORTAL, QUOTA, SERVER, STORE, TARGET, TARGET_LUN, UNIT, USER,
+};
+use crate::{
+    GroupIndex, Model, NbdIndex, QuotaIndex, StoreIndex, TargetIndex, TargetLun, Unit, UnitIndex,
+    UserIndex,
+};
 
 /// A key whose value differs. The values are TOML on one line; one that is not there reads
 /// `none`.
@@ -71,6 +76,8 @@ pub struct InTarget {
 /// model, then what was added or changed, in the order of the new one.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Differences {
+    /// Named stores, by `id`.
+    pub stores: Vec<Difference<StoreIndex>>,
     /// Units, by `id`; those of a command line by their STORE.
     pub units: Vec<Difference<UnitIndex>>,
     /// Units that are neither added nor removed but have another `id`.
@@ -81,6 +88,10 @@ pub struct Differences {
     pub groups: Vec<Difference<GroupIndex>>,
     /// Targets, by name; their portals and units are in lists of their own.
     pub targets: Vec<Difference<TargetIndex>>,
+    /// Servers of NBD, by the address they are bound to or the path of their socket.
+    pub nbd: Vec<Difference<NbdIndex>>,
+    /// Quotas, by what they count.
+    pub quotas: Vec<Difference<QuotaIndex>>,
     /// Portals of targets that both models have, by the address they are bound to.
     pub portals: Vec<Difference<InTarget>>,
     /// Units of targets that both models have, by their number, and by their groups where several have one number. A
@@ -127,29 +138,50 @@ pub fn diff_with(
 ) -> Differences {
     let both = Both { old, new };
     let mut differences = Differences {
+        stores: both.list(
+            &old.stores,
+            &new.stores,
+            |_, named| named.id.clone(),
+            STORE,
+            StoreIndex,
+        ),
         units: both.units(renames),
         users: both.list(
             &old.users,
             &new.users,
             |_, user| user.name.clone(),
-            &USER,
+            USER,
             UserIndex,
         ),
         groups: both.list(
             &old.groups,
             &new.groups,
             |_, group| group.id.clone(),
-            &GROUP,
+            GROUP,
             GroupIndex,
         ),
         targets: both.list(
             &old.targets,
             &new.targets,
             |_, target| target.name.to_string(),
-            &TARGET,
+            TARGET,
             TargetIndex,
         ),
-        server: both.keys(&SERVER, &old.server, &new.server),
+        nbd: both.list(
+            &old.nbd,
+            &new.nbd,
+            |_, server| server.at.to_string(),
+            NBD,
+            NbdIndex,
+        ),
+        quotas: both.list(
+            &old.quotas,
+            &new.quotas,
+            |_, quota| quota.of.to_string(),
+            QUOTA,
+            QuotaIndex,
+        ),
+        server: both.keys(SERVER, &old.server, &new.server),
         limits: both.keys(&LIMIT_VALUES, &old.limits, &new.limits),
         admin: both.keys(&ADMIN, &old.admin, &new.admin),
         confine: both.keys(&CONFINE, &old.confine, &new.confine),
@@ -245,7 +277,7 @@ impl Both<'_> {
             }
         };
         let (old, new) = (&self.old.units, &self.new.units);
-        self.matched((old, Unit::to_string), (new, before), &UNIT, UnitIndex)
+        self.matched((old, Unit::to_string), (new, before), UNIT, UnitIndex)
     }
 
     /// The units of these names, where both models have them.
@@ -395,7 +427,7 @@ impl Both<'_> {
                 &before.portals,
                 &target.portals,
                 |_, portal| portal.bind.to_string(),
-                &PORTAL,
+                PORTAL,
                 |position| position,
             );
             let placed = portals.into_iter().map(|portal| portal.within(old, new));
@@ -410,7 +442,7 @@ impl Both<'_> {
                     let is_shared = luns.iter().any(|luns| luns.count_of(entry.lun) > 1);
                     lun_identity(model, entry, is_shared)
                 },
-                &TARGET_LUN,
+                TARGET_LUN,
                 |position| position,
             );
             let is_same_unit = |old: usize, new: usize| {

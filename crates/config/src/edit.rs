@@ -46,8 +46,15 @@ struct Kind {
     identity: &'static str,
 }
 
+/// The key of the servers of NBD.
+const NBD_LIST: &str = "nbd";
+
 const LUN: Kind = Kind {
     list: "lun",
+    identity: "id",
+};
+const STORE: Kind = Kind {
+    list: "store",
     identity: "id",
 };
 const TARGET: Kind = Kind {
@@ -88,6 +95,11 @@ impl Draft {
         self.read(LUN, read::lun)
     }
 
+    /// The named stores, as the text has them.
+    pub fn stores(&self) -> Vec<spec::Store> {
+        self.read(STORE, read::store)
+    }
+
     /// The targets, as the text has them.
     pub fn targets(&self) -> Vec<spec::Target> {
         self.read(TARGET, read::target)
@@ -114,6 +126,9 @@ impl Draft {
         keys.set_text("store", Some(&lun.store), str::eq);
         keys.set_text("serial", lun.serial.as_deref(), str::eq);
         keys.set_text("naa", lun.naa.as_deref(), is_same_naa);
+        keys.set_text("owner", lun.owner.as_deref(), str::eq);
+        keys.set_text("log", lun.log.as_deref(), str::eq);
+        keys.set_text("sync_bias", lun.sync_bias.as_deref(), str::eq);
         if is_made {
             self.began_as.insert(lun.id.clone(), None);
         }
@@ -129,12 +144,39 @@ impl Draft {
         self.remove(LUN, id, |draft| {
             let shows = |target: &spec::Target| target.luns.iter().any(|entry| entry.id == id);
             let targets = draft.targets().into_iter().filter(shows);
-            targets
-                .map(|target| format!("target {}", target.name))
-                .collect()
+            let targets = targets.map(|target| format!("target {}", target.name));
+            targets.chain(draft.nbd_with("luns", id)).collect()
         })?;
         self.began_as.remove(id);
         Ok(())
+    }
+
+    /// Adds a named store, or changes the one with this `id`. True when it was made.
+    ///
+    /// # Errors
+    ///
+    /// Its store is none.
+    pub fn put_store(&mut self, store: &spec::Store) -> Result<bool, EditError> {
+        StoreSpec::parse(&store.store)?;
+        let (mut keys, is_made) = self.find_or_add(STORE, &store.id)?;
+        keys.set_text("store", Some(&store.store), str::eq);
+        Ok(is_made)
+    }
+
+    /// Removes a named store.
+    ///
+    /// # Errors
+    ///
+    /// There is none with this `id`, or a unit has it as a member.
+    pub fn remove_store(&mut self, id: &str) -> Result<(), EditError> {
+        self.remove(STORE, id, |draft| {
+            let has = |lun: &spec::Lun| {
+                let store = StoreSpec::parse(&lun.store);
+                store.is_ok_and(|store| store.member_ids().iter().any(|member| member == id))
+            };
+            let luns = draft.luns().into_iter().filter(has);
+            luns.map(|lun| format!("lun {}", lun.id)).collect()
+        })
     }
 
     /// Gives a unit another size in bytes.
@@ -206,6 +248,7 @@ impl Draft {
             entries
                 .filter(|(_, entry)| entry.groups.iter().any(|group| group == id))
                 .map(|(target, entry)| format!("lun {} of target {}", entry.lun, target.name))
+                .chain(draft.nbd_with("groups", id))
                 .collect()
         })
     }

@@ -4,9 +4,10 @@ use crate::admin::ADMIN;
 use crate::confine::CONFINE;
 use crate::limits::LIMIT_VALUES;
 use crate::value::{
-    GROUP, KeyOf, PORTAL, SERVER, TARGET, TARGET_LUN, UNIT_SECTION, USER, list, quoted,
+    GROUP, KeyOf, NBD, PORTAL, QUOTA, SERVER, STORE, TARGET, TARGET_LUN, UNIT_SECTION, USER, list,
+    quoted,
 };
-use crate::{Model, Portal, TargetLun};
+use crate::{Model, NbdPlace, Portal, TargetLun};
 
 impl Model {
     /// The configuration with its defaults written out and without comments. The text parses to
@@ -20,23 +21,26 @@ impl Model {
             model: self,
             text: String::new(),
         };
-        text.section("[server]", None, &SERVER, &self.server);
+        text.section("[server]", None, SERVER, &self.server);
         text.section("[limits]", None, &LIMIT_VALUES, &self.limits);
         text.section("[admin]", None, &ADMIN, &self.admin);
         text.section("[confine]", None, &CONFINE, &self.confine);
+        for named in &self.stores {
+            text.section("[[store]]", Some(("id", &named.id)), STORE, named);
+        }
         for unit in &self.units {
             let id = unit.to_string();
-            text.section("[[lun]]", Some(("id", &id)), &UNIT_SECTION, unit);
+            text.section("[[lun]]", Some(("id", &id)), UNIT_SECTION, unit);
         }
         for user in &self.users {
-            text.section("[[user]]", Some(("name", &user.name)), &USER, user);
+            text.section("[[user]]", Some(("name", &user.name)), USER, user);
         }
         for group in &self.groups {
-            text.section("[[group]]", Some(("id", &group.id)), &GROUP, group);
+            text.section("[[group]]", Some(("id", &group.id)), GROUP, group);
         }
         for target in &self.targets {
             let name = Some(("name", target.name.as_str()));
-            text.section("[[target]]", name, &TARGET, target);
+            text.section("[[target]]", name, TARGET, target);
             let portals = target.portals.iter().map(|portal| text.portal(portal));
             let portals = list(portals);
             text.line("portals", &portals);
@@ -44,6 +48,18 @@ impl Model {
             let luns = luns.map(|entry| text.target_lun(entry));
             let luns = lines(luns);
             text.line("luns", &luns);
+        }
+        for server in &self.nbd {
+            let key = match server.at {
+                NbdPlace::Address(_) => "bind",
+                NbdPlace::Socket { .. } => "socket",
+            };
+            let place = server.at.to_string();
+            text.section("[[nbd]]", Some((key, &place)), NBD, server);
+        }
+        for quota in &self.quotas {
+            let (key, value) = quota.of.key_and_value();
+            text.section("[[quota]]", Some((key, &value)), QUOTA, quota);
         }
         text.text
     }
@@ -83,11 +99,11 @@ impl Text<'_> {
 
     fn portal(&self, portal: &Portal) -> String {
         let bind = quoted(&portal.bind.to_string());
-        inline("bind", bind, values(self.model, &PORTAL, portal))
+        inline("bind", bind, values(self.model, PORTAL, portal))
     }
 
     fn target_lun(&self, entry: &TargetLun) -> String {
-        let values = values(self.model, &TARGET_LUN, entry);
+        let values = values(self.model, TARGET_LUN, entry);
         inline("lun", entry.lun.to_string(), values)
     }
 }

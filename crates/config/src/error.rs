@@ -186,6 +186,82 @@ pub enum Rule {
         /// What to do instead.
         remedy: &'static str,
     },
+    /// A composition whose members cannot be these.
+    #[error(
+        "store {text:?} {problem}; write the ids of [[store]] sections after the colon, with commas, each once"
+    )]
+    StoreMembers {
+        /// The store as written.
+        text: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Members whose blocks differ.
+    #[error(
+        "store {id:?} has blocks of {bytes} bytes and store {other:?} has {other_bytes}; give all members one \
+         blocksize="
+    )]
+    MembersUnlike {
+        /// A member.
+        id: String,
+        /// Its block size.
+        bytes: u32,
+        /// Another member.
+        other: String,
+        /// Its block size.
+        other_bytes: u32,
+    },
+    /// A member of which nobody can say where the next one begins.
+    #[error(
+        "store {id:?} is not the last member and has no size of its own in the configuration, so what is behind it \
+         could move; {}",
+        if *.takes_size { "give it size=" } else { "make it the last member" }
+    )]
+    MemberWithoutSize {
+        /// The member.
+        id: String,
+        /// Whether its kind takes the option.
+        takes_size: bool,
+    },
+    /// Something of a disk at a member of one.
+    #[error("store {id:?} has {found}, which only a disk has; write it at the [[lun]]")]
+    NamedStore {
+        /// The section.
+        id: String,
+        /// What it has.
+        found: &'static str,
+    },
+    /// A log at what has no use for one.
+    #[error(
+        "store {store:?} has no use for a log; give one to a store of a file or a block device that initiators write \
+         to and cannot eject"
+    )]
+    LogNotPossible {
+        /// The store of the unit as written.
+        store: String,
+    },
+    /// A log that is none.
+    #[error(
+        "log {log:?} is not possible; write file:PATH?size=SIZE or block:PATH, without other options"
+    )]
+    LogDevice {
+        /// The log as written.
+        log: String,
+    },
+    /// What a log is for, without one.
+    #[error(
+        "sync_bias is about the log of the unit, and it has none; add log, or remove sync_bias"
+    )]
+    BiasWithoutLog,
+    /// A composition where no section can be named.
+    #[error(
+        "store {text:?} names [[store]] sections, which a command line has not; write a file with them and start with \
+         --config FILE"
+    )]
+    MembersWithoutFile {
+        /// The store as written.
+        text: String,
+    },
     /// Two units on one file or device, which would give one medium two states.
     #[error(
         "store {path:?} is already used at {first}; keep one, and show its unit under several LUN numbers or targets \
@@ -283,6 +359,18 @@ pub enum Rule {
         /// The one of the key.
         key: String,
     },
+    /// A quota of an owner and of a pool.
+    #[error("a quota is that of an owner or of a pool; make two sections")]
+    QuotaOfTwo,
+    /// A quota of nothing.
+    #[error("a quota needs an owner or a pool; name the one whose disks it counts")]
+    QuotaOfNothing,
+    /// A quota that limits nothing.
+    #[error("a quota needs provisioned or used; give one of them a size, or remove the section")]
+    QuotaWithoutLimit,
+    /// A part of nothing.
+    #[error("soft is a part of used, which is missing; give used a size, or remove soft")]
+    SoftWithoutUsed,
     /// Two units that initiators would take for the same one.
     #[error("{what} {value:?} is already that of the unit at {first}; give each unit its own")]
     IdentityTwice {
@@ -315,6 +403,27 @@ pub enum Rule {
     PortalAddress {
         /// The address as written.
         text: String,
+    },
+    /// The same for a server of NBD.
+    #[error(
+        "{text:?} is not an address; write 192.0.2.1:10809 or [2001:db8::1]:10809, and [::]:10809 or 0.0.0.0:10809 \
+         for all addresses"
+    )]
+    NbdAddress {
+        /// The address as written.
+        text: String,
+    },
+    /// Something that is no mode of a socket.
+    #[error("{text:?} is not the mode of a socket; write four octal digits, as in \"0660\"")]
+    SocketMode {
+        /// The mode as written.
+        text: String,
+    },
+    /// Two keys that say the same in two ways.
+    #[error("this does not go with {other:?}; give one of them")]
+    NotBoth {
+        /// The key that is there, too.
+        other: &'static str,
     },
     /// A port that is no number from 1 to 65535.
     #[error("{text:?}: the port is not a number from {min} to 65535")]

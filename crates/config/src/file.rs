@@ -1,21 +1,24 @@
 //! From the text of a configuration file to a [`Model`]: one function per section.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use crate::error::{At as _, nearest_hint};
 use crate::keys::{
-    SECTION_GROUP, SECTION_LIMITS, SECTION_LUN, SECTION_MUTUAL, SECTION_PORTAL, SECTION_SERVER,
-    SECTION_TARGET, SECTION_TARGET_LUN, SECTION_TOP, SECTION_USER,
+    SECTION_GROUP, SECTION_LIMITS, SECTION_LUN, SECTION_MUTUAL, SECTION_NBD, SECTION_PORTAL,
+    SECTION_SERVER, SECTION_STORE, SECTION_TARGET, SECTION_TARGET_LUN, SECTION_TOP, SECTION_USER,
 };
 use crate::limits::NUMBERS;
+use crate::quota::read_quotas;
 use crate::reader::{Field, Section, Source};
 use crate::{
-    ChapAlgorithm, Cidr, Coalescing, ConfigError, DigestPolicy, Group, GroupIndex, HostPort,
-    InitiatorMatch, IscsiName, Limits, LogLevel, LunNumber, Model, Mutual, Naa, NamePattern, Place,
-    Portal, Rule, SecretFile, Serial, Server, StoreSpec, Target, TargetIndex, TargetLun,
-    TargetLuns, Unit, UnitIndex, User, UserIndex, address, admin, confine, shorthand,
+    Certificate, ChapAlgorithm, Cidr, Coalescing, ConfigError, DigestPolicy, Group, GroupIndex,
+    HostPort, InitiatorMatch, IscsiName, Limits, LogDevice, LogLevel, LunNumber, Model, Mutual,
+    NBD_PORT, Naa, NamePattern, NamedStore, NbdPlace, NbdServer, NbdTls, Place, Portal, Rule,
+    SecretFile, Serial, Server, StoreSpec, SyncBias, Target, TargetIndex, TargetLun, TargetLuns,
+    Unit, UnitIndex, User, UserIndex, address, admin, confine, log_device, shorthand,
 };
 
 /// Longest `id` of a unit or group in bytes.
@@ -25,6 +28,9 @@ const ID_BYTES_MAX: usize = 64;
 ///
 /// Spec: RFC 7143 section 6.1.
 const TEXT_BYTES_MAX: usize = 255;
+
+/// Only the user that Tarn runs as, and root, may connect.
+const SOCKET_MODE_DEFAULT: u32 = 0o600;
 
 impl Model {
     /// Reads the text of a configuration file.
@@ -45,7 +51,8 @@ impl Model {
         let user_names = Names::of("user", users.iter().map(|user| user.name.as_str()));
         let groups = read_groups(&top, &user_names)?;
         let group_names = Names::of("group", groups.iter().map(|group| group.id.as_str()));
-        let units = read_units(&top, directory)?;
+        let stores = read_stores(&top, directory)?;
+        let units = read_units(&top, directory, &stores)?;
         let unit_names = Names::of("lun", units.iter().filter_map(|unit| unit.id.as_deref()));
         let names = AllNames {
             users: &user_names,
@@ -53,15 +60,19 @@ impl Model {
             units: &unit_names,
         };
         let (targets, target_names) = read_targets(&top, &names, &units)?;
+        let nbd = read_nbd(&top, &names, directory)?;
         let model = Self {
             server: read_server(&top, directory, &user_names)?,
             limits: read_limits(&top)?,
             admin: admin::read(&top, directory)?,
             confine: confine::read(&top, directory)?,
+            stores,
             units,
             users,
             groups,
             targets,
+            nbd,
+            quotas: read_quotas(&top, directory)?,
             target_names,
             discoverers: BTreeSet::new(),
             place: top.place(),
@@ -257,10 +268,14 @@ pub(crate) const NO_INITIATORS: Rule = Rule::EmptyList {
     remedy: "name an initiator, or write \"*\" for all",
 };
 
+/// What stands before a name in a certificate.
+pub(crate) const CERTIFICATE: &str = "certificate:";
+
 /// The user that an entry of a group names, if it names one.
 pub(crate) fn initiator_user(text: &str) -> Option<&str> {
     match text.strip_prefix("user:") {
         Some(user) => Some(user),
+        None if text.starts_with(CERTIFICATE) => None,
         None if NamePattern::looks_like(text) || Cidr::looks_like(text) => None,
         None => Some(text),
     }
@@ -274,11 +289,13 @@ pub(crate) fn initiator_form(text: &str) -> String {
     }
 }
 
-/// A name pattern, an address or network, or a user; `user:` says the last beyond doubt, for
-/// users whose names look like one of the others.
+/// A name pattern, an address or network, a pattern for names in certificates, or a user; `user:` says the last beyond
+/// doubt, for users whose names look like one of the others.
 fn read_initiator(text: &str, users: &Names<'_>) -> Result<InitiatorMatch, Rule> {
     if let Some(user) = text.strip_prefix("user:") {
         users.find(user).map(UserIndex).map(InitiatorMatch::User)
+    } else if let Some(name) = text.strip_prefix(CERTIFICATE) {
+        NamePattern::parse(name).map(InitiatorMatch::Certificate)
     } else if NamePattern::looks_like(text) {
         NamePattern::parse(text).map(InitiatorMatch::Name)
     } else if Cidr::looks_like(text) {
@@ -295,8 +312,56 @@ fn read_initiator(text: &str, users: &Names<'_>) -> Result<InitiatorMatch, Rule>
     }
 }
 
-fn read_units(top: &Section<'_>, directory: &Path) -> Result<Vec<Unit>, ConfigError> {
+fn read_stores(top: &Section<'_>, directory: &Path) -> Result<Vec<NamedStore>, ConfigError> {
+    let mut ids = FirstUse::new("store");
+    let mut stores = Vec::new();
+    for entry in top.entries("store")? {
+        let section = entry.section(SECTION_STORE)?;
+        let id = section.required("id")?;
+        let field = section.required("store")?;
+        let store = StoreSpec::parse(field.text()?).at(|| field.place())?;
+        let named = NamedStore {
+            id: read_id(&id)?,
+            store: store.below(directory),
+            place: field.place(),
+        };
+        named.check().at(|| field.place())?;
+        ids.insert(&named.id, id.place())?;
+        stores.push(named);
+    }
+    Ok(stores)
+}
+
+/// The sections that a composition names. A section is a member of one.
+fn find_members<'a>(
+    store: &StoreSpec,
+    place: &Place,
+    (named, names): (&'a [NamedStore], &Names<'a>),
+    uses: &mut BTreeMap<&'a str, Place>,
+) -> Result<Vec<NamedStore>, ConfigError> {
+    let mut members = Vec::new();
+    for id in store.member_ids() {
+        let position = names.find(id).at(|| place.clone())?;
+        let Some(member) = named.get(position) else {
+            continue;
+        };
+        if let Some(first) = uses.insert(&member.id, place.clone()) {
+            let path = id.clone();
+            return Err(Rule::StoreTwice { path, first }.at(place.clone()));
+        }
+        members.push(member.clone());
+    }
+    Ok(members)
+}
+
+fn read_units(
+    top: &Section<'_>,
+    directory: &Path,
+    named: &[NamedStore],
+) -> Result<Vec<Unit>, ConfigError> {
     let mut ids = FirstUse::new("lun");
+    let names = Names::of("store", named.iter().map(|one| one.id.as_str()));
+    let mut uses = BTreeMap::new();
     let mut units = Vec::new();
     for entry in top.entries("lun")? {
         let section = entry.section(SECTION_LUN)?;
@@ -304,20 +369,52 @@ fn read_units(top: &Section<'_>, directory: &Path) -> Result<Vec<Unit>, ConfigEr
         let id = read_id(&id_field)?;
         ids.insert(&id, id_field.place())?;
         let store_field = section.required("store")?;
-        let store = StoreSpec::parse(store_field.text()?).at(|| store_field.place())?;
+        let place = store_field.place();
+        let mut store = StoreSpec::parse(store_field.text()?).at(|| place.clone())?;
+        let members = find_members(&store, &place, (named, &names), &mut uses)?;
+        store.set_members(members, &place)?;
+        let owner = section.field("owner");
+        let owner = owner.map(|field| read_id(&field)).transpose()?;
         let naa = match section.field("naa") {
             Some(field) => Some(Naa::parse(field.text()?).at(|| field.place())?),
             None => None,
         };
+        let log = read_log(&section, &store, directory)?;
         units.push(Unit {
             id: Some(id),
+            log,
             serial: read_serial(section.field("serial"), &store)?,
             naa,
+            owner,
             store: store.below(directory),
-            place: store_field.place(),
+            place,
         });
     }
     Ok(units)
+}
+
+fn read_log(
+    section: &Section<'_>,
+    store: &StoreSpec,
+    directory: &Path,
+) -> Result<Option<LogDevice>, ConfigError> {
+    let bias = section.field("sync_bias");
+    let Some(field) = section.field("log") else {
+        return match bias {
+            Some(bias) => Err(Rule::BiasWithoutLog.at(bias.place())),
+            None => Ok(None),
+        };
+    };
+    let log = StoreSpec::parse(field.text()?).at(|| field.place())?;
+    log_device::check(store, &log).at(|| field.place())?;
+    Ok(Some(LogDevice {
+        store: log.below(directory),
+        bias: match bias {
+            Some(bias) => SyncBias::parse(bias.text()?).at(|| bias.place())?,
+            None => SyncBias::default(),
+        },
+        place: field.place(),
+    }))
 }
 
 fn read_serial(field: Option<Field<'_>>, store: &StoreSpec) -> Result<Option<Serial>, ConfigError> {
@@ -411,6 +508,96 @@ fn read_portal(entry: &Field<'_>) -> Result<Portal, ConfigError> {
         },
         place: bind.place(),
     })
+}
+
+/// Where a server of NBD listens, and where that is said.
+fn read_nbd_place(
+    section: &Section<'_>,
+    directory: &Path,
+) -> Result<(NbdPlace, Place), ConfigError> {
+    let mode = section.field("mode");
+    let (bind, socket) = (section.field("bind"), section.field("socket"));
+    match (bind, socket) {
+        (Some(_), Some(socket)) => Err(Rule::NotBoth { other: "bind" }.at(socket.place())),
+        (None, Some(socket)) => {
+            let mode = match mode {
+                Some(field) => read_mode(field.text()?).at(|| field.place())?,
+                None => SOCKET_MODE_DEFAULT,
+            };
+            let path = read_path("path of the socket", &socket, directory)?;
+            Ok((NbdPlace::Socket { path, mode }, socket.place()))
+        }
+        (bind, None) => {
+            if let Some(mode) = mode {
+                return Err(Rule::NotAlone { missing: "socket" }.at(mode.place()));
+            }
+            let address = match &bind {
+                Some(field) => address::parse_nbd_bind(field.text()?).at(|| field.place())?,
+                None => SocketAddr::from((Ipv4Addr::LOCALHOST, NBD_PORT)),
+            };
+            let place = bind.map_or_else(|| section.place(), |field| field.place());
+            Ok((NbdPlace::Address(address), place))
+        }
+    }
+}
+
+fn read_nbd_tls(section: &Section<'_>, directory: &Path) -> Result<Option<NbdTls>, ConfigError> {
+    let (certificate, key) = (section.field("certificate"), section.field("key"));
+    let ca = section.field("ca");
+    match (certificate, key, ca) {
+        (None, None, None) => Ok(None),
+        (Some(certificate), Some(key), ca) => Ok(Some(NbdTls {
+            certificate: Certificate {
+                certificate: read_path("path of the certificate", &certificate, directory)?,
+                key: read_path("path of the key", &key, directory)?,
+                place: certificate.place(),
+            },
+            ca: ca
+                .map(|ca| read_path("path of the certificates", &ca, directory))
+                .transpose()?,
+        })),
+        (Some(alone), None, _) => Err(Rule::NotAlone { missing: "key" }.at(alone.place())),
+        (None, Some(alone), _) | (None, None, Some(alone)) => {
+            let missing = "certificate";
+            Err(Rule::NotAlone { missing }.at(alone.place()))
+        }
+    }
+}
+
+/// A mode of a file as it is usually written, in octal.
+fn read_mode(text: &str) -> Result<u32, Rule> {
+    let wrong = || Rule::SocketMode {
+        text: text.to_owned(),
+    };
+    let is_octal = text.len() == 4 && text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
+    let mode = u32::from_str_radix(text, 8).ok().filter(|_| is_octal);
+    mode.filter(|mode| *mode <= 0o777).ok_or_else(wrong)
+}
+
+fn read_nbd(
+    top: &Section<'_>,
+    names: &AllNames<'_>,
+    directory: &Path,
+) -> Result<Vec<NbdServer>, ConfigError> {
+    let mut servers = Vec::new();
+    for entry in top.entries("nbd")? {
+        let section = entry.section(SECTION_NBD)?;
+        let luns = section.required("luns")?;
+        let (at, place) = read_nbd_place(&section, directory)?;
+        let server = NbdServer {
+            at,
+            tls: read_nbd_tls(&section, directory)?,
+            luns: names.units.find_all(Some(luns.clone()), UnitIndex)?,
+            groups: names.groups.find_all(section.field("groups"), GroupIndex)?,
+            place,
+        };
+        if server.luns.is_empty() {
+            let remedy = "name a lun, or remove the section";
+            return Err(Rule::EmptyList { remedy }.at(luns.place()));
+        }
+        servers.push(server);
+    }
+    Ok(servers)
 }
 
 fn read_chap_algorithms(field: Option<Field<'_>>) -> Result<Vec<ChapAlgorithm>, ConfigError> {
@@ -534,7 +721,7 @@ pub(crate) fn read_u16(field: &Field<'_>, min: u16, max: u16) -> Result<u16, Con
 }
 
 /// A name that is also used in file names and in other programs' output.
-fn read_id(field: &Field<'_>) -> Result<String, ConfigError> {
+pub(crate) fn read_id(field: &Field<'_>) -> Result<String, ConfigError> {
     let text = field.text()?;
     let is_allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let rule = if text.is_empty() {

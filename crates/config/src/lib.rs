@@ -23,10 +23,12 @@ mod error;
 mod file;
 pub mod keys;
 mod limits;
+mod log_device;
 mod luns;
 mod model;
 mod name;
 mod place;
+mod quota;
 mod reader;
 mod schema;
 mod shorthand;
@@ -38,7 +40,7 @@ mod value;
 mod warning;
 
 pub use access::{Authentication, Denial, Initiator, LunEntry, LunMap};
-pub use address::{Cidr, HostPort, ISCSI_PORT, is_host};
+pub use address::{Cidr, HostPort, ISCSI_PORT, NBD_PORT, is_host};
 pub use admin::{Admin, AdminListener, Certificate};
 pub use confine::{Account, Confine, Root};
 pub use diff::{
@@ -47,21 +49,24 @@ pub use diff::{
 pub use edit::{Draft, EditError};
 pub use error::{ConfigError, Rule};
 pub use limits::{DigestPolicy, Limits};
+pub use log_device::{LogDevice, SyncBias};
 pub use luns::{LunKey, TargetLun, TargetLuns, Viewers};
 pub use model::{
     ChapAlgorithm, Coalescing, Group, GroupIndex, InitiatorMatch, Listener, LogLevel, LunNumber,
-    Model, Mutual, Portal, SecretFile, Server, Target, TargetIndex, Unit, UnitIndex, User,
-    UserIndex,
+    Model, Mutual, NbdIndex, NbdPlace, NbdServer, NbdTls, Portal, QuotaIndex, SecretFile, Server,
+    StoreIndex, Target, TargetIndex, Unit, UnitIndex, User, UserIndex,
 };
 pub use name::{IscsiName, NamePattern, default_target_name};
 pub use place::Place;
+pub use quota::{Quota, QuotaOf};
 pub use schema::schema;
 pub use shorthand::PORTAL_DEFAULT;
 pub use size::{SIZE_BYTES_MAX, parse_size};
 pub use specs::Specs;
 pub use store::{
-    BlockSize, CacheMode, Export, KINDS, KindRow, Medium, Node, OPTIONS, OptionRow, ServerAddress,
-    StoreAt, StoreKind, StoreOption, StorePlace, StoreSpec, store_help, store_reference,
+    BlockSize, CacheMode, Export, Image, KINDS, KindRow, Medium, Members, NamedStore, Node,
+    OPTIONS, OptionRow, ServerAddress, StoreAt, StoreKind, StoreOption, StorePlace, StoreSpec,
+    store_help, store_reference,
 };
 pub use unit::{Naa, Serial};
 pub use warning::Warning;

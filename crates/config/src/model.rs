@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::{
-    Admin, Cidr, ConfigError, Confine, HostPort, IscsiName, Limits, Naa, NamePattern, Place, Rule,
-    Serial, StoreSpec, TargetLuns,
+    Admin, Certificate, Cidr, ConfigError, Confine, HostPort, IscsiName, Limits, LogDevice, Medium,
+    Naa, NamePattern, NamedStore, Place, Quota, Rule, Serial, StoreSpec, TargetLuns,
 };
 
 /// What Tarn is to serve. Checked: only [`Model::from_toml`] and [`Model::from_stores`] make one.
@@ -18,10 +18,13 @@ pub struct Model {
     pub(crate) limits: Limits,
     pub(crate) admin: Admin,
     pub(crate) confine: Confine,
+    pub(crate) stores: Vec<NamedStore>,
     pub(crate) units: Vec<Unit>,
     pub(crate) users: Vec<User>,
     pub(crate) groups: Vec<Group>,
     pub(crate) targets: Vec<Target>,
+    pub(crate) nbd: Vec<NbdServer>,
+    pub(crate) quotas: Vec<Quota>,
     /// From the folded name to the target.
     pub(crate) target_names: BTreeMap<String, TargetIndex>,
     /// Users that may discover and that no target and no group names.
@@ -51,6 +54,10 @@ index! {
     UnitIndex
 }
 index! {
+    /// Names a [`NamedStore`] of one model.
+    StoreIndex
+}
+index! {
     /// Names a [`User`] of one model.
     UserIndex
 }
@@ -61,6 +68,14 @@ index! {
 index! {
     /// Names a [`Target`] of one model.
     TargetIndex
+}
+index! {
+    /// Names an [`NbdServer`] of one model.
+    NbdIndex
+}
+index! {
+    /// Names a [`Quota`] of one model.
+    QuotaIndex
 }
 
 /// The process itself.
@@ -182,8 +197,39 @@ pub struct Unit {
     pub serial: Option<Serial>,
     /// NAA designator, if the administrator wants a certain one.
     pub naa: Option<Naa>,
+    /// Whose disk it is, for quotas.
+    pub owner: Option<String>,
+    /// Where its log is, if it has one.
+    pub log: Option<LogDevice>,
     /// Where the store is given, for errors that only opening it shows.
     pub place: Place,
+}
+
+impl Unit {
+    /// The stores that have its data, and where they are given: its own, or the members of that.
+    pub fn parts(&self) -> impl Iterator<Item = (&StoreSpec, &Place)> {
+        let members = self.store.members();
+        let own = members.is_empty().then_some((&self.store, &self.place));
+        let members = members.iter().map(|one| (&one.store, &one.place));
+        own.into_iter().chain(members)
+    }
+
+    /// The media that its data is on, and its log.
+    pub fn media(&self) -> impl Iterator<Item = Medium<'_>> {
+        self.stores().filter_map(|(store, _)| store.at.medium())
+    }
+
+    /// All stores that are opened for it, and where they are given: those that have its data, then its log.
+    pub fn stores(&self) -> impl Iterator<Item = (&StoreSpec, &Place)> {
+        let log = self.log.as_ref().map(|log| (&log.store, &log.place));
+        self.parts().chain(log)
+    }
+
+    /// The memory of the process that its data takes when all of it is written, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        let parts = self.parts().map(|(store, _)| store.at.memory_bytes());
+        parts.fold(0, u64::saturating_add)
+    }
 }
 
 impl fmt::Display for Unit {
@@ -255,6 +301,8 @@ pub enum InitiatorMatch {
     Address(Cidr),
     /// The CHAP user it proved to be.
     User(UserIndex),
+    /// A name that its certificate proves; clients of NBD alone have one.
+    Certificate(NamePattern),
 }
 
 /// An iSCSI target.
@@ -320,6 +368,72 @@ impl Portal {
         let is_reachable = !ip.to_canonical().is_loopback() || from.to_canonical().is_loopback();
         is_reachable.then(|| format!("{},{tag}", SocketAddr::new(ip, bound.port())))
     }
+}
+
+/// Where clients of NBD come in.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum NbdPlace {
+    /// At an address; port 0 is any free port.
+    Address(SocketAddr),
+    /// At a unix socket.
+    Socket {
+        /// Where it is.
+        path: PathBuf,
+        /// Who may connect, as the mode of its file.
+        mode: u32,
+    },
+}
+
+impl NbdPlace {
+    /// The address, unless it is a unix socket.
+    pub const fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Address(address) => Some(*address),
+            Self::Socket { .. } => None,
+        }
+    }
+
+    /// The unix socket and its mode, if it is one.
+    pub fn socket(&self) -> Option<(&Path, u32)> {
+        match self {
+            Self::Address(_) => None,
+            Self::Socket { path, mode } => Some((path, *mode)),
+        }
+    }
+}
+
+/// The address or the path, by which a server is known.
+impl fmt::Display for NbdPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Socket { path, .. } => path.display().fmt(f),
+        }
+    }
+}
+
+/// The TLS of a server of NBD.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NbdTls {
+    /// Certificate and key.
+    pub certificate: Certificate,
+    /// The certificates that vouch for those of clients; `None`: clients need none.
+    pub ca: Option<PathBuf>,
+}
+
+/// Where clients of NBD come in, and what they find there.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NbdServer {
+    /// Where to listen.
+    pub at: NbdPlace,
+    /// With it, clients have to begin TLS.
+    pub tls: Option<NbdTls>,
+    /// The units, each an export under its `id`; at least one.
+    pub luns: Vec<UnitIndex>,
+    /// Who may have them; empty: everyone.
+    pub groups: Vec<GroupIndex>,
+    /// Where the address is given.
+    pub place: Place,
 }
 
 /// A logical unit number that fits the flat addressing method.
@@ -403,6 +517,8 @@ pub struct Listener {
     pub bind: SocketAddr,
     /// Each target reached here, with the position of the portal in [`Target::portals`].
     pub portals: Vec<(TargetIndex, usize)>,
+    /// The server of NBD that is reached here; then it has no portals.
+    pub nbd: Option<NbdIndex>,
     /// Where the address is given first.
     pub place: Place,
 }
@@ -419,10 +535,13 @@ impl Model {
             limits: self.limits.clone(),
             admin: self.admin.clone(),
             confine: self.confine.clone(),
+            stores: Vec::new(),
             units: Vec::new(),
             users: Vec::new(),
             groups: Vec::new(),
             targets: Vec::new(),
+            nbd: Vec::new(),
+            quotas: Vec::new(),
             target_names: BTreeMap::new(),
             discoverers: BTreeSet::new(),
             place: self.place.clone(),
@@ -455,6 +574,11 @@ impl Model {
         &self.confine
     }
 
+    /// All named stores, by the position of their index.
+    pub fn stores(&self) -> &[NamedStore] {
+        &self.stores
+    }
+
     /// All units, by the position of their index.
     pub fn units(&self) -> &[Unit] {
         &self.units
@@ -473,6 +597,16 @@ impl Model {
     /// All targets, by the position of their index.
     pub fn targets(&self) -> &[Target] {
         &self.targets
+    }
+
+    /// All servers of NBD, by the position of their index.
+    pub fn nbd(&self) -> &[NbdServer] {
+        &self.nbd
+    }
+
+    /// All quotas, by the position of their index.
+    pub fn quotas(&self) -> &[Quota] {
+        &self.quotas
     }
 
     /// The target with this name, in any case of letters.
@@ -494,7 +628,7 @@ impl Model {
     }
 
     /// Each address to listen on once, with the portals that are reached there, in the order of
-    /// the file.
+    /// the file; those of NBD come last. Unix sockets are not among them.
     pub fn listeners(&self) -> Vec<Listener> {
         let mut listeners: Vec<Listener> = Vec::new();
         let mut positions = HashMap::new();
@@ -508,11 +642,21 @@ impl Model {
                     None => listeners.push(Listener {
                         bind: portal.bind,
                         portals: vec![entry],
+                        nbd: None,
                         place: portal.place.clone(),
                     }),
                 }
             }
         }
+        let nbd = self.nbd.iter().zip(0..);
+        listeners.extend(nbd.filter_map(|(server, position)| {
+            Some(Listener {
+                bind: server.at.address()?,
+                portals: Vec::new(),
+                nbd: Some(NbdIndex(position)),
+                place: server.place.clone(),
+            })
+        }));
         listeners
     }
 
@@ -520,6 +664,7 @@ impl Model {
     pub(crate) fn seal(mut self) -> Result<Self, ConfigError> {
         self.check_stores()?;
         self.check_identities()?;
+        self.check_nbd()?;
         self.check_portals()?;
         self.discoverers = self.users_for_discovery_alone();
         Ok(self)
@@ -528,13 +673,18 @@ impl Model {
     /// One medium, one unit: two units on one file would not know of each other's reservations.
     fn check_stores(&self) -> Result<(), ConfigError> {
         let mut first_use = BTreeMap::new();
-        for unit in &self.units {
-            let Some(medium) = unit.store.at.medium() else {
+        // A composition has no medium but those of its members, which are among the named stores.
+        let named = self.stores.iter().map(|one| (&one.store, &one.place));
+        let units = self.units.iter().map(|unit| (&unit.store, &unit.place));
+        let logs = self.units.iter().filter_map(|unit| unit.log.as_ref());
+        let logs = logs.map(|log| (&log.store, &log.place));
+        for (store, place) in named.chain(units).chain(logs) {
+            let Some(medium) = store.at.medium() else {
                 continue;
             };
-            if let Some(first) = first_use.insert(medium, unit.place.clone()) {
+            if let Some(first) = first_use.insert(medium, place.clone()) {
                 let path = medium.to_string();
-                return Err(Rule::StoreTwice { path, first }.at(unit.place.clone()));
+                return Err(Rule::StoreTwice { path, first }.at(place.clone()));
             }
         }
         Ok(())
@@ -554,6 +704,34 @@ impl Model {
                     return Err(Rule::IdentityTwice { what, value, first }.at(unit.place.clone()));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Clients of NBD do not say what they speak before the server does.
+    fn check_nbd(&self) -> Result<(), ConfigError> {
+        let listeners = self.listeners();
+        let mut first_uses = HashMap::new();
+        for listener in &listeners {
+            // Each port 0 is another port, but the rules tell servers of NBD from each other by their addresses.
+            if listener.bind.port() == 0 && listener.nbd.is_none() {
+                continue;
+            }
+            if let Some(first) = first_uses.insert(listener.bind, listener) {
+                return Err(Rule::Twice {
+                    what: "address",
+                    name: listener.bind.to_string(),
+                    first: first.place.clone(),
+                }
+                .at(listener.place.clone()));
+            }
+        }
+        let mut paths = crate::file::FirstUse::new("socket");
+        let admin = self.admin.socket.as_deref().map(|path| (path, &self.place));
+        let of_nbd = self.nbd.iter();
+        let of_nbd = of_nbd.filter_map(|one| Some((one.at.socket()?.0, &one.place)));
+        for (path, place) in admin.into_iter().chain(of_nbd) {
+            paths.insert(path.display().to_string(), place.clone())?;
         }
         Ok(())
     }

@@ -50,6 +50,10 @@ impl Model {
         for (position, text) in stores.iter().enumerate() {
             let place = Place::argument(format!("STORE {text:?}"));
             let store = StoreSpec::parse(text).at(|| place.clone())?;
+            if !store.member_ids().is_empty() {
+                let text = text.clone();
+                return Err(Rule::MembersWithoutFile { text }.at(place));
+            }
             let lun = u16::try_from(position).ok().and_then(LunNumber::new);
             luns.push(TargetLun {
                 lun: lun.ok_or_else(|| {
@@ -66,8 +70,10 @@ impl Model {
             });
             units.push(Unit {
                 id: None,
+                owner: None,
                 serial: store.serial.clone(),
                 naa: None,
+                log: None,
                 store,
                 place,
             });
@@ -87,11 +93,14 @@ impl Model {
             limits: Limits::default(),
             admin: Admin::default(),
             confine: Confine::default(),
+            stores: Vec::new(),
             units,
             users: Vec::new(),
             groups: Vec::new(),
             target_names: BTreeMap::from([(target.name.to_string(), TargetIndex(0))]),
             targets: vec![target],
+            nbd: Vec::new(),
+            quotas: Vec::new(),
             discoverers: BTreeSet::new(),
             place: Place::argument("STORE"),
         };

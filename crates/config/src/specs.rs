@@ -82,7 +82,10 @@ fn lun(unit: &Unit) -> spec::Lun {
         id: unit.to_string(),
         store: unit.store.text.clone(),
         serial: beside.map(ToString::to_string),
+        owner: unit.owner.clone(),
         naa: unit.naa.map(|naa| naa.to_string()),
+        log: unit.log.as_ref().map(|log| log.store.text.clone()),
+        sync_bias: unit.log.as_ref().map(|log| log.bias.as_str().to_owned()),
     }
 }
 

@@ -5,15 +5,19 @@
 //! percent sign before anything else stands for itself.
 
 mod export;
+mod image;
 mod kind;
+mod members;
 mod option;
 
 use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 pub use self::export::{Export, ServerAddress};
+pub use self::image::Image;
 pub use self::kind::{KINDS, KindRow, Medium, Node, StoreAt, StoreKind, StorePlace};
 pub(crate) use self::kind::{usages, words};
+pub use self::members::{Members, NamedStore};
 pub(crate) use self::option::words as option_words;
 pub use self::option::{OPTIONS, OptionRow, StoreOption};
 use crate::{Rule, Serial};
@@ -51,7 +55,14 @@ pub struct StoreSpec {
     pub connections: Option<u8>,
     /// How long commands wait while the server cannot be reached, in seconds.
     pub retry_seconds: u32,
+    /// An image that another client has is waited for.
+    pub waits_for_lock: bool,
+    /// How many bytes a stripe has on one member before it goes on with the next.
+    pub chunk_bytes: u64,
 }
+
+/// The chunk of a stripe, unless the store says something else.
+const CHUNK_BYTES_DEFAULT: u64 = 64 << 10;
 
 /// How long commands wait for a server, unless the store says something else.
 const RETRY_SECONDS_DEFAULT: u32 = 20;
@@ -116,6 +127,8 @@ impl StoreSpec {
             ca: None,
             connections: None,
             retry_seconds: RETRY_SECONDS_DEFAULT,
+            waits_for_lock: false,
+            chunk_bytes: CHUNK_BYTES_DEFAULT,
         }
     }
 
@@ -136,6 +149,10 @@ impl StoreSpec {
         if let Some(options) = options {
             option::read_all(&mut spec, options)?;
         }
+        spec.read_only |= spec
+            .at
+            .image()
+            .is_some_and(|image| image.snapshot().is_some());
         spec.check_socket()?;
         spec.check_whole_blocks()?;
         Ok(spec)
@@ -246,7 +263,7 @@ pub fn store_reference() -> String {
             let words = kinds.iter().map(|kind| format!("`{}`", kind.word));
             kind::or_list(&words.collect::<Vec<_>>())
         };
-        let limits = match (row.of_servers, others.as_slice()) {
+        let limits = match (!row.of.is_empty(), others.as_slice()) {
             (true, _) => format!(" Only for {}.", words(&takers)),
             (false, []) => String::new(),
             (false, others) => format!(" Not for {}.", words(others)),
@@ -328,6 +345,8 @@ mod tests {
                 ca: None,
                 connections: None,
                 retry_seconds: 20,
+                waits_for_lock: false,
+                chunk_bytes: 65_536,
             }
         );
     }
@@ -396,6 +415,33 @@ mod tests {
     }
 
     #[test]
+    fn every_option_of_an_image_is_read() {
+        let text = "rbd:p/i?conf=c%26d&user=u&keyring=/k&retry=9&takeover=wait&size=1M";
+        let spec = StoreSpec::parse(text).unwrap();
+        let image = spec.at.image().unwrap();
+        assert_eq!(image.conf(), Some(Path::new("c&d")));
+        assert_eq!(image.user.as_deref(), Some("u"));
+        assert_eq!((spec.retry_seconds, spec.read_only), (9, false));
+        assert_eq!(
+            (spec.waits_for_lock, spec.size_bytes),
+            (true, Some(1 << 20))
+        );
+        let spec = spec.below(Path::new("/etc/tarn"));
+        let again = "rbd:p/i?conf=/etc/tarn/c%26d&user=u&keyring=/k";
+        assert_eq!(spec.at.to_string(), again);
+        assert_eq!(StoreSpec::parse(again).unwrap().at, spec.at);
+        assert_eq!(
+            spec.at.medium().unwrap().to_string(),
+            "rbd:p/i?conf=/etc/tarn/c%26d"
+        );
+        assert!(StoreSpec::parse("rbd:p/i@s").unwrap().read_only);
+        assert_eq!(
+            StoreSpec::parse("rbd:p/i").unwrap().at.to_string(),
+            "rbd:p/i"
+        );
+    }
+
+    #[test]
     fn what_is_no_store_names_the_rule() {
         #[rustfmt::skip]
         let cases = [
@@ -403,8 +449,18 @@ mod tests {
             ("?size=1M", "store \"?size=1M\" names no path"),
             ("file:", "store \"file:\" names no path"),
             ("a\0b", "has a NUL character"),
-            ("rbd:host", "store kind \"rbd\" is not known"),
-            ("rbd:host", "\"file:rbd:host\""),
+            ("zfs:host", "store kind \"zfs\" is not known"),
+            ("zfs:host", "\"file:zfs:host\""),
+            ("rbd:lun0", "names no pool, or no image; write POOL[/NAMESPACE]/IMAGE[@SNAP] after the colon"),
+            ("rbd:p/i@s?size=1M", "a snapshot keeps the size that it has"),
+            ("rbd:p/i?takeover=take", "use refuse or wait"),
+            ("rbd:p/i?cache=direct", "the cache of librbd is always off"),
+            ("rbd:p/i?connections=2", "there is no server"),
+            ("rbd:p/i?user=client.a", "use a name, without client."),
+            ("rbd:p/i?user=", "use a name, without client."),
+            ("rbd:p/i@s?readonly=false", "use true, as a snapshot is only read"),
+            ("nbd://h?conf=a", "there is no Ceph cluster"),
+            ("a?keyring=a", "there is no Ceph cluster"),
             ("a+b:c", "store kind \"a+b\" is not known"),
             ("mem:", "size \"\": no number"),
             ("mem:10X", "size \"10X\": unknown suffix \"X\""),

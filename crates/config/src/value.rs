@@ -3,10 +3,11 @@
 
 use std::path::Path;
 
+use crate::file::CERTIFICATE;
 use crate::keys::size_text;
 use crate::{
-    Group, InitiatorMatch, Model, Mutual, Portal, SecretFile, Server, StoreOption, StoreSpec,
-    Target, TargetLun, Unit, User, UserIndex,
+    Group, InitiatorMatch, Model, Mutual, NamedStore, NbdServer, Portal, Quota, SecretFile, Server,
+    StoreOption, StoreSpec, Target, TargetLun, Unit, User, UserIndex,
 };
 
 /// A key of a thing of the model and how to read its value.
@@ -23,13 +24,19 @@ const fn key<T>(name: &'static str, value: fn(&Model, &T) -> Option<String>) -> 
 }
 
 /// A unit, with the options of its store as keys of their own.
-pub(crate) const UNIT: [KeyOf<Unit>; 14] = [
+pub(crate) const UNIT: &[KeyOf<Unit>] = &[
     key("store", |_, unit| {
         Some(quoted(&unit.store.at.without_size()))
     }),
     key("size", |_, unit| {
         unit.store.configured_size_bytes().map(size)
     }),
+    key("members", |_, unit| {
+        let members = unit.store.members().iter();
+        let texts = members.map(|one| quoted(&full_store(&one.store)));
+        (!unit.store.members().is_empty()).then(|| list(texts))
+    }),
+    key("chunk", |_, unit| StoreOption::Chunk.toml(&unit.store)),
     key("blocksize", |_, unit| {
         StoreOption::BlockSize.toml(&unit.store)
     }),
@@ -48,19 +55,36 @@ pub(crate) const UNIT: [KeyOf<Unit>; 14] = [
         StoreOption::Connections.toml(&unit.store)
     }),
     key("retry", |_, unit| StoreOption::Retry.toml(&unit.store)),
+    key("takeover", |_, unit| {
+        StoreOption::Takeover.toml(&unit.store)
+    }),
+    key("conf", |_, unit| StoreOption::Conf.toml(&unit.store)),
+    key("user", |_, unit| StoreOption::User.toml(&unit.store)),
+    key("keyring", |_, unit| StoreOption::Keyring.toml(&unit.store)),
+    key("owner", unit_owner),
     key("serial", unit_serial),
     key("naa", unit_naa),
+    key("log", unit_log),
+    key("sync_bias", unit_bias),
 ];
 
+/// A named store.
+pub(crate) const STORE: &[KeyOf<NamedStore>] = &[key("store", |_, named| {
+    Some(quoted(&full_store(&named.store)))
+})];
+
 /// A unit, as the file has it.
-pub(crate) const UNIT_SECTION: [KeyOf<Unit>; 3] = [
+pub(crate) const UNIT_SECTION: &[KeyOf<Unit>] = &[
     key("store", |_, unit| Some(quoted(&full_store(&unit.store)))),
+    key("owner", unit_owner),
     key("serial", unit_serial),
     key("naa", unit_naa),
+    key("log", unit_log),
+    key("sync_bias", unit_bias),
 ];
 
 /// A target, without what it is found by and without its lists.
-pub(crate) const TARGET: [KeyOf<Target>; 4] = [
+pub(crate) const TARGET: &[KeyOf<Target>] = &[
     key("alias", |_, target| target.alias.as_deref().map(quoted)),
     key("auth", |model, target| {
         Some(user_names(model, &target.auth))
@@ -75,7 +99,7 @@ pub(crate) const TARGET: [KeyOf<Target>; 4] = [
 ];
 
 /// A portal, without what it is found by.
-pub(crate) const PORTAL: [KeyOf<Portal>; 2] = [
+pub(crate) const PORTAL: &[KeyOf<Portal>] = &[
     key("advertise", |_, portal| {
         let advertise = portal.advertise.as_ref()?;
         Some(quoted(&advertise.to_string()))
@@ -84,7 +108,7 @@ pub(crate) const PORTAL: [KeyOf<Portal>; 2] = [
 ];
 
 /// A unit of a target, without what it is found by.
-pub(crate) const TARGET_LUN: [KeyOf<TargetLun>; 3] = [
+pub(crate) const TARGET_LUN: &[KeyOf<TargetLun>] = &[
     key("id", |model, entry| {
         let unit = model.units.get(entry.unit.position())?;
         Some(quoted(&unit.to_string()))
@@ -98,7 +122,7 @@ pub(crate) const TARGET_LUN: [KeyOf<TargetLun>; 3] = [
 ];
 
 /// A user, without what it is found by.
-pub(crate) const USER: [KeyOf<User>; 3] = [
+pub(crate) const USER: &[KeyOf<User>] = &[
     key("secret_file", |_, user| Some(secret_path(&user.secret))),
     key("mutual", |_, user| user.mutual.as_ref().map(mutual)),
     key("initiators", |_, user| {
@@ -108,13 +132,49 @@ pub(crate) const USER: [KeyOf<User>; 3] = [
 ];
 
 /// A group, without what it is found by.
-pub(crate) const GROUP: [KeyOf<Group>; 1] = [key("initiators", |model, group| {
+pub(crate) const GROUP: &[KeyOf<Group>] = &[key("initiators", |model, group| {
     let entries = group.initiators.iter();
     Some(list(entries.map(|entry| quoted(&initiator(model, entry)))))
 })];
 
+/// A server of NBD, without what it is found by.
+pub(crate) const NBD: &[KeyOf<NbdServer>] = &[
+    key("certificate", |_, server| {
+        Some(path(&server.tls.as_ref()?.certificate.certificate))
+    }),
+    key("key", |_, server| {
+        Some(path(&server.tls.as_ref()?.certificate.key))
+    }),
+    key("ca", |_, server| {
+        server.tls.as_ref()?.ca.as_deref().map(path)
+    }),
+    key("mode", |_, server| {
+        let (_, mode) = server.at.socket()?;
+        Some(quoted(&format!("{mode:04o}")))
+    }),
+    key("luns", |model, server| {
+        let units = server.luns.iter().map(|unit| unit.position());
+        let units = units.filter_map(|position| model.units.get(position));
+        Some(list(units.map(|unit| quoted(&unit.to_string()))))
+    }),
+    key("groups", |model, server| {
+        let groups = server.groups.iter().map(|group| group.position());
+        let groups = groups.filter_map(|position| model.groups.get(position));
+        Some(list(groups.map(|group| quoted(&group.id))))
+    }),
+];
+
+/// A quota, without what it is found by.
+pub(crate) const QUOTA: &[KeyOf<Quota>] = &[
+    key("provisioned", |_, quota| quota.provisioned_bytes.map(size)),
+    key("used", |_, quota| quota.used_bytes.map(size)),
+    key("soft", |_, quota| {
+        quota.used_bytes.map(|_| quota.soft_percent.to_string())
+    }),
+];
+
 /// The process itself.
-pub(crate) const SERVER: [KeyOf<Server>; 6] = [
+pub(crate) const SERVER: &[KeyOf<Server>] = &[
     key("state", |_, server| server.state.as_deref().map(path)),
     key("cores", |_, server| {
         server.cores.map(|cores| cores.to_string())
@@ -133,6 +193,10 @@ pub(crate) const SERVER: [KeyOf<Server>; 6] = [
     }),
 ];
 
+fn unit_owner(_: &Model, unit: &Unit) -> Option<String> {
+    unit.owner.as_deref().map(quoted)
+}
+
 fn unit_serial(_: &Model, unit: &Unit) -> Option<String> {
     let serial = unit.serial.as_ref()?;
     Some(quoted(serial.as_str()))
@@ -143,6 +207,16 @@ fn unit_naa(_: &Model, unit: &Unit) -> Option<String> {
 }
 
 /// The store as one STORE, with every option it can say. Its serial number stands beside it.
+fn unit_log(_: &Model, unit: &Unit) -> Option<String> {
+    unit.log
+        .as_ref()
+        .map(|log| quoted(&log.store.to_store(|row, _| row.option == StoreOption::Size)))
+}
+
+fn unit_bias(_: &Model, unit: &Unit) -> Option<String> {
+    unit.log.as_ref().map(|log| quoted(log.bias.as_str()))
+}
+
 fn full_store(store: &StoreSpec) -> String {
     store.to_store(|row, _| row.option != StoreOption::Serial)
 }
@@ -153,6 +227,7 @@ pub(crate) fn initiator(model: &Model, entry: &InitiatorMatch) -> String {
         InitiatorMatch::Name(pattern) => pattern.as_str().to_owned(),
         InitiatorMatch::Address(network) => network.to_string(),
         InitiatorMatch::User(user) => format!("user:{}", user_name(model, *user)),
+        InitiatorMatch::Certificate(pattern) => format!("{CERTIFICATE}{}", pattern.as_str()),
     }
 }
 
@@ -238,8 +313,11 @@ mod tests {
             "mem:1G?thin",
             "null:512",
             "nbd://h/a%3Fb?retry=0&removable",
+            "rbd:p/i?size=1M&takeover=wait",
             "nbds://[::1]:1?ca=/a%26b&connections=4&readonly",
             "nbd+unix:///a?thin=false&socket=/run/s",
+            "stripe:a,b,c?chunk=16k&readonly",
+            "concat:a?serial=S&removable",
         ] {
             let store = StoreSpec::parse(text).unwrap();
             let again = StoreSpec::parse(&full_store(&store)).unwrap();

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use crate::{ChapAlgorithm, Group, Model, Place, Target, UserIndex};
+use crate::{ChapAlgorithm, Group, InitiatorMatch, Model, NbdServer, Place, Target, UserIndex};
 
 /// Something legal that an administrator should know of.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -21,6 +21,28 @@ pub enum Warning {
         target: String,
         /// The address.
         portal: String,
+    },
+    /// Data, and who may have it, is what anybody on the way makes of it.
+    #[error(
+        "{place}: clients of NBD reach {bind} without TLS, so anybody on the way reads and changes what they send; \
+         give the section a certificate, or listen on 127.0.0.1"
+    )]
+    NbdOffLoopback {
+        /// The address.
+        place: Place,
+        /// The address.
+        bind: String,
+    },
+    /// Nobody can be in the groups.
+    #[error(
+        "{place}: no client of NBD is in the groups of this section, as they have patterns of names and users alone; \
+         add {remedy}"
+    )]
+    NbdNobody {
+        /// The server.
+        place: Place,
+        /// What to add.
+        remedy: &'static str,
     },
     /// Only the weakest algorithm is allowed.
     #[error(
@@ -44,7 +66,9 @@ pub enum Warning {
         target: String,
     },
     /// A configuration that serves nothing yet.
-    #[error("{place}: there is no [[target]]; nothing can be reached until one is added")]
+    #[error(
+        "{place}: there is no [[target]] and no [[nbd]]; nothing can be reached until one is added"
+    )]
     NoTarget {
         /// The file.
         place: Place,
@@ -58,11 +82,19 @@ pub enum Warning {
         target: String,
     },
     /// A unit that no target shows.
-    #[error("{place}: lun {id:?} is in no target, so no initiator sees it")]
+    #[error("{place}: lun {id:?} is in no target and no [[nbd]], so nobody sees it")]
     UnitUnused {
         /// The store of the unit.
         place: Place,
         /// The unit.
+        id: String,
+    },
+    /// A named store that no unit has.
+    #[error("{place}: store {id:?} is in no lun, so it is not opened")]
+    StoreUnused {
+        /// The store.
+        place: Place,
+        /// Its name.
         id: String,
     },
     /// A user that nothing refers to.
@@ -80,11 +112,14 @@ impl Warning {
     fn place(&self) -> &Place {
         match self {
             Self::OpenOffLoopback { place, .. }
+            | Self::NbdOffLoopback { place, .. }
+            | Self::NbdNobody { place, .. }
             | Self::Md5Only { place, .. }
             | Self::Underscore { place, .. }
             | Self::NoTarget { place, .. }
             | Self::NoLuns { place, .. }
             | Self::UnitUnused { place, .. }
+            | Self::StoreUnused { place, .. }
             | Self::UserUnused { place, .. } => place,
         }
     }
@@ -92,6 +127,41 @@ impl Warning {
     /// What it says, without the line, which any edit above it moves.
     fn words(&self) -> String {
         self.to_string().replacen(&self.place().to_string(), "", 1)
+    }
+}
+
+impl NbdServer {
+    /// No client is in its groups, whatever it is.
+    fn shuts_out(&self, model: &Model) -> Option<Warning> {
+        let has_names = self.tls.as_ref().is_some_and(|tls| tls.ca.is_some());
+        let may_match = |entry: &InitiatorMatch| match entry {
+            InitiatorMatch::Address(_) => true,
+            InitiatorMatch::Certificate(_) => has_names,
+            // A client claims no name: only what matches nothing at all matches it.
+            InitiatorMatch::Name(pattern) => pattern.matches(""),
+            InitiatorMatch::User(_) => false,
+        };
+        let groups = self.groups.iter();
+        let mut groups = groups.filter_map(|group| model.groups.get(group.position()));
+        let is_open = groups.any(|group| group.initiators.iter().any(may_match));
+        (!self.groups.is_empty() && !is_open).then(|| Warning::NbdNobody {
+            place: self.place.clone(),
+            remedy: if has_names {
+                "an address, or certificate:NAME"
+            } else {
+                "an address, or give the section a ca and add certificate:NAME"
+            },
+        })
+    }
+
+    /// What is legal about it and most likely not meant.
+    fn warning(&self) -> Option<Warning> {
+        let address = self.at.address().filter(|_| self.tls.is_none())?;
+        let is_far = !address.ip().to_canonical().is_loopback();
+        is_far.then(|| Warning::NbdOffLoopback {
+            place: self.place.clone(),
+            bind: address.to_string(),
+        })
     }
 }
 
@@ -108,21 +178,30 @@ impl Model {
 
     /// Everything that is legal and most likely not meant, in the order of the file.
     pub fn warnings(&self) -> Vec<Warning> {
-        let no_target = self.targets.is_empty().then(|| Warning::NoTarget {
+        let is_empty = self.targets.is_empty() && self.nbd.is_empty();
+        let no_target = is_empty.then(|| Warning::NoTarget {
             place: self.place.clone(),
         });
         let of_targets = self.targets.iter().flat_map(Target::warnings);
+        let of_nbd = self.nbd.iter().flat_map(|server| {
+            let both = [server.warning(), server.shuts_out(self)];
+            both.into_iter().flatten()
+        });
         no_target
             .into_iter()
             .chain(of_targets)
+            .chain(of_nbd)
             .chain(self.unused_units())
+            .chain(self.unused_stores())
             .chain(self.unused_users())
             .collect()
     }
 
     fn unused_units(&self) -> impl Iterator<Item = Warning> + '_ {
         let entries = self.targets.iter().flat_map(|target| target.luns.entries());
-        let used: HashSet<usize> = entries.map(|entry| entry.unit.position()).collect();
+        let exports = self.nbd.iter().flat_map(|server| &server.luns);
+        let units = entries.map(|entry| &entry.unit).chain(exports);
+        let used: HashSet<usize> = units.map(|unit| unit.position()).collect();
         self.units
             .iter()
             .enumerate()
@@ -131,6 +210,19 @@ impl Model {
                 place: unit.place.clone(),
                 id: unit.to_string(),
             })
+    }
+
+    fn unused_stores(&self) -> impl Iterator<Item = Warning> + '_ {
+        let members = self.units.iter().flat_map(|unit| unit.store.members());
+        let used: HashSet<&str> = members.map(|one| one.id.as_str()).collect();
+        let unused = self
+            .stores
+            .iter()
+            .filter(move |one| !used.contains(one.id.as_str()));
+        unused.map(|one| Warning::StoreUnused {
+            place: one.place.clone(),
+            id: one.id.clone(),
+        })
     }
 
     fn unused_users(&self) -> impl Iterator<Item = Warning> + '_ {
@@ -280,7 +372,9 @@ mod tests {
         let got: Vec<_> = model.warnings().iter().map(Warning::to_string).collect();
         assert_eq!(
             got,
-            ["t.toml:1: there is no [[target]]; nothing can be reached until one is added"]
+            [
+                "t.toml:1: there is no [[target]] and no [[nbd]]; nothing can be reached until one is added"
+            ]
         );
     }
 
@@ -296,7 +390,7 @@ mod tests {
             [
                 "t.toml:3: target[0].name: target iqn.2026-11.example.tarn:t has no luns; initiators will see an \
                  empty target",
-                "t.toml:1: lun[0].store: lun \"a\" is in no target, so no initiator sees it",
+                "t.toml:1: lun[0].store: lun \"a\" is in no target and no [[nbd]], so nobody sees it",
                 "t.toml:2: user[0].secret_file: user \"alice\" is in no auth, discovery_auth or group, so it is \
                  never used",
             ]

@@ -21,7 +21,7 @@ const ABI_WANTED: ABI = ABI::V6;
 pub enum Right {
     /// Reading files and directories.
     Read,
-    /// Reading, making, replacing and removing files and directories.
+    /// Reading, making, replacing and removing files, unix sockets and directories.
     Keep,
     /// That, and the controls of block devices.
     Store,
@@ -35,6 +35,7 @@ impl Right {
             | AccessFs::Truncate
             | AccessFs::MakeReg
             | AccessFs::MakeDir
+            | AccessFs::MakeSock
             | AccessFs::RemoveFile
             | AccessFs::RemoveDir
             | AccessFs::Refer;
@@ -67,19 +68,22 @@ pub enum FilesError {
 }
 
 /// Restricts the calling thread, and those it starts, to these paths. Programs cannot be started from
-/// any of them, and TCP connections can be made to these ports alone; from Linux 6.12 on, none can to an abstract
-/// unix socket of another process, nor can a signal be sent to one.
+/// any of them, and TCP connections can be made to these ports alone, if some are given; from Linux 6.12 on, none can
+/// to an abstract unix socket of another process, nor can a signal be sent to one.
 ///
 /// # Errors
 ///
 /// The kernel refuses for another reason than not having the feature.
-pub fn restrict(rules: &[Rule], ports: &[u16]) -> Result<Enforced, FilesError> {
-    let mut ruleset = Ruleset::default()
+pub fn restrict(rules: &[Rule], ports: Option<&[u16]>) -> Result<Enforced, FilesError> {
+    let ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(ABI_WANTED))?
-        .handle_access(AccessNet::ConnectTcp)?
-        .scope(Scope::from_all(ABI_WANTED))?
-        .create()?;
+        .scope(Scope::from_all(ABI_WANTED))?;
+    let ruleset = match ports {
+        Some(_) => ruleset.handle_access(AccessNet::ConnectTcp)?,
+        None => ruleset,
+    };
+    let mut ruleset = ruleset.create()?;
     for rule in rules.iter().filter(|rule| rule.path.exists()) {
         let path = PathFd::new(&rule.path)?;
         let access = match rustix::fs::fstat(path.as_fd()) {
@@ -89,7 +93,7 @@ pub fn restrict(rules: &[Rule], ports: &[u16]) -> Result<Enforced, FilesError> {
         };
         ruleset = ruleset.add_rule(PathBeneath::new(path, access))?;
     }
-    for port in ports {
+    for port in ports.unwrap_or_default() {
         ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
     }
     Ok(match ruleset.restrict_self()?.ruleset {

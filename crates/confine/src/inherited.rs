@@ -7,10 +7,12 @@
 use std::ffi::OsStr;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::{env, io};
 
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, sockopt};
 
 /// The first descriptor that is passed on.
 const FIRST: RawFd = 3;
@@ -18,29 +20,60 @@ const FIRST: RawFd = 3;
 /// Most sockets that are taken over; a target has few portals.
 const SOCKETS_MAX: RawFd = 256;
 
-/// Sockets that were passed on and listen for TCP connections.
+/// Sockets that were passed on and listen, for TCP connections or as unix sockets.
 #[derive(Debug, Default)]
-pub struct Inherited(Vec<(SocketAddr, TcpListener)>);
+pub struct Inherited {
+    tcp: Vec<(SocketAddr, TcpListener)>,
+    unix: Vec<(PathBuf, UnixListener)>,
+}
 
 impl Inherited {
     /// Takes over what this process was started with. To be called once, before anything is opened.
     ///
     /// # Errors
     ///
-    /// A descriptor that is none, or no socket that listens for TCP connections.
+    /// A descriptor that is none, or no socket that listens.
     pub fn take() -> io::Result<Self> {
-        let mut sockets = Vec::new();
+        let mut inherited = Self::default();
         let (count, pid) = (env::var_os("LISTEN_FDS"), env::var_os("LISTEN_PID"));
         for descriptor in passed(count.as_deref(), pid.as_deref(), std::process::id()) {
-            let listener = take_one(descriptor)?;
-            sockets.push((listener.local_addr()?, listener));
+            inherited.add(take_one(descriptor)?)?;
         }
-        Ok(Self(sockets))
+        Ok(inherited)
     }
 
-    /// Their addresses.
+    fn add(&mut self, socket: OwnedFd) -> io::Result<()> {
+        if rustix::net::getsockname(&socket)?.address_family() != AddressFamily::UNIX {
+            let listener = TcpListener::from(socket);
+            self.tcp.push((listener.local_addr()?, listener));
+            return Ok(());
+        }
+        let listener = UnixListener::from(socket);
+        let address = listener.local_addr()?;
+        let path = address.as_pathname();
+        let path = path.ok_or_else(|| io::Error::other("a unix socket without a path"))?;
+        self.unix.push((path.to_owned(), listener));
+        Ok(())
+    }
+
+    /// The addresses of those for TCP.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.0.iter().map(|(address, _)| *address)
+        self.tcp.iter().map(|(address, _)| *address)
+    }
+
+    /// The paths of those that are unix sockets.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.unix.iter().map(|(path, _)| path.as_path())
+    }
+
+    /// The unix socket of this path. It is kept, for a place that goes and comes back.
+    ///
+    /// # Errors
+    ///
+    /// There are no descriptors left.
+    pub fn at_path(&self, path: &Path) -> io::Result<Option<UnixListener>> {
+        let found = self.unix.iter().find(|(bound, _)| bound == path);
+        found.map(|(_, listener)| listener.try_clone()).transpose()
     }
 
     /// The socket that listens there. It is kept, for a portal that goes and comes back.
@@ -49,7 +82,7 @@ impl Inherited {
     ///
     /// There are no descriptors left.
     pub fn at(&self, address: SocketAddr) -> io::Result<Option<TcpListener>> {
-        let found = self.0.iter().find(|(bound, _)| *bound == address);
+        let found = self.tcp.iter().find(|(bound, _)| *bound == address);
         found.map(|(_, listener)| listener.try_clone()).transpose()
     }
 }
@@ -62,7 +95,7 @@ fn passed(count: Option<&OsStr>, meant_for: Option<&OsStr>, pid: u32) -> std::op
     FIRST..FIRST + count.unwrap_or(0).min(SOCKETS_MAX)
 }
 
-fn take_one(descriptor: RawFd) -> io::Result<TcpListener> {
+fn take_one(descriptor: RawFd) -> io::Result<OwnedFd> {
     let other = |what| io::Error::other(format!("descriptor {descriptor} {what}"));
     // SAFETY: the descriptor is only asked what it is, and nothing closes it meanwhile: who started
     // this process has opened it for us, and `take` runs before anything else is opened.
@@ -70,13 +103,16 @@ fn take_one(descriptor: RawFd) -> io::Result<TcpListener> {
     fcntl_setfd(borrowed, FdFlags::CLOEXEC).map_err(|_| other("is not open"))?;
     let is_listening = sockopt::socket_acceptconn(borrowed).unwrap_or(false);
     let address = rustix::net::getsockname(borrowed).ok();
-    let is_tcp = address.is_some_and(|address| SocketAddr::try_from(address).is_ok());
-    if !(is_listening && is_tcp) {
-        return Err(other("is no socket that listens for TCP connections"));
+    let is_known = address.is_some_and(|address| {
+        address.address_family() == AddressFamily::UNIX || SocketAddr::try_from(address).is_ok()
+    });
+    if !(is_listening && is_known) {
+        return Err(other(
+            "is no socket that listens for TCP connections or on a path",
+        ));
     }
     // SAFETY: it is open, as was seen just now, and by the protocol it is ours alone.
-    let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    Ok(owned.into())
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
 #[cfg(test)]
@@ -99,7 +135,8 @@ mod tests {
     fn a_socket_is_found_by_its_address_more_than_once() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let inherited = Inherited(vec![(address, listener)]);
+        let mut inherited = Inherited::default();
+        inherited.add(listener.into()).unwrap();
         assert!(inherited.addresses().eq([address]));
         for _ in 0..2 {
             let found = inherited.at(address).unwrap().unwrap();

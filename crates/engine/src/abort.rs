@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::iter;
 
 use scsi::{Outcome, Status};
+use store::IoRequest;
 
 use crate::UnitIndex;
 use crate::agree::ToOwner;
@@ -274,9 +275,22 @@ impl<C: Carrier> Engine<C> {
         for key in due {
             let deadline = self.tasks.get(key).and_then(|task| task.deadline(fence));
             if let Some((_, status)) = deadline {
-                self.enter(key, Stage::Active);
+                let stage = self.enter(key, Stage::Active);
+                self.return_data(key, stage);
                 self.turn_down(key, Outcome::status(status));
             }
+        }
+    }
+
+    /// The data of a write that left this queue goes back to its transport.
+    fn return_data(&mut self, key: TaskKey, stage: Stage<C>) {
+        if let Stage::Memory(request) | Stage::StoreFull(request) | Stage::Parked(request) = stage
+            && let IoRequest::Write { data, .. } = request
+            && let Some(running) = self.tasks.get(key)
+            && let Some(session) = running.session
+            && let Some(entry) = self.sessions.get_mut(session)
+        {
+            entry.port.return_data(running.id, data);
         }
     }
 

@@ -114,7 +114,7 @@ impl<C: Carrier> Engine<C> {
             let unit = &mut self.units[unit];
             unit.view.install(shared, &update.notices);
             // The size of the store is part of what every core must know.
-            unit.store.refresh_size();
+            unit.refresh_size();
         }
         let keys = if update.abort.is_empty() {
             Vec::new()
@@ -194,7 +194,7 @@ impl<C: Carrier> Engine<C> {
             return;
         };
         let known = owner.shared().blocks;
-        unit.store.refresh_size();
+        unit.refresh_size();
         let capabilities = unit.store.capabilities();
         let blocks = capabilities.size_bytes / u64::from(capabilities.block_bytes);
         if blocks == known {

@@ -69,8 +69,10 @@ impl<C: Carrier> Engine<C> {
                 is_queued || session.waiting.is_empty(),
                 "{key:?} is skipped"
             );
-            let is_starved = self.starved_sessions.contains(&key);
-            assert_eq!(session.is_starved, is_starved, "{key:?} and memory");
+            let queues = [&self.starved_sessions, &self.sharing_sessions];
+            let places = queues.map(|queue| queue.iter().filter(|one| **one == key).count());
+            let is_starved = usize::from(session.is_starved);
+            assert_eq!(places[0] + places[1], is_starved, "{key:?} and memory");
             self.check_places(key);
         }
         self.check_requests();

@@ -84,6 +84,8 @@ pub struct Engine<C: Carrier> {
     pub(crate) starved: VecDeque<TaskKey>,
     /// Sessions that wait for memory for Data-Out.
     pub(crate) starved_sessions: VecDeque<SessionKey>,
+    /// The same of sessions that have their share.
+    pub(crate) sharing_sessions: VecDeque<SessionKey>,
     /// Those stand before the tasks that wait for memory.
     pub(crate) sessions_first: bool,
     /// Sessions with tasks that wait because they have their share.
@@ -98,7 +100,7 @@ pub struct Engine<C: Carrier> {
     /// Sessions in which something happened while one of their tasks was carried on.
     eventful: Vec<SessionKey>,
     /// Connections that have something to send.
-    ready: Vec<Ready<C>>,
+    pub(crate) ready: Vec<Ready<C>>,
     pub(crate) reports: VecDeque<Report<C::Port>>,
 }
 
@@ -142,6 +144,7 @@ impl<C: Carrier> Engine<C> {
             pieces: Pieces::default(),
             starved: VecDeque::new(),
             starved_sessions: VecDeque::new(),
+            sharing_sessions: VecDeque::new(),
             sessions_first: false,
             sharing: VecDeque::new(),
             is_short_of_memory: false,
@@ -423,6 +426,7 @@ impl<C: Carrier> Engine<C> {
             ("tasks that wait for a turn", self.pieces.tasks().count()),
             ("starved tasks", self.starved.len()),
             ("starved sessions", self.starved_sessions.len()),
+            ("sessions with their share", self.sharing_sessions.len()),
             ("sharing sessions", self.sharing.len()),
             ("events", self.eventful.len()),
             ("reports", self.reports.len()),

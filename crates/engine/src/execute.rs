@@ -17,7 +17,7 @@ use crate::room::{self, Room};
 use crate::session::Session;
 use crate::stores::{Sent, Stores};
 use crate::task::{Command, CommandId, Fencing, Request, Running, Stage};
-use crate::unit::Unit;
+use crate::unit::{InPlace, Unit};
 
 /// A command that has its turn.
 struct Begun<C: Carrier> {
@@ -466,6 +466,8 @@ impl<C: Carrier> Engine<C> {
             if let Some(answer) = answer {
                 debug_assert!(running.is_aborted, "a command ends without an answer");
                 entry.port.abandon(answer.spend());
+                // Some transports answer all the same, or give the command again.
+                self.ready.push((session, None));
             }
             if entry.task_key(running.id) == Some(key) {
                 entry.set_task_key(running.id, None);
@@ -601,7 +603,7 @@ impl<C: Carrier> Attempt<C> {
         (port, pool): (&C::Port, &Pool),
         (stores, carrier): (&mut Stores<C::Operation>, &mut C),
     ) -> Result<Input, Hindrance> {
-        let request = if unit.reads_in_place {
+        let request = if unit.in_place == InPlace::Always {
             request
         } else {
             let unsent = || port.unsent_bytes();

@@ -3,6 +3,7 @@
 //! Commands on a unit that a session no longer sees get the time to end by themselves; those that
 //! do not are aborted. Only then does the nexus leave the unit.
 
+use memory::Pool;
 use scsi::{Change, ChangeKind, Nexus, NexusId, NexusSlot, PortName, UnitAttention};
 
 use crate::carrier::Carrier;
@@ -16,10 +17,12 @@ use crate::task::{Leaving, Request, Then};
 use crate::{Ticket, UnitIndex};
 
 impl<C: Carrier> Engine<C> {
-    /// A session begins. The first command to each of its units gets `attention`, if there is any.
+    /// A session begins, with an account of [`Engine::pool`] for its data. The first command to each of its units gets
+    /// `attention`, if there is any.
     pub fn begin_session(
         &mut self,
         mut port: C::Port,
+        pool: Pool,
         (nexus, name): (NexusId, PortName),
         luns: &[VisibleLun],
         attention: Option<UnitAttention>,
@@ -27,7 +30,7 @@ impl<C: Carrier> Engine<C> {
         if self.is_short_of_memory {
             port.set_queue_limit(1);
         }
-        let mut session = Session::new(port, nexus, name, self.pool.account());
+        let mut session = Session::new(port, nexus, name, pool);
         for visible in luns {
             if let Some(unit) = self.units.get_mut(visible.unit) {
                 let nexus = Nexus {
@@ -56,6 +59,8 @@ impl<C: Carrier> Engine<C> {
         session.is_ending = true;
         let tasks = session.all_tasks();
         self.abort_tasks(&tasks, Then::SessionEnd { session: key });
+        // A store may answer at once what was cancelled.
+        self.settle_answers();
     }
 
     /// The tasks of a session have ended, or are given up: it leaves its units.
@@ -228,12 +233,13 @@ impl<C: Carrier> Engine<C> {
             debug_assert!(running.is_aborted, "a nexus leaves a task behind");
             // The slot may be given to another nexus, so that the end of the task is nothing to its
             // session any more: the command ends for that now.
-            let session = running.session.take();
-            if let Some(entry) = session.and_then(|session| self.sessions.get_mut(session))
+            if let Some(session) = running.session.take()
+                && let Some(entry) = self.sessions.get_mut(session)
                 && let Some(answer) = running.answer.take()
             {
                 entry.set_task_key(running.id, None);
                 entry.port.abandon(answer.spend());
+                self.ready.push((session, None));
             }
         }
         self.units[unit].view.detach(slot);

@@ -7,6 +7,12 @@
 //!
 //! A fence does not wait for requests of the past ([`crate::refusal`]), which may still land. A core says that
 //! it has one before it confirms the fence; so the owner's core refuses access by then, and the medium stays in.
+//!
+//! An administrator also *holds* a medium, for a copy that somebody else makes: the same fence, and nothing more. It
+//! falls when the medium is released, or at its deadline, whichever comes first. Who releases it learns whether it
+//! stood until then: only then was nobody at work on the medium all the while.
+
+use std::time::Duration;
 
 use scsi::{Change, ChangeKind, Reply, SenseCode, Shared, Status, WHOLE_MEDIUM};
 
@@ -27,6 +33,11 @@ pub enum MediumOrder {
     },
     /// Put it in.
     Load,
+    /// Keep everybody from it until [`Engine::release_medium`].
+    Hold {
+        /// For so long at most, the wait for those at work included. It is held when that has been reported.
+        limit: Duration,
+    },
 }
 
 impl<C: Carrier> Engine<C> {
@@ -44,9 +55,8 @@ impl<C: Carrier> Engine<C> {
         // What is refused may still be written: the fence would be waited for up to its deadline.
         let may_be_written = !self.refused_blocks(unit).is_empty();
         let shared = owner.shared();
-        let since = self.now;
         match order {
-            MediumOrder::Eject { .. } if may_be_written => {
+            MediumOrder::Eject { .. } | MediumOrder::Hold { .. } if may_be_written => {
                 self.report_medium(unit, Err(MediumFailure::Busy));
             }
             // The owner looks at it again; so nobody is held up by the fence for nothing.
@@ -57,12 +67,55 @@ impl<C: Carrier> Engine<C> {
             }
             // One that is out is fenced and flushed, too: it may be in by the time the owner looks.
             MediumOrder::Eject { force } => {
-                let step = MediumStep::Fence { force };
-                let ticket = self.open_request(Request::Medium { unit, step, since });
-                let blocks = WHOLE_MEDIUM;
-                self.ask_owner(unit, ToOwner::FenceWanted { ticket, blocks });
+                self.ask_medium_fence(unit, MediumStep::Fence { force });
+            }
+            MediumOrder::Hold { limit } => {
+                let is_up = false;
+                self.ask_medium_fence(unit, MediumStep::Hold { limit, is_up });
             }
             MediumOrder::Load => self.ask_to_move(unit, ChangeKind::Load),
+        }
+    }
+
+    fn ask_medium_fence(&mut self, unit: UnitIndex, step: MediumStep) {
+        let since = self.now;
+        let ticket = self.open_request(Request::Medium { unit, step, since });
+        let blocks = WHOLE_MEDIUM;
+        self.ask_owner(unit, ToOwner::FenceWanted { ticket, blocks });
+    }
+
+    /// Ends the hold of a medium. True when it stood until now: nothing of it was read or written since it was
+    /// reported. One that is not up yet is given up, which is reported as [`MediumFailure::Busy`].
+    pub fn release_medium(&mut self, unit: UnitIndex) -> bool {
+        let held = self
+            .requests
+            .iter()
+            .find_map(|(key, request)| match request {
+                Request::Medium {
+                    unit: of,
+                    step: MediumStep::Hold { is_up, .. },
+                    ..
+                } if *of == unit => Some((key, *is_up)),
+                Request::Medium { .. }
+                | Request::Task(_)
+                | Request::Fence { .. }
+                | Request::Refusal { .. }
+                | Request::Management { .. }
+                | Request::Administrator { .. } => None,
+            });
+        let Some((key, is_up)) = held else {
+            return false;
+        };
+        self.end_hold(self.ticket_of(key), is_up);
+        is_up
+    }
+
+    /// A hold is over. Who waits for it to begin gets the answer.
+    fn end_hold(&mut self, ticket: Ticket, is_up: bool) {
+        if is_up {
+            self.close_medium(ticket);
+        } else {
+            self.end_medium(ticket, Err(MediumFailure::Busy));
         }
     }
 
@@ -87,11 +140,23 @@ impl<C: Carrier> Engine<C> {
         let Some(Request::Medium { unit, step, since }) = self.request_mut(ticket) else {
             return;
         };
-        let MediumStep::Fence { force } = *step else {
-            debug_assert!(false, "a fence is granted twice");
-            return;
-        };
         let unit = *unit;
+        let force = match *step {
+            MediumStep::Fence { force } => force,
+            MediumStep::Hold {
+                limit,
+                is_up: false,
+            } => {
+                *step = MediumStep::Hold { limit, is_up: true };
+                return self.handle_hold_up(unit, ticket);
+            }
+            MediumStep::Hold { is_up: true, .. }
+            | MediumStep::Flush { .. }
+            | MediumStep::Change { .. } => {
+                debug_assert!(false, "a fence is granted twice");
+                return;
+            }
+        };
         (*step, *since) = (MediumStep::Flush { force }, now);
         let limit = now + self.question_patience().flush;
         self.request_deadlines.set(request_key(ticket), limit);
@@ -100,6 +165,15 @@ impl<C: Carrier> Engine<C> {
             self.end_medium(ticket, Err(MediumFailure::Busy));
         } else {
             self.begin_flush(unit);
+        }
+    }
+
+    fn handle_hold_up(&mut self, unit: UnitIndex, ticket: Ticket) {
+        if self.refused_blocks(unit).is_empty() {
+            self.report_medium(unit, Ok(()));
+        } else {
+            // A request of the past may still land.
+            self.end_medium(ticket, Err(MediumFailure::Busy));
         }
     }
 
@@ -156,20 +230,28 @@ impl<C: Carrier> Engine<C> {
         let failure = match step {
             MediumStep::Fence { .. } => MediumFailure::Busy,
             MediumStep::Flush { .. } => MediumFailure::Unflushed(FlushFailure::NotInTime),
+            MediumStep::Hold { is_up, .. } => return self.end_hold(ticket, is_up),
             MediumStep::Change { .. } => return,
         };
         self.end_medium(ticket, Err(failure));
     }
 
     fn end_medium(&mut self, ticket: Ticket, outcome: Result<(), MediumFailure>) {
+        if let Some(unit) = self.close_medium(ticket) {
+            self.report_medium(unit, outcome);
+        }
+    }
+
+    /// An order is over, and its fence goes.
+    fn close_medium(&mut self, ticket: Ticket) -> Option<UnitIndex> {
         let Some(Request::Medium { unit, step, .. }) = self.close_request(ticket) else {
             debug_assert!(false, "no medium is moved");
-            return;
+            return None;
         };
-        if step != (MediumStep::Change { is_fenced: false }) {
+        if step.has_fence() {
             self.ask_owner(unit, ToOwner::FenceDone { ticket });
         }
-        self.report_medium(unit, outcome);
+        Some(unit)
     }
 
     fn report_medium(&mut self, unit: UnitIndex, outcome: Result<(), MediumFailure>) {

@@ -87,6 +87,9 @@ pub trait Port: Debug {
     /// Answers a command. Gives the connection that has something to send now.
     fn respond(&mut self, id: Self::CommandId, response: Response<'_>) -> Option<Self::Connection>;
 
+    /// The data of a write whose store has had nothing of it. Its answer comes next, and says that it waited too long.
+    fn return_data(&mut self, id: Self::CommandId, data: Payload);
+
     /// A command ends without an answer.
     fn abandon(&mut self, id: Self::CommandId);
 

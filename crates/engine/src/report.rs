@@ -32,7 +32,7 @@ pub enum Report<P: Port> {
     },
     /// A target was reset cold: its sessions end.
     TargetReset(TargetIndex),
-    /// A medium was ejected or loaded for an administrator, or was not.
+    /// A medium was ejected or loaded for an administrator, or is held, or was not.
     MediumMoved {
         /// Of which unit.
         unit: crate::UnitIndex,

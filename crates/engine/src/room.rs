@@ -2,7 +2,7 @@
 //!
 //! Which buffers a session and a unit may have is decided in [`memory::Shares`], together with why
 //! nobody waits for ever. Here are the queues: tasks and sessions that wait for the pool, first come
-//! first; and, one queue each, the tasks of sessions that have their share.
+//! first; apart from them, sessions that have their share, and, one queue each, the tasks of such sessions.
 
 use memory::{Need, NoRoom, Payload, Pool};
 use scsi::{Outcome, Status, Task};
@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::keys::{SessionKey, TaskKey};
 use crate::port::Port;
 use crate::task::{Fencing, Stage};
-use crate::unit::Unit;
+use crate::unit::{InPlace, Unit};
 
 /// With more output than this waiting for a session's initiator, in bytes, no read begins for it
 /// that needs a buffer: it would only wait in memory.
@@ -44,8 +44,13 @@ pub(crate) fn make_room<C: Carrier>(
     carrier: &mut C,
     unsent_bytes: impl FnOnce() -> usize,
 ) -> Room {
-    // Such a store has its own memory and keeps nothing of ours.
-    if unit.reads_in_place {
+    let crosses = |bytes| matches!(request, IoRequest::Read { offset, len, .. } if store::crosses(bytes, offset, len));
+    let is_in_place = match unit.in_place {
+        InPlace::Never => false,
+        InPlace::Within(bytes) => !crosses(bytes),
+        InPlace::Always => true,
+    };
+    if is_in_place {
         return Room::Ready(request);
     }
     match request {
@@ -256,13 +261,20 @@ impl<C: Carrier> Engine<C> {
 
     /// A task waits until the store of its unit has room, or until the unit has less than its share.
     pub(crate) fn await_store(&mut self, key: TaskKey, request: IoRequest) {
-        match settled(request, &self.pool_of(key)) {
-            Ok(request) => {
-                self.enter(key, Stage::StoreFull(request));
-                self.units[self.tasks[key].unit].full.push_back(key);
-            }
-            Err(_) => self.refuse(key),
+        if let Some(request) = self.settle_request(key, request) {
+            self.enter(key, Stage::StoreFull(request));
+            self.units[self.tasks[key].unit].full.push_back(key);
         }
+    }
+
+    /// A request that has to wait, without what others need: its data has a buffer of its own. `None` where there is no
+    /// room for that; the task is over then.
+    pub(crate) fn settle_request(&mut self, key: TaskKey, request: IoRequest) -> Option<IoRequest> {
+        let settled = settled(request, &self.pool_of(key)).ok();
+        if settled.is_none() {
+            self.refuse(key);
+        }
+        settled
     }
 
     /// A task waits for a fence to be lowered.
@@ -271,16 +283,13 @@ impl<C: Carrier> Engine<C> {
             !self.units[self.tasks[key].unit].side.is_open(),
             "no fence is there"
         );
-        match settled(request, &self.pool_of(key)) {
-            Ok(request) => {
-                let running = &mut self.tasks[key];
-                if running.fencing == Fencing::Free {
-                    running.fencing = Fencing::Parked(self.now);
-                }
-                self.units[running.unit].parked.push(key);
-                self.enter(key, Stage::Parked(request));
+        if let Some(request) = self.settle_request(key, request) {
+            let running = &mut self.tasks[key];
+            if running.fencing == Fencing::Free {
+                running.fencing = Fencing::Parked(self.now);
             }
-            Err(_) => self.refuse(key),
+            self.units[running.unit].parked.push(key);
+            self.enter(key, Stage::Parked(request));
         }
     }
 
@@ -307,6 +316,7 @@ impl<C: Carrier> Engine<C> {
         }
         if !self.pool.is_crowded() {
             self.serve_shares();
+            self.serve_sharing_sessions();
         }
         self.adjust_windows();
         if cfg!(debug_assertions) {
@@ -403,11 +413,30 @@ impl<C: Carrier> Engine<C> {
         let Some(session) = self.sessions.get_mut(key) else {
             return;
         };
-        let is_new = session.port.starves_for().is_some() && !session.is_starved;
-        if is_new {
+        if let Some(why) = session.port.starves_for()
+            && !session.is_starved
+        {
             session.is_starved = true;
-            self.starved_sessions.push_back(key);
+            self.queue_starving(key, why);
         }
+    }
+
+    fn queue_starving(&mut self, key: SessionKey, why: NoRoom) {
+        match why {
+            NoRoom::Share => self.sharing_sessions.push_back(key),
+            NoRoom::Supply => self.starved_sessions.push_back(key),
+        }
+    }
+
+    /// Gives a session memory for data that it wants to ask for, and says what is in the way of more.
+    fn feed(&mut self, key: SessionKey) -> Option<NoRoom> {
+        let session = self.sessions.get_mut(key)?;
+        session.port.handle_memory(&session.pool);
+        let left = session.port.starves_for();
+        session.is_starved = left.is_some();
+        self.note_event(key);
+        self.note_ready(key, None);
+        left
     }
 
     /// Sessions that want to ask for data. True when the pool has no room for the first.
@@ -416,15 +445,7 @@ impl<C: Carrier> Engine<C> {
             let Some(key) = self.starved_sessions.pop_front() else {
                 break;
             };
-            let Some(session) = self.sessions.get_mut(key) else {
-                continue;
-            };
-            session.port.handle_memory(&session.pool);
-            let left = session.port.starves_for();
-            session.is_starved = left.is_some();
-            self.note_event(key);
-            self.note_ready(key, None);
-            match left {
+            match self.feed(key) {
                 None => {}
                 // The pool has no room: it keeps its place.
                 Some(NoRoom::Supply) => {
@@ -432,10 +453,21 @@ impl<C: Carrier> Engine<C> {
                     self.sessions_first = true;
                     return true;
                 }
-                Some(NoRoom::Share) => self.starved_sessions.push_back(key),
+                Some(NoRoom::Share) => self.sharing_sessions.push_back(key),
             }
         }
         false
+    }
+
+    /// Sessions that have their share, and want to ask for data.
+    fn serve_sharing_sessions(&mut self) {
+        for _ in 0..self.sharing_sessions.len().min(LOOKS) {
+            if let Some(key) = self.sharing_sessions.pop_front()
+                && let Some(why) = self.feed(key)
+            {
+                self.queue_starving(key, why);
+            }
+        }
     }
 
     /// Tasks of sessions that have their share: as many of each as its share allows now.

@@ -45,6 +45,9 @@ impl<C: Carrier> Engine<C> {
                 return None;
             }
         }
+        if let Some(range) = self.has_to_look(key, &request) {
+            return self.look_first(key, request, range);
+        }
         let request = match self.make_room_for(key, request) {
             Room::Ready(request) => request,
             Room::Wait(request, why) => {
@@ -62,7 +65,8 @@ impl<C: Carrier> Engine<C> {
         };
         let unit = &mut self.units[self.tasks[key].unit];
         let submitted = self.stores.submit(unit, request);
-        self.carry_on(key, sent, submitted)
+        let result = self.carry_on(key, sent, submitted)?;
+        self.looked(key, result)
     }
 
     /// A request was submitted for a task. The result, if it is there.
@@ -218,7 +222,7 @@ impl<C: Carrier> Engine<C> {
             self.leave_fences(unit, key);
         }
         // Nobody has aborted it, and what it asks for next it asks for like any other.
-        if !is_aborted {
+        if !is_aborted && let Some(result) = self.looked(key, result) {
             let step = self.resume(key, Input::Io(result));
             self.drive(key, step);
         }

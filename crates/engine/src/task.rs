@@ -12,6 +12,7 @@ use crate::keys::{ErrandKey, LeavingKey, NarrowingKey, SessionKey, TaskKey, Wait
 use crate::life::{Life, Phase};
 use crate::owed::Owed;
 use crate::port::Port;
+use crate::space::Look;
 use crate::unit::Lien;
 use crate::{TargetIndex, Ticket, UnitIndex};
 
@@ -170,6 +171,7 @@ pub(crate) struct Running<C: Carrier> {
     /// What the store has of it.
     pub(crate) lien: Option<Lien>,
     pub(crate) fencing: Fencing,
+    pub(crate) look: Look,
     /// The request that the store has of it changes the medium.
     pub(crate) is_writing: bool,
     /// Something may be another than before it began: what it asked for was taken by the store, or
@@ -205,6 +207,7 @@ impl<C: Carrier> Running<C> {
             is_told: false,
             lien: None,
             fencing: Fencing::Free,
+            look: Look::None,
             is_writing: false,
             has_altered: false,
             is_aborted: false,
@@ -377,6 +380,18 @@ pub(crate) enum MediumStep {
     Flush { force: bool },
     /// It waits for the owner.
     Change { is_fenced: bool },
+    /// It waits for its fence, or has it, and is to be released before so long.
+    Hold { limit: Duration, is_up: bool },
+}
+
+impl MediumStep {
+    /// Whether a fence was asked for that somebody has to lower.
+    pub(crate) const fn has_fence(self) -> bool {
+        match self {
+            Self::Fence { .. } | Self::Flush { .. } | Self::Hold { .. } => true,
+            Self::Change { is_fenced } => is_fenced,
+        }
+    }
 }
 
 /// How long questions may wait for their answer.
@@ -412,6 +427,11 @@ impl<C: Carrier> Request<C> {
                 since,
                 ..
             } => Some(*since + patience.flush),
+            Self::Medium {
+                step: MediumStep::Hold { limit, .. },
+                since,
+                ..
+            } => Some(*since + *limit),
             // A change has its deadline at its owner.
             Self::Fence { .. }
             | Self::Task(_)

@@ -12,16 +12,38 @@ use store::{
 
 use crate::agree::{CoreSide, UnitOwner};
 use crate::keys::{TaskKey, WaitKey};
+use crate::space::Space;
+
+/// Whether a store has memory of its own for reads, and keeps nothing of ours: see [`Capabilities::reads_in_place`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum InPlace {
+    Never,
+    /// Within a multiple of so many bytes.
+    Within(u64),
+    Always,
+}
+
+impl InPlace {
+    fn of(store: &Capabilities) -> Self {
+        match (store.reads_in_place, store.in_place_unit_bytes) {
+            (false, _) => Self::Never,
+            (true, 0) => Self::Always,
+            (true, unit) => Self::Within(unit),
+        }
+    }
+}
 
 /// The unit on this core: its view of the state, its handle of the store, its fences.
 #[derive(Debug)]
 pub(crate) struct Unit {
     pub(crate) view: LogicalUnit,
     pub(crate) store: Box<dyn Backstore>,
-    /// The store's, which is asked for with every request.
-    pub(crate) reads_in_place: bool,
+    /// Asked for with every request.
+    pub(crate) in_place: InPlace,
     /// What the store has ordered or answered; empty between events.
     pub(crate) outlet: Outlet,
+    /// How much its store may take.
+    pub(crate) space: Space,
     pub(crate) side: CoreSide<TaskKey, WaitKey>,
     /// Tasks that wait for fences to be lowered.
     pub(crate) parked: Vec<TaskKey>,
@@ -41,9 +63,10 @@ impl Unit {
     ) -> Self {
         Self {
             view,
-            reads_in_place: store.capabilities().reads_in_place,
+            in_place: InPlace::of(store.capabilities()),
             store,
             outlet: Outlet::default(),
+            space: Space::Free,
             side: CoreSide::default(),
             parked: Vec::new(),
             full: VecDeque::new(),
@@ -54,6 +77,12 @@ impl Unit {
 }
 
 impl Unit {
+    /// Takes over the size that the store was found to have, and what changes with it.
+    pub(crate) fn refresh_size(&mut self) {
+        self.store.refresh_size();
+        self.in_place = InPlace::of(self.store.capabilities());
+    }
+
     /// Whether a SIMPLE command of this nexus need neither wait nor keep others waiting.
     #[inline]
     pub(crate) fn lets_simple_pass(&mut self, nexus: NexusSlot) -> bool {

@@ -1,6 +1,7 @@
 //! The identity of a session, whatever carries it.
 
 use std::fmt;
+use std::sync::Arc;
 
 use iscsi::pdu::{Isid, Tsih};
 
@@ -16,7 +17,7 @@ impl fmt::Display for SessionId {
 }
 
 /// What the transport of a session calls it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub enum TransportDetails {
     /// iSCSI: both are on the wire, and another session gets them later.
     Iscsi {
@@ -24,5 +25,14 @@ pub enum TransportDetails {
         tsih: Tsih,
         /// The initiator's part.
         isid: Isid,
+    },
+    /// NBD.
+    Nbd {
+        /// The name of the export.
+        export: String,
+        /// The place where the client came in, as the configuration calls it.
+        service: Arc<str>,
+        /// The names that its certificate proves.
+        names: Arc<[String]>,
     },
 }

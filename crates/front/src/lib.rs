@@ -8,19 +8,26 @@
 //! | `report` | what is told of sessions |
 //! | `names` | names of commands and requests of a session |
 //! | `port` | a session of any transport, as the engine keeps it |
+//! | `others` | what iSCSI hands on to other transports |
 //! | `iscsi` | iSCSI: the front, and the sessions of a core with their connections |
+//! | `nbd` | NBD: the same |
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod identity;
 pub mod iscsi;
 mod names;
+pub mod nbd;
+mod others;
 mod policy;
 mod port;
 mod report;
 
 pub use identity::{SessionId, TransportDetails};
 pub use names::{CommandId, ManagementId};
-pub use policy::{Asker, Authorization, Policy, PortPlan, TargetPlan, VisibleTarget};
+pub use others::{NoOthers, Others};
+pub use policy::{
+    Asker, Authorization, ExportAsker, Policy, PortPlan, TargetPlan, VisibleExport, VisibleTarget,
+};
 pub use port::{Command, Farewell, Port};
 pub use report::{ConnectionReport, SessionReport};

@@ -11,6 +11,8 @@ use iscsi::pdu::LoginStatus;
 
 use engine::{TargetIndex, VisibleLun};
 
+use crate::nbd::TlsConfig;
+
 /// Who asks.
 #[derive(Clone, Debug)]
 pub struct Asker<'a> {
@@ -22,6 +24,26 @@ pub struct Asker<'a> {
     pub portal: SocketAddr,
     /// The user that CHAP has proved, if it was asked for.
     pub user: Option<&'a str>,
+}
+
+/// A client of NBD that asks.
+#[derive(Clone, Copy, Debug)]
+pub struct ExportAsker<'a> {
+    /// The place where it came in, as the configuration calls it.
+    pub service: &'a str,
+    /// Where the connection comes from.
+    pub address: IpAddr,
+    /// The DNS names that its certificate proves.
+    pub names: &'a [String],
+}
+
+/// A unit as an export of NBD.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct VisibleExport {
+    /// By which clients ask for it.
+    pub name: String,
+    /// The unit; its number is that of the session's only one.
+    pub lun: VisibleLun,
 }
 
 /// A target that discovery may list.
@@ -52,6 +74,18 @@ pub trait Policy: Send + Sync + fmt::Debug {
 
     /// What discovery reports to this initiator; with `only`, of that target alone.
     fn targets(&self, asker: &Asker<'_>, only: Option<TargetIndex>) -> Vec<VisibleTarget>;
+
+    /// What a client of NBD may have.
+    fn exports(&self, asker: &ExportAsker<'_>) -> Vec<VisibleExport> {
+        let _nobody = asker;
+        Vec::new()
+    }
+
+    /// What the TLS is made from that clients of NBD have to begin at this service; `None` where there is none.
+    fn tls(&self, service: &str) -> Option<TlsConfig> {
+        let _none = service;
+        None
+    }
 }
 
 /// The answer of [`Policy::authorize`].

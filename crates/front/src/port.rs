@@ -10,40 +10,82 @@ use engine::{LunMap, ManagementOutcome, Response};
 use memory::{NoRoom, Payload, Pool};
 use scsi::TaskAttribute;
 
-use crate::iscsi::SessionPort;
+use crate::identity::SessionId;
+use crate::iscsi::{SessionPort, Who};
 use crate::names::{CommandId, ManagementId};
+use crate::nbd;
 
 /// A session.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all sessions are of iSCSI, and behind a pointer their commands would take longer"
+)]
 pub enum Port {
     /// Of iSCSI.
     Iscsi(SessionPort),
+    /// Of NBD.
+    Nbd(nbd::SessionPort),
 }
 
 impl Port {
-    /// The session, as iSCSI has it.
+    /// The session, if it is one of iSCSI.
     #[inline]
-    pub const fn iscsi(&self) -> &SessionPort {
+    pub const fn iscsi(&self) -> Option<&SessionPort> {
         match self {
-            Self::Iscsi(port) => port,
+            Self::Iscsi(port) => Some(port),
+            Self::Nbd(_) => None,
         }
     }
 
-    /// The session, as iSCSI has it.
+    /// The session, if it is one of iSCSI.
     #[inline]
-    pub const fn iscsi_mut(&mut self) -> &mut SessionPort {
+    pub const fn iscsi_mut(&mut self) -> Option<&mut SessionPort> {
         match self {
-            Self::Iscsi(port) => port,
+            Self::Iscsi(port) => Some(port),
+            Self::Nbd(_) => None,
+        }
+    }
+
+    /// The session, if it is one of NBD.
+    #[inline]
+    pub fn nbd(&self) -> Option<&nbd::SessionPort> {
+        match self {
+            Self::Nbd(port) => Some(port),
+            Self::Iscsi(_) => None,
+        }
+    }
+
+    /// The session, if it is one of NBD.
+    #[inline]
+    pub fn nbd_mut(&mut self) -> Option<&mut nbd::SessionPort> {
+        match self {
+            Self::Nbd(port) => Some(port),
+            Self::Iscsi(_) => None,
+        }
+    }
+
+    /// Names the session for administrators.
+    #[inline]
+    pub fn id(&self) -> SessionId {
+        match self {
+            Self::Iscsi(port) => port.detail.id,
+            Self::Nbd(port) => port.detail.id,
+        }
+    }
+
+    /// Who is behind it, for those who are notified.
+    pub fn who(&self) -> Who<'_> {
+        match self {
+            Self::Iscsi(port) => port.detail.who(),
+            Self::Nbd(port) => port.detail.who(),
         }
     }
 }
 
-/// A command as its transport gives it.
-#[derive(Debug)]
-pub enum Command {
-    /// Of iSCSI.
-    Iscsi(target::Command),
-}
+/// A command as every transport gives it: the form of iSCSI, which has all that others need. Choosing by the transport
+/// once more would cost each command of iSCSI some fifty instructions.
+pub type Command = target::Command;
 
 /// What ends when some tasks of a session have ended.
 #[derive(Clone, Copy, Debug)]
@@ -62,27 +104,25 @@ impl engine::Port for Port {
 
     #[inline]
     fn lun_of(command: &Command) -> u64 {
-        match command {
-            Command::Iscsi(command) => SessionPort::lun_of(command),
-        }
+        SessionPort::lun_of(command)
     }
 
     #[inline]
     fn attribute_of(command: &Command) -> Option<TaskAttribute> {
-        match command {
-            Command::Iscsi(command) => SessionPort::attribute_of(command),
-        }
+        SessionPort::attribute_of(command)
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "the way of all commands: a call costs as much as what it does"
+    )]
     fn scsi_command<'a>(
         command: &'a Command,
         luns: &'a LunMap,
         long: &'a mut Vec<u8>,
     ) -> scsi::Command<'a> {
-        match command {
-            Command::Iscsi(command) => SessionPort::scsi_command(command, luns, long),
-        }
+        SessionPort::scsi_command(command, luns, long)
     }
 
     #[inline]
@@ -94,6 +134,7 @@ impl engine::Port for Port {
     fn arrival_of(&self, id: CommandId) -> Duration {
         match self {
             Self::Iscsi(port) => port.arrival_of(id.into()),
+            Self::Nbd(port) => port.arrival_of(id),
         }
     }
 
@@ -101,6 +142,7 @@ impl engine::Port for Port {
     fn request_data(&mut self, id: CommandId, length: u32, pool: &Pool) -> Option<Payload> {
         match self {
             Self::Iscsi(port) => port.request_data(id.into(), length, pool),
+            Self::Nbd(port) => port.request_data(id, length),
         }
     }
 
@@ -108,6 +150,7 @@ impl engine::Port for Port {
     fn leave_chunk(&mut self, id: CommandId, pool: &Pool) {
         match self {
             Self::Iscsi(port) => port.leave_chunk(id.into(), pool),
+            Self::Nbd(port) => port.leave_chunk(id, pool),
         }
     }
 
@@ -115,6 +158,7 @@ impl engine::Port for Port {
     fn needs_stable_data(&self, id: CommandId) -> bool {
         match self {
             Self::Iscsi(port) => port.needs_stable_data(id.into()),
+            Self::Nbd(_) => false,
         }
     }
 
@@ -122,12 +166,25 @@ impl engine::Port for Port {
     fn respond(&mut self, id: CommandId, response: Response<'_>) -> Option<usize> {
         match self {
             Self::Iscsi(port) => port.respond(id.into(), response),
+            Self::Nbd(port) => {
+                port.respond(id, response);
+                // There is one connection.
+                Some(0)
+            }
+        }
+    }
+
+    fn return_data(&mut self, id: CommandId, data: Payload) {
+        match self {
+            Self::Iscsi(port) => port.return_data(id.into(), data),
+            Self::Nbd(port) => port.return_data(id, data),
         }
     }
 
     fn abandon(&mut self, id: CommandId) {
         match self {
             Self::Iscsi(port) => port.abandon(id.into()),
+            Self::Nbd(port) => port.handle_abort(id),
         }
     }
 
@@ -138,6 +195,7 @@ impl engine::Port for Port {
     ) -> Option<usize> {
         match self {
             Self::Iscsi(port) => port.respond_management(id.into(), outcome),
+            Self::Nbd(_) => None,
         }
     }
 
@@ -145,6 +203,7 @@ impl engine::Port for Port {
     fn has_event(&self) -> bool {
         match self {
             Self::Iscsi(port) => port.has_event(),
+            Self::Nbd(port) => port.has_event(),
         }
     }
 
@@ -152,18 +211,21 @@ impl engine::Port for Port {
     fn starves_for(&self) -> Option<NoRoom> {
         match self {
             Self::Iscsi(port) => port.starves_for(),
+            Self::Nbd(port) => port.starves_for(),
         }
     }
 
     fn handle_memory(&mut self, pool: &Pool) {
         match self {
             Self::Iscsi(port) => port.handle_memory(pool),
+            Self::Nbd(port) => port.handle_memory(pool),
         }
     }
 
     fn set_queue_limit(&mut self, commands: u32) {
         match self {
             Self::Iscsi(port) => port.set_queue_limit(commands),
+            Self::Nbd(port) => port.set_limit(commands),
         }
     }
 
@@ -171,6 +233,7 @@ impl engine::Port for Port {
     fn unsent_bytes(&self) -> usize {
         match self {
             Self::Iscsi(port) => port.unsent_bytes(),
+            Self::Nbd(port) => port.unsent_bytes(),
         }
     }
 }

@@ -286,6 +286,7 @@ fn what_discovery_no_longer_tells_is_in_the_list() {
                 name: "iqn.2026-11.example:i",
                 address: std::net::Ipv4Addr::LOCALHOST.into(),
                 user: model.user_by_name(finder),
+                certificate: &[],
             };
             model.discovers(target, &initiator)
         });

@@ -32,7 +32,7 @@ pub use loan::{Lendable, Loan, leaked_bytes};
 pub use mapping::{CoreMapping, MappedRange, Mapping};
 pub use message::{Message, PayloadIndex, Piece};
 pub use payload::Payload;
-pub use pool::{BUFFER_BYTES_MAX, Buffer, PIECE_BYTES, Pool, PoolFull};
+pub use pool::{BUFFER_BYTES_MAX, Buffer, Crowd, CutBuffer, PIECE_BYTES, Party, Pool, PoolFull};
 #[cfg(target_os = "linux")]
 pub use region::HUGE_PAGE_BYTES;
 pub use shares::{Need, NoRoom, Shares};

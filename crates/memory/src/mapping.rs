@@ -210,6 +210,24 @@ impl MappedRange {
         self.mapping.region.address(self.offset, self.len)
     }
 
+    /// The `len` bytes from `offset` on.
+    ///
+    /// # Panics
+    ///
+    /// When they are not all inside the range.
+    #[must_use]
+    pub fn part(&self, offset: usize, len: usize) -> Self {
+        assert!(
+            offset + len <= self.len,
+            "a part past the end of a mapped range"
+        );
+        Self {
+            mapping: Rc::clone(&self.mapping),
+            offset: self.offset + offset,
+            len,
+        }
+    }
+
     /// Copies the bytes from `offset` on to `bytes`.
     ///
     /// # Panics

@@ -169,6 +169,7 @@ impl Message {
     /// # Panics
     ///
     /// When they are not all inside the payload.
+    #[inline]
     pub fn push_part(&mut self, index: PayloadIndex, start: usize, len: usize) {
         let room = self.payloads[index.0].len();
         assert!(
@@ -216,6 +217,24 @@ impl Message {
                 len,
             }),
         })
+    }
+
+    /// Copies `bytes.len()` bytes of what would be sent, from byte `skip` on.
+    ///
+    /// # Panics
+    ///
+    /// When there are fewer.
+    pub fn copy_to(&self, skip: usize, bytes: &mut [u8]) {
+        let (mut skip, mut left) = (skip, bytes);
+        for piece in self.pieces() {
+            let skipped = skip.min(piece.len());
+            skip -= skipped;
+            let count = left.len().min(piece.len() - skipped);
+            let (now, rest) = left.split_at_mut(count);
+            piece.copy_to(skipped, now);
+            left = rest;
+        }
+        assert!(left.is_empty(), "{} bytes too many are wanted", left.len());
     }
 
     /// Everything that would be sent, in a vector. For tests and for small exchanges.
@@ -285,6 +304,24 @@ mod tests {
             assert_eq!(&two, expected, "{piece:?}");
         }
         assert_eq!(pieces[1].len(), 3);
+    }
+
+    #[test]
+    fn any_stretch_of_a_message_can_be_copied() {
+        let (message, all) = (sample(), b"head\0!234next56789");
+        for skip in 0..=all.len() {
+            for end in skip..=all.len() {
+                let mut bytes = vec![0xee; end - skip];
+                message.copy_to(skip, &mut bytes);
+                assert_eq!(bytes, all[skip..end], "{skip}..{end}");
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "1 bytes too many are wanted")]
+    fn no_more_is_copied_than_would_be_sent() {
+        sample().copy_to(17, &mut [0; 2]);
     }
 
     #[test]

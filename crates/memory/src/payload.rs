@@ -80,6 +80,48 @@ impl Payload {
         }
     }
 
+    /// The same bytes in a form of which [`Payload::part`] costs nothing, where there is one.
+    #[must_use]
+    pub fn into_shareable(self) -> Self {
+        match self {
+            Self::Pool(buffer) => Self::Received {
+                len: buffer.len(),
+                chunk: Rc::new(buffer),
+                offset: 0,
+            },
+            Self::Empty | Self::Received { .. } | Self::Mapped(_) | Self::Heap(_) => self,
+        }
+    }
+
+    /// The `len` bytes from `offset` on. What cannot be shared is copied.
+    ///
+    /// # Panics
+    ///
+    /// When they are not all inside the payload.
+    #[must_use]
+    pub fn part(&self, offset: usize, len: usize) -> Self {
+        match self {
+            Self::Received {
+                chunk,
+                offset: start,
+                len: whole,
+            } => {
+                assert!(offset + len <= *whole, "a part past the end of a payload");
+                Self::Received {
+                    chunk: Rc::clone(chunk),
+                    offset: start + offset,
+                    len,
+                }
+            }
+            Self::Mapped(range) => Self::Mapped(range.part(offset, len)),
+            Self::Empty | Self::Pool(_) | Self::Heap(_) => {
+                let mut bytes = vec![0; len];
+                self.copy_to(offset, &mut bytes);
+                Self::Heap(bytes)
+            }
+        }
+    }
+
     /// All bytes in a vector of their own. For parameter lists, not for bulk data.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len()];
@@ -191,6 +233,22 @@ mod tests {
                 Some(9_999),
                 "{form:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_part_of_every_form_holds_its_bytes() {
+        for form in forms() {
+            let bytes = form.to_vec();
+            let part = form.part(4_000, 600);
+            assert_eq!(part.to_vec(), bytes[4_000..4_600], "{form:?}");
+            let shared = form.into_shareable();
+            assert_eq!(shared.to_vec(), bytes);
+            let (whole, last) = (shared.address(), shared.part(9_999, 1));
+            assert_eq!(last.to_vec(), bytes[9_999..]);
+            // Only bytes of the heap are copied.
+            let is_shared = last.address().addr().get() == whole.addr().get() + 9_999;
+            assert_eq!(is_shared, !matches!(shared, Payload::Heap(_)), "{shared:?}");
         }
     }
 

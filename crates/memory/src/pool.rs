@@ -32,6 +32,8 @@ const ORDERS: usize = ORDER_MAX as usize + 1;
 const RECENT_ORDER_MAX: u8 = 4;
 /// How many recently freed buffers of one order are kept unmerged.
 const RECENT_MAX: usize = 256;
+/// A crowd has one part in this many of the supply.
+const CROWD: usize = 2;
 const NONE: u32 = u32::MAX;
 /// In `order_of_free`: this piece does not start a free buffer.
 const NOT_FREE: u8 = u8::MAX;
@@ -52,6 +54,10 @@ pub struct Pool(Rc<Account>);
 struct Account {
     supply: Rc<Shared>,
     held_bytes: Cell<usize>,
+    /// What is held here counts there, too.
+    within: Option<Rc<Self>>,
+    /// In the account of the pieces of a buffer: that buffer, which ends with the last of them.
+    whole: Option<Buffer>,
 }
 
 struct Shared {
@@ -106,20 +112,19 @@ impl Pool {
             is_crowded: Cell::new(false),
             table: RefCell::new(table),
         });
-        Ok(Self::with_account(supply))
-    }
-
-    fn with_account(supply: Rc<Shared>) -> Self {
-        Self(Rc::new(Account {
-            supply,
-            held_bytes: Cell::new(0),
-        }))
+        Ok(Self(Account::new(supply, None)))
     }
 
     /// The same supply for another holder, whose buffers are counted by themselves.
     #[must_use]
     pub fn account(&self) -> Self {
-        Self::with_account(Rc::clone(&self.0.supply))
+        Self(Account::new(Rc::clone(&self.0.supply), None))
+    }
+
+    /// The same supply for holders that have half of it together, however many they are.
+    #[must_use]
+    pub fn crowd(&self) -> Crowd {
+        Crowd(Account::new(Rc::clone(&self.0.supply), None))
     }
 
     /// How many bytes of this account are handed out.
@@ -177,6 +182,9 @@ impl Pool {
     /// What must come back first.
     pub fn permit(&self, need: Need, len: usize) -> Result<(), NoRoom> {
         let size = PIECE_BYTES << order_of(len);
+        if let Some(party) = &self.0.within {
+            party.permit(need, size)?;
+        }
         // A pool without any room, for new work that is not small: what is small passes.
         let is_small = self.shares().is_small(size);
         let is_behind = need == Need::Begin && self.is_crowded() && !is_small;
@@ -189,6 +197,10 @@ impl Pool {
     /// # Panics
     ///
     /// When `len` exceeds [`BUFFER_BYTES_MAX`]: limits announced to peers keep it below.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "no buffer has more bytes than BUFFER_BYTES_MAX"
+    )]
     pub fn allocate(&self, len: usize) -> Result<Buffer, PoolFull> {
         assert!(
             len <= BUFFER_BYTES_MAX,
@@ -197,19 +209,101 @@ impl Pool {
         let order = order_of(len);
         let supply = &self.0.supply;
         let index = supply.table.borrow_mut().take(order).ok_or(PoolFull)?;
-        let capacity = PIECE_BYTES << order;
-        supply.free_bytes.set(supply.free_bytes.get() - capacity);
-        self.0.held_bytes.set(self.0.held_bytes.get() + capacity);
-        let start = supply
-            .region
-            .address(index as usize * PIECE_BYTES, capacity);
+        let bytes = PIECE_BYTES << order;
+        supply.free_bytes.set(supply.free_bytes.get() - bytes);
+        self.0.count(bytes);
+        let start = supply.region.address(index as usize * PIECE_BYTES, bytes);
         Ok(Buffer {
             start,
             len,
             index,
-            order,
+            capacity: bytes as u32,
             account: Rc::clone(&self.0),
         })
+    }
+}
+
+impl Account {
+    fn new(supply: Rc<Shared>, within: Option<Rc<Self>>) -> Rc<Self> {
+        Rc::new(Self {
+            supply,
+            held_bytes: Cell::new(0),
+            within,
+            whole: None,
+        })
+    }
+
+    #[inline]
+    fn count(&self, bytes: usize) {
+        self.held_bytes.set(self.held_bytes.get() + bytes);
+        if let Some(outer) = &self.within {
+            outer.count(bytes);
+        }
+    }
+
+    #[inline]
+    fn give_back(&self, bytes: usize) {
+        self.held_bytes.set(self.held_bytes.get() - bytes);
+        if let Some(outer) = &self.within {
+            outer.give_back(bytes);
+        }
+    }
+
+    /// Whether holders of a party may take so much more of what its crowd has. Only new work has to ask: the rest ends
+    /// by itself, and gives back what it has.
+    fn permit(&self, need: Need, size: usize) -> Result<(), NoRoom> {
+        let (Need::Begin, Some(crowd)) = (need, &self.within) else {
+            return Ok(());
+        };
+        let capacity = self.supply.shares.get().capacity / CROWD;
+        let free = capacity.saturating_sub(crowd.held_bytes.get());
+        let permit = Shares { capacity }.permit(need, size, free, self.held_bytes.get());
+        // Something of theirs must come back, not anybody's.
+        permit.map_err(|_| NoRoom::Share)
+    }
+}
+
+/// Holders that have a part of a supply together, by the rule of [`Shares`]. It is divided among parties.
+#[derive(Clone)]
+pub struct Crowd(Rc<Account>);
+
+impl Crowd {
+    /// Holders who have one share in what the crowd has.
+    #[must_use]
+    pub fn party(&self) -> Party {
+        let crowd = Rc::clone(&self.0);
+        Party(Account::new(Rc::clone(&crowd.supply), Some(crowd)))
+    }
+}
+
+/// Some of the holders in a [`Crowd`].
+#[derive(Clone)]
+pub struct Party(Rc<Account>);
+
+impl Party {
+    /// An account for one of them.
+    #[must_use]
+    pub fn account(&self) -> Pool {
+        let party = Rc::clone(&self.0);
+        Pool(Account::new(Rc::clone(&party.supply), Some(party)))
+    }
+}
+
+impl fmt::Debug for Crowd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let held_bytes = self.0.held_bytes.get();
+        f.debug_struct("Crowd")
+            .field("held_bytes", &held_bytes)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Party {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let held_bytes = self.0.held_bytes.get();
+        f.debug_struct("Party")
+            .field("held_bytes", &held_bytes)
+            .finish()
     }
 }
 
@@ -319,15 +413,17 @@ impl Table {
 pub struct Buffer {
     start: NonNull<u8>,
     len: usize,
+    /// Its first piece in the pool, or `NONE`: it is a part of a larger buffer.
     index: u32,
-    order: u8,
+    /// In bytes.
+    capacity: u32,
     account: Rc<Account>,
 }
 
 impl Buffer {
     /// How many bytes the buffer could hold.
     pub const fn capacity(&self) -> usize {
-        PIECE_BYTES << self.order
+        self.capacity as usize
     }
 
     /// Sets the length, growing or shrinking within the capacity. Bytes gained are unspecified.
@@ -355,7 +451,7 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the pool gave this range to this buffer alone; it was zeroed at
+        // SAFETY: the pool, or the cut, gave this range to this buffer alone; it was zeroed at
         // first, so every byte is initialised, and a shared borrow of `self` keeps writers out.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
@@ -378,13 +474,105 @@ impl fmt::Debug for Buffer {
 }
 
 impl Drop for Buffer {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "an order is at most ORDER_MAX"
+    )]
     fn drop(&mut self) {
-        let Account { supply, held_bytes } = &*self.account;
-        held_bytes.set(held_bytes.get() - self.capacity());
+        if self.index == NONE {
+            return;
+        }
+        self.account.give_back(self.capacity());
+        let supply = &self.account.supply;
         supply
             .free_bytes
             .set(supply.free_bytes.get() + self.capacity());
-        supply.table.borrow_mut().give(self.index, self.order);
+        let order = self.capacity.trailing_zeros() - PIECE_BYTES.trailing_zeros();
+        supply.table.borrow_mut().give(self.index, order as u8);
+    }
+}
+
+impl fmt::Debug for CutBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CutBuffer")
+            .field("len", &self.len)
+            .field("cut", &self.cut)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A buffer that is cut into pieces from its start on. Each piece is a buffer by itself, so that several operations
+/// can fill one buffer at the same time. The memory goes back when the pieces and this value are gone.
+pub struct CutBuffer {
+    pieces: Rc<Account>,
+    start: NonNull<u8>,
+    len: usize,
+    /// So many bytes are in pieces.
+    cut: usize,
+}
+
+impl CutBuffer {
+    /// Nothing of it is cut yet.
+    pub fn new(buffer: Buffer) -> Self {
+        Self {
+            start: buffer.start,
+            len: buffer.len,
+            cut: 0,
+            pieces: Rc::new(Account {
+                supply: Rc::clone(&buffer.account.supply),
+                held_bytes: Cell::new(0),
+                within: None,
+                whole: Some(buffer),
+            }),
+        }
+    }
+
+    /// The next piece. Its address has no alignment but what the lengths before it leave.
+    ///
+    /// # Panics
+    ///
+    /// When fewer bytes than `len` are left.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "no buffer has more bytes than BUFFER_BYTES_MAX"
+    )]
+    pub fn cut(&mut self, len: usize) -> Buffer {
+        let left = self.len - self.cut;
+        assert!(len <= left, "a piece of {len} bytes, {left} are left");
+        // SAFETY: the offset is at most the length of the buffer, as was just checked.
+        let start = unsafe { self.start.add(self.cut) };
+        self.cut += len;
+        Buffer {
+            start,
+            len,
+            index: NONE,
+            capacity: len as u32,
+            account: Rc::clone(&self.pieces),
+        }
+    }
+
+    /// The buffer again, with what was written to its pieces.
+    ///
+    /// # Errors
+    ///
+    /// There still are pieces.
+    #[expect(
+        clippy::expect_used,
+        reason = "only `CutBuffer::new` makes the account, with a buffer"
+    )]
+    pub fn join(self) -> Result<Buffer, Self> {
+        let Self {
+            start, len, cut, ..
+        } = self;
+        match Rc::try_unwrap(self.pieces) {
+            Ok(Account { whole, .. }) => Ok(whole.expect("the pieces of a buffer have it")),
+            Err(pieces) => Err(Self {
+                pieces,
+                start,
+                len,
+                cut,
+            }),
+        }
     }
 }
 
@@ -479,6 +667,47 @@ mod tests {
         assert_eq!(pool.free_bytes(), BUFFER_BYTES_MAX);
     }
 
+    /// Takes buffers of one account each until there is no more; who had one is not refused for want of supply.
+    fn take_all(party: &Party, len: usize, held: &mut Vec<Buffer>) -> usize {
+        let before = held.len();
+        loop {
+            match party.account().allocate_for(Need::Begin, len) {
+                Ok(buffer) => held.push(buffer),
+                Err(why) => {
+                    assert_eq!(why, NoRoom::Share);
+                    return held.len() - before;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_crowd_leaves_half_of_the_supply_and_each_party_leaves_room_for_the_next() {
+        let pool = Pool::new(8 * BUFFER_BYTES_MAX).unwrap();
+        let (crowd, len) = (pool.crowd(), BUFFER_BYTES_MAX / 8);
+        let mut held = Vec::new();
+        let parties: Vec<Party> = (0..100).map(|_| crowd.party()).collect();
+        let first = take_all(&parties[0], len, &mut held);
+        assert!((2..=8).contains(&first), "{first}");
+        // What has come has no other place, and what has begun goes on.
+        let guest = parties[0].account();
+        held.push(guest.allocate_for(Need::Arrived, len).unwrap());
+        held.push(guest.allocate_for(Need::GoOn, len).unwrap());
+        assert!(take_all(&parties[1], len, &mut held) > 0);
+        for party in &parties[2..] {
+            take_all(party, len, &mut held);
+        }
+        assert!(pool.free_bytes() >= 4 * BUFFER_BYTES_MAX);
+        assert!(pool.account().allocate_for(Need::Begin, len).is_ok());
+        let last = crowd.party();
+        assert_eq!(take_all(&last, len, &mut held), 0);
+        held.truncate(held.len() / 2);
+        assert!(take_all(&last, len, &mut held) > 0, "it came back");
+        drop(held);
+        assert_eq!(crowd.0.held_bytes.get(), 0);
+        assert_eq!(pool.free_bytes(), pool.capacity_bytes());
+    }
+
     #[test]
     fn shares_are_reckoned_without_what_is_always_out() {
         let pool = Pool::new(BUFFER_BYTES_MAX).unwrap();
@@ -488,6 +717,55 @@ mod tests {
         let holder = pool.account();
         let all = holder.allocate_for(Need::Begin, BUFFER_BYTES_MAX / 2);
         assert!(all.is_ok(), "nobody else has anything");
+    }
+
+    #[test]
+    fn pieces_are_filled_by_themselves_and_join_to_what_was_cut() {
+        let pool = Pool::new(0).unwrap();
+        let mut buffer = pool.allocate(10_000).unwrap();
+        buffer.fill(9);
+        let (address, free) = (buffer.address(), pool.free_bytes());
+        let mut cut = CutBuffer::new(buffer);
+        let mut pieces: Vec<Buffer> = [512, 8_000, 488].map(|len| cut.cut(len)).into();
+        for (byte, piece) in (1..).zip(&mut pieces) {
+            piece.fill(byte);
+            assert_eq!(piece.capacity(), piece.len());
+        }
+        drop(pieces.pop());
+        let mut cut = cut.join().unwrap_err();
+        let last = cut.cut(1_000);
+        assert_eq!(*last, [9; 1_000]);
+        drop((pieces, last));
+        let buffer = cut.join().unwrap();
+        assert_eq!((buffer.address(), buffer.len()), (address, 10_000));
+        let runs: Vec<(u8, usize)> = buffer
+            .chunk_by(|a, b| a == b)
+            .map(|run| (run[0], run.len()))
+            .collect();
+        assert_eq!(runs, [(1, 512), (2, 8_000), (3, 488), (9, 1_000)]);
+        assert_eq!(pool.free_bytes(), free);
+        drop(buffer);
+        assert_eq!(pool.free_bytes(), pool.capacity_bytes());
+    }
+
+    #[test]
+    fn memory_goes_back_with_the_last_piece_and_not_before() {
+        let pool = Pool::new(0).unwrap();
+        let mut cut = CutBuffer::new(pool.allocate(8_192).unwrap());
+        let (first, second) = (cut.cut(4_096), cut.cut(4_096));
+        drop((cut, first));
+        assert_eq!(pool.held_bytes(), 8_192);
+        drop(second);
+        assert_eq!(pool.held_bytes(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "a piece of 513 bytes, 512 are left")]
+    fn no_piece_goes_past_the_end() {
+        let pool = Pool::new(0).unwrap();
+        let mut cut = CutBuffer::new(pool.allocate(1_024).unwrap());
+        drop(cut.cut(512));
+        drop(cut.cut(513));
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //!
 //! A *holder* is a session; what it holds is every buffer that was made for it and is not back:
 //! data that comes in, data in a store, data in output that the kernel has not taken. A logical
-//! unit's share is decided by the same rule over what its store works on.
+//! unit's share is decided by the same rule over what its store works on. Holders that nobody has to know before they
+//! come, and that may be many, are a [`Crowd`](crate::Crowd): the same rule, over one part of the pool, among the
+//! parties they come from. Who finds that part taken has its share ([`NoRoom::Share`]), so it waits apart, too.
 //!
 //! # Why nobody waits for ever
 //!

@@ -22,6 +22,12 @@ impl MappedRange {
         match *self {}
     }
 
+    /// The `len` bytes from `offset` on.
+    #[must_use]
+    pub fn part(&self, _offset: usize, _len: usize) -> Self {
+        match *self {}
+    }
+
     /// Copies the bytes from `offset` on to `bytes`.
     pub fn copy_to(&self, _offset: usize, _bytes: &mut [u8]) {
         match *self {}

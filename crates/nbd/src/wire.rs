@@ -26,26 +26,34 @@ pub(crate) mod handshake_flags {
 /// Options of the client.
 pub(crate) mod option {
     pub(crate) const EXPORT_NAME: u32 = 1;
+    pub(crate) const ABORT: u32 = 2;
+    pub(crate) const LIST: u32 = 3;
     pub(crate) const STARTTLS: u32 = 5;
+    pub(crate) const INFO: u32 = 6;
     pub(crate) const GO: u32 = 7;
     pub(crate) const STRUCTURED_REPLY: u32 = 8;
+    pub(crate) const LIST_META_CONTEXT: u32 = 9;
     pub(crate) const SET_META_CONTEXT: u32 = 10;
 }
 
 /// Types of replies to options; those with the highest bit are errors.
 pub(crate) mod reply {
     pub(crate) const ACK: u32 = 1;
+    pub(crate) const SERVER: u32 = 2;
     pub(crate) const INFO: u32 = 3;
     pub(crate) const META_CONTEXT: u32 = 4;
     pub(crate) const ERROR_BIT: u32 = 1 << 31;
     pub(crate) const ERR_UNSUP: u32 = ERROR_BIT | 1;
+    pub(crate) const ERR_INVALID: u32 = ERROR_BIT | 3;
     pub(crate) const ERR_TLS_REQD: u32 = ERROR_BIT | 5;
     pub(crate) const ERR_UNKNOWN: u32 = ERROR_BIT | 6;
+    pub(crate) const ERR_BLOCK_SIZE_REQD: u32 = ERROR_BIT | 8;
 }
 
 /// Information about an export.
 pub(crate) mod info {
     pub(crate) const EXPORT: u16 = 0;
+    pub(crate) const NAME: u16 = 1;
     pub(crate) const BLOCK_SIZE: u16 = 3;
 }
 
@@ -66,6 +74,10 @@ pub(crate) mod command_flags {
     pub(crate) const FUA: u16 = 1 << 0;
     /// Zeros that keep their space.
     pub(crate) const NO_HOLE: u16 = 1 << 1;
+    /// A read is answered in one chunk.
+    pub(crate) const DONT_FRAGMENT: u16 = 1 << 2;
+    /// A block status has one extent.
+    pub(crate) const REQ_ONE: u16 = 1 << 3;
     /// Fail with `ENOTSUP` instead of writing zeros slowly.
     pub(crate) const FAST_ZERO: u16 = 1 << 4;
 }
@@ -77,6 +89,8 @@ pub(crate) mod chunk {
     pub(crate) const OFFSET_HOLE: u16 = 2;
     pub(crate) const BLOCK_STATUS: u16 = 5;
     pub(crate) const ERROR_BIT: u16 = 1 << 15;
+    /// The whole request failed.
+    pub(crate) const ERROR: u16 = ERROR_BIT | 1;
     /// In the flags: the last chunk of its reply.
     pub(crate) const DONE: u16 = 1 << 0;
 }
@@ -86,6 +100,37 @@ pub(crate) mod chunk {
 pub struct TransmissionFlags(pub u16);
 
 impl TransmissionFlags {
+    /// Flags that say only that there are flags.
+    pub const HAS_FLAGS: Self = Self(1 << 0);
+    /// See [`Self::is_read_only`].
+    pub const READ_ONLY: Self = Self(1 << 1);
+    /// See [`Self::can_flush`].
+    pub const SEND_FLUSH: Self = Self(1 << 2);
+    /// See [`Self::can_fua`].
+    pub const SEND_FUA: Self = Self(1 << 3);
+    /// See [`Self::can_trim`].
+    pub const SEND_TRIM: Self = Self(1 << 5);
+    /// See [`Self::can_write_zeroes`].
+    pub const SEND_WRITE_ZEROES: Self = Self(1 << 6);
+    /// A read may ask for its answer in one chunk.
+    pub const SEND_DF: Self = Self(1 << 7);
+    /// See [`Self::can_multi_conn`].
+    pub const CAN_MULTI_CONN: Self = Self(1 << 8);
+    /// See [`Self::can_fast_zero`].
+    pub const SEND_FAST_ZERO: Self = Self(1 << 11);
+
+    /// These flags, and those.
+    #[must_use]
+    pub const fn with(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    /// These flags without those.
+    #[must_use]
+    pub const fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+
     const fn has(self, bit: u16) -> bool {
         self.0 & bit != 0
     }
@@ -144,6 +189,12 @@ impl TransmissionFlags {
 pub struct ServerError(pub u32);
 
 impl ServerError {
+    /// Input or output failed (`EIO`).
+    pub const IO: Self = Self(5);
+    /// No memory now (`ENOMEM`).
+    pub const NO_MEMORY: Self = Self(12);
+    /// The request is not valid (`EINVAL`).
+    pub const INVALID: Self = Self(22);
     /// No space left (`ENOSPC`).
     pub const NO_SPACE: Self = Self(28);
     /// Not permitted (`EPERM`): the export is read-only.

@@ -2,6 +2,7 @@
 
 mod listeners;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use reactor::net::KeepAlive;
@@ -36,6 +37,8 @@ const REFUSALS_EVERY: Duration = Duration::from_secs(60);
 pub(crate) struct Acceptor {
     /// By index; `None` where a portal was closed.
     portals: Vec<Option<Listener>>,
+    /// By index; what the rules call it where it is one of NBD.
+    services: Vec<Option<Arc<str>>>,
     accepts: Vec<Option<OperationId>>,
     /// Lines about connections that were not taken.
     refusals: Bucket,
@@ -50,6 +53,7 @@ impl Acceptor {
     pub(crate) const fn new() -> Self {
         Self {
             portals: Vec::new(),
+            services: Vec::new(),
             accepts: Vec::new(),
             refusals: Bucket::new(REFUSALS_MAX, REFUSALS_EVERY),
             is_closed: false,

@@ -38,11 +38,11 @@ impl Core {
         let Some(unit) = self.engine.carrier.units.get(unit) else {
             return;
         };
-        let who = self
-            .sessions
-            .session(report.account.session)
+        let id = report.account.session;
+        let session = self.sessions.session(id).or_else(|| self.nbd.session(id));
+        let who = session
             .and_then(|key| self.engine.session(key))
-            .map(|entry| entry.port.iscsi().detail.who());
+            .map(|entry| entry.port.who());
         let command = SlowCommand {
             unit: &unit.name,
             initiator: who.map_or(initiator, |who| who.initiator),

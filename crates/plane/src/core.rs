@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use engine::Engine;
 use front::iscsi::{Beyond, ConnectionKey, FrontLetter, LoginKey, Sessions};
-use memory::Message;
+use front::nbd;
+use memory::{Buffer, Message};
 use reactor::mail::Mailbox;
 use reactor::{Errno, Event, Received, Wait as ReactorWait};
 use store::SocketResult;
@@ -48,6 +49,8 @@ pub(crate) struct Core {
     pub(crate) mailbox: Mailbox<Letter>,
     /// iSCSI: the sessions of this core, and the front where it is.
     pub(crate) sessions: Sessions<Outside>,
+    /// NBD: the same.
+    pub(crate) nbd: nbd::Sessions<Outside>,
     /// The most sessions and logins since memory was given back.
     pub(crate) sessions_most: usize,
     /// Removed units whose commands are still ending, each with the receipt of the caller that waits.
@@ -93,7 +96,8 @@ impl Core {
             self.settle();
             self.handle_own_letters();
             self.check_draining();
-            self.sessions.flush(&mut self.engine);
+            self.sessions.flush(&mut self.engine, &mut self.nbd);
+            self.nbd.flush(&mut self.engine);
             self.count_turn();
         }
         self.engine.carrier.line_limits.log_left_out(self.index);
@@ -107,7 +111,7 @@ impl Core {
 
     /// Does what engine and sessions can go on with, until nothing is left.
     pub(crate) fn settle(&mut self) {
-        while let Some(beyond) = self.sessions.settle(&mut self.engine) {
+        while let Some(beyond) = self.sessions.settle(&mut self.engine, &mut self.nbd) {
             match beyond {
                 Beyond::TargetReset(target) => {
                     let letter = || Letter::Front(FrontLetter::EndTarget { target });
@@ -125,11 +129,13 @@ impl Core {
     fn next_wait(&mut self) -> ReactorWait {
         let has_letters = !self.engine.carrier.own_letters.is_empty();
         let has_work = self.engine.has_more() || self.engine.has_pieces();
-        if has_letters || self.sessions.has_more() || has_work {
+        let has_more = self.sessions.has_more() || self.nbd.has_more();
+        if has_letters || has_more || has_work {
             return ReactorWait::Poll;
         }
         let engine = self.engine.poll_timeout();
         let sessions = self.sessions.poll_timeout(&self.engine);
+        let nbd = self.nbd.poll_timeout();
         let acceptor = self.acceptor.as_ref().and_then(Acceptor::poll_timeout);
         let tick = Some(self.next_tick);
         let stop = self.stop_at.and_then(|asked| {
@@ -137,7 +143,7 @@ impl Core {
             let now = self.now();
             moments.into_iter().find(|moment| now < *moment)
         });
-        let all = [engine, sessions, acceptor, tick, stop];
+        let all = [engine, sessions, nbd, acceptor, tick, stop];
         let soonest = all.into_iter().flatten().min();
         soonest.map_or(ReactorWait::Forever, ReactorWait::Until)
     }
@@ -146,7 +152,9 @@ impl Core {
         match event {
             Event::Received { token, result } => match Purpose::of(token) {
                 Some(Purpose::Receive(key)) => self.handle_received(key, result),
+                Some(Purpose::NbdReceive(key)) => self.handle_nbd_received(key, result),
                 Some(Purpose::LoginReceive(key)) => self.handle_login_received(key, result),
+                Some(Purpose::HandshakeReceive(key)) => self.handle_handshake(key, result),
                 Some(Purpose::Store(part)) => {
                     let came = result.map(|came| (came.chunk, came.len));
                     self.engine.handle_socket_result(
@@ -162,7 +170,9 @@ impl Core {
                 result,
             } => match Purpose::of(token) {
                 Some(Purpose::Send(key)) => self.handle_sent(key, message, result),
+                Some(Purpose::NbdSend(key)) => self.handle_nbd_sent(key, message, result),
                 Some(Purpose::LoginSend(key)) => self.handle_login_sent(key, result),
+                Some(Purpose::HandshakeSend(key)) => self.handle_handshake_sent(key, result),
                 Some(Purpose::Store(part)) => {
                     let result = result.map_err(number_of);
                     self.engine
@@ -175,11 +185,8 @@ impl Core {
                 buffer,
                 result,
             } => match Purpose::of(token) {
-                Some(Purpose::Receive(key)) => {
-                    let (engine, received) = (&mut self.engine, result.unwrap_or(0));
-                    self.sessions
-                        .handle_received_exact(engine, key, buffer, received);
-                }
+                Some(Purpose::Receive(key)) => self.handle_data(key, buffer, result),
+                Some(Purpose::NbdReceive(key)) => self.handle_nbd_data(key, buffer, result),
                 Some(Purpose::Store(part)) => {
                     let result = result.map_err(number_of);
                     self.engine
@@ -209,6 +216,12 @@ impl Core {
             },
             Event::Mail { .. } => self.take_mail(),
         }
+    }
+
+    fn handle_data(&mut self, key: ConnectionKey, buffer: Buffer, result: Result<usize, Errno>) {
+        let (engine, received) = (&mut self.engine, result.unwrap_or(0));
+        self.sessions
+            .handle_received_exact(engine, key, buffer, received);
     }
 
     fn handle_saved(&mut self, unit: UnitIndex) {
@@ -295,6 +308,7 @@ impl Core {
                     self.sessions.handle_letter(&mut self.engine, letter);
                 }
             }
+            Letter::Nbd(letter) => self.handle_nbd_letter(letter),
             Letter::Unit { unit, letter } => self.engine.handle_letter(unit, letter),
             Letter::StoreWake { unit } => self.engine.handle_store_wake(unit),
             Letter::Quiet => self.quiet_cores += 1,
@@ -313,7 +327,11 @@ impl Core {
                 drop(receipt);
             }
             // The caller may have given up waiting.
-            Letter::Report(report) => drop(report.send(self.sessions.report(&self.engine))),
+            Letter::Report(report) => {
+                let mut all = self.sessions.report(&self.engine);
+                all.append(&mut self.nbd.report(&self.engine));
+                drop(report.send(all));
+            }
             Letter::Grant { grant, receipt } => {
                 self.sessions.grant(&mut self.engine, *grant, &receipt);
             }
@@ -321,9 +339,15 @@ impl Core {
                 session,
                 reason,
                 receipt,
-            } => self
-                .sessions
-                .dismiss(&mut self.engine, session, reason, receipt),
+            } => {
+                let engine = &mut self.engine;
+                if self.nbd.session(session).is_some() {
+                    self.nbd.dismiss(engine, session, reason, receipt);
+                } else {
+                    self.sessions.dismiss(engine, session, reason, receipt);
+                }
+            }
+            Letter::SetSpace { unit, space } => self.engine.set_space(unit, space),
             Letter::SizeChanged { unit, receipt } => {
                 self.engine.handle_size_changed(unit, receipt);
             }
@@ -332,6 +356,7 @@ impl Core {
                 order,
                 answer,
             } => self.handle_move_medium(unit, order, answer),
+            Letter::ReleaseMedium { unit, answer } => self.handle_release_medium(unit, &answer),
             Letter::StartTrace { trace, receipt } => {
                 self.handle_start_trace(trace);
                 drop(receipt);
@@ -352,17 +377,20 @@ impl Core {
         self.retry_listeners(now);
         self.sessions
             .handle_timeout(&mut self.engine, SystemTime::now);
+        self.nbd.handle_timeout(&mut self.engine);
         if now >= self.next_tick {
             self.next_tick = now + TICK;
             self.tick(now);
         }
         if self.stop_at.is_some_and(|deadline| now >= deadline) {
             self.sessions.end_all(&mut self.engine, "the target stops");
+            self.nbd.end_all(&mut self.engine, "the target stops");
         }
     }
 
     fn tick(&mut self, now: Duration) {
         self.engine.probe_some();
+        self.nbd.look(&mut self.engine);
         self.report_hanging(now);
         self.give_back();
         self.engine.carrier.line_limits.log_left_out(self.index);
@@ -370,7 +398,8 @@ impl Core {
 
     /// Gives memory back to the system after most of many sessions have ended.
     fn give_back(&mut self) {
-        let sessions = self.engine.session_count() + self.sessions.logins();
+        let beginning = self.sessions.logins() + self.nbd.handshakes();
+        let sessions = self.engine.session_count() + beginning;
         self.sessions_most = self.sessions_most.max(sessions);
         let is_over = sessions < self.sessions_most / 4 && !self.sessions.has_more();
         if self.sessions_most < SESSIONS_MANY || !is_over {
@@ -379,6 +408,7 @@ impl Core {
         self.sessions_most = sessions;
         self.engine.shrink();
         self.sessions.shrink();
+        self.nbd.shrink();
         self.engine.carrier.own_letters.shrink_to_fit();
         memory::give_back();
     }
@@ -390,6 +420,7 @@ impl Core {
         self.stop_at = Some(self.now() + self.settings.stop_timeout);
         self.stop_listening();
         self.sessions.request_logouts(&mut self.engine, seconds);
+        self.nbd.stop(&mut self.engine);
     }
 
     /// When the core ends whatever is left, given when sessions were to be gone.
@@ -415,7 +446,8 @@ impl Core {
             self.is_flushed = true;
             self.flush_stores();
         }
-        let has_sessions = self.engine.session_count() > 0 || !self.sessions.is_quiet();
+        let has_sessions =
+            self.engine.session_count() > 0 || !self.sessions.is_quiet() || !self.nbd.is_quiet();
         let is_over = late || !has_sessions;
         if is_over && !std::mem::replace(&mut self.is_quiet, true) {
             self.post_to_all(|| Letter::Quiet);
@@ -448,7 +480,7 @@ const fn number_of(errno: Errno) -> i32 {
     errno.raw_os_error()
 }
 
-fn was_sent(result: Result<(), Errno>) -> bool {
+pub(crate) fn was_sent(result: Result<(), Errno>) -> bool {
     if let Err(errno) = result {
         tracing::debug!(%errno, "send failed");
     }

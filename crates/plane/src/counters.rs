@@ -210,20 +210,15 @@ impl Account {
     pub(crate) fn new(series: u32, port: &Port, id: CommandId, command: &Command) -> Self {
         let (session, task_tag) = match port {
             Port::Iscsi(port) => (port.detail.id, port.session.tag_of(id.into())),
-        };
-        let (bytes, cdb) = match command {
-            Command::Iscsi(command) => {
-                let bytes = command.data_in_length.max(command.data_out_length);
-                (bytes, command.cdb)
-            }
+            Port::Nbd(port) => (port.detail.id, id.place),
         };
         Self {
             series,
             session,
             task_tag,
-            bytes,
+            bytes: command.data_in_length.max(command.data_out_length),
             since: port.arrival_of(id),
-            cdb,
+            cdb: command.cdb,
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use engine::Space;
 use reactor::mail::Post;
 
 use crate::counters::{CoreCounters, CoreCounts};
@@ -35,6 +36,8 @@ pub struct Handle {
     slow: Arc<SlowLimit>,
     logins: Arc<Mutex<LoginCounts>>,
     pub(crate) media: Arc<Media>,
+    /// Who has it holds media. A core knows a hold by its unit alone.
+    pub(crate) holding: Mutex<()>,
     abort_timeout: Duration,
     next: Mutex<Next>,
     traces: Mutex<Vec<Arc<Trace>>>,
@@ -61,6 +64,7 @@ impl Handle {
             slow,
             logins,
             media: Arc::default(),
+            holding: Mutex::default(),
             abort_timeout,
             next: Mutex::default(),
             traces: Mutex::default(),
@@ -204,7 +208,8 @@ impl Handle {
     pub fn set_access(&self, access: Access) -> (Vec<PortalIndex>, Result<(), NoAnswer>) {
         let mut next = self.next();
         let first = next.portal;
-        next.portal += u32::try_from(access.open.len()).unwrap_or(u32::MAX);
+        let count = access.open.len() + access.open_nbd.len();
+        next.portal += u32::try_from(count).unwrap_or(u32::MAX);
         let opened = (first..next.portal).map(PortalIndex).collect();
         let (held, returned) = receipt();
         if let Some(front) = self.posts.get(FRONT_CORE) {
@@ -265,6 +270,13 @@ impl Handle {
             }
         }
         returned
+    }
+
+    /// How much space the store of a unit may take from now on. Nobody waits for it.
+    pub fn set_space(&self, unit: UnitIndex, space: Space) {
+        for post in &self.posts {
+            post.push(Letter::SetSpace { unit, space });
+        }
     }
 
     /// Notifies initiators that the stores of these units have another size, which the stores know already.

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use engine::{MediumFailure, MediumOrder};
+use engine::{MediumFailure, MediumOrder, Space};
 use front::iscsi::{FrontLetter, Grant};
+use front::nbd;
 use front::{SessionId, SessionReport};
 
-use crate::line::ParkedLink;
+use crate::line::{ParkedLink, ParkedNbdLink};
 use crate::plan::{Access, UnitDescription, UnitIndex, UnitPlan};
 use crate::receipt::{AddUnitError, Receipt};
 use crate::trace::Trace;
@@ -18,6 +19,8 @@ use crate::trace::Trace;
 pub(crate) enum Letter {
     /// Between the front and the sessions of a core.
     Front(FrontLetter<ParkedLink>),
+    /// The same of NBD.
+    Nbd(nbd::Letter<ParkedNbdLink>),
     /// Between the owner of this unit and a core.
     Unit {
         unit: UnitIndex,
@@ -65,11 +68,19 @@ pub(crate) enum Letter {
     },
     /// Administrator to the owner of a unit: its store has another size.
     SizeChanged { unit: UnitIndex, receipt: Receipt },
+    /// Administrator to every core: how much space a unit may take.
+    SetSpace { unit: UnitIndex, space: Space },
     /// Administrator to the owner of a unit: move its medium.
     MoveMedium {
         unit: UnitIndex,
         order: MediumOrder,
         answer: Sender<Result<(), MediumFailure>>,
+    },
+    /// Administrator to the owner of a unit: its medium need not be held any longer. Answered with whether it was held
+    /// until now.
+    ReleaseMedium {
+        unit: UnitIndex,
+        answer: Sender<bool>,
     },
     /// Administrator to every core: record the connections of this trace.
     StartTrace { trace: Arc<Trace>, receipt: Receipt },

@@ -21,9 +21,10 @@
 //! | `letter` | mail between cores |
 //! | `token` | what an operation of the reactor was for |
 //! | `outside` | carries out what the engine of a core asks for: mail, ring, helpers |
-//! | `wire` | the same for its sessions: sockets, mail, logs, events |
+//! | `wire` | the same for its sessions of iSCSI: sockets, mail, logs, events |
 //! | `accept` | the listening sockets |
 //! | `core` | the turn of a core, mail, time |
+//! | `nbd` | a core carries out what its sessions of NBD ask for, and gives them what comes |
 //! | `accept::listeners` | a core accepts connections |
 //! | `accounts` | a core counts what a turn has completed, and reports slow commands |
 //! | `change` | a core adds and removes units |
@@ -50,6 +51,7 @@ mod line;
 mod lines;
 mod logins;
 mod medium;
+mod nbd;
 mod outside;
 mod plan;
 mod plane;
@@ -62,18 +64,19 @@ mod watchdog;
 mod wire;
 
 pub use engine::{Ending, MediumFailure, MediumOrder, Phase, PhaseTime, VisibleLun};
-pub use engine::{Save, SaveError, SavedState, StateAuthority, Version};
+pub use engine::{Save, SaveError, SavedState, Space, StateAuthority, Version};
 pub use front::iscsi::{Coalescing, Grant, Holding, LoginCause, Who};
+pub use front::nbd::TlsConfig;
 pub use front::{
-    Asker, Authorization, ConnectionReport, Policy, SessionId, SessionReport, TransportDetails,
-    VisibleTarget,
+    Asker, Authorization, ConnectionReport, ExportAsker, Policy, SessionId, SessionReport,
+    TransportDetails, VisibleExport, VisibleTarget,
 };
 
 pub use counters::{CoreCounts, KindCounts, LATENCY_BUCKETS, SeriesCounts, latency_bucket};
 pub use events::{Event, EventSink, FailedLogin};
 pub use handle::Handle;
 pub use logins::{Guessing, LoginCounts};
-pub use medium::{MEDIUM_PATIENCE, MediumReport};
+pub use medium::{Hold, MEDIUM_PATIENCE, MediumReport, NotHeld};
 pub use plan::{
     Access, PortPlan, PortalIndex, Restored, Settings, TargetIndex, TargetPlan, UnitDescription,
     UnitIndex, UnitPlan,

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use front::iscsi::{Detail, FrontLetter, Line};
+use front::nbd;
 use iscsi::framing::Pdu;
 use iscsi::names::IscsiName;
 use iscsi::negotiate::ConnectionParameters;
@@ -103,4 +104,66 @@ pub(crate) fn with_line<L, M>(
         FrontLetter::SessionEnded { tsih } => FrontLetter::SessionEnded { tsih },
         FrontLetter::EndTarget { target } => FrontLetter::EndTarget { target },
     })
+}
+
+/// A connection of NBD on its core.
+#[derive(Debug)]
+pub(crate) struct NbdLink {
+    pub(crate) socket: Socket,
+    pub(crate) peer: SocketAddr,
+    pub(crate) portal: SocketAddr,
+}
+
+impl nbd::Line for NbdLink {
+    fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    fn portal(&self) -> SocketAddr {
+        self.portal
+    }
+}
+
+/// The same on its way to another core. Nothing is under way on it.
+#[derive(Debug)]
+pub(crate) struct ParkedNbdLink {
+    socket: ParkedSocket,
+    peer: SocketAddr,
+    portal: SocketAddr,
+}
+
+impl NbdLink {
+    /// `None` when an operation is under way on it, which is a bug of ours.
+    pub(crate) fn park(self) -> Option<ParkedNbdLink> {
+        let Self {
+            socket,
+            peer,
+            portal,
+        } = self;
+        let socket = socket.park().ok();
+        debug_assert!(
+            socket.is_some(),
+            "an operation is under way on a handshake that has ended"
+        );
+        socket.map(|socket| ParkedNbdLink {
+            socket,
+            peer,
+            portal,
+        })
+    }
+}
+
+impl From<ParkedNbdLink> for NbdLink {
+    fn from(parked: ParkedNbdLink) -> Self {
+        let ParkedNbdLink {
+            socket,
+            peer,
+            portal,
+        } = parked;
+        Self {
+            socket: socket.into(),
+            peer,
+            portal,
+        }
+    }
 }

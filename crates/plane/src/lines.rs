@@ -20,16 +20,18 @@ pub(crate) enum LineKind {
     TaskManagement,
     ProtocolViolation,
     MediumMoved,
+    HandshakeFails,
 }
 
 impl LineKind {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::SessionBegins,
         Self::SessionEnds,
         Self::ConnectionJoins,
         Self::TaskManagement,
         Self::ProtocolViolation,
         Self::MediumMoved,
+        Self::HandshakeFails,
     ];
 
     const fn name(self) -> &'static str {
@@ -40,6 +42,7 @@ impl LineKind {
             Self::TaskManagement => "task management",
             Self::ProtocolViolation => "protocol violations",
             Self::MediumMoved => "media that are ejected or loaded",
+            Self::HandshakeFails => "handshakes of NBD that fail",
         }
     }
 }

@@ -252,8 +252,7 @@ impl Carrier for Outside {
     }
 
     fn series(&mut self, unit: UnitIndex, port: &Port) -> u32 {
-        let initiator = &port.iscsi().detail.profile.initiator_name;
-        self.tally.series_of(unit, initiator)
+        self.tally.series_of(unit, port.who().initiator)
     }
 
     #[inline]

@@ -63,6 +63,8 @@ pub struct Access {
     pub targets: Vec<(TargetIndex, TargetPlan)>,
     /// New portals.
     pub open: Vec<Listener>,
+    /// New places for clients of NBD, each with its name in the rules. They have the indices behind those.
+    pub open_nbd: Vec<(Listener, Arc<str>)>,
     /// Portals to close.
     pub close: Vec<PortalIndex>,
 }

@@ -29,6 +29,7 @@ use engine::Engine;
 use engine::table::ByUnit;
 use front::Policy;
 use front::iscsi::{Front, FrontSettings, Sessions, SharedLists};
+use front::nbd;
 
 /// Size of one receive chunk. Large enough for some thousand commands, small enough that a chunk
 /// kept by one write does not weigh much.
@@ -275,6 +276,16 @@ fn front_settings(cores: usize, settings: &Settings) -> FrontSettings {
     }
 }
 
+/// What the front of NBD has to know. Its handshakes have limits of their own, which are those of logins.
+fn handshake_settings(settings: &Settings) -> nbd::FrontSettings {
+    nbd::FrontSettings {
+        handshakes_max: settings.logins_max,
+        per_address_max: settings.unproved_per_address_max,
+        timeout: settings.login_timeout,
+        memory: Arc::clone(&settings.holding.logins),
+    }
+}
+
 /// The two ends of a mailbox.
 type Channel = (Post<Letter>, Mailbox<Letter>);
 
@@ -326,6 +337,9 @@ impl Core {
         })?;
         let pool = reactor.pool().clone();
         let core_count = parts.posts.len();
+        let handshakes = policy
+            .clone()
+            .map(|policy| nbd::Front::new(&handshake_settings(&settings), policy));
         let front = policy.map(|policy| {
             let own = front_settings(core_count, &settings);
             Front::new(&own, policy, Arc::clone(&parts.lists))
@@ -351,12 +365,17 @@ impl Core {
         };
         let lists = Arc::clone(&parts.lists);
         let sessions = Sessions::new(settings.of_sessions(), lists, front);
+        let of_nbd = nbd::SessionSettings {
+            queue_depth: settings.queue_depth,
+        };
+        let nbd = nbd::Sessions::new(of_nbd, handshakes);
         Ok(Self {
             index,
             settings,
             engine: Engine::new(own, pool, outside),
             mailbox,
             sessions,
+            nbd,
             sessions_most: 0,
             draining: Vec::new(),
             closing: Vec::new(),

@@ -3,6 +3,7 @@
 use engine::table::Key;
 use engine::{PartKey, UnitIndex};
 use front::iscsi::{ConnectionKey, LoginKey};
+use front::nbd;
 use reactor::Token;
 
 /// The purpose of an operation. Keys are those of one core and never given twice, so an operation that ends
@@ -25,6 +26,14 @@ pub(crate) enum Purpose {
     Mail,
     /// The state of a unit that this core owns is being kept.
     Keep(UnitIndex),
+    /// The next bytes of a connection of NBD.
+    NbdReceive(nbd::ConnectionKey),
+    /// Output of a connection of NBD.
+    NbdSend(nbd::ConnectionKey),
+    /// The next bytes of a handshake.
+    HandshakeReceive(nbd::HandshakeKey),
+    /// An answer of a handshake.
+    HandshakeSend(nbd::HandshakeKey),
 }
 
 const KEY_BITS: u32 = 56;
@@ -40,6 +49,10 @@ impl Purpose {
             Self::LoginSend(key) => (5, key.to_bits()),
             Self::Mail => (6, 0),
             Self::Keep(UnitIndex(unit)) => (7, unit as u64),
+            Self::NbdReceive(key) => (8, key.to_bits()),
+            Self::NbdSend(key) => (9, key.to_bits()),
+            Self::HandshakeReceive(key) => (10, key.to_bits()),
+            Self::HandshakeSend(key) => (11, key.to_bits()),
         };
         kind << KEY_BITS | key
     }
@@ -60,6 +73,10 @@ impl Purpose {
             5 => Self::LoginSend(Key::from_bits(bits)),
             6 => Self::Mail,
             7 => Self::Keep(unit),
+            8 => Self::NbdReceive(Key::from_bits(bits)),
+            9 => Self::NbdSend(Key::from_bits(bits)),
+            10 => Self::HandshakeReceive(Key::from_bits(bits)),
+            11 => Self::HandshakeSend(Key::from_bits(bits)),
             _ => return None,
         })
     }
@@ -80,6 +97,10 @@ mod tests {
             Purpose::LoginSend(Key::from_bits(2)),
             Purpose::Mail,
             Purpose::Keep(UnitIndex(5)),
+            Purpose::NbdReceive(Key::from_bits(6)),
+            Purpose::NbdSend(Key::from_bits(7)),
+            Purpose::HandshakeReceive(Key::from_bits(8)),
+            Purpose::HandshakeSend(Key::from_bits(9)),
         ] {
             assert_eq!(Purpose::of(purpose.token()), Some(purpose));
         }

@@ -101,6 +101,7 @@ fn serve_with_a_faulty_core() {
         policy,
         targets: Vec::new(),
         open: vec![listener],
+        open_nbd: Vec::new(),
         close: Vec::new(),
     });
     assert_eq!((opened, confirmed), (vec![PortalIndex(0)], Ok(())));

@@ -268,6 +268,7 @@ fn start(peer: &Peer, patience: Duration) -> (DataPlane, SocketAddr) {
         policy: Arc::new(Everybody),
         targets: vec![(TargetIndex(0), target)],
         open: vec![Listener::try_from(listener).unwrap()],
+        open_nbd: Vec::new(),
         close: Vec::new(),
     });
     assert_eq!(confirmed, Ok(()));

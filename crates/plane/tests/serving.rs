@@ -19,7 +19,7 @@ use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::LoginStatus;
 use plane::{
     Access, Asker, Authorization, Coalescing, DataPlane, Event, EventSink, Grant, Handle, Holding,
-    MediumFailure, MediumOrder, Policy, PortPlan, PortalIndex, Restored, Save, SaveError,
+    MediumFailure, MediumOrder, NotHeld, Policy, PortPlan, PortalIndex, Restored, Save, SaveError,
     SavedState, SessionReport, Settings, StateAuthority, TargetIndex, TargetPlan, UnitIndex,
     UnitPlan, Version, VisibleLun, VisibleTarget,
 };
@@ -264,6 +264,7 @@ fn set_access(handle: &Handle, open: Vec<Listener>, close: Vec<PortalIndex>) -> 
         policy: Arc::new(Everybody),
         targets: vec![(TargetIndex(0), target)],
         open,
+        open_nbd: Vec::new(),
         close,
     });
     assert_eq!(confirmed, Ok(()));
@@ -478,6 +479,35 @@ fn an_eject_waits_for_its_flush_and_the_unit_is_not_idle_meanwhile() {
     });
     drop((plane.stop(), disk));
     answering.join().unwrap();
+}
+
+/// Each unit belongs to another core.
+#[test]
+fn commands_wait_while_media_are_held_and_go_on_when_they_are_released() {
+    let limit = Duration::from_secs(60);
+    let plane = start();
+    let handle = plane.handle();
+    let units = ["a", "b"].map(|name| unit(name, Arc::new(zeros())));
+    let units = handle.add_units(units.into()).unwrap();
+    let hold = handle.hold_media(&units, limit).unwrap();
+    let load = handle.move_medium(units[1], MediumOrder::Load);
+    assert_eq!(load, Ok(Err(MediumFailure::Busy)));
+    assert!(hold.release());
+    // One that is dropped is released, too.
+    drop(handle.hold_media(&units, limit).unwrap());
+    let hold = handle.hold_media(&units[..1], limit).unwrap();
+    let load = handle.move_medium(units[1], MediumOrder::Load);
+    assert_eq!(load, Ok(Ok(())));
+    drop(hold);
+    let short = handle.hold_media(&units, Duration::ZERO);
+    let is_late = matches!(
+        short,
+        Err((_, NotHeld::NoAnswer | NotHeld::Refused(MediumFailure::Busy)))
+    );
+    assert!(is_late, "{short:?}");
+    drop(short);
+    assert!(handle.hold_media(&units, limit).unwrap().release());
+    drop(plane.stop());
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Listening, and the options of TCP sockets.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,11 @@ use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, sockopt
 pub struct Listener {
     fd: Arc<OwnedFd>,
     local_address: SocketAddr,
+    is_unix: bool,
 }
+
+/// What a unix socket has for an address: it is one of this machine, without a port.
+pub const UNIX_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Why an address cannot be listened on. Each message names the address and the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -100,12 +105,18 @@ impl Listener {
         Ok(Self {
             fd: Arc::new(fd),
             local_address,
+            is_unix: false,
         })
     }
 
-    /// Where it listens, with the port the system chose if it was asked to.
+    /// Where it listens, with the port the system chose if it was asked to; [`UNIX_ADDRESS`] for a unix socket.
     pub const fn local_address(&self) -> SocketAddr {
         self.local_address
+    }
+
+    /// It is a unix socket.
+    pub const fn is_unix(&self) -> bool {
+        self.is_unix
     }
 
     pub(crate) fn raw(&self) -> RawFd {
@@ -122,6 +133,22 @@ impl TryFrom<TcpListener> for Listener {
         Ok(Self {
             local_address: listener.local_addr()?,
             fd: Arc::new(listener.into()),
+            is_unix: false,
+        })
+    }
+}
+
+impl TryFrom<UnixListener> for Listener {
+    type Error = io::Error;
+
+    /// Takes over a unix socket that listens already.
+    fn try_from(listener: UnixListener) -> io::Result<Self> {
+        listener.set_nonblocking(false)?;
+        crate::lane::note_listener(listener.as_raw_fd());
+        Ok(Self {
+            local_address: UNIX_ADDRESS,
+            fd: Arc::new(listener.into()),
+            is_unix: true,
         })
     }
 }
@@ -166,10 +193,13 @@ pub fn send_now(socket: impl AsFd, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The address of the other end of a connection.
+/// The address of the other end of a connection; [`UNIX_ADDRESS`] for one over a unix socket.
 pub fn peer_address(socket: impl AsFd) -> io::Result<SocketAddr> {
     let address: Option<SocketAddrAny> = rustix::net::getpeername(socket)?;
     let address = address.ok_or(io::ErrorKind::NotConnected)?;
+    if address.address_family() == AddressFamily::UNIX {
+        return Ok(UNIX_ADDRESS);
+    }
     Ok(SocketAddr::try_from(address)?)
 }
 

@@ -3,6 +3,8 @@
 //! Layout: magic, version, then sections, each with a tag (2 bytes), a length (4) and its body. All
 //! numbers are big-endian.
 
+use std::collections::BTreeSet;
+
 use crate::spc::parameters::Modes;
 use crate::spc::peripheral::Peripheral;
 use crate::spc::reservation::{KeptError, Reservations};
@@ -32,6 +34,12 @@ pub enum RestoreError {
     /// Its reservations were lost already, and nobody has replaced them.
     #[error("its reservations are lost")]
     Lost,
+    /// It names a target port that nobody knows.
+    #[error("the state names target port {port}, and nothing says which that is")]
+    Port {
+        /// Its relative identifier.
+        port: u16,
+    },
     /// The reservations in it cannot be used.
     #[error("the kept reservations cannot be used")]
     Reservations(#[source] KeptError),
@@ -58,18 +66,33 @@ const MAY_BE_SKIPPED: u16 = 0x8000;
 pub(crate) fn encode(shared: &Shared) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.push(VERSION);
-    let mut section = |tag: u16, body: &[u8]| {
-        let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
-        bytes.extend_from_slice(&tag.to_be_bytes());
-        bytes.extend_from_slice(&length.to_be_bytes());
-        bytes.extend_from_slice(body);
-    };
-    section(TAG_MODES, &[shared.saved_modes.to_byte()]);
-    section(TAG_RESERVATIONS, &shared.reservations.encode());
+    append_section(&mut bytes, TAG_MODES, &[shared.saved_modes.to_byte()]);
+    append_section(&mut bytes, TAG_RESERVATIONS, &shared.reservations.encode());
     if shared.reservations.lost_sense().is_some() {
-        section(TAG_LOST, &[]);
+        append_section(&mut bytes, TAG_LOST, &[]);
     }
     bytes
+}
+
+fn append_section(bytes: &mut Vec<u8>, tag: u16, body: &[u8]) {
+    let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    bytes.extend_from_slice(&tag.to_be_bytes());
+    bytes.extend_from_slice(&length.to_be_bytes());
+    bytes.extend_from_slice(body);
+}
+
+/// Tag and body of the first section, and all after it.
+fn next_section(bytes: &[u8]) -> Result<(u16, &[u8], &[u8]), RestoreError> {
+    let (head, rest) = bytes
+        .split_first_chunk::<6>()
+        .ok_or(RestoreError::NotAState)?;
+    let [a, b, length @ ..] = *head;
+    let tag = u16::from_be_bytes([a, b]);
+    let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+    let (body, rest) = rest
+        .split_at_checked(length)
+        .ok_or(RestoreError::NotAState)?;
+    Ok((tag, body, rest))
 }
 
 /// Whether [`Owner::new`] could start from this.
@@ -79,6 +102,59 @@ pub(crate) fn encode(shared: &Shared) -> Vec<u8> {
 /// Why not.
 pub fn check_kept_state(bytes: &[u8]) -> Result<(), RestoreError> {
     parse(bytes).map(drop)
+}
+
+/// The relative identifiers of the target ports that registrations in kept state have.
+///
+/// # Errors
+///
+/// It cannot be used.
+pub fn ports_of_kept_state(bytes: &[u8]) -> Result<BTreeSet<u16>, RestoreError> {
+    let mut ports = BTreeSet::new();
+    with_ports_of_kept_state(bytes, |port| {
+        ports.insert(port);
+        Some(port)
+    })?;
+    Ok(ports)
+}
+
+/// The same state with other relative identifiers of target ports: those of another device, which `number` gives. It
+/// gives each another one.
+///
+/// # Errors
+///
+/// It cannot be used, or there is none for a port.
+pub fn with_ports_of_kept_state(
+    bytes: &[u8],
+    mut number: impl FnMut(u16) -> Option<u16>,
+) -> Result<Vec<u8>, RestoreError> {
+    let head = MAGIC.len().saturating_add(1);
+    let (head, mut rest) = bytes
+        .split_at_checked(head)
+        .ok_or(RestoreError::NotAState)?;
+    match head.strip_prefix(MAGIC) {
+        Some([VERSION]) => {}
+        Some([got]) => {
+            let (got, known) = (*got, VERSION);
+            return Err(RestoreError::Version { got, known });
+        }
+        Some(_) | None => return Err(RestoreError::NotAState),
+    }
+    let mut changed = head.to_vec();
+    while !rest.is_empty() {
+        let (tag, body, after) = next_section(rest)?;
+        match tag {
+            TAG_RESERVATIONS => {
+                let record = Reservations::decode(body).map_err(RestoreError::Reservations)?;
+                let record = record.with_ports(&mut number);
+                let record = record.map_err(|port| RestoreError::Port { port })?;
+                append_section(&mut changed, tag, &record.encode());
+            }
+            tag => append_section(&mut changed, tag, body),
+        }
+        rest = after;
+    }
+    Ok(changed)
 }
 
 pub(crate) fn decode(
@@ -125,13 +201,8 @@ type Sections<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
 
 fn sections(mut bytes: &[u8]) -> Result<Sections<'_>, RestoreError> {
     let (mut modes, mut reservations) = (None, None);
-    while let Some((head, rest)) = bytes.split_first_chunk::<6>() {
-        let [a, b, length @ ..] = *head;
-        let tag = u16::from_be_bytes([a, b]);
-        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-        let (body, rest) = rest
-            .split_at_checked(length)
-            .ok_or(RestoreError::NotAState)?;
+    while !bytes.is_empty() {
+        let (tag, body, rest) = next_section(bytes)?;
         let before = match tag {
             TAG_MODES => modes.replace(body),
             TAG_RESERVATIONS => reservations.replace(body),
@@ -144,9 +215,52 @@ fn sections(mut bytes: &[u8]) -> Result<Sections<'_>, RestoreError> {
         }
         bytes = rest;
     }
-    if bytes.is_empty() {
-        Ok((modes, reservations))
-    } else {
-        Err(RestoreError::NotAState)
+    Ok((modes, reservations))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// State with these sections.
+    fn state(sections: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut bytes = [MAGIC.as_slice(), &[VERSION]].concat();
+        for (tag, body) in sections {
+            append_section(&mut bytes, *tag, body);
+        }
+        bytes
+    }
+
+    #[test]
+    fn sections_that_have_no_ports_stay_as_they_are() {
+        let none = Reservations::default().encode();
+        let whole = state(&[
+            (TAG_MODES, &[4]),
+            (TAG_RESERVATIONS, &none),
+            (TAG_LOST, &[]),
+            (MAY_BE_SKIPPED | 9, b"later"),
+        ]);
+        assert_eq!(
+            with_ports_of_kept_state(&whole, |_| None),
+            Ok(whole.clone())
+        );
+        assert_eq!(ports_of_kept_state(&whole), Ok(BTreeSet::new()));
+        assert_eq!(ports_of_kept_state(&state(&[])), Ok(BTreeSet::new()));
+    }
+
+    #[test]
+    fn what_is_no_state_has_no_ports() {
+        let whole = state(&[(TAG_MODES, &[4])]);
+        for length in (0..whole.len()).filter(|&length| length != MAGIC.len() + 1) {
+            let cut = ports_of_kept_state(&whole[..length]);
+            assert_eq!(cut, Err(RestoreError::NotAState), "{length} bytes");
+        }
+        let mut later = whole.clone();
+        later[MAGIC.len()] = 3;
+        let version = RestoreError::Version { got: 3, known: 2 };
+        assert_eq!(ports_of_kept_state(&later), Err(version));
+        let damaged = state(&[(TAG_RESERVATIONS, b"x")]);
+        let damaged = ports_of_kept_state(&damaged);
+        assert!(matches!(damaged, Err(RestoreError::Reservations(_))));
     }
 }

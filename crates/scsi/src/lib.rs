@@ -41,7 +41,7 @@ mod unit;
 #[cfg(test)]
 mod tests;
 
-pub use kept::{RestoreError, check_kept_state};
+pub use kept::{RestoreError, check_kept_state, ports_of_kept_state, with_ports_of_kept_state};
 pub use owner::{Applied, Medium, Owner, Proposal};
 pub use sam::attention::{AttentionQueue, UnitAttention};
 pub use sam::cdb::Cdb;

@@ -298,6 +298,7 @@ impl Owner {
             }
             ChangeKind::Eject { force } => draft.shared.eject(*force)?,
             ChangeKind::Load => draft.load(Who::All),
+            ChangeKind::SpaceLow => draft.notify(Who::All, UnitAttention::SpaceLow),
             ChangeKind::CapacityChanged { blocks } => {
                 if draft.shared.blocks != *blocks {
                     draft.shared.blocks = *blocks;

@@ -272,6 +272,7 @@ impl LogicalUnit {
     }
 
     /// Goes on with a command when what its last step asked for is there.
+    #[inline]
     pub fn resume(&mut self, task: &mut Task, input: Input) -> Step {
         if task.work == Work::Device {
             return self.device.resume(&mut task.job, input);

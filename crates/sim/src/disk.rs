@@ -111,6 +111,7 @@ impl Disk {
             thin: true,
             unmap_granularity_bytes: block_bytes,
             reads_in_place: false,
+            in_place_unit_bytes: 0,
             needs_own_buffer: false,
             volatile_cache,
             solid_state: true,

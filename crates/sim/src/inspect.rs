@@ -22,7 +22,8 @@ impl Host {
         for (index, core) in self.cores.iter().enumerate() {
             for orphan in core.engine.orphans() {
                 let session = orphan.session.and_then(|key| core.engine.session(key));
-                let of_session = session.map(|session| session.port.iscsi().detail.tsih);
+                let port = session.and_then(|session| session.port.iscsi());
+                let of_session = port.map(|port| port.detail.tsih);
                 let left = || core.left.iter().find(|(task, _)| *task == orphan.task);
                 let whose = of_session.or_else(|| left().map(|(_, tsih)| *tsih));
                 all.insert((index, orphan.request.0), whose);
@@ -58,7 +59,7 @@ impl Host {
         let mut cores = self.cores.iter().enumerate();
         cores.find_map(|(index, core)| {
             let session = core.engine.session(core.session_of(tsih)?)?;
-            Some((index, session.port.iscsi().detail.id))
+            Some((index, session.port.id()))
         })
     }
 

@@ -73,7 +73,8 @@ pub(crate) fn forget_answers(engine: &mut Engine<Outside>) {
         return;
     }
     let sessions = engine.sessions();
-    let waiting = sessions.map(|(key, entry)| (key, entry.port.iscsi().session.tasks()));
+    let waiting = sessions
+        .filter_map(|(key, entry)| entry.port.iscsi().map(|port| (key, port.session.tasks())));
     let waiting: Vec<_> = waiting.filter(|(_, tasks)| !tasks.is_empty()).collect();
     for (session, tasks) in waiting {
         let commands = tasks.into_iter().map(CommandId::from).collect();

@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
+use crate::notes::Notes;
 use crate::operation::{HelperResult, RingOperation};
 use crate::outlet::{Outlet, PartTag, SocketResult, SocketTag};
 use crate::request::{Capabilities, IoRequest, IoResult, IoTag};
@@ -162,6 +164,16 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
         Err(std::io::ErrorKind::Unsupported.into())
     }
 
+    /// How much space it takes where it is, in bytes; `None` where that cannot be known. May block for as long as a
+    /// file system is stuck, so no core calls it.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be looked at.
+    fn used_bytes(&self) -> std::io::Result<Option<u64>> {
+        Ok(None)
+    }
+
     /// Whether the path names the file or device that is open. May block for as long as a file system is stuck, so no
     /// core calls it.
     ///
@@ -175,6 +187,27 @@ pub trait SharedStore: Send + Sync + fmt::Debug {
 
     /// Whether a flush failed ([`IoFailure::FlushLatched`](crate::IoFailure::FlushLatched)).
     fn is_flush_latched(&self) -> bool;
+
+    /// Whether what was found when it was opened does not hold any more, because somebody else has had the medium
+    /// meanwhile. It serves nothing then, and has to be opened again, with its unit.
+    fn is_outdated(&self) -> bool {
+        false
+    }
+
+    /// Takes the medium from another client that has it: what that client sends from now on is refused. Returns when it
+    /// may be opened here. May block for as long as the medium hangs, so no core calls it.
+    ///
+    /// # Errors
+    ///
+    /// The medium knows no such clients (`Unsupported`), or that one has it still.
+    fn take_over(&self) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    /// The place for short texts that the medium has, if it has one and they may be written.
+    fn notes(&self) -> Option<Arc<dyn Notes>> {
+        None
+    }
 
     /// Why requests wait or end with [`IoFailure::NotReady`](crate::IoFailure::NotReady), in words, if that is so now:
     /// who has the data cannot be reached.

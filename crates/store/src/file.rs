@@ -151,6 +151,12 @@ impl SharedStore for FileDisk {
         self.probe_size()
     }
 
+    fn used_bytes(&self) -> io::Result<Option<u64>> {
+        // A device takes what it has.
+        let is_file = !self.0.is_block_device;
+        is_file.then(|| taken_bytes(&*self.0.file)).transpose()
+    }
+
     fn is_at(&self, path: &Path) -> io::Result<bool> {
         let (open, there) = (fstat(&*self.0.file)?, stat(path)?);
         // A device may have any number of nodes.
@@ -165,6 +171,13 @@ impl SharedStore for FileDisk {
     fn is_flush_latched(&self) -> bool {
         self.0.latch.is_set()
     }
+}
+
+/// What a file takes of its file system.
+pub(crate) fn taken_bytes(file: impl AsFd) -> io::Result<u64> {
+    // In units of 512 bytes, whatever the file system has.
+    let blocks = u64::try_from(fstat(file)?.st_blocks).unwrap_or_default();
+    Ok(blocks.saturating_mul(512))
 }
 
 /// One core's view.

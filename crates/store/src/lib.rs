@@ -2,7 +2,7 @@
 //!
 //! [`Backstore`] says what every store promises; that is pure. The stores:
 //! zeros ([`NullDisk`]), memory ([`MemoryDisk`]), regular files and block devices
-//! ([`OpenOptions`], which opens any of them).
+//! ([`OpenOptions`], which opens any of them), and several stores as one ([`Composed`]).
 //! A store never blocks and never waits: what takes time goes to its [`Outlet`], as a [`RingOperation`] for the
 //! reactor, a [`HelperOperation`] for a helper thread, an operation on a socket or a timer, and comes back by tag.
 //! A library's own threads reach the core of a handle by a [`channel`].
@@ -14,6 +14,9 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+#[cfg(target_os = "linux")]
+mod blocking;
+mod compose;
 mod contract;
 #[cfg(target_os = "linux")]
 mod disk_file;
@@ -25,12 +28,14 @@ mod file;
 mod fileless;
 #[cfg(target_os = "linux")]
 mod geometry;
+mod journal;
 #[cfg(target_os = "linux")]
 mod latch;
 #[cfg(target_os = "linux")]
 mod memory_disk;
 #[cfg(target_os = "linux")]
 mod next;
+mod notes;
 #[cfg(target_os = "linux")]
 mod null;
 #[cfg(target_os = "linux")]
@@ -40,6 +45,8 @@ mod outlet;
 #[cfg(target_os = "linux")]
 mod place;
 mod request;
+#[cfg(target_os = "linux")]
+mod snapshots;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
@@ -48,6 +55,7 @@ mod wake;
 #[cfg(target_os = "linux")]
 mod zeros;
 
+pub use compose::{ComposeError, Composed, Form, Member};
 pub use contract::{Backstore, SharedStore, Submitted};
 #[cfg(target_os = "linux")]
 pub use disk_file::{CacheProbe, DiskFile, StoreFile, set_cache_probe, set_closer};
@@ -57,8 +65,14 @@ pub use extents::find_extents;
 pub use file::find_size;
 #[cfg(not(target_os = "linux"))]
 pub use fileless::StoreFile;
+pub use journal::{
+    Bias, Binding, Header, Held, Journal, LOG_BYTES_MIN, LogId, Misfit, Noted, UnitName, Use,
+};
+#[cfg(target_os = "linux")]
+pub use journal::{Known, LogOptions, Logged, NotLogged};
 #[cfg(target_os = "linux")]
 pub use memory_disk::MemoryDisk;
+pub use notes::{Note, Notes};
 #[cfg(target_os = "linux")]
 pub use null::NullDisk;
 #[cfg(target_os = "linux")]
@@ -70,5 +84,12 @@ pub use operation::{
 pub use outlet::{Order, Outlet, PartTag, SocketResult, SocketTag, SocketWork};
 #[cfg(target_os = "linux")]
 pub use place::{CacheMode, Class, Place, Route, UnderWay};
-pub use request::{Capabilities, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, refuse};
+pub use request::{
+    Capabilities, Extent, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, crosses, refuse,
+};
+#[cfg(target_os = "linux")]
+pub use snapshots::{
+    Exchanged, NewSnapshot, Rollback, SNAPSHOTS_MAX, Snapshot, SnapshotError, SnapshotName,
+    Snapshots,
+};
 pub use wake::{Receiver, Sender, Waker, channel};

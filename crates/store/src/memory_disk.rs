@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use memory::{CoreMapping, HUGE_PAGE_BYTES, MappedRange, Mapping, Payload};
 use rustix::io::Errno;
 
+use crate::file::taken_bytes;
 use crate::next::Next;
 use crate::request::admit;
 use crate::zeros::{self, ZEROS_BYTES};
@@ -86,6 +87,7 @@ impl MemoryDisk {
                 thin,
                 unmap_granularity_bytes: 4096.max(block_bytes),
                 reads_in_place: true,
+                in_place_unit_bytes: 0,
                 needs_own_buffer: false,
                 volatile_cache: false,
                 solid_state: true,
@@ -117,6 +119,10 @@ impl SharedStore for MemoryDisk {
         Ok(())
     }
 
+    fn used_bytes(&self) -> io::Result<Option<u64>> {
+        taken_bytes(&*self.shared.file).map(Some)
+    }
+
     fn is_flush_latched(&self) -> bool {
         false
     }
@@ -143,7 +149,11 @@ impl Backstore for MemoryHandle {
             Err(failure) => return Submitted::Done(Err(failure)),
         };
         let next = match request {
-            IoRequest::Read { .. } => return Submitted::Done(self.read(range)),
+            // By its field: to drop the whole request would be a call.
+            IoRequest::Read { buffer, .. } => {
+                drop(buffer);
+                return Submitted::Done(self.read(range));
+            }
             IoRequest::Write { data, .. } => self.write(range, &data),
             IoRequest::Flush => return Submitted::Done(Ok(IoAnswer::Done)),
             IoRequest::Unmap { .. } => self.zero(range, !self.capabilities.thin),

@@ -30,6 +30,7 @@ impl NullDisk {
                 thin: true,
                 unmap_granularity_bytes: block_bytes,
                 reads_in_place: true,
+                in_place_unit_bytes: 0,
                 needs_own_buffer: false,
                 volatile_cache: false,
                 solid_state: true,
@@ -53,6 +54,10 @@ impl SharedStore for NullDisk {
 
     fn probe_size(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    fn used_bytes(&self) -> io::Result<Option<u64>> {
+        Ok(Some(0))
     }
 
     fn is_flush_latched(&self) -> bool {

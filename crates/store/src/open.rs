@@ -259,6 +259,7 @@ impl OpenOptions {
             thin: self.thin && geometry.can_unmap && !self.read_only,
             unmap_granularity_bytes: geometry.unmap_granularity_bytes.max(block_bytes),
             reads_in_place: false,
+            in_place_unit_bytes: 0,
             needs_own_buffer: direct,
             volatile_cache: match self.cache {
                 CacheMode::WriteBack | CacheMode::Direct => true,

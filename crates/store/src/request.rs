@@ -26,8 +26,11 @@ pub struct Capabilities {
     pub unmap_granularity_bytes: u32,
     /// [`IoRequest::Read`] needs no buffer: the answer refers to memory of the store.
     pub reads_in_place: bool,
-    /// Data of a [`IoRequest::Write`] must lie in a pool buffer of its own (direct I/O asks for
-    /// aligned addresses).
+    /// With `reads_in_place`: a read that crosses a multiple of this many bytes gets a buffer nevertheless. A power of
+    /// two; 0 where none does.
+    pub in_place_unit_bytes: u64,
+    /// Data of a [`IoRequest::Write`] must lie in a pool buffer of its own, or in a part of one that starts at a whole
+    /// block (direct I/O asks for aligned addresses).
     pub needs_own_buffer: bool,
     /// A write without `durable` may be lost when the machine stops, until a
     /// [`IoRequest::Flush`]. The WCE bit reports this to initiators.
@@ -37,6 +40,21 @@ pub struct Capabilities {
     /// The store carries out [`IoRequest::CompareAndWrite`] by itself, for ranges that do not cross a multiple of
     /// this many bytes. 0: not at all; the engine then raises a fence, reads, compares and writes.
     pub compare_and_write_bytes: u32,
+}
+
+impl Capabilities {
+    /// Whether a read needs no buffer.
+    #[inline]
+    pub const fn answers_in_place(&self, offset: u64, len: usize) -> bool {
+        self.reads_in_place && !crosses(self.in_place_unit_bytes, offset, len)
+    }
+}
+
+/// Whether a range crosses a multiple of a power of two; never with a unit of 0.
+#[inline]
+pub const fn crosses(unit_bytes: u64, offset: u64, len: usize) -> bool {
+    let last = offset.saturating_add((len as u64).saturating_sub(1));
+    unit_bytes != 0 && (offset ^ last) >= unit_bytes
 }
 
 /// A request, in bytes. Ranges are aligned to the block size and inside the store.

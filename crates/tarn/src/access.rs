@@ -9,7 +9,10 @@ use iscsi::limits::DISCOVERY_SEGMENT_MAX_BYTES;
 use iscsi::login::{TargetAuth, TargetPolicy};
 use iscsi::negotiate::OperationalPreferences;
 use iscsi::pdu::LoginStatus;
-use plane::{Asker, Authorization, Policy, TargetIndex, UnitIndex, VisibleLun, VisibleTarget};
+use plane::{
+    Asker, Authorization, ExportAsker, Policy, TargetIndex, TlsConfig, UnitIndex, VisibleExport,
+    VisibleLun, VisibleTarget,
+};
 
 use crate::secret::Secrets;
 
@@ -29,6 +32,8 @@ pub(crate) struct ModelPolicy {
     /// By the position of the user. Every user has one, but in the rules of a plan that reads no
     /// secrets.
     accounts: Vec<Option<ChapAccount>>,
+    /// By the position of the server of NBD.
+    tls: Vec<Option<TlsConfig>>,
 }
 
 /// What a policy is made from.
@@ -41,6 +46,7 @@ pub(crate) struct Rules<'a> {
     pub(crate) targets: Vec<TargetIndex>,
     /// The real address of every portal, by target and position.
     pub(crate) bound: Vec<Vec<SocketAddr>>,
+    pub(crate) tls: Vec<Option<TlsConfig>>,
 }
 
 impl std::fmt::Debug for ModelPolicy {
@@ -60,6 +66,7 @@ impl ModelPolicy {
             units,
             targets,
             bound,
+            tls,
         } = rules;
         let accounts = (0..model.users().len())
             .map(|position| model.user_by_name(&model.users()[position].name))
@@ -71,6 +78,7 @@ impl ModelPolicy {
             targets,
             bound,
             accounts,
+            tls,
         }
     }
 
@@ -97,6 +105,7 @@ impl ModelPolicy {
             name: asker.initiator_name,
             address: asker.address.to_canonical(),
             user: asker.user.and_then(|name| self.model.user_by_name(name)),
+            certificate: &[],
         }
     }
 
@@ -281,6 +290,34 @@ impl Policy for ModelPolicy {
             });
         }
         visible
+    }
+
+    fn exports(&self, asker: &ExportAsker<'_>) -> Vec<VisibleExport> {
+        let mut servers = self.model.nbd().iter();
+        let Some(server) = servers.find(|one| one.at.to_string() == asker.service) else {
+            return Vec::new();
+        };
+        let address = asker.address.to_canonical();
+        let exports = self.model.exports(server, address, asker.names).into_iter();
+        let visible = |index: config::UnitIndex| {
+            let position = index.position();
+            let unit = *self.units.get(position)?;
+            (unit != WITHHELD).then_some(VisibleExport {
+                name: self.model.units().get(position)?.to_string(),
+                lun: VisibleLun {
+                    lun: 0,
+                    unit,
+                    read_only: false,
+                },
+            })
+        };
+        exports.filter_map(visible).collect()
+    }
+
+    fn tls(&self, service: &str) -> Option<TlsConfig> {
+        let mut servers = self.model.nbd().iter();
+        let position = servers.position(|one| one.at.to_string() == service)?;
+        self.tls.get(position)?.clone()
     }
 }
 

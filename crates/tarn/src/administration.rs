@@ -74,7 +74,7 @@ impl AdminSockets {
             listeners.tcp.push(bound.into());
         }
         let socket = match socket {
-            SocketPath::Named(path) => Some(admin::unix(path)?),
+            SocketPath::Named(path) => Some(admin::unix(path, admin::PRIVATE)?),
             SocketPath::FirstOf(paths) => first_free(paths),
         };
         let socket = socket.map(|(listener, file)| {
@@ -193,7 +193,7 @@ impl Administration {
 fn first_free(paths: &[PathBuf]) -> Option<(std::os::unix::net::UnixListener, SocketFile)> {
     let mut told: Vec<ListenError> = Vec::new();
     for path in paths {
-        match admin::unix(path) {
+        match admin::unix(path, admin::PRIVATE) {
             Ok(bound) => return Some(bound),
             Err(error) => told.push(error),
         }
@@ -246,7 +246,7 @@ mod tests {
     fn a_socket_that_is_taken_is_an_error_only_where_it_was_asked_for() {
         let scratch = Scratch::new();
         let (first, second) = (scratch.path().join("a.sock"), scratch.path().join("b.sock"));
-        let taken = admin::unix(&first).unwrap();
+        let taken = admin::unix(&first, admin::PRIVATE).unwrap();
         let named = SocketPath::Named(first.clone());
         assert!(
             AdminSockets::open(

@@ -49,6 +49,25 @@ pub fn banner(model: &Model, units: &[ServedUnit], portals: &[BoundPortal]) -> S
     text
 }
 
+/// The text for each server of NBD, with the places at which they listen.
+pub fn nbd_banner(model: &Model, units: &[ServedUnit], places: &[String]) -> String {
+    let mut text = String::new();
+    for (server, place) in model.nbd().iter().zip(places) {
+        let _infallible = writeln!(text, "nbd at {place}");
+        for unit in &server.luns {
+            let position = unit.position();
+            let (Some(unit), Some(served)) = (model.units().get(position), units.get(position))
+            else {
+                continue;
+            };
+            let size = size_text(served.size_bytes);
+            let _infallible = writeln!(text, "  export {unit}  {size}  {}", unit.store);
+        }
+        text.push('\n');
+    }
+    text
+}
+
 fn write_target(
     text: &mut String,
     target: &Target,
@@ -195,6 +214,18 @@ mod tests {
                 advertise: portal.advertise.clone(),
             })
             .collect()
+    }
+
+    #[test]
+    fn servers_of_nbd_are_shown_with_their_exports() {
+        let text = "lun = [{ id = \"a\", store = \"mem:1M\" }]\n[[nbd]]\nluns = [\"a\"]\n";
+        let model = Model::from_toml(text, Path::new("t.toml")).unwrap();
+        let unit = served(1 << 20, "3000000000000001");
+        let bound = ["127.0.0.1:7".to_owned()];
+        assert_eq!(
+            nbd_banner(&model, &[unit], &bound),
+            "nbd at 127.0.0.1:7\n  export a  1 MiB  mem:1M\n\n"
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use api::plan::Kind;
 use api::problem::{Problem, ProblemKind};
-use config::{Model, SecretFile, ServerAddress, StoreKind, Unit};
+use config::{Image, Model, Place, SecretFile, ServerAddress, StoreKind, StoreSpec, Unit};
 use confine::account::Account;
 use confine::calls::Connections;
 use confine::files::{Right, Rule};
@@ -107,10 +107,15 @@ struct Within {
     readable: Roots,
 }
 
-/// The servers that stores are behind.
+/// Where Ceph looks for the configuration of a cluster and for keys.
+const CEPH: &str = "/etc/ceph";
+
+/// The servers and clusters that stores are behind.
 #[derive(Debug, Default)]
 struct Servers {
     are_any: bool,
+    /// Images: their libraries are loaded, and parts of a cluster may be at any port.
+    are_images: bool,
     ports: BTreeSet<u16>,
     /// The certificates of one are checked against those that this machine trusts.
     needs_authorities: bool,
@@ -119,15 +124,19 @@ struct Servers {
 impl Servers {
     fn of(model: &Model) -> Self {
         let mut servers = Self::default();
-        for unit in model.units() {
-            let Some(export) = unit.store.at.export() else {
+        for (store, _) in model.units().iter().flat_map(Unit::parts) {
+            if store.at.image().is_some() {
+                servers.are_any = true;
+                servers.are_images = true;
+            }
+            let Some(export) = store.at.export() else {
                 continue;
             };
             servers.are_any = true;
             if let ServerAddress::Tcp(server) = export.server() {
                 servers.ports.insert(server.port);
             }
-            servers.needs_authorities |= needs_authorities(unit);
+            servers.needs_authorities |= needs_authorities(store);
         }
         servers
     }
@@ -139,17 +148,31 @@ impl Servers {
         }
     }
 
+    /// The ports that may be connected to; `None`: all.
+    fn ports(&self) -> Option<Vec<u16>> {
+        (!self.are_images).then(|| self.ports.iter().copied().collect())
+    }
+
     /// What only connections to them read.
-    fn read(&self) -> impl Iterator<Item = &'static str> + use<> {
-        let resolver = (!self.ports.is_empty()).then_some(RESOLVER);
+    fn read(&self) -> impl Iterator<Item = PathBuf> + use<> {
+        let resolver = (!self.ports.is_empty() || self.are_images).then_some(RESOLVER);
         let authorities = self.needs_authorities.then_some(AUTHORITIES);
+        let of_clusters = self.are_images.then(files_of_ceph);
         let resolver = resolver.into_iter().flatten();
-        resolver.chain(authorities.into_iter().flatten())
+        let read = resolver.chain(authorities.into_iter().flatten());
+        read.map(PathBuf::from)
+            .chain(of_clusters.into_iter().flatten())
     }
 }
 
-fn needs_authorities(unit: &Unit) -> bool {
-    unit.store.at.kind == StoreKind::Nbds && unit.store.ca.is_none()
+/// Where Ceph looks by itself.
+fn files_of_ceph() -> impl Iterator<Item = PathBuf> {
+    let named = std::env::var_os("CEPH_CONF").map(|path| directory_of(Path::new(&path)));
+    named.into_iter().chain([PathBuf::from(CEPH)])
+}
+
+fn needs_authorities(store: &StoreSpec) -> bool {
+    store.at.kind == StoreKind::Nbds && store.ca.is_none()
 }
 
 impl Reach {
@@ -180,14 +203,15 @@ impl Reach {
                 })?;
         }
         let secrets = secrets_of(model).map(|secret| directory_of(&secret.path));
-        let certificates = model
-            .units()
-            .iter()
-            .filter_map(|unit| unit.store.ca.as_ref());
-        let certificates = certificates.map(|path| directory_of(path));
+        let stores_of_units = model.units().iter().flat_map(Unit::parts);
+        let certificates = stores_of_units.flat_map(|(store, _)| {
+            let of_image = store.at.image().into_iter().flat_map(Image::files);
+            of_image.chain(store.ca.as_deref())
+        });
+        let certificates = certificates.map(directory_of);
         let mut readable = stores.clone();
         for directory in secrets
-            // Where one is not there, opening the store says so.
+            // Opening the store reports one that is not there.
             .chain(certificates.filter(|directory| directory.exists()))
             .chain(file.map(directory_of))
             .chain(state.map(Path::to_owned))
@@ -202,26 +226,49 @@ impl Reach {
         }
     }
 
-    /// The error if a store lies elsewhere.
+    /// The error if a store of a unit lies elsewhere.
     fn outside(&self, unit: &Unit) -> Option<StartError> {
-        if let Some(reason) = self.beyond(unit) {
+        let mut stores = unit.stores();
+        stores.find_map(|(store, place)| self.store_outside(store, place))
+    }
+
+    fn store_outside(&self, store: &StoreSpec, place: &Place) -> Option<StartError> {
+        if let Some(reason) = self.beyond(store) {
             return Some(StartError::ServerOutside {
-                place: unit.place.clone(),
-                store: unit.store.at.to_string(),
+                place: place.clone(),
+                store: store.at.to_string(),
                 reason,
             });
         }
-        let (within, path) = (self.files.as_ref()?, unit.store.at.node()?.0);
+        let (within, path) = (self.files.as_ref()?, store.at.node()?.0);
         (!within.stores.contain(path)).then(|| StartError::StoreOutside {
-            place: unit.place.clone(),
+            place: place.clone(),
             path: path.to_owned(),
             roots: within.stores.to_string(),
         })
     }
 
+    /// Why the cluster of an image cannot be reached.
+    fn image_beyond(&self, image: &Image) -> Option<String> {
+        if !self.servers.as_ref()?.are_images {
+            return Some("no store was an image of a Ceph cluster at the start".to_owned());
+        }
+        let within = self.files.as_ref()?;
+        let mut hidden = image.files().filter(|path| !within.readable.contain(path));
+        hidden.next().map(|path| {
+            format!(
+                "no store had files of its cluster in the directory of {} at the start",
+                path.display()
+            )
+        })
+    }
+
     /// Why the server of a store cannot be reached.
-    fn beyond(&self, unit: &Unit) -> Option<String> {
-        let (servers, export) = (self.servers.as_ref()?, unit.store.at.export()?);
+    fn beyond(&self, store: &StoreSpec) -> Option<String> {
+        if let Some(image) = store.at.image() {
+            return self.image_beyond(image);
+        }
+        let (servers, export) = (self.servers.as_ref()?, store.at.export()?);
         if !servers.are_any {
             return Some("no store was behind a server at the start".to_owned());
         }
@@ -231,12 +278,12 @@ impl Reach {
         {
             return Some(format!("no store had port {} at the start", server.port));
         }
-        match &unit.store.ca {
+        match &store.ca {
             Some(ca) if !within.readable.contain(ca) => Some(format!(
                 "no store had certificates in the directory of {} at the start",
                 ca.display()
             )),
-            None if needs_authorities(unit) && !servers.needs_authorities => Some(
+            None if needs_authorities(store) && !servers.needs_authorities => Some(
                 "no store needed the certificates that this machine trusts at the start".to_owned(),
             ),
             Some(_) | None => None,
@@ -328,9 +375,10 @@ impl Confinement<'_> {
             privileges::keep_serving(needs_right_to_rings()).map_err(StartError::Confine)?;
         }
         if let Some(rules) = self.rules() {
-            let servers = self.reach.servers.iter();
-            let ports: Vec<u16> = servers.flat_map(|servers| servers.ports.clone()).collect();
-            let enforced = files::restrict(&rules, &ports).map_err(StartError::ConfineFiles)?;
+            let servers = self.reach.servers.as_ref();
+            let ports = servers.map_or_else(|| Some(Vec::new()), Servers::ports);
+            let enforced =
+                files::restrict(&rules, ports.as_deref()).map_err(StartError::ConfineFiles)?;
             self.tell("files (Landlock)", enforced)?;
         }
         if self.model.confine().seccomp {
@@ -386,19 +434,25 @@ impl Confinement<'_> {
         let within = self.reach.files.as_ref()?;
         let admin = self.model.admin();
         let certificates = admin.certificate.iter();
+        let of_nbd = self.model.nbd().iter().filter_map(|one| one.tls.as_ref());
+        let authorities = of_nbd.clone().filter_map(|tls| tls.ca.as_ref());
+        let certificates = certificates.chain(of_nbd.map(|tls| &tls.certificate));
         let certificates = certificates.flat_map(|pair| [&pair.certificate, &pair.key]);
+        let certificates = certificates.chain(authorities);
         let servers = self.reach.servers.iter();
         let of_servers = servers.flat_map(Servers::read);
         let read = SYSTEM.map(PathBuf::from).into_iter();
         let read = read
             .chain(certificates.map(|path| directory_of(path)))
             .chain(within.readable.paths().iter().cloned())
-            .chain(of_servers.map(PathBuf::from));
+            .chain(of_servers);
         let kept = [self.file.map(directory_of), self.socket.map(directory_of)];
         // What a link leads to is replaced where it lies.
         let linked = self.file.and_then(|file| std::fs::canonicalize(file).ok());
         let linked = linked.map(|file| directory_of(&file));
-        let kept = kept.into_iter().flatten().chain(linked);
+        let sockets = self.model.nbd().iter().filter_map(|one| one.at.socket());
+        let sockets = sockets.map(|(path, _)| directory_of(path));
+        let kept = kept.into_iter().flatten().chain(linked).chain(sockets);
         let kept = kept.chain([self.state.to_owned()]);
         let stores = within.stores.paths().iter().cloned();
         let rule = |right| move |path| Rule { path, right };
@@ -441,7 +495,7 @@ mod tests {
     const ROOTS: &str = "[confine]\nroots = [\"disks\"]\n";
 
     #[test]
-    fn a_store_outside_the_roots_is_told_with_place_and_remedy() {
+    fn a_store_outside_the_roots_is_refused_with_place_and_remedy() {
         let scratch = Scratch::new();
         fs::create_dir(scratch.path().join("disks")).unwrap();
         let reach = |store: &str| {
@@ -467,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_is_not_there_is_told() {
+    fn a_root_that_is_not_there_is_refused() {
         let scratch = Scratch::new();
         let error = Reach::of(&model(&scratch, ROOTS), None, None).unwrap_err();
         let error = error.to_string();
@@ -542,6 +596,12 @@ mod tests {
             (files, "nbds://h?ca=ca/a", "nbds://other?ca=ca/b", None),
             (files, "nbds://h?ca=ca/a", "nbds://other?ca=/etc/ssl/b", Some("no store had certificates in")),
             (files, "nbds://h?ca=ca/a", "nbds://other", Some("no store needed the certificates")),
+            (all, "mem:1M", "rbd:p/i", None),
+            (calls, "nbd://h", "rbd:p/i", Some("no store was an image")),
+            (calls, "rbd:p/a", "rbd:p/b?conf=/elsewhere/c", None),
+            (files, "nbd://h", "rbd:p/i", Some("no store was an image")),
+            (files, "rbd:p/a?conf=ca/c", "rbd:p/b?conf=ca/d&keyring=ca/e", None),
+            (files, "rbd:p/a?conf=ca/c", "rbd:p/b?conf=/elsewhere/c", Some("files of its cluster in the directory of")),
         ];
         for (confine, before, after, expected) in cases {
             let got = reason(confine, before, after);

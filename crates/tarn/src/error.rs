@@ -216,6 +216,22 @@ pub enum StartError {
         source: io::Error,
     },
 
+    /// Disks are larger together than a quota allows.
+    #[error(
+        "{place}: the disks of {quota} have {wanted_bytes} bytes together, more than provisioned = {allowed_bytes}; \
+         make them smaller, remove one, or raise the quota"
+    )]
+    OverQuota {
+        /// Where the quota is.
+        place: Place,
+        /// What it counts.
+        quota: String,
+        /// What they have.
+        wanted_bytes: u64,
+        /// What they may have.
+        allowed_bytes: u64,
+    },
+
     /// A store does not answer; the message of the source names path and remedy.
     #[error("{place}")]
     StoreHangs {
@@ -243,6 +259,33 @@ pub enum StartError {
         source: Box<remote::OpenError>,
     },
 
+    /// An image cannot be opened; the message of the source names image and remedy.
+    #[error("{place}")]
+    Image {
+        /// Where it is named.
+        place: Place,
+        /// What is wrong with it.
+        source: Box<remote::RbdOpenError>,
+    },
+
+    /// Members do not fit together; the message of the source names them and the remedy.
+    #[error("{place}")]
+    Members {
+        /// Where the composition is named.
+        place: Place,
+        /// What is wrong with it.
+        source: store::ComposeError,
+    },
+
+    /// A log device is none; the message of the source has the remedy.
+    #[error("{place}")]
+    Log {
+        /// Where the log is named.
+        place: Place,
+        /// What is wrong with it.
+        source: store::NotLogged,
+    },
+
     // Portals.
     /// A portal cannot be listened on; the message of the source names address and remedy.
     #[error("{place}")]
@@ -251,6 +294,24 @@ pub enum StartError {
         place: Place,
         /// What is wrong with it.
         source: reactor::net::BindError,
+    },
+
+    /// A socket of a server of NBD cannot be made; the message of the source names it and the remedy.
+    #[error("{place}")]
+    NbdSocket {
+        /// Where it is named.
+        place: Place,
+        /// What is wrong with it.
+        source: admin::ListenError,
+    },
+
+    /// A server of NBD has no TLS with these files.
+    #[error("{place}: {reason}; repair the files, or name others")]
+    NbdCertificate {
+        /// Where the certificate is named.
+        place: Place,
+        /// Why not.
+        reason: Box<admin::TlsError>,
     },
 
     // Confinement.

@@ -242,7 +242,7 @@ pub(crate) fn allow(old: &Model, new: &Model) -> Result<(), StartError> {
 /// What the memory disks of a configuration take when they are full.
 fn disks_bytes(model: &Model) -> u64 {
     let units = model.units().iter();
-    let sizes = units.map(|unit| unit.store.at.memory_bytes());
+    let sizes = units.map(|unit| unit.memory_bytes());
     sizes.fold(0, u64::saturating_add)
 }
 

@@ -12,6 +12,7 @@ mod access;
 mod administration;
 pub mod banner;
 mod bench;
+mod calendar;
 pub mod cli;
 mod confinement;
 mod daemon;
@@ -49,6 +50,10 @@ pub use prepare::{Prepared, prepare};
 
 /// The command line or the configuration is wrong; nothing was started.
 const EXIT_WRONG: u8 = 2;
+/// Something went wrong that nobody can put right before the start.
+const EXIT_FAILED: u8 = 1;
+/// For the images of Ceph clusters to be closed at the end.
+const CLOSE_MAX: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// Runs the program with these arguments and says how it ended: 0 for a clean end, 2 for what an
 /// administrator can put right before anything starts, 1 for everything else.
@@ -67,20 +72,25 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Import(args) => import::run(args),
         Command::State { verb } => upkeep::run(verb, &environment),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+    let status = match outcome {
+        Ok(()) => 0,
         Err(error) => {
             say(
                 io::stderr().lock(),
                 &format!("{}\n", error::one_line(&error)),
             );
             if error.is::<StartError>() {
-                ExitCode::from(EXIT_WRONG)
+                EXIT_WRONG
             } else {
-                ExitCode::FAILURE
+                EXIT_FAILED
             }
         }
+    };
+    if !remote::wait_for_images(CLOSE_MAX) {
+        let line = "an RBD image is not closed: its cluster does not answer";
+        reactor::process::end_at_once(status, line);
     }
+    ExitCode::from(status)
 }
 
 fn serve(args: &ServeArgs, environment: &Environment) -> anyhow::Result<()> {

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use config::{Export, Model, Node, Rule, ServerAddress, Unit};
+use config::{Model, Node, Place, Rule, ServerAddress, StoreSpec, Unit};
 
 use crate::StartError;
 
@@ -25,12 +25,24 @@ pub struct Location {
     pub mark: Option<FileMark>,
     /// It is a block device.
     pub is_device: bool,
+    /// Of a composition: where its further members are.
+    pub further: Vec<Self>,
 }
 
 /// What stays with a file when it is moved: device, inode, and the time it was made, as inodes
 /// are used again.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct FileMark(String);
+
+impl Location {
+    /// The same, with further members behind those that it has.
+    pub(crate) fn joined(before: Option<Self>, added: Vec<Self>) -> Option<Self> {
+        let mut added = added.into_iter();
+        let mut whole = before.or_else(|| added.next())?;
+        whole.further.extend(added);
+        Some(whole)
+    }
+}
 
 impl FileMark {
     /// For the text of the state directory.
@@ -82,8 +94,10 @@ struct Uses<'a> {
 }
 
 impl<'a> Uses<'a> {
-    /// Refuses what another unit has already.
+    /// Refuses what another unit, or another member, has already.
     fn claim(&mut self, unit: &'a Unit, location: &Location) -> Result<(), StartError> {
+        let mut further = location.further.iter();
+        further.try_for_each(|location| self.claim(unit, location))?;
         let by_path = self.paths.insert(location.path.clone(), unit);
         let mark = location.mark.as_ref();
         let by_mark = mark.and_then(|mark| self.marks.insert(mark.clone(), unit));
@@ -100,31 +114,46 @@ impl<'a> Uses<'a> {
 }
 
 /// Finds the location of one unit.
+fn locate(unit: &Unit) -> Result<Option<Location>, StartError> {
+    let parts = unit.parts();
+    let found = parts.map(|(store, place)| locate_store(store, place));
+    let found = found.collect::<Result<Vec<_>, _>>()?;
+    Ok(Location::joined(
+        None,
+        found.into_iter().flatten().collect(),
+    ))
+}
+
+/// Finds the location of a store that has data, given at `place`.
 ///
 /// # Errors
 ///
 /// As [`locate_all`], but for what two units share.
-pub(crate) fn locate(unit: &Unit) -> Result<Option<Location>, StartError> {
-    let Some((path, node)) = unit.store.at.node() else {
-        return Ok(unit.store.at.export().and_then(|_| at_server(unit)));
+pub(crate) fn locate_store(
+    store: &StoreSpec,
+    place: &Place,
+) -> Result<Option<Location>, StartError> {
+    let Some((path, node)) = store.at.node() else {
+        return Ok(at_server(store).or_else(|| in_cluster(store)));
     };
     let unreachable = |source| StartError::StoreUnreachable {
-        place: unit.place.clone(),
+        place: place.clone(),
         path: path.to_owned(),
         source,
     };
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
-        Err(error) if error.kind() == ErrorKind::NotFound => return locate_new(unit, path),
+        Err(error) if error.kind() == ErrorKind::NotFound => return locate_new(store, place, path),
         Err(error) => return Err(unreachable(error)),
     };
-    check_node(unit, path, node, metadata.file_type())?;
+    check_node(place, path, node, metadata.file_type())?;
     let location = if metadata.file_type().is_block_device() {
         Location {
             path: std::path::absolute(path).map_err(unreachable)?,
             exists: true,
             mark: None,
             is_device: true,
+            further: Vec::new(),
         }
     } else {
         Location {
@@ -132,36 +161,58 @@ pub(crate) fn locate(unit: &Unit) -> Result<Option<Location>, StartError> {
             exists: true,
             mark: FileMark::of(&metadata),
             is_device: false,
+            further: Vec::new(),
         }
     };
     Ok(Some(location))
 }
 
 /// Data that a server has is where the server is. Whether it is there, only opening shows.
-fn at_server(unit: &Unit) -> Option<Location> {
-    let store = &unit.store;
-    let path = store.at.medium()?.to_string();
+fn at_server(store: &StoreSpec) -> Option<Location> {
+    let export = store.at.export()?;
     // One socket has one path, as one file has.
-    let socket = match store.at.export().map(Export::server) {
-        Some(ServerAddress::Unix(socket)) => fs::canonicalize(socket).ok(),
-        Some(ServerAddress::Tcp(_)) | None => None,
+    let socket = match export.server() {
+        ServerAddress::Unix(socket) => fs::canonicalize(socket).ok(),
+        ServerAddress::Tcp(_) => None,
     };
-    let path = match (socket, store.at.export()) {
-        (Some(socket), Some(export)) => format!("{} at {}", export.name(), socket.display()),
-        (Some(_) | None, _) => path,
+    let path = match socket {
+        Some(socket) => format!("nbd+unix:///{}?socket={}", export.name(), socket.display()),
+        None => store.at.medium()?.to_string(),
     };
-    Some(Location {
+    Some(elsewhere(path))
+}
+
+/// Data that a cluster has is where its configuration file leads to.
+fn in_cluster(store: &StoreSpec) -> Option<Location> {
+    let image = store.at.image()?;
+    let medium = store.at.medium()?.to_string();
+    // One file has one path.
+    let conf = image.conf().and_then(|conf| fs::canonicalize(conf).ok());
+    let name = medium.split_once('?').map_or(medium.as_str(), |it| it.0);
+    Some(elsewhere(match conf {
+        Some(conf) => format!("{name}?conf={}", conf.display()),
+        None => medium,
+    }))
+}
+
+fn elsewhere(path: String) -> Location {
+    Location {
         path: PathBuf::from(path),
         exists: true,
         mark: None,
         is_device: false,
-    })
+        further: Vec::new(),
+    }
 }
 
 /// Where a file will be that is not there yet.
-fn locate_new(unit: &Unit, path: &Path) -> Result<Option<Location>, StartError> {
-    let (place, path) = (unit.place.clone(), path.to_owned());
-    if let Some(remedy) = remedy_for_missing(unit) {
+fn locate_new(
+    store: &StoreSpec,
+    place: &Place,
+    path: &Path,
+) -> Result<Option<Location>, StartError> {
+    let (place, path) = (place.clone(), path.to_owned());
+    if let Some(remedy) = remedy_for_missing(store) {
         return Err(StartError::StoreMissing {
             place,
             path,
@@ -174,6 +225,7 @@ fn locate_new(unit: &Unit, path: &Path) -> Result<Option<Location>, StartError> 
             exists: false,
             mark: None,
             is_device: false,
+            further: Vec::new(),
         })),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             Err(StartError::StoreDirectoryMissing { place, path })
@@ -187,8 +239,7 @@ fn locate_new(unit: &Unit, path: &Path) -> Result<Option<Location>, StartError> 
 }
 
 /// What to do about a store that is missing and is not made.
-fn remedy_for_missing(unit: &Unit) -> Option<&'static str> {
-    let store = &unit.store;
+fn remedy_for_missing(store: &StoreSpec) -> Option<&'static str> {
     let (_, node) = store.at.node()?;
     match (node.takes_files(), store.read_only, store.size_bytes) {
         (false, _, _) => Some("connect the device, or name another one"),
@@ -211,14 +262,14 @@ fn resolve_parent(path: &Path) -> std::io::Result<PathBuf> {
 
 /// The store that is opened later asks again; this keeps what can never be one from getting an
 /// identity.
-fn check_node(unit: &Unit, path: &Path, node: Node, found: FileType) -> Result<(), StartError> {
+fn check_node(place: &Place, path: &Path, node: Node, found: FileType) -> Result<(), StartError> {
     let is_right = (found.is_file() && node.takes_files())
         || (found.is_block_device() && node.takes_devices());
     if is_right {
         return Ok(());
     }
     Err(StartError::StoreKind {
-        place: unit.place.clone(),
+        place: place.clone(),
         path: path.to_owned(),
         got: if found.is_file() {
             "a regular file"
@@ -314,6 +365,36 @@ mod tests {
         assert_eq!(locate_one("mem:1M").unwrap(), None);
         let export = locate_one("nbds://H/a").unwrap().unwrap();
         assert_eq!(export.path, Path::new("nbd://h:10809/a"));
+    }
+
+    #[test]
+    fn an_image_has_one_place_by_whatever_path_of_its_cluster() {
+        let scratch = Scratch::new();
+        let [conf, link] = ["conf", "link"].map(|name| scratch.path().join(name));
+        fs::write(&conf, b"").unwrap();
+        symlink(&conf, &link).unwrap();
+        let place = |name: &str, path: &Path| {
+            let store = format!("rbd:p/{name}?user=u&conf={}", path.display());
+            locate_one(&store).unwrap().unwrap().path
+        };
+        assert_eq!(place("a", &conf), place("a", &link));
+        assert_ne!(place("a", &conf), place("b", &conf));
+        let plain = locate_one("rbd:p/a").unwrap().unwrap().path;
+        assert_eq!(plain, Path::new("rbd:p/a"));
+    }
+
+    #[test]
+    fn a_socket_has_one_place_by_whatever_path() {
+        let scratch = Scratch::new();
+        let [socket, link] = ["socket", "link"].map(|name| scratch.path().join(name));
+        fs::write(&socket, b"").unwrap();
+        symlink(&socket, &link).unwrap();
+        let place = |name: &str, path: &Path| {
+            let store = format!("nbd+unix:///{name}?socket={}", path.display());
+            locate_one(&store).unwrap().unwrap().path
+        };
+        assert_eq!(place("a", &socket), place("a", &link));
+        assert_ne!(place("a", &socket), place("b", &socket));
     }
 
     #[test]

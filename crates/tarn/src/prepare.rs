@@ -205,6 +205,7 @@ pub fn check(args: &CheckArgs, environment: &Environment) -> Result<String, Star
     confinement::account(&model)?;
     Secrets::read(&model, environment.uid)?;
     administration::check_certificate(&model)?;
+    crate::daemon::open_tls(&model)?;
     let locations = locate_all(&model)?;
     Reach::of(&model, Some(&args.file), None)?;
     let sizing = serve::cores(&model)
@@ -229,6 +230,7 @@ fn report(
     let to_make = locations
         .iter()
         .flatten()
+        .flat_map(|location| std::iter::once(location).chain(&location.further))
         .filter(|location| !location.exists);
     for location in to_make {
         let _infallible = writeln!(text, "note: {} will be made", location.path.display());

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -19,16 +20,16 @@ use plane::{Coalescing, DataPlane, Holding, Settings};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::administration::{AdminSockets, Administration};
-use crate::banner::{BoundPortal, ServedUnit, banner};
+use crate::banner::{BoundPortal, ServedUnit, banner, nbd_banner};
 use crate::confinement::Confinement;
 use crate::daemon::{
-    self, Daemon, Events, NO_PORTAL, PortNumbers, Running, RunningListener, RunningUnit, bind,
-    open_store, slow_command, stand_in,
+    self, Daemon, Events, Opener, PortNumbers, Running, RunningUnit, close_logs, nbd_places,
+    open_listeners, open_store, open_tls, slow_command, stand_in,
 };
 use crate::logging::Log;
 use crate::prepare::Prepared;
 use crate::signal::Signals;
-use crate::state::Trouble;
+use crate::state::{Trouble, check_identities};
 use crate::{StartError, headroom, say, service};
 
 /// Serves until SIGTERM or SIGINT.
@@ -63,12 +64,14 @@ pub(crate) fn serve(prepared: Prepared, inherited: Inherited, log: &Log) -> anyh
     };
     daemon.note_troubles();
     let reloads = Reloads::start(&daemon)?;
+    let accountant = daemon::Accountant::start(&daemon)?;
     Confinement::seal(&model)?;
     reactor::process::guard();
     say(io::stdout().lock(), &banner);
     service::ready(&daemon.in_words());
     let signal = signals.wait(|| reloads.ask());
     reloads.stop();
+    drop(accountant);
     service::stopping();
     tracing::info!(signal, "stopping");
     end(plane, &daemon, administration)
@@ -157,7 +160,9 @@ fn connect(
 /// What is printed at the start.
 fn notice(running: &Running, note: Option<String>) -> String {
     let portals = bound_portals(&running.model, &running.bound());
-    let mut text = banner(&running.model, &served_units(running), &portals);
+    let units = served_units(running);
+    let mut text = nbd_banner(&running.model, &units, &nbd_places(running));
+    text += &banner(&running.model, &units, &portals);
     if let Some(note) = note {
         // Writing to a String cannot fail.
         let _infallible = writeln!(text, "note: {note}");
@@ -178,6 +183,7 @@ fn end(
         // It ends in some seconds in any case; one that panicked has ended.
         let _is_over = ending.join();
     }
+    close_logs(daemon);
     daemon.note_saved();
     daemon.end_events();
     if stopped.is_core_lost {
@@ -262,6 +268,7 @@ impl Reloads {
                     Ok(()) => reload(&daemon, &is_over),
                     Err(RecvTimeoutError::Timeout) => {
                         daemon.settle_rest();
+                        daemon.reopen_outdated();
                         reactor::process::look_after_guardian();
                     }
                     Err(RecvTimeoutError::Disconnected) => break,
@@ -319,31 +326,27 @@ fn open(
         model: Arc::new(model.clone()),
         secrets: Arc::clone(&prepared.secrets),
         ports: PortNumbers::of_start(model, &prepared.state)?,
+        tls: open_tls(model)?,
         ..Running::nothing(model)
     };
+    let opener = Opener::of_start(cores);
     for (unit, identity) in model.units().iter().zip(&prepared.identities) {
         let store = if identity.is_withheld {
             stand_in(unit)?
         } else {
-            open_store(unit, cores)?
+            open_store(unit, identity, &opener)?
         };
-        running
-            .units
-            .push(RunningUnit::new(store, identity.clone(), None));
+        let state = &prepared.state;
+        let identity = state.settle_identity(unit, identity.clone(), &*store.store);
+        running.units.push(RunningUnit::new(store, identity, None));
     }
+    daemon::check_quotas(model, &running.units)?;
+    check_identities(model, running.units.iter().map(|unit| &unit.identity))?;
     for (unit, location) in running.units.iter_mut().zip(prepared.note_files()?) {
         unit.location = location;
     }
-    let mut opened = Vec::new();
-    for wanted in model.listeners() {
-        let listener = bind(&wanted, inherited)?;
-        running.listeners.push(RunningListener {
-            index: NO_PORTAL,
-            wanted: wanted.bind,
-            bound: listener.local_address(),
-        });
-        opened.push(listener);
-    }
+    let nothing = Running::nothing(model);
+    let (opened, _) = open_listeners(&mut running, &nothing, inherited)?;
     Ok(daemon::Prepared::first(running, opened))
 }
 
@@ -355,6 +358,15 @@ fn tell_unused(inherited: &Inherited, model: &Model) {
     let used: Vec<SocketAddr> = portals.chain(admin).collect();
     for address in inherited.addresses().filter(|it| !used.contains(it)) {
         tracing::warn!(%address, "no portal has this socket of the service manager; name its very address");
+    }
+    let sockets: Vec<&Path> = model
+        .nbd()
+        .iter()
+        .filter_map(|one| Some(one.at.socket()?.0))
+        .collect();
+    for path in inherited.paths().filter(|path| !sockets.contains(path)) {
+        let path = path.display();
+        tracing::warn!(%path, "no [[nbd]] has this socket of the service manager; name its very path");
     }
 }
 

@@ -9,6 +9,7 @@
 //! units/NAA/lock             held as long as a process serves the unit
 //! units/NAA/saved[.last]     registrations with APTPL and saved mode pages, in a form of the
 //!                            device server's own, with a version that counts the saves
+//! units/NAA/log              which log device the unit has, and whether that may have what the store has not
 //! ```
 //!
 //! Several processes may share a directory: `identities.toml` is read again under the lock before
@@ -17,8 +18,12 @@
 //! and its checksum, so that damage is known; the files named `.last` are copies of the last good
 //! version. A unit whose identity is not known because of damage is withheld: no identity is made
 //! for it, and it is not served. See `tarn state`.
+//!
+//! A medium that has a place for it keeps identity and state of its unit itself (`medium`).
 
 mod identity;
+mod log;
+mod medium;
 mod ports;
 mod prune;
 mod renames;
@@ -41,6 +46,8 @@ use crate::daemon::retry_while_in_use;
 use crate::locate::Location;
 use durable::{Found as FoundFile, copy_of};
 use identity::{Ledger, MadeIdentity};
+pub(crate) use log::{LogNote, LogNotes};
+pub(crate) use medium::check_identities;
 pub(crate) use ports::PortName;
 pub(crate) use prune::Pruned;
 pub(crate) use renames::{Rename, path_of};

@@ -159,11 +159,12 @@ fn a_wrong_file_is_named_with_its_line() {
     for (text, expected) in [
         (
             format!("{unit}{target}[web]\n"),
-            "t.toml:7: unknown key \"web\"; known here: lun, target, user, group, server, limits, admin, confine",
+            "t.toml:7: unknown key \"web\"; known here: lun, store, target, user, group, nbd, quota, server, limits, \
+             admin, confine",
         ),
         (
             format!("{unit}sise = 1\n{target}"),
-            "t.toml:4: lun[0]: unknown key \"sise\"; known here: id, store, serial, naa",
+            "t.toml:4: lun[0]: unknown key \"sise\"; known here: id, store, serial, naa, owner, log, sync_bias",
         ),
         (
             target.to_owned(),

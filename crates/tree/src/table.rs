@@ -35,7 +35,7 @@ impl Thing for Lun {
         Attribute::shows("id", "the id; writing another one renames the unit", |lun: &Self| lun.spec.id.clone())
             .writes(|lun, text| Ok(Call::edit(Edit::Rename { lun: lun.spec.id.clone(), id: one_line(text)? }))),
         Attribute::shows("store", "where the data lives", |lun| lun.spec.store.clone()),
-        Attribute::shows("kind", "`file`, `block`, `memory`, `null` or `nbd`", |lun| lun.kind.clone()),
+        Attribute::shows("kind", "`file`, `block`, `memory`, `null`, `nbd` or `rbd`", |lun| lun.kind.clone()),
         Attribute::shows("size", "size in bytes; writing a larger one grows the unit, with k, M, G, T if you like", |lun: &Self| lun.size_bytes.to_string())
             .writes(|lun, text| Ok(Call::edit(Edit::Resize { lun: lun.spec.id.clone(), size_bytes: config::parse_size(text.trim())? }))),
         Attribute::shows("block_size", "bytes of a logical block", |lun| lun.block_bytes.to_string()),

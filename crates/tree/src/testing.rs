@@ -44,7 +44,10 @@ fn lun(id: &str) -> Lun {
             id: id.to_owned(),
             store: "mem:1M".to_owned(),
             serial: None,
+            owner: None,
             naa: None,
+            log: None,
+            sync_bias: None,
         },
         kind: "memory".to_owned(),
         size_bytes: 1 << 20,
@@ -58,6 +61,7 @@ fn lun(id: &str) -> Lun {
             loaded: true,
             prevented_by: vec!["iqn.2026-11.example:a".to_owned()],
         }),
+        outage: None,
         shown_by: vec![LunPath {
             target: IQN.to_owned(),
             lun: 3,

@@ -163,10 +163,12 @@ export interface Event {
   /**
    * Of initiators `session-began`, `session-ended`, `connection-joined`, `login-failed`,
    * `slow-command`, `command-hangs`, `slow-send`; of units `lun-resized`, `medium-ejected`,
-   * `medium-loaded`, `store-stuck`, `store-lost`, `store-reached`, `state-not-kept`,
-   * `state-conflict`; of cores `core-stalled`; of the start `state-damaged`, `state-unwritable`,
-   * `state-foreign`, `reservations-lost`, `lun-withheld`, `administration`;
-   * of administrators `config-applied`, `admin-change`, `admin-read`, `admin-refused`.
+   * `medium-loaded`, `snapshot-taken`, `snapshot-removed`, `snapshot-restored`, `store-stuck`,
+   * `store-lost`, `store-reached`, `state-not-kept`, `state-conflict`; of quotas `quota-soft`,
+   * `quota-full`, `quota-free`; of cores `core-stalled`; of
+   * the start `state-damaged`, `state-unwritable`, `state-foreign`, `reservations-lost`,
+   * `lun-withheld`, `administration`; of administrators `config-applied`, `admin-change`,
+   * `admin-read`, `admin-refused`.
    */
   kind: string;
   /** The unit it is about. */
@@ -191,7 +193,7 @@ export interface Finding {
    * `write-cache`, `descriptors`, `strangers`, `little-memory`,
    * `socket-buffers`, `violations`, `digests`, `clock`, `trace`; of the network `mtu`,
    * `unanswered`, `retransmissions`, `receive-window`, `send-buffer`; of files `file-system`,
-   * `space`, `file-replaced`.
+   * `space`, `file-replaced`; of quotas `quota-soft`, `quota-full`.
    */
   code: string;
   /** What is the matter, with the figure that shows it. */
@@ -240,7 +242,7 @@ export type Keys = {
 };
 
 /** What a step is about. */
-export type Kind = "lun" | "target" | "portal" | "view" | "group" | "user" | "server" | "limits" | "admin" | "confine";
+export type Kind = "lun" | "store" | "target" | "portal" | "view" | "group" | "user" | "nbd" | "quota" | "server" | "limits" | "admin" | "confine";
 
 /** The way into the console. */
 export interface Login {
@@ -272,11 +274,13 @@ export interface Lun {
   block_bytes: number;
   /** `writeback`, `writethrough` or `direct`; absent where there is nothing to cache. */
   cache?: string;
-  /** `file`, `block`, `memory`, `null` or `nbd`. */
+  /** `file`, `block`, `memory`, `null`, `nbd` or `rbd`. */
   kind: string;
   medium?: Medium;
   /** The NAA designator in use, hexadecimal. */
   naa: string;
+  /** Why its data cannot be reached, in words; absent where it can. */
+  outage?: string;
   /** The store refuses writes. */
   readonly: boolean;
   /** The serial number in use. */
@@ -295,12 +299,18 @@ export interface Lun {
 export interface LunKeys {
   /** Which unit. */
   id: string;
+  /** The log device. */
+  log?: string;
   /** NAA designator in hexadecimal digits. */
   naa?: string;
+  /** Whose disk it is, for quotas. */
+  owner?: string;
   /** Unit serial number. */
   serial?: string;
   /** Where the data lives. */
   store?: string;
+  /** What the log is for. */
+  sync_bias?: string;
 }
 
 /** One way to a unit. */
@@ -319,12 +329,18 @@ export interface LunPath {
 export interface LunSpec {
   /** What targets call the unit. */
   id: string;
+  /** The log device, as `file:/srv/log.img?size=4G`, if there is one. */
+  log?: string;
   /** NAA designator in hexadecimal digits, if not the one that was made. */
   naa?: string;
+  /** Whose disk it is, for quotas. */
+  owner?: string;
   /** Unit serial number, if not the one that was made. */
   serial?: string;
   /** Where the data lives, as `file:/srv/disk.img?size=10G`. */
   store: string;
+  /** What the log is for: `latency` or `throughput`. */
+  sync_bias?: string;
 }
 
 /** A medium that can be ejected. */
@@ -349,6 +365,9 @@ export interface Mutual {
 export type Name = {
   /** The `id` of a unit. */
   lun: string;
+} | {
+  /** The `id` of a named store. */
+  store: string;
 } | {
   /** The name of a target. */
   target: string;
@@ -375,6 +394,13 @@ export type Name = {
     target: string;
   };
 };
+
+/** A new unit with the data of a snapshot. */
+export interface NewClone {
+  /** The unit. Its STORE is a file that is not there, on the file system of the snapshot. */
+  lun: LunSpec;
+  view?: View;
+}
 
 /** A token to be made. */
 export interface NewToken {
@@ -587,6 +613,28 @@ export interface SlowCommand {
   untold: number;
 }
 
+/** The data of a unit as it was at one moment. */
+export interface Snapshot {
+  /** The unit whose store has it. */
+  lun: string;
+  /** Its name. The unit has no other one of this name. */
+  name: string;
+  /** The file that has it. */
+  path: string;
+  /** Size of the unit then. */
+  size_bytes: number;
+  /** When it was taken. */
+  taken_ms: number;
+}
+
+/** Snapshots of one moment. */
+export interface SnapshotsTaken {
+  /** How long commands of these units waited. */
+  paused_us: number;
+  /** One for each unit, in the order they were asked for. */
+  snapshots: Snapshot[];
+}
+
 /** Everything that is counted, at one moment. */
 export interface Stats {
   /** When it was read. */
@@ -648,6 +696,25 @@ export interface Step {
   reason?: string;
   /** The sessions that end with it. */
   sessions_ended?: number[];
+}
+
+/** `[[store]]`: a store that a unit names as a member. */
+export interface StoreSpec {
+  /** What compositions call the store. */
+  id: string;
+  /** Where the data lives, as `file:/srv/disk.img?size=10G`. */
+  store: string;
+}
+
+/** Snapshots of units. */
+export interface TakeSnapshots {
+  /** The units: all of them at one moment, and all or none. */
+  luns: string[];
+  /**
+   * What each of the snapshots is called: letters, digits, `.`, `_` and `-`, at most 64; the time in UTC if it is
+   * absent.
+   */
+  name?: string;
 }
 
 /** A target. */
@@ -720,6 +787,9 @@ export interface TargetSpec {
 export type Thing = {
   /** A unit. */
   lun: LunSpec;
+} | {
+  /** A named store. */
+  store: StoreSpec;
 } | {
   /** A target. */
   target: TargetSpec;
@@ -841,4 +911,7 @@ export const STORE_KINDS = [
   {"word":"nbd","place":"//HOST[:PORT][/EXPORT]","shown":"nbd","title":"NBD export","meaning":"an export of an NBD server","options":["blocksize","readonly","thin","serial","removable","connections","retry"]},
   {"word":"nbds","place":"//HOST[:PORT][/EXPORT]","shown":"nbd","title":"NBD export over TLS","meaning":"an export of an NBD server, over TLS","options":["blocksize","readonly","thin","serial","removable","ca","connections","retry"]},
   {"word":"nbd+unix","place":"///[EXPORT]?socket=PATH","shown":"nbd","title":"NBD export on a unix socket","meaning":"an export of an NBD server on a unix socket","options":["blocksize","readonly","thin","serial","removable","socket","connections","retry"]},
+  {"word":"rbd","place":"POOL[/NAMESPACE]/IMAGE[@SNAP]","shown":"rbd","title":"Ceph RBD image","meaning":"an image of a Ceph cluster, or a snapshot of one (needs librbd1)","options":["size","blocksize","readonly","thin","serial","removable","retry","conf","user","keyring","takeover"]},
+  {"word":"stripe","place":"ID,...","shown":"stripe","title":"Stripe","meaning":"2 to 16 named stores (`[[store]]`), a chunk of each in turn","options":["readonly","serial","removable","chunk"]},
+  {"word":"concat","place":"ID,...","shown":"concat","title":"Concat","meaning":"1 to 16 named stores (`[[store]]`), one behind the other; more can be added at its end","options":["readonly","serial","removable"]},
 ] as const;

@@ -67,7 +67,7 @@ async fn make(
 }
 
 /// Makes edits. The second value is true when the last of them has made a thing.
-fn apply(
+pub(super) fn apply(
     control: &dyn Control,
     only_at: Option<u64>,
     caller: &Caller,
@@ -183,7 +183,9 @@ fn problem_of(error: &EditError) -> Problem {
         | EditError::LastPortal { .. }
         | EditError::CannotShrink { .. }
         | EditError::SizeOfDevice { .. }
-        | EditError::SizeOfExport { .. } => ProblemKind::Conflict,
+        | EditError::SizeOfExport { .. }
+        | EditError::SizeOfSnapshot { .. }
+        | EditError::SizeOfMembers { .. } => ProblemKind::Conflict,
         EditError::SecretMissing { .. } => ProblemKind::BadRequest,
         EditError::Rule(_) => ProblemKind::InvalidConfig,
     };

@@ -1,4 +1,4 @@
-//! Removable media.
+//! Removable media, those that other clients have, and logs that are lost.
 
 use std::sync::Arc;
 
@@ -26,6 +26,18 @@ pub(crate) async fn eject(
 pub(crate) async fn load(State(app): State<Arc<App>>, Named(id): Named<String>) -> Answer {
     let lun = id.clone();
     moved(&app, id, move |control| control.load(&lun)).await
+}
+
+/// `POST /luns/{id}/takeover`
+pub(crate) async fn take_over(State(app): State<Arc<App>>, Named(id): Named<String>) -> Answer {
+    let lun = id.clone();
+    moved(&app, id, move |control| control.take_over(&lun)).await
+}
+
+/// `POST /luns/{id}/log/discard`
+pub(crate) async fn discard_log(State(app): State<Arc<App>>, Named(id): Named<String>) -> Answer {
+    let lun = id.clone();
+    moved(&app, id, move |control| control.discard_log(&lun)).await
 }
 
 /// Moves a medium, and answers with its unit.

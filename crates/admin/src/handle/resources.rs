@@ -157,6 +157,46 @@ pub(crate) async fn remove_portal(
     edit::one(&app, caller, terms, edit).await
 }
 
+/// `GET /stores`
+pub(crate) async fn stores(State(app): Shared) -> Answer {
+    let answer = configured(&app, Draft::stores).await?;
+    let (stores, revision) = &*answer;
+    Ok(json_at(stores, *revision))
+}
+
+/// `GET /stores/{id}`
+pub(crate) async fn store(State(app): Shared, Named(id): Named<String>) -> Answer {
+    let answer = configured(&app, Draft::stores).await?;
+    let (stores, revision) = &*answer;
+    let store = stores.iter().find(|store| store.id == id);
+    Ok(json_at(
+        store.ok_or_else(|| missing("store", &id))?,
+        *revision,
+    ))
+}
+
+/// `PUT /stores/{id}`
+pub(crate) async fn put_store(
+    State(app): Shared,
+    Extension(caller): Who,
+    terms: Terms,
+    Named(id): Named<String>,
+    Told(store): Told<spec::Store>,
+) -> Answer {
+    check_same("id", &id, &store.id)?;
+    edit::one(&app, caller, terms, Edit::Put(Thing::Store(store))).await
+}
+
+/// `DELETE /stores/{id}`
+pub(crate) async fn remove_store(
+    State(app): Shared,
+    Extension(caller): Who,
+    terms: Terms,
+    Named(id): Named<String>,
+) -> Answer {
+    edit::one(&app, caller, terms, Edit::Remove(Name::Store(id))).await
+}
+
 /// `GET /groups`
 pub(crate) async fn groups(State(app): Shared) -> Answer {
     let answer = configured(&app, Draft::groups).await?;

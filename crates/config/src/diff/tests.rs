@@ -25,6 +25,7 @@ fn words(from: &str, to: &str) -> Vec<String> {
     let (old, new) = (model(BASE), model(&BASE.replacen(from, to, 1)));
     let differences = diff(&old, &new);
     let mut words = Vec::new();
+    tell(&mut words, "store", &differences.stores);
     tell(&mut words, "unit", &differences.units);
     for Renamed { old, new } in &differences.renamed {
         words.push(format!("unit {} is now {}", old.position(), new.position()));
@@ -48,7 +49,7 @@ trait At {
 macro_rules! at {
     ($($name:ident),*) => { $(impl At for $name { fn at(&self) -> usize { self.position() } })* };
 }
-at!(UnitIndex, UserIndex, GroupIndex, TargetIndex);
+at!(StoreIndex, UnitIndex, UserIndex, GroupIndex, TargetIndex);
 
 impl At for InTarget {
     fn at(&self) -> usize {
@@ -247,4 +248,20 @@ fn ten_thousand_units_are_compared_by_name() {
     let differences = diff(&model(&text(0)), &model(&text(1)));
     assert_eq!(differences.units.len(), 2);
     assert_eq!(differences.target_luns.len(), 10_000);
+}
+
+#[test]
+fn a_disk_of_named_stores_differs_in_its_members() {
+    let words = words(
+        "lun = [{ id = \"a\", store = \"mem:1M\" }",
+        "store = [{ id = \"m\", store = \"mem:1M\" }]\nlun = [{ id = \"a\", store = \"concat:m\" }",
+    );
+    assert_eq!(
+        words,
+        [
+            "store + 0",
+            "unit 0 0: store: \"mem\" -> \"concat:m\"; size: \"1M\" -> none; members: none -> \
+             [\"mem:1M?blocksize=512&readonly=false&removable=false\"]; blocksize: 512 -> none",
+        ]
+    );
 }

@@ -107,6 +107,28 @@ pub enum EditError {
         /// Its store.
         store: String,
     },
+    /// A snapshot has its size for good.
+    #[error(
+        "lun {id:?} is the snapshot {store}, which keeps the size that it has; grow the image, and make a snapshot of \
+         that"
+    )]
+    SizeOfSnapshot {
+        /// The unit.
+        id: String,
+        /// Its store.
+        store: String,
+    },
+    /// Another size for a composition.
+    #[error(
+        "lun {id:?} is {store}, whose members have the size; give a member a larger size= in its [[store]], or add a \
+         member to a concat (tarn apply)"
+    )]
+    SizeOfMembers {
+        /// The unit.
+        id: String,
+        /// Its store.
+        store: String,
+    },
     /// A user without a secret.
     #[error("user {name:?} has no secret; give one, or the file that holds it")]
     SecretMissing {

@@ -3,7 +3,7 @@
 use api::edit::{Edit, GroupKeys, Keys, LunKeys, Name, TargetKeys, Thing, UserKeys, View};
 use api::spec;
 
-use super::{Draft, EditError, GROUP, Kind, LUN, TARGET, USER};
+use super::{Draft, EditError, GROUP, Kind, LUN, STORE, TARGET, USER};
 use crate::LunNumber;
 use crate::address::is_same_bind;
 
@@ -31,6 +31,7 @@ impl Draft {
     fn put(&mut self, thing: &Thing) -> Result<bool, EditError> {
         match thing {
             Thing::Lun(lun) => self.put_lun(lun),
+            Thing::Store(store) => self.put_store(store),
             Thing::Target(target) => self.put_target(target),
             Thing::Group(group) => self.put_group(group),
             Thing::User(user) => self.put_user(user),
@@ -46,6 +47,7 @@ impl Draft {
     fn check_new(&self, thing: &Thing) -> Result<(), EditError> {
         let (kind, name) = match thing {
             Thing::Lun(lun) => (LUN, &lun.id),
+            Thing::Store(store) => (STORE, &store.id),
             Thing::Target(target) => (TARGET, &target.name),
             Thing::Group(group) => (GROUP, &group.id),
             Thing::User(user) => (USER, &user.name),
@@ -122,6 +124,9 @@ impl Draft {
         }
         replace(&mut lun.serial, keys.serial.as_ref());
         replace(&mut lun.naa, keys.naa.as_ref());
+        replace(&mut lun.owner, keys.owner.as_ref());
+        replace(&mut lun.log, keys.log.as_ref());
+        replace(&mut lun.sync_bias, keys.sync_bias.as_ref());
         self.put_lun(&lun).map(drop)
     }
 
@@ -180,6 +185,7 @@ impl Draft {
     fn remove_named(&mut self, name: &Name) -> Result<(), EditError> {
         match name {
             Name::Lun(id) => self.remove_lun(id),
+            Name::Store(id) => self.remove_store(id),
             Name::Target(name) => self.remove_target(name),
             Name::Group(id) => self.remove_group(id),
             Name::User(name) => self.remove_user(name),

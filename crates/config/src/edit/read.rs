@@ -13,6 +13,16 @@ pub(super) fn lun(table: &dyn TableLike) -> spec::Lun {
         store: text(table, "store").unwrap_or_default(),
         serial: text(table, "serial"),
         naa: text(table, "naa"),
+        owner: text(table, "owner"),
+        log: text(table, "log"),
+        sync_bias: text(table, "sync_bias"),
+    }
+}
+
+pub(super) fn store(table: &dyn TableLike) -> spec::Store {
+    spec::Store {
+        id: text(table, "id").unwrap_or_default(),
+        store: text(table, "store").unwrap_or_default(),
     }
 }
 

@@ -11,6 +11,18 @@ pub(super) fn resized(id: &str, text: &str, wanted_bytes: u64) -> Result<String,
             store: text.to_owned(),
         });
     }
+    if store.at.image().is_some_and(|it| it.snapshot().is_some()) {
+        return Err(EditError::SizeOfSnapshot {
+            id: id.to_owned(),
+            store: text.to_owned(),
+        });
+    }
+    if store.at.kind.row().is_composition() {
+        return Err(EditError::SizeOfMembers {
+            id: id.to_owned(),
+            store: text.to_owned(),
+        });
+    }
     if !has_size(&store) {
         return Err(EditError::SizeOfDevice {
             id: id.to_owned(),
@@ -34,9 +46,10 @@ pub(super) fn resized(id: &str, text: &str, wanted_bytes: u64) -> Result<String,
             let resized = StoreAt::sized(store.at.kind, wanted_bytes);
             format!("{resized}{}", options.unwrap_or(""))
         }
-        StorePlace::Path(_) | StorePlace::Export(_) => {
-            with_option(text, "size=", &keys::size_text(wanted_bytes))
-        }
+        StorePlace::Path(_)
+        | StorePlace::Export(_)
+        | StorePlace::Image(_)
+        | StorePlace::Members(_) => with_option(text, "size=", &keys::size_text(wanted_bytes)),
     };
     StoreSpec::parse(&resized)?;
     Ok(resized)
@@ -78,6 +91,7 @@ mod tests {
             ("disk.img?thin", GIB, "disk.img?thin&size=1G"),
             ("file:a?size=1M&thin", GIB, "file:a?size=1G&thin"),
             ("file:a?size=1G", GIB, "file:a?size=1G"),
+            ("rbd:p/a?user=u", GIB, "rbd:p/a?user=u&size=1G"),
         ] {
             assert_eq!(resized("a", text, bytes).as_deref(), Ok(expected), "{text}");
         }
@@ -90,6 +104,9 @@ mod tests {
             ("mem:1G", GIB - 512, "lun \"a\" has 1073741824 bytes and cannot shrink to 1073741312; make a new lun and copy what is needed"),
             ("block:/dev/vg/a", GIB, "lun \"a\" is the block device block:/dev/vg/a, which brings its own size; grow the device itself, as with lvextend"),
             ("nbd://h/a", GIB, "lun \"a\" is the export nbd://h/a of a server, which gives it its size; grow it there, and the disk grows when Tarn connects again"),
+            ("rbd:p/a@s", GIB, "lun \"a\" is the snapshot rbd:p/a@s, which keeps the size that it has; grow the image, and make a snapshot of that"),
+            ("rbd:p/a?size=2G", GIB, "lun \"a\" has 2147483648 bytes and cannot shrink to 1073741824; make a new lun and copy what is needed"),
+            ("stripe:a,b", GIB, "lun \"a\" is stripe:a,b, whose members have the size; give a member a larger size= in its [[store]], or add a member to a concat (tarn apply)"),
             ("a.img?blocksize=4096", 5120, "size 5120 is not a multiple of blocksize 4096; the next that fits is 8192"),
             ("a.img", 0, "size \"0\" is 0 bytes; give at least one block"),
         ];

@@ -5,7 +5,7 @@ use toml_edit::{InlineTable, Item, Value};
 
 use super::list::{List, Row, array_of, rows};
 use super::table::Keys;
-use super::{Draft, EditError, TARGET, read};
+use super::{Draft, EditError, NBD_LIST, TARGET, read, table};
 use crate::address::{is_same_bind, parse_bind};
 use crate::{ChapAlgorithm, HostPort, IscsiName, PORTAL_DEFAULT, shorthand};
 
@@ -141,6 +141,7 @@ impl Draft {
 
     /// Calls a unit by its new `id` wherever a target shows it.
     pub(super) fn follow_rename(&mut self, old: &str, new: &str) {
+        self.follow_in_nbd(old, new);
         let Some(mut targets) = self.document.get_mut(TARGET.list).and_then(List::of) else {
             return;
         };
@@ -159,6 +160,39 @@ impl Draft {
                 }
             }
         }
+    }
+
+    fn follow_in_nbd(&mut self, old: &str, new: &str) {
+        let Some(mut servers) = self.document.get_mut(NBD_LIST).and_then(List::of) else {
+            return;
+        };
+        for at in 0..servers.len() {
+            let Some(mut server) = servers.table(at) else {
+                continue;
+            };
+            let is_old = |id: &String| id == old;
+            let before = table::texts(server.read(), "luns");
+            if before.iter().any(is_old) {
+                let after = before.into_iter();
+                let after = after.map(|id| if is_old(&id) { new.to_owned() } else { id });
+                let after: Vec<String> = after.collect();
+                server.set_texts("luns", &after, str::to_owned);
+            }
+        }
+    }
+
+    /// The servers of NBD whose list under this key has the name, in words.
+    pub(super) fn nbd_with(&self, key: &str, name: &str) -> Vec<String> {
+        let rows = rows(self.document.get(NBD_LIST)).into_iter();
+        let uses = rows.filter_map(|row| match row {
+            Row::Table(server) => {
+                let has = table::texts(server, key).iter().any(|one| one == name);
+                let place = table::text(server, "bind").or_else(|| table::text(server, "socket"));
+                has.then(|| format!("nbd {}", place.unwrap_or_default()))
+            }
+            Row::Text(_) => None,
+        });
+        uses.collect()
     }
 }
 

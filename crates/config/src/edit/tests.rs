@@ -60,8 +60,11 @@ fn lun(id: &str, store: &str) -> spec::Lun {
     spec::Lun {
         id: id.to_owned(),
         store: store.to_owned(),
+        owner: None,
         serial: None,
         naa: None,
+        log: None,
+        sync_bias: None,
     }
 }
 
@@ -199,6 +202,32 @@ fn what_cannot_be_done_says_why_and_changes_nothing() {
 }
 
 #[test]
+fn a_named_store_is_put_and_held_by_the_lun_that_has_it() {
+    let store = |id: &str, store: &str| spec::Store {
+        id: id.to_owned(),
+        store: store.to_owned(),
+    };
+    let (gone, came) = change(TEXT, |draft| {
+        assert_eq!(draft.put_store(&store("m", "mem:1M")), Ok(true));
+        assert_eq!(draft.put_store(&store("m", "mem:2M")), Ok(false));
+        assert_eq!(draft.put_lun(&lun("wide", "concat:m")), Ok(true));
+        assert_eq!(draft.stores(), [store("m", "mem:2M")]);
+        assert_eq!(
+            draft.remove_store("m").unwrap_err().to_string(),
+            "store \"m\" is still used by lun wide; remove it there first"
+        );
+    });
+    assert!(gone.is_empty(), "{gone:?}");
+    assert!(came.contains(&"store = \"mem:2M\"".to_owned()), "{came:?}");
+    let mut draft = draft(TEXT);
+    draft.put_store(&store("m", "mem:1M")).unwrap();
+    draft.remove_store("m").unwrap();
+    assert_eq!(draft.stores(), []);
+    assert!(draft.remove_store("m").is_err());
+    assert!(draft.put_store(&store("m", "mem:x")).is_err());
+}
+
+#[test]
 fn a_user_is_held_by_targets_groups_and_discovery() {
     let text = TEXT
         .replace("\"192.0.2.1\"", "\"alice\"")
@@ -225,4 +254,23 @@ fn a_headline_outlives_the_table_below_it() {
     let mut last = Draft::parse("# Nobody.\n\n[[lun]]\nid = \"a\"\nstore = \"mem:1M\"\n").unwrap();
     last.remove_lun("a").unwrap();
     assert_eq!(last.to_string(), "# Nobody.\n\n");
+}
+
+#[test]
+fn servers_of_nbd_follow_renames_and_hold_what_they_use() {
+    let text = "lun = [{ id = \"a\", store = \"mem:1M\" }]\n\
+                group = [{ id = \"g\", initiators = [\"192.0.2.1\"] }]\n\
+                [[nbd]]\nbind = \"127.0.0.1:1\"\nluns = [\"a\"] # one\ngroups = [\"g\"]\n";
+    let mut draft = Draft::parse(text).unwrap();
+    for error in [
+        draft.remove_lun("a").unwrap_err(),
+        draft.remove_group("g").unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("nbd 127.0.0.1:1"), "{error}");
+    }
+    draft.rename_lun("a", "b").unwrap();
+    assert!(
+        draft.to_string().contains("luns = [\"b\"] # one"),
+        "{draft}"
+    );
 }

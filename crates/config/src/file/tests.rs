@@ -172,7 +172,7 @@ fn errors_name_the_line_the_key_and_the_remedy() {
     let cases = [
         ("\n[[lun]]\nid = \"a\"\nstore = \"mem:10X\"\n", "t.toml:4: lun[0].store: size \"10X\": unknown suffix \"X\"; use k, M, G or T"),
         ("[[lun]]\nid = \"a\"\nstroe = \"mem:1M\"\n", "t.toml:3: lun[0]: unknown key \"stroe\"; did you mean \"store\"?"),
-        ("[web]\nlisten = \"x\"\n", "t.toml:1: unknown key \"web\"; known here: lun, target, user, group, server, limits, admin, confine"),
+        ("[web]\nlisten = \"x\"\n", "t.toml:1: unknown key \"web\"; known here: lun, store, target, user, group, nbd, quota, server, limits, admin, confine"),
         ("\n\n[[lun]]\nid = \"a\"\n", "t.toml:3: lun[0]: key \"store\" is missing; [[lun]] needs it"),
         ("[[lun]]\nid = 7\nstore = \"mem:1M\"", "t.toml:2: lun[0].id: the number 7 found where a string is needed"),
         ("[server]\ncores = \"two\"", "t.toml:2: server.cores: the string \"two\" found where a whole number is needed"),
@@ -393,5 +393,184 @@ proptest::proptest! {
         if let Err(error) = read(&text) {
             proptest::prop_assert!(!error.to_string().contains('\n'));
         }
+    }
+}
+
+const NBD: &str = r#"
+lun = [{ id = "a", store = "mem:1M" }, { id = "b", store = "mem:1M" }]
+group = [{ id = "g", initiators = ["192.0.2.0/24", "iqn.a:*"] }]
+[[nbd]]
+luns = ["a", "b"]
+[[nbd]]
+bind = "0.0.0.0:1"
+luns = ["b"]
+groups = ["g"]
+"#;
+
+#[test]
+fn servers_of_nbd_have_addresses_exports_and_groups() {
+    let model = Model::from_toml(NBD, Path::new("t.toml")).unwrap();
+    let [first, second] = model.nbd() else {
+        panic!("{:?}", model.nbd());
+    };
+    assert_eq!(first.at.to_string(), "127.0.0.1:10809");
+    let exports = |server, address: &str| {
+        let units = model.exports(server, address.parse().unwrap(), &[]);
+        units.iter().map(|unit| unit.position()).collect::<Vec<_>>()
+    };
+    assert_eq!(exports(first, "198.51.100.1"), [0, 1]);
+    assert_eq!(exports(second, "198.51.100.1"), [] as [usize; 0]);
+    assert_eq!(exports(second, "192.0.2.7"), [1]);
+    let warnings: Vec<String> = model.warnings().iter().map(ToString::to_string).collect();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(
+        warnings[0].contains("0.0.0.0:1 without TLS"),
+        "{warnings:?}"
+    );
+    let again = Model::from_toml(&model.effective(), Path::new("x")).unwrap();
+    assert!(crate::diff(&model, &again).is_empty());
+    let other = NBD.replace("groups = [\"g\"]", "");
+    let other = Model::from_toml(&other, Path::new("t.toml")).unwrap();
+    assert_eq!(crate::diff(&model, &other).nbd.len(), 1);
+}
+
+#[test]
+fn a_server_of_nbd_may_be_a_unix_socket() {
+    let text = NBD.replace(
+        "bind = \"0.0.0.0:1\"",
+        "socket = \"run/s\"\nmode = \"0664\"",
+    );
+    let model = Model::from_toml(&text, Path::new("/etc/t.toml")).unwrap();
+    let socket = model.nbd()[1].at.socket();
+    assert_eq!(socket, Some((Path::new("/etc/run/s"), 0o664)));
+    assert_eq!(model.listeners().len(), 1);
+    assert_eq!(model.warnings().len(), 0);
+    let again = Model::from_toml(&model.effective(), Path::new("x")).unwrap();
+    assert!(crate::diff(&model, &again).is_empty());
+    let other = text.replace("mode = \"0664\"\n", "");
+    let other = Model::from_toml(&other, Path::new("/etc/t.toml")).unwrap();
+    let [crate::Difference::Changed { keys, .. }] = &crate::diff(&model, &other).nbd[..] else {
+        panic!("{:?}", crate::diff(&model, &other).nbd);
+    };
+    assert_eq!(keys.len(), 1, "{keys:?}");
+}
+
+#[test]
+fn clients_of_nbd_are_known_by_their_certificates() {
+    let tls = "certificate = \"c.pem\"\nkey = \"/k.pem\"\nca = \"ca.pem\"\n";
+    let text = NBD
+        .replace("\"iqn.a:*\"", "\"certificate:*.Example\"")
+        .replace("groups = [\"g\"]", &format!("groups = [\"g\"]\n{tls}"));
+    let model = Model::from_toml(&text, Path::new("/etc/t.toml")).unwrap();
+    let server = &model.nbd()[1];
+    let tls = server.tls.as_ref().unwrap();
+    assert_eq!(tls.certificate.certificate, Path::new("/etc/c.pem"));
+    assert_eq!(tls.certificate.key, Path::new("/k.pem"));
+    assert_eq!(tls.ca.as_deref(), Some(Path::new("/etc/ca.pem")));
+    assert_eq!(model.warnings().len(), 0, "{:?}", model.warnings());
+    let exports = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let units = model.exports(server, [198, 51, 100, 1].into(), &names);
+        units.len()
+    };
+    let of_names = [&["a.example"][..], &["x", "B.EXAMPLE"], &["example"], &[]].map(exports);
+    assert_eq!(of_names, [1, 1, 0, 0]);
+    let again = Model::from_toml(&model.effective(), Path::new("x")).unwrap();
+    assert!(crate::diff(&model, &again).is_empty());
+    let other = text.replace("\nca = \"ca.pem\"", "");
+    let other = Model::from_toml(&other, Path::new("/etc/t.toml")).unwrap();
+    assert_eq!(crate::diff(&model, &other).nbd.len(), 1);
+}
+
+#[test]
+fn groups_in_which_no_client_of_nbd_can_be_are_warned_of() {
+    let tls = "certificate = \"c.pem\"\nkey = \"k.pem\"\n";
+    let with_ca = &format!("{tls}ca = \"ca.pem\"\n")[..];
+    for (entries, more, is_warned) in [
+        ("\"iqn.a:*\"", tls, true),
+        ("\"certificate:*\"", tls, true),
+        ("\"certificate:*\"", with_ca, false),
+        ("\"iqn.a:*\"", with_ca, true),
+        ("\"iqn.a:*\", \"192.0.2.1\"", tls, false),
+        ("\"*\"", tls, false),
+    ] {
+        let text = NBD
+            .replace("\"192.0.2.0/24\", \"iqn.a:*\"", entries)
+            .replace("groups = [\"g\"]", &format!("groups = [\"g\"]\n{more}"));
+        let model = Model::from_toml(&text, Path::new("t.toml")).unwrap();
+        let warnings = model.warnings();
+        assert_eq!(
+            warnings.len(),
+            usize::from(is_warned),
+            "{entries}: {warnings:?}"
+        );
+    }
+}
+
+#[test]
+fn servers_of_nbd_that_cannot_be_are_refused() {
+    for (from, to, message) in [
+        ("luns = [\"b\"]", "luns = [\"c\"]", "\"c\""),
+        ("luns = [\"b\"]", "luns = []", "name a lun"),
+        ("luns = [\"b\"]", "luns = [\"b\", \"b\"]", "already used"),
+        ("groups = [\"g\"]", "groups = [\"h\"]", "\"h\""),
+        ("0.0.0.0:1", "127.0.0.1", "127.0.0.1:10809"),
+        ("0.0.0.0:1", "0.0.0.0:10809", "127.0.0.1:10809"),
+        ("0.0.0.0:1", "x", "write 192.0.2.1:10809"),
+        (
+            "luns = [\"b\"]",
+            "luns = [\"b\"]\nsocket = \"s\"",
+            "does not go with \"bind\"",
+        ),
+        (
+            "luns = [\"b\"]",
+            "luns = [\"b\"]\nkey = \"k\"",
+            "needs \"certificate\" beside it",
+        ),
+        (
+            "luns = [\"b\"]",
+            "luns = [\"b\"]\ncertificate = \"c\"",
+            "needs \"key\" beside it",
+        ),
+        (
+            "luns = [\"b\"]",
+            "luns = [\"b\"]\nca = \"c\"",
+            "needs \"certificate\" beside it",
+        ),
+        (
+            "luns = [\"b\"]",
+            "luns = [\"b\"]\nmode = \"0660\"",
+            "needs \"socket\" beside it",
+        ),
+        (
+            "bind = \"0.0.0.0:1\"",
+            "socket = \"s\"\nmode = \"660\"",
+            "four octal digits",
+        ),
+        (
+            "bind = \"0.0.0.0:1\"",
+            "socket = \"s\"\nmode = \"1660\"",
+            "four octal digits",
+        ),
+        (
+            "bind = \"0.0.0.0:1\"\nluns",
+            "socket = \"s\"\nluns = [\"a\"]\n[[nbd]]\nsocket = \"s\"\nluns",
+            "already used",
+        ),
+        (
+            "[[nbd]]\nbind = \"0.0.0.0:1\"",
+            "[admin]\nsocket = \"s\"\n[[nbd]]\nsocket = \"s\"",
+            "already used",
+        ),
+        (
+            "[[nbd]]\nluns",
+            "[[target]]\nname = \"iqn.2026-11.a:t\"\nportals = [\"127.0.0.1:10809\"]\n[[nbd]]\nluns",
+            "127.0.0.1:10809",
+        ),
+    ] {
+        assert!(NBD.contains(from), "{from}");
+        let text = NBD.replace(from, to);
+        let error = Model::from_toml(&text, Path::new("t.toml")).unwrap_err();
+        assert!(error.to_string().contains(message), "{to}: {error}");
     }
 }

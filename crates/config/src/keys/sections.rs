@@ -9,12 +9,15 @@ use crate::limits::LIMIT_KEYS;
 pub const SECTIONS: &[SectionKeys] = &[
     SECTION_TOP,
     SECTION_LUN,
+    SECTION_STORE,
     SECTION_TARGET,
     SECTION_PORTAL,
     SECTION_TARGET_LUN,
     SECTION_USER,
     SECTION_MUTUAL,
     SECTION_GROUP,
+    SECTION_NBD,
+    SECTION_QUOTA,
     SECTION_SERVER,
     SECTION_LIMITS,
     SECTION_ADMIN,
@@ -33,6 +36,11 @@ pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
             Fallback::Words("none"),
             "Logical units, the disks themselves.",
             "always"),
+        key("store",
+            Form::List { words: "`[[store]]`, any number", entries: &[Form::Table { words: "`[[store]]`", keys: &SECTION_STORE }] },
+            Fallback::Words("none"),
+            "Stores without a number, of which a logical unit is composed.",
+            "to make one disk of several stores"),
         key("target",
             Form::List { words: "`[[target]]`, any number", entries: &[Form::Table { words: "`[[target]]`", keys: &SECTION_TARGET }] },
             Fallback::Words("none"),
@@ -48,6 +56,16 @@ pub(crate) const SECTION_TOP: SectionKeys = SectionKeys {
             Fallback::Words("none"),
             "Groups of initiators, which decide who sees which unit.",
             "for several initiators"),
+        key("nbd",
+            Form::List { words: "`[[nbd]]`, any number", entries: &[Form::Table { words: "`[[nbd]]`", keys: &SECTION_NBD }] },
+            Fallback::Words("none"),
+            "Servers of NBD: units as exports for clients that speak no iSCSI.",
+            "for QEMU, nbd-client and libnbd"),
+        key("quota",
+            Form::List { words: "`[[quota]]`, any number", entries: &[Form::Table { words: "`[[quota]]`", keys: &SECTION_QUOTA }] },
+            Fallback::Words("none"),
+            "How much space the disks of an owner, or of a place, may take.",
+            "if several departments or tenants share a server"),
         key("server", Form::Table { words: "`[server]`, once", keys: &SECTION_SERVER }, Fallback::Words("defaults"),
             "The process itself.",
             "later, if at all"),
@@ -92,6 +110,34 @@ pub(crate) const SECTION_LUN: SectionKeys = SectionKeys {
             "NAA designator (VPD page 83h), by which multipath software knows a disk.",
             "to replace another target whose disks initiators already know",
         ),
+        key("owner", ID,
+            Fallback::Words("nobody"),
+            "Whose disk it is. A `[[quota]]` counts the disks of an owner.",
+            "with quotas"),
+        key("log", Form::Store, Fallback::Words("none"),
+            "A log device: what has to be durable goes there in sequence, and to the store lazily. A file (`file:PATH?size=4G`) \
+             or a block device, of at least 16 MiB, for this unit alone. LOG.md says what it does and what happens without it.",
+            "if a sync of the store takes long and the log is on a device where it does not"),
+        key("sync_bias", Form::OneOf(&["latency", "throughput"]), Fallback::Value("\"latency\""),
+            "What the log is for: with `latency` everything that has to be durable goes there, with `throughput` writes of \
+             64 KiB and more go to the store alone.",
+            "if large durable writes are many, and the store is as fast with them as the log"),
+    ],
+};
+
+/// A named store.
+#[rustfmt::skip]
+pub(crate) const SECTION_STORE: SectionKeys = SectionKeys {
+    heading: "[[store]]",
+    meaning: "A store that a `[[lun]]` names as a member, as in `stripe:a,b`. It is a member of one logical unit.",
+    keys: &[
+        key("id", ID, Fallback::Required,
+            "The name by which a composition refers to the store. Another name for the same store changes nothing else.",
+            "always"),
+        key("store", Form::Store, Fallback::Required,
+            "Where the data is. A relative path starts at the directory of the configuration file. `readonly`, `serial`, \
+             `removable` and members are not for it: they are the disk's.",
+            "always"),
     ],
 };
 
@@ -259,18 +305,104 @@ pub(crate) const SECTION_GROUP: SectionKeys = SectionKeys {
         key(
             "initiators",
             Form::List {
-                words: "list of name patterns, addresses, networks and users",
+                words: "list of name patterns, addresses, networks, users and names of certificates",
                 entries: &[Form::Text {
-                    words: "pattern, address, network or user",
+                    words: "pattern, address, network, user or name of a certificate",
                     pattern: ANYTHING,
                 }],
             },
             Fallback::Required,
             "`\"iqn.1993-08.org.debian:*\"` matches names (`*` any characters, `?` one), `\"10.0.0.0/24\"` \
-                addresses, `\"alice\"` or `\"user:alice\"` the CHAP user. An initiator can pretend to any \
-                name or address; only a CHAP user is authenticated.",
+                addresses, `\"alice\"` or `\"user:alice\"` the CHAP user, `\"certificate:*.example\"` names in \
+                certificates of clients of NBD. An initiator can pretend to any name or address; only CHAP users and \
+                certificates are authenticated.",
             "for several initiators",
         ),
+    ],
+};
+
+/// A server of NBD.
+#[rustfmt::skip]
+pub(crate) const SECTION_NBD: SectionKeys = SectionKeys {
+    heading: "[[nbd]]",
+    meaning: "A server of NBD. Each client is an I_T nexus of the unit, so reservations, write protection and ejected \
+        media hold for it, too (NBD.md).",
+    keys: &[
+        key("bind",
+            Form::Text { words: "`\"ADDRESS:PORT\"`, IPv6 in brackets; port 10809 if left out, a free one if 0", pattern: BIND },
+            Fallback::Value("\"127.0.0.1:10809\""),
+            "The address to listen on. No portal of a target may have the same.",
+            "to serve other machines"),
+        key("socket", PATH, Fallback::Words("none"),
+            "A unix socket to listen on, in place of `bind`; its path has at most 103 bytes. What a process that is \
+             gone has left there is replaced. Its clients count as ones of 127.0.0.1. A relative path starts at the \
+             directory of the configuration file.",
+            "for clients of this machine"),
+        key("mode",
+            Form::Text { words: "four octal digits", pattern: "^0[0-7]{3}$" },
+            Fallback::Value("\"0600\""),
+            "The mode of the file of `socket`: whose processes may connect.",
+            "if clients run as other users"),
+        key("luns",
+            Form::List { words: "list of `id`s of `[[lun]]`s", entries: &[ID] },
+            Fallback::Required,
+            "The units that clients may have, each as the export of this name. If there is one, it is the default \
+             export as well.",
+            "always"),
+        key("groups",
+            Form::List { words: "list of `id`s of `[[group]]`s", entries: &[ID] },
+            Fallback::Words("every client"),
+            "The clients that find the exports, by the addresses in these groups and, with `ca`, the names of their \
+             certificates; others find none.",
+            "for several clients"),
+        key("certificate", PATH, Fallback::Words("no TLS"),
+            "Certificate in PEM, followed by its chain. With it clients have to begin TLS (STARTTLS) before \
+             anything else. A relative path starts at the directory of the configuration file.",
+            "off loopback"),
+        key("key", PATH, Fallback::Words("no TLS"),
+            "The private key of the certificate, in PEM. Only its owner may have access to it.",
+            "with `certificate`"),
+        key("ca", PATH, Fallback::Words("clients need no certificate"),
+            "Certificates in PEM that vouch for those of clients: a client needs one. Its names are the DNS names \
+             among its subjectAltNames, which `\"certificate:NAME\"` in groups is compared with.",
+            "if not everybody who reaches the address may have the data"),
+    ],
+};
+
+/// A quota.
+#[rustfmt::skip]
+pub(crate) const SECTION_QUOTA: SectionKeys = SectionKeys {
+    heading: "[[quota]]",
+    meaning: "A limit on the space that some disks may take together: those of an `owner`, or those of a `pool`. A disk that several \
+        quotas count has to keep to all of them.",
+    keys: &[
+        key("owner", ID,
+            Fallback::Words("`pool` says it"),
+            "Counts the disks with this `owner`.",
+            "for tenants and departments"),
+        key("pool",
+            Form::Text { words: "a directory, or `\"rbd:POOL\"`", pattern: r"^(?!rbd:$).+$" },
+            Fallback::Words("`owner` says it"),
+            "Counts the disks whose files are in this directory or below it, or that are images of this pool of a Ceph \
+                cluster. A relative path starts at the directory of the configuration file.",
+            "to leave room for others on a file system or in a pool"),
+        key("provisioned",
+            Form::Bytes { min: 1, max: u64::MAX },
+            Fallback::Words("no limit"),
+            "The most that the sizes of the disks may be together. A change beyond that is refused.",
+            "to limit what is promised"),
+        key("used",
+            Form::Bytes { min: 1, max: u64::MAX },
+            Fallback::Words("no limit"),
+            "The most space that the disks may take together. When it is taken, blocks that have space can be written \
+                again, and all other writes end as on a full medium. It is looked at every five seconds, so what is \
+                written within this time may exceed it.",
+            "to limit what thin disks take"),
+        key("soft",
+            Form::Number { min: 1, max: 99 },
+            Fallback::Number(90),
+            "The part of `used`, in percent, from which on initiators and administrators are notified.",
+            "to be notified earlier or later"),
     ],
 };
 

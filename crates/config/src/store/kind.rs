@@ -8,6 +8,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::export::Export;
+use super::image::Image;
+use super::members::Members;
 use super::option::StoreOption;
 use crate::keys::{SIZE, size_text};
 use crate::{Rule, parse_size};
@@ -31,6 +33,34 @@ pub enum StoreKind {
     Nbds,
     /// An export of an NBD server on a socket of this machine.
     NbdUnix,
+    /// An image of a Ceph cluster.
+    Rbd,
+    /// Named stores, a chunk of each in turn.
+    Stripe,
+    /// Named stores, one behind the other.
+    Concat,
+}
+
+/// What several kinds have in common, and options of theirs no others.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Family {
+    /// Another program has the data.
+    Servers,
+    /// A Ceph cluster has it.
+    Clusters,
+    /// Named stores have it.
+    Compositions,
+}
+
+impl Family {
+    /// Why a store of no such family cannot have an option of it.
+    const fn missing(self) -> &'static str {
+        match self {
+            Self::Servers => "there is no server",
+            Self::Clusters => "there is no Ceph cluster",
+            Self::Compositions => "there are no members",
+        }
+    }
 }
 
 /// One row of the table.
@@ -68,11 +98,15 @@ const CACHE_OF_SERVER: &str = "the server has the cache";
 const BYTES_OF_SERVER: &str = "the server gives the bytes of the disk";
 const NO_TLS: &str = "there is no certificate without TLS; write nbds:";
 const NO_SOCKET: &str = "the server is a host; write nbd+unix: for a socket";
-const OF_SERVERS: &str = "there is no server";
+pub(super) const SIZE_OF_SNAPSHOT: &str = "a snapshot keeps the size that it has";
+const CACHE_OF_IMAGE: &str = "the cache of librbd is always off";
+const BYTES_OF_IMAGE: &str = "the cluster gives the bytes of the disk";
+const OF_MEMBERS: &str = "write it in the [[store]] of each member";
+const NO_CHUNKS: &str = "a concat has no chunks";
 
 /// All kinds, in the order of the documentation.
 #[rustfmt::skip] // One kind a block, one column a line.
-pub const KINDS: [KindRow; 8] = [
+pub const KINDS: [KindRow; 11] = [
     KindRow {
         kind: StoreKind::Path, word: "", place: PlaceForm::Path,
         space: Some(""), node: Some(Node::FileOrDevice), shown: ("file", "block"), is_memory: false,
@@ -138,6 +172,35 @@ pub const KINDS: [KindRow; 8] = [
         title: "NBD export on a unix socket",
         meaning: "an export of an NBD server on a unix socket",
     },
+    KindRow {
+        kind: StoreKind::Rbd, word: "rbd", place: PlaceForm::Image,
+        space: Some("rbd"), node: None, shown: ("rbd", "rbd"), is_memory: false,
+        without: &[
+            (StoreOption::Cache, CACHE_OF_IMAGE), (StoreOption::Format, BYTES_OF_IMAGE),
+        ],
+        title: "Ceph RBD image",
+        meaning: "an image of a Ceph cluster, or a snapshot of one (needs librbd1)",
+    },
+    KindRow {
+        kind: StoreKind::Stripe, word: "stripe", place: PlaceForm::Members { count_min: 2 },
+        space: None, node: None, shown: ("stripe", "stripe"), is_memory: false,
+        without: &[
+            (StoreOption::Size, OF_MEMBERS), (StoreOption::BlockSize, OF_MEMBERS), (StoreOption::Cache, OF_MEMBERS),
+            (StoreOption::Thin, OF_MEMBERS), (StoreOption::Format, OF_MEMBERS),
+        ],
+        title: "Stripe",
+        meaning: "2 to 16 named stores (`[[store]]`), a chunk of each in turn",
+    },
+    KindRow {
+        kind: StoreKind::Concat, word: "concat", place: PlaceForm::Members { count_min: 1 },
+        space: None, node: None, shown: ("concat", "concat"), is_memory: false,
+        without: &[
+            (StoreOption::Size, OF_MEMBERS), (StoreOption::BlockSize, OF_MEMBERS), (StoreOption::Cache, OF_MEMBERS),
+            (StoreOption::Thin, OF_MEMBERS), (StoreOption::Format, OF_MEMBERS), (StoreOption::Chunk, NO_CHUNKS),
+        ],
+        title: "Concat",
+        meaning: "1 to 16 named stores (`[[store]]`), one behind the other; more can be added at its end",
+    },
 ];
 
 impl StoreKind {
@@ -177,19 +240,27 @@ impl KindRow {
 
     /// Whether it takes an option, or else why not.
     pub(super) fn check(&self, option: StoreOption) -> Result<(), &'static str> {
-        if option.row().of_servers && !self.is_of_server() {
-            return Err(OF_SERVERS);
+        let of = option.row().of;
+        let is_its = self.family().is_some_and(|family| of.contains(&family));
+        if let Some(family) = of.first().filter(|_| !is_its) {
+            return Err(family.missing());
         }
         let refusal = self.without.iter().find(|refusal| refusal.0 == option);
         refusal.map_or(Ok(()), |refusal| Err(refusal.1))
     }
 
-    /// Whether another program has the data, and is reached over a connection.
-    pub fn is_of_server(&self) -> bool {
+    const fn family(&self) -> Option<Family> {
         match self.place {
-            PlaceForm::Path | PlaceForm::Size => false,
-            PlaceForm::Server | PlaceForm::Socket => true,
+            PlaceForm::Server | PlaceForm::Socket => Some(Family::Servers),
+            PlaceForm::Image => Some(Family::Clusters),
+            PlaceForm::Members { .. } => Some(Family::Compositions),
+            PlaceForm::Path | PlaceForm::Size => None,
         }
+    }
+
+    /// Whether named stores have the data.
+    pub fn is_composition(&self) -> bool {
+        matches!(self.place, PlaceForm::Members { .. })
     }
 
     /// How it is written before the options, as a regular expression of ECMA-262.
@@ -260,6 +331,13 @@ enum PlaceForm {
     Server,
     /// The name of an export. The server's socket is an option.
     Socket,
+    /// An image of a pool.
+    Image,
+    /// The ids of named stores.
+    Members {
+        /// How many there are at least.
+        count_min: usize,
+    },
 }
 
 /// What stands after the colon.
@@ -271,6 +349,10 @@ pub enum StorePlace {
     Size(u64),
     /// An export of a server.
     Export(Export),
+    /// An image of a Ceph cluster.
+    Image(Image),
+    /// Named stores.
+    Members(Members),
 }
 
 impl PlaceForm {
@@ -279,18 +361,21 @@ impl PlaceForm {
         Ok(match self {
             Self::Path => StorePlace::Path(parse_path(text, place)?),
             Self::Size => StorePlace::Size(parse_size(place)?),
-            Self::Server => self.export(text, Export::of_server(place))?,
-            Self::Socket => self.export(text, Export::of_socket(place))?,
+            Self::Server => StorePlace::Export(self.take(text, Export::of_server(place))?),
+            Self::Socket => StorePlace::Export(self.take(text, Export::of_socket(place))?),
+            Self::Image => StorePlace::Image(self.take(text, Image::parse(place))?),
+            Self::Members { count_min } => {
+                StorePlace::Members(Members::parse(text, place, count_min)?)
+            }
         })
     }
 
-    fn export(self, text: &str, read: Result<Export, &'static str>) -> Result<StorePlace, Rule> {
-        let wrong = |problem| Rule::StoreServer {
+    fn take<T>(self, text: &str, read: Result<T, &'static str>) -> Result<T, Rule> {
+        read.map_err(|problem| Rule::StoreServer {
             text: text.to_owned(),
             problem,
             usage: self.word(),
-        };
-        read.map(StorePlace::Export).map_err(wrong)
+        })
     }
 
     const fn word(self) -> &'static str {
@@ -299,6 +384,8 @@ impl PlaceForm {
             Self::Size => "SIZE",
             Self::Server => "//HOST[:PORT][/EXPORT]",
             Self::Socket => "///[EXPORT]?socket=PATH",
+            Self::Image => "POOL[/NAMESPACE]/IMAGE[@SNAP]",
+            Self::Members { .. } => "ID,...",
         }
     }
 
@@ -309,6 +396,8 @@ impl PlaceForm {
             Self::Size => SIZE.trim_start_matches('^').trim_end_matches('$'),
             Self::Server => r"//[^/?]+(?:/[^?]*)?",
             Self::Socket => r"//(?:/[^?]*)?",
+            Self::Image => "[^?/]+(?:/[^?/]+){1,2}",
+            Self::Members { .. } => "[^?]+",
         }
     }
 }
@@ -361,17 +450,22 @@ impl StoreAt {
     pub fn node(&self) -> Option<(&Path, Node)> {
         match &self.place {
             StorePlace::Path(path) => Some((path, self.kind.row().node?)),
-            StorePlace::Size(_) | StorePlace::Export(_) => None,
+            StorePlace::Size(_)
+            | StorePlace::Export(_)
+            | StorePlace::Image(_)
+            | StorePlace::Members(_) => None,
         }
     }
 
-    /// The medium, unless the store has one of its own that ends with its unit.
+    /// The medium, unless the store has one of its own that ends with its unit. A composition has those of its
+    /// members: [`crate::Unit::media`].
     pub fn medium(&self) -> Option<Medium<'_>> {
         let space = self.kind.row().space?;
         let name = match &self.place {
             StorePlace::Path(path) => path.as_os_str(),
             StorePlace::Export(export) => OsStr::new(export.text()),
-            StorePlace::Size(_) => return None,
+            StorePlace::Image(image) => OsStr::new(image.text()),
+            StorePlace::Size(_) | StorePlace::Members(_) => return None,
         };
         Some(Medium { space, name })
     }
@@ -380,7 +474,21 @@ impl StoreAt {
     pub fn export(&self) -> Option<&Export> {
         match &self.place {
             StorePlace::Export(export) => Some(export),
-            StorePlace::Path(_) | StorePlace::Size(_) => None,
+            StorePlace::Path(_)
+            | StorePlace::Size(_)
+            | StorePlace::Image(_)
+            | StorePlace::Members(_) => None,
+        }
+    }
+
+    /// The image, if a Ceph cluster has the data.
+    pub fn image(&self) -> Option<&Image> {
+        match &self.place {
+            StorePlace::Image(image) => Some(image),
+            StorePlace::Path(_)
+            | StorePlace::Size(_)
+            | StorePlace::Export(_)
+            | StorePlace::Members(_) => None,
         }
     }
 
@@ -395,7 +503,10 @@ impl StoreAt {
     pub(crate) fn fixed_size_bytes(&self) -> Option<u64> {
         match self.place {
             StorePlace::Size(size_bytes) => Some(size_bytes),
-            StorePlace::Path(_) | StorePlace::Export(_) => None,
+            StorePlace::Path(_)
+            | StorePlace::Export(_)
+            | StorePlace::Image(_)
+            | StorePlace::Members(_) => None,
         }
     }
 
@@ -405,14 +516,18 @@ impl StoreAt {
             // `./a` is `a`, so that one file has one path.
             StorePlace::Path(path) => *path = directory.join(&path).components().collect(),
             StorePlace::Export(export) => export.below(directory),
-            StorePlace::Size(_) => {}
+            StorePlace::Image(image) => image.below(directory),
+            StorePlace::Size(_) | StorePlace::Members(_) => {}
         }
     }
 
     /// The store without its size: what changes when it is another one.
     pub(crate) fn without_size(&self) -> String {
         match self.place {
-            StorePlace::Path(_) | StorePlace::Export(_) => self.before_options(),
+            StorePlace::Path(_)
+            | StorePlace::Export(_)
+            | StorePlace::Image(_)
+            | StorePlace::Members(_) => self.before_options(),
             StorePlace::Size(_) => self.kind.name().to_owned(),
         }
     }
@@ -424,6 +539,8 @@ impl StoreAt {
             StorePlace::Path(path) => escaped(path),
             StorePlace::Size(bytes) => size_text(*bytes),
             StorePlace::Export(export) => export.before_options(),
+            StorePlace::Image(image) => image.before_options(),
+            StorePlace::Members(members) => members.text(),
         };
         let is_plain = word.is_empty();
         let reads_as_kind = place
@@ -442,7 +559,10 @@ impl fmt::Display for StoreAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.before_options())?;
         let socket = self.export().and_then(Export::socket);
-        socket.map_or(Ok(()), |socket| write!(f, "?socket={socket}"))
+        let socket = socket.map(|socket| format!("socket={socket}"));
+        let options = socket.or_else(|| self.image().map(Image::options));
+        let mut options = options.iter().filter(|options| !options.is_empty());
+        options.try_for_each(|options| write!(f, "?{options}"))
     }
 }
 
@@ -575,6 +695,8 @@ mod tests {
         assert_ne!(store("nbd://h").medium(), store("nbd+unix:///").medium());
         let export = store("nbds://h/a");
         assert_eq!(export.medium().unwrap().to_string(), "nbd://h:10809/a");
+        let image = store("rbd:p/n/i@s");
+        assert_eq!(image.medium().unwrap().to_string(), "rbd:p/n/i@s");
         assert_eq!(store("mem:1M").medium(), None);
         assert_eq!(store("null:1M").medium(), None);
         assert_eq!(store("file:a%3Fb").medium().unwrap().to_string(), "a?b");

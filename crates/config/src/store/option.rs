@@ -1,7 +1,8 @@
 //! The table of options that a STORE may have after the question mark.
 
 use super::export::{option_of_path, path_of_option};
-use super::kind::{and_list, or_list};
+use super::image::Image;
+use super::kind::{Family, SIZE_OF_SNAPSHOT, and_list, or_list};
 use super::{BlockSize, CacheMode, StorePlace, StoreSpec};
 use crate::keys::{SIZE, size_text};
 use crate::{Rule, Serial, parse_size};
@@ -33,6 +34,16 @@ pub enum StoreOption {
     Connections,
     /// `retry=`
     Retry,
+    /// `conf=`
+    Conf,
+    /// `user=`
+    User,
+    /// `keyring=`
+    Keyring,
+    /// `takeover=`
+    Takeover,
+    /// `chunk=`
+    Chunk,
 }
 
 /// One row of the table.
@@ -44,8 +55,8 @@ pub struct OptionRow {
     pub word: &'static str,
     /// What it takes.
     takes: Takes,
-    /// It is for stores that another program has.
-    pub(super) of_servers: bool,
+    /// The kinds that it is for; none: all, but those that say why not.
+    pub(super) of: &'static [Family],
     /// What holds when it is left out, for the documentation.
     pub fallback: &'static str,
     /// How it is written and what it does, for the help of the command line.
@@ -69,6 +80,13 @@ enum Takes {
     /// One of these words.
     Word(&'static [&'static str]),
     Serial,
+    /// The name of a user of Ceph.
+    User,
+    /// A power of two in this range, as a size.
+    Power {
+        min: u64,
+        max: u64,
+    },
     /// A number in this range.
     Count {
         min: u32,
@@ -88,16 +106,16 @@ enum Value<'a> {
 
 /// All options, in the order of the documentation.
 #[rustfmt::skip] // One option a block.
-pub const OPTIONS: [OptionRow; 12] = [
+pub const OPTIONS: [OptionRow; 17] = [
     OptionRow {
-        option: StoreOption::Size, word: "size", takes: Takes::Size, of_servers: false, fallback: "the file must exist",
-        help: ("size=SIZE", "create a missing file of this size, grow a smaller one"),
-        meaning: "Creates a missing file of this size and grows a smaller one; never shrinks a file.",
+        option: StoreOption::Size, word: "size", takes: Takes::Size, of: &[], fallback: "the file or image must exist",
+        help: ("size=SIZE", "create a missing file or image of this size, grow a smaller one"),
+        meaning: "Creates a missing file or image of this size and grows a smaller one; never shrinks one.",
         set: |spec, value| { spec.size_bytes = value.bytes(); Ok(()) },
         get: |spec| spec.size_bytes.map(size_text),
     },
     OptionRow {
-        option: StoreOption::BlockSize, word: "blocksize", takes: Takes::Number(&["512", "4096"]), of_servers: false, fallback: "`512`",
+        option: StoreOption::BlockSize, word: "blocksize", takes: Takes::Number(&["512", "4096"]), of: &[], fallback: "`512`",
         help: ("blocksize=N", "512 (default) or 4096"),
         meaning: "Size of a logical block. Sizes must be whole blocks.",
         set: |spec, value| {
@@ -107,14 +125,14 @@ pub const OPTIONS: [OptionRow; 12] = [
         get: |spec| Some(spec.block_size.bytes().to_string()),
     },
     OptionRow {
-        option: StoreOption::ReadOnly, word: "readonly", takes: Takes::Flag, of_servers: false, fallback: "`false`",
+        option: StoreOption::ReadOnly, word: "readonly", takes: Takes::Flag, of: &[], fallback: "`false`",
         help: ("readonly", "refuse writes"),
         meaning: "Refuses writes.",
         set: |spec, value| { spec.read_only = value.flag(); Ok(()) },
         get: |spec| Some(spec.read_only.to_string()),
     },
     OptionRow {
-        option: StoreOption::Cache, word: "cache", takes: Takes::Word(&["writeback", "writethrough", "direct"]), of_servers: false,
+        option: StoreOption::Cache, word: "cache", takes: Takes::Word(&["writeback", "writethrough", "direct"]), of: &[],
         fallback: "`writeback`",
         help: ("cache=MODE", "writeback (default), writethrough or direct"),
         meaning: "When a write is on stable storage: `writeback` after SYNCHRONIZE CACHE or with FUA; `writethrough` before \
@@ -128,22 +146,22 @@ pub const OPTIONS: [OptionRow; 12] = [
         get: |spec| Some(spec.cache.as_str().to_owned()),
     },
     OptionRow {
-        option: StoreOption::Thin, word: "thin", takes: Takes::Flag, of_servers: false,
-        fallback: "file and memory: `true`; block device: if it can discard; export: if its server can",
+        option: StoreOption::Thin, word: "thin", takes: Takes::Flag, of: &[],
+        fallback: "file and memory: `true`; block device: if it can discard; export: if its server can; image: `true`",
         help: ("thin=false", "do not release the space of unmapped blocks"),
         meaning: "Whether unmapped blocks release their space.",
         set: |spec, value| { spec.thin = Some(value.flag()); Ok(()) },
         get: |spec| spec.thin.map(|thin| thin.to_string()),
     },
     OptionRow {
-        option: StoreOption::Serial, word: "serial", takes: Takes::Serial, of_servers: false, fallback: "generated once and kept",
+        option: StoreOption::Serial, word: "serial", takes: Takes::Serial, of: &[], fallback: "generated once and kept",
         help: ("serial=TEXT", "unit serial number, instead of a generated one"),
         meaning: "Unit serial number.",
         set: |spec, value| { spec.serial = Some(Serial::parse(value.text())?); Ok(()) },
         get: |spec| spec.serial.as_ref().map(|serial| serial.as_str().to_owned()),
     },
     OptionRow {
-        option: StoreOption::Format, word: "format", takes: Takes::Word(&["raw"]), of_servers: false,
+        option: StoreOption::Format, word: "format", takes: Takes::Word(&["raw"]), of: &[],
         fallback: "an image of another format is refused",
         help: ("format=raw", "use the bytes as the disk, even if they look like an image"),
         meaning: "Uses the bytes of the file as the disk, even if they begin like a qcow2 or VMDK image.",
@@ -151,14 +169,14 @@ pub const OPTIONS: [OptionRow; 12] = [
         get: |spec| spec.format_raw.then(|| "raw".to_owned()),
     },
     OptionRow {
-        option: StoreOption::Removable, word: "removable", takes: Takes::Flag, of_servers: false, fallback: "`false`",
+        option: StoreOption::Removable, word: "removable", takes: Takes::Flag, of: &[], fallback: "`false`",
         help: ("removable", "let initiators eject the medium and load it again"),
         meaning: "Removable medium (RMB): initiators can eject it, load it again and prevent that. The data stays.",
         set: |spec, value| { spec.removable = value.flag(); Ok(()) },
         get: |spec| Some(spec.removable.to_string()),
     },
     OptionRow {
-        option: StoreOption::Socket, word: "socket", takes: Takes::Path, of_servers: true, fallback: "required",
+        option: StoreOption::Socket, word: "socket", takes: Takes::Path, of: &[Family::Servers], fallback: "required",
         help: ("socket=PATH", "the socket of the server, for nbd+unix:"),
         meaning: "The socket of the server.",
         set: |spec, value| {
@@ -171,7 +189,7 @@ pub const OPTIONS: [OptionRow; 12] = [
         get: |spec| spec.at.export()?.socket(),
     },
     OptionRow {
-        option: StoreOption::Ca, word: "ca", takes: Takes::Path, of_servers: true,
+        option: StoreOption::Ca, word: "ca", takes: Takes::Path, of: &[Family::Servers],
         fallback: "those that this machine trusts",
         help: ("ca=PATH", "the certificates that a server of nbds: is checked against"),
         meaning: "A file of certificates in PEM that the server's is checked against.",
@@ -179,7 +197,7 @@ pub const OPTIONS: [OptionRow; 12] = [
         get: |spec| spec.ca.as_deref().map(option_of_path),
     },
     OptionRow {
-        option: StoreOption::Connections, word: "connections", takes: Takes::Count { min: 1, max: 16 }, of_servers: true,
+        option: StoreOption::Connections, word: "connections", takes: Takes::Count { min: 1, max: 16 }, of: &[Family::Servers],
         fallback: "one for each core, at most 16",
         help: ("connections=N", "the most connections to the server"),
         meaning: "The most connections to the server. A server that does not promise that several see the same data gets one.",
@@ -187,13 +205,71 @@ pub const OPTIONS: [OptionRow; 12] = [
         get: |spec| spec.connections.map(|connections| connections.to_string()),
     },
     OptionRow {
-        option: StoreOption::Retry, word: "retry", takes: Takes::Count { min: 0, max: 3600 }, of_servers: true,
+        option: StoreOption::Retry, word: "retry", takes: Takes::Count { min: 0, max: 3600 }, of: &[Family::Servers, Family::Clusters],
         fallback: "`20`",
-        help: ("retry=SECONDS", "how long commands wait for a lost server (20); 0: they fail at once"),
+        help: ("retry=SECONDS", "how long commands wait for a lost server or cluster (20); 0: they fail at once"),
         meaning: "Seconds that commands wait while the server cannot be reached; then they end with NOT READY until it can be. \
-                  With `0` they do so at once.",
+                  With `0` they do so at once. With `rbd:` at least 5: a cluster that moves data is silent for so long; and a write that \
+                  was begun waits as long as the cluster has it.",
         set: |spec, value| { spec.retry_seconds = value.count(); Ok(()) },
         get: |spec| Some(spec.retry_seconds.to_string()),
+    },
+    OptionRow {
+        option: StoreOption::Conf, word: "conf", takes: Takes::Path, of: &[Family::Clusters],
+        fallback: "`$CEPH_CONF`, then `/etc/ceph/ceph.conf`",
+        help: ("conf=PATH", "the configuration file of the Ceph cluster"),
+        meaning: "The configuration file of the Ceph cluster.",
+        set: |spec, value| {
+            let conf = path_of_option("conf", value.text())?;
+            if let StorePlace::Image(image) = &mut spec.at.place {
+                image.set_conf(conf);
+            }
+            Ok(())
+        },
+        get: |spec| spec.at.image()?.conf_option(),
+    },
+    OptionRow {
+        option: StoreOption::User, word: "user", takes: Takes::User, of: &[Family::Clusters], fallback: "`admin`",
+        help: ("user=NAME", "the user of the Ceph cluster, without client."),
+        meaning: "The user of the Ceph cluster, without `client.`.",
+        set: |spec, value| {
+            if let StorePlace::Image(image) = &mut spec.at.place {
+                image.user = Some(value.text().to_owned());
+            }
+            Ok(())
+        },
+        get: |spec| spec.at.image()?.user.clone(),
+    },
+    OptionRow {
+        option: StoreOption::Keyring, word: "keyring", takes: Takes::Path, of: &[Family::Clusters],
+        fallback: "as the configuration file of the cluster says",
+        help: ("keyring=PATH", "the file with the key of that user"),
+        meaning: "The file with the key of that user.",
+        set: |spec, value| {
+            let keyring = path_of_option("keyring", value.text())?;
+            if let StorePlace::Image(image) = &mut spec.at.place {
+                image.keyring = Some(keyring);
+            }
+            Ok(())
+        },
+        get: |spec| spec.at.image()?.keyring_option(),
+    },
+    OptionRow {
+        option: StoreOption::Takeover, word: "takeover", takes: Takes::Word(&["refuse", "wait"]), of: &[Family::Clusters],
+        fallback: "`refuse`",
+        help: ("takeover=wait", "wait for an image that another client has, instead of ending the start"),
+        meaning: "What happens when another client has the image: `refuse` ends the start or the change with an error; with `wait` \
+                  the disk is NOT READY until that client ends or has died.",
+        set: |spec, value| { spec.waits_for_lock = value.text() == "wait"; Ok(()) },
+        get: |spec| Some(if spec.waits_for_lock { "wait" } else { "refuse" }.to_owned()),
+    },
+    OptionRow {
+        option: StoreOption::Chunk, word: "chunk", takes: Takes::Power { min: 4 << 10, max: 16 << 20 },
+        of: &[Family::Compositions], fallback: "`64k`",
+        help: ("chunk=SIZE", "how much of a stripe is on one member before the next (64k)"),
+        meaning: "How many bytes a stripe has on one member before it goes on with the next.",
+        set: |spec, value| { spec.chunk_bytes = value.bytes().unwrap_or(spec.chunk_bytes); Ok(()) },
+        get: |spec| Some(size_text(spec.chunk_bytes)),
     },
 ];
 
@@ -247,9 +323,12 @@ impl StoreOption {
         let value = self.value(spec)?;
         Some(match self.row().takes {
             Takes::Flag | Takes::Number(_) | Takes::Count { .. } => value,
-            Takes::Size | Takes::Word(_) | Takes::Serial | Takes::Path => {
-                crate::value::quoted(&value)
-            }
+            Takes::Size
+            | Takes::Power { .. }
+            | Takes::Word(_)
+            | Takes::Serial
+            | Takes::User
+            | Takes::Path => crate::value::quoted(&value),
         })
     }
 }
@@ -260,9 +339,11 @@ impl OptionRow {
         match self.takes {
             Takes::Flag => self.word.to_owned(),
             Takes::Size
+            | Takes::Power { .. }
             | Takes::Number(_)
             | Takes::Word(_)
             | Takes::Serial
+            | Takes::User
             | Takes::Count { .. }
             | Takes::Path => {
                 format!("{}=", self.word)
@@ -280,7 +361,15 @@ impl OptionRow {
                 or_list(&words)
             }
             Takes::Serial => "1 to 64 printable ASCII characters".to_owned(),
+            Takes::Power { min, max } => {
+                format!(
+                    "a power of two from {} to {}",
+                    size_text(min),
+                    size_text(max)
+                )
+            }
             Takes::Count { min, max } => format!("a number from {min} to {max}"),
+            Takes::User => "a name, without `client.`".to_owned(),
             Takes::Path => "a path".to_owned(),
         }
     }
@@ -289,7 +378,7 @@ impl OptionRow {
     pub(super) fn pattern(&self) -> String {
         let word = self.word;
         match self.takes {
-            Takes::Size => format!(
+            Takes::Size | Takes::Power { .. } => format!(
                 "{word}={}",
                 SIZE.trim_start_matches('^').trim_end_matches('$')
             ),
@@ -298,6 +387,7 @@ impl OptionRow {
             Takes::Number(words) | Takes::Word(words) => format!("{word}=(?:{})", words.join("|")),
             Takes::Serial => format!("{word}=[!-%'-~]{{1,64}}"),
             Takes::Count { max, .. } => format!("{word}=[0-9]{{1,{}}}", digits(max)),
+            Takes::User => format!("{word}=(?!client\\.)[!-%'-~]{{1,64}}"),
             Takes::Path => format!("{word}=[^&]+"),
         }
     }
@@ -322,6 +412,14 @@ impl OptionRow {
             Takes::Flag => one_of(&["true", "false"]).map(|_| Value::Flag(text == "true"))?,
             Takes::Number(words) | Takes::Word(words) => one_of(words)?,
             Takes::Serial | Takes::Path => Value::Text(text),
+            Takes::User if is_user(text) => Value::Text(text),
+            Takes::User => return Err(wrong("a name, without client.".to_owned())),
+            Takes::Power { min, max } => {
+                let bytes = parse_size(text)?;
+                let is_right = bytes.is_power_of_two() && (min..=max).contains(&bytes);
+                let bytes = is_right.then_some(bytes);
+                Value::Bytes(bytes.ok_or_else(|| wrong(self.takes()))?)
+            }
             Takes::Count { min, max } => {
                 let is_number = text.len() <= digits(max) && !text.starts_with('+');
                 let count = text.parse().ok().filter(|_| is_number);
@@ -331,6 +429,13 @@ impl OptionRow {
         };
         (self.set)(spec, value)
     }
+}
+
+/// Whether Ceph could have such a user.
+fn is_user(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_graphic())
+        && !name.starts_with("client.")
 }
 
 /// Decimal digits of a number.
@@ -361,6 +466,21 @@ pub(super) fn read_all(spec: &mut StoreSpec, text: &str) -> Result<(), Rule> {
             return Err(Rule::StoreOptionTwice { option: row.word });
         }
         given.push(row.option);
+    }
+    let snapshot = spec.at.image().and_then(Image::snapshot);
+    if snapshot.is_some() && given.contains(&StoreOption::ReadOnly) && !spec.read_only {
+        return Err(Rule::StoreOptionValue {
+            option: "readonly",
+            value: "false".to_owned(),
+            wanted: "true, as a snapshot is only read".to_owned(),
+        });
+    }
+    if snapshot.is_some() && given.contains(&StoreOption::Size) {
+        return Err(Rule::StoreOptionNotForKind {
+            option: "size",
+            kind: spec.at.kind.name(),
+            remedy: SIZE_OF_SNAPSHOT,
+        });
     }
     // What this kind of store could only ignore is refused, in the order of the table.
     for row in OPTIONS.iter().filter(|row| given.contains(&row.option)) {
@@ -400,7 +520,9 @@ mod tests {
                     words.iter().map(|&word| word.to_owned()).collect()
                 }
                 Takes::Serial => vec!["A1".to_owned()],
+                Takes::Power { min, max } => vec![size_text(min), size_text(max)],
                 Takes::Count { min, max } => vec![min.to_string(), max.to_string()],
+                Takes::User => vec!["target".to_owned()],
                 Takes::Path => vec!["a/b?=%26%25".to_owned()],
             };
             for value in values {
@@ -409,6 +531,9 @@ mod tests {
                     StoreKind::Nbd => "nbd://h",
                     StoreKind::Nbds => "nbds://h",
                     StoreKind::NbdUnix => "nbd+unix:///",
+                    StoreKind::Rbd => "rbd:p/i",
+                    StoreKind::Stripe => "stripe:a,b",
+                    StoreKind::Concat => "concat:a",
                     StoreKind::Path
                     | StoreKind::File
                     | StoreKind::Block

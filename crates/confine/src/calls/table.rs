@@ -286,6 +286,8 @@ const WITH_CONDITIONS: &[(Call, u8, Argument)] = &[
         0,
         Argument::OneOf(&[
             bits(libc::PR_SET_NAME),
+            // Libraries that log a failure of their own.
+            bits(libc::PR_GET_NAME),
             bits(libc::PR_SET_PDEATHSIG),
             bits(libc::PR_SET_VMA),
             bits(PR_GET_AUXV),
@@ -339,7 +341,8 @@ const NOT_EXECUTABLE: Argument = Argument::Masked {
     value: 0,
 };
 
-/// Whether a stream is a terminal; whether a descriptor waits; what a block device is and can.
+/// Whether a stream is a terminal; whether a descriptor waits; what a block device is and can; a file that shares the
+/// blocks of another.
 ///
 /// Spec: linux/fs.h, asm-generic/ioctls.h.
 const CONTROLS: &[u64] = &[
@@ -356,6 +359,7 @@ const CONTROLS: &[u64] = &[
     0x127b,      // BLKPBSZGET
     0x127f,      // BLKZEROOUT
     0x8008_1272, // BLKGETSIZE64
+    0x4004_9409, // FICLONE
 ];
 
 const fn bits(number: libc::c_int) -> u64 {

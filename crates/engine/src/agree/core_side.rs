@@ -31,6 +31,8 @@ pub const ORPHANS_MAX: usize = 128;
 pub struct CoreSide<T, W> {
     /// No fence is there and no access is refused. The plain path looks only at that.
     is_open: bool,
+    /// The unit gets no more space.
+    is_full: bool,
     fences: Vec<Fence<T>>,
     orphans: Orphans<T, W>,
 }
@@ -58,6 +60,7 @@ impl<T, W> Default for CoreSide<T, W> {
     fn default() -> Self {
         Self {
             is_open: true,
+            is_full: false,
             fences: Vec::new(),
             orphans: Orphans {
                 all: Vec::new(),
@@ -73,7 +76,7 @@ impl<T, W> Default for CoreSide<T, W> {
 }
 
 impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
-    /// No blocks are fenced, and no access is refused.
+    /// No blocks are fenced, no access is refused, and new blocks get their space.
     #[inline]
     pub const fn is_open(&self) -> bool {
         self.is_open
@@ -81,7 +84,13 @@ impl<T: Copy + Debug + Ord, W: Copy + Debug + Eq> CoreSide<T, W> {
 
     /// Computes what the plain path looks at.
     const fn settle(&mut self) {
-        self.is_open = self.fences.is_empty() && self.orphans.refused.is_empty();
+        self.is_open = self.fences.is_empty() && self.orphans.refused.is_empty() && !self.is_full;
+    }
+
+    /// Whether requests for new blocks are to be looked at.
+    pub const fn set_full(&mut self, is_full: bool) {
+        self.is_full = is_full;
+        self.settle();
     }
 
     // ---- fences ------------------------------------------------------------------------------

@@ -160,7 +160,8 @@ impl Bench {
         let number = self.next_nexus;
         self.next_nexus += 1;
         let nexus = (NexusId(number), port_name(number));
-        let key = self.cores[core].begin_session(TestPort::default(), nexus, luns, attention);
+        let pool = self.cores[core].pool().account();
+        let key = self.cores[core].begin_session(TestPort::default(), pool, nexus, luns, attention);
         self.settle();
         Who { core, key }
     }

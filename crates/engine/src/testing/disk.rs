@@ -2,15 +2,16 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use memory::{CoreMapping, MappedRange, Mapping, Payload};
 use store::{
-    AllocateMode, Backstore, Capabilities, FileHandle, HelperAnswer, HelperOperation, HelperResult,
-    IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Outlet, PartTag, Place, RingOperation,
-    StoreFile, Submitted,
+    AllocateMode, Backstore, Capabilities, Extent, FileHandle, HelperAnswer, HelperOperation,
+    HelperResult, IoAnswer, IoFailure, IoRequest, IoResult, IoTag, Outlet, PartTag, Place,
+    RingOperation, StoreFile, Submitted,
 };
 
 /// The size of every store, in bytes.
@@ -25,6 +26,7 @@ pub const fn capabilities() -> Capabilities {
         thin: true,
         unmap_granularity_bytes: 512,
         reads_in_place: false,
+        in_place_unit_bytes: 0,
         needs_own_buffer: false,
         volatile_cache: true,
         solid_state: true,
@@ -202,7 +204,7 @@ impl Disk {
                 buffer,
             } => {
                 let mapping = self.state.borrow().mapping.clone();
-                if let Some(mapping) = mapping {
+                if let Some(mapping) = mapping.filter(|_| buffer.is_none()) {
                     let offset = usize::try_from(offset).unwrap();
                     let range = MappedRange::new(&mapping, offset, len);
                     return Ok(IoAnswer::Data(Payload::Mapped(range)));
@@ -231,11 +233,27 @@ impl Disk {
                 Ok(IoAnswer::Done)
             }
             IoRequest::Flush => Ok(IoAnswer::Done),
-            IoRequest::Extents { range, .. } => Ok(IoAnswer::Extents(vec![store::Extent {
-                range,
-                mapped: true,
-            }])),
+            IoRequest::Extents { range, count_max } => {
+                Ok(IoAnswer::Extents(self.extents(range, count_max)))
+            }
         }
+    }
+
+    /// Blocks have space from when they are written until they are unmapped or zeroed.
+    fn extents(&self, range: Range<u64>, count_max: usize) -> Vec<Extent> {
+        let content = self.content.borrow();
+        let mut extents: Vec<Extent> = Vec::new();
+        for at in range.step_by(512) {
+            let mapped = content.contains_key(&(at / 512));
+            let is_full = extents.len() == count_max;
+            let range = at..at + 512;
+            match extents.last_mut() {
+                Some(last) if last.mapped == mapped => last.range.end = range.end,
+                Some(_) if is_full => break,
+                Some(_) | None => extents.push(Extent { range, mapped }),
+            }
+        }
+        extents
     }
 
     fn bytes(&self, offset: u64, len: usize) -> Vec<u8> {

@@ -60,6 +60,8 @@ pub struct TestPort {
     /// Data that came with commands.
     pub came: HashMap<u32, Payload>,
     pub left_chunks: Vec<u32>,
+    /// Writes whose data came back, with its length.
+    pub returned: Vec<(u32, usize)>,
     pub queue_limits: Vec<u32>,
     /// Why it cannot ask for data.
     pub starves: VecDeque<NoRoom>,
@@ -139,6 +141,10 @@ impl Port for TestPort {
             self.kept_answers.push(response.data);
         }
         Some(0)
+    }
+
+    fn return_data(&mut self, id: u32, data: Payload) {
+        self.returned.push((id, data.len()));
     }
 
     fn abandon(&mut self, id: u32) {

@@ -480,12 +480,12 @@ fn who_waits_too_long_in_a_queue_ends_with_the_status_of_the_queue() {
     let enter_of = |name: &str| STAGES.iter().find(|row| row.0 == name).unwrap().1;
     let seconds = Duration::from_secs;
     let table = [
-        (enter_of("parked"), false, FENCE, BUSY),
-        (enter_of("memory"), false, seconds(10), FULL),
-        (answer_memory, true, seconds(10), BUSY),
-        (enter_of("store full"), false, seconds(20), FULL),
+        (enter_of("parked"), false, FENCE, BUSY, true),
+        (enter_of("memory"), false, seconds(10), FULL, false),
+        (answer_memory, true, seconds(10), BUSY, false),
+        (enter_of("store full"), false, seconds(20), FULL, true),
     ];
-    for (enter, in_place, patience, end) in table {
+    for (enter, in_place, patience, end, is_write) in table {
         let mut bench = Bench::with_store(1, |store| store.reads_in_place = in_place);
         let (who, other) = (bench.log_in(0), bench.log_in(0));
         enter(&mut bench, who, other);
@@ -493,6 +493,8 @@ fn who_waits_too_long_in_a_queue_ends_with_the_status_of_the_queue() {
         assert_eq!(bench.answers(who), [], "{end:?}");
         bench.pass(MOMENT);
         assert_eq!(bench.answer(who).end(), end);
+        let data = is_write.then_some(BLOCK);
+        assert_eq!(bench.port(who).returned.pop().map(|one| one.1), data);
         assert_eq!(
             bench.cores[0]
                 .leftovers()

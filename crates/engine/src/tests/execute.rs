@@ -333,6 +333,24 @@ fn data_that_must_not_change_is_copied_and_all_other_is_not() {
 }
 
 #[test]
+fn a_read_across_the_unit_of_a_store_with_memory_of_its_own_gets_a_buffer() {
+    for (block, blocks, held) in [(0, 8, 0), (8, 8, 0), (7, 1, 0), (7, 2, 4096), (0, 9, 8192)] {
+        let mut bench = Bench::with_store(1, |store| {
+            store.reads_in_place = true;
+            store.in_place_unit_bytes = 8 * BLOCK as u64;
+        });
+        let who = bench.log_in(0);
+        bench.port(who).keeps_answers = true;
+        bench.send(who, cdb::read(block, blocks));
+        assert_eq!(bench.answer(who).end(), GOOD);
+        let found = bench.cores[0].session(who.key).unwrap().pool().held_bytes();
+        assert_eq!(found, held, "{blocks} blocks from {block}");
+        bench.port(who).kept_answers.clear();
+        bench.end();
+    }
+}
+
+#[test]
 fn an_answer_waits_for_memory_to_be_copied_to() {
     let mut bench = Bench::with_store(1, |store| store.reads_in_place = true);
     let who = bench.log_in(0);

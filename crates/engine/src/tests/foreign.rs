@@ -325,6 +325,41 @@ impl Backstore for HastyStore {
     }
 }
 
+/// A store that has begun nothing, and answers in the very call that cancels a request.
+#[derive(Debug)]
+struct IdleStore(Capabilities);
+
+impl Backstore for IdleStore {
+    fn capabilities(&self) -> &Capabilities {
+        &self.0
+    }
+
+    fn submit(&mut self, _: IoTag, _: IoRequest, _: &mut Outlet) -> Submitted {
+        Submitted::Taken
+    }
+
+    fn cancel(&mut self, tag: IoTag, outlet: &mut Outlet) {
+        outlet.answer(tag, Err(IoFailure::Cancelled));
+    }
+
+    fn refresh_size(&mut self) -> Option<u64> {
+        None
+    }
+}
+
+#[test]
+fn the_end_of_a_session_leaves_no_answer_behind() {
+    let mut bench = Bench::on(Box::new(IdleStore(capabilities())), capabilities());
+    let who = bench.log_in(0);
+    bench.send(who, cdb::write(0, 1, 1));
+    let core = &mut bench.cores[0];
+    core.end_session(who.key);
+    // What comes next on a core looks whether everything is in order.
+    core.handle_memory();
+    bench.settle();
+    bench.end();
+}
+
 #[test]
 fn an_answer_is_held_until_all_parts_are_back() {
     let (mut bench, log) = HastyStore::bench();

@@ -21,12 +21,12 @@ fn order(bench: &mut Bench, order: MediumOrder) {
     bench.settle();
 }
 
-fn eject(bench: &mut Bench, force: bool) {
+pub(super) fn eject(bench: &mut Bench, force: bool) {
     order(bench, MediumOrder::Eject { force });
 }
 
 /// The outcomes of orders since the last call.
-fn moved(bench: &mut Bench) -> Vec<Result<(), MediumFailure>> {
+pub(super) fn moved(bench: &mut Bench) -> Vec<Result<(), MediumFailure>> {
     let mut outcomes = Vec::new();
     bench.reports.retain(|(core, report)| {
         let Report::MediumMoved { unit, outcome } = report else {

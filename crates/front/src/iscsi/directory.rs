@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
+use std::net::IpAddr;
 
 use ::iscsi::login::{Entry as Entrance, EntryRefusal};
 use ::iscsi::pdu::{LoginStatus, Tsih};
@@ -18,6 +19,7 @@ use scsi::NexusId;
 
 use super::holder::{Common, Holder, Shares};
 use super::member::{Member, NexusKey};
+use super::throttle::origin;
 use crate::identity::SessionId;
 use crate::policy::Policy;
 
@@ -40,6 +42,20 @@ pub struct Placement {
     pub reinstatements: u32,
     /// What its holder has; `None` for a discovery session.
     pub shares: Option<Shares>,
+}
+
+/// The place of a session of another transport, which shares what there is of places with those of iSCSI.
+#[derive(Clone, Debug)]
+pub struct OtherPlace {
+    /// The core that it lives on.
+    pub core: usize,
+    /// How it is called.
+    pub id: SessionId,
+    /// Its I_T nexus.
+    pub nexus: NexusId,
+    /// What its holder has.
+    pub shares: Shares,
+    holder: Holder,
 }
 
 /// What is to be done with a leading login.
@@ -230,6 +246,65 @@ impl<W> Directory<W> {
         self.seen.shrink_to_fit();
     }
 
+    /// A place for a session of another transport, whose client has not authenticated.
+    pub(super) fn place_other(&mut self, address: IpAddr) -> Option<OtherPlace> {
+        let holder = Holder::Origin(origin(address));
+        let shares = match self.holders.get(&holder) {
+            Some(shares) => shares.clone(),
+            None => self.common.shares(&holder),
+        };
+        if !shares.have_place() {
+            return None;
+        }
+        shares.sessions.count();
+        self.holders.insert(holder.clone(), shares.clone());
+        let (core, id, nexus) = self.next_names();
+        Some(OtherPlace {
+            core,
+            id,
+            nexus,
+            shares,
+            holder,
+        })
+    }
+
+    /// That session has ended, with all its tasks.
+    pub(super) fn leave_other(&mut self, place: &OtherPlace) {
+        self.leave_core(place.core);
+        self.give_back(&place.holder);
+    }
+
+    /// A holder has one session less.
+    fn give_back(&mut self, holder: &Holder) {
+        if let Some(shares) = self.holders.get(holder) {
+            shares.sessions.give_back(1);
+            if shares.sessions.held() == 0 {
+                self.holders.remove(holder);
+            }
+        }
+    }
+
+    /// The core with the fewest sessions, and names that no session has had.
+    fn next_names(&mut self) -> (usize, SessionId, NexusId) {
+        let loads = self.per_core.iter().enumerate();
+        let core = loads
+            .min_by_key(|(_, load)| **load)
+            .map_or(0, |(core, _)| core);
+        if let Some(load) = self.per_core.get_mut(core) {
+            *load += 1;
+        }
+        self.next_nexus = self.next_nexus.wrapping_add(1);
+        self.placed += 1;
+        (core, SessionId(self.placed), NexusId(self.next_nexus))
+    }
+
+    /// A core has a session less.
+    fn leave_core(&mut self, core: usize) {
+        if let Some(load) = self.per_core.get_mut(core) {
+            *load = load.saturating_sub(1);
+        }
+    }
+
     /// A session has ended on its core, with all its tasks. Gives the login that waited for that.
     pub(super) fn ended(&mut self, tsih: Tsih) -> Option<W> {
         let entry = self.sessions.remove(&tsih)?;
@@ -237,18 +312,10 @@ impl<W> Directory<W> {
             self.ended.pop_front();
         }
         self.ended.push_back(tsih);
-        if let Some(load) = self.per_core.get_mut(entry.core) {
-            *load = load.saturating_sub(1);
-        }
+        self.leave_core(entry.core);
         if let Some(member) = &entry.member {
             self.by_key.remove(&member.nexus);
-            let holder = Holder::of(member);
-            if let Some(shares) = self.holders.get(&holder) {
-                shares.sessions.give_back(1);
-                if shares.sessions.held() == 0 {
-                    self.holders.remove(&holder);
-                }
-            }
+            self.give_back(&Holder::of(member));
         }
         entry.waiting
     }
@@ -287,17 +354,8 @@ impl<W> Directory<W> {
     }
 
     fn place(&mut self, member: Option<Member>, replaces: bool, random: u16) -> Placement {
-        let loads = self.per_core.iter().enumerate();
-        let core = loads
-            .min_by_key(|(_, load)| **load)
-            .map_or(0, |(core, _)| core);
-        if let Some(load) = self.per_core.get_mut(core) {
-            *load += 1;
-        }
+        let (core, id, nexus) = self.next_names();
         let tsih = self.free_tsih(random);
-        self.next_nexus = self.next_nexus.wrapping_add(1);
-        let nexus = NexusId(self.next_nexus);
-        self.placed += 1;
         let key = member.as_ref().map(|member| &member.nexus);
         let seen = key.and_then(|key| self.remember(key, replaces));
         let shares = member.as_ref().map(|member| {
@@ -319,7 +377,7 @@ impl<W> Directory<W> {
         );
         Placement {
             core,
-            id: SessionId(self.placed),
+            id,
             tsih,
             nexus,
             is_return: seen.is_some(),

@@ -8,9 +8,10 @@ use super::port::{SessionPort, management_of, names_of, outcome_of};
 use super::session::{ConnectionKey, Detail};
 use super::sessions::Sessions;
 use super::wire::{FRONT_CORE, FrontLetter, Notice, Wire};
-use crate::port::{Command, Farewell, Port};
+use crate::others::Others;
+use crate::port::{Farewell, Port};
 
-/// How many violations of one session are told.
+/// How many violations of one session are reported.
 const VIOLATIONS_TOLD_MAX: u32 = 10;
 
 /// What is not for the sessions to deal with.
@@ -37,7 +38,7 @@ pub enum Beyond {
         /// Of which unit.
         unit: UnitIndex,
     },
-    /// A session is gone, with these tasks left in stores.
+    /// A session of iSCSI is gone, with these tasks left in stores.
     SessionOver {
         /// It.
         session: Box<Detail>,
@@ -50,11 +51,12 @@ impl<C: Wire> Sessions<C> {
     /// Takes everything that happened in a session.
     pub fn handle_events(&mut self, engine: &mut Engine<C>, key: SessionKey) {
         while let Some(entry) = engine.session_mut(key)
-            && let Some(event) = entry.port.iscsi_mut().session.poll_event()
+            && let Some(port) = entry.port.iscsi_mut()
+            && let Some(event) = port.session.poll_event()
         {
             match event {
                 Event::Command(id, command) => {
-                    engine.handle_command(key, id.into(), Command::Iscsi(command));
+                    engine.handle_command(key, id.into(), command);
                 }
                 Event::DataOut(id, data) => engine.handle_data_out(key, id.into(), data),
                 Event::DataFault(id, fault) => {
@@ -81,32 +83,43 @@ impl<C: Wire> Sessions<C> {
         index: usize,
         reason: &'static str,
     ) {
-        let entry = engine.session(key);
-        if let Some(connection) =
-            entry.and_then(|entry| entry.port.iscsi().detail.connection(index))
-        {
+        let port = engine.session(key).and_then(|entry| entry.port.iscsi());
+        if let Some(connection) = port.and_then(|port| port.detail.connection(index)) {
             self.lose_connection(engine, connection, reason);
         }
     }
 
     /// Carries on what engine and front let go on, until there is nothing. Gives what is not for the
-    /// sessions; to be called until it gives `None`.
-    pub fn settle(&mut self, engine: &mut Engine<C>) -> Option<Beyond> {
+    /// sessions; to be called until it gives `None`. What is for sessions of other transports goes to `others`.
+    pub fn settle(
+        &mut self,
+        engine: &mut Engine<C>,
+        others: &mut impl Others<C>,
+    ) -> Option<Beyond> {
         loop {
             engine.start_waiting();
             if let Some(report) = engine.poll_report() {
-                if let Some(beyond) = self.handle_report(engine, report) {
+                if let Some(beyond) = self.handle_report(engine, report, others) {
                     return Some(beyond);
                 }
             } else if let Some(session) = engine.poll_eventful() {
-                self.handle_events(engine, session);
+                if is_own(engine, session) {
+                    self.handle_events(engine, session);
+                } else {
+                    others.handle_events(engine, session);
+                }
             } else if !self.carry_front(engine) {
                 return None;
             }
         }
     }
 
-    fn handle_report(&mut self, engine: &mut Engine<C>, report: Report<Port>) -> Option<Beyond> {
+    fn handle_report(
+        &mut self,
+        engine: &mut Engine<C>,
+        report: Report<Port>,
+        others: &mut impl Others<C>,
+    ) -> Option<Beyond> {
         match report {
             Report::Farewell {
                 session,
@@ -118,7 +131,13 @@ impl<C: Wire> Sessions<C> {
                 None
             }
             Report::SessionOver { session, left, .. } => {
-                let Port::Iscsi(port) = session.port;
+                let port = match session.port {
+                    Port::Iscsi(port) => port,
+                    other @ Port::Nbd(_) => {
+                        others.handle_over(engine, other);
+                        return None;
+                    }
+                };
                 let session = Box::new(port.detail);
                 self.forget_session(engine, &session);
                 Some(Beyond::SessionOver { session, left })
@@ -145,9 +164,12 @@ impl<C: Wire> Sessions<C> {
         } else {
             LogoutResponseCode::CleanupFailed
         };
-        let SessionPort {
+        let Some(SessionPort {
             session, detail, ..
-        } = entry.port.iscsi_mut();
+        }) = entry.port.iscsi_mut()
+        else {
+            return;
+        };
         session.respond_logout(event.id, code);
         // After the answer is sent, the connections that it concerns are closed.
         let answered = detail.connection(event.id.connection);
@@ -176,14 +198,23 @@ impl<C: Wire> Sessions<C> {
     }
 }
 
+/// Whether a session is one of iSCSI.
+pub(super) fn is_own<C: Wire>(engine: &Engine<C>, key: SessionKey) -> bool {
+    let entry = engine.session(key);
+    entry.is_none_or(|entry| entry.port.iscsi().is_some())
+}
+
 /// A task management request.
 fn handle_management<C: Wire>(engine: &mut Engine<C>, key: SessionKey, event: &ManagementEvent) {
     let Some((entry, wire)) = engine.session_and_carrier(key) else {
         return;
     };
-    let SessionPort {
+    let Some(SessionPort {
         session, detail, ..
-    } = entry.port.iscsi_mut();
+    }) = entry.port.iscsi_mut()
+    else {
+        return;
+    };
     wire.report(Notice::TaskManagement {
         session: detail,
         function: event.function,
@@ -206,10 +237,10 @@ fn handle_management<C: Wire>(engine: &mut Engine<C>, key: SessionKey, event: &M
 
 /// A logout request: the tasks it concerns end first.
 fn handle_logout<C: Wire>(engine: &mut Engine<C>, key: SessionKey, event: LogoutEvent) {
-    let Some(entry) = engine.session_mut(key) else {
+    let port = engine.session(key).and_then(|entry| entry.port.iscsi());
+    let Some(SessionPort { session, .. }) = port else {
         return;
     };
-    let session = &entry.port.iscsi().session;
     let tasks = match event.closing {
         Some(connection) => session.tasks_of_connection(connection),
         None => session.tasks(),
@@ -229,7 +260,9 @@ pub(super) fn note_violation<C: Wire>(
     let Some((entry, wire)) = engine.session_and_carrier(session) else {
         return;
     };
-    let detail = &mut entry.port.iscsi_mut().detail;
+    let Some(SessionPort { detail, .. }) = entry.port.iscsi_mut() else {
+        return;
+    };
     detail.violations = detail.violations.saturating_add(1);
     if detail.violations <= VIOLATIONS_TOLD_MAX {
         wire.report(Notice::Violation {

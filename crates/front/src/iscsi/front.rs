@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
 use std::iter;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -23,7 +24,7 @@ use memory::Message;
 use scsi::{PortName, Principal};
 
 use super::action::{Action, Adoption, Entry};
-use super::directory::{Decision, Directory};
+use super::directory::{Decision, Directory, OtherPlace};
 use super::failure::LoginFailure;
 use super::holder::{Common, Holding};
 use super::member::{Member, NexusKey};
@@ -213,6 +214,16 @@ impl<L: Line> Front<L> {
     /// How many logins are under way.
     pub fn logins(&self) -> usize {
         self.logins.len()
+    }
+
+    /// A place for a session of another transport.
+    pub fn place_other(&mut self, address: IpAddr) -> Option<OtherPlace> {
+        self.directory.place_other(address)
+    }
+
+    /// That session is over, with all its tasks.
+    pub fn leave_other(&mut self, place: &OtherPlace) {
+        self.directory.leave_other(place);
     }
 
     /// Nobody stands here, and no session is known.

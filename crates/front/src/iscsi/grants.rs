@@ -37,10 +37,12 @@ impl<C: Wire> Sessions<C> {
     /// Every session that lives here.
     pub fn report(&self, engine: &Engine<C>) -> Vec<SessionReport> {
         let report = |(_, entry): (SessionKey, &SessionEntry)| {
-            let (exp_cmd_sn, max_cmd_sn) = entry.port.iscsi().session.window();
-            let detail = &entry.port.iscsi().detail;
+            let SessionPort {
+                session, detail, ..
+            } = entry.port.iscsi()?;
+            let (exp_cmd_sn, max_cmd_sn) = session.window();
             let profile = &detail.profile;
-            SessionReport {
+            Some(SessionReport {
                 id: detail.id,
                 transport: TransportDetails::Iscsi {
                     tsih: detail.tsih,
@@ -63,9 +65,9 @@ impl<C: Wire> Sessions<C> {
                 violations: detail.violations,
                 is_ending: entry.is_ending(),
                 reinstatements: detail.reinstatements,
-            }
+            })
         };
-        engine.sessions().map(report).collect()
+        engine.sessions().filter_map(report).collect()
     }
 
     fn report_connections(&self, detail: &Detail) -> Vec<ConnectionReport> {
@@ -98,11 +100,14 @@ impl<C: Wire> Sessions<C> {
             return;
         };
         self.receipts.entry(session).or_default().push(receipt);
-        let SessionPort {
+        let Some(SessionPort {
             session: protocol,
             detail,
             ..
-        } = entry.port.iscsi_mut();
+        }) = entry.port.iscsi_mut()
+        else {
+            return;
+        };
         if detail.end_reason.is_some() || detail.dismissal.is_some() {
             return;
         }
@@ -132,7 +137,9 @@ impl<C: Wire> Sessions<C> {
         if entry.is_ending() {
             return;
         }
-        let port = entry.port.iscsi_mut();
+        let Some(port) = entry.port.iscsi_mut() else {
+            return;
+        };
         let text = text_records(&port.detail, grant.targets, &self.lists);
         port.session.set_text(text);
         let luns = &mut port.detail.profile.luns;

@@ -112,7 +112,7 @@ impl Shares {
     }
 
     /// Counts a connection for as long as the value is there.
-    pub(super) fn count_connection(&self) -> ConnectionPlace {
+    pub(crate) fn count_connection(&self) -> ConnectionPlace {
         self.connections.count();
         ConnectionPlace(Arc::clone(&self.connections))
     }
@@ -129,7 +129,7 @@ impl Eq for Shares {}
 
 /// A connection that counts for its holder.
 #[derive(Debug)]
-pub(super) struct ConnectionPlace(Arc<Share>);
+pub(crate) struct ConnectionPlace(Arc<Share>);
 
 impl Drop for ConnectionPlace {
     fn drop(&mut self) {

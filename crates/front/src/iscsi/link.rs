@@ -8,9 +8,11 @@ use engine::{Engine, SessionKey};
 use memory::{Buffer, Message};
 
 use super::events::note_violation;
+use super::port::SessionPort;
 use super::session::ConnectionKey;
 use super::sessions::{Coalescing, Sessions};
 use super::wire::{Line, LineKey, Notice, Wire};
+use crate::others::Others;
 
 /// With more than this waiting to be sent, in bytes, nothing more is received.
 const OUTPUT_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -50,7 +52,9 @@ impl<C: Wire> Sessions<C> {
         let Some((entry, wire)) = engine.session_and_carrier(connection.session) else {
             return;
         };
-        let session = &mut entry.port.iscsi_mut().session;
+        let Some(SessionPort { session, .. }) = entry.port.iscsi_mut() else {
+            return;
+        };
         // Who does not take answers gets no more questions in; receiving goes on when they are
         // sent. The kernel ends a connection that takes nothing for too long.
         let unread = session.output_bytes(connection.index);
@@ -124,7 +128,12 @@ impl<C: Wire> Sessions<C> {
             return;
         };
         let (port, pool) = entry.port_and_pool();
-        let protocol = &mut port.iscsi_mut().session;
+        let Some(SessionPort {
+            session: protocol, ..
+        }) = port.iscsi_mut()
+        else {
+            return;
+        };
         let outcome = protocol.handle_chunk(index, chunk, pool, now);
         self.settle_received(engine, key, (session, index), outcome);
     }
@@ -173,7 +182,12 @@ impl<C: Wire> Sessions<C> {
             return;
         };
         let (port, pool) = entry.port_and_pool();
-        let protocol = &mut port.iscsi_mut().session;
+        let Some(SessionPort {
+            session: protocol, ..
+        }) = port.iscsi_mut()
+        else {
+            return;
+        };
         let begin = protocol.exact_offset(index);
         let bytes = buffer.get(begin..begin.saturating_add(received));
         connection.line.note_received(bytes.unwrap_or_default());
@@ -194,12 +208,16 @@ impl<C: Wire> Sessions<C> {
     }
 
     /// Notes which connections have something to send.
-    fn gather_output(&mut self, engine: &mut Engine<C>) {
+    fn gather_output(&mut self, engine: &mut Engine<C>, others: &mut impl Others<C>) {
         while let Some((session, index)) = engine.poll_ready() {
             let Some(entry) = engine.session(session) else {
                 continue;
             };
-            let connections = &entry.port.iscsi().detail.connections;
+            let Some(SessionPort { detail, .. }) = entry.port.iscsi() else {
+                others.note_ready(engine, session);
+                continue;
+            };
+            let connections = &detail.connections;
             let meant = match index {
                 Some(index) => connections.get(index..=index).unwrap_or_default(),
                 None => connections,
@@ -215,9 +233,10 @@ impl<C: Wire> Sessions<C> {
         }
     }
 
-    /// Sends all that became ready in this turn: one send per connection. Called at the end of each turn.
-    pub fn flush(&mut self, engine: &mut Engine<C>) {
-        self.gather_output(engine);
+    /// Sends all that became ready in this turn: one send per connection. Called at the end of each turn. `others`
+    /// learn which of their sessions have something to send.
+    pub fn flush(&mut self, engine: &mut Engine<C>, others: &mut impl Others<C>) {
+        self.gather_output(engine, others);
         let mut dirty = std::mem::take(&mut self.dirty);
         for key in dirty.drain(..) {
             if self.may_hold(engine, key) {
@@ -257,10 +276,8 @@ impl<C: Wire> Sessions<C> {
             return false;
         }
         let entry = engine.session(connection.session);
-        let bytes = entry.map_or(0, |entry| {
-            let protocol = &entry.port.iscsi().session;
-            protocol.output_bytes(connection.index)
-        });
+        let port = entry.and_then(|entry| entry.port.iscsi());
+        let bytes = port.map_or(0, |port| port.session.output_bytes(connection.index));
         bytes > 0
             && bytes < HOLD_BYTES_MAX
             && self.hold_until.is_none_or(|until| engine.now() < until)
@@ -278,7 +295,9 @@ impl<C: Wire> Sessions<C> {
         let Some((entry, wire)) = engine.session_and_carrier(connection.session) else {
             return;
         };
-        let port = entry.port.iscsi_mut();
+        let Some(port) = entry.port.iscsi_mut() else {
+            return;
+        };
         if port.session.has_output(connection.index) {
             let spare = connection.spare.take().unwrap_or_default();
             let message = port.session.take_message(connection.index, spare);
@@ -312,8 +331,9 @@ impl<C: Wire> Sessions<C> {
             return;
         };
         let took = engine.now().saturating_sub(connection.sending_since);
-        if let Some((entry, wire)) = engine.session_and_carrier(connection.session) {
-            let port = entry.port.iscsi_mut();
+        if let Some((entry, wire)) = engine.session_and_carrier(connection.session)
+            && let Some(port) = entry.port.iscsi_mut()
+        {
             port.sending_bytes -= connection.sending_bytes;
             wire.note_send(&port.detail, took, connection.sending_bytes);
         }
@@ -391,8 +411,8 @@ impl<C: Wire> Sessions<C> {
         connection.is_closing = true;
         engine.carrier.shut(&connection.line);
         let (session, index) = (connection.session, connection.index);
-        if let Some(entry) = engine.session_mut(session) {
-            let port = entry.port.iscsi_mut();
+        let entry = engine.session_mut(session);
+        if let Some(port) = entry.and_then(|entry| entry.port.iscsi_mut()) {
             port.session.remove_connection(index);
             if let Some(slot) = port.detail.connections.get_mut(index) {
                 *slot = None;

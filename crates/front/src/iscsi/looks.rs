@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime};
 use engine::{Engine, SessionKey};
 
 use super::port::SessionPort;
-use super::sessions::{SessionEntry, Sessions};
+use super::session::Detail;
+use super::sessions::Sessions;
 use super::wire::Wire;
 
 /// How long an answer in a discovery session may wait to be read.
@@ -34,7 +35,7 @@ const fn after(now: Duration) -> Duration {
 impl<C: Wire> Sessions<C> {
     /// When [`Sessions::handle_timeout`] is due, if ever.
     pub fn poll_timeout(&mut self, engine: &Engine<C>) -> Option<Duration> {
-        let of = |key| engine.session(key)?.port.iscsi().detail.look_at;
+        let of = |key| engine.session(key)?.port.iscsi()?.detail.look_at;
         let look = self.looks.next(engine.session_count(), of);
         let front = self.front.as_mut().and_then(|front| front.poll_timeout());
         let held = self.held_until();
@@ -49,7 +50,7 @@ impl<C: Wire> Sessions<C> {
         {
             front.handle_timeout((now, clock()));
         }
-        let of = |key| engine.session(key)?.port.iscsi().detail.look_at;
+        let of = |key| engine.session(key)?.port.iscsi()?.detail.look_at;
         let due: Vec<SessionKey> = iter::from_fn(|| self.looks.due(now, of)).collect();
         for key in due {
             self.look(engine, key);
@@ -62,14 +63,15 @@ impl<C: Wire> Sessions<C> {
     pub(super) fn look_soon(&mut self, engine: &mut Engine<C>, key: SessionKey) {
         let soon = after(engine.now());
         if let Some(entry) = engine.session_mut(key)
-            && entry.port.iscsi().detail.look_at.is_none_or(|at| at > soon)
+            && let Some(SessionPort { detail, .. }) = entry.port.iscsi_mut()
+            && detail.look_at.is_none_or(|at| at > soon)
         {
-            self.set_look(entry, key, soon);
+            self.set_look(detail, key, soon);
         }
     }
 
-    fn set_look(&mut self, entry: &mut SessionEntry, key: SessionKey, at: Duration) {
-        entry.port.iscsi_mut().detail.look_at = Some(at);
+    fn set_look(&mut self, detail: &mut Detail, key: SessionKey, at: Duration) {
+        detail.look_at = Some(at);
         self.looks.set(key, at);
     }
 
@@ -79,22 +81,26 @@ impl<C: Wire> Sessions<C> {
         let Some(entry) = engine.session_mut(key) else {
             return;
         };
-        let SessionPort {
+        let waiting = entry.waiting_commands();
+        let Some(SessionPort {
             session: protocol,
             detail,
             ..
-        } = entry.port.iscsi();
+        }) = entry.port.iscsi_mut()
+        else {
+            return;
+        };
         let is_discovery = detail.profile.target.is_none();
-        let is_busy = entry.waiting_commands() > 0 || is_discovery || detail.dismissal.is_some();
+        let is_busy = waiting > 0 || is_discovery || detail.dismissal.is_some();
         let next = is_busy.then(|| after(now));
         let due = protocol.poll_timeout().map(round_up);
         let next = next.into_iter().chain(due);
         match next.min() {
             // What is overdue is not done more often for that.
             Some(at) if detail.end_reason.is_none() => {
-                self.set_look(entry, key, at.max(after(now)));
+                self.set_look(detail, key, at.max(after(now)));
             }
-            _ => entry.port.iscsi_mut().detail.look_at = None,
+            _ => detail.look_at = None,
         }
     }
 
@@ -103,7 +109,9 @@ impl<C: Wire> Sessions<C> {
         let Some(entry) = engine.session_mut(key) else {
             return;
         };
-        let port = entry.port.iscsi_mut();
+        let Some(port) = entry.port.iscsi_mut() else {
+            return;
+        };
         if port.session.poll_timeout().is_some_and(|at| at <= now) {
             port.session.handle_timeout(now);
             self.handle_events(engine, key);
@@ -119,7 +127,7 @@ impl<C: Wire> Sessions<C> {
     fn overdue(&self, engine: &Engine<C>, key: SessionKey) -> Option<&'static str> {
         let now = engine.now();
         let entry = engine.session(key)?;
-        let detail = &entry.port.iscsi().detail;
+        let detail = &entry.port.iscsi()?.detail;
         if let Some((reason, at)) = detail.dismissal
             && now >= at
         {

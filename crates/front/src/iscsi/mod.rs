@@ -35,14 +35,17 @@ mod wire;
 
 pub use self::front::{Descriptors, Front, FrontSettings, LoginRandom};
 pub use action::{Action, Adoption, Entry};
-pub use directory::Placement;
+pub use directory::{OtherPlace, Placement};
 pub use events::Beyond;
 pub use failure::{LoginCause, LoginFailure};
 pub use grants::Grant;
+pub(crate) use holder::ConnectionPlace;
 pub use holder::{Holding, Shares};
 pub use port::SessionPort;
 pub use profile::{SessionProfile, initiator_name, transport_id};
 pub use session::{Connection, ConnectionKey, Detail, Who};
 pub use sessions::{Coalescing, SessionSettings, Sessions};
+pub(crate) use throttle::origin;
 pub use unproved::{Crowding, LoginKey, SharedLists};
+pub(crate) use unproved::{OfLogin, Peer, Unproved, UnprovedLimits};
 pub use wire::{FRONT_CORE, FrontLetter, Line, LineKey, Notice, Wire};

@@ -114,6 +114,11 @@ impl Port for SessionPort {
         self.session.respond(id, response)
     }
 
+    /// Its initiator gives the command again, with the data.
+    fn return_data(&mut self, _: TaskId, data: Payload) {
+        drop(data);
+    }
+
     fn abandon(&mut self, id: TaskId) {
         self.session.abandon(id);
     }

@@ -330,14 +330,14 @@ impl<C: Wire> Sessions<C> {
                 return;
             }
         };
-        let Some(entry) = engine.session(session) else {
-            return;
-        };
-        let SessionPort {
+        let Some(SessionPort {
             session: protocol,
             detail,
             ..
-        } = entry.port.iscsi();
+        }) = engine.session(session).and_then(|entry| entry.port.iscsi())
+        else {
+            return;
+        };
         line.enter(detail, &negotiated.connection, engine.carrier.context());
         let (exp_cmd_sn, max_cmd_sn) = protocol.window();
         machine.admit_reply(Ok::<_, LoginStatus>(Admission {
@@ -354,9 +354,12 @@ impl<C: Wire> Sessions<C> {
         // Spec: RFC 7143 section 6.3.4; a CID in use is a connection its initiator has given up.
         let old = protocol.connection_by_cid(negotiated.cid);
         let old = old.and_then(|old| detail.connection(old));
-        if is_join && let Some((entry, wire)) = engine.session_and_carrier(session) {
+        if is_join
+            && let Some((entry, wire)) = engine.session_and_carrier(session)
+            && let Some(port) = entry.port.iscsi()
+        {
             wire.report(Notice::ConnectionJoins {
-                session: &entry.port.iscsi().detail,
+                session: &port.detail,
                 ends: (line.peer(), line.portal()),
                 cid: negotiated.cid.0,
                 replaces: old.is_some(),
@@ -383,7 +386,7 @@ impl<C: Wire> Sessions<C> {
         answer: &[u8],
     ) -> Option<ConnectionKey> {
         let now = engine.now();
-        let port = engine.session_mut(session)?.port.iscsi_mut();
+        let port = engine.session_mut(session)?.port.iscsi_mut()?;
         let config = ConnectionConfig {
             cid: negotiated.cid,
             parameters: negotiated.connection,
@@ -418,9 +421,10 @@ impl<C: Wire> Sessions<C> {
         let key = *key.ok_or(LoginStatus::SessionDoesNotExist)?;
         let entry = engine.session(key);
         let entry: &SessionEntry = entry.ok_or(LoginStatus::SessionDoesNotExist)?;
+        let port = entry.port.iscsi();
         let SessionPort {
             session, detail, ..
-        } = entry.port.iscsi();
+        } = port.ok_or(LoginStatus::SessionDoesNotExist)?;
         let connections_max = usize::from(session.config().parameters.max_connections);
         let replaces = session.connection_by_cid(cid).is_some();
         if entry.is_ending() {
@@ -458,14 +462,11 @@ impl<C: Wire> Sessions<C> {
         let Some(connection) = self.connections.get(old) else {
             return;
         };
-        let Some(entry) = engine.session(session) else {
+        let port = engine.session(session).and_then(|entry| entry.port.iscsi());
+        let Some(port) = port else {
             return;
         };
-        let tasks = entry
-            .port
-            .iscsi()
-            .session
-            .tasks_of_connection(connection.index);
+        let tasks = port.session.tasks_of_connection(connection.index);
         engine.abort_commands(session, names_of(tasks));
         self.close_connection(engine, old);
     }
@@ -527,7 +528,8 @@ impl<C: Wire> Sessions<C> {
         engine.carrier.report(notice);
         let port = Port::Iscsi(SessionPort::new(Session::new(config), detail));
         let nexus = (placement.nexus, name);
-        let key = engine.begin_session(port, nexus, &luns, Some(attention));
+        let pool = engine.pool().account();
+        let key = engine.begin_session(port, pool, nexus, &luns, Some(attention));
         self.by_id.insert(placement.id, key);
         self.by_tsih.insert(placement.tsih, key);
         key
@@ -545,7 +547,9 @@ impl<C: Wire> Sessions<C> {
         let Some((entry, wire)) = engine.session_and_carrier(key) else {
             return;
         };
-        let detail = &mut entry.port.iscsi_mut().detail;
+        let Some(SessionPort { detail, .. }) = entry.port.iscsi_mut() else {
+            return;
+        };
         let reason = detail.dismissal.map_or(reason, |(reason, _)| reason);
         if detail.end_reason.replace(reason).is_some() {
             return;
@@ -575,8 +579,9 @@ impl<C: Wire> Sessions<C> {
             front.close_all();
         }
         for key in session_keys(engine) {
-            if let Some(entry) = engine.session_mut(key) {
-                entry.port.iscsi_mut().session.request_logout(seconds);
+            let entry = engine.session_mut(key);
+            if let Some(port) = entry.and_then(|entry| entry.port.iscsi_mut()) {
+                port.session.request_logout(seconds);
             }
             engine.note_ready(key, None);
         }
@@ -588,7 +593,7 @@ impl<C: Wire> Sessions<C> {
             front.note_reset(target);
         }
         let of_target = |(key, entry): (SessionKey, &SessionEntry)| {
-            let detail = &entry.port.iscsi().detail;
+            let detail = &entry.port.iscsi()?.detail;
             (detail.profile.target == Some(target)).then(|| (key, detail.open_connections()))
         };
         let sessions: Vec<_> = engine.sessions().filter_map(of_target).collect();
@@ -600,9 +605,12 @@ impl<C: Wire> Sessions<C> {
     }
 }
 
-/// All sessions of a core.
+/// All sessions of iSCSI on a core.
 pub(super) fn session_keys<C: Wire>(engine: &Engine<C>) -> Vec<SessionKey> {
-    engine.sessions().map(|(key, _)| key).collect()
+    let own = engine
+        .sessions()
+        .filter(|(_, entry)| entry.port.iscsi().is_some());
+    own.map(|(key, _)| key).collect()
 }
 
 /// Says no at the very end of a login. The few bytes fit in the empty buffer of a socket; if they do

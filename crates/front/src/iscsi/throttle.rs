@@ -8,7 +8,7 @@ use std::time::Duration;
 const ORIGINS_MAX: usize = 1024;
 
 /// Who an address stands for. A host with IPv6 has a whole network of 64 bits to choose from.
-pub(super) fn origin(address: IpAddr) -> IpAddr {
+pub(crate) fn origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => {

@@ -63,7 +63,7 @@ impl Source {
 
 /// One that is counted.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub(super) enum Peer {
+pub(crate) enum Peer {
     /// A connection in login, by its place in the table of logins.
     Login(LoginKey),
     /// A discovery session.
@@ -72,13 +72,13 @@ pub(super) enum Peer {
 
 /// How many there may be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct UnprovedLimits {
+pub(crate) struct UnprovedLimits {
     /// Of one source.
-    pub(super) per_address_max: usize,
+    pub(crate) per_address_max: usize,
     /// Connections in login.
-    pub(super) logins_max: usize,
+    pub(crate) logins_max: usize,
     /// Discovery sessions.
-    pub(super) discovery_max: usize,
+    pub(crate) discovery_max: usize,
 }
 
 /// Which limit was reached.
@@ -140,7 +140,7 @@ struct Place {
 
 /// All connections in login and all discovery sessions.
 #[derive(Debug)]
-pub(super) struct Unproved {
+pub(crate) struct Unproved {
     limits: UnprovedLimits,
     budget: Arc<Budget>,
     sources: HashMap<Source, Crowd>,
@@ -150,7 +150,7 @@ pub(super) struct Unproved {
 }
 
 impl Unproved {
-    pub(super) fn new(limits: UnprovedLimits, budget: Arc<Budget>) -> Self {
+    pub(crate) fn new(limits: UnprovedLimits, budget: Arc<Budget>) -> Self {
         Self {
             limits,
             budget,
@@ -167,7 +167,7 @@ impl Unproved {
 
     /// Counts one more. Gives the one that must go for it, which counts no more; it is the new one
     /// itself when there is no other.
-    pub(super) fn begin(&mut self, peer: Peer, address: IpAddr) -> Option<(Peer, Crowding)> {
+    pub(crate) fn begin(&mut self, peer: Peer, address: IpAddr) -> Option<(Peer, Crowding)> {
         let crowding = self.insert(peer, Source::of(address))?;
         let source = Source::of(address);
         let gone = match crowding {
@@ -250,7 +250,7 @@ impl Unproved {
     }
 
     /// It is over, or has proved who it is.
-    pub(super) fn end(&mut self, peer: Peer) {
+    pub(crate) fn end(&mut self, peer: Peer) {
         let Some(place) = self.places.remove(&peer) else {
             return;
         };

@@ -135,8 +135,8 @@ fn impossible(unit: &Unit) -> Option<(String, &'static str)> {
             return (!is_usable).then(|| (format!("{path:?} is no absolute path"), remedy));
         }
         StorePlace::Size(size_bytes) => *size_bytes,
-        // Its server has the size.
-        StorePlace::Export(_) => return None,
+        // Its server or cluster has the size.
+        StorePlace::Export(_) | StorePlace::Image(_) | StorePlace::Members(_) => return None,
     };
     let is_whole = size_bytes != 0
         && size_bytes <= config::SIZE_BYTES_MAX

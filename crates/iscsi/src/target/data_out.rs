@@ -207,15 +207,16 @@ impl Session {
         let task = self.task_mut(id)?;
         let wanted = length.min(task.write_length);
         task.data_out.wanted = Some(wanted);
-        if wanted == 0 {
-            return Some(task.data_out.collect());
-        }
-        if let Some(fault) = task.data_out.fault {
+        let progress = if wanted == 0 {
+            Progress::Complete
+        } else if let Some(fault) = task.data_out.fault {
             // It went wrong before anybody asked.
             self.fail_data(id, fault);
             return None;
-        }
-        match task.data_out.progress() {
+        } else {
+            task.data_out.progress()
+        };
+        match progress {
             Progress::Complete => Some(task.data_out.collect()),
             Progress::Waiting | Progress::AskMore => {
                 self.continue_data(id, pool);

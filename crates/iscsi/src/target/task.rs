@@ -372,6 +372,7 @@ impl DataOut {
     }
 
     /// Hands the data on, cut to what the command takes.
+    #[inline]
     pub(super) fn collect(&mut self) -> Payload {
         self.collected = true;
         let wanted = self.wanted.unwrap_or(0) as usize;

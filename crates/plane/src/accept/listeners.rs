@@ -2,17 +2,18 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use front::iscsi::{Descriptors, LoginRandom};
 use iscsi::login::RANDOM_BYTES;
 use reactor::net;
-use reactor::{Errno, Socket};
+use reactor::{Errno, Listener, Socket};
 
 use super::KEEP_ALIVE;
 use crate::core::Core;
-use crate::line::Link;
+use crate::line::{Link, NbdLink};
 use crate::plan::Access;
 use crate::token::Purpose;
 use crate::trace::Taps;
@@ -52,6 +53,9 @@ impl Core {
         let Some(acceptor) = self.acceptor.as_mut() else {
             return;
         };
+        if let Some(front) = &mut self.nbd.front {
+            front.set_policy(Arc::clone(&access.policy));
+        }
         if let Some(front) = &mut self.sessions.front {
             front.set_access(access.policy, access.targets.into_iter());
             self.engine.carrier.cold_resets.allow(front.targets());
@@ -66,7 +70,12 @@ impl Core {
             }
         }
         let first = acceptor.portals.len();
-        acceptor.portals.extend(access.open.into_iter().map(Some));
+        let iscsi = access.open.into_iter().map(|portal| (portal, None));
+        let nbd = access.open_nbd.into_iter();
+        for (portal, service) in iscsi.chain(nbd.map(|(portal, name)| (portal, Some(name)))) {
+            acceptor.portals.push(Some(portal));
+            acceptor.services.push(service);
+        }
         acceptor.accepts.resize(acceptor.portals.len(), None);
         for portal in first..acceptor.portals.len() {
             self.accept(portal);
@@ -85,6 +94,32 @@ impl Core {
         let closed = (0..acceptor.portals.len()).filter(|&n| acceptor.accepts[n].is_none());
         for portal in closed.collect::<Vec<_>>() {
             self.accept(portal);
+        }
+    }
+
+    fn begin_handshake(
+        &mut self,
+        fd: OwnedFd,
+        (peer, is_unix): (SocketAddr, bool),
+        service: Arc<str>,
+    ) {
+        let portal = if is_unix {
+            Ok(net::UNIX_ADDRESS)
+        } else {
+            let options = net::set_options(&fd, Some(KEEP_ALIVE));
+            options.and_then(|()| net::local_address(&fd))
+        };
+        let (Ok(portal), Ok(socket)) = (portal, Socket::new(fd)) else {
+            tracing::debug!(%peer, "a connection ended before its handshake began");
+            return;
+        };
+        let line = NbdLink {
+            socket,
+            peer,
+            portal,
+        };
+        if let Some(front) = &mut self.nbd.front {
+            front.accept(&mut self.engine, line, service);
         }
     }
 
@@ -108,6 +143,7 @@ impl Core {
     fn find_descriptor(&mut self, peer: SocketAddr) -> bool {
         let now = self.now();
         let in_use = self.engine.carrier.connection_count.load(Ordering::Relaxed);
+        let in_use = in_use + self.nbd.handshakes();
         let (Some(acceptor), Some(front)) = (&mut self.acceptor, &mut self.sessions.front) else {
             return false;
         };
@@ -136,8 +172,14 @@ impl Core {
             // A connection that arrives while its portal is being closed is dropped.
             Ok((fd, peer)) if !acceptor.is_closed && acceptor.portals[portal].is_some() => {
                 self.engine.carrier.login_log.accept();
+                let service = acceptor.services.get(portal).cloned().flatten();
+                let listener = acceptor.portals.get(portal).and_then(Option::as_ref);
+                let is_unix = listener.is_some_and(Listener::is_unix);
                 if self.find_descriptor(peer) {
-                    self.begin_login(fd, peer);
+                    match service {
+                        Some(service) => self.begin_handshake(fd, (peer, is_unix), service),
+                        None => self.begin_login(fd, peer),
+                    }
                 }
                 self.accept(portal);
             }

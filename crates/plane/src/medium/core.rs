@@ -26,6 +26,11 @@ impl Core {
         self.engine.move_medium(unit, order);
     }
 
+    pub(crate) fn handle_release_medium(&mut self, unit: UnitIndex, answer: &Sender<bool>) {
+        // The caller may have given up waiting.
+        let _given_up = answer.send(self.engine.release_medium(unit));
+    }
+
     pub(crate) fn handle_medium_moved(
         &mut self,
         unit: UnitIndex,

@@ -1,11 +1,13 @@
-//! Removable media as the administration sees and moves them.
+//! Media as the administration sees, moves and holds them.
 
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use engine::{MediumFailure, MediumOrder};
 
 use super::{MEDIUM_PATIENCE, MediumReport};
-use crate::handle::Handle;
+use crate::handle::{ANSWER_PATIENCE, Handle};
 use crate::letter::Letter;
 use crate::plan::UnitIndex;
 use crate::receipt::NoAnswer;
@@ -22,20 +24,120 @@ impl Handle {
         unit: UnitIndex,
         order: MediumOrder,
     ) -> Result<Result<(), MediumFailure>, NoAnswer> {
+        let answered = self.order_medium(unit, order);
+        answered.recv_timeout(MEDIUM_PATIENCE).map_err(|_| NoAnswer)
+    }
+
+    fn order_medium(
+        &self,
+        unit: UnitIndex,
+        order: MediumOrder,
+    ) -> Receiver<Result<(), MediumFailure>> {
         let (answer, answered) = mpsc::channel();
-        let owner = unit.as_usize() % self.posts.len().max(1);
-        if let Some(post) = self.posts.get(owner) {
-            post.push(Letter::MoveMedium {
+        self.post_to_owner(
+            unit,
+            Letter::MoveMedium {
                 unit,
                 order,
                 answer,
-            });
+            },
+        );
+        answered
+    }
+
+    fn post_to_owner(&self, unit: UnitIndex, letter: Letter) {
+        let owner = unit.as_usize() % self.posts.len().max(1);
+        if let Some(post) = self.posts.get(owner) {
+            post.push(letter);
         }
-        answered.recv_timeout(MEDIUM_PATIENCE).map_err(|_| NoAnswer)
+    }
+
+    /// Holds the media of several units at once: from the return of this until they are released no command is at work
+    /// on any of them, on no core, and those that come wait. After `limit`, the wait for those at work included,
+    /// commands go on whatever the caller does. There is one hold at a time; the next caller waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// Of one unit, why not. Nothing is held.
+    pub fn hold_media(
+        &self,
+        units: &[UnitIndex],
+        limit: Duration,
+    ) -> Result<Hold<'_>, (UnitIndex, NotHeld)> {
+        let turn = self.holding.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = Instant::now() + limit;
+        let order = MediumOrder::Hold { limit };
+        let ask = |&unit| (unit, self.order_medium(unit, order));
+        let answers: Vec<_> = units.iter().map(ask).collect();
+        // Released where this returns early.
+        let hold = Hold {
+            handle: self,
+            units: units.to_vec(),
+            _turn: turn,
+        };
+        for (unit, answered) in answers {
+            let left = until.saturating_duration_since(Instant::now());
+            match answered.recv_timeout(left) {
+                Ok(Ok(())) => {}
+                Ok(Err(failure)) => return Err((unit, NotHeld::Refused(failure))),
+                Err(_) => return Err((unit, NotHeld::NoAnswer)),
+            }
+        }
+        Ok(hold)
     }
 
     /// The medium of a unit, if that is removable. No core is asked.
     pub fn medium(&self, unit: UnitIndex) -> MediumReport {
         self.media.get(unit)
+    }
+}
+
+/// Why a medium is not held.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum NotHeld {
+    /// Its owner says so.
+    Refused(MediumFailure),
+    /// Its owner has not answered in time.
+    NoAnswer,
+}
+
+/// Media that are held. Dropping it releases them, too.
+#[derive(Debug)]
+#[must_use = "commands wait for it"]
+pub struct Hold<'a> {
+    handle: &'a Handle,
+    units: Vec<UnitIndex>,
+    /// Given back when all letters are sent: those of the next hold come after them.
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Hold<'_> {
+    /// Lets commands go on. True when all media were held until now; else one has fallen at its deadline, or its core
+    /// does not answer, and commands may have been at work on it.
+    #[must_use = "what was done meanwhile may be worth nothing"]
+    pub fn release(mut self) -> bool {
+        let answers: Vec<_> = self.post_all().collect();
+        let until = Instant::now() + ANSWER_PATIENCE;
+        let stood = |answered: Receiver<bool>| {
+            let left = until.saturating_duration_since(Instant::now());
+            answered.recv_timeout(left).unwrap_or(false)
+        };
+        answers.into_iter().all(stood)
+    }
+
+    fn post_all(&mut self) -> impl Iterator<Item = Receiver<bool>> {
+        let units = std::mem::take(&mut self.units);
+        let handle = self.handle;
+        units.into_iter().map(move |unit| {
+            let (answer, answered): (Sender<bool>, _) = mpsc::channel();
+            handle.post_to_owner(unit, Letter::ReleaseMedium { unit, answer });
+            answered
+        })
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.post_all().for_each(drop);
     }
 }

@@ -3,6 +3,8 @@
 mod core;
 mod handle;
 
+pub use handle::{Hold, NotHeld};
+
 use std::collections::HashMap;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

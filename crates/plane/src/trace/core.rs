@@ -12,7 +12,9 @@ impl Core {
             let Some(entry) = self.engine.session(connection.session) else {
                 continue;
             };
-            let port = entry.port.iscsi();
+            let Some(port) = entry.port.iscsi() else {
+                continue;
+            };
             let detail = &port.detail;
             if trace.is_of_session(detail.id, &detail.profile.initiator_name) {
                 let standing = port.session.standing(connection.index);

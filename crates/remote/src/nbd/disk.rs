@@ -129,14 +129,22 @@ impl NbdHandle {
         self.jobs += 1;
         self.owners.insert(tag, owner);
         let job = Job { tag, offset, work };
+        if self.is_refused(&job.work) {
+            self.over.push_back((job, Err(IoFailure::FlushLatched)));
+            return;
+        }
         if matches!(job.work, Work::Flush) && !self.slots.is_empty() {
-            if self.shared.writes.take_lost() {
-                self.over.push_back((job, Err(IoFailure::FlushLatched)));
-                return;
-            }
             self.marks.insert(tag, self.shared.writes.mark());
         }
         self.waiting.push_back(job);
+    }
+
+    /// Whether it cannot be said any more that all is durable: after a failed flush for good, after a lost connection
+    /// once.
+    fn is_refused(&self, work: &JobWork) -> bool {
+        let writes = &self.shared.writes;
+        makes_durable(work) && writes.has_failed()
+            || matches!(work, Work::Flush) && !self.slots.is_empty() && writes.take_lost()
     }
 
     /// Hands out what waits.
@@ -149,11 +157,14 @@ impl NbdHandle {
                 }
                 continue;
             }
-            let links = self.slots.iter_mut().filter_map(|slot| match slot {
-                Slot::Linked(link) if link.room() > 0 => Some(link),
-                Slot::Linked(_) | Slot::Down | Slot::Connecting => None,
+            let rooms = self.slots.iter().enumerate().map(|(number, slot)| {
+                let room = match slot {
+                    Slot::Linked(link) => link.room(),
+                    Slot::Down | Slot::Connecting => 0,
+                };
+                (room, number)
             });
-            let Some(link) = links.max_by_key(|link| link.room()) else {
+            let Some((_, number)) = rooms.max().filter(|(room, _)| *room > 0) else {
                 if self.reach == Reach::Lost {
                     self.over.push_back((job, Err(IoFailure::NotReady)));
                     continue;
@@ -162,10 +173,14 @@ impl NbdHandle {
                 return;
             };
             // Between its beginning and now a connection may have been lost.
-            if matches!(job.work, Work::Flush) && self.shared.writes.take_lost() {
+            if self.is_refused(&job.work) {
                 self.over.push_back((job, Err(IoFailure::FlushLatched)));
                 continue;
             }
+            let Some(Slot::Linked(link)) = self.slots.get_mut(number) else {
+                self.waiting.push_front(job);
+                return;
+            };
             if let Err(job) = link.submit(job) {
                 // There is room, so the server does not take such a request.
                 let failure = Err(IoFailure::Hardware { errno: 0 });
@@ -331,6 +346,12 @@ impl NbdHandle {
                 refused.push(job);
                 continue;
             }
+            if done
+                .result
+                .is_err_and(|error| leaves_doubt(&job.work, error))
+            {
+                self.shared.writes.note_failed();
+            }
             let failed = |error| request::failure_of(error, done.offset);
             self.over.push_back((job, done.result.map_err(failed)));
         }
@@ -479,6 +500,27 @@ const fn writes_volatile(work: &JobWork) -> bool {
     match work {
         Work::Write { fua, .. } | Work::WriteZeroes { fua, .. } | Work::Trim { fua, .. } => !*fua,
         Work::Read { .. } | Work::Flush | Work::BlockStatus { .. } => false,
+    }
+}
+
+/// What it has written, or all that was written before, is durable when it succeeds.
+const fn makes_durable(work: &JobWork) -> bool {
+    match work {
+        Work::Flush => true,
+        Work::Write { fua, .. } | Work::WriteZeroes { fua, .. } | Work::Trim { fua, .. } => *fua,
+        Work::Read { .. } | Work::BlockStatus { .. } => false,
+    }
+}
+
+/// Whether writes that the server answered before may be lost. The kernel of a server with a file reports that once.
+fn leaves_doubt(work: &JobWork, error: ServerError) -> bool {
+    match work {
+        Work::Flush => true,
+        // It does not say whether the data failed or its way to the medium; one that was refused did not begin.
+        Work::Write { .. } | Work::WriteZeroes { .. } | Work::Trim { .. } => {
+            makes_durable(work) && error == ServerError::IO
+        }
+        Work::Read { .. } | Work::BlockStatus { .. } => false,
     }
 }
 

@@ -185,7 +185,7 @@ pub(super) struct Tls {
 /// Larger files are no certificates.
 const CERTIFICATES_BYTES_MAX: u64 = 4 << 20;
 
-fn read_certificates(path: &Path) -> io::Result<Vec<u8>> {
+pub(super) fn read_certificates(path: &Path) -> io::Result<Vec<u8>> {
     let metadata = std::fs::metadata(path)?;
     if !metadata.is_file() || metadata.len() > CERTIFICATES_BYTES_MAX {
         return Err(io::Error::other("it is no file of at most 4 MiB"));

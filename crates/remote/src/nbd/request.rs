@@ -315,10 +315,11 @@ fn write(offset: u64, data: Payload, fua: bool, export: &Export) -> Rest {
     let len = data.len();
     let data = match data {
         Payload::Pool(buffer) => Data::Pool(Rc::new(buffer), 0..len),
-        other @ (Payload::Empty
-        | Payload::Received { .. }
-        | Payload::Mapped(_)
-        | Payload::Heap(_)) => Data::Shared(other.to_vec().into(), 0..len),
+        // A part of a pool buffer: what came in a chunk was copied for a store that needs its own buffers.
+        Payload::Received { chunk, offset, .. } => Data::Pool(chunk, offset..offset + len),
+        other @ (Payload::Empty | Payload::Mapped(_) | Payload::Heap(_)) => {
+            Data::Shared(other.to_vec().into(), 0..len)
+        }
     };
     let from = offset;
     Rest::Pieces {
@@ -404,7 +405,7 @@ pub(super) fn failure_of(error: ServerError, offset: u64) -> IoFailure {
     match error {
         ServerError::NO_SPACE => IoFailure::NoSpace { offset },
         ServerError::NOT_PERMITTED => IoFailure::ReadOnly,
-        ServerError(5) => IoFailure::Medium { offset },
+        ServerError::IO => IoFailure::Medium { offset },
         ServerError(errno) => IoFailure::Hardware {
             errno: i32::try_from(errno).unwrap_or_default(),
         },

@@ -65,6 +65,9 @@ pub(super) struct Writes {
     covered: AtomicU64,
     /// A connection was lost after writes that no flush had covered: the server may have dropped them.
     is_lost: AtomicBool,
+    /// The server could not make writes durable, and may report the next flush as good, as the kernel does with its
+    /// cache.
+    has_failed: AtomicBool,
 }
 
 impl Writes {
@@ -89,13 +92,23 @@ impl Writes {
         }
     }
 
+    /// The server failed a flush, or a write that was to be durable.
+    pub(super) fn note_failed(&self) {
+        self.has_failed.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether nothing can be made durable any more, until the store is opened again.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::SeqCst)
+    }
+
     /// Whether a flush has to report a loss, which is reported once.
     pub(super) fn take_lost(&self) -> bool {
         self.is_lost.swap(false, Ordering::SeqCst)
     }
 
-    fn is_lost(&self) -> bool {
-        self.is_lost.load(Ordering::SeqCst)
+    fn is_latched(&self) -> bool {
+        self.has_failed() || self.is_lost.load(Ordering::SeqCst)
     }
 }
 
@@ -244,6 +257,7 @@ impl Shared {
             thin: self.options.thin && flags.can_write_zeroes() && !read_only,
             unmap_granularity_bytes: block_bytes,
             reads_in_place: false,
+            in_place_unit_bytes: 0,
             // Data stays until it is answered, in case it has to be sent again; a receive chunk must not.
             needs_own_buffer: true,
             volatile_cache: flags.can_flush(),
@@ -297,7 +311,7 @@ impl SharedStore for NbdDisk {
     }
 
     fn is_flush_latched(&self) -> bool {
-        self.0.writes.is_lost()
+        self.0.writes.is_latched()
     }
 
     fn outage(&self) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,7 +19,7 @@ mod server;
 
 use self::server::{Connection, Server};
 use super::disk::LOSSES_MAX;
-use super::open::{NbdOptions, NbdServer};
+use super::open::{NbdOptions, NbdServer, read_certificates};
 use super::shared::NbdDisk;
 
 const SIZE: usize = 1 << 20;
@@ -613,6 +613,14 @@ fn a_core_that_is_gone_owes_nothing() {
 }
 
 #[test]
+fn a_file_of_certificates_has_a_bound() {
+    for path in ["/dev/zero", "/"] {
+        let error = read_certificates(Path::new(path)).unwrap_err();
+        assert_eq!(error.to_string(), "it is no file of at most 4 MiB");
+    }
+}
+
+#[test]
 fn a_server_that_shuts_down_is_left_for_the_next() {
     let mut world = World::new(Wishes::default());
     world.run();
@@ -724,6 +732,42 @@ fn errors_of_the_server_have_their_meaning() {
         let write = world.write(0, 4096, 1, 512, false);
         assert_eq!(world.answer(0, write).unwrap().unwrap_err(), failure);
     }
+}
+
+#[test]
+fn a_flush_that_the_server_failed_is_remembered() {
+    type Failing = fn(&mut World) -> IoTag;
+    let ways: [Failing; 2] = [
+        |world| world.submit(0, IoRequest::Flush),
+        |world| world.write(0, 0, 1, 512, true),
+    ];
+    for begin in ways {
+        let mut world = World::new(Wishes::default());
+        world.server.error = 5;
+        let failing = begin(&mut world);
+        assert!(world.answer(0, failing).unwrap().is_err());
+        world.server.error = 0;
+        for _ in 0..2 {
+            assert_eq!(world.flush_now(0), Err(IoFailure::FlushLatched));
+            let durable = world.write(0, 0, 2, 512, true);
+            let answer = world.answer(0, durable).unwrap();
+            assert_eq!(answer.unwrap_err(), IoFailure::FlushLatched);
+        }
+        assert!(world.disk.is_flush_latched());
+        let write = world.write(0, 0, 3, 512, false);
+        assert!(world.is_good(0, write));
+        assert_eq!(world.read_now(0, 0, 512), vec![3; 512]);
+    }
+}
+
+#[test]
+fn a_durable_write_that_the_server_refuses_costs_no_other() {
+    let mut world = World::new(Wishes::default());
+    world.server.error = 28;
+    let write = world.write(0, 0, 1, 512, true);
+    assert!(world.answer(0, write).unwrap().is_err());
+    world.server.error = 0;
+    assert_eq!(world.flush_now(0), Ok(()));
 }
 
 #[test]

@@ -58,7 +58,7 @@ impl Disk {
                 durable: Self::note_write(job, self.durable(job)),
             });
         }
-        let data = work::shareable(data);
+        let data = data.into_shareable();
         job.work = Rare::CompareFence { data }.into();
         Self::fence(job)
     }
@@ -86,7 +86,7 @@ impl Disk {
         if let Some(at) = work::difference(&data, 0, old) {
             return Err(miscompare(u64::try_from(at).unwrap_or(u64::MAX)));
         }
-        let new = work::part(&data, old.len(), data.len().saturating_sub(old.len()));
+        let new = data.part(old.len(), data.len().saturating_sub(old.len()));
         drop(data);
         Ok(self.write_last(job, new))
     }

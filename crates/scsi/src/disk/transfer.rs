@@ -264,6 +264,7 @@ impl Disk {
 
     /// The end of a write. When the write cache was switched off while it was under way, the flush
     /// that came with that did not cover it.
+    #[inline]
     pub(super) fn written(&self, job: &mut Job) -> Step {
         if !job.has_cached_write || self.is_cached {
             return Self::good(job);
@@ -378,9 +379,9 @@ impl Disk {
     pub(super) fn advance(&self, job: &mut Job, work: Rare, input: Input) -> Result<Step, Sense> {
         match (work, input) {
             (Rare::WriteAndVerifyData { compare }, Input::DataOut(data)) => {
-                let data = work::shareable(data);
+                let data = data.into_shareable();
                 let compare = if compare {
-                    Compare::With(work::part(&data, 0, data.len()))
+                    Compare::With(data.part(0, data.len()))
                 } else {
                     Compare::Nothing
                 };

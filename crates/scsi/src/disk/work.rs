@@ -1,7 +1,6 @@
 //! What a command is doing between two steps.
 
 use std::ops::Range;
-use std::rc::Rc;
 
 use memory::Payload;
 
@@ -116,40 +115,6 @@ pub(super) enum Compare {
     WithOne(Payload),
 }
 
-/// The part of a payload from `offset` on.
-pub(super) fn part(payload: &Payload, offset: usize, len: usize) -> Payload {
-    match payload {
-        Payload::Received {
-            chunk,
-            offset: start,
-            ..
-        } => Payload::Received {
-            chunk: Rc::clone(chunk),
-            offset: start.saturating_add(offset),
-            len,
-        },
-        Payload::Empty | Payload::Pool(_) | Payload::Mapped(_) | Payload::Heap(_) => {
-            let mut bytes = vec![0; len];
-            payload.copy_to(offset, &mut bytes);
-            Payload::Heap(bytes)
-        }
-    }
-}
-
-/// The same bytes in a form of which [`part`] costs nothing, where there is one.
-pub(super) fn shareable(payload: Payload) -> Payload {
-    match payload {
-        Payload::Pool(buffer) => Payload::Received {
-            len: buffer.len(),
-            chunk: Rc::new(buffer),
-            offset: 0,
-        },
-        Payload::Empty | Payload::Received { .. } | Payload::Mapped(_) | Payload::Heap(_) => {
-            payload
-        }
-    }
-}
-
 /// Where `medium`, which lies `offset` bytes into `expected`, first differs from it; counted from
 /// the start of `expected`.
 pub(super) fn difference(expected: &Payload, offset: usize, medium: &Payload) -> Option<usize> {
@@ -158,7 +123,7 @@ pub(super) fn difference(expected: &Payload, offset: usize, medium: &Payload) ->
     let bytes = match expected.as_slice().and_then(|bytes| bytes.get(offset..)) {
         Some(bytes) => bytes.get(..len).unwrap_or(bytes),
         None => {
-            copy = part(expected, offset, len).to_vec();
+            copy = expected.part(offset, len).to_vec();
             &copy
         }
     };

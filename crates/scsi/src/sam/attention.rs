@@ -29,6 +29,10 @@ pub enum UnitAttention {
     RegistrationsPreempted,
     /// 2A/09: the unit grew or shrank.
     CapacityChanged,
+    /// 38/07: little is left of the space that the unit may take.
+    ///
+    /// Spec: SBC-4, Thin provisioning soft threshold notification.
+    SpaceLow,
     /// 3F/0E: units came or went.
     ReportedLunsChanged,
 }
@@ -48,6 +52,7 @@ impl UnitAttention {
             Self::ReservationsReleased => SenseCode::RESERVATIONS_RELEASED,
             Self::RegistrationsPreempted => SenseCode::REGISTRATIONS_PREEMPTED,
             Self::CapacityChanged => SenseCode::CAPACITY_DATA_HAS_CHANGED,
+            Self::SpaceLow => SenseCode::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED,
             Self::ReportedLunsChanged => SenseCode::REPORTED_LUNS_DATA_HAS_CHANGED,
         }
     }
@@ -77,6 +82,7 @@ impl UnitAttention {
             | Self::ReservationsReleased
             | Self::RegistrationsPreempted
             | Self::CapacityChanged
+            | Self::SpaceLow
             | Self::ReportedLunsChanged => u8::MAX,
         }
     }

@@ -45,6 +45,8 @@ pub enum ChangeKind {
     },
     /// An administrator puts the medium in again.
     Load,
+    /// Little is left of the space that the unit may take.
+    SpaceLow,
     /// The store grew or shrank.
     CapacityChanged {
         /// The new capacity.

@@ -67,6 +67,7 @@ fn profile() -> Profile {
             thin: true,
             unmap_granularity_bytes: 4096,
             reads_in_place: false,
+            in_place_unit_bytes: 0,
             needs_own_buffer: false,
             volatile_cache: true,
             solid_state: true,

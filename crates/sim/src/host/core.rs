@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use engine::{Engine, MediumFailure, SessionKey, TaskKey, Version};
+use front::NoOthers;
 use front::iscsi::{Beyond, LineKey, LoginRandom, Sessions};
 use iscsi::pdu::Tsih;
 use iscsi::target::Receive;
@@ -67,7 +68,10 @@ impl Core {
     /// The session of this number, if it lives here.
     pub(crate) fn session_of(&self, tsih: Tsih) -> Option<SessionKey> {
         let mut sessions = self.engine.sessions();
-        let found = sessions.find(|(_, entry)| entry.port.iscsi().detail.tsih == tsih);
+        let found = sessions.find(|(_, entry)| {
+            let port = entry.port.iscsi();
+            port.is_some_and(|port| port.detail.tsih == tsih)
+        });
         found.map(|(key, _)| key)
     }
 
@@ -88,7 +92,7 @@ impl Core {
             self.sessions.lose_some(&mut self.engine, self.is_busy);
             self.engine.handle_memory();
             self.settle();
-            self.sessions.flush(&mut self.engine);
+            self.sessions.flush(&mut self.engine, &mut NoOthers);
             self.settle();
             let has_letters = !self.engine.carrier.own_letters.is_empty();
             let has_lost = self.sessions.has_more() && !self.is_busy;
@@ -101,7 +105,7 @@ impl Core {
     /// Carries on what engine and sessions let go on, until there is nothing.
     fn settle(&mut self) {
         loop {
-            match self.sessions.settle(&mut self.engine) {
+            match self.sessions.settle(&mut self.engine, &mut NoOthers) {
                 Some(Beyond::SessionOver { session, left }) => {
                     let left = left.into_iter().map(|task| (task, session.tsih));
                     self.left.extend(left);

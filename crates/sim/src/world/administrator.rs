@@ -362,7 +362,9 @@ impl World {
         let rules = Arc::clone(&self.administrator.rules);
         let receipt = self.change_stage(Stage::Leave);
         for session in sessions.into_iter().filter(|session| !session.is_ending) {
-            let front::TransportDetails::Iscsi { tsih, .. } = session.transport;
+            let front::TransportDetails::Iscsi { tsih, .. } = session.transport else {
+                continue;
+            };
             match rules.luns(&session.asker(), TARGET) {
                 Err(_) => self.dismiss_session(session.core, session.id, tsih),
                 Ok(luns) => {
@@ -390,8 +392,7 @@ impl World {
                 Ok(luns) => luns == session.luns,
                 // Its end has begun with a message to its initiator.
                 Err(_) => {
-                    let front::TransportDetails::Iscsi { tsih, .. } = session.transport;
-                    self.is_dismissed(tsih)
+                    matches!(session.transport, front::TransportDetails::Iscsi { tsih, .. } if self.is_dismissed(tsih))
                 }
             };
             if !is_right {

@@ -4,18 +4,17 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use memory::{Payload, Pool};
-use rustix::fs::{FallocateFlags, fallocate, fdatasync};
-use rustix::io::{Errno, ReadWriteFlags, pread, pwritev2};
+use rustix::io::Errno;
 
+use crate::blocking::perform;
 use crate::next::Next;
 use crate::{
-    AllocateMode, Backstore, Extent, IoAnswer, IoFailure, IoRequest, IoTag, Order, Outlet, PartTag,
-    RingOperation, SharedStore, Submitted, find_extents, find_size,
+    Backstore, Extent, IoAnswer, IoFailure, IoRequest, IoTag, Order, Outlet, PartTag,
+    RingOperation, SharedStore, Submitted,
 };
 
 /// The only request of a bench.
@@ -116,22 +115,42 @@ impl Bench {
 
     pub(crate) fn run(&mut self, request: IoRequest) -> Result<IoAnswer, IoFailure> {
         self.trace.clear();
-        let mut next = self.submit(request);
-        for _step in 0..10_000 {
-            next = match next {
-                Next::Done(result) => return result,
-                Next::Ring(mut operation) => {
+        if let Submitted::Done(result) = self.store.submit(TAG, request, &mut self.outlet) {
+            assert!(self.outlet.is_empty());
+            return result;
+        }
+        while let Some(order) = self.outlet.next_order() {
+            match order {
+                Order::Answer { tag: TAG, result } => {
+                    assert!(self.outlet.is_empty());
+                    return result;
+                }
+                Order::Ring {
+                    part,
+                    mut operation,
+                } if part.request == Some(TAG) => {
                     let result = self.execute(&mut operation);
-                    self.end(operation, result)
-                }
-                Next::Helper(operation) => {
-                    let result = (operation.work)();
-                    let part = PartTag::of(TAG);
+                    let outlet = &mut self.outlet;
                     self.store
-                        .handle_helper_result(part, result, &mut self.outlet);
-                    self.next()
+                        .handle_ring_result(part, operation, result, outlet);
                 }
-            };
+                Order::Helper { part, operation } if part.request == Some(TAG) => {
+                    let result = (operation.work)();
+                    let outlet = &mut self.outlet;
+                    self.store.handle_helper_result(part, result, outlet);
+                }
+                other @ (Order::Answer { .. }
+                | Order::Ring { .. }
+                | Order::Helper { .. }
+                | Order::CancelParts(_)
+                | Order::CancelPart(_)
+                | Order::Timer { .. }
+                | Order::Size
+                | Order::Reach { .. }
+                | Order::OpenSocket { .. }
+                | Order::Socket { .. }
+                | Order::CloseSocket(_)) => panic!("{other:?}"),
+            }
         }
         panic!("the request does not come to an end");
     }
@@ -226,7 +245,7 @@ impl Bench {
     }
 
     pub(crate) fn read(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, IoFailure> {
-        let in_place = self.store.capabilities().reads_in_place;
+        let in_place = self.store.capabilities().answers_in_place(offset, len);
         let buffer = (!in_place).then(|| self.pool.allocate(len).unwrap());
         match self.run(IoRequest::Read {
             offset,
@@ -287,66 +306,6 @@ impl Bench {
         let answer = self.run(request)?;
         assert!(matches!(answer, IoAnswer::Done), "{answer:?}");
         Ok(())
-    }
-}
-
-fn perform(operation: &mut RingOperation, limit: usize) -> Result<usize, Errno> {
-    match operation {
-        RingOperation::Read {
-            file,
-            offset,
-            buffer,
-            done,
-        } => {
-            let end = buffer.len().min(done.saturating_add(limit));
-            pread(&**file, &mut buffer[*done..end], *offset + *done as u64)
-        }
-        RingOperation::Write {
-            file,
-            offset,
-            data,
-            done,
-            durable,
-        } => {
-            let flags = if *durable {
-                ReadWriteFlags::DSYNC
-            } else {
-                ReadWriteFlags::empty()
-            };
-            let copy;
-            let bytes = match data.as_slice() {
-                Some(bytes) => bytes,
-                None => {
-                    copy = data.to_vec();
-                    &copy
-                }
-            };
-            let end = bytes.len().min(done.saturating_add(limit));
-            let parts = [std::io::IoSlice::new(&bytes[*done..end])];
-            pwritev2(&**file, &parts, *offset + *done as u64, flags)
-        }
-        RingOperation::Sync { file } => fdatasync(&**file).map(|()| 0),
-        RingOperation::Allocate { file, mode, range } => {
-            let mode = match mode {
-                AllocateMode::PunchHole => FallocateFlags::PUNCH_HOLE,
-                AllocateMode::ZeroRange => FallocateFlags::ZERO_RANGE,
-            } | FallocateFlags::KEEP_SIZE;
-            fallocate(&**file, mode, range.start, range.end - range.start).map(|()| 0)
-        }
-        RingOperation::Extents {
-            file,
-            range,
-            block_bytes,
-            found,
-        } => find_extents(file.as_fd(), range.clone(), *block_bytes, found),
-        RingOperation::Size {
-            file,
-            is_block_device,
-            bytes,
-        } => {
-            *bytes = find_size(file.as_fd(), *is_block_device)?;
-            Ok(0)
-        }
     }
 }
 

@@ -51,6 +51,7 @@ impl RemoteDisk {
             thin: false,
             unmap_granularity_bytes: 512,
             reads_in_place: false,
+            in_place_unit_bytes: 0,
             needs_own_buffer: false,
             volatile_cache: true,
             solid_state: true,

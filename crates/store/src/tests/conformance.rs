@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::testing::{Bench, Scratch, data, hole, pattern};
-use crate::{CacheMode, IoFailure, IoRequest, OpenOptions, SharedStore, StoreKind};
+use crate::{
+    CacheMode, Composed, Form, IoFailure, IoRequest, Member, OpenOptions, SharedStore, StoreKind,
+};
 
 const SIZE: u64 = 4 << 20;
 
@@ -20,6 +22,7 @@ fn candidates() -> Vec<Candidate> {
     let mut candidates = Vec::new();
     for block in [512, 4096] {
         for thin in [true, false] {
+            candidates.extend(compositions(block, thin));
             let mut memory = OpenOptions::new(StoreKind::Memory, "");
             memory.size_bytes = Some(SIZE);
             memory.block_bytes = Some(block);
@@ -54,6 +57,47 @@ fn candidates() -> Vec<Candidate> {
                     _scratch: Some(scratch),
                 });
             }
+        }
+    }
+    candidates
+}
+
+/// Stripes and concats of memory, and of memory and a file, which is no whole number of chunks.
+fn compositions(block: u32, thin: bool) -> Vec<Candidate> {
+    let stripe = |chunk_bytes| Form::Stripe { chunk_bytes };
+    let forms = [
+        (stripe(4096), [SIZE / 4; 4]),
+        (stripe(65_536), [SIZE / 4; 4]),
+        (Form::Concat, [SIZE / 2, SIZE / 4, 8192, SIZE / 4 - 8192]),
+    ];
+    let mut candidates = Vec::new();
+    for (form, sizes) in forms {
+        for has_file in [false, true] {
+            let scratch = Scratch::new();
+            let member = |(number, size_bytes): (usize, u64)| {
+                let is_file = has_file && number == 1;
+                let (kind, more) = match form {
+                    _ if !is_file => (StoreKind::Memory, 0),
+                    Form::Stripe { .. } => (StoreKind::File, 8192),
+                    Form::Concat => (StoreKind::File, 0),
+                };
+                let mut options = OpenOptions::new(kind, scratch.path("disk"));
+                options.size_bytes = Some(size_bytes + more);
+                options.block_bytes = Some(block);
+                options.thin = thin;
+                Member {
+                    name: number.to_string(),
+                    store: options.open().unwrap(),
+                    bytes: None,
+                }
+            };
+            let members = (0..).zip(sizes).map(member).collect();
+            candidates.push(Candidate {
+                name: format!("{form:?}, file {has_file}, blocks of {block}, thin {thin}"),
+                shared: Arc::new(Composed::new(form, members, false).unwrap()),
+                block: block as usize,
+                _scratch: Some(scratch),
+            });
         }
     }
     candidates

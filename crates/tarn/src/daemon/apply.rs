@@ -13,26 +13,30 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use config::Model;
+use config::{Model, Place, StoreSpec};
 use confine::inherited::Inherited;
 use plane::{
-    Access, Asker, ConnectionReport, Grant, Handle, NoAnswer, PortalIndex, SessionReport,
-    TargetIndex, UnitDescription, UnitIndex, VisibleLun,
+    Access, Asker, ConnectionReport, ExportAsker, Grant, Handle, NoAnswer, PortalIndex,
+    SessionReport, TargetIndex, TransportDetails, UnitDescription, UnitIndex, VisibleLun,
 };
 use reactor::Listener;
-use store::SharedStore;
+use store::{ComposeError, Form, Member, SharedStore};
 
 use super::attempts::Patience;
-use super::open::{bind, open_store};
+use super::log_device::{attach, lazily};
+use super::open::{
+    OpenStore, Opener, bind, bind_socket, open_members, open_part, open_tls, open_with,
+};
 use super::running::{
-    NO_PORTAL, PortNumbers, Running, RunningListener, RunningUnit, profile, slow_command, unit_plan,
+    NO_PORTAL, PortNumbers, Running, RunningListener, RunningSocket, RunningUnit, profile,
+    slow_command, unit_plan,
 };
 use super::settling::{Leaver, Unsettled};
 use super::steps::Match;
 use crate::access::ModelPolicy;
-use crate::locate::{Location, check_uses, locate};
+use crate::locate::{Location, check_uses, locate_store};
 use crate::secret::Secrets;
-use crate::state::{LedgerChange, Rename, State, path_of};
+use crate::state::{LedgerChange, Rename, State, UnitIdentity, check_identities, path_of};
 use crate::{StartError, headroom};
 
 /// A new configuration with everything it needs, of which nobody has seen anything yet.
@@ -44,8 +48,28 @@ pub(crate) struct Prepared {
     removed: Vec<UnitIndex>,
     opened: Vec<Listener>,
     closed: Vec<PortalIndex>,
-    /// Positions of units whose store grows, each with its size in bytes.
-    grown: Vec<(usize, u64)>,
+    /// Positions of units whose store grows.
+    grown: Vec<(usize, Growth)>,
+}
+
+/// How a store grows.
+enum Growth {
+    /// To a size in bytes.
+    To(u64),
+    /// A composition: the sizes of the members that it has, in bytes, and what comes behind them.
+    Members {
+        sizes: Vec<Option<u64>>,
+        added: Vec<Member>,
+    },
+}
+
+impl Growth {
+    fn in_words(&self) -> String {
+        match self {
+            Self::To(size_bytes) => format!(" to {size_bytes} bytes"),
+            Self::Members { .. } => String::new(),
+        }
+    }
 }
 
 /// Which session may stay, and what it sees then.
@@ -59,8 +83,8 @@ pub(super) struct Means<'a> {
     pub(super) state: &'a State,
     pub(super) inherited: &'a Inherited,
     pub(super) patience: Patience<'a>,
-    /// How many cores use a store.
-    pub(super) cores: usize,
+    /// What opens new stores.
+    pub(super) opener: Opener,
 }
 
 /// Opens and binds all that is new.
@@ -84,44 +108,43 @@ pub(super) fn prepare(
         from: &units.from,
         renames: &renames(&old.model, &model, units),
     })?;
+    let model = Arc::new(model);
     let mut running = Running {
-        units: Vec::new(),
-        targets: Vec::new(),
-        listeners: Vec::new(),
+        tls: open_tls(&model)?,
         secrets,
         next_target: old.next_target,
         ports: PortNumbers::of_model(&model, state)?,
-        model: Arc::new(model),
+        model: Arc::clone(&model),
+        ..Running::nothing(&model)
     };
-    let model = Arc::clone(&running.model);
     let mut prepared = Parts::default();
     for ((position, unit), identity) in model.units().iter().enumerate().zip(identities) {
         let from =
             before(position).and_then(|at| Some((old.units.get(at)?, &old.model.units()[at])));
         let unit = match from {
             Some((served, before)) if units.keeps(position, before, unit) => {
-                if let Some(size) = unit.store.size_bytes
-                    && size > served.store.capabilities().size_bytes
-                {
-                    prepared.grown.push((position, size));
-                }
-                served.clone()
+                let (growth, location) = growth(served, unit, means)?;
+                let growth = growth.map(|growth| (position, growth));
+                prepared.grown.extend(growth);
+                served.clone().at(location)
             }
             Some(_) | None => {
                 prepared.added.push(position);
-                let (store, location) = open_new(unit, means)?;
+                let open = from.filter(|_| units.is_reopened(position));
+                let open = open.map(|(served, _)| served.opened.parts());
+                let (store, location) = open_new(&lazily(unit), open.unwrap_or_default(), means)?;
+                let identity = state.settle_identity(unit, identity, &*store.store);
+                let store = attach_new(unit, &identity, store, &means.patience)?;
                 RunningUnit::new(store, identity, location)
             }
         };
         running.units.push(unit);
     }
+    super::quotas::check(&model, &running.units)?;
+    check_identities(&model, running.units.iter().map(|unit| &unit.identity))?;
     let stays = |unit: &&RunningUnit| running.units.iter().any(|one| one.index == unit.index);
-    let removed = old
-        .units
-        .iter()
-        .filter(|unit| !stays(unit))
-        .map(|unit| unit.index)
-        .collect();
+    let removed = old.units.iter().filter(|unit| !stays(unit));
+    let removed = removed.map(|unit| unit.index).collect();
     number_targets(&mut running, old);
     let (opened, closed) = open_listeners(&mut running, old, means.inherited)?;
     Ok(Prepared {
@@ -134,7 +157,62 @@ pub(super) fn prepare(
     })
 }
 
-/// Where the units of a new configuration are. Only those that are not served are looked for: the
+/// What a store that is open has to become for a unit, and where all of it is then.
+fn growth(
+    served: &RunningUnit,
+    unit: &config::Unit,
+    means: &Means<'_>,
+) -> Result<(Option<Growth>, Option<Location>), StartError> {
+    let location = served.location.clone();
+    let Some(composed) = &served.opened.composed else {
+        let size = unit.store.size_bytes;
+        let grown = size.filter(|size| *size > served.store.capabilities().size_bytes);
+        return Ok((grown.map(Growth::To), location));
+    };
+    let (members, open) = (unit.store.members(), composed.members());
+    let sizes = members.iter().map(|one| one.store.configured_size_bytes());
+    let sizes: Vec<Option<u64>> = sizes.take(open.len()).collect();
+    let is_concat = composed.form() == Form::Concat;
+    let differs = |(one, size): (&Member, &Option<u64>)| match is_concat {
+        true => one.bytes != *size,
+        false => size.is_some_and(|size| size > one.store.capabilities().size_bytes),
+    };
+    if members.len() == open.len() && !open.iter().zip(&sizes).any(differs) {
+        return Ok((None, location));
+    }
+    let mut found = Vec::new();
+    let added = members.get(open.len()..).unwrap_or_default();
+    let added = open_members(added, is_concat, |spec, place| {
+        let (store, location) = open_new_part((spec, place), None, means)?;
+        found.extend(location);
+        Ok(store)
+    })?;
+    let location = Location::joined(location, found);
+    Ok((Some(Growth::Members { sizes, added }), location))
+}
+
+/// Makes what a store is on larger, as far as it is not.
+fn grow_media(
+    unit: &config::Unit,
+    opened: &OpenStore,
+    growth: &Growth,
+    patience: &Patience<'_>,
+) -> Result<(), String> {
+    let sizes = match growth {
+        Growth::To(size_bytes) => vec![Some(*size_bytes)],
+        Growth::Members { sizes, .. } => sizes.clone(),
+    };
+    for ((part, store), size) in unit.parts().zip(opened.parts()).zip(sizes) {
+        if let Some(size) = size.filter(|size| *size > store.capabilities().size_bytes) {
+            let grown = on_thread(part, patience, move |_, _| store.grow(size));
+            let grown = grown.map_err(|error| crate::error::chain(&error))?;
+            grown.map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// Where the units of a new configuration are. Only parts that are not served are looked for: the
 /// file system of one that is served may hang, which is no reason to refuse a change of another.
 fn locate_new(
     old: &Running,
@@ -145,42 +223,95 @@ fn locate_new(
     let mut locations = Vec::new();
     for (position, (unit, from)) in new.units().iter().zip(&units.from).enumerate() {
         let served = from.and_then(|at| Some((old.units.get(at)?, old.model.units().get(at)?)));
-        locations.push(match served {
+        let (location, count) = match served {
             Some((served, before)) if units.keeps(position, before, unit) => {
-                served.location.clone()
+                (served.location.clone(), before.parts().count())
             }
-            Some(_) | None => on_thread(unit, patience, locate)??,
-        });
+            Some(_) | None => (None, 0),
+        };
+        let found = unit.parts().skip(count);
+        let found = found.map(|part| on_thread(part, patience, locate_store)?);
+        let found = found.collect::<Result<Vec<_>, _>>()?;
+        let found = found.into_iter().flatten().collect();
+        locations.push(Location::joined(location, found));
     }
     check_uses(new, &locations)?;
     Ok(locations)
 }
 
-/// The store of a unit, opened, and where it is then: opening may have made the file.
+/// The store of a unit, opened, and where it is then. `open` are its parts, where they are open.
 fn open_new(
     unit: &config::Unit,
+    open: Vec<Arc<dyn SharedStore>>,
     means: &Means<'_>,
-) -> Result<(Arc<dyn SharedStore>, Option<Location>), StartError> {
-    let cores = means.cores;
-    on_thread(unit, &means.patience, move |unit| {
-        let store = open_store(unit, cores)?;
-        Ok((store, locate(unit)?))
+) -> Result<(OpenStore, Option<Location>), StartError> {
+    let (mut open, mut found) = (open.into_iter(), Vec::new());
+    let store = open_with(unit, |spec, place| {
+        let (store, location) = open_new_part((spec, place), open.next(), means)?;
+        found.extend(location);
+        Ok(store)
+    })?;
+    Ok((store, Location::joined(None, found)))
+}
+
+/// The open store of a unit with its log, which may be a file on a file system that hangs.
+fn attach_new(
+    unit: &config::Unit,
+    identity: &UnitIdentity,
+    opened: OpenStore,
+    patience: &Patience<'_>,
+) -> Result<OpenStore, StartError> {
+    let Some(log) = &unit.log else {
+        return attach(unit, identity, opened);
+    };
+    let (unit, identity) = (unit.clone(), identity.clone());
+    on_thread((&log.store, &log.place), patience, move |_, _| {
+        attach(&unit, &identity, opened)
     })?
 }
 
-/// What a call that touches the medium of a unit gives.
+/// A part of a unit, opened, and where it is then: opening may have made the file. One that is open and still at its
+/// place is not opened a second time.
+fn open_new_part(
+    part: (&StoreSpec, &Place),
+    open: Option<Arc<dyn SharedStore>>,
+    means: &Means<'_>,
+) -> Result<(Arc<dyn SharedStore>, Option<Location>), StartError> {
+    let opener = means.opener.clone();
+    on_thread(part, &means.patience, move |spec, place| {
+        let is_at_place = |store: &Arc<dyn SharedStore>| match spec.at.node() {
+            Some((path, _)) => !matches!(store.is_at(path), Ok(false)),
+            None => !store.is_outdated(),
+        };
+        let store = match open.filter(is_at_place) {
+            Some(store) => store,
+            None => open_part(spec, place, &opener)?,
+        };
+        Ok((store, locate_store(spec, place)?))
+    })?
+}
+
+/// What a call that touches the medium of a store gives, which is given at a place.
 pub(super) fn on_thread<T: Send + 'static>(
-    unit: &config::Unit,
+    (spec, place): (&StoreSpec, &Place),
     patience: &Patience<'_>,
-    call: impl FnOnce(&config::Unit) -> T + Send + 'static,
+    call: impl FnOnce(&StoreSpec, &Place) -> T + Send + 'static,
 ) -> Result<T, StartError> {
-    let Some(medium) = unit.store.at.medium() else {
-        return Ok(call(unit));
+    let path = match spec.at.medium() {
+        Some(medium) => PathBuf::from(medium.to_string()),
+        None => return Ok(call(spec, place)),
     };
-    let path = PathBuf::from(medium.to_string());
-    let (unit, place) = (unit.clone(), unit.place.clone());
-    let answer = patience.ask(&path, move || call(&unit));
-    answer.map_err(|source| StartError::StoreHangs { place, source })
+    let (spec, there) = (spec.clone(), place.clone());
+    let has_image = spec.at.image().is_some();
+    let call = move || call(&spec, &there);
+    let answer = match has_image {
+        true => patience.ask_library(&path, call),
+        false => patience.ask(&path, call),
+    };
+    answer.map_err(|source| StartError::StoreHangs {
+        place: place.clone(),
+        source,
+    })
 }
 
 /// Units that are served and get another id.
@@ -202,7 +333,7 @@ fn renames(old: &Model, new: &Model, units: &Match) -> Vec<Rename> {
 #[derive(Default)]
 struct Parts {
     added: Vec<usize>,
-    grown: Vec<(usize, u64)>,
+    grown: Vec<(usize, Growth)>,
 }
 
 /// A target that stays keeps its index.
@@ -220,14 +351,16 @@ pub(super) fn number_targets(running: &mut Running, old: &Running) {
     }
 }
 
-fn open_listeners(
+/// Listens where nobody of `old` does: at addresses, those of NBD last, then at unix sockets.
+pub(crate) fn open_listeners(
     running: &mut Running,
     old: &Running,
     inherited: &Inherited,
 ) -> Result<(Vec<Listener>, Vec<PortalIndex>), StartError> {
     let mut opened = Vec::new();
     for wanted in running.model.listeners() {
-        let same = |one: &&RunningListener| one.wanted == wanted.bind;
+        let is_nbd = wanted.nbd.is_some();
+        let same = |one: &&RunningListener| one.wanted == wanted.bind && one.is_nbd == is_nbd;
         let listener = match old.listeners.iter().find(same) {
             Some(same) => *same,
             None => {
@@ -238,14 +371,55 @@ fn open_listeners(
                     index: NO_PORTAL,
                     wanted: wanted.bind,
                     bound,
+                    is_nbd,
                 }
             }
         };
         running.listeners.push(listener);
     }
-    let stays = |one: &&RunningListener| running.listeners.iter().any(|it| it.wanted == one.wanted);
+    let stays = |one: &&RunningListener| {
+        let is_it = |it: &RunningListener| it.wanted == one.wanted && it.is_nbd == one.is_nbd;
+        running.listeners.iter().any(is_it)
+    };
     let closed = old.listeners.iter().filter(|one| !stays(one));
-    Ok((opened, closed.map(|one| one.index).collect()))
+    let mut closed: Vec<PortalIndex> = closed.map(|one| one.index).collect();
+    open_sockets(running, old, inherited, &mut opened)?;
+    let stays = |one: &&RunningSocket| running.sockets.iter().any(|it| it.path == one.path);
+    let gone = old.sockets.iter().filter(|one| !stays(one));
+    closed.extend(gone.map(|one| one.index));
+    Ok((opened, closed))
+}
+
+fn open_sockets(
+    running: &mut Running,
+    old: &Running,
+    inherited: &Inherited,
+    opened: &mut Vec<Listener>,
+) -> Result<(), StartError> {
+    let model = Arc::clone(&running.model);
+    for server in model.nbd() {
+        let Some((path, mode)) = server.at.socket() else {
+            continue;
+        };
+        let socket = match old.sockets.iter().find(|one| one.path == path) {
+            Some(same) => RunningSocket {
+                mode,
+                ..same.clone()
+            },
+            None => {
+                let (listener, file) = bind_socket(&server.place, (path, mode), inherited)?;
+                opened.push(listener);
+                RunningSocket {
+                    index: NO_PORTAL,
+                    path: path.to_owned(),
+                    mode,
+                    file: file.map(Arc::new),
+                }
+            }
+        };
+        running.sockets.push(socket);
+    }
+    Ok(())
 }
 
 impl Prepared {
@@ -307,17 +481,45 @@ impl Prepared {
 
     /// Grows stores; initiators are notified with the rest.
     pub(super) fn grow(&self, patience: &Patience<'_>) -> Result<(), String> {
-        for &(position, size_bytes) in &self.grown {
-            let unit = &self.running.model.units()[position];
-            let store = Arc::clone(&self.running.units[position].store);
-            let grown = on_thread(unit, patience, move |_| store.grow(size_bytes));
-            let failed =
-                |error: &str| format!("lun {unit} cannot grow to {size_bytes} bytes: {error}");
-            grown
-                .map_err(|error| failed(&crate::error::chain(&error)))?
-                .map_err(|error| failed(&error.to_string()))?;
+        let failed = |position: usize, size: &str, error: &str| {
+            let unit = self.running.unit_name(position);
+            format!("lun {unit} cannot grow{size}: {error}")
+        };
+        for (position, growth) in &self.grown {
+            let unit = &self.running.model.units()[*position];
+            let opened = &self.running.units[*position].opened;
+            grow_media(unit, opened, growth, patience)
+                .map_err(|error| failed(*position, &growth.in_words(), &error))?;
+        }
+        // All of them or none: what one has taken over stays with it.
+        for is_check in [true, false] {
+            for (position, growth) in &self.grown {
+                let grown = self.grow_concat(*position, growth, is_check);
+                grown.map_err(|error| failed(*position, "", &error.to_string()))?;
+            }
         }
         Ok(())
+    }
+
+    /// Gives a concat the sizes and members that it gets, or looks whether it can have them.
+    fn grow_concat(
+        &self,
+        position: usize,
+        growth: &Growth,
+        is_check: bool,
+    ) -> Result<(), ComposeError> {
+        let composed = self.running.units[position].opened.composed.as_ref();
+        match (growth, composed) {
+            (Growth::Members { sizes, added }, Some(composed))
+                if composed.form() == Form::Concat =>
+            {
+                match is_check {
+                    true => composed.grown_by(sizes, added.clone()).map(drop),
+                    false => composed.grow_by(sizes, added.clone()),
+                }
+            }
+            (Growth::To(_) | Growth::Members { .. }, _) => Ok(()),
+        }
     }
 
     /// Switches. Nothing here can be refused; a core that does not answer is the only trouble. It
@@ -326,26 +528,53 @@ impl Prepared {
         plane.set_slow_command(slow_command(&self.running.model));
         let described = plane.describe_units(self.changed_units(old));
         let policy = Arc::new(self.running.policy());
+        // The new listeners, in the order in which they were opened; those of NBD are the last.
+        let new = self.running.listeners.iter();
+        let new = new.filter(|one| one.index == NO_PORTAL);
+        let mut sockets = std::mem::take(&mut self.opened).into_iter();
+        let (mut open, mut open_nbd) = (Vec::new(), Vec::new());
+        for (wanted, listener) in new.zip(&mut sockets) {
+            if wanted.is_nbd {
+                open_nbd.push((listener, wanted.wanted.to_string().into()));
+            } else {
+                open.push(listener);
+            }
+        }
+        let new_sockets = self.running.sockets.iter();
+        let new_sockets = new_sockets.filter(|one| one.index == NO_PORTAL);
+        for (socket, listener) in new_sockets.zip(sockets) {
+            open_nbd.push((listener, socket.path.display().to_string().into()));
+        }
+        self.set_modes(old);
         let (opened, switched) = plane.set_access(Access {
             policy: Arc::clone(&policy) as Arc<dyn plane::Policy>,
             targets: self.running.target_plans(),
-            open: std::mem::take(&mut self.opened),
+            open,
+            open_nbd,
             close: std::mem::take(&mut self.closed),
         });
-        let new = self
-            .running
-            .listeners
-            .iter_mut()
-            .filter(|one| one.index == NO_PORTAL);
-        for (listener, index) in new.zip(opened) {
-            listener.index = index;
+        let listeners = self.running.listeners.iter_mut();
+        let sockets = self.running.sockets.iter_mut().map(|one| &mut one.index);
+        let indices = listeners.map(|one| &mut one.index).chain(sockets);
+        for (index, given) in indices.filter(|one| **one == NO_PORTAL).zip(opened) {
+            *index = given;
         }
         described.and(switched)
     }
 
+    /// Sockets that stay may have another mode now.
+    fn set_modes(&self, old: &Running) {
+        for socket in &self.running.sockets {
+            let before = old.sockets.iter().find(|one| one.path == socket.path);
+            if before.is_some_and(|before| before.mode != socket.mode) {
+                socket.set_mode();
+            }
+        }
+    }
+
     /// What is left to do when it is in force.
     pub(super) fn rest(&self, old: &Running) -> Unsettled {
-        let index = |&(position, _): &(usize, u64)| self.running.units[position].index;
+        let index = |(position, _): &(usize, Growth)| self.running.units[*position].index;
         let leaver = |&index: &UnitIndex| Leaver {
             index,
             name: old
@@ -412,6 +641,22 @@ pub(super) fn judge(policy: &ModelPolicy, sessions: &[SessionReport]) -> Verdict
 fn luns_of(policy: &ModelPolicy, session: &SessionReport) -> Option<Vec<VisibleLun>> {
     use plane::Policy as _;
 
+    if let TransportDetails::Nbd {
+        export,
+        service,
+        names,
+    } = &session.transport
+    {
+        let exports = policy.exports(&ExportAsker {
+            service,
+            address: session.peer.ip(),
+            names,
+        });
+        let same = exports.into_iter().find(|one| one.name == *export);
+        return same
+            .map(|one| vec![one.lun])
+            .filter(|luns| *luns == session.luns);
+    }
     let Some(target) = session.target else {
         return policy.may_discover(&session.asker()).then(Vec::new);
     };

@@ -66,6 +66,15 @@ impl Attempts {
         }
     }
 
+    /// For a step of a snapshot, which may take so long.
+    pub(crate) fn begin_step(&self, limit: Duration) -> Patience<'_> {
+        Patience {
+            attempts: self,
+            until: Instant::now() + limit,
+            call_max: limit,
+        }
+    }
+
     /// For a look, of which nobody should notice that it is not answered.
     pub(crate) fn begin_look(&self) -> Patience<'_> {
         Patience {
@@ -108,7 +117,18 @@ impl Patience<'_> {
         path: &Path,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
-        self.ask_at(self.attempts.enter(path)?, path, call)
+        self.ask_at(self.attempts.enter(path)?, path, move || {
+            reactor::process::apart(call)
+        })
+    }
+
+    /// As [`Patience::ask`], of a call to a library that starts threads: those are of this process, and so is the call.
+    pub(crate) fn ask_library<T: Send + 'static>(
+        &self,
+        path: &Path,
+        call: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Unanswered> {
+        self.ask_at(self.attempts.enter(path)?, path, move || Ok(call()))
     }
 
     /// As [`Patience::ask`], of a path that others ask, too: waits until they have their answer.
@@ -124,18 +144,18 @@ impl Patience<'_> {
                 entered => break entered?,
             }
         };
-        self.ask_at(place, path, call)
+        self.ask_at(place, path, move || reactor::process::apart(call))
     }
 
     fn ask_at<T: Send + 'static>(
         &self,
         place: Place,
         path: &Path,
-        call: impl FnOnce() -> T + Send + 'static,
+        call: impl FnOnce() -> std::io::Result<T> + Send + 'static,
     ) -> Result<T, Unanswered> {
         let (answer, answered) = sync_channel(1);
         let run = move || {
-            let outcome = reactor::process::apart(call);
+            let outcome = call();
             drop(place);
             match outcome {
                 // Nobody waits any more where it took too long.

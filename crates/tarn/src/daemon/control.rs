@@ -1,5 +1,6 @@
 //! The daemon as its administration asks for it.
 
+mod check;
 mod reopen;
 
 use std::path::{Path, PathBuf};
@@ -11,14 +12,16 @@ use api::control::Control;
 use api::event::{Event, Finding, Severity};
 use api::plan::{Applied, Change, Document, Effect, Inspection, Origin, Plan, Revision, Step};
 use api::problem::{Problem, ProblemKind};
-use api::request::{EventQuestion, Rollback, Tracing};
+use api::request::{EventQuestion, Rollback, TakeSnapshots, Tracing};
 use api::stats::Stats;
 use api::view;
 use config::{Model, NewSecrets};
 use confine::inherited::Inherited;
 use plane::{Handle, MediumOrder, NoAnswer, SessionReport};
 
-use super::apply::{self, Means, Prepared};
+use self::check::{check_applicable, check_revision, check_role};
+use self::reopen::settle;
+use super::apply::{self, Prepared};
 use super::attempts::Attempts;
 use super::doctor::Doctor;
 use super::events::{Events, milliseconds, of_trouble};
@@ -26,11 +29,12 @@ use super::file::{self, Aside, Found, unwritten};
 use super::history::{History, Past, Record};
 use super::open::pause;
 use super::paced::Paced;
+use super::quotas::Accounts;
 use super::running::{Running, RunningUnit};
 use super::secrets::SecretFiles;
 use super::settling::{OWN_PATIENCE, Progress, Settling, Settlings};
 use super::steps::{self, Match};
-use super::{foresight, media, secrets, stats, traces, views};
+use super::{foresight, log_device, media, quotas, secrets, snapshots, stats, traces, views};
 use crate::StartError;
 use crate::confinement::Reach;
 use crate::prepare::Flags;
@@ -90,7 +94,7 @@ pub(crate) struct Daemon {
     /// What changes have left to do.
     settlings: Mutex<Settlings>,
     /// Files and devices that are being looked at for a change.
-    attempts: Attempts,
+    pub(super) attempts: Attempts,
     secret_files: SecretFiles,
     /// Where the history is kept, and the numbers of events.
     history_directory: PathBuf,
@@ -107,6 +111,7 @@ pub(crate) struct Daemon {
     /// Each core makes its part of the answer, and serves no disk meanwhile.
     sessions: Paced<Result<Arc<[SessionReport]>, NoAnswer>>,
     doctor: Doctor,
+    pub(super) accounts: Accounts,
 }
 
 /// What a daemon is made from.
@@ -206,6 +211,7 @@ impl Daemon {
             events: parts.events,
             sessions: Paced::new(SESSIONS_PAUSE),
             doctor: parts.doctor,
+            accounts: Accounts::default(),
         })
     }
 
@@ -384,7 +390,7 @@ impl Daemon {
         self.flags.work_into(&mut model);
         let old = &now.running;
         let secrets = self.secrets_of(old, &model, inspection)?;
-        let size_of = |at: usize| old.units[at].store.capabilities().size_bytes;
+        let sizes_of = |at: usize| old.units[at].opened.sizes();
         let secrets_differ = |user: &str| match inspection {
             Inspection::Files => {
                 secrets::differ((&old.model, &old.secrets), (&model, &secrets), user)
@@ -397,15 +403,17 @@ impl Daemon {
         };
         let differences = config::diff_with(&old.model, &model, renames, secrets_differ);
         let units = Match::of(&old.model, &model, &differences);
-        let mut steps = steps::steps(&old.model, &model, &differences, size_of);
+        let mut steps = steps::steps(&old.model, &model, &differences, sizes_of);
         let mut warnings: Vec<String> = model.warnings().iter().map(ToString::to_string).collect();
         match inspection {
-            Inspection::Files => self.reach.refuse(&mut steps, &model),
+            Inspection::Files => foresight::inspect(&mut steps, old, &model, &self.reach)?,
             Inspection::DocumentOnly => warnings.push(NOT_INSPECTED.to_owned()),
         }
         let medium = |unit: &RunningUnit| self.plane.medium(unit.index);
         foresight::refuse_by_media(&mut steps, old, &model, &units, medium);
-        let ended = self.sessions_that_end(old, &model, &units, &secrets)?;
+        quotas::refuse(&mut steps, old, &model, &units);
+        let policy = old.policy_of(&model, &units.from, &secrets);
+        let ended = apply::judge(&policy, &self.sessions_now()?).ended;
         views::name_ended(&mut steps, old, ended);
         let steps: Vec<Step> = steps.into_iter().map(Step::from).collect();
         let is_applicable = steps.iter().all(|step| step.effect != Effect::Refused);
@@ -439,18 +447,6 @@ impl Daemon {
             }
             Inspection::DocumentOnly => Ok(old.secrets.carried_over(&old.model, model)),
         }
-    }
-
-    /// The sessions that the rules of a model would not let in.
-    fn sessions_that_end(
-        &self,
-        old: &Running,
-        model: &Model,
-        units: &Match,
-        secrets: &Secrets,
-    ) -> Result<Vec<SessionReport>, Problem> {
-        let policy = old.policy_of(model, &units.from, secrets);
-        Ok(apply::judge(&policy, &self.sessions_now()?).ended)
     }
 
     /// The file may have been edited by hand and not applied: that must not be lost. Gives its
@@ -519,12 +515,7 @@ impl Daemon {
         let Planned { model, units, .. } = planned;
         let (old, state) = (&now.running, &self.state);
         let settle_back = |_: &Problem| settle(state, &old.model);
-        let means = Means {
-            state,
-            inherited: &self.inherited,
-            patience: self.attempts.begin(),
-            cores: self.cores,
-        };
+        let means = self.means(self.attempts.begin());
         let mut prepared = Secrets::read(&model, self.uid)
             .and_then(|secrets| apply::prepare(old, model, secrets.into(), &units, &means))
             .map_err(|error| unprepared(&error))
@@ -646,19 +637,8 @@ impl Daemon {
     }
 }
 
-/// Ends the renames that a change has begun in the ledger. `model` is in force, also on disk.
-fn settle(state: &State, model: &Model) {
-    if let Err(error) = state.settle(model) {
-        let error = crate::error::chain(&error);
-        tracing::warn!(
-            error,
-            "the ledger of identities has two ids for a renamed lun until the next change or start"
-        );
-    }
-}
-
 /// Nothing of the change was made.
-fn unprepared(error: &StartError) -> Problem {
+pub(super) fn unprepared(error: &StartError) -> Problem {
     let detail = crate::error::chain(error);
     if let StartError::StateUnusable { source, .. } = error {
         unwritten(detail, source)
@@ -669,41 +649,6 @@ fn unprepared(error: &StartError) -> Problem {
 
 fn failed(detail: String) -> Problem {
     Problem::new(ProblemKind::ApplyFailed, detail)
-}
-
-fn check_revision(runs: u64, only_at: Option<u64>) -> Result<(), Problem> {
-    if only_at.is_none_or(|wanted| wanted == runs) {
-        return Ok(());
-    }
-    let detail = format!("revision {runs} runs; read it and make the change again");
-    let mut problem = Problem::new(ProblemKind::RevisionMismatch, detail);
-    problem.revision = Some(runs);
-    Err(problem)
-}
-
-/// Refuses what the role of the caller may not do, by what the change does and not by what its edits are called.
-fn check_role(origin: &Origin, planned: &Planned) -> Result<(), Problem> {
-    match origin {
-        Origin::Edited { role, .. } if *role < planned.needs => {
-            let detail = format!(
-                "the role {role:?} resizes and renames luns, and this change is more: {}",
-                views::summary(&planned.plan.steps).join(", ")
-            );
-            Err(Problem::new(ProblemKind::Forbidden, detail.to_lowercase()))
-        }
-        Origin::Edited { .. } | Origin::Written => Ok(()),
-    }
-}
-
-fn check_applicable(steps: &[Step]) -> Result<(), Problem> {
-    match steps.iter().find(|step| step.effect == Effect::Refused) {
-        None => Ok(()),
-        Some(refused) => {
-            let reason = refused.reason.clone().unwrap_or_default();
-            let detail = format!("{}: {reason}", views::step_line(refused));
-            Err(Problem::new(ProblemKind::Refused, detail))
-        }
-    }
 }
 
 fn history_max(model: &Model) -> usize {
@@ -822,6 +767,38 @@ impl Control for Daemon {
 
     fn load(&self, lun: &str) -> Result<(), Problem> {
         media::order(self, lun, MediumOrder::Load)
+    }
+
+    fn take_over(&self, lun: &str) -> Result<(), Problem> {
+        media::take_over(self, lun)
+    }
+
+    fn discard_log(&self, lun: &str) -> Result<(), Problem> {
+        log_device::discard_log(self, lun)
+    }
+
+    fn snapshots(&self, lun: Option<&str>) -> Result<Vec<view::Snapshot>, Problem> {
+        snapshots::list(self, lun)
+    }
+
+    fn take_snapshots(&self, wanted: TakeSnapshots) -> Result<view::SnapshotsTaken, Problem> {
+        snapshots::take(self, &wanted)
+    }
+
+    fn remove_snapshot(&self, lun: &str, name: &str) -> Result<(), Problem> {
+        snapshots::remove(self, lun, name)
+    }
+
+    fn restore_snapshot(&self, lun: &str, name: &str) -> Result<(), Problem> {
+        snapshots::roll_back(self, lun, name)
+    }
+
+    fn clone_snapshot(&self, which: (&str, &str), store: &str) -> Result<PathBuf, Problem> {
+        snapshots::clone(self, which, store)
+    }
+
+    fn discard_clone(&self, path: &Path) {
+        snapshots::discard(self, path);
     }
 
     fn targets(&self) -> Result<Vec<view::Target>, Problem> {

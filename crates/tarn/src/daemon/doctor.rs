@@ -34,6 +34,8 @@ use looks::{Looks, Machine, Share};
 use space::{Room, Space, UnitFile};
 
 use super::control::{Daemon, InForce};
+use super::log_device::LogUse;
+use super::quotas::Held;
 use super::{stats, traces, views};
 
 /// What the doctor examines with, and what it saw when it last did.
@@ -82,15 +84,22 @@ impl Doctor {
             .filter_map(|(unit, served)| Some((unit.to_string(), served.store.outage()?)));
         let conflicts = units.filter_map(|(unit, served)| {
             let what = served.identity.state.conflict()?;
-            Some((unit.to_string(), what.to_owned()))
+            Some((unit.to_string(), what))
+        });
+        let logs = running.model.units().iter().zip(&running.units);
+        let logs = logs.filter_map(|(unit, served)| {
+            Some((unit.to_string(), log_trouble(&served.opened.log)?))
         });
         let (started, began) = self.started;
+        let held = daemon.accounts.held();
         let mut findings = Vec::from_iter(self.document.look(daemon));
         findings.extend(examine(&Facts {
             model: &running.model,
             failed: &failed.map(|(unit, _)| unit.to_string()).collect::<Vec<_>>(),
             outages: &outages.collect::<Vec<_>>(),
             conflicts: &conflicts.collect::<Vec<_>>(),
+            quotas: &held,
+            logs: &logs.collect::<Vec<_>>(),
             sessions: &views::sessions(&in_force, &sessions),
             shares: &locked(&self.looks).shares(now, &stats.cores),
             stats: &stats,
@@ -119,16 +128,36 @@ fn locked<T>(looks: &Mutex<T>) -> MutexGuard<'_, T> {
 fn unit_files(daemon: &Daemon, in_force: &InForce) -> Vec<UnitFile> {
     let running = &in_force.running;
     let units = running.model.units().iter().zip(&running.units);
-    let file = |(unit, served): (&config::Unit, &super::RunningUnit)| {
+    let files = |(unit, served): (&config::Unit, &super::RunningUnit)| {
         let is_in = daemon.plane.medium(served.index).is_in;
-        Some(UnitFile {
-            lun: unit.to_string(),
-            open: is_in.then(|| Arc::clone(&served.store)),
-            path: unit.store.at.node()?.0.to_owned(),
-            size_bytes: served.store.capabilities().size_bytes,
-        })
+        let parts = unit.parts().zip(served.opened.parts());
+        let file = |((spec, _), store): ((&config::StoreSpec, _), Arc<dyn store::SharedStore>)| {
+            Some(UnitFile {
+                lun: unit.to_string(),
+                path: spec.at.node()?.0.to_owned(),
+                size_bytes: store.capabilities().size_bytes,
+                open: is_in.then_some(store),
+            })
+        };
+        parts.filter_map(file).collect::<Vec<_>>()
     };
-    units.filter_map(file).collect()
+    units.flat_map(files).collect()
+}
+
+/// What is wrong with the log of a unit.
+enum LogTrouble {
+    /// The unit is not served.
+    Held(String),
+    /// The unit is served without it.
+    Unused(&'static str),
+}
+
+fn log_trouble(log: &LogUse) -> Option<LogTrouble> {
+    match log {
+        LogUse::None => None,
+        LogUse::InUse(logged) => logged.trouble().map(LogTrouble::Unused),
+        LogUse::Held(why) => Some(LogTrouble::Held(why.clone())),
+    }
 }
 
 /// Everything the rules look at.
@@ -140,6 +169,10 @@ struct Facts<'a> {
     outages: &'a [(String, String)],
     /// Units whose state another program has saved, and what was found.
     conflicts: &'a [(String, String)],
+    /// What quotas hold.
+    quotas: &'a [Held],
+    /// Units whose log is not in use, and why.
+    logs: &'a [(String, LogTrouble)],
     sessions: &'a [Session],
     stats: &'a Stats,
     shares: &'a [Share],
@@ -156,12 +189,14 @@ struct Facts<'a> {
 }
 
 /// All rules, the gravest first.
-const RULES: [fn(&Facts<'_>) -> Vec<Finding>; 22] = [
+const RULES: &[fn(&Facts<'_>) -> Vec<Finding>] = &[
     service::failed_flushes,
     service::lost_stores,
+    service::unused_logs,
     space::replaced_files,
     service::states_of_others,
     space::scarce_space,
+    space::reached_quotas,
     service::guessed_secrets,
     service::warnings_of_the_configuration,
     network::black_holes,

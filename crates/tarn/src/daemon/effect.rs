@@ -70,6 +70,15 @@ pub(crate) enum Consequence {
         /// The `id`.
         id: String,
     },
+    /// A member of which the data behind would be elsewhere.
+    #[error(
+        "store {id:?} is not the last member, so what is behind it would move: leave its size, and add a member behind \
+         the last one"
+    )]
+    MemberMoves {
+        /// The member.
+        id: String,
+    },
     /// Fewer blocks than initiators know of.
     #[error("the disk has {size_bytes} bytes and cannot shrink to {wanted_bytes}")]
     Shrinks {
@@ -96,6 +105,19 @@ pub(crate) enum Consequence {
         /// The initiators.
         names: Vec<String>,
     },
+    /// Disks that are larger together than a quota allows.
+    #[error(
+        "the disks of {quota} would have {wanted_bytes} bytes together, more than provisioned = {allowed_bytes}: \
+         make them smaller, or raise the quota"
+    )]
+    OverQuota {
+        /// What the quota counts.
+        quota: String,
+        /// What they would have.
+        wanted_bytes: u64,
+        /// What they may have.
+        allowed_bytes: u64,
+    },
     /// A store that the confined process cannot reach, in words.
     #[error("{0}")]
     OutOfReach(String),
@@ -116,9 +138,11 @@ impl Consequence {
             | Self::MemoryLost
             | Self::StoreHeld { .. }
             | Self::IdHeld { .. }
+            | Self::MemberMoves { .. }
             | Self::Shrinks { .. }
             | Self::MediumOut { .. }
             | Self::MediumHeld { .. }
+            | Self::OverQuota { .. }
             | Self::OutOfReach(_) => Effect::Refused,
         }
     }

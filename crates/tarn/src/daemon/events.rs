@@ -10,8 +10,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use api::event::{CommandPhase, Event, Severity};
 use api::request::EventQuestion;
 use durable::Found;
-use plane::{Ending, EventSink, FailedLogin, SaveError, SlowCommand, Who};
+use plane::{Ending, EventSink, FailedLogin, SaveError, SlowCommand, Space, Who};
 
+use super::quotas::Held;
 use crate::state::Trouble;
 
 /// How many are kept of what initiators and stores cause.
@@ -207,6 +208,16 @@ fn of_login(failed: &FailedLogin<'_>) -> Event {
         target: failed.target.map(str::to_owned),
         ..event(Severity::Warning, "login-failed", message)
     }
+}
+
+/// A quota has come to another mark.
+pub(super) fn of_quota(held: &Held) -> Event {
+    let (severity, kind) = match held.space {
+        Space::Free => (Severity::Info, "quota-free"),
+        Space::Low => (Severity::Warning, "quota-soft"),
+        Space::Full => (Severity::Error, "quota-full"),
+    };
+    event(severity, kind, held.in_words())
 }
 
 /// What was found wrong with the state.

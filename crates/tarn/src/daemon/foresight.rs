@@ -2,17 +2,22 @@
 
 use std::fs;
 
-use api::plan::{Effect, Kind, Plan, Step};
-use config::{Model, Unit};
+use admin::ServiceTls;
+use api::plan::{Action, Effect, Kind, Plan, Step};
+use api::problem::Problem;
+use config::{Model, Place, StoreSpec, Unit};
 use plane::MediumReport;
 
 use super::apply::on_thread;
 use super::attempts::Patience;
+use super::control::unprepared;
 use super::effect::{Consequence, PlannedStep};
+use super::open::open_tls;
 use super::running::{Running, RunningUnit};
 use super::steps::Match;
 use crate::StartError;
-use crate::locate::locate;
+use crate::confinement::Reach;
+use crate::locate::locate_store;
 
 /// Refuses the steps of a plan whose stores are not where they must be. Nothing is opened, so what only opening shows
 /// is not seen here.
@@ -25,18 +30,24 @@ pub(super) fn refuse_unlocated(
 ) {
     for (position, (unit, from)) in model.units().iter().zip(&units.from).enumerate() {
         let before = served(old, *from);
-        let stays = before.is_some_and(|(before, _)| units.keeps(position, before, unit));
+        let kept = before.filter(|(before, _)| units.keeps(position, before, unit));
+        let count = kept.map_or(0, |(before, _)| before.parts().count());
         let name = unit.to_string();
         let steps = plan.steps.iter_mut();
         let step = steps
             .filter(|step| step.effect != Effect::Refused)
             .find(|step| step.kind == Kind::Lun && step.name == name);
-        let Some(step) = step.filter(|_| !stays) else {
+        let Some(step) = step else {
             continue;
         };
-        match on_thread(unit, patience, size_at_place).flatten() {
-            Ok(size_bytes) => {
-                if let (Some(size_bytes), Some((_, before))) = (size_bytes, before) {
+        let sizes = unit.parts().skip(count);
+        let sizes = sizes.map(|part| on_thread(part, patience, size_at_place)?);
+        match sizes.collect::<Result<Vec<_>, _>>() {
+            Ok(sizes) => {
+                let is_whole = unit.store.members().is_empty();
+                if let (Some(&Some(size_bytes)), true, Some((_, before))) =
+                    (sizes.first(), is_whole, before)
+                {
                     name_size(step, before, size_bytes);
                 }
             }
@@ -49,15 +60,13 @@ pub(super) fn refuse_unlocated(
     }
 }
 
-/// The size that a unit will have, as far as it can be known without opening its store.
-fn size_at_place(unit: &Unit) -> Result<Option<u64>, StartError> {
-    let location = locate(unit)?;
+/// The size that a store will have, as far as it can be known without opening it.
+fn size_at_place(store: &StoreSpec, place: &Place) -> Result<Option<u64>, StartError> {
+    let location = locate_store(store, place)?;
     let file = location.and_then(|location| fs::metadata(location.path).ok());
     let file = file.filter(fs::Metadata::is_file);
-    Ok(unit
-        .store
-        .configured_size_bytes()
-        .or_else(|| Some(file?.len())))
+    let configured = store.configured_size_bytes();
+    Ok(configured.or_else(|| Some(file?.len())))
 }
 
 /// Refuses what the whereabouts of removable media forbid: another size for one that is out, and another medium in the
@@ -76,7 +85,8 @@ pub(super) fn refuse_by_media(
         };
         let (lun, report) = (unit.to_string(), medium(running));
         let size = running.store.capabilities().size_bytes;
-        let grows = unit.store.size_bytes.is_some_and(|wanted| wanted > size);
+        let grows = unit.store.size_bytes.is_some_and(|wanted| wanted > size)
+            || unit.store.members() != before.store.members();
         let keeps = units.keeps(position, before, unit);
         let consequence = match report.is_in {
             false if keeps && grows => Consequence::MediumOut { lun: lun.clone() },
@@ -91,6 +101,32 @@ pub(super) fn refuse_by_media(
             step.consequence = consequence;
         }
     }
+}
+
+/// Refuses steps for what this process cannot reach, and adds those for files that hold something else now.
+pub(super) fn inspect(
+    steps: &mut Vec<PlannedStep>,
+    old: &Running,
+    model: &Model,
+    reach: &Reach,
+) -> Result<(), Problem> {
+    reach.refuse(steps, model);
+    let renewed = new_certificates(old, model).map_err(|error| unprepared(&error))?;
+    steps.extend(renewed);
+    Ok(())
+}
+
+/// Servers of NBD whose files of TLS hold something else than when they were read last.
+fn new_certificates(old: &Running, model: &Model) -> Result<Vec<PlannedStep>, StartError> {
+    let read = open_tls(model)?;
+    let servers = model.nbd().iter().zip(read);
+    let step = |(server, read): (&config::NbdServer, Option<ServiceTls>)| {
+        let name = server.at.to_string();
+        let is_new = old.tls_of(&name)?.digest != read?.digest;
+        let detail = "other files of its certificate".to_owned();
+        is_new.then(|| PlannedStep::new(Action::Change, Kind::Nbd, name, detail))
+    };
+    Ok(servers.filter_map(step).collect())
 }
 
 /// Says beside the steps that were made how large the media are that have come, and those they came for.

@@ -15,11 +15,16 @@ static ORDERS: AtomicUsize = AtomicUsize::new(0);
 
 /// The right to wait for a store. Ends with this value.
 #[derive(Debug)]
-struct Permit<'a>(&'a AtomicUsize);
+pub(super) struct Permit<'a>(&'a AtomicUsize);
 
 impl<'a> Permit<'a> {
     fn new(orders: &'a AtomicUsize) -> Option<Self> {
-        let more = |orders: usize| (orders < ORDERS_MAX).then_some(orders + 1);
+        Self::of(orders, ORDERS_MAX)
+    }
+
+    /// One of so many.
+    pub(super) fn of(orders: &'a AtomicUsize, most: usize) -> Option<Self> {
+        let more = |orders: usize| (orders < most).then_some(orders + 1);
         let taken = orders.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
         taken.is_ok().then_some(Self(orders))
     }
@@ -46,14 +51,13 @@ pub(super) fn order(daemon: &Daemon, lun: &str, order: MediumOrder) -> Result<()
         return Err(fixed(lun));
     }
     let Some(_permit) = Permit::new(&ORDERS) else {
-        let detail = format!(
-            "{ORDERS_MAX} media are being moved, and lun {lun:?} was left as it is; try again in a moment"
-        );
-        return Err(Problem::new(ProblemKind::Unavailable, detail));
+        return Err(crowded(lun));
     };
     let is_out = !daemon.plane.medium(served.index).is_in;
     if is_out && matches!(order, MediumOrder::Load) && daemon.is_replaced(unit, served)? {
-        return daemon.reopen(lun, served.index);
+        daemon.reopen(lun, served.index)?;
+        daemon.note_reopened(lun);
+        return Ok(());
     }
     match daemon.plane.move_medium(served.index, order) {
         Ok(Ok(())) => Ok(()),
@@ -70,6 +74,21 @@ pub(super) fn order(daemon: &Daemon, lun: &str, order: MediumOrder) -> Result<()
             Err(Problem::new(ProblemKind::Unavailable, detail))
         }
     }
+}
+
+/// Takes the medium of a unit from another client.
+pub(super) fn take_over(daemon: &Daemon, lun: &str) -> Result<(), Problem> {
+    let Some(_permit) = Permit::new(&ORDERS) else {
+        return Err(crowded(lun));
+    };
+    daemon.take_over_medium(lun)
+}
+
+fn crowded(lun: &str) -> Problem {
+    let detail = format!(
+        "{ORDERS_MAX} media are being moved, and lun {lun:?} was left as it is; try again in a moment"
+    );
+    Problem::new(ProblemKind::Unavailable, detail)
 }
 
 fn fixed(lun: &str) -> Problem {

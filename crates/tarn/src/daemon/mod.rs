@@ -15,6 +15,7 @@
 //! | `doctor` | what limits or endangers the service, rule by rule |
 //! | `paced` | questions that disturb the cores, asked only so often |
 //! | `traces` | what goes over connections, for those who look for a fault |
+//! | `media`, `snapshots` | media that move, and copies of them at one moment |
 //! | `views`, `stats` | what runs, in the words of the API |
 //! | `secrets`, `events` | what their names say |
 
@@ -27,23 +28,26 @@ mod events;
 mod file;
 mod foresight;
 mod history;
+mod log_device;
 mod media;
 mod open;
 mod paced;
+mod quotas;
 mod running;
 mod secrets;
 mod settling;
+mod snapshots;
 mod stats;
 mod steps;
 mod traces;
 mod views;
 
-pub(crate) use apply::Prepared;
+pub(crate) use apply::{Prepared, open_listeners};
 pub(crate) use control::{Daemon, Parts};
 pub(crate) use doctor::Doctor;
 pub(crate) use effect::{Consequence, PlannedStep};
 pub(crate) use events::Events;
-pub(crate) use open::{bind, open_store, retry_while_in_use, stand_in};
-pub(crate) use running::{
-    NO_PORTAL, PortNumbers, Running, RunningListener, RunningUnit, slow_command,
-};
+pub(crate) use log_device::close_logs;
+pub(crate) use open::{Opener, open_store, open_tls, retry_while_in_use, stand_in};
+pub(crate) use quotas::{Accountant, check as check_quotas};
+pub(crate) use running::{PortNumbers, Running, RunningUnit, nbd_places, slow_command};

@@ -1,16 +1,26 @@
 //! Opens stores and binds addresses, at the start and for changes.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::{Export, HostPort, ServerAddress, StorePlace, StoreSpec};
+use admin::{ListenError, ServiceTls, SocketFile};
+use config::{
+    Export, HostPort, Image, Model, NamedStore, Place, ServerAddress, StorePlace, StoreSpec,
+};
 use confine::inherited::Inherited;
 use reactor::Listener;
 use reactor::net::BindError;
-use remote::{NbdOptions, NbdServer, TlsOptions};
-use store::{OpenError, OpenFailure, OpenOptions, SharedStore};
+use remote::{
+    ClusterOptions, Looks, NbdOptions, NbdServer, RbdFailure, RbdOpenError, RbdOptions, TlsOptions,
+};
+use store::{
+    Composed, Form, Held, Logged, Member, OpenError, OpenFailure, OpenOptions, SharedStore,
+};
 
+use super::log_device::{LogUse, attach, lazily};
 use crate::StartError;
+use crate::state::UnitIdentity;
 
 /// Connections that may wait to be accepted, per portal.
 const BACKLOG: i32 = 4096;
@@ -18,24 +28,188 @@ const BACKLOG: i32 = 4096;
 /// The most connections to a server that a store has, unless its options say how many.
 const CONNECTIONS_MAX: usize = 16;
 
-/// Opens the store of a unit, which so many cores use. May take as long as a file system or a server lets it.
-pub(crate) fn open_store(
-    unit: &config::Unit,
-    cores: usize,
-) -> Result<Arc<dyn SharedStore>, StartError> {
-    match &unit.store.at.place {
-        StorePlace::Export(export) => {
-            let opened = export_options(&unit.store, export, cores).open();
-            opened.map_err(|source| StartError::Export {
-                place: unit.place.clone(),
-                source: Box::new(source),
-            })
-        }
-        StorePlace::Path(_) | StorePlace::Size(_) => open_local(unit),
+/// What stores are opened with.
+#[derive(Clone, Debug)]
+pub(crate) struct Opener {
+    /// How many cores use a store.
+    pub(crate) cores: usize,
+    /// Connections to look at images over.
+    pub(crate) looks: Looks,
+}
+
+impl Opener {
+    /// For a start. To be dropped before the process is confined.
+    pub(crate) fn of_start(cores: usize) -> Self {
+        let looks = Looks::default();
+        Self { cores, looks }
+    }
+
+    /// For a change, which does not wait for the end of its looks: a cluster may hang.
+    pub(crate) fn of_change(cores: usize) -> Self {
+        let looks = Looks::ended_apart();
+        Self { cores, looks }
     }
 }
 
-fn open_local(unit: &config::Unit) -> Result<Arc<dyn SharedStore>, StartError> {
+/// A store that is open.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenStore {
+    /// What the data plane gets.
+    pub(crate) store: Arc<dyn SharedStore>,
+    /// The same, if it is a composition.
+    pub(crate) composed: Option<Arc<Composed>>,
+    /// What has the data, if it is not the same.
+    under: Option<Arc<dyn SharedStore>>,
+    /// How it stands to a log.
+    pub(crate) log: LogUse,
+}
+
+impl OpenStore {
+    fn plain(store: Arc<dyn SharedStore>) -> Self {
+        Self {
+            store,
+            composed: None,
+            under: None,
+            log: LogUse::None,
+        }
+    }
+
+    /// The same, with a log before it.
+    pub(super) fn with_log(self, logged: Arc<Logged>) -> Self {
+        Self {
+            store: Arc::clone(&logged) as Arc<dyn SharedStore>,
+            under: Some(self.store),
+            log: LogUse::InUse(logged),
+            ..self
+        }
+    }
+
+    /// The same, which is not served, for this reason.
+    pub(super) fn held(self, stand_in: Arc<Held>, why: String) -> Self {
+        Self {
+            store: stand_in,
+            under: Some(self.store),
+            log: LogUse::Held(why),
+            ..self
+        }
+    }
+
+    /// The stores that have the data, in the order of [`config::Unit::parts`].
+    pub(crate) fn parts(&self) -> Vec<Arc<dyn SharedStore>> {
+        match &self.composed {
+            Some(composed) => {
+                let members = composed.members();
+                members.iter().map(|one| Arc::clone(&one.store)).collect()
+            }
+            None => vec![Arc::clone(self.under.as_ref().unwrap_or(&self.store))],
+        }
+    }
+
+    /// Their sizes in bytes.
+    pub(crate) fn sizes(&self) -> Vec<u64> {
+        let parts = self.parts();
+        parts
+            .iter()
+            .map(|one| one.capabilities().size_bytes)
+            .collect()
+    }
+}
+
+/// Opens the store of a unit, with its log. May take as long as a file system or a server lets it.
+pub(crate) fn open_store(
+    unit: &config::Unit,
+    identity: &UnitIdentity,
+    opener: &Opener,
+) -> Result<OpenStore, StartError> {
+    let opened = open_with(&lazily(unit), |spec, place| open_part(spec, place, opener))?;
+    attach(unit, identity, opened)
+}
+
+/// Opens the store of a unit, of which `open` opens each part.
+pub(super) fn open_with(
+    unit: &config::Unit,
+    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Arc<dyn SharedStore>, StartError>,
+) -> Result<OpenStore, StartError> {
+    let spec = &unit.store;
+    let form = match spec.at.kind {
+        config::StoreKind::Stripe => Form::Stripe {
+            chunk_bytes: spec.chunk_bytes,
+        },
+        config::StoreKind::Concat => Form::Concat,
+        config::StoreKind::Path
+        | config::StoreKind::File
+        | config::StoreKind::Block
+        | config::StoreKind::Memory
+        | config::StoreKind::Null
+        | config::StoreKind::Nbd
+        | config::StoreKind::Nbds
+        | config::StoreKind::NbdUnix
+        | config::StoreKind::Rbd => {
+            return open(spec, &unit.place).map(OpenStore::plain);
+        }
+    };
+    let members = open_members(spec.members(), form == Form::Concat, open)?;
+    let composed = Composed::new(form, members, spec.read_only).map_err(|source| {
+        let place = unit.place.clone();
+        StartError::Members { place, source }
+    })?;
+    let composed = Arc::new(composed);
+    Ok(OpenStore {
+        store: Arc::clone(&composed) as Arc<dyn SharedStore>,
+        composed: Some(composed),
+        under: None,
+        log: LogUse::None,
+    })
+}
+
+/// Opens members of a composition; those of a concat take the size that the configuration gives them.
+pub(super) fn open_members(
+    members: &[NamedStore],
+    is_concat: bool,
+    mut open: impl FnMut(&StoreSpec, &Place) -> Result<Arc<dyn SharedStore>, StartError>,
+) -> Result<Vec<Member>, StartError> {
+    let open = |one: &NamedStore| {
+        let bytes = one.store.configured_size_bytes();
+        Ok(Member {
+            name: format!("store {:?}", one.id),
+            store: open(&one.store, &one.place)?,
+            bytes: bytes.filter(|_| is_concat),
+        })
+    };
+    members.iter().map(open).collect()
+}
+
+/// Opens a store that has data.
+pub(super) fn open_part(
+    spec: &StoreSpec,
+    place: &Place,
+    opener: &Opener,
+) -> Result<Arc<dyn SharedStore>, StartError> {
+    match &spec.at.place {
+        StorePlace::Export(export) => {
+            let opened = export_options(spec, export, opener.cores).open();
+            opened.map_err(|source| StartError::Export {
+                place: place.clone(),
+                source: Box::new(source),
+            })
+        }
+        StorePlace::Image(image) => {
+            // One that was closed just now takes a moment.
+            let is_in_use = |error: &RbdOpenError| matches!(error.reason, RbdFailure::Twice);
+            let opened =
+                retry_while_in_use(|| image_options(spec, image).open(&opener.looks), is_in_use);
+            opened.map_err(|source| StartError::Image {
+                place: place.clone(),
+                source: Box::new(source),
+            })
+        }
+        StorePlace::Path(_) | StorePlace::Size(_) | StorePlace::Members(_) => {
+            open_local(spec, place)
+        }
+    }
+}
+
+fn open_local(spec: &StoreSpec, place: &Place) -> Result<Arc<dyn SharedStore>, StartError> {
     let is_in_use = |error: &OpenError| {
         // The kernel calls its own use what a worker of a closed store still has open.
         matches!(
@@ -43,24 +217,61 @@ fn open_local(unit: &config::Unit) -> Result<Arc<dyn SharedStore>, StartError> {
             OpenFailure::InUse | OpenFailure::InUseByKernel
         )
     };
-    retry_while_in_use(|| options(&unit.store).open(), is_in_use).map_err(|source| {
-        StartError::Store {
-            place: unit.place.clone(),
-            source,
-        }
+    retry_while_in_use(|| options(spec).open(), is_in_use).map_err(|source| StartError::Store {
+        place: place.clone(),
+        source,
     })
 }
 
 /// What stands in for the store of a unit that is not served, whose own is not touched.
-pub(crate) fn stand_in(unit: &config::Unit) -> Result<Arc<dyn SharedStore>, StartError> {
+pub(crate) fn stand_in(unit: &config::Unit) -> Result<OpenStore, StartError> {
     let mut options = OpenOptions::new(store::StoreKind::Null, std::path::PathBuf::new());
     options.size_bytes = Some(1 << 20);
     options.block_bytes = Some(unit.store.block_size.bytes());
     options.read_only = true;
-    options.open().map_err(|source| StartError::Store {
+    let opened = options.open().map_err(|source| StartError::Store {
         place: unit.place.clone(),
         source,
-    })
+    });
+    opened.map(OpenStore::plain)
+}
+
+/// Reads certificates and keys of the servers of NBD.
+pub(crate) fn open_tls(model: &Model) -> Result<Vec<Option<ServiceTls>>, StartError> {
+    let servers = model.nbd().iter();
+    let read = servers.map(|server| {
+        let Some(tls) = &server.tls else {
+            return Ok(None);
+        };
+        let files = &tls.certificate;
+        let read = admin::service_tls(&files.certificate, &files.key, tls.ca.as_deref());
+        read.map(Some).map_err(|source| StartError::NbdCertificate {
+            place: files.place.clone(),
+            reason: Box::new(source),
+        })
+    });
+    read.collect()
+}
+
+/// Makes a unix socket for clients of NBD.
+///
+/// One that the service manager has made is taken over, with its file.
+pub(crate) fn bind_socket(
+    place: &Place,
+    (path, mode): (&Path, u32),
+    inherited: &Inherited,
+) -> Result<(Listener, Option<SocketFile>), StartError> {
+    let failed = StartError::Inherited;
+    if let Some(passed) = inherited.at_path(path).map_err(failed)? {
+        return Ok((Listener::try_from(passed).map_err(failed)?, None));
+    }
+    let is_in_use = |error: &ListenError| matches!(error, ListenError::InUse { .. });
+    let made = retry_while_in_use(|| admin::unix(path, mode), is_in_use);
+    let (listener, file) = made.map_err(|source| StartError::NbdSocket {
+        place: place.clone(),
+        source,
+    })?;
+    Ok((Listener::try_from(listener).map_err(failed)?, Some(file)))
 }
 
 /// Binds an address.
@@ -110,11 +321,34 @@ fn export_options(spec: &StoreSpec, export: &Export, cores: usize) -> NbdOptions
     }
 }
 
+fn image_options(spec: &StoreSpec, image: &Image) -> RbdOptions {
+    RbdOptions {
+        cluster: ClusterOptions {
+            conf: image.conf().map(Path::to_owned),
+            user: image.user.clone(),
+            keyring: image.keyring.clone(),
+        },
+        pool: image.pool().to_owned(),
+        namespace: image.namespace().to_owned(),
+        image: image.name().to_owned(),
+        snapshot: image.snapshot().map(str::to_owned),
+        size_bytes: spec.size_bytes,
+        waits_for_lock: spec.waits_for_lock,
+        retry: Duration::from_secs(spec.retry_seconds.into()),
+        read_only: spec.read_only,
+        thin: spec.thin.unwrap_or(true),
+        block_bytes: spec.block_size.bytes(),
+    }
+}
+
 fn options(spec: &StoreSpec) -> OpenOptions {
     let kind = match spec.at.kind {
-        config::StoreKind::Nbd
+        config::StoreKind::Rbd
+        | config::StoreKind::Nbd
         | config::StoreKind::Nbds
         | config::StoreKind::NbdUnix
+        | config::StoreKind::Stripe
+        | config::StoreKind::Concat
         | config::StoreKind::Path => store::StoreKind::Path,
         config::StoreKind::File => store::StoreKind::File,
         config::StoreKind::Block => store::StoreKind::Block,

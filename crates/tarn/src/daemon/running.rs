@@ -1,17 +1,23 @@
 //! What runs: the model and what each part of it is in the data plane.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::Permissions;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use admin::{ServiceTls, SocketFile};
 use config::Model;
 use plane::{
-    PortPlan, PortalIndex, Restored, StateAuthority, TargetIndex, TargetPlan, UnitIndex, UnitPlan,
+    PortPlan, PortalIndex, Restored, StateAuthority, TargetIndex, TargetPlan, TlsConfig, UnitIndex,
+    UnitPlan,
 };
 use scsi::{Identity, Profile, TargetPort};
 use store::SharedStore;
 
+use super::open::OpenStore;
 use crate::StartError;
 use crate::access::{ModelPolicy, Rules, WITHHELD};
 use crate::locate::Location;
@@ -43,6 +49,10 @@ pub(crate) struct Running {
     pub(crate) next_target: u32,
     pub(crate) ports: PortNumbers,
     pub(crate) listeners: Vec<RunningListener>,
+    /// The unix sockets of servers of NBD.
+    pub(crate) sockets: Vec<RunningSocket>,
+    /// By the position of the server of NBD: its TLS, from the files as they were read last.
+    pub(crate) tls: Vec<Option<ServiceTls>>,
 }
 
 /// Stands for the index of a unit that the data plane does not have yet.
@@ -57,6 +67,8 @@ pub(crate) struct RunningUnit {
     /// Given by the data plane when it takes the unit up; `NO_UNIT` until then.
     pub(crate) index: UnitIndex,
     pub(crate) store: Arc<dyn SharedStore>,
+    /// The store as it was opened.
+    pub(crate) opened: OpenStore,
     pub(crate) identity: UnitIdentity,
     /// Where its data was when it was opened.
     pub(crate) location: Option<Location>,
@@ -65,16 +77,22 @@ pub(crate) struct RunningUnit {
 impl RunningUnit {
     /// A unit that the data plane does not have yet.
     pub(crate) fn new(
-        store: Arc<dyn SharedStore>,
+        opened: OpenStore,
         identity: UnitIdentity,
         location: Option<Location>,
     ) -> Self {
         Self {
             index: NO_UNIT,
-            store,
+            store: Arc::clone(&opened.store),
+            opened,
             identity,
             location,
         }
+    }
+
+    /// The same, with its data there.
+    pub(super) fn at(self, location: Option<Location>) -> Self {
+        Self { location, ..self }
     }
 
     /// What initiators are shown it as.
@@ -96,6 +114,33 @@ pub(crate) struct RunningListener {
     pub(crate) wanted: SocketAddr,
     /// As it is; never port 0.
     pub(crate) bound: SocketAddr,
+    /// Clients of NBD come in here.
+    pub(crate) is_nbd: bool,
+}
+
+/// A unix socket where clients of NBD come in.
+#[derive(Clone, Debug)]
+pub(crate) struct RunningSocket {
+    /// Given by the data plane when it listens; [`NO_PORTAL`] until then.
+    pub(crate) index: PortalIndex,
+    pub(crate) path: PathBuf,
+    pub(crate) mode: u32,
+    /// Its file, which goes with the last one who knows of it; `None`: it is that of the service manager.
+    pub(crate) file: Option<Arc<SocketFile>>,
+}
+
+impl RunningSocket {
+    /// Gives its file the mode that it is to have now.
+    pub(crate) fn set_mode(&self) {
+        let Some(file) = &self.file else {
+            return;
+        };
+        let mode = Permissions::from_mode(self.mode);
+        if let Err(error) = std::fs::set_permissions(file.path(), mode) {
+            let path = file.path().display();
+            tracing::warn!(%path, %error, "the socket keeps its mode");
+        }
+    }
 }
 
 /// The relative target port identifiers, kept in the state directory: reservations name ports by
@@ -155,6 +200,8 @@ impl Running {
             next_target: 0,
             ports: PortNumbers(BTreeMap::new()),
             listeners: Vec::new(),
+            sockets: Vec::new(),
+            tls: Vec::new(),
         }
     }
 
@@ -184,7 +231,21 @@ impl Running {
             units: self.units.iter().map(RunningUnit::shown).collect(),
             targets: self.targets.clone(),
             bound: self.bound(),
+            tls: self.tls_configs(),
         })
+    }
+
+    fn tls_configs(&self) -> Vec<Option<TlsConfig>> {
+        let config = |tls: &ServiceTls| Arc::clone(&tls.config);
+        let all = self.tls.iter();
+        all.map(|tls| tls.as_ref().map(config)).collect()
+    }
+
+    /// The TLS of the server of NBD that is called so.
+    pub(crate) fn tls_of(&self, name: &str) -> Option<&ServiceTls> {
+        let mut servers = self.model.nbd().iter();
+        let position = servers.position(|one| one.at.to_string() == name)?;
+        self.tls.get(position)?.as_ref()
     }
 
     /// The rules of another model, to ask what would be: with the units and targets of this one
@@ -212,6 +273,8 @@ impl Running {
             units: from.iter().map(unit).collect(),
             targets: model.targets().iter().map(target).collect(),
             bound: bound(model, &self.listeners),
+            // Nobody begins TLS in rules that are only asked.
+            tls: Vec::new(),
         })
     }
 
@@ -249,13 +312,26 @@ impl Running {
 /// The real address of every portal of a model, by target and position.
 pub(crate) fn bound(model: &Model, listeners: &[RunningListener]) -> Vec<Vec<SocketAddr>> {
     let real = |portal: &config::Portal| {
-        let listener = listeners.iter().find(|one| one.wanted == portal.bind);
+        let mut listeners = listeners.iter().filter(|one| !one.is_nbd);
+        let listener = listeners.find(|one| one.wanted == portal.bind);
         listener.map_or(portal.bind, |listener| listener.bound)
     };
     let targets = model.targets().iter();
     targets
         .map(|target| target.portals.iter().map(real).collect())
         .collect()
+}
+
+/// Where each server of NBD is reached, as the start shows it.
+pub(crate) fn nbd_places(running: &Running) -> Vec<String> {
+    let bound = running.listeners.iter().filter(|one| one.is_nbd);
+    let mut bound = bound.map(|one| one.bound.to_string());
+    let servers = running.model.nbd().iter();
+    let place = |server: &config::NbdServer| match &server.at {
+        config::NbdPlace::Address(address) => bound.next().unwrap_or_else(|| address.to_string()),
+        config::NbdPlace::Socket { path, .. } => path.display().to_string(),
+    };
+    servers.map(place).collect()
 }
 
 /// What the data plane must know of a unit.

@@ -175,6 +175,8 @@ pub(super) struct Settlings {
     under_way: Vec<Settling>,
     /// By revision; the last ones.
     outcomes: VecDeque<(u64, Vec<String>)>,
+    /// When stores that could not be opened again are tried the next time.
+    pub(super) reopen_after: Option<Instant>,
 }
 
 /// How far a change is.

@@ -7,7 +7,8 @@ use api::access::Role;
 use api::plan::{Action, Kind};
 use config::keys::{self, Effective};
 use config::{
-    Difference, Differences, InTarget, KeyChange, Model, Renamed, TargetIndex, Unit, UnitIndex,
+    Difference, Differences, InTarget, KeyChange, Model, NamedStore, Renamed, StoreIndex,
+    StoreKind, StoreSpec, TargetIndex, Unit, UnitIndex,
 };
 
 use super::effect::{Consequence, PlannedStep};
@@ -33,7 +34,12 @@ impl Match {
     /// Whether the open store of a unit serves for the new one at this position; steps that would need the same
     /// medium twice are refused.
     pub(super) fn keeps(&self, position: usize, before: &Unit, after: &Unit) -> bool {
-        self.reopened != Some(position) && before.store.at.medium() == after.store.at.medium()
+        !self.is_reopened(position) && after.store.continues(&before.store)
+    }
+
+    /// Whether the store of a unit is opened again.
+    pub(super) fn is_reopened(&self, position: usize) -> bool {
+        self.reopened == Some(position)
     }
 
     pub(super) fn of(old: &Model, new: &Model, differences: &Differences) -> Self {
@@ -85,18 +91,18 @@ pub(super) fn needs(differences: &Differences) -> Role {
 }
 
 /// All steps from one configuration to another, in the order in which they make sense to a
-/// reader. `size_of` returns the size of an old unit's store in bytes, by position.
+/// reader. `sizes_of` returns the sizes of the stores that an old unit's data is on, in bytes, by position.
 pub(super) fn steps(
     old: &Model,
     new: &Model,
     differences: &Differences,
-    size_of: impl Fn(usize) -> u64,
+    sizes_of: impl Fn(usize) -> Vec<u64>,
 ) -> Vec<PlannedStep> {
     let models = Models { old, new };
     let mut steps = Vec::new();
     steps.extend(differences.renamed.iter().map(|one| models.renamed(one)));
     for difference in &differences.units {
-        let mut one = models.unit(difference, &size_of);
+        let mut one = models.unit(difference, &sizes_of);
         if let Some(holder) = models.holder(difference) {
             one.consequence = Consequence::StoreHeld { holder };
         } else if one.action == Action::Add && models.has_id(&one.name) {
@@ -106,6 +112,7 @@ pub(super) fn steps(
         }
         steps.push(one);
     }
+    steps.extend(differences.stores.iter().map(|one| models.store(one)));
     for difference in &differences.groups {
         let name = |model: &Model, at: config::GroupIndex| {
             Some(model.groups().get(at.position())?.id.clone())
@@ -142,6 +149,8 @@ pub(super) fn steps(
         };
         steps.push(models.plain(Kind::View, difference, name));
     }
+    steps.extend(differences.nbd.iter().map(|one| models.nbd(one)));
+    steps.extend(differences.quotas.iter().map(|one| models.quota(one)));
     for (kind, section, changes) in [
         (Kind::Server, &keys::SECTION_SERVER, &differences.server),
         (Kind::Limits, &keys::SECTION_LIMITS, &differences.limits),
@@ -169,6 +178,11 @@ fn key_step(kind: Kind, change: &KeyChange, effective: Effective) -> PlannedStep
 fn unit(model: &Model, index: UnitIndex) -> String {
     let unit = model.units().get(index.position());
     unit.map(ToString::to_string).unwrap_or_default()
+}
+
+fn store_name(model: &Model, index: StoreIndex) -> Option<String> {
+    let store = model.stores().get(index.position())?;
+    Some(store.id.clone())
 }
 
 fn target_name(model: &Model, index: TargetIndex) -> Option<String> {
@@ -205,6 +219,28 @@ impl Models<'_> {
         PlannedStep::new(action, kind, name.unwrap_or_default(), detail)
     }
 
+    fn nbd(&self, difference: &Difference<config::NbdIndex>) -> PlannedStep {
+        let name = |model: &Model, at: config::NbdIndex| {
+            Some(model.nbd().get(at.position())?.at.to_string())
+        };
+        let mut one = self.plain(Kind::Nbd, difference, name);
+        if one.action == Action::Remove {
+            one.consequence = Consequence::SessionsEnd;
+        }
+        one
+    }
+
+    fn store(&self, difference: &Difference<StoreIndex>) -> PlannedStep {
+        self.plain(Kind::Store, difference, store_name)
+    }
+
+    fn quota(&self, difference: &Difference<config::QuotaIndex>) -> PlannedStep {
+        let name = |model: &Model, at: config::QuotaIndex| {
+            Some(model.quotas().get(at.position())?.of.to_string())
+        };
+        self.plain(Kind::Quota, difference, name)
+    }
+
     fn renamed(&self, renamed: &Renamed) -> PlannedStep {
         let (before, after) = (unit(self.old, renamed.old), unit(self.new, renamed.new));
         let detail = format!("id: {before:?} -> {after:?}");
@@ -230,18 +266,17 @@ impl Models<'_> {
             Difference::Removed(_) => return None,
             Difference::Changed { old, new, .. } => (Some(old.position()), new),
         };
-        let medium = self.new.units().get(new.position())?.store.at.medium()?;
+        let wanted = self.new.units().get(new.position())?;
         let mut others = self.old.units().iter().enumerate();
-        let holder = others.find(|(position, unit)| {
-            Some(*position) != own && unit.store.at.medium() == Some(medium)
-        });
+        let holder =
+            others.find(|(position, unit)| Some(*position) != own && share_medium(unit, wanted));
         holder.map(|(_, unit)| unit.to_string())
     }
 
     fn unit(
         &self,
         difference: &Difference<UnitIndex>,
-        size_of: impl Fn(usize) -> u64,
+        sizes_of: impl Fn(usize) -> Vec<u64>,
     ) -> PlannedStep {
         let mut one = self.plain(Kind::Lun, difference, |model, at| Some(unit(model, at)));
         match difference {
@@ -262,8 +297,8 @@ impl Models<'_> {
                 let units = self.old.units().get(old.position());
                 let units = units.zip(self.new.units().get(new.position()));
                 if let Some((before, after)) = units {
-                    let size_bytes = size_of(old.position());
-                    one.consequence = changed_unit(before, after, keys, size_bytes);
+                    let sizes = sizes_of(old.position());
+                    one.consequence = changed_unit(before, after, keys, &sizes);
                 }
             }
         }
@@ -273,18 +308,34 @@ impl Models<'_> {
 
 /// Whether the data of a unit is nowhere else than in the memory of this process.
 fn is_in_memory(unit: &Unit) -> bool {
-    unit.store.at.memory_bytes() > 0
+    unit.memory_bytes() > 0
 }
 
-/// What other keys of a unit cost, its store having `size_bytes` now.
-fn changed_unit(before: &Unit, after: &Unit, keys: &[KeyChange], size_bytes: u64) -> Consequence {
-    let keys: BTreeSet<&str> = keys.iter().map(|change| change.key).collect();
+/// Whether two units have a file, a device or an export in common.
+fn share_medium(one: &Unit, other: &Unit) -> bool {
+    one.media()
+        .any(|medium| other.media().any(|it| it == medium))
+}
+
+/// What other keys of a unit cost, its parts having these sizes in bytes now.
+fn changed_unit(before: &Unit, after: &Unit, keys: &[KeyChange], sizes: &[u64]) -> Consequence {
+    let mut keys: BTreeSet<&str> = keys.iter().map(|change| change.key).collect();
+    // Initiators do not know whose disk it is.
+    if keys.remove("owner") && keys.is_empty() {
+        return Consequence::Nothing;
+    }
     let (old_medium, new_medium) = (before.store.at.medium(), after.store.at.medium());
     if keys.contains("serial") || keys.contains("naa") {
         return Consequence::OtherIdentity;
     }
+    if !before.store.members().is_empty() || !after.store.members().is_empty() {
+        return changed_composition(before, after, sizes);
+    }
     if old_medium.is_none() && new_medium.is_none() {
         return Consequence::MemoryLost;
+    }
+    if old_medium != new_medium && before.log.is_some() {
+        return Consequence::OpenTwice;
     }
     if old_medium != new_medium {
         return Consequence::OtherStore {
@@ -294,12 +345,72 @@ fn changed_unit(before: &Unit, after: &Unit, keys: &[KeyChange], size_bytes: u64
     if keys.len() != 1 || !keys.contains("size") {
         return Consequence::OpenTwice;
     }
-    match after.store.size_bytes {
-        Some(wanted_bytes) if wanted_bytes < size_bytes => Consequence::Shrinks {
-            size_bytes,
-            wanted_bytes,
+    changed_size(after.store.size_bytes, sizes.first())
+}
+
+/// What the size costs that is written for a store of another one: no start takes a file that is larger.
+fn changed_size(wanted: Option<u64>, size: Option<&u64>) -> Consequence {
+    match (wanted, size) {
+        (Some(wanted_bytes), Some(&size_bytes)) if wanted_bytes < size_bytes => {
+            Consequence::Shrinks {
+                size_bytes,
+                wanted_bytes,
+            }
+        }
+        (Some(_) | None, _) => Consequence::Nothing,
+    }
+}
+
+/// What another composition costs, or one in the place of something else.
+fn changed_composition(before: &Unit, after: &Unit, sizes: &[u64]) -> Consequence {
+    let (old, new) = (&before.store, &after.store);
+    if !new.continues(old) {
+        let has_media = before.media().chain(after.media()).next().is_some();
+        return match (share_medium(before, after), has_media) {
+            (true, _) => Consequence::OpenTwice,
+            (false, true) => Consequence::OtherStore {
+                in_memory: is_in_memory(before),
+            },
+            (false, false) => Consequence::MemoryLost,
+        };
+    }
+    if (old.read_only, old.removable) != (new.read_only, new.removable) {
+        return Consequence::OpenTwice;
+    }
+    let members = old.members().iter().zip(new.members()).enumerate();
+    let last = old.members().len().saturating_sub(1);
+    let moves = |position| old.at.kind == StoreKind::Concat && position != last;
+    let mut costs = members.map(|(position, (old, new))| {
+        changed_member(old, new, moves(position), sizes.get(position))
+    });
+    let cost = costs.find(|cost| !cost.is_harmless());
+    cost.unwrap_or(Consequence::Nothing)
+}
+
+/// What another member in the place of one with the same data costs. With `moves` other data lies behind it.
+fn changed_member(
+    before: &NamedStore,
+    after: &NamedStore,
+    moves: bool,
+    size: Option<&u64>,
+) -> Consequence {
+    let plain = |store: &StoreSpec| StoreSpec {
+        text: String::new(),
+        size_bytes: None,
+        ..store.clone()
+    };
+    let (old, new) = (&before.store, &after.store);
+    if plain(old) != plain(new) {
+        return Consequence::OpenTwice;
+    }
+    if old.size_bytes == new.size_bytes {
+        return Consequence::Nothing;
+    }
+    match moves {
+        true => Consequence::MemberMoves {
+            id: after.id.clone(),
         },
-        Some(_) | None => Consequence::Nothing,
+        false => changed_size(new.size_bytes, size),
     }
 }
 
@@ -331,11 +442,42 @@ luns = [{ lun = 0, id = "f" }, { lun = 1, id = "m", groups = ["g"] }]
 queue_depth = 32
 "#;
 
-    fn effects(text: &str) -> Vec<(Action, Kind, Effect)> {
+    /// Named stores and disks of them.
+    const MEMBERS: &str = r#"
+[[store]]
+id = "a"
+store = "file:/srv/a.img?size=1M"
+[[store]]
+id = "b"
+store = "file:/srv/b.img?size=1M"
+[[store]]
+id = "u"
+store = "file:/srv/u.img?size=1M"
+[[store]]
+id = "p"
+store = "file:/srv/p.img?size=1M"
+[[store]]
+id = "q"
+store = "file:/srv/q.img?size=1M"
+[[lun]]
+id = "c"
+store = "concat:a,b"
+[[lun]]
+id = "s"
+store = "stripe:p,q"
+"#;
+
+    /// The sizes that are configured, or 8 MiB.
+    fn sizes_of(model: &Model, at: usize) -> Vec<u64> {
+        let size = |(store, _): (&StoreSpec, _)| store.configured_size_bytes().unwrap_or(8 << 20);
+        model.units()[at].parts().map(size).collect()
+    }
+
+    fn effects(old: &str, new: &str) -> Vec<(Action, Kind, Effect)> {
         let model = |text| Model::from_toml(text, Path::new("/etc/t.toml")).unwrap();
-        let (old, new) = (model(BASE), model(text));
+        let (old, new) = (model(old), model(new));
         let differences = config::diff(&old, &new);
-        let steps = steps(&old, &new, &differences, |_| 8 << 20);
+        let steps = steps(&old, &new, &differences, |at| sizes_of(&old, at));
         steps
             .into_iter()
             .map(|one| (one.action, one.kind, api::plan::Step::from(one).effect))
@@ -354,7 +496,9 @@ queue_depth = 32
         let moved = BASE.replace("/srv/f.img", "/srv/s.img");
         for (new, reasons) in [(swapped, 2), (moved, 1)] {
             let (old, new) = (model(&old), model(&new));
-            let steps = steps(&old, &new, &config::diff(&old, &new), |_| 8 << 20);
+            let steps = steps(&old, &new, &config::diff(&old, &new), |at| {
+                sizes_of(&old, at)
+            });
             let is_held =
                 |step: &&PlannedStep| matches!(step.consequence, Consequence::StoreHeld { .. });
             let refused = steps.iter().filter(is_held);
@@ -369,6 +513,7 @@ queue_depth = 32
         ("size=8M", "size=4M", (Action::Change, Kind::Lun, Effect::Refused)),
         ("size=8M", "size=8M&cache=direct", (Action::Change, Kind::Lun, Effect::Refused)),
         ("file:/srv/f.img", "file:/srv/other.img", (Action::Change, Kind::Lun, Effect::NeedsDrain)),
+        ("size=8M", "size=8M\"\nlog = \"file:/srv/l.img?size=16M", (Action::Change, Kind::Lun, Effect::Refused)),
         ("/run/s", "/run/t", (Action::Change, Kind::Lun, Effect::NeedsDrain)),
         ("/run/s", "/run/s&retry=0", (Action::Change, Kind::Lun, Effect::Refused)),
         ("mem:8M", "mem:16M", (Action::Change, Kind::Lun, Effect::Refused)),
@@ -383,7 +528,27 @@ queue_depth = 32
         ("[limits]", "[confine]\nseccomp = false\n[limits]", (Action::Change, Kind::Confine, Effect::Refused)),
         ("[limits]", "[[user]]\nname = \"u\"\nsecret_file = \"s\"\n[limits]", (Action::Add, Kind::User, Effect::Online)),
         ("luns = [", "portals = [\"127.0.0.1:3261\", \"127.0.0.1:3260\"]\nluns = [", (Action::Add, Kind::Portal, Effect::Online)),
+        ("[limits]", "[[nbd]]\nluns = [\"m\"]\n[limits]", (Action::Add, Kind::Nbd, Effect::Online)),
         ("[limits]", "[[target]]\nname = \"iqn.2026-11.example:n\"\n[limits]", (Action::Add, Kind::Target, Effect::Online)),
+    ];
+
+    /// The same, of disks of several stores.
+    #[rustfmt::skip]
+    const COSTS_OF_MEMBERS: &[(&str, &str, (Action, Kind, Effect))] = &[
+        ("concat:a,b", "concat:a,b,u", (Action::Change, Kind::Lun, Effect::Online)),
+        ("concat:a,b", "concat:b,a", (Action::Change, Kind::Lun, Effect::Refused)),
+        ("concat:a,b", "concat:a", (Action::Change, Kind::Lun, Effect::Refused)),
+        ("concat:a,b", "concat:u", (Action::Change, Kind::Lun, Effect::NeedsDrain)),
+        ("concat:a,b", "mem:1M", (Action::Change, Kind::Lun, Effect::NeedsDrain)),
+        ("concat:a,b", "concat:a,b?readonly", (Action::Change, Kind::Lun, Effect::Refused)),
+        ("/srv/b.img?size=1M", "/srv/b.img?size=2M", (Action::Change, Kind::Lun, Effect::Online)),
+        ("/srv/b.img?size=1M", "/srv/b.img", (Action::Change, Kind::Lun, Effect::Online)),
+        ("/srv/b.img?size=1M", "/srv/b.img?size=512k", (Action::Change, Kind::Lun, Effect::Refused)),
+        ("/srv/a.img?size=1M", "/srv/a.img?size=2M", (Action::Change, Kind::Lun, Effect::Refused)),
+        ("/srv/b.img?size=1M", "/srv/b.img?size=1M&cache=direct", (Action::Change, Kind::Lun, Effect::Refused)),
+        ("/srv/u.img", "/srv/v.img", (Action::Change, Kind::Store, Effect::Online)),
+        ("stripe:p,q", "stripe:p,q,u", (Action::Change, Kind::Lun, Effect::Refused)),
+        ("stripe:p,q", "stripe:p,q?chunk=16k", (Action::Change, Kind::Lun, Effect::Refused)),
     ];
 
     /// The steps of edits that make the second configuration of the first, with these renames.
@@ -401,7 +566,11 @@ queue_depth = 32
         });
         let units = Match::of(&old, &new, &differences);
         let needs = needs(&differences);
-        (steps(&old, &new, &differences, |_| 8 << 20), units, needs)
+        (
+            steps(&old, &new, &differences, |at| sizes_of(&old, at)),
+            units,
+            needs,
+        )
     }
 
     fn memory(ids: &[&str]) -> String {
@@ -475,7 +644,9 @@ queue_depth = 32
             let model = |text: &str| Model::from_toml(text, Path::new("/etc/t.toml")).unwrap();
             assert!(BASE.contains(from), "{from}");
             let (old, new) = (model(BASE), model(&BASE.replace(from, to)));
-            let steps = steps(&old, &new, &config::diff(&old, &new), |_| 8 << 20);
+            let steps = steps(&old, &new, &config::diff(&old, &new), |at| {
+                sizes_of(&old, at)
+            });
             let is_told = |step: &PlannedStep| step.consequence.to_string().contains("in memory");
             steps.iter().any(is_told)
         };
@@ -491,15 +662,19 @@ queue_depth = 32
     fn every_change_has_its_cost() {
         for &(from, to, expected) in COSTS {
             assert!(BASE.contains(from), "{from}");
-            assert_eq!(
-                effects(&BASE.replace(from, to)),
-                [expected],
-                "{from} -> {to}"
-            );
+            let found = effects(BASE, &BASE.replace(from, to));
+            assert_eq!(found, [expected], "{from} -> {to}");
+        }
+        for &(from, to, expected) in COSTS_OF_MEMBERS {
+            assert!(MEMBERS.contains(from), "{from}");
+            let mut found = effects(MEMBERS, &MEMBERS.replace(from, to));
+            // What another named store costs, the lun says that has it.
+            found.retain(|(_, kind, _)| *kind != Kind::Store || expected.1 == Kind::Store);
+            assert_eq!(found, [expected], "{from} -> {to}");
         }
         let renamed = BASE.replace("\"f\"", "\"better\"");
         assert_eq!(
-            effects(&renamed),
+            effects(BASE, &renamed),
             [(Action::Change, Kind::Lun, Effect::Online)]
         );
     }

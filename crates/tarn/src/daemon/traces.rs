@@ -6,7 +6,7 @@ use api::view;
 use iscsi::names::IscsiName;
 use plane::{
     DATA_BYTES_MAX, Handle, KEEP_BYTES_MAX, KEEP_BYTES_MIN, NoTrace, SessionId, SessionReport,
-    Subject, TraceLimits, TraceReport,
+    Subject, TraceLimits, TraceReport, TransportDetails,
 };
 
 use super::control::no_answer;
@@ -32,11 +32,16 @@ pub(super) fn start(
     how: Tracing,
 ) -> Result<(view::Trace, bool), Problem> {
     let subject = subject_of(subject)?;
-    if let Subject::Session(id) = subject
-        && !sessions.iter().any(|session| session.id == id)
-    {
-        let detail = format!("there is no session {id}; see tarn session list");
-        return Err(Problem::new(ProblemKind::NotFound, detail));
+    if let Subject::Session(id) = subject {
+        let session = sessions.iter().find(|session| session.id == id);
+        let session = session.ok_or_else(|| {
+            let detail = format!("there is no session {id}; see tarn session list");
+            Problem::new(ProblemKind::NotFound, detail)
+        })?;
+        if let TransportDetails::Nbd { .. } = session.transport {
+            let detail = format!("session {id} is one of NBD; only those of iSCSI have PDUs");
+            return Err(Problem::new(ProblemKind::Conflict, detail));
+        }
     }
     let limits = limits_of(how)?;
     let has_begun = plane

@@ -52,8 +52,11 @@ pub(super) fn step_line(step: &Step) -> String {
         Kind::Target => "target",
         Kind::Portal => "portal",
         Kind::View => "view",
+        Kind::Store => "store",
         Kind::Group => "group",
         Kind::User => "user",
+        Kind::Nbd => "nbd",
+        Kind::Quota => "quota",
         Kind::Server => "server key",
         Kind::Limits => "limit",
         Kind::Admin => "admin key",
@@ -73,9 +76,18 @@ pub(super) fn name_ended(steps: &mut [PlannedStep], old: &Running, ended: Vec<Se
         let target = session.target.and_then(|index| old.target_position(index));
         let name = target.and_then(|at| old.model.targets().get(at));
         let name = name.map_or("", |target| target.name.as_str());
+        let service = match &session.transport {
+            TransportDetails::Nbd { service, .. } => Some(&**service),
+            TransportDetails::Iscsi { .. } => None,
+        };
         let of_target = |step: &PlannedStep| {
             let word = step.name.split(' ').next().unwrap_or_default();
-            matches!(step.kind, Kind::Target | Kind::Portal | Kind::View) && word == name
+            match service {
+                Some(service) => step.kind == Kind::Nbd && step.name == service,
+                None => {
+                    matches!(step.kind, Kind::Target | Kind::Portal | Kind::View) && word == name
+                }
+            }
         };
         let of_rules = |step: &PlannedStep| matches!(step.kind, Kind::Group | Kind::User);
         let at = steps
@@ -143,6 +155,7 @@ pub(super) fn luns(in_force: &InForce, plane: &Handle) -> Vec<view::Lun> {
                 serial: served.identity.serial.to_string(),
                 naa: served.identity.naa.to_string(),
                 medium: unit.store.removable.then(|| medium(plane, served.index)),
+                outage: served.store.outage(),
                 shown_by,
             }
         })
@@ -215,15 +228,24 @@ pub(super) fn sessions(in_force: &InForce, sessions: &[SessionReport]) -> Vec<vi
             address: one.peer.to_string(),
             portal: one.portal.to_string(),
         };
-        let TransportDetails::Iscsi { tsih, isid } = one.transport;
+        let target = target.map(|target| target.name.as_str().to_owned());
+        let (tsih, isid, target) = match &one.transport {
+            TransportDetails::Iscsi { tsih, isid } => {
+                let isid = isid.0.iter().map(|byte| format!("{byte:02x}")).collect();
+                (tsih.0, isid, target)
+            }
+            TransportDetails::Nbd { export, .. } => {
+                (0, String::new(), Some(format!("nbd:{export}")))
+            }
+        };
         view::Session {
             id: one.id.0,
-            tsih: tsih.0,
+            tsih,
             initiator: one.initiator_name.clone(),
             address: one.peer.to_string(),
-            target: target.map(|target| target.name.as_str().to_owned()),
+            target,
             portal_group: one.portal_group_tag,
-            isid: isid.0.iter().map(|byte| format!("{byte:02x}")).collect(),
+            isid,
             user: one.user.clone(),
             core: count(one.core),
             connections: count(one.connections.len()),
@@ -311,6 +333,7 @@ pub(super) fn access(
         name: name.as_str(),
         address,
         user,
+        certificate: &[],
     };
     let is_member: Vec<bool> = model
         .groups()

@@ -71,6 +71,17 @@ impl Ports {
         Ok(numbers)
     }
 
+    /// The names of ports that have these numbers.
+    pub(super) fn names(&self, numbers: &BTreeSet<u16>) -> BTreeMap<u16, PortName> {
+        let known = self
+            .0
+            .iter()
+            .map(|port| (port.relative_id.get(), port.name()));
+        known
+            .filter(|(number, _)| numbers.contains(number))
+            .collect()
+    }
+
     /// The number of the port that was numbered first of those that are gone.
     fn take_back(&mut self, present: &BTreeSet<PortName>) -> Result<NonZeroU16, Exhausted> {
         let is_gone = |port: &Port| !present.contains(&port.name());
@@ -99,6 +110,8 @@ mod tests {
         assert_eq!(numbers(&mut ports, [3, 5]), [1, 2]);
         assert_eq!(numbers(&mut ports, [1, 5]), [3, 2]);
         assert_eq!(numbers(&mut ports, [1, 3, 4]), [3, 1, 4]);
+        let known = ports.names(&BTreeSet::from([2, 3, 9]));
+        assert_eq!(known.into_values().collect::<BTreeSet<_>>(), names([1, 5]));
     }
 
     #[test]

@@ -4,12 +4,13 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use durable::{Found, NotReplaced, copy_of};
 use plane::{Save, SaveError, SavedState, StateAuthority, Version};
 
 use super::make_private_directory;
+use super::medium::OnMedium;
 
 /// The lock of a unit's directory.
 pub(super) const LOCK: &str = "lock";
@@ -29,7 +30,7 @@ const FORM_WITHOUT_VERSION: u32 = 3;
 const FIRST: Version = Version(0);
 
 /// What to do after a conflict.
-pub(crate) const CONFLICT_REMEDY: &str = "see that only one Tarn uses the state directory; \
+pub(crate) const CONFLICT_REMEDY: &str = "see that only one Tarn uses the state directory or the image; \
      then remove the lun and add it again, or restart Tarn";
 
 /// The state of one unit, which this process alone may use as long as it holds this.
@@ -45,6 +46,8 @@ pub(crate) const CONFLICT_REMEDY: &str = "see that only one Tarn uses the state 
 #[derive(Debug)]
 pub struct UnitState {
     kept: Option<Kept>,
+    /// The medium keeps the state, and files only where that is refused.
+    medium: Mutex<Option<Arc<OnMedium>>>,
 }
 
 #[derive(Debug)]
@@ -63,12 +66,12 @@ struct Kept {
 
 /// Checksums of the files that this process knows to be its own.
 #[derive(Debug, Default)]
-struct Own {
+pub(super) struct Own {
     /// That which was loaded or saved last.
-    last: Option<String>,
+    pub(super) last: Option<String>,
     /// Those that may be there all the same, oldest first: their saves have failed since, and not before the name of
     /// the file was to be changed.
-    left: Vec<String>,
+    pub(super) left: Vec<String>,
 }
 
 /// How many files of saves that failed are known. Beyond that the oldest is dropped: later ones were to replace it.
@@ -76,7 +79,7 @@ const LEFT_MAX: usize = 64;
 
 impl Own {
     /// The save of the file of this sum has failed, and the file may be there.
-    fn note_left(&mut self, sum: String) {
+    pub(super) fn note_left(&mut self, sum: String) {
         self.left.retain(|other| *other != sum);
         self.left.push(sum);
         if self.left.len() > LEFT_MAX {
@@ -94,7 +97,25 @@ impl Drop for Kept {
 impl UnitState {
     /// The state of a unit that is gone with the process, such as memory: nothing is kept.
     pub fn volatile() -> Self {
-        Self { kept: None }
+        Self::new(None)
+    }
+
+    fn new(kept: Option<Kept>) -> Self {
+        let medium = Mutex::default();
+        Self { kept, medium }
+    }
+
+    /// From now on the medium keeps the state.
+    pub(super) fn keep_on(&self, medium: OnMedium) {
+        *self.lock_medium() = Some(Arc::new(medium));
+    }
+
+    fn lock_medium(&self) -> MutexGuard<'_, Option<Arc<OnMedium>>> {
+        self.medium.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn medium(&self) -> Option<Arc<OnMedium>> {
+        self.lock_medium().clone()
     }
 
     /// Takes the directory of a unit for this process; `None` if another one has it.
@@ -112,7 +133,7 @@ impl UnitState {
                     own: Mutex::default(),
                     conflict: OnceLock::new(),
                 });
-                Ok(Some(Self { kept }))
+                Ok(Some(Self::new(kept)))
             }
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
@@ -121,14 +142,15 @@ impl UnitState {
 
     /// Whether what is saved survives the process.
     pub fn is_kept(&self) -> bool {
-        self.kept.is_some()
+        self.kept.is_some() || self.medium().is_some()
     }
 
     /// What another process has written in the place of what was saved here, if a save has met it. It stays so until
     /// the unit starts again.
-    pub(crate) fn conflict(&self) -> Option<&str> {
-        let kept = self.kept.as_ref()?;
-        kept.conflict.get().map(String::as_str)
+    pub(crate) fn conflict(&self) -> Option<String> {
+        let of_files = self.kept.as_ref().and_then(|kept| kept.conflict.get());
+        let of_medium = || self.medium()?.conflict();
+        of_files.cloned().or_else(of_medium)
     }
 
     /// The ledger knows that something was saved, so that it is missed when it is gone.
@@ -145,6 +167,11 @@ impl UnitState {
         })
     }
 
+    /// Its directory.
+    pub(super) fn directory(&self) -> Option<&Path> {
+        self.kept.as_ref().map(|kept| kept.directory.as_path())
+    }
+
     /// The name of its directory.
     pub(super) fn name(&self) -> Option<&str> {
         self.kept.as_ref().map(|kept| name_of(&kept.directory))
@@ -153,6 +180,10 @@ impl UnitState {
 
 impl StateAuthority for UnitState {
     fn load(&self) -> io::Result<Option<SavedState>> {
+        let on_medium = self.medium().map(|medium| medium.load()).transpose()?;
+        if let Some(saved) = on_medium.flatten() {
+            return Ok(Some(saved));
+        }
         let Some(kept) = &self.kept else {
             return Ok(None);
         };
@@ -177,6 +208,10 @@ impl StateAuthority for UnitState {
     }
 
     fn save(&self, save: &Save) -> Result<Version, SaveError> {
+        let on_medium = self.medium().and_then(|medium| medium.save(save));
+        if let Some(outcome) = on_medium {
+            return outcome;
+        }
         match &self.kept {
             Some(kept) => kept.save(save, durable::try_replace),
             None => Ok(after(save.replaces)),
@@ -246,11 +281,11 @@ impl Kept {
 }
 
 /// The version of what is saved next.
-fn after(last: Option<Version>) -> Version {
+pub(super) fn after(last: Option<Version>) -> Version {
     Version(last.unwrap_or(FIRST).0.saturating_add(1))
 }
 
-fn damaged(path: &Path, how: &str) -> io::Error {
+pub(super) fn damaged(path: &Path, how: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
         format!("{} {how}", path.display()),

@@ -1,10 +1,11 @@
 //! Figures as people read them: sizes, ages, moments.
 
+use crate::calendar::Moment;
+
 /// Binary units of sizes, each 1024 times the one before.
 const SIZES: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 /// Units of time in seconds, and how many of each make the one before.
 const AGES: [(&str, u64); 4] = [("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)];
-const DAY_SECONDS: u64 = 86_400;
 
 /// A size in the largest unit that it has one of: `10 GiB`, `1.5 MiB`.
 pub(super) fn size(bytes: u64) -> String {
@@ -50,32 +51,11 @@ pub(super) fn age(then_ms: u64, now_ms: u64) -> String {
 
 /// A moment: `2026-11-21 10:03:36Z`.
 pub(super) fn moment(at_ms: u64) -> String {
-    let seconds = at_ms / 1000;
-    let (year, month, day) = date(seconds / DAY_SECONDS);
-    let time = seconds % DAY_SECONDS;
-    let (hour, minute, second) = (time / 3600, time / 60 % 60, time % 60);
+    let Moment {
+        date: (year, month, day),
+        time: (hour, minute, second),
+    } = Moment::of(at_ms / 1000);
     format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}Z")
-}
-
-/// The date of a day since 1970-01-01. Years begin in March here, so that the leap day is the last
-/// of its year and every month before it has a fixed place.
-fn date(day: u64) -> (u64, u64, u64) {
-    /// From 0000-03-01 to 1970-01-01.
-    const EPOCH: u64 = 719_468;
-    /// Days of 400, 100, 4 years and one.
-    const ERA: u64 = 146_097;
-    const CENTURY: u64 = 36_524;
-    const OLYMPIAD: u64 = 1_461;
-    const YEAR: u64 = 365;
-    let day = day + EPOCH;
-    let (era, day) = (day / ERA, day % ERA);
-    let year = (day - day / (OLYMPIAD - 1) + day / CENTURY - day / (ERA - 1)) / YEAR;
-    let day = day - (year * YEAR + year / 4 - year / 100);
-    // Five months from March on have 153 days, and so have the next five.
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (era * 400 + year + u64::from(month <= 2), month, day)
 }
 
 /// A count with its noun: `1 session`, `2 sessions`.

@@ -2,7 +2,7 @@
 
 use api::edit::{Edit, Edits, Keys, LunKeys, Thing, View};
 use api::plan::Applied;
-use api::request::{Eject, Rename, Resize};
+use api::request::{Eject, NewClone, Rename, Resize};
 use api::spec;
 use api::view::{Lun, LunPath, Medium};
 use clap::{Args, Subcommand};
@@ -13,6 +13,7 @@ use super::api_session::ApiSession;
 use super::exit::Exit;
 use super::failure::Failure;
 use super::remote::Ask;
+use super::snapshot::Which;
 use super::table::{self, Column, fields, figures, mark, table, words};
 use super::{Outcome, human, terminal};
 
@@ -68,6 +69,19 @@ pub enum LunVerb {
         /// the configuration. [default: the one that was ejected]
         store: Option<String>,
     },
+    /// Take the RBD image of a unit from another client, and serve it. The cluster refuses all that the other client
+    /// sends from then on, for any image: use it when that client is dead.
+    #[command(after_help = TAKEOVER_HELP)]
+    Takeover {
+        /// The unit.
+        id: String,
+        /// Do not ask for confirmation. Use it in scripts.
+        #[arg(long)]
+        yes: bool,
+    },
+    /// What to do about the log of a unit.
+    #[command(subcommand)]
+    Log(LogVerb),
     /// Give a unit another id; it keeps its identity, and targets follow.
     Rename {
         /// The unit.
@@ -77,13 +91,28 @@ pub enum LunVerb {
     },
 }
 
+/// `tarn lun log`
+#[derive(Debug, Subcommand)]
+pub enum LogVerb {
+    /// Serve a unit that is not ready because its log is lost, without what the log may have: the last
+    /// writes may be missing. It gets a new log.
+    Discard {
+        /// The unit.
+        id: String,
+        /// Do not ask for confirmation. Use it in scripts.
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
 const ADD_HELP: &str = "\
 STORE is as for tarn serve, for example /srv/disk.img?size=10G; see tarn serve --help.
 A relative path begins at the directory of the daemon's configuration file.
 
 Examples:
   tarn lun add web '/srv/web.img?size=10G'
-  tarn lun add web '/srv/web.img?size=10G' --target iqn.2026-11.example:web --groups blades";
+  tarn lun add web '/srv/web.img?size=10G' --target iqn.2026-11.example:web --groups blades
+  tarn lun add test /srv/test.img --clone web@before-upgrade";
 
 const LOAD_HELP: &str = "\
 Examples:
@@ -91,6 +120,13 @@ Examples:
   tarn lun load cd
   tarn lun eject cd
   tarn lun load cd '/srv/other.img?removable&readonly'";
+
+const TAKEOVER_HELP: &str = "\
+The unit has to be configured here, with takeover=wait in its STORE. A client that died loses its images by itself
+after some 30 s; this does not wait for that.
+
+Examples:
+  tarn lun takeover web";
 
 /// `tarn lun add`
 #[derive(Args, Debug)]
@@ -100,6 +136,10 @@ pub struct Add {
     id: String,
     /// Store of its data.
     store: String,
+    /// Snapshot whose data it begins with, LUN@NAME; STORE is a file that is not there, beside that of
+    /// LUN. Use it for a writable copy, or to look at the data of before.
+    #[arg(long, value_name = "SNAPSHOT")]
+    clone: Option<Which>,
     /// Unit serial number. Use it to migrate a disk whose serial number initiators already know.
     #[arg(long, value_name = "TEXT")]
     serial: Option<String>,
@@ -107,6 +147,16 @@ pub struct Add {
     /// already know.
     #[arg(long, value_name = "HEX")]
     naa: Option<String>,
+    /// Owner of the disk. Use it with quotas.
+    #[arg(long, value_name = "NAME")]
+    owner: Option<String>,
+    /// Log device, as file:PATH?size=4G. Use it where a sync of the store takes long; see docs/LOG.md.
+    #[arg(long, value_name = "STORE")]
+    log: Option<String>,
+    /// What the log is for: latency or throughput. Use it if large durable writes are many.
+    /// [default: latency]
+    #[arg(long, value_name = "WORD", requires = "log")]
+    sync_bias: Option<String>,
     /// Target that exports it. Use it to add and export a disk in one change.
     #[arg(long, value_name = "IQN")]
     target: Option<String>,
@@ -141,6 +191,9 @@ pub struct Set {
     /// unit has. Another one needs tarn lun rm and add.
     #[arg(long, value_name = "HEX")]
     naa: Option<String>,
+    /// Owner of the disk; empty for nobody. Use it with quotas.
+    #[arg(long, value_name = "NAME")]
+    owner: Option<String>,
 }
 
 const COLUMNS: &[Column<Lun>] = &[
@@ -155,6 +208,7 @@ const COLUMNS: &[Column<Lun>] = &[
             mark(l.readonly, "readonly"),
             mark(l.thin, "thin"),
             mark(is_out(l), "ejected"),
+            mark(l.outage.is_some(), "lost"),
         ];
         table::joined(&flags, " ")
     }),
@@ -170,9 +224,15 @@ const FIELDS: &[Column<Lun>] = &[
     words("block", |l| format!("{} bytes", l.block_bytes)),
     words("serial", |l| l.serial.clone()),
     words("naa", |l| l.naa.clone()),
+    words("owner", |l| l.spec.owner.clone().unwrap_or_default()),
+    words("log", |l| l.spec.log.clone().unwrap_or_default()),
+    words("sync bias", |l| {
+        l.spec.sync_bias.clone().unwrap_or_default()
+    }),
     words("cache", |l| l.cache.clone().unwrap_or_default()),
     words("thin", |l| mark(l.thin, "yes")),
     words("readonly", |l| mark(l.readonly, "yes")),
+    words("lost", |l| l.outage.clone().unwrap_or_default()),
     words("medium", medium),
     words("held by", |l| {
         let names = l
@@ -216,6 +276,18 @@ impl Ask for LunVerb {
                 id,
                 store: Some(store),
             } => exchange(api, id, store),
+            Self::Takeover { id, yes } => take_over(api, id, *yes),
+            Self::Log(LogVerb::Discard { id, yes }) => {
+                let question = format!(
+                    "Serve lun {id} without what its log may have? Its last writes may be lost for good."
+                );
+                api.confirm(*yes, &question)?;
+                let at = path(&["luns", id, "log", "discard"]);
+                let answer = terminal::busy("opening", || api.client.order::<Lun>(&at))?;
+                api.output
+                    .print(&answer.json, || format!("lun {id}: served\n"));
+                Ok(Exit::Done)
+            }
             Self::Rename { id, new_id } => {
                 let body = Rename { id: new_id.clone() };
                 api.post(&path(&["luns", id, "rename"]), &body)
@@ -232,6 +304,20 @@ fn at(id: &str) -> Path {
 fn medium(lun: &Lun) -> String {
     let word = |medium: &Medium| if medium.loaded { "loaded" } else { "ejected" };
     lun.medium.as_ref().map(word).unwrap_or_default().to_owned()
+}
+
+/// Takes the image of a unit from another client.
+fn take_over(api: &ApiSession, id: &str, yes: bool) -> Outcome {
+    let question = format!(
+        "Take lun {id} from the client that has its image? That client loses all its images of the cluster."
+    );
+    api.confirm(yes, &question)?;
+    let at = path(&["luns", id, "takeover"]);
+    let order = || api.client.order::<Lun>(&at);
+    let answer = terminal::busy("waiting for the cluster", order)?;
+    api.output
+        .print(&answer.json, || format!("lun {id}: served here\n"));
+    Ok(Exit::Done)
 }
 
 /// Moves a medium, and prints where it is.
@@ -252,8 +338,7 @@ fn exchange(api: &ApiSession, id: &str, store: &str) -> Outcome {
     let keys = LunKeys {
         id: id.to_owned(),
         store: Some(store.to_owned()),
-        serial: None,
-        naa: None,
+        ..LunKeys::default()
     };
     let edits = Edits {
         edits: vec![Edit::Set(Keys::Lun(keys))],
@@ -314,8 +399,10 @@ impl Add {
             store: self.store.clone(),
             serial: self.serial.clone(),
             naa: self.naa.clone(),
+            owner: self.owner.clone(),
+            log: self.log.clone(),
+            sync_bias: self.sync_bias.clone(),
         };
-        let mut edits = vec![Edit::Add(Thing::Lun(lun))];
         let view = self.target.as_ref().map(|target| View {
             target: target.clone(),
             lun: self.lun,
@@ -323,6 +410,10 @@ impl Add {
             groups: self.groups.clone(),
             readonly: self.readonly,
         });
+        if let Some(snapshot) = &self.clone {
+            return api.post(&snapshot.path(&["clone"]), &NewClone { lun, view });
+        }
+        let mut edits = vec![Edit::Add(Thing::Lun(lun))];
         edits.extend(view.map(|view| Edit::Add(Thing::View(view))));
         let comment = self.target.as_ref();
         let comment = comment.map(|target| format!("lun {} at {target}", self.id));
@@ -332,7 +423,7 @@ impl Add {
 
 impl Set {
     fn ask(&self, api: &ApiSession) -> Outcome {
-        let is_given = [&self.store, &self.serial, &self.naa];
+        let is_given = [&self.store, &self.serial, &self.naa, &self.owner];
         if is_given.iter().all(|value| value.is_none()) {
             return Err(Failure::NothingGiven { noun: "lun" });
         }
@@ -341,6 +432,7 @@ impl Set {
             store: self.store.clone(),
             serial: self.serial.clone(),
             naa: self.naa.clone(),
+            ..LunKeys::default()
         };
         api.edit(vec![Edit::Set(Keys::Lun(keys))], None)
     }
@@ -357,6 +449,9 @@ mod tests {
                 store: "/a.img?removable".to_owned(),
                 serial: None,
                 naa: None,
+                owner: None,
+                log: None,
+                sync_bias: None,
             },
             kind: "file".to_owned(),
             size_bytes: 1 << 20,
@@ -367,6 +462,7 @@ mod tests {
             serial: "S1".to_owned(),
             naa: "3000000000000001".to_owned(),
             medium,
+            outage: None,
             shown_by: Vec::new(),
         }
     }

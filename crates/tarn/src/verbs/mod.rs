@@ -26,6 +26,7 @@ mod remote;
 mod screen;
 mod secrets;
 mod session;
+mod snapshot;
 mod status;
 mod table;
 mod target;
@@ -61,6 +62,8 @@ pub enum Verb {
     Doctor(Alone<doctor::Doctor>),
     /// Logical units.
     Lun(Noun<lun::LunVerb>),
+    /// Snapshots: the data of units as it was at one moment.
+    Snapshot(Noun<snapshot::SnapshotVerb>),
     /// Targets, and the units they export.
     Target(Noun<target::TargetVerb>),
     /// Addresses of targets.
@@ -117,6 +120,7 @@ fn carry_out(verb: &Verb, environment: &Environment) -> Outcome {
         Verb::Events(alone) => alone.run(environment),
         Verb::Doctor(alone) => alone.run(environment),
         Verb::Lun(noun) => noun.run(environment),
+        Verb::Snapshot(noun) => noun.run(environment),
         Verb::Target(noun) => noun.run(environment),
         Verb::Portal(noun) => noun.run(environment),
         Verb::Group(noun) => noun.run(environment),

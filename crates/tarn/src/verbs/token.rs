@@ -48,7 +48,7 @@ pub enum RoleName {
     Metrics,
     /// Read everything but secrets.
     Viewer,
-    /// End sessions, trace them, resize and rename LUNs, eject and load their media.
+    /// End sessions, trace them, resize and rename LUNs, eject and load their media, take snapshots.
     Operator,
     /// Everything.
     Admin,

@@ -47,6 +47,7 @@ fn profile() -> Profile {
             thin: false,
             unmap_granularity_bytes: 512,
             reads_in_place: true,
+            in_place_unit_bytes: 0,
             needs_own_buffer: false,
             volatile_cache: false,
             solid_state: true,

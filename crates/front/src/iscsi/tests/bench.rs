@@ -36,6 +36,7 @@ use super::super::{
     Coalescing, Detail, Front, FrontLetter, FrontSettings, Holding, Line, LineKey, LoginRandom,
     Notice, SessionSettings, Sessions, Wire,
 };
+use crate::NoOthers;
 use crate::{
     Asker, Authorization, Command, CommandId, Policy, Port, PortPlan, SessionId, SessionReport,
     TargetPlan, VisibleTarget,
@@ -522,7 +523,7 @@ impl Bench {
     pub(super) fn id_of(&mut self, line: usize) -> SessionId {
         let tsih = self.end(line).tsih;
         let key = self.sessions.by_tsih[&tsih];
-        self.engine.session(key).unwrap().port.iscsi().detail.id
+        self.engine.session(key).unwrap().port.id()
     }
 
     /// Why sessions have ended since the last call.
@@ -544,12 +545,20 @@ impl Bench {
     /// Turns, until nothing happens any more.
     pub(super) fn settle(&mut self) {
         loop {
-            while self.sessions.settle(&mut self.engine).is_some() {}
+            while self
+                .sessions
+                .settle(&mut self.engine, &mut NoOthers)
+                .is_some()
+            {}
             let is_carried = self.carry_letter() || self.carry_lines();
             self.sessions.lose_some(&mut self.engine, false);
             self.engine.handle_memory();
-            while self.sessions.settle(&mut self.engine).is_some() {}
-            self.sessions.flush(&mut self.engine);
+            while self
+                .sessions
+                .settle(&mut self.engine, &mut NoOthers)
+                .is_some()
+            {}
+            self.sessions.flush(&mut self.engine, &mut NoOthers);
             let is_over = self.engine.carrier.letters.is_empty() && !self.sessions.has_more();
             if is_over && !is_carried && !self.carry_lines() {
                 return;

@@ -118,6 +118,19 @@ impl Reservations {
         Self::decode_body(&mut reader, version).ok_or(KeptError::Inconsistent)
     }
 
+    /// The same with other target ports. Fails with a port for which there is none.
+    pub(crate) fn with_ports(
+        mut self,
+        mut number: impl FnMut(u16) -> Option<u16>,
+    ) -> Result<Self, u16> {
+        let of_registrations = self.registrations.iter_mut().map(|one| &mut one.port);
+        let of_holder = self.held.iter_mut().filter_map(|held| held.by.as_mut());
+        for port in of_registrations.chain(of_holder) {
+            port.target_port = number(port.target_port).ok_or(port.target_port)?;
+        }
+        Ok(self)
+    }
+
     fn decode_body(reader: &mut Reader<'_>, version: u16) -> Option<Self> {
         let [is_kept, type_code] = reader.array()?;
         let holder = reader.u16()?;

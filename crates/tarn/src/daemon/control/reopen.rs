@@ -1,18 +1,47 @@
-//! Media whose file was replaced: the load of one opens what is at its place now, as an exchange of the store does.
+//! Stores that are opened again, with their units: media whose file was replaced, and those that another client has
+//! had. It is done as an exchange of the store.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use api::event::{Event, Severity};
 use api::plan::Applied;
 use api::problem::{Problem, ProblemKind};
-use config::{Model, Unit};
+use config::{Model, Place, StoreSpec, Unit};
 use plane::UnitIndex;
+use store::SharedStore;
 
-use super::{Daemon, failed, settle, unprepared};
+use super::{Daemon, failed, unprepared};
 use crate::daemon::apply::{self, Means, on_thread};
+use crate::daemon::attempts::Patience;
+use crate::daemon::open::{Opener, pause};
 use crate::daemon::running::RunningUnit;
 use crate::daemon::steps::Match;
+use crate::state::State;
+
+/// Ends the renames that a change has begun in the ledger. `model` is in force, also on disk.
+pub(super) fn settle(state: &State, model: &Model) {
+    if let Err(error) = state.settle(model) {
+        let error = crate::error::chain(&error);
+        tracing::warn!(
+            error,
+            "the ledger of identities has two ids for a renamed lun until the next change or start"
+        );
+    }
+}
+
+/// How long stores are opened again before the next look at the configuration file.
+const REOPEN_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// After a store could not be opened again.
+const REOPEN_PAUSE: Duration = Duration::from_secs(10);
+
+/// How long a takeover waits until the medium is served.
+const TAKEOVER_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// Between two looks whether it is.
+const TAKEOVER_PAUSE: Duration = Duration::from_millis(50);
 
 impl Daemon {
     /// Whether the place of a unit names another file or device than the one that is open.
@@ -25,12 +54,24 @@ impl Daemon {
         unit: &Unit,
         served: &RunningUnit,
     ) -> Result<bool, Problem> {
-        let Some((path, _)) = unit.store.at.node() else {
+        let mut parts = unit.parts().zip(served.opened.parts());
+        parts.try_fold(false, |is_replaced, (part, store)| {
+            Ok(self.is_part_replaced(unit, part, store)? || is_replaced)
+        })
+    }
+
+    fn is_part_replaced(
+        &self,
+        unit: &Unit,
+        part: (&StoreSpec, &Place),
+        store: Arc<dyn SharedStore>,
+    ) -> Result<bool, Problem> {
+        let Some((path, _)) = part.0.at.node() else {
             return Ok(false);
         };
-        let (store, place) = (Arc::clone(&served.store), path.to_owned());
+        let place = path.to_owned();
         let patience = self.attempts.begin_plan();
-        let is_at = on_thread(unit, &patience, move |_| store.is_at(&place));
+        let is_at = on_thread(part, &patience, move |_, _| store.is_at(&place));
         let hangs = |error| Problem::new(ProblemKind::Unavailable, crate::error::chain(&error));
         match is_at.map_err(hangs)? {
             Ok(is_at) => Ok(!is_at),
@@ -60,12 +101,7 @@ impl Daemon {
             let detail = format!("lun {lun:?} was changed meanwhile; see tarn lun show {lun}");
             return Err(Problem::new(ProblemKind::Conflict, detail));
         };
-        let means = Means {
-            state: &self.state,
-            inherited: &self.inherited,
-            patience: self.attempts.begin_plan(),
-            cores: self.cores,
-        };
+        let means = self.means(self.attempts.begin_plan());
         let (model, secrets) = (Model::clone(&old.model), Arc::clone(&old.secrets));
         let units = Match::itself(&model, position);
         let mut prepared = apply::prepare(old, model, secrets, &units, &means)
@@ -85,13 +121,112 @@ impl Daemon {
         let document = now.document.clone();
         self.put_in_force(&now, prepared, &mut history, document, &mut applied);
         for warning in applied.warnings.iter().chain(&applied.unsettled) {
-            tracing::warn!(lun, warning, "a medium was opened again");
+            tracing::warn!(lun, warning, "a store was opened again");
         }
-        self.note_reopened(lun);
         Ok(())
     }
 
-    fn note_reopened(&self, lun: &str) {
+    /// Opens the stores again that somebody else has had meanwhile. To be called now and then.
+    pub(crate) fn reopen_outdated(&self) {
+        let begin = Instant::now();
+        let after = self.settlings().reopen_after;
+        let is_early = after.is_some_and(|after| begin < after);
+        let in_force = self.in_force();
+        let units = in_force.running.model.units().iter();
+        let outdated = units.zip(&in_force.running.units);
+        let outdated = outdated.filter(|(_, served)| !is_early && served.store.is_outdated());
+        for (unit, served) in outdated.take_while(|_| begin.elapsed() < REOPEN_TIME_MAX) {
+            let lun = unit.to_string();
+            match self.reopen(&lun, served.index) {
+                Ok(()) => tracing::info!(lun, "the unit was started again with its store"),
+                Err(problem) => {
+                    tracing::warn!(lun, %problem, "a store that another client has had is not open again");
+                    self.settlings().reopen_after = Some(Instant::now() + REOPEN_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// What a change is made with that has this patience.
+    pub(super) fn means<'a>(&'a self, patience: Patience<'a>) -> Means<'a> {
+        Means {
+            state: &self.state,
+            inherited: &self.inherited,
+            patience,
+            opener: Opener::of_change(self.cores),
+        }
+    }
+
+    /// Takes the medium of a unit from another client that has it, and serves it.
+    ///
+    /// # Errors
+    ///
+    /// There is no such unit, it is no image that others could have, or the cluster does not let this user.
+    pub(in crate::daemon) fn take_over_medium(&self, lun: &str) -> Result<(), Problem> {
+        let in_force = self.in_force();
+        let mut units = in_force
+            .running
+            .model
+            .units()
+            .iter()
+            .zip(&in_force.running.units);
+        let found = units.find(|(unit, _)| unit.to_string() == lun);
+        let (unit, served) = found.ok_or_else(|| {
+            let detail = format!("there is no lun {lun:?}; check the name");
+            Problem::new(ProblemKind::NotFound, detail)
+        })?;
+        let patience = self.attempts.begin();
+        let images = unit.parts().zip(served.opened.parts());
+        let images = images.filter(|((spec, _), _)| spec.at.image().is_some() && !spec.read_only);
+        let mut has_image = false;
+        for (part, store) in images {
+            has_image = true;
+            let taken = on_thread(part, &patience, move |_, _| store.take_over());
+            let why = match taken {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => error.to_string(),
+                Err(error) => crate::error::chain(&error),
+            };
+            let detail = format!("lun {lun:?} is not taken over: {why}");
+            return Err(Problem::new(ProblemKind::Failed, detail));
+        }
+        if !has_image {
+            let detail = format!(
+                "lun {lun:?} is no image of a Ceph cluster that may be written, so no other client has it"
+            );
+            return Err(Problem::new(ProblemKind::Conflict, detail));
+        }
+        self.wait_until_served(lun)
+    }
+
+    /// Waits until the store of a unit is reached, and opens it again where it has to be.
+    fn wait_until_served(&self, lun: &str) -> Result<(), Problem> {
+        let until = Instant::now() + TAKEOVER_TIME_MAX;
+        loop {
+            let in_force = self.in_force();
+            let Some(served) = in_force.running.unit_named(lun) else {
+                return Ok(());
+            };
+            if served.store.is_outdated() {
+                // Where this change waits for another one it is tried again.
+                match self.reopen(lun, served.index) {
+                    Err(problem) if Instant::now() > until => return Err(problem),
+                    Err(_) | Ok(()) => {}
+                }
+            }
+            match served.store.outage() {
+                None => return Ok(()),
+                Some(why) if Instant::now() > until => {
+                    let detail = format!("lun {lun:?} is not served yet: {why}; see tarn doctor");
+                    return Err(Problem::new(ProblemKind::Unavailable, detail));
+                }
+                Some(_) => pause(TAKEOVER_PAUSE),
+            }
+        }
+    }
+
+    /// Reports that the new file of a medium is served.
+    pub(in crate::daemon) fn note_reopened(&self, lun: &str) {
         tracing::info!(
             lun,
             "the file of a medium was replaced; the new one is served"

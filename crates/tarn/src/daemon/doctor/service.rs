@@ -6,7 +6,7 @@ use api::event::{Finding, Severity};
 use config::CacheMode;
 use plane::Guessing;
 
-use super::{Facts, finding};
+use super::{Facts, LogTrouble, finding};
 use crate::state::CONFLICT_REMEDY;
 
 /// A core is busy that works for so much of the time.
@@ -43,8 +43,23 @@ pub(super) fn failed_flushes(facts: &Facts<'_>) -> Vec<Finding> {
 pub(super) fn lost_stores(facts: &Facts<'_>) -> Vec<Finding> {
     let findings = facts.outages.iter().map(|(unit, why)| {
         let message = format!("its data cannot be reached: {why}");
-        let remedy = "check the server and the network; Tarn tries every second";
+        let remedy = "check the server or the cluster, and the network; Tarn tries every second";
         finding(Severity::Error, "store-lost", unit, message, remedy)
+    });
+    findings.collect()
+}
+
+pub(super) fn unused_logs(facts: &Facts<'_>) -> Vec<Finding> {
+    let findings = facts.logs.iter().map(|(unit, trouble)| match trouble {
+        LogTrouble::Held(why) => {
+            let message = format!("it is not ready: {why}");
+            let remedy = "put the log back and start Tarn again, or discard it";
+            finding(Severity::Error, "log-lost", unit, message, remedy)
+        }
+        LogTrouble::Unused(why) => {
+            let remedy = "look at the log device and the kernel log; see docs/LOG.md";
+            finding(Severity::Error, "log-failed", unit, *why, remedy)
+        }
     });
     findings.collect()
 }

@@ -228,6 +228,26 @@ pub(super) fn scarce_space(facts: &Facts<'_>) -> Vec<Finding> {
     findings
 }
 
+pub(super) fn reached_quotas(facts: &Facts<'_>) -> Vec<Finding> {
+    let reached = facts.quotas.iter().filter_map(|held| {
+        let (severity, code) = match held.space {
+            plane::Space::Free => return None,
+            plane::Space::Low => (Severity::Warning, "quota-soft"),
+            plane::Space::Full => (Severity::Error, "quota-full"),
+        };
+        let remedy =
+            "have initiators discard what they do not need, remove disks, or raise the quota";
+        Some(finding(
+            severity,
+            code,
+            &held.quota,
+            held.in_words(),
+            remedy,
+        ))
+    });
+    reached.collect()
+}
+
 fn scarce(system: &FileSystem) -> Option<Finding> {
     let free = system.free_bytes as f64 / system.size_bytes.max(1) as f64;
     if system.promised_bytes <= system.free_bytes || free >= SHORT {

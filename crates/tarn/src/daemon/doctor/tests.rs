@@ -1,3 +1,5 @@
+use plane::Space;
+
 use super::*;
 
 /// One unit that one target shows, without a warning.
@@ -76,12 +78,23 @@ fn writes(lun: &str, count: u64, mean_us: u64) -> Stats {
     }
 }
 
+fn held(space: Space) -> Held {
+    Held {
+        quota: "owner a".to_owned(),
+        bytes: 9,
+        most_bytes: 10,
+        space,
+    }
+}
+
 /// Facts that give nothing to find.
 struct Given {
     model: Model,
     failed: Vec<String>,
     outages: Vec<(String, String)>,
     conflicts: Vec<(String, String)>,
+    quotas: Vec<Held>,
+    logs: Vec<(String, LogTrouble)>,
     sessions: Vec<Session>,
     stats: Stats,
     shares: Vec<Share>,
@@ -101,6 +114,8 @@ impl Given {
             failed: Vec::new(),
             outages: Vec::new(),
             conflicts: Vec::new(),
+            quotas: Vec::new(),
+            logs: Vec::new(),
             sessions: vec![session(127, 0, false)],
             stats: writes("a", 1000, 50_000),
             shares: vec![share(0, 1, 0.6, 0), share(1, 1, 0.2, 0)],
@@ -128,6 +143,8 @@ impl Given {
             failed: &self.failed,
             outages: &self.outages,
             conflicts: &self.conflicts,
+            quotas: &self.quotas,
+            logs: &self.logs,
             sessions: &self.sessions,
             stats: &self.stats,
             shares: &self.shares,
@@ -193,6 +210,11 @@ const CASES: &[(Change, &[&str])] = &[
     (|_| {}, &[]),
     (|given| given.failed.push("a".to_owned()), &["flush-failed"]),
     (|given| given.outages.push(("a".to_owned(), "why".to_owned())), &["store-lost"]),
+    (|given| given.quotas.push(held(Space::Low)), &["quota-soft"]),
+    (|given| given.quotas.push(held(Space::Full)), &["quota-full"]),
+    (|given| given.quotas.push(held(Space::Free)), &[]),
+    (|given| given.logs.push(("a".to_owned(), LogTrouble::Held("why".to_owned()))), &["log-lost"]),
+    (|given| given.logs.push(("a".to_owned(), LogTrouble::Unused("why"))), &["log-failed"]),
     (|given| given.conflicts.push(("a".to_owned(), "what".to_owned())), &["state-conflict"]),
     (|given| given.model = model(""), &["config"]),
     (|given| given.shares[0].busy = 0.97, &["one-session"]),

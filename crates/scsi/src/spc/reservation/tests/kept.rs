@@ -27,6 +27,23 @@ fn with_aptpl_everything_but_the_generation_comes_back() {
 }
 
 #[test]
+fn ports_of_another_device_are_put_in_the_place_of_those_that_are_kept() {
+    let mut unit = aptpl_unit(WE);
+    unit.good(C, &out(REGISTER, 0, 5).flags(APTPL | ALL_TG_PT));
+    let moved = unit
+        .state
+        .clone()
+        .with_ports(|port| Some(port + 6))
+        .unwrap();
+    assert_eq!(moved.registration_count(), 4);
+    assert!(moved.is_holder(&through(A, 7)) && !moved.is_holder(&nexus(A)));
+    let decoded = Reservations::decode(&moved.encode()).unwrap();
+    let back = decoded.with_ports(|port| Some(port - 6)).unwrap();
+    assert_eq!(back, Reservations::decode(&unit.state.encode()).unwrap());
+    assert_eq!(back.with_ports(|port| (port == 1).then_some(1)), Err(2));
+}
+
+#[test]
 fn without_aptpl_nothing_comes_back() {
     let unit = Unit::held_by_a(WE);
     assert_eq!(

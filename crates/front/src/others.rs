@@ -1,0 +1,29 @@
+//! The sessions of other transports than iSCSI, for what the engine has of them.
+
+use engine::{Engine, SessionKey};
+
+use crate::port::Port;
+
+/// Takes what the engine has for sessions of other transports. iSCSI asks the engine, and hands this on.
+pub trait Others<C: engine::Carrier<Port = Port>> {
+    /// Something has happened in a session.
+    fn handle_events(&mut self, engine: &mut Engine<C>, session: SessionKey);
+
+    /// A session has something to send.
+    fn note_ready(&mut self, engine: &Engine<C>, session: SessionKey);
+
+    /// A session and its tasks are gone; this is left of it.
+    fn handle_over(&mut self, engine: &mut Engine<C>, port: Port);
+}
+
+/// There are none.
+#[derive(Clone, Copy, Debug)]
+pub struct NoOthers;
+
+impl<C: engine::Carrier<Port = Port>> Others<C> for NoOthers {
+    fn handle_events(&mut self, _: &mut Engine<C>, _: SessionKey) {}
+
+    fn note_ready(&mut self, _: &Engine<C>, _: SessionKey) {}
+
+    fn handle_over(&mut self, _: &mut Engine<C>, _: Port) {}
+}

@@ -1,0 +1,618 @@
+//! An open image.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::fmt;
+use std::ops::Range;
+use std::ptr;
+
+use memory::{Buffer, Payload};
+
+use crate::calls::{Calls, Handle, Setting, Watcher};
+use crate::cluster::{Pool, pointer, text, until_nul};
+use crate::completion::{Begun, Completion, Lent, begin};
+use crate::{CallError, check};
+
+/// Of `rbd_get_features`: an image that one client at a time may write.
+const EXCLUSIVE_LOCK: u64 = 1 << 2;
+/// Of `rbd_lock_acquire`: the lock is kept until it is released.
+const LOCK_EXCLUSIVE: c_int = 0;
+/// Of `rbd_aio_write_zeroes`: the zeros take their space.
+const THICK: c_int = 1;
+/// More entries are never asked for.
+const LIST_MAX: usize = 1024;
+/// The room for a text of the metadata that is offered first, and the most.
+const METADATA_BYTES: usize = 4 << 10;
+const METADATA_BYTES_MAX: usize = 16 << 20;
+
+/// What an image is opened for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Mode {
+    /// Reading and writing.
+    Write,
+    /// Reading alone, of a snapshot or of what there is now. The image is watched nevertheless, so that the library
+    /// learns of changes: where the user may not, it does not learn of them.
+    Read {
+        /// The name of the snapshot.
+        snapshot: Option<String>,
+    },
+}
+
+/// Who has the exclusive lock of an image.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Lock {
+    /// Nobody, or the image has no such lock.
+    Free,
+    /// Another client, at this address.
+    Held {
+        /// As Ceph writes it.
+        address: String,
+        /// It watches the image: it is there, or has been until some seconds ago.
+        is_alive: bool,
+    },
+}
+
+/// An open image. It is closed when it is dropped, which waits for its requests: not on a thread of the library.
+pub struct Image {
+    calls: &'static Calls,
+    handle: Handle,
+    // After the handle is closed.
+    _pool: Pool,
+}
+
+// SAFETY: librbd may be called from any thread, and its handles belong to none.
+unsafe impl Send for Image {}
+// SAFETY: as above; its functions take the locks that they need.
+unsafe impl Sync for Image {}
+
+impl Image {
+    /// Opens an image. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// There is no such image or snapshot (`ENOENT`), or the user must not use it (`EPERM`).
+    pub fn open(pool: Pool, name: &str, mode: &Mode) -> Result<Self, CallError> {
+        let calls = pool.cluster.calls;
+        let name = text(name)?;
+        let mut handle = ptr::null_mut();
+        match mode {
+            Mode::Write => {
+                // SAFETY: the pool is open, the name a string of C, the handle ours to fill; there is no snapshot.
+                let answer = unsafe {
+                    (calls.rbd_open)(pool.handle, name.as_ptr(), &raw mut handle, ptr::null())
+                };
+                check("rbd_open", answer)?;
+            }
+            Mode::Read { snapshot } => {
+                let snapshot = snapshot.as_deref().map(text).transpose()?;
+                let snapshot = pointer(snapshot.as_ref());
+                let arguments = (pool.handle, name.as_ptr(), &raw mut handle, snapshot);
+                // SAFETY: as above; the snapshot is a string of C or null.
+                let watching =
+                    unsafe { (calls.rbd_open)(arguments.0, arguments.1, arguments.2, arguments.3) };
+                if let Err(error) = check("rbd_open", watching) {
+                    if !matches!(error.errno, libc::EPERM | libc::EACCES | libc::EROFS) {
+                        return Err(error);
+                    }
+                    let open = calls.rbd_open_read_only;
+                    // SAFETY: as above.
+                    let answer =
+                        unsafe { open(arguments.0, arguments.1, arguments.2, arguments.3) };
+                    check("rbd_open_read_only", answer)?;
+                }
+            }
+        }
+        Ok(Self {
+            calls,
+            handle,
+            _pool: pool,
+        })
+    }
+
+    fn number(
+        &self,
+        call: &'static str,
+        function: unsafe extern "C" fn(Handle, *mut u64) -> c_int,
+    ) -> Result<u64, CallError> {
+        let mut number = 0;
+        // SAFETY: the image is open, the number ours to fill.
+        let answer = unsafe { function(self.handle, &raw mut number) };
+        check(call, answer).map(|_| number)
+    }
+
+    /// Its size in bytes. May wait for the cluster.
+    ///
+    /// # Errors
+    ///
+    /// The cluster does not say.
+    pub fn size_bytes(&self) -> Result<u64, CallError> {
+        self.number("rbd_get_size", self.calls.rbd_get_size)
+    }
+
+    /// Makes it larger. Blocks. Never makes it smaller.
+    ///
+    /// # Errors
+    ///
+    /// It is larger already (`EINVAL`), is only read (`EROFS`), or the cluster does not.
+    pub fn grow(&self, size_bytes: u64) -> Result<(), CallError> {
+        let resize = self.calls.rbd_resize2;
+        // SAFETY: the image is open; the callback looks at nothing.
+        let answer = unsafe { resize(self.handle, size_bytes, false, ignore, ptr::null_mut()) };
+        check("rbd_resize2", answer).map(drop)
+    }
+
+    /// A text of its metadata, if there is one. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// The cluster does not say.
+    pub fn metadata(&self, key: &str) -> Result<Option<String>, CallError> {
+        let key = text(key)?;
+        let mut room = METADATA_BYTES;
+        loop {
+            let mut bytes = vec![0_u8; room];
+            // SAFETY: the image is open, the key a string of C; the library writes no more than the length says.
+            let answer = unsafe {
+                (self.calls.rbd_metadata_get)(
+                    self.handle,
+                    key.as_ptr(),
+                    bytes.as_mut_ptr().cast(),
+                    &raw mut room,
+                )
+            };
+            match check("rbd_metadata_get", answer) {
+                Ok(_) => return Ok(Some(until_nul(&bytes))),
+                Err(error) if error.errno == libc::ENOENT => return Ok(None),
+                // Somebody may make it longer meanwhile.
+                Err(error)
+                    if error.errno == libc::ERANGE
+                        && room > bytes.len()
+                        && room <= METADATA_BYTES_MAX => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Sets a text of its metadata. Blocks until it is on stable storage.
+    ///
+    /// # Errors
+    ///
+    /// It has a NUL, the user must not (`EPERM`), the image is only read (`EROFS`), or the cluster does not.
+    pub fn set_metadata(&self, key: &str, value: &str) -> Result<(), CallError> {
+        let (key, value) = (text(key)?, text(value)?);
+        let set = self.calls.rbd_metadata_set;
+        // SAFETY: the image is open, both are strings of C.
+        let answer = unsafe { set(self.handle, key.as_ptr(), value.as_ptr()) };
+        check("rbd_metadata_set", answer).map(drop)
+    }
+
+    /// How many bytes lie in one object before the next.
+    ///
+    /// # Errors
+    ///
+    /// The library does not say.
+    pub fn stripe_unit_bytes(&self) -> Result<u64, CallError> {
+        self.number("rbd_get_stripe_unit", self.calls.rbd_get_stripe_unit)
+    }
+
+    /// Whether the image has a lock that one client at a time may have.
+    ///
+    /// # Errors
+    ///
+    /// The library does not say.
+    pub fn has_exclusive_lock(&self) -> Result<bool, CallError> {
+        let features = self.number("rbd_get_features", self.calls.rbd_get_features)?;
+        Ok(features & EXCLUSIVE_LOCK != 0)
+    }
+
+    /// Its identity in the pool.
+    ///
+    /// # Errors
+    ///
+    /// The library does not say.
+    pub fn id(&self) -> Result<String, CallError> {
+        let mut bytes = [0_u8; 128];
+        // SAFETY: the image is open; the library writes no more than the length says.
+        let answer =
+            unsafe { (self.calls.rbd_get_id)(self.handle, bytes.as_mut_ptr().cast(), bytes.len()) };
+        check("rbd_get_id", answer)?;
+        Ok(until_nul(&bytes))
+    }
+
+    /// Whether a setting of the pool or the image turns the cache on that the connection has turned off.
+    ///
+    /// # Errors
+    ///
+    /// The cluster does not say.
+    pub fn has_cache(&self) -> Result<bool, CallError> {
+        const NONE: Setting = Setting {
+            name: ptr::null_mut(),
+            value: ptr::null_mut(),
+            source: 0,
+        };
+        let mut settings = vec![NONE; LIST_MAX];
+        let mut count = c_int::try_from(settings.len()).unwrap_or(c_int::MAX);
+        // SAFETY: the image is open; the library fills no more than the count says, and sets it to what it filled.
+        let answer = unsafe {
+            (self.calls.rbd_config_image_list)(self.handle, settings.as_mut_ptr(), &raw mut count)
+        };
+        check("rbd_config_image_list", answer)?;
+        let filled = usize::try_from(count).unwrap_or_default();
+        let is_on = settings.iter().take(filled).any(|setting| {
+            // SAFETY: a string of C or null until it is given back below.
+            let name = unsafe { string(setting.name) };
+            // SAFETY: as above.
+            let value = unsafe { string(setting.value) };
+            keeps_writes(&name, &value)
+        });
+        // SAFETY: what was filled is given back once.
+        unsafe { (self.calls.rbd_config_image_list_cleanup)(settings.as_mut_ptr(), count) };
+        Ok(is_on)
+    }
+
+    /// Who has the exclusive lock.
+    ///
+    /// # Errors
+    ///
+    /// The cluster does not say.
+    pub fn lock(&self) -> Result<Lock, CallError> {
+        if !self.has_exclusive_lock()? {
+            return Ok(Lock::Free);
+        }
+        let mut owner: *mut c_char = ptr::null_mut();
+        let (mut mode, mut count) = (0, 1);
+        // SAFETY: the image is open; the library fills one entry, and sets the count to what it filled.
+        let answer = unsafe {
+            (self.calls.rbd_lock_get_owners)(
+                self.handle,
+                &raw mut mode,
+                &raw mut owner,
+                &raw mut count,
+            )
+        };
+        match check("rbd_lock_get_owners", answer) {
+            Ok(_) if count == 0 => return Ok(Lock::Free),
+            Ok(_) => {}
+            Err(error) if error.errno == libc::ENOENT => return Ok(Lock::Free),
+            Err(error) => return Err(error),
+        }
+        // SAFETY: it is a string of C until it is given back below.
+        let address = unsafe { string(owner) };
+        // SAFETY: what was filled is given back once.
+        unsafe { (self.calls.rbd_lock_get_owners_cleanup)(&raw mut owner, count) };
+        let is_alive = self.watchers()?.contains(&address);
+        Ok(Lock::Held { address, is_alive })
+    }
+
+    /// The addresses of those who watch the image.
+    fn watchers(&self) -> Result<Vec<String>, CallError> {
+        const NONE: Watcher = Watcher {
+            address: ptr::null_mut(),
+            id: 0,
+            cookie: 0,
+        };
+        let mut watchers = vec![NONE; LIST_MAX];
+        let mut count = watchers.len();
+        // SAFETY: the image is open; the library fills no more than the count says, and sets it to what it filled.
+        let answer = unsafe {
+            (self.calls.rbd_watchers_list)(self.handle, watchers.as_mut_ptr(), &raw mut count)
+        };
+        check("rbd_watchers_list", answer)?;
+        let filled = watchers.iter().take(count);
+        // SAFETY: each is a string of C until it is given back below.
+        let addresses = filled.map(|one| unsafe { string(one.address) }).collect();
+        // SAFETY: what was filled is given back once.
+        unsafe { (self.calls.rbd_watchers_list_cleanup)(watchers.as_mut_ptr(), count) };
+        Ok(addresses)
+    }
+
+    /// Takes the exclusive lock and keeps it until the image is closed. A lock of a client that is gone is broken, and
+    /// the client blocklisted. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Another client has it and keeps it (`EROFS`, `EBUSY`).
+    pub fn acquire_lock(&self) -> Result<(), CallError> {
+        // SAFETY: the image is open.
+        let answer = unsafe { (self.calls.rbd_lock_acquire)(self.handle, LOCK_EXCLUSIVE) };
+        check("rbd_lock_acquire", answer).map(drop)
+    }
+
+    /// Takes the exclusive lock from the client at this address. From then on the cluster refuses what that client
+    /// sends, for any image. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Nobody has the lock (`ENOENT`), or another client by now (`EBUSY`); the user must not (`EPERM`).
+    pub fn break_lock(&self, address: &str) -> Result<(), CallError> {
+        let address = text(address)?;
+        let break_lock = self.calls.rbd_lock_break;
+        // SAFETY: the image is open, the address a string of C.
+        let answer = unsafe { break_lock(self.handle, LOCK_EXCLUSIVE, address.as_ptr()) };
+        check("rbd_lock_break", answer).map(drop)
+    }
+
+    /// Calls `changed` whenever something about the image has changed, on a thread of the library, until the watch is
+    /// ended.
+    ///
+    /// # Errors
+    ///
+    /// The library cannot watch.
+    pub fn watch(&self, changed: impl Fn() + Send + Sync + 'static) -> Result<Watch, CallError> {
+        let changed: Box<Changed> = Box::new(Box::new(changed));
+        let changed = Box::into_raw(changed);
+        let mut number = 0;
+        // SAFETY: the image is open; what the callback gets lives until the watch has ended.
+        let answer = unsafe {
+            (self.calls.rbd_update_watch)(self.handle, &raw mut number, notify, changed.cast())
+        };
+        match check("rbd_update_watch", answer) {
+            Ok(_) => Ok(Watch { number, changed }),
+            Err(error) => {
+                // SAFETY: the library did not take it.
+                drop(unsafe { Box::from_raw(changed) });
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends a watch of this image. Blocks until no callback runs.
+    pub fn end_watch(&self, watch: Watch) {
+        // SAFETY: the image is open.
+        let answer = unsafe { (self.calls.rbd_update_unwatch)(self.handle, watch.number) };
+        if check("rbd_update_unwatch", answer).is_ok() {
+            // SAFETY: the library has ended the watch and calls it no more. Otherwise it is leaked.
+            drop(unsafe { Box::from_raw(watch.changed) });
+        }
+    }
+
+    /// The parts of a range that hold data, in order, at most so many. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// The cluster does not say.
+    pub fn mapped(
+        &self,
+        range: Range<u64>,
+        count_max: usize,
+    ) -> Result<Vec<Range<u64>>, CallError> {
+        let mut walk = Walk {
+            found: Vec::new(),
+            count_max,
+        };
+        let length = range.end.saturating_sub(range.start);
+        // Parts as small as they are known, and what an image below this one has, too.
+        let (with_parent, whole_objects) = (1, 0);
+        // SAFETY: the image is open; the walk lives until the call returns, which is when the callbacks have ended.
+        let answer = unsafe {
+            (self.calls.rbd_diff_iterate2)(
+                self.handle,
+                ptr::null(),
+                range.start,
+                length,
+                with_parent,
+                whole_objects,
+                note,
+                (&raw mut walk).cast(),
+            )
+        };
+        match check("rbd_diff_iterate2", answer) {
+            // The walk was ended because it found enough.
+            Err(error) if walk.found.len() <= count_max => Err(error),
+            Ok(_) | Err(_) => {
+                walk.found.truncate(count_max);
+                Ok(walk.found)
+            }
+        }
+    }
+
+    // ---- requests ----------------------------------------------------------------------------
+
+    /// Reads into the whole buffer.
+    ///
+    /// # Errors
+    ///
+    /// The library does not take the request; `done` is not called.
+    pub fn read(
+        &self,
+        offset: u64,
+        mut buffer: Buffer,
+        done: impl FnOnce(Completion) + Send + 'static,
+    ) -> Result<Lent<Buffer>, CallError> {
+        let begun = begin(self.calls, done)?;
+        let (address, len) = (buffer.as_mut_ptr(), buffer.len());
+        let loan = memory::Loan::new(buffer);
+        // SAFETY: the image is open; the memory is lent until the completion.
+        let answer = unsafe {
+            (self.calls.rbd_aio_read)(self.handle, offset, len, address.cast(), begun.handle)
+        };
+        self.lent(begun, "rbd_aio_read", answer, loan)
+    }
+
+    /// Writes the data, which must not be memory that others write.
+    ///
+    /// # Errors
+    ///
+    /// The library does not take the request; `done` is not called.
+    pub fn write(
+        &self,
+        offset: u64,
+        data: Payload,
+        done: impl FnOnce(Completion) + Send + 'static,
+    ) -> Result<Lent<Payload>, CallError> {
+        let begun = begin(self.calls, done)?;
+        let (address, len) = (data.address().as_ptr(), data.len());
+        let loan = memory::Loan::new(data);
+        // SAFETY: the image is open; the memory is lent until the completion.
+        let answer = unsafe {
+            (self.calls.rbd_aio_write)(self.handle, offset, len, address.cast(), begun.handle)
+        };
+        self.lent(begun, "rbd_aio_write", answer, loan)
+    }
+
+    /// Compares the first half of the data with what is there, and writes the second half if it is the same, in one
+    /// step. Must not cross a multiple of the stripe unit. Other data ends it with `EILSEQ`.
+    ///
+    /// # Errors
+    ///
+    /// The library does not take the request; `done` is not called.
+    pub fn compare_and_write(
+        &self,
+        offset: u64,
+        data: Payload,
+        done: impl FnOnce(Completion) + Send + 'static,
+    ) -> Result<Lent<Payload>, CallError> {
+        let begun = begin(self.calls, done)?;
+        let (old, half) = (data.address().as_ptr(), data.len() / 2);
+        let loan = memory::Loan::new(data);
+        // SAFETY: the second half begins inside the data.
+        let new = unsafe { old.add(half) };
+        let function = self.calls.rbd_aio_compare_and_write;
+        // SAFETY: the image is open; the memory is lent until the completion, and the ticket lives as long.
+        let answer = unsafe {
+            function(
+                self.handle,
+                offset,
+                half,
+                old.cast(),
+                new.cast(),
+                begun.handle,
+                begun.mismatch,
+                0,
+            )
+        };
+        self.lent(begun, "rbd_aio_compare_and_write", answer, loan)
+    }
+
+    /// Makes the range read zeros, with or without its space. Answers the number of the request.
+    ///
+    /// # Errors
+    ///
+    /// The library does not take the request; `done` is not called.
+    pub fn write_zeroes(
+        &self,
+        range: Range<u64>,
+        keeps_space: bool,
+        done: impl FnOnce(Completion) + Send + 'static,
+    ) -> Result<u64, CallError> {
+        let begun = begin(self.calls, done)?;
+        let length = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        let flags = if keeps_space { THICK } else { 0 };
+        let function = self.calls.rbd_aio_write_zeroes;
+        // SAFETY: the image is open.
+        let answer = unsafe { function(self.handle, range.start, length, begun.handle, flags, 0) };
+        begun.taken(self.calls, "rbd_aio_write_zeroes", answer)
+    }
+
+    /// Has all writes answered before on stable storage. Answers the number of the request.
+    ///
+    /// # Errors
+    ///
+    /// The library does not take the request; `done` is not called.
+    pub fn flush(&self, done: impl FnOnce(Completion) + Send + 'static) -> Result<u64, CallError> {
+        let begun = begin(self.calls, done)?;
+        // SAFETY: the image is open.
+        let answer = unsafe { (self.calls.rbd_aio_flush)(self.handle, begun.handle) };
+        begun.taken(self.calls, "rbd_aio_flush", answer)
+    }
+
+    fn lent<T: memory::Lendable>(
+        &self,
+        begun: Begun,
+        call: &'static str,
+        answer: i32,
+        loan: memory::Loan<T>,
+    ) -> Result<Lent<T>, CallError> {
+        match begun.taken(self.calls, call, answer) {
+            Ok(number) => Ok(Lent { number, loan }),
+            Err(error) => {
+                drop(loan.end());
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // SAFETY: nobody has the handle any more. It is closed whatever is answered.
+        let _answer = unsafe { (self.calls.rbd_close)(self.handle) };
+    }
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Image").finish_non_exhaustive()
+    }
+}
+
+type Changed = Box<dyn Fn() + Send + Sync>;
+
+/// A watch of an image. What is not ended by [`Image::end_watch`] is leaked.
+#[derive(Debug)]
+pub struct Watch {
+    number: u64,
+    changed: *mut Changed,
+}
+
+// SAFETY: what it refers to may be sent, and only the library and the end of the watch use it.
+unsafe impl Send for Watch {}
+
+/// The library's callback for a watch.
+unsafe extern "C" fn notify(changed: *mut c_void) {
+    // SAFETY: it is what `watch` gave, which lives until the watch has ended.
+    let changed = unsafe { &*changed.cast::<Changed>() };
+    changed();
+}
+
+/// The library's callback for the progress of a call.
+unsafe extern "C" fn ignore(_: u64, _: u64, _: *mut c_void) -> c_int {
+    0
+}
+
+/// Whether a setting has the library answer writes that are not in the cluster. It is as somebody wrote it, so all that
+/// is not one of the words for no counts as yes.
+fn keeps_writes(name: &str, value: &str) -> bool {
+    let value = value.trim().to_ascii_lowercase();
+    match name {
+        "rbd_cache" => !matches!(value.as_str(), "false" | "0" | "no" | "off"),
+        "rbd_persistent_cache_mode" => value != "disabled",
+        _ => false,
+    }
+}
+
+struct Walk {
+    found: Vec<Range<u64>>,
+    count_max: usize,
+}
+
+/// The library's callback for a part of an image.
+unsafe extern "C" fn note(offset: u64, len: usize, is_data: c_int, walk: *mut c_void) -> c_int {
+    // SAFETY: it is the walk of `mapped`, which waits for the end of the call.
+    let walk = unsafe { &mut *walk.cast::<Walk>() };
+    if is_data == 0 {
+        return 0;
+    }
+    let end = offset.saturating_add(len as u64);
+    match walk.found.last_mut() {
+        Some(last) if last.end >= offset => last.end = last.end.max(end),
+        Some(_) | None => walk.found.push(offset..end),
+    }
+    match walk.found.len() > walk.count_max {
+        true => -libc::ECANCELED,
+        false => 0,
+    }
+}
+
+/// A copy of a string of C; empty for null.
+///
+/// # Safety
+///
+/// It is null, or a string of C that stays during the call.
+unsafe fn string(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: as the caller says.
+    let text: CString = unsafe { CStr::from_ptr(text) }.to_owned();
+    text.to_string_lossy().into_owned()
+}

@@ -1,0 +1,19 @@
+//! A store that is an image of a Ceph cluster.
+//!
+//! [`open`] looks at the image over a connection of [`looks`], which ends again: the process may have one thread only
+//! until it is confined, and the libraries start several. [`attendant`] is the thread of a store, which connects, opens
+//! and closes, and makes all calls that block. [`shared`] is what it and the handles of all cores have in common, and
+//! [`handle`] is the handle of a core, which begins requests and takes their ends as mail.
+
+mod attendant;
+mod handle;
+mod looks;
+mod notes;
+mod open;
+mod shared;
+#[cfg(test)]
+mod tests;
+
+pub use attendant::wait_for_images;
+pub use looks::Looks;
+pub use open::{RbdFailure, RbdOpenError, RbdOptions};

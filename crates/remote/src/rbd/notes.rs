@@ -1,0 +1,200 @@
+//! Texts in the metadata of an image: what the disk is known by, and its state, for the next Tarn that serves it.
+//!
+//! Each is bound to the identity of the image, as a clone has a copy of the metadata and is another disk. They are read
+//! by the first look, and again when this Tarn has the exclusive lock: where another one has changed them in between,
+//! the image is not served with what the look found.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rbd::{CallError, Image, words};
+use store::{Note, Notes};
+
+use super::attendant::{READ_ONLY, Work};
+use super::open::{DENIED, NOT_PERMITTED};
+use super::shared::{Common, Standing};
+
+/// How long a text that is to be written waits for the first attempt to open the image, and how long for its answer.
+/// The caller saves for other units, too. Until the cluster has answered, the next ones fail at once.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+const ALL: [Note; 2] = [Note::Identity, Note::State];
+
+const fn key(note: Note) -> &'static str {
+    match note {
+        Note::Identity => "tarn.identity",
+        Note::State => "tarn.state",
+    }
+}
+
+/// What is known of the texts of an image.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    identity: Option<String>,
+    state: Option<String>,
+    /// An identity that is to be written when the image is open.
+    wanted: Option<String>,
+}
+
+impl Known {
+    fn text(&mut self, note: Note) -> &mut Option<String> {
+        match note {
+            Note::Identity => &mut self.identity,
+            Note::State => &mut self.state,
+        }
+    }
+}
+
+/// The texts of one image.
+#[derive(Debug)]
+pub(super) struct Texts {
+    /// The identity of the image in its pool.
+    id: String,
+    known: Mutex<Known>,
+    /// The attendant has a question of which nobody knows the answer yet.
+    is_asked: AtomicBool,
+}
+
+/// What the attendant is asked: for a text, or to write this one.
+#[derive(Debug)]
+pub(super) struct Question {
+    note: Note,
+    text: Option<String>,
+    to: SyncSender<Result<Option<String>, CallError>>,
+}
+
+impl Texts {
+    /// Those that the first look finds.
+    pub(super) fn find(image: &Image, id: String) -> Result<Self, CallError> {
+        let texts = Self {
+            id,
+            known: Mutex::default(),
+            is_asked: AtomicBool::new(false),
+        };
+        for note in ALL {
+            texts.read(image, note)?;
+        }
+        Ok(texts)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn look(&self, image: &Image, note: Note) -> Result<Option<String>, CallError> {
+        let value = image.metadata(key(note))?;
+        let value = value.as_deref().and_then(|value| value.split_once(' '));
+        // That of another image came with a copy.
+        let own = value.filter(|(id, _)| *id == self.id);
+        Ok(own.map(|(_, text)| text.to_owned()))
+    }
+
+    fn read(&self, image: &Image, note: Note) -> Result<Option<String>, CallError> {
+        let text = self.look(image, note)?;
+        self.known().text(note).clone_from(&text);
+        Ok(text)
+    }
+
+    fn write(&self, image: &Image, note: Note, text: &str) -> Result<(), CallError> {
+        image.set_metadata(key(note), &format!("{} {text}", self.id))?;
+        *self.known().text(note) = Some(text.to_owned());
+        Ok(())
+    }
+
+    /// Answers a question, on the thread of the attendant.
+    pub(super) fn answer(&self, image: &Image, question: Question) {
+        let Question { note, text, to } = question;
+        let answer = match text {
+            Some(text) => self.write(image, note, &text).map(|()| None),
+            None => self.read(image, note),
+        };
+        self.is_asked.store(false, Ordering::SeqCst);
+        // Who has asked may have given up.
+        drop(to.send(answer));
+    }
+
+    /// The image is open: whether its texts are those that the look found. Writes the identity that it is to have.
+    pub(super) fn settle(&self, image: &Image) -> Result<bool, CallError> {
+        for note in ALL {
+            let text = self.look(image, note)?;
+            if text != *self.known().text(note) {
+                return Ok(false);
+            }
+        }
+        let wanted = self.known().wanted.take();
+        if let Some(wanted) = wanted
+            && let Err(error) = self.write(image, Note::Identity, &wanted)
+        {
+            tracing::warn!(
+                %error,
+                "serial number and NAA cannot be kept in the metadata of an RBD image: another Tarn would show another \
+                 disk"
+            );
+        }
+        Ok(true)
+    }
+}
+
+/// The texts of an image that is being served, or will be.
+#[derive(Debug)]
+pub(super) struct ImageNotes {
+    pub(super) common: Arc<Common>,
+    pub(super) texts: Arc<Texts>,
+    pub(super) work: Sender<Work>,
+}
+
+impl ImageNotes {
+    /// Asks the attendant, whose image is open.
+    fn ask(&self, note: Note, text: Option<&str>) -> io::Result<Option<String>> {
+        if self.common.outage().is_some() || self.texts.is_asked.swap(true, Ordering::SeqCst) {
+            return Err(self.unreached());
+        }
+        let (to, answer) = sync_channel(1);
+        let text = text.map(str::to_owned);
+        // Where it has ended the answer shows it.
+        drop(self.work.send(Work::Text(Question { note, text, to })));
+        match answer.recv_timeout(PATIENCE) {
+            Ok(answer) => answer.map_err(error),
+            Err(RecvTimeoutError::Timeout) => Err(io::ErrorKind::TimedOut.into()),
+            Err(RecvTimeoutError::Disconnected) => Err(self.unreached()),
+        }
+    }
+
+    fn unreached(&self) -> io::Error {
+        let why = self.common.outage();
+        let why = why.unwrap_or_else(|| format!("image {}: no answer yet", self.common.options));
+        io::Error::new(io::ErrorKind::NotConnected, why)
+    }
+}
+
+impl Notes for ImageNotes {
+    fn read(&self, note: Note) -> io::Result<Option<String>> {
+        match self.common.standing() {
+            Standing::Up(_) => self.ask(note, None),
+            Standing::Opening | Standing::Gone => Ok(self.texts.known().text(note).clone()),
+        }
+    }
+
+    fn write(&self, note: Note, text: &str) -> io::Result<()> {
+        if let (Standing::Opening, Note::Identity) = (self.common.standing(), note) {
+            self.texts.known().wanted = Some(text.to_owned());
+            return Ok(());
+        }
+        // The first commands may come while it is being opened.
+        match self.common.standing_when_tried(PATIENCE) {
+            Standing::Up(_) => self.ask(note, Some(text)).map(drop),
+            Standing::Opening | Standing::Gone => Err(self.unreached()),
+        }
+    }
+}
+
+fn error(error: CallError) -> io::Error {
+    let kind = match error.errno {
+        NOT_PERMITTED | DENIED | READ_ONLY => io::ErrorKind::PermissionDenied,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, format!("{}: {}", error.call, words(error.errno)))
+}

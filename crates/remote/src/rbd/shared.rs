@@ -1,0 +1,330 @@
+//! What the handles of all cores and the attendant have in common.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rbd::{Completion, Image, Library};
+use store::{Backstore, Capabilities, Extent, IoFailure, IoTag, Notes, Sender, SharedStore};
+
+use super::attendant::{self, Work};
+use super::handle::RbdHandle;
+use super::notes::ImageNotes;
+use super::open::{self, Claim, Found, RbdOptions};
+
+/// To the core of a handle.
+#[derive(Debug)]
+pub(super) enum Mail {
+    /// The image is open, or is lost for good, or has another size.
+    Changed,
+    /// The library has ended a request.
+    Ended {
+        /// Which.
+        tag: IoTag,
+        /// How.
+        completion: Completion,
+    },
+    /// The attendant knows which parts hold data.
+    Mapped {
+        /// The request.
+        tag: IoTag,
+        /// As it asks.
+        extents: Result<Vec<Extent>, IoFailure>,
+    },
+}
+
+/// What there is of the image.
+#[derive(Clone, Debug)]
+pub(super) enum Standing {
+    /// It is being opened.
+    Opening,
+    /// It is open.
+    Up(Arc<Image>),
+    /// Another client has taken it over; it is not opened again.
+    Gone,
+}
+
+/// What may change.
+#[derive(Debug)]
+struct State {
+    standing: Standing,
+    /// Why it is not open, or was not the last time.
+    reason: String,
+    /// What was found of the image does not hold any more.
+    is_outdated: bool,
+    claim: Option<Claim>,
+    /// Handles whose requests are not answered.
+    silent: BTreeSet<usize>,
+    mailboxes: BTreeMap<usize, Sender<Mail>>,
+    /// Until the attendant begins.
+    queue: Option<Receiver<Work>>,
+}
+
+/// Of one store.
+#[derive(Debug)]
+pub(super) struct Common {
+    pub(super) options: RbdOptions,
+    pub(super) library: Library,
+    pub(super) found: Found,
+    size_bytes: AtomicU64,
+    state: Mutex<State>,
+    /// The first attempt to open the image is over.
+    tried: Condvar,
+}
+
+impl Common {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        self.state().standing.clone()
+    }
+
+    /// As [`Common::standing`], after the first attempt to open the image, which is waited for so long.
+    pub(super) fn standing_when_tried(&self, limit: Duration) -> Standing {
+        let is_first = |state: &mut State| {
+            matches!(state.standing, Standing::Opening) && state.reason.is_empty()
+        };
+        let waited = self.tried.wait_timeout_while(self.state(), limit, is_first);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.standing.clone()
+    }
+
+    /// The image is open, or lost for good; the handles are notified.
+    pub(super) fn set_standing(&self, standing: Standing) {
+        self.state().standing = standing;
+        self.tried.notify_all();
+        self.notify();
+    }
+
+    /// What was found of the image does not hold any more: the store has no part in it from now on.
+    pub(super) fn set_outdated(&self) {
+        let mut state = self.state();
+        state.is_outdated = true;
+        state.claim = None;
+        drop(state);
+        self.set_standing(Standing::Gone);
+    }
+
+    /// Takes the image out of here, to close it.
+    pub(super) fn end(&self) -> Standing {
+        std::mem::replace(&mut self.state().standing, Standing::Gone)
+    }
+
+    /// Whether it is another reason than before.
+    pub(super) fn note_reason(&self, reason: String) -> bool {
+        let mut state = self.state();
+        let is_new = state.reason != reason;
+        state.reason = reason;
+        self.tried.notify_all();
+        is_new
+    }
+
+    /// A size that was found.
+    pub(super) fn note_size(&self, size_bytes: u64) {
+        if self.size_bytes.swap(size_bytes, Ordering::SeqCst) != size_bytes {
+            self.notify();
+        }
+    }
+
+    fn notify(&self) {
+        for mailbox in self.state().mailboxes.values() {
+            mailbox.push(Mail::Changed);
+        }
+    }
+
+    /// The requests of a handle are not answered, or are again.
+    pub(super) fn note_silence(&self, number: usize, is_silent: bool) {
+        let mut state = self.state();
+        match is_silent {
+            true => state.silent.insert(number),
+            false => state.silent.remove(&number),
+        };
+    }
+
+    pub(super) fn outage(&self) -> Option<String> {
+        let state = self.state();
+        let reason = match &state.standing {
+            Standing::Up(_) if state.silent.is_empty() => return None,
+            Standing::Up(_) => "the cluster does not answer",
+            Standing::Opening if state.reason.is_empty() => "it is not open yet",
+            Standing::Opening | Standing::Gone => &state.reason,
+        };
+        Some(format!("image {}: {reason}", self.options))
+    }
+
+    pub(super) fn capabilities(&self) -> Capabilities {
+        let (options, block_bytes) = (&self.options, self.options.block_bytes);
+        let size_bytes = self.size_bytes.load(Ordering::SeqCst);
+        let read_only = options.is_read_only();
+        Capabilities {
+            size_bytes: size_bytes - size_bytes % u64::from(block_bytes),
+            block_bytes,
+            physical_block_bytes: PHYSICAL_BYTES.max(block_bytes),
+            read_only,
+            thin: options.thin && !read_only,
+            unmap_granularity_bytes: block_bytes,
+            reads_in_place: false,
+            in_place_unit_bytes: 0,
+            // The library has the data until it is answered; a receive chunk must not wait so long.
+            needs_own_buffer: true,
+            // The cache of the library is off.
+            volatile_cache: false,
+            solid_state: true,
+            compare_and_write_bytes: self.found.compare_and_write_bytes,
+        }
+    }
+}
+
+/// What object stores write at a time without reading before.
+const PHYSICAL_BYTES: u32 = 4096;
+
+/// The users of an image: when the last one is dropped, the attendant closes it.
+#[derive(Debug)]
+pub(super) struct Users {
+    pub(super) common: Arc<Common>,
+    work: mpsc::Sender<Work>,
+}
+
+impl Users {
+    /// Leaves work for the attendant.
+    pub(super) fn ask(&self, work: Work) {
+        // It has ended only if it could not begin, and then nothing is answered but that.
+        drop(self.work.send(work));
+    }
+
+    /// A handle begins; the first one begins the attendant.
+    pub(super) fn join(&self, number: usize, mailbox: Sender<Mail>) {
+        let mut state = self.common.state();
+        state.mailboxes.insert(number, mailbox);
+        if let Some(queue) = state.queue.take() {
+            drop(state);
+            attendant::begin(&self.common, queue, self.work.clone());
+        }
+    }
+
+    pub(super) fn leave(&self, number: usize) {
+        let mut state = self.common.state();
+        state.silent.remove(&number);
+        let mailbox = state.mailboxes.remove(&number);
+        drop((state, mailbox));
+    }
+}
+
+impl Drop for Users {
+    fn drop(&mut self) {
+        self.ask(Work::End);
+    }
+}
+
+/// An image as a store.
+#[derive(Debug)]
+pub(super) struct RbdDisk {
+    users: Arc<Users>,
+    handles: AtomicUsize,
+}
+
+impl RbdDisk {
+    pub(super) fn new(options: RbdOptions, library: Library, mut found: Found) -> Self {
+        let (work, queue) = mpsc::channel();
+        let claim = found.claim.take();
+        let common = Arc::new(Common {
+            options,
+            library,
+            size_bytes: AtomicU64::new(found.size_bytes),
+            found,
+            state: Mutex::new(State {
+                standing: Standing::Opening,
+                reason: String::new(),
+                is_outdated: false,
+                claim,
+                silent: BTreeSet::new(),
+                mailboxes: BTreeMap::new(),
+                queue: Some(queue),
+            }),
+            tried: Condvar::new(),
+        });
+        Self {
+            users: Arc::new(Users { common, work }),
+            handles: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl SharedStore for RbdDisk {
+    fn handle(&self) -> io::Result<Box<dyn Backstore>> {
+        let number = self.handles.fetch_add(1, Ordering::SeqCst);
+        Ok(Box::new(RbdHandle::new(Arc::clone(&self.users), number)))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.users.common.capabilities()
+    }
+
+    fn probe_size(&self) -> io::Result<()> {
+        // A watch of the image reports every change.
+        Ok(())
+    }
+
+    fn grow(&self, size_bytes: u64) -> io::Result<()> {
+        let common = &self.users.common;
+        if common.options.is_read_only() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let Standing::Up(image) = common.standing() else {
+            let why = common.outage().unwrap_or_default();
+            return Err(io::Error::new(io::ErrorKind::NotConnected, why));
+        };
+        if image.size_bytes().map_err(io::Error::other)? < size_bytes {
+            image.grow(size_bytes).map_err(io::Error::other)?;
+        }
+        common.note_size(image.size_bytes().map_err(io::Error::other)?);
+        Ok(())
+    }
+
+    fn take_over(&self) -> io::Result<()> {
+        let common = &self.users.common;
+        if common.options.is_read_only() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        if let Standing::Up(_) = common.standing() {
+            return Ok(());
+        }
+        let broken = open::break_lock(common.library, &common.options);
+        broken.map_err(io::Error::other)?;
+        match common.standing() {
+            // What this one had open is of no use any more.
+            Standing::Gone => common.set_outdated(),
+            // It looks now, not after its pause.
+            Standing::Opening | Standing::Up(_) => self.users.ask(Work::Look),
+        }
+        Ok(())
+    }
+
+    fn is_outdated(&self) -> bool {
+        self.users.common.state().is_outdated
+    }
+
+    fn notes(&self) -> Option<Arc<dyn Notes>> {
+        let common = Arc::clone(&self.users.common);
+        let texts = Arc::clone(common.found.texts.as_ref()?);
+        let work = self.users.work.clone();
+        Some(Arc::new(ImageNotes {
+            common,
+            texts,
+            work,
+        }))
+    }
+
+    fn is_flush_latched(&self) -> bool {
+        false
+    }
+
+    fn outage(&self) -> Option<String> {
+        self.users.common.outage()
+    }
+}

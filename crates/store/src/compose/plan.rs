@@ -1,0 +1,91 @@
+//! What a composition of certain members is.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::layout::{Form, Layout};
+use crate::{Capabilities, SharedStore};
+
+/// A member of a composition.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// What errors call it.
+    pub name: String,
+    /// The store.
+    pub store: Arc<dyn SharedStore>,
+    /// Just so many bytes of it are used, which it must have. `None`: all of it.
+    pub bytes: Option<u64>,
+}
+
+/// What all cores share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) form: Form,
+    pub(super) read_only: bool,
+    pub(super) members: Mutex<Arc<[Member]>>,
+}
+
+impl Shared {
+    /// As they are now: replaced as a whole, never changed.
+    pub(super) fn members(&self) -> Arc<[Member]> {
+        Arc::clone(&self.members.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Where the bytes are, for members that are found to be so.
+pub(super) fn layout(form: Form, members: &[Member], all: &[Capabilities]) -> Layout {
+    let size = |(member, one): (&Member, &Capabilities)| member.bytes.unwrap_or(one.size_bytes);
+    let sizes: Vec<u64> = members.iter().zip(all).map(size).collect();
+    Layout::new(form, &sizes)
+}
+
+/// What a composition of such members is.
+pub(super) fn merged(shared: &Shared, members: &[Member], all: &[Capabilities]) -> Capabilities {
+    let layout = layout(shared.form, members, all);
+    let any = |is: fn(&Capabilities) -> bool| all.iter().any(is);
+    let every = |is: fn(&Capabilities) -> bool| all.iter().all(is);
+    let most = |of: fn(&Capabilities) -> u32| all.iter().map(of).max().unwrap_or_default();
+    let granularity = most(|one| one.unmap_granularity_bytes);
+    let unit = layout.unit();
+    let compares = all.iter().map(|one| u64::from(one.compare_and_write_bytes));
+    let compares = if every(|one| one.compare_and_write_bytes > 0) {
+        compares.fold(unit, common_divisor)
+    } else {
+        0
+    };
+    let in_place_units = all.iter().map(|one| one.in_place_unit_bytes);
+    Capabilities {
+        size_bytes: layout.size(),
+        block_bytes: most(|one| one.block_bytes),
+        physical_block_bytes: match shared.form {
+            Form::Stripe { chunk_bytes } => u32::try_from(chunk_bytes).unwrap_or(u32::MAX),
+            Form::Concat => u32::MAX,
+        }
+        .min(most(|one| one.physical_block_bytes)),
+        read_only: shared.read_only || any(|one| one.read_only),
+        thin: every(|one| one.thin),
+        unmap_granularity_bytes: match shared.form {
+            // A member gives back what lies together on it: a row of chunks on all of them.
+            Form::Stripe { chunk_bytes } if !chunk_bytes.is_multiple_of(granularity.into()) => {
+                granularity.saturating_mul(u32::try_from(all.len()).unwrap_or(u32::MAX))
+            }
+            Form::Stripe { .. } | Form::Concat => granularity,
+        },
+        reads_in_place: every(|one| one.reads_in_place),
+        // Of two powers of two the smaller; none is larger than any.
+        in_place_unit_bytes: in_place_units.fold(unit, |unit, one| match (unit, one) {
+            (0, other) | (other, 0) => other,
+            (unit, one) => unit.min(one),
+        }),
+        needs_own_buffer: any(|one| one.needs_own_buffer),
+        volatile_cache: any(|one| one.volatile_cache),
+        solid_state: every(|one| one.solid_state),
+        compare_and_write_bytes: u32::try_from(compares).unwrap_or_default(),
+    }
+}
+
+fn common_divisor(a: u64, b: u64) -> u64 {
+    match b {
+        0 => a,
+        _ => common_divisor(b, a % b),
+    }
+}

@@ -1,0 +1,78 @@
+//! A store with a log device: what has to be durable goes to the log in sequence, and to the store lazily.
+//!
+//! A write goes to the store at once, without a sync, so reads look only there; and to the log, with one. The log is
+//! read after a crash only: then its records are written to the store again, in order. docs/LOG.md has the format.
+//!
+//! # What shares the log, and what happens then
+//!
+//! * All cores: one record is written at a time, by whichever core finds that it is due. It has what all of them have
+//!   to say by then. Each core writes by a handle of its own; the books ([`books`]) are behind a lock that is held for
+//!   as long as it takes to note a change.
+//! * A log that hangs holds up what has to be durable, and no reads. One that fails is left: the store is synced, and
+//!   it is noted outside of the log that nothing of it is to be replayed; from then on the store serves alone.
+//! * A store that hangs holds up checkpoints. When the log is full, what has to be durable waits for one.
+//! * A store of which a sync failed fails all later flushes and durable writes, as without a log. The log keeps what
+//!   it has, and the next start writes that again.
+//! * The log of one unit is of no use to another: it has the name of its unit, and the unit's state has the name and
+//!   the generation of its log ([`Noted`]).
+
+mod books;
+mod format;
+mod handle;
+mod held;
+#[cfg(target_os = "linux")]
+mod open;
+mod replay;
+mod shared;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+pub use self::books::Bias;
+use self::books::Condition;
+pub use self::format::{Header, LOG_BYTES_MIN, LogId, UnitName};
+use self::handle::Handle;
+pub use self::held::Held;
+#[cfg(target_os = "linux")]
+pub use self::open::{Known, LogOptions, Logged, NotLogged};
+pub use self::replay::{Binding, Misfit};
+use self::shared::Shared;
+pub use self::shared::{Noted, Use};
+use crate::Backstore;
+
+/// A log in use, for all cores.
+#[derive(Clone, Debug)]
+pub struct Journal(Arc<Shared>);
+
+impl Journal {
+    /// Of a log with this header, which is durable, and without records. With `writes_through` every change is durable
+    /// before it is answered.
+    pub fn new(header: Header, bias: Bias, writes_through: bool, noted: Arc<dyn Noted>) -> Self {
+        Self(Arc::new(Shared::new(header, bias, writes_through, noted)))
+    }
+
+    /// A handle for the calling core, of its handles of the store and of the log device. The store must write lazily,
+    /// and carry out each request of the log device by operations on files.
+    pub fn handle(&self, store: Box<dyn Backstore>, log: Box<dyn Backstore>) -> Box<dyn Backstore> {
+        Box::new(Handle::new(Arc::clone(&self.0), store, log))
+    }
+
+    /// Why the log is not in use any more, in words.
+    pub fn trouble(&self) -> Option<&'static str> {
+        match self.0.books().condition() {
+            Condition::Working | Condition::Broken | Condition::Leaving => None,
+            Condition::Left => Some(
+                "its log device failed and is not in use any more; restart Tarn to use it again",
+            ),
+            Condition::Stuck => Some(
+                "its log device failed, and that could not be saved in the state directory; nothing is durable: \
+                 restart Tarn",
+            ),
+            Condition::Frozen => Some(
+                "a sync of its store failed; its log keeps what was answered as durable, and the next start writes \
+                 that again",
+            ),
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Reading a log after a crash.
+
+use std::io;
+use std::ops::Range;
+
+use super::format::{
+    Address, BLOCK_BYTES, Entry, Header, LogId, NotAHeader, RING_OFFSET, UnitName, decode_record,
+    place, record_bytes,
+};
+
+/// Where a log, and a store that it is replayed into, are read and written. All of it may block.
+pub(super) trait Medium {
+    /// Fills the buffer from this byte on.
+    ///
+    /// # Errors
+    ///
+    /// Some of it cannot be read.
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
+
+    /// Writes bytes; they are durable after the next sync.
+    ///
+    /// # Errors
+    ///
+    /// Some of them may be missing.
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Has a range read zeros, and gives its space back where `unmap` says so.
+    ///
+    /// # Errors
+    ///
+    /// Some of it may not.
+    fn clear(&self, range: Range<u64>, unmap: bool) -> io::Result<()>;
+
+    /// Makes what was written durable.
+    ///
+    /// # Errors
+    ///
+    /// Any of it may be missing.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// What is known of the log of a unit besides what is in it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Binding {
+    /// The log that the unit has.
+    pub id: LogId,
+    /// Its generation when the unit was last served with it.
+    pub generation: u64,
+}
+
+/// Why a log is not the one that a unit needs.
+#[derive(Debug, thiserror::Error)]
+pub enum Misfit {
+    /// No log, though the unit had one.
+    #[error("the log that the unit was served with is not there: {0}")]
+    Missing(NotAHeader),
+    /// It holds something else.
+    #[error("it holds something that is no log, or a damaged one")]
+    NotEmpty,
+    /// Of another unit.
+    #[error("it is the log of another unit, {}", in_hex(unit))]
+    OtherUnit {
+        /// Whose it is.
+        unit: UnitName,
+    },
+    /// Of the unit, and not the last one.
+    #[error("it is not the log that the unit was last served with")]
+    OtherLog,
+    /// It was put back, or another copy of it was used meanwhile.
+    #[error("it has generation {found}, and the unit was last served with generation {known}")]
+    OtherGeneration {
+        /// What it has.
+        found: u64,
+        /// What is known.
+        known: u64,
+    },
+    /// It is smaller than its ring.
+    #[error("it was cut: it has {log_bytes} bytes, and its ring ends at byte {ring_end}")]
+    Cut {
+        /// Its size.
+        log_bytes: u64,
+        /// What it had.
+        ring_end: u64,
+    },
+    /// The store has no such place.
+    #[error("it has data for byte {byte}, and the store ends before that")]
+    StoreEnds {
+        /// The end of the data.
+        byte: u64,
+    },
+    /// It cannot be read or written, or the store cannot.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+fn in_hex(name: &UnitName) -> String {
+    let digits: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
+    digits.trim_end_matches('0').to_owned()
+}
+
+/// The log of a unit, if it is that.
+///
+/// `known` is what the unit was last served with, if it has to be this log. Without it a log of the unit's own name is
+/// taken, and one that was never written is `None`.
+///
+/// # Errors
+///
+/// It is another one.
+pub(super) fn find(
+    log: &impl Medium,
+    log_bytes: u64,
+    unit: &UnitName,
+    known: Option<Binding>,
+) -> Result<Option<Header>, Misfit> {
+    let mut blocks = vec![0; 2 * BLOCK_BYTES];
+    log.read(0, &mut blocks)?;
+    let header = match (Header::of_log(&blocks), known) {
+        (Ok(header), _) => header,
+        (Err(error), Some(_)) => return Err(Misfit::Missing(error)),
+        (Err(_), None) if blocks.iter().all(|byte| *byte == 0) => return Ok(None),
+        (Err(_), None) => return Err(Misfit::NotEmpty),
+    };
+    if header.unit != *unit {
+        return Err(Misfit::OtherUnit { unit: header.unit });
+    }
+    let ring_end = RING_OFFSET + header.ring_bytes;
+    if ring_end > log_bytes {
+        return Err(Misfit::Cut {
+            log_bytes,
+            ring_end,
+        });
+    }
+    let Some(known) = known else {
+        return Ok(Some(header));
+    };
+    if header.id != known.id {
+        return Err(Misfit::OtherLog);
+    }
+    // The log is written before what is known of it.
+    if ![known.generation, known.generation + 1].contains(&header.generation) {
+        return Err(Misfit::OtherGeneration {
+            found: header.generation,
+            known: known.generation,
+        });
+    }
+    Ok(Some(header))
+}
+
+/// What a replay has done.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Replayed {
+    /// Records that were found whole.
+    pub records: u64,
+    /// Changes of the store that they had.
+    pub entries: u64,
+    /// Where the next record of the log would have begun.
+    pub end: u64,
+    /// And its sequence number.
+    pub sequence: u64,
+}
+
+/// Reads the records of a log in order, up to the first that is not there as a whole.
+///
+/// # Errors
+///
+/// The log cannot be read, or `take` fails.
+pub(super) fn replay(
+    log: &impl Medium,
+    header: &Header,
+    mut take: impl FnMut(Entry) -> Result<(), Misfit>,
+) -> Result<Replayed, Misfit> {
+    let mut done = Replayed {
+        end: header.after(header.tail),
+        sequence: header.sequence,
+        ..Replayed::default()
+    };
+    let mut record = vec![0; BLOCK_BYTES];
+    // More than the ring holds is not read: what was written over its own beginning is no record of this lap.
+    while done.end - header.tail < header.ring_bytes {
+        let address = Address {
+            id: header.id,
+            generation: header.generation,
+            sequence: done.sequence,
+            position: done.end,
+        };
+        let at = place(done.end, header.ring_bytes);
+        record.resize(BLOCK_BYTES, 0);
+        log.read(at, &mut record)?;
+        let Some(len) = record_bytes(&record, &address) else {
+            break;
+        };
+        record.resize(len, 0);
+        log.read(at, &mut record)?;
+        let Some(entries) = decode_record(&record, &address) else {
+            break;
+        };
+        for entry in entries {
+            take(entry)?;
+            done.entries += 1;
+        }
+        done.records += 1;
+        done.sequence += 1;
+        done.end = header.after(done.end + len as u64);
+    }
+    Ok(done)
+}

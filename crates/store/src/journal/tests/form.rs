@@ -1,0 +1,324 @@
+//! The bytes of a log, and what is made of any other bytes.
+
+use std::cell::RefCell;
+use std::io;
+use std::ops::Range;
+
+use super::disk::Chance;
+use crate::journal::format::{
+    Address, BLOCK_BYTES, Deed, Entry, Header, NotAHeader, RECORD_BYTES_MAX, RING_OFFSET,
+    decode_record, encode_record, place, record_bytes,
+};
+use crate::journal::replay::{Binding, Medium, Misfit, find, replay};
+
+const RECORD_BYTES: usize = 4 * BLOCK_BYTES;
+
+fn header() -> Header {
+    Header {
+        turn: 3,
+        id: *b"0123456789abcdef",
+        unit: *b"unit of the test",
+        generation: 5,
+        ring_bytes: 8 * RECORD_BYTES as u64,
+        record_bytes: RECORD_BYTES,
+        tail: 0,
+        sequence: 1,
+        is_clean: false,
+    }
+}
+
+fn entries(seed: u64) -> Vec<Entry> {
+    let mut chance = Chance(seed | 1);
+    let deeds = [Deed::Write, Deed::Write, Deed::Zeros, Deed::Unmap];
+    let entry = |_| {
+        let deed = deeds[chance.below(deeds.len())];
+        let len = 1 + chance.below(3000);
+        let start = chance.below(1 << 20) as u64;
+        let byte = u8::try_from(chance.below(256)).unwrap();
+        let data = if deed == Deed::Write {
+            vec![byte; len]
+        } else {
+            Vec::new()
+        };
+        let range = start..start + len as u64;
+        Entry { deed, range, data }
+    };
+    (0..1 + seed % 4).map(entry).collect()
+}
+
+struct Bytes(RefCell<Vec<u8>>);
+
+impl Medium for Bytes {
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let at = usize::try_from(offset).unwrap();
+        bytes.copy_from_slice(&self.0.borrow()[at..at + bytes.len()]);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let at = usize::try_from(offset).unwrap();
+        self.0.borrow_mut()[at..at + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn clear(&self, _: Range<u64>, _: bool) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A log of so many records over a lap of others, where the first begins, and the end of each.
+fn log(records: u64, tail: u64) -> (Bytes, Header, Vec<u64>) {
+    let header = Header {
+        tail: header().after(tail),
+        sequence: 40,
+        ..header()
+    };
+    let log = Bytes(RefCell::new(vec![
+        0xA5;
+        usize::try_from(
+            RING_OFFSET + header.ring_bytes
+        )
+        .unwrap()
+    ]));
+    log.write(header.place(), &header.encode()).unwrap();
+    let (mut position, mut ends) = (header.tail, Vec::new());
+    for number in 0..records {
+        let record = encode_record(&address(&header, number, position), &entries(number));
+        log.write(place(position, header.ring_bytes), &record)
+            .unwrap();
+        ends.push(position + record.len() as u64);
+        position = header.after(position + record.len() as u64);
+    }
+    (log, header, ends)
+}
+
+fn address(header: &Header, number: u64, position: u64) -> Address {
+    Address {
+        id: header.id,
+        generation: header.generation,
+        sequence: header.sequence + number,
+        position,
+    }
+}
+
+fn replayed(log: &Bytes, header: &Header) -> Vec<Entry> {
+    let mut found = Vec::new();
+    let done = replay(log, header, |entry| {
+        found.push(entry);
+        Ok(())
+    });
+    assert_eq!(done.unwrap().entries, found.len() as u64);
+    found
+}
+
+fn all(records: u64) -> Vec<Entry> {
+    (0..records).flat_map(entries).collect()
+}
+
+#[test]
+fn the_bytes_are_those_of_the_documentation() {
+    let block = header().encode();
+    assert_eq!(&block[..8], b"TARNLOG1");
+    assert_eq!(block[12..16], [0; 4]);
+    assert_eq!(block[16..24], 3u64.to_le_bytes());
+    assert_eq!(&block[24..40], b"0123456789abcdef");
+    assert_eq!(&block[40..56], b"unit of the test");
+    assert_eq!(block[56..64], 5u64.to_le_bytes());
+    assert_eq!(block[64..72], (8 * 16384u64).to_le_bytes());
+    assert_eq!(block[80..88], 1u64.to_le_bytes());
+    assert_eq!(block[88..92], 16384u32.to_le_bytes());
+    assert_eq!(block.len(), 4096);
+    let sum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &block[12..]);
+    assert_eq!(
+        u64::from(u32::from_le_bytes(block[8..12].try_into().unwrap())),
+        sum
+    );
+    let entry = Entry {
+        deed: Deed::Write,
+        range: 512..515,
+        data: b"abc".to_vec(),
+    };
+    let record = encode_record(&address(&header(), 6, 8192), &[entry]);
+    assert_eq!(&record[..8], b"TARNREC1");
+    assert_eq!(record[12..16], 4096u32.to_le_bytes());
+    assert_eq!(record[40..48], 7u64.to_le_bytes());
+    assert_eq!(record[48..56], 8192u64.to_le_bytes());
+    assert_eq!(record[56..60], 1u32.to_le_bytes());
+    assert_eq!(record[64..68], 1u32.to_le_bytes());
+    assert_eq!(record[72..80], 512u64.to_le_bytes());
+    assert_eq!(record[80..88], 3u64.to_le_bytes());
+    assert_eq!(&record[88..91], b"abc");
+    assert!(record[91..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn a_header_comes_back_and_no_flipped_bit_passes() {
+    let block = header().encode();
+    assert_eq!(Header::decode(&block), Ok(header()));
+    for bit in 0..96 * 8 {
+        let mut block = block.clone();
+        block[bit / 8] ^= 1 << (bit % 8);
+        assert!(Header::decode(&block).is_err(), "bit {bit}");
+    }
+    assert_eq!(
+        Header::of_log(&[0; 2 * BLOCK_BYTES]),
+        Err(NotAHeader::Foreign)
+    );
+}
+
+#[test]
+fn the_newer_of_two_headers_counts_and_the_older_where_that_is_torn() {
+    let (old, new) = (
+        header(),
+        Header {
+            turn: 4,
+            tail: 4096,
+            ..header()
+        },
+    );
+    let mut blocks = new.encode();
+    blocks.extend(old.encode());
+    assert_eq!(Header::of_log(&blocks), Ok(new));
+    blocks[100] ^= 1;
+    assert_eq!(Header::of_log(&blocks), Ok(old));
+    blocks[BLOCK_BYTES + 100] ^= 1;
+    assert_eq!(Header::of_log(&blocks), Err(NotAHeader::Damaged));
+}
+
+#[test]
+fn every_record_is_replayed_in_order_over_the_end_of_the_ring() {
+    for tail in (0..40).map(|block| block * BLOCK_BYTES as u64) {
+        let (log, header, _) = log(7, tail);
+        assert_eq!(replayed(&log, &header), all(7), "tail {tail}");
+    }
+}
+
+#[test]
+fn what_is_torn_ends_the_replay_and_no_part_of_it_is_taken() {
+    let (log, header, ends) = log(6, 3 * BLOCK_BYTES as u64);
+    let whole = log.0.borrow().clone();
+    let mut chance = Chance(99);
+    for lost in 0..6u64 {
+        let at = usize::try_from(place(
+            ends[usize::try_from(lost).unwrap()] - 4096,
+            header.ring_bytes,
+        ))
+        .unwrap();
+        for _ in 0..64 {
+            // Some sectors of its last block are still what was there before, or a bit of it has changed.
+            let mut bytes = whole.clone();
+            if chance.hits(500) {
+                let sector = at + 512 * chance.below(8);
+                bytes[sector..sector + 512].fill(0xA5);
+            } else {
+                bytes[at + chance.below(4096)] ^= 1 << chance.below(8);
+            }
+            *log.0.borrow_mut() = bytes;
+            assert_eq!(replayed(&log, &header), all(lost), "record {lost}");
+        }
+    }
+}
+
+#[test]
+fn records_of_another_generation_log_or_lap_are_none() {
+    let (log, header, _) = log(4, 0);
+    for other in [
+        Header {
+            generation: 6,
+            ..header.clone()
+        },
+        Header {
+            id: [1; 16],
+            ..header.clone()
+        },
+        Header {
+            tail: header.ring_bytes,
+            ..header.clone()
+        },
+        Header {
+            sequence: 41,
+            ..header.clone()
+        },
+    ] {
+        assert_eq!(replayed(&log, &other), [], "{other:?}");
+    }
+}
+
+#[test]
+fn any_bytes_are_read_without_harm() {
+    let mut chance = Chance(5);
+    let address = address(&header(), 0, 0);
+    let record = encode_record(&address, &entries(3));
+    for _ in 0..20_000 {
+        let mut bytes = record.clone();
+        for _ in 0..1 + chance.below(4) {
+            let at = chance.below(200);
+            bytes[at] = u8::try_from(chance.below(256)).unwrap();
+        }
+        // With a checksum that fits, too: as somebody would write it who means harm.
+        let sum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes[12..]);
+        bytes[8..12].copy_from_slice(&u32::try_from(sum).unwrap().to_le_bytes());
+        if let Some(found) = decode_record(&bytes, &address) {
+            assert!(found.iter().map(|it| it.data.len()).sum::<usize>() < record.len());
+        }
+        bytes.truncate(chance.below(bytes.len()));
+        assert_eq!(decode_record(&bytes, &address), None);
+        assert!(
+            record_bytes(&bytes, &address)
+                .is_none_or(|len| len <= record.len() || len <= RECORD_BYTES_MAX)
+        );
+        drop(Header::decode(&bytes));
+    }
+}
+
+#[test]
+fn a_log_is_found_by_its_unit_and_by_what_is_known_of_it() {
+    let (log, header, _) = log(1, 0);
+    let bytes = RING_OFFSET + header.ring_bytes;
+    let known = |generation| {
+        Some(Binding {
+            id: header.id,
+            generation,
+        })
+    };
+    let find = |unit, bytes, known| find(&log, bytes, unit, known);
+    for good in [None, known(5), known(4)] {
+        assert_eq!(
+            find(&header.unit, bytes, good).unwrap(),
+            Some(header.clone())
+        );
+    }
+    assert!(matches!(
+        find(&[9; 16], bytes, None),
+        Err(Misfit::OtherUnit { .. })
+    ));
+    assert!(matches!(
+        find(&header.unit, bytes - 1, None),
+        Err(Misfit::Cut { .. })
+    ));
+    assert!(matches!(
+        find(&header.unit, bytes, known(6)),
+        Err(Misfit::OtherGeneration { found: 5, known: 6 })
+    ));
+    let other = Some(Binding {
+        id: [0; 16],
+        generation: 5,
+    });
+    assert!(matches!(
+        find(&header.unit, bytes, other),
+        Err(Misfit::OtherLog)
+    ));
+    log.write(0, &[0; 2 * BLOCK_BYTES]).unwrap();
+    assert_eq!(self::find(&log, bytes, &header.unit, None).unwrap(), None);
+    let missing = self::find(&log, bytes, &header.unit, known(5));
+    assert!(matches!(missing, Err(Misfit::Missing(NotAHeader::Foreign))));
+    log.write(600, b"a file system").unwrap();
+    assert!(matches!(
+        self::find(&log, bytes, &header.unit, None),
+        Err(Misfit::NotEmpty)
+    ));
+}

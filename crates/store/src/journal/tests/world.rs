@@ -1,0 +1,476 @@
+//! Cores, a store and a log device, which crash again and again: what was answered as durable is there.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use memory::{Payload, Pool};
+
+use super::disk::{Chance, Disk, SECTOR};
+use crate::journal::books::Bias;
+use crate::journal::format::{BLOCK_BYTES, Header, RING_OFFSET};
+use crate::journal::open::{Known, LogOptions, begin, recover};
+use crate::journal::{Binding, Journal, Noted, Use};
+use crate::{
+    Backstore, HelperOperation, IoAnswer, IoRequest, IoResult, IoTag, Order, Outlet, PartTag,
+    Submitted, Waker,
+};
+
+const CORES: usize = 3;
+
+/// Few, so that requests meet.
+const SECTORS: usize = 96;
+const RECORD_BYTES: usize = 4 * BLOCK_BYTES;
+const RING_BYTES: u64 = 8 * RECORD_BYTES as u64;
+const UNIT: [u8; 16] = *b"unit of the test";
+
+/// What is kept outside of the log.
+#[derive(Debug, Default)]
+struct Notes(Mutex<Option<Known>>);
+
+impl Noted for Notes {
+    fn note(&self, log: Binding, how: Use) -> std::io::Result<()> {
+        *self.0.lock().unwrap() = Some(Known { log, how });
+        Ok(())
+    }
+}
+
+/// A request for sectors.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    start: u64,
+    count: u64,
+    /// What each sector holds, besides its number; 0 for zeros.
+    mark: u64,
+    begun: u64,
+    /// When it was answered as good.
+    ended: Option<u64>,
+    durable: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    Change(usize),
+    Flush { begun: u64 },
+    Read { start: u64, count: u64 },
+}
+
+struct Core {
+    store: Box<dyn Backstore>,
+    outlet: Outlet,
+    is_woken: Arc<AtomicBool>,
+    helps: Vec<(PartTag, HelperOperation)>,
+    timers: Vec<u64>,
+}
+
+struct World {
+    chance: Chance,
+    pool: Pool,
+    disk: Disk,
+    log: Disk,
+    notes: Arc<Notes>,
+    bias: Bias,
+    writes_through: bool,
+    /// How often in a thousand times an operation fails: of the log, of the store.
+    faults: (usize, usize),
+    cores: Vec<Core>,
+    asked: HashMap<u64, (usize, Asked)>,
+    changes: Vec<Change>,
+    /// What each sector became before the crash, in order.
+    past: HashMap<u64, Vec<[u8; SECTOR]>>,
+    now: u64,
+    records: u64,
+    laps: u64,
+}
+
+fn sector(mark: u64, at: u64) -> [u8; SECTOR] {
+    let mut bytes = [0; SECTOR];
+    if mark > 0 {
+        bytes[..8].copy_from_slice(&mark.to_le_bytes());
+        bytes[8..16].copy_from_slice(&at.to_le_bytes());
+        bytes[SECTOR - 8..].copy_from_slice(&mark.to_le_bytes());
+    }
+    bytes
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut chance = Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let bias = if chance.hits(500) {
+            Bias::Latency
+        } else {
+            Bias::Throughput
+        };
+        let is_faulty = chance.hits(300);
+        Self {
+            writes_through: chance.hits(200),
+            faults: if is_faulty {
+                (chance.below(30), chance.below(10))
+            } else {
+                (0, 0)
+            },
+            chance,
+            pool: Pool::new(64 << 20).unwrap(),
+            disk: Disk::new((SECTORS * SECTOR) as u64),
+            log: Disk::new(RING_OFFSET + RING_BYTES),
+            notes: Arc::default(),
+            bias,
+            cores: Vec::new(),
+            asked: HashMap::new(),
+            changes: Vec::new(),
+            past: HashMap::new(),
+            now: 0,
+            records: 0,
+            laps: 0,
+        }
+    }
+
+    /// Opens the log as a start does.
+    fn start(&mut self) {
+        let options = LogOptions {
+            unit: UNIT,
+            known: *self.notes.0.lock().unwrap(),
+            new_id: [7; 16],
+            bias: self.bias,
+            writes_through: self.writes_through,
+            noted: Arc::clone(&self.notes) as Arc<dyn Noted>,
+        };
+        let log_bytes = RING_OFFSET + RING_BYTES;
+        let size = (SECTORS * SECTOR) as u64;
+        let (header, done) = recover(&self.log, log_bytes, &self.disk, size, &options).unwrap();
+        self.records += done.records;
+        self.laps = self.laps.max(done.end / RING_BYTES);
+        let header = header.map(|it| Header {
+            record_bytes: RECORD_BYTES,
+            ..it
+        });
+        let is_new = header.is_none();
+        let mut header = begin(&self.log, header, RING_BYTES, &options).unwrap();
+        if is_new {
+            header.record_bytes = RECORD_BYTES;
+            Disk::write_header(&self.log, &header);
+        }
+        let binding = Binding {
+            id: header.id,
+            generation: header.generation,
+        };
+        self.notes.note(binding, Use::Serving).unwrap();
+        let noted = Arc::clone(&self.notes) as Arc<dyn Noted>;
+        let journal = Journal::new(header, self.bias, self.writes_through, noted);
+        self.cores = (0..CORES).map(|core| self.core(&journal, core)).collect();
+    }
+
+    fn core(&self, journal: &Journal, core: usize) -> Core {
+        let mut store = journal.handle(self.disk.handle(core), self.log.handle(core));
+        let mut outlet = Outlet::default();
+        let is_woken = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&is_woken);
+        store.start(
+            &|| {
+                let flag = Arc::clone(&flag);
+                Waker::new(move || flag.store(true, Ordering::SeqCst))
+            },
+            &mut outlet,
+        );
+        Core {
+            store,
+            outlet,
+            is_woken,
+            helps: Vec::new(),
+            timers: Vec::new(),
+        }
+    }
+
+    fn step(&mut self) {
+        self.now += 1;
+        match self.chance.below(100) {
+            0..20 if self.asked.len() < 24 => self.submit(),
+            0..50 => self.complete_store(),
+            50..75 => self.complete_log(),
+            75..90 => self.wake(),
+            90..92 => self.cancel(),
+            92..97 => self.help(),
+            _ => self.fire(),
+        }
+    }
+
+    fn submit(&mut self) {
+        let core = self.chance.below(CORES);
+        let tag = self.now;
+        let is_large = self.chance.hits(100);
+        let count = 1 + self.chance.below(if is_large { SECTORS - 1 } else { 6 });
+        let start = self.chance.below(SECTORS - count + 1) as u64;
+        let range = start * SECTOR as u64..(start + count as u64) * SECTOR as u64;
+        let durable = self.chance.hits(400);
+        let kind = self.chance.below(100);
+        let mark = if kind < 70 { self.now } else { 0 };
+        let change = Change {
+            start,
+            count: count as u64,
+            mark,
+            begun: self.now,
+            ended: None,
+            durable: self.writes_through || durable && kind < 78,
+        };
+        let request = match kind {
+            0..70 => {
+                let sectors = (start..start + count as u64).flat_map(|at| sector(mark, at));
+                let bytes: Vec<u8> = sectors.collect();
+                let mut buffer = self.pool.allocate(bytes.len()).unwrap();
+                buffer.copy_from_slice(&bytes);
+                IoRequest::Write {
+                    offset: range.start,
+                    data: Payload::Pool(buffer),
+                    durable,
+                }
+            }
+            70..78 => IoRequest::WriteZeros { range, durable },
+            78..84 => IoRequest::Unmap { range },
+            84..92 => IoRequest::Flush,
+            _ => {
+                let len = count * SECTOR;
+                let buffer = Some(self.pool.allocate(len).unwrap());
+                IoRequest::Read {
+                    offset: range.start,
+                    len,
+                    buffer,
+                }
+            }
+        };
+        let asked = match request {
+            IoRequest::Flush => Asked::Flush { begun: self.now },
+            IoRequest::Read { .. } => Asked::Read {
+                start,
+                count: count as u64,
+            },
+            IoRequest::Write { .. }
+            | IoRequest::WriteZeros { .. }
+            | IoRequest::Unmap { .. }
+            | IoRequest::CompareAndWrite { .. }
+            | IoRequest::Extents { .. } => {
+                self.changes.push(change);
+                Asked::Change(self.changes.len() - 1)
+            }
+        };
+        self.asked.insert(tag, (core, asked));
+        let one = &mut self.cores[core];
+        let submitted = one.store.submit(IoTag(tag), request, &mut one.outlet);
+        assert!(one.outlet.take_returned().is_none(), "it holds what waits");
+        if let Submitted::Done(result) = submitted {
+            self.answered(tag, result);
+        }
+        self.settle(core);
+    }
+
+    fn answered(&mut self, tag: u64, result: IoResult) {
+        let (_, asked) = self.asked.remove(&tag).expect("one answer");
+        match (asked, result) {
+            (Asked::Change(at), Ok(_)) => self.changes[at].ended = Some(self.now),
+            (Asked::Flush { begun }, Ok(_)) => {
+                let before = |it: &&mut Change| it.ended.is_some_and(|ended| ended < begun);
+                self.changes
+                    .iter_mut()
+                    .filter(before)
+                    .for_each(|it| it.durable = true);
+            }
+            (Asked::Read { start, count }, Ok(IoAnswer::Data(data))) => {
+                assert_eq!(data.len() as u64, count * SECTOR as u64, "at {start}");
+            }
+            (Asked::Read { .. }, Ok(other)) => panic!("{other:?}"),
+            (_, Err(_)) => {}
+        }
+    }
+
+    fn settle(&mut self, core: usize) {
+        while let Some(order) = self.cores[core].outlet.next_order() {
+            match order {
+                Order::Answer { tag, result } => self.answered(tag.0, result),
+                Order::Helper { part, operation } => self.cores[core].helps.push((part, operation)),
+                Order::Timer { number, .. } => self.cores[core].timers.push(number),
+                other @ (Order::Ring { .. }
+                | Order::CancelParts(_)
+                | Order::CancelPart(_)
+                | Order::Size
+                | Order::Reach { .. }
+                | Order::OpenSocket { .. }
+                | Order::Socket { .. }
+                | Order::CloseSocket(_)) => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn complete_store(&mut self) {
+        let waiting = self.disk.waiting();
+        if waiting > 0 {
+            let at = self.chance.below(waiting);
+            let fails = self.chance.hits(self.faults.1);
+            let core = self.disk.complete(at, fails);
+            self.cores[core].is_woken.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn complete_log(&mut self) {
+        let waiting = self.log.waiting();
+        if waiting > 0 {
+            let at = self.chance.below(waiting);
+            let fails = self.chance.hits(self.faults.0);
+            let core = self.log.complete(at, fails);
+            self.cores[core].is_woken.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn wake(&mut self) {
+        let core = self.chance.below(CORES);
+        let one = &mut self.cores[core];
+        if one.is_woken.swap(false, Ordering::SeqCst) {
+            one.store.handle_wake(&mut one.outlet);
+            self.settle(core);
+        }
+    }
+
+    fn cancel(&mut self) {
+        let mut tags: Vec<u64> = self.asked.keys().copied().collect();
+        tags.sort_unstable();
+        if tags.is_empty() {
+            return;
+        }
+        let tag = tags[self.chance.below(tags.len())];
+        let core = self.asked[&tag].0;
+        let one = &mut self.cores[core];
+        one.store.cancel(IoTag(tag), &mut one.outlet);
+        self.settle(core);
+    }
+
+    fn help(&mut self) {
+        let core = self.chance.below(CORES);
+        let one = &mut self.cores[core];
+        if let Some((part, operation)) = one.helps.pop() {
+            let result = (operation.work)();
+            one.store
+                .handle_helper_result(part, result, &mut one.outlet);
+            self.settle(core);
+        }
+    }
+
+    fn fire(&mut self) {
+        let core = self.chance.below(CORES);
+        let one = &mut self.cores[core];
+        if let Some(number) = one.timers.pop() {
+            one.store.handle_timer(number, &mut one.outlet);
+            self.settle(core);
+        }
+    }
+
+    /// Everything goes well until nothing is under way.
+    fn run_out(&mut self) {
+        self.faults = (0, 0);
+        for _ in 0..200_000 {
+            if self.asked.is_empty() {
+                return;
+            }
+            self.now += 1;
+            match self.chance.below(5) {
+                0 => self.complete_store(),
+                1 => self.complete_log(),
+                2 => self.help(),
+                _ => self.wake(),
+            }
+        }
+        panic!("it does not come to an end: {:?}", self.asked);
+    }
+
+    fn crash(&mut self) {
+        self.asked.clear();
+        self.cores.clear();
+        self.past = self.disk.state.borrow().past.clone();
+        self.disk.crash(&mut self.chance);
+        self.log.crash(&mut self.chance);
+    }
+
+    /// Each sector holds what the last durable change made of it, or a later one, in the order of the store.
+    fn check(&mut self, seed: u64) {
+        for at in 0..SECTORS as u64 {
+            self.check_sector(seed, at);
+        }
+        // From here on the store has what was found.
+        self.changes.clear();
+        let all: Vec<[u8; SECTOR]> = (0..SECTORS as u64).map(|at| self.disk.sector(at)).collect();
+        let past = (0..)
+            .zip(all)
+            .map(|(at, bytes)| (at, vec![bytes]))
+            .collect();
+        self.disk.state.borrow_mut().past = past;
+    }
+
+    fn check_sector(&self, seed: u64, at: u64) {
+        let found = self.disk.sector(at);
+        let mark = u64::from_le_bytes(found[..8].try_into().unwrap());
+        assert_eq!(found, sector(mark, at), "seed {seed}: sector {at} is torn");
+        let touches = |it: &&Change| (it.start..it.start + it.count).contains(&at);
+        let changes: Vec<&Change> = self.changes.iter().filter(touches).collect();
+        let past = self.past.get(&at).cloned().unwrap_or_default();
+        let last_of = |mark: u64| past.iter().rposition(|it| *it == sector(mark, at));
+        let durable = changes.iter().filter(|it| it.durable && it.ended.is_some());
+        // A sector of zeros may be any change to zeros.
+        let bound = durable
+            .clone()
+            .filter(|it| it.mark > 0)
+            .filter_map(|it| last_of(it.mark))
+            .max();
+        let bound = bound.unwrap_or(0);
+        let is_under_way = changes
+            .iter()
+            .any(|it| it.mark == mark && it.ended.is_none());
+        let is_later =
+            past.is_empty() || is_under_way || last_of(mark).is_some_and(|last| last >= bound);
+        assert!(
+            is_later,
+            "seed {seed}: sector {at} has {mark}, and lost what was durable"
+        );
+        for zero in durable.filter(|it| it.mark == 0 && mark > 0) {
+            let own = changes.iter().find(|it| it.mark == mark);
+            let is_before = own.is_none_or(|it| it.ended.is_some_and(|ended| ended < zero.begun));
+            assert!(
+                !is_before,
+                "seed {seed}: sector {at} has {mark}, which was cleared durably"
+            );
+        }
+    }
+
+    fn run(mut self, seed: u64) -> (u64, u64) {
+        for _ in 0..4 {
+            self.start();
+            self.check(seed);
+            for _ in 0..self.chance.below(1500) {
+                self.step();
+            }
+            if self.chance.hits(200) {
+                self.run_out();
+            }
+            self.crash();
+        }
+        self.start();
+        self.check(seed);
+        (self.records, self.laps)
+    }
+}
+
+impl Disk {
+    fn write_header(log: &Self, header: &Header) {
+        use crate::journal::replay::Medium as _;
+        log.write(header.place(), &header.encode()).unwrap();
+        log.sync().unwrap();
+    }
+}
+
+#[test]
+fn nothing_that_was_answered_as_durable_is_lost_in_a_crash() {
+    let (mut records, mut laps) = (0, 0);
+    for seed in 1..=1000 {
+        let (more, most) = World::new(seed).run(seed);
+        records += more;
+        laps = laps.max(most);
+    }
+    assert!(records > 1000, "{records} records were replayed");
+    assert!(laps > 1, "the ring was not wrapped");
+}

@@ -1,0 +1,841 @@
+//! Snapshots of regular files: copies that share their blocks with the file (reflinks), in a directory beside it.
+//!
+//! The snapshots of `disk.img` are the files of `disk.img.snapshots`, each under its own name. There is no record of
+//! them but these names, so none can disagree with them. A copy is made under a name that no snapshot can have, a dot
+//! in front, and gets its own when it is whole and on stable storage. What a crash leaves is found by its name, and is
+//! not locked by anybody; the next copy removes it.
+//!
+//! A copy has three steps, so that only the second one is made while nobody may write: [`Snapshots::begin`] writes
+//! what the page cache has, [`NewSnapshot::take`] copies, [`NewSnapshot::keep`] makes the copy durable.
+//!
+//! Every call may wait for as long as a file system is stuck, so no core makes one.
+
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown,
+};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags, flock, ioctl_ficlone, renameat_with};
+use rustix::io::Errno;
+
+/// What the name of the directory ends with.
+const DIRECTORY: &str = ".snapshots";
+
+/// What the name of a copy that is being made ends with; it begins with a dot.
+const UNFINISHED: &str = ".new";
+
+/// Snapshots of one file, at most: a schedule that nobody looks at does not fill a directory.
+pub const SNAPSHOTS_MAX: usize = 1024;
+
+/// Flushes before a copy, at most.
+const FLUSHES_MAX: usize = 5;
+
+/// A flush that takes no longer leaves little to be written.
+const FLUSH_SHORT: Duration = Duration::from_millis(50);
+
+/// Characters of a name, at most.
+const NAME_CHARS_MAX: usize = 64;
+
+/// The name of a snapshot: a letter or digit, then letters, digits, `.`, `_` and `-`. So it is one part of a path, and
+/// no copy that is being made has it.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct SnapshotName(String);
+
+impl SnapshotName {
+    /// The name, if it may be one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_in_it = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        let is_good = text.len() <= NAME_CHARS_MAX
+            && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && text.chars().all(is_in_it);
+        is_good.then(|| Self(text.to_owned()))
+    }
+
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SnapshotName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A snapshot that is there.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Snapshot {
+    /// Its name.
+    pub name: SnapshotName,
+    /// Its file.
+    pub path: PathBuf,
+    /// When it was taken.
+    pub taken: SystemTime,
+    /// Its length.
+    pub size_bytes: u64,
+}
+
+/// Why something is not done with a snapshot.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// A block device, or anything else.
+    #[error(
+        "it is not a regular file: Tarn takes snapshots of files on XFS and btrfs; for a block device use the \
+         snapshots of its volume manager (LVM, ZFS)"
+    )]
+    NotAFile,
+    /// The file system cannot share blocks.
+    #[error(
+        "its file system does not share blocks between files: put the file on XFS (made with reflink=1) or btrfs \
+         (without nodatacow)"
+    )]
+    NoReflinks,
+    /// The copy would be on another one.
+    #[error(
+        "it is on another file system than the snapshot: choose a path beside the file of the snapshot"
+    )]
+    OtherFileSystem,
+    /// Something is where the new file is to be.
+    #[error("{} is there already: choose another path, or remove it", path.display())]
+    FileExists {
+        /// Where.
+        path: PathBuf,
+    },
+    /// The name is taken.
+    #[error("there is a snapshot {name} already: choose another name, or remove that one")]
+    Exists {
+        /// The name.
+        name: SnapshotName,
+    },
+    /// Nothing has the name.
+    #[error("there is no snapshot {name}: see tarn snapshot list")]
+    Missing {
+        /// The name.
+        name: SnapshotName,
+    },
+    /// Some program has it locked.
+    #[error(
+        "snapshot {name} is in use: remove the lun that serves it, or stop the program that reads it"
+    )]
+    InUse {
+        /// The name.
+        name: SnapshotName,
+    },
+    /// One more is too many.
+    #[error("it has {SNAPSHOTS_MAX} snapshots, which is the most: remove some")]
+    TooMany,
+    /// The path names another file than the one that was meant.
+    #[error("another file is at its path now: see tarn doctor")]
+    Replaced,
+    /// The system refuses.
+    #[error("cannot {action}: {source}{}", remedy(source))]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// What helps, if the error says that.
+fn remedy(error: &io::Error) -> &'static str {
+    let kind = error.kind();
+    if matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
+        "; make room, or remove snapshots (tarn snapshot rm)"
+    } else if kind == ErrorKind::PermissionDenied {
+        "; the directory of the file must be writable, and a confined Tarn needs the whole directory in \
+         confine.roots, not the file alone"
+    } else {
+        ""
+    }
+}
+
+fn system(action: &'static str) -> impl FnOnce(io::Error) -> SnapshotError {
+    move |source| SnapshotError::System { action, source }
+}
+
+/// What an error means that is of this kind; any other one is the system's.
+fn classify(
+    kind: ErrorKind,
+    meant: impl FnOnce() -> SnapshotError,
+    action: &'static str,
+    error: io::Error,
+) -> SnapshotError {
+    if error.kind() == kind {
+        meant()
+    } else {
+        system(action)(error)
+    }
+}
+
+/// The snapshots of one file.
+#[derive(Clone, Debug)]
+pub struct Snapshots {
+    file: PathBuf,
+    directory: PathBuf,
+}
+
+impl Snapshots {
+    /// Those of the file that this path leads to: by whatever links it is reached, it has one directory.
+    ///
+    /// # Errors
+    ///
+    /// It leads nowhere.
+    pub fn of(path: &Path) -> Result<Self, SnapshotError> {
+        let file = fs::canonicalize(path).map_err(system("find the file"))?;
+        let mut directory = file.as_os_str().to_owned();
+        directory.push(DIRECTORY);
+        let directory = PathBuf::from(directory);
+        Ok(Self { file, directory })
+    }
+
+    fn path_of(&self, name: &SnapshotName) -> PathBuf {
+        self.directory.join(name.as_str())
+    }
+
+    /// All of them, the oldest first. What else is in the directory is left out.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be read. That there is none means no snapshots.
+    pub fn list(&self) -> Result<Vec<Snapshot>, SnapshotError> {
+        let action = "read the directory of its snapshots";
+        let entries = match fs::read_dir(&self.directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(system(action)(error)),
+        };
+        let mut all = Vec::new();
+        // Others may fill it, too.
+        for entry in entries.take(SNAPSHOTS_MAX.saturating_mul(2)) {
+            let entry = entry.map_err(system(action))?;
+            let file_name = entry.file_name();
+            let Some(name) = file_name.to_str().and_then(SnapshotName::parse) else {
+                continue;
+            };
+            // Removed meanwhile, or a directory of somebody.
+            let Some(found) = entry.metadata().ok().filter(fs::Metadata::is_file) else {
+                continue;
+            };
+            all.push(snapshot(name, entry.path(), &found));
+        }
+        all.sort_by(|one, other| (one.taken, &one.name).cmp(&(other.taken, &other.name)));
+        Ok(all)
+    }
+
+    /// Begins a snapshot: writes what the page cache has of the file, so that less is left to be written while nobody
+    /// may write, and makes an empty copy. `is_meant` says whether the path leads to the file that is meant.
+    ///
+    /// # Errors
+    ///
+    /// Why there can be none. Nothing is left.
+    pub fn begin(
+        &self,
+        name: &SnapshotName,
+        is_meant: impl FnOnce(&Path) -> io::Result<bool>,
+    ) -> Result<NewSnapshot, SnapshotError> {
+        let source = self.open_meant(is_meant)?;
+        flush(&source).map_err(system("flush the file"))?;
+        let directory = self.make_directory()?;
+        self.remove_unfinished()?;
+        if self.list()?.len() >= SNAPSHOTS_MAX {
+            return Err(SnapshotError::TooMany);
+        }
+        let finished = self.path_of(name);
+        if finished.symlink_metadata().is_ok() {
+            return Err(SnapshotError::Exists { name: name.clone() });
+        }
+        let unfinished = self.make_unfinished(name)?;
+        Ok(NewSnapshot {
+            name: name.clone(),
+            source,
+            directory,
+            unfinished,
+            finished,
+        })
+    }
+
+    /// The file, if it is the one that is meant.
+    fn open_meant(
+        &self,
+        is_meant: impl FnOnce(&Path) -> io::Result<bool>,
+    ) -> Result<File, SnapshotError> {
+        let file = open_regular(&self.file, OFlags::empty()).map_err(|error| match error {
+            Some(error) => system("open the file")(error),
+            None => SnapshotError::NotAFile,
+        })?;
+        match is_meant(&self.file).map_err(system("look at the file"))? {
+            true => Ok(file),
+            false => Err(SnapshotError::Replaced),
+        }
+    }
+
+    /// An empty copy, locked, under a name that no snapshot has.
+    fn make_unfinished(&self, name: &SnapshotName) -> Result<Unfinished, SnapshotError> {
+        let place = self.directory.join(format!(".{name}{UNFINISHED}"));
+        let copy = create(&place).map_err(|error| {
+            // Another one makes it just now.
+            let exists = || SnapshotError::Exists { name: name.clone() };
+            classify(ErrorKind::AlreadyExists, exists, "make the copy", error)
+        })?;
+        let unfinished = Unfinished { copy, place };
+        lock(&unfinished.copy).map_err(system("lock the copy"))?;
+        Ok(unfinished)
+    }
+
+    /// Makes a copy of a snapshot that is to take the place of the file, with its owner, mode and size: where the file
+    /// is larger now, the rest reads zeros. `is_meant` says whether the path leads to the file that is meant.
+    ///
+    /// # Errors
+    ///
+    /// Why there can be none. Nothing is left.
+    pub fn begin_rollback(
+        &self,
+        name: &SnapshotName,
+        is_meant: impl FnOnce(&Path) -> io::Result<bool>,
+    ) -> Result<Rollback, SnapshotError> {
+        let (snapshot, file) = (self.open(name)?, self.open_meant(is_meant)?);
+        self.remove_unfinished()?;
+        let unfinished = self.make_unfinished(name)?;
+        let copy = &unfinished.copy;
+        reflink(copy, &snapshot)?;
+        let found = file.metadata().map_err(system("look at the file"))?;
+        let size = found
+            .len()
+            .max(copy.metadata().map_or(0, |copy| copy.len()));
+        copy.set_len(size)
+            .map_err(system("make the copy as large as the file"))?;
+        settle(copy, &file, found.mode() & 0o777)?;
+        let file = self.file.clone();
+        Ok(Rollback { file, unfinished })
+    }
+
+    /// The directory, made where it is not there.
+    fn make_directory(&self) -> Result<File, SnapshotError> {
+        let made = DirBuilder::new().mode(0o700).create(&self.directory);
+        match made {
+            Ok(()) => sync_directory_of(&self.directory)
+                .map_err(system("make the directory of its snapshots durable"))?,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(system("make the directory of its snapshots")(error)),
+        }
+        let flags = (OFlags::DIRECTORY | OFlags::NOFOLLOW).bits().cast_signed();
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(&self.directory);
+        opened.map_err(system("open the directory of its snapshots"))
+    }
+
+    /// Removes what a crash has left. What is being made is locked.
+    fn remove_unfinished(&self) -> Result<(), SnapshotError> {
+        let action = "read the directory of its snapshots";
+        let entries = fs::read_dir(&self.directory).map_err(system(action))?;
+        for entry in entries.take(SNAPSHOTS_MAX.saturating_mul(2)) {
+            let entry = entry.map_err(system(action))?;
+            let file_name = entry.file_name();
+            let name = file_name.to_str().and_then(|name| {
+                let name = name.strip_prefix('.')?.strip_suffix(UNFINISHED)?;
+                SnapshotName::parse(name)
+            });
+            let place = entry.path();
+            let Some(file) = name.and_then(|_| open_regular(&place, OFlags::NOFOLLOW).ok()) else {
+                continue;
+            };
+            if lock(&file).is_ok() {
+                fs::remove_file(&place).map_err(system("remove what an earlier copy has left"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a snapshot that nobody has open.
+    ///
+    /// # Errors
+    ///
+    /// There is none of this name, it is in use, or the system refuses: then it may be gone after the next crash.
+    pub fn remove(&self, name: &SnapshotName) -> Result<(), SnapshotError> {
+        let file = self.open(name)?;
+        lock(&file).map_err(|error| {
+            let in_use = || SnapshotError::InUse { name: name.clone() };
+            classify(ErrorKind::WouldBlock, in_use, "lock the snapshot", error)
+        })?;
+        let path = self.path_of(name);
+        fs::remove_file(&path).map_err(system("remove the snapshot"))?;
+        sync_directory_of(&path).map_err(system("make the removal durable"))
+    }
+
+    fn open(&self, name: &SnapshotName) -> Result<File, SnapshotError> {
+        let missing = || SnapshotError::Missing { name: name.clone() };
+        open_regular(&self.path_of(name), OFlags::NOFOLLOW).map_err(|error| match error {
+            Some(error) if error.kind() == ErrorKind::NotFound => missing(),
+            Some(error) => system("open the snapshot")(error),
+            None => missing(),
+        })
+    }
+
+    /// Makes a new file with the data of a snapshot. They share blocks until one of them changes, and neither needs
+    /// the other to stay.
+    ///
+    /// # Errors
+    ///
+    /// Something is at the path already, or the copy fails; nothing is left.
+    pub fn clone_to(&self, name: &SnapshotName, path: &Path) -> Result<(), SnapshotError> {
+        let snapshot = self.open(name)?;
+        let copy = create(path).map_err(|error| {
+            let path = path.to_owned();
+            let exists = || SnapshotError::FileExists { path };
+            classify(ErrorKind::AlreadyExists, exists, "make the new file", error)
+        })?;
+        let mut unfinished = Unfinished {
+            copy,
+            place: path.to_owned(),
+        };
+        reflink(&unfinished.copy, &snapshot)?;
+        let mode = fs::metadata(&self.file).map_or(0o600, |found| found.mode() & 0o666);
+        settle(&unfinished.copy, &snapshot, mode)?;
+        sync_directory_of(path).map_err(system("make the name of the new file durable"))?;
+        unfinished.stays();
+        Ok(())
+    }
+}
+
+/// A snapshot that is being made. Nothing of it is left when it is dropped.
+#[derive(Debug)]
+pub struct NewSnapshot {
+    name: SnapshotName,
+    source: File,
+    directory: File,
+    unfinished: Unfinished,
+    finished: PathBuf,
+}
+
+impl NewSnapshot {
+    /// Copies the file as it is now, with all that was written before. Takes a time that grows with the pieces of the
+    /// file, not with its size.
+    ///
+    /// # Errors
+    ///
+    /// The file system cannot, or has no room.
+    pub fn take(&self) -> Result<(), SnapshotError> {
+        reflink(&self.unfinished.copy, &self.source)
+    }
+
+    /// Makes the copy durable, then gives it its name. Nobody may write it.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses; the snapshot is not there.
+    pub fn keep(mut self) -> Result<Snapshot, SnapshotError> {
+        let found = self.source.metadata().map_err(system("look at the file"))?;
+        let copy = &self.unfinished.copy;
+        settle(copy, &self.source, found.mode() & 0o444)?;
+        let found = copy.metadata().map_err(system("look at the copy"))?;
+        let (place, finished) = (&self.unfinished.place, &self.finished);
+        match renameat_with(CWD, place, CWD, finished, RenameFlags::NOREPLACE) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => return Err(SnapshotError::Exists { name: self.name }),
+            Err(errno) => return Err(system("name the snapshot")(errno.into())),
+        }
+        self.unfinished.place.clone_from(&self.finished);
+        self.directory
+            .sync_all()
+            .map_err(system("make the name of the snapshot durable"))?;
+        self.unfinished.stays();
+        Ok(snapshot(self.name, self.finished, &found))
+    }
+}
+
+/// A copy that is to take the place of a file. Nothing of it is left when it is dropped.
+#[derive(Debug)]
+pub struct Rollback {
+    file: PathBuf,
+    unfinished: Unfinished,
+}
+
+impl Rollback {
+    /// Puts the copy in the place of the file, which gets the name of the copy, in one step: after a crash one of the
+    /// two is at the path, whole.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses. The file is where it was, as far as the system says.
+    pub fn exchange(mut self) -> Result<Exchanged, SnapshotError> {
+        // Who opens the file locks it.
+        flock(&self.unfinished.copy, FlockOperation::Unlock)
+            .map_err(|errno| system("unlock the copy")(errno.into()))?;
+        let exchanged = Exchanged {
+            file: self.file.clone(),
+            old: self.unfinished.place.clone(),
+        };
+        exchanged.exchange()?;
+        // What has its name now is the file that was there, and is not dropped.
+        self.unfinished.stays();
+        match exchanged.sync() {
+            Ok(()) => Ok(exchanged),
+            Err(error) => {
+                exchanged.back()?;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// A file that another one has taken the place of. Dropping it changes nothing.
+#[derive(Debug)]
+pub struct Exchanged {
+    file: PathBuf,
+    old: PathBuf,
+}
+
+impl Exchanged {
+    fn exchange(&self) -> Result<(), SnapshotError> {
+        renameat_with(CWD, &self.old, CWD, &self.file, RenameFlags::EXCHANGE)
+            .map_err(|errno| system("exchange the file")(errno.into()))
+    }
+
+    fn sync(&self) -> Result<(), SnapshotError> {
+        let synced = sync_directory_of(&self.file).and_then(|()| sync_directory_of(&self.old));
+        synced.map_err(system("make the exchange durable"))
+    }
+
+    /// Removes the file that was there.
+    ///
+    /// # Errors
+    ///
+    /// It stays beside the snapshots, until the next one is taken.
+    pub fn finish(self) -> Result<(), SnapshotError> {
+        fs::remove_file(&self.old).map_err(system("remove the file of before"))
+    }
+
+    /// Puts the file back that was there, and removes the copy.
+    ///
+    /// # Errors
+    ///
+    /// The file is beside the snapshots.
+    pub fn back(self) -> Result<(), SnapshotError> {
+        self.exchange()?;
+        self.sync()?;
+        self.finish()
+    }
+}
+
+/// A file that is removed again unless it is to stay.
+#[derive(Debug)]
+struct Unfinished {
+    copy: File,
+    /// Empty when it is to stay.
+    place: PathBuf,
+}
+
+impl Unfinished {
+    fn stays(&mut self) {
+        self.place = PathBuf::new();
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if self.place.as_os_str().is_empty() {
+            return;
+        }
+        // One that cannot be removed is found by its name, unless it has its own already.
+        drop(fs::remove_file(&self.place));
+    }
+}
+
+fn snapshot(name: SnapshotName, path: PathBuf, found: &fs::Metadata) -> Snapshot {
+    Snapshot {
+        name,
+        path,
+        taken: found.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+        size_bytes: found.len(),
+    }
+}
+
+/// Opens a file for reading. `None` as the error: it is no regular file, which is not waited for.
+fn open_regular(path: &Path, flags: OFlags) -> Result<File, Option<io::Error>> {
+    let flags = (OFlags::NONBLOCK | flags).bits().cast_signed();
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = match opened {
+        Ok(file) => file,
+        // A link, a socket.
+        Err(error)
+            if matches!(
+                Errno::from_io_error(&error),
+                Some(Errno::LOOP | Errno::NXIO)
+            ) =>
+        {
+            return Err(None);
+        }
+        Err(error) => return Err(Some(error)),
+    };
+    let found = file.metadata().map_err(Some)?;
+    found.is_file().then_some(file).ok_or(None)
+}
+
+/// Writes what the page cache has of a file. Others write meanwhile, for as long as that takes: so it is written again
+/// until it takes no time.
+fn flush(file: &File) -> io::Result<()> {
+    for _ in 0..FLUSHES_MAX {
+        let since = Instant::now();
+        file.sync_data()?;
+        if since.elapsed() < FLUSH_SHORT {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Makes a private file that was not there.
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    options.open(path)
+}
+
+fn lock(file: &File) -> io::Result<()> {
+    Ok(flock(file, FlockOperation::NonBlockingLockExclusive)?)
+}
+
+/// Has `copy` share all blocks of `source`. The kernel writes what its page cache has of that first, and lets nobody
+/// write meanwhile.
+fn reflink(copy: &File, source: &File) -> Result<(), SnapshotError> {
+    ioctl_ficlone(copy, source).map_err(|errno| match errno {
+        Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL => SnapshotError::NoReflinks,
+        Errno::XDEV => SnapshotError::OtherFileSystem,
+        errno => system("copy the file")(errno.into()),
+    })
+}
+
+/// Gives a copy the owner of the file it is of, and this mode, and makes it durable.
+fn settle(copy: &File, source: &File, mode: u32) -> Result<(), SnapshotError> {
+    let found = source.metadata().map_err(system("look at the file"))?;
+    // Only root can give files away; the others own both.
+    drop(fchown(copy, Some(found.uid()), Some(found.gid())));
+    copy.set_permissions(Permissions::from_mode(mode))
+        .map_err(system("set the mode of the copy"))?;
+    copy.sync_all().map_err(system("make the copy durable"))
+}
+
+/// A name is an entry of the directory, which has a life of its own on the disk.
+fn sync_directory_of(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|path| !path.as_os_str().is_empty());
+    File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory of its own, gone when the test ends.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let name = format!("tarn-snapshots-{}-{name}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+
+        fn disk(&self) -> Snapshots {
+            let path = self.0.join("disk.img");
+            fs::write(&path, vec![7; 8192]).unwrap();
+            Snapshots::of(&path).unwrap()
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _left = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn name(text: &str) -> SnapshotName {
+        SnapshotName::parse(text).unwrap()
+    }
+
+    fn begin(of: &Snapshots, text: &str) -> Result<NewSnapshot, SnapshotError> {
+        of.begin(&name(text), |_| Ok(true))
+    }
+
+    /// What the file system here can do or not, the rest can be looked at: an empty copy is kept.
+    fn keep(of: &Snapshots, text: &str) -> Snapshot {
+        begin(of, text).unwrap().keep().unwrap()
+    }
+
+    fn names(of: &Snapshots) -> Vec<String> {
+        let all = of.list().unwrap();
+        all.into_iter().map(|one| one.name.to_string()).collect()
+    }
+
+    #[test]
+    fn a_name_is_one_part_of_a_path_and_of_no_copy_that_is_being_made() {
+        let longest = "a".repeat(NAME_CHARS_MAX);
+        for good in ["a", "7", "before-upgrade", "2026-11-24T02.30_x", &longest] {
+            assert_eq!(SnapshotName::parse(good).unwrap().as_str(), good);
+        }
+        let long = "a".repeat(NAME_CHARS_MAX + 1);
+        for bad in [
+            "", ".", "..", ".a", "-a", "a/b", "a b", "a@b", "ä", "a\0", "a\n", &long,
+        ] {
+            assert_eq!(SnapshotName::parse(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_snapshot_has_its_name_when_it_is_kept_and_not_before() {
+        let scratch = Scratch::new("kept");
+        let disk = scratch.disk();
+        assert_eq!(names(&disk), [""; 0]);
+        let new = begin(&disk, "a").unwrap();
+        assert_eq!(names(&disk), [""; 0]);
+        let twice = begin(&disk, "a").unwrap_err();
+        assert!(matches!(twice, SnapshotError::Exists { .. }), "{twice}");
+        let kept = new.keep().unwrap();
+        assert_eq!(kept.path, scratch.0.join("disk.img.snapshots/a"));
+        assert_eq!(fs::metadata(&kept.path).unwrap().mode() & 0o222, 0);
+        assert_eq!(disk.list().unwrap(), [kept]);
+        let again = begin(&disk, "a").unwrap_err();
+        assert!(matches!(again, SnapshotError::Exists { .. }), "{again}");
+        drop(begin(&disk, "b").unwrap());
+        assert_eq!(fs::read_dir(&disk.directory).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_a_crash_has_left_goes_with_the_next_and_what_is_being_made_stays() {
+        let scratch = Scratch::new("crash");
+        let disk = scratch.disk();
+        let under_way = begin(&disk, "a").unwrap();
+        let left = disk.directory.join(".b.new");
+        fs::write(&left, "half").unwrap();
+        let foreign = disk.directory.join(".notes");
+        fs::write(&foreign, "mine").unwrap();
+        keep(&disk, "c");
+        assert!(!left.exists() && foreign.exists());
+        under_way.keep().unwrap();
+        assert_eq!(names(&disk).len(), 2);
+    }
+
+    #[test]
+    fn a_snapshot_that_is_open_somewhere_is_not_removed() {
+        let scratch = Scratch::new("open");
+        let disk = scratch.disk();
+        let kept = keep(&disk, "a");
+        let reader = File::open(&kept.path).unwrap();
+        flock(&reader, FlockOperation::NonBlockingLockShared).unwrap();
+        let refused = disk.remove(&name("a")).unwrap_err();
+        assert!(matches!(refused, SnapshotError::InUse { .. }), "{refused}");
+        drop(reader);
+        disk.remove(&name("a")).unwrap();
+        let gone = disk.remove(&name("a")).unwrap_err();
+        assert!(matches!(gone, SnapshotError::Missing { .. }), "{gone}");
+    }
+
+    #[test]
+    fn what_is_no_regular_file_has_no_snapshots_and_is_none() {
+        let scratch = Scratch::new("irregular");
+        let disk = scratch.disk();
+        let null = Snapshots::of(Path::new("/dev/null")).unwrap();
+        let refused = begin(&null, "a").unwrap_err();
+        assert!(matches!(refused, SnapshotError::NotAFile), "{refused}");
+        let replaced = disk.begin(&name("a"), |_| Ok(false)).unwrap_err();
+        assert!(matches!(replaced, SnapshotError::Replaced), "{replaced}");
+        keep(&disk, "a");
+        fs::create_dir(disk.directory.join("directory")).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", disk.directory.join("link")).unwrap();
+        assert_eq!(names(&disk), ["a"]);
+        for other in ["directory", "link"] {
+            let missing = disk.remove(&name(other)).unwrap_err();
+            assert!(
+                matches!(missing, SnapshotError::Missing { .. }),
+                "{missing}"
+            );
+            let taken = begin(&disk, other).unwrap_err();
+            assert!(matches!(taken, SnapshotError::Exists { .. }), "{taken}");
+        }
+        // A link instead of the directory leads nowhere.
+        let other = scratch.0.join("other.img");
+        fs::write(&other, "x").unwrap();
+        std::os::unix::fs::symlink("/tmp", scratch.0.join("other.img.snapshots")).unwrap();
+        assert!(begin(&Snapshots::of(&other).unwrap(), "a").is_err());
+    }
+
+    #[test]
+    fn a_file_has_one_directory_by_whatever_link_it_is_reached() {
+        let scratch = Scratch::new("link");
+        let disk = scratch.disk();
+        keep(&disk, "a");
+        let link = scratch.0.join("link.img");
+        std::os::unix::fs::symlink("disk.img", &link).unwrap();
+        assert_eq!(names(&Snapshots::of(&link).unwrap()), ["a"]);
+    }
+
+    #[test]
+    fn a_file_is_exchanged_for_another_and_back() {
+        let scratch = Scratch::new("exchange");
+        let disk = scratch.disk();
+        let directory = disk.make_directory().unwrap();
+        let read = |path: &Path| fs::read(path).unwrap();
+        for goes_back in [true, false] {
+            let unfinished = disk.make_unfinished(&name("a")).unwrap();
+            fs::write(&unfinished.place, "new").unwrap();
+            let (file, place) = (disk.file.clone(), unfinished.place.clone());
+            let exchanged = Rollback { file, unfinished }.exchange().unwrap();
+            assert_eq!(
+                (read(&disk.file), read(&place)),
+                (b"new".to_vec(), vec![7; 8192])
+            );
+            if goes_back {
+                exchanged.back().unwrap();
+                assert_eq!(read(&disk.file), vec![7; 8192]);
+            } else {
+                exchanged.finish().unwrap();
+                assert_eq!(read(&disk.file), b"new");
+            }
+            assert!(!place.exists());
+        }
+        drop(directory);
+        let missing = disk.begin_rollback(&name("b"), |_| Ok(true)).unwrap_err();
+        assert!(
+            matches!(missing, SnapshotError::Missing { .. }),
+            "{missing}"
+        );
+    }
+
+    /// Where the file system of the tests has reflinks, the data is there; where not, it is refused with what to do.
+    #[test]
+    fn a_copy_has_the_data_of_its_moment_or_there_is_none() {
+        let scratch = Scratch::new("data");
+        let disk = scratch.disk();
+        let new = begin(&disk, "a").unwrap();
+        if let Err(error) = new.take() {
+            assert!(matches!(error, SnapshotError::NoReflinks), "{error}");
+            assert!(error.to_string().contains("XFS"));
+            let clone = scratch.0.join("clone.img");
+            keep(&disk, "b");
+            assert!(disk.clone_to(&name("b"), &clone).is_err());
+            assert!(!clone.exists(), "nothing is left");
+            return;
+        }
+        fs::write(&disk.file, vec![9; 8192]).unwrap();
+        let kept = new.keep().unwrap();
+        assert_eq!(fs::read(&kept.path).unwrap(), vec![7; 8192]);
+        let clone = scratch.0.join("clone.img");
+        disk.clone_to(&name("a"), &clone).unwrap();
+        assert_eq!(fs::read(&clone).unwrap(), vec![7; 8192]);
+        fs::write(&disk.file, vec![9; 12288]).unwrap();
+        let rollback = disk.begin_rollback(&name("a"), |_| Ok(true)).unwrap();
+        rollback.exchange().unwrap().finish().unwrap();
+        let expected = [vec![7; 8192], vec![0; 4096]].concat();
+        assert_eq!(fs::read(&disk.file).unwrap(), expected);
+        assert!(disk.clone_to(&name("a"), &clone).is_err(), "it is there");
+        assert!(clone.exists());
+    }
+}

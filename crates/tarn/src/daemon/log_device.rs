@@ -1,0 +1,278 @@
+//! Opens the log device of a unit, and finds out whether the unit may be served.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use api::problem::{Problem, ProblemKind};
+use config::{LogDevice, StoreSpec, SyncBias};
+use store::{
+    Bias, Held, Known, LogOptions, Logged, NotLogged, Noted, OpenFailure, OpenOptions, SharedStore,
+    Use,
+};
+
+use super::control::Daemon;
+use super::open::{OpenStore, retry_while_in_use};
+use crate::StartError;
+use crate::state::{LogNote, LogNotes, UnitIdentity};
+
+/// How an open store stands to a log.
+#[derive(Clone, Debug)]
+pub(crate) enum LogUse {
+    /// It has none.
+    None,
+    /// It is served with it.
+    InUse(Arc<Logged>),
+    /// It is not served, for this reason.
+    Held(String),
+}
+
+/// The spec to open the store of a unit by: one with a log writes lazily.
+pub(super) fn lazily(unit: &config::Unit) -> config::Unit {
+    let mut unit = unit.clone();
+    if unit.log.is_some() && unit.store.cache == config::CacheMode::Writethrough {
+        unit.store.cache = config::CacheMode::Writeback;
+    }
+    unit
+}
+
+/// Puts the log before the open store of a unit. Where the log is not the one that the unit was served with last, the
+/// unit is held until an administrator decides.
+///
+/// # Errors
+///
+/// The log device cannot be opened, or has no room for a log.
+pub(super) fn attach(
+    unit: &config::Unit,
+    identity: &UnitIdentity,
+    opened: OpenStore,
+) -> Result<OpenStore, StartError> {
+    let note = match identity.state.log_note() {
+        Ok(note) => note,
+        Err(error) => {
+            let why =
+                format!("whether its log may have what its store has not is not known: {error}");
+            return Ok(held(unit, opened, &why));
+        }
+    };
+    let serving = note.as_ref().filter(|note| note.known.how == Use::Serving);
+    let medium = medium_of(&unit.store);
+    if let Some(note) = serving.filter(|note| note.store != medium) {
+        let why = format!(
+            "its log may have what its store {} has not, and now its store is {medium}; give it that store back",
+            note.store
+        );
+        return Ok(held(unit, opened, &why));
+    }
+    let Some(log) = &unit.log else {
+        return Ok(match serving {
+            Some(_) => {
+                let why = "its log may have what its store has not, and the configuration does not name it; write \
+                           log at the [[lun]] again";
+                held(unit, opened, why)
+            }
+            None => opened,
+        });
+    };
+    let device = match open_device(log) {
+        Ok(device) => device,
+        // A device that is not there, or a file that was there.
+        Err(error) if serving.is_some() && is_missing(&error.reason) => {
+            return Ok(held(unit, opened, &format!("its log is lost: {error}")));
+        }
+        Err(source) => {
+            let place = log.place.clone();
+            return Err(StartError::Store { place, source });
+        }
+    };
+    let options = options(unit, log, identity, note)?;
+    match Logged::open(Arc::clone(&opened.store), device, &options) {
+        Ok(logged) => {
+            let (count, lun) = (logged.replayed(), unit.to_string());
+            if count > 0 {
+                tracing::warn!(
+                    lun,
+                    count,
+                    "changes that only the log had were written to the store"
+                );
+            }
+            Ok(opened.with_log(Arc::new(logged)))
+        }
+        Err(NotLogged::Misfit(misfit)) => {
+            let path = log.store.at.to_string();
+            Ok(held(
+                unit,
+                opened,
+                &format!("its log {path} is not usable: {misfit}"),
+            ))
+        }
+        Err(source @ NotLogged::Small { .. }) => {
+            let place = log.place.clone();
+            Err(StartError::Log { place, source })
+        }
+    }
+}
+
+/// What the log is known by, and where that is kept.
+fn options(
+    unit: &config::Unit,
+    log: &LogDevice,
+    identity: &UnitIdentity,
+    note: Option<LogNote>,
+) -> Result<LogOptions, StartError> {
+    let mut name = [0; 16];
+    for (place, byte) in name.iter_mut().zip(identity.naa.as_bytes()) {
+        *place = *byte;
+    }
+    let mut new_id = [0; 16];
+    getrandom::fill(&mut new_id).map_err(|source| StartError::Random { source })?;
+    let noted: Arc<dyn Noted> = Arc::new(LogNotes {
+        state: Arc::clone(&identity.state),
+        store: medium_of(&unit.store),
+    });
+    Ok(LogOptions {
+        unit: name,
+        known: note.map(|note| note.known),
+        new_id,
+        bias: match log.bias {
+            SyncBias::Latency => Bias::Latency,
+            SyncBias::Throughput => Bias::Throughput,
+        },
+        writes_through: unit.store.cache == config::CacheMode::Writethrough,
+        noted,
+    })
+}
+
+fn held(unit: &config::Unit, opened: OpenStore, why: &str) -> OpenStore {
+    let lun = unit.to_string();
+    let why = format!("{why}; or do without what the log has: tarn lun log discard {lun}");
+    tracing::error!(lun, why, "a lun is not ready");
+    let store = Held::new(opened.store.capabilities());
+    opened.held(Arc::new(store), why)
+}
+
+/// What the note of the log has as the name of the store.
+fn medium_of(store: &StoreSpec) -> String {
+    store
+        .at
+        .medium()
+        .map(|medium| medium.to_string())
+        .unwrap_or_default()
+}
+
+fn is_missing(failure: &OpenFailure) -> bool {
+    matches!(
+        failure,
+        OpenFailure::Missing | OpenFailure::MissingAndNoSize
+    )
+}
+
+fn open_device(log: &LogDevice) -> Result<Arc<dyn SharedStore>, store::OpenError> {
+    let kind = match log.store.at.kind {
+        config::StoreKind::File => store::StoreKind::File,
+        config::StoreKind::Block => store::StoreKind::Block,
+        config::StoreKind::Path
+        | config::StoreKind::Memory
+        | config::StoreKind::Null
+        | config::StoreKind::Nbd
+        | config::StoreKind::Nbds
+        | config::StoreKind::NbdUnix
+        | config::StoreKind::Rbd
+        | config::StoreKind::Stripe
+        | config::StoreKind::Concat => store::StoreKind::Path,
+    };
+    let path = log.store.at.node().map(|(path, _)| path.to_owned());
+    let mut options = OpenOptions::new(kind, path.unwrap_or_default());
+    options.size_bytes = log.store.configured_size_bytes();
+    // It is written all over, and has no room to spare.
+    options.thin = false;
+    options.force_raw = true;
+    let is_in_use = |error: &store::OpenError| {
+        matches!(
+            error.reason,
+            OpenFailure::InUse | OpenFailure::InUseByKernel
+        )
+    };
+    retry_while_in_use(|| options.open(), is_in_use)
+}
+
+/// How long the end waits for logs to be closed. The next start replays those that were not.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Closes the logs of all units, when no core has them any more.
+pub(crate) fn close_logs(daemon: &Daemon) {
+    let in_force = daemon.in_force();
+    let (over, ended) = channel::<()>();
+    for unit in &in_force.running.units {
+        if let LogUse::InUse(logged) = &unit.opened.log {
+            let (logged, over) = (Arc::clone(logged), over.clone());
+            drop(
+                thread::Builder::new()
+                    .name("close-log".to_owned())
+                    .spawn(move || {
+                        logged.close();
+                        drop(over);
+                    }),
+            );
+        }
+    }
+    drop(over);
+    // Nobody sends: it ends when all are closed.
+    let _timed_out = ended.recv_timeout(CLOSE_PATIENCE);
+}
+
+/// Serves a unit that is held without what its log may have.
+///
+/// # Errors
+///
+/// There is no such unit, it is not held, or it cannot be opened.
+pub(super) fn discard_log(daemon: &Daemon, lun: &str) -> Result<(), Problem> {
+    let in_force = daemon.in_force();
+    let running = &in_force.running;
+    let units = running.model.units().iter().zip(&running.units);
+    let mut named = units.filter(|(unit, _)| unit.to_string() == lun);
+    let Some((unit, served)) = named.next() else {
+        let detail = format!("there is no lun {lun:?}; check the name");
+        return Err(Problem::new(ProblemKind::NotFound, detail));
+    };
+    if !matches!(served.opened.log, LogUse::Held(_)) {
+        let detail = format!("lun {lun:?} does not wait for a log; there is nothing to discard");
+        return Err(Problem::new(ProblemKind::Conflict, detail));
+    }
+    discard(unit, &served.identity).map_err(|error| {
+        let detail = format!("that lun {lun:?} does without its log could not be saved: {error}");
+        Problem::new(ProblemKind::Failed, detail)
+    })?;
+    tracing::warn!(
+        lun,
+        "an administrator has decided to do without what the log may have"
+    );
+    daemon.reopen(lun, served.index)
+}
+
+/// Notes that a unit does without what its log may have.
+///
+/// # Errors
+///
+/// It may not be saved.
+fn discard(unit: &config::Unit, identity: &UnitIdentity) -> std::io::Result<()> {
+    let nothing = store::Binding {
+        id: [0; 16],
+        generation: 0,
+    };
+    // A note that is damaged is replaced, too.
+    let known = identity
+        .state
+        .log_note()
+        .ok()
+        .flatten()
+        .map_or(nothing, |note| note.known.log);
+    identity.state.note_log(&LogNote {
+        known: Known {
+            log: known,
+            how: Use::Discarded,
+        },
+        store: medium_of(&unit.store),
+    })
+}

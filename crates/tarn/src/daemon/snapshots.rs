@@ -1,0 +1,580 @@
+//! Snapshots of units: copies of their stores, all of one moment.
+//!
+//! Of several units the copies are made in three steps ([`store::Snapshots`]). Before the second one the data plane
+//! holds the media of all of them, so no command is at work on any; it counts only if all are still held when the
+//! last copy is made. What fails in between takes all copies back. Every call to a file system is made on a thread of
+//! its own, with a deadline; what comes too late is dropped there, and the copy is removed with it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use api::event::{Event, Severity};
+use api::problem::{Problem, ProblemKind};
+use api::request::TakeSnapshots;
+use api::view;
+use config::{StoreKind, StoreSpec, Unit};
+use plane::{MediumFailure, NotHeld, SessionReport, UnitIndex};
+use store::{NewSnapshot, SharedStore, Snapshot, SnapshotError, SnapshotName, Snapshots};
+
+use super::attempts::Patience;
+use super::control::Daemon;
+use super::events::milliseconds;
+use super::log_device::LogUse;
+use super::media::Permit;
+use super::running::RunningUnit;
+use crate::calendar::Moment;
+
+/// Units of one moment, at most: each has a thread for its copy.
+const UNITS_MAX: usize = 16;
+
+/// Orders at a time. Each takes a thread of the administration for as long as a file system hangs.
+const ORDERS_MAX: usize = 2;
+
+static ORDERS: AtomicUsize = AtomicUsize::new(0);
+
+/// How long commands may wait for all copies, the wait for commands at work included.
+const HOLD_MAX: Duration = Duration::from_secs(5);
+
+/// How long the steps before and after that may take. The caller waits for all three.
+const STEP_MAX: Duration = Duration::from_secs(10);
+
+/// A unit whose store has snapshots.
+struct Source {
+    lun: String,
+    index: UnitIndex,
+    path: PathBuf,
+    store: Arc<dyn SharedStore>,
+    has_log: bool,
+}
+
+impl Source {
+    fn of(unit: &Unit, served: &RunningUnit) -> Result<Self, Problem> {
+        let lun = unit.to_string();
+        if let LogUse::Held(why) = &served.opened.log {
+            let detail = format!("lun {lun:?} has no data to be copied: {why}");
+            return Err(Problem::new(ProblemKind::Conflict, detail));
+        }
+        let elsewhere = match unit.store.at.kind {
+            StoreKind::Path | StoreKind::File => None,
+            StoreKind::Block => Some("use those of its volume manager (LVM, ZFS)"),
+            StoreKind::Memory | StoreKind::Null => Some("put its data into a file"),
+            StoreKind::Nbd | StoreKind::Nbds | StoreKind::NbdUnix => {
+                Some("take them where the server has the data")
+            }
+            StoreKind::Rbd => Some("use rbd snap create"),
+            StoreKind::Stripe | StoreKind::Concat => Some("serve one file instead of several"),
+        };
+        let refused = |remedy| {
+            let detail = format!(
+                "lun {lun:?} has no snapshots, because its store is no file: Tarn takes snapshots of files on XFS and \
+                 btrfs; {remedy}"
+            );
+            Problem::new(ProblemKind::Conflict, detail)
+        };
+        match (elsewhere, unit.store.at.node()) {
+            (None, Some((path, _))) => Ok(Self {
+                index: served.index,
+                path: path.to_owned(),
+                store: Arc::clone(&served.store),
+                has_log: unit.log.is_some(),
+                lun,
+            }),
+            (remedy, _) => Err(refused(remedy.unwrap_or("put its data into a file"))),
+        }
+    }
+
+    /// The outcome of a call to its file system.
+    fn ask<T: Send + 'static>(
+        &self,
+        patience: &Patience<'_>,
+        call: impl FnOnce() -> Result<T, SnapshotError> + Send + 'static,
+    ) -> Result<T, Problem> {
+        // Not the path of the file itself: who looks at that finds it in use, which it is not.
+        let mut key = self.path.clone().into_os_string();
+        key.push(".snapshots");
+        let answer = patience.ask_in_turn(Path::new(&key), call);
+        let outcome = answer.map_err(|unanswered| {
+            let detail = format!("lun {:?}: {unanswered}; look at its file system", self.lun);
+            Problem::new(ProblemKind::Unavailable, detail)
+        })?;
+        outcome.map_err(|error| self.problem(&error))
+    }
+
+    fn problem(&self, error: &SnapshotError) -> Problem {
+        let detail = format!("lun {:?} ({}): {error}", self.lun, self.path.display());
+        let kind = match error {
+            SnapshotError::Missing { .. } => ProblemKind::NotFound,
+            SnapshotError::System { source, .. } => return Problem::of_write(detail, source),
+            SnapshotError::NotAFile
+            | SnapshotError::NoReflinks
+            | SnapshotError::OtherFileSystem
+            | SnapshotError::FileExists { .. }
+            | SnapshotError::Exists { .. }
+            | SnapshotError::InUse { .. }
+            | SnapshotError::TooMany
+            | SnapshotError::Replaced => ProblemKind::Conflict,
+        };
+        Problem::new(kind, detail)
+    }
+
+    fn begin(&self, name: &SnapshotName, patience: &Patience<'_>) -> Result<NewSnapshot, Problem> {
+        let (path, store, name) = (self.path.clone(), Arc::clone(&self.store), name.clone());
+        self.ask(patience, move || {
+            Snapshots::of(&path)?.begin(&name, |there| store.is_at(there))
+        })
+    }
+
+    fn remove(&self, name: &SnapshotName, patience: &Patience<'_>) -> Result<(), Problem> {
+        let (path, name) = (self.path.clone(), name.clone());
+        self.ask(patience, move || Snapshots::of(&path)?.remove(&name))
+    }
+
+    fn list(&self, patience: &Patience<'_>) -> Result<Vec<view::Snapshot>, Problem> {
+        let path = self.path.clone();
+        let all = self.ask(patience, move || Snapshots::of(&path)?.list())?;
+        Ok(all.into_iter().map(|one| self.view(one)).collect())
+    }
+
+    fn view(&self, snapshot: Snapshot) -> view::Snapshot {
+        view::Snapshot {
+            lun: self.lun.clone(),
+            name: snapshot.name.to_string(),
+            taken_ms: milliseconds(snapshot.taken),
+            size_bytes: snapshot.size_bytes,
+            path: snapshot.path.display().to_string(),
+        }
+    }
+}
+
+/// Takes snapshots of units, all of one moment.
+pub(super) fn take(
+    daemon: &Daemon,
+    wanted: &TakeSnapshots,
+) -> Result<view::SnapshotsTaken, Problem> {
+    let name = match &wanted.name {
+        Some(name) => parse(name)?,
+        None => name_at(SystemTime::now()),
+    };
+    let sources = sources(daemon, &wanted.luns)?;
+    let Some(_permit) = Permit::of(&ORDERS, ORDERS_MAX) else {
+        let detail = format!("{ORDERS_MAX} snapshots are being taken; try again in a moment");
+        return Err(Problem::new(ProblemKind::Unavailable, detail));
+    };
+    let step = daemon.attempts().begin_step(STEP_MAX);
+    let begun = at_once(sources.iter(), |source| source.begin(&name, &step))?;
+    let (copies, paused) = copy(daemon, &sources, begun)?;
+    let step = daemon.attempts().begin_step(STEP_MAX);
+    let kept = outcomes_of(sources.iter().zip(copies), |(source, copy)| {
+        source.ask(&step, move || copy.keep())
+    });
+    let kept = all_or_none(kept, &sources, |source| {
+        let step = daemon.attempts().begin_step(STEP_MAX);
+        // One that cannot be removed is listed.
+        drop(source.remove(&name, &step));
+    })?;
+    let paused_ms = paused.as_secs_f64() * 1e3;
+    for source in &sources {
+        let message = format!("snapshot {name} is taken; commands waited {paused_ms:.1} ms");
+        note(daemon, "snapshot-taken", &source.lun, &message);
+    }
+    let snapshots = sources
+        .iter()
+        .zip(kept)
+        .map(|(source, one)| source.view(one));
+    Ok(view::SnapshotsTaken {
+        snapshots: snapshots.collect(),
+        paused_us: u64::try_from(paused.as_micros()).unwrap_or(u64::MAX),
+    })
+}
+
+/// Makes all copies while nobody is at work on any of the units. Gives how long commands waited, too.
+fn copy(
+    daemon: &Daemon,
+    sources: &[Source],
+    begun: Vec<NewSnapshot>,
+) -> Result<(Vec<NewSnapshot>, Duration), Problem> {
+    let units: Vec<UnitIndex> = sources.iter().map(|source| source.index).collect();
+    let since = Instant::now();
+    let hold = daemon.plane.hold_media(&units, HOLD_MAX);
+    let hold = hold.map_err(|(unit, why)| {
+        let source = sources.iter().find(|source| source.index == unit);
+        not_held(source.map_or("", |source| &source.lun), &why)
+    })?;
+    let step = daemon.attempts().begin_step(HOLD_MAX);
+    let copies = at_once(sources.iter().zip(begun), |(source, new)| {
+        let (path, store) = (source.path.clone(), Arc::clone(&source.store));
+        source.ask(&step, move || {
+            new.take()?;
+            // A rollback may have put another file there since the copy was begun.
+            match store.is_at(&path) {
+                Ok(true) => Ok(new),
+                Ok(false) | Err(_) => Err(SnapshotError::Replaced),
+            }
+        })
+    });
+    let all_stood = hold.release();
+    let copies = copies?;
+    if !all_stood {
+        let seconds = HOLD_MAX.as_secs();
+        let detail = format!(
+            "the copies took longer than {seconds} s, for which commands wait; there is no snapshot. A file in \
+             many pieces takes long: put a copy in its place (cp --reflink=never), or try again under less load"
+        );
+        return Err(Problem::new(ProblemKind::Unavailable, detail));
+    }
+    Ok((copies, since.elapsed()))
+}
+
+/// Takes back those that are kept where one is not.
+fn all_or_none<S, R>(
+    outcomes: Vec<Result<R, Problem>>,
+    sources: &[S],
+    take_back: impl Fn(&S),
+) -> Result<Vec<R>, Problem> {
+    if outcomes.iter().any(Result::is_err) {
+        let kept = sources.iter().zip(&outcomes);
+        let kept = kept.filter(|(_, outcome)| outcome.is_ok());
+        kept.for_each(|(source, _)| take_back(source));
+    }
+    outcomes.into_iter().collect()
+}
+
+/// The same for each, all beside each other. The first error, when all have ended.
+fn at_once<T: Send, R: Send>(
+    all: impl Iterator<Item = T>,
+    call: impl Fn(T) -> Result<R, Problem> + Sync,
+) -> Result<Vec<R>, Problem> {
+    outcomes_of(all, call).into_iter().collect()
+}
+
+fn outcomes_of<T: Send, R: Send>(
+    all: impl Iterator<Item = T>,
+    call: impl Fn(T) -> Result<R, Problem> + Sync,
+) -> Vec<Result<R, Problem>> {
+    let call = &call;
+    thread::scope(|scope| {
+        let calls: Vec<_> = all.map(|one| scope.spawn(move || call(one))).collect();
+        let ended = calls.into_iter().map(|call| {
+            let panicked = |_| Problem::new(ProblemKind::Failed, "a copy panicked; see the log");
+            call.join().map_err(panicked).and_then(|outcome| outcome)
+        });
+        ended.collect()
+    })
+}
+
+/// Removes a snapshot.
+pub(super) fn remove(daemon: &Daemon, lun: &str, name: &str) -> Result<(), Problem> {
+    let source = source(daemon, lun)?;
+    let name = parse(name)?;
+    source.remove(&name, &daemon.attempts().begin_step(STEP_MAX))?;
+    note(
+        daemon,
+        "snapshot-removed",
+        lun,
+        &format!("snapshot {name} is removed"),
+    );
+    Ok(())
+}
+
+/// Puts the data of a snapshot back. A copy of it takes the place of the file, and the unit starts again with that, so
+/// that there is no moment at which a crash leaves something else than the one or the other.
+pub(super) fn roll_back(daemon: &Daemon, lun: &str, name: &str) -> Result<(), Problem> {
+    let source = source(daemon, lun)?;
+    let name = parse(name)?;
+    if source.has_log {
+        let detail = format!(
+            "lun {lun:?} has a log device, which would write later data over that of the snapshot: remove the lun, add \
+             it without log, and roll it back then"
+        );
+        return Err(Problem::new(ProblemKind::Conflict, detail));
+    }
+    let step = || daemon.attempts().begin_step(STEP_MAX);
+    let (path, store, of) = (source.path.clone(), Arc::clone(&source.store), name.clone());
+    let new = source.ask(&step(), move || {
+        Snapshots::of(&path)?.begin_rollback(&of, |there| store.is_at(there))
+    })?;
+    end_sessions(daemon, &source)?;
+    let exchanged = source.ask(&step(), move || new.exchange())?;
+    if let Err(problem) = daemon.reopen(lun, source.index) {
+        source.ask(&step(), move || exchanged.back())?;
+        return Err(problem);
+    }
+    if let Err(problem) = source.ask(&step(), move || exchanged.finish()) {
+        tracing::warn!(lun, %problem, "the file of before the rollback is left over");
+    }
+    let message = format!("it has the data of snapshot {name} again");
+    note(daemon, "snapshot-restored", lun, &message);
+    Ok(())
+}
+
+/// Ends the sessions that see a unit: what they have read is not what they will find.
+fn end_sessions(daemon: &Daemon, source: &Source) -> Result<(), Problem> {
+    let sessions = daemon.sessions_now()?;
+    let sees = |session: &&SessionReport| session.luns.iter().any(|lun| lun.unit == source.index);
+    let seeing = sessions.iter().filter(sees);
+    let seeing: Vec<_> = seeing.map(|session| (session.core, session.id)).collect();
+    let reason = "a lun of it is rolled back to a snapshot";
+    let mut ended = daemon.plane.change_sessions(Vec::new(), &seeing, reason);
+    if ended.wait_until(Instant::now() + STEP_MAX) {
+        return Ok(());
+    }
+    let (lun, seconds) = (&source.lun, STEP_MAX.as_secs());
+    let detail = format!(
+        "sessions that see lun {lun:?} have not ended within {seconds} s, and nothing was rolled back: look at its \
+         store, or try again"
+    );
+    Err(Problem::new(ProblemKind::Unavailable, detail))
+}
+
+/// Makes the file that a STORE names, with the data of a snapshot. Gives its path.
+pub(super) fn clone(
+    daemon: &Daemon,
+    (lun, name): (&str, &str),
+    store: &str,
+) -> Result<PathBuf, Problem> {
+    let source = source(daemon, lun)?;
+    let name = parse(name)?;
+    let wrong = |kind, detail| {
+        let mut problem = Problem::new(kind, detail);
+        problem.place = Some("lun.store".to_owned());
+        problem
+    };
+    let spec = StoreSpec::parse(store);
+    let spec = spec.map_err(|rule| wrong(ProblemKind::BadRequest, rule.to_string()))?;
+    let (StoreKind::Path | StoreKind::File, Some((path, _))) = (spec.at.kind, spec.at.node())
+    else {
+        let detail = format!("{store}: a clone is a file beside that of the snapshot; name one");
+        return Err(wrong(ProblemKind::BadRequest, detail));
+    };
+    let (has, wanted) = (
+        source.store.capabilities().block_bytes,
+        spec.block_size.bytes(),
+    );
+    if has != wanted {
+        let detail = format!(
+            "lun {lun:?} has blocks of {has} bytes, and the clone would have {wanted}: say blocksize={has}"
+        );
+        return Err(wrong(ProblemKind::Conflict, detail));
+    }
+    let file = daemon.file.as_deref().and_then(Path::parent);
+    let path = file.map_or_else(|| path.to_owned(), |directory| directory.join(path));
+    let (from, to) = (source.path.clone(), path.clone());
+    let step = daemon.attempts().begin_step(STEP_MAX);
+    source.ask(&step, move || Snapshots::of(&from)?.clone_to(&name, &to))?;
+    Ok(path)
+}
+
+/// Removes the file of a clone that no unit serves.
+pub(super) fn discard(daemon: &Daemon, path: &Path) {
+    let step = daemon.attempts().begin_step(STEP_MAX);
+    let file = path.to_owned();
+    let removed = step.ask_in_turn(path, move || std::fs::remove_file(file));
+    if let Ok(Err(error)) = removed {
+        tracing::warn!(path = %path.display(), %error, "the file of a clone that is not served is left over");
+    }
+}
+
+/// The snapshots of a unit, or of all that may have some.
+pub(super) fn list(daemon: &Daemon, lun: Option<&str>) -> Result<Vec<view::Snapshot>, Problem> {
+    let patience = daemon.attempts().begin_plan();
+    if let Some(lun) = lun {
+        return source(daemon, lun)?.list(&patience);
+    }
+    let in_force = daemon.in_force();
+    let running = &in_force.running;
+    let units = running.model.units().iter().zip(&running.units);
+    let mut all = Vec::new();
+    for source in units.filter_map(|(unit, served)| Source::of(unit, served).ok()) {
+        // One whose file is gone has none, and hides no others.
+        match source.list(&patience) {
+            Err(problem) if problem.kind != ProblemKind::Unavailable => {
+                tracing::debug!(lun = source.lun, %problem, "no snapshots are found");
+            }
+            found => all.extend(found?),
+        }
+    }
+    Ok(all)
+}
+
+fn source(daemon: &Daemon, lun: &str) -> Result<Source, Problem> {
+    let in_force = daemon.in_force();
+    let running = &in_force.running;
+    let mut units = running.model.units().iter().zip(&running.units);
+    let found = units.find(|(unit, _)| unit.to_string() == lun);
+    let (unit, served) = found.ok_or_else(|| {
+        let detail = format!("there is no lun {lun:?}; check the name");
+        Problem::new(ProblemKind::NotFound, detail)
+    })?;
+    Source::of(unit, served)
+}
+
+/// The units of a snapshot, each once.
+fn sources(daemon: &Daemon, luns: &[String]) -> Result<Vec<Source>, Problem> {
+    let wrong = |detail: String| {
+        let mut problem = Problem::new(ProblemKind::BadRequest, detail);
+        problem.place = Some("luns".to_owned());
+        problem
+    };
+    if luns.is_empty() || luns.len() > UNITS_MAX {
+        let many = luns.len();
+        return Err(wrong(format!(
+            "it names {many} luns, and 1 to {UNITS_MAX} are possible"
+        )));
+    }
+    let twice = luns
+        .iter()
+        .enumerate()
+        .find(|(at, lun)| luns.iter().take(*at).any(|one| one == *lun));
+    if let Some((_, lun)) = twice {
+        return Err(wrong(format!("it names lun {lun:?} twice")));
+    }
+    let sources = luns.iter().map(|lun| source(daemon, lun));
+    let sources = sources.collect::<Result<Vec<_>, _>>()?;
+    match sources
+        .iter()
+        .find(|source| source.store.is_flush_latched())
+    {
+        None => Ok(sources),
+        Some(source) => {
+            let detail = format!(
+                "a flush of lun {:?} failed, so that data of it may be lost; there is no snapshot: look at its store \
+                 (tarn doctor)",
+                source.lun
+            );
+            Err(Problem::new(ProblemKind::Conflict, detail))
+        }
+    }
+}
+
+fn parse(name: &str) -> Result<SnapshotName, Problem> {
+    SnapshotName::parse(name).ok_or_else(|| {
+        let detail = format!(
+            "{name:?} is no name of a snapshot: use letters, digits, '.', '_' and '-', first a letter or digit, 64 at \
+             most"
+        );
+        let mut problem = Problem::new(ProblemKind::BadRequest, detail);
+        problem.place = Some("name".to_owned());
+        problem
+    })
+}
+
+/// The name of one that gets none: `2026-11-24T02-30-00Z`.
+fn name_at(time: SystemTime) -> SnapshotName {
+    let Moment { date, time } = Moment::at(time);
+    let ((year, month, day), (hour, minute, second)) = (date, time);
+    let text = format!("{year}-{month:02}-{day:02}T{hour:02}-{minute:02}-{second:02}Z");
+    #[expect(clippy::expect_used, reason = "digits, a letter and dashes")]
+    SnapshotName::parse(&text).expect("a date is a name")
+}
+
+fn not_held(lun: &str, why: &NotHeld) -> Problem {
+    let seconds = HOLD_MAX.as_secs();
+    let (kind, detail) = match why {
+        NotHeld::Refused(MediumFailure::Gone) => (
+            ProblemKind::Conflict,
+            format!("lun {lun:?} is being removed"),
+        ),
+        NotHeld::Refused(
+            MediumFailure::Busy
+            | MediumFailure::Prevented
+            | MediumFailure::Unflushed(_)
+            | MediumFailure::Fixed,
+        ) => {
+            let detail = format!(
+                "commands at work on lun {lun:?} did not end within {seconds} s, or its medium is being moved; there \
+                 is no snapshot: look at its store, or try again"
+            );
+            (ProblemKind::Conflict, detail)
+        }
+        NotHeld::NoAnswer => {
+            let detail = format!(
+                "commands at work on lun {lun:?} did not end within {seconds} s, or its core does not answer; there is \
+                 no snapshot: look at its store, or try again"
+            );
+            (ProblemKind::Unavailable, detail)
+        }
+    };
+    Problem::new(kind, detail)
+}
+
+fn note(daemon: &Daemon, kind: &str, lun: &str, message: &str) {
+    tracing::info!(lun, "{message}");
+    daemon.events.note(Event {
+        number: 0,
+        at_ms: 0,
+        severity: Severity::Info,
+        kind: kind.to_owned(),
+        message: format!("lun {lun}: {message}"),
+        lun: Some(lun.to_owned()),
+        target: None,
+        initiator: None,
+        author: None,
+        command: None,
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_without_a_name_is_called_by_its_second() {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_255_416);
+        assert_eq!(name_at(time).as_str(), "2026-11-21T10-03-36Z");
+        let before = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
+        assert_eq!(name_at(before).as_str(), "1970-01-01T00-00-00Z");
+    }
+
+    #[test]
+    fn what_is_done_at_once_ends_as_a_whole() {
+        let fail = |text: &str| Problem::new(ProblemKind::Failed, text);
+        let done = at_once([1, 2, 3].into_iter(), |one| Ok(one * 2)).unwrap();
+        assert_eq!(done, [2, 4, 6]);
+        let failed = at_once([1, 2, 3].into_iter(), |one| match one {
+            2 => Err(fail("second")),
+            3 => Err(fail("third")),
+            one => Ok(one),
+        });
+        assert_eq!(failed.unwrap_err().detail, "second");
+    }
+
+    #[test]
+    fn only_what_was_kept_is_taken_back() {
+        let failed = || Err(Problem::new(ProblemKind::Failed, "no"));
+        let taken_back = std::cell::RefCell::new(Vec::new());
+        let take_back = |name: &&'static str| taken_back.borrow_mut().push(*name);
+        let all = all_or_none(vec![Ok(1), Ok(2)], &["a", "b"], take_back);
+        assert_eq!((all.unwrap(), taken_back.borrow().len()), (vec![1, 2], 0));
+        let none = all_or_none(vec![Ok(1), failed(), Ok(3)], &["a", "b", "c"], take_back);
+        assert!(none.is_err());
+        assert_eq!(*taken_back.borrow(), ["a", "c"]);
+    }
+
+    #[test]
+    fn an_error_names_the_lun_that_is_not_held_and_why() {
+        for (why, status) in [
+            (NotHeld::Refused(MediumFailure::Gone), 409),
+            (NotHeld::Refused(MediumFailure::Busy), 409),
+            (NotHeld::NoAnswer, 503),
+        ] {
+            let problem = not_held("disk", &why);
+            assert_eq!(problem.status, status);
+            assert!(problem.detail.contains("\"disk\""), "{}", problem.detail);
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_no_part_of_a_path_is_refused_with_the_rule() {
+        for name in ["", "..", "a/b", "../a", "a\u{0}"] {
+            let problem = parse(name).unwrap_err();
+            assert_eq!(
+                (problem.status, problem.place.as_deref()),
+                (400, Some("name"))
+            );
+        }
+        assert!(parse("before-upgrade").is_ok());
+    }
+}
