@@ -226,7 +226,7 @@ const FIELDS: &[Column<Lun>] = &[
     words("naa", |l| l.naa.clone()),
     words("owner", |l| l.spec.owner.clone().unwrap_or_default()),
     words("log", |l| l.spec.log.clone().unwrap_or_default()),
-    words("sync bias", |l| {
+    words("log bias", |l| {
         l.spec.sync_bias.clone().unwrap_or_default()
     }),
     words("cache", |l| l.cache.clone().unwrap_or_default()),
@@ -432,7 +432,9 @@ impl Set {
             store: self.store.clone(),
             serial: self.serial.clone(),
             naa: self.naa.clone(),
-            ..LunKeys::default()
+            owner: self.owner.clone(),
+            log: None,
+            sync_bias: None,
         };
         api.edit(vec![Edit::Set(Keys::Lun(keys))], None)
     }
