@@ -406,7 +406,9 @@ impl Daemon {
         let mut steps = steps::steps(&old.model, &model, &differences, sizes_of);
         let mut warnings: Vec<String> = model.warnings().iter().map(ToString::to_string).collect();
         match inspection {
-            Inspection::Files => foresight::inspect(&mut steps, old, &model, &self.reach)?,
+            Inspection::Files => {
+                foresight::inspect(&mut steps, old, &model, &self.reach, &self.inherited)?;
+            }
             Inspection::DocumentOnly => warnings.push(NOT_INSPECTED.to_owned()),
         }
         let medium = |unit: &RunningUnit| self.plane.medium(unit.index);

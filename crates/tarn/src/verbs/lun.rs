@@ -226,9 +226,7 @@ const FIELDS: &[Column<Lun>] = &[
     words("naa", |l| l.naa.clone()),
     words("owner", |l| l.spec.owner.clone().unwrap_or_default()),
     words("log", |l| l.spec.log.clone().unwrap_or_default()),
-    words("log bias", |l| {
-        l.spec.sync_bias.clone().unwrap_or_default()
-    }),
+    words("log bias", |l| l.spec.sync_bias.clone().unwrap_or_default()),
     words("cache", |l| l.cache.clone().unwrap_or_default()),
     words("thin", |l| mark(l.thin, "yes")),
     words("readonly", |l| mark(l.readonly, "yes")),
