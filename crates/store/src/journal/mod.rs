@@ -22,6 +22,8 @@ mod handle;
 mod held;
 #[cfg(target_os = "linux")]
 mod open;
+mod plan;
+mod ranges;
 mod replay;
 mod shared;
 #[cfg(test)]
@@ -38,7 +40,7 @@ pub use self::held::Held;
 pub use self::open::{Known, LogOptions, Logged, NotLogged};
 pub use self::replay::{Binding, Misfit};
 use self::shared::Shared;
-pub use self::shared::{Noted, Use};
+pub use self::shared::{Alone, Noted, Use};
 use crate::Backstore;
 
 /// A log in use, for all cores.
@@ -47,9 +49,16 @@ pub struct Journal(Arc<Shared>);
 
 impl Journal {
     /// Of a log with this header, which is durable, and without records. With `writes_through` every change is durable
-    /// before it is answered.
-    pub fn new(header: Header, bias: Bias, writes_through: bool, noted: Arc<dyn Noted>) -> Self {
-        Self(Arc::new(Shared::new(header, bias, writes_through, noted)))
+    /// before it is answered. With `alone` the log is not used.
+    pub fn new(
+        header: Header,
+        bias: Bias,
+        writes_through: bool,
+        noted: Arc<dyn Noted>,
+        alone: Option<Alone>,
+    ) -> Self {
+        let shared = Shared::new(header, bias, writes_through, noted, alone);
+        Self(Arc::new(shared))
     }
 
     /// A handle for the calling core, of its handles of the store and of the log device. The store must write lazily,
@@ -62,9 +71,19 @@ impl Journal {
     pub fn trouble(&self) -> Option<&'static str> {
         match self.0.books().condition() {
             Condition::Working | Condition::Broken | Condition::Leaving => None,
-            Condition::Left => Some(
-                "its log device failed and is not in use any more; restart Tarn to use it again",
-            ),
+            Condition::Left => Some(match self.0.alone {
+                Some(Alone::NotNoted) => {
+                    "that it is served with its log could not be saved in the state directory, so its log is not in use; \
+                     make room there, or make it writable, and restart Tarn"
+                }
+                Some(Alone::Unreadable) => {
+                    "its log device cannot be read or written and is not in use; its store has everything: repair the log \
+                     device and restart Tarn"
+                }
+                None => {
+                    "its log device failed and is not in use any more; restart Tarn to use it again"
+                }
+            }),
             Condition::Stuck => Some(
                 "its log device failed, and that could not be saved in the state directory; nothing is durable: \
                  restart Tarn",
