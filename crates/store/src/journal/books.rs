@@ -13,7 +13,10 @@
 //! * A change that is answered as durable is *forced*: it waits for the record that has it. One record is written at a
 //!   time, so that all records before one that is whole are whole; while it is written the next one collects.
 //! * Other changes are kept in memory, in order, as long as they are few ([`LOOSE_BYTES_MAX`]): a flush forces them.
-//!   When they are more, they are dropped, and the next flush syncs the store.
+//!   When they are more, they are dropped, and the next flush syncs the store. No two of them have bytes in common: of
+//!   two that are answered, a record could have the first alone. A later one takes the place of those that it covers.
+//! * A change of bytes of which the log has something is forced, whether it has to be durable or not: when Tarn is
+//!   killed and the machine goes on, the store has all that was answered, and a replay must not take it back.
 //! * A *checkpoint* syncs the store, then moves the tail of the log in its header. It covers the changes with numbers
 //!   below all that are under way when it begins. Meanwhile no record gets a change that is covered: a replay of it
 //!   would undo what the store has from later ones.
@@ -37,10 +40,10 @@ const LIVE_MAX: usize = 16 << 10;
 pub(super) const PASS_BYTES_MIN: usize = 64 << 10;
 
 /// Which bytes the log has is known in pieces of this size.
-const CHUNK_BYTES: u64 = 1 << 20;
+const CHUNK_BYTES: u64 = if cfg!(test) { 4 << 10 } else { 16 << 10 };
 
 /// A change of more pieces counts for the whole store.
-const CHUNKS_MAX: u64 = 64;
+const CHUNKS_MAX: u64 = 4096;
 
 /// What the log is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -118,6 +121,16 @@ struct Pending {
 }
 
 impl Pending {
+    fn is_within(&self, range: &Range<u64>) -> bool {
+        self.entry
+            .as_ref()
+            .is_some_and(|it| range.start <= it.range.start && it.range.end <= range.end)
+    }
+
+    fn data_bytes(&self) -> usize {
+        self.entry.as_ref().map_or(0, |it| it.data.len())
+    }
+
     fn meets(&self, range: &Range<u64>) -> bool {
         self.entry
             .as_ref()
@@ -374,12 +387,24 @@ impl Books {
             && !self.loose.iter().any(|one| one.meets(range))
     }
 
-    /// Whether a change that need not be durable yet is kept, with so many bytes of data. Else it is lost to the log.
-    pub(super) fn keeps(&self, len: usize) -> bool {
+    /// Whether a replay could take back a change of this range that is not in the log.
+    pub(super) fn could_undo(&self, range: &Range<u64>) -> bool {
+        let is_read_again = match self.condition {
+            Condition::Working | Condition::Broken | Condition::Leaving => true,
+            Condition::Left | Condition::Stuck | Condition::Frozen => false,
+        };
+        is_read_again && self.chunks.has(range)
+    }
+
+    /// Whether a change of this range that need not be durable yet is kept, with so many bytes of data. Else it is lost
+    /// to the log.
+    pub(super) fn keeps(&self, range: &Range<u64>, len: usize) -> bool {
+        let is_cut = |one: &Pending| one.meets(range) && !one.is_within(range);
         self.condition == Condition::Working
             && self.lost <= self.synced
             && self.loose_bytes + len <= LOOSE_BYTES_MAX
             && self.loose.len() < LOOSE_MAX
+            && !self.loose.iter().any(is_cut)
     }
 
     /// The change that goes now is not kept, so that the next flush has to sync the store, which has all others, too.
@@ -390,7 +415,18 @@ impl Books {
     }
 
     /// Keeps a change for the next flush, after [`Books::keeps`].
-    pub(super) fn keep(&mut self, number: u64, entries: impl IntoIterator<Item = Entry>) {
+    pub(super) fn keep(
+        &mut self,
+        number: u64,
+        range: &Range<u64>,
+        entries: impl IntoIterator<Item = Entry>,
+    ) {
+        let bytes = &mut self.loose_bytes;
+        self.loose.retain(|one| {
+            let is_replaced = one.is_within(range);
+            *bytes -= if is_replaced { one.data_bytes() } else { 0 };
+            !is_replaced
+        });
         for entry in entries {
             self.loose_bytes += entry.data.len();
             let entry = Some(entry);
@@ -458,11 +494,7 @@ impl Books {
 
     fn push(&mut self, pending: Pending) {
         self.appended += 1;
-        if let Some(entry) = pending
-            .entry
-            .as_ref()
-            .filter(|_| self.bias == Bias::Throughput)
-        {
+        if let Some(entry) = &pending.entry {
             self.chunks.add(&entry.range);
         }
         self.forced.push_back(pending);
@@ -519,10 +551,7 @@ impl Books {
             position: self.head,
         };
         let bytes = encode_record(&address, &entries);
-        let ranges = match self.bias {
-            Bias::Latency => Vec::new(),
-            Bias::Throughput => entries.into_iter().map(|it| it.range).collect(),
-        };
+        let ranges = entries.into_iter().map(|it| it.range).collect();
         self.record = Some(Live {
             position: self.head,
             end: self.head + bytes.len() as u64,
@@ -687,8 +716,7 @@ impl Books {
         let lowest = self.live.iter().map(|one| one.lowest).min();
         let synced = covered.min(lowest.unwrap_or(covered));
         for one in self.forced.iter_mut().filter(|one| one.number < synced) {
-            let entry = one.entry.take().filter(|_| self.bias == Bias::Throughput);
-            if let Some(entry) = entry {
+            if let Some(entry) = one.entry.take() {
                 self.chunks.remove(&entry.range);
             }
         }
@@ -696,11 +724,7 @@ impl Books {
         let synced = synced.min(waiting.map(|one| one.number).min().unwrap_or(synced));
         self.synced = self.synced.max(synced);
         self.loose.retain(|one| one.number >= synced);
-        let bytes = self
-            .loose
-            .iter()
-            .filter_map(|one| Some(one.entry.as_ref()?.data.len()));
-        self.loose_bytes = bytes.sum();
+        self.loose_bytes = self.loose.iter().map(Pending::data_bytes).sum();
         self.wanted = self.wanted.split_off(&(self.synced + 1));
     }
 

@@ -491,18 +491,20 @@ fn prepare(books: &mut Books, number: u64, request: IoRequest, durable: bool) ->
         IoRequest::Write { offset, data, .. } => {
             let range = offset..offset + data.len() as u64;
             let passes = durable && (serves_alone || books.passes(&range));
-            let wait = match durable {
+            let forced = durable || books.could_undo(&range);
+            let wait = match forced {
                 true if passes => Wait::Nothing,
                 true if books.fits(data.len()) => {
                     books.force(number, entries(offset, &data, books.entry_bytes()))
                 }
                 _ => {
-                    if books.keeps(data.len()) {
-                        books.keep(number, entries(offset, &data, books.entry_bytes()));
+                    if books.keeps(&range, data.len()) {
+                        let entries = entries(offset, &data, books.entry_bytes());
+                        books.keep(number, &range, entries);
                     } else {
                         books.lose(number);
                     }
-                    if durable {
+                    if forced {
                         Wait::Synced(number)
                     } else {
                         Wait::Nothing
@@ -520,7 +522,7 @@ fn prepare(books: &mut Books, number: u64, request: IoRequest, durable: bool) ->
             )
         }
         IoRequest::WriteZeros { range, .. } => {
-            let wait = match durable && !serves_alone {
+            let wait = match durable && !serves_alone || books.could_undo(&range) {
                 true => books.force(number, vec![entry(Deed::Zeros, &range)]),
                 false => keep(books, number, entry(Deed::Zeros, &range)),
             };
@@ -528,7 +530,7 @@ fn prepare(books: &mut Books, number: u64, request: IoRequest, durable: bool) ->
             (IoRequest::WriteZeros { range, durable }, wait)
         }
         IoRequest::Unmap { range } => {
-            let wait = match durable {
+            let wait = match durable || books.could_undo(&range) {
                 true if serves_alone => Wait::Flush,
                 true => books.force(number, vec![entry(Deed::Unmap, &range)]),
                 false => keep(books, number, entry(Deed::Unmap, &range)),
@@ -543,8 +545,9 @@ fn prepare(books: &mut Books, number: u64, request: IoRequest, durable: bool) ->
 }
 
 fn keep(books: &mut Books, number: u64, entry: Entry) -> Wait {
-    if books.keeps(0) {
-        books.keep(number, vec![entry]);
+    if books.keeps(&entry.range, 0) {
+        let range = entry.range.clone();
+        books.keep(number, &range, vec![entry]);
     } else {
         books.lose(number);
     }

@@ -161,8 +161,22 @@ impl Logged {
     }
 }
 
-/// Brings the store to where the log ends. The last header of the log, if it has one, and what was done.
+/// Brings the store to where the log ends, durably. The last header of the log, if it has one, and what was done.
 pub(super) fn recover(
+    log: &impl Medium,
+    log_bytes: u64,
+    store: &impl Medium,
+    store_bytes: u64,
+    options: &LogOptions,
+) -> Result<(Option<Header>, Replayed), Misfit> {
+    let found = catch_up(log, log_bytes, store, store_bytes, options)?;
+    // Also where nothing was replayed: a Tarn that was killed has left in the cache what it had answered, and no flush
+    // of this one syncs that.
+    store.sync()?;
+    Ok(found)
+}
+
+fn catch_up(
     log: &impl Medium,
     log_bytes: u64,
     store: &impl Medium,
@@ -188,9 +202,6 @@ pub(super) fn recover(
         return Ok((Some(header), Replayed::default()));
     }
     let done = replay(log, &header, |entry| apply(store, store_bytes, &entry))?;
-    if done.records > 0 {
-        store.sync()?;
-    }
     Ok((Some(header), done))
 }
 

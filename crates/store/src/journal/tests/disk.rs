@@ -102,8 +102,8 @@ impl Disk {
         core
     }
 
-    /// What waits takes part of its effect; what is not durable may be lost; nobody gets an answer.
-    pub(super) fn crash(&self, chance: &mut Chance) {
+    /// Who uses it is killed: what waits takes part of its effect, and nobody gets an answer.
+    pub(super) fn abandon(&self, chance: &mut Chance) {
         let mut state = self.state.borrow_mut();
         state.answers.clear();
         for Waiting { request, .. } in std::mem::take(&mut state.waiting) {
@@ -116,6 +116,13 @@ impl Disk {
                 }
             }
         }
+        state.is_latched = false;
+    }
+
+    /// The machine stops: what is not durable may be lost besides.
+    pub(super) fn crash(&self, chance: &mut Chance) {
+        self.abandon(chance);
+        let mut state = self.state.borrow_mut();
         for at in std::mem::take(&mut state.dirty) {
             let kept = if chance.hits(500) {
                 &state.content
@@ -126,7 +133,6 @@ impl Disk {
             state.content.insert(at, kept);
             state.durable.insert(at, kept);
         }
-        state.is_latched = false;
     }
 
     pub(super) fn sector(&self, at: u64) -> Sector {
