@@ -451,8 +451,8 @@ def a_schedule_takes_what_is_due_and_keeps_so_many():
             others = ["before-upgrade", "hourly-2001", "daily-2001-01-01T00.00Z", "weekly-2001-01-07T00.00Z"]
             for name in [*old, *others]:
                 (directory / name).write_bytes(bytes(MIB))
-            with Daemon({}, config=with_schedule(place / "disk.img", "{ hourly = 3, daily = 2 }")) as tarn:
-                tarn.run("lun", "add", "served", f"file:{directory}/{old[0]}?readonly")
+            config = lun_section("served", f"snap:disk@{old[0]}") + with_schedule(place / "disk.img", "{ hourly = 3, daily = 2 }")
+            with Daemon({}, config=config) as tarn:
                 wait_for(lambda: scheduled(tarn)["daily"] == 2, 30, "the first run of each period")
                 wait_for(lambda: old[1] not in tarn.names("disk"), 30, "what is kept no longer goes")
                 names = tarn.names("disk")
