@@ -31,6 +31,7 @@ use super::open::pause;
 use super::paced::Paced;
 use super::quotas::Accounts;
 use super::running::{Running, RunningUnit};
+use super::schedule::Missed;
 use super::secrets::SecretFiles;
 use super::settling::{OWN_PATIENCE, Progress, Settling, Settlings};
 use super::steps::{self, Match};
@@ -112,6 +113,7 @@ pub(crate) struct Daemon {
     sessions: Paced<Result<Arc<[SessionReport]>, NoAnswer>>,
     doctor: Doctor,
     pub(super) accounts: Accounts,
+    pub(super) missed: Missed,
 }
 
 /// What a daemon is made from.
@@ -212,6 +214,7 @@ impl Daemon {
             sessions: Paced::new(SESSIONS_PAUSE),
             doctor: parts.doctor,
             accounts: Accounts::default(),
+            missed: Missed::default(),
         })
     }
 

@@ -25,6 +25,7 @@ use super::events::milliseconds;
 use super::log_device::LogUse;
 use super::media::Permit;
 use super::running::RunningUnit;
+use super::schedule::Period;
 use crate::calendar::Moment;
 
 /// Units of one moment, at most: each has a thread for its copy.
@@ -37,6 +38,9 @@ static ORDERS: AtomicUsize = AtomicUsize::new(0);
 
 /// How long commands may wait for all copies, the wait for commands at work included.
 const HOLD_MAX: Duration = Duration::from_secs(5);
+
+/// A schedule takes no snapshot where less of the file system is free than this part of it: 5 %.
+const FREE_PART: u64 = 20;
 
 /// How long the steps before and after that may take. The caller waits for all three.
 const STEP_MAX: Duration = Duration::from_secs(10);
@@ -65,6 +69,7 @@ impl Source {
                 Some("take them where the server has the data")
             }
             StoreKind::Rbd => Some("use rbd snap create"),
+            StoreKind::Snapshot => Some("take them of the lun that it is a snapshot of"),
             StoreKind::Stripe | StoreKind::Concat => Some("serve one file instead of several"),
         };
         let refused = |remedy| {
@@ -158,13 +163,30 @@ pub(super) fn take(
         Some(name) => parse(name)?,
         None => name_at(SystemTime::now()),
     };
-    let sources = sources(daemon, &wanted.luns)?;
+    if Period::of(&name).is_some() {
+        let detail = format!(
+            "{name} is a name of a schedule, which removes the snapshots that have one: choose another name"
+        );
+        let mut problem = Problem::new(ProblemKind::BadRequest, detail);
+        problem.place = Some("name".to_owned());
+        return Err(problem);
+    }
+    take_named(daemon, &wanted.luns, &name)
+}
+
+/// As [`take`], under a name that may be one of a schedule.
+pub(super) fn take_named(
+    daemon: &Daemon,
+    luns: &[String],
+    name: &SnapshotName,
+) -> Result<view::SnapshotsTaken, Problem> {
+    let sources = sources(daemon, luns)?;
     let Some(_permit) = Permit::of(&ORDERS, ORDERS_MAX) else {
         let detail = format!("{ORDERS_MAX} snapshots are being taken; try again in a moment");
         return Err(Problem::new(ProblemKind::Unavailable, detail));
     };
     let step = daemon.attempts().begin_step(STEP_MAX);
-    let begun = at_once(sources.iter(), |source| source.begin(&name, &step))?;
+    let begun = at_once(sources.iter(), |source| source.begin(name, &step))?;
     let (copies, paused) = copy(daemon, &sources, begun)?;
     let step = daemon.attempts().begin_step(STEP_MAX);
     let kept = outcomes_of(sources.iter().zip(copies), |(source, copy)| {
@@ -173,7 +195,7 @@ pub(super) fn take(
     let kept = all_or_none(kept, &sources, |source| {
         let step = daemon.attempts().begin_step(STEP_MAX);
         // One that cannot be removed is listed.
-        drop(source.remove(&name, &step));
+        drop(source.remove(name, &step));
     })?;
     let paused_ms = paused.as_secs_f64() * 1e3;
     for source in &sources {
@@ -265,10 +287,30 @@ fn outcomes_of<T: Send, R: Send>(
     })
 }
 
+/// Refuses to take away what a unit of the configuration is, whether that has it open or not.
+fn refuse_configured(daemon: &Daemon, lun: &str, name: &SnapshotName) -> Result<(), Problem> {
+    let in_force = daemon.in_force();
+    let mut units = in_force.running.model.units().iter();
+    let is_of = |unit: &&Unit| {
+        let snapshot = unit.store.snapshot();
+        snapshot.is_some_and(|it| it.lun == lun && it.name == name.as_str())
+    };
+    match units.find(is_of) {
+        None => Ok(()),
+        Some(unit) => {
+            let detail = format!(
+                "snapshot {name} of lun {lun:?} is in use by lun {unit}: remove that first"
+            );
+            Err(Problem::new(ProblemKind::Conflict, detail))
+        }
+    }
+}
+
 /// Removes a snapshot.
 pub(super) fn remove(daemon: &Daemon, lun: &str, name: &str) -> Result<(), Problem> {
     let source = source(daemon, lun)?;
     let name = parse(name)?;
+    refuse_configured(daemon, lun, &name)?;
     source.remove(&name, &daemon.attempts().begin_step(STEP_MAX))?;
     note(
         daemon,
@@ -399,6 +441,38 @@ pub(super) fn list(daemon: &Daemon, lun: Option<&str>) -> Result<Vec<view::Snaps
     Ok(all)
 }
 
+/// The names of the snapshots of a unit.
+pub(super) fn names(daemon: &Daemon, lun: &str) -> Result<Vec<SnapshotName>, Problem> {
+    let all = source(daemon, lun)?.list(&daemon.attempts().begin_step(STEP_MAX))?;
+    let names = all.iter().map(|one| SnapshotName::parse(&one.name));
+    Ok(names.flatten().collect())
+}
+
+/// Refuses where the file system is so full that the unit needs what is left: after a snapshot, each block that it
+/// writes again takes space.
+pub(super) fn check_room(daemon: &Daemon, lun: &str) -> Result<(), Problem> {
+    let source = source(daemon, lun)?;
+    let path = source.path.clone();
+    let room = source.ask(&daemon.attempts().begin_step(STEP_MAX), move || {
+        Snapshots::of(&path)?.room()
+    })?;
+    if room.free_bytes >= room.size_bytes / FREE_PART {
+        return Ok(());
+    }
+    let (free, percent) = (room.free_bytes >> 20, 100 / FREE_PART);
+    let detail = format!(
+        "lun {lun:?} ({}): {free} MiB are free on its file system, which is less than {percent} %: make room, or \
+         remove snapshots (tarn snapshot rm)",
+        source.path.display()
+    );
+    Err(Problem::new(ProblemKind::StorageFull, detail))
+}
+
+/// A run of a schedule has no snapshot.
+pub(super) fn note_missed(daemon: &Daemon, lun: &str, why: &str) {
+    note_as(daemon, Severity::Warning, "snapshot-missed", lun, why);
+}
+
 fn source(daemon: &Daemon, lun: &str) -> Result<Source, Problem> {
     let in_force = daemon.in_force();
     let running = &in_force.running;
@@ -501,11 +575,18 @@ fn not_held(lun: &str, why: &NotHeld) -> Problem {
 }
 
 fn note(daemon: &Daemon, kind: &str, lun: &str, message: &str) {
-    tracing::info!(lun, "{message}");
+    note_as(daemon, Severity::Info, kind, lun, message);
+}
+
+fn note_as(daemon: &Daemon, severity: Severity, kind: &str, lun: &str, message: &str) {
+    match severity {
+        Severity::Info => tracing::info!(lun, "{message}"),
+        Severity::Warning | Severity::Error => tracing::warn!(lun, "{message}"),
+    }
     daemon.events.note(Event {
         number: 0,
         at_ms: 0,
-        severity: Severity::Info,
+        severity,
         kind: kind.to_owned(),
         message: format!("lun {lun}: {message}"),
         lun: Some(lun.to_owned()),
