@@ -145,8 +145,8 @@ pub trait Control: Send + Sync + 'static {
     /// There is no such snapshot, or a step failed; the data is as it was unless the detail says otherwise.
     fn restore_snapshot(&self, lun: &str, name: &str) -> Result<(), Problem>;
 
-    /// Makes the file or the image that a STORE names with the data of a snapshot, of this unit and name, for a unit that
-    /// is added next.
+    /// Makes the file or the image that a STORE names with the data of a snapshot, of this unit and name, for a
+    /// unit that is added next.
     ///
     /// # Errors
     ///
@@ -156,8 +156,8 @@ pub trait Control: Send + Sync + 'static {
     /// The unit was not added: what was made for it, as a clone of this unit, goes.
     fn discard_clone(&self, lun: &str, store: &str);
 
-    /// Gives a unit that is a clone all data of its snapshot, or goes on waiting for that. Answers after some seconds how
-    /// far it is.
+    /// Gives a unit that is a clone all data of its snapshot, or goes on waiting for that. Answers after some
+    /// seconds how far it is.
     ///
     /// # Errors
     ///

@@ -173,8 +173,8 @@ impl Image {
         check("rbd_snap_rollback_with_progress", answer).map(drop)
     }
 
-    /// Gives a clone all data of its snapshot, so that it needs that no more. Requests go on meanwhile. What was ended in
-    /// between is a clone as before.
+    /// Gives a clone all data of its snapshot, so that it needs that no more. Requests go on meanwhile. What was
+    /// ended in between is a clone as before.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Snapshots that are made where the data is, by those who have it: a store of an image asks its cluster for them.
 //!
-//! As with those of files a snapshot is taken under a name that none can have, a dot in front, and gets its own when it is
-//! kept: so what a crash leaves is found by its name, and is no snapshot.
+//! As with those of files a snapshot is taken under a name that none can have, a dot in front, and gets its own when it
+//! is kept: so what a crash leaves is found by its name, and is no snapshot.
 //!
 //! Every call may wait for as long as those hang, so no core makes one.
 

@@ -619,7 +619,7 @@ export interface Snapshot {
   lun: string;
   /** Its name. The unit has no other one of this name. */
   name: string;
-  /** The file that has it. */
+  /** The file that has it, or the STORE of it in its cluster without options. */
   path: string;
   /** Size of the unit then. */
   size_bytes: number;

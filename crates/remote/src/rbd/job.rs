@@ -35,14 +35,14 @@ impl Job {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether one begins here; false where one is under way. An outcome that nobody has been given is in the way, unless
-    /// it is to be forgotten.
-    pub(super) fn begin(&self, forgets: bool) -> bool {
+    /// Whether one begins here; false where one is under way. An outcome that nobody has been given is in the way,
+    /// unless it is to be dropped.
+    pub(super) fn begin(&self, drops_outcome: bool) -> bool {
         let mut shared = self.lock();
         let begins = match shared.state {
             State::Idle => true,
             State::UnderWay { .. } => false,
-            State::Over(_) => forgets,
+            State::Over(_) => drops_outcome,
         };
         if begins {
             shared.state = State::UnderWay { percent: 0 };

@@ -1,8 +1,9 @@
 //! Snapshots of an image: the cluster makes them, over the connection that serves the image.
 //!
-//! The calls here block for as long as the cluster hangs, so threads of the administration make them, and each is counted
-//! as one that keeps the image open. A rollback writes over the image, object after object: so requests are refused
-//! meanwhile, and the metadata of the image says which one was begun. Who opens the image after a crash ends it first.
+//! The calls here block for as long as the cluster hangs, so threads of the administration make them, and each is
+//! counted as one that keeps the image open. A rollback writes over the image, object after object: so requests are
+//! refused meanwhile, and the metadata of the image says which one was begun. Who opens the image after a crash ends it
+//! first.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -120,16 +121,16 @@ impl ImageSnapshots {
         found.and_then(|one| self.named(one)).ok_or_else(missing)
     }
 
-    /// Has something done on a thread of its own that takes long. One that is under way goes on. Where an outcome is not
-    /// forgotten that nobody has been given, it is the one of this call.
+    /// Has something done on a thread of its own that takes long. One that is under way goes on. Where an
+    /// outcome is kept that nobody has been given, it is the one of this call.
     fn begin_job(
         &self,
         image: Arc<Image>,
         counted: Counted,
-        (job, name, forgets): (fn(&Common) -> &Job, &str, bool),
+        (job, name, drops_outcome): (fn(&Common) -> &Job, &str, bool),
         run: impl FnOnce(&Common, &Image) -> Result<(), NativeError> + Send + 'static,
     ) {
-        if !job(&self.common).begin(forgets) {
+        if !job(&self.common).begin(drops_outcome) {
             return;
         }
         let common = Arc::clone(&self.common);

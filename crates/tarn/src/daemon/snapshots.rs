@@ -90,8 +90,8 @@ impl Source {
         };
         let refused = |remedy| {
             let detail = format!(
-                "lun {lun:?} has no snapshots, because its store is no file and no image: Tarn takes snapshots of files on \
-                 XFS and btrfs, and of RBD images; {remedy}"
+                "lun {lun:?} has no snapshots, because its store is no file and no image: Tarn takes snapshots of \
+                 files on XFS and btrfs, and of RBD images; {remedy}"
             );
             Problem::new(ProblemKind::Conflict, detail)
         };

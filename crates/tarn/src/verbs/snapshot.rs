@@ -15,9 +15,10 @@ use super::{Outcome, human, terminal};
 
 const CREATE_HELP: &str = "\
 Commands of the units wait until the copies are made, which takes some milliseconds as a rule. The
-store must be a file on XFS or btrfs, or an RBD image; the snapshot is a file in a directory beside it, or
-one of the image, and takes space as the two diverge. File systems that are mounted from the unit are in the state of a power
-cut: freeze or unmount them first to have all their data (fsfreeze).
+store must be a file on XFS or btrfs, or an RBD image; the snapshot is a file in a directory beside
+it, or one of the image, and takes space as the two diverge. File systems that are mounted from the
+unit are in the state of a power cut: freeze or unmount them first to have all their data
+(fsfreeze).
 
 Examples:
   tarn snapshot create web before-upgrade
