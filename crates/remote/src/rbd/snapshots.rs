@@ -27,6 +27,8 @@ const BUSY: i32 = 16;
 const INVALID: i32 = 22;
 const QUOTA: i32 = 122;
 const CANCELED: i32 = 125;
+/// How long the first attempt to open the image is waited for.
+const OPENING_MAX: Duration = Duration::from_secs(3);
 /// What the name of a snapshot that is being taken ends with; it begins with a dot.
 const UNFINISHED: &str = ".new";
 /// Clones that an error names.
@@ -78,7 +80,8 @@ impl ImageSnapshots {
     /// The image, and what keeps the process from ending as if nobody had it.
     fn image(&self) -> Result<(Arc<Image>, Counted), NativeError> {
         let counted = Counted::new();
-        match self.common.standing() {
+        // It may have been added just now.
+        match self.common.standing_when_tried(OPENING_MAX) {
             Standing::Up(image) => Ok((image, counted)),
             Standing::Opening | Standing::Gone => {
                 let why = self.common.outage().unwrap_or_default();

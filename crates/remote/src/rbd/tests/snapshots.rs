@@ -5,6 +5,8 @@ use store::{ClonePlace, NativeError, NativeSnapshots, Progress, SnapshotName, Ta
 use super::*;
 
 const AT_ONCE: Duration = Duration::ZERO;
+/// `ENOSPC`
+const NO_SPACE: i32 = 28;
 
 fn name(text: &str) -> SnapshotName {
     SnapshotName::parse(text).unwrap()
@@ -25,8 +27,18 @@ fn names(disk: &Arc<dyn SharedStore>) -> Vec<String> {
     all.into_iter().map(|one| one.name.to_string()).collect()
 }
 
+/// Opens the image, which another store of this process may have for a moment yet.
+fn open_in_turn(options: &RbdOptions) -> Arc<dyn SharedStore> {
+    loop {
+        match open(options.clone()) {
+            Err(why) if why.contains("another store") => std::thread::yield_now(),
+            opened => return opened.unwrap(),
+        }
+    }
+}
+
 fn rig(fake: &FakeCluster) -> (Arc<dyn SharedStore>, Rig) {
-    let disk = open(options(fake)).unwrap();
+    let disk = open_in_turn(&options(fake));
     let mut rig = Rig::new(&*disk);
     let write = rig.write(0, 1);
     rig.begin(1, write);
@@ -98,7 +110,7 @@ fn a_snapshot_that_is_needed_is_not_removed() {
     let mut read_only = options(&fake);
     read_only.read_only = true;
     drop((_rig, disk));
-    let disk = open(read_only).unwrap();
+    let disk = open_in_turn(&read_only);
     let _rig = Rig::new(&*disk);
     while disk.outage().is_some() {
         std::thread::yield_now();
@@ -130,7 +142,7 @@ fn requests_are_refused_while_an_image_is_rolled_back() {
     keep(&disk, "a");
     let write = rig.write(0, 2);
     rig.begin(2, write);
-    rig.answer();
+    let _written = rig.answer();
     disk.grow(2 * MIB as u64).unwrap();
     let missing = of(&disk).close_for_rollback(&name("b")).unwrap_err();
     assert_eq!(missing, NativeError::Missing { name: name("b") });
@@ -168,7 +180,7 @@ fn a_rollback_that_was_cut_ends_before_the_image_is_served() {
     keep(&disk, "a");
     let write = one.write(0, 2);
     one.begin(2, write);
-    one.answer();
+    let _written = one.answer();
     of(&disk).close_for_rollback(&name("a")).unwrap();
     fake.stand_still(true);
     of(&disk).roll_back(AT_ONCE).unwrap();
@@ -179,7 +191,7 @@ fn a_rollback_that_was_cut_ends_before_the_image_is_served() {
     }
     fake.stand_still(false);
     let (disk, mut rig) = {
-        let disk = open(options(&fake)).unwrap();
+        let disk = open_in_turn(&options(&fake));
         let rig = Rig::new(&*disk);
         (disk, rig)
     };
@@ -209,16 +221,12 @@ fn a_rollback_that_fails_leaves_the_image_closed_until_one_ends_well() {
     // Before anything is changed.
     of(&disk).close_for_rollback(&name("a")).unwrap();
     fake.set_faults(Faults {
-        change: Some(libc_enospc()),
+        change: Some(NO_SPACE),
         ..Faults::default()
     });
     assert!(of(&disk).roll_back(PATIENCE).is_err());
     of(&disk).open_again();
     assert_eq!(first_byte(&mut rig, 2), Ok(1));
-}
-
-const fn libc_enospc() -> i32 {
-    28
 }
 
 #[test]

@@ -77,7 +77,6 @@ impl Source {
     fn problem_of_image(&self, error: &NativeError) -> Problem {
         let kind = match error {
             NativeError::Missing { .. } => ProblemKind::NotFound,
-            NativeError::Unreached(_) => ProblemKind::Unavailable,
             NativeError::Call { .. } => ProblemKind::Failed,
             NativeError::ReadOnly
             | NativeError::Exists { .. }
@@ -87,6 +86,8 @@ impl Source {
             | NativeError::TooMany
             | NativeError::CloneExists { .. }
             | NativeError::NoClone
+            // Another gateway may have it for days, and that hides the snapshots of no other unit.
+            | NativeError::Unreached(_)
             | NativeError::Busy { .. } => ProblemKind::Conflict,
         };
         Problem::new(kind, format!("lun {:?}: {error}", self.lun))
