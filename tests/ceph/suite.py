@@ -364,20 +364,21 @@ def a_client_that_lives_is_fenced_and_can_take_the_image_back():
     ceph = cluster()
     with ceph.image("fenced", 8) as store:
         waits = ceph.store("fenced", "&takeover=wait")
-        with serve(store, "mem:1M", check_exit=False) as (one, here), \
-                serve_waiting(waits, code=1) as (other, there):
+        with serve(store, "mem:1M", check_exit=False) as (one, here):
+            # The first one has the image before the second one looks for it.
             good(write(here, 0, b"a" * BLOCK), "WRITE")
-            other.api().post("luns/lun0/takeover", None)
-            wait_for(lambda: write(there, 0, b"b" * BLOCK).good, 20, "the other one serves")
-            wait_for(lambda: not_ready(write(here, 0, b"c" * BLOCK)), 20, "the first one is fenced")
-            wait_for(lambda: "blocklisted" in lost(one), 10, "the finding of the doctor")
-            equal(good(read(there, 0, BLOCK), "READ"), b"b" * BLOCK, "data")
-            one.api().post("luns/lun0/takeover", None)
-            wait_for(lambda: read(here, 0, BLOCK).good, 20, "the first one serves again")
-            equal(good(read(here, 0, BLOCK), "READ"), b"b" * BLOCK, "data")
-            wait_for(lambda: not_ready(write(there, 0, b"d" * BLOCK)), 20, "the other one is fenced")
-            equal(one.api().ask("POST", "luns/lun1/takeover").status, 409, "a takeover of memory")
-            equal(one.api().ask("POST", "luns/none/takeover").status, 404, "a takeover of nothing")
+            with serve_waiting(waits, code=1) as (other, there):
+                other.api().post("luns/lun0/takeover", None)
+                wait_for(lambda: write(there, 0, b"b" * BLOCK).good, 20, "the other one serves")
+                wait_for(lambda: not_ready(write(here, 0, b"c" * BLOCK)), 20, "the first one is fenced")
+                wait_for(lambda: "blocklisted" in lost(one), 10, "the finding of the doctor")
+                equal(good(read(there, 0, BLOCK), "READ"), b"b" * BLOCK, "data")
+                one.api().post("luns/lun0/takeover", None)
+                wait_for(lambda: read(here, 0, BLOCK).good, 20, "the first one serves again")
+                equal(good(read(here, 0, BLOCK), "READ"), b"b" * BLOCK, "data")
+                wait_for(lambda: not_ready(write(there, 0, b"d" * BLOCK)), 20, "the other one is fenced")
+                equal(one.api().ask("POST", "luns/lun1/takeover").status, 409, "a takeover of memory")
+                equal(one.api().ask("POST", "luns/none/takeover").status, 404, "a takeover of nothing")
 
 
 @test
