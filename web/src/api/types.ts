@@ -163,7 +163,8 @@ export interface Event {
   /**
    * Of initiators `session-began`, `session-ended`, `connection-joined`, `login-failed`,
    * `slow-command`, `command-hangs`, `slow-send`; of units `lun-resized`, `medium-ejected`,
-   * `medium-loaded`, `snapshot-taken`, `snapshot-removed`, `snapshot-restored`, `snapshot-missed`, `store-stuck`,
+   * `medium-loaded`, `snapshot-taken`, `snapshot-removed`, `snapshot-restored`, `snapshot-missed`,
+   * `lun-flattened`, `store-stuck`,
    * `store-lost`, `store-reached`, `state-not-kept`, `state-conflict`; of quotas `quota-soft`,
    * `quota-full`, `quota-free`; of cores `core-stalled`; of
    * the start `state-damaged`, `state-unwritable`, `state-foreign`, `reservations-lost`,
@@ -204,6 +205,16 @@ export interface Finding {
   severity: Severity;
   /** What it is about: an id, a name, an address; empty for the whole daemon. */
   subject: string;
+}
+
+/** How far a flatten is. */
+export interface Flattened {
+  /** It has all of its data. Otherwise the flatten goes on; who asks again waits for it. */
+  done: boolean;
+  /** The unit. */
+  lun: string;
+  /** How much of it is done. */
+  percent: number;
 }
 
 /** `[[group]]`: a group of initiators. */
@@ -633,7 +644,7 @@ export interface Snapshot {
   lun: string;
   /** Its name. The unit has no other one of this name. */
   name: string;
-  /** The file that has it. */
+  /** The file that has it, or the STORE of it in its cluster without options. */
   path: string;
   /** Size of the unit then. */
   size_bytes: number;

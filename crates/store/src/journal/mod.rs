@@ -40,7 +40,8 @@ pub use self::held::Held;
 pub use self::open::{Known, LogOptions, Logged, NotLogged};
 pub use self::replay::{Binding, Misfit};
 use self::shared::Shared;
-pub use self::shared::{Alone, Noted, Use};
+pub(crate) use self::shared::Alone;
+pub use self::shared::{Noted, Use};
 use crate::Backstore;
 
 /// A log in use, for all cores.

@@ -798,12 +798,16 @@ impl Control for Daemon {
         snapshots::roll_back(self, lun, name)
     }
 
-    fn clone_snapshot(&self, which: (&str, &str), store: &str) -> Result<PathBuf, Problem> {
+    fn clone_snapshot(&self, which: (&str, &str), store: &str) -> Result<(), Problem> {
         snapshots::clone(self, which, store)
     }
 
-    fn discard_clone(&self, path: &Path) {
-        snapshots::discard(self, path);
+    fn discard_clone(&self, lun: &str, store: &str) {
+        snapshots::discard(self, lun, store);
+    }
+
+    fn flatten(&self, lun: &str) -> Result<view::Flattened, Problem> {
+        snapshots::flatten(self, lun)
     }
 
     fn targets(&self) -> Result<Vec<view::Target>, Problem> {

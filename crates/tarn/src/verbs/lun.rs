@@ -137,7 +137,8 @@ pub struct Add {
     /// Store of its data.
     store: String,
     /// Snapshot whose data it begins with, LUN@NAME; STORE is a file that is not there, beside that of
-    /// LUN. Use it for a writable copy, or to look at the data of before.
+    /// LUN, or for the snapshot of an RBD image another image of its cluster. Use it for a writable
+    /// copy, or to look at the data of before.
     #[arg(long, value_name = "SNAPSHOT")]
     clone: Option<Which>,
     /// Unit serial number. Use it to migrate a disk whose serial number initiators already know.
