@@ -93,14 +93,13 @@ impl fmt::Display for Schedule {
 /// Whether Tarn can take snapshots of a store of this kind.
 const fn has_snapshots(kind: StoreKind) -> bool {
     match kind {
-        StoreKind::Path | StoreKind::File => true,
+        StoreKind::Path | StoreKind::File | StoreKind::Rbd => true,
         StoreKind::Block
         | StoreKind::Memory
         | StoreKind::Null
         | StoreKind::Nbd
         | StoreKind::Nbds
         | StoreKind::NbdUnix
-        | StoreKind::Rbd
         | StoreKind::Snapshot
         | StoreKind::Stripe
         | StoreKind::Concat => false,

@@ -98,7 +98,7 @@ pub enum Misfit {
         /// All changes.
         entries: u64,
         /// Why it refused the first of them.
-        first: Box<Misfit>,
+        first: Box<Self>,
     },
     /// It cannot be read or written, or the store cannot.
     #[error(transparent)]

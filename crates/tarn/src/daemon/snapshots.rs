@@ -558,6 +558,10 @@ pub(super) fn names(daemon: &Daemon, lun: &str) -> Result<Vec<SnapshotName>, Pro
 /// writes again takes space.
 pub(super) fn check_room(daemon: &Daemon, lun: &str) -> Result<(), Problem> {
     let source = source(daemon, lun)?;
+    if source.image.is_some() {
+        // A pool that is full takes no snapshot.
+        return Ok(());
+    }
     let path = source.path.clone();
     let room = source.ask(&daemon.attempts().begin_step(STEP_MAX), move || {
         Snapshots::of(&path)?.room()
