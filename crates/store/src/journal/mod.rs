@@ -39,8 +39,8 @@ pub use self::held::Held;
 #[cfg(target_os = "linux")]
 pub use self::open::{Known, LogOptions, Logged, NotLogged};
 pub use self::replay::{Binding, Misfit};
-use self::shared::Shared;
 pub(crate) use self::shared::Alone;
+use self::shared::Shared;
 pub use self::shared::{Noted, Use};
 use crate::Backstore;
 
