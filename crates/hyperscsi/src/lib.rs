@@ -9,6 +9,9 @@
 //! | `limits` | the numbers |
 //! | `frame`, `pdu`, `command`, `control`, `device`, `plain` | what is on the wire |
 //! | `keys` | random bytes, keys, hashes, seals, what has come before |
+//! | `discovery` | finding servers by the name of a group |
+//! | `exchange` | the password-authenticated key exchange |
+//! | `login` | from a question to a session, both sides |
 //! | `assembly`, `outgoing` | a PDU in fragments: as it comes, as it goes |
 //! | `path` | round trips, congestion, timers |
 //! | `link` | what both ends of a session do alike |
@@ -20,8 +23,8 @@
 //! `poll_event` for what happened, `poll_frame` for what leaves. `poll_frame` writes into a buffer of the caller, one
 //! frame at a time, until there is none: no queue of frames is kept, and each transmission is sealed again. A frame
 //! begins behind the Ethernet header, or is the payload of a UDP datagram. Whose it is, the caller sees from the
-//! address of its sender and the tag ([`FragmentHeader`]): tag 0 is for discovery and
-//! logins; every other belongs to the session that has it in its [`Terms`].
+//! address of its sender and the tag ([`FragmentHeader`]): tag 0 is for [`Search`], [`Login`], [`Responder`] and
+//! [`Gate`]; every other belongs to the session that has it in its [`Terms`].
 //!
 //! * **For `engine::Port`.** [`TargetEvent::Command`] comes with all its data, once; [`TaskId`] is its name, `slot`
 //!   its place; [`TargetSession::respond`] is `respond`, `abandon` is the same with [`Outcome::Aborted`].
@@ -43,10 +46,13 @@ mod command;
 mod control;
 mod data;
 mod device;
+mod discovery;
+mod exchange;
 mod frame;
 mod keys;
 pub mod limits;
 mod link;
+mod login;
 mod outgoing;
 mod path;
 mod pdu;
@@ -60,9 +66,19 @@ pub use client::{ClientEvent, ClientSession, SubmitError, WAITING_MAX};
 pub use command::{Attribute, Command, Function, Outcome, Reply, Request, TaskName};
 pub use data::Data;
 pub use device::{Device, Opening, Page};
+pub use discovery::{
+    Address, Answer, Cookies, Found, Group, QUESTION_BYTES, Question, Responder, SERVERS_MAX,
+    Search,
+};
+pub use exchange::{
+    ClientExchange, OpaqueClient, OpaquePending, OpaqueTarget, Secret, TargetExchange,
+};
 pub use frame::FragmentHeader;
 pub use keys::Entropy;
 pub use link::{Counters, EndReason, Retransmit, Settings, Terms};
+pub use login::{
+    Accepted, Gate, GateSettings, Login, LoginError, LoginProgress, Proved, REQUEST_BYTES, Wish,
+};
 pub use path::Profile;
 pub use pdu::{HEADER_BYTES, Header, Level, Opcode};
 pub use plain::{read_unknown_session, unknown_session};
