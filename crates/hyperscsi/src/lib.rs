@@ -49,6 +49,7 @@ mod device;
 mod discovery;
 mod exchange;
 mod frame;
+pub mod fuzz;
 mod keys;
 pub mod limits;
 mod link;
