@@ -113,7 +113,7 @@ impl Assembly {
         room: usize,
     ) -> Taken {
         if !is_last && payload.len() != self.fragment_bytes {
-            // A path that carries less: all is sent again, in smaller pieces. A larger one is of before, or one here is wrong.
+            // A path that carries less: all is sent again, in pieces. A larger one is old, or one here is wrong.
             if !self.is_guess && payload.len() > self.fragment_bytes {
                 return Taken::Strange;
             }
