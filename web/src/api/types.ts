@@ -210,7 +210,7 @@ export interface Finding {
 export interface Group {
   /** What units call the group. */
   id: string;
-  /** Name patterns, addresses, networks and users. */
+  /** Name patterns, addresses, networks and users; what follows a `!` is not in the group. */
   initiators: string[];
 }
 
@@ -380,6 +380,11 @@ export type Name = {
 } | {
   /** A number of a target. */
   view: {
+    /**
+     * The group that sees it no more, or `*` for those who are in no group; needed where several units have the
+     * number.
+     */
+    group?: string;
     /** The logical unit number. */
     lun: number;
     /** The target. */
@@ -751,7 +756,7 @@ export interface TargetLun {
   groups?: string[];
   /** The `id` of the unit. */
   id: string;
-  /** The logical unit number, up to 16383. */
+  /** The logical unit number, up to 16383. Several entries may have it if each is for other groups. */
   lun: number;
   /** Writes are refused through this entry. */
   readonly?: boolean;
@@ -883,7 +888,7 @@ export interface View {
   groups?: string[];
   /** The `id` of the unit. */
   id: string;
-  /** The logical unit number; absent: the lowest that is free. */
+  /** The logical unit number; absent: the lowest that nobody sees. */
   lun?: number;
   /** Writes are refused through this entry. */
   readonly?: boolean;
